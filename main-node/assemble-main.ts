@@ -26,14 +26,13 @@ import type { ServedMetrics, ServedModel } from '../http-api/door-context.js';
 import { arithmeticOf, type LoadedMain } from './load-main.js';
 import type { ClusterFigures, RowFigures } from './metrics/cluster-metrics.js';
 import { MainMetrics } from './metrics/main-metrics.js';
-import { miniBatchRowsFor } from './pass/expert-batches.js';
+import { miniBatchRowsFor } from './pass/expert-work.js';
+import type { PassEngine } from './pass/run-layer.js';
+import { ReusablePasses } from './pass/reusable-passes.js';
+import { JointDealer, AnnouncedPasses } from './pass/announcements.js';
+import { PassRunner } from './pass/run-pass.js';
 import { ExpertDispatcher } from './pass/expert-dispatcher.js';
 import { LayerWaits } from './pass/layer-waits.js';
-import type { PassEngine } from './pass/pass-engine.js';
-import { ReusablePasses } from './pass/reusable-passes.js';
-import { JointDealer } from './pass/joint-dealer.js';
-import { PassRunner } from './pass/run-pass.js';
-import { AnnouncedPasses } from './pass/announced-passes.js';
 import { createContextRoom, type ExpertMemory, leastAnswerBytes } from './room/create-context-room.js';
 import { retriedWithRoom } from './room/retried-pass.js';
 import { contextPositionsOf, InferenceService } from './rpc/inference-service.js';
@@ -122,7 +121,7 @@ function createEngine(
     runtime,
     observer: events.passes,
     dispatcher: new ExpertDispatcher(roster, settings.main.workerGraceMs, log),
-    toldPasses: new AnnouncedPasses(),
+    announcedPasses: new AnnouncedPasses(),
     jointDealer: new JointDealer((id) => (roster.worker(id)?.status?.cache ?? null) !== null),
     miniBatchRows: miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize),
     firstLayerAhead: announcesFirstLayerAhead(settings, spread, drafting.rows) && isFirstLayerWorthAGuess(shape),
@@ -145,7 +144,7 @@ function createEngine(
     room,
     passLoop,
     keptNews: new CachedNews(roster),
-    predictionPost: new PredictionPost(roster, passEngine.toldPasses, events.passes),
+    predictionPost: new PredictionPost(roster, passEngine.announcedPasses, events.passes),
   };
 }
 

@@ -62,14 +62,14 @@ export function describeNumbers(numbers: readonly number[]): string {
   const last = numbers.at(-1) ?? first;
   const isRegular = numbers.every((number, index) => number === first + index * (second - first));
   if (isRegular && second - first > 1 && numbers.length > 3) return `${first}, ${second}, ... ${last}`;
-  const stretches: [number, number][] = [];
+  const extents: [number, number][] = [];
   for (const number of numbers) {
-    const stretch = stretches.at(-1);
-    if (stretch?.[1] === number - 1) stretch[1] = number;
-    else stretches.push([number, number]);
+    const extent = extents.at(-1);
+    if (extent?.[1] === number - 1) extent[1] = number;
+    else extents.push([number, number]);
   }
-  const named = stretches.slice(0, SHOWN).map(([from, to]) => (from === to ? `${from}` : `${from} to ${to}`));
-  return named.join(', ') + (stretches.length > SHOWN ? `, ... ${last}` : '');
+  const named = extents.slice(0, SHOWN).map(([from, to]) => (from === to ? `${from}` : `${from} to ${to}`));
+  return named.join(', ') + (extents.length > SHOWN ? `, ... ${last}` : '');
 }
 
 const SHOWN = 6;

@@ -1,6 +1,6 @@
 import { ExpertRecall } from '../../engine/generation/expert-recall.js';
 import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../engine/loading/load-weights.js';
-import { layersAskedAt } from '../../main-node/pass/router-ahead.js';
+import { layersAskedAt } from '../../main-node/pass/own-predictions.js';
 import {
   openDevice,
   type Device,

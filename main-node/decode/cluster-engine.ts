@@ -5,7 +5,7 @@ import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { PassLoop } from '../batching/pass-loop.js';
 import type { ContextRoom } from '../room/context-room.js';
 import type { Roster } from '../cluster/roster.js';
-import type { PassEngine } from '../pass/pass-engine.js';
+import type { PassEngine } from '../pass/run-layer.js';
 import type { ClusterCosts, DraftCostMeter } from './draft-costs.js';
 import type { CachedNews } from './cached-news.js';
 import type { PredictionPost } from './prediction-post.js';

@@ -4,9 +4,8 @@ import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { SequenceDrafting } from './sequence-drafting.js';
 import type { SequencePredictions } from './sequence-predictions.js';
 import type { FedShadow, AlignmentSender } from './alignment-sender.js';
-import { announcedByPrediction } from '../pass/announced-by-prediction.js';
+import { announcedByPrediction, type AnnouncedPasses } from '../pass/announcements.js';
 import type { PassObserver } from '../pass/pass-observer.js';
-import type { AnnouncedPasses } from '../pass/announced-passes.js';
 
 interface Addressee {
   predictions: Pick<SequencePredictions, 'arrive' | 'restart'>;

@@ -166,15 +166,15 @@ class RecordedPass implements ObservedPass {
     }
   }
 
-  received(_layer: number, { task, workerId, result, resent }: ExpertOutcome): void {
+  received(_layer: number, { work, workerId, result, resent }: ExpertOutcome): void {
     if (this.current === null || this.results >= MAX_RESULTS_OF_PASS) return;
     this.results += 1;
-    const { expert } = task;
+    const { expert } = work;
     // One literal: an object that is merged from several takes ten times as long to make, and this runs for each expert of each pass.
     this.current.experts.push({
       expert,
       workerId,
-      rows: task.rows.length,
+      rows: work.rows.length,
       resent,
       sentMs: resent ? null : (this.sentMs.get(`${workerId} ${expert}`)?.shift() ?? null),
       receivedMs: this.nowMs(),

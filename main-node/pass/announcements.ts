@@ -1,32 +1,24 @@
-import { assignMoreExperts, neededBy, takersOf } from './joint-assignment.js';
+import type { Predict, Placement, PassRow, RowRun } from '../../shared/wire/messages.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
+import { takersOf, type AnnouncedLayer, assignMoreExperts, neededBy } from './plan-layer.js';
+import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
+import { isStrict } from '../../shared/decisions/placement/strict-homes.js';
 import { prefillAssignment } from '../../shared/decisions/placement/prefill-workers.js';
-import type { PassRow, Placement, RowRun } from '../../shared/wire/messages.js';
 import { keepersOf } from '../cluster/cached-layers.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
-import type { JointDealer } from './joint-dealer.js';
+import { type MemberRows, decodePosition, runOf, expectedBy } from './pass-member.js';
+import { assignmentOf } from '../../shared/decisions/placement/assignment-of.js';
+import { ExpertDealer } from '../../shared/decisions/placement/expert-dealer.js';
 
-/** Experts of a layer that some rows of a pass are expected to need. */
-export interface ExpertWish {
-  experts: readonly number[];
-  run: RowRun;
-}
-
-/** The announcements of a layer at the time when its router chooses. */
-export interface AnnouncedLayer {
-  /** expert -> workers that load it, first the one that is to run it; null: nothing was announced. */
-  holders: ReadonlyMap<number, readonly string[]> | null;
-  /** Experts that others have announced to a worker that is not a holder: they are to be released there. */
-  superseded: readonly (readonly [expert: number, workerId: string])[];
-  /** All experts of the layer were announced. */
-  isWholeLayer: boolean;
-}
+/** Experts of a layer that are expected for some rows of a pass. */
+export type ExpectedExperts = Pick<Predict, 'experts' | 'rows'>;
 
 /** Main's own announcements of a layer under a placement. */
 interface OwnLayer {
   placement: Placement;
   holders: Map<number, string[]>;
-  announced: boolean;
+  isWholeLayer: boolean;
 }
 
 export interface AnnouncedPass {
@@ -37,7 +29,7 @@ export interface AnnouncedPass {
   /** Number of workers to which one expert of a layer may be announced: as many as may run mini-batches of it. */
   copies: number;
   /** expert -> worker: other announcements for rows of the pass, which shadow made, or main before the pass began. */
-  toldByOthers(placement: Placement, layer: number): readonly (ReadonlyMap<number, string> | null)[];
+  announcedByOthers(placement: Placement, layer: number): readonly (ReadonlyMap<number, string> | null)[];
   /** 'all': experts are dealt to all workers, whatever the group of the layer. */
   spread: 'group' | 'all';
 }
@@ -58,35 +50,36 @@ export class Announcements {
     private readonly dealer: Pick<JointDealer, 'beginPass' | 'deal' | 'forget'>,
   ) {}
 
-  isAnnounced(layer: number): boolean {
-    return this.layers.get(layer)?.announced === true;
+  /** All experts of the layer are announced. */
+  isWholeLayer(layer: number): boolean {
+    return this.layers.get(layer)?.isWholeLayer === true;
   }
 
   /** Announces the experts that are not announced yet. Does nothing if the layer's router has chosen. */
-  tell(layer: number, wishes: readonly ExpertWish[]): void {
+  announce(layer: number, expected: readonly ExpectedExperts[]): void {
     const { placement } = this.workers;
     if (placement === null || layer <= this.decided) return;
-    const told = this.toldOf(layer, placement);
-    if (told.announced) return;
-    const held = this.heldWithOthers(layer, told);
-    const wanted = wishes.flatMap(({ experts }) => experts).filter((expert) => !held.has(expert));
-    if (wanted.length > 0) this.give(layer, told, this.assign(layer, told, held, wanted), wishes);
+    const own = this.ownOf(layer, placement);
+    if (own.isWholeLayer) return;
+    const held = this.heldWithOthers(layer, own);
+    const wanted = expected.flatMap(({ experts }) => experts).filter((expert) => !held.has(expert));
+    if (wanted.length > 0) this.give(layer, own, this.assign(layer, own, held, wanted), expected);
   }
 
   /** Announces all experts of a layer that are not announced yet. */
-  announce(layer: number): void {
+  announceWholeLayer(layer: number): void {
     const { placement } = this.workers;
     if (placement === null || layer <= this.decided) return;
-    const told = this.toldOf(layer, placement);
-    if (told.announced) return;
-    const held = this.heldWithOthers(layer, told);
+    const own = this.ownOf(layer, placement);
+    if (own.isWholeLayer) return;
+    const held = this.heldWithOthers(layer, own);
     const all = Array.from({ length: placement.experts }, (_, expert) => expert);
-    told.announced = true;
+    own.isWholeLayer = true;
     const assignment =
       held.size === 0
         ? prefillAssignment(placement, layer, this.of.copies)
         : assignMoreExperts(takersOf(placement, layer, placement.experts), layer, held, all);
-    this.give(layer, told, assignment, null);
+    this.give(layer, own, assignment, null);
   }
 
   /**
@@ -104,22 +97,22 @@ export class Announcements {
     const isValid = own?.placement.epoch === placement.epoch;
     const holders = new Map<number, readonly string[]>(isValid ? own.holders : []);
     const superseded: [number, string][] = [];
-    let isTold = isValid;
-    for (const told of byOthers) {
-      if (told === null) continue;
-      isTold = true;
-      for (const [expert, worker] of told) {
+    let isAnnounced = isValid;
+    for (const announced of byOthers) {
+      if (announced === null) continue;
+      isAnnounced = true;
+      for (const [expert, worker] of announced) {
         const held = holders.get(expert);
         if (held === undefined) holders.set(expert, [worker]);
         else if (!held.includes(worker)) superseded.push([expert, worker]);
       }
     }
-    return { holders: isTold ? holders : null, superseded, isWholeLayer: isValid && own.announced };
+    return { holders: isAnnounced ? holders : null, superseded, isWholeLayer: isValid && own.isWholeLayer };
   }
 
   /** Takes over the announcements that were made ahead for this same pass. */
   adopt(ahead: Announcements): void {
-    for (const [layer, told] of ahead.layers) this.layers.set(layer, told);
+    for (const [layer, announced] of ahead.layers) this.layers.set(layer, announced);
     this.dealtPass = ahead.dealtPass;
   }
 
@@ -138,30 +131,30 @@ export class Announcements {
   }
 
   /** The announcements of a layer under this placement. Workers have dropped those of another placement, so the record begins empty again. */
-  private toldOf(layer: number, placement: Placement): OwnLayer {
+  private ownOf(layer: number, placement: Placement): OwnLayer {
     const known = this.layers.get(layer);
     if (known?.placement.epoch === placement.epoch) return known;
-    const told = { placement, holders: new Map<number, string[]>(), announced: false };
-    this.layers.set(layer, told);
-    return told;
+    const own = { placement, holders: new Map<number, string[]>(), isWholeLayer: false };
+    this.layers.set(layer, own);
+    return own;
   }
 
   private heldWithOthers(layer: number, { placement, holders }: OwnLayer): Map<number, string> {
     const held = new Map<number, string>();
-    for (const told of this.of.toldByOthers(placement, layer))
-      for (const [expert, worker] of told ?? []) held.set(expert, worker);
+    for (const announced of this.of.announcedByOthers(placement, layer))
+      for (const [expert, worker] of announced ?? []) held.set(expert, worker);
     for (const [expert, [worker]] of holders) if (worker !== undefined) held.set(expert, worker);
     return held;
   }
 
   private assign(
     layer: number,
-    told: OwnLayer,
+    own: OwnLayer,
     held: ReadonlyMap<number, string>,
     experts: readonly number[],
   ): Map<number, string> {
-    const { placement } = told;
-    const takers = this.takers(layer, told);
+    const { placement } = own;
+    const takers = this.takers(layer, own);
     this.dealtPass ??= this.dealer.beginPass();
     const dealt = this.dealer.deal({ placement, takers, pass: this.dealtPass, layer, held }, experts);
     return dealt ?? assignMoreExperts(takers, layer, held, experts, keepersOf(this.workers, placement, layer));
@@ -173,18 +166,18 @@ export class Announcements {
     return takersOf(placement, layer, needed);
   }
 
-  /** `wishes`: the expected experts with their rows; null: the experts are for all rows. */
+  /** `expected`: the experts with the rows that they are expected for; null: the experts are for all rows. */
   private give(
     layer: number,
     { placement, holders }: OwnLayer,
     assignment: Iterable<readonly [expert: number, workerId: string]>,
-    wishes: readonly ExpertWish[] | null,
+    expected: readonly ExpectedExperts[] | null,
   ): void {
     const { pass } = this.of;
     for (const [worker, experts] of expertsByWorker(assignment)) {
       for (const expert of experts) holders.set(expert, [...(holders.get(expert) ?? []), worker]);
-      const asking = wishes?.filter((wish) => wish.experts.some((expert) => experts.includes(expert)));
-      const rows = asking?.map(({ run }) => run) ?? this.of.rows;
+      const asking = expected?.filter((each) => each.experts.some((expert) => experts.includes(expert)));
+      const rows = asking?.flatMap((each) => each.rows) ?? this.of.rows;
       this.workers.worker(worker)?.sendAnnounce({
         epoch: placement.epoch,
         pass,
@@ -193,5 +186,119 @@ export class Announcements {
         experts,
       });
     }
+  }
+}
+
+interface AnnouncedRows {
+  announcements: Announcements;
+  rows: MemberRows;
+}
+
+/** The running passes, in which an arriving prediction that main has to announce finds its pass. */
+export class AnnouncedPasses {
+  private readonly bySequence = new Map<number, AnnouncedRows>();
+
+  /** Announces at once the predictions that have come already for the pass's rows. */
+  begin(announcements: Announcements, members: readonly MemberRows[], layers: number): void {
+    for (const rows of members) this.bySequence.set(rows.member.id, { announcements, rows });
+    for (let layer = 0; layer < layers; layer++) {
+      const expected = members.flatMap((rows) => {
+        const prediction = expectedBy(rows, layer);
+        return prediction?.mainAnnounces === true ? [{ experts: prediction.experts, rows: [runOf(rows)] }] : [];
+      });
+      if (expected.length > 0) announcements.announce(layer, expected);
+    }
+  }
+
+  end(members: readonly MemberRows[]): void {
+    for (const { member } of members) this.bySequence.delete(member.id);
+  }
+
+  /** Takes a prediction that has not been announced to the workers. If its pass does not run yet, `begin` announces it later. */
+  arrived({ pass, layer, experts }: Predict): void {
+    const running = this.bySequence.get(pass.sequence);
+    if (running === undefined || decodePosition(running.rows) !== pass.position) return;
+    running.announcements.announce(layer, [{ experts, rows: [runOf(running.rows)] }]);
+  }
+}
+
+/**
+ * Maps each expert to the worker to which the prediction has announced it. Null: the prediction announces nothing under this placement. It is for
+ * main alone, it was made under another placement, whose predictions the workers have dropped, or it names workers that are not in the placement.
+ */
+export function announcedByPrediction(placement: Placement, prediction: Predict | null): Map<number, string> | null {
+  if (prediction?.epoch !== placement.epoch || prediction.mainAnnounces === true) return null;
+  if (prediction.workers?.some((place) => place >= placement.workers.length) === true) return null;
+  return assignmentOf(placement, prediction);
+}
+
+/** A layer of a joint pass, with its announcements so far. */
+export interface DealtLayer {
+  placement: Placement;
+  /** The placement by which the layer's experts are given (takersOf). */
+  takers: Placement;
+  /** The number that beginPass returned. */
+  pass: number;
+  layer: number;
+  /** expert -> worker to which it is announced. */
+  held: ReadonlyMap<number, string>;
+}
+
+/**
+ * Deals the experts that are predicted for joint passes. The predictions come several layers ahead, so each expert goes to the worker whose nearest
+ * other load is the most layers away (ExpertDealer): this worker has the longest time to load it. Passes are counted in the order in which they
+ * begin.
+ */
+export class JointDealer {
+  private dealer: { epoch: number; loads: ExpertDealer } | null = null;
+  private nextPass = 0;
+
+  /** `caches`: true if the worker caches experts; these are then to stay at their homes. */
+  constructor(private readonly caches: (workerId: string) => boolean) {}
+
+  /** Number of layers, and of loads of layers, that are remembered. */
+  get openCount(): number {
+    return this.dealer?.loads.openCount ?? 0;
+  }
+
+  /** The number of the next pass. */
+  beginPass(): number {
+    return this.nextPass++;
+  }
+
+  /**
+   * expert -> worker, for experts that are not announced yet. Null: they are not dealt, because the layer has a smaller group, experts have strict
+   * homes, or a worker caches experts.
+   */
+  deal({ placement, takers, pass, layer, held }: DealtLayer, experts: readonly number[]): Map<number, string> | null {
+    const { workers } = placement;
+    if (isStrict(placement) || groupForLayer(takers, layer).length < workers.length) return null;
+    if (workers.some(({ id }) => this.caches(id))) return null;
+    const loads = this.loadsUnder(placement);
+    const ordinal = pass * placement.layers + layer;
+    const places = new Map(workers.map(({ id }, place) => [id, place]));
+    for (const [expert, id] of held) {
+      const place = places.get(id);
+      if (place !== undefined) loads.give(ordinal, expert, place);
+    }
+    const fresh = [...new Set(experts)].filter((expert) => !held.has(expert)).sort((left, right) => left - right);
+    const dealt = loads.deal(ordinal, fresh);
+    return new Map(
+      fresh.map((expert, index) => {
+        const worker = workers[dealt[index] ?? -1];
+        return [expert, requirePresent(worker, 'an expert is dealt to a worker of the placement.').id];
+      }),
+    );
+  }
+
+  /** Forgets the pass, which is not run after all. */
+  forget({ epoch, layers }: Placement, pass: number): void {
+    if (this.dealer?.epoch === epoch) this.dealer.loads.forget(pass * layers, (pass + 1) * layers);
+  }
+
+  /** The loads under this placement. Workers have dropped the announcements of another placement, so the dealer begins anew. */
+  private loadsUnder({ epoch, workers, layers }: Placement): ExpertDealer {
+    if (this.dealer?.epoch !== epoch) this.dealer = { epoch, loads: new ExpertDealer(workers.length, layers) };
+    return this.dealer.loads;
   }
 }

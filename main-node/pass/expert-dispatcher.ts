@@ -6,31 +6,31 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import type { ExpertResult, Placement } from '../../shared/wire/messages.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import type { ExecuteWork, PlacedWorkers, WorkerOrders } from '../cluster/placed-workers.js';
-import { workOf, type ExpertTask, type LayerStep, type WorkerShare } from './layer-step.js';
+import { messageOf, type ExpertWork, type LayerStep } from './expert-work.js';
 import { judge, lieOf, modelGivesNoNumbers, undecided, type Opinion } from './second-opinion.js';
 import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
 import { homesOf, isStrict } from '../../shared/decisions/placement/strict-homes.js';
 
-/** The result of one expert's work. */
+/** The result of work. */
 export interface ExpertOutcome {
-  task: ExpertTask;
+  work: ExpertWork;
   workerId: string;
   result: ExpertResult;
   /** The work had to be sent more than once, or to another worker than the one that was asked first. */
   resent: boolean;
 }
 
-/** Most attempts of a task. When it has failed on so many connections, or waited so often for another worker, the task itself is the likely cause. */
+/** Most attempts of work. When it has failed on so many connections, or waited so often for another worker, the work itself is the likely cause. */
 export const MAX_ATTEMPTS = 32;
 
 /** Most failures that are remembered as logged. */
 const MAX_REPORTED = 4096;
 
-/** A task that is not done. */
-interface OpenTask {
-  task: ExpertTask;
+/** Work that is not done. */
+interface OpenWork {
+  work: ExpertWork;
   attempts: number;
-  /** Connections to workers that cannot do the task. */
+  /** Connections to workers that cannot do it. */
   barred: Set<WorkerOrders>;
   failure: OdmoeError | null;
 }
@@ -41,16 +41,17 @@ interface WorkerOpinion extends Opinion {
   readonly result: ExpertResult;
 }
 
-interface LayerRun {
+/** A layer whose work is sent; `take` is called once with each outcome, as it comes. */
+export interface LayerRun {
   step: LayerStep;
   signal: AbortSignal;
   take: (outcome: ExpertOutcome) => void;
 }
 
 /**
- * Sends a worker its share of a layer's experts. When that worker is lost or cannot do a task, the tasks that are not done go to other workers, under
- * the current epoch, until all are done. The bits of a result do not depend on the worker. Values that are not finite are not taken: other workers
- * run the same task until it is known which worker is at fault.
+ * Sends a worker its work of a layer. When that worker is lost or cannot do some of it, the work that is not done goes to other workers, under the
+ * current epoch, until all is done. The bits of a result do not depend on the worker. Values that are not finite are not taken: other workers
+ * run the same expert until it is known which worker is at fault.
  */
 export class ExpertDispatcher {
   /** Failures that are logged, by worker, expert and code. A full map forgets the failure that came least recently. */
@@ -69,30 +70,29 @@ export class ExpertDispatcher {
   }
 
   /**
-   * Runs the share; `take` is called once with each expert's outcome, as it comes. If there is a placement, the work leaves in this same turn of the
-   * event loop. Rejects with NO_WORKERS, CANCELLED, or the error that the workers replied with, but only when nothing of the share runs any more.
+   * Has the worker do the work, in one message. If there is a placement, the message leaves in this same turn of the event loop. Rejects with
+   * NO_WORKERS, CANCELLED, or the error that the workers replied with, but only when nothing of the work runs any more.
    */
-  run(step: LayerStep, { workerId, tasks }: WorkerShare, signal: AbortSignal, take: LayerRun['take']): Promise<void> {
-    const open = tasks.map((task): OpenTask => ({ task, attempts: 0, barred: new Set(), failure: null }));
-    const run: LayerRun = { step, signal, take };
+  run(run: LayerRun, workerId: string, asked: readonly ExpertWork[]): Promise<void> {
+    const open = asked.map((work): OpenWork => ({ work, attempts: 0, barred: new Set(), failure: null }));
     return this.workers.worker(workerId) === null ? this.sendOn(run, open) : this.send(run, workerId, open);
   }
 
-  /** Sends the tasks to the worker. Tasks that it does not do go to other workers. */
-  private async send(run: LayerRun, workerId: string, open: readonly OpenTask[], resent = false): Promise<void> {
+  /** Sends the work to the worker. Work that it does not do goes to other workers. */
+  private async send(run: LayerRun, workerId: string, open: readonly OpenWork[], resent = false): Promise<void> {
     const { placement } = this.workers;
     const link = this.workers.worker(workerId);
     if (run.signal.aborted) throw cancelled();
     if (link === null || placement === null) return this.sendOn(run, open);
-    const unanswered = new Map(open.map((task) => [task.task.expert, task]));
+    const unanswered = new Map(open.map((each) => [each.work.expert, each]));
     const elsewhere: Promise<OdmoeError | null>[] = [];
-    const fail = (failed: readonly OpenTask[], failure: (task: OpenTask) => OdmoeError): void => {
+    const fail = (failed: readonly OpenWork[], failure: (each: OpenWork) => OdmoeError): void => {
       if (failed.length === 0) return;
-      for (const task of failed) this.afterFailure(run.step, task, failure(task), { workerId, link, placement });
+      for (const each of failed) this.afterFailure(each, failure(each), { workerId, link, placement });
       elsewhere.push(settled(this.sendOn(run, failed)));
     };
     const onPart = (results: readonly ExpertResult[]): void => {
-      const failures = new Map<OpenTask, OdmoeError>();
+      const failures = new Map<OpenWork, OdmoeError>();
       for (const result of results) {
         const answered = requirePresent(
           unanswered.get(result.expert),
@@ -100,16 +100,16 @@ export class ExpertDispatcher {
         );
         unanswered.delete(result.expert);
         const { failure, output } = result;
-        if (failure === null && allFinite(output)) run.take({ task: answered.task, workerId, result, resent });
+        if (failure === null && allFinite(output)) run.take({ work: answered.work, workerId, result, resent });
         else if (failure === null)
           elsewhere.push(settled(this.compare(run, answered, { workerId, link, output, result })));
         else failures.set(answered, failureOf(workerId, failure));
       }
-      fail([...failures.keys()], (task) => requirePresent(failures.get(task), 'a task that failed has an error.'));
+      fail([...failures.keys()], (each) => requirePresent(failures.get(each), 'work that failed has an error.'));
     };
-    const tasks = open.map(({ task }) => (resent ? { ...task, last: true } : task));
+    const asked = open.map(({ work }) => (resent ? { ...work, last: true } : work));
     try {
-      await link.execute(workOf(run.step, tasks), placement.epoch, onPart, run.signal);
+      await link.execute(messageOf(run.step, asked), placement.epoch, onPart, run.signal);
     } catch (thrown) {
       const failure = toOdmoeError(thrown);
       if (run.signal.aborted) elsewhere.push(Promise.resolve(cancelled()));
@@ -118,105 +118,103 @@ export class ExpertDispatcher {
     for (const failure of await Promise.all(elsewhere)) if (failure !== null) throw failure;
   }
 
-  /** Has other workers run the task until it is known which worker gave values that are not finite. Rejects if the first worker is not at fault. */
-  private async compare(run: LayerRun, open: OpenTask, first: WorkerOpinion): Promise<void> {
+  /** Has other workers do the work until it is known which worker gave values that are not finite. Rejects if the first worker is not at fault. */
+  private async compare(run: LayerRun, open: OpenWork, first: WorkerOpinion): Promise<void> {
     const opinions = [first];
-    const place = { layer: run.step.layer, expert: open.task.expert };
     for (;;) {
       const verdict = judge(opinions);
       if (verdict === 'agreed') {
         throw modelGivesNoNumbers(
-          place,
+          open.work,
           opinions.map(({ workerId }) => workerId),
         );
       }
       if (verdict === 'believed') return this.believe(run, open, opinions);
       const next = await this.askAnother(run, open, opinions);
-      if (next === null) throw undecided(place, opinions);
+      if (next === null) throw undecided(open.work, opinions);
       opinions.push(next);
     }
   }
 
   /** The last worker has given finite values: its result is taken, and the other workers are distrusted. */
-  private believe(run: LayerRun, { task }: OpenTask, opinions: readonly WorkerOpinion[]): void {
+  private believe(run: LayerRun, { work }: OpenWork, opinions: readonly WorkerOpinion[]): void {
     const believed = requirePresent(opinions.at(-1), 'somebody is believed.');
-    const why = lieOf({ layer: run.step.layer, expert: task.expert }, believed.workerId);
+    const why = lieOf(work, believed.workerId);
     for (const { link } of opinions.slice(0, -1)) this.workers.distrust(link, why);
-    run.take({ task, workerId: believed.workerId, result: believed.result, resent: true });
+    run.take({ work, workerId: believed.workerId, result: believed.result, resent: true });
   }
 
-  /** The output of a worker that has not run this task yet; null: there is no such worker that could run it. */
+  /** The output of a worker that has not done this work yet; null: there is no such worker that could run it. */
   private async askAnother(
     run: LayerRun,
-    open: OpenTask,
+    open: OpenWork,
     opinions: readonly WorkerOpinion[],
   ): Promise<WorkerOpinion | null> {
     for (;;) {
       if (run.signal.aborted) throw cancelled();
       const { placement } = this.workers;
       if (placement === null || open.attempts >= MAX_ATTEMPTS) return null;
-      const place = { layer: run.step.layer, expert: open.task.expert };
       const asked = new Set([...this.barredIds(placement, open), ...opinions.map(({ workerId }) => workerId)]);
-      const workerId = chooseReplacement(placement, place, asked, this.workers.outstanding());
+      const workerId = chooseReplacement(placement, open.work, asked, this.workers.outstanding());
       const link = workerId === null ? null : this.workers.worker(workerId);
       if (workerId === null || link === null) return null;
-      const work = workOf(run.step, [{ ...open.task, last: true }]);
+      const message = messageOf(run.step, [{ ...open.work, last: true }]);
       try {
-        const result = await answerOf(link, work, placement.epoch, run.signal);
+        const result = await answerOf(link, message, placement.epoch, run.signal);
         if (result.failure === null) return { workerId, link, output: result.output, result };
-        this.afterFailure(run.step, open, failureOf(workerId, result.failure), { workerId, link, placement });
+        this.afterFailure(open, failureOf(workerId, result.failure), { workerId, link, placement });
       } catch (thrown) {
         if (run.signal.aborted) throw cancelled();
-        this.afterFailure(run.step, open, toOdmoeError(thrown), { workerId, link, placement });
+        this.afterFailure(open, toOdmoeError(thrown), { workerId, link, placement });
       }
     }
   }
 
-  /** Sends each of these tasks to a worker that can do it. Waits for such a worker if there is none. */
-  private async sendOn(run: LayerRun, open: readonly OpenTask[]): Promise<void> {
+  /** Sends each piece of this work to a worker that can do it. Waits for such a worker if there is none. */
+  private async sendOn(run: LayerRun, open: readonly OpenWork[]): Promise<void> {
     const sent: Promise<OdmoeError | null>[] = [];
     const fault = await settled(this.sendAll(run, open, sent));
     for (const failure of [fault, ...(await Promise.all(sent))]) if (failure !== null) throw failure;
   }
 
-  private async sendAll(run: LayerRun, open: readonly OpenTask[], sent: Promise<OdmoeError | null>[]): Promise<void> {
+  private async sendAll(run: LayerRun, open: readonly OpenWork[], sent: Promise<OdmoeError | null>[]): Promise<void> {
     let left = open;
     while (left.length > 0) {
       if (run.signal.aborted) throw cancelled();
       const { placement } = this.workers;
-      const { shares, stuck } = this.share(run.step, placement, left);
-      for (const [workerId, tasks] of shares) sent.push(settled(this.send(run, workerId, tasks, true)));
+      const { byWorker, stuck } = this.reassign(placement, left);
+      for (const [workerId, work] of byWorker) sent.push(settled(this.send(run, workerId, work, true)));
       if (stuck.length > 0) await this.awaitWorkers(placement, stuck, run.signal);
       left = stuck;
     }
   }
 
-  /** Chooses the worker that takes over each task. `stuck`: tasks at which all workers that are left have failed. */
-  private share(
-    { layer }: LayerStep,
+  /** Chooses the worker that takes over each piece of work. `stuck`: work at which all workers that are left have failed. */
+  private reassign(
     placement: Placement | null,
-    open: readonly OpenTask[],
-  ): { shares: Map<string, OpenTask[]>; stuck: OpenTask[] } {
-    const shares = new Map<string, OpenTask[]>();
-    const stuck: OpenTask[] = [];
+    open: readonly OpenWork[],
+  ): { byWorker: Map<string, OpenWork[]>; stuck: OpenWork[] } {
+    const byWorker = new Map<string, OpenWork[]>();
+    const stuck: OpenWork[] = [];
     const outstanding = new Map(this.workers.outstanding());
-    for (const task of open) {
-      if (task.attempts >= MAX_ATTEMPTS) throw failureWithoutWorkers(task);
-      const place = { layer, expert: task.task.expert };
+    for (const each of open) {
+      if (each.attempts >= MAX_ATTEMPTS) throw failureWithoutWorkers(each);
       const target =
-        placement === null ? null : chooseReplacement(placement, place, this.barredIds(placement, task), outstanding);
+        placement === null
+          ? null
+          : chooseReplacement(placement, each.work, this.barredIds(placement, each), outstanding);
       if (target === null) {
-        stuck.push(task);
+        stuck.push(each);
         continue;
       }
       outstanding.set(target, (outstanding.get(target) ?? 0) + 1);
-      shares.set(target, [...(shares.get(target) ?? []), task]);
+      byWorker.set(target, [...(byWorker.get(target) ?? []), each]);
     }
-    return { shares, stuck };
+    return { byWorker, stuck };
   }
 
-  /** Ids of the workers that cannot do the task. A worker that has reconnected since it failed is not barred. */
-  private barredIds(placement: Placement, { barred }: OpenTask): ReadonlySet<string> {
+  /** Ids of the workers that cannot do the work. A worker that has reconnected since it failed is not barred. */
+  private barredIds(placement: Placement, { barred }: OpenWork): ReadonlySet<string> {
     const isBarred = ({ id }: { id: string }): boolean => {
       const link = this.workers.worker(id);
       return link === null || barred.has(link);
@@ -225,8 +223,8 @@ export class ExpertDispatcher {
   }
 
   /** Rejects when no worker has come within the grace period. */
-  private async awaitWorkers(placement: Placement | null, stuck: OpenTask[], signal: AbortSignal): Promise<void> {
-    for (const task of stuck) task.attempts += 1;
+  private async awaitWorkers(placement: Placement | null, stuck: OpenWork[], signal: AbortSignal): Promise<void> {
+    for (const each of stuck) each.attempts += 1;
     if (placement === null) {
       await this.workers.waitForPlacement(this.workerGraceMs, signal);
       return;
@@ -236,10 +234,9 @@ export class ExpertDispatcher {
     if (this.workers.placement?.epoch === placement.epoch && first !== undefined) throw failureWithoutWorkers(first);
   }
 
-  /** Notes a failed attempt. A lost worker is out of the placement already; a worker that replied with an error is not asked for this task again. */
+  /** Notes a failed attempt. A lost worker is out of the placement already; a worker that replied with an error is not asked for this work again. */
   private afterFailure(
-    { layer }: LayerStep,
-    open: OpenTask,
+    open: OpenWork,
     failure: OdmoeError,
     { workerId, link, placement }: { workerId: string; link: WorkerOrders; placement: Placement },
   ): void {
@@ -247,11 +244,11 @@ export class ExpertDispatcher {
     if (failure.code !== 'WORKER_LOST' && !overtaken) open.barred.add(link);
     open.failure = failure;
     open.attempts += 1;
-    this.report(failure, layer, open.task.expert, workerId);
+    this.report(failure, open.work, workerId);
   }
 
   /** Logs a failure. If the same failure comes back at every token, as with a damaged pack, only the first one is a warning. */
-  private report({ code, message }: OdmoeError, layer: number, expert: number, worker: string): void {
+  private report({ code, message }: OdmoeError, { layer, expert }: ExpertId, worker: string): void {
     const key = JSON.stringify([worker, layer, expert, code]);
     const level = this.reported.has(key) && code !== 'WORKER_LOST' ? 'debug' : 'warn';
     this.reported.set(key, true);
@@ -259,15 +256,15 @@ export class ExpertDispatcher {
   }
 }
 
-/** The result of work that has one expert. */
+/** The result of a message that has one expert. */
 async function answerOf(
   link: WorkerOrders,
-  work: ExecuteWork,
+  message: ExecuteWork,
   epoch: number,
   signal: AbortSignal,
 ): Promise<ExpertResult> {
   const answers: ExpertResult[] = [];
-  await link.execute(work, epoch, (results) => answers.push(...results), signal);
+  await link.execute(message, epoch, (results) => answers.push(...results), signal);
   return requirePresent(answers[0], 'a worker that has done its work has given a result.');
 }
 
@@ -279,7 +276,7 @@ function failureOf(workerId: string, { code, message }: NonNullable<ExpertResult
   return new OdmoeError(isErrorCode(code) ? code : 'INTERNAL', `worker ${workerId}: ${message}`);
 }
 
-function failureWithoutWorkers({ failure }: OpenTask): OdmoeError {
+function failureWithoutWorkers({ failure }: OpenWork): OdmoeError {
   if (failure === null) {
     return new OdmoeError('NO_WORKERS', 'no worker is left that could run an expert; see "odmoe status"');
   }

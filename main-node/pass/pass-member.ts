@@ -2,7 +2,7 @@ import type { Sequence } from '../../native/index.js';
 import type { Predict } from '../../shared/wire/messages.js';
 import type { PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
 import type { ReusablePass } from './reusable-passes.js';
-import type { RowProvenance } from './row-provenance.js';
+import type { ActivatedRow } from './expert-work.js';
 
 /** The predictions of a sequence's experts, as passes use them (decode/sequence-predictions.ts). */
 export interface MemberPredictions {
@@ -81,3 +81,87 @@ export type RunPass = (
   rows: readonly MemberRows[],
   following?: () => readonly MemberRows[] | null,
 ) => Promise<Float32Array[][]>;
+
+/**
+ * The workers that took part in the rows of a sequence, each with its first position; it is small, however many rows there are. When a worker is
+ * found to give wrong values, this finds the rows that it took part in.
+ */
+export class RowProvenance {
+  private readonly firstPositions = new Map<string, number>();
+
+  /** The worker ran an expert for the row at this position. The lowest position of each worker counts. */
+  took(workerId: string, position: number): void {
+    const first = this.firstPositions.get(workerId);
+    if (first === undefined || position < first) this.firstPositions.set(workerId, position);
+  }
+
+  has(workerId: string): boolean {
+    return this.firstPositions.has(workerId);
+  }
+
+  /** The provenance of the first `positions` positions. */
+  upTo(positions: number): RowProvenance {
+    const part = new RowProvenance();
+    for (const [id, first] of this.firstPositions) if (first < positions) part.firstPositions.set(id, first);
+    return part;
+  }
+
+  get workerIds(): string[] {
+    return [...this.firstPositions.keys()];
+  }
+}
+
+/** The first position of the member's rows that belongs to its answer; null: no row does. */
+export function decodePosition({ position, tokenIds, decodeFrom }: MemberRows): number | null {
+  return decodeFrom < tokenIds.length ? position + decodeFrom : null;
+}
+
+/** The prediction for those of the member's rows that belong to its answer. */
+export function expectedBy(rows: MemberRows, layer: number): Predict | null {
+  const position = decodePosition(rows);
+  return position === null ? null : rows.member.predictions.expected(position, layer);
+}
+
+export function runOf({ member, position, tokenIds }: MemberRows): {
+  sequence: number;
+  position: number;
+  rows: number;
+} {
+  return { sequence: member.id, position, rows: tokenIds.length };
+}
+
+/** The owner of a row in a pass. */
+export interface RowOwner {
+  member: PassMember;
+  position: number;
+  /** The row belongs to the sequence's answer and runs for the first time. */
+  isAnswer: boolean;
+}
+
+export function ownersOf(members: readonly MemberRows[]): RowOwner[] {
+  return members.flatMap(({ member, position, tokenIds, decodeFrom }) =>
+    tokenIds.map((_, index) => ({ member, position: position + index, isAnswer: index >= decodeFrom })),
+  );
+}
+
+/** Notes that the worker has run an expert on these rows of the pass. */
+export function noteProvenance(owners: readonly RowOwner[], rows: readonly ActivatedRow[], workerId: string): void {
+  for (const { row } of rows) {
+    const owner = owners[row];
+    owner?.member.provenance.took(workerId, owner.position);
+  }
+}
+
+/** The owners of those of these rows for which `counts` returns true, each owner once. */
+export function membersOf(
+  owners: readonly RowOwner[],
+  rows: readonly ActivatedRow[],
+  counts: (owner: RowOwner) => boolean,
+): Set<PassMember> {
+  const members = new Set<PassMember>();
+  for (const { row } of rows) {
+    const owner = owners[row];
+    if (owner !== undefined && counts(owner)) members.add(owner.member);
+  }
+  return members;
+}

@@ -1,27 +1,28 @@
-import { allFinite, type Pass } from '../../native/index.js';
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { usesNearlyAllExperts } from '../../shared/decisions/placement/prefill-workers.js';
-import type { Placement } from '../../shared/wire/messages.js';
+import { type ReusablePass, ShortOperators } from './reusable-passes.js';
 import { passOfRuns } from '../../shared/wire/pass-rows.js';
-import { FirstLayerAhead } from './first-layer-ahead.js';
-import { ownersOf, type PassContext } from './pass-context.js';
-import { isPredicted, settleAll, type PassEngine } from './pass-engine.js';
-import { LayerRunner } from './layer-experts.js';
-import type { MemberRows, PassMember, RunPass } from './pass-member.js';
-import type { ReusablePass } from './reusable-passes.js';
-import { RandomPrefetch } from './random-prefetch.js';
-import { RouterAhead } from './router-ahead.js';
-import { layerGivesNoNumbers } from './second-opinion.js';
-import { ShortOperators } from './short-operators.js';
-import { OwnPredictions } from './tell-predicted.js';
-import { announcedByPrediction } from './announced-by-prediction.js';
-import { Announcements } from './announcements.js';
-import { decodePosition, expectedBy, runOf } from './announced-passes.js';
-import { setMaxListeners } from 'node:events';
+import type { Placement } from '../../shared/wire/messages.js';
+import {
+  type MemberRows,
+  decodePosition,
+  runOf,
+  expectedBy,
+  type PassMember,
+  ownersOf,
+  type RunPass,
+} from './pass-member.js';
+import { Announcements, announcedByPrediction } from './announcements.js';
+import { OwnPredictions, FirstLayerAhead, RandomPrefetch, RouterAhead } from './own-predictions.js';
+import { type Pass, allFinite } from '../../native/index.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
+import { type PassContext, isPredicted, type PassEngine, settleAll, LayerRunner } from './run-layer.js';
+import { usesNearlyAllExperts } from '../../shared/decisions/placement/prefill-workers.js';
+import { layerGivesNoNumbers } from './second-opinion.js';
+import { setMaxListeners } from 'node:events';
 import { OBSERVED_LOGITS_ROWS } from '../../engine/generation/prompt-logprobs.js';
 
 const FLOAT_BYTES = 4;
+
 const FIRST_LAYER = 0;
 const NOTHING_TO_DO = Promise.resolve();
 
@@ -49,9 +50,9 @@ export class PassRunner {
       failed = false;
       return logits;
     } finally {
-      this.engine.toldPasses.end(rows);
+      this.engine.announcedPasses.end(rows);
       // If nobody waits any more, the ends of the sequences free all announced experts.
-      if (failed && !joint.signal.aborted) context.told.release();
+      if (failed && !joint.signal.aborted) context.announcements.release();
       joint.dispose();
       observed?.ended(failed);
     }
@@ -70,13 +71,13 @@ export class PassRunner {
       isAlone,
       signal,
       observed,
-      told: this.toldOf(members),
+      announcements: this.announcementsOf(members),
       firstLayers: (member) => this.firstLayers.get(member) ?? null,
       stallUs: 0,
     };
   }
 
-  private toldOf(members: readonly MemberRows[]): Announcements {
+  private announcementsOf(members: readonly MemberRows[]): Announcements {
     const { miniBatchRows, spread, roster } = this.engine;
     const rowCount = members.reduce((sum, { tokenIds }) => sum + tokenIds.length, 0);
     return new Announcements(
@@ -84,10 +85,10 @@ export class PassRunner {
         ...passOfRuns(members.map(runOf)),
         differentRows: differentRows(members),
         copies: Math.ceil(rowCount / miniBatchRows),
-        toldByOthers: (placement, layer) =>
+        announcedByOthers: (placement, layer) =>
           members.flatMap((rows) => [
             announcedByPrediction(placement, expectedBy(rows, layer)),
-            layer === FIRST_LAYER ? this.toldAhead(placement, rows) : null,
+            layer === FIRST_LAYER ? this.announcedAhead(placement, rows) : null,
           ]),
         spread,
       },
@@ -96,9 +97,9 @@ export class PassRunner {
     );
   }
 
-  private toldAhead(placement: Placement, rows: MemberRows): ReadonlyMap<number, string> | null {
+  private announcedAhead(placement: Placement, rows: MemberRows): ReadonlyMap<number, string> | null {
     const position = decodePosition(rows);
-    return position === null ? null : (this.firstLayers.get(rows.member)?.toldFor(placement, position) ?? null);
+    return position === null ? null : (this.firstLayers.get(rows.member)?.announcedFor(placement, position) ?? null);
   }
 
   private async runLayers(
@@ -110,7 +111,7 @@ export class PassRunner {
     const { expertLayers, hiddenSize, expertsPerToken, vocabSize } = engine.shape;
     const { members, observed } = context;
     const rows = context.owners.length;
-    await this.beginTelling(context);
+    await this.beginAnnouncing(context);
     await beginPass(slot, members);
     const hidden = slot.hidden.subarray(0, rows * hiddenSize * FLOAT_BYTES);
     const outputs = slot.outputs.subarray(0, rows * expertsPerToken * hiddenSize * FLOAT_BYTES);
@@ -145,13 +146,14 @@ export class PassRunner {
   }
 
   /** Announces to the workers all that is known before the first layer. */
-  private async beginTelling({ members, told, isAlone, signal }: PassContext): Promise<void> {
+  private async beginAnnouncing({ members, announcements, isAlone, signal }: PassContext): Promise<void> {
     const { engine } = this;
     for (const { member, position } of members) {
       this.firstLayers.get(member)?.passBegins(isAlone ? position : null);
       const ahead = this.ahead.get(member);
       this.ahead.delete(member);
-      if (ahead?.of.pass.position === told.of.pass.position && member === members[0]?.member) told.adopt(ahead);
+      if (ahead?.of.pass.position === announcements.of.pass.position && member === members[0]?.member)
+        announcements.adopt(ahead);
       else ahead?.release();
     }
     if (isAlone) {
@@ -159,34 +161,34 @@ export class PassRunner {
       if (engine.firstLayerAhead && member !== undefined && !this.firstLayers.has(member))
         this.firstLayers.set(member, new FirstLayerAhead(member.id, member.lastPosition, engine.roster));
     } else await engine.dispatcher.placement(signal);
-    engine.toldPasses.begin(told, members, engine.shape.expertLayers);
-    this.announce(told, members, FIRST_LAYER);
+    engine.announcedPasses.begin(announcements, members, engine.shape.expertLayers);
+    this.announceWholeLayer(announcements, members, FIRST_LAYER);
   }
 
-  private ownPredictions({ members, told, isAlone }: PassContext): {
+  private ownPredictions({ members, announcements, isAlone }: PassContext): {
     prefetch: RandomPrefetch | null;
     router: RouterAhead | null;
   } {
     const { prediction, roster, shape } = this.engine;
     const { source, layersAhead } = prediction;
-    const own = new OwnPredictions(roster, told, isAlone);
+    const own = new OwnPredictions(roster, announcements, isAlone);
     const { expertLayers } = shape;
     const predicts = members.some((rows) => decodePosition(rows) !== null);
     return {
       prefetch: predicts && source === 'random' ? new RandomPrefetch(roster, members, own) : null,
       router:
         predicts && source === 'router-ahead'
-          ? new RouterAhead({ expertLayers, layersAhead }, roster, members, told, own)
+          ? new RouterAhead({ expertLayers, layersAhead }, roster, members, announcements, own)
           : null,
     };
   }
 
   private async whileExpertsRun(
-    { members, told }: PassContext,
+    { members, announcements }: PassContext,
     layer: number,
     following: () => readonly MemberRows[] | null,
   ): Promise<void> {
-    if (layer + 1 < this.engine.shape.expertLayers) this.announce(told, members, layer + 1);
+    if (layer + 1 < this.engine.shape.expertLayers) this.announceWholeLayer(announcements, members, layer + 1);
     else this.announceFollowing(following());
     for (const { member, position, tokenIds } of members) member.feed.layerWritten(layer, position + tokenIds.length);
   }
@@ -194,17 +196,18 @@ export class PassRunner {
   private announceFollowing(members: readonly MemberRows[] | null): void {
     const first = members?.[0]?.member;
     if (members === null || first === undefined) return;
-    const told = this.toldOf(members);
-    this.announce(told, members, FIRST_LAYER);
-    if (told.isAnnounced(FIRST_LAYER)) this.ahead.set(first, told);
+    const announcements = this.announcementsOf(members);
+    this.announceWholeLayer(announcements, members, FIRST_LAYER);
+    if (announcements.isWholeLayer(FIRST_LAYER)) this.ahead.set(first, announcements);
   }
 
   /** Announces the whole layer if nearly all its experts are going to be used, and not all of them are predicted otherwise. */
-  private announce(told: Announcements, members: readonly MemberRows[], layer: number): void {
+  private announceWholeLayer(announcements: Announcements, members: readonly MemberRows[], layer: number): void {
     const { roster, prefillOverlap } = this.engine;
     if (!prefillOverlap || roster.placement === null || isAnswerAlone(members)) return;
-    if (!usesNearlyAllExperts(roster.placement, told.of.differentRows)) return;
-    if (members.some((rows) => rows.decodeFrom > 0 || !isPredicted(this.engine, rows.member))) told.announce(layer);
+    if (!usesNearlyAllExperts(roster.placement, announcements.of.differentRows)) return;
+    if (members.some((rows) => rows.decodeFrom > 0 || !isPredicted(this.engine, rows.member)))
+      announcements.announceWholeLayer(layer);
   }
 
   private count({ members, owners, stallUs }: PassContext, durationMs: number): void {

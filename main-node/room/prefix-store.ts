@@ -1,6 +1,6 @@
 import type { Sequence } from '../../native/index.js';
 import type { BatchMember } from '../batching/batch-member.js';
-import type { RowProvenance } from '../pass/row-provenance.js';
+import type { RowProvenance } from '../pass/pass-member.js';
 import { commonTokens, type Prefix, PREFIX_BLOCK_TOKENS, PrefixIndex } from './prefix-index.js';
 
 /** In models with recurrences, a prompt can go on from the ends of blocks of so many positions. */

@@ -1,6 +1,6 @@
 import type { FileHandle } from 'node:fs/promises';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ChunkExtent, ExpertExtent } from '../format/expert-extent.js';
+import type { Extent, ExpertExtent } from '../format/extents.js';
 import { fromPeer, PeerFailure } from './peer-failure.js';
 import type { PackSource } from '../../shared/transport/transport.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
@@ -78,7 +78,7 @@ class ChunkWriter {
     }
   }
 
-  private finish(chunk: ChunkExtent): void {
+  private finish(chunk: Extent): void {
     const { extent, state } = this.options;
     if (this.crc !== chunk.crc32c) {
       throw new DamagedBytesError(

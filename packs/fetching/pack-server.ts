@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { openFile, readFailure, type FileErrors } from '../../shared/base/files/read-file.js';
-import { expertExtents, type ExpertExtent } from '../format/expert-extent.js';
+import { expertExtents, type ExpertExtent } from '../format/extents.js';
 import { HeldExperts } from '../format/held-experts.js';
 import type { Pack } from '../format/open-pack.js';
 import { FETCH_MANIFEST_FILE, MANIFEST_FILE } from '../format/pack-layout.js';

@@ -5,7 +5,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { makeDirectories } from '../../shared/base/files/make-directories.js';
 import { fileExists, readBoundedFile } from '../../shared/base/files/read-file.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
-import { expertExtents, type ExpertExtent } from '../format/expert-extent.js';
+import { expertExtents, type ExpertExtent } from '../format/extents.js';
 import { HeldExperts } from '../format/held-experts.js';
 import type { ManifestFile } from '../format/manifest.js';
 import { MANIFEST_LIMIT_BYTES, packOfManifest, type Pack } from '../format/open-pack.js';

@@ -1,6 +1,6 @@
 import { denseDimensions, type DensePlace, densePlaces } from '../../shared/model/dense-roles.js';
 import { expertDimensions } from '../model-config/checkpoint-layout.js';
-import { EXPERT_PARTS, type ExpertPart } from '../model-config/model-family.js';
+import { EXPERT_PARTS } from '../model-config/model-family.js';
 import { type ModelShape, shapeProblem } from '../../shared/model/model-shape.js';
 import {
   exactFormatOf,
@@ -9,13 +9,8 @@ import {
   planeSplit,
   shippedFormatOf,
 } from '../../shared/model/weight-dtype.js';
-import type {
-  Manifest,
-  ManifestDenseTensor,
-  ManifestExpert,
-  ManifestExpertTensor,
-  ManifestStretch,
-} from './manifest.js';
+import type { Manifest, ManifestDenseTensor, ManifestExpertTensor } from './manifest.js';
+import { denseLabel, type FileExtent, packExtents } from './extents.js';
 import { levelProblem } from './pack-codec.js';
 import {
   CHUNK_ALIGNMENT_BYTES,
@@ -25,48 +20,6 @@ import {
   shardCodec,
   shardRanges,
 } from './pack-layout.js';
-
-/** Bytes in a pack's file with one checksum. */
-export interface PackExtent {
-  file: string;
-  /** A name for people: "layer 3 expert 1 gate, plane 0". */
-  label: string;
-  offsetBytes: number;
-  storedBytes: number;
-  crc32c: number;
-}
-
-/** A name for people: "layer 3 expert 1 gate". */
-export function matrixLabel(expert: ManifestExpert, part: ExpertPart): string {
-  return `layer ${expert.layer} expert ${expert.expert} ${part}`;
-}
-
-/** All bytes of a pack that have checksums, by file and offset. */
-export function packExtents(manifest: Pick<Manifest, 'dense' | 'experts'>): PackExtent[] {
-  const extents: PackExtent[] = manifest.dense.flatMap((tensor) =>
-    tensor.planes.map((stretch, plane) => extentOf(DENSE_FILE, `${denseLabel(tensor)}, plane ${plane}`, stretch)),
-  );
-  for (const expert of manifest.experts) {
-    const { file, biases } = expert;
-    if (biases !== null) extents.push(extentOf(file, `layer ${expert.layer} expert ${expert.expert} biases`, biases));
-    for (const part of EXPERT_PARTS) {
-      expert[part].chunks.forEach((chunk, index) =>
-        extents.push(extentOf(file, `${matrixLabel(expert, part)}, plane ${chunk.plane}, chunk ${index}`, chunk)),
-      );
-    }
-  }
-  return extents.sort((a, b) => (a.file < b.file ? -1 : a.file > b.file ? 1 : a.offsetBytes - b.offsetBytes));
-}
-
-function extentOf(file: string, label: string, stretch: ManifestStretch): PackExtent {
-  const { offset_bytes: offsetBytes, stored_bytes: storedBytes, crc32c } = stretch;
-  return { file, label, offsetBytes, storedBytes, crc32c };
-}
-
-/** A name for people: "query of layer 3". */
-function denseLabel({ role, layer }: DensePlace): string {
-  return `${role} of layer ${layer}`;
-}
 
 /** All contradictions in a well-formed manifest; empty if there are none. */
 export function manifestProblems(manifest: Manifest): string[] {
@@ -123,7 +76,7 @@ function denseTensorProblem(tensor: ManifestDenseTensor, place: DensePlace, shap
   if (tensor.split === 'mxfp4' && columns % MXFP4_BLOCK_COLUMNS !== 0) return columnsProblem(columns);
   const sizes = planeRowBytes(tensor.split, columns).map((bytes) => bytes * rows);
   if (tensor.planes.length !== sizes.length) return `has ${tensor.planes.length} planes, expected ${sizes.length}`;
-  const plane = tensor.planes.findIndex((stretch, index) => stretch.stored_bytes !== sizes[index]);
+  const plane = tensor.planes.findIndex((extent, index) => extent.stored_bytes !== sizes[index]);
   if (plane === -1) return null;
   return `has ${tensor.planes[plane]?.stored_bytes} bytes in plane ${plane}, which its shape and split do not take`;
 }
@@ -216,7 +169,7 @@ function planeProblem(
 function extentProblems(manifest: Manifest): string[] {
   const problems: string[] = [];
   const sizes = new Map(manifest.files.map((file) => [file.name, file.size_bytes]));
-  let previous: PackExtent | null = null;
+  let previous: FileExtent | null = null;
   for (const extent of packExtents(manifest)) {
     const end = extent.offsetBytes + extent.storedBytes;
     const size = sizes.get(extent.file) ?? 0;

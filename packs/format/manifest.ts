@@ -48,7 +48,7 @@ const expertTensorSchema = z.strictObject({
   chunks: z.array(chunkSchema).min(1),
 });
 
-const stretchSchema = z.strictObject({ offset_bytes: bytes, stored_bytes: positive, crc32c });
+const extentSchema = z.strictObject({ offset_bytes: bytes, stored_bytes: positive, crc32c });
 
 const denseTensorSchema = z.strictObject({
   role: z.enum(Object.keys(DENSE_ROLES) as [DenseRole, ...DenseRole[]]),
@@ -57,7 +57,7 @@ const denseTensorSchema = z.strictObject({
   rows: positive,
   columns: positive,
   /** One entry for each plane: values, or codes and then scales. */
-  planes: z.array(stretchSchema).min(1).max(2),
+  planes: z.array(extentSchema).min(1).max(2),
 });
 
 const expertSchema = z.strictObject({
@@ -68,7 +68,7 @@ const expertSchema = z.strictObject({
   up: expertTensorSchema,
   down: expertTensorSchema,
   /** FP32 biases of gate, up and down, one after another. */
-  biases: stretchSchema.nullable(),
+  biases: extentSchema.nullable(),
 });
 
 /** Tensors of the checkpoint that the model does not need; `*` stands for the numbers in their names. */
@@ -104,7 +104,7 @@ export type Manifest = z.infer<typeof manifestSchema>;
 export type ManifestChunk = z.infer<typeof chunkSchema>;
 export type ManifestExpertTensor = z.infer<typeof expertTensorSchema>;
 export type ManifestDenseTensor = z.infer<typeof denseTensorSchema>;
-export type ManifestStretch = z.infer<typeof stretchSchema>;
+export type ManifestExtent = z.infer<typeof extentSchema>;
 export type ManifestExpert = z.infer<typeof expertSchema>;
 export type ManifestFile = z.infer<typeof fileSchema>;
 

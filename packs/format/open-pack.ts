@@ -21,7 +21,7 @@ import {
   type ManifestExpertTensor,
   manifestHeadSchema,
   manifestSchema,
-  type ManifestStretch,
+  type ManifestExtent,
 } from './manifest.js';
 import {
   DENSE_FILE,
@@ -193,12 +193,12 @@ function expertSource(entry: ManifestExpert, path: string, shape: ModelShape): E
 }
 
 function denseSource({ rows, columns, split, planes }: ManifestDenseTensor, path: string): TensorSource {
-  const chunks = planes.map((stretch, plane) => rawChunk(plane, path, stretch));
+  const chunks = planes.map((extent, plane) => rawChunk(plane, path, extent));
   return { rows, columns, split, chunks, view: null };
 }
 
-function rawChunk(plane: number, path: string, stretch: ManifestStretch): ChunkLocation {
-  const { offset_bytes: offsetBytes, stored_bytes: storedBytes, crc32c } = stretch;
+function rawChunk(plane: number, path: string, extent: ManifestExtent): ChunkLocation {
+  const { offset_bytes: offsetBytes, stored_bytes: storedBytes, crc32c } = extent;
   return { plane, path, offsetBytes, storedBytes, plainBytes: storedBytes, codec: 'raw', crc32c };
 }
 
@@ -231,14 +231,14 @@ const BIAS_FILE_ERRORS: FileErrors = {
  * code that gives an expert's place to slots does so in one step.
  * @throws PACK_CORRUPT (cut file, wrong checksum), STORAGE_FAILED
  */
-function readPackBiases(path: string, stretch: ManifestStretch, shape: ModelShape): Float32Array {
+function readPackBiases(path: string, extent: ManifestExtent, shape: ModelShape): Float32Array {
   const bytes = new Uint8Array(expertBiasBytes(shape));
   try {
     const file = openSync(path, 'r');
     try {
       for (let done = 0; done < bytes.length;) {
-        const read = readSync(file, bytes, done, bytes.length - done, stretch.offset_bytes + done);
-        if (read === 0) throw damaged(path, stretch, 'the file ends before them');
+        const read = readSync(file, bytes, done, bytes.length - done, extent.offset_bytes + done);
+        if (read === 0) throw damaged(path, extent, 'the file ends before them');
         done += read;
       }
     } finally {
@@ -247,11 +247,11 @@ function readPackBiases(path: string, stretch: ManifestStretch, shape: ModelShap
   } catch (thrown) {
     throw readFailure(thrown, path, BIAS_FILE_ERRORS);
   }
-  if (crc32c(bytes, 0) !== stretch.crc32c) throw damaged(path, stretch, 'their checksum is another');
+  if (crc32c(bytes, 0) !== extent.crc32c) throw damaged(path, extent, 'their checksum is another');
   return new Float32Array(bytes.buffer);
 }
 
-function damaged(path: string, { offset_bytes: offset }: ManifestStretch, problem: string): OdmoeError {
+function damaged(path: string, { offset_bytes: offset }: ManifestExtent, problem: string): OdmoeError {
   return new OdmoeError(
     'PACK_CORRUPT',
     `${path}: biases of an expert at byte ${offset}: ${problem}; ${BIAS_FILE_ERRORS.remedy}`,

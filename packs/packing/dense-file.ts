@@ -2,7 +2,7 @@ import { type DensePlace, densePlaces } from '../../shared/model/dense-roles.js'
 import { HEADER_LENGTH_BYTES } from '../checkpoint/safetensors-header.js';
 import type { ModelSource, Split, TensorSource } from '../../shared/model/tensor-source.js';
 import { planeRowBytes } from '../../shared/model/weight-dtype.js';
-import { type FinishedFile, type ManifestDenseTensor, type ManifestStretch, tensorName } from '../format/manifest.js';
+import { type FinishedFile, type ManifestDenseTensor, type ManifestExtent, tensorName } from '../format/manifest.js';
 import { alignUp } from '../format/pack-layout.js';
 import type { PackFile } from './pack-file.js';
 import type { PackingContext } from './packing-context.js';
@@ -52,17 +52,17 @@ export function denseLayout(model: ModelSource): { header: Uint8Array; placed: P
   });
   // Wider values come first. So every plane is aligned to its values without holes, which the format forbids.
   const ordered = placed
-    .flatMap((tensor) => tensor.planes.map((stretch, plane) => ({ tensor, stretch, plane })))
+    .flatMap((tensor) => tensor.planes.map((extent, plane) => ({ tensor, extent, plane })))
     .sort((a, b) => alignmentBytes(b.tensor.split, b.plane) - alignmentBytes(a.tensor.split, a.plane));
   const entries: Record<string, unknown> = { __metadata__: { format: 'pt' } };
   let dataBytes = 0;
-  for (const { tensor, stretch, plane } of ordered) {
-    stretch.offsetBytes = dataBytes;
-    dataBytes += stretch.sizeBytes;
+  for (const { tensor, extent, plane } of ordered) {
+    extent.offsetBytes = dataBytes;
+    dataBytes += extent.sizeBytes;
     entries[`${tensorName(tensor.place)}${plane === 0 ? '' : '.scales'}`] = {
       dtype: PLANE_DTYPES[tensor.split][plane],
       shape: planeShape(tensor, plane),
-      data_offsets: [stretch.offsetBytes, dataBytes],
+      data_offsets: [extent.offsetBytes, dataBytes],
     };
   }
   const json = new TextEncoder().encode(JSON.stringify(entries));
@@ -70,7 +70,7 @@ export function denseLayout(model: ModelSource): { header: Uint8Array; placed: P
   const header = new Uint8Array(dataStart).fill(' '.charCodeAt(0));
   new DataView(header.buffer).setBigUint64(0, BigInt(dataStart - HEADER_LENGTH_BYTES), true);
   header.set(json, HEADER_LENGTH_BYTES);
-  for (const { stretch } of ordered) stretch.offsetBytes += dataStart;
+  for (const { extent } of ordered) extent.offsetBytes += dataStart;
   return { header, placed, sizeBytes: dataStart + dataBytes };
 }
 
@@ -89,21 +89,21 @@ export async function writeDenseFile(
   await file.writeAt(0, header);
   const entries: ManifestDenseTensor[] = [];
   for (const { place, source, split, planes } of placed) {
-    const stretches = planes.map(({ offsetBytes, sizeBytes: size }): ManifestStretch => {
+    const extents = planes.map(({ offsetBytes, sizeBytes: size }): ManifestExtent => {
       return { offset_bytes: offsetBytes, stored_bytes: size, crc32c: 0 };
     });
     const written = planes.map(() => 0);
     for await (const piece of context.reader.rows(source)) {
-      for (const [plane, stretch] of stretches.entries()) {
+      for (const [plane, extent] of extents.entries()) {
         const bytes = planeOf(piece.planes, plane);
-        stretch.crc32c = context.tools.crc32c(bytes, stretch.crc32c);
-        await file.writeAt(stretch.offset_bytes + (written[plane] ?? 0), bytes);
+        extent.crc32c = context.tools.crc32c(bytes, extent.crc32c);
+        await file.writeAt(extent.offset_bytes + (written[plane] ?? 0), bytes);
         written[plane] = (written[plane] ?? 0) + bytes.length;
         context.onBytes(bytes.length);
       }
     }
     const { rows, columns } = source;
-    entries.push({ ...place, split, rows, columns, planes: stretches });
+    entries.push({ ...place, split, rows, columns, planes: extents });
   }
   await file.completeThrough(sizeBytes);
   return { dense: entries, experts: [] };

@@ -94,9 +94,9 @@ class ExpertWriter {
     const bytes = biasBytes(biases);
     await this.file.writeAt(this.endBytes, bytes);
     const crc32c = this.context.tools.crc32c(bytes, 0);
-    const stretch = { offset_bytes: this.endBytes, stored_bytes: bytes.length, crc32c };
+    const extent = { offset_bytes: this.endBytes, stored_bytes: bytes.length, crc32c };
     this.endBytes = alignUp(this.endBytes + bytes.length);
-    return stretch;
+    return extent;
   }
 
   private beginMatrix(source: TensorSource): MatrixInWork {

@@ -6,7 +6,7 @@ import { EXPERT_PARTS } from '../model-config/model-family.js';
 import { type FileErrors, openFile, readFailure } from '../../shared/base/files/read-file.js';
 import { readExactly } from '../checkpoint/safetensors-file.js';
 import type { FinishedFile, ManifestExpert, ManifestExpertTensor, ManifestFile } from '../format/manifest.js';
-import { matrixLabel, packExtents, type PackExtent } from '../format/manifest-check.js';
+import { matrixLabel, packExtents, type FileExtent } from '../format/extents.js';
 import type { Pack } from '../format/open-pack.js';
 import { matrixValues } from './matrix-values.js';
 import type { ByteTools } from './packing-context.js';
@@ -69,7 +69,7 @@ export async function verifyFinishedFile(
 
 interface FileContents {
   file: ManifestFile;
-  extents: readonly PackExtent[];
+  extents: readonly FileExtent[];
   /** A list that includes the experts in this file. */
   experts: readonly ManifestExpert[];
 }
@@ -184,7 +184,7 @@ class FileVerifier {
 
   constructor(
     private readonly file: ManifestFile,
-    private readonly extents: readonly PackExtent[],
+    private readonly extents: readonly FileExtent[],
     private readonly tools: Pick<ByteTools, 'crc32c'>,
   ) {}
 
@@ -215,7 +215,7 @@ class FileVerifier {
     return this.damages;
   }
 
-  private closeExtent(extent: PackExtent): void {
+  private closeExtent(extent: FileExtent): void {
     if (this.crc !== extent.crc32c) {
       const [expected, found] = [checksum(extent.crc32c), checksum(this.crc)];
       this.damages.push({ file: extent.file, place: extent.label, expected, found });

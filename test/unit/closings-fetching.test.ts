@@ -7,7 +7,7 @@ import { ExpertFetcher } from '../../packs/fetching/expert-fetcher.js';
 import { PackPeers } from '../../packs/fetching/pack-peers.js';
 import { PackServer } from '../../packs/fetching/pack-server.js';
 import { PartialPack } from '../../packs/fetching/partial-pack.js';
-import { expertExtents } from '../../packs/format/expert-extent.js';
+import { expertExtents } from '../../packs/format/extents.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { FETCH_LOCK_FILE, MANIFEST_FILE } from '../../packs/format/pack-layout.js';
 import type { PackSource } from '../../shared/transport/transport.js';

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { BatchMember } from '../../main-node/batching/batch-member.js';
-import { type MemberRows, RequestCounters } from '../../main-node/pass/pass-member.js';
-import { RowProvenance } from '../../main-node/pass/row-provenance.js';
+import { type MemberRows, RequestCounters, RowProvenance } from '../../main-node/pass/pass-member.js';
 import { ContextRoom, IDLE_MEMORY_LIMIT_MS } from '../../main-node/room/context-room.js';
 import { PREFIX_BLOCK_TOKENS } from '../../main-node/room/prefix-index.js';
 import { createContextRoom } from '../../main-node/room/create-context-room.js';

@@ -46,7 +46,7 @@ function setting(): Setting {
 function outcome(expert: number, result: Partial<ExpertResult>, resent = false, workerId = 'w'): ExpertOutcome {
   const ran = { expert, rows: 1, wasLoaded: true, stallUs: 0, executeUs: 0, ...NO_TIMES };
   return {
-    task: { expert, rows: [{ row: 0, rank: 0 }], last: true },
+    work: { layer: 0, expert, rows: [{ row: 0, rank: 0 }], last: true },
     workerId,
     resent,
     result: { ...ran, output: new Uint8Array(), failure: null, ...result },

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { downloadExpert, type DownloadState } from '../../packs/fetching/download-expert.js';
 import { PeerFailure } from '../../packs/fetching/peer-failure.js';
-import type { ExpertExtent } from '../../packs/format/expert-extent.js';
+import type { ExpertExtent } from '../../packs/format/extents.js';
 import { RUNTIME } from '../wall.js';
 
 /** Two chunks of 10 bytes with 5 bytes between them. */

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PackServer } from '../../packs/fetching/pack-server.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
-import type { ExpertExtent } from '../../packs/format/expert-extent.js';
+import type { ExpertExtent } from '../../packs/format/extents.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';

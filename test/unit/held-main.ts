@@ -8,7 +8,7 @@ import { CachedNews } from '../../main-node/decode/cached-news.js';
 import { PredictionPost } from '../../main-node/decode/prediction-post.js';
 import type { MemberRows } from '../../main-node/pass/pass-member.js';
 import { ReusablePasses } from '../../main-node/pass/reusable-passes.js';
-import { AnnouncedPasses } from '../../main-node/pass/announced-passes.js';
+import { AnnouncedPasses } from '../../main-node/pass/announcements.js';
 import { ContextRoom } from '../../main-node/room/context-room.js';
 import type { NodeStatus, ShadowReply, ShadowRequest } from '../../shared/wire/messages.js';
 import type { Timer } from '../../shared/base/runtime/runtime.js';

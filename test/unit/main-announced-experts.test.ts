@@ -1,10 +1,13 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { PredictionPost } from '../../main-node/decode/prediction-post.js';
-import { JointDealer } from '../../main-node/pass/joint-dealer.js';
-import { announcedByPrediction } from '../../main-node/pass/announced-by-prediction.js';
-import { Announcements, type AnnouncedPass } from '../../main-node/pass/announcements.js';
-import { assignMoreExperts, takersOf } from '../../main-node/pass/joint-assignment.js';
+import {
+  JointDealer,
+  announcedByPrediction,
+  Announcements,
+  type AnnouncedPass,
+} from '../../main-node/pass/announcements.js';
+import { assignMoreExperts, takersOf } from '../../main-node/pass/plan-layer.js';
 import { groupForLayer, planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { workersForPrefillExpert } from '../../shared/decisions/placement/prefill-workers.js';
 import { homesOf } from '../../shared/decisions/placement/strict-homes.js';
@@ -116,20 +119,20 @@ describe('main: the announcer of a pass of several sequences', () => {
         differentRows: 2,
         copies: 1,
         spread: 'group' as const,
-        toldByOthers: () => [],
+        announcedByOthers: () => [],
         ...changes,
       },
       workers,
       new JointDealer(() => false),
     );
   }
-  const wish = (sequence: number, experts: number[]) => ({ experts, run: { sequence, position: 10, rows: 1 } });
+  const expected = (sequence: number, experts: number[]) => ({ experts, rows: [{ sequence, position: 10, rows: 1 }] });
 
   it('names each expert once, under the name of the pass, with the rows that need it', () => {
     const workers = new RecordingWorkers(placementOf(4));
     const pass = announcementsOf(workers);
-    pass.tell(1, [wish(7, [1, 2]), wish(8, [2, 3])]);
-    pass.tell(1, [wish(8, [1, 3, 4])]);
+    pass.announce(1, [expected(7, [1, 2]), expected(8, [2, 3])]);
+    pass.announce(1, [expected(8, [1, 3, 4])]);
     assert.deepEqual(workers.predicted.map((text) => text.slice(3)).sort(), ['10/1 1', '10/1 2', '10/1 3', '10/1 4']);
     assert.equal(new Set(workers.predictions.map(([id]) => id)).size, 4);
     const rowsOf = (expert: number): number[] | undefined =>
@@ -147,15 +150,15 @@ describe('main: the announcer of a pass of several sequences', () => {
     );
     const { holders } = pass.settle(placementOf(4), 1, []);
     assert.deepEqual([...(holders?.keys() ?? [])].sort(), [1, 2, 3, 4]);
-    pass.tell(1, [wish(7, [5])]);
+    pass.announce(1, [expected(7, [5])]);
     assert.equal(workers.predictions.length, 4, 'the router has chosen');
   });
 
   it('leaves out experts that shadow announced, and chooses the worker where both name one', () => {
     const workers = new RecordingWorkers(placementOf(4));
     const others = [announcedByPrediction(placementOf(4), forWorkers(8, 10, 0, [1, 2], [3, 2])), null];
-    const pass = announcementsOf(workers, { toldByOthers: () => others });
-    pass.tell(0, [wish(7, [1, 3])]);
+    const pass = announcementsOf(workers, { announcedByOthers: () => others });
+    pass.announce(0, [expected(7, [1, 3])]);
     assert.deepEqual(
       workers.predictions.map(([, { experts }]) => experts),
       [[3]],
@@ -181,10 +184,10 @@ describe('main: the announcer of a pass of several sequences', () => {
         differentRows: 2,
         copies: 1,
         spread: 'all',
-        toldByOthers: () => [],
+        announcedByOthers: () => [],
       };
       const first = new Announcements(of, workers, dealer);
-      first.tell(0, [wish(7, [1, 3])]);
+      first.announce(0, [expected(7, [1, 3])]);
       assert.ok(dealer.openCount > 0);
       const pass = isAhead ? new Announcements(of, workers, dealer) : first;
       if (isAhead) pass.adopt(first);
@@ -197,20 +200,20 @@ describe('main: the announcer of a pass of several sequences', () => {
   it('forgets its announcements under another placement', () => {
     const workers = new RecordingWorkers(placementOf(4));
     const pass = announcementsOf(workers);
-    pass.tell(0, [wish(7, [1])]);
+    pass.announce(0, [expected(7, [1])]);
     workers.placement = placementOf(3, { epoch: 2 });
     assert.equal(pass.settle(workers.placement, 0, []).holders, null);
-    pass.tell(1, [wish(7, [1])]);
+    pass.announce(1, [expected(7, [1])]);
     assert.equal(workers.predictions.at(-1)?.[1].epoch, 2);
   });
 
   it('announces the rest of a layer, each expert once', () => {
     const workers = new RecordingWorkers(placementOf(4));
     const pass = announcementsOf(workers);
-    pass.tell(0, [wish(7, [1, 5])]);
-    pass.announce(0);
-    pass.announce(0);
-    pass.tell(0, [wish(8, [6])]);
+    pass.announce(0, [expected(7, [1, 5])]);
+    pass.announceWholeLayer(0);
+    pass.announceWholeLayer(0);
+    pass.announce(0, [expected(8, [6])]);
     const experts = workers.predictions.flatMap(([, prediction]) => prediction.experts);
     assert.deepEqual(experts.sort(), [0, 1, 2, 3, 4, 5, 6, 7]);
     const holders = [...(pass.settle(workers.placement as Placement, 0, []).holders?.values() ?? [])].flat();

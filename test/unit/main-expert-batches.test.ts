@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { plainExecute } from './wire-messages.js';
-import { activatedExperts } from '../../main-node/pass/activated-experts.js';
-import { bundleBatches, miniBatchRowsFor, splitLoadingRows } from '../../main-node/pass/expert-batches.js';
-import { planLayer, type LayerPlan } from '../../main-node/pass/layer-plan.js';
+import { activatedExperts, bundleWork, miniBatchRowsFor, splitLoadingRows } from '../../main-node/pass/expert-work.js';
+import { planLayer, type LayerPlan } from '../../main-node/pass/plan-layer.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { WORKER_SERVE } from '../../shared/wire/codecs.js';
 import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/wire/limits.js';
@@ -59,7 +58,7 @@ describe('main: mini-batches', () => {
     fc.assert(
       fc.property(cases, (input) => {
         const seen = new Map<string, number>();
-        for (const batch of plan(input).batches) {
+        for (const batch of plan(input).work) {
           assert.ok(batch.rows.length >= 1 && batch.rows.length <= input.miniBatchRows);
           assert.ok(workersFor(input, batch.expert).includes(batch.workerId));
           for (const { row, rank } of batch.rows) seen.set(`${row} ${rank}`, batch.expert);
@@ -95,7 +94,7 @@ describe('main: mini-batches', () => {
   it('can begin with one row for each worker, which loses no row, doubles none and ends no expert too early', () => {
     fc.assert(
       fc.property(cases, (input) => {
-        const { batches } = plan(input);
+        const { work: batches } = plan(input);
         const { loading, rest } = splitLoadingRows(batches);
         assert.equal(new Set(loading.map(({ workerId }) => workerId)).size, loading.length);
         assert.ok(loading.every(({ rows }) => rows.length === 1));
@@ -115,20 +114,18 @@ describe('main: mini-batches', () => {
   it('go to each worker in order, several experts in one message, with the rows of one mini-batch at most', () => {
     fc.assert(
       fc.property(cases, (input) => {
-        const { batches } = plan(input);
-        const bundles = bundleBatches(batches, input.miniBatchRows);
-        for (const [workerId, shares] of bundles) {
+        const { work: batches } = plan(input);
+        const bundles = bundleWork(batches, input.miniBatchRows);
+        for (const [workerId, messages] of bundles) {
           const own = batches.filter((batch) => batch.workerId === workerId);
-          assert.deepEqual(
-            shares.flatMap(({ tasks }) => tasks.map((task) => ({ workerId, ...task }))),
-            own,
-          );
-          const rows = shares.map(({ tasks }) => tasks.reduce((sum, task) => sum + task.rows.length, 0));
+          assert.deepEqual(messages.flat(), own);
+          const rows = messages.map((message) => message.reduce((sum, work) => sum + work.rows.length, 0));
           assert.ok(rows.every((count) => count <= input.miniBatchRows));
-          for (const { tasks } of shares) assert.equal(new Set(tasks.map(({ expert }) => expert)).size, tasks.length);
+          for (const message of messages)
+            assert.equal(new Set(message.map(({ expert }) => expert)).size, message.length);
           const needless = rows.some((count, index) => {
-            const next = shares[index + 1]?.tasks[0];
-            const hasIt = shares[index]?.tasks.some(({ expert }) => expert === next?.expert) === true;
+            const next = messages[index + 1]?.[0];
+            const hasIt = messages[index]?.some(({ expert }) => expert === next?.expert) === true;
             return next !== undefined && !hasIt && count + next.rows.length <= input.miniBatchRows;
           });
           assert.equal(needless, false, 'a message less would have held it');
@@ -141,7 +138,7 @@ describe('main: mini-batches', () => {
   it('mark the last batch of each worker and expert, and name the workers without work for an expert', () => {
     fc.assert(
       fc.property(cases, (input) => {
-        const { batches, releases } = plan(input);
+        const { work: batches, releases } = plan(input);
         for (let expert = 0; expert < input.experts; expert++) {
           for (const workerId of workersFor(input, expert)) {
             const own = batches.filter((batch) => batch.workerId === workerId && batch.expert === expert);

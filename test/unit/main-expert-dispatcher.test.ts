@@ -3,7 +3,7 @@ import { NO_TIMES } from '../../shared/wire/messages.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import type { ExecuteWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import { ExpertDispatcher, MAX_ATTEMPTS, type ExpertOutcome } from '../../main-node/pass/expert-dispatcher.js';
-import type { LayerStep, WorkerShare } from '../../main-node/pass/layer-step.js';
+import type { ExpertWork, LayerStep } from '../../main-node/pass/expert-work.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
@@ -24,9 +24,14 @@ const STEP: LayerStep = {
   hidden: new Uint8Array(16).map((_, index) => Math.floor(index / 8)),
   outputs: new Uint8Array(32),
 };
-const share = (workerId: string, experts = [3]): WorkerShare => ({
+interface Share {
+  workerId: string;
+  work: ExpertWork[];
+}
+
+const share = (workerId: string, experts = [3]): Share => ({
   workerId,
-  tasks: experts.map((expert) => ({ expert, rows: [{ row: 1, rank: 0 }], last: false })),
+  work: experts.map((expert) => ({ layer: STEP.layer, expert, rows: [{ row: 1, rank: 0 }], last: false })),
 });
 
 type Answer = ErrorCode | 'NaN' | 'Infinity' | null;
@@ -140,13 +145,17 @@ class ScriptedCluster implements PlacedWorkers {
 
 const dispatcher = (cluster: PlacedWorkers) => new ExpertDispatcher(cluster, GRACE_MS, SILENT);
 /** Runs the share and returns "expert worker" of each outcome, with "again" if it was sent again. */
-async function outcomes(cluster: PlacedWorkers, wanted: WorkerShare, signal = never): Promise<string[]> {
+async function outcomes(
+  cluster: PlacedWorkers,
+  { workerId: asked, work: wanted }: Share,
+  signal = never,
+): Promise<string[]> {
   const taken: string[] = [];
-  const take = ({ task, workerId, result, resent }: ExpertOutcome): void => {
-    assert.equal(result.output[0], task.expert);
-    taken.push(`${task.expert} ${workerId}${resent ? ' again' : ''}`);
+  const take = ({ work, workerId, result, resent }: ExpertOutcome): void => {
+    assert.equal(result.output[0], work.expert);
+    taken.push(`${work.expert} ${workerId}${resent ? ' again' : ''}`);
   };
-  await dispatcher(cluster).run(STEP, wanted, signal, take);
+  await dispatcher(cluster).run({ step: STEP, signal, take }, asked, wanted);
   return taken.sort();
 }
 
@@ -188,9 +197,10 @@ describe('main: the expert dispatcher', () => {
     const cluster = new ScriptedCluster(['a', 'b'], (id) => (id === 'b' ? 'PACK_CORRUPT' : null));
     const log = new TestLog();
     const dispatching = new ExpertDispatcher(cluster, GRACE_MS, log.logger('main'));
-    for (let token = 0; token < 5; token++) await dispatching.run(STEP, share('b'), never, () => undefined);
+    const run = { step: STEP, signal: never, take: () => undefined };
+    for (let token = 0; token < 5; token++) await dispatching.run(run, 'b', share('b').work);
     assert.equal(log.matching('warn expert is sent again').length, 1);
-    await dispatching.run(STEP, share('b', [4]), never, () => undefined);
+    await dispatching.run(run, 'b', share('b', [4]).work);
     assert.equal(log.matching('warn expert is sent again').length, 2);
   });
 

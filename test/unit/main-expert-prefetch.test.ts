@@ -1,10 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { activatedExperts } from '../../main-node/pass/activated-experts.js';
-import { FirstLayerAhead } from '../../main-node/pass/first-layer-ahead.js';
-import { randomExperts } from '../../main-node/pass/random-prefetch.js';
-import { layersAskedAt } from '../../main-node/pass/router-ahead.js';
-import { announcedByPrediction } from '../../main-node/pass/announced-by-prediction.js';
+import { activatedExperts } from '../../main-node/pass/expert-work.js';
+import { FirstLayerAhead, randomExperts, layersAskedAt } from '../../main-node/pass/own-predictions.js';
+import { announcedByPrediction } from '../../main-node/pass/announcements.js';
 import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import type { ArrivalVerdict } from '../../main-node/decode/sequence-predictions.js';

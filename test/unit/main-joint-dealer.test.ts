@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { JointDealer } from '../../main-node/pass/joint-dealer.js';
-import { takersOf } from '../../main-node/pass/joint-assignment.js';
+import { JointDealer } from '../../main-node/pass/announcements.js';
+import { takersOf } from '../../main-node/pass/plan-layer.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import type { Placement } from '../../shared/wire/messages.js';
 

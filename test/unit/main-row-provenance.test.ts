@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { GivenLogits } from '../../main-node/decode/cluster-sequence.js';
-import { RowProvenance } from '../../main-node/pass/row-provenance.js';
+import { RowProvenance } from '../../main-node/pass/pass-member.js';
 
 describe('main: the workers that took part in rows', () => {
   it('are, for the first n positions, those that ran any of them', () => {

@@ -251,7 +251,7 @@ describe('main: passes of several sequences', () => {
               seen.push(`${expert} of ${count} ${foretold} ${workerIds.length}`);
           },
           sent: (_, __, experts) => void seen.push(`sent ${experts.join()}`),
-          received: (_, { task }) => void seen.push(`received ${task.expert}`),
+          received: (_, { work }) => void seen.push(`received ${work.expert}`),
           answered: (layer) => void seen.push(`answered ${layer}`),
           layerEnded: (layer) => void seen.push(`summed ${layer}`),
           ended: (failed) => void seen.push(`ended ${failed}`),

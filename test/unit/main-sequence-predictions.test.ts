@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { PredictionPost } from '../../main-node/decode/prediction-post.js';
-import { AnnouncedPasses } from '../../main-node/pass/announced-passes.js';
+import { AnnouncedPasses } from '../../main-node/pass/announcements.js';
 import {
   MAX_KEPT_PREDICTIONS,
   MAX_REMEMBERED_CHOICES,

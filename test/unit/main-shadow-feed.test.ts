@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
 import type { AlignedLayers } from '../../main-node/decode/aligned-layers.js';
 import { PredictionPost } from '../../main-node/decode/prediction-post.js';
-import { AnnouncedPasses } from '../../main-node/pass/announced-passes.js';
+import { AnnouncedPasses } from '../../main-node/pass/announcements.js';
 import {
   ROWS_BACKLOG_BYTES,
   MAX_SHADOW_BEGINS,

@@ -5,7 +5,7 @@ import {
   SHORT_CALL_MS,
   SHORT_PASS_ROWS,
   ShortOperators,
-} from '../../main-node/pass/short-operators.js';
+} from '../../main-node/pass/reusable-passes.js';
 import type { Pass, RouterChoice } from '../../native/index.js';
 
 const LAYERS = 3;

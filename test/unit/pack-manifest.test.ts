@@ -7,7 +7,7 @@ import { requireUndamaged, verifyPack, type PackDamage } from '../../packs/packi
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { type Manifest, serializeManifest } from '../../packs/format/manifest.js';
-import { packExtents } from '../../packs/format/manifest-check.js';
+import { packExtents } from '../../packs/format/extents.js';
 import { openPack, parseManifest } from '../../packs/format/open-pack.js';
 import { isPackEntry, isPackFileName, shardRanges } from '../../packs/format/pack-layout.js';
 import { withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';

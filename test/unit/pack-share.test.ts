@@ -12,7 +12,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { fetchManifest } from '../../packs/fetching/fetch-manifest.js';
 
 import { MAX_PACK_READERS, PackServer } from '../../packs/fetching/pack-server.js';
-import { expertExtents } from '../../packs/format/expert-extent.js';
+import { expertExtents } from '../../packs/format/extents.js';
 
 import { HeldExperts } from '../../packs/format/held-experts.js';
 

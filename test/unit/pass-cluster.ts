@@ -7,13 +7,11 @@ import type { ExecuteWork, PlacedWorkers, WorkerOrders } from '../../main-node/c
 import { SequencePredictions } from '../../main-node/decode/sequence-predictions.js';
 import { ExpertDispatcher } from '../../main-node/pass/expert-dispatcher.js';
 import { LayerWaits } from '../../main-node/pass/layer-waits.js';
-import type { PassEngine } from '../../main-node/pass/pass-engine.js';
-import { RequestCounters, type MemberRows, type PassMember } from '../../main-node/pass/pass-member.js';
+import type { PassEngine } from '../../main-node/pass/run-layer.js';
+import { RequestCounters, type MemberRows, type PassMember, RowProvenance } from '../../main-node/pass/pass-member.js';
 import type { ReusablePass } from '../../main-node/pass/reusable-passes.js';
-import { JointDealer } from '../../main-node/pass/joint-dealer.js';
-import { RowProvenance } from '../../main-node/pass/row-provenance.js';
+import { JointDealer, AnnouncedPasses } from '../../main-node/pass/announcements.js';
 import { PassRunner } from '../../main-node/pass/run-pass.js';
-import { AnnouncedPasses } from '../../main-node/pass/announced-passes.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { rowCount } from '../../shared/wire/pass-rows.js';
 import type { Placement } from '../../shared/wire/messages.js';
@@ -132,7 +130,7 @@ export class PassCluster {
       roster: this.workers,
       dispatcher: new ExpertDispatcher(this.workers, 10, silentLog),
       jointDealer: new JointDealer(() => false),
-      toldPasses: this.passes,
+      announcedPasses: this.passes,
       miniBatchRows: ALL_ROWS,
       prefillOverlap: true,
       spread: 'group',

@@ -4,9 +4,8 @@ import { CachedLayers, keepersOf } from '../../main-node/cluster/cached-layers.j
 import type { WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import { CachedNews, MAX_NEWS_LAYERS } from '../../main-node/decode/cached-news.js';
 import { ExpertDealer } from '../../shared/decisions/placement/expert-dealer.js';
-import { assignMoreExperts, takersOf } from '../../main-node/pass/joint-assignment.js';
+import { assignMoreExperts, takersOf, matchExperts } from '../../main-node/pass/plan-layer.js';
 import { assignCached, KEPT_BEYOND_SHARE } from '../../shared/decisions/placement/cached-assignment.js';
-import { matchExperts } from '../../main-node/pass/match-experts.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import type { Placement } from '../../shared/wire/messages.js';
 import { PredictionDealer } from '../../shadow-node/rpc/prediction-dealer.js';
@@ -104,9 +103,7 @@ describe('placement: experts that workers cache', () => {
     const workers = keeping(placement, { w3: [0], w2: [1, 4] });
     const keepers = keepersOf(workers, placement, 1) ?? assert.fail('workers keep experts');
     const runs = (announced: Map<number, string> | null): Map<number, string> =>
-      new Map(
-        matchExperts(placement, 1, announced, [0, 1, 5], 'all', keepers).map((each) => [each.expert, each.workerId]),
-      );
+      matchExperts(placement, 1, announced, [0, 1, 5], 'all', keepers);
     for (const announced of [null, new Map([[5, 'w0']])]) {
       assert.equal(runs(announced).get(0), 'w3');
       assert.equal(runs(announced).get(1), 'w2');

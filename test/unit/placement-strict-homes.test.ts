@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
 import { chooseReplacement } from '../../main-node/pass/expert-dispatcher.js';
-import { matchExperts } from '../../main-node/pass/match-experts.js';
+import { matchExperts } from '../../main-node/pass/plan-layer.js';
 import { neededExperts } from '../../shared/decisions/placement/needed-experts.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { workersForPrefillExpert } from '../../shared/decisions/placement/prefill-workers.js';
@@ -65,7 +65,7 @@ describe('placement: experts with strict homes', () => {
         const announced = new Map(
           all.slice(0, 2).map((expert) => [expert, homesOf(placement, layer, expert)[0] ?? '']),
         );
-        for (const { expert, workerId } of matchExperts(placement, layer, announced, all.slice(1), 'all'))
+        for (const [expert, workerId] of matchExperts(placement, layer, announced, all.slice(1), 'all'))
           assert.ok(isOwn(expert, workerId));
         for (const expert of all)
           assert.deepEqual(workersForPrefillExpert(placement, layer, expert), homesOf(placement, layer, expert));

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { BatchMember } from '../../main-node/batching/batch-member.js';
-import { RowProvenance } from '../../main-node/pass/row-provenance.js';
+import { RowProvenance } from '../../main-node/pass/pass-member.js';
 import { CHECKPOINT_POSITIONS, PrefixStore, type RowsToKeep } from '../../main-node/room/prefix-store.js';
 import type { Sequence } from '../../native/index.js';
 

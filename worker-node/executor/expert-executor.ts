@@ -72,8 +72,8 @@ interface HeldRequest {
   readonly done: ExpertResult[];
 }
 
-/** One expert of a request. */
-interface HeldExpert extends ExpertRows {
+/** The work of a request for one expert. */
+interface HeldWork extends ExpertRows {
   readonly of: HeldRequest;
   readonly rowCount: number;
 }
@@ -110,7 +110,7 @@ export class ExpertExecutor {
   private readonly log: Logger;
   private readonly onDeviceLost: (error: OdmoeError) => void;
   private readonly limits: ExecutorLimits;
-  private readonly ownHeld = new Map<number, HeldExpert>();
+  private readonly ownHeld = new Map<number, HeldWork>();
   private readonly executeMs = new OverallMean();
   private readonly rowMs = new OverallMean();
   private readonly short = new ShortExecutions();
@@ -237,7 +237,7 @@ export class ExpertExecutor {
     this.heldBytes = 0;
   }
 
-  private async execute(slot: number, held: HeldExpert, output: Uint8Array): Promise<Execution> {
+  private async execute(slot: number, held: HeldWork, output: Uint8Array): Promise<Execution> {
     const { hiddenSize } = held.of.request;
     const rowBytes = hiddenSize * FLOAT_BYTES;
     const hidden = gatherRows(held.of.request.hidden, held.rows, rowBytes);
@@ -260,14 +260,14 @@ export class ExpertExecutor {
     return { executeMs, calledMs, begunMs };
   }
 
-  private runsHere({ of, rowCount: rows }: HeldExpert): boolean {
+  private runsHere({ of, rowCount: rows }: HeldWork): boolean {
     return this.slots.executeHere !== undefined && rows <= this.maxRows && this.short.isShort(rows, of.running);
   }
 
   /** Runs it on this thread; null: the device is busy. */
   private executeHere(
     slot: number,
-    { rowCount: rows }: HeldExpert,
+    { rowCount: rows }: HeldWork,
     hidden: Uint8Array,
     output: Uint8Array,
   ): Execution | null {

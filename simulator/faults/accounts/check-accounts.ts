@@ -1,4 +1,4 @@
-import { miniBatchRowsFor } from '../../../main-node/pass/expert-batches.js';
+import { miniBatchRowsFor } from '../../../main-node/pass/expert-work.js';
 import type { NodeSettings } from '../../../shared/settings/node-settings.js';
 import type { ModelShape } from '../../../shared/model/model-shape.js';
 import { assignmentOf } from '../../../shared/decisions/placement/assignment-of.js';

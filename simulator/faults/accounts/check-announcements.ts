@@ -1,4 +1,4 @@
-import { miniBatchRowsFor } from '../../../main-node/pass/expert-batches.js';
+import { miniBatchRowsFor } from '../../../main-node/pass/expert-work.js';
 import { assignmentOf } from '../../../shared/decisions/placement/assignment-of.js';
 import { expertsByWorker } from '../../../shared/decisions/placement/experts-by-worker.js';
 import { prefillAssignment, usesNearlyAllExperts } from '../../../shared/decisions/placement/prefill-workers.js';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { LocalEngine } from '../../../engine/generation/local-engine.js';
 import { openServedPack } from '../../../packs/open-served-pack.js';
-import { expertExtents } from '../../../packs/format/expert-extent.js';
+import { expertExtents } from '../../../packs/format/extents.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../../integration/harness/answers.js';
 import { ProcessCluster, endCluster } from '../../integration/harness/process-cluster.js';
 import { SlowLink } from '../../integration/harness/slow-link.js';

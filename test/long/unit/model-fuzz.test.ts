@@ -3,7 +3,7 @@ import { cpSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'no
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { openTensor } from '../../../native/index.js';
-import { packExtents } from '../../../packs/format/manifest-check.js';
+import { packExtents } from '../../../packs/format/extents.js';
 import type { Manifest } from '../../../packs/format/manifest.js';
 import { openPack, parseManifest } from '../../../packs/format/open-pack.js';
 import { isPackFileName } from '../../../packs/format/pack-layout.js';
