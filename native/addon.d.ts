@@ -11,11 +11,11 @@ import type { GluShape, ModelShape } from '../shared/model/model-shape.js';
 import type { ChunkCodec, ExpertSource, Split, TensorSource, WeightFormat } from '../shared/model/tensor-source.js';
 import type {
   ExpertShape,
-  ExpertSlotBytes,
+  FlatExpertSlots,
+  FlatLoaderOptions,
+  FlatSlotBytes,
   QueuedReadRequest,
   QueuedReadSpeed,
-  LoaderOptions,
-  ExpertSlots,
 } from './expert-slots.d.ts';
 import type { CodecSpeed, ExpertBenchOptions, ExpertSpeed, OperatorSpeed, ReadSpeed } from './speeds.d.ts';
 
@@ -248,10 +248,10 @@ export interface Addon {
     shape: ExpertShape,
     count: number,
     maxRows: number,
-    loader: LoaderOptions,
-  ): ExpertSlots;
+    loader: FlatLoaderOptions,
+  ): FlatExpertSlots;
   /** Bytes of the device that slots take with this maxRows and loader. */
-  expertSlotBytes(device: DeviceHandle, shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes;
+  expertSlotBytes(device: DeviceHandle, shape: ExpertShape, maxRows: number, loader: FlatLoaderOptions): FlatSlotBytes;
   /** Throws PACK_CORRUPT or MODEL_CORRUPT unless the chunks' declared sizes make up the tensor, and the view lies within the stored matrix. */
   openTensor(source: TensorSource): TensorRows;
   /** Cuts row-major values into planes (packing). */

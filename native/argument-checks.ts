@@ -1,6 +1,7 @@
 /** Checks of the addon's arguments that the compiler cannot make. A caller that breaks one has a defect: INTERNAL. */
 import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import { DENSE_ROLES, type DenseRole } from '../shared/model/dense-roles.js';
+import { PARTS } from '../shared/model/expert-parts.js';
 import { gluSchema } from '../shared/model/model-shape.js';
 import type {
   ChunkCodec,
@@ -137,18 +138,14 @@ export function checkReads(name: string, depth: number, way: WantedStorageWay): 
 }
 
 export function checkLoaderOptions(options: LoaderOptions): void {
-  const checkBytesOf = (name: keyof LoaderOptions): void => {
-    checkInteger(`loader.${name}`, Number(options[name]), 0, Number.MAX_SAFE_INTEGER);
-  };
   checkInteger('loader.decompressionThreads', options.decompressionThreads, 0, LARGEST_DECOMPRESSION_THREADS);
-  checkInteger('loader.exponentEntries', options.exponentEntries, 0, LARGEST_ENTRIES);
-  checkInteger('loader.signMantissaEntries', options.signMantissaEntries, 0, LARGEST_ENTRIES);
-  checkBytesOf('storageBytesPerS');
+  checkInteger('loader.storageBytesPerS', options.storageBytesPerS, 0, Number.MAX_SAFE_INTEGER);
   checkReads('loader', options.readDepth, options.storageWay);
-  checkBytesOf('expertExponentBytes');
-  checkBytesOf('expertSignMantissaBytes');
-  checkBytesOf('shardExponentBytes');
-  checkBytesOf('shardSignMantissaBytes');
+  for (const part of PARTS) {
+    checkInteger(`loader.entries.${part}`, options.entries[part], 0, LARGEST_ENTRIES);
+    checkInteger(`loader.expertBytes.${part}`, options.expertBytes[part], 0, Number.MAX_SAFE_INTEGER);
+    checkInteger(`loader.shardBytes.${part}`, options.shardBytes[part], 0, Number.MAX_SAFE_INTEGER);
+  }
   checkInteger('loader.experts', options.experts, 0);
 }
 
@@ -167,8 +164,7 @@ function checkPartPlan(name: string, plan: PartPlan): void {
 }
 
 export function checkLoadRequest(request: LoadRequest): void {
-  checkPartPlan('exponents', request.exponents);
-  checkPartPlan('signMantissa', request.signMantissa);
+  for (const part of PARTS) checkPartPlan(`parts.${part}`, request.parts[part]);
   if (request.held !== undefined) checkInteger('held', request.held, 0);
   checkOrder(request.order);
 }

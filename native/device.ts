@@ -17,6 +17,7 @@ import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
 import { checkExpertShape, checkInt32s, checkInteger, checkLoaderOptions } from './argument-checks.js';
 import { CheckedExpertSlots, CheckedModel, LARGEST_PASS_ROWS } from './handles.js';
+import { flatLoaderOptions, slotBytesOf } from './part-fields.js';
 import { checkModelShape } from './model-shape-checks.js';
 
 const LARGEST_THREADS = 1024;
@@ -54,12 +55,15 @@ class CheckedDevice implements Device {
   createExpertSlots(shape: ExpertShape, count: number, maxRows: number, loader: LoaderOptions): ExpertSlots {
     checkSlots(shape, maxRows, loader);
     checkInteger('count', count, 1, LARGEST_SLOTS);
-    return new CheckedExpertSlots(calling(() => addon().createExpertSlots(this.handle, shape, count, maxRows, loader)));
+    const options = flatLoaderOptions(loader);
+    return new CheckedExpertSlots(
+      calling(() => addon().createExpertSlots(this.handle, shape, count, maxRows, options)),
+    );
   }
 
   expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes {
     checkSlots(shape, maxRows, loader);
-    return calling(() => addon().expertSlotBytes(this.handle, shape, maxRows, loader));
+    return slotBytesOf(calling(() => addon().expertSlotBytes(this.handle, shape, maxRows, flatLoaderOptions(loader))));
   }
 
   dispose(): void {

@@ -1,5 +1,6 @@
 /** Types of the slots into which experts are loaded; part of the native addon (native/addon.d.ts). */
 import type { ExpertId } from '../shared/model/expert-id.js';
+import type { PerPart } from '../shared/model/expert-parts.js';
 import type { GluShape } from '../shared/model/model-shape.js';
 import type { ExpertSource, WeightFormat } from '../shared/model/tensor-source.js';
 
@@ -13,8 +14,7 @@ export interface ExpertShape {
 export interface ExpertSlotBytes {
   slotBytes: number;
   sharedBytes: number;
-  exponentEntryBytes: number;
-  signMantissaEntryBytes: number;
+  entryBytes: PerPart<number>;
 }
 
 /** The way in which reads reach storage: threads that wait for one read each, or the kernel's queue. */
@@ -63,24 +63,21 @@ export interface LoaderOptions {
   readDepth: number;
   storageWay: WantedStorageWay;
   /** Entries cache parts of experts from one load to another. They are device memory that is taken when the slots are made. */
-  exponentEntries: number;
-  signMantissaEntries: number;
+  entries: PerPart<number>;
   /**
-   * Each is the maximum over all experts that will be loaded. The first two: bytes of all chunks of the part. The next two: bytes of one
-   * coded chunk of the part (0 where the part is stored raw). A chunk's range is rounded outwards to multiples of 4096.
-   * shared/model/part-sizes.ts computes these values. The first two matter only where there are entries.
+   * Bytes of all chunks of the part, and bytes of one coded chunk of it (0 where the part is stored raw). Each is the maximum over all experts
+   * that will be loaded. A chunk's range is rounded outwards to multiples of 4096. shared/model/part-sizes.ts computes these values.
+   * `expertBytes` matters only where there are entries.
    */
-  expertExponentBytes: number;
-  expertSignMantissaBytes: number;
-  shardExponentBytes: number;
-  shardSignMantissaBytes: number;
+  expertBytes: PerPart<number>;
+  shardBytes: PerPart<number>;
   /** The pool has extra memory for packing experts (ExpertSlots.pack): BF16 on a processor. Left out: no such memory. */
   packs?: boolean;
   /** Number of experts in all layers, if each is to get its own address where the device can give one; 0: none gets one. */
   experts: number;
 }
 
-/** The source of one part of an expert (exponents: plane 0; signs and mantissas: the other planes). */
+/** The source of one part of an expert. */
 export interface PartPlan {
   from: 'storage' | 'entry';
   /** The entry that holds the part, or that will cache it; -1: the part is not cached. */
@@ -97,8 +94,7 @@ export interface TaskOrder {
 export type ExpertOrder = [TaskOrder, TaskOrder, TaskOrder];
 
 export interface LoadRequest {
-  exponents: PartPlan;
-  signMantissa: PartPlan;
+  parts: PerPart<PartPlan>;
   /** null: behind all loads that have an order, in the order of the calls. */
   order: ExpertOrder | null;
   /** This load comes before all loads that are not urgent. */
@@ -120,13 +116,11 @@ export interface LoadOutcome {
   /** Time from the call to its end. */
   loadMs: number;
   /** Storage time: reads of several loads that are in flight together share it among them. */
-  exponentReadMs: number;
-  signMantissaReadMs: number;
+  readMs: PerPart<number>;
   /** Total time of all decompression threads: checking, decoding, writing to the slot. */
   decompressMs: number;
   /** The entry of the request now holds the whole part, checked. After a rejection an entry that was to be filled does not hold it. */
-  exponentsKept: boolean;
-  signMantissaKept: boolean;
+  cached: PerPart<boolean>;
 }
 
 /** Result of reading an expert into host memory. */
@@ -199,4 +193,36 @@ export interface ExpertSlots {
   /** Ends the running pack soon, if there is one: it is given up. */
   cancelPack(): void;
   dispose(): void;
+}
+
+/** The same objects as the addon takes and gives them (native/part-fields.ts). */
+export interface FlatLoaderOptions extends Omit<LoaderOptions, 'entries' | 'expertBytes' | 'shardBytes'> {
+  exponentEntries: number;
+  signMantissaEntries: number;
+  expertExponentBytes: number;
+  expertSignMantissaBytes: number;
+  shardExponentBytes: number;
+  shardSignMantissaBytes: number;
+}
+
+export interface FlatSlotBytes extends Omit<ExpertSlotBytes, 'entryBytes'> {
+  exponentEntryBytes: number;
+  signMantissaEntryBytes: number;
+}
+
+export interface FlatLoadRequest extends Omit<LoadRequest, 'parts'> {
+  exponents: PartPlan;
+  signMantissa: PartPlan;
+}
+
+export interface FlatLoadOutcome extends Omit<LoadOutcome, 'readMs' | 'cached'> {
+  exponentReadMs: number;
+  signMantissaReadMs: number;
+  exponentsKept: boolean;
+  signMantissaKept: boolean;
+}
+
+/** ExpertSlots as the addon makes them. */
+export interface FlatExpertSlots extends Omit<ExpertSlots, 'load'> {
+  load(slot: number, expert: number, request: FlatLoadRequest): Promise<FlatLoadOutcome>;
 }

@@ -6,6 +6,7 @@ import type { ExpertSource, TensorSource, WeightFormat } from '../shared/model/t
 import type {
   ExpertOrder,
   ExpertSlots,
+  FlatExpertSlots,
   HoldOutcome,
   RouterChoice,
   LoadOutcome,
@@ -31,6 +32,7 @@ import {
   checkRole,
   checkTensorSource,
 } from './argument-checks.js';
+import { flatLoadRequest, loadOutcomeOf } from './part-fields.js';
 
 /** Most rows of a pass and of an execute. */
 export const LARGEST_PASS_ROWS = 65536;
@@ -200,7 +202,7 @@ export class CheckedExpertSlots implements ExpertSlots {
   readonly count: number;
   readonly slotBytes: number;
 
-  constructor(private readonly handle: ExpertSlots) {
+  constructor(private readonly handle: FlatExpertSlots) {
     this.count = handle.count;
     this.slotBytes = handle.slotBytes;
   }
@@ -218,7 +220,7 @@ export class CheckedExpertSlots implements ExpertSlots {
     checkInteger('slot', slot, 0);
     checkInteger('expert', expert, 0);
     checkLoadRequest(request);
-    return await awaiting(() => this.handle.load(slot, expert, request));
+    return loadOutcomeOf(await awaiting(() => this.handle.load(slot, expert, flatLoadRequest(request))));
   }
 
   cancel(slot: number): void {

@@ -1,3 +1,4 @@
+import { perPart } from '../shared/model/expert-parts.js';
 import type { LoaderOptions, LoadRequest, StorageReads } from './addon.d.ts';
 
 /** A loader without entries, for experts that are stored raw. With the sizes of shared/model/part-sizes.ts it loads any experts. */
@@ -7,12 +8,9 @@ export const PLAIN_LOADER: LoaderOptions = {
   storageBytesPerS: 0,
   readDepth: 1,
   storageWay: 'auto',
-  exponentEntries: 0,
-  signMantissaEntries: 0,
-  expertExponentBytes: 0,
-  expertSignMantissaBytes: 0,
-  shardExponentBytes: 0,
-  shardSignMantissaBytes: 0,
+  entries: perPart(() => 0),
+  expertBytes: perPart(() => 0),
+  shardBytes: perPart(() => 0),
   experts: 0,
 };
 
@@ -25,10 +23,9 @@ export const ONE_READ_AT_A_TIME: StorageReads = {
   ringRefusal: '',
 };
 
-/** Both parts come from storage, and neither is cached. */
+/** All parts come from storage, and none is cached. */
 export const FROM_STORAGE: LoadRequest = {
-  exponents: { from: 'storage', entry: -1 },
-  signMantissa: { from: 'storage', entry: -1 },
+  parts: perPart(() => ({ from: 'storage', entry: -1 })),
   order: null,
   urgent: false,
 };

@@ -130,7 +130,7 @@ export class StreamingServer {
   private transfer(link: PacedLink, ms: number, urgent = false): Promise<void> {
     return new Promise((resolve) => {
       link.begin({
-        partMs: { exponents: 0, signMantissa: ms },
+        partMs: { exponent: 0, signMantissa: ms },
         recoverMs: 0,
         urgent,
         order: null,

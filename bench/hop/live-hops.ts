@@ -4,10 +4,10 @@ import { STATUS_TIMEOUT_MS } from '../../cli/commands/status.js';
 import { hopTable } from '../../cli/output/hop-view.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
-import type { CacheStatus } from '../../shared/wire/messages.js';
 import type { NodeStatus, StatusReply, WorkerHops } from '../../shared/wire/messages.js';
 import { answerRequest, collectAnswer } from '../paper/testbed.js';
 import { measureHops, type HopRow } from './measure-hops.js';
+import { countInParts } from '../../shared/decisions/caching/pool-capacities.js';
 
 const PROMPT_IDS = [1, 2, 3];
 const VALUE_BYTES = 4;
@@ -46,7 +46,9 @@ export function noHopTimed({ nodes }: Pick<StatusReply, 'nodes'>): OdmoeError {
       'no worker is connected to this main, so it makes no hops: start one (odmoe worker)',
     );
   }
-  const inPart = workers.filter(({ cache }) => cache !== null && cache.capacities.full === 0 && keptInPart(cache) > 0);
+  const inPart = workers.filter(
+    ({ cache }) => cache !== null && cache.capacities.full === 0 && countInParts(cache.capacities) > 0,
+  );
   if (inPart.length === workers.length) {
     return new OdmoeError(
       'USAGE',
@@ -59,10 +61,6 @@ export function noHopTimed({ nodes }: Pick<StatusReply, 'nodes'>): OdmoeError {
     'every hop of this answer loaded experts, and only hops that load nothing are timed: ask for more tokens (--tokens), or give ' +
       'workers a worker.cache that holds what they run',
   );
-}
-
-function keptInPart({ capacities: { compressed, signMantissa, exponent } }: CacheStatus): number {
-  return compressed + signMantissa + exponent;
 }
 
 const NAMES_SHOWN = 3;

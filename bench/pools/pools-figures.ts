@@ -1,5 +1,7 @@
 import type { CachedAnswers } from './ask-cached.js';
 import type { ComparedPolicy } from './cached-worker.js';
+import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
+import { countInParts, NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 
 /** The conditions of a cell: a model's answers under a policy, with an amount of memory and a number of users. */
 export interface CellPlace {
@@ -27,10 +29,8 @@ export interface PoolsCell extends CellPlace {
   partShare: number;
   loads: number;
   /** Most experts in each pool. */
-  capacities: { full: number; compressed: number; signMantissa: number; exponent: number };
+  capacities: PoolCapacities;
 }
-
-const NOTHING_KEPT = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
 
 /** Computes the figures of answers. A new request is sent while others run, or right after them. Pure. */
 export function cellOf(place: CellPlace, { answers, cache, loads }: CachedAnswers): PoolsCell {
@@ -41,8 +41,8 @@ export function cellOf(place: CellPlace, { answers, cache, loads }: CachedAnswer
   const busyMs = Math.max(...answers.map(last)) - beginMs;
   const longest = Math.min(...answers.map(({ tokenMs }) => tokenMs.length));
   const lengths = powersOfTwo(longest);
-  const { hits = NOTHING_KEPT, misses = 0 } = cache ?? {};
-  const parts = hits.compressed + hits.signMantissa + hits.exponent;
+  const { hits = NO_CAPACITIES, misses = 0 } = cache ?? {};
+  const parts = countInParts(hits);
   const uses = Math.max(1, hits.full + parts + misses);
   return {
     ...place,
@@ -56,7 +56,7 @@ export function cellOf(place: CellPlace, { answers, cache, loads }: CachedAnswer
     wholeShare: hits.full / uses,
     partShare: parts / uses,
     loads,
-    capacities: cache?.capacities ?? NOTHING_KEPT,
+    capacities: cache?.capacities ?? NO_CAPACITIES,
   };
 }
 

@@ -2,6 +2,7 @@ import { tableLines } from '../../cli/output/table.js';
 import { linePlotSvg, type PlotPanel } from '../plot/line-plot.js';
 import type { ComparedPolicy } from './cached-worker.js';
 import { isSamePlace, type PoolsCell, statementsOf } from './pools-figures.js';
+import { POOLS } from '../../shared/settings/cache-policies.js';
 
 const POLICY_NAMES: Readonly<Record<ComparedPolicy, string>> = {
   planned: 'planned',
@@ -87,8 +88,7 @@ function planTable(cells: readonly PoolsCell[]): string[] {
   const columns = ['model', 'of experts', 'planned', 'residency'].map((title) => ({ title, align: 'left' as const }));
   const text = (cell: PoolsCell | undefined): string => {
     if (cell === undefined) return '';
-    const { full, compressed, signMantissa, exponent } = cell.capacities;
-    return [full, compressed, signMantissa, exponent].join(' / ');
+    return POOLS.map((pool) => cell.capacities[pool]).join(' / ');
   };
   const rows = placesOf(cells).map((place) => [
     place.model,
@@ -118,7 +118,6 @@ export function poolsCsv(cells: readonly PoolsCell[]): string {
     'model,activations,cached_share,memory_bytes,at_a_time,policy,tokens_per_s,tpot_ms,ttft_ms,whole_share,part_share,loads,' +
     'full,compressed,sign_mantissa,exponent';
   const lines = cells.map((cell) => {
-    const { full, compressed, signMantissa, exponent } = cell.capacities;
     return [
       cell.model,
       cell.activations,
@@ -132,10 +131,7 @@ export function poolsCsv(cells: readonly PoolsCell[]): string {
       cell.wholeShare.toFixed(4),
       cell.partShare.toFixed(4),
       cell.loads,
-      full,
-      compressed,
-      signMantissa,
-      exponent,
+      ...POOLS.map((pool) => cell.capacities[pool]),
     ].join(',');
   });
   return [header, ...lines, ''].join('\n');

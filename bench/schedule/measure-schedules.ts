@@ -1,7 +1,7 @@
 import { blocksMakespanMs } from '../../shared/decisions/caching/simulate-blocks.js';
 import { fifoBlocks, lowerBound } from '../zipmoe/schedule-bounds.js';
 import { scheduleBlocks } from '../../shared/decisions/caching/schedule-blocks.js';
-import type { LoadTimes, PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
+import { PARTLY_LOADED_STATES, type LoadTimes } from '../../shared/decisions/caching/load-times.js';
 import type { LoadTask, Recovery } from '../../shared/decisions/caching/load-task.js';
 import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 
@@ -29,7 +29,6 @@ export interface ScheduleBenchResult {
   scheduleMs: number;
 }
 
-const STATES: readonly PartlyLoadedState[] = ['missing', 'exponent', 'signMantissa', 'compressed'];
 const TENSORS = 3;
 /** The shortest random time, relative to the longest possible one. */
 const SHORTEST = 0.02;
@@ -97,7 +96,7 @@ function randomInstance(
   const experts = 1 + upTo(mostExperts - 1);
   const tasks: LoadTask[] = [];
   for (let expert = 0; expert < experts; expert += 1) {
-    const state = STATES[Math.floor(random() * STATES.length)] ?? 'missing';
+    const state = PARTLY_LOADED_STATES[Math.floor(random() * PARTLY_LOADED_STATES.length)] ?? 'missing';
     const executeMs = TENSORS * duration();
     for (let tensor = 0; tensor < TENSORS; tensor += 1) tasks.push({ expert, tensor, state, executeMs });
   }

@@ -1,8 +1,7 @@
 import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 import {
   executionTimes,
-  needsExponents,
-  needsSignMantissa,
+  needsPart,
   readMs,
   type LoadBlock,
   type LoadTask,
@@ -30,11 +29,11 @@ export function lowerBound(tasks: readonly LoadTask[], profile: LoadTimes): numb
 function criticalPathMs(task: LoadTask, profile: LoadTimes): number {
   const { shards, threads, decompressMs, exponentReadMs } = profile;
   const pathsMs = [Math.ceil(shards / threads) * decompressMs];
-  if (needsExponents(task)) {
+  if (needsPart(task, 'exponent')) {
     pathsMs[0] = exponentReadMs + Math.ceil(shards / threads) * decompressMs;
     pathsMs.push(shards * exponentReadMs + decompressMs);
   }
-  if (needsSignMantissa(task)) pathsMs.push(readMs(task, profile));
+  if (needsPart(task, 'signMantissa')) pathsMs.push(readMs(task, profile));
   return Math.max(...pathsMs) + task.executeMs;
 }
 

@@ -9,6 +9,7 @@ import { formatBytes } from '../../shared/base/text/units.js';
 import type { PoolPlan } from '../../shared/decisions/caching/plan-pools.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from './table.js';
+import { bytesInPool, perPool } from '../../shared/decisions/caching/pool-capacities.js';
 
 /** The result of `odmoe plan`. */
 export interface PlanOutcome {
@@ -91,8 +92,7 @@ function situationLines({ pack, budgetBytes, activated, layers, profile, counts,
 }
 
 function poolLines({ plans, layers, sizes }: PlanOutcome): string[] {
-  const { full, exponent, signMantissa } = sizes.entryBytes;
-  const bytes: Record<Pool, number> = { full, compressed: exponent + signMantissa, signMantissa, exponent };
+  const bytes = perPool((pool) => bytesInPool(pool, sizes.entryBytes));
   const columns = ['pool', 'experts', 'a layer', 'of each', 'memory'].map((title, index) => ({
     title,
     align: index === 0 ? ('left' as const) : ('right' as const),

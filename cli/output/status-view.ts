@@ -1,11 +1,13 @@
 import { printableLine } from '../../shared/base/text/printable-text.js';
-import type { CacheStatus, PoolCounts } from '../../shared/wire/messages.js';
+import type { CacheStatus } from '../../shared/wire/messages.js';
 import type { NodeStatus, StatusReply } from '../../shared/wire/messages.js';
 import { hopLines } from './hop-view.js';
 import { nodeJson, shortRole } from './node-json.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines, type TableColumn } from './table.js';
 import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
+import { POOLS, type Pool } from '../../shared/settings/cache-policies.js';
+import { countInParts } from '../../shared/decisions/caching/pool-capacities.js';
 
 /** An earlier status and the time since then, for rates. */
 export interface EarlierStatus {
@@ -254,15 +256,12 @@ function hostMemoryLines(nodes: readonly NodeStatus[]): string[] {
 }
 
 function cacheRow({ policy, bytes, capacities, kept, packed, hits, misses }: CacheStatus): string[] {
-  const held = (pool: keyof PoolCounts): string => `${kept[pool]}/${capacities[pool]}`;
+  const held = (pool: Pool): string => `${kept[pool]}/${capacities[pool]}`;
   return [
     policy,
     formatBytes(bytes),
-    held('full'),
-    held('compressed'),
-    held('signMantissa'),
-    held('exponent'),
-    ...[packed, hits.full, hits.compressed + hits.signMantissa + hits.exponent, misses].map(String),
+    ...POOLS.map(held),
+    ...[packed, hits.full, countInParts(hits), misses].map(String),
   ];
 }
 

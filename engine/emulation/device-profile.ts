@@ -2,6 +2,7 @@
 import type { ExpertStorage } from '../../shared/settings/node-settings.js';
 import type { Quantization } from '../../packs/model-config/config-reader.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
+import type { Part } from '../../shared/model/expert-parts.js';
 
 export type ProfiledRole = 'main' | 'shadow' | 'worker' | 'cached';
 
@@ -109,8 +110,11 @@ export interface DeviceTimes {
   recoverMs: number;
 }
 
+/** Bytes of an entry that caches one part of an expert. */
+type PartEntryBytes = Record<`${Part}EntryBytes`, number>;
+
 /** Bytes of data on a paced device, for the model that it emulates. */
-export interface DeviceBytes {
+export interface DeviceBytes extends PartEntryBytes {
   /** Embedding, LM head and final norm. */
   outerBytes: number;
   /** Dense weights of one layer; if layers differ, their mean. */
@@ -120,9 +124,6 @@ export interface DeviceBytes {
   /** A slot for one expert, and the memory that all slots share. */
   slotBytes: number;
   slotSharedBytes: number;
-  /** An entry that caches a part of an expert. */
-  exponentEntryBytes: number;
-  signMantissaEntryBytes: number;
   /** Cache row of one layer and position for attention; if layers differ, their mean. */
   cacheRowBytes: number;
   /** Recurrent states of one sequence, all layers. */

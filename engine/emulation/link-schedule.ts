@@ -1,13 +1,13 @@
 import type { ExpertOrder } from '../../native/index.js';
+import { PARTS, type PerPart } from '../../shared/model/expert-parts.js';
 
 /** The three matrices of an expert. */
 const TENSORS = 3;
-const PARTS = ['exponents', 'signMantissa'] as const;
 
 /** One load on the link. Only the schedule changes it. */
 export interface LinkLoad {
   /** Time on the link for each part of the expert; 0: the part is not read. */
-  readonly partMs: Readonly<Record<(typeof PARTS)[number], number>>;
+  readonly partMs: PerPart<number>;
   /**
    * Time to recover plain values: the load takes at least this long after the link has begun it. The recovering threads belong to the device,
    * so loads share them: time spent for one load delays the others.

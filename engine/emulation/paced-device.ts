@@ -9,6 +9,7 @@ import {
   wrapperOf,
 } from '../../native/index.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
+import { PARTS, perPart } from '../../shared/model/expert-parts.js';
 import type { DevicePace } from './device-pace.js';
 import type { PaceRuntime } from './exact-timer.js';
 import { PacedLink } from './paced-link.js';
@@ -58,8 +59,7 @@ class PacedDevice extends wrapperOf<Device>() {
     try {
       held.hold('slotSharedBytes', 1);
       held.hold('slotBytes', loader.packs === true ? count + 1 : count);
-      held.hold('exponentEntryBytes', loader.exponentEntries);
-      held.hold('signMantissaEntryBytes', loader.signMantissaEntries);
+      for (const part of PARTS) held.hold(`${part}EntryBytes`, loader.entries[part]);
       const slots = this.device.createExpertSlots(shape, count, maxRows, loader);
       return new PacedExpertSlots(slots, this.parts, this.memory?.bytes.slotBytes ?? slots.slotBytes, held);
     } catch (thrown) {
@@ -70,8 +70,9 @@ class PacedDevice extends wrapperOf<Device>() {
 
   override expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes {
     if (this.memory === null) return this.device.expertSlotBytes(shape, maxRows, loader);
-    const { slotBytes, slotSharedBytes, exponentEntryBytes, signMantissaEntryBytes } = this.memory.bytes;
+    const { bytes } = this.memory;
+    const { slotBytes, slotSharedBytes } = bytes;
     const sharedBytes = slotSharedBytes + (loader.packs === true ? slotBytes : 0);
-    return { slotBytes, sharedBytes, exponentEntryBytes, signMantissaEntryBytes };
+    return { slotBytes, sharedBytes, entryBytes: perPart((part) => bytes[`${part}EntryBytes`]) };
   }
 }

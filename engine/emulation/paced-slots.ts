@@ -5,11 +5,11 @@ import {
   type LoadOutcome,
   type LoadRequest,
   type RecodeOutcome,
-  type PartPlan,
   wrapperOf,
 } from '../../native/index.js';
 import { type DeviceTimes, operatorMs } from './device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { perPart, type PerPart } from '../../shared/model/expert-parts.js';
 import type { PaceRuntime } from './exact-timer.js';
 import type { PacedLink, PacedLoad } from './paced-link.js';
 import type { HeldMemory } from './paced-memory.js';
@@ -27,11 +27,9 @@ const CANCELLED: LoadOutcome = {
   loaded: false,
   readBytes: 0,
   loadMs: 0,
-  exponentReadMs: 0,
-  signMantissaReadMs: 0,
+  readMs: perPart(() => 0),
   decompressMs: 0,
-  exponentsKept: false,
-  signMantissaKept: false,
+  cached: perPart(() => false),
 };
 
 const NOT_HELD: HoldOutcome = { held: false, bytes: 0, readBytes: 0 };
@@ -168,10 +166,10 @@ export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
   /** Takes the link like a load that nobody waits for. */
   override async hold(expert: number): Promise<HoldOutcome> {
     const { stop, work } = this.startHold(expert);
-    const { loadMs, exponentShare } = this.parts.times;
+    const shareMs = shareMsOf(this.parts.times);
     return new Promise((resolve, reject) => {
       const load: PacedLoad = {
-        partMs: { exponents: exponentShare * loadMs, signMantissa: (1 - exponentShare) * loadMs },
+        partMs: shareMs,
         recoverMs: 0,
         urgent: false,
         order: null,
@@ -278,10 +276,9 @@ export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
     return { stop, work };
   }
 
-  private partMs({ exponents, signMantissa }: LoadRequest): PacedLoad['partMs'] {
-    const { loadMs, exponentShare } = this.parts.times;
-    const msOf = ({ from }: PartPlan, share: number): number => (from === 'entry' ? 0 : share * loadMs);
-    return { exponents: msOf(exponents, exponentShare), signMantissa: msOf(signMantissa, 1 - exponentShare) };
+  private partMs({ parts }: LoadRequest): PacedLoad['partMs'] {
+    const shareMs = shareMsOf(this.parts.times);
+    return perPart((part) => (parts[part].from === 'entry' ? 0 : shareMs[part]));
   }
 
   /** The outcome, with the times of the profiled device. */
@@ -289,8 +286,7 @@ export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
     return {
       ...outcome,
       loadMs: this.parts.runtime.eventMs() - askedMs,
-      exponentReadMs: partMs.exponents,
-      signMantissaReadMs: partMs.signMantissa,
+      readMs: partMs,
       decompressMs: recoverMs,
     };
   }
@@ -306,6 +302,11 @@ export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
     if (slot === undefined) throw misuse(`slot ${index} of ${this.count}`);
     return slot;
   }
+}
+
+/** Time on the link for each part of an expert that is read from storage. */
+function shareMsOf({ loadMs, exponentShare }: DeviceTimes): PerPart<number> {
+  return { exponent: exponentShare * loadMs, signMantissa: (1 - exponentShare) * loadMs };
 }
 
 function misuse(what: string): OdmoeError {

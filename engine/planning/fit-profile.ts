@@ -1,5 +1,6 @@
 import { logarithm, power } from '../../shared/base/arithmetic/elementary.js';
-import type { ExpertSource } from '../../shared/model/tensor-source.js';
+import { partOfPlane, PARTS, perPart, sumOfParts, type Part, type PerPart } from '../../shared/model/expert-parts.js';
+import type { ChunkLocation, ExpertSource } from '../../shared/model/tensor-source.js';
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 import { type OverlapCosts, patternMakespans } from '../../shared/decisions/caching/makespan-estimate.js';
 import type { LoadTimes, PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
@@ -26,10 +27,9 @@ export interface MeasuredLoads {
 
 /** Bytes of one expert of a pack, and the number of chunks of its exponents. */
 export interface ExpertBytes {
-  exponent: number;
+  stored: PerPart<number>;
   /** Exponents before coding. */
   plainExponent: number;
-  signMantissa: number;
   tensors: number;
   /** K: number of chunks of each tensor's exponents. */
   shards: number;
@@ -56,18 +56,18 @@ export function fitProfile(measured: MeasuredLoads, bytes: ExpertBytes, threads:
   const { atOnce, makespanMs, readMs: seenReadMs } = measured;
   const { tensors, shards } = bytes;
   const { decompressMs, costs } = fitDecompression(measured, bytes, threads);
-  const allBytes = bytes.exponent + bytes.signMantissa;
+  const allBytes = sumOfParts(bytes.stored);
   const profileAt = (readMs: number, latencyShare: number): LoadTimes => {
     const latencyMs = (readMs * latencyShare) / (tensors * (shards + 1));
     const msPerByte = (readMs * (1 - latencyShare)) / allBytes;
     return {
-      signMantissaReadMs: latencyMs + (msPerByte * bytes.signMantissa) / tensors,
-      exponentReadMs: latencyMs + (msPerByte * bytes.exponent) / tensors / shards,
+      signMantissaReadMs: latencyMs + (msPerByte * bytes.stored.signMantissa) / tensors,
+      exponentReadMs: latencyMs + (msPerByte * bytes.stored.exponent) / tensors / shards,
       decompressMs,
       threads,
       shards,
       tensors,
-      compressionRatio: bytes.exponent / bytes.plainExponent,
+      compressionRatio: bytes.stored.exponent / bytes.plainExponent,
     };
   };
   let best: MachineProfile = { load: profileAt(seenReadMs, 0), costs };
@@ -113,7 +113,7 @@ function fitInterference(
 ): { interference: number; misfit: number } {
   const alone = patternMakespans(atOnce, profile, costs);
   const interfering = patternMakespans(atOnce, profile, { ...costs, interference: 1 });
-  const states = (['missing', 'exponent', 'signMantissa'] as const).map((state) => {
+  const states = (['missing', ...PARTS] as const).map((state) => {
     const hits = state === 'missing' ? NO_CAPACITIES : { ...NO_CAPACITIES, [state]: atOnce };
     const [base, more] = [alone(hits), interfering(hits)];
     return { base: base / makespanMs[state], slope: (more - base) / makespanMs[state] };
@@ -129,13 +129,12 @@ function fitInterference(
 export function expertBytesByPart({ gate, up, down }: ExpertSource): ExpertBytes {
   const tensors = [gate, up, down];
   const chunks = tensors.flatMap((tensor) => tensor.chunks);
-  const exponents = chunks.filter(({ plane }) => plane === 0);
+  const chunksOf = (part: Part): ChunkLocation[] => chunks.filter(({ plane }) => partOfPlane(plane) === part);
   const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
-  const exponent = sum(exponents.map(({ storedBytes }) => storedBytes));
+  const exponents = chunksOf('exponent');
   return {
-    exponent,
+    stored: perPart((part) => sum(chunksOf(part).map(({ storedBytes }) => storedBytes))),
     plainExponent: sum(exponents.map(({ plainBytes }) => plainBytes)),
-    signMantissa: sum(chunks.map(({ storedBytes }) => storedBytes)) - exponent,
     tensors: tensors.length,
     shards: Math.max(1, Math.round(exponents.length / tensors.length)),
   };

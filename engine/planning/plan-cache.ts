@@ -3,7 +3,8 @@ import {
   assumedInclusionProbabilities,
   inclusionProbabilities,
 } from '../../shared/decisions/caching/selection-model.js';
-import { type EntryBytes, planPools, type PoolPlans } from '../../shared/decisions/caching/plan-pools.js';
+import type { PerEntryKind } from '../../shared/decisions/caching/pool-capacities.js';
+import { planPools, type PoolPlans } from '../../shared/decisions/caching/plan-pools.js';
 import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import type { MachineProfile } from './fit-profile.js';
 
@@ -13,7 +14,7 @@ export const ASSUMED_SKEW = 0.5;
 /** Inputs for planning a cache. */
 export interface CacheRequest {
   budgetBytes: number;
-  entryBytes: EntryBytes;
+  entryBytes: PerEntryKind<number>;
   /** Layers that share the budget. */
   layers: number;
   /** Experts of one layer, and the number of them that one token asks this worker for. */

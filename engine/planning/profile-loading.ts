@@ -1,7 +1,8 @@
 import { totalmem } from 'node:os';
 import { FROM_STORAGE, type Device, type ExpertSlots, type LoadRequest, type PartPlan } from '../../native/index.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
-import { type PartlyLoadedState, PARTS_IN_MEMORY } from '../../shared/decisions/caching/load-times.js';
+import { perPart, recordOf, sumOfParts } from '../../shared/model/expert-parts.js';
+import { isInMemory, PARTLY_LOADED_STATES, type PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
 import { expertBytesByPart, fitProfile, type MachineProfile, type MeasuredLoads } from './fit-profile.js';
 import type { SlotSizes } from './slot-sizes.js';
 
@@ -10,8 +11,6 @@ const ROUNDS = 24;
 const PROFILE_LIMIT_MS = 4000;
 /** The share of the machine's memory that the page cache can use for a model in the long run. */
 const CACHED_SHARE = 0.5;
-
-const STATES = ['missing', 'exponent', 'signMantissa', 'compressed'] as const satisfies readonly PartlyLoadedState[];
 
 /**
  * Measures u, v, c, rho and L of ZipMoE (section 3.3, appendix C). It loads and executes experts from the whole pack, from each of the four
@@ -30,11 +29,11 @@ export async function profileLoading(
   atOnce: number,
   nowMs: () => number,
 ): Promise<MachineProfile> {
-  const entries = { exponentEntries: atOnce, signMantissaEntries: atOnce };
+  const entries = perPart(() => atOnce);
   const bytes = expertBytesByPart(source.expert(0, 0));
-  const modelBytes = source.shape.expertLayers * source.shape.experts * (bytes.exponent + bytes.signMantissa);
+  const modelBytes = source.shape.expertLayers * source.shape.experts * sumOfParts(bytes.stored);
   const directIo = loader.directIo || modelBytes > totalmem() * CACHED_SHARE;
-  const slots = device.createExpertSlots(shape, atOnce, 1, { ...loader, ...entries, directIo });
+  const slots = device.createExpertSlots(shape, atOnce, 1, { ...loader, entries, directIo });
   const rounds: MeasuredLoads[] = [];
   const beganMs = nowMs();
   try {
@@ -63,7 +62,7 @@ async function runRound(
   hiddenSize: number,
   nowMs: () => number,
 ): Promise<MeasuredLoads> {
-  const makespanMs = { missing: 0, exponent: 0, signMantissa: 0, compressed: 0 };
+  const makespanMs = recordOf(PARTLY_LOADED_STATES, () => 0);
   const executions: number[] = [];
   const reads: number[] = [];
   const hidden = new Uint8Array(hiddenSize * Float32Array.BYTES_PER_ELEMENT);
@@ -71,15 +70,15 @@ async function runRound(
     const startMs = nowMs();
     await settleAll(
       together.map(async (expert, slot) => {
-        const { exponentReadMs, signMantissaReadMs } = await slots.load(slot, expert, requestFrom(state, slot));
-        if (state === 'missing') reads.push(exponentReadMs + signMantissaReadMs);
+        const { readMs } = await slots.load(slot, expert, requestFrom(state, slot));
+        if (state === 'missing') reads.push(sumOfParts(readMs));
         executions.push((await slots.execute(slot, 1, hidden, hidden.slice())).executeMs);
       }),
     );
     return nowMs() - startMs;
   };
   await settleAll(experts.map((expert, slot) => slots.load(slot, expert, keepAll(slot))));
-  for (const state of STATES) makespanMs[state] = await makespanOf(state, experts);
+  for (const state of PARTLY_LOADED_STATES) makespanMs[state] = await makespanOf(state, experts);
   const oneCompressedMs = await makespanOf('compressed', experts.slice(0, 1));
   return { atOnce: experts.length, makespanMs, oneCompressedMs, executeMs: mean(executions), readMs: mean(reads) };
 }
@@ -92,30 +91,20 @@ async function settleAll(work: readonly Promise<unknown>[]): Promise<void> {
 /** The parts in memory are in the entries with the slot's number. */
 function requestFrom(state: PartlyLoadedState, slot: number): LoadRequest {
   const kept: PartPlan = { from: 'entry', entry: slot };
-  const { exponents, signMantissa } = PARTS_IN_MEMORY[state];
-  return {
-    exponents: exponents ? kept : FROM_STORAGE.exponents,
-    signMantissa: signMantissa ? kept : FROM_STORAGE.signMantissa,
-    order: null,
-    urgent: false,
-  };
+  const parts = perPart((part) => (isInMemory(state, part) ? kept : FROM_STORAGE.parts[part]));
+  return { ...FROM_STORAGE, parts };
 }
 
 function keepAll(slot: number): LoadRequest {
   const read: PartPlan = { from: 'storage', entry: slot };
-  return { ...FROM_STORAGE, exponents: read, signMantissa: read };
+  return { ...FROM_STORAGE, parts: perPart(() => read) };
 }
 
 function quietRounds(rounds: readonly MeasuredLoads[]): MeasuredLoads {
   const of = (figure: (round: MeasuredLoads) => number): number => lowerQuartile(rounds.map(figure));
   return {
     atOnce: rounds[0]?.atOnce ?? 1,
-    makespanMs: {
-      missing: of(({ makespanMs }) => makespanMs.missing),
-      exponent: of(({ makespanMs }) => makespanMs.exponent),
-      signMantissa: of(({ makespanMs }) => makespanMs.signMantissa),
-      compressed: of(({ makespanMs }) => makespanMs.compressed),
-    },
+    makespanMs: recordOf(PARTLY_LOADED_STATES, (state) => of(({ makespanMs }) => makespanMs[state])),
     oneCompressedMs: of((round) => round.oneCompressedMs),
     readMs: of(({ readMs }) => readMs),
     executeMs: of(({ executeMs }) => executeMs),

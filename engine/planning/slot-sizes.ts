@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os';
 import { PLAIN_LOADER, type Device, type ExpertShape, type LoaderOptions } from '../../native/index.js';
 import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import type { EntryBytes } from '../../shared/decisions/caching/plan-pools.js';
+import type { PerEntryKind } from '../../shared/decisions/caching/pool-capacities.js';
 
 /** More threads than this would only take processor time from the executions. */
 const MOST_AUTOMATIC_THREADS = 8;
@@ -13,7 +13,7 @@ export interface SlotSizes {
   /** Options without entries. */
   loader: LoaderOptions;
   /** Bytes of a slot and of an entry of each kind, as the device counts them. */
-  entryBytes: EntryBytes;
+  entryBytes: PerEntryKind<number>;
 }
 
 export interface LoaderSettings {
@@ -38,7 +38,6 @@ export function slotSizes(device: Device, source: ModelSource, settings: LoaderS
     experts: expertLayers * experts,
     decompressionThreads: settings.decompressionThreads === 0 ? automaticThreads : settings.decompressionThreads,
   };
-  const { slotBytes, exponentEntryBytes, signMantissaEntryBytes } = device.expertSlotBytes(shape, 1, loader);
-  const entryBytes = { full: slotBytes, exponent: exponentEntryBytes, signMantissa: signMantissaEntryBytes };
-  return { shape, loader, entryBytes };
+  const { slotBytes, entryBytes } = device.expertSlotBytes(shape, 1, loader);
+  return { shape, loader, entryBytes: { full: slotBytes, ...entryBytes } };
 }

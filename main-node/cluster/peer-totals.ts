@@ -1,5 +1,6 @@
 import type { LinkBytes, NodeStatus } from '../../shared/wire/messages.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
+import { countInParts } from '../../shared/decisions/caching/pool-capacities.js';
 
 /** Most peers that are remembered. A full map forgets the peer that was used least recently. */
 const MAX_REMEMBERED_PEERS = 1024;
@@ -93,7 +94,7 @@ export function countsOf(status: NodeStatus): PeerCounts {
   return {
     ...own,
     cacheWholeHits: hits?.full ?? 0,
-    cachePartHits: hits === undefined ? 0 : hits.compressed + hits.signMantissa + hits.exponent,
+    cachePartHits: hits === undefined ? 0 : countInParts(hits),
     cacheMisses: status.cache?.misses ?? 0,
     hostMemoryLoads: status.hostMemory?.loads ?? 0,
     hostMemoryLoadedBytes: status.hostMemory?.loadedBytes ?? 0,

@@ -1,12 +1,11 @@
 import type { ChunkLocation, ExpertSource, ModelSource, TensorSource } from './tensor-source.js';
+import { partOfPlane, perPart, PARTS, type PerPart } from './expert-parts.js';
 import { planeRowBytes } from './weight-dtype.js';
 
 /** Bytes that an expert loader needs for each part: the most that any expert needs. native/addon.d.ts describes the fields in LoaderOptions. */
 export interface PartSizes {
-  expertExponentBytes: number;
-  expertSignMantissaBytes: number;
-  shardExponentBytes: number;
-  shardSignMantissaBytes: number;
+  expertBytes: PerPart<number>;
+  shardBytes: PerPart<number>;
 }
 
 /** Offsets and lengths of direct I/O are multiples of this. */
@@ -14,30 +13,19 @@ const READ_ALIGNMENT_BYTES = 4096;
 
 /** Sizes for a loader of these experts. */
 export function partSizes(experts: Iterable<ExpertSource>): PartSizes {
-  const sizes = {
-    expertExponentBytes: 0,
-    expertSignMantissaBytes: 0,
-    shardExponentBytes: 0,
-    shardSignMantissaBytes: 0,
-  };
+  const expertBytes = { ...perPart(() => 0) };
+  const shardBytes = { ...perPart(() => 0) };
   for (const { gate, up, down } of experts) {
-    let exponentBytes = 0;
-    let signMantissaBytes = 0;
+    const sums = { ...perPart(() => 0) };
     for (const chunk of [gate, up, down].flatMap(chunksRead)) {
+      const part = partOfPlane(chunk.plane);
       const bytes = bytesAround(chunk);
-      const codedBytes = chunk.codec === 'raw' ? 0 : bytes;
-      if (chunk.plane === 0) {
-        exponentBytes += bytes;
-        sizes.shardExponentBytes = Math.max(sizes.shardExponentBytes, codedBytes);
-      } else {
-        signMantissaBytes += bytes;
-        sizes.shardSignMantissaBytes = Math.max(sizes.shardSignMantissaBytes, codedBytes);
-      }
+      sums[part] += bytes;
+      if (chunk.codec !== 'raw') shardBytes[part] = Math.max(shardBytes[part], bytes);
     }
-    sizes.expertExponentBytes = Math.max(sizes.expertExponentBytes, exponentBytes);
-    sizes.expertSignMantissaBytes = Math.max(sizes.expertSignMantissaBytes, signMantissaBytes);
+    for (const part of PARTS) expertBytes[part] = Math.max(expertBytes[part], sums[part]);
   }
-  return sizes;
+  return { expertBytes, shardBytes };
 }
 
 export function* allExperts(source: ModelSource): Generator<ExpertSource> {

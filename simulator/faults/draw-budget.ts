@@ -4,6 +4,8 @@ import type { DeviceBytes } from '../../engine/emulation/device-profile.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { ScenarioModel } from './scenario.js';
+import { perPart } from '../../shared/model/expert-parts.js';
+import { poolBytes } from '../../shared/decisions/caching/pool-capacities.js';
 
 /**
  * Bytes of the objects on a device, for a tiny model. Real bytes are not counted, because threads allocate and free them in an order that
@@ -88,7 +90,7 @@ export function budgetKind(
 function leastBytes(role: RoleSetting, model: ScenarioModel, { main, worker }: BudgetedSettings): number {
   // Pools that the settings list come in addition to all slots.
   const slots = worker.pools === null ? 1 : drawnSlots(worker);
-  if (role === 'worker') return slotsBytes(slots) + poolBytes(worker.pools);
+  if (role === 'worker') return slotsBytes(slots) + bytesOfPools(worker.pools);
   return modelBytes(role, model) + sequenceBytes(model) + (hasOwnWorker(role, main) ? slotsBytes(1) : 0);
 }
 
@@ -97,7 +99,7 @@ function hasOwnWorker(role: RoleSetting, { experts }: BudgetedSettings['main']):
 }
 
 function mostBytes(role: RoleSetting, model: ScenarioModel, { main, worker }: BudgetedSettings): number {
-  if (role === 'worker') return slotsBytes(drawnSlots(worker)) + poolBytes(worker.pools);
+  if (role === 'worker') return slotsBytes(drawnSlots(worker)) + bytesOfPools(worker.pools);
   const ofSequences = mostActiveSequences(main.maxActiveSequences) * sequenceBytes(model);
   return modelBytes(role, model) + ofSequences + (hasOwnWorker(role, main) ? slotsBytes(drawnSlots(worker)) : 0);
 }
@@ -143,13 +145,8 @@ function blockBytes(model: ScenarioModel): number {
   return SHAPES[model].layers * BLOCK_POSITIONS * DEVICE_BYTES.cacheRowBytes;
 }
 
-function poolBytes(pools: NodeSettings['worker']['pools']): number {
+function bytesOfPools(pools: NodeSettings['worker']['pools']): number {
   if (pools === null) return 0;
-  const { full, compressed, signMantissa, exponent } = pools;
-  const { slotBytes, signMantissaEntryBytes, exponentEntryBytes } = DEVICE_BYTES;
-  return (
-    full * slotBytes +
-    (compressed + signMantissa) * signMantissaEntryBytes +
-    (compressed + exponent) * exponentEntryBytes
-  );
+  const entryBytes = perPart((part) => DEVICE_BYTES[`${part}EntryBytes`]);
+  return poolBytes(pools, { full: DEVICE_BYTES.slotBytes, ...entryBytes });
 }

@@ -6,6 +6,7 @@ import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { drawBudget, drawContextMemory } from './draw-budget.js';
 import type { DrawnLink, DrawnPace, ScenarioModel, ScenarioNode } from './scenario.js';
 import { MAIN_ID } from '../simulate/cluster-set-up.js';
+import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 
 export const MAX_WORKERS = 8;
 /** Values of main.experts; mostly workers of the LAN. */
@@ -183,16 +184,9 @@ function drawWorker(
   if (random.chance(0.6)) return { ...drawn, cachePolicy: 'planned', pools: null };
   const cachePolicy = random.pick(CACHE_POLICIES);
   const full = random.int(4);
-  if (cachePolicy === 'residency') return { ...drawn, cachePolicy, pools: pools(full, 1 + random.int(4), 0, 0) };
-  if (cachePolicy !== 'planned') return { ...drawn, cachePolicy, pools: pools(full + 1, 0, 0, 0) };
-  return { ...drawn, cachePolicy, pools: pools(full, random.int(3), random.int(3), 1 + random.int(2)) };
-}
-
-function pools(
-  full: number,
-  compressed: number,
-  signMantissa: number,
-  exponent: number,
-): NonNullable<NodeSettings['worker']['pools']> {
-  return { full, compressed, signMantissa, exponent };
+  if (cachePolicy === 'residency')
+    return { ...drawn, cachePolicy, pools: { ...NO_CAPACITIES, full, compressed: 1 + random.int(4) } };
+  if (cachePolicy !== 'planned') return { ...drawn, cachePolicy, pools: { ...NO_CAPACITIES, full: full + 1 } };
+  const [compressed, signMantissa, exponent] = [random.int(3), random.int(3), 1 + random.int(2)];
+  return { ...drawn, cachePolicy, pools: { full, compressed, signMantissa, exponent } };
 }

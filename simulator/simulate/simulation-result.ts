@@ -3,6 +3,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Finished, NodeStatus, RoleName, Timing } from '../../shared/wire/messages.js';
 import type { CacheStatus } from '../../shared/wire/messages.js';
 import type { ClusterTiming } from './cluster-timing.js';
+import { countInParts } from '../../shared/decisions/caching/pool-capacities.js';
 
 /** Times when an answer's tokens were there, from the request's arrival. */
 export interface SimulatedTimes {
@@ -93,7 +94,7 @@ export function summarize(
 function usesOf(caches: readonly CacheStatus[]): CacheUses {
   return {
     full: sum(caches, ({ hits }) => hits.full),
-    partial: sum(caches, ({ hits }) => hits.compressed + hits.signMantissa + hits.exponent),
+    partial: sum(caches, ({ hits }) => countInParts(hits)),
     misses: sum(caches, ({ misses }) => misses),
   };
 }

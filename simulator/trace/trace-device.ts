@@ -18,6 +18,7 @@ import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { TraceModel } from './trace-model.js';
 import { TracePass } from './trace-pass.js';
 import { TraceSequence } from './trace-sequence.js';
+import { perPart } from '../../shared/model/expert-parts.js';
 
 const NO_WEIGHTS: ResidentWeights = { kinds: [], fellBack: 0 };
 
@@ -62,7 +63,7 @@ export class TraceDevice implements Device {
   }
 
   expertSlotBytes(): ExpertSlotBytes {
-    return { slotBytes: 0, sharedBytes: 0, exponentEntryBytes: 0, signMantissaEntryBytes: 0 };
+    return { slotBytes: 0, sharedBytes: 0, entryBytes: perPart(() => 0) };
   }
 
   dispose(): void {
@@ -83,16 +84,14 @@ class TraceSlots implements ExpertSlots {
     return this.registered++;
   }
 
-  async load(_slot: number, _expert: number, { exponents, signMantissa }: LoadRequest): Promise<LoadOutcome> {
+  async load(_slot: number, _expert: number, { parts }: LoadRequest): Promise<LoadOutcome> {
     return {
       loaded: true,
       readBytes: 0,
       loadMs: 0,
-      exponentReadMs: 0,
-      signMantissaReadMs: 0,
+      readMs: perPart(() => 0),
       decompressMs: 0,
-      exponentsKept: exponents.entry >= 0,
-      signMantissaKept: signMantissa.entry >= 0,
+      cached: perPart((part) => parts[part].entry >= 0),
     };
   }
 

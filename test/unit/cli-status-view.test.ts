@@ -4,6 +4,7 @@ import { tableLines } from '../../cli/output/table.js';
 import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import type { NodeIdentity, NodeStatus, RoleName, StatusReply } from '../../shared/wire/messages.js';
+import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 
 function node(role: RoleName, id: string, counters: Partial<NodeStatus> = {}): NodeStatus {
   const identity: NodeIdentity = {
@@ -147,7 +148,7 @@ describe('the printed status of a cluster', () => {
   });
 
   it('shows the cache of each worker that has one', () => {
-    const counts = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
+    const counts = NO_CAPACITIES;
     const cache = {
       policy: 'planned',
       bytes: 5e6,

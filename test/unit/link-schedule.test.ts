@@ -2,9 +2,10 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { LinkSchedule, type LinkLoad } from '../../engine/emulation/link-schedule.js';
 import type { ExpertOrder } from '../../native/index.js';
+import { perPart, sumOfParts } from '../../shared/model/expert-parts.js';
 
 function load(changes: Partial<LinkLoad> = {}): LinkLoad {
-  return { partMs: { exponents: 3, signMantissa: 9 }, recoverMs: 0, urgent: false, order: null, ...changes };
+  return { partMs: { exponent: 3, signMantissa: 9 }, recoverMs: 0, urgent: false, order: null, ...changes };
 }
 
 /** Names of the loads, each with its end time, if nothing else happens. */
@@ -36,7 +37,7 @@ describe('the schedule of a link', () => {
   });
 
   it('lets an urgent load go first when the current read has ended', () => {
-    const [first, urgent, schedule] = [load({ partMs: { exponents: 6, signMantissa: 6 } }), load(), new LinkSchedule()];
+    const [first, urgent, schedule] = [load({ partMs: { exponent: 6, signMantissa: 6 } }), load(), new LinkSchedule()];
     schedule.begin(first, 0);
     schedule.begin(urgent, 1);
     schedule.change(urgent, { urgent: true }, 3);
@@ -61,8 +62,8 @@ describe('the schedule of a link', () => {
 
   it('reads no part that cache entries hold, and still takes the time of recovering', () => {
     const [kept, half, schedule] = [
-      load({ partMs: { exponents: 0, signMantissa: 0 }, recoverMs: 3 }),
-      load({ partMs: { exponents: 0, signMantissa: 8 }, recoverMs: 3 }),
+      load({ partMs: perPart(() => 0), recoverMs: 3 }),
+      load({ partMs: { exponent: 0, signMantissa: 8 }, recoverMs: 3 }),
       new LinkSchedule(),
     ];
     schedule.begin(half, 10);
@@ -78,9 +79,9 @@ describe('the schedule of a link', () => {
   });
 
   it('recovers one load after the other, whatever is read meanwhile', () => {
-    const nothing = { exponents: 0, signMantissa: 0 };
+    const nothing = perPart(() => 0);
     const kept = [0, 1, 2].map(() => load({ partMs: nothing, recoverMs: 4 }));
-    const read = load({ partMs: { exponents: 3, signMantissa: 7 }, recoverMs: 4 });
+    const read = load({ partMs: { exponent: 3, signMantissa: 7 }, recoverMs: 4 });
     const schedule = new LinkSchedule();
     for (const each of [read, ...kept]) schedule.begin(each, 20);
     const names = new Map([[read, 'read'], ...kept.map((each, index) => [each, `kept ${index}`] as const)]);
@@ -135,8 +136,7 @@ describe('the schedule of a link', () => {
     const loads = fc.array(
       fc.record({
         gapMs: fc.integer({ min: 0, max: 20 }),
-        exponents: fc.integer({ min: 0, max: 9 }),
-        signMantissa: fc.integer({ min: 0, max: 9 }),
+        partMs: fc.record(perPart(() => fc.integer({ min: 0, max: 9 }))),
         urgent: fc.boolean(),
         block: fc.option(fc.integer({ min: 0, max: 3 }), { nil: null }),
       }),
@@ -154,12 +154,12 @@ describe('the schedule of a link', () => {
             schedule.remove(next.load, next.endMs);
           }
         };
-        for (const { gapMs, exponents, signMantissa, urgent, block } of drawn) {
+        for (const { gapMs, partMs, urgent, block } of drawn) {
           nowMs += gapMs;
           endUntil(nowMs);
-          freeAtMs = Math.max(freeAtMs, nowMs) + exponents + signMantissa;
+          freeAtMs = Math.max(freeAtMs, nowMs) + sumOfParts(partMs);
           const order = block === null ? null : blockOf(block);
-          schedule.begin(load({ partMs: { exponents, signMantissa }, urgent, order }), nowMs);
+          schedule.begin(load({ partMs, urgent, order }), nowMs);
         }
         endUntil(Infinity);
         assert.equal(arrivals.length, drawn.length);

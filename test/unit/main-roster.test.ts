@@ -23,6 +23,7 @@ import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { RUNTIME } from '../wall.js';
 import { onVirtualClock } from './virtual-run.js';
 import { GROUPING } from './plain-shape.js';
+import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 const never = new AbortController().signal;
@@ -495,7 +496,7 @@ describe('main: the first epoch', () => {
     const { link: forgets } = worker('forgets');
     for (const link of [keeps, forgets]) strict.addWorker(link);
     assert.deepEqual(strict.problems(), [], 'before they have reported anything');
-    const none = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
+    const none = NO_CAPACITIES;
     const cache = { policy: 'lru', bytes: 1, capacities: none, kept: none, hits: none, misses: 0, packed: 0 };
     keeps.receive({ kind: 'status', status: { ...emptyNodeStatus(identity('keeps')), cache } });
     forgets.receive({ kind: 'status', status: emptyNodeStatus(identity('forgets')) });

@@ -18,6 +18,7 @@ import { partSizes } from '../../shared/model/part-sizes.js';
 import type { ChunkCodec, ChunkLocation, ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
 import { alignUp, blockRows, shardRanges } from '../../packs/format/pack-layout.js';
 import { FIXTURE_SIZES, bits, bytesOf, expertName, expertSource, openTestDevice } from './native-test-model.js';
+import { PARTS, perPart, sumOfParts } from '../../shared/model/expert-parts.js';
 
 const { hiddenSize, intermediateSize } = FIXTURE_SIZES;
 const EXPERT_SHAPE = { hiddenSize, glu: plainGlu(intermediateSize), format: 'bf16' } as const;
@@ -138,18 +139,16 @@ describe('the native expert loader', () => {
   it('leaves parts in cache entries, and uses them when their file has gone', async () => {
     const source = await store('huffman');
     const gone = { ...source };
-    await withSlots(2, { exponentEntries: 2, signMantissaEntries: 1 }, async (slots) => {
+    await withSlots(2, { entries: { exponent: 2, signMantissa: 1 } }, async (slots) => {
       const kept = await slots.load(0, slots.register(source), {
         ...FROM_STORAGE,
-        exponents: { from: 'storage', entry: 1 },
-        signMantissa: { from: 'storage', entry: 0 },
+        parts: { exponent: { from: 'storage', entry: 1 }, signMantissa: { from: 'storage', entry: 0 } },
       });
-      assert.deepEqual([kept.exponentsKept, kept.signMantissaKept], [true, true]);
+      assert.deepEqual(kept.cached, { exponent: true, signMantissa: true });
       rmSync(join(directory, 'huffman'));
       const held: LoadRequest = {
         ...FROM_STORAGE,
-        exponents: { from: 'entry', entry: 1 },
-        signMantissa: { from: 'entry', entry: 0 },
+        parts: { exponent: { from: 'entry', entry: 1 }, signMantissa: { from: 'entry', entry: 0 } },
       };
       const [first, second] = await Promise.all([
         slots.load(0, slots.register(gone), held),
@@ -180,9 +179,9 @@ describe('the native expert loader', () => {
         outcome.readBytes,
         chunks.reduce((sum, chunk) => sum + chunk.storedBytes, 0),
       );
-      assert.ok(outcome.exponentReadMs > 0 && outcome.signMantissaReadMs > 0 && outcome.decompressMs > 0);
-      assert.ok(outcome.loadMs >= outcome.exponentReadMs + outcome.signMantissaReadMs);
-      assert.deepEqual([outcome.exponentsKept, outcome.signMantissaKept], [false, false]);
+      assert.ok(PARTS.every((part) => outcome.readMs[part] > 0) && outcome.decompressMs > 0);
+      assert.ok(outcome.loadMs >= sumOfParts(outcome.readMs));
+      assert.deepEqual(outcome.cached, { exponent: false, signMantissa: false });
     });
   });
 
@@ -206,12 +205,12 @@ describe('the native expert loader', () => {
   });
 
   it('counts cache entries in its use of device memory', async () => {
-    const options = { exponentEntries: 3, signMantissaEntries: 2 };
+    const options = { entries: { exponent: 3, signMantissa: 2 } };
     const loader = { ...PLAIN_LOADER, ...partSizes(sources.values()), ...options };
     const bytes = device.expertSlotBytes(EXPERT_SHAPE, 4, loader);
     await withSlots(2, options, async () => {
-      const { slotBytes, sharedBytes, exponentEntryBytes, signMantissaEntryBytes } = bytes;
-      const total = 2 * slotBytes + sharedBytes + 3 * exponentEntryBytes + 2 * signMantissaEntryBytes;
+      const { slotBytes, sharedBytes, entryBytes } = bytes;
+      const total = 2 * slotBytes + sharedBytes + 3 * entryBytes.exponent + 2 * entryBytes.signMantissa;
       assert.equal(device.info().usedBytes, total);
     });
   });
@@ -220,10 +219,12 @@ describe('the native expert loader', () => {
     await withSlots(1, {}, async (slots) => {
       const load = (request: Partial<LoadRequest>): Promise<unknown> =>
         slots.load(0, slots.register(sourceOf('raw')), { ...FROM_STORAGE, ...request });
+      const loadWith = (parts: Partial<LoadRequest['parts']>): Promise<unknown> =>
+        load({ parts: { ...FROM_STORAGE.parts, ...parts } });
       const refused = { code: 'INTERNAL' };
-      await assert.rejects(load({ exponents: { from: 'entry', entry: -1 } }), refused);
-      await assert.rejects(load({ exponents: { from: 'storage', entry: 0 } }), refused);
-      await assert.rejects(load({ signMantissa: { from: 'nowhere' as 'entry', entry: 0 } }), refused);
+      await assert.rejects(loadWith({ exponent: { from: 'entry', entry: -1 } }), refused);
+      await assert.rejects(loadWith({ exponent: { from: 'storage', entry: 0 } }), refused);
+      await assert.rejects(loadWith({ signMantissa: { from: 'nowhere' as 'entry', entry: 0 } }), refused);
       await assert.rejects(load({ order: [] as never }), refused);
       assert.throws(() => {
         slots.reorder(0, [{ block: 0.5, position: 0 }] as never);
@@ -270,17 +271,10 @@ describe('the sizes of expert parts', () => {
         { gate: small, up: small, down: large, biases: null },
       ]),
       {
-        expertExponentBytes: 2 * 4096 + 8192 + 102_400,
-        expertSignMantissaBytes: 2 * 4096 + 8192,
-        shardExponentBytes: 8192,
-        shardSignMantissaBytes: 0,
+        expertBytes: { exponent: 2 * 4096 + 8192 + 102_400, signMantissa: 2 * 4096 + 8192 },
+        shardBytes: { exponent: 8192, signMantissa: 0 },
       },
     );
-    assert.deepEqual(partSizes([]), {
-      expertExponentBytes: 0,
-      expertSignMantissaBytes: 0,
-      shardExponentBytes: 0,
-      shardSignMantissaBytes: 0,
-    });
+    assert.deepEqual(partSizes([]), { expertBytes: perPart(() => 0), shardBytes: perPart(() => 0) });
   });
 });

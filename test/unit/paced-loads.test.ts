@@ -3,6 +3,7 @@ import { FROM_STORAGE, PLAIN_LOADER, type LoadOutcome, type LoadRequest } from '
 import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { FIXTURE_SHAPE, expertSource } from './native-test-model.js';
 import { EXPERT_SHAPE, codeIs, near, onPaced } from './paced-device-setting.js';
+import { perPart } from '../../shared/model/expert-parts.js';
 
 const { hiddenSize } = FIXTURE_SHAPE;
 
@@ -35,8 +36,8 @@ describe('a load on a paced device', () => {
       await runtime.sleep(11);
       await runtime.outside(() => new Promise((resolve) => setTimeout(resolve, 20)));
       cancel(0);
-      const { loaded, exponentsKept, loadMs } = await first;
-      assert.deepEqual([loaded, exponentsKept, loadMs, runtime.nowMs()], [false, false, 11, 11]);
+      const { loaded, cached, loadMs } = await first;
+      assert.deepEqual([loaded, cached.exponent, loadMs, runtime.nowMs()], [false, false, 11, 11]);
       assert.ok((await second).loaded);
       near(runtime.nowMs(), 23);
       assert.ok((await load(0)).loaded, 'the slot is free for another load');
@@ -87,8 +88,8 @@ describe('a load on a paced device', () => {
 
   it('takes time on the link for its read bytes only', async () => {
     await onPaced(async (device, runtime) => {
-      const sizes = { expertExponentBytes: 2 ** 16, expertSignMantissaBytes: 2 ** 16 };
-      const loader = { ...PLAIN_LOADER, ...sizes, exponentEntries: 1, signMantissaEntries: 1 };
+      const sizes = { expertBytes: perPart(() => 2 ** 16) };
+      const loader = { ...PLAIN_LOADER, ...sizes, entries: perPart(() => 1) };
       const slots = device.createExpertSlots(EXPERT_SHAPE, 1, 1, loader);
       assert.equal(device.info().usedBytes, 200 + 50 + 7 + 11);
       const tookMs = async (request: LoadRequest): Promise<number> => {
@@ -100,10 +101,10 @@ describe('a load on a paced device', () => {
       };
       const keep = { from: 'storage', entry: 0 } as const;
       const kept = { from: 'entry', entry: 0 } as const;
-      near(await tookMs({ ...FROM_STORAGE, exponents: keep, signMantissa: keep }), 12);
-      near(await tookMs({ ...FROM_STORAGE, exponents: kept }), 9);
-      near(await tookMs({ ...FROM_STORAGE, signMantissa: kept }), 3);
-      near(await tookMs({ ...FROM_STORAGE, exponents: kept, signMantissa: kept }), 1);
+      near(await tookMs({ ...FROM_STORAGE, parts: perPart(() => keep) }), 12);
+      near(await tookMs({ ...FROM_STORAGE, parts: { ...FROM_STORAGE.parts, exponent: kept } }), 9);
+      near(await tookMs({ ...FROM_STORAGE, parts: { ...FROM_STORAGE.parts, signMantissa: kept } }), 3);
+      near(await tookMs({ ...FROM_STORAGE, parts: perPart(() => kept) }), 1);
     });
   });
 });

@@ -6,14 +6,15 @@ import {
 } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { type CacheUse } from '../../worker-node/loader/cache-decisions.js';
+import type { CacheUse, UseLoaded } from '../../worker-node/loader/cache-decisions.js';
 import { CachePools } from '../../worker-node/cache/cache-pools.js';
-import { entriesOf } from '../../shared/decisions/caching/pool-capacities.js';
+import { entriesOf, NO_CAPACITIES, perPool } from '../../shared/decisions/caching/pool-capacities.js';
 import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
+import { PARTS, perPart } from '../../shared/model/expert-parts.js';
 
 const EXPERTS = 6;
 const LAYERS = 2;
-const ALL_LOADED = { loaded: true, exponentsKept: true, signMantissaKept: true };
+const ALL_LOADED = { loaded: true, cached: perPart(() => true) };
 
 function poolsOf(capacities: PoolCapacities, policy: CachePolicy = 'planned', toleranceMargin = 0): CachePools {
   const pools = new CachePools({
@@ -42,29 +43,29 @@ function states(pools: CachePools, layer = 0): CompressionState[] {
 
 describe('cache pools', () => {
   it('store experts by rank: the most frequent whole, then compressed, signs and mantissas, exponents', () => {
-    const pools = poolsOf({ full: 1, compressed: 1, signMantissa: 1, exponent: 1 });
+    const pools = poolsOf(perPool(() => 1));
     pools.seedCounts(0, [60, 50, 40, 30, 20, 10]);
     for (let round = 0; round < 3; round += 1) for (let expert = 5; expert >= 0; expert -= 1) useOnce(pools, expert);
     assert.deepEqual(states(pools), ['full', 'compressed', 'signMantissa', 'exponent', 'missing', 'missing']);
   });
 
   it('report which parts are in entries, and give entries to experts to cache', () => {
-    const pools = poolsOf({ full: 0, compressed: 0, signMantissa: 1, exponent: 0 });
+    const pools = poolsOf({ ...NO_CAPACITIES, signMantissa: 1 });
     const [first] = pools.acquire(0, [3]);
     assert.ok(first !== undefined);
     assert.equal(first.state, 'missing');
     assert.equal(first.fullEntry, null);
-    assert.deepEqual(first.exponents, { from: 'storage', entry: -1 });
-    assert.deepEqual(first.signMantissa, { from: 'storage', entry: 0 });
+    assert.deepEqual(first.parts.exponent, { from: 'storage', entry: -1 });
+    assert.deepEqual(first.parts.signMantissa, { from: 'storage', entry: 0 });
     pools.loaded(first, ALL_LOADED);
     pools.release(first);
     const [second] = pools.acquire(0, [3]);
-    assert.deepEqual(second?.signMantissa, { from: 'entry', entry: 0 });
+    assert.deepEqual(second?.parts.signMantissa, { from: 'entry', entry: 0 });
     assert.equal(second.state, 'signMantissa');
   });
 
   it('demote the overflow of C to S, and drop the overflow of S', () => {
-    const pools = poolsOf({ full: 0, compressed: 1, signMantissa: 1, exponent: 0 });
+    const pools = poolsOf({ ...NO_CAPACITIES, compressed: 1, signMantissa: 1 });
     useOnce(pools, 0);
     for (let use = 0; use < 2; use += 1) useOnce(pools, 1);
     assert.deepEqual(states(pools).slice(0, 2), ['signMantissa', 'compressed']);
@@ -73,7 +74,7 @@ describe('cache pools', () => {
   });
 
   it('move an expert up when it becomes more frequent, and give its entries to others', () => {
-    const pools = poolsOf({ full: 1, compressed: 1, signMantissa: 0, exponent: 0 });
+    const pools = poolsOf({ ...NO_CAPACITIES, full: 1, compressed: 1 });
     useOnce(pools, 0);
     useOnce(pools, 1);
     assert.deepEqual(states(pools).slice(0, 2), ['full', 'compressed']);
@@ -84,7 +85,7 @@ describe('cache pools', () => {
   });
 
   it('store an expert beyond all rank thresholds only where there is room left', () => {
-    const pools = poolsOf({ full: 2, compressed: 0, signMantissa: 0, exponent: 0 });
+    const pools = poolsOf({ ...NO_CAPACITIES, full: 2 });
     pools.seedCounts(0, [9, 8, 7, 1, 1, 1]);
     useOnce(pools, 5);
     useOnce(pools, 2);
@@ -99,7 +100,7 @@ describe('cache pools', () => {
       [0, 'missing'],
       [1, 'full'],
     ] as const) {
-      const pools = poolsOf({ full: 1, compressed: 0, signMantissa: 0, exponent: 0 }, 'planned', toleranceMargin);
+      const pools = poolsOf({ ...NO_CAPACITIES, full: 1 }, 'planned', toleranceMargin);
       pools.seedCounts(0, [20, 8, 1, 1, 1, 1]);
       useOnce(pools, 5);
       useOnce(pools, 1);
@@ -108,7 +109,7 @@ describe('cache pools', () => {
   });
 
   it('never evict an expert in use', () => {
-    const pools = poolsOf({ full: 1, compressed: 0, signMantissa: 0, exponent: 0 });
+    const pools = poolsOf({ ...NO_CAPACITIES, full: 1 });
     const [first] = pools.acquire(0, [0]);
     assert.ok(first !== undefined);
     pools.loaded(first, ALL_LOADED);
@@ -120,7 +121,7 @@ describe('cache pools', () => {
 
   it('do not evict experts that are needed together for one another', () => {
     for (const policy of CACHE_POLICIES) {
-      const pools = poolsOf({ full: 2, compressed: 0, signMantissa: 0, exponent: 0 }, policy);
+      const pools = poolsOf({ ...NO_CAPACITIES, full: 2 }, policy);
       useOnce(pools, 0);
       useOnce(pools, 1);
       pools.activated(0, 2, 5);
@@ -131,7 +132,7 @@ describe('cache pools', () => {
   });
 
   it('make a second use of a loading expert wait for that load', () => {
-    const pools = poolsOf({ full: 1, compressed: 0, signMantissa: 0, exponent: 0 });
+    const pools = poolsOf({ ...NO_CAPACITIES, full: 1 });
     const [first, second] = pools.acquire(0, [4, 4]);
     assert.ok(first !== undefined && second !== undefined);
     assert.deepEqual([first.state, second.state], ['missing', 'full']);
@@ -142,10 +143,10 @@ describe('cache pools', () => {
   });
 
   it('inform a use whose load another one cancelled', () => {
-    const pools = poolsOf({ full: 1, compressed: 0, signMantissa: 0, exponent: 0 });
+    const pools = poolsOf({ ...NO_CAPACITIES, full: 1 });
     const [first, second] = pools.acquire(0, [4, 4]);
     assert.ok(first !== undefined && second !== undefined);
-    pools.loaded(first, { loaded: false, exponentsKept: false, signMantissaKept: false });
+    pools.loaded(first, { loaded: false, cached: perPart(() => false) });
     assert.equal(pools.readiness(second), 'lost');
     pools.release(second);
     pools.release(first);
@@ -155,19 +156,19 @@ describe('cache pools', () => {
   });
 
   it('keep the parts that a cancelled load completed', () => {
-    const pools = poolsOf({ full: 0, compressed: 1, signMantissa: 0, exponent: 0 });
+    const pools = poolsOf({ ...NO_CAPACITIES, compressed: 1 });
     const [use] = pools.acquire(0, [2]);
     assert.ok(use !== undefined);
-    pools.loaded(use, { loaded: false, exponentsKept: true, signMantissaKept: false });
+    pools.loaded(use, { loaded: false, cached: { exponent: true, signMantissa: false } });
     pools.release(use);
     assert.equal(pools.stateOf(0, 2), 'exponent');
     const [again] = pools.acquire(0, [2]);
-    assert.deepEqual(again?.exponents.from, 'entry');
-    assert.deepEqual(again.signMantissa, { from: 'storage', entry: 0 });
+    assert.deepEqual(again?.parts.exponent.from, 'entry');
+    assert.deepEqual(again.parts.signMantissa, { from: 'storage', entry: 0 });
   });
 
   it('drop the excess over new capacities, experts in use after their release', () => {
-    const capacities = { full: 2, compressed: 0, signMantissa: 0, exponent: 0 };
+    const capacities = { ...NO_CAPACITIES, full: 2 };
     const pools = poolsOf(capacities);
     useOnce(pools, 0);
     const [busy] = pools.acquire(0, [1]);
@@ -183,7 +184,7 @@ describe('cache pools', () => {
   });
 
   it('evict an idle expert before one in use, even if the idle one has the higher count', () => {
-    const two = { full: 2, compressed: 0, signMantissa: 0, exponent: 0 };
+    const two = { ...NO_CAPACITIES, full: 2 };
     const pools = poolsOf(two);
     for (let round = 0; round < 3; round += 1) useOnce(pools, 0);
     const [busy] = pools.acquire(0, [1]);
@@ -196,7 +197,7 @@ describe('cache pools', () => {
   });
 
   it('refuse calls out of order and experts that do not fit', () => {
-    const pools = poolsOf({ full: 1, compressed: 0, signMantissa: 0, exponent: 0 });
+    const pools = poolsOf({ ...NO_CAPACITIES, full: 1 });
     const [use] = pools.acquire(0, [0]);
     assert.ok(use !== undefined);
     assert.throws(() => pools.release(use), /it is loading, expected loaded/);
@@ -204,13 +205,13 @@ describe('cache pools', () => {
     assert.throws(() => pools.loaded(use, ALL_LOADED), /it is loaded, expected loading/);
     pools.release(use);
     assert.throws(() => pools.release(use), /it is released/);
-    const two = { full: 2, compressed: 0, signMantissa: 0, exponent: 0 };
+    const two = { ...NO_CAPACITIES, full: 2 };
     assert.throws(() => pools.setCapacities(new Map([[0, two]])), /2 full entries, there are 1/);
   });
 });
 
 describe('cache policies for comparison:', () => {
-  const room = { full: 2, compressed: 0, signMantissa: 0, exponent: 0 };
+  const room = { ...NO_CAPACITIES, full: 2 };
 
   it('LRU drops the one not used for longest', () => {
     const pools = poolsOf(room, 'lru');
@@ -255,9 +256,9 @@ class Memory {
     const writes: string[] = [];
     if (use.fullEntry !== null) (use.state === 'full' ? reads : writes).push(`full ${use.fullEntry}`);
     if (use.state !== 'full') {
-      for (const kind of ['exponents', 'signMantissa'] as const) {
-        const part = use[kind];
-        if (part.entry >= 0) (part.from === 'entry' ? reads : writes).push(`${kind} ${part.entry}`);
+      for (const part of PARTS) {
+        const { from, entry } = use.parts[part];
+        if (entry >= 0) (from === 'entry' ? reads : writes).push(`${part} ${entry}`);
       }
     }
     for (const entry of writes) {
@@ -273,8 +274,8 @@ class Memory {
     this.reading.set(use, [...reads, ...writes.filter((entry) => entry.startsWith('full'))]);
   }
 
-  settle(use: CacheUse, outcome: { loaded: boolean; exponentsKept: boolean; signMantissaKept: boolean }): void {
-    const kept = { full: outcome.loaded, exponents: outcome.exponentsKept, signMantissa: outcome.signMantissaKept };
+  settle(use: CacheUse, outcome: UseLoaded): void {
+    const kept = { full: outcome.loaded, ...outcome.cached };
     for (const [entry, writer] of this.writing) {
       if (writer !== use) continue;
       this.writing.delete(entry);
@@ -300,12 +301,7 @@ class Memory {
   }
 }
 
-const capacitiesArbitrary = fc.record({
-  full: fc.nat(2),
-  compressed: fc.nat(2),
-  signMantissa: fc.nat(2),
-  exponent: fc.nat(2),
-});
+const capacitiesArbitrary = fc.record(perPool(() => fc.nat(2)));
 const steps = fc.array(
   fc.oneof(
     fc.record({
@@ -317,7 +313,7 @@ const steps = fc.array(
     fc.record({
       kind: fc.constant('load' as const),
       which: fc.nat(20),
-      outcome: fc.record({ loaded: fc.boolean(), exponentsKept: fc.boolean(), signMantissaKept: fc.boolean() }),
+      outcome: fc.record({ loaded: fc.boolean(), cached: fc.record(perPart(() => fc.boolean())) }),
     }),
     fc.record({ kind: fc.constant('release' as const), which: fc.nat(20) }),
     fc.record({ kind: fc.constant('capacities' as const), swap: fc.boolean() }),

@@ -4,7 +4,11 @@ import { blocksMakespanMs, simulateBlocks } from '../../shared/decisions/caching
 import { fifoBlocks, lowerBound } from '../../bench/zipmoe/schedule-bounds.js';
 import { scheduleBlocks, taskPlaces } from '../../shared/decisions/caching/schedule-blocks.js';
 import type { LoadBlock, LoadTask, Recovery } from '../../shared/decisions/caching/load-task.js';
-import type { LoadTimes, PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
+import {
+  PARTLY_LOADED_STATES,
+  type LoadTimes,
+  type PartlyLoadedState,
+} from '../../shared/decisions/caching/load-times.js';
 import type { ScheduledOperation } from '../../shared/decisions/caching/block-timeline.js';
 import { optimalMakespan } from './planner-optimal-schedule.js';
 
@@ -17,7 +21,6 @@ const PROFILE: LoadTimes = {
   shards: 2,
   tensors: 1,
 };
-const STATES: readonly PartlyLoadedState[] = ['missing', 'exponent', 'signMantissa', 'compressed'];
 const RECOVERIES: readonly Recovery[] = ['after', 'with'];
 const NEARLY = 1e-9;
 
@@ -52,7 +55,7 @@ function profiles(limits: { threads: number; shards: number }): fc.Arbitrary<Loa
 
 /** Experts of one state and execution time each, with as many tensors as asked for. */
 function taskSets(limits: { experts: number; tensors: number }): fc.Arbitrary<LoadTask[]> {
-  const expert = fc.record({ state: fc.constantFrom(...STATES), executeMs: times });
+  const expert = fc.record({ state: fc.constantFrom(...PARTLY_LOADED_STATES), executeMs: times });
   return fc
     .tuple(fc.array(expert, { minLength: 1, maxLength: limits.experts }), fc.integer({ min: 1, max: limits.tensors }))
     .map(([experts, tensors]) =>

@@ -8,20 +8,19 @@ import { assumedInclusionProbabilities } from '../../shared/decisions/caching/se
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 import { type OverlapCosts, patternMakespans } from '../../shared/decisions/caching/makespan-estimate.js';
 import { planPools } from '../../shared/decisions/caching/plan-pools.js';
-import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
+import { PARTLY_LOADED_STATES, type LoadTimes } from '../../shared/decisions/caching/load-times.js';
+import { recordOf, sumOfParts } from '../../shared/model/expert-parts.js';
 
-const BYTES = { exponent: 340_000, plainExponent: 1_000_000, signMantissa: 1_000_000, tensors: 3, shards: 4 };
+const STORED = { exponent: 340_000, signMantissa: 1_000_000 };
+const BYTES = { stored: STORED, plainExponent: 1_000_000, tensors: 3, shards: 4 };
 
 function measuredOf(load: LoadTimes, atOnce: number, costs: OverlapCosts, readMs: number): MeasuredLoads {
   const makespanOf = patternMakespans(atOnce, load, costs);
   return {
     atOnce,
-    makespanMs: {
-      missing: makespanOf(NO_CAPACITIES),
-      exponent: makespanOf({ ...NO_CAPACITIES, exponent: atOnce }),
-      signMantissa: makespanOf({ ...NO_CAPACITIES, signMantissa: atOnce }),
-      compressed: makespanOf({ ...NO_CAPACITIES, compressed: atOnce }),
-    },
+    makespanMs: recordOf(PARTLY_LOADED_STATES, (state) =>
+      makespanOf(state === 'missing' ? NO_CAPACITIES : { ...NO_CAPACITIES, [state]: atOnce }),
+    ),
     oneCompressedMs: patternMakespans(1, load, costs)({ ...NO_CAPACITIES, compressed: 1 }),
     executeMs: costs.executeMs,
     readMs,
@@ -29,10 +28,10 @@ function measuredOf(load: LoadTimes, atOnce: number, costs: OverlapCosts, readMs
 }
 
 function loadOf(readMs: number, decompressMs: number, threads: number): LoadTimes {
-  const all = BYTES.exponent + BYTES.signMantissa;
+  const all = sumOfParts(STORED);
   return {
-    signMantissaReadMs: (readMs * BYTES.signMantissa) / all / 3,
-    exponentReadMs: (readMs * BYTES.exponent) / all / 12,
+    signMantissaReadMs: (readMs * STORED.signMantissa) / all / 3,
+    exponentReadMs: (readMs * STORED.exponent) / all / 12,
     decompressMs,
     compressionRatio: 0.34,
     threads,
@@ -57,7 +56,7 @@ describe('fitProfile', () => {
         const measured = measuredOf(loadOf(readMs, decompressMs, threads), atOnce, overlap, readMs);
         const fitted = fitProfile(measured, BYTES, threads);
         const found = measuredOf(fitted.load, atOnce, fitted.costs, readMs);
-        for (const state of ['missing', 'exponent', 'signMantissa', 'compressed'] as const) {
+        for (const state of PARTLY_LOADED_STATES) {
           const ratio = found.makespanMs[state] / measured.makespanMs[state];
           assert.ok(ratio > 0.85 && ratio < 1.15, `${state}: ${ratio}`);
         }
@@ -78,7 +77,7 @@ describe('fitProfile', () => {
   });
 
   it('survives nonsense from a clock', () => {
-    const nothing = { missing: 0, exponent: 0, signMantissa: 0, compressed: 0 };
+    const nothing = recordOf(PARTLY_LOADED_STATES, () => 0);
     const { load } = fitProfile(
       { atOnce: 2, makespanMs: nothing, oneCompressedMs: 0, executeMs: 0, readMs: 0 },
       BYTES,
@@ -102,9 +101,8 @@ describe('bytes of an expert', () => {
     const chunks = [chunk(0, 10, 20), chunk(0, 11, 20), chunk(1, 40, 40)];
     const tensor = { rows: 1, columns: 40, split: 'bf16-e8-sm8' as const, chunks, view: null };
     assert.deepEqual(expertBytesByPart({ gate: tensor, up: tensor, down: tensor, biases: null }), {
-      exponent: 63,
+      stored: { exponent: 63, signMantissa: 120 },
       plainExponent: 120,
-      signMantissa: 120,
       tensors: 3,
       shards: 2,
     });

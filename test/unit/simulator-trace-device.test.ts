@@ -193,10 +193,10 @@ describe('the simulated trace device', () => {
     const shape = { hiddenSize: 1, glu: plainGlu(1), format: 'bf16' } as const;
     const slots = device.createExpertSlots(shape, 2, 8, PLAIN_LOADER);
     const pack = tracePack('traced', traceShape(trace, PROFILED));
-    const kept = { ...FROM_STORAGE, exponents: { from: 'storage', entry: 1 } } as const;
-    const outcome = await slots.load(1, slots.register(pack.expert(0, 0)), kept);
+    const parts = { ...FROM_STORAGE.parts, exponent: { from: 'storage', entry: 1 } as const };
+    const outcome = await slots.load(1, slots.register(pack.expert(0, 0)), { ...FROM_STORAGE, parts });
     assert.equal(outcome.loaded, true);
-    assert.deepEqual([outcome.exponentsKept, outcome.signMantissaKept], [true, false]);
+    assert.deepEqual(outcome.cached, { exponent: true, signMantissa: false });
     const output = new Uint8Array(8).fill(7);
     await slots.execute(1, 2, new Uint8Array(8), output);
     assert.deepEqual([...output], new Array(8).fill(0));

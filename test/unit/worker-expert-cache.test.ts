@@ -4,7 +4,7 @@ import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
-import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import { NO_CAPACITIES, poolBytes } from '../../shared/decisions/caching/pool-capacities.js';
 import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 import type { Execute, WorkerReply } from '../../shared/wire/messages.js';
 import { ActivationRecord } from '../../worker-node/cache/activation-record.js';
@@ -12,7 +12,6 @@ import { ExpertCache } from '../../worker-node/cache/expert-cache.js';
 import {
   planForMachine,
   planFullExperts,
-  poolBytes,
   requirePools,
   type WorkerCacheRequest,
 } from '../../worker-node/cache/worker-cache-plan.js';
@@ -20,6 +19,7 @@ import { TestLog } from '../integration/harness/test-log.js';
 import { plainExecute } from './wire-messages.js';
 import { TestSlots, settle, testService } from './worker-test-slots.js';
 import { RUNTIME } from '../wall.js';
+import { perPart } from '../../shared/model/expert-parts.js';
 
 const EXPERTS = 8;
 const DIGEST = 'ab'.repeat(32);
@@ -65,7 +65,7 @@ describe('worker: the expert cache', () => {
     const loads = slots.calls.filter((call) => call.startsWith('load'));
     assert.deepEqual(loads, ['load 1 5', 'load 0 2', 'load 0 2', 'load 0 107']);
     assert.deepEqual(
-      slots.requests.slice(1, 3).map(({ signMantissa }) => signMantissa),
+      slots.requests.slice(1, 3).map(({ parts }) => parts.signMantissa),
       [
         { from: 'storage', entry: 0 },
         { from: 'entry', entry: 0 },
@@ -130,8 +130,7 @@ describe('worker: the expert cache', () => {
     const use = (expert: number): number | null => {
       const [taken] = cache.decisions.acquire(3, [expert]);
       assert.ok(taken);
-      if (taken.state !== 'full')
-        cache.decisions.loaded(taken, { loaded: true, exponentsKept: false, signMantissaKept: false });
+      if (taken.state !== 'full') cache.decisions.loaded(taken, { loaded: true, cached: perPart(() => false) });
       cache.decisions.release(taken);
       return taken.fullEntry;
     };

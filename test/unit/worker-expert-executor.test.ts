@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import type { LoadRequest } from '../../native/index.js';
+import { FROM_STORAGE } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Execute } from '../../shared/wire/messages.js';
 import { ExpertExecutor, type ExecutorLimits } from '../../worker-node/executor/expert-executor.js';
@@ -50,8 +50,7 @@ describe('worker: the limits of an executor', () => {
   it('count no finished work', async () => {
     const slots = new TestSlots(1);
     const executor = executorWith({}, slots);
-    const keptNowhere = { exponents: { entry: -1 }, signMantissa: { entry: -1 } } as LoadRequest;
-    void slots.load(0, 0, keptNowhere);
+    void slots.load(0, 0, FROM_STORAGE);
     await slots.endLoad(0);
     for (const fault of [null, new Error('it cannot be run')]) {
       slots.executeFault = fault;

@@ -4,14 +4,14 @@ import { ExpertLoader, type ExpertSupply } from '../../worker-node/loader/expert
 import type { SlotLoad } from '../../worker-node/loader/slot-events.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import { TestSlots, settle, silentLog, testSource } from './worker-test-slots.js';
+import { perPart } from '../../shared/model/expert-parts.js';
 
 const STORAGE = { from: 'storage', entry: -1 } as const;
 const loadOf = (slot: number, expert: number): SlotLoad => ({
   slot,
   layer: 2,
   expert,
-  exponents: STORAGE,
-  signMantissa: STORAGE,
+  parts: perPart(() => STORAGE),
   urgent: false,
 });
 
@@ -89,8 +89,7 @@ describe('worker: the expert loader', () => {
     loader.cancel(1);
     assert.deepEqual(await second, {
       outcome: 'cancelled',
-      exponentsKept: false,
-      signMantissaKept: false,
+      cached: perPart(() => false),
       loadMs: 0,
       error: null,
     });

@@ -2,9 +2,10 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { LoadOutcome } from '../../native/index.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
-import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
+import { PARTLY_LOADED_STATES, type LoadTimes } from '../../shared/decisions/caching/load-times.js';
 import { LoadCosts } from '../../worker-node/loader/load-costs.js';
 import { MAX_ORDERED_LOADS, orderLoads, type PendingLoad } from '../../worker-node/loader/expert-loader.js';
+import { perPart } from '../../shared/model/expert-parts.js';
 
 const PROFILE: LoadTimes = {
   signMantissaReadMs: 4,
@@ -45,7 +46,7 @@ describe('worker: the order of loads that main waits for together', () => {
     const loads = fc.uniqueArray(
       fc.record({
         slot: fc.nat(200),
-        state: fc.constantFrom('missing' as const, 'exponent' as const, 'signMantissa' as const, 'compressed' as const),
+        state: fc.constantFrom(...PARTLY_LOADED_STATES),
         executeMs: fc.double({ min: 0, max: 50, noNaN: true }),
       }),
       { minLength: 2, maxLength: MAX_ORDERED_LOADS + 4, selector: ({ slot }) => slot },
@@ -72,11 +73,9 @@ describe('worker: the measured cost of loading', () => {
     loaded: true,
     readBytes: 1,
     loadMs: 1,
-    exponentReadMs: 0,
-    signMantissaReadMs: 0,
+    readMs: perPart(() => 0),
     decompressMs: 0,
-    exponentsKept: false,
-    signMantissaKept: false,
+    cached: perPart(() => false),
     ...fields,
   });
   const stored = { from: 'storage', entry: -1 } as const;
@@ -85,11 +84,15 @@ describe('worker: the measured cost of loading', () => {
   it('comes from loads: only reads from storage count, and no cancelled load', () => {
     const costs = new LoadCosts(expert, 5);
     costs.add(
-      { exponents: stored, signMantissa: stored },
-      outcome({ exponentReadMs: 12, signMantissaReadMs: 30, decompressMs: 6 }),
+      perPart(() => stored),
+      outcome({ readMs: { exponent: 12, signMantissa: 30 }, decompressMs: 6 }),
     );
-    costs.add({ exponents: kept, signMantissa: stored }, outcome({ signMantissaReadMs: 60, decompressMs: 18 }));
-    costs.add({ exponents: stored, signMantissa: stored }, outcome({ loaded: false, exponentReadMs: 999 }));
+    const oneKept = { exponent: kept, signMantissa: stored };
+    costs.add(oneKept, outcome({ readMs: { exponent: 0, signMantissa: 60 }, decompressMs: 18 }));
+    costs.add(
+      perPart(() => stored),
+      outcome({ loaded: false, readMs: perPart(() => 999) }),
+    );
     assert.deepEqual(costs.profile, {
       signMantissaReadMs: 15,
       exponentReadMs: 2,
@@ -103,14 +106,17 @@ describe('worker: the measured cost of loading', () => {
 
   it('has the rates of storage and of host memory from loads of one source alone', () => {
     const costs = new LoadCosts(expert, 5);
-    const fromStorage = { exponents: stored, signMantissa: stored };
+    const fromStorage = perPart(() => stored);
     assert.deepEqual(costs.rates, { hostBytesPerS: null, storageBytesPerS: null });
-    costs.add(fromStorage, outcome({ readBytes: 4000, exponentReadMs: 1, signMantissaReadMs: 3, decompressMs: 2 }));
+    costs.add(fromStorage, outcome({ readBytes: 4000, readMs: { exponent: 1, signMantissa: 3 }, decompressMs: 2 }));
     costs.add(fromStorage, outcome({ readBytes: 0, hostBytes: 6000, decompressMs: 2 }));
     const rates = { hostBytesPerS: 3_000_000, storageBytesPerS: 1_000_000 };
     assert.deepEqual(costs.rates, rates);
     costs.add(fromStorage, outcome({ readBytes: 500, hostBytes: 500, decompressMs: 9 }));
-    costs.add({ exponents: kept, signMantissa: kept }, outcome({ readBytes: 0, decompressMs: 50 }));
+    costs.add(
+      perPart(() => kept),
+      outcome({ readBytes: 0, decompressMs: 50 }),
+    );
     assert.deepEqual(costs.rates, rates, 'of both, and of neither');
   });
 });

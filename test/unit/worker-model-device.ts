@@ -6,6 +6,8 @@ import type { CachedPart } from '../../worker-node/loader/cache-decisions.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import type { LoadEnd, SlotAction, SlotEvent, SlotLoad } from '../../worker-node/loader/slot-events.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
+import { PARTS, perPart, type Part, type PerPart } from '../../shared/model/expert-parts.js';
+import { entriesOf, NO_CAPACITIES, perEntryKind } from '../../shared/decisions/caching/pool-capacities.js';
 
 /** Pools of a model device: number of experts of each layer in each pool. */
 export interface ModelCache {
@@ -46,18 +48,14 @@ export class ModelDevice {
   readonly abandoned = new Set<number>();
   private readonly workingSlots: number;
   private readonly cache: ModelCache | null;
-  private readonly entries: Record<'exponents' | 'signMantissa', ModelEntry[]>;
+  private readonly entries: PerPart<ModelEntry[]>;
   private readonly started: number[] = [];
   private ticket = 0;
 
   constructor(workingSlots: number, cache: ModelCache | null = null) {
-    const { full, compressed, signMantissa, exponent } = cache?.each ?? NONE;
     const layers = cache?.layers ?? 0;
-    const entries = {
-      full: layers * full,
-      exponent: layers * (compressed + exponent),
-      signMantissa: layers * (compressed + signMantissa),
-    };
+    const ofLayer = entriesOf(cache?.each ?? NO_CAPACITIES);
+    const entries = perEntryKind((kind) => layers * ofLayer[kind]);
     const { policy, experts } = cache ?? { policy: 'lru', experts: 1 };
     const options = { policy, experts, entries, toleranceMargin: 1, random: () => 0.5 };
     this.decisions = cache === null ? null : new CachePools(options);
@@ -65,7 +63,7 @@ export class ModelDevice {
     this.schedule = new SlotSchedule(workingSlots, slotCache);
     this.slots = times(workingSlots + entries.full, () => ({ content: null, phase: 'empty', running: [], load: null }));
     const entry = (): ModelEntry => ({ content: null, filledBy: null, readers: new Set() });
-    this.entries = { exponents: times(entries.exponent, entry), signMantissa: times(entries.signMantissa, entry) };
+    this.entries = perPart((part) => times(entries[part], entry));
     this.workingSlots = workingSlots;
     this.cache = cache;
     this.serve(times(layers, (_, layer) => layer));
@@ -88,7 +86,7 @@ export class ModelDevice {
 
   /** From now on the pools are those of these layers. */
   serve(layers: readonly number[]): void {
-    const each = this.cache?.each ?? NONE;
+    const each = this.cache?.each ?? NO_CAPACITIES;
     this.send({ kind: 'capacitiesChanged', capacities: new Map(layers.map((layer) => [layer, each])) });
   }
 
@@ -189,10 +187,10 @@ export class ModelDevice {
     slot.phase = 'loading';
     slot.content = content;
     slot.load = load;
-    for (const part of ['exponents', 'signMantissa'] as const) this.usePart(part, load[part], load.slot, content);
+    for (const part of PARTS) this.usePart(part, load.parts[part], load.slot, content);
   }
 
-  private usePart(part: 'exponents' | 'signMantissa', plan: CachedPart, slot: number, content: string): void {
+  private usePart(part: Part, plan: CachedPart, slot: number, content: string): void {
     if (plan.entry < 0) return assert.equal(plan.from, 'storage');
     const entry = this.entries[part][plan.entry] ?? assert.fail(`there is no entry ${plan.entry} for ${part}`);
     assert.equal(entry.filledBy, null, 'an entry is used while a load fills it');
@@ -210,8 +208,8 @@ export class ModelDevice {
     const slot = this.slots[index];
     assert.ok(slot?.load);
     slot.phase = outcome === 'loaded' ? 'loaded' : 'empty';
-    const isKept = (part: 'exponents' | 'signMantissa', chance: number): boolean => {
-      const plan = slot.load?.[part];
+    const isCached = (part: Part, chance: number): boolean => {
+      const plan = slot.load?.parts[part];
       const entry = plan === undefined ? undefined : this.entries[part][plan.entry];
       if (entry === undefined) return false;
       entry.readers.delete(index);
@@ -221,8 +219,8 @@ export class ModelDevice {
       if (kept) entry.content = slot.content;
       return kept;
     };
-    const [exponentsKept, signMantissaKept] = [isKept('exponents', choice >> 1), isKept('signMantissa', choice >> 2)];
-    this.send({ kind: 'loadSettled', slot: index, outcome, exponentsKept, signMantissaKept });
+    const cached = perPart((part) => isCached(part, choice >> (1 + PARTS.indexOf(part))));
+    this.send({ kind: 'loadSettled', slot: index, outcome, cached });
   }
 
   private start(ticket: number, slot: ModelSlot): void {
@@ -240,8 +238,6 @@ export class ModelDevice {
     slot.running.push(ticket);
   }
 }
-
-const NONE: PoolCapacities = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
 
 function times<T>(count: number, make: (value: undefined, index: number) => T): T[] {
   return Array.from({ length: count }, make);

@@ -8,6 +8,8 @@ import type { SlotAction } from '../../worker-node/loader/slot-events.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 import { TestSlots, settle, silentLog, testService } from './worker-test-slots.js';
 import { plainExecute, plainPrediction } from './wire-messages.js';
+import { FROM_STORAGE } from '../../native/index.js';
+import { perPart } from '../../shared/model/expert-parts.js';
 
 const run = (sequence: number, position: number, rows = 1): RowRun => ({ sequence, position, rows });
 /** A pass of sequence 1 at position 5, which rows of others may have joined. */
@@ -21,7 +23,7 @@ const kinds = (actions: SlotAction[]): string[] =>
     'slot' in action ? `${action.kind} ${action.slot}` : `${action.kind} ticket ${action.ticket}`,
   );
 const loaded = (schedule: SlotSchedule, slot = 0): SlotAction[] =>
-  schedule.handle({ kind: 'loadSettled', slot, outcome: 'loaded', exponentsKept: false, signMantissaKept: false });
+  schedule.handle({ kind: 'loadSettled', slot, outcome: 'loaded', cached: perPart(() => false) });
 
 describe('worker: rows of several sequences in one pass', () => {
   it('keep an expert until the last of them has ended', () => {
@@ -194,10 +196,7 @@ describe('worker: the open work of an executor', () => {
   }): { held: ExpertExecutor; run: (id: number) => Promise<void> } => {
     const slots = new TestSlots(1);
     const held = new ExpertExecutor(slots, 4, () => 0, silentLog, undefined, limits);
-    const loading = slots.load(0, slots.register({ expert: 1 }), {
-      exponents: { entry: -1 },
-      signMantissa: { entry: -1 },
-    } as never);
+    const loading = slots.load(0, slots.register({ expert: 1 }), FROM_STORAGE);
     const ready = slots.endLoad(0).then(() => loading);
     return {
       held,

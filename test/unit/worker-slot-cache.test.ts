@@ -1,10 +1,12 @@
 import type { PoolCapacities, CachePolicy } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import { CachePools } from '../../worker-node/cache/cache-pools.js';
-import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import { entriesOf, NO_CAPACITIES, perEntryKind } from '../../shared/decisions/caching/pool-capacities.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import type { LoadEnd, SlotAction } from '../../worker-node/loader/slot-events.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
+import { PARTS, perPart } from '../../shared/model/expert-parts.js';
+import { perState } from '../../shared/decisions/caching/load-times.js';
 
 /** A schedule with one working slot and pools in layers 0 and 1, and the events of one sequence at position 5. */
 class CachedSchedule {
@@ -13,11 +15,8 @@ class CachedSchedule {
 
   constructor(capacities: Partial<PoolCapacities>, policy: CachePolicy = 'lru', workingSlots = 1) {
     const each = { ...NO_CAPACITIES, ...capacities };
-    const entries = {
-      full: 2 * each.full,
-      exponent: 2 * (each.exponent + each.compressed),
-      signMantissa: 2 * (each.signMantissa + each.compressed),
-    };
+    const ofLayer = entriesOf(each);
+    const entries = perEntryKind((kind) => 2 * ofLayer[kind]);
     const decisions = new CachePools({ policy, experts: 8, entries, toleranceMargin: 0, random: () => 0 });
     this.schedule = new SlotSchedule(workingSlots, { slots: entries.full, decisions });
     this.share([0, 1], each);
@@ -53,7 +52,7 @@ class CachedSchedule {
   }
 
   settle(slot: number, outcome: LoadEnd['outcome'] = 'loaded', kept = true): SlotAction[] {
-    return this.schedule.handle({ kind: 'loadSettled', slot, outcome, exponentsKept: kept, signMantissaKept: kept });
+    return this.schedule.handle({ kind: 'loadSettled', slot, outcome, cached: perPart(() => kept) });
   }
 
   ran(slot: number): SlotAction[] {
@@ -89,7 +88,7 @@ describe('worker: the slot schedule with full experts cached', () => {
     assert.equal(cached.schedule.slotsInUse, 0);
     assert.deepEqual(cached.execute(0, 3, { position: 6 }), [{ kind: 'execute', slot: 1, ticket: 2, wasLoaded: true }]);
     const { uses, reloads } = cached.schedule.counters;
-    assert.deepEqual(uses, { missing: 1, exponent: 0, signMantissa: 0, compressed: 0, full: 1 });
+    assert.deepEqual(uses, { ...perState(() => 0), missing: 1, full: 1 });
     assert.equal(reloads, 1, 'what is there need not be loaded again');
   });
 
@@ -200,7 +199,7 @@ describe('worker: the slot schedule with full experts cached', () => {
 
 describe('worker: the slot schedule with parts cached', () => {
   const load = (actions: SlotAction[]): unknown[] =>
-    actions.flatMap((action) => (action.kind === 'load' ? [[action.exponents, action.signMantissa]] : []));
+    actions.flatMap((action) => (action.kind === 'load' ? [PARTS.map((part) => action.parts[part])] : []));
 
   for (const [pool, exponents, signMantissa] of [
     ['compressed', 0, 0],
@@ -221,16 +220,7 @@ describe('worker: the slot schedule with parts cached', () => {
           { from: signMantissa < 0 ? 'storage' : 'entry', entry: signMantissa },
         ],
       ]);
-      assert.deepEqual(
-        { ...cached.schedule.counters.uses, [pool]: 0 },
-        {
-          missing: 1,
-          exponent: 0,
-          signMantissa: 0,
-          compressed: 0,
-          full: 0,
-        },
-      );
+      assert.deepEqual({ ...cached.schedule.counters.uses, [pool]: 0 }, { ...perState(() => 0), missing: 1 });
       assert.equal(cached.schedule.counters.uses[pool], 1);
     });
   }

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { CachePools } from '../../worker-node/cache/cache-pools.js';
-import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import { NO_CAPACITIES, perEntryKind } from '../../shared/decisions/caching/pool-capacities.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import type { SlotAction } from '../../worker-node/loader/slot-events.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
+import { perPart } from '../../shared/model/expert-parts.js';
 
 const WORKING = 2;
 const KEPT = 3;
@@ -20,7 +21,7 @@ class Worker {
   readonly answered: number[] = [];
 
   constructor(kept = KEPT) {
-    const entries = { full: kept, exponent: 0, signMantissa: 0 };
+    const entries = { ...perEntryKind(() => 0), full: kept };
     const decisions = new CachePools({ policy: 'lru', experts: EXPERTS, entries, toleranceMargin: 1, random: () => 0 });
     decisions.setCapacities(new Map([[0, { ...NO_CAPACITIES, full: kept }]]));
     this.schedule = new SlotSchedule(WORKING, { slots: kept, decisions });
@@ -64,8 +65,7 @@ class Worker {
             kind: 'loadSettled',
             slot,
             outcome: 'loaded',
-            exponentsKept: false,
-            signMantissaKept: false,
+            cached: perPart(() => false),
           }),
         );
       }

@@ -3,6 +3,8 @@ import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import { IDLE_SEQUENCE_EXECUTES, MAX_FOLLOWED_SEQUENCES } from '../../worker-node/loader/main-progress.js';
 import type { LoadEnd, SlotAction } from '../../worker-node/loader/slot-events.js';
 import { MAX_QUEUED_PREDICTIONS, SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
+import { FROM_STORAGE } from '../../native/index.js';
+import { perPart } from '../../shared/model/expert-parts.js';
 
 const predict = (schedule: SlotSchedule, layer: number, experts: number[], position = 5, sequence = 1): SlotAction[] =>
   schedule.handle({ kind: 'predict', source: 'shadow', ...passOfSequence(sequence, position, 1), layer, experts });
@@ -11,7 +13,7 @@ const announce = (schedule: SlotSchedule, layer: number, experts: number[], posi
 const release = (schedule: SlotSchedule, layer: number, experts: number[], sequence = 1): SlotAction[] =>
   schedule.handle({ kind: 'release', ...passOfSequence(sequence, 5, 1), layer, experts });
 const settled = (schedule: SlotSchedule, slot: number, outcome: LoadEnd['outcome']): SlotAction[] =>
-  schedule.handle({ kind: 'loadSettled', slot, outcome, exponentsKept: false, signMantissaKept: false });
+  schedule.handle({ kind: 'loadSettled', slot, outcome, cached: perPart(() => false) });
 const loaded = (schedule: SlotSchedule, slot = 0): SlotAction[] => settled(schedule, slot, 'loaded');
 const ran = (schedule: SlotSchedule, slot = 0): SlotAction[] => schedule.handle({ kind: 'executeSettled', slot });
 const endTurn = (schedule: SlotSchedule): SlotAction[] => {
@@ -41,8 +43,7 @@ const load = (layer: number, expert: number, slot = 0, urgent = false): SlotActi
   layer,
   expert,
   urgent,
-  exponents: { from: 'storage', entry: -1 },
-  signMantissa: { from: 'storage', entry: -1 },
+  parts: FROM_STORAGE.parts,
 });
 const urgentLoad = (layer: number, expert: number, slot = 0): SlotAction => load(layer, expert, slot, true);
 const prioritize = (slot = 0): SlotAction => ({ kind: 'prioritize', slot });

@@ -13,13 +13,12 @@ import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ExpertCache } from '../../worker-node/cache/expert-cache.js';
 import { ExpertService } from '../../worker-node/executor/expert-service.js';
 import { RUNTIME } from '../wall.js';
+import { perPart, type PerPart } from '../../shared/model/expert-parts.js';
 
 const OUTCOME = {
-  exponentReadMs: 0,
-  signMantissaReadMs: 0,
+  readMs: perPart(() => 0),
   decompressMs: 0,
-  exponentsKept: false,
-  signMantissaKept: false,
+  cached: perPart(() => false),
 };
 
 /** Slots whose loads end when the test says so; "experts" that add their number (layer x 100 + expert) to every byte. */
@@ -32,7 +31,7 @@ export class TestSlots implements ExpertSlots {
     number,
     {
       expert: number;
-      keeps: { exponents: boolean; signMantissa: boolean };
+      fills: PerPart<boolean>;
       resolve: (outcome: LoadOutcome) => void;
       reject: (e: Error) => void;
     }
@@ -56,8 +55,8 @@ export class TestSlots implements ExpertSlots {
     this.requests.push(request);
     assert.ok(!this.pending.has(slot), 'two loads of one slot at a time');
     this.contents.delete(slot);
-    const keeps = { exponents: request.exponents.entry >= 0, signMantissa: request.signMantissa.entry >= 0 };
-    return new Promise((resolve, reject) => this.pending.set(slot, { expert, keeps, resolve, reject }));
+    const fills = perPart((part) => request.parts[part].entry >= 0);
+    return new Promise((resolve, reject) => this.pending.set(slot, { expert, fills, resolve, reject }));
   }
 
   letGo(slot: number): void {
@@ -76,8 +75,7 @@ export class TestSlots implements ExpertSlots {
     this.pending.delete(slot);
     if (fault === null) {
       this.contents.set(slot, load.expert);
-      const kept = { exponentsKept: load.keeps.exponents, signMantissaKept: load.keeps.signMantissa };
-      load.resolve({ ...OUTCOME, ...kept, loaded: true, readBytes: 7, loadMs: 2 });
+      load.resolve({ ...OUTCOME, cached: load.fills, loaded: true, readBytes: 7, loadMs: 2 });
     } else {
       load.reject(fault);
     }

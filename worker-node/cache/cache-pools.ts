@@ -10,26 +10,29 @@ import type {
   Readiness,
   UseLoaded,
 } from '../loader/cache-decisions.js';
-import { EntryNumbers, NO_ENTRY, type EntryKind } from './entry-numbers.js';
+import { EntryNumbers, NO_ENTRY } from './entry-numbers.js';
 import type { CachedExpert } from './cached-expert.js';
 import { LayerPools } from './layer-pools.js';
-import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
+import { perState, type CompressionState } from '../../shared/decisions/caching/load-times.js';
+import { type Part, perPart, type PerPart } from '../../shared/model/expert-parts.js';
 import {
   addCapacities,
   checkCapacities,
+  ENTRY_KINDS,
   entriesOf,
   NO_CAPACITIES,
+  type EntryKind,
 } from '../../shared/decisions/caching/pool-capacities.js';
 
 const FROM_STORAGE: CachedPart = { from: 'storage', entry: NO_ENTRY };
+const ALL_FROM_STORAGE = perPart(() => FROM_STORAGE);
 
 /** The internal state of one use; callers see it as a CacheUse. */
 class Use implements CacheUse {
   phase: 'loading' | 'loaded' | 'released' = 'loading';
   state: CompressionState = 'missing';
   fullEntry: number | null = null;
-  exponents = FROM_STORAGE;
-  signMantissa = FROM_STORAGE;
+  parts: PerPart<CachedPart> = ALL_FROM_STORAGE;
   /** Entries that its load fills. */
   readonly fills: EntryKind[] = [];
   readonly reads: EntryKind[] = [];
@@ -45,7 +48,7 @@ class Use implements CacheUse {
 /** The pools of all layers that a worker serves. A layer without capacities caches nothing. */
 export class CachePools implements CacheDecisions {
   readonly counters: CacheCounters = {
-    uses: { missing: 0, exponent: 0, signMantissa: 0, compressed: 0, full: 0 },
+    uses: perState(() => 0),
     evictions: 0,
   };
   private readonly options: CachePoolsOptions;
@@ -89,13 +92,9 @@ export class CachePools implements CacheDecisions {
     const { kept } = own;
     if (kept === null) return;
     for (const kind of own.reads) if (kind !== 'full') kept.holdings[kind].readers -= 1;
-    const isKept = {
-      full: outcome.loaded,
-      exponent: outcome.exponentsKept,
-      signMantissa: outcome.signMantissaKept,
-    };
+    const isFilled = { ...outcome.cached, full: outcome.loaded };
     for (const kind of own.fills) {
-      if (isKept[kind]) kept.holdings[kind].filled = true;
+      if (isFilled[kind]) kept.holdings[kind].filled = true;
       else if (kind !== 'full') kept.drop(kind, this.entries);
     }
     const pools = this.ownLayer(own.layer);
@@ -198,11 +197,10 @@ export class CachePools implements CacheDecisions {
       kept.holdings.full.readers += 1;
       use.fullEntry = kept.holdings.full.entry;
     }
-    use.exponents = this.part(use, kept, 'exponent');
-    use.signMantissa = this.part(use, kept, 'signMantissa');
+    use.parts = perPart((part) => this.part(use, kept, part));
   }
 
-  private part(use: Use, kept: CachedExpert, kind: 'exponent' | 'signMantissa'): CachedPart {
+  private part(use: Use, kept: CachedExpert, kind: Part): CachedPart {
     const holding = kept.holdings[kind];
     if (holding.filled) {
       holding.readers += 1;
@@ -235,7 +233,7 @@ export class CachePools implements CacheDecisions {
   private requireEntries(capacities: readonly PoolCapacities[]): void {
     capacities.forEach(checkCapacities);
     const needed = entriesOf(capacities.reduce(addCapacities, NO_CAPACITIES));
-    for (const kind of ['full', 'exponent', 'signMantissa'] as const) {
+    for (const kind of ENTRY_KINDS) {
       if (needed[kind] <= this.entries.counts[kind]) continue;
       throw new OdmoeError(
         'INTERNAL',

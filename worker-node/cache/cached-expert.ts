@@ -1,6 +1,17 @@
 import type { Pool } from '../../shared/settings/cache-policies.js';
-import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
-import { ENTRY_KINDS, NO_ENTRY, type EntryKind, type EntryNumbers } from './entry-numbers.js';
+import {
+  stateOfParts,
+  type CompressionState,
+  type PartlyLoadedState,
+} from '../../shared/decisions/caching/load-times.js';
+import {
+  ENTRY_KINDS,
+  perEntryKind,
+  POOL_ENTRIES,
+  type EntryKind,
+  type PerEntryKind,
+} from '../../shared/decisions/caching/pool-capacities.js';
+import { NO_ENTRY, type EntryNumbers } from './entry-numbers.js';
 
 /** One entry of an expert. The expert has taken it (not NO_ENTRY), and it is complete or a load still fills it. */
 export interface HeldEntry {
@@ -10,22 +21,9 @@ export interface HeldEntry {
   readers: number;
 }
 
-const NEEDED_ENTRIES: Readonly<Record<Pool, readonly EntryKind[]>> = {
-  full: ['full'],
-  compressed: ['exponent', 'signMantissa'],
-  signMantissa: ['signMantissa'],
-  exponent: ['exponent'],
-};
-
-const emptyHolding = (): HeldEntry => ({ entry: NO_ENTRY, filled: false, readers: 0 });
-
 /** An expert that holds entries, or whose pool is about to give it entries. */
 export class CachedExpert {
-  readonly holdings: Readonly<Record<EntryKind, HeldEntry>> = {
-    full: emptyHolding(),
-    exponent: emptyHolding(),
-    signMantissa: emptyHolding(),
-  };
+  readonly holdings: PerEntryKind<HeldEntry> = perEntryKind(() => ({ entry: NO_ENTRY, filled: false, readers: 0 }));
   /** Null: it lost its place in a pool; it is dropped when no use of it is left. */
   pool: Pool | null = null;
   /** Uses that have not ended. */
@@ -41,15 +39,12 @@ export class CachedExpert {
   ) {}
 
   get state(): CompressionState {
-    const { full, exponent, signMantissa } = this.holdings;
-    if (full.filled) return 'full';
-    if (exponent.filled) return signMantissa.filled ? 'compressed' : 'exponent';
-    return signMantissa.filled ? 'signMantissa' : 'missing';
+    return this.holdings.full.filled ? 'full' : this.stateOfParts;
   }
 
   /** Kinds of entries that the pool requires and this expert does not have. */
   lacking(pool: Pool): EntryKind[] {
-    return NEEDED_ENTRIES[pool].filter((kind) => this.holdings[kind].entry === NO_ENTRY);
+    return POOL_ENTRIES[pool].filter((kind) => this.holdings[kind].entry === NO_ENTRY);
   }
 
   take(kind: EntryKind, entries: EntryNumbers): void {
@@ -68,15 +63,18 @@ export class CachedExpert {
   dropSuperfluous(entries: EntryNumbers): void {
     for (const kind of ENTRY_KINDS) {
       const { filled, readers } = this.holdings[kind];
-      const granted = this.pool !== null && NEEDED_ENTRIES[this.pool].includes(kind);
+      const granted = this.pool !== null && POOL_ENTRIES[this.pool].includes(kind);
       if (filled && readers === 0 && !granted) this.drop(kind, entries);
     }
   }
 
   /** The pool that fits this expert's complete parts; the full entry is ignored. */
   poolOfParts(): Pool | null {
-    const { exponent, signMantissa } = this.holdings;
-    if (exponent.filled) return signMantissa.filled ? 'compressed' : 'exponent';
-    return signMantissa.filled ? 'signMantissa' : null;
+    const { stateOfParts } = this;
+    return stateOfParts === 'missing' ? null : stateOfParts;
+  }
+
+  private get stateOfParts(): PartlyLoadedState {
+    return stateOfParts((part) => this.holdings[part].filled);
   }
 }

@@ -1,23 +1,15 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { CacheEntries } from '../../shared/decisions/caching/pool-capacities.js';
-
-export type EntryKind = keyof CacheEntries;
-export const ENTRY_KINDS = ['full', 'exponent', 'signMantissa'] as const satisfies readonly EntryKind[];
+import { perEntryKind, type EntryKind, type PerEntryKind } from '../../shared/decisions/caching/pool-capacities.js';
 
 /** No entry. */
 export const NO_ENTRY = -1;
 
 /** The numbers of the free entries, by kind. */
 export class EntryNumbers {
-  private readonly free: Record<EntryKind, number[]>;
+  private readonly free: PerEntryKind<number[]>;
 
-  constructor(readonly counts: CacheEntries) {
-    const numbers = (count: number): number[] => Array.from({ length: count }, (_, index) => count - 1 - index);
-    this.free = {
-      full: numbers(counts.full),
-      exponent: numbers(counts.exponent),
-      signMantissa: numbers(counts.signMantissa),
-    };
+  constructor(readonly counts: PerEntryKind<number>) {
+    this.free = perEntryKind((kind) => Array.from({ length: counts[kind] }, (_, index) => counts[kind] - 1 - index));
   }
 
   available(kind: EntryKind): number {

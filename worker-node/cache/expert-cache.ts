@@ -1,6 +1,6 @@
 import type { PoolCapacities, CachePolicy } from '../../shared/settings/cache-policies.js';
 import { CachePools } from './cache-pools.js';
-import { entriesOf, spreadCapacities } from '../../shared/decisions/caching/pool-capacities.js';
+import { entriesOf, perPool, spreadCapacities } from '../../shared/decisions/caching/pool-capacities.js';
 import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
 import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
@@ -94,7 +94,7 @@ export class ExpertCache implements SlotCache {
 
   /** `uses`: uses of experts so far, by the state in memory when the use began. `packed`: full experts that are stored as fixed4. */
   status(uses: Readonly<Record<CompressionState, number>>, packed: number): CacheStatus {
-    const kept: PoolCounts = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
+    const kept: PoolCounts = perPool(() => 0);
     for (const { state } of this.decisions.kept()) if (state !== 'missing') kept[state] += 1;
     const { missing: misses, ...hits } = uses;
     const { policy, bytes } = this.options;

@@ -14,6 +14,7 @@ import {
 } from '../loader/host-memory-plan.js';
 import type { HostMemoryStatus } from '../../shared/wire/messages.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
+import { sumOfParts } from '../../shared/model/expert-parts.js';
 
 /** Interval at which the host's free memory is read and the held experts are planned again. */
 export const HOST_MEMORY_INTERVAL_MS = 2000;
@@ -280,9 +281,9 @@ export class HostMemory {
   }
 }
 
-/** One page more than both parts, as in native/src/runtime/host_chunks.cc. */
-function heldBytesOf({ expertExponentBytes, expertSignMantissaBytes }: PartSizes): number {
-  return expertExponentBytes + expertSignMantissaBytes + PAGE_BYTES;
+/** One page more than all parts, as in native/src/runtime/host_chunks.cc. */
+function heldBytesOf({ expertBytes }: PartSizes): number {
+  return sumOfParts(expertBytes) + PAGE_BYTES;
 }
 
 const PAGE_BYTES = 4096;

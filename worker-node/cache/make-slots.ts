@@ -10,7 +10,7 @@ import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
-import { entriesOf, NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import { entriesOf, NO_CAPACITIES, poolBytes } from '../../shared/decisions/caching/pool-capacities.js';
 import { randomFraction, type Runtime } from '../../shared/base/runtime/runtime.js';
 import { automaticSlots, planSlots, type SlotPlan } from '../loader/plan-slots.js';
 import { ExpertCache } from './expert-cache.js';
@@ -18,11 +18,11 @@ import {
   planForMachine,
   planFullExperts,
   planStates,
-  poolBytes,
   requirePools,
   type CachePlan,
   type WorkerCacheRequest,
 } from './worker-cache-plan.js';
+import { perPart, sumOfParts } from '../../shared/model/expert-parts.js';
 
 /** The slots of a worker and their cache. */
 export interface WorkerSlots {
@@ -67,8 +67,7 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
   const slots = device.createExpertSlots(shape, plan.slots + entries.full, plan.maxRows, {
     ...loader,
     packs,
-    exponentEntries: entries.exponent,
-    signMantissaEntries: entries.signMantissa,
+    entries: perPart((part) => entries[part]),
   });
   tellOfReads(slots, material.log);
   const cache = kept === null || counts === null ? null : makeCache(material, kept, sizes, counts);
@@ -212,8 +211,8 @@ function planMeasured(
 
 /** The number of experts that a layer asks for at once, limited to the memory of the planned slots and cache. */
 function profiledAtOnce({ entryBytes }: SlotSizes, plan: SlotPlan, activated: number): number {
-  const { full, exponent, signMantissa } = entryBytes;
-  const fitting = Math.floor((plan.slots * full + plan.cacheBytes) / (full + exponent + signMantissa));
+  const { full } = entryBytes;
+  const fitting = Math.floor((plan.slots * full + plan.cacheBytes) / (full + sumOfParts(entryBytes)));
   return Math.max(1, Math.min(activated, fitting));
 }
 
@@ -235,7 +234,7 @@ async function profileMachine(
 function makeCache(
   { source, settings, runtime }: SlotMaterial,
   plan: CachePlan,
-  { entryBytes: { full, exponent, signMantissa } }: SlotSizes,
+  { entryBytes }: SlotSizes,
   counts: ActivationCounts,
 ): ExpertCache {
   return new ExpertCache({
@@ -246,6 +245,6 @@ function makeCache(
     random: () => randomFraction(runtime),
     capacities: plan.capacities,
     bytes: plan.usedBytes,
-    expertBytes: { full, compressed: exponent + signMantissa },
+    expertBytes: { full: entryBytes.full, compressed: sumOfParts(entryBytes) },
   });
 }

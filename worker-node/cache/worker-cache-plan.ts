@@ -3,9 +3,9 @@ import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import { planCache, type CacheRequest } from '../../engine/planning/plan-cache.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import { NO_CAPACITIES, poolBytes } from '../../shared/decisions/caching/pool-capacities.js';
 import { fillBudget, residencyCosts } from './cache-residency.js';
-import type { EntryBytes } from '../../shared/decisions/caching/plan-pools.js';
+import { sumOfParts } from '../../shared/model/expert-parts.js';
 
 /** A worker's cache may use all pools. */
 export type WorkerCacheRequest = Omit<CacheRequest, 'pools'>;
@@ -41,7 +41,7 @@ export function planStates(
   { budgetBytes, entryBytes, layers, experts }: WorkerCacheRequest,
   { load }: MachineProfile,
 ): CachePlan {
-  const expertBytes = { full: entryBytes.full, compressed: entryBytes.exponent + entryBytes.signMantissa };
+  const expertBytes = { full: entryBytes.full, compressed: sumOfParts(entryBytes) };
   // Parts of a pack without a codec take as many bytes as the expert: caching them in place of full experts frees nothing.
   const isSmaller = expertBytes.compressed < expertBytes.full;
   const capacities = isSmaller
@@ -50,15 +50,6 @@ export function planStates(
   const usedBytes = poolBytes(capacities, entryBytes);
   assertInvariant(usedBytes <= budgetBytes, 'a residency plan stays within its budget');
   return { capacities, usedBytes, expected: null };
-}
-
-/** Bytes of the pools that the settings list. */
-export function poolBytes(capacities: PoolCapacities, { full, exponent, signMantissa }: EntryBytes): number {
-  return (
-    capacities.full * full +
-    (capacities.compressed + capacities.exponent) * exponent +
-    (capacities.compressed + capacities.signMantissa) * signMantissa
-  );
 }
 
 /** Throws DEVICE_OUT_OF_MEMORY when the pools that the settings list do not fit. */

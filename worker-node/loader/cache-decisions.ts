@@ -7,16 +7,17 @@
  * end of its load; `release` ends the use. From acquire to release the expert is pinned: nothing of it is evicted, and no entry that the use
  * reads or writes is given to another expert.
  */
+import type { PerPart } from '../../shared/model/expert-parts.js';
 import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
 import type { CachePolicy, Pool, PoolCapacities } from '../../shared/settings/cache-policies.js';
-import type { CacheEntries } from '../../shared/decisions/caching/pool-capacities.js';
+import type { PerEntryKind } from '../../shared/decisions/caching/pool-capacities.js';
 
 export interface CachePoolsOptions {
   policy: CachePolicy;
   /** Experts of one layer. */
   experts: number;
   /** Number of entries of each kind; they are numbered from 0. */
-  entries: CacheEntries;
+  entries: PerEntryKind<number>;
   /** delta: an expert ranked up to this many places behind a pool's last place may still be dispatched to it. */
   toleranceMargin: number;
   /** A number in [0, 1), for the random choice of Marking. */
@@ -40,15 +41,13 @@ export interface CacheUse {
   readonly state: CompressionState;
   /** The cache's expert slot that holds the expert or into which to load it; null: load into a working slot. */
   readonly fullEntry: number | null;
-  readonly exponents: CachedPart;
-  readonly signMantissa: CachedPart;
+  readonly parts: PerPart<CachedPart>;
 }
 
 /** The end of a use's load, as the loader reports it. */
 export interface UseLoaded {
   loaded: boolean;
-  exponentsKept: boolean;
-  signMantissaKept: boolean;
+  cached: PerPart<boolean>;
 }
 
 export interface CacheCounters {

@@ -3,6 +3,7 @@ import type { ExpertSlots, LoadOutcome, LoadRequest, PartPlan, ExpertOrder } fro
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { OverallMean } from './overall-mean.js';
+import { perPart, type PerPart } from '../../shared/model/expert-parts.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
 import type { LoadRates } from './host-memory-plan.js';
 import type { LoadTimes, PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
@@ -40,7 +41,7 @@ interface LoadUnderWay {
 /** Most times that one load fetches a damaged expert again. */
 const MAX_RENEWALS = 2;
 
-const NOTHING_KEPT = { exponentsKept: false, signMantissaKept: false };
+const NOTHING_CACHED = perPart(() => false);
 
 /** Carries out the loads that the schedule orders, in the best order for all of them together, and counts them. */
 export class ExpertLoader {
@@ -113,28 +114,28 @@ export class ExpertLoader {
   }
 
   /** Never rejects: a failure is a result. */
-  async load({ slot, layer, expert, exponents, signMantissa, urgent }: SlotLoad): Promise<LoadResult> {
+  async load({ slot, layer, expert, parts, urgent }: SlotLoad): Promise<LoadResult> {
     const held = this.hostMemory?.heldNumber(layer, expert) ?? null;
-    const request: LoadRequest = { exponents, signMantissa, order: null, urgent, ...(held === null ? {} : { held }) };
+    const request: LoadRequest = { parts, order: null, urgent, ...(held === null ? {} : { held }) };
     const load: LoadUnderWay = { cancelled: new AbortController(), request, begun: false };
     this.underWay.set(slot, load);
     try {
       const outcome = await this.carryOut(slot, layer, expert, load);
-      if (outcome === null) return { outcome: 'cancelled', ...NOTHING_KEPT, error: null, loadMs: 0 };
-      const { loaded, exponentsKept, signMantissaKept, loadMs } = outcome;
+      if (outcome === null) return { outcome: 'cancelled', cached: NOTHING_CACHED, error: null, loadMs: 0 };
+      const { loaded, cached, loadMs } = outcome;
       const hostBytes = outcome.hostBytes ?? 0;
-      this.costs.add(hostBytes > 0 ? withoutHeld(request) : request, outcome);
+      this.costs.add(hostBytes > 0 ? withoutHeld(parts) : parts, outcome);
       this.hostMemory?.countLoad(hostBytes);
       this.readBytes += outcome.readBytes;
       if (loaded) this.succeeded(layer, expert, outcome);
-      return { outcome: loaded ? 'loaded' : 'cancelled', exponentsKept, signMantissaKept, error: null, loadMs };
+      return { outcome: loaded ? 'loaded' : 'cancelled', cached, error: null, loadMs };
     } catch (thrown) {
       const { code, message } = toOdmoeError(thrown);
       const error = new OdmoeError(code, `Expert ${expert} of layer ${layer} could not be loaded: ${message}`, {
         cause: thrown,
       });
       this.report(layer, expert, error);
-      return { outcome: 'failed', ...NOTHING_KEPT, error, loadMs: 0 };
+      return { outcome: 'failed', cached: NOTHING_CACHED, error, loadMs: 0 };
     } finally {
       this.underWay.delete(slot);
     }
@@ -221,9 +222,11 @@ export class ExpertLoader {
 }
 
 /** The parts that a load has read from storage: without parts that host memory held and that no entry was to cache. */
-function withoutHeld({ exponents, signMantissa }: LoadRequest): Pick<LoadRequest, 'exponents' | 'signMantissa'> {
-  const read = (part: PartPlan): PartPlan => (part.entry < 0 ? { from: 'entry', entry: part.entry } : part);
-  return { exponents: read(exponents), signMantissa: read(signMantissa) };
+function withoutHeld(parts: PerPart<PartPlan>): PerPart<PartPlan> {
+  return perPart((part) => {
+    const plan = parts[part];
+    return plan.entry < 0 ? { from: 'entry', entry: plan.entry } : plan;
+  });
 }
 
 /** Only this many experts are put in order; the others are loaded after them, in the order of the requests. */

@@ -1,5 +1,6 @@
 import type { LoadOutcome } from '../../native/index.js';
 import { OverallMean } from './overall-mean.js';
+import { partOfPlane, PARTS, perPart, sumOfParts, type PerPart } from '../../shared/model/expert-parts.js';
 import type { ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
 import type { CachedPart } from './cache-decisions.js';
 import type { LoadRates } from './host-memory-plan.js';
@@ -7,17 +8,10 @@ import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 
 const MS_PER_S = 1000;
 
-/** The parts of one load, each read from storage or taken from an entry. */
-export interface LoadedParts {
-  exponents: CachedPart;
-  signMantissa: CachedPart;
-}
-
 /** The mean costs of loading on this worker, from the loads so far. */
 export class LoadCosts {
   private readonly shape: Pick<LoadTimes, 'compressionRatio' | 'threads' | 'shards' | 'tensors'>;
-  private readonly exponentReadMs = new OverallMean();
-  private readonly signMantissaReadMs = new OverallMean();
+  private readonly readMs = perPart(() => new OverallMean());
   private readonly decompressMs = new OverallMean();
   /** Totals of loads that came from only one of the two sources. */
   private readonly fromHost = { bytes: 0, ms: 0 };
@@ -37,10 +31,10 @@ export class LoadCosts {
     };
   }
 
-  add({ exponents, signMantissa }: LoadedParts, outcome: LoadOutcome): void {
+  /** `parts`: each was read from storage or taken from an entry. */
+  add(parts: PerPart<CachedPart>, outcome: LoadOutcome): void {
     if (!outcome.loaded) return;
-    if (exponents.from === 'storage') this.exponentReadMs.add(outcome.exponentReadMs);
-    if (signMantissa.from === 'storage') this.signMantissaReadMs.add(outcome.signMantissaReadMs);
+    for (const part of PARTS) if (parts[part].from === 'storage') this.readMs[part].add(outcome.readMs[part]);
     this.decompressMs.add(outcome.decompressMs);
     this.addRate(outcome);
   }
@@ -53,25 +47,25 @@ export class LoadCosts {
   }
 
   private addRate(outcome: LoadOutcome): void {
-    const { readBytes, hostBytes = 0, exponentReadMs, signMantissaReadMs, decompressMs } = outcome;
+    const { readBytes, hostBytes = 0, readMs, decompressMs } = outcome;
     // Skip loads from both sources or from neither: cached parts tell nothing about the source of the others.
     if (readBytes > 0 === hostBytes > 0) return;
     const from = hostBytes > 0 ? this.fromHost : this.fromStorage;
     from.bytes += hostBytes + readBytes;
-    from.ms += Math.max(exponentReadMs + signMantissaReadMs, decompressMs);
+    from.ms += Math.max(sumOfParts(readMs), decompressMs);
   }
 
   get profile(): LoadTimes {
     const { tensors, shards } = this.shape;
     return {
       ...this.shape,
-      signMantissaReadMs: this.signMantissaReadMs.mean / tensors,
-      exponentReadMs: this.exponentReadMs.mean / (tensors * shards),
+      signMantissaReadMs: this.readMs.signMantissa.mean / tensors,
+      exponentReadMs: this.readMs.exponent.mean / (tensors * shards),
       decompressMs: this.decompressMs.mean / (tensors * shards),
     };
   }
 }
 
 function exponentChunks({ chunks }: TensorSource): TensorSource['chunks'] {
-  return chunks.filter(({ plane }) => plane === 0);
+  return chunks.filter(({ plane }) => partOfPlane(plane) === 'exponent');
 }

@@ -2,6 +2,7 @@ import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
 import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
 import type { CachedPart } from './cache-decisions.js';
 import type { PassLayer } from '../../shared/wire/messages.js';
+import type { PerPart } from '../../shared/model/expert-parts.js';
 
 /** Experts of a layer that the rows of a pass may ask for, or will not ask for. */
 export interface LayerExperts extends PassLayer {
@@ -44,8 +45,7 @@ export type SlotEvent =
 /** The end of a load, and whether the parts that entries should cache are complete. */
 export interface LoadEnd {
   outcome: 'loaded' | 'cancelled' | 'failed';
-  exponentsKept: boolean;
-  signMantissaKept: boolean;
+  cached: PerPart<boolean>;
 }
 
 /** An expert to load, the source of its parts, and the entries that cache them. */
@@ -53,8 +53,7 @@ export interface SlotLoad {
   slot: number;
   layer: number;
   expert: number;
-  exponents: CachedPart;
-  signMantissa: CachedPart;
+  parts: PerPart<CachedPart>;
   /** Main waits for it. */
   urgent: boolean;
 }

@@ -10,7 +10,6 @@
  */
 import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
 import type { CacheDecisions, CacheUse } from './cache-decisions.js';
-import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import type { PassLayer } from '../../shared/wire/messages.js';
 import { Expectations, isPinned, isSamePass, isShadowsAlone, type Expectation } from './expectations.js';
@@ -18,6 +17,7 @@ import { MainProgress } from './main-progress.js';
 import type { LayerExperts, LoadEnd, SlotAction, SlotCounters, SlotEvent } from './slot-events.js';
 import { SlotRoom, type SlotYielding } from './slot-room.js';
 import { isSlotPinned, loadOf, SlotTable, type Slot, type SlotCache, type WaitedLoad } from './slot-table.js';
+import { perState } from '../../shared/decisions/caching/load-times.js';
 
 /** Predictions that may wait for a slot; beyond this number the oldest is dropped. */
 export const MAX_QUEUED_PREDICTIONS = 1024;
@@ -30,13 +30,7 @@ export class SlotSchedule implements SlotYielding {
   readonly room: SlotRoom;
   /** Slots in which an execute may have become ready, or the expert may have become unneeded. */
   private readonly touched = new Set<number>();
-  private readonly uses: Record<CompressionState, number> = {
-    missing: 0,
-    exponent: 0,
-    signMantissa: 0,
-    compressed: 0,
-    full: 0,
-  };
+  private readonly uses = perState(() => 0);
   private actions: SlotAction[] = [];
   private latePredictions = 0;
   private droppedPredictions = 0;
@@ -227,10 +221,9 @@ export class SlotSchedule implements SlotYielding {
     for (const sequence of this.progress.forgetOldest(inUse)) this.dropAll(this.expectations.ofSequence(sequence));
   }
 
-  private loadSettled(slot: Slot, { outcome, exponentsKept, signMantissaKept }: LoadEnd): void {
+  private loadSettled(slot: Slot, { outcome, cached }: LoadEnd): void {
     const wasCancelled = slot.phase === 'cancelling';
-    if (slot.use !== null)
-      this.cache?.loaded(slot.use, { loaded: outcome === 'loaded', exponentsKept, signMantissaKept });
+    if (slot.use !== null) this.cache?.loaded(slot.use, { loaded: outcome === 'loaded', cached });
     if (outcome === 'loaded') {
       this.slots.enter(slot, 'loaded');
       this.touched.add(slot.index);

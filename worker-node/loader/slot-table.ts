@@ -4,6 +4,7 @@ import type { CacheDecisions, CacheUse, CachedPart } from './cache-decisions.js'
 import type { PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
 import { expertKey, isPinned, type Expectation } from './expectations.js';
 import type { SlotLoad } from './slot-events.js';
+import { perPart } from '../../shared/model/expert-parts.js';
 
 /** absent: the slot's memory has been given to others. */
 export type SlotPhase = 'empty' | 'loading' | 'cancelling' | 'loaded' | 'absent';
@@ -145,10 +146,9 @@ export function isSlotPinned(slot: Slot): boolean {
   return false;
 }
 
-const FROM_STORAGE: CachedPart = { from: 'storage', entry: -1 };
+const FROM_STORAGE = perPart((): CachedPart => ({ from: 'storage', entry: -1 }));
 
 /** The load of the slot's expert. */
 export function loadOf({ index, layer, expert, use, urgent }: Slot): SlotLoad {
-  const { exponents, signMantissa } = use ?? { exponents: FROM_STORAGE, signMantissa: FROM_STORAGE };
-  return { slot: index, layer, expert, exponents, signMantissa, urgent };
+  return { slot: index, layer, expert, parts: use?.parts ?? FROM_STORAGE, urgent };
 }

@@ -1,5 +1,5 @@
 import type { LoadTimes } from './load-times.js';
-import { needsExponents, needsSignMantissa, type LoadBlock, type LoadTask, type Recovery } from './load-task.js';
+import { needsPart, type LoadBlock, type LoadTask, type Recovery } from './load-task.js';
 
 /** One operation of a schedule. `shard` is -1 for operations without a shard; `thread` is -1 for operations of the I/O thread or the executor. */
 export interface ScheduledOperation {
@@ -50,7 +50,7 @@ class Reading implements Releases {
     this.byRelease = new Int32Array(tasks * profile.shards);
     this.signMantissaMs = new Float64Array(tasks);
     forEachTask(blocks, (task, index) => {
-      if (!needsExponents(task) && !this.waitsForSignMantissa(task)) this.releaseAll(index);
+      if (!needsPart(task, 'exponent') && !this.waitsForSignMantissa(task)) this.releaseAll(index);
     });
     let first = 0;
     for (const block of blocks) {
@@ -61,11 +61,11 @@ class Reading implements Releases {
   }
 
   private waitsForSignMantissa(task: LoadTask): boolean {
-    return this.recovery === 'with' && needsSignMantissa(task);
+    return this.recovery === 'with' && needsPart(task, 'signMantissa');
   }
 
   private readExponents(task: LoadTask, index: number): void {
-    if (!needsExponents(task)) return;
+    if (!needsPart(task, 'exponent')) return;
     for (let shard = 0; shard < this.profile.shards; shard += 1) {
       const startMs = this.readEndMs;
       this.readEndMs += this.profile.exponentReadMs;
@@ -75,7 +75,7 @@ class Reading implements Releases {
   }
 
   private readSignMantissa(task: LoadTask, index: number): void {
-    if (!needsSignMantissa(task)) return;
+    if (!needsPart(task, 'signMantissa')) return;
     const { shards, signMantissaReadMs } = this.profile;
     const startMs = this.readEndMs;
     this.readEndMs += signMantissaReadMs;

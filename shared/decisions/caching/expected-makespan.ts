@@ -1,4 +1,5 @@
 import { POOLS, type PoolCapacities } from '../../settings/cache-policies.js';
+import { NO_CAPACITIES } from './pool-capacities.js';
 import { IntervalHits } from './hit-distribution.js';
 import type { PatternMakespan } from './makespan-estimate.js';
 
@@ -43,24 +44,25 @@ export class ExpectedMakespan {
     let start = 0;
     for (const pool of POOLS) {
       const end = Math.min(this.experts, start + capacities[pool]);
-      distributions.push(this.intervals.of(start, end));
+      const hits = this.intervals.of(start, end);
+      distributions.push(distributions.length === 0 ? hits.map((value) => value / this.activatedProbability) : hits);
       start = end;
     }
-    const [full, compressed, signMantissa, exponent] = distributions;
     const missing = this.intervals.of(start, this.experts);
-    const k = this.activated;
-    for (let f = 0; f <= k; f += 1) {
-      const p1 = (full?.[f] ?? 0) / this.activatedProbability;
-      for (let c = 0; p1 > 0 && c <= k - f; c += 1) {
-        const p2 = p1 * (compressed?.[c] ?? 0);
-        for (let s = 0; p2 > 0 && s <= k - f - c; s += 1) {
-          const p3 = p2 * (signMantissa?.[s] ?? 0);
-          for (let e = 0; p3 > 0 && e <= k - f - c - s; e += 1) {
-            const probability = p3 * (exponent?.[e] ?? 0) * (missing[k - f - c - s - e] ?? 0);
-            if (probability > 0) visit({ full: f, compressed: c, signMantissa: s, exponent: e }, probability);
-          }
-        }
+    const hits = { ...NO_CAPACITIES };
+    const spread = (index: number, before: number, left: number): void => {
+      const [pool, distribution] = [POOLS[index], distributions[index]];
+      if (pool === undefined || distribution === undefined) {
+        const probability = before * (missing[left] ?? 0);
+        if (probability > 0) visit({ ...hits }, probability);
+        return;
       }
-    }
+      for (let count = 0; count <= left; count += 1) {
+        const probability = before * (distribution[count] ?? 0);
+        hits[pool] = count;
+        if (probability > 0) spread(index + 1, probability, left - count);
+      }
+    };
+    spread(0, 1, this.activated);
   }
 }

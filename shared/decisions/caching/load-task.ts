@@ -1,5 +1,6 @@
 import type { LoadTimes, PartlyLoadedState } from './load-times.js';
-import { PARTS_IN_MEMORY } from './load-times.js';
+import { isInMemory } from './load-times.js';
+import type { Part } from '../../model/expert-parts.js';
 
 /** One tensor to reconstruct (ZipMoE section 3.3: a task). An expert's tensors are tasks with the same state and execution time. */
 export interface LoadTask {
@@ -22,19 +23,15 @@ export type LoadBlock = readonly LoadTask[];
  */
 export type Recovery = 'after' | 'with';
 
-export function needsExponents(task: LoadTask): boolean {
-  return !PARTS_IN_MEMORY[task.state].exponents;
-}
-
-/** Type I of section 3.3: its SM-chunk must be read. */
-export function needsSignMantissa(task: LoadTask): boolean {
-  return !PARTS_IN_MEMORY[task.state].signMantissa;
+/** The part must be read. Tasks of type I in section 3.3 need their signs and mantissas. */
+export function needsPart(task: LoadTask, part: Part): boolean {
+  return !isInMemory(task.state, part);
 }
 
 /** v_j of Lemma B.3: read time of the task. */
 export function readMs(task: LoadTask, profile: LoadTimes): number {
-  const exponentsMs = needsExponents(task) ? profile.shards * profile.exponentReadMs : 0;
-  return exponentsMs + (needsSignMantissa(task) ? profile.signMantissaReadMs : 0);
+  const exponentsMs = needsPart(task, 'exponent') ? profile.shards * profile.exponentReadMs : 0;
+  return exponentsMs + (needsPart(task, 'signMantissa') ? profile.signMantissaReadMs : 0);
 }
 
 /** Execution time of each expert, one entry an expert. */

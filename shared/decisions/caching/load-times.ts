@@ -1,3 +1,5 @@
+import { type Part, PARTS, recordOf } from '../../model/expert-parts.js';
+
 /** Costs of loading one tensor of an expert on a machine (ZipMoE sections 3.2 and 3.3, appendix C). Means over the experts of a pack. */
 export interface LoadTimes {
   /** u: time to read the SM-chunk (every plane but the exponents) of one tensor. */
@@ -17,15 +19,23 @@ export interface LoadTimes {
 }
 
 /** The parts of an expert that are in memory: none, its E-chunks, its SM-chunks, both, or the full expert. */
-export type CompressionState = 'missing' | 'exponent' | 'signMantissa' | 'compressed' | 'full';
+export type CompressionState = 'missing' | Part | 'compressed' | 'full';
 
 /** States from which an expert must be reconstructed. */
 export type PartlyLoadedState = Exclude<CompressionState, 'full'>;
 
-export const PARTS_IN_MEMORY: Readonly<Record<CompressionState, { exponents: boolean; signMantissa: boolean }>> = {
-  missing: { exponents: false, signMantissa: false },
-  exponent: { exponents: true, signMantissa: false },
-  signMantissa: { exponents: false, signMantissa: true },
-  compressed: { exponents: true, signMantissa: true },
-  full: { exponents: true, signMantissa: true },
-};
+export const PARTLY_LOADED_STATES: readonly PartlyLoadedState[] = ['missing', ...PARTS, 'compressed'];
+
+export function perState<T>(valueOf: (state: CompressionState) => T): Record<CompressionState, T> {
+  return recordOf([...PARTLY_LOADED_STATES, 'full'], valueOf);
+}
+
+export function isInMemory(state: CompressionState, part: Part): boolean {
+  return state === part || state === 'compressed' || state === 'full';
+}
+
+/** The state of an expert that is not full, by its parts in memory. */
+export function stateOfParts(hasPart: (part: Part) => boolean): PartlyLoadedState {
+  if (PARTS.every(hasPart)) return 'compressed';
+  return PARTS.find(hasPart) ?? 'missing';
+}

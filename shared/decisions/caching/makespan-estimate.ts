@@ -1,6 +1,8 @@
 import { POOLS, type PoolCapacities } from '../../settings/cache-policies.js';
 import type { CompressionState, LoadTimes } from './load-times.js';
 import type { LoadTask } from './load-task.js';
+import type { Part } from '../../model/expert-parts.js';
+import { sumOfPools } from './pool-capacities.js';
 import { scheduleBlocks } from './schedule-blocks.js';
 import { blocksMakespanMs } from './simulate-blocks.js';
 
@@ -38,13 +40,14 @@ export function estimateMakespan(activated: number, hits: HitPattern, profile: L
 /** Time of all reads, time of the reads of exponents among them, and time of all decompressions over the threads. */
 function workOf(
   activated: number,
-  { full, compressed, signMantissa, exponent }: HitPattern,
+  hits: HitPattern,
   { tensors, shards, threads, signMantissaReadMs, exponentReadMs, decompressMs }: LoadTimes,
 ): { readingMs: number; exponentsMs: number; decompressingMs: number } {
-  const exponentsMs = tensors * shards * (activated - full - compressed - exponent) * exponentReadMs;
-  const signMantissaMs = tensors * (activated - full - compressed - signMantissa) * signMantissaReadMs;
-  const decompressingMs = (tensors * shards * (activated - full) * decompressMs) / threads;
-  return { readingMs: signMantissaMs + exponentsMs, exponentsMs, decompressingMs };
+  const lacking = (part: Part): number => activated - hits.full - hits.compressed - hits[part];
+  const exponentsMs = tensors * shards * lacking('exponent') * exponentReadMs;
+  const readingMs = tensors * lacking('signMantissa') * signMantissaReadMs + exponentsMs;
+  const decompressingMs = (tensors * shards * (activated - hits.full) * decompressMs) / threads;
+  return { readingMs, exponentsMs, decompressingMs };
 }
 
 /**
@@ -77,7 +80,7 @@ function patternCount(activated: number): number {
 }
 
 function simulatedMakespan(activated: number, hits: HitPattern, profile: LoadTimes, executeMs: number): number {
-  const missing = activated - POOLS.reduce((sum, pool) => sum + hits[pool], 0);
+  const missing = activated - sumOfPools((pool) => hits[pool]);
   const states: readonly (readonly [CompressionState, number])[] = [
     ...POOLS.map((pool) => [pool, hits[pool]] as const),
     ['missing', missing],

@@ -3,15 +3,16 @@ import { OdmoeError } from '../../base/errors/odmoe-error.js';
 import { ExpectedMakespan } from './expected-makespan.js';
 import { patternMakespans, type OverlapCosts } from './makespan-estimate.js';
 import type { LoadTimes } from './load-times.js';
-import { NO_CAPACITIES, spreadCapacities } from './pool-capacities.js';
+import {
+  bytesInPool,
+  NO_CAPACITIES,
+  perPool,
+  poolBytes,
+  spreadCapacities,
+  sumOfPools,
+  type PerEntryKind,
+} from './pool-capacities.js';
 import { fitSelectionProbabilities } from './selection-model.js';
-
-/** Device bytes of one entry of each kind. A compressed expert takes one entry of exponents and one of signs and mantissas. */
-export interface EntryBytes {
-  full: number;
-  exponent: number;
-  signMantissa: number;
-}
 
 export interface PlanRequest {
   /** Inclusion probabilities by rank, summing to `activated` (inclusionProbabilities). */
@@ -21,7 +22,8 @@ export interface PlanRequest {
   /** Layers that share the budget. */
   layers: number;
   budgetBytes: number;
-  entryBytes: EntryBytes;
+  /** Device bytes of one entry of each kind. */
+  entryBytes: PerEntryKind<number>;
   /** Lambda: pools that may be used. */
   pools: readonly Pool[];
   profile: LoadTimes;
@@ -95,11 +97,11 @@ class PlanSearch {
 
   /** As many experts of each pool as its share of the budget holds, but not more in all than exist. */
   fitting(shares: PoolCapacities): PoolCapacities {
-    const { budgetBytes } = this.request;
+    const { budgetBytes, entryBytes } = this.request;
     let room = this.experts * this.ownLayers.length;
     let leftBytes = budgetBytes;
     const take = (pool: Pool): number => {
-      const bytes = this.bytesOf(pool);
+      const bytes = bytesInPool(pool, entryBytes);
       // Guards against rounding: a share of 7 / 20 of 20 experts must be exactly 7 of them.
       const wanted = Math.floor((shares[pool] * budgetBytes * (1 + Number.EPSILON)) / bytes + 1e-9);
       const count = Math.max(0, Math.min(wanted, room, Math.floor(leftBytes / bytes)));
@@ -107,8 +109,7 @@ class PlanSearch {
       leftBytes -= count * bytes;
       return count;
     };
-    const [full, compressed] = [take('full'), take('compressed')];
-    return { full, compressed, signMantissa: take('signMantissa'), exponent: take('exponent') };
+    return perPool(take);
   }
 
   plan(totals: PoolCapacities): PoolPlan {
@@ -117,7 +118,12 @@ class PlanSearch {
     if (plan === undefined) {
       const capacities = [...spreadCapacities(totals, this.ownLayers, this.experts).values()];
       const sumMs = capacities.reduce((sum, each) => sum + this.expected.of(each), 0);
-      plan = { totals, capacities, usedBytes: this.ownUsedBytes(totals), makespanMs: sumMs / capacities.length };
+      plan = {
+        totals,
+        capacities,
+        usedBytes: poolBytes(totals, this.request.entryBytes),
+        makespanMs: sumMs / capacities.length,
+      };
       this.known.set(key, plan);
     }
     return plan;
@@ -147,29 +153,15 @@ class PlanSearch {
       }
     }
     return changes
-      .map((change) => ({
-        full: totals.full + (change.full ?? 0),
-        compressed: totals.compressed + (change.compressed ?? 0),
-        signMantissa: totals.signMantissa + (change.signMantissa ?? 0),
-        exponent: totals.exponent + (change.exponent ?? 0),
-      }))
+      .map((change) => perPool((pool) => totals[pool] + (change[pool] ?? 0)))
       .filter((changed) => this.fits(changed));
   }
 
   private fits(totals: PoolCapacities): boolean {
-    const experts = POOLS.reduce((sum, pool) => sum + totals[pool], 0);
+    const experts = sumOfPools((pool) => totals[pool]);
     const isWhole = POOLS.every((pool) => totals[pool] >= 0);
     const hasRoom = experts <= this.experts * this.ownLayers.length;
-    return isWhole && hasRoom && this.ownUsedBytes(totals) <= this.request.budgetBytes;
-  }
-
-  private ownUsedBytes(totals: PoolCapacities): number {
-    return POOLS.reduce((sum, pool) => sum + totals[pool] * this.bytesOf(pool), 0);
-  }
-
-  private bytesOf(pool: Pool): number {
-    const { full, exponent, signMantissa } = this.request.entryBytes;
-    return { full, compressed: exponent + signMantissa, signMantissa, exponent }[pool];
+    return isWhole && hasRoom && poolBytes(totals, this.request.entryBytes) <= this.request.budgetBytes;
   }
 }
 

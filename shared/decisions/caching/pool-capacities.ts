@@ -1,28 +1,56 @@
 import { type Pool, POOLS, type PoolCapacities } from '../../settings/cache-policies.js';
+import { type Part, PARTS, perPart, recordOf } from '../../model/expert-parts.js';
 import { OdmoeError } from '../../base/errors/odmoe-error.js';
 
-export const NO_CAPACITIES: PoolCapacities = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
-
-/** Numbers of entries that the pools' experts need: expert slots, and entries for stored E parts and SM parts. */
-export interface CacheEntries {
-  full: number;
-  exponent: number;
-  signMantissa: number;
+/** The values are made in the order of the pools. */
+export function perPool<T>(valueOf: (pool: Pool) => T): Record<Pool, T> {
+  return recordOf(POOLS, valueOf);
 }
 
-/** Entries for these capacities. A compressed expert takes an entry of exponents and one of signs and mantissas. */
-export function entriesOf(capacities: PoolCapacities): CacheEntries {
-  const { full, compressed, signMantissa, exponent } = capacities;
-  return { full, exponent: compressed + exponent, signMantissa: compressed + signMantissa };
+export const NO_CAPACITIES: PoolCapacities = perPool(() => 0);
+
+/** Device memory of the cache comes in entries: expert slots, and entries that hold one stored part of an expert. */
+export type EntryKind = 'full' | Part;
+export const ENTRY_KINDS: readonly EntryKind[] = ['full', ...PARTS];
+export type PerEntryKind<T> = Readonly<Record<EntryKind, T>>;
+
+export function perEntryKind<T>(valueOf: (kind: EntryKind) => T): PerEntryKind<T> {
+  return recordOf(ENTRY_KINDS, valueOf);
+}
+
+/** The entries that an expert of each pool takes. */
+export const POOL_ENTRIES: Readonly<Record<Pool, readonly EntryKind[]>> = {
+  full: ['full'],
+  compressed: PARTS,
+  ...perPart((part) => [part]),
+};
+
+/** Numbers of entries for these capacities. */
+export function entriesOf(capacities: PoolCapacities): PerEntryKind<number> {
+  return perEntryKind((kind) => sumOfPools((pool) => (POOL_ENTRIES[pool].includes(kind) ? capacities[pool] : 0)));
+}
+
+/** Bytes that an expert of the pool takes. */
+export function bytesInPool(pool: Pool, entryBytes: PerEntryKind<number>): number {
+  return POOL_ENTRIES[pool].reduce((sum, kind) => sum + entryBytes[kind], 0);
+}
+
+/** Bytes of pools with these numbers of experts. */
+export function poolBytes(capacities: PoolCapacities, entryBytes: PerEntryKind<number>): number {
+  return sumOfPools((pool) => capacities[pool] * bytesInPool(pool, entryBytes));
+}
+
+/** Number of experts that are in memory with stored parts only. */
+export function countInParts(counts: PoolCapacities): number {
+  return sumOfPools((pool) => (pool === 'full' ? 0 : counts[pool]));
 }
 
 export function addCapacities(left: PoolCapacities, right: PoolCapacities): PoolCapacities {
-  return {
-    full: left.full + right.full,
-    compressed: left.compressed + right.compressed,
-    signMantissa: left.signMantissa + right.signMantissa,
-    exponent: left.exponent + right.exponent,
-  };
+  return perPool((pool) => left[pool] + right[pool]);
+}
+
+export function sumOfPools(valueOf: (pool: Pool) => number): number {
+  return POOLS.reduce((sum, pool) => sum + valueOf(pool), 0);
 }
 
 /** Spreads the total capacities over the layers. Layers differ by at most one expert of a pool, and no layer holds more experts than exist. */
@@ -33,7 +61,7 @@ export function spreadCapacities(
 ): Map<number, PoolCapacities> {
   const spread = new Map<number, PoolCapacities>();
   // Remainders of the four pools go to different layers, as long as there are enough layers.
-  const starts = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
+  const starts = perPool(() => 0);
   let start = 0;
   for (const pool of POOLS) {
     starts[pool] = start;
@@ -48,8 +76,7 @@ export function spreadCapacities(
       room -= share;
       return share;
     };
-    const [full, compressed] = [shareOf('full'), shareOf('compressed')];
-    spread.set(layer, { full, compressed, signMantissa: shareOf('signMantissa'), exponent: shareOf('exponent') });
+    spread.set(layer, perPool(shareOf));
   }
   return spread;
 }

@@ -1,6 +1,6 @@
 import { threadEnds } from './block-timeline.js';
 import type { LoadTimes } from './load-times.js';
-import { needsSignMantissa, type LoadBlock, type LoadTask, type Recovery } from './load-task.js';
+import { needsPart, type LoadBlock, type LoadTask, type Recovery } from './load-task.js';
 
 /** Place of a tensor among all that are loaded together: its block, and its position in the block. */
 export interface TaskPlace {
@@ -23,8 +23,8 @@ export function scheduleBlocks(
   recovery: Recovery = 'with',
 ): LoadBlock[] {
   const sorted = [...tasks].sort(byExecutionTime);
-  const readers = sorted.filter(needsSignMantissa);
-  const others = sorted.filter((task) => !needsSignMantissa(task));
+  const readers = sorted.filter((task) => needsPart(task, 'signMantissa'));
+  const others = sorted.filter((task) => !needsPart(task, 'signMantissa'));
   const blocks: LoadBlock[] = [];
   let [nextReader, nextOther] = [0, 0];
   while (nextReader < readers.length) {

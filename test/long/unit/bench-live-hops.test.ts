@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { bytesOfHop, liveHopsTable, noHopTimed, ratioOf } from '../../../bench/hop/live-hops.js';
 import type { HopStages, LinkBytes, NodeStatus, RoleName, WorkerHops } from '../../../shared/wire/messages.js';
+import { NO_CAPACITIES } from '../../../shared/decisions/caching/pool-capacities.js';
 
 const stages = (roundTripMs: number, executeMs: number): HopStages => ({
   roundTripMs,
@@ -43,7 +44,7 @@ describe('bench hop --live', () => {
   });
 
   it('explains why no hop was timed', () => {
-    const none = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
+    const none = NO_CAPACITIES;
     const node = (id: string, role: RoleName, capacities: typeof none | null): NodeStatus => {
       const cache = capacities && { policy: 'planned', bytes: 1, capacities, kept: none, hits: none, misses: 0 };
       return { identity: { id, role }, cache } as NodeStatus;

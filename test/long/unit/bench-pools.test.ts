@@ -10,6 +10,7 @@ import { measureSchedules } from '../../../bench/schedule/measure-schedules.js';
 import type { DeviceProfile } from '../../../engine/emulation/device-profile.js';
 import { loadDeviceProfile } from '../../../engine/emulation/load-device-profile.js';
 import { plainShape } from '../../../engine/emulation/plain-shape.js';
+import { NO_CAPACITIES } from '../../../shared/decisions/caching/pool-capacities.js';
 
 const TRACE = {
   layers: 2,
@@ -163,7 +164,7 @@ describe('bench pools on the virtual clock', () => {
     assert.deepEqual([none.wholeShare, none.partShare], [0, 0]);
     for (const policy of ['ranked', 'lru', 'fifo', 'marking', 'popularity'] as const) {
       const { capacities, wholeShare, partShare } = cell(policy, 0.5);
-      assert.deepEqual(capacities, { full: 12, compressed: 0, signMantissa: 0, exponent: 0 });
+      assert.deepEqual(capacities, { ...NO_CAPACITIES, full: 12 });
       assert.ok(wholeShare > 0.3 && partShare === 0, policy);
     }
     const { capacities, partShare } = cell('planned', 0.25);
