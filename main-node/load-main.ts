@@ -7,7 +7,8 @@ import { residentFormat, wouldRound } from '../engine/loading/choose-resident.js
 import { loadDenseWeights } from '../engine/loading/load-weights.js';
 import type { Device, Model } from '../native/index.js';
 import type { Pack } from '../packs/format/open-pack.js';
-import type { NodeSettings, Resident } from '../shared/settings/node-settings.js';
+import type { NodeSettings } from '../shared/settings/node-settings.js';
+import type { Resident } from '../shared/settings/setting-choices.js';
 import { mostActiveSequences } from '../shared/settings/setting-limits.js';
 import { requireWanted } from '../engine/daemon/run-daemon.js';
 import { OdmoeError } from '../shared/base/errors/odmoe-error.js';

@@ -1,7 +1,7 @@
 import { runtime, transport } from '../../cli/client/process-runtime.js';
 import { DaemonProcess } from '../../cli/demo/daemon-process.js';
 import { servingAt } from '../../cli/demo/serving.js';
-import type { RoleSetting } from '../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { NodeIdentity, StatusReply } from '../../shared/wire/messages.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';

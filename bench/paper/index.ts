@@ -6,7 +6,7 @@ import { withInterrupt } from '../../cli/client/interrupt.js';
 import { NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
 import { packCheckpoint } from '../../packs/packing/pack-checkpoint.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
-import { PRECISIONS, QUANTIZED } from '../../shared/settings/cluster-config.js';
+import { PRECISIONS, QUANTIZED } from '../../shared/settings/setting-choices.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import type { DeviceProfile } from '../../engine/emulation/device-profile.js';

@@ -1,5 +1,6 @@
 import type { DemoClusterOptions } from '../../cli/demo/demo-cluster.js';
-import type { ExpertStorage, NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { ExpertStorage, RoleSetting } from '../../shared/settings/setting-choices.js';
 import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 
 /** The settings of the testbed that differ between ablations. */

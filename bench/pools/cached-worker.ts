@@ -1,5 +1,6 @@
 import { CACHE_POLICIES } from '../../shared/settings/cache-policies.js';
-import type { ExpertStorage, NodeSettings } from '../../shared/settings/node-settings.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import type { DeviceProfile } from '../../engine/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';

@@ -4,7 +4,7 @@ import { InvalidArgumentError, Option, type Command } from 'commander';
 import { parseNumber } from '../../cli/client/generation-flags.js';
 import { profileFile, share } from '../../cli/client/simulation-flags.js';
 import { withInterrupt } from '../../cli/client/interrupt.js';
-import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/settings/node-settings.js';
+import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { giveYoungObjectsRoom } from '../../engine/daemon/collection-pauses.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';

@@ -2,7 +2,7 @@ import { InvalidArgumentError, Option, type Command } from 'commander';
 import { type TableColumn, tableLines } from '../../cli/output/table.js';
 import { withInterrupt } from '../../cli/client/interrupt.js';
 import { profileFile } from '../../cli/client/simulation-flags.js';
-import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/settings/node-settings.js';
+import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';

@@ -1,5 +1,6 @@
 import { ASSUMED_RECALL } from '../../cli/client/simulation-flags.js';
-import type { ExpertStorage, NodeSettings } from '../../shared/settings/node-settings.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import type { DeviceProfile } from '../../engine/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { startDaemons, stopDaemons } from '../../simulator/cluster/run-daemons.js';

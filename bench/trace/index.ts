@@ -4,7 +4,7 @@ import { SingleBar } from 'cli-progress';
 import { InvalidArgumentError, Option, type Command } from 'commander';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
-import { QUANTIZED } from '../../shared/settings/cluster-config.js';
+import { QUANTIZED } from '../../shared/settings/setting-choices.js';
 import { THREADS_LIMIT } from '../../shared/settings/setting-limits.js';
 import { requireWritableFile } from '../../shared/base/files/require-writable-file.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';

@@ -1,7 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { constants } from 'node:fs';
 import { stat, rename, type FileHandle } from 'node:fs/promises';
-import type { RoleSetting } from '../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { openCounted } from '../../shared/base/files/counted-file.js';
 import { makeDirectories } from '../../shared/base/files/make-directories.js';

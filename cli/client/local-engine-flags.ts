@@ -1,9 +1,8 @@
 import { Option, type Command } from 'commander';
 import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine, type LocalEngineOptions } from '../../engine/generation/local-engine.js';
-import { ARITHMETICS } from '../../shared/settings/cluster-config.js';
+import { ARITHMETICS, type Resident, RESIDENTS } from '../../shared/settings/setting-choices.js';
 import { deviceFlag, type DeviceName, deviceNamed } from '../../shared/settings/device-name.js';
-import { type Resident, RESIDENTS } from '../../shared/settings/node-settings.js';
 import { THREADS_LIMIT } from '../../shared/settings/setting-limits.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { createProgressBar } from '../../shared/base/text/progress-bar.js';

@@ -4,9 +4,13 @@ import { parseNumber } from './generation-flags.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { parseByteSize } from '../../shared/base/text/byte-size.js';
 import { wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/settings/whole-number-flag.js';
-import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/settings/node-settings.js';
-import { MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
-import { HOMES, LAYERS_AHEAD_LIMIT, PREDICTION_SOURCES, REPLICAS_LIMIT } from '../../shared/settings/cluster-config.js';
+import {
+  EXPERT_STORAGES,
+  type ExpertStorage,
+  HOMES,
+  PREDICTION_SOURCES,
+} from '../../shared/settings/setting-choices.js';
+import { MAX_DRAFT_ROWS, LAYERS_AHEAD_LIMIT, REPLICAS_LIMIT } from '../../shared/settings/setting-limits.js';
 import type { PredictionSource } from '../../shared/decisions/placement/draft-rows.js';
 import type { DeviceProfile } from '../../engine/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';

@@ -3,10 +3,9 @@ import { join, resolve } from 'node:path';
 import { exitWithParent } from '../../native/index.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { packForServing } from '../../packs/pack-for-serving.js';
-import type { HttpAddress } from '../../shared/settings/http-address.js';
+import { type HttpAddress, httpAddressFlag } from '../../shared/settings/http-address.js';
 import { MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
-import { httpAddressFlag } from '../../shared/settings/parse-daemon-flags.js';
 import { wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/settings/whole-number-flag.js';
 
 import type { GenerateRequest } from '../../shared/wire/messages.js';

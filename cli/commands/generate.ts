@@ -1,6 +1,7 @@
 import { resolve } from 'node:path';
 import { Option, type Command } from 'commander';
-import { EXPERT_STORAGES, type EmulationSettings, type ExpertStorage } from '../../shared/settings/node-settings.js';
+import type { EmulationSettings } from '../../shared/settings/node-settings.js';
+import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../client/generation-flags.js';
 import { withInterrupt } from '../client/interrupt.js';
 import { addLocalEngineFlags, openLocalEngine, type LocalEngineFlags } from '../client/local-engine-flags.js';

@@ -1,6 +1,6 @@
 import { InvalidArgumentError, Option, type Command } from 'commander';
-import { LAYERS_AHEAD_LIMIT, PREDICTION_SOURCES } from '../../shared/settings/cluster-config.js';
-import type { ExpertStorage } from '../../shared/settings/node-settings.js';
+import { LAYERS_AHEAD_LIMIT } from '../../shared/settings/setting-limits.js';
+import { PREDICTION_SOURCES, type ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import type { PredictionSource } from '../../shared/decisions/placement/draft-rows.js';
 import { createProgressBar } from '../../shared/base/text/progress-bar.js';

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Readable, Writable } from 'node:stream';
 import { packageRoot } from '../../shared/base/files/package-root.js';
-import type { RoleSetting } from '../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { isErrorCode, OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { runtime } from '../client/process-runtime.js';

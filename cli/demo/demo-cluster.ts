@@ -1,6 +1,6 @@
 import type { HttpAddress } from '../../shared/settings/http-address.js';
 import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
-import type { RoleSetting } from '../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { formatAddress } from '../../shared/wire/addresses.js';
 import type { StatusReply } from '../../shared/wire/messages.js';

@@ -1,5 +1,5 @@
 import { formatByteSize } from '../../shared/base/text/byte-size.js';
-import type { ExpertStorage } from '../../shared/settings/node-settings.js';
+import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { formatBytes } from '../../shared/base/text/units.js';
 import type { LoadTiming } from '../../simulator/plan/io-bound.js';
 import { tokensPerS, type Candidate, type SearchOutcome } from '../../simulator/plan/search-set-ups.js';

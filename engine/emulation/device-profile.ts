@@ -1,5 +1,5 @@
 /** The contents of a profile in bench/profiles: devices, network, and the model whose bytes and times are used. */
-import type { ExpertStorage } from '../../shared/settings/node-settings.js';
+import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import type { Quantization } from '../../packs/model-config/config-reader.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { Part } from '../../shared/model/expert-parts.js';

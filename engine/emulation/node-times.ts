@@ -1,4 +1,4 @@
-import type { ExpertStorage } from '../../shared/settings/node-settings.js';
+import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { expertLayerNumbers, type ModelShape } from '../../shared/model/model-shape.js';
 import {

@@ -1,5 +1,6 @@
 import { type Device, type Model, type ResidentWeights } from '../../native/index.js';
-import type { EmulationSettings, Resident } from '../../shared/settings/node-settings.js';
+import type { EmulationSettings } from '../../shared/settings/node-settings.js';
+import type { Resident } from '../../shared/settings/setting-choices.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';

@@ -1,5 +1,5 @@
 import { measureExperts, type Device } from '../../native/index.js';
-import type { Resident } from '../../shared/settings/node-settings.js';
+import type { Resident } from '../../shared/settings/setting-choices.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { WeightFormat } from '../../shared/model/tensor-source.js';
 

@@ -1,4 +1,5 @@
-import type { NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import type { DiscoveredPeer } from '../../shared/transport/discovery/txt-record.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';

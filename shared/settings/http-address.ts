@@ -1,3 +1,5 @@
+import { InvalidArgumentError } from 'commander';
+
 /** Default address of main's HTTP API. */
 export const DEFAULT_HTTP_ADDRESS = { host: '127.0.0.1', port: 7680 } as const;
 
@@ -19,4 +21,11 @@ export function parseHttpAddress(value: string): HttpAddress | 'off' | null {
   const host = match?.[1] ?? match?.[2];
   const port = Number(match?.[3]);
   return host === undefined || port > HIGHEST_PORT ? null : { host, port };
+}
+
+/** Parser of --http; throws commander's InvalidArgumentError. */
+export function httpAddressFlag(value: string): HttpAddress | 'off' {
+  const parsed = parseHttpAddress(value);
+  if (parsed !== null) return parsed;
+  throw new InvalidArgumentError(`Give ${HTTP_ADDRESS_ERROR}.`);
 }

@@ -1,61 +1,16 @@
-import { poolsOf } from './cache-policies.js';
 import { isIP } from 'node:net';
 import { hostname, networkInterfaces } from 'node:os';
 import { dirname, resolve } from 'node:path';
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import { stateDirectory, stateHome } from '../base/files/state-directory.js';
-import { WORKER_BUDGET_DEFAULT_BYTES, defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
-import { deviceNamed, type DeviceName } from './device-name.js';
-import { DEFAULT_HTTP_ADDRESS, type HttpAddress } from './http-address.js';
-import type { ExpertStorage, HttpSettings, KnownPeer, NodeSettings, Resident, RoleSetting } from './node-settings.js';
-
-/** Values of the flags. For an absent flag, the configuration or the default decides. */
-export interface DaemonFlags extends LoadingFlags {
-  cluster?: string;
-  id?: string;
-  model?: string;
-  host?: string;
-  port?: number;
-  advertiseHost?: string;
-  main?: string;
-  discovery?: 'mdns' | 'static';
-  interfaceAddress?: string;
-  threads?: number;
-  memoryBudgetBytes?: number;
-  device?: DeviceName;
-  arithmetic?: NodeSettings['device']['arithmetic'];
-  instructionSet?: NodeSettings['device']['instructionSet'];
-  groupSize?: number | 'auto';
-  alignToken?: number;
-  alignKv?: number;
-  streamKv?: boolean;
-  prediction?: NodeSettings['prediction']['source'];
-  layersAhead?: number;
-  optimistic?: boolean;
-  draftRows?: number | 'auto';
-  spread?: NodeSettings['placement']['spread'];
-  homes?: NodeSettings['placement']['homes'];
-  replicas?: number;
-  profile?: string;
-  expertStorage?: ExpertStorage;
-  precision?: NodeSettings['shadow']['precision'];
-  quantize?: NodeSettings['shadow']['quantize'];
-  experts?: NodeSettings['main']['experts'];
-  resident?: Resident;
-  maxActive?: number | 'auto';
-  batching?: boolean;
-  maxRows?: number;
-  maxContext?: number;
-  contextMemory?: number | 'auto';
-  reusePrefixes?: boolean;
-  http?: HttpAddress | 'off';
-  apiKeys?: string;
-  prefillOverlap?: boolean;
-  executeTimeoutMs?: number;
-  stopGraceMs?: number;
-  logLevel?: NodeSettings['log']['level'];
-  logFormat?: NodeSettings['log']['format'];
-}
+import { poolsOf } from './cache-policies.js';
+import { defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
+import { deviceNamed } from './device-name.js';
+import { DEFAULT_HTTP_ADDRESS } from './http-address.js';
+import type { EmulationSettings, HttpSettings, KnownPeer, NodeSettings, TunedSettings } from './node-settings.js';
+import type { RoleSetting } from './setting-choices.js';
+import { WORKER_BUDGET_DEFAULT_BYTES } from './setting-limits.js';
+import { firstGivenFlag, valuesOfRows, type DaemonFlags, type SettingsGroup, type Values } from './settings-table.js';
 
 /** Facts about this machine. The caller passes them in, so that resolving is pure. */
 export interface ThisHost {
@@ -95,168 +50,119 @@ export function resolveNodeSettings(
   host: ThisHost = thisHost(),
 ): NodeSettings {
   const entry = findEntry(role, config, flags, host);
-  const provider = flags.discovery ?? config.discovery.provider;
-  const listenPort = flags.port ?? entry?.address.port ?? defaultPort(role);
-  const id = flags.id ?? entry?.id ?? defaultId(role, listenPort, host);
-  const cluster = flags.cluster ?? config.cluster;
-  const tuned = tuning(role, config, entry, flags);
+  const given = givenValues(role, config, entry, flags);
+  const { node, discovery } = given;
+  const { cluster } = given.cluster;
+  const listenPort = node.listenPort ?? entry?.address.port ?? defaultPort(role);
+  const id = node.id ?? defaultId(role, listenPort, host);
+  const tuned = tunedSettings(role, config, flags, given);
   const contradiction =
-    role === 'main' ? ownWorkerContradiction(config, flags, tuned.device.memoryBudgetBytes > 0) : null;
+    role === 'main' ? ownWorkerContradiction(given, flags, tuned.device.memoryBudgetBytes > 0) : null;
   if (contradiction !== null) throw invalid(config, contradiction);
   return {
     role,
     id,
     cluster,
     stateDirectory: stateDirectory(cluster, host.stateHome),
-    modelPath: modelPath(role, config, entry, flags),
-    listenHost: flags.host ?? entry?.listen ?? defaultListenHost(provider, entry),
+    modelPath: modelPath(role, config, flags, given),
+    listenHost: node.listenHost ?? defaultListenHost(discovery.provider, entry),
     listenPort,
-    advertiseHost: flags.advertiseHost ?? advertisedHost(entry),
-    discovery: {
-      provider,
-      interfaceAddress: flags.interfaceAddress ?? config.discovery.interface ?? null,
-      peers: knownPeers(config, id, provider),
-    },
-    mainAddress: role === 'main' ? null : (flags.main ?? configuredMain(config, provider)),
+    advertiseHost: node.advertiseHost ?? advertisedHost(entry),
+    discovery: { ...discovery, peers: knownPeers(config, id, discovery.provider) },
+    mainAddress: role === 'main' ? null : (node.mainAddress ?? configuredMain(config, discovery.provider)),
     ...tuned,
   };
 }
 
-type Tuning = Omit<
-  NodeSettings,
-  | 'role'
-  | 'id'
-  | 'cluster'
-  | 'stateDirectory'
-  | 'modelPath'
-  | 'listenHost'
-  | 'listenPort'
-  | 'advertiseHost'
-  | 'discovery'
-  | 'mainAddress'
->;
+type Given = ReturnType<typeof valuesOfRows>;
 
-function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode | null, flags: DaemonFlags): Tuning {
-  const { network } = config;
-  const emulation = emulationSettings(config, flags);
-  const workerBudgetBytes = config.worker.memory_budget ?? (emulation === null ? WORKER_BUDGET_DEFAULT_BYTES : 0);
-  const budgetBytes = role === 'worker' ? workerBudgetBytes : 0;
-  const memoryBudgetBytes = flags.memoryBudgetBytes ?? entry?.memory_budget ?? budgetBytes;
-  const homes = flags.homes ?? config.placement.homes;
+function givenValues(
+  role: RoleSetting,
+  config: ClusterConfig,
+  entry: ConfiguredNode | null,
+  flags: DaemonFlags,
+): Given {
+  const { path: _path, nodes: _nodes, ...sections } = config;
+  const named: Readonly<Record<string, unknown>> = sections;
+  const sectionNames: Partial<Record<SettingsGroup, string>> = { device: role, http: 'main' };
+  return valuesOfRows({
+    flags,
+    entry: entry ?? {},
+    section: (group) => {
+      if (group === 'cluster') return named;
+      return (named[sectionNames[group] ?? group] ?? {}) as Values;
+    },
+  });
+}
+
+function tunedSettings(role: RoleSetting, config: ClusterConfig, flags: DaemonFlags, given: Given): TunedSettings {
+  const emulation = emulationSettings(config, flags, given);
+  const { device: name, memoryBudgetBytes, ...deviceRows } = given.device;
+  const workerBudgetBytes = emulation === null ? WORKER_BUDGET_DEFAULT_BYTES : 0;
+  const budgetBytes = memoryBudgetBytes ?? (role === 'worker' ? workerBudgetBytes : 0);
   // An expert with strict homes stays on its worker if it fits into the memory there.
-  const keepsExperts = homes === 'strict' && config.worker.pools === undefined;
-  const worker = workerTuning(config, entry, flags, keepsExperts ? memoryBudgetBytes : 0);
-  const device = deviceNamed(flags.device ?? entry?.device ?? config[role].device);
+  const keepsExperts = given.placement.homes === 'strict' && config.worker.pools === undefined;
+  const worker = workerSettings(config, flags, given, keepsExperts ? budgetBytes : 0);
+  const device = deviceNamed(name);
   if (emulation !== null && device.backend === 'cuda') throw invalid(config, EMULATED_GPU);
+  checkPrediction(config, flags, given);
+  checkDrafting(config, given);
+  checkReplicas(config, flags, given);
   return {
-    device: {
-      ...device,
-      arithmetic: flags.arithmetic ?? entry?.arithmetic ?? config[role].arithmetic,
-      instructionSet: flags.instructionSet ?? entry?.instruction_set ?? 'auto',
-      threads: flags.threads ?? entry?.threads ?? 0,
-      memoryBudgetBytes,
-    },
-    main: mainSettings(config, flags),
-    batching: batchingSettings(config, flags),
+    device: { ...device, ...deviceRows, memoryBudgetBytes: budgetBytes },
+    main: { ...given.main, http: httpSettings(config, flags, given) },
+    batching: given.batching,
     emulation,
-    prediction: predictionSettings(config, flags),
-    align: {
-      tokenPeriod: flags.alignToken ?? config.align.token,
-      keyValuePeriod: flags.alignKv ?? config.align.kv,
-      streamKeyValues: flags.streamKv ?? config.align.stream_kv,
-    },
-    drafting: draftingSettings(config, flags),
-    placement: {
-      groupSize: flags.groupSize ?? config.placement.group_size,
-      spread: flags.spread ?? config.placement.spread,
-      homes,
-      replicas: replicasOf(config, flags, homes),
-    },
-    shadow: {
-      precision: flags.precision ?? config.shadow.precision,
-      quantize: flags.quantize ?? config.shadow.quantize,
-    },
+    prediction: given.prediction,
+    align: given.align,
+    drafting: given.drafting,
+    placement: given.placement,
+    shadow: given.shadow,
     worker,
-    network: {
-      keepaliveIntervalMs: network.keepalive_interval_ms,
-      keepaliveTimeoutMs: network.keepalive_timeout_ms,
-      executeTimeoutMs: flags.executeTimeoutMs ?? network.execute_timeout_ms,
-      reconnectDelayMs: network.reconnect_delay_ms,
-    },
-    log: { level: flags.logLevel ?? config.log.level, format: flags.logFormat ?? config.log.format },
-  };
-}
-
-function mainSettings(config: ClusterConfig, flags: DaemonFlags): Tuning['main'] {
-  const { main } = config;
-  return {
-    experts: flags.experts ?? main.experts,
-    maxActiveSequences: flags.maxActive ?? main.max_active_sequences,
-    maxQueuedRequests: main.max_queued_requests,
-    prefillRows: main.prefill_rows,
-    resident: flags.resident ?? main.resident ?? null,
-    maxContextPositions: flags.maxContext ?? main.max_context_positions,
-    contextMemoryBytes: flags.contextMemory ?? main.context_memory,
-    reusePrefixes: flags.reusePrefixes ?? main.reuse_prefixes,
-    miniBatchRows: main.mini_batch_rows,
-    workerGraceMs: main.worker_grace_ms,
-    stopGraceMs: flags.stopGraceMs ?? main.stop_grace_ms,
-    prefillOverlap: flags.prefillOverlap ?? main.prefill_overlap,
-    http: httpSettings(config, flags),
-  };
-}
-
-function batchingSettings({ batching }: ClusterConfig, flags: DaemonFlags): NodeSettings['batching'] {
-  return {
-    enabled: flags.batching ?? batching.enabled,
-    maxRows: flags.maxRows ?? batching.max_rows,
-    maxDelayMs: batching.max_delay_ms,
+    network: given.network,
+    log: given.log,
   };
 }
 
 const EMULATED_GPU =
   'an emulated device computes on the processor: leave out device cuda (--device), or emulation (--profile, `emulation:`)';
 
-function predictionSettings(config: ClusterConfig, flags: DaemonFlags): NodeSettings['prediction'] {
-  const source = flags.prediction ?? config.prediction.source;
-  const layersAhead = flags.layersAhead ?? config.prediction.layers_ahead;
-  if ((flags.layersAhead ?? 1) === 1 || source === 'router-ahead') return { source, layersAhead };
+function checkPrediction(config: ClusterConfig, flags: DaemonFlags, { prediction }: Given): void {
+  if ((flags.layersAhead ?? 1) === 1 || prediction.source === 'router-ahead') return;
   throw invalid(
     config,
     'only router-ahead asks routers of later layers: add --prediction router-ahead, or leave out --layers-ahead',
   );
 }
 
-function replicasOf(config: ClusterConfig, flags: DaemonFlags, homes: string): number {
-  const replicas = flags.replicas ?? config.placement.replicas;
-  if ((flags.replicas ?? 1) === 1 || homes === 'strict') return replicas;
+function checkReplicas(config: ClusterConfig, flags: DaemonFlags, { placement }: Given): void {
+  if ((flags.replicas ?? 1) === 1 || placement.homes === 'strict') return;
   throw invalid(config, 'only strict homes have copies of experts: add --homes strict, or leave out --replicas');
 }
 
-function draftingSettings(config: ClusterConfig, flags: DaemonFlags): NodeSettings['drafting'] {
-  const source = flags.prediction ?? config.prediction.source;
-  const optimistic = flags.optimistic ?? config.drafting.optimistic;
-  const rows = flags.draftRows ?? config.drafting.rows;
-  if (source === 'sep') return { optimistic, rows };
+function checkDrafting(config: ClusterConfig, { prediction: { source }, drafting: { optimistic, rows } }: Given): void {
+  if (source === 'sep') return;
   const wanting = `prediction ${source} has no shadow that could draft`;
   if (optimistic) throw invalid(config, `${wanting}: turn drafting.optimistic (--optimistic) off`);
   if (rows !== 'auto' && rows > 1) throw invalid(config, `${wanting}: set drafting.rows (--draft-rows) to 1 or auto`);
-  return { optimistic, rows };
 }
 
-/** The path of a key file in a flag is relative to the working directory; one in cluster.yaml is relative to that file. */
-function httpSettings(config: ClusterConfig, flags: DaemonFlags): HttpSettings | null {
-  const { main } = config;
-  const given = flags.http ?? main.http;
-  if (given === 'off') return null;
-  const configuredKeys = main.api_keys === undefined ? null : resolve(directoryOf(config), main.api_keys);
+function httpSettings(config: ClusterConfig, flags: DaemonFlags, { http }: Given): HttpSettings | null {
+  const { address, hosts, origins, apiKeysPath } = http;
+  if (address === 'off') return null;
   return {
-    ...(given ?? DEFAULT_HTTP_ADDRESS),
-    isAddressGiven: given !== undefined,
-    hosts: main.http_hosts,
-    origins: main.http_origins,
-    apiKeysPath: flags.apiKeys === undefined ? configuredKeys : resolve(flags.apiKeys),
+    ...(address ?? DEFAULT_HTTP_ADDRESS),
+    isAddressGiven: address !== undefined,
+    hosts,
+    origins,
+    apiKeysPath: resolvedPath(config, flags.apiKeys, apiKeysPath),
   };
+}
+
+/** A path in a flag is relative to the working directory; one in cluster.yaml is relative to that file. */
+function resolvedPath(config: ClusterConfig, flagged: string | undefined, given: string | null): string | null {
+  if (flagged !== undefined) return resolve(flagged);
+  return given === null ? null : resolve(directoryOf(config), given);
 }
 
 /** The directory at which relative paths of the configuration start. */
@@ -264,27 +170,23 @@ function directoryOf({ path }: ClusterConfig): string {
   return path === null ? '.' : dirname(path);
 }
 
-function emulationSettings(config: ClusterConfig, flags: DaemonFlags): NodeSettings['emulation'] {
-  const configured = config.emulation;
-  const expertStorage = flags.expertStorage ?? configured?.expert_storage ?? 'fp32';
-  if (flags.profile !== undefined) return { profilePath: resolve(flags.profile), expertStorage };
-  if (configured === undefined) return null;
-  return { profilePath: resolve(directoryOf(config), configured.profile), expertStorage };
+function emulationSettings(config: ClusterConfig, flags: DaemonFlags, { emulation }: Given): EmulationSettings | null {
+  const profilePath = resolvedPath(config, flags.profile, emulation.profilePath ?? null);
+  return profilePath === null ? null : { profilePath, expertStorage: emulation.expertStorage };
 }
 
 /** `residentBytes`: size of the cache if no setting gives one. */
-function workerTuning(
+function workerSettings(
   config: ClusterConfig,
-  entry: ConfiguredNode | null,
   flags: DaemonFlags,
+  { worker }: Given,
   residentBytes: number,
 ): NodeSettings['worker'] {
-  const { worker } = config;
-  const pools = flags.cacheBytes === undefined ? worker.pools : undefined;
-  const cachePolicy = flags.cachePolicy ?? worker.cache_policy ?? 'planned';
+  const pools = flags.cache === undefined ? worker.pools : null;
+  const cachePolicy = worker.cachePolicy ?? 'planned';
   const kept = poolsOf(cachePolicy);
   const parts =
-    pools === undefined ? [] : (['compressed', 'sign_mantissa', 'exponent'] as const).filter((pool) => pools[pool] > 0);
+    pools === null ? [] : (['compressed', 'sign_mantissa', 'exponent'] as const).filter((pool) => pools[pool] > 0);
   if (parts.some((pool) => pool !== 'compressed' || !kept.includes(pool)) && cachePolicy !== 'planned') {
     const most = kept.includes('compressed') ? 'whole and compressed ones' : 'whole ones';
     throw invalid(
@@ -293,15 +195,12 @@ function workerTuning(
     );
   }
   return {
-    slots: flags.slots ?? entry?.slots ?? worker.slots,
-    cacheBytes: flags.cacheBytes ?? entry?.cache ?? worker.cache ?? residentBytes,
+    ...worker,
+    cacheBytes: worker.cacheBytes ?? residentBytes,
     cachePolicy,
     yields: false,
-    replanPasses: worker.replan_passes,
-    resident: flags.resident ?? worker.resident ?? null,
-    hostMemory: flags.hostMemory ?? entry?.host_memory ?? worker.host_memory,
     pools:
-      pools === undefined
+      pools === null
         ? null
         : {
             full: pools.full,
@@ -309,9 +208,6 @@ function workerTuning(
             signMantissa: pools.sign_mantissa,
             exponent: pools.exponent,
           },
-    decompressionThreads: flags.decompressionThreads ?? worker.decompression_threads,
-    directIo: flags.directIo ?? worker.direct_io,
-    readDepth: worker.read_depth,
   };
 }
 
@@ -338,22 +234,13 @@ function findEntry(
   return here[0] ?? null;
 }
 
-function modelPath(
-  role: RoleSetting,
-  config: ClusterConfig,
-  entry: ConfiguredNode | null,
-  flags: DaemonFlags,
-): string | null {
-  if (flags.model !== undefined) return resolve(flags.model);
-  const configured = entry?.model ?? config.model;
-  if (configured === undefined) {
-    if (role === 'worker') return null;
-    throw invalid(
-      config,
-      `the ${role} has no model: give the directory of a pack by --model, or \`model:\` in cluster.yaml`,
-    );
-  }
-  return resolve(directoryOf(config), configured);
+function modelPath(role: RoleSetting, config: ClusterConfig, flags: DaemonFlags, { cluster }: Given): string | null {
+  const path = resolvedPath(config, flags.model, cluster.model);
+  if (path !== null || role === 'worker') return path;
+  throw invalid(
+    config,
+    `the ${role} has no model: give the directory of a pack by --model, or \`model:\` in cluster.yaml`,
+  );
 }
 
 function defaultId(role: RoleSetting, listenPort: number, host: ThisHost): string {
@@ -400,40 +287,14 @@ function invalid(config: ClusterConfig, message: string): OdmoeError {
   return new OdmoeError('CONFIG_INVALID', config.path === null ? message : `${config.path}: ${message}`);
 }
 
-/** Flags and settings of main that concern its own worker (main.experts: local or both). */
-
-/** Flags for loading and caching of experts, on a worker or on main's own worker. */
-interface LoadingFlags {
-  slots?: number | 'auto';
-  cacheBytes?: number;
-  hostMemory?: number | 'auto';
-  cachePolicy?: NodeSettings['worker']['cachePolicy'];
-  decompressionThreads?: number;
-  directIo?: boolean;
-}
-
-type MainFlags = LoadingFlags & { experts?: NodeSettings['main']['experts'] };
-
-/** The flags as users write them. */
-const OWN_WORKER_FLAGS = {
-  slots: '--slots',
-  cacheBytes: '--cache',
-  cachePolicy: '--cache-policy',
-  hostMemory: '--host-memory',
-  decompressionThreads: '--decompression-threads',
-  directIo: '--direct-io',
-} as const satisfies Record<keyof LoadingFlags, string>;
-
 /** The reason why main's own worker cannot have the requested settings, with a remedy; null: it can. `hasBudget`: main has a memory budget. Pure. */
-function ownWorkerContradiction(config: ClusterConfig, flags: MainFlags, hasBudget: boolean): string | null {
-  if ((flags.experts ?? config.main.experts) === 'workers') {
-    const names = Object.keys(OWN_WORKER_FLAGS) as (keyof typeof OWN_WORKER_FLAGS)[];
-    const given = names.find((name) => flags[name] !== undefined);
-    if (given === undefined) return null;
-    return `${OWN_WORKER_FLAGS[given]} is for main's own worker, and it has none: add --experts local or both, or say it to the workers`;
+function ownWorkerContradiction({ main, worker }: Given, flags: DaemonFlags, hasBudget: boolean): string | null {
+  if (main.experts === 'workers') {
+    const usage = firstGivenFlag('worker', 'main', flags);
+    if (usage === null) return null;
+    return `${usage} is for main's own worker, and it has none: add --experts local or both, or say it to the workers`;
   }
-  const policy = flags.cachePolicy ?? config.worker.cache_policy;
-  return hasBudget && policy === 'planned' ? PLANNED_STAYS : null;
+  return hasBudget && worker.cachePolicy === 'planned' ? PLANNED_STAYS : null;
 }
 
 const PLANNED_STAYS =

@@ -30,3 +30,18 @@ export const MAX_DRAFT_ROWS = 16;
 
 /** Default number of passes between two re-plannings of the experts in device memory (FluxMoE section 6.3). */
 export const REPLAN_PASSES = 300;
+
+/** Longest time in a setting: an hour. */
+export const MILLISECONDS_LIMIT = 3_600_000;
+
+/** Most workers that store the same expert. */
+export const REPLICAS_LIMIT = 2;
+
+/** Most expert layers that router-ahead looks ahead. A router further ahead predicts nothing useful. */
+export const LAYERS_AHEAD_LIMIT = 8;
+
+/** Most reads that the addon has in flight at a time. */
+export const READ_DEPTH_LIMIT = 16;
+
+/** Budget of a worker if no setting gives one. Under emulation the profile gives it. */
+export const WORKER_BUDGET_DEFAULT_BYTES = 1024 ** 3;

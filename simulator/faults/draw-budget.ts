@@ -1,5 +1,6 @@
 import { mostActiveSequences } from '../../shared/settings/setting-limits.js';
-import type { NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import type { DeviceBytes } from '../../engine/emulation/device-profile.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';

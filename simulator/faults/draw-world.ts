@@ -1,7 +1,8 @@
 import { CACHE_POLICIES } from '../../shared/settings/cache-policies.js';
 import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
 import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
-import type { NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { drawBudget, drawContextMemory } from './draw-budget.js';
 import type { DrawnLink, DrawnPace, ScenarioModel, ScenarioNode } from './scenario.js';

@@ -1,7 +1,7 @@
 import { STORAGE_FORMS, type ProfiledModel } from '../../engine/emulation/device-profile.js';
 import { expertWeights, layersWork, vocabularyWeights } from '../../engine/emulation/layer-arithmetic.js';
 import type { ClusterSetUp } from '../simulate/cluster-set-up.js';
-import type { ExpertStorage } from '../../shared/settings/node-settings.js';
+import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 
 /** Bytes of a pack, or of the part of it that a node needs on its disk. */
 export interface DiskNeeds {

@@ -1,5 +1,5 @@
 import { basename, resolve } from 'node:path';
-import type { ExpertStorage } from '../../shared/settings/node-settings.js';
+import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { nodeTimes } from '../../engine/emulation/node-times.js';
 import { loadModelProfile } from '../../engine/emulation/load-model-profile.js';
 import type { DeviceProfile } from '../../engine/emulation/device-profile.js';

@@ -1,4 +1,5 @@
-import type { ExpertStorage, NodeSettings } from '../../shared/settings/node-settings.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { nodeTimes } from '../../engine/emulation/node-times.js';
 import {
   attendMs,

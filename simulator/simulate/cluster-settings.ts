@@ -1,7 +1,8 @@
 import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
 import { defaultPort } from '../../shared/settings/cluster-config.js';
 import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
-import type { KnownPeer, NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
+import type { KnownPeer, NodeSettings } from '../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { MAIN_ID, SHADOW_ID, workerIds, type ClusterSetUp } from './cluster-set-up.js';
 
 /** A simulated cluster's settings must not depend on this machine. */

@@ -11,7 +11,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs, promisify } from 'node:util';
 import { DaemonProcess, odmoeCommand } from '../../cli/demo/daemon-process.js';
 import { missingNodes } from '../../cli/demo/demo-cluster.js';
-import type { RoleSetting } from '../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import type { NodeStatus } from '../../shared/wire/messages.js';
 import { fetchStatus } from '../wall.js';

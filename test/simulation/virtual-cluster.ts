@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import type { Context } from 'mocha';
 import type { DevicePace } from '../../engine/emulation/device-pace.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
-import type { RoleSetting } from '../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import type { OperatorTime } from '../../engine/emulation/device-profile.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Transport } from '../../shared/transport/transport.js';

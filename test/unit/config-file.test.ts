@@ -13,9 +13,10 @@ import { DEFAULT_HTTP_ADDRESS } from '../../shared/settings/http-address.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 
 import { formatByteSize, parseByteSize } from '../../shared/base/text/byte-size.js';
-import { WORKER_BUDGET_DEFAULT_BYTES } from '../../shared/settings/cluster-config.js';
+import { WORKER_BUDGET_DEFAULT_BYTES } from '../../shared/settings/setting-limits.js';
 
-import { type DaemonFlags, resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
+import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
+import type { DaemonFlags } from '../../shared/settings/settings-table.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 const EXAMPLE = join(packageRoot(), 'cluster.yaml');
@@ -229,7 +230,7 @@ describe("the cache policy of main's own worker", () => {
       .worker.cachePolicy;
 
   it('is not the plan for fixed memory, where answers take memory', () => {
-    const budget = { memoryBudgetBytes: 2 ** 30 };
+    const budget = { memoryBudget: 2 ** 30 };
     const refused = { code: 'CONFIG_INVALID', message: /planned divides memory that stays.*leave the policy out/ };
     assert.throws(() => policyOf({ ...budget, cachePolicy: 'planned' }), refused);
     assert.throws(() => policyOf(budget, 'worker: {cache_policy: planned}'), refused);
@@ -245,13 +246,13 @@ describe("command-line flags for main's own worker", () => {
     resolveNodeSettings('main', parseClusterConfig('', 'c.yaml'), { model: 'p', ...flags }, HOST).worker;
 
   it('take effect where main has one, and are refused where it has none', () => {
-    const flags: DaemonFlags = { slots: 3, cacheBytes: 0, hostMemory: 'auto', decompressionThreads: 2, directIo: true };
+    const flags: DaemonFlags = { slots: 3, cache: 0, hostMemory: 'auto', decompressionThreads: 2, directIo: true };
     for (const experts of ['local', 'both'] as const) {
       const { slots, cacheBytes, hostMemory, decompressionThreads, directIo } = workerOf({ ...flags, experts });
-      assert.deepEqual({ slots, cacheBytes, hostMemory, decompressionThreads, directIo }, flags);
+      assert.deepEqual({ slots, cache: cacheBytes, hostMemory, decompressionThreads, directIo }, flags);
     }
     assert.throws(() => workerOf(flags), { code: 'CONFIG_INVALID', message: /--slots is for main's own worker/ });
-    assert.throws(() => workerOf({ cacheBytes: 0 }), { message: /--cache is for.*--experts local or both/ });
+    assert.throws(() => workerOf({ cache: 0 }), { message: /--cache is for.*--experts local or both/ });
   });
 });
 

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { parseHttpAddress } from '../../shared/settings/http-address.js';
 import { parseClusterConfig } from '../../shared/settings/load-cluster-config.js';
 import type { HttpSettings } from '../../shared/settings/node-settings.js';
-import { resolveNodeSettings, type DaemonFlags } from '../../shared/settings/resolve-node-settings.js';
+import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
+import type { DaemonFlags } from '../../shared/settings/settings-table.js';
 import { parseDaemonFlags } from '../../shared/settings/parse-daemon-flags.js';
 
 const HOST = { hostname: 'box1.lan', addresses: [], processId: 42, stateHome: '/state' };

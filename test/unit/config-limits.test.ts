@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { RoleSetting } from '../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { parseClusterConfig } from '../../shared/settings/load-cluster-config.js';
 import { parseDaemonFlags } from '../../shared/settings/parse-daemon-flags.js';
 

@@ -10,7 +10,8 @@ import { parseClusterConfig } from '../../shared/settings/load-cluster-config.js
 
 import { parseDaemonFlags } from '../../shared/settings/parse-daemon-flags.js';
 
-import type { NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 
 const HOST = { hostname: 'box1.lan', addresses: ['192.168.1.20', '127.0.0.1'], processId: 42, stateHome: '/state' };
 
@@ -169,7 +170,7 @@ describe('the settings of a daemon', () => {
       'placement: {homes: strict}\nworker: {memory_budget: 3 MiB}\nnodes: [{id: a, role: worker, cache: 1 MiB}]';
     assert.equal(settle('worker', { model: 'p', id: 'b' }, own).worker.cacheBytes, 3 * 2 ** 20);
     assert.equal(settle('worker', { model: 'p', id: 'a' }, own).worker.cacheBytes, 2 ** 20);
-    assert.equal(settle('worker', { model: 'p', cacheBytes: 0 }, own).worker.cacheBytes, 0);
+    assert.equal(settle('worker', { model: 'p', cache: 0 }, own).worker.cacheBytes, 0);
   });
 
   it('cover the cache of all workers, of one, and by flags', () => {
@@ -190,11 +191,11 @@ nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
       resident: null,
     });
     assert.equal(settle('worker', { model: 'p', id: 'b' }, cached).worker.cacheBytes, 2 ** 21);
-    assert.equal(settle('worker', { model: 'p', id: 'b', cacheBytes: 7 }, cached).worker.cacheBytes, 7);
+    assert.equal(settle('worker', { model: 'p', id: 'b', cache: 7 }, cached).worker.cacheBytes, 7);
     const pools = 'worker: {pools: {full: 1, sign_mantissa: 2}}';
     const expected = { full: 1, compressed: 0, signMantissa: 2, exponent: 0 };
     assert.deepEqual(settle('worker', { model: 'p' }, pools).worker.pools, expected);
-    assert.equal(settle('worker', { model: 'p', cacheBytes: 9 }, pools).worker.pools, null, 'a flag goes first');
+    assert.equal(settle('worker', { model: 'p', cache: 9 }, pools).worker.pools, null, 'a flag goes first');
     assert.throws(() => settle('worker', { model: 'p', cachePolicy: 'lru' }, pools), {
       code: 'CONFIG_INVALID',
       message: /worker\.pools keep parts of experts, and cache policy lru only whole ones/,
@@ -247,7 +248,7 @@ nodes: []`;
     const flagged = { profilePath: '/lab/other.yaml', expertStorage: 'bf16' };
     assert.deepEqual(settle('worker', flags, source).emulation, flagged);
     assert.equal(settle('worker', { model: 'p', expertStorage: 'bf16' }, '').emulation, null);
-    assert.equal(settle('worker', { model: 'p', cacheBytes: 1 }, source).worker.cacheBytes, 1, 'it may have a cache');
+    assert.equal(settle('worker', { model: 'p', cache: 1 }, source).worker.cacheBytes, 1, 'it may have a cache');
   });
 
   it('refuse copies of experts and later routers where nothing uses them', () => {

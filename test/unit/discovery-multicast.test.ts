@@ -38,7 +38,7 @@ const LOOPBACK = '127.0.0.1';
 const FOUND_LIMIT_MS = 8000;
 
 function settings(id: string, cluster: string, provider: 'mdns' | 'static' = 'mdns'): NodeSettings {
-  const flags = { id, cluster, model: '/nowhere', discovery: provider, interfaceAddress: LOOPBACK };
+  const flags = { id, cluster, model: '/nowhere', discovery: provider, interface: LOOPBACK };
   return resolveNodeSettings('main', defaultClusterConfig(), flags);
 }
 

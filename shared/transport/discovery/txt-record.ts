@@ -1,6 +1,6 @@
 /** A daemon's data in mDNS, as TXT keys and back. */
 import { z } from 'zod';
-import type { RoleSetting } from '../../settings/node-settings.js';
+import type { RoleSetting } from '../../settings/setting-choices.js';
 import type { NodeIdentity } from '../../wire/messages.js';
 
 /** A daemon heard by mDNS. Its data only suggest an address to dial; the handshake decides. */

@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { packageRoot } from '../../../shared/base/files/package-root.js';
-import type { RoleSetting } from '../../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../../shared/settings/setting-choices.js';
 import type { TestLog } from './test-log.js';
 
 const START_LIMIT_MS = 20_000;

@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { defaultClusterConfig } from '../../../shared/settings/load-cluster-config.js';
 import { resolveNodeSettings } from '../../../shared/settings/resolve-node-settings.js';
-import type { NodeSettings, RoleSetting } from '../../../shared/settings/node-settings.js';
+import type { NodeSettings } from '../../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../../shared/settings/setting-choices.js';
 
 /** Changes to the default settings of a daemon that uses this machine alone. */
 export interface SettingsChanges {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { packageRoot } from '../../../shared/base/files/package-root.js';
-import type { RoleSetting } from '../../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../../shared/settings/setting-choices.js';
 import { answeringClusters } from '../../integration/harness/answering-clusters.js';
 import { assertSameAnswer, requestFor } from '../../integration/harness/answers.js';
 import type { DaemonExit } from '../../integration/harness/test-daemon.js';

@@ -21,7 +21,7 @@ import {
 import { testbedPrompts } from '../../../bench/paper/measure-set-ups.js';
 import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { parseDaemonFlags } from '../../../shared/settings/parse-daemon-flags.js';
-import type { RoleSetting } from '../../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../../shared/settings/setting-choices.js';
 import { emptyNodeStatus } from '../../../shared/wire/node-status.js';
 import type { Finished, NodeIdentity } from '../../../shared/wire/messages.js';
 import { loadTokenizer } from '../../../shared/language/tokenizer/load-tokenizer.js';

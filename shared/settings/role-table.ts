@@ -1,0 +1,423 @@
+/** Rows of the settings table that concern one role: devices, main, shadow and workers. */
+import { formatByteSize } from '../base/text/byte-size.js';
+import { CACHE_POLICIES } from './cache-policies.js';
+import { ARITHMETICS, EXPERTS, INSTRUCTION_SETS, PRECISIONS, QUANTIZED, RESIDENTS } from './setting-choices.js';
+import {
+  MAX_ACTIVE_SEQUENCES,
+  MILLISECONDS_LIMIT,
+  PASS_ROWS_LIMIT,
+  READ_DEPTH_LIMIT,
+  REPLAN_PASSES,
+  THREADS_LIMIT,
+  WORKER_BUDGET_DEFAULT_BYTES,
+} from './setting-limits.js';
+import { forEveryRole, forLoading, type SettingRows } from './setting.js';
+import {
+  BYTE_SIZE,
+  BYTE_SIZE_OR_AUTO,
+  choice,
+  CONTEXT_MEMORY,
+  DEVICE_NAME,
+  HOSTS,
+  HTTP_ADDRESS,
+  ORIGINS,
+  POOL_SIZES,
+  SWITCH,
+  text,
+  wholeNumber,
+  wholeNumberOrAuto,
+} from './value-kinds.js';
+
+const BUDGET_HELP = `device memory it may take, a GPU's context included, such as "512 MiB"; 0: no limit`;
+
+/** A role's section has those of them that name it in `inSections`; they apply to nodes of the role without a value of their own. */
+export const DEVICE_ROWS = {
+  device: {
+    key: 'device',
+    kind: DEVICE_NAME,
+    default: 'auto',
+    help:
+      "The device: auto takes a usable GPU that, within the memory budget, has room for the driver's context and the node's data; otherwise it takes " +
+      'the processor. The other values are cpu, cuda (the first usable GPU; it is an error if there is none) and cuda:N (this GPU).',
+    inNodes: 'auto, cpu, cuda, or cuda:N for the N-th device (from 0). Default: the value in the section of its role',
+    inSections: ['main', 'shadow', 'worker'],
+    flag: { usage: '--device <name>', roles: forEveryRole('auto (default), cpu, cuda or cuda:N') },
+  },
+  arithmetic: {
+    key: 'arithmetic',
+    kind: choice(ARITHMETICS),
+    default: 'exact',
+    help: 'exact, or fast: a GPU may use tensor cores, and answers may then differ in bits from those of other machines.',
+    inNodes: 'exact or fast, on a GPU. Default: the value in the section of its role',
+    inSections: ['main', 'shadow', 'worker'],
+    flag: {
+      usage: '--arithmetic <kind>',
+      roles: forEveryRole("of a GPU; fast: tensor cores, not to the bit what others' is"),
+    },
+  },
+  threads: {
+    key: 'threads',
+    kind: wholeNumber(0, THREADS_LIMIT),
+    default: 0,
+    help: 'Processor threads; 0: as many as the process may use.',
+    inNodes: 'processor threads; 0: as many as the process may use (default)',
+    flag: { usage: '--threads <count>', roles: forEveryRole('processor threads; 0: as many as the process may use') },
+  },
+  memoryBudgetBytes: {
+    key: 'memory_budget',
+    kind: BYTE_SIZE,
+    default: undefined,
+    shown: '1 GiB',
+    help:
+      "Device memory that it may take; 0: no limit. On a GPU the budget includes the driver's context, the slots, and the cache's data in host " +
+      "memory. Under emulation the default is the worker's memory in the profile.",
+    inNodes:
+      'device memory it may take, "2 GiB" or a number of bytes; 0: no limit (default of main and shadow). On a GPU the driver\'s context ' +
+      'counts too',
+    inSections: ['worker'],
+    flag: {
+      usage: '--memory-budget <size>',
+      roles: {
+        ...forEveryRole(`${BUDGET_HELP} (default)`),
+        worker: `${BUDGET_HELP} (default: ${formatByteSize(WORKER_BUDGET_DEFAULT_BYTES)})`,
+      },
+    },
+  },
+  instructionSet: {
+    key: 'instruction_set',
+    kind: choice(INSTRUCTION_SETS),
+    default: 'auto',
+    help: 'Vector instructions of the processor.',
+    inNodes: 'for the processor: auto (default), avx512, avx2, neon or scalar',
+    flag: { usage: '--instruction-set <name>', roles: forEveryRole('vector instructions of the processor') },
+  },
+} as const satisfies SettingRows;
+
+export const SHADOW_ROWS = {
+  precision: {
+    key: 'precision',
+    kind: choice(PRECISIONS),
+    default: 'int8',
+    help: "How shadow's copy of the model is quantized: int8, fp16 or nf4.",
+    flag: { usage: '--precision <format>', roles: { shadow: 'how the copy is quantized' } },
+  },
+  quantize: {
+    key: 'quantize',
+    kind: choice(QUANTIZED),
+    default: 'projections',
+    help: 'The quantized tensors: projections and experts, or all: embedding, routers and LM head, too.',
+    flag: {
+      usage: '--quantize <what>',
+      roles: { shadow: 'projections and experts, or embedding, routers and LM head, too' },
+    },
+  },
+} as const satisfies SettingRows;
+
+const RESIDENT_HELP =
+  'fixed4 gives the same answers from fewer bytes, auto measures what is faster (default: as shipped)';
+
+export const MAIN_ROWS = {
+  experts: {
+    key: 'experts',
+    kind: choice(EXPERTS),
+    default: 'workers',
+    help:
+      "Where experts run: workers (on workers of the LAN), local (only on a worker in main's own process, on main's device), or both. Main's own worker " +
+      'takes slots and cache from `worker` below. If main has a memory budget, its own worker caches experts in all memory that answers do not use ' +
+      '(or in `worker.cache`), and gives it back when answers need it.',
+    flag: {
+      usage: '--experts <where>',
+      roles: { main: 'who runs experts: workers (default), this process alone, or both' },
+    },
+  },
+  resident: {
+    key: 'resident',
+    kind: choice(RESIDENTS),
+    default: null,
+    shown: 'auto',
+    help:
+      "The form of main's own weights in memory: bf16 (as shipped, for a model shipped in BF16), fixed4 (the same values, and the same answers, from " +
+      "three quarters of BF16's bytes), or auto (measures for half a second at the start which is faster on this machine). Default: as shipped.",
+    flag: {
+      usage: '--resident <format>',
+      roles: { main: `how main's own weights, and what its own worker keeps, are kept: ${RESIDENT_HELP}` },
+    },
+  },
+  maxActiveSequences: {
+    key: 'max_active_sequences',
+    kind: wholeNumberOrAuto(1, MAX_ACTIVE_SEQUENCES),
+    default: 'auto',
+    help: `Answers in progress at a time; auto: as many as fit into memory, at most ${MAX_ACTIVE_SEQUENCES}.`,
+    flag: {
+      usage: '--max-active <count>',
+      roles: { main: 'answers in progress at a time; auto: as many as memory admits' },
+    },
+  },
+  maxQueuedRequests: {
+    key: 'max_queued_requests',
+    kind: wholeNumber(0, 1_000_000),
+    default: 64,
+    help: 'Requests that may wait for their turn.',
+  },
+  maxContextPositions: {
+    key: 'max_context_positions',
+    kind: wholeNumber(0, 2 ** 31 - 1),
+    default: 0,
+    help: "Positions of prompt and answer together; 0: the model's own limit.",
+    flag: {
+      usage: '--max-context <positions>',
+      roles: { main: "prompt and answer together; 0: the model's own limit" },
+    },
+  },
+  contextMemoryBytes: {
+    key: 'context_memory',
+    kind: CONTEXT_MEMORY,
+    default: 'auto',
+    help:
+      'Memory for the rows of all sequences and for retained rows of earlier ones: a size, or auto (the rest of the memory budget; without a budget, ' +
+      "half of the host's free memory at the start). With a budget and a size, the smaller of both is the bound. If memory is short, retained rows " +
+      'are dropped first; then the youngest answers give their rows back, and are computed again when there is room.',
+    flag: {
+      usage: '--context-memory <size>',
+      roles: {
+        main: 'memory for the rows of all sequences and of kept prefixes, such as "4 GiB"; auto (default): what there is',
+      },
+    },
+  },
+  reusePrefixes: {
+    key: 'reuse_prefixes',
+    kind: SWITCH,
+    default: true,
+    help: 'If a prompt has the same beginning as an earlier one, main and shadow use the earlier rows again; false: every prompt is run completely.',
+    flag: {
+      usage: '--no-reuse-prefixes',
+      roles: { main: 'run every prompt whole, also where an earlier one began alike' },
+    },
+  },
+  prefillRows: {
+    key: 'prefill_rows',
+    kind: wholeNumber(1, PASS_ROWS_LIMIT),
+    default: 256,
+    help: 'Tokens of a prompt in one pass while no answer waits for its next token.',
+  },
+  miniBatchRows: {
+    key: 'mini_batch_rows',
+    kind: wholeNumber(1, PASS_ROWS_LIMIT),
+    default: 32,
+    help: 'Tokens of a prompt in one message to a worker.',
+  },
+  prefillOverlap: {
+    key: 'prefill_overlap',
+    kind: SWITCH,
+    default: true,
+    help:
+      "In prefill a layer's experts load while the previous layer runs, if the rows are expected to use nearly all of them; false: they load after the " +
+      'router has chosen, and rows are sent when all are loaded.',
+    flag: {
+      usage: '--no-prefill-overlap',
+      roles: {
+        main: "load a layer's experts in prefill once the router has chosen, and send rows when all are there",
+      },
+    },
+  },
+  workerGraceMs: {
+    key: 'worker_grace_ms',
+    kind: wholeNumber(0, MILLISECONDS_LIMIT),
+    default: 2000,
+    help: 'How long a request waits for a worker to come back when none is left.',
+  },
+  stopGraceMs: {
+    key: 'stop_grace_ms',
+    kind: wholeNumber(0, MILLISECONDS_LIMIT),
+    default: 30_000,
+    help:
+      'When main is stopped (SIGTERM, Ctrl-C, `odmoe down`): how long accepted requests may go on, while new ones are refused. A second signal ends ' +
+      'main at once.',
+    flag: {
+      usage: '--stop-grace-ms <ms>',
+      roles: {
+        main: 'on SIGTERM or Ctrl-C: how long answers under way may go on (default: 30000); a second one ends main at once',
+      },
+    },
+  },
+} as const satisfies SettingRows;
+
+/** Keys of the section `main` that concern its HTTP API. */
+export const HTTP_ROWS = {
+  address: {
+    key: 'http',
+    kind: HTTP_ADDRESS,
+    default: undefined,
+    shown: '127.0.0.1:7680',
+    help:
+      'Address for HTTP clients (docs/http.md): HOST:PORT (port 0: any free port), or off. If this key is not set and the default port is in use, main ' +
+      'takes a free port, which `odmoe status` shows. An address that other machines can reach needs api_keys.',
+    flag: {
+      usage: '--http <address>',
+      roles: { main: 'HOST:PORT where HTTP clients are served (default: 127.0.0.1:7680), or off' },
+    },
+  },
+  hosts: {
+    key: 'http_hosts',
+    kind: HOSTS,
+    default: [],
+    help: "Names other than this machine's own that clients may use for it (Host header).",
+  },
+  origins: {
+    key: 'http_origins',
+    kind: ORIGINS,
+    default: [],
+    help: 'Origins of web pages that may send requests, for example https://chat.example.org; "*" allows any origin.',
+  },
+  apiKeysPath: {
+    key: 'api_keys',
+    kind: text('a file of API keys, one a line'),
+    default: null,
+    shown: 'api-keys.txt',
+    help: 'File with one API key a line, relative to this file; the variable ODMOE_API_KEYS of main adds others.',
+    flag: {
+      usage: '--api-keys <file>',
+      roles: { main: 'API keys of HTTP clients, one a line; needed where others can reach the address' },
+    },
+  },
+} as const satisfies SettingRows;
+
+export const BATCHING_ROWS = {
+  enabled: {
+    key: 'enabled',
+    kind: SWITCH,
+    default: true,
+    help: 'true: one pass runs rows of all sequences; false: a pass has one sequence, and several passes run side by side.',
+    flag: {
+      usage: '--batching <on|off>',
+      roles: { main: 'on: one pass runs rows of all sequences; off: one sequence a pass' },
+    },
+  },
+  maxRows: {
+    key: 'max_rows',
+    kind: wholeNumber(1, PASS_ROWS_LIMIT),
+    default: 256,
+    help: 'Most tokens of one pass: tokens of all answers, their drafts, and prompts.',
+    flag: {
+      usage: '--max-rows <count>',
+      roles: { main: 'rows of one pass: of all answers, their drafts, and prompts' },
+    },
+  },
+  maxDelayMs: {
+    key: 'max_delay_ms',
+    kind: wholeNumberOrAuto(0, MILLISECONDS_LIMIT),
+    default: 'auto',
+    help:
+      "How long tokens of prompts may delay an answer's next token, in milliseconds. With auto a pass with tokens of prompts takes at most 1.25 times " +
+      'as long as without them if that time is 200 ms or more, at most 4 times as long if it is 50 ms or less. Some tokens of prompts run in any case.',
+  },
+} as const satisfies SettingRows;
+
+export const WORKER_ROWS = {
+  slots: {
+    key: 'slots',
+    kind: wholeNumberOrAuto(1, 1024),
+    default: 'auto',
+    help: 'Experts loaded or executed at a time; auto: as many as a token has experts if they are small, and at least two.',
+    inNodes: 'workers only: experts loaded or executed at a time',
+    flag: {
+      usage: '--slots <count>',
+      roles: forLoading('experts loaded or executed at a time; auto: by their size and how many a token needs'),
+    },
+  },
+  cacheBytes: {
+    key: 'cache',
+    kind: BYTE_SIZE,
+    default: undefined,
+    shown: '0',
+    help:
+      'Device memory, within the budget, for experts, or parts of experts, that are used often; 0: no cache, every expert is dropped after use. With ' +
+      'strict homes the default is the memory budget.',
+    inNodes: 'workers only: device memory for experts that are used often',
+    flag: {
+      usage: '--cache <size>',
+      roles: {
+        main:
+          "main's own worker: memory for experts that are used often, of the budget; 0 (default): with a budget what answers leave of it, " +
+          'else none',
+        worker: 'memory for experts that are used often, of the budget; 0: none (default)',
+      },
+    },
+  },
+  cachePolicy: {
+    key: 'cache_policy',
+    kind: choice(CACHE_POLICIES),
+    default: undefined,
+    shown: 'planned',
+    help:
+      'planned divides the cache between whole experts and compressed parts of experts, in the way that saves most time on this machine with this ' +
+      'model. lru, fifo and marking cache whole experts. popularity caches only the experts that were used most in earlier runs. residency caches ' +
+      'whole and compressed experts, and divides the cache again and again while answers run: less memory if computing hides the loads, more if ' +
+      "computing waits for them. For main's own worker with a memory budget the default is lru, and planned is refused.",
+    flag: { usage: '--cache-policy <name>', roles: forLoading('what is kept') },
+  },
+  resident: {
+    key: 'resident',
+    kind: choice(RESIDENTS),
+    default: null,
+    shown: 'auto',
+    help:
+      'The form of whole BF16 experts in the cache: bf16 (as loaded), fixed4 (the same values, and the same answers, from three quarters of the bytes; ' +
+      'the worker converts experts while it has nothing to do, and needs memory for one more expert), or auto (measures at the start which is faster ' +
+      "on this machine). Not for main's own worker with a memory budget. Default: as loaded.",
+    flag: {
+      usage: '--resident <format>',
+      roles: { worker: `how whole BF16 experts of the cache are kept: ${RESIDENT_HELP}` },
+    },
+  },
+  replanPasses: {
+    key: 'replan_passes',
+    kind: wholeNumber(1, 1_000_000),
+    default: REPLAN_PASSES,
+    help: 'With residency: passes between two divisions.',
+  },
+  hostMemory: {
+    key: 'host_memory',
+    kind: BYTE_SIZE_OR_AUTO,
+    default: 0,
+    help:
+      'Host memory, in addition to device memory, for stored experts: loading these reads nothing from the disk. Values are "8 GiB", a number of ' +
+      'bytes, auto (as much as the host can spare), or 0 (none). The worker fills it in the background, the most used experts first, and gives it ' +
+      'back when the host runs short of memory.',
+    inNodes: 'workers only: host memory for stored experts',
+    flag: {
+      usage: '--host-memory <size>',
+      roles: forLoading('host memory for experts as they are stored, or auto; 0: none (default)'),
+    },
+  },
+  pools: {
+    key: 'pools',
+    kind: POOL_SIZES,
+    default: null,
+    shown: ['', '  full: 0', '  compressed: 0', '  sign_mantissa: 0', '  exponent: 0'].join('\n'),
+    help: 'In place of `cache`: the number of experts in each pool, over all layers.',
+  },
+  decompressionThreads: {
+    key: 'decompression_threads',
+    kind: wholeNumber(0, THREADS_LIMIT),
+    default: 0,
+    help: 'Threads that decompress experts; 0: chosen for the machine.',
+    flag: {
+      usage: '--decompression-threads <count>',
+      roles: forLoading('threads that decompress experts; 0: by the machine'),
+    },
+  },
+  directIo: {
+    key: 'direct_io',
+    kind: SWITCH,
+    default: false,
+    help: 'Read experts with direct I/O, past the page cache, if the file system supports it.',
+    flag: { usage: '--direct-io', roles: forLoading('read experts past the page cache where possible') },
+  },
+  readDepth: {
+    key: 'read_depth',
+    kind: wholeNumberOrAuto(1, READ_DEPTH_LIMIT),
+    default: 'auto',
+    help: `Reads in flight at a time, 1 to ${READ_DEPTH_LIMIT}; auto: as many as make the storage faster, measured at the start in about half a second.`,
+  },
+} as const satisfies SettingRows;

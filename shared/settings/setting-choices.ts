@@ -1,0 +1,25 @@
+/** The words among which settings and flags choose. */
+
+export const ROLES = ['main', 'shadow', 'worker'] as const;
+export type RoleSetting = (typeof ROLES)[number];
+
+export const INSTRUCTION_SETS = ['auto', 'avx512', 'avx2', 'neon', 'scalar'] as const;
+export const ARITHMETICS = ['exact', 'fast'] as const;
+export const PRECISIONS = ['int8', 'fp16', 'nf4'] as const;
+export const QUANTIZED = ['projections', 'all'] as const;
+export const LOG_LEVELS = ['error', 'warn', 'info', 'debug'] as const;
+export const LOG_FORMATS = ['text', 'json'] as const;
+export const PROVIDERS = ['mdns', 'static'] as const;
+export const PREDICTION_SOURCES = ['sep', 'router-ahead', 'random', 'off'] as const;
+export const SPREADS = ['group', 'all'] as const;
+/** The place where main's experts run: workers of the LAN, main's own process, or both. */
+export const EXPERTS = ['workers', 'local', 'both'] as const;
+export const HOMES = ['group', 'strict'] as const;
+
+/** Formats of BF16 weights in memory, for weights that need not stay as shipped. */
+export const RESIDENTS = ['auto', 'bf16', 'fixed4'] as const;
+export type Resident = (typeof RESIDENTS)[number];
+
+/** Formats of experts in a profiled worker's storage: FP32, or a pack's BF16 with that codec. */
+export const EXPERT_STORAGES = ['fp32', 'bf16', 'fixed4', 'huffman', 'mxfp4', 'fp8'] as const;
+export type ExpertStorage = (typeof EXPERT_STORAGES)[number];
