@@ -181,6 +181,7 @@ export const PREDICTION_ROWS = {
       "Where predictions of experts come from: sep (shadow), router-ahead (main's own routers of later layers), random, or off (experts are loaded " +
       'after the router has chosen them). The last two are for comparison; only sep uses a shadow.',
     flag: { usage: '--prediction <source>', roles: { main: 'where predictions of experts come from' } },
+    drawn: ['sep', 'sep', 'sep', 'router-ahead', 'random', 'off'],
   },
   layersAhead: {
     key: 'layers_ahead',
@@ -191,6 +192,7 @@ export const PREDICTION_ROWS = {
       usage: '--layers-ahead <count>',
       roles: { main: 'with --prediction router-ahead: the router so many layers further on' },
     },
+    drawn: [1, 2],
   },
 } as const satisfies SettingRows;
 
@@ -203,6 +205,7 @@ export const ALIGN_ROWS = {
     default: 1,
     help: 'Iterations between two alignments by tokens; 0: never.',
     flag: { usage: '--align-token <period>', roles: { main: 'iterations between token alignments; 0: never' } },
+    drawn: [1, 1, 1, 1, 2, 4, 0],
   },
   keyValuePeriod: {
     key: 'kv',
@@ -210,6 +213,7 @@ export const ALIGN_ROWS = {
     default: 1,
     help: 'Iterations between two alignments by keys and values; 0: never.',
     flag: { usage: '--align-kv <period>', roles: { main: 'iterations between KV alignments; 0: never' } },
+    drawn: [1, 1, 1, 3, 0],
   },
   streamKeyValues: {
     key: 'stream_kv',
@@ -245,6 +249,7 @@ export const DRAFTING_ROWS = {
       usage: '--draft-rows <count>',
       roles: { main: `positions of one pass, drafts included, at most ${MAX_DRAFT_ROWS}; auto: as many as pay` },
     },
+    drawn: [1, 1, 2, 3, 4, 'auto'],
   },
 } as const satisfies SettingRows;
 
@@ -260,6 +265,7 @@ export const PLACEMENT_ROWS = {
       usage: '--group-size <count>',
       roles: { main: 'workers that serve a layer; auto: by what executing, reaching and loading cost' },
     },
+    drawn: ['auto', 1, 2, 3],
   },
   spread: {
     key: 'spread',
@@ -267,6 +273,7 @@ export const PLACEMENT_ROWS = {
     default: 'group',
     help: "Workers that an expert may go to: the layer's group (group), or any free worker (all). Drafts use all in any case.",
     flag: { usage: '--spread <range>', roles: { main: 'workers that an expert may go to' } },
+    drawn: ['group', 'all'],
   },
   homes: {
     key: 'homes',
@@ -282,6 +289,7 @@ export const PLACEMENT_ROWS = {
         worker: "as main's; strict: keeps experts of its own in what slots leave of the budget",
       },
     },
+    drawn: ['group', 'group', 'group', 'strict'],
   },
   replicas: {
     key: 'replicas',

@@ -100,6 +100,7 @@ export const SHADOW_ROWS = {
     default: 'int8',
     help: "How shadow's copy of the model is quantized: int8, fp16 or nf4.",
     flag: { usage: '--precision <format>', roles: { shadow: 'how the copy is quantized' } },
+    drawn: ['int8', 'nf4', 'fp16'],
   },
   quantize: {
     key: 'quantize',
@@ -110,6 +111,7 @@ export const SHADOW_ROWS = {
       usage: '--quantize <what>',
       roles: { shadow: 'projections and experts, or embedding, routers and LM head, too' },
     },
+    drawn: ['projections', 'all'],
   },
 } as const satisfies SettingRows;
 
@@ -152,12 +154,14 @@ export const MAIN_ROWS = {
       usage: '--max-active <count>',
       roles: { main: 'answers in progress at a time; auto: as many as memory admits' },
     },
+    drawn: ['auto', 'auto', 1, 2, 3, 4, 16],
   },
   maxQueuedRequests: {
     key: 'max_queued_requests',
     kind: wholeNumber(0, 1_000_000),
     default: 64,
     help: 'Requests that may wait for their turn.',
+    drawn: [1, 8, 16],
   },
   maxContextPositions: {
     key: 'max_context_positions',
@@ -199,12 +203,14 @@ export const MAIN_ROWS = {
     kind: wholeNumber(1, PASS_ROWS_LIMIT),
     default: 256,
     help: 'Tokens of a prompt in one pass while no answer waits for its next token.',
+    drawn: [1, 3, 8, 64],
   },
   miniBatchRows: {
     key: 'mini_batch_rows',
     kind: wholeNumber(1, PASS_ROWS_LIMIT),
     default: 32,
     help: 'Tokens of a prompt in one message to a worker.',
+    drawn: [1, 2, 5, 64],
   },
   prefillOverlap: {
     key: 'prefill_overlap',
@@ -239,6 +245,7 @@ export const MAIN_ROWS = {
         main: 'on SIGTERM or Ctrl-C: how long answers under way may go on (default: 30000); a second one ends main at once',
       },
     },
+    drawn: [0, 200, 30_000],
   },
 } as const satisfies SettingRows;
 
@@ -287,7 +294,7 @@ export const BATCHING_ROWS = {
     key: 'enabled',
     kind: SWITCH,
     default: true,
-    help: 'true: one pass runs rows of all sequences; false: a pass has one sequence, and several passes run side by side.',
+    help: 'Each pass runs rows of all sequences; false: a pass has one sequence, and several passes run side by side.',
     flag: {
       usage: '--batching <on|off>',
       roles: { main: 'on: one pass runs rows of all sequences; off: one sequence a pass' },
@@ -310,6 +317,7 @@ export const BATCHING_ROWS = {
     help:
       "How long tokens of prompts may delay an answer's next token, in milliseconds. With auto a pass with tokens of prompts takes at most 1.25 times " +
       'as long as without them if that time is 200 ms or more, at most 4 times as long if it is 50 ms or less. Some tokens of prompts run in any case.',
+    drawn: ['auto', 'auto', 0, 2, 50],
   },
 } as const satisfies SettingRows;
 
@@ -375,6 +383,7 @@ export const WORKER_ROWS = {
     kind: wholeNumber(1, 1_000_000),
     default: REPLAN_PASSES,
     help: 'With residency: passes between two divisions.',
+    drawn: [1, 2, 8],
   },
   hostMemory: {
     key: 'host_memory',
@@ -419,5 +428,6 @@ export const WORKER_ROWS = {
     kind: wholeNumberOrAuto(1, READ_DEPTH_LIMIT),
     default: 'auto',
     help: `Reads in flight at a time, 1 to ${READ_DEPTH_LIMIT}; auto: as many as make the storage faster, measured at the start in about half a second.`,
+    drawn: [1, 2, 4, 8],
   },
 } as const satisfies SettingRows;

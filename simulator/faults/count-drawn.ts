@@ -1,5 +1,6 @@
 import { CACHE_POLICIES } from '../../shared/settings/cache-policies.js';
 import type { SamplingMessage } from '../../shared/wire/messages.js';
+import { drawableOfRows, drawnOfRows } from './drawn-rows.js';
 import { budgetKind } from './draw-budget.js';
 import { MAX_WORKERS } from './draw-world.js';
 import {
@@ -19,6 +20,7 @@ const YES_NO = ['no', 'yes'] as const;
 
 /** All values that scenarios should draw, over at least a few hundred seeds. */
 const DRAWABLE: Record<string, readonly (string | number)[]> = {
+  ...drawableOfRows(),
   themes: THEMES,
   models: SCENARIO_MODELS,
   workers: Array.from({ length: MAX_WORKERS }, (_, index) => index + 1),
@@ -29,19 +31,11 @@ const DRAWABLE: Record<string, readonly (string | number)[]> = {
   skewedWallClocks: YES_NO,
   faults: FAULT_KINDS,
   faultsAtMain: YES_NO,
-  draftRows: [1, 2, 3, 4, 'auto'],
   optimistic: YES_NO,
   expertsOfMain: ['workers', 'local', 'both'],
   residentOfMain: ['shipped', 'auto', 'fixed4'],
-  spread: ['group', 'all'],
-  homes: ['group', 'strict'],
   replicas: [1, 2],
-  groupSize: ['auto', 1, 2, 3],
-  predictions: ['sep', 'router-ahead', 'random', 'off'],
-  tokenPeriod: [0, 1, 2, 4],
-  keyValuePeriod: [0, 1, 3],
   streamKeyValues: YES_NO,
-  shadowPrecision: ['int8', 'nf4', 'fp16'],
   slots: [1, 2, 3],
   cachePolicy: ['none', ...CACHE_POLICIES],
   hostMemory: ['none', 'auto', 'bounded'],
@@ -49,8 +43,6 @@ const DRAWABLE: Record<string, readonly (string | number)[]> = {
   memoryBudgets: ['none', 'holdsAll', 'holdsSome', 'holdsNothing'],
   batching: YES_NO,
   passRows: [1, 2, 5, 16, 64, 512],
-  delayMs: ['auto', 0, 2, 50],
-  activeSequences: ['auto', 1, 2, 3, 4, 16],
   contextMemory: ['auto', 'bounded'],
   reusePrefixes: YES_NO,
   requests: [1, 2, 3, 4, 8, 16],
@@ -146,7 +138,7 @@ function drawnOf(scenario: Scenario): Drawn[] {
 function drawnOfSettings({ model, nodes }: Scenario): Drawn[] {
   const [main, ...others] = nodes.map(({ settings }) => settings);
   if (main === undefined) return [];
-  const { batching, drafting, placement, prediction, align, discovery } = main;
+  const { batching, drafting, placement, align, discovery } = main;
   const joinsMain = others.some(({ mainAddress }) => mainAddress !== null);
   return [
     [
@@ -155,26 +147,18 @@ function drawnOfSettings({ model, nodes }: Scenario): Drawn[] {
     ],
     ['batching', yesNo(batching.enabled)],
     ['passRows', batching.maxRows],
-    ['delayMs', batching.maxDelayMs],
-    ['activeSequences', main.main.maxActiveSequences],
     ['contextMemory', main.main.contextMemoryBytes === 'auto' ? 'auto' : 'bounded'],
     ['reusePrefixes', yesNo(main.main.reusePrefixes)],
-    ['draftRows', drafting.rows],
     ['optimistic', yesNo(drafting.optimistic)],
     ['expertsOfMain', main.main.experts],
     ['residentOfMain', main.main.resident ?? 'shipped'],
-    ['spread', placement.spread],
-    ['homes', placement.homes],
     ['replicas', placement.replicas],
-    ['groupSize', placement.groupSize],
-    ['predictions', prediction.source],
-    ['tokenPeriod', align.tokenPeriod],
-    ['keyValuePeriod', align.keyValuePeriod],
     ['streamKeyValues', yesNo(align.streamKeyValues)],
+    ...[main, ...others].flatMap((settings) => drawnOfRows(settings)),
     ...[main, ...others].map((settings): Drawn => ['memoryBudgets', budgetKind(model, settings)]),
     ...others.flatMap((settings): Drawn[] => {
-      const { role, worker, shadow } = settings;
-      if (role === 'shadow') return [['shadowPrecision', shadow.precision]];
+      const { role, worker } = settings;
+      if (role !== 'worker') return [];
       return [
         ['slots', worker.slots],
         ['cachePolicy', worker.pools === null ? 'none' : worker.cachePolicy],

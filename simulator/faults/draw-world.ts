@@ -1,9 +1,12 @@
 import { CACHE_POLICIES } from '../../shared/settings/cache-policies.js';
+import { ALIGN_ROWS, DRAFTING_ROWS, PLACEMENT_ROWS, PREDICTION_ROWS } from '../../shared/settings/cluster-table.js';
+import { BATCHING_ROWS, MAIN_ROWS, SHADOW_ROWS, WORKER_ROWS } from '../../shared/settings/role-table.js';
 import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
 import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
+import { drawRows } from './drawn-rows.js';
 import { drawBudget, drawContextMemory } from './draw-budget.js';
 import type { DrawnLink, DrawnPace, ScenarioModel, ScenarioNode } from './scenario.js';
 import { MAIN_ID } from '../simulate/cluster-set-up.js';
@@ -88,24 +91,35 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel, wanted: Wa
 }
 
 function drawShared(random: SeededRandom): Shared {
-  const drafting = { optimistic: random.chance(0.4), rows: random.pick([1, 1, 2, 3, 4, 'auto' as const]) };
+  const defaults = defaultSettings('main', MAIN_ID);
+  const drafting = {
+    ...drawRows(random, 'drafting', defaults.drafting),
+    optimistic: random.chance(0.4),
+    rows: random.pick(DRAFTING_ROWS.rows.drawn),
+  };
   return {
     align: {
-      tokenPeriod: random.pick([1, 1, 1, 1, 2, 4, 0]),
-      keyValuePeriod: random.pick([1, 1, 1, 3, 0]),
+      ...drawRows(random, 'align', defaults.align),
+      tokenPeriod: random.pick(ALIGN_ROWS.tokenPeriod.drawn),
+      keyValuePeriod: random.pick(ALIGN_ROWS.keyValuePeriod.drawn),
       streamKeyValues: random.chance(0.7),
     },
-    batching: drawBatching(random.fork('batching'), drafting.rows),
+    batching: {
+      ...drawRows(random, 'batching', defaults.batching),
+      ...drawBatching(random.fork('batching'), drafting.rows),
+    },
     drafting,
     placement: {
-      groupSize: random.pick(['auto' as const, 1, 2, 3]),
-      spread: random.pick(['group' as const, 'all' as const]),
-      homes: random.pick(['group' as const, 'group' as const, 'group' as const, 'strict' as const]),
+      ...drawRows(random, 'placement', defaults.placement),
+      groupSize: random.pick(PLACEMENT_ROWS.groupSize.drawn),
+      spread: random.pick(PLACEMENT_ROWS.spread.drawn),
+      homes: random.pick(PLACEMENT_ROWS.homes.drawn),
       replicas: 1 + random.int(2),
     },
     prediction: {
-      source: random.pick(['sep', 'sep', 'sep', 'router-ahead', 'random', 'off'] as const),
-      layersAhead: random.pick([1, 2]),
+      ...drawRows(random, 'prediction', defaults.prediction),
+      source: random.pick(PREDICTION_ROWS.source.drawn),
+      layersAhead: random.pick(PREDICTION_ROWS.layersAhead.drawn),
     },
     network: SHORT_MS,
   };
@@ -114,7 +128,7 @@ function drawShared(random: SeededRandom): Shared {
 /** A pass has at least room for a token and its drafts. */
 function drawBatching(random: SeededRandom, draftRows: number | 'auto'): Shared['batching'] {
   const maxRows = Math.max(random.pick([1, 2, 5, 16, 64, 512]), draftRows === 'auto' ? 1 : draftRows);
-  return { enabled: random.chance(0.75), maxRows, maxDelayMs: random.pick(['auto', 'auto', 0, 2, 50] as const) };
+  return { enabled: random.chance(0.75), maxRows, maxDelayMs: random.pick(BATCHING_ROWS.maxDelayMs.drawn) };
 }
 
 function drawSettings(
@@ -123,52 +137,56 @@ function drawSettings(
   id: string,
   { shared, model }: { shared: Shared; model: ScenarioModel },
 ): NodeSettings {
-  const defaults = resolveNodeSettings(
-    role,
-    defaultClusterConfig(),
-    {
-      id,
-      cluster: 'simulated',
-      model: 'model',
-      host: '0.0.0.0',
-      port: PORT,
-      device: 'cpu',
-      threads: 1,
-      discovery: 'static',
-    },
-    { hostname: id, addresses: [], processId: 1, stateHome: '/nowhere' },
-  );
+  const defaults = defaultSettings(role, id);
   return {
     ...defaults,
     ...shared,
     main: {
-      ...defaults.main,
+      ...drawRows(random, 'main', defaults.main),
       experts: role === 'main' ? random.fork('experts').pick(EXPERTS_OF_MAIN) : 'workers',
       resident: random.fork('resident').pick(RESIDENTS_OF_MAIN),
-      maxActiveSequences: random.pick(['auto', 'auto', 1, 2, 3, 4, 16] as const),
-      maxQueuedRequests: random.pick([1, 8, 16]),
+      maxActiveSequences: random.pick(MAIN_ROWS.maxActiveSequences.drawn),
+      maxQueuedRequests: random.pick(MAIN_ROWS.maxQueuedRequests.drawn),
       contextMemoryBytes: drawContextMemory(random.fork('context'), model),
       reusePrefixes: random.chance(0.8),
-      prefillRows: random.pick([1, 3, 8, 64]),
-      miniBatchRows: random.pick([1, 2, 5, 64]),
+      prefillRows: random.pick(MAIN_ROWS.prefillRows.drawn),
+      miniBatchRows: random.pick(MAIN_ROWS.miniBatchRows.drawn),
       prefillOverlap: random.chance(0.7),
       workerGraceMs: 3000,
-      stopGraceMs: random.fork('stop').pick([0, 200, 30_000]),
+      stopGraceMs: random.fork('stop').pick(MAIN_ROWS.stopGraceMs.drawn),
     },
     shadow: {
-      precision: random.pick(['int8' as const, 'nf4' as const, 'fp16' as const]),
-      quantize: random.pick(['projections' as const, 'all' as const]),
+      ...drawRows(random, 'shadow', defaults.shadow),
+      precision: random.pick(SHADOW_ROWS.precision.drawn),
+      quantize: random.pick(SHADOW_ROWS.quantize.drawn),
     },
     worker: {
+      ...drawRows(random, 'worker', defaults.worker),
       ...drawWorker(random),
       yields: false,
       decompressionThreads: 1,
       directIo: random.chance(0.2),
-      readDepth: random.fork('reads').pick([1, 2, 4, 8]),
+      readDepth: random.fork('reads').pick(WORKER_ROWS.readDepth.drawn),
       hostMemory: drawHostMemory(random.fork('host memory')),
       resident: random.fork('packing').pick([null, 'fixed4'] as const),
     },
   };
+}
+
+/** The default settings, before anything is drawn. They do not depend on this machine. */
+function defaultSettings(role: RoleSetting, id: string): NodeSettings {
+  const flags = {
+    id,
+    cluster: 'simulated',
+    model: 'model',
+    host: '0.0.0.0',
+    port: PORT,
+    device: 'cpu',
+    threads: 1,
+    discovery: 'static',
+  } as const;
+  const host = { hostname: id, addresses: [], processId: 1, stateHome: '/nowhere' };
+  return resolveNodeSettings(role, defaultClusterConfig(), flags, host);
 }
 
 /** Host memory for experts of a few KiB: none, room for a few, or all of them. */
@@ -181,7 +199,11 @@ function drawHostMemory(random: SeededRandom): number | 'auto' {
 function drawWorker(
   random: SeededRandom,
 ): Pick<NodeSettings['worker'], 'slots' | 'cacheBytes' | 'cachePolicy' | 'replanPasses' | 'pools'> {
-  const drawn = { slots: 1 + random.int(3), cacheBytes: 0, replanPasses: random.fork('replan').pick([1, 2, 8]) };
+  const drawn = {
+    slots: 1 + random.int(3),
+    cacheBytes: 0,
+    replanPasses: random.fork('replan').pick(WORKER_ROWS.replanPasses.drawn),
+  };
   if (random.chance(0.6)) return { ...drawn, cachePolicy: 'planned', pools: null };
   const cachePolicy = random.pick(CACHE_POLICIES);
   const full = random.int(4);
