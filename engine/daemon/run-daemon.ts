@@ -1,7 +1,7 @@
 import type { RunningNode } from './running-node.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
-import { parseDaemonFlags } from '../../shared/settings/parse-daemon-flags.js';
+import { parseDaemonFlags } from './parse-daemon-flags.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { dialAddress } from '../../shared/wire/addresses.js';
 import { createLogger, type Logger } from '../../shared/base/log/logger.js';

@@ -4,7 +4,7 @@ import { parseClusterConfig } from '../../shared/settings/load-cluster-config.js
 import type { HttpSettings } from '../../shared/settings/node-settings.js';
 import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
 import type { DaemonFlags } from '../../shared/settings/settings-table.js';
-import { parseDaemonFlags } from '../../shared/settings/parse-daemon-flags.js';
+import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
 
 const HOST = { hostname: 'box1.lan', addresses: [], processId: 42, stateHome: '/state' };
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { parseClusterConfig } from '../../shared/settings/load-cluster-config.js';
-import { parseDaemonFlags } from '../../shared/settings/parse-daemon-flags.js';
+import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
 
 const HOUR_MS = 3_600_000;
 

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { nodesOfThisHost, resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
 import { parseClusterConfig } from '../../shared/settings/load-cluster-config.js';
 
-import { parseDaemonFlags } from '../../shared/settings/parse-daemon-flags.js';
+import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
 
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';

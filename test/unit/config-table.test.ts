@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/files/package-root.js';
-import { parseDaemonFlags } from '../../shared/settings/parse-daemon-flags.js';
+import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
 import { ROLES } from '../../shared/settings/setting-choices.js';
 import { flagName } from '../../shared/settings/setting.js';
 import {

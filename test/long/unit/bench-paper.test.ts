@@ -20,7 +20,7 @@ import {
 } from '../../../bench/paper/set-up.js';
 import { testbedPrompts } from '../../../bench/paper/measure-set-ups.js';
 import { packageRoot } from '../../../shared/base/files/package-root.js';
-import { parseDaemonFlags } from '../../../shared/settings/parse-daemon-flags.js';
+import { parseDaemonFlags } from '../../../engine/daemon/parse-daemon-flags.js';
 import type { RoleSetting } from '../../../shared/settings/setting-choices.js';
 import { emptyNodeStatus } from '../../../shared/wire/node-status.js';
 import type { Finished, NodeIdentity } from '../../../shared/wire/messages.js';

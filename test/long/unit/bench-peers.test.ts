@@ -12,7 +12,7 @@ import { requireGivenFiles, requireWhole } from '../../../bench/peers/given-file
 import { RunningProcess } from '../../../bench/peers/running-process.js';
 import { withSyntheticPack } from '../../../bench/load/index.js';
 import { codecSetting } from '../../../packs/format/pack-codec.js';
-import { parseDaemonFlags } from '../../../shared/settings/parse-daemon-flags.js';
+import { parseDaemonFlags } from '../../../engine/daemon/parse-daemon-flags.js';
 
 const HOSTS = [1, 2, 3].map((number) => ({ namespace: `n${number}`, address: `10.0.0.${number}` }));
 const WORKLOAD = { promptTokens: 16, answerTokens: 8, threads: 1 };

@@ -1,11 +1,11 @@
 import { Command, CommanderError, Option } from 'commander';
-import { OdmoeError } from '../base/errors/odmoe-error.js';
-import { defaultClusterConfig, loadClusterConfig } from './load-cluster-config.js';
-import type { NodeSettings } from './node-settings.js';
-import { resolveNodeSettings } from './resolve-node-settings.js';
-import type { RoleSetting } from './setting-choices.js';
-import type { Setting } from './setting.js';
-import { rowsWithFlag, type DaemonFlags } from './settings-table.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { defaultClusterConfig, loadClusterConfig } from '../../shared/settings/load-cluster-config.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
+import type { RoleSetting } from '../../shared/settings/setting-choices.js';
+import type { Setting } from '../../shared/settings/setting.js';
+import { rowsWithFlag, type DaemonFlags } from '../../shared/settings/settings-table.js';
 
 /** The request in a daemon's arguments: to run, or only to print its help. */
 export type DaemonRequest =
