@@ -90,11 +90,10 @@ async function serveMain(
     port: settings.listenPort,
     network: settings.network,
     log,
-    identity: () => identity,
-    counts: () => counts.reply(),
+    node: { identify: () => identity, counts: () => counts.reply() },
     ...servedBy(parts),
     pack: new PackServer(loaded.source, runtime),
-    ...(ownWorker === null ? {} : { worker: ownWorker.serve }),
+    ...(ownWorker === null ? {} : { worker: ownWorker }),
   });
   identity.address = advertisedAddress(settings, server.port);
   const announced: Stoppable[] = [];
@@ -133,10 +132,10 @@ function servedBy(parts: MainParts): Pick<RpcServerOptions, 'cluster' | 'inferen
   const { membership, inference } = parts;
   return {
     cluster: {
-      join: async (identity, peer) => membership.join(identity, peer),
-      status: async () => parts.status(),
+      join: ({ identity }, peer) => membership.join(identity, peer),
+      status: () => parts.status(),
     },
-    inference: (request, signal) => inference.generate(request, signal),
+    inference: { generate: (request, signal) => inference.generate(request, signal) },
   };
 }
 

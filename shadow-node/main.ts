@@ -25,6 +25,7 @@ import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
 import { ShadowService } from './rpc/shadow-service.js';
 import { shadowStatus } from './rpc/shadow-status.js';
 import { WorkerLinks } from './rpc/worker-links.js';
+import { openWorkerStream } from '../shared/transport/node-clients.js';
 
 interface LoadedShadow {
   source: Pack;
@@ -137,9 +138,8 @@ async function serveShadow(
     port: settings.listenPort,
     network: settings.network,
     log,
-    identity: () => identity,
-    counts: () => counts.reply(),
-    shadow: (stream) => service.accept(stream),
+    node: { identify: () => identity, counts: () => counts.reply() },
+    shadow: { serve: (stream) => service.accept(stream) },
     pack: new PackServer(loaded.source, runtime),
   });
   identity.address = advertisedAddress(settings, server.port);
@@ -177,7 +177,7 @@ function createService(
   const { runtime, transport } = loaded.environment;
   const startedMs = runtime.nowMs();
   const workers = new WorkerLinks({
-    open: (address) => transport.openWorkerStream(address, settings.network, PLAIN_RECEIVE_LIMIT_BYTES),
+    open: (address) => openWorkerStream(transport, address, settings.network, PLAIN_RECEIVE_LIMIT_BYTES),
     identity: () => identity,
     reconnectDelayMs: settings.network.reconnectDelayMs,
     runtime,

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
+import * as clients from '../shared/transport/node-clients.js';
 import { GrpcTransport } from '../shared/transport/grpc-transport.js';
 import { WallRuntime } from '../shared/base/runtime/wall-runtime.js';
 
@@ -17,14 +18,14 @@ export const ENVIRONMENT: NodeEnvironment = {
 };
 
 export const startRpcServer = TRANSPORT.serve.bind(TRANSPORT);
-export const openWorkerStream = TRANSPORT.openWorkerStream.bind(TRANSPORT);
-export const openShadowStream = TRANSPORT.openShadowStream.bind(TRANSPORT);
-export const openPackSource = TRANSPORT.openPackSource.bind(TRANSPORT);
-export const identifyPeer = TRANSPORT.identifyPeer.bind(TRANSPORT);
-export const joinMain = TRANSPORT.joinMain.bind(TRANSPORT);
-export const fetchCounts = TRANSPORT.fetchCounts.bind(TRANSPORT);
-export const fetchStatus = TRANSPORT.fetchStatus.bind(TRANSPORT);
-export const generate = TRANSPORT.generate.bind(TRANSPORT);
+export const openWorkerStream = clients.openWorkerStream.bind(null, TRANSPORT);
+export const openShadowStream = clients.openShadowStream.bind(null, TRANSPORT);
+export const openPackSource = clients.openPackSource.bind(null, TRANSPORT);
+export const identifyPeer = clients.identifyPeer.bind(null, TRANSPORT);
+export const joinMain = clients.joinMain.bind(null, TRANSPORT);
+export const fetchCounts = clients.fetchCounts.bind(null, TRANSPORT);
+export const fetchStatus = clients.fetchStatus.bind(null, TRANSPORT);
+export const generate = clients.generate.bind(null, TRANSPORT);
 
 /** The real runtime with another clock. */
 export function runtimeAt(nowMs: () => number): WallRuntime {

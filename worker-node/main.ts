@@ -200,10 +200,9 @@ async function listen(
     port: settings.listenPort,
     network: settings.network,
     log,
-    identity: () => identity,
-    counts: () => counts.reply(),
+    node: { identify: () => identity, counts: () => counts.reply() },
     pack: share,
-    worker: (stream, peer) => sessions.serve(stream, peer),
+    worker: sessions,
   });
   opened.push(() => server.stop());
   identity.address = advertisedAddress(settings, server.port);

@@ -49,8 +49,8 @@ const rpc = await new GrpcTransport(runtime).serve({
   port: 0,
   network: HOP_NETWORK,
   log,
-  identity: () => identity,
-  worker: echo,
+  node: { identify: () => identity },
+  worker: { serve: echo },
 });
 standardOutput.write(`${printableJson({ tcpPort: tcp.port, rpcAddress: rpc.address })}\n`);
 process.stdin.on('end', () => process.exit(0));

@@ -8,6 +8,7 @@ import type { NodeStatus, StatusReply, WorkerHops } from '../../shared/wire/mess
 import { answerRequest, collectAnswer } from '../paper/testbed.js';
 import { measureHops, type HopRow } from './measure-hops.js';
 import { countInParts } from '../../shared/decisions/caching/pool-capacities.js';
+import { fetchStatus, generate } from '../../shared/transport/node-clients.js';
 
 const PROMPT_IDS = [1, 2, 3];
 const VALUE_BYTES = 4;
@@ -25,10 +26,10 @@ export interface LiveHops {
  * USAGE if every hop loaded an expert.
  */
 export async function measureLiveHops(address: string, tokens: number, seconds: number): Promise<LiveHops> {
-  const before = await transport.fetchStatus(address, STATUS_TIMEOUT_MS);
+  const before = await fetchStatus(transport, address, STATUS_TIMEOUT_MS);
   const controller = new AbortController();
-  await collectAnswer(transport.generate(address, answerRequest(PROMPT_IDS, tokens), controller.signal));
-  const after = await transport.fetchStatus(address, STATUS_TIMEOUT_MS);
+  await collectAnswer(generate(transport, address, answerRequest(PROMPT_IDS, tokens), controller.signal));
+  const after = await fetchStatus(transport, address, STATUS_TIMEOUT_MS);
   const workers = after.workerHops.filter(({ worker, hops }) => hops > hopsOf(before, worker));
   if (workers.length === 0) throw noHopTimed(after);
   const bytes = bytesOfHop(before, after);

@@ -11,6 +11,7 @@ import type { WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import { HOP_NETWORK } from './hop-network.js';
 import { connectTcp, type TcpPeer } from './tcp-frames.js';
+import { openWorkerStream } from '../../shared/transport/node-clients.js';
 
 export interface HopRow {
   name: string;
@@ -95,7 +96,7 @@ async function startEchoProcess(): Promise<EchoProcess> {
   const child = spawn(process.execPath, [script], { stdio: ['pipe', 'pipe', 'inherit'] });
   const { tcpPort, rpcAddress } = await readPorts(child);
   const tcp = await connectTcp(tcpPort);
-  const stream = new GrpcTransport(new WallRuntime()).openWorkerStream(rpcAddress, HOP_NETWORK);
+  const stream = openWorkerStream(new GrpcTransport(new WallRuntime()), rpcAddress, HOP_NETWORK);
   return {
     tcp,
     grpc: grpcPeer(stream),

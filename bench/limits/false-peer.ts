@@ -1,10 +1,11 @@
 /** A worker or shadow to which main connects, and which answers with any bytes that the caller chooses. */
 import { type MethodDefinition, Server, ServerCredentials, type ServerDuplexStream } from '@grpc/grpc-js';
 import { runtime, transport } from '../../cli/client/process-runtime.js';
-import { NODE_IDENTIFY, SHADOW_SERVE, WORKER_SERVE } from '../../shared/wire/codecs.js';
 import type { NodeIdentity, ShadowReply, WorkerReply } from '../../shared/wire/messages.js';
 import type { LimitsCluster } from './limits-cluster.js';
 import { raw } from './raw-calls.js';
+import { METHODS } from '../../shared/transport/methods.js';
+import { joinMain } from '../../shared/transport/node-clients.js';
 
 const JOIN_TIMEOUT_MS = 10_000;
 export type FalseStream = ServerDuplexStream<Buffer, Buffer>;
@@ -36,7 +37,7 @@ export class FalsePeer {
     const ROLES = { worker: 'ROLE_WORKER', shadow: 'ROLE_SHADOW' } as const;
     const identity = await cluster.identityLikeMain({ id, role: ROLES[role] });
     identity.address = await peer.listen(identity);
-    await transport.joinMain(cluster.addressOf('main'), identity, JOIN_TIMEOUT_MS);
+    await joinMain(transport, cluster.addressOf('main'), identity, JOIN_TIMEOUT_MS);
     return peer;
   }
 
@@ -54,10 +55,10 @@ export class FalsePeer {
   private listen(identity: NodeIdentity): Promise<string> {
     const serve = (stream: FalseStream): void => this.serve(stream, identity);
     const identify = (_call: unknown, reply: (error: null, bytes: Buffer) => void): void =>
-      reply(null, NODE_IDENTIFY.reply.encode(identity));
-    const { path } = this.role === 'worker' ? WORKER_SERVE : SHADOW_SERVE;
+      reply(null, METHODS.node.identify.reply.encode(identity));
+    const { path } = this.role === 'worker' ? METHODS.worker.serve : METHODS.shadow.serve;
     this.server.addService({ Method: methodAt(path, true) }, { Method: serve });
-    this.server.addService({ Method: methodAt(NODE_IDENTIFY.path, false) }, { Method: identify });
+    this.server.addService({ Method: methodAt(METHODS.node.identify.path, false) }, { Method: identify });
     return new Promise((resolve, reject) => {
       this.server.bindAsync('127.0.0.1:0', ServerCredentials.createInsecure(), (error, port) => {
         if (error === null) {
@@ -80,11 +81,11 @@ export class FalsePeer {
 }
 
 export function workerReply(reply: WorkerReply): Buffer {
-  return WORKER_SERVE.reply.encode(reply);
+  return METHODS.worker.serve.reply.encode(reply);
 }
 
 export function shadowReply(reply: ShadowReply): Buffer {
-  return SHADOW_SERVE.reply.encode(reply);
+  return METHODS.shadow.serve.reply.encode(reply);
 }
 
 function methodAt(path: string, streams: boolean): MethodDefinition<Buffer, Buffer> {

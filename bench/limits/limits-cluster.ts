@@ -5,6 +5,7 @@ import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { NodeIdentity, StatusReply } from '../../shared/wire/messages.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
+import { fetchStatus, identifyPeer } from '../../shared/transport/node-clients.js';
 
 const START_LIMIT_MS = 60_000;
 const STATUS_TIMEOUT_MS = 20_000;
@@ -66,12 +67,12 @@ export class LimitsCluster {
   }
 
   status(): Promise<StatusReply> {
-    return transport.fetchStatus(this.addressOf('main'), STATUS_TIMEOUT_MS);
+    return fetchStatus(transport, this.addressOf('main'), STATUS_TIMEOUT_MS);
   }
 
   /** An identity that main accepts: its own, with a new boot id and the caller's changes. */
   async identityLikeMain(changes: Partial<NodeIdentity>): Promise<NodeIdentity> {
-    const main = await transport.identifyPeer(this.addressOf('main'), STATUS_TIMEOUT_MS);
+    const main = await identifyPeer(transport, this.addressOf('main'), STATUS_TIMEOUT_MS);
     return { ...main, bootId: `boot-${runtime.randomId()}`, ...changes };
   }
 

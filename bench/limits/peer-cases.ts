@@ -1,7 +1,6 @@
 /** Hostile acts of false workers, shadows and mains. */
 import { setTimeout as pause } from 'node:timers/promises';
 import { PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
-import { WORKER_SERVE } from '../../shared/wire/codecs.js';
 import { HANDSHAKE_TIMEOUT_MS, MESSAGE_SIZE_LIMIT_BYTES, PLAIN_MESSAGE_LIMIT_BYTES } from '../../shared/wire/limits.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
@@ -11,6 +10,7 @@ import type { CaseAnswer, LimitsCase } from './limits-case.js';
 import type { LimitsCluster } from './limits-cluster.js';
 import { streamRaw } from './raw-calls.js';
 import { askOnce } from './small-request.js';
+import { METHODS } from '../../shared/transport/methods.js';
 
 type FalseRole = 'worker' | 'shadow';
 
@@ -102,10 +102,10 @@ async function poisonedPlacement(cluster: LimitsCluster, signal: AbortSignal): P
   if (placement === null) return { text: 'no placement', expected: false };
   const hello = await cluster.identityLikeMain({});
   const messages = [
-    WORKER_SERVE.request.encode({ kind: 'hello', hello }),
-    WORKER_SERVE.request.encode({ kind: 'placement', placement: { ...placement, epoch: POISONED_EPOCH } }),
+    METHODS.worker.serve.request.encode({ kind: 'hello', hello }),
+    METHODS.worker.serve.request.encode({ kind: 'placement', placement: { ...placement, epoch: POISONED_EPOCH } }),
   ];
-  const end = await streamRaw(cluster.addressOf('worker'), WORKER_SERVE.path, messages, OPEN_MS, signal);
+  const end = await streamRaw(cluster.addressOf('worker'), METHODS.worker.serve.path, messages, OPEN_MS, signal);
   await pause(PLACED_WITHIN_MS);
   return epochStays(cluster, end.status);
 }

@@ -6,14 +6,11 @@ import { readFileSync } from 'node:fs';
 import { Agent, get } from 'node:http';
 import { setTimeout as pause } from 'node:timers/promises';
 import { parentPort, workerData } from 'node:worker_threads';
-import { runtime } from '../../cli/client/process-runtime.js';
-import { callOver } from '../../shared/transport/calls.js';
-import { openChannel } from '../../shared/transport/channel.js';
-import { NODE_IDENTIFY } from '../../shared/wire/codecs.js';
-import { FLOW_CONTROL_WINDOW_BYTES, REPLY_SIZE_LIMIT_BYTES } from '../../shared/wire/limits.js';
+import { transport } from '../../cli/client/process-runtime.js';
 import { busyMsOf } from './process-usage.js';
 import { askOnce } from './small-request.js';
 import type { ProbeTarget, Waits } from './stall-probe.js';
+import { METHODS } from '../../shared/transport/methods.js';
 
 /** Pause between an answer and the next request. */
 const PAUSE_MS = 5;
@@ -84,8 +81,8 @@ function healthOf(url: string): () => Promise<void> {
 }
 
 function identityOf(address: string): () => Promise<void> {
-  const channel = openChannel(address, runtime, FLOW_CONTROL_WINDOW_BYTES, REPLY_SIZE_LIMIT_BYTES);
+  const connection = transport.connect(address, METHODS.node.identify);
   return async () => {
-    await callOver(runtime, channel, address, NODE_IDENTIFY, {}, ASK_LIMIT_MS);
+    await connection.call(METHODS.node.identify, {}, { timeoutMs: ASK_LIMIT_MS });
   };
 }

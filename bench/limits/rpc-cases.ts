@@ -1,5 +1,4 @@
 /** Hostile messages of clients and false mains over gRPC. */
-import { CLUSTER_JOIN, INFERENCE_GENERATE, SHADOW_SERVE, WORKER_SERVE } from '../../shared/wire/codecs.js';
 import {
   HANDSHAKE_TIMEOUT_MS,
   MEGABYTE_BYTES,
@@ -13,6 +12,7 @@ import { listsOf, repeatedField, withElements } from './hostile-bytes.js';
 import type { CaseAnswer, LimitsCase } from './limits-case.js';
 import type { LimitsCluster } from './limits-cluster.js';
 import { callRaw, type RawEnd, streamRaw } from './raw-calls.js';
+import { METHODS } from '../../shared/transport/methods.js';
 
 /** Bytes of an empty message in a list. */
 const ELEMENT_BYTES = 2;
@@ -45,7 +45,7 @@ function generateCase(name: string, about: string, elements: number): LimitsCase
     target: 'main',
     run: async (cluster, signal) => {
       const bytes = repeatedField(MESSAGES_FIELD, elements);
-      return caseAnswer([await callRaw(cluster.addressOf('main'), INFERENCE_GENERATE.path, bytes, signal)]);
+      return caseAnswer([await callRaw(cluster.addressOf('main'), METHODS.inference.generate.path, bytes, signal)]);
     },
   };
 }
@@ -83,12 +83,14 @@ async function sendLists(
 /** A Hello of the daemon's present main: the same id means the same main. */
 function helloOf(target: 'worker' | 'shadow', hello: NodeIdentity): Buffer {
   const message = { kind: 'hello', hello } as const;
-  return target === 'worker' ? WORKER_SERVE.request.encode(message) : SHADOW_SERVE.request.encode(message);
+  return target === 'worker'
+    ? METHODS.worker.serve.request.encode(message)
+    : METHODS.shadow.serve.request.encode(message);
 }
 
 function listCases(target: 'worker' | 'shadow'): LimitsCase[] {
   const message = target === 'worker' ? 'WorkerRequest' : 'ShadowRequest';
-  const { path } = target === 'worker' ? WORKER_SERVE : SHADOW_SERVE;
+  const { path } = target === 'worker' ? METHODS.worker.serve : METHODS.shadow.serve;
   return [
     {
       name: `${target}-lists`,
@@ -137,8 +139,8 @@ export const RPC_CASES: readonly LimitsCase[] = [
     target: 'main',
     run: async (cluster, signal) => {
       const messages = Array.from({ length: MESSAGES_LIMIT }, () => ({ role: 'user', content: '' }));
-      const bytes = INFERENCE_GENERATE.request.encode({ ...NOTHING_ASKED, messages });
-      return caseAnswer([await callRaw(cluster.addressOf('main'), INFERENCE_GENERATE.path, bytes, signal)]);
+      const bytes = METHODS.inference.generate.request.encode({ ...NOTHING_ASKED, messages });
+      return caseAnswer([await callRaw(cluster.addressOf('main'), METHODS.inference.generate.path, bytes, signal)]);
     },
   },
   {
@@ -147,7 +149,7 @@ export const RPC_CASES: readonly LimitsCase[] = [
     target: 'main',
     run: async (cluster, signal) =>
       caseAnswer([
-        await callRaw(cluster.addressOf('main'), CLUSTER_JOIN.path, repeatedField(1, PLAIN_ELEMENTS), signal),
+        await callRaw(cluster.addressOf('main'), METHODS.cluster.join.path, repeatedField(1, PLAIN_ELEMENTS), signal),
       ]),
   },
   ...listCases('worker'),

@@ -1,5 +1,6 @@
 import { DemoCluster } from '../../cli/demo/demo-cluster.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { generate } from '../../shared/transport/node-clients.js';
 import { transport } from '../../cli/client/process-runtime.js';
 import type { Finished, GenerateReply, GenerateRequest } from '../../shared/wire/messages.js';
 import { daemonFlags, shadowOf, type SetUp, type ShadowQuantize } from './set-up.js';
@@ -55,7 +56,7 @@ export class Testbed {
   }
 
   answer(promptIds: readonly number[], tokens: number, signal: AbortSignal): Promise<TestbedAnswer> {
-    const replies = transport.generate(this.cluster.mainAddress, answerRequest(promptIds, tokens), signal);
+    const replies = generate(transport, this.cluster.mainAddress, answerRequest(promptIds, tokens), signal);
     return this.cluster.whileMainRuns(collectAnswer(replies));
   }
 

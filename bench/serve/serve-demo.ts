@@ -7,6 +7,7 @@ import { packageRoot } from '../../shared/base/files/package-root.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type AnswerRecord, type ServeRow, serveRow } from './serve-figures.js';
 import { plannedRequest, promptIdsOf } from './user-plan.js';
+import { fetchStatus } from '../../shared/transport/node-clients.js';
 
 export interface DemoServing {
   /** The path of a pack or a checkpoint; null: the demo model. */
@@ -138,7 +139,7 @@ export class DemoService {
   /** Number of loads of all workers so far. */
   private async loads(): Promise<number> {
     await runtime.sleep(COUNTERS_SETTLE_MS);
-    const { nodes } = await transport.fetchStatus(this.cluster.mainAddress, STATUS_TIMEOUT_MS);
+    const { nodes } = await fetchStatus(transport, this.cluster.mainAddress, STATUS_TIMEOUT_MS);
     return nodes.reduce((sum, node) => sum + node.loads, 0);
   }
 

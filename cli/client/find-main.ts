@@ -4,6 +4,7 @@ import { findMains } from '../../shared/transport/discovery/discovery.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { formatAddress, parseAddress } from '../../shared/wire/addresses.js';
 import { runtime, transport } from './process-runtime.js';
+import { identifyPeer } from '../../shared/transport/node-clients.js';
 
 /** The flags from addMainFlags, for a command's action. */
 export interface MainFlags {
@@ -59,7 +60,7 @@ export async function resolveMainAddress(flags: MainFlags): Promise<string> {
 /** Tells whether a main node (of the cluster, unless null) answers at the address. */
 export async function answersAsMain(address: string, cluster: string | null): Promise<boolean> {
   try {
-    const identity = await transport.identifyPeer(address, LOCAL_MAIN_TIMEOUT_MS);
+    const identity = await identifyPeer(transport, address, LOCAL_MAIN_TIMEOUT_MS);
     return identity.role === 'ROLE_MAIN' && (cluster === null || identity.cluster === cluster);
   } catch (error) {
     if (error instanceof OdmoeError) return false;

@@ -18,6 +18,7 @@ import { addSamplingFlags, samplingOfFlags, type SamplingFlags } from '../client
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { TemplateArgument } from '../../shared/wire/messages.js';
 import { MARKS, standardError, standardOutput } from '../../shared/base/text/text-output.js';
+import { generate, identifyPeer } from '../../shared/transport/node-clients.js';
 
 interface ChatFlags extends MainFlags, SamplingFlags, LocalEngineFlags {
   maxTokens?: number;
@@ -77,9 +78,9 @@ async function chat(model: string | undefined, flags: ChatFlags, command: Comman
     throw new OdmoeError('USAGE', `--${meaningless} is for a model in this process: give its directory too`);
   }
   const address = await resolveMainAddress(flags);
-  const { modelName, cluster } = await transport.identifyPeer(address, IDENTIFY_TIMEOUT_MS);
+  const { modelName, cluster } = await identifyPeer(transport, address, IDENTIFY_TIMEOUT_MS);
   await converse(flags, `${modelName} on cluster ${cluster} (${address})`, (request, signal) =>
-    transport.generate(address, request, signal),
+    generate(transport, address, request, signal),
   );
 }
 

@@ -6,12 +6,13 @@ import { formatAddress, parseAddress } from '../../shared/wire/addresses.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { transport } from '../client/process-runtime.js';
+import { fetchCounts } from '../../shared/transport/node-clients.js';
 
 const COUNTS_TIMEOUT_MS = 15_000;
 
 async function countsOf(address: string): Promise<CountsReply['counts']> {
   try {
-    return (await transport.fetchCounts(address, COUNTS_TIMEOUT_MS)).counts;
+    return (await fetchCounts(transport, address, COUNTS_TIMEOUT_MS)).counts;
   } catch (thrown) {
     const error = toOdmoeError(thrown);
     throw error.code === 'NO_MAIN' || error.code === 'TIMEOUT' ? noDaemonAnswers(address, error) : error;

@@ -26,6 +26,7 @@ import { runtime, transport } from '../client/process-runtime.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
+import { generate } from '../../shared/transport/node-clients.js';
 
 const DEFAULT_PROMPT = 'Tell me a story about a fox.';
 const DEFAULT_WORKERS = 8;
@@ -192,7 +193,7 @@ async function answer(
 ): Promise<void> {
   const { json } = shown.flags;
   if (!json && shown.prompt !== undefined) standardOutput.write(`\n> ${shown.prompt}\n\n`);
-  const replies = transport.generate(cluster.mainAddress, request, signal);
+  const replies = generate(transport, cluster.mainAddress, request, signal);
   const { finished } = await cluster.whileMainRuns(renderGeneration(replies, { json, stream: !json }));
   if (!json) standardOutput.write(`\n${demoTable(finished, shown.expertsBytes)}`);
 }

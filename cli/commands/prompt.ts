@@ -6,6 +6,7 @@ import { withInterrupt } from '../client/interrupt.js';
 import { generationSummary, renderGeneration } from '../output/generation-output.js';
 import { transport } from '../client/process-runtime.js';
 import { standardError } from '../../shared/base/text/text-output.js';
+import { generate } from '../../shared/transport/node-clients.js';
 
 /** `odmoe prompt`: sends a prompt to a running cluster. */
 export function registerPromptCommand(program: Command): void {
@@ -29,7 +30,7 @@ Examples:
       const request = generationRequestFrom(flags, text);
       const address = await resolveMainAddress(flags);
       const result = await withInterrupt((signal) =>
-        renderGeneration(transport.generate(address, request, signal), { json: flags.json, stream: !flags.json }),
+        renderGeneration(generate(transport, address, request, signal), { json: flags.json, stream: !flags.json }),
       );
       if (!flags.json && standardError.isTerminal) standardError.write(`${generationSummary(result)}\n`);
     });

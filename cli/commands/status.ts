@@ -5,6 +5,7 @@ import { statusJson, statusLines } from '../output/status-view.js';
 import { transport } from '../client/process-runtime.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
+import { fetchStatus } from '../../shared/transport/node-clients.js';
 
 /** A busy main may take a while to answer. */
 export const STATUS_TIMEOUT_MS = 15_000;
@@ -23,7 +24,7 @@ Examples:
   odmoe status --json`,
     )
     .action(async (flags: MainFlags & { json: boolean }) => {
-      const status = await transport.fetchStatus(await resolveMainAddress(flags), STATUS_TIMEOUT_MS);
+      const status = await fetchStatus(transport, await resolveMainAddress(flags), STATUS_TIMEOUT_MS);
       const text = flags.json ? printableJson(statusJson(status)) : statusLines(status, null).join('\n');
       standardOutput.write(`${text}\n`);
     });

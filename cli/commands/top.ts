@@ -6,6 +6,7 @@ import { STATUS_TIMEOUT_MS } from './status.js';
 import { runtime, transport } from '../client/process-runtime.js';
 import { printableLine } from '../../shared/base/text/printable-text.js';
 import { MARKS, standardOutput } from '../../shared/base/text/text-output.js';
+import { fetchStatus } from '../../shared/transport/node-clients.js';
 
 const REFRESH_MS = 1000;
 const CONTROL_C = '\u0003';
@@ -22,7 +23,7 @@ export function registerTopCommand(program: Command): void {
     )
     .action(async (flags: MainFlags) => {
       const address = await resolveMainAddress(flags);
-      const first = await transport.fetchStatus(address, STATUS_TIMEOUT_MS);
+      const first = await fetchStatus(transport, address, STATUS_TIMEOUT_MS);
       if (standardOutput.isTerminal && process.stdin.isTTY) await watch(address, first);
       else standardOutput.write(`${topLines(first, null).join('\n')}\n`);
     });
@@ -36,7 +37,7 @@ async function watch(address: string, first: StatusReply): Promise<void> {
     let beforeAtMs = runtime.nowMs();
     draw(topLines(first, null));
     while (await quit.waitUnlessPressed(REFRESH_MS)) {
-      const status = await transport.fetchStatus(address, STATUS_TIMEOUT_MS);
+      const status = await fetchStatus(transport, address, STATUS_TIMEOUT_MS);
       const nowMs = runtime.nowMs();
       draw(topLines(status, { status: before, elapsedMs: nowMs - beforeAtMs }));
       before = status;

@@ -8,6 +8,7 @@ import { daemonName, DaemonProcess, STOP_GRACE_MS } from './daemon-process.js';
 import { runtime, transport } from '../client/process-runtime.js';
 import { timeForPeers, waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
+import { fetchStatus } from '../../shared/transport/node-clients.js';
 
 export interface DemoClusterOptions {
   /** Directory of the pack. */
@@ -109,7 +110,7 @@ export class DemoCluster {
 
   /** The status of main and its peers, from main. */
   status(): Promise<StatusReply> {
-    return transport.fetchStatus(this.mainAddress, STATUS_TIMEOUT_MS);
+    return fetchStatus(transport, this.mainAddress, STATUS_TIMEOUT_MS);
   }
 
   /** Ends every daemon; resolves when all have ended. The others work for main until it has ended the running answers. */

@@ -17,6 +17,7 @@ import { fail, ok, warn, type Check } from './check.js';
 import { runtime, transport } from '../client/process-runtime.js';
 import { connect } from 'node:net';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
+import { fetchStatus, identifyPeer } from '../../shared/transport/node-clients.js';
 
 export interface ClusterQuestion {
   config: ClusterConfig;
@@ -181,7 +182,7 @@ function answeringPeer(
 async function problemsOfMain(address: string, timeoutMs: number): Promise<Check[]> {
   const name = `main node ${address}`;
   try {
-    const status = await transport.fetchStatus(address, timeoutMs);
+    const status = await fetchStatus(transport, address, timeoutMs);
     const workers = status.nodes.filter(({ identity }) => identity.role === 'ROLE_WORKER').length;
     const found = `serves with ${workers} workers`;
     const summary = workers > 0 ? ok(name, found) : warn(name, found, NO_WORKERS_ADVICE);
@@ -236,7 +237,7 @@ export async function diagnosePeer(address: string, timeoutMs: number): Promise<
   if (failure === 'timeout' || failure === 'ETIMEDOUT') return { kind: 'silent' };
   if (failure !== null) return { kind: 'unreachable', reason: failure };
   try {
-    return { kind: 'odmoe', identity: await transport.identifyPeer(address, timeoutMs) };
+    return { kind: 'odmoe', identity: await identifyPeer(transport, address, timeoutMs) };
   } catch (thrown) {
     return { kind: 'stranger', reason: toOdmoeError(thrown).message };
   }

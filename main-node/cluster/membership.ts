@@ -20,6 +20,7 @@ import type { Roster } from './roster.js';
 import { ShadowLink, type ShadowListener } from './shadow-link.js';
 import { WorkerLink } from './worker-link.js';
 import { checkPeer } from '../../shared/transport/peer-check.js';
+import { identifyPeer, openShadowStream, openWorkerStream } from '../../shared/transport/node-clients.js';
 
 /** Most refusals that are remembered: of all hosts, and of one host. */
 export const REFUSED_PEERS_LIMITS = { all: 128, ofHost: 16 };
@@ -314,7 +315,7 @@ export class Membership {
   /** Null: main was stopped meanwhile. */
   private async identify(address: string): Promise<NodeIdentity | null> {
     try {
-      return await this.options.transport.identifyPeer(address, IDENTIFY_TIMEOUT_MS, this.halt.signal);
+      return await identifyPeer(this.options.transport, address, IDENTIFY_TIMEOUT_MS, this.halt.signal);
     } catch (thrown) {
       if (this.stopped) return null;
       throw noDaemonAnswers(address, thrown);
@@ -373,7 +374,7 @@ export class Membership {
   private serveWorker(address: string, connected: () => void): Promise<void> {
     const { network, shape, roster, log, runtime, transport } = this.options;
     const own = this.options.identity();
-    const stream = transport.openWorkerStream(address, network);
+    const stream = openWorkerStream(transport, address, network);
     const limits = {
       hiddenSize: shape.hiddenSize,
       experts: shape.experts,
@@ -439,7 +440,7 @@ export class Membership {
   private serveShadow(address: string, connected: () => void): Promise<void> {
     const { network, shape, roster, log, shadowListener, runtime, transport } = this.options;
     const own = this.options.identity();
-    const stream = transport.openShadowStream(address, network);
+    const stream = openShadowStream(transport, address, network);
     const served = serveStream(stream, { kind: 'hello', hello: own }, own, runtime, (peer, { highestEpoch }) => {
       if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
       roster.goAbove(highestEpoch, peer.id);

@@ -2,7 +2,7 @@ import type { FileHandle } from 'node:fs/promises';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Extent, ExpertExtent } from '../format/extents.js';
 import { fromPeer, PeerFailure } from './peer-failure.js';
-import type { PackSource } from '../../shared/transport/transport.js';
+import type { PackSource } from '../../shared/transport/node-clients.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { MANIFEST_LIMIT_BYTES } from '../format/open-pack.js';
-import type { PackSource } from '../../shared/transport/transport.js';
+import type { PackSource } from '../../shared/transport/node-clients.js';
 
 /**
  * Fetches the bytes of the manifest with this digest from a peer that holds the pack.

@@ -5,7 +5,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.j
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { ManifestFile } from '../format/manifest.js';
 import { PARTIAL_SUFFIX } from '../format/pack-layout.js';
-import type { PackSource } from '../../shared/transport/transport.js';
+import type { PackSource } from '../../shared/transport/node-clients.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { DamagedBytesError } from './download-expert.js';

@@ -5,7 +5,7 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import { HeldExperts } from '../format/held-experts.js';
 import type { ExpertId } from '../../shared/model/expert-id.js';
 import { PACK_SOURCES_LIMIT } from '../../shared/wire/limits.js';
-import type { PackSource } from '../../shared/transport/transport.js';
+import type { PackSource } from '../../shared/transport/node-clients.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
 /** Most experts that are fetched from one peer at a time. */

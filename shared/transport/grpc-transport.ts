@@ -1,26 +1,13 @@
 import type { NodeSettings } from '../settings/node-settings.js';
 import type { Runtime } from '../base/runtime/runtime.js';
-import { fetchCounts, fetchStatus, generate, identifyPeer, joinMain } from './calls.js';
-import { MESSAGE_SIZE_LIMIT_BYTES, PIECE_IDLE_LIMIT_MS } from '../wire/limits.js';
-import type {
-  CountsReply,
-  GenerateReply,
-  GenerateRequest,
-  JoinReply,
-  NodeIdentity,
-  ShadowReply,
-  ShadowRequest,
-  StatusReply,
-  WorkerReply,
-  WorkerRequest,
-} from '../wire/messages.js';
-import { openPackSource } from './pack-client.js';
-import { openShadowStream, openWorkerStream } from './peer-client.js';
+import { GrpcConnection } from './grpc-connection.js';
+import { openGrpcStream } from './grpc-stream.js';
+import type { CallMethod, MethodRules, RepliesMethod, StreamMethod } from './methods.js';
 import type { PeerStream } from './peer-stream.js';
 import { startRpcServer } from './rpc-server.js';
 import { SilenceBounds } from './silence-bound.js';
-import type { StreamPace } from './stream-pace.js';
-import type { PackSource, RpcServer, RpcServerOptions, Transport } from './transport.js';
+import type { PeerMessage, StreamPace } from './stream-pace.js';
+import type { CallLimits, RepliesLimits, RpcServer, RpcServerOptions, Transport } from './transport.js';
 
 /** gRPC over TCP. */
 export class GrpcTransport implements Transport {
@@ -36,49 +23,46 @@ export class GrpcTransport implements Transport {
     return startRpcServer(this.runtime, options, this.pace);
   }
 
-  openWorkerStream(
+  stream<Request extends PeerMessage, Reply extends PeerMessage>(
     address: string,
+    method: StreamMethod<Request, Reply>,
     network: NodeSettings['network'],
-    receiveLimitBytes = MESSAGE_SIZE_LIMIT_BYTES,
-  ): PeerStream<WorkerRequest, WorkerReply> {
-    return openWorkerStream(
-      this.runtime,
-      address,
-      receiveLimitBytes,
-      this.bounds.keepaliveOf(address, network),
-      this.pace,
-    );
+    receiveLimitBytes = method.receiveLimitBytes,
+  ): PeerStream<Request, Reply> {
+    const { runtime, pace } = this;
+    const keepalive = this.bounds.keepaliveOf(address, network);
+    return openGrpcStream(address, method, { runtime, keepalive, receiveLimitBytes, pace });
   }
 
-  openShadowStream(address: string, network: NodeSettings['network']): PeerStream<ShadowRequest, ShadowReply> {
-    return openShadowStream(this.runtime, address, this.bounds.keepaliveOf(address, network), this.pace);
+  connect(address: string, rules: MethodRules): GrpcConnection {
+    return new GrpcConnection(this.runtime, address, rules);
   }
 
-  openPackSource(address: string, idleLimitMs = PIECE_IDLE_LIMIT_MS): PackSource {
-    return openPackSource(this.runtime, address, idleLimitMs);
-  }
-
-  identifyPeer(address: string, timeoutMs: number, signal?: AbortSignal): Promise<NodeIdentity> {
-    return identifyPeer(this.runtime, address, timeoutMs, signal);
-  }
-
-  fetchCounts(address: string, timeoutMs: number): Promise<CountsReply> {
-    return fetchCounts(this.runtime, address, timeoutMs);
-  }
-
-  joinMain(address: string, identity: NodeIdentity, timeoutMs: number): Promise<JoinReply> {
-    return joinMain(this.runtime, address, identity, timeoutMs);
-  }
-
-  fetchStatus(address: string, timeoutMs: number): Promise<StatusReply> {
-    return fetchStatus(this.runtime, address, timeoutMs);
-  }
-
-  generate(
+  async call<Request, Reply>(
     address: string,
-    request: GenerateRequest,
-    signal?: AbortSignal,
-  ): AsyncGenerator<GenerateReply, void, undefined> {
-    return generate(this.runtime, address, request, signal);
+    method: CallMethod<Request, Reply>,
+    request: Request,
+    limits: CallLimits,
+  ): Promise<Reply> {
+    const connection = this.connect(address, method);
+    try {
+      return await connection.call(method, request, limits);
+    } finally {
+      connection.close();
+    }
+  }
+
+  async *replies<Request, Reply>(
+    address: string,
+    method: RepliesMethod<Request, Reply>,
+    request: Request,
+    limits: RepliesLimits,
+  ): AsyncGenerator<Reply, void, undefined> {
+    const connection = this.connect(address, method);
+    try {
+      yield* connection.replies(method, request, limits);
+    } finally {
+      connection.close();
+    }
   }
 }

@@ -1,10 +1,12 @@
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import type { Runtime } from '../base/runtime/runtime.js';
-import { WORKER_SERVE } from '../wire/codecs.js';
 import { type MessageWatch, openInProcess } from './in-process-streams.js';
 import type { WorkerReply, WorkerRequest } from '../wire/messages.js';
+import type { CallMethod, StreamMethod } from './methods.js';
 import type { PeerContext } from './peer-context.js';
 import type { PeerStream } from './peer-stream.js';
+import { type Handler, servedMethods } from './served-methods.js';
+import type { PeerMessage } from './stream-pace.js';
 import type { RpcServer, RpcServerOptions, Transport } from './transport.js';
 
 /** A caller in the same process. */
@@ -18,7 +20,7 @@ export class InProcessTransport {
   /** "host:port" under which other nodes know the worker; empty: not known yet. */
   address = '';
   private serving: RpcServerOptions | null = null;
-  private readonly streams = new Set<PeerStream<WorkerReply, WorkerRequest>>();
+  private readonly streams = new Set<PeerStream<never, unknown>>();
 
   /** `watch`: sees every message between the two; null: nothing does. */
   constructor(
@@ -27,48 +29,65 @@ export class InProcessTransport {
     private readonly watch: MessageWatch | null = null,
   ) {}
 
-  /** Main's transport: it reaches the worker in this process, and all other nodes by the outer transport. */
+  /** Main's transport: its streams and calls to `address` stay in this process, and everything else goes by the outer transport. */
   get ofMain(): Transport {
-    return withMethods(this.outer, {
-      openWorkerStream: (address, network, receiveLimitBytes) =>
-        address === this.address
-          ? this.openWorkerStream()
-          : this.outer.openWorkerStream(address, network, receiveLimitBytes),
-      identifyPeer: async (address, timeoutMs, signal) => {
-        if (address !== this.address) return this.outer.identifyPeer(address, timeoutMs, signal);
-        if (this.serving !== null) return this.serving.identity(OWN_PROCESS);
-        throw new OdmoeError('TIMEOUT', "main's own worker does not run");
-      },
-    });
+    const { outer } = this;
+    return {
+      serve: (options) => outer.serve(options),
+      stream: (address, method, ...limits) =>
+        address === this.address ? this.stream(method) : outer.stream(address, method, ...limits),
+      call: (address, method, request, limits) =>
+        address === this.address ? this.call(method, request) : outer.call(address, method, request, limits),
+      replies: (...asked) => outer.replies(...asked),
+      connect: (...asked) => outer.connect(...asked),
+    };
   }
 
-  /** The worker's transport: its service is reached in this process; its calls to other nodes go by the outer transport. */
+  /** The worker's transport: its services are reached in this process; its calls to other nodes go by the outer transport. */
   get ofWorker(): Transport {
-    return withMethods(this.outer, { serve: async (options) => this.serve(options) });
+    const { outer } = this;
+    return {
+      serve: async (options) => this.serve(options),
+      stream: (...asked) => outer.stream(...asked),
+      call: (...asked) => outer.call(...asked),
+      replies: (...asked) => outer.replies(...asked),
+      connect: (...asked) => outer.connect(...asked),
+    };
   }
 
   /** Serves a stream to the worker that arrived at main's server; shadow opens such streams. */
   serveWorker(stream: PeerStream<WorkerReply, WorkerRequest>, peer: PeerContext): void {
-    if (this.serving?.worker === undefined) {
-      stream.close(notServing());
-      return;
-    }
-    this.serving.worker(stream, peer);
+    if (this.serving?.worker === undefined) stream.close(notServing());
+    else this.serving.worker.serve(stream, peer);
   }
 
-  private openWorkerStream(): PeerStream<WorkerRequest, WorkerReply> {
+  private stream<Request extends PeerMessage, Reply extends PeerMessage>(
+    method: StreamMethod<Request, Reply>,
+  ): PeerStream<Request, Reply> {
     const { runtime, watch } = this;
     const onOver = (): void => {
       this.streams.delete(served);
     };
-    const { opened, served } = openInProcess(WORKER_SERVE, { runtime, watch, onOver });
-    if (this.serving?.worker === undefined) {
+    const { opened, served } = openInProcess(method, { runtime, watch, onOver });
+    const handle = this.handlerOf(method);
+    if (handle === null) {
       served.close(notServing());
       return opened;
     }
     this.streams.add(served);
-    this.serving.worker(served, OWN_PROCESS);
+    handle(served, OWN_PROCESS);
     return opened;
+  }
+
+  private async call<Request, Reply>(method: CallMethod<Request, Reply>, request: Request): Promise<Reply> {
+    const handle = this.handlerOf(method);
+    if (handle === null) throw new OdmoeError('TIMEOUT', "main's own worker does not run");
+    return handle(request, OWN_PROCESS);
+  }
+
+  private handlerOf<Method extends { path: string }>(method: Method): Handler<Method> | null {
+    const served = this.serving === null ? undefined : servedMethods(this.serving).get(method.path);
+    return (served?.handle ?? null) as Handler<Method> | null;
   }
 
   private serve(options: RpcServerOptions): RpcServer {
@@ -91,20 +110,4 @@ export class InProcessTransport {
 
 function notServing(): OdmoeError {
   return new OdmoeError('WORKER_LOST', "main's own worker does not run");
-}
-
-/** The transport with some of its methods replaced. */
-function withMethods(outer: Transport, methods: Partial<Transport>): Transport {
-  return {
-    serve: (...args) => outer.serve(...args),
-    openWorkerStream: (...args) => outer.openWorkerStream(...args),
-    openShadowStream: (...args) => outer.openShadowStream(...args),
-    openPackSource: (...args) => outer.openPackSource(...args),
-    identifyPeer: (...args) => outer.identifyPeer(...args),
-    joinMain: (...args) => outer.joinMain(...args),
-    fetchCounts: (...args) => outer.fetchCounts(...args),
-    fetchStatus: (...args) => outer.fetchStatus(...args),
-    generate: (...args) => outer.generate(...args),
-    ...methods,
-  };
 }

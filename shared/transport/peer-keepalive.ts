@@ -2,7 +2,7 @@ import { Metadata, status, type ServiceError } from '@grpc/grpc-js';
 import { waitForPeer } from '../base/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../base/runtime/runtime.js';
 import type { Channel } from './channel.js';
-import { NODE_IDENTIFY } from '../wire/codecs.js';
+import { METHODS } from './methods.js';
 import { STALL_METADATA } from './rpc-errors.js';
 import type { StreamKeepalive } from './silence-bound.js';
 
@@ -82,8 +82,8 @@ function askPeer({ client }: Channel): Promise<number> {
       if (error === null || ANSWERED.has(error.code)) resolve(stallMs);
       else reject(error);
     };
-    const request = NODE_IDENTIFY.request.encode({});
-    const call = client.makeUnaryRequest(NODE_IDENTIFY.path, raw, raw, request, new Metadata(), answered);
+    const request = METHODS.node.identify.request.encode({});
+    const call = client.makeUnaryRequest(METHODS.node.identify.path, raw, raw, request, new Metadata(), answered);
     call.on('metadata', (metadata: Metadata) => (stallMs = stallOf(metadata)));
   });
 }

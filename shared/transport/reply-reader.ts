@@ -1,23 +1,24 @@
 import type { ClientReadableStream } from '@grpc/grpc-js';
 import { OdmoeError } from '../base/errors/odmoe-error.js';
-import type { ErrorCode } from '../base/errors/registry.js';
 import { waitForPeer } from '../base/runtime/peer-wait.js';
 import type { Runtime } from '../base/runtime/runtime.js';
+import type { RepliesMethod } from './methods.js';
 import { fromServiceError } from './rpc-errors.js';
 
+type RepliesRules = Pick<RepliesMethod<object, object>, 'lostCode' | 'isOfMain' | 'heldByCaller'>;
+
 /**
- * The call's messages in order. If an error follows, all messages before it are delivered first; then the error is thrown. `heldLimit`: messages
- * held for a slow reader before the sender must wait. `idleLimitMs`: the longest wait for a next message; after it the call is cancelled and
- * fails with the lost code. The reader's own pauses do not count.
+ * The call's messages in order. If an error follows, all messages before it are delivered first; then the error is thrown. `rules`: of the method.
+ * `idleLimitMs`: the longest wait for a next message; after it the call is cancelled and fails with the lost code. The reader's own pauses do not count.
  */
 export async function* readReplies(
   call: ClientReadableStream<Buffer>,
   peer: string,
-  lostCode: ErrorCode,
-  heldLimit: number,
+  rules: RepliesRules,
   runtime: Runtime,
   idleLimitMs = Infinity,
 ): AsyncGenerator<Buffer, void, undefined> {
+  const { heldByCaller: heldLimit } = rules;
   const arrived: Buffer[] = [];
   let error: OdmoeError | null = null;
   let ended = false;
@@ -28,7 +29,7 @@ export async function* readReplies(
     wake();
   });
   call.on('error', (thrown: unknown) => {
-    error = fromServiceError(thrown, lostCode, peer);
+    error = fromServiceError(thrown, rules, peer);
   });
   call.on('end', () => {
     ended = true;
@@ -47,7 +48,7 @@ export async function* readReplies(
     } else if (!(await arrives((resolve) => (wake = resolve), runtime, idleLimitMs))) {
       call.cancel();
       throw new OdmoeError(
-        lostCode,
+        rules.lostCode,
         `${peer} has sent nothing for ${idleLimitMs / 1000} s: is it overloaded or suspended?`,
       );
     }

@@ -1,6 +1,8 @@
 import { Metadata, status, type ServiceError } from '@grpc/grpc-js';
 import { isErrorCode, OdmoeError, toOdmoeError } from '../base/errors/odmoe-error.js';
-import type { ErrorCode } from '../base/errors/registry.js';
+import type { Logger } from '../base/log/logger.js';
+import type { RpcMethod } from '../wire/codecs.js';
+import type { MethodRules } from './methods.js';
 
 /** Trailing metadata that carries an OdmoeError's code across RPC. */
 export const ERROR_CODE_METADATA = 'odmoe-code';
@@ -22,14 +24,12 @@ export function toServiceError(thrown: unknown): ServiceError {
 }
 
 /**
- * The OdmoeError that the other side sent. `lostCode`: the code for a failed connection. `peer`: the name of the other side. `isMain`: the call
- * went to a main, and the advice is about a main.
+ * The OdmoeError that the other side sent. `peer`: the name of the other side.
  */
 export function fromServiceError(
   thrown: unknown,
-  lostCode: ErrorCode,
+  { lostCode, isOfMain }: Pick<MethodRules, 'lostCode' | 'isOfMain'>,
   peer: string,
-  isMain = lostCode === 'NO_MAIN',
 ): OdmoeError {
   if (!isServiceError(thrown)) return toOdmoeError(thrown);
   const [code] = thrown.metadata.get(ERROR_CODE_METADATA);
@@ -41,7 +41,7 @@ export function fromServiceError(
     return new OdmoeError('PROTOCOL_VIOLATION', `${peer} does not serve this call: ${thrown.details}`, cause);
   }
   const failure = `the connection to ${peer} failed: ${plainDetails(thrown.details)}`;
-  const advice = isMain ? '; is main running there? odmoe doctor says what answers' : '';
+  const advice = isOfMain ? '; is main running there? odmoe doctor says what answers' : '';
   return new OdmoeError(lostCode, `${failure}${advice}`, cause);
 }
 
@@ -56,6 +56,26 @@ export function noDaemonAnswers(address: string, thrown: unknown): OdmoeError {
   return new OdmoeError('TIMEOUT', `no daemon answers at ${address} (${message}); start it, or correct the address`, {
     cause: thrown,
   });
+}
+
+/** The error for a client that leaves the replies to its call unread. */
+export function readsTooSlowly(limitMs: number): OdmoeError {
+  const what = `the client has taken none of the replies that wait for it for ${limitMs} ms, so its call was ended`;
+  return new OdmoeError('TIMEOUT', `${what}: ask again and read the answer as it comes`);
+}
+
+/** Logs why a call failed: a defect of ours as an error, and a fault of the caller as a warning. */
+export function logFault(
+  log: Logger,
+  { path: method, everyday }: Pick<RpcMethod<unknown, unknown>, 'path'> & MethodRules,
+  peer: string,
+  thrown: unknown,
+): void {
+  const error = toOdmoeError(thrown);
+  const fields = { method, peer, error };
+  if (error.code === 'INTERNAL') log.error('a call failed', { ...fields, stack: error.stack });
+  else if (everyday.has(error.code)) log.debug('a call was answered with an error', fields);
+  else log.warn('a call was answered with an error', fields);
 }
 
 /** The error for a peer that has not answered within its time limit. */

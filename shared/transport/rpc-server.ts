@@ -9,52 +9,31 @@ import {
 import { HealthImplementation } from 'grpc-health-check';
 import { createServer } from 'node:net';
 import { OdmoeError } from '../base/errors/odmoe-error.js';
-import type { ErrorCode } from '../base/errors/registry.js';
 import type { Logger } from '../base/log/logger.js';
 import type { Runtime } from '../base/runtime/runtime.js';
 import { StallMeter } from '../base/runtime/stall-meter.js';
 import { formatAddress } from '../wire/addresses.js';
 import { serverOptions } from './channel-options.js';
-import {
-  CLUSTER_JOIN,
-  CLUSTER_STATUS,
-  INFERENCE_GENERATE,
-  NODE_COUNTS,
-  NODE_IDENTIFY,
-  PACK_DESCRIBE,
-  PACK_MANIFEST,
-  PACK_READ,
-  SHADOW_SERVE,
-  WORKER_SERVE,
-  type RpcMethod,
-} from '../wire/codecs.js';
 import { serverCredentials, unprotectedWarning } from './credentials.js';
 import {
   CLOSE_GRACE_MS,
   MESSAGE_SIZE_LIMIT_BYTES,
-  PACK_PIECES_HELD_LIMIT,
   PLAIN_RECEIVE_LIMIT_BYTES,
-  REPLIES_HELD_LIMIT,
   SLOW_READER_LIMIT_MS,
 } from '../wire/limits.js';
-import type { PeerContext } from './peer-context.js';
+import { METHODS, type StreamMethod } from './methods.js';
 import { MessagePeerStream, type PeerStream } from './peer-stream.js';
 import { raiseReceiveLimit } from './receive-limit.js';
 import { STALL_METADATA, toServiceError } from './rpc-errors.js';
+import { type Handler, type ServedMethod, servedMethods } from './served-methods.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
-import {
-  answerOnce,
-  answerStreaming,
-  peerContextOf,
-  type RawServerStream,
-  type StreamingLimits,
-} from './server-handlers.js';
+import { answerOnce, answerStreaming, peerContextOf, type RawServerStream } from './server-handlers.js';
 import type { RpcServer, RpcServerOptions } from './transport.js';
 import { living } from '../base/runtime/living.js';
 
 /**
- * A daemon's server. It serves the services in the options, and always Node.Identify and grpc.health.v1.Health. Throws PORT_UNAVAILABLE. Logs
- * one warning if other machines can reach it.
+ * A daemon's server. It serves the methods in the options, and grpc.health.v1.Health. Throws PORT_UNAVAILABLE. Logs one warning if other machines
+ * can reach it.
  */
 export async function startRpcServer(
   runtime: Runtime,
@@ -66,7 +45,7 @@ export async function startRpcServer(
   const server = new Server(serverOptions(PLAIN_RECEIVE_LIMIT_BYTES));
   const openStreams = new Set<PeerStream<never, unknown>>();
   const stalls = new StallMeter(runtime);
-  addServices(server, options, { openStreams, log: options.log, pace, runtime, stalls });
+  addMethods(server, options, { openStreams, log: options.log, pace, runtime, stalls });
   const health = new HealthImplementation({ '': 'SERVING' });
   health.addToServer(server);
   const port = await bind(server, options).catch((thrown: unknown) => {
@@ -88,97 +67,40 @@ export async function startRpcServer(
   };
 }
 
-function addServices(server: Server, options: RpcServerOptions, peers: PeerServing): void {
-  const { worker, shadow, cluster, inference, log } = options;
-  const slowReaderLimitMs = options.slowReaderLimitMs ?? SLOW_READER_LIMIT_MS;
-  const { runtime } = peers;
-  addMethod(server, NODE_IDENTIFY, {
-    handler: answerOnce(
-      NODE_IDENTIFY,
-      log,
-      async (_, peer) => options.identity(peer),
-      () => stallMetadata(peers.stalls),
-    ),
-    streams: 'none',
-  });
-  const { counts } = options;
-  if (counts !== undefined) {
-    addMethod(server, NODE_COUNTS, {
-      handler: answerOnce(NODE_COUNTS, log, async (_, peer) => counts(peer)),
-      streams: 'none',
-    });
+const raw = (bytes: Buffer): Buffer => bytes;
+
+/** Registers each method as a separate service. Messages stay bytes, so that our code answers decoding faults. */
+function addMethods(server: Server, options: RpcServerOptions, serving: PeerServing): void {
+  for (const [path, served] of servedMethods(options)) {
+    const definition = {
+      path,
+      requestStream: served.shape === 'stream',
+      responseStream: served.shape !== 'call',
+      requestSerialize: raw,
+      requestDeserialize: raw,
+      responseSerialize: raw,
+      responseDeserialize: raw,
+    };
+    server.addService({ Method: definition }, { Method: grpcHandler(served, options, serving) });
   }
-  if (worker !== undefined) {
-    addMethod(server, WORKER_SERVE, { handler: serveStreams(WORKER_SERVE, worker, peers), streams: 'both' });
-  }
-  if (shadow !== undefined) {
-    addMethod(server, SHADOW_SERVE, { handler: serveStreams(SHADOW_SERVE, shadow, peers), streams: 'both' });
-  }
-  if (cluster !== undefined) {
-    const join = answerOnce(CLUSTER_JOIN, log, ({ identity }, peer) => cluster.join(identity, peer));
-    addMethod(server, CLUSTER_JOIN, { handler: join, streams: 'none' });
-    const status = answerOnce(CLUSTER_STATUS, log, (_, peer) => cluster.status(peer));
-    addMethod(server, CLUSTER_STATUS, { handler: status, streams: 'none' });
-  }
-  if (inference !== undefined) {
-    const limits = { runtime, slowReaderLimitMs, repliesHeld: REPLIES_HELD_LIMIT, everyday: NOTHING_EVERYDAY };
-    const handler = answerStreaming(INFERENCE_GENERATE, log, inference, limits);
-    addMethod(server, INFERENCE_GENERATE, { handler, streams: 'reply' });
-  }
-  if (options.pack !== undefined) addPackService(server, options.pack, { runtime, slowReaderLimitMs }, log);
+}
+
+function grpcHandler(
+  served: ServedMethod,
+  { log, slowReaderLimitMs = SLOW_READER_LIMIT_MS }: RpcServerOptions,
+  serving: PeerServing,
+): UntypedServiceImplementation[string] {
+  if (served.shape === 'stream') return serveStreams(served.method, served.handle, serving);
+  const { runtime, stalls } = serving;
+  if (served.shape === 'replies') return answerStreaming(served, log, { runtime, slowReaderLimitMs });
+  const isKeepalive = served.method.path === METHODS.node.identify.path;
+  return answerOnce(served, log, () => (isKeepalive ? stallMetadata(stalls) : null));
 }
 
 function stallMetadata(stalls: StallMeter): Metadata {
   const metadata = new Metadata();
   metadata.set(STALL_METADATA, String(Math.round(stalls.recentMs)));
   return metadata;
-}
-
-const NOTHING_EVERYDAY: ReadonlySet<ErrorCode> = new Set();
-/** Everyday errors: a reader that gets QUEUE_FULL or PACK_INCOMPLETE from a node asks another one. */
-const EVERYDAY_OF_PACK: ReadonlySet<ErrorCode> = new Set(['QUEUE_FULL', 'PACK_INCOMPLETE']);
-
-function addPackService(
-  server: Server,
-  pack: NonNullable<RpcServerOptions['pack']>,
-  { runtime, slowReaderLimitMs }: Pick<StreamingLimits, 'runtime' | 'slowReaderLimitMs'>,
-  log: Logger,
-): void {
-  addMethod(server, PACK_DESCRIBE, {
-    handler: answerOnce(PACK_DESCRIBE, log, async (_, peer) => pack.describe(peer)),
-    streams: 'none',
-  });
-  const limits: StreamingLimits = {
-    runtime,
-    slowReaderLimitMs,
-    repliesHeld: PACK_PIECES_HELD_LIMIT,
-    everyday: EVERYDAY_OF_PACK,
-  };
-  const manifest = answerStreaming(PACK_MANIFEST, log, (...asked) => pack.manifest(...asked), limits);
-  addMethod(server, PACK_MANIFEST, { handler: manifest, streams: 'reply' });
-  const read = answerStreaming(PACK_READ, log, (...asked) => pack.read(...asked), limits);
-  addMethod(server, PACK_READ, { handler: read, streams: 'reply' });
-}
-
-interface MethodBinding {
-  handler: UntypedServiceImplementation[string];
-  streams: 'none' | 'reply' | 'both';
-}
-
-const raw = (bytes: Buffer): Buffer => bytes;
-
-/** Registers one method as a separate service. Messages stay bytes, so that our code answers decoding faults. */
-function addMethod<Request, Reply>(server: Server, method: RpcMethod<Request, Reply>, binding: MethodBinding): void {
-  const definition = {
-    path: method.path,
-    requestStream: binding.streams === 'both',
-    responseStream: binding.streams !== 'none',
-    requestSerialize: raw,
-    requestDeserialize: raw,
-    responseSerialize: raw,
-    responseDeserialize: raw,
-  };
-  server.addService({ Method: definition }, { Method: binding.handler });
 }
 
 interface PeerServing {
@@ -190,8 +112,8 @@ interface PeerServing {
 }
 
 function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
-  method: RpcMethod<Request, Reply>,
-  serve: (stream: PeerStream<Reply, Request>, peer: PeerContext) => void,
+  method: StreamMethod<Request, Reply>,
+  serve: Handler<StreamMethod<Request, Reply>>,
   { openStreams, log, pace, runtime }: PeerServing,
 ): (call: RawServerStream) => void {
   return (call) => {

@@ -1,86 +1,81 @@
 /** Communication between nodes: implemented by gRPC (grpc-transport.ts) and, in one process, by the simulator's network. */
 import type { NodeSettings } from '../settings/node-settings.js';
 import type { Logger } from '../base/log/logger.js';
-import type {
-  CountsReply,
-  GenerateReply,
-  GenerateRequest,
-  JoinReply,
-  NodeIdentity,
-  PackDescription,
-  PackPiece,
-  ReadManifestRequest,
-  ReadPackRequest,
-  ShadowReply,
-  ShadowRequest,
-  StatusReply,
-  WorkerReply,
-  WorkerRequest,
-} from '../wire/messages.js';
-import type { PeerContext } from './peer-context.js';
+import type { CallMethod, MethodRules, RepliesMethod, StreamMethod } from './methods.js';
 import type { PeerStream } from './peer-stream.js';
+import type { Services } from './served-methods.js';
+import type { PeerMessage } from './stream-pace.js';
 
-/** The services, streams and calls of a node. Addresses are "host:port". */
+/**
+ * The streams and calls of a node, by the table of methods. Addresses are "host:port". node-clients.ts has a function for each method that a node
+ * asks another for.
+ */
 export interface Transport {
-  /** Serves the services in the options, and always Node.Identify. Throws PORT_UNAVAILABLE. */
+  /** Serves the methods in the options. Throws PORT_UNAVAILABLE. */
   serve(options: RpcServerOptions): Promise<RpcServer>;
   /**
-   * `receiveLimitBytes`: the largest reply that is received; the default admits tensors. A failure to connect is reported to onClose as
-   * WORKER_LOST within CONNECT_TIMEOUT_MS.
+   * Both ends may send messages at any time. A failure to connect is reported to onClose with the method's lost code, within CONNECT_TIMEOUT_MS.
+   * `network`: times of the keepalive. `receiveLimitBytes`: largest reply, if it differs from the method's.
    */
-  openWorkerStream(
+  stream<Request extends PeerMessage, Reply extends PeerMessage>(
     address: string,
+    method: StreamMethod<Request, Reply>,
     network: NodeSettings['network'],
     receiveLimitBytes?: number,
-  ): PeerStream<WorkerRequest, WorkerReply>;
-  /** As openWorkerStream, with SHADOW_LOST. */
-  openShadowStream(address: string, network: NodeSettings['network']): PeerStream<ShadowRequest, ShadowReply>;
-  /** `idleLimitMs`: the longest wait for a next piece; default PIECE_IDLE_LIMIT_MS. */
-  openPackSource(address: string, idleLimitMs?: number): PackSource;
-  /**
-   * The identity of the daemon at the address. Rejects with TIMEOUT if no daemon answers in time, NO_MAIN if the connection fails, CANCELLED if
-   * the signal aborts.
-   */
-  identifyPeer(address: string, timeoutMs: number, signal?: AbortSignal): Promise<NodeIdentity>;
-  /** Asks the daemon at the address for the counts of the things that it has open. Rejects as identifyPeer does. */
-  fetchCounts(address: string, timeoutMs: number): Promise<CountsReply>;
-  joinMain(address: string, identity: NodeIdentity, timeoutMs: number): Promise<JoinReply>;
-  fetchStatus(address: string, timeoutMs: number): Promise<StatusReply>;
-  /**
-   * Asks main for an answer. Ends after `finished`. Throws OdmoeError with main's code, NO_MAIN if the connection fails, CANCELLED if the signal
-   * aborts. A caller that leaves the loop early cancels the request at main.
-   */
-  generate(
+  ): PeerStream<Request, Reply>;
+  /** One call over a connection of its own, as Connection.call. */
+  call<Request, Reply>(
     address: string,
-    request: GenerateRequest,
-    signal?: AbortSignal,
-  ): AsyncGenerator<GenerateReply, void, undefined>;
+    method: CallMethod<Request, Reply>,
+    request: Request,
+    limits: CallLimits,
+  ): Promise<Reply>;
+  /** One request with many replies over a connection of its own, as Connection.replies. */
+  replies<Request, Reply>(
+    address: string,
+    method: RepliesMethod<Request, Reply>,
+    request: Request,
+    limits: RepliesLimits,
+  ): AsyncGenerator<Reply, void, undefined>;
+  /** A connection for several calls of methods with these rules. */
+  connect(address: string, rules: MethodRules): Connection;
 }
 
-/** Each handler gets its caller as the last argument. */
-export interface RpcServerOptions {
+/** Calls reject with the peer's code, or with the method's lost code if the connection fails; the connection is then useless. */
+export interface Connection {
+  /** Rejects with TIMEOUT if no reply comes in time, and with CANCELLED if the signal aborts. */
+  call<Request, Reply>(method: CallMethod<Request, Reply>, request: Request, limits: CallLimits): Promise<Reply>;
+  /**
+   * The replies come in order, at the pace of the loop over them, and all of them before an error. A caller that leaves the loop ends the call at
+   * the peer. Throws CANCELLED if the signal aborts.
+   */
+  replies<Request, Reply>(
+    method: RepliesMethod<Request, Reply>,
+    request: Request,
+    limits: RepliesLimits,
+  ): AsyncGenerator<Reply, void, undefined>;
+  close(): void;
+}
+
+export interface CallLimits {
+  readonly timeoutMs: number;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface RepliesLimits {
+  readonly signal?: AbortSignal | undefined;
+  /** Longest wait for a next reply. Absent: any, as long as the peer answers the questions of the keepalive. */
+  readonly idleLimitMs?: number;
+}
+
+/** The handlers of the services that a daemon has. Every daemon answers Node.Identify; counts are those of the things that its process has open. */
+export interface RpcServerOptions extends Partial<Omit<Services, 'node'>> {
   host: string;
   /** 0: any free port. */
   port: number;
   network: NodeSettings['network'];
   log: Logger;
-  identity: (peer: PeerContext) => NodeIdentity;
-  /** Counts the things that the daemon's process has open; absent: the daemon does not report counts. */
-  counts?: (peer: PeerContext) => CountsReply;
-  worker?: (stream: PeerStream<WorkerReply, WorkerRequest>, peer: PeerContext) => void;
-  shadow?: (stream: PeerStream<ShadowReply, ShadowRequest>, peer: PeerContext) => void;
-  cluster?: {
-    join(identity: NodeIdentity, peer: PeerContext): Promise<JoinReply>;
-    status(peer: PeerContext): Promise<StatusReply>;
-  };
-  /** `signal` aborts when the client goes away. */
-  inference?: (request: GenerateRequest, signal: AbortSignal, peer: PeerContext) => AsyncIterable<GenerateReply>;
-  /** The parts of the pack that this daemon holds. Each signal aborts when the reader goes away. */
-  pack?: {
-    describe(peer: PeerContext): PackDescription;
-    manifest(request: ReadManifestRequest, signal: AbortSignal, peer: PeerContext): AsyncIterable<PackPiece>;
-    read(request: ReadPackRequest, signal: AbortSignal, peer: PeerContext): AsyncIterable<PackPiece>;
-  };
+  node: Pick<Services['node'], 'identify'> & Partial<Services['node']>;
   /** Longest time that a client may leave replies unread; default SLOW_READER_LIMIT_MS. */
   slowReaderLimitMs?: number;
 }
@@ -93,16 +88,4 @@ export interface RpcServer {
   tellLeaving(): void;
   /** Ends open streams in order, waits CLOSE_GRACE_MS, then forces. Idempotent. */
   stop(): Promise<void>;
-}
-
-/**
- * A daemon from which pieces of a pack can be read. Calls reject with the peer's code; with WORKER_LOST if the connection fails (the source is
- * then useless); and if no piece comes within the idle limit.
- */
-export interface PackSource {
-  describe(timeoutMs: number): Promise<PackDescription>;
-  /** The pieces come at the pace of the loop over them. A caller that leaves the loop ends the call. */
-  read(request: ReadPackRequest, signal: AbortSignal): AsyncIterable<Uint8Array>;
-  manifest(packDigest: string, signal: AbortSignal): AsyncIterable<Uint8Array>;
-  close(): void;
 }

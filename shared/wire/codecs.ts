@@ -4,23 +4,7 @@ import { join } from 'node:path';
 import { packageRoot } from '../base/files/package-root.js';
 import { OdmoeError, toOdmoeError } from '../base/errors/odmoe-error.js';
 import { messageCheckOf } from './message-check.js';
-import type {
-  CountsReply,
-  GenerateReply,
-  GenerateRequest,
-  JoinReply,
-  JoinRequest,
-  NodeIdentity,
-  PackDescription,
-  PackPiece,
-  ReadManifestRequest,
-  ReadPackRequest,
-  ShadowReply,
-  ShadowRequest,
-  StatusReply,
-  WorkerReply,
-  WorkerRequest,
-} from './messages.js';
+import type { GenerateReply, GenerateRequest, WorkerReply, WorkerRequest } from './messages.js';
 import { decodeExecuteRequest, decodeResultReply, encodeExecuteRequest, encodeResultReply } from './tensor-messages.js';
 import { type CheckOptions, checkWire, PEER_CHECK } from './wire-check.js';
 import { ASKED_MESSAGES_LIMIT, bytesLimitOf } from './wire-limits.js';
@@ -32,14 +16,16 @@ export interface MessageCodec<T> {
   decode(bytes: Buffer): T;
 }
 
-/** One method of a service: its path and its messages. */
+/** A stream is open in both directions; a call has one reply; replies are many for one request. */
+export type MethodShape = 'stream' | 'call' | 'replies';
+
+/** One method of a service: its path, its shape and its messages. */
 export interface RpcMethod<Request, Reply> {
   readonly path: string;
+  readonly shape: MethodShape;
   readonly request: MessageCodec<Request>;
   readonly reply: MessageCodec<Reply>;
 }
-
-type Nothing = Record<string, never>;
 
 const PROTO_FILES = ['node', 'placement', 'worker', 'shadow', 'inference', 'pack'].map(
   (name) => `odmoe/v1/${name}.proto`,
@@ -56,20 +42,9 @@ const definitions = loadSync(PROTO_FILES, {
   oneofs: true,
 });
 
-export const WORKER_SERVE = workerServe();
-export const SHADOW_SERVE = rpcMethod<ShadowRequest, ShadowReply>('Shadow', 'Serve');
-export const NODE_IDENTIFY = rpcMethod<Nothing, NodeIdentity>('Node', 'Identify');
-export const NODE_COUNTS = rpcMethod<Nothing, CountsReply>('Node', 'Counts');
-export const CLUSTER_JOIN = rpcMethod<JoinRequest, JoinReply>('Cluster', 'Join');
-export const CLUSTER_STATUS = rpcMethod<Nothing, StatusReply>('Cluster', 'Status');
-export const INFERENCE_GENERATE = inferenceGenerate();
-export const PACK_DESCRIBE = rpcMethod<Nothing, PackDescription>('Pack', 'Describe');
-export const PACK_MANIFEST = rpcMethod<ReadManifestRequest, PackPiece>('Pack', 'Manifest');
-export const PACK_READ = rpcMethod<ReadPackRequest, PackPiece>('Pack', 'Read');
-
 /** Execute and its result, which every layer sends, have special encoders and decoders; all other messages of the stream have the general ones. */
-function workerServe(): RpcMethod<WorkerRequest, WorkerReply> {
-  const { path, request, reply } = rpcMethod<WorkerRequest, WorkerReply>('Worker', 'Serve', {
+export function workerServe(): RpcMethod<WorkerRequest, WorkerReply> {
+  const { path, shape, request, reply } = rpcMethod<WorkerRequest, WorkerReply>('Worker', 'Serve', {
     decodeRequest: (bytes) => {
       const execute = decodeExecuteRequest(bytes);
       return execute === null ? null : { kind: 'execute', execute };
@@ -81,6 +56,7 @@ function workerServe(): RpcMethod<WorkerRequest, WorkerReply> {
   });
   return {
     path,
+    shape,
     request: {
       encode: (message) =>
         message.kind === 'execute' ? encodeExecuteRequest(message.execute) : request.encode(message),
@@ -94,12 +70,13 @@ function workerServe(): RpcMethod<WorkerRequest, WorkerReply> {
 }
 
 /** A client's request costs more than its decoding. So a request over the limits is refused while it is still bytes. */
-function inferenceGenerate(): RpcMethod<GenerateRequest, GenerateReply> {
+export function inferenceGenerate(): RpcMethod<GenerateRequest, GenerateReply> {
   const check: CheckOptions = { code: 'REQUEST_INVALID', innerMessages: ASKED_MESSAGES_LIMIT };
-  const { path, request, reply } = rpcMethod<GenerateRequest, GenerateReply>('Inference', 'Generate', { check });
+  const { path, shape, request, reply } = rpcMethod<GenerateRequest, GenerateReply>('Inference', 'Generate', { check });
   const limit = bytesLimitOf('GenerateRequest');
   return {
     path,
+    shape,
     request: {
       encode: (message) => {
         const bytes = request.encode(message);
@@ -123,19 +100,20 @@ interface MethodOptions<Request, Reply> {
   check?: CheckOptions;
 }
 
-function rpcMethod<Request extends object, Reply extends object>(
+export function rpcMethod<Request extends object, Reply extends object>(
   service: string,
   name: string,
   { decodeRequest, decodeReply, check = PEER_CHECK }: MethodOptions<Request, Reply> = {},
 ): RpcMethod<Request, Reply> {
   const method = (definitions[`odmoe.v1.${service}`] as ServiceDefinition | undefined)?.[name];
   if (method === undefined) throw new OdmoeError('INTERNAL', `proto/odmoe/v1 has no ${service}.${name}`);
-  const { requestType, requestSerialize, requestDeserialize, responseType, responseSerialize, responseDeserialize } =
-    method;
+  const { requestType, requestSerialize, requestDeserialize, requestStream } = method;
+  const { responseType, responseSerialize, responseDeserialize, responseStream } = method;
   const request = { type: requestType.type, encode: requestSerialize, decode: requestDeserialize };
   const reply = { type: responseType.type, encode: responseSerialize, decode: responseDeserialize };
   return {
     path: method.path,
+    shape: requestStream ? 'stream' : responseStream ? 'replies' : 'call',
     request: codecOf<Request>(request, decodeRequest, check),
     reply: codecOf<Reply>(reply, decodeReply, PEER_CHECK),
   };

@@ -9,6 +9,7 @@ import { MemoryNetwork } from '../network/memory-network.js';
 import { memoryTransport } from '../network/memory-transport.js';
 import { History } from '../network/history.js';
 import { SimulatedNode, type NodeWorld } from './simulated-node.js';
+import { generate } from '../../shared/transport/node-clients.js';
 
 export interface SimulationOptions {
   /** `now`: time of the virtual clock. */
@@ -106,7 +107,7 @@ export class SimulatedCluster {
     { readMs = 0, onToken }: Reader,
   ): Promise<void> {
     try {
-      for await (const reply of this.client.transport.generate(address, request, signal)) {
+      for await (const reply of generate(this.client.transport, address, request, signal)) {
         if (reply.kind === 'started') answer.promptTokenIds = [...reply.started.promptTokenIds];
         else if (reply.kind === 'prompt') answer.promptLogprobs.push(...reply.prompt.tokens);
         else if (reply.kind === 'token') {

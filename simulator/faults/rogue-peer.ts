@@ -1,12 +1,4 @@
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
-import {
-  NODE_IDENTIFY,
-  SHADOW_SERVE,
-  WORKER_SERVE,
-  CLUSTER_JOIN,
-  INFERENCE_GENERATE,
-  PACK_READ,
-} from '../../shared/wire/codecs.js';
 import { EPOCH_LIMIT, PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
 import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
@@ -14,6 +6,7 @@ import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { ChannelSide } from '../network/channel.js';
 import type { Fault } from './scenario.js';
+import { METHODS } from '../../shared/transport/methods.js';
 
 const ROGUE = 'rogue';
 const SILENCE_MS = 1000;
@@ -21,9 +14,14 @@ const MESSAGES = 12;
 /** Epochs and ids of sequences at the limit: the last valid ones, and invalid ones. */
 const NEAR_LIMITS = [PEER_EPOCH_LIMIT, PEER_EPOCH_LIMIT + 1, EPOCH_LIMIT, EPOCH_LIMIT + 1, 2 ** 53 - 1] as const;
 const LARGEST_POSITION = 2 ** 32 - 1;
-const PATHS = [NODE_IDENTIFY, SHADOW_SERVE, WORKER_SERVE, CLUSTER_JOIN, INFERENCE_GENERATE, PACK_READ].map(
-  ({ path }) => path,
-);
+const PATHS = [
+  METHODS.node.identify,
+  METHODS.shadow.serve,
+  METHODS.worker.serve,
+  METHODS.cluster.join,
+  METHODS.inference.generate,
+  METHODS.pack.read,
+].map(({ path }) => path);
 
 /** A process that sends what no daemon sends: bytes that are not messages, a hello with a wrong identity, predictions without meaning. */
 export class RoguePeer {
@@ -66,18 +64,18 @@ export class RoguePeer {
   private message(path: string, number: number): Buffer {
     const { random } = this;
     if (random.chance(0.3)) return this.noise();
-    if (path === WORKER_SERVE.path) {
-      if (number === 0) return WORKER_SERVE.request.encode({ kind: 'hello', hello: this.identity() });
-      return WORKER_SERVE.request.encode(this.workerRequest());
+    if (path === METHODS.worker.serve.path) {
+      if (number === 0) return METHODS.worker.serve.request.encode({ kind: 'hello', hello: this.identity() });
+      return METHODS.worker.serve.request.encode(this.workerRequest());
     }
-    if (path === SHADOW_SERVE.path) {
-      if (number === 0) return SHADOW_SERVE.request.encode({ kind: 'hello', hello: this.identity() });
-      return SHADOW_SERVE.request.encode({ kind: 'end', end: { sequence: random.int(1000) } });
+    if (path === METHODS.shadow.serve.path) {
+      if (number === 0) return METHODS.shadow.serve.request.encode({ kind: 'hello', hello: this.identity() });
+      return METHODS.shadow.serve.request.encode({ kind: 'end', end: { sequence: random.int(1000) } });
     }
     return this.noise();
   }
 
-  private workerRequest(): Parameters<typeof WORKER_SERVE.request.encode>[0] {
+  private workerRequest(): Parameters<typeof METHODS.worker.serve.request.encode>[0] {
     const { random } = this;
     const sequence = random.chance(0.5) ? random.int(2 ** 40) : random.pick(NEAR_LIMITS);
     const pass = { sequence, position: random.chance(0.5) ? random.int(5000) : LARGEST_POSITION };

@@ -202,7 +202,7 @@ export class PieceFaults {
   /** Wraps the node's pack service; each call applies the present faults. */
   door(real: PackDoor): PackDoor {
     return {
-      describe: (peer) => this.described(real.describe(peer)),
+      describe: async (...asked) => this.described(await real.describe(...asked)),
       manifest: (...asked) => this.pieces(real.manifest(...asked)),
       read: (...asked) => this.pieces(real.read(...asked)),
     };

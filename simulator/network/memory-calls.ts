@@ -1,25 +1,22 @@
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import type { RpcMethod } from '../../shared/wire/codecs.js';
-import { cancelledCall } from '../../shared/transport/rpc-errors.js';
+import type { CallMethod, RepliesMethod } from '../../shared/transport/methods.js';
+import type { PeerContext } from '../../shared/transport/peer-context.js';
+import { cancelledCall, logFault, readsTooSlowly } from '../../shared/transport/rpc-errors.js';
+import type { ServedMethod } from '../../shared/transport/served-methods.js';
+import type { CallLimits } from '../../shared/transport/transport.js';
 import type { ChannelSide, ChannelFrame } from './channel.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
-export interface CallLimits {
-  timeoutMs: number;
-  /** Error code when the connection breaks; NO_MAIN if left out. */
-  lostCode?: ErrorCode;
-  signal?: AbortSignal | undefined;
-}
-
-/** One request, one reply. @throws the peer's error, TIMEOUT, CANCELLED when the signal aborts, or `lostCode` when the connection breaks */
+/** One request, one reply. */
 export async function callOnce<Request, Reply>(
   side: ChannelSide,
-  method: RpcMethod<Request, Reply>,
-  { timeoutMs, lostCode = 'NO_MAIN', signal }: CallLimits,
+  method: CallMethod<Request, Reply>,
+  { timeoutMs, signal }: CallLimits,
 ): Promise<Reply> {
+  const { lostCode } = method;
   const { runtime } = side.owner;
   return new Promise<Reply>((resolve, reject) => {
     const settle = (end: () => void): void => {
@@ -53,41 +50,34 @@ export async function callOnce<Request, Reply>(
   });
 }
 
-/** Answers a call with the result of `run`. */
-export function answerOnce<Request, Reply>(
+/** Answers a call with the result of its handler. */
+export function answerOnce(
   side: ChannelSide,
-  method: RpcMethod<Request, Reply>,
+  { method, handle }: Extract<ServedMethod, { shape: 'call' }>,
   request: Buffer,
   log: Logger,
-  run: (request: Request) => Promise<Reply>,
+  peer: PeerContext,
 ): void {
-  const answer = async (): Promise<Buffer> => method.reply.encode(await run(method.request.decode(request)));
+  const answer = async (): Promise<Buffer> => method.reply.encode(await handle(method.request.decode(request), peer));
   answer().then(
     (bytes) => {
       side.send({ kind: 'message', bytes });
       side.close();
     },
     (thrown: unknown) => {
-      refuse(side, method.path, log, thrown);
+      refuse(side, method, log, thrown);
     },
   );
 }
 
-export interface ReplyLimits {
-  /** Most replies that may wait for the client before the next one is made. */
-  repliesHeld: number;
-  /** A client that takes no reply for this long is given up. */
-  slowReaderLimitMs: number;
-}
-
 /** One request with many replies, at the client's pace. The signal aborts when the client goes away. */
-export function answerStreaming<Request, Reply>(
+export function answerStreaming(
   side: ChannelSide,
-  method: RpcMethod<Request, Reply>,
+  { method, handle }: Extract<ServedMethod, { shape: 'replies' }>,
   request: Buffer,
   log: Logger,
-  run: (request: Request, signal: AbortSignal) => AsyncIterable<Reply>,
-  limits: ReplyLimits,
+  slowReaderLimitMs: number,
+  peer: PeerContext,
 ): void {
   const gone = new AbortController();
   let held = 0;
@@ -108,9 +98,8 @@ export function answerStreaming<Request, Reply>(
   };
   const room = (): Promise<void> =>
     new Promise((resolve, reject) => {
-      const timer = waitForPeer(side.owner.runtime, limits.slowReaderLimitMs, () => {
-        const what = `the client has taken none of the replies that wait for it for ${limits.slowReaderLimitMs} ms`;
-        reject(new OdmoeError('TIMEOUT', `${what}: ask again and read the answer as it comes`));
+      const timer = waitForPeer(side.owner.runtime, slowReaderLimitMs, () => {
+        reject(readsTooSlowly(slowReaderLimitMs));
       });
       wake = () => {
         timer.cancel();
@@ -118,11 +107,11 @@ export function answerStreaming<Request, Reply>(
       };
     });
   const answer = async (): Promise<void> => {
-    for await (const reply of run(method.request.decode(request), gone.signal)) {
+    for await (const reply of handle(method.request.decode(request), gone.signal, peer)) {
       if (gone.signal.aborted) return;
       held += 1;
       side.send({ kind: 'message', bytes: method.reply.encode(reply) });
-      while (held >= limits.repliesHeld && !gone.signal.aborted) await room();
+      while (held >= method.heldByServer && !gone.signal.aborted) await room();
     }
   };
   answer().then(
@@ -131,19 +120,20 @@ export function answerStreaming<Request, Reply>(
       side.close();
     },
     (thrown: unknown) => {
-      if (!gone.signal.aborted) refuse(side, method.path, log, thrown);
+      if (!gone.signal.aborted) refuse(side, method, log, thrown);
     },
   );
 }
 
 /** The replies in order, all of them even if an error follows; leaving the loop cancels the call. */
 export async function* readReplies<Request, Reply>(
-  side: ChannelSide,
-  method: RpcMethod<Request, Reply>,
-  lostCode: ErrorCode,
+  connect: () => ChannelSide,
+  method: RepliesMethod<Request, Reply>,
   idleLimitMs: number,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<Reply, void, undefined> {
+  const side = connect();
+  const { lostCode } = method;
   const arrived: Buffer[] = [];
   let end: { error: OdmoeError | null } | null = null;
   let wake: () => void = () => undefined;
@@ -221,10 +211,9 @@ function lost(side: ChannelSide, code: ErrorCode, reason: string): OdmoeError {
   return new OdmoeError(code, `the connection to ${side.label} failed: ${reason}`);
 }
 
-function refuse(side: ChannelSide, method: string, log: Logger, thrown: unknown): void {
+function refuse(side: ChannelSide, method: Parameters<typeof logFault>[1], log: Logger, thrown: unknown): void {
   const error = toOdmoeError(thrown);
-  if (error.code === 'INTERNAL') log.error('a call failed', { method, peer: side.peerHost, error, stack: error.stack });
-  else log.warn('a call was answered with an error', { method, peer: side.peerHost, error });
+  logFault(log, method, side.peerHost, error);
   side.send({ kind: 'failed', code: error.code, text: error.message });
   side.close();
 }

@@ -1,6 +1,6 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/base/errors/registry.js';
-import type { RpcMethod } from '../../shared/wire/codecs.js';
+import type { MessageCodec } from '../../shared/wire/codecs.js';
+import type { StreamMethod } from '../../shared/transport/methods.js';
 import { PeerKeepalive, silenceMessage } from '../../shared/transport/peer-keepalive.js';
 import type { StreamKeepalive } from '../../shared/transport/silence-bound.js';
 import {
@@ -40,14 +40,14 @@ export class SideDuplex implements MessageDuplex {
   }
 }
 
-/** A stream of this process to a peer. `lostCode`: error code when the connection breaks. */
+/** A stream of this process to a peer. */
 export function openMemoryStream<Out extends PeerMessage, In extends PeerMessage>(
   side: ChannelSide,
-  method: RpcMethod<Out, In>,
-  lostCode: ErrorCode,
+  method: StreamMethod<Out, In>,
   times: StreamKeepalive,
   receiveLimitBytes: number,
 ): PeerStream<Out, In> {
+  const { lostCode } = method;
   const { runtime } = side.owner;
   let grace: ScheduledEvent | null = null;
   const keepalive = keepaliveOf(side, times, (roundTripMs) => stream.answeredIn(roundTripMs));
@@ -116,7 +116,7 @@ function keepaliveOf(
 /** A stream that a peer has opened to this process. `onOver`: called when it has ended. */
 export function acceptMemoryStream<Out extends PeerMessage, In extends PeerMessage>(
   side: ChannelSide,
-  method: RpcMethod<In, Out>,
+  method: StreamMethod<In, Out>,
   onOver: () => void,
 ): PeerStream<Out, In> {
   const ending = {
@@ -150,8 +150,8 @@ export function acceptMemoryStream<Out extends PeerMessage, In extends PeerMessa
 
 function messageStream<Out extends PeerMessage, In extends PeerMessage>(
   side: ChannelSide,
-  outgoing: RpcMethod<Out, In>['request'],
-  incoming: RpcMethod<Out, In>['reply'],
+  outgoing: MessageCodec<Out>,
+  incoming: MessageCodec<In>,
   ending: StreamSide,
 ): { stream: MessagePeerStream<Out, In>; duplex: SideDuplex } {
   const duplex = new SideDuplex(side);

@@ -1,19 +1,10 @@
 import type { InterfaceWatch } from '../../shared/transport/discovery/host-interfaces.js';
 import type { Discovery } from '../../shared/transport/discovery/discovery.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import {
-  CLUSTER_JOIN,
-  CLUSTER_STATUS,
-  INFERENCE_GENERATE,
-  NODE_COUNTS,
-  NODE_IDENTIFY,
-  PACK_DESCRIBE,
-  PACK_MANIFEST,
-  PACK_READ,
-  SHADOW_SERVE,
-  WORKER_SERVE,
-  type RpcMethod,
-} from '../../shared/wire/codecs.js';
+import type { RpcMethod } from '../../shared/wire/codecs.js';
+import { METHODS, type StreamMethod } from '../../shared/transport/methods.js';
+import { servedMethods } from '../../shared/transport/served-methods.js';
+import type { PeerMessage } from '../../shared/transport/stream-pace.js';
 import { SilenceBounds } from '../../shared/transport/silence-bound.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
@@ -23,17 +14,12 @@ import {
   CLIENT_CHECK_TIMEOUT_MS,
   CLOSE_GRACE_MS,
   MAIN_CHECK,
-  MESSAGE_SIZE_LIMIT_BYTES,
-  PACK_PIECES_HELD_LIMIT,
-  PIECE_IDLE_LIMIT_MS,
-  PLAIN_RECEIVE_LIMIT_BYTES,
-  REPLIES_HELD_LIMIT,
   SLOW_READER_LIMIT_MS,
 } from '../../shared/wire/limits.js';
 import { StallMeter } from '../../shared/base/runtime/stall-meter.js';
 import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { ChannelOwner, ChannelSide } from './channel.js';
-import { answerOnce, answerStreaming, callOnce, type CallLimits, readReplies } from './memory-calls.js';
+import { answerOnce, answerStreaming, callOnce, readReplies } from './memory-calls.js';
 import type { MemoryNetwork } from './memory-network.js';
 import { acceptMemoryStream, openMemoryStream } from './memory-streams.js';
 
@@ -63,62 +49,27 @@ export function memoryTransport(
   ): ChannelSide =>
     network.connect(owner(limitMs), address, { path: method.path, bytes: method.request.encode(request) });
   const bounds = new SilenceBounds();
-  const openStream = (address: string, path: string): ChannelSide =>
-    network.connect(owner(Infinity), address, { path, bytes: NOTHING });
-  const once = <Request, Reply>(
-    address: string,
-    method: RpcMethod<Request, Reply>,
-    request: Request,
-    limits: CallLimits,
-  ): Promise<Reply> => callOnce(open(address, method, request, limits.timeoutMs), method, limits);
-  return {
+  const transport: Transport = {
     serve: (options) => serve(network, owner(SERVER_SILENCE_MS), options),
-    openWorkerStream: (address, settings, receiveLimitBytes = MESSAGE_SIZE_LIMIT_BYTES) => {
-      const side = openStream(address, WORKER_SERVE.path);
+    stream: (address, method, settings, receiveLimitBytes = method.receiveLimitBytes) => {
+      const side = network.connect(owner(Infinity), address, { path: method.path, bytes: NOTHING });
       side.names.peer = network.workerAt(side.peerHost);
-      const times = bounds.keepaliveOf(address, settings);
-      return openMemoryStream(side, WORKER_SERVE, 'WORKER_LOST', times, receiveLimitBytes);
+      return openMemoryStream(side, method, bounds.keepaliveOf(address, settings), receiveLimitBytes);
     },
-    openShadowStream: (address, settings) => {
-      const times = bounds.keepaliveOf(address, settings);
-      const side = openStream(address, SHADOW_SERVE.path);
-      return openMemoryStream(side, SHADOW_SERVE, 'SHADOW_LOST', times, PLAIN_RECEIVE_LIMIT_BYTES);
+    call: async (address, method, request, limits) =>
+      callOnce(open(address, method, request, limits.timeoutMs), method, limits),
+    replies: (address, method, request, { signal, idleLimitMs }) => {
+      const connect = (): ChannelSide => open(address, method, request, idleLimitMs ?? patienceMs);
+      const replies = readReplies(connect, method, idleLimitMs ?? Infinity, signal);
+      return method.path === METHODS.pack.read.path ? network.packSources.noted(runtime, replies) : replies;
     },
-    openPackSource: (address, idleLimitMs = PIECE_IDLE_LIMIT_MS) => {
-      const pieces = <Request>(
-        method: RpcMethod<Request, { bytes: Uint8Array }>,
-        request: Request,
-        signal: AbortSignal,
-      ) =>
-        bytesOf(readReplies(open(address, method, request, idleLimitMs), method, 'WORKER_LOST', idleLimitMs, signal));
-      const closed = network.packSources.opened(runtime);
-      return {
-        describe: (timeoutMs) => once(address, PACK_DESCRIBE, {}, { timeoutMs, lostCode: 'WORKER_LOST' }),
-        read: (request, signal) => network.packSources.noted(runtime, pieces(PACK_READ, request, signal)),
-        manifest: (packDigest, signal) => pieces(PACK_MANIFEST, { packDigest }, signal),
-        close: closed,
-      };
-    },
-    identifyPeer: (address, timeoutMs, signal) => once(address, NODE_IDENTIFY, {}, { timeoutMs, signal }),
-    fetchCounts: (address, timeoutMs) => once(address, NODE_COUNTS, {}, { timeoutMs }),
-    joinMain: (address, identity, timeoutMs) => once(address, CLUSTER_JOIN, { identity }, { timeoutMs }),
-    fetchStatus: (address, timeoutMs) => once(address, CLUSTER_STATUS, {}, { timeoutMs }),
-    generate: (address, request, signal) =>
-      answerOf(() => open(address, INFERENCE_GENERATE, request, patienceMs), address, signal),
+    connect: (address) => ({
+      call: (...asked) => transport.call(address, ...asked),
+      replies: (...asked) => transport.replies(address, ...asked),
+      close: network.packSources.opened(runtime),
+    }),
   };
-}
-
-async function* answerOf(
-  connect: () => ChannelSide,
-  address: string,
-  signal: AbortSignal | undefined,
-): ReturnType<Transport['generate']> {
-  let finished = false;
-  for await (const reply of readReplies(connect(), INFERENCE_GENERATE, 'NO_MAIN', Infinity, signal)) {
-    finished ||= reply.kind === 'finished';
-    yield reply;
-  }
-  if (!finished) throw new OdmoeError('NO_MAIN', `main at ${address} ended the answer before it was finished`);
+  return transport;
 }
 
 /** Discovery for a simulated process. */
@@ -169,10 +120,6 @@ const ROLES: Readonly<Record<string, 'main' | 'shadow' | 'worker' | undefined>> 
   ROLE_WORKER: 'worker',
 };
 
-async function* bytesOf(pieces: AsyncIterable<{ bytes: Uint8Array }>): AsyncGenerator<Uint8Array, void, undefined> {
-  for await (const { bytes } of pieces) yield bytes;
-}
-
 async function serve(network: MemoryNetwork, owner: ChannelOwner, options: RpcServerOptions): Promise<RpcServer> {
   const streams = new Set<PeerStream<never, unknown>>();
   const answers = new Set<ChannelSide>();
@@ -200,41 +147,30 @@ function acceptor(
   options: RpcServerOptions,
   { streams, answers }: { streams: Set<PeerStream<never, unknown>>; answers: Set<ChannelSide> },
 ): (side: ChannelSide, path: string, bytes: Buffer, peer: PeerContext) => void {
-  const { log, counts, worker, shadow, cluster, inference, pack } = options;
-  const slowReaderLimitMs = options.slowReaderLimitMs ?? SLOW_READER_LIMIT_MS;
-  const replies = { repliesHeld: REPLIES_HELD_LIMIT, slowReaderLimitMs };
-  const packPieces = { repliesHeld: PACK_PIECES_HELD_LIMIT, slowReaderLimitMs };
-  const track = <Out, In>(stream: PeerStream<Out, In>): PeerStream<Out, In> => {
+  const { log, slowReaderLimitMs = SLOW_READER_LIMIT_MS } = options;
+  const methods = servedMethods(options);
+  const takeStream = <Request extends PeerMessage, Reply extends PeerMessage>(
+    side: ChannelSide,
+    method: StreamMethod<Request, Reply>,
+  ): PeerStream<Reply, Request> => {
+    side.names.own = network.workerAt(side.owner.host);
+    const stream = acceptMemoryStream(side, method, () => streams.delete(stream));
     streams.add(stream);
     return stream;
   };
   return (side, path, bytes, peer) => {
-    const once = <Request, Reply>(method: RpcMethod<Request, Reply>, run: (request: Request) => Promise<Reply>): void =>
-      answerOnce(side, method, bytes, log, run);
-    if (path === NODE_IDENTIFY.path) once(NODE_IDENTIFY, async () => options.identity(peer));
-    else if (path === NODE_COUNTS.path && counts !== undefined) once(NODE_COUNTS, async () => counts(peer));
-    else if (path === CLUSTER_JOIN.path && cluster !== undefined)
-      once(CLUSTER_JOIN, ({ identity }) => cluster.join(identity, peer));
-    else if (path === CLUSTER_STATUS.path && cluster !== undefined) once(CLUSTER_STATUS, () => cluster.status(peer));
-    else if (path === INFERENCE_GENERATE.path && inference !== undefined) {
-      for (const answer of answers) if (answer.isOver) answers.delete(answer);
-      answers.add(side);
-      answerStreaming(side, INFERENCE_GENERATE, bytes, log, (...asked) => inference(...asked, peer), replies);
-    } else if (path === PACK_DESCRIBE.path && pack !== undefined) once(PACK_DESCRIBE, async () => pack.describe(peer));
-    else if (path === PACK_MANIFEST.path && pack !== undefined)
-      answerStreaming(side, PACK_MANIFEST, bytes, log, (...asked) => pack.manifest(...asked, peer), packPieces);
-    else if (path === PACK_READ.path && pack !== undefined)
-      answerStreaming(side, PACK_READ, bytes, log, (...asked) => pack.read(...asked, peer), packPieces);
-    else if (path === WORKER_SERVE.path && worker !== undefined) {
-      side.names.own = network.workerAt(side.owner.host);
-      const stream = track(acceptMemoryStream(side, WORKER_SERVE, () => streams.delete(stream)));
-      worker(stream, peer);
-    } else if (path === SHADOW_SERVE.path && shadow !== undefined) {
-      const stream = track(acceptMemoryStream(side, SHADOW_SERVE, () => streams.delete(stream)));
-      shadow(stream, peer);
-    } else {
+    const served = methods.get(path);
+    if (served === undefined) {
       side.send({ kind: 'failed', code: 'PROTOCOL_VIOLATION', text: `${side.label} does not serve ${path}` });
       side.close();
+    } else if (served.shape === 'stream') served.handle(takeStream(side, served.method), peer);
+    else if (served.shape === 'call') answerOnce(side, served, bytes, log, peer);
+    else {
+      if (path === METHODS.inference.generate.path) {
+        for (const answer of answers) if (answer.isOver) answers.delete(answer);
+        answers.add(side);
+      }
+      answerStreaming(side, served, bytes, log, slowReaderLimitMs, peer);
     }
   };
 }

@@ -20,10 +20,7 @@ export class PackSources {
   }
 
   /** Passes the pieces on and records the time when they end. */
-  async *noted(
-    runtime: VirtualRuntime,
-    pieces: AsyncIterable<Uint8Array>,
-  ): AsyncGenerator<Uint8Array, void, undefined> {
+  async *noted<Piece>(runtime: VirtualRuntime, pieces: AsyncIterable<Piece>): AsyncGenerator<Piece, void, undefined> {
     try {
       yield* pieces;
     } finally {

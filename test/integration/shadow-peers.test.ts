@@ -2,7 +2,7 @@ import type { RunningNode } from '../../engine/daemon/running-node.js';
 import assert from 'node:assert/strict';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { parseAddress } from '../../shared/wire/addresses.js';
-import type { BeginSequence, NodeIdentity } from '../../shared/wire/messages.js';
+import type { JoinRequest, BeginSequence, NodeIdentity } from '../../shared/wire/messages.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { TestLog } from './harness/test-log.js';
 import { packOf } from './harness/test-models.js';
@@ -243,9 +243,14 @@ describe('shadow with its peers', () => {
   it('advertises itself to main, repeatedly while main is away, and stops on request', async () => {
     let joins = 0;
     const identity = (await connect()).identity;
-    const listen = { host: '127.0.0.1', network: settings.network, log: log.logger('main'), identity: () => identity };
+    const listen = {
+      host: '127.0.0.1',
+      network: settings.network,
+      log: log.logger('main'),
+      node: { identify: () => identity },
+    };
     const cluster = {
-      join: async (peer: NodeIdentity) => {
+      join: async ({ identity: peer }: JoinRequest) => {
         assert.equal(peer.role, 'ROLE_SHADOW');
         assert.ok(parseAddress(peer.address).port > 0);
         joins += 1;

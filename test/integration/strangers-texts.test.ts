@@ -82,13 +82,15 @@ describe('texts of strangers', function () {
       port: 0,
       network: NETWORK,
       log: SILENT,
-      identity: () => IDENTITY,
+      node: { identify: () => IDENTITY },
       cluster: {
         join: () => Promise.reject(new OdmoeError('NODE_REFUSED', HOSTILE)),
         status: async () => STATUS,
       },
-      inference: async function* () {
-        throw new OdmoeError('NO_WORKERS', HOSTILE);
+      inference: {
+        generate: async function* () {
+          throw new OdmoeError('NO_WORKERS', HOSTILE);
+        },
       },
     });
     main = server.address;

@@ -77,9 +77,9 @@ describe('worker daemon: the connections to its peers', () => {
       port: 0,
       network: setting.network,
       log: setting.log.logger('main'),
-      identity: () => assert.fail('nobody asks'),
+      node: { identify: () => assert.fail('nobody asks') },
       cluster: {
-        join: async (identity) => {
+        join: async ({ identity }) => {
           knocks.push(identity.address);
           return {
             kind: 'welcome',
@@ -109,7 +109,7 @@ describe('worker daemon: the connections to its peers', () => {
       port: 0,
       network: setting.network,
       log: setting.log.logger('main'),
-      identity: () => assert.fail('nobody asks'),
+      node: { identify: () => assert.fail('nobody asks') },
       cluster: {
         join: async () => {
           knocks += 1;

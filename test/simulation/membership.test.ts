@@ -3,6 +3,7 @@ import type { JoinReply, NodeIdentity } from '../../shared/wire/messages.js';
 import { requestFor } from '../integration/harness/answers.js';
 import { VIRTUAL_LIMIT_MS, VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 import { packOf } from '../integration/harness/test-models.js';
+import { joinMain } from '../../shared/transport/node-clients.js';
 
 describe('the membership of a simulated cluster', () => {
   let cluster: VirtualCluster | null = null;
@@ -90,7 +91,7 @@ describe('the membership of a simulated cluster', () => {
     const { transport } = cluster.host('stray');
     for (const address of ['unix:/run/some.sock:1', '127.0.0.1:99999', '127.0.0.1:port', ':', '']) {
       const stray: NodeIdentity = { ...identity, id: 'stray', bootId: 'b', address };
-      const reply: JoinReply = await cluster.passing(transport.joinMain(cluster.mainAddress, stray, VIRTUAL_LIMIT_MS));
+      const reply: JoinReply = await cluster.passing(joinMain(transport, cluster.mainAddress, stray, VIRTUAL_LIMIT_MS));
       assert.equal(reply.kind, 'refusal', address);
     }
     assert.deepEqual((await cluster.status()).problems, []);

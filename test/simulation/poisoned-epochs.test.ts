@@ -7,6 +7,7 @@ import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../
 import { openReference } from '../integration/harness/test-models.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { stopVirtualCluster, VIRTUAL_LIMIT_MS, VirtualCluster } from './virtual-cluster.js';
+import { joinMain, openShadowStream, openWorkerStream } from '../../shared/transport/node-clients.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 8, logprobs: 5 });
 const { network } = testSettings('main', '');
@@ -54,19 +55,21 @@ describe('a simulated peer that names an impossible epoch', () => {
       port: 0,
       network,
       log: cluster.log.logger('rogue'),
-      identity: () => identity,
-      worker: (stream) => {
-        stream.onClose(() => undefined);
-        stream.onMessage((message) => {
-          if (message.kind === 'hello')
-            stream.send({ kind: 'welcome', welcome: { identity, partialPack: true, highestEpoch: 2 ** 53 - 2 } });
-          if (message.kind === 'prospect') placements += 1;
-        });
+      node: { identify: () => identity },
+      worker: {
+        serve: (stream) => {
+          stream.onClose(() => undefined);
+          stream.onMessage((message) => {
+            if (message.kind === 'hello')
+              stream.send({ kind: 'welcome', welcome: { identity, partialPack: true, highestEpoch: 2 ** 53 - 2 } });
+            if (message.kind === 'prospect') placements += 1;
+          });
+        },
       },
     });
     identity.address = server.address;
     const join = (): Promise<unknown> =>
-      cluster.passing(transport.joinMain(cluster.mainAddress, identity, VIRTUAL_LIMIT_MS));
+      cluster.passing(joinMain(transport, cluster.mainAddress, identity, VIRTUAL_LIMIT_MS));
     await join();
     await cluster.waitUntil('the rogue is connected', () => placements > 0);
     await assertServes(1, 0);
@@ -109,7 +112,7 @@ describe('a simulated peer that names an impossible epoch', () => {
     const { address } = cluster.node(id);
     await cluster.sleep(MAIN_GONE_MS);
     const stream =
-      id === 'shadow' ? transport.openShadowStream(address, network) : transport.openWorkerStream(address, network);
+      id === 'shadow' ? openShadowStream(transport, address, network) : openWorkerStream(transport, address, network);
     const received: (string | number)[] = [];
     stream.onClose(() => undefined);
     stream.onMessage((message) => {

@@ -9,6 +9,7 @@ import { VIRTUAL_LIMIT_MS, VirtualCluster, stopVirtualCluster } from './virtual-
 import { openReference } from '../integration/harness/test-models.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { plainResult } from '../unit/wire-messages.js';
+import { joinMain } from '../../shared/transport/node-clients.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 20, logprobs: 300 });
 const EXECUTE_TIMEOUT_MS = 300;
@@ -90,18 +91,20 @@ describe('a misbehaving simulated worker', () => {
       port: 0,
       network,
       log: running.log.logger('rogue'),
-      identity: () => identity,
-      worker: (stream) => {
-        stream.onClose(() => undefined);
-        stream.onMessage((message) => {
-          if (message.kind === 'hello')
-            stream.send({ kind: 'welcome', welcome: { identity, partialPack: false, highestEpoch: 0 } });
-          if (message.kind === 'execute') onExecute(stream, message.execute);
-        });
+      node: { identify: () => identity },
+      worker: {
+        serve: (stream) => {
+          stream.onClose(() => undefined);
+          stream.onMessage((message) => {
+            if (message.kind === 'hello')
+              stream.send({ kind: 'welcome', welcome: { identity, partialPack: false, highestEpoch: 0 } });
+            if (message.kind === 'execute') onExecute(stream, message.execute);
+          });
+        },
       },
     });
     identity.address = rogue.address;
-    await running.passing(transport.joinMain(running.mainAddress, identity, VIRTUAL_LIMIT_MS));
+    await running.passing(joinMain(transport, running.mainAddress, identity, VIRTUAL_LIMIT_MS));
   }
 
   for (const [manner, onExecute] of Object.entries(MANNERS)) {

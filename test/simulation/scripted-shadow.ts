@@ -11,6 +11,7 @@ import type {
 } from '../../shared/wire/messages.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { VIRTUAL_LIMIT_MS, type VirtualCluster } from './virtual-cluster.js';
+import { joinMain } from '../../shared/transport/node-clients.js';
 
 export type ShadowStream = PeerStream<ShadowReply, ShadowRequest>;
 
@@ -50,20 +51,22 @@ export async function joinScriptedShadow(
     port: 0,
     network,
     log: cluster.log.logger(id),
-    identity: () => identity,
-    shadow: (stream) => {
-      stream.onClose(() => undefined);
-      stream.onMessage((message) => {
-        if (message.kind === 'hello')
-          stream.send({ kind: 'welcome', welcome: { identity, partialPack: false, highestEpoch: 0 } });
-        if (message.kind === 'begin') script.onBegin?.(stream, message.begin);
-        if (message.kind === 'cacheRows') script.onRows?.(message.cacheRows);
-        if (message.kind === 'token') script.onToken?.(stream, message.token);
-      });
+    node: { identify: () => identity },
+    shadow: {
+      serve: (stream) => {
+        stream.onClose(() => undefined);
+        stream.onMessage((message) => {
+          if (message.kind === 'hello')
+            stream.send({ kind: 'welcome', welcome: { identity, partialPack: false, highestEpoch: 0 } });
+          if (message.kind === 'begin') script.onBegin?.(stream, message.begin);
+          if (message.kind === 'cacheRows') script.onRows?.(message.cacheRows);
+          if (message.kind === 'token') script.onToken?.(stream, message.token);
+        });
+      },
     },
   });
   identity.address = server.address;
-  await cluster.passing(transport.joinMain(cluster.mainAddress, identity, VIRTUAL_LIMIT_MS));
+  await cluster.passing(joinMain(transport, cluster.mainAddress, identity, VIRTUAL_LIMIT_MS));
   await cluster.waitForRoster(workers, 1);
   return server;
 }

@@ -24,6 +24,7 @@ import type { ClusterPlan } from '../integration/harness/test-cluster.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import { packOf } from '../integration/harness/test-models.js';
 import { testSettings, type SettingsChanges } from '../integration/harness/test-settings.js';
+import { generate, fetchStatus } from '../../shared/transport/node-clients.js';
 
 const PORT = 7600;
 const MAIN_ADDRESS = `main:${PORT}`;
@@ -143,7 +144,7 @@ export class VirtualCluster {
   }
 
   status(): Promise<StatusReply> {
-    return this.passing(this.client.transport.fetchStatus(MAIN_ADDRESS, VIRTUAL_LIMIT_MS));
+    return this.passing(fetchStatus(this.client.transport, MAIN_ADDRESS, VIRTUAL_LIMIT_MS));
   }
 
   async waitForRoster(workers: number, shadows: number): Promise<void> {
@@ -159,13 +160,13 @@ export class VirtualCluster {
     signal?: AbortSignal,
     onToken?: (count: number) => void | Promise<void>,
   ): Promise<CollectedAnswer> {
-    return this.passing(collect(this.client.transport.generate(MAIN_ADDRESS, request, signal), onToken));
+    return this.passing(collect(generate(this.client.transport, MAIN_ADDRESS, request, signal), onToken));
   }
 
   /** Asks as an HTTP client does: it waits as long as its connection is open, even if main sends nothing for a long time. */
   patiently(request: GenerateRequest, onToken?: (count: number) => void): Promise<CollectedAnswer> {
     const { transport } = this.host('patient-client', Infinity);
-    return this.passing(collect(transport.generate(MAIN_ADDRESS, request), onToken));
+    return this.passing(collect(generate(transport, MAIN_ADDRESS, request), onToken));
   }
 
   get nowMs(): number {

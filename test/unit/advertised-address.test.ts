@@ -98,7 +98,7 @@ describe('the address that a daemon advertises', () => {
       port: 0,
       network: testSettings('main', '/nowhere').network,
       log: SILENT,
-      identity: () => own,
+      node: { identify: () => own },
       cluster: {
         join: async () => ({ kind: 'welcome', welcome: { identity: own, partialPack: false, highestEpoch: 0 } }),
         status: async () => ({ nodes: [emptyNodeStatus(own)], ...nothing }),

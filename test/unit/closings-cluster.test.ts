@@ -24,6 +24,7 @@ import { GROUPING, plainShape } from './plain-shape.js';
 import { begin, PASS_ROWS, ScriptedModel, SHAPE } from './scripted-shadow-model.js';
 import { silentLog } from './worker-test-slots.js';
 import { identity } from './membership-setting.js';
+import { openWorkerStream } from '../../shared/transport/node-clients.js';
 
 const nothing = (): void => undefined;
 const { network } = testSettings('main', '/nowhere');
@@ -38,14 +39,14 @@ function joining(): Closing {
     identity: () => IDENTITY,
     isServed: () => false,
     retryDelayMs: 1,
-    transport: { joinMain: () => work.whenLetGo(() => Promise.reject(new Error('nobody answers'))) },
+    transport: { call: () => work.whenLetGo(() => Promise.reject(new Error('nobody answers'))) },
     log: silentLog,
   });
   assert.equal(work.underWay, 1);
   return { close: () => loop.stop(), letGo: () => work.letGo() };
 }
 
-type OpenTransport = Pick<Transport, 'identifyPeer' | 'openWorkerStream'>;
+type OpenTransport = Pick<Transport, 'call' | 'stream'>;
 
 /** A main that dials one address. */
 function membershipOn(transport: OpenTransport): Membership {
@@ -81,8 +82,8 @@ async function greeting(leave: (membership: Membership) => void): Promise<Closin
   const work = new HeldWork();
   const stream = new LateStream<WorkerRequest, WorkerReply>(work);
   const membership = membershipOn({
-    identifyPeer: async () => ({ ...IDENTITY, role: 'ROLE_WORKER' }),
-    openWorkerStream: () => stream,
+    call: (async () => ({ ...IDENTITY, role: 'ROLE_WORKER' })) as unknown as Transport['call'],
+    stream: (() => stream) as unknown as Transport['stream'],
   });
   await waitUntil('hello is said', () => stream.sent.length > 0);
   leave(membership);
@@ -95,11 +96,11 @@ async function identifying(): Promise<Closing> {
   const work = new HeldWork();
   work.holdNext();
   const membership = membershipOn({
-    identifyPeer: (_, __, signal) =>
-      new Promise((___, reject) => {
+    call: (_, __, ___, { signal }) =>
+      new Promise((____, reject) => {
         onAbort(signal, () => void work.whenLetGo(() => reject(new Error('nobody waits any more'))));
       }),
-    openWorkerStream: () => assert.fail('nobody is greeted'),
+    stream: () => assert.fail('nobody is greeted'),
   });
   await turns();
   return { close: () => membership.stop(), letGo: () => work.letGo() };
@@ -221,7 +222,7 @@ async function calling(): Promise<Closing> {
     port: 0,
     network,
     log: silentLog,
-    identity: () => IDENTITY,
+    node: { identify: () => IDENTITY },
     cluster: {
       join: () =>
         work.whenLetGo(() => ({ kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'no' } }) as const),
@@ -253,10 +254,10 @@ async function lastWords(): Promise<Closing> {
     port: 0,
     network,
     log: silentLog,
-    identity: () => IDENTITY,
-    worker: nothing,
+    node: { identify: () => IDENTITY },
+    worker: { serve: nothing },
   });
-  const stream = transport.ofMain.openWorkerStream('own:1', network);
+  const stream = openWorkerStream(transport.ofMain, 'own:1', network);
   let ended = false;
   stream.onClose(() => (ended = true));
   const letGo = async (): Promise<void> => {

@@ -10,7 +10,7 @@ import { PartialPack } from '../../packs/fetching/partial-pack.js';
 import { expertExtents } from '../../packs/format/extents.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { FETCH_LOCK_FILE, MANIFEST_FILE } from '../../packs/format/pack-layout.js';
-import type { PackSource } from '../../shared/transport/transport.js';
+import type { PackSource } from '../../shared/transport/node-clients.js';
 import { PackFetch } from '../../worker-node/fetching/pack-fetch.js';
 import { PackMending } from '../../worker-node/fetching/pack-mending.js';
 import { testSettings } from '../integration/harness/test-settings.js';
@@ -18,11 +18,30 @@ import { waitUntil } from '../integration/harness/wait-until.js';
 import { ENVIRONMENT, RUNTIME } from '../wall.js';
 import { FetchSetting, SILENT, testPack } from './fetch-test-pack.js';
 import { assertWaits, type Closing, HeldWork, itWaitsForWork, leavesNothing } from './held-work.js';
+import type { Connection } from '../../shared/transport/transport.js';
+import type { PackPiece, ReadManifestRequest, ReadPackRequest } from '../../shared/wire/messages.js';
 
 /** Begins work of a fetcher. */
 type FetcherWork = (fetcher: ExpertFetcher, partial: PartialPack) => void;
 
 const MAIN = '192.0.2.1:7600';
+
+/** The source as calls over one connection. */
+function connectionOf(source: PackSource): Connection {
+  async function* pieces(request: object, signal: AbortSignal): AsyncGenerator<PackPiece> {
+    const isRead = 'file' in request;
+    const all = isRead
+      ? source.read(request as ReadPackRequest, signal)
+      : source.manifest((request as ReadManifestRequest).packDigest, signal);
+    for await (const bytes of all) yield { bytes };
+  }
+  return {
+    call: (() => source.describe(0)) as unknown as Connection['call'],
+    replies: ((_: object, request: object, { signal }: { signal: AbortSignal }) =>
+      pieces(request, signal)) as unknown as Connection['replies'],
+    close: () => source.close(),
+  };
+}
 
 describe('closing the fetching waits for', () => {
   const setting = new FetchSetting();
@@ -128,7 +147,7 @@ describe('closing the fetching waits for', () => {
     runtime: work.runtime(),
     dataDirectory: setting.parent,
     transport: Object.assign(Object.create(ENVIRONMENT.transport) as NodeEnvironment['transport'], {
-      openPackSource: peer,
+      connect: (address: string) => connectionOf(peer(address)),
     }),
   });
   const settings = () => testSettings('worker', pack.directory, { mainAddress: MAIN });

@@ -51,10 +51,10 @@ describe('a peer that joins main', () => {
       host: '127.0.0.1',
       port: 0,
       network: NETWORK,
-      identity: () => IDENTITY,
+      node: { identify: () => IDENTITY },
       log: { error: silent, warn: silent, info: silent, debug: silent },
       cluster: {
-        join: async (identity) => {
+        join: async ({ identity }) => {
           joins += 1;
           return { kind: 'welcome', welcome: { identity, partialPack: false, highestEpoch: 0 } };
         },

@@ -185,7 +185,7 @@ describe('odmoe doctor:', () => {
     const quiet = () => undefined;
     const network = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1, reconnectDelayMs: 1 };
     const log = { error: quiet, warn: quiet, info: quiet, debug: quiet };
-    const server = await startRpcServer({ host: '127.0.0.1', port: 0, network, log, identity: () => MAIN });
+    const server = await startRpcServer({ host: '127.0.0.1', port: 0, network, log, node: { identify: () => MAIN } });
     assert.deepEqual(await diagnosePeer(server.address, 2000), { kind: 'odmoe', identity: MAIN });
     await server.stop();
     assert.deepEqual(await diagnosePeer(server.address, 2000), { kind: 'refused' });

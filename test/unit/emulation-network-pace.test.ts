@@ -4,13 +4,13 @@ import { packageRoot } from '../../shared/base/files/package-root.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { messageBytes } from '../../engine/emulation/message-bytes.js';
 import { NetworkPace } from '../../engine/emulation/network-pace.js';
-import { WORKER_SERVE } from '../../shared/wire/codecs.js';
 import { type MessageDuplex, MessagePeerStream } from '../../shared/transport/peer-stream.js';
 import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/wire/limits.js';
 import type { WorkerRequest } from '../../shared/wire/messages.js';
 import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { plainExecute, plainRelease, plainResult } from './wire-messages.js';
+import { METHODS } from '../../shared/transport/methods.js';
 
 const PROFILE = loadDeviceProfile(join(packageRoot(), 'bench', 'profiles', 'rtx3090-testbed.yaml'));
 const release = (position: number): WorkerRequest => ({
@@ -45,7 +45,7 @@ describe('a stream on an emulated network', () => {
     const runtime = new VirtualRuntime(clock, 1);
     const [sender, receiver] = [new NetworkPace(PROFILE, runtime), new NetworkPace(PROFILE, runtime)];
     const { near, far } = wire();
-    const { request, reply } = WORKER_SERVE;
+    const { request, reply } = METHODS.worker.serve;
     const sending = new MessagePeerStream(sender.duplex(near), sender.codec(request), reply, NO_ENDING);
     const carrier = receiver.duplex(far);
     const receiving = new MessagePeerStream(carrier, receiver.codec(reply), receiver.codec(request), NO_ENDING);
@@ -73,7 +73,7 @@ describe('a stream on an emulated network', () => {
   it('ends when a message has no time of sending', () => {
     const runtime = new VirtualRuntime(new VirtualClock(), 1);
     const { near, far } = wire();
-    const { request, reply } = WORKER_SERVE;
+    const { request, reply } = METHODS.worker.serve;
     const sending = new MessagePeerStream(near, request, reply, NO_ENDING);
     const pace = new NetworkPace(PROFILE, runtime);
     const receiving = new MessagePeerStream(pace.duplex(far), pace.codec(reply), pace.codec(request), NO_ENDING);

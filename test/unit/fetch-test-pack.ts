@@ -62,7 +62,7 @@ export class FetchSetting {
 
   /** Starts a server of this pack service and returns its address. */
   async serve(pack: PackService, options: Partial<RpcServerOptions> = {}): Promise<string> {
-    const fixed = { host: '127.0.0.1', port: 0, network: NETWORK, log: SILENT, identity: () => IDENTITY };
+    const fixed = { host: '127.0.0.1', port: 0, network: NETWORK, log: SILENT, node: { identify: () => IDENTITY } };
     const server = await startRpcServer({ ...fixed, ...options, pack });
     this.servers.push(server);
     return server.address;

@@ -5,7 +5,8 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/files/package-root.js';
-import * as codecs from '../../shared/wire/codecs.js';
+import type { MessageCodec } from '../../shared/wire/codecs.js';
+import { METHODS } from '../../shared/transport/methods.js';
 
 /** JSON with bytes as {"hex": "00ff"}. */
 export type JsonValue = null | boolean | number | string | JsonValue[] | { [name: string]: JsonValue };
@@ -21,30 +22,30 @@ export const GOLDEN_SERVICES = ['worker', 'shadow', 'node', 'cluster', 'inferenc
 
 /** Codecs of the messages that are sent by themselves, by their names in the .proto files. */
 const CODECS_BY_MESSAGE = {
-  WorkerRequest: codecs.WORKER_SERVE.request,
-  WorkerReply: codecs.WORKER_SERVE.reply,
-  ShadowRequest: codecs.SHADOW_SERVE.request,
-  ShadowReply: codecs.SHADOW_SERVE.reply,
-  IdentifyRequest: codecs.NODE_IDENTIFY.request,
-  NodeIdentity: codecs.NODE_IDENTIFY.reply,
-  CountsRequest: codecs.NODE_COUNTS.request,
-  CountsReply: codecs.NODE_COUNTS.reply,
-  JoinRequest: codecs.CLUSTER_JOIN.request,
-  JoinReply: codecs.CLUSTER_JOIN.reply,
-  StatusRequest: codecs.CLUSTER_STATUS.request,
-  StatusReply: codecs.CLUSTER_STATUS.reply,
-  GenerateRequest: codecs.INFERENCE_GENERATE.request,
-  GenerateReply: codecs.INFERENCE_GENERATE.reply,
-  DescribePackRequest: codecs.PACK_DESCRIBE.request,
-  PackDescription: codecs.PACK_DESCRIBE.reply,
-  ReadManifestRequest: codecs.PACK_MANIFEST.request,
-  PackPiece: codecs.PACK_MANIFEST.reply,
-  ReadPackRequest: codecs.PACK_READ.request,
+  WorkerRequest: METHODS.worker.serve.request,
+  WorkerReply: METHODS.worker.serve.reply,
+  ShadowRequest: METHODS.shadow.serve.request,
+  ShadowReply: METHODS.shadow.serve.reply,
+  IdentifyRequest: METHODS.node.identify.request,
+  NodeIdentity: METHODS.node.identify.reply,
+  CountsRequest: METHODS.node.counts.request,
+  CountsReply: METHODS.node.counts.reply,
+  JoinRequest: METHODS.cluster.join.request,
+  JoinReply: METHODS.cluster.join.reply,
+  StatusRequest: METHODS.cluster.status.request,
+  StatusReply: METHODS.cluster.status.reply,
+  GenerateRequest: METHODS.inference.generate.request,
+  GenerateReply: METHODS.inference.generate.reply,
+  DescribePackRequest: METHODS.pack.describe.request,
+  PackDescription: METHODS.pack.describe.reply,
+  ReadManifestRequest: METHODS.pack.manifest.request,
+  PackPiece: METHODS.pack.manifest.reply,
+  ReadPackRequest: METHODS.pack.read.request,
 } as const;
 
-export const WIRE_CODECS = Object.entries(CODECS_BY_MESSAGE) as readonly [string, codecs.MessageCodec<unknown>][];
+export const WIRE_CODECS = Object.entries(CODECS_BY_MESSAGE) as readonly [string, MessageCodec<unknown>][];
 
-export function codecOf(message: string): codecs.MessageCodec<unknown> {
+export function codecOf(message: string): MessageCodec<unknown> {
   const found = WIRE_CODECS.find(([name]) => name === message);
   if (found === undefined) throw new Error(`no codec is known here for ${message}`);
   return found[1];

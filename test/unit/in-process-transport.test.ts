@@ -9,6 +9,7 @@ import { testSettings } from '../integration/harness/test-settings.js';
 import { collectionSizes } from '../../shared/base/runtime/collection-sizes.js';
 import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
+import { identifyPeer, openWorkerStream } from '../../shared/transport/node-clients.js';
 
 const ADDRESS = 'main:7600';
 const END: WorkerRequest = { kind: 'end', end: { sequence: 7 } };
@@ -37,19 +38,23 @@ describe('the transport between a main and a worker of one process', () => {
       port: 0,
       network,
       log: NO_LOG,
-      identity: (peer) => {
-        callers.push(peer);
-        return { id: 'own' } as NodeIdentity;
+      node: {
+        identify: (_, peer) => {
+          callers.push(peer);
+          return { id: 'own' } as NodeIdentity;
+        },
       },
-      worker: (stream, peer) => {
-        callers.push(peer);
-        served.push(stream);
+      worker: {
+        serve: (stream, peer) => {
+          callers.push(peer);
+          served.push(stream);
+        },
       },
     });
   });
 
   const open = (): { opened: PeerStream<WorkerRequest, WorkerReply>; other: Served; ended: (OdmoeError | null)[] } => {
-    const opened = transport.ofMain.openWorkerStream(ADDRESS, network);
+    const opened = openWorkerStream(transport.ofMain, ADDRESS, network);
     const ended: (OdmoeError | null)[] = [];
     opened.onClose((error) => ended.push(error));
     return { opened, other: served.at(-1) ?? assert.fail('nobody serves the stream'), ended };
@@ -116,7 +121,7 @@ describe('the transport between a main and a worker of one process', () => {
   });
 
   it("tells the worker's handlers who calls: this process, or a caller of main's server", async () => {
-    await transport.ofMain.identifyPeer(ADDRESS, 10);
+    await identifyPeer(transport.ofMain, ADDRESS, 10);
     const { opened } = open();
     transport.serveWorker(opened as unknown as Served, { host: '10.0.0.9' });
     assert.deepEqual(callers, [{ host: '127.0.0.1' }, { host: '127.0.0.1' }, { host: '10.0.0.9' }]);
@@ -124,13 +129,13 @@ describe('the transport between a main and a worker of one process', () => {
 
   it('reaches nobody once the worker has stopped', async () => {
     const { ended } = open();
-    assert.equal((await transport.ofMain.identifyPeer(ADDRESS, 10)).id, 'own');
+    assert.equal((await identifyPeer(transport.ofMain, ADDRESS, 10)).id, 'own');
     const stopped = server.stop();
     await pass();
     await stopped;
     assert.deepEqual(ended, [null]);
-    await assert.rejects(transport.ofMain.identifyPeer(ADDRESS, 10), { code: 'TIMEOUT' });
-    const late = transport.ofMain.openWorkerStream(ADDRESS, network);
+    await assert.rejects(identifyPeer(transport.ofMain, ADDRESS, 10), { code: 'TIMEOUT' });
+    const late = openWorkerStream(transport.ofMain, ADDRESS, network);
     const codes: (string | undefined)[] = [];
     late.onClose((error) => codes.push(error?.code));
     await pass();

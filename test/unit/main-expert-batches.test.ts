@@ -4,8 +4,8 @@ import { plainExecute } from './wire-messages.js';
 import { activatedExperts, bundleWork, miniBatchRowsFor, splitLoadingRows } from '../../main-node/pass/expert-work.js';
 import { planLayer, type LayerPlan } from '../../main-node/pass/plan-layer.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
-import { WORKER_SERVE } from '../../shared/wire/codecs.js';
 import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/wire/limits.js';
+import { METHODS } from '../../shared/transport/methods.js';
 
 interface Case {
   rows: number;
@@ -78,7 +78,7 @@ describe('main: mini-batches', () => {
     const hidden = new Uint8Array(rows * hiddenSize * 4);
     const place = { sequence: 2 ** 50, position: 2 ** 31, layer: 100, expert: 100, last: true };
     const execute = plainExecute({ requestId: 2 ** 50, epoch: 2 ** 50, ...place, rows, hiddenSize, hidden });
-    const bytes = WORKER_SERVE.request.encode({ kind: 'execute', execute });
+    const bytes = METHODS.worker.serve.request.encode({ kind: 'execute', execute });
     assert.ok(bytes.length <= MESSAGE_SIZE_LIMIT_BYTES);
     assert.ok(bytes.length + 16 * hiddenSize * 4 > MESSAGE_SIZE_LIMIT_BYTES);
     // Each row that has no neighbour needs a run of its own.
@@ -87,7 +87,7 @@ describe('main: mini-batches', () => {
       position: 2 ** 30 + 2 * row,
       rows: 1,
     }));
-    const apart = WORKER_SERVE.request.encode({ kind: 'execute', execute: { ...execute, rows: runs } });
+    const apart = METHODS.worker.serve.request.encode({ kind: 'execute', execute: { ...execute, rows: runs } });
     assert.ok(apart.length <= MESSAGE_SIZE_LIMIT_BYTES);
   });
 

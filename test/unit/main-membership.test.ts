@@ -38,14 +38,10 @@ function silentTransport(): Transport {
   const never = (): never => assert.fail('nobody is to be asked');
   return {
     serve: never,
-    openShadowStream: never,
-    openPackSource: never,
-    joinMain: never,
-    fetchStatus: never,
-    generate: never,
-    identifyPeer: never,
-    openWorkerStream: never,
-    fetchCounts: never,
+    stream: never,
+    call: never,
+    replies: never,
+    connect: never,
   };
 }
 
@@ -127,15 +123,15 @@ describe('main: the known addresses', () => {
     create({
       transport: {
         ...silentTransport(),
-        identifyPeer: (address) => {
+        call: ((address: string) => {
           dialled.push(address);
           if (address === '10.0.0.7:7602') return Promise.resolve(identity('real'));
           return new Promise((_, reject) => setImmediate(() => reject(new Error('nobody'))));
-        },
-        openWorkerStream: (address) => {
+        }) as Transport['call'],
+        stream: ((address: string) => {
           greeted.push(address);
           return new MemoryStream<WorkerRequest, WorkerReply>();
-        },
+        }) as unknown as Transport['stream'],
       },
     });
     membership.addConfigured([{ role: 'worker', id: 'w0', address: '10.0.0.8:7602' }]);

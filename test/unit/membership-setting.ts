@@ -95,21 +95,17 @@ export class ScriptedWorkers {
     };
     return {
       serve: never,
-      openShadowStream: never,
-      openPackSource: never,
-      joinMain: never,
-      fetchStatus: never,
-      fetchCounts: never,
-      generate: never,
-      identifyPeer: async (address) => {
+      replies: never,
+      connect: never,
+      call: (async (address: string) => {
         this.asked.push(address);
         return this.who(address);
-      },
-      openWorkerStream: (address) => {
+      }) as unknown as Transport['call'],
+      stream: ((address: string) => {
         const stream = new AnsweredStream(() => this.answer(address));
         this.opened.push({ address, stream });
         return stream;
-      },
+      }) as unknown as Transport['stream'],
     };
   }
 

@@ -3,7 +3,7 @@ import { MAX_STREAMS_PER_PEER, PackPeers } from '../../packs/fetching/pack-peers
 import { PackServer } from '../../packs/fetching/pack-server.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { PackSource } from '../../shared/transport/transport.js';
+import type { PackSource } from '../../shared/transport/node-clients.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { RUNTIME } from '../wall.js';
 import { SILENT, testPack } from './fetch-test-pack.js';

@@ -18,16 +18,15 @@ import { HeldExperts } from '../../packs/format/held-experts.js';
 
 import type { Pack } from '../../packs/format/open-pack.js';
 
-import { PACK_READ } from '../../shared/wire/codecs.js';
-
 import { PACK_PIECE_BYTES, PACK_PIECES_HELD_LIMIT } from '../../shared/wire/limits.js';
-import type { PackSource } from '../../shared/transport/transport.js';
+import type { PackSource } from '../../shared/transport/node-clients.js';
 
 import type { ReadPackRequest } from '../../shared/wire/messages.js';
 
 import { FetchSetting, interruptedShare, testPack, type PackService } from './fetch-test-pack.js';
 
 import { RUNTIME, openPackSource } from '../wall.js';
+import { METHODS } from '../../shared/transport/methods.js';
 
 const never = new AbortController().signal;
 setMaxListeners(0, never);
@@ -174,10 +173,15 @@ describe('a pack that peers read from', function () {
     // The HTTP/2 window is closed from the start, so the server can send nothing.
     const session = connect(`http://${address}`, { settings: { initialWindowSize: 0 } });
     session.on('error', () => undefined);
-    const headers = { ':method': 'POST', ':path': PACK_READ.path, 'content-type': 'application/grpc', te: 'trailers' };
+    const headers = {
+      ':method': 'POST',
+      ':path': METHODS.pack.read.path,
+      'content-type': 'application/grpc',
+      te: 'trailers',
+    };
     const call = session.request(headers);
     call.on('error', () => undefined);
-    const message = PACK_READ.request.encode(request({ lengthBytes: 100_000 }));
+    const message = METHODS.pack.read.request.encode(request({ lengthBytes: 100_000 }));
     const prefix = Buffer.alloc(5);
     prefix.writeUInt32BE(message.length, 1);
     call.end(Buffer.concat([prefix, message]));

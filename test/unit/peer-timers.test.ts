@@ -17,7 +17,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'shared/transport/discovery/join-loop.ts': [1, 'pause before main is asked again'],
   'engine/daemon/run-daemon.ts': [2, 'how long the own stop may take'],
   'shared/transport/peer-keepalive.ts': [1, 'pause before the next question'],
-  'shared/transport/peer-client.ts': [1, 'how long the own end of a stream may take'],
+  'shared/transport/grpc-stream.ts': [1, 'how long the own end of a stream may take'],
   'shared/transport/channel.ts': [1, 'how long the own end of a channel may take'],
   'shared/transport/rpc-server.ts': [2, 'how long the own end of streams and server may take'],
   'shared/base/files/process-lock.ts': [1, 'pause before a lock is looked at again'],

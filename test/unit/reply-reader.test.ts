@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import type { ClientReadableStream } from '@grpc/grpc-js';
+import { METHODS } from '../../shared/transport/methods.js';
 import { readReplies } from '../../shared/transport/reply-reader.js';
 import { RUNTIME } from '../wall.js';
 
@@ -13,8 +14,9 @@ describe('the replies of a call', () => {
     const call = Readable.from(sent) as unknown as ClientReadableStream<Buffer>;
     let pauses = 0;
     call.on('pause', () => (pauses += 1));
+    const rules = { ...METHODS.pack.read, heldByCaller: 4 };
     const read: Buffer[] = [];
-    for await (const bytes of readReplies(call, 'peer', 'WORKER_LOST', 4, RUNTIME, IDLE_LIMIT_MS)) {
+    for await (const bytes of readReplies(call, 'peer', rules, RUNTIME, IDLE_LIMIT_MS)) {
       read.push(bytes);
       await new Promise((resolve) => setImmediate(resolve));
     }

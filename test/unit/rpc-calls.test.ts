@@ -102,7 +102,7 @@ describe('RPC calls', function () {
   let server: RpcServer | null = null;
 
   async function serve(options: Partial<RpcServerOptions>): Promise<string> {
-    const fixed = { host: '127.0.0.1', port: 0, network: NETWORK, log: SILENT, identity: () => MAIN };
+    const fixed = { host: '127.0.0.1', port: 0, network: NETWORK, log: SILENT, node: { identify: () => MAIN } };
     server = await startRpcServer({ ...fixed, ...options });
     return server.address;
   }
@@ -125,7 +125,7 @@ describe('RPC calls', function () {
         freed();
       }
     };
-    const client = generateWithoutReading(await serve({ inference: endless, slowReaderLimitMs: 200 }));
+    const client = generateWithoutReading(await serve({ inference: { generate: endless }, slowReaderLimitMs: 200 }));
     try {
       const outcome = await Promise.race([ended.then(() => 'freed'), delay(5000, 'still held')]);
       assert.equal(outcome, 'freed');
@@ -153,7 +153,7 @@ describe('RPC calls', function () {
     const joined: [string, string][] = [];
     const address = await serve({
       cluster: {
-        join: async (identity, peer) => {
+        join: async ({ identity }, peer) => {
           joined.push([identity.id, peer.host]);
           if (identity.cluster !== MAIN.cluster) {
             return { kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'other cluster' } };
@@ -219,9 +219,11 @@ describe('RPC calls', function () {
   it('with a value out of range are refused before the handler sees them', async () => {
     let called = false;
     const address = await serve({
-      inference: async function* () {
-        called = true;
-        yield FINISHED;
+      inference: {
+        generate: async function* () {
+          called = true;
+          yield FINISHED;
+        },
       },
     });
     const answer = generate(address, { ...REQUEST, logprobs: 2000 });

@@ -16,8 +16,7 @@ import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 
 import { WIRE_CODECS } from './golden-messages.js';
 import { plainExecute } from './wire-messages.js';
-
-import { INFERENCE_GENERATE, WORKER_SERVE } from '../../shared/wire/codecs.js';
+import { METHODS } from '../../shared/transport/methods.js';
 
 const root = new protobuf.Root();
 root.resolvePath = (_origin, target) => join(packageRoot(), 'proto', target);
@@ -95,18 +94,20 @@ describe("the decoder of a peer's messages", () => {
   });
 
   it('answers every truncation and bit flip of a real Execute in the same way', () => {
-    const message = WORKER_SERVE.request.encode({
+    const message = METHODS.worker.serve.request.encode({
       kind: 'execute',
       execute: plainExecute({ layer: 3, expert: 4, rows: 2, hiddenSize: 3, hidden: new Uint8Array(24) }),
     });
     for (let length = 0; length < message.length; length += 1) {
-      assert.throws(() => WORKER_SERVE.request.decode(message.subarray(0, length)), { code: 'PROTOCOL_VIOLATION' });
+      assert.throws(() => METHODS.worker.serve.request.decode(message.subarray(0, length)), {
+        code: 'PROTOCOL_VIOLATION',
+      });
     }
     for (let bit = 0; bit < message.length * 8; bit += 1) {
       const flipped = Buffer.from(message);
       flipped[bit >> 3] = (flipped[bit >> 3] ?? 0) ^ (1 << (bit & 7));
       try {
-        WORKER_SERVE.request.decode(flipped);
+        METHODS.worker.serve.request.decode(flipped);
       } catch (error) {
         assert.ok(error instanceof Error && 'code' in error && error.code === 'PROTOCOL_VIOLATION', String(error));
       }
@@ -116,19 +117,19 @@ describe("the decoder of a peer's messages", () => {
   it('distinguishes an optional number that is 0 from one that is absent', () => {
     for (const deviceDriverUsedBytes of [0, 7e9, null]) {
       const status: WorkerReply = { kind: 'status', status: { ...emptyNodeStatus(identity), deviceDriverUsedBytes } };
-      assert.deepEqual(WORKER_SERVE.reply.decode(WORKER_SERVE.reply.encode(status)), status);
+      assert.deepEqual(METHODS.worker.serve.reply.decode(METHODS.worker.serve.reply.encode(status)), status);
     }
   });
 
   it('refuses messages that lack a part', () => {
     const passless = Buffer.from(WorkerRequestType.encode(WorkerRequestType.fromObject({ execute: {} })).finish());
-    violates(() => WORKER_SERVE.request.decode(passless), /an? Execute came without its pass/);
-    violates(() => WORKER_SERVE.request.decode(Buffer.alloc(0)), /nothing in it/);
+    violates(() => METHODS.worker.serve.request.decode(passless), /an? Execute came without its pass/);
+    violates(() => METHODS.worker.serve.request.decode(Buffer.alloc(0)), /nothing in it/);
     const message = { status: { identity: { ...identity, role: 3 }, cache: { policy: 'lru', kept: {}, hits: {} } } };
     const poolless = Buffer.from(WorkerReplyType.encode(WorkerReplyType.fromObject(message)).finish());
-    violates(() => WORKER_SERVE.reply.decode(poolless), /a CacheStatus came without its capacities/);
+    violates(() => METHODS.worker.serve.reply.decode(poolless), /a CacheStatus came without its capacities/);
     const welcome = Buffer.from(WorkerReplyType.encode(WorkerReplyType.fromObject({ welcome: {} })).finish());
-    violates(() => WORKER_SERVE.reply.decode(welcome), /a Welcome came without its identity/);
+    violates(() => METHODS.worker.serve.reply.decode(welcome), /a Welcome came without its identity/);
   });
 });
 
@@ -152,7 +153,7 @@ describe('a generation request on the wire', () => {
     logprobs: 3,
   };
   const through = (change: object): GenerateRequest =>
-    INFERENCE_GENERATE.request.decode(INFERENCE_GENERATE.request.encode({ ...request, ...change }));
+    METHODS.inference.generate.request.decode(METHODS.inference.generate.request.encode({ ...request, ...change }));
 
   it('keeps its values; a missing seed stays absent', () => {
     const received = through({});
@@ -171,7 +172,7 @@ describe('a generation request on the wire', () => {
       { logprob: -1e-9, top },
     ];
     const reply: GenerateReply = { kind: 'prompt', prompt: { first: 64, tokens } };
-    assert.deepEqual(INFERENCE_GENERATE.reply.decode(INFERENCE_GENERATE.reply.encode(reply)), reply);
+    assert.deepEqual(METHODS.inference.generate.reply.decode(METHODS.inference.generate.reply.encode(reply)), reply);
   });
 
   it('is refused by REQUEST_INVALID naming the field when out of range', () => {

@@ -11,6 +11,7 @@ import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import { generate, openWorkerStream } from '../../shared/transport/node-clients.js';
 
 const TIMES = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700 };
 const times = (): StreamKeepalive => ({ keepaliveIntervalMs: 500, bound: new SilenceBound(700) });
@@ -153,25 +154,35 @@ describe('a busy daemon', function () {
       port: 0,
       network,
       log,
-      identity: () => IDENTITY,
-      inference: async function* () {
-        yield { kind: 'started', started: { promptTokenIds: [1], seed: 1 } };
-        for (let round = 0; round < 3; round += 1) {
-          await runtime.sleep(600);
-          stall(1500);
-        }
-        const rest = { timing: null, sep: null, reloads: 0, nodes: [], drafts: null, stopString: '', cachedTokens: 0 };
-        yield { kind: 'finished', finished: { finishReason: 'length', text: 'all', ...rest } };
+      node: { identify: () => IDENTITY },
+      inference: {
+        generate: async function* () {
+          yield { kind: 'started', started: { promptTokenIds: [1], seed: 1 } };
+          for (let round = 0; round < 3; round += 1) {
+            await runtime.sleep(600);
+            stall(1500);
+          }
+          const rest = {
+            timing: null,
+            sep: null,
+            reloads: 0,
+            nodes: [],
+            drafts: null,
+            stopString: '',
+            cachedTokens: 0,
+          };
+          yield { kind: 'finished', finished: { finishReason: 'length', text: 'all', ...rest } };
+        },
       },
     });
     try {
       const [line] = (await once(child.stdout, 'data')) as [Buffer];
       const { rpcAddress } = JSON.parse(line.toString()) as { rpcAddress: string };
-      const stream = transport.openWorkerStream(rpcAddress, network);
+      const stream = openWorkerStream(transport, rpcAddress, network);
       const ends: unknown[] = [];
       stream.onClose((error) => ends.push(error));
       const kinds: string[] = [];
-      for await (const reply of transport.generate(main.address, REQUEST)) kinds.push(reply.kind);
+      for await (const reply of generate(transport, main.address, REQUEST)) kinds.push(reply.kind);
       assert.deepEqual(kinds, ['started', 'finished']);
       assert.deepEqual(ends, []);
       stream.close();

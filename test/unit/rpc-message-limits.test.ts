@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { type MessageCodec, PACK_DESCRIBE, PACK_READ, SHADOW_SERVE, WORKER_SERVE } from '../../shared/wire/codecs.js';
+import { type MessageCodec } from '../../shared/wire/codecs.js';
 import type {
   AlignRows,
   Execute,
@@ -14,6 +14,7 @@ import type {
   WorkerRequest,
 } from '../../shared/wire/messages.js';
 import { plainExecute, plainPrediction, plainRelease, plainResult } from './wire-messages.js';
+import { METHODS } from '../../shared/transport/methods.js';
 
 /** Copies of the numbers in shared/wire/limits.ts. A change there must be repeated here. */
 const ROWS_LIMIT = 65_536;
@@ -50,10 +51,10 @@ function through<T>(codec: MessageCodec<T>, message: T): T {
   return codec.decode(codec.encode(message));
 }
 
-const throughWorker = (request: WorkerRequest): unknown => through(WORKER_SERVE.request, request);
-const fromWorker = (reply: WorkerReply): unknown => through(WORKER_SERVE.reply, reply);
-const throughShadow = (request: ShadowRequest): unknown => through(SHADOW_SERVE.request, request);
-const fromShadow = (reply: ShadowReply): unknown => through(SHADOW_SERVE.reply, reply);
+const throughWorker = (request: WorkerRequest): unknown => through(METHODS.worker.serve.request, request);
+const fromWorker = (reply: WorkerReply): unknown => through(METHODS.worker.serve.reply, reply);
+const throughShadow = (request: ShadowRequest): unknown => through(METHODS.shadow.serve.request, request);
+const fromShadow = (reply: ShadowReply): unknown => through(METHODS.shadow.serve.reply, reply);
 
 function violates(decode: () => unknown, what: string): void {
   assert.throws(
@@ -222,7 +223,7 @@ describe('the identity of a peer', () => {
 
 describe('RPC messages about packs', () => {
   const described = (change: Partial<PackDescription>): unknown =>
-    through(PACK_DESCRIBE.reply, {
+    through(METHODS.pack.describe.reply, {
       packDigest: 'd',
       layers: 3,
       experts: 3,
@@ -231,7 +232,7 @@ describe('RPC messages about packs', () => {
       ...change,
     });
   const read = (change: Partial<ReadPackRequest>): unknown =>
-    through(PACK_READ.request, { packDigest: 'd', file: 'f', offsetBytes: 0, lengthBytes: 1, ...change });
+    through(METHODS.pack.read.request, { packDigest: 'd', file: 'f', offsetBytes: 0, lengthBytes: 1, ...change });
 
   it('have a bit for each expert', () => {
     described({});
@@ -256,7 +257,7 @@ describe('RPC messages about packs', () => {
   });
 
   it('contain bytes', () => {
-    through(PACK_READ.reply, { bytes: Buffer.alloc(1) });
-    violates(() => through(PACK_READ.reply, { bytes: Buffer.alloc(0) }), 'an empty piece');
+    through(METHODS.pack.read.reply, { bytes: Buffer.alloc(1) });
+    violates(() => through(METHODS.pack.read.reply, { bytes: Buffer.alloc(0) }), 'an empty piece');
   });
 });

@@ -34,6 +34,7 @@ import { waitUntil } from '../integration/harness/wait-until.js';
 import { identifyPeer, openWorkerStream, RUNTIME, startRpcServer } from '../wall.js';
 
 import { plainExecute, plainResult } from './wire-messages.js';
+import * as clients from '../../shared/transport/node-clients.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 const IDENTITY: NodeIdentity = {
@@ -114,7 +115,7 @@ describe('streams between peers', function () {
       port: 0,
       network: NETWORK,
       log: recorded.log,
-      identity: () => IDENTITY,
+      node: { identify: () => IDENTITY },
       ...options,
     });
     return server.address;
@@ -126,7 +127,7 @@ describe('streams between peers', function () {
   });
 
   it('carry requests and results both ways in order, to the byte', async () => {
-    const address = await serve({ worker: echo });
+    const address = await serve({ worker: { serve: echo } });
     const stream = openWorkerStream(address, NETWORK);
     const replies: WorkerReply[] = [];
     const done = new Promise<void>((resolve) => {
@@ -155,7 +156,7 @@ describe('streams between peers', function () {
   });
 
   it('carry a message of 32 MiB', async () => {
-    const address = await serve({ worker: echo });
+    const address = await serve({ worker: { serve: echo } });
     const stream = openWorkerStream(address, NETWORK);
     const reply = new Promise<WorkerReply>((resolve) => {
       stream.onMessage(resolve);
@@ -170,10 +171,12 @@ describe('streams between peers', function () {
 
   it('carry the code and message of an OdmoeError', async () => {
     const address = await serve({
-      worker: (stream) => {
-        stream.onMessage(() => {
-          stream.close(new OdmoeError('STALE_EPOCH', 'epoch 1 is over \ud800 ünïcode'));
-        });
+      worker: {
+        serve: (stream) => {
+          stream.onMessage(() => {
+            stream.close(new OdmoeError('STALE_EPOCH', 'epoch 1 is over \ud800 ünïcode'));
+          });
+        },
       },
     });
     const stream = openWorkerStream(address, NETWORK);
@@ -186,10 +189,12 @@ describe('streams between peers', function () {
 
   it('end with an INTERNAL error and a log line when a handler throws, and the server serves on', async () => {
     const address = await serve({
-      worker: (stream) => {
-        stream.onMessage(() => {
-          throw new Error('handler broke');
-        });
+      worker: {
+        serve: (stream) => {
+          stream.onMessage(() => {
+            throw new Error('handler broke');
+          });
+        },
       },
     });
     const stream = openWorkerStream(address, NETWORK);
@@ -202,8 +207,10 @@ describe('streams between peers', function () {
   it('end with PROTOCOL_VIOLATION on a tensor whose size lies', async () => {
     const handled: WorkerRequest[] = [];
     const address = await serve({
-      worker: (stream) => {
-        stream.onMessage((message) => handled.push(message));
+      worker: {
+        serve: (stream) => {
+          stream.onMessage((message) => handled.push(message));
+        },
       },
     });
     const stream = openWorkerStream(address, NETWORK);
@@ -215,7 +222,7 @@ describe('streams between peers', function () {
   });
 
   it('report the loss once when the connection breaks', async () => {
-    const address = await serve({ worker: echo });
+    const address = await serve({ worker: { serve: echo } });
     const stream = openWorkerStream(address, NETWORK);
     const first = new Promise((resolve) => {
       stream.onMessage(resolve);
@@ -253,9 +260,16 @@ describe('streams between peers', function () {
     });
     const transport = new GrpcTransport(runtime);
     const identify = (): NodeIdentity => IDENTITY;
-    const own = { host: '127.0.0.1', port: 0, network: NETWORK, log: recorded.log, identity: identify, worker: echo };
+    const own = {
+      host: '127.0.0.1',
+      port: 0,
+      network: NETWORK,
+      log: recorded.log,
+      node: { identify },
+      worker: { serve: echo },
+    };
     const serving = await transport.serve(own);
-    const stream = transport.openWorkerStream(serving.address, NETWORK);
+    const stream = clients.openWorkerStream(transport, serving.address, NETWORK);
     const first = new Promise((resolve) => stream.onMessage(resolve));
     stream.send({ kind: 'hello', hello: IDENTITY });
     await first;
@@ -270,9 +284,11 @@ describe('streams between peers', function () {
   it('are released by the server when they have ended', async () => {
     const served: WeakRef<object>[] = [];
     const address = await serve({
-      worker: (stream) => {
-        served.push(new WeakRef(stream));
-        echo(stream);
+      worker: {
+        serve: (stream) => {
+          served.push(new WeakRef(stream));
+          echo(stream);
+        },
       },
     });
     for (let count = 0; count < 20; count += 1) {
@@ -296,14 +312,14 @@ describe('streams between peers', function () {
   });
 
   it('refuse to send a message over the size limit', async () => {
-    const address = await serve({ worker: echo });
+    const address = await serve({ worker: { serve: echo } });
     const stream = openWorkerStream(address, NETWORK);
     stream.send({ kind: 'execute', execute: execute(1, 4097, 4096) });
     assert.equal((await closing(stream))?.code, 'INTERNAL');
   });
 
   it('survive garbage, an HTTP/1 client and a silent connection', async () => {
-    const address = await serve({ worker: echo });
+    const address = await serve({ worker: { serve: echo } });
     const port = server?.port ?? 0;
     const idle = connect(port, '127.0.0.1');
     const garbage = Buffer.from(Array.from({ length: 4096 }, (_, index) => (index * 7919) & 255));
@@ -346,7 +362,7 @@ describe('streams between peers', function () {
 
   it('fail with PORT_UNAVAILABLE on a port in use or an address of another machine', async () => {
     await serve({});
-    const options = { network: NETWORK, log: recorded.log, identity: () => IDENTITY };
+    const options = { network: NETWORK, log: recorded.log, node: { identify: () => IDENTITY } };
     await assert.rejects(startRpcServer({ ...options, host: '127.0.0.1', port: server?.port ?? 0 }), {
       code: 'PORT_UNAVAILABLE',
     });

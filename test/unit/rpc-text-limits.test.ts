@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { CLUSTER_JOIN, INFERENCE_GENERATE } from '../../shared/wire/codecs.js';
 
 import type { GenerateRequest, NodeIdentity } from '../../shared/wire/messages.js';
+import { METHODS } from '../../shared/transport/methods.js';
 
 const identity: NodeIdentity = {
   id: 'main-1',
@@ -40,27 +40,30 @@ function violates(decode: () => unknown, pattern: RegExp): void {
 
 describe('the wire check of texts in messages', () => {
   it('refuses a text that is not UTF-8, at any depth, and one that is cut short', () => {
-    const bytes = CLUSTER_JOIN.request.encode({ identity: { ...identity, id: 'main-%' } });
-    assert.equal(CLUSTER_JOIN.request.decode(bytes).identity.id, 'main-%');
+    const bytes = METHODS.cluster.join.request.encode({ identity: { ...identity, id: 'main-%' } });
+    assert.equal(METHODS.cluster.join.request.decode(bytes).identity.id, 'main-%');
     const wrong = Buffer.from(bytes);
     wrong[wrong.indexOf('%')] = 0xff;
-    violates(() => CLUSTER_JOIN.request.decode(wrong), /id of a NodeIdentity is not UTF-8/);
+    violates(() => METHODS.cluster.join.request.decode(wrong), /id of a NodeIdentity is not UTF-8/);
     const half = Buffer.from(bytes);
     half[half.indexOf('%')] = 0xc3;
-    violates(() => CLUSTER_JOIN.request.decode(half), /not UTF-8/);
+    violates(() => METHODS.cluster.join.request.decode(half), /not UTF-8/);
     // Field 1 with 200 bytes announced, of which two come: protobufjs would take the two.
-    violates(() => INFERENCE_GENERATE.request.decode(Buffer.from([0x0a, 200, 1, 0x41, 0x42])), /middle of a field/);
-    violates(() => INFERENCE_GENERATE.request.decode(Buffer.from([0x08, 1])), /text of a GenerateRequest/);
+    violates(
+      () => METHODS.inference.generate.request.decode(Buffer.from([0x0a, 200, 1, 0x41, 0x42])),
+      /middle of a field/,
+    );
+    violates(() => METHODS.inference.generate.request.decode(Buffer.from([0x08, 1])), /text of a GenerateRequest/);
   });
 
   it('takes every text that is UTF-8, U+FFFD too', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary', minLength: 1 }), (text) => {
-        const { request } = INFERENCE_GENERATE;
+        const { request } = METHODS.inference.generate;
         assert.equal(request.decode(request.encode({ ...PLAIN_REQUEST, text })).text, text);
       }),
     );
-    const { request } = INFERENCE_GENERATE;
+    const { request } = METHODS.inference.generate;
     const replaced = request.encode({ ...PLAIN_REQUEST, text: 'a\uFFFDb' });
     assert.equal(request.decode(replaced).text, 'a\uFFFDb');
   });

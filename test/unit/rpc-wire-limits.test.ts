@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { loadSync } from '@grpc/proto-loader';
 import { packageRoot } from '../../shared/base/files/package-root.js';
-import { INFERENCE_GENERATE, type MessageCodec, WORKER_SERVE } from '../../shared/wire/codecs.js';
+import { type MessageCodec } from '../../shared/wire/codecs.js';
 import { WIRE_CODECS } from './golden-messages.js';
 import { MESSAGE_SIZE_LIMIT_BYTES, PLAIN_MESSAGE_LIMIT_BYTES } from '../../shared/wire/limits.js';
 import { tagOf, WIRE_LENGTH_DELIMITED, WIRE_VARINT } from '../../shared/wire/wire-format.js';
@@ -15,6 +15,7 @@ import {
   SPARE_FIELDS_LIMIT,
 } from '../../shared/wire/wire-limits.js';
 import { type MessageOutline, type OutlinedField, outlineOf } from '../../shared/wire/wire-outline.js';
+import { METHODS } from '../../shared/transport/methods.js';
 
 const PROTO = join(packageRoot(), 'proto', 'odmoe', 'v1');
 const FILES = readdirSync(PROTO);
@@ -137,10 +138,10 @@ describe('the wire limits of a message', () => {
     const call = delimited(3, Buffer.alloc(0));
     const message = delimited(2, times(call, 100));
     const many = times(message, Math.ceil(ASKED_MESSAGES_LIMIT / 100));
-    assert.match(refusalOf(INFERENCE_GENERATE.request, many).message, /holds more than 32768 messages$/);
+    assert.match(refusalOf(METHODS.inference.generate.request, many).message, /holds more than 32768 messages$/);
     const tokens = delimited(2, times(delimited(2, Buffer.alloc(0)), 1024));
     const pieces = delimited(4, delimited(4, times(tokens, 64)));
-    assert.doesNotMatch(refusalOf(INFERENCE_GENERATE.reply, pieces).message, /holds more than/);
+    assert.doesNotMatch(refusalOf(METHODS.inference.generate.reply, pieces).message, /holds more than/);
     assert.ok(INNER_MESSAGES_LIMIT > 64 * 1025);
   });
 
@@ -155,7 +156,7 @@ describe('the wire limits of a message', () => {
     }
     const hello = delimited(1, Buffer.alloc(0));
     const again = times(hello, 200);
-    assert.match(refusalOf(WORKER_SERVE.request, again).message, /fields too many/);
+    assert.match(refusalOf(METHODS.worker.serve.request, again).message, /fields too many/);
   });
 
   it('refuse input that the decoder would read from another place, so that all of its input is counted', () => {
@@ -171,7 +172,7 @@ describe('the wire limits of a message', () => {
       ['a text that comes as a number', Buffer.concat([Buffer.from([tagOf(1, WIRE_VARINT), 1]), hidden])],
     ];
     for (const [what, bytes] of behind) {
-      const { code } = refusalOf(INFERENCE_GENERATE.request, bytes);
+      const { code } = refusalOf(METHODS.inference.generate.request, bytes);
       assert.equal(code, 'PROTOCOL_VIOLATION', what);
     }
   });

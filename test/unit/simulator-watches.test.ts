@@ -208,7 +208,7 @@ describe('damaged pieces of a simulated pack', () => {
     const pieces: number[][] = [];
     const request = { packDigest: 'd', file: 'f', offsetBytes: 0, lengthBytes: 8 };
     for await (const { bytes } of door.read(request, new AbortController().signal, PEER)) pieces.push([...bytes]);
-    const { whole, heldExperts: bits } = door.describe(PEER);
+    const { whole, heldExperts: bits } = await door.describe({}, PEER);
     assert.equal(
       whole,
       [...bits].every((byte) => byte === 0xff),

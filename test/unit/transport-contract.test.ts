@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { WORKER_SERVE } from '../../shared/wire/codecs.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { PLAIN_RECEIVE_LIMIT_BYTES, REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/wire/limits.js';
 import { rowCount } from '../../shared/wire/pass-rows.js';
@@ -18,6 +17,17 @@ import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
 import { grpcWorld, memoryWorld, type TransportWorld } from './transport-worlds.js';
 import { plainExecute, plainResult } from './wire-messages.js';
+import { METHODS } from '../../shared/transport/methods.js';
+import {
+  fetchCounts,
+  fetchStatus,
+  generate,
+  identifyPeer,
+  joinMain,
+  openPackSource,
+  openShadowStream,
+  openWorkerStream,
+} from '../../shared/transport/node-clients.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 const SILENT: Logger = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
@@ -120,13 +130,15 @@ for (const [name, makeWorld] of [
     let accepted: ServerStream[];
 
     async function serve(options: Partial<RpcServerOptions> = {}): Promise<string> {
-      const fixed = { host: world.host, port: 0, network: NETWORK, log: SILENT, identity: () => IDENTITY };
+      const fixed = { host: world.host, port: 0, network: NETWORK, log: SILENT, node: { identify: () => IDENTITY } };
       const worker = (stream: ServerStream): void => {
         stream.takeTensors();
         accepted.push(stream);
       };
       const served = { value: null as RpcServer | null };
-      void world.server.serve({ ...fixed, worker, ...options }).then((made) => (served.value = made));
+      void world.server
+        .serve({ ...fixed, worker: { serve: worker }, ...options })
+        .then((made) => (served.value = made));
       await world.until(() => served.value !== null);
       server = served.value ?? assert.fail();
       return server.address;
@@ -135,7 +147,7 @@ for (const [name, makeWorld] of [
     async function open(
       options: Partial<RpcServerOptions> = {},
     ): Promise<{ client: ClientStream; peer: ServerStream }> {
-      const client = world.client.openWorkerStream(await serve(options), NETWORK);
+      const client = openWorkerStream(world.client, await serve(options), NETWORK);
       // With gRPC a server learns of a stream only by its first message.
       client.send(executeOf(0));
       await world.until(() => accepted.length === 1);
@@ -196,7 +208,7 @@ for (const [name, makeWorld] of [
 
     it('takes long messages of a peer only when it is known to send tensors', async () => {
       const long = executeOf(1, PLAIN_RECEIVE_LIMIT_BYTES);
-      const { client, peer } = await open({ worker: (stream) => accepted.push(stream) });
+      const { client, peer } = await open({ worker: { serve: (stream) => accepted.push(stream) } });
       const [atClient, atServer] = [new Heard(client), new Heard(peer)];
       await world.until(() => atServer.messages.length === 1);
       peer.takeTensors();
@@ -206,7 +218,7 @@ for (const [name, makeWorld] of [
       await world.until(() => atServer.ends.length === 1);
       assert.deepEqual([atServer.numbers, atClient.ends], [[0, 1], [null]]);
 
-      const strange = world.client.openWorkerStream(server.address, NETWORK);
+      const strange = openWorkerStream(world.client, server.address, NETWORK);
       strange.send(executeOf(0));
       await world.until(() => accepted.length === 2);
       const [atStranger, atWorker] = [new Heard(strange), new Heard(accepted[1] ?? assert.fail())];
@@ -222,8 +234,8 @@ for (const [name, makeWorld] of [
     it('takes long replies only where they may hold tensors', async () => {
       const address = await serve();
       const opened = [
-        world.client.openWorkerStream(address, NETWORK),
-        world.client.openWorkerStream(address, NETWORK, PLAIN_RECEIVE_LIMIT_BYTES),
+        openWorkerStream(world.client, address, NETWORK),
+        openWorkerStream(world.client, address, NETWORK, PLAIN_RECEIVE_LIMIT_BYTES),
       ];
       for (const stream of opened) stream.send(executeOf(0));
       await world.until(() => accepted.length === 2);
@@ -258,7 +270,7 @@ for (const [name, makeWorld] of [
       await world.until(() => heard.ends.length === 1);
       assert.deepEqual([heard.ends[0]?.code, heard.ends[0]?.message], ['QUEUE_FULL', 'no room']);
 
-      const second = world.client.openWorkerStream(server.address, NETWORK);
+      const second = openWorkerStream(world.client, server.address, NETWORK);
       second.send(executeOf(0));
       await world.until(() => accepted.length === 2);
       const atServer = new Heard(accepted[1] ?? assert.fail());
@@ -284,7 +296,7 @@ for (const [name, makeWorld] of [
       const message = executeOf(1, LARGE_BYTES);
       client.send(message);
       client.send(message);
-      const [opening, sent] = [executeOf(0), message].map((one) => WORKER_SERVE.request.encode(one).length);
+      const [opening, sent] = [executeOf(0), message].map((one) => METHODS.worker.serve.request.encode(one).length);
       const bytes = (opening ?? 0) + 2 * (sent ?? 0);
       await world.until(() => peer.receivedBytes === bytes);
       assert.deepEqual([client.sentBytes, client.receivedBytes, peer.sentBytes], [bytes, 0, 0]);
@@ -307,8 +319,8 @@ for (const [name, makeWorld] of [
       const address = await serve();
       await settled(server.stop());
       const ends = [
-        new Heard(world.client.openWorkerStream(address, NETWORK)).ends,
-        new Heard(world.client.openShadowStream(address, NETWORK)).ends,
+        new Heard(openWorkerStream(world.client, address, NETWORK)).ends,
+        new Heard(openShadowStream(world.client, address, NETWORK)).ends,
       ];
       await world.until(() => ends.every(({ length }) => length === 1));
       assert.deepEqual(
@@ -328,18 +340,18 @@ for (const [name, makeWorld] of [
     it('answers calls, carries codes, and cancels one that is not answered', async () => {
       const address = await serve({
         cluster: {
-          join: ({ id }) =>
+          join: ({ identity: { id } }) =>
             id === 'late' ? new Promise(() => undefined) : Promise.reject(new OdmoeError('QUEUE_FULL', 'no room')),
           status: () => Promise.reject(new TypeError('broken')),
         },
       });
-      assert.deepEqual(await settled(world.client.identifyPeer(address, 2000)), IDENTITY);
-      await assert.rejects(settled(world.client.joinMain(address, IDENTITY, 2000)), {
+      assert.deepEqual(await settled(identifyPeer(world.client, address, 2000)), IDENTITY);
+      await assert.rejects(settled(joinMain(world.client, address, IDENTITY, 2000)), {
         code: 'QUEUE_FULL',
         message: 'no room',
       });
-      await assert.rejects(settled(world.client.fetchStatus(address, 2000)), { code: 'INTERNAL' });
-      await assert.rejects(settled(world.client.joinMain(address, { ...IDENTITY, id: 'late' }, 100)), {
+      await assert.rejects(settled(fetchStatus(world.client, address, 2000)), { code: 'INTERNAL' });
+      await assert.rejects(settled(joinMain(world.client, address, { ...IDENTITY, id: 'late' }, 100)), {
         code: 'TIMEOUT',
       });
     });
@@ -353,23 +365,27 @@ for (const [name, makeWorld] of [
           yield* [];
         };
       const address = await serve({
-        identity: (peer) => (note('identify', peer), IDENTITY),
-        counts: (peer) => (note('counts', peer), { counts: [] }),
-        worker: (stream, peer) => (note('worker', peer), stream.close()),
-        shadow: (stream, peer) => (note('shadow', peer), stream.close()),
+        node: {
+          identify: (_, peer) => (note('identify', peer), IDENTITY),
+          counts: (_, peer) => (note('counts', peer), { counts: [] }),
+        },
+        worker: { serve: (stream, peer) => (note('worker', peer), stream.close()) },
+        shadow: { serve: (stream, peer) => (note('shadow', peer), stream.close()) },
         cluster: {
-          join: async (identity, peer) => {
+          join: async ({ identity }, peer) => {
             note('join', peer);
             return { kind: 'welcome', welcome: { identity, partialPack: false, highestEpoch: 0 } };
           },
-          status: (peer) => (note('status', peer), Promise.reject(new OdmoeError('QUEUE_FULL', 'no room'))),
+          status: (_, peer) => (note('status', peer), Promise.reject(new OdmoeError('QUEUE_FULL', 'no room'))),
         },
-        inference: async function* (_, __, peer) {
-          note('generate', peer);
-          yield FINISHED;
+        inference: {
+          generate: async function* (_, __, peer) {
+            note('generate', peer);
+            yield FINISHED;
+          },
         },
         pack: {
-          describe: (peer) => {
+          describe: (_, peer) => {
             note('describe', peer);
             return { packDigest: 'abc', layers: 1, experts: 8, heldExperts: new Uint8Array([3]), whole: true };
           },
@@ -378,20 +394,20 @@ for (const [name, makeWorld] of [
         },
       });
       const { client } = world;
-      await settled(client.identifyPeer(address, 2000));
-      await settled(client.fetchCounts(address, 2000));
-      await settled(client.joinMain(address, IDENTITY, 2000));
-      await assert.rejects(settled(client.fetchStatus(address, 2000)), { code: 'QUEUE_FULL' });
-      await settled(take(client.generate(address, REQUEST)));
-      const source = client.openPackSource(address);
+      await settled(identifyPeer(client, address, 2000));
+      await settled(fetchCounts(client, address, 2000));
+      await settled(joinMain(client, address, IDENTITY, 2000));
+      await assert.rejects(settled(fetchStatus(client, address, 2000)), { code: 'QUEUE_FULL' });
+      await settled(take(generate(client, address, REQUEST)));
+      const source = openPackSource(client, address);
       const { signal } = new AbortController();
       await settled(source.describe(2000));
       await settled(take(source.manifest('abc', signal)));
       await settled(take(source.read({ packDigest: 'abc', file: 'f', offsetBytes: 0, lengthBytes: 8 }, signal)));
       source.close();
-      const toWorker = client.openWorkerStream(address, NETWORK);
+      const toWorker = openWorkerStream(client, address, NETWORK);
       toWorker.send(executeOf(0));
-      const toShadow = client.openShadowStream(address, NETWORK);
+      const toShadow = openShadowStream(client, address, NETWORK);
       toShadow.send({ kind: 'end', end: { sequence: 1 } });
       await world.until(() => hosts.size === 10);
       assert.deepEqual(new Set(hosts.values()), new Set([world.clientHost]));
@@ -400,10 +416,10 @@ for (const [name, makeWorld] of [
     it('cancels a call when its signal aborts, before the call and during it', async () => {
       const address = await serve({});
       const during = new AbortController();
-      const identified = world.client.identifyPeer(address, 2000, during.signal);
+      const identified = identifyPeer(world.client, address, 2000, during.signal);
       during.abort();
       await assert.rejects(settled(identified), { code: 'CANCELLED' });
-      await assert.rejects(settled(world.client.identifyPeer(address, 2000, AbortSignal.abort())), {
+      await assert.rejects(settled(identifyPeer(world.client, address, 2000, AbortSignal.abort())), {
         code: 'CANCELLED',
       });
     });
@@ -416,7 +432,7 @@ for (const [name, makeWorld] of [
       ): Promise<{ replies: GenerateReply[]; code: string | null }> {
         const replies: GenerateReply[] = [];
         try {
-          for await (const reply of world.client.generate(address, REQUEST, signal)) {
+          for await (const reply of generate(world.client, address, REQUEST, signal)) {
             replies.push(reply);
             if (replies.length >= most) break;
             await pause?.();
@@ -429,9 +445,11 @@ for (const [name, makeWorld] of [
 
       it('keeps the order, with everything that was sent before an error', async () => {
         const address = await serve({
-          inference: async function* () {
-            for (let id = 0; id < 50; id++) yield token(id);
-            throw new OdmoeError('WORKER_LOST', 'w0 is gone');
+          inference: {
+            generate: async function* () {
+              for (let id = 0; id < 50; id++) yield token(id);
+              throw new OdmoeError('WORKER_LOST', 'w0 is gone');
+            },
           },
         });
         const { replies, code } = await settled(collect(address));
@@ -445,12 +463,14 @@ for (const [name, makeWorld] of [
       it('waits for a slow reader, and gives the whole answer to the end', async () => {
         let [made, listeners] = [0, 0];
         const address = await serve({
-          inference: async function* (_, signal) {
-            for (; made < MANY_REPLIES; made++) {
-              yield token(made, LONG_TEXT);
-              listeners = Math.max(listeners, getEventListeners(signal, 'abort').length);
-            }
-            yield FINISHED;
+          inference: {
+            generate: async function* (_, signal) {
+              for (; made < MANY_REPLIES; made++) {
+                yield token(made, LONG_TEXT);
+                listeners = Math.max(listeners, getEventListeners(signal, 'abort').length);
+              }
+              yield FINISHED;
+            },
           },
         });
         let wake: () => void = () => undefined;
@@ -475,12 +495,14 @@ for (const [name, makeWorld] of [
       it('cancels it when its reader leaves, or by the signal', async () => {
         let [begun, aborted] = [0, 0];
         const address = await serve({
-          inference: async function* (_, signal) {
-            begun += 1;
-            signal.addEventListener('abort', () => (aborted += 1));
-            yield token(1);
-            yield token(2);
-            await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));
+          inference: {
+            generate: async function* (_, signal) {
+              begun += 1;
+              signal.addEventListener('abort', () => (aborted += 1));
+              yield token(1);
+              yield token(2);
+              await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));
+            },
           },
         });
         const left = await settled(collect(address, { most: 2 }));
@@ -498,8 +520,10 @@ for (const [name, makeWorld] of [
 
       it('gives an error where the final message is missing', async () => {
         const address = await serve({
-          inference: async function* () {
-            yield token(1);
+          inference: {
+            generate: async function* () {
+              yield token(1);
+            },
           },
         });
         assert.equal((await settled(collect(address))).code, 'NO_MAIN');
@@ -520,7 +544,7 @@ for (const [name, makeWorld] of [
           },
         },
       });
-      const source = world.client.openPackSource(address);
+      const source = openPackSource(world.client, address);
       const readAll = async (from: AsyncIterable<Uint8Array>): Promise<number[][]> => {
         const read: number[][] = [];
         for await (const piece of from) read.push([...piece]);

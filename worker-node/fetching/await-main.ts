@@ -8,6 +8,7 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import type { Transport } from '../../shared/transport/transport.js';
+import { identifyPeer } from '../../shared/transport/node-clients.js';
 
 const IDENTIFY_TIMEOUT_MS = 2000;
 /** Most mains that are asked, in all and per host: any program can advertise one. */
@@ -95,7 +96,7 @@ async function askMain(
   abandoned: AbortSignal,
 ): Promise<FoundMain | { problem: string }> {
   try {
-    const identity = await transport.identifyPeer(address, IDENTIFY_TIMEOUT_MS, abandoned);
+    const identity = await identifyPeer(transport, address, IDENTIFY_TIMEOUT_MS, abandoned);
     const problem = problemOf(identity, settings);
     return problem === null ? { address, identity } : { problem };
   } catch (thrown) {

@@ -16,6 +16,7 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { LockHeldError } from '../../shared/base/files/process-lock.js';
 import { awaitMain, type FoundMain } from './await-main.js';
+import { openPackSource } from '../../shared/transport/node-clients.js';
 
 /** The pack that a worker serves from: a complete pack, or a partial one whose experts the worker fetches. */
 export interface WorkerPack {
@@ -149,7 +150,7 @@ class PackOpener {
       const { packDigest } = current.identity;
       // A pack with another digest has another default directory.
       if (modelPath === null && packDigest !== main.identity.packDigest) throw changedMeanwhile();
-      const source = transport.openPackSource(current.address);
+      const source = openPackSource(transport, current.address);
       try {
         return await fetchManifest(source, packDigest, this.abandoned);
       } catch (thrown) {

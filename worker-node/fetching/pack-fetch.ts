@@ -10,6 +10,7 @@ import type { NodeStatus, Placement, Prospect } from '../../shared/wire/messages
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import type { ExpertSupply } from '../loader/expert-loader.js';
+import { openPackSource } from '../../shared/transport/node-clients.js';
 
 /** Longest reason that a status carries. */
 const PROBLEM_LENGTH_LIMIT = 1000;
@@ -49,7 +50,7 @@ export class PackFetch implements ExpertSupply {
       experts: shape.experts,
       runtime,
       log,
-      connect: (address) => transport.openPackSource(address),
+      connect: (address) => openPackSource(transport, address),
       onDescribed: () => {
         this.fetcher.peersChanged();
       },

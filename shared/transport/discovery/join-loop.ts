@@ -3,6 +3,7 @@ import type { Logger } from '../../base/log/logger.js';
 import type { NodeIdentity } from '../../wire/messages.js';
 import type { Transport } from '../transport.js';
 import type { Runtime, Timer } from '../../base/runtime/runtime.js';
+import { joinMain } from '../node-clients.js';
 
 /** Longest time of one Join. The stop of a daemon waits for it, so it must be shorter than the time for a stop. */
 export const JOIN_TIMEOUT_MS = 1500;
@@ -15,7 +16,7 @@ export const WELCOME_DELAY_MS = 1000;
 
 export interface JoinLoopOptions {
   runtime: Runtime;
-  transport: Pick<Transport, 'joinMain'>;
+  transport: Pick<Transport, 'call'>;
   mainAddress: string;
   identity(): NodeIdentity;
   /** True while main's stream to this daemon stands: then there is nothing to ask for. */
@@ -72,7 +73,7 @@ export class JoinLoop {
     const wasMoved = this.moved;
     try {
       this.moved = false;
-      const reply = await this.options.transport.joinMain(mainAddress, this.options.identity(), JOIN_TIMEOUT_MS);
+      const reply = await joinMain(this.options.transport, mainAddress, this.options.identity(), JOIN_TIMEOUT_MS);
       if (reply.kind === 'welcome') return Math.max(retryDelayMs, WELCOME_DELAY_MS);
       this.report('refused by main', reply.refusal.message, { code: reply.refusal.code });
       return REFUSED_DELAY_MS;

@@ -161,7 +161,14 @@ export class PredictionListener {
       release: '0.1.0',
     };
     const worker = (stream: PeerStream<WorkerReply, WorkerRequest>) => this.serve(stream, identity);
-    this.server = await startRpcServer({ host: '127.0.0.1', port, network, log, identity: () => identity, worker });
+    this.server = await startRpcServer({
+      host: '127.0.0.1',
+      port,
+      network,
+      log,
+      node: { identify: () => identity },
+      worker: { serve: worker },
+    });
   }
 
   async stop(): Promise<void> {

@@ -11,7 +11,7 @@ import {
   PROCESSOR_LIMIT_MS,
   STALL_LIMIT_MS,
 } from '../../../bench/limits/verdict.js';
-import { SHADOW_SERVE, WORKER_SERVE } from '../../../shared/wire/codecs.js';
+import { METHODS } from '../../../shared/transport/methods.js';
 
 const FIGURES: CaseFigures = {
   answer: '400',
@@ -83,7 +83,7 @@ describe('the verdict on a case of bench limits', () => {
 });
 
 describe('hostile messages of bench limits', () => {
-  const CODECS = { WorkerRequest: WORKER_SERVE.request, ShadowRequest: SHADOW_SERVE.request };
+  const CODECS = { WorkerRequest: METHODS.worker.serve.request, ShadowRequest: METHODS.shadow.serve.request };
 
   for (const [message, codec] of Object.entries(CODECS)) {
     it(`hold one entry too many of the list that they name: each list of ${message}`, () => {

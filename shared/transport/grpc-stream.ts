@@ -1,62 +1,35 @@
 /** Streams that main and shadow open to their peers. */
 import { Metadata, status, type ClientDuplexStream } from '@grpc/grpc-js';
 import { OdmoeError } from '../base/errors/odmoe-error.js';
-import type { ErrorCode } from '../base/errors/registry.js';
 import { waitForPeer } from '../base/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../base/runtime/runtime.js';
 import { openChannel, type Channel } from './channel.js';
-import { SHADOW_SERVE, WORKER_SERVE, type RpcMethod } from '../wire/codecs.js';
-import {
-  CLOSE_GRACE_MS,
-  CONNECT_TIMEOUT_MS,
-  FLOW_CONTROL_WINDOW_BYTES,
-  PLAIN_RECEIVE_LIMIT_BYTES,
-} from '../wire/limits.js';
-import type { ShadowReply, ShadowRequest, WorkerReply, WorkerRequest } from '../wire/messages.js';
+import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS } from '../wire/limits.js';
+import type { StreamMethod } from './methods.js';
 import { silenceMessage, watchPeer, type PeerKeepalive } from './peer-keepalive.js';
 import type { StreamKeepalive } from './silence-bound.js';
 import { MessagePeerStream, type PeerStream, type StreamSide } from './peer-stream.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
 import { fromServiceError } from './rpc-errors.js';
 
-/**
- * `address` is "host:port". `receiveLimitBytes`: the largest reply. A failure to connect is reported to onClose as WORKER_LOST within
- * CONNECT_TIMEOUT_MS.
- */
-export function openWorkerStream(
-  runtime: Runtime,
-  address: string,
-  receiveLimitBytes: number,
-  keepalive: StreamKeepalive,
-  pace: StreamPace | null,
-): PeerStream<WorkerRequest, WorkerReply> {
-  return openStream(runtime, address, receiveLimitBytes, keepalive, WORKER_SERVE, 'WORKER_LOST', pace);
-}
-
-/** As openWorkerStream, with SHADOW_LOST. */
-export function openShadowStream(
-  runtime: Runtime,
-  address: string,
-  keepalive: StreamKeepalive,
-  pace: StreamPace | null,
-): PeerStream<ShadowRequest, ShadowReply> {
-  return openStream(runtime, address, PLAIN_RECEIVE_LIMIT_BYTES, keepalive, SHADOW_SERVE, 'SHADOW_LOST', pace);
-}
-
 type RawStream = ClientDuplexStream<Buffer, Buffer>;
 
 const raw = (bytes: Buffer): Buffer => bytes;
 
-function openStream<Out extends PeerMessage, In extends PeerMessage>(
-  runtime: Runtime,
+interface StreamSetup {
+  readonly runtime: Runtime;
+  readonly keepalive: StreamKeepalive;
+  readonly receiveLimitBytes: number;
+  readonly pace: StreamPace | null;
+}
+
+export function openGrpcStream<Out extends PeerMessage, In extends PeerMessage>(
   address: string,
-  receiveLimitBytes: number,
-  keepalive: StreamKeepalive,
-  method: RpcMethod<Out, In>,
-  lostCode: ErrorCode,
-  pace: StreamPace | null,
+  method: StreamMethod<Out, In>,
+  { runtime, keepalive, receiveLimitBytes, pace }: StreamSetup,
 ): PeerStream<Out, In> {
-  const channel = openChannel(address, runtime, FLOW_CONTROL_WINDOW_BYTES, receiveLimitBytes);
+  const { windowBytes, lostCode } = method;
+  const channel = openChannel(address, runtime, windowBytes, receiveLimitBytes);
   const { client } = channel;
   const call: RawStream = client.makeBidiStreamRequest(method.path, raw, raw, new Metadata());
   const { ending, cancelForce } = endingOf(call, runtime);
@@ -88,7 +61,7 @@ function openStream<Out extends PeerMessage, In extends PeerMessage>(
     else end();
   };
   call.on('error', (thrown: unknown) => {
-    settle(fromServiceError(thrown, lostCode, address));
+    settle(fromServiceError(thrown, method, address));
   });
   call.on('status', ({ code }) => {
     if (code === status.OK) settle(null);

@@ -1,0 +1,98 @@
+import { Metadata } from '@grpc/grpc-js';
+import { OdmoeError } from '../base/errors/odmoe-error.js';
+import { onAbort } from '../base/runtime/living.js';
+import { waitForPeer } from '../base/runtime/peer-wait.js';
+import type { Runtime } from '../base/runtime/runtime.js';
+import { MAIN_CHECK } from '../wire/limits.js';
+import { openChannel, type Channel } from './channel.js';
+import type { CallMethod, MethodRules, RepliesMethod } from './methods.js';
+import { silenceMessage, watchPeer } from './peer-keepalive.js';
+import { readReplies } from './reply-reader.js';
+import { cancelledCall, fromServiceError, notInTime } from './rpc-errors.js';
+import { SilenceBound } from './silence-bound.js';
+import type { CallLimits, Connection, RepliesLimits } from './transport.js';
+
+const raw = (bytes: Buffer): Buffer => bytes;
+
+/** Calls over one channel to a peer. */
+export class GrpcConnection implements Connection {
+  private readonly channel: Channel;
+
+  constructor(
+    private readonly runtime: Runtime,
+    private readonly address: string,
+    { windowBytes, receiveLimitBytes }: MethodRules,
+  ) {
+    this.channel = openChannel(address, runtime, windowBytes, receiveLimitBytes);
+  }
+
+  async call<Request, Reply>(method: CallMethod<Request, Reply>, request: Request, limits: CallLimits): Promise<Reply> {
+    try {
+      return method.reply.decode(await this.exchange(method.path, method.request.encode(request), limits));
+    } catch (thrown) {
+      throw fromServiceError(thrown, method, this.address);
+    }
+  }
+
+  private async exchange(path: string, request: Buffer, { timeoutMs, signal }: CallLimits): Promise<Buffer> {
+    const { runtime, address } = this;
+    if (signal?.aborted === true) throw cancelledCall(address);
+    return new Promise<Buffer>((resolve, reject) => {
+      // A deadline of grpc-js would be over at once when this process goes on after a standstill.
+      const silence = waitForPeer(runtime, timeoutMs, () => {
+        reject(notInTime(address));
+        call.cancel();
+      });
+      const stopListening = onAbort(signal, () => {
+        reject(cancelledCall(address));
+        call.cancel();
+      });
+      const call = this.channel.client.makeUnaryRequest(path, raw, raw, request, (error, reply) => {
+        silence.cancel();
+        stopListening();
+        if (error !== null) reject(error);
+        else resolve(reply ?? Buffer.alloc(0));
+      });
+    });
+  }
+
+  async *replies<Request, Reply>(
+    method: RepliesMethod<Request, Reply>,
+    request: Request,
+    { signal, idleLimitMs }: RepliesLimits,
+  ): AsyncGenerator<Reply, void, undefined> {
+    const { runtime, address, channel } = this;
+    const bytes = method.request.encode(request);
+    const call = channel.client.makeServerStreamRequest(method.path, raw, raw, bytes, new Metadata());
+    const cancel = (): void => {
+      call.cancel();
+    };
+    const leave = onAbort(signal, cancel);
+    if (signal?.aborted === true) cancel();
+    let silence: OdmoeError | null = null;
+    const check = {
+      keepaliveIntervalMs: MAIN_CHECK.keepaliveIntervalMs,
+      bound: new SilenceBound(MAIN_CHECK.keepaliveTimeoutMs),
+    };
+    const keepalive = watchPeer(runtime, channel, check, (silentMs) => {
+      const peer = method.isOfMain ? `main at ${address}` : address;
+      silence = new OdmoeError(method.lostCode, silenceMessage(peer, silentMs));
+      cancel();
+    });
+    if (idleLimitMs === undefined) keepalive.start();
+    try {
+      for await (const reply of readReplies(call, address, method, runtime, idleLimitMs))
+        yield method.reply.decode(reply);
+    } catch (thrown) {
+      throw silence ?? thrown;
+    } finally {
+      keepalive.stop();
+      leave();
+      call.cancel();
+    }
+  }
+
+  close(): void {
+    this.channel.close();
+  }
+}

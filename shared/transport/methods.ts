@@ -1,0 +1,126 @@
+import { assertInvariant } from '../base/errors/assert-invariant.js';
+import type { ErrorCode } from '../base/errors/registry.js';
+import { inferenceGenerate, type MethodShape, type RpcMethod, rpcMethod, workerServe } from '../wire/codecs.js';
+import {
+  FLOW_CONTROL_WINDOW_BYTES,
+  MESSAGE_SIZE_LIMIT_BYTES,
+  PACK_PIECES_HELD_LIMIT,
+  PACK_WINDOW_BYTES,
+  PLAIN_RECEIVE_LIMIT_BYTES,
+  REPLIES_HELD_LIMIT,
+  REPLY_SIZE_LIMIT_BYTES,
+} from '../wire/limits.js';
+import type {
+  CountsReply,
+  JoinReply,
+  JoinRequest,
+  NodeIdentity,
+  PackDescription,
+  PackPiece,
+  ReadManifestRequest,
+  ReadPackRequest,
+  ShadowReply,
+  ShadowRequest,
+  StatusReply,
+} from '../wire/messages.js';
+import type { PeerMessage } from './stream-pace.js';
+
+/** The rules by which nodes call and serve a method. */
+export interface MethodRules {
+  /** The caller's error code if the connection fails. */
+  readonly lostCode: ErrorCode;
+  /** True if only main serves the method, so that an error advises about a main. */
+  readonly isOfMain: boolean;
+  /** Bytes that may be on the way to the caller before the server must wait. */
+  readonly windowBytes: number;
+  /** Largest reply that the caller receives. */
+  readonly receiveLimitBytes: number;
+  /** Errors for which a server logs no warning. */
+  readonly everyday: ReadonlySet<ErrorCode>;
+}
+
+/** Both ends send messages at any time. */
+export interface StreamMethod<Request extends PeerMessage, Reply extends PeerMessage>
+  extends RpcMethod<Request, Reply>, MethodRules {
+  readonly shape: 'stream';
+}
+
+/** One request, one reply. */
+export interface CallMethod<Request, Reply> extends RpcMethod<Request, Reply>, MethodRules {
+  readonly shape: 'call';
+}
+
+/** One request, many replies. */
+export interface RepliesMethod<Request, Reply> extends RpcMethod<Request, Reply>, MethodRules {
+  readonly shape: 'replies';
+  /** Most replies that wait at the server before it makes the next one. */
+  readonly heldByServer: number;
+  /** Most replies that wait at a slow caller before the server must wait. */
+  readonly heldByCaller: number;
+}
+
+type Nothing = Record<string, never>;
+
+const PLAIN = { isOfMain: false, windowBytes: FLOW_CONTROL_WINDOW_BYTES, everyday: new Set<ErrorCode>() };
+const OF_ANY = { ...PLAIN, lostCode: 'NO_MAIN', receiveLimitBytes: REPLY_SIZE_LIMIT_BYTES } as const;
+const OF_MAIN = { ...OF_ANY, isOfMain: true } as const;
+/** The default receives tensors. */
+const OF_WORKER = { ...PLAIN, lostCode: 'WORKER_LOST', receiveLimitBytes: MESSAGE_SIZE_LIMIT_BYTES } as const;
+const OF_SHADOW = { ...PLAIN, lostCode: 'SHADOW_LOST', receiveLimitBytes: PLAIN_RECEIVE_LIMIT_BYTES } as const;
+/** Any daemon may hold a pack. A reader that gets QUEUE_FULL or PACK_INCOMPLETE from one asks another. */
+const OF_PACK = {
+  lostCode: 'WORKER_LOST',
+  isOfMain: false,
+  windowBytes: PACK_WINDOW_BYTES,
+  receiveLimitBytes: PLAIN_RECEIVE_LIMIT_BYTES,
+  everyday: new Set<ErrorCode>(['QUEUE_FULL', 'PACK_INCOMPLETE']),
+  heldByServer: PACK_PIECES_HELD_LIMIT,
+  heldByCaller: PACK_PIECES_HELD_LIMIT,
+} as const;
+const ANSWER = { ...OF_MAIN, heldByServer: REPLIES_HELD_LIMIT, heldByCaller: 256 } as const;
+
+/** Every method of proto/odmoe/v1, by its service. All transports and servers follow this table. */
+export const METHODS = {
+  node: {
+    identify: call(rpcMethod<Nothing, NodeIdentity>('Node', 'Identify'), OF_ANY),
+    counts: call(rpcMethod<Nothing, CountsReply>('Node', 'Counts'), OF_ANY),
+  },
+  worker: { serve: stream(workerServe(), OF_WORKER) },
+  shadow: { serve: stream(rpcMethod<ShadowRequest, ShadowReply>('Shadow', 'Serve'), OF_SHADOW) },
+  cluster: {
+    join: call(rpcMethod<JoinRequest, JoinReply>('Cluster', 'Join'), OF_MAIN),
+    status: call(rpcMethod<Nothing, StatusReply>('Cluster', 'Status'), OF_MAIN),
+  },
+  inference: { generate: replies(inferenceGenerate(), ANSWER) },
+  pack: {
+    describe: call(rpcMethod<Nothing, PackDescription>('Pack', 'Describe'), OF_PACK),
+    manifest: replies(rpcMethod<ReadManifestRequest, PackPiece>('Pack', 'Manifest'), OF_PACK),
+    read: replies(rpcMethod<ReadPackRequest, PackPiece>('Pack', 'Read'), OF_PACK),
+  },
+};
+
+function stream<Request extends PeerMessage, Reply extends PeerMessage>(
+  method: RpcMethod<Request, Reply>,
+  rules: MethodRules,
+): StreamMethod<Request, Reply> {
+  return { ...method, ...rules, shape: shapeOf(method, 'stream') };
+}
+
+function call<Request, Reply>(method: RpcMethod<Request, Reply>, rules: MethodRules): CallMethod<Request, Reply> {
+  return { ...method, ...rules, shape: shapeOf(method, 'call') };
+}
+
+function replies<Request, Reply>(
+  method: RpcMethod<Request, Reply>,
+  rules: Omit<RepliesMethod<Request, Reply>, keyof RpcMethod<Request, Reply>>,
+): RepliesMethod<Request, Reply> {
+  return { ...method, ...rules, shape: shapeOf(method, 'replies') };
+}
+
+function shapeOf<Shape extends MethodShape>(
+  { path, shape }: { path: string; shape: MethodShape },
+  wanted: Shape,
+): Shape {
+  assertInvariant(shape === wanted, `${path} is a ${wanted} in the table of methods, as in proto/odmoe/v1`);
+  return wanted;
+}
