@@ -32,7 +32,7 @@ export class CachedLayers {
 }
 
 /** The workers of the placement that cache experts of the layer; null: no worker caches any, or homes are strict. */
-export function keepersOf(
+export function cachingWorkersOf(
   workers: { worker(id: string): { readonly kept?: CachedLayers } | null },
   placement: Placement,
   layer: number,

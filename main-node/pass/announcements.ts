@@ -5,7 +5,7 @@ import { takersOf, type AnnouncedLayer, assignMoreExperts, neededBy } from './pl
 import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
 import { isStrict } from '../../shared/decisions/placement/strict-homes.js';
 import { prefillAssignment } from '../../shared/decisions/placement/prefill-workers.js';
-import { keepersOf } from '../cluster/cached-layers.js';
+import { cachingWorkersOf } from '../cluster/cached-layers.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import { type MemberRows, decodePosition, runOf, expectedBy } from './pass-member.js';
 import { assignmentOf } from '../../shared/decisions/placement/assignment-of.js';
@@ -157,7 +157,7 @@ export class Announcements {
     const takers = this.takers(layer, own);
     this.dealtPass ??= this.dealer.beginPass();
     const dealt = this.dealer.deal({ placement, takers, pass: this.dealtPass, layer, held }, experts);
-    return dealt ?? assignMoreExperts(takers, layer, held, experts, keepersOf(this.workers, placement, layer));
+    return dealt ?? assignMoreExperts(takers, layer, held, experts, cachingWorkersOf(this.workers, placement, layer));
   }
 
   private takers(layer: number, { placement }: OwnLayer): Placement {

@@ -10,7 +10,7 @@ import {
   takeOutput,
 } from './expert-work.js';
 import { type AnnouncedLayer, planLayer, type LayerPlan } from './plan-layer.js';
-import { keepersOf } from '../cluster/cached-layers.js';
+import { cachingWorkersOf } from '../cluster/cached-layers.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import { type JointDealer, Announcements, announcedByPrediction, type AnnouncedPasses } from './announcements.js';
 import {
@@ -130,7 +130,7 @@ export class LayerRunner {
     const announced = this.settleAnnouncements(placement, step);
     const { spread } = engine;
     const isShared = spread === 'all' || !context.isAlone;
-    const cachingWorkers = isShared ? keepersOf(engine.roster, placement, step.layer) : null;
+    const cachingWorkers = isShared ? cachingWorkersOf(engine.roster, placement, step.layer) : null;
     const plan = planLayer(placement, step.layer, announced, step.activated, {
       spread,
       isAlone: context.isAlone,

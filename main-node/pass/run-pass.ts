@@ -250,7 +250,7 @@ class JointSignal {
     const [only] = signals;
     this.signal = signals.length === 1 && only !== undefined ? only : this.controller.signal;
     if (this.signal === only) return;
-    // While no worker is left, every task of a pass waits on this signal.
+    // While no worker is left, all work of a pass waits on this signal.
     setMaxListeners(0, this.signal);
     this.leave = signals.map((signal) => onAbort(signal, this.heard));
     this.heard();

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { CachedLayers, keepersOf } from '../../main-node/cluster/cached-layers.js';
+import { CachedLayers, cachingWorkersOf } from '../../main-node/cluster/cached-layers.js';
 import type { WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import { CachedNews, MAX_NEWS_LAYERS } from '../../main-node/decode/cached-news.js';
 import { ExpertDealer } from '../../shared/decisions/placement/expert-dealer.js';
@@ -101,7 +101,7 @@ describe('placement: experts that workers cache', () => {
   it('run at their workers without an announcement, or when rows of several sequences want them', () => {
     const placement = placementOf(4);
     const workers = keeping(placement, { w3: [0], w2: [1, 4] });
-    const keepers = keepersOf(workers, placement, 1) ?? assert.fail('workers keep experts');
+    const keepers = cachingWorkersOf(workers, placement, 1) ?? assert.fail('workers keep experts');
     const runs = (announced: Map<number, string> | null): Map<number, string> =>
       matchExperts(placement, 1, announced, [0, 1, 5], 'all', keepers);
     for (const announced of [null, new Map([[5, 'w0']])]) {
@@ -110,8 +110,8 @@ describe('placement: experts that workers cache', () => {
     }
     const joint = assignMoreExperts(takersOf(placement, 1, Infinity), 1, new Map(), [0, 1, 5], keepers);
     assert.deepEqual([joint.get(0), joint.get(1)], ['w3', 'w2']);
-    assert.equal(keepersOf(keeping(placement, {}), placement, 1), null);
-    assert.equal(keepersOf(workers, { ...placement, homes: 1 }, 1), null);
+    assert.equal(cachingWorkersOf(keeping(placement, {}), placement, 1), null);
+    assert.equal(cachingWorkersOf(workers, { ...placement, homes: 1 }, 1), null);
   });
 
   it('are reported to each shadow once, then changes only, and all again under another placement', () => {

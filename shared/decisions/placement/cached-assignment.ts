@@ -13,7 +13,7 @@ export const KEPT_BEYOND_SHARE = 1;
  */
 export function assignCached<Worker>(
   experts: readonly number[],
-  keepers: CachingWorkers<Worker>,
+  cachingWorkers: CachingWorkers<Worker>,
   load: Map<Worker, number>,
   workers: number,
 ): Map<number, Worker> {
@@ -23,7 +23,7 @@ export function assignCached<Worker>(
   const most = Math.ceil((before + sorted.length) / Math.max(1, workers)) + KEPT_BEYOND_SHARE;
   const loadOf = (worker: Worker): number => load.get(worker) ?? 0;
   for (const expert of sorted) {
-    const [first, ...others] = keepers(expert).filter((worker) => loadOf(worker) < most);
+    const [first, ...others] = cachingWorkers(expert).filter((worker) => loadOf(worker) < most);
     if (first === undefined) continue;
     const worker = others.reduce((best, other) => (loadOf(other) < loadOf(best) ? other : best), first);
     load.set(worker, loadOf(worker) + 1);

@@ -31,10 +31,10 @@ export class ExpertDealer {
   }
 
   /** The workers' places, one for each expert in the given order; empty if there are no workers. */
-  deal(ordinal: number, experts: readonly number[], keepers: CachingWorkers<number> = () => []): number[] {
+  deal(ordinal: number, experts: readonly number[], cachingWorkers: CachingWorkers<number> = () => []): number[] {
     if (this.loads.length === 0) return [];
     const fresh = experts.filter((expert) => this.dealt.get(ordinal)?.has(expert) !== true);
-    const kept = assignCached(fresh, keepers, this.dealtUnder(ordinal), this.loads.length);
+    const kept = assignCached(fresh, cachingWorkers, this.dealtUnder(ordinal), this.loads.length);
     for (const [expert, place] of kept) this.remember(ordinal, expert, place);
     return experts.map((expert) => {
       const held = this.dealt.get(ordinal)?.get(expert);
