@@ -230,12 +230,16 @@ export interface OpenHandles {
   memoryBytes: number;
 }
 
+export type FormatNumbers = Record<'formats' | 'splits' | 'codecs', Record<string, number>>;
+
 export interface Addon {
   readonly version: string;
   /** Instruction sets that this processor can use, widest first. */
   instructionSets(): string[];
   /** The C++ table of dense roles; it equals the one of shared/model/dense-roles.ts, in the same order. */
   denseRoles(): Record<string, string>;
+  /** C++'s number of each format, split and codec; it is the name's place in the lists of shared/model/tensor-source.ts. */
+  formatNumbers(): FormatNumbers;
   /** Every code that an error of the addon can carry. */
   errorCodes(): string[];
   /** CUDA devices and library of this machine. A machine without a GPU is no error: the reason says what is missing. */

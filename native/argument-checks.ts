@@ -3,14 +3,17 @@ import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import { DENSE_ROLES, type DenseRole } from '../shared/model/dense-roles.js';
 import { PARTS } from '../shared/model/expert-parts.js';
 import { gluSchema } from '../shared/model/model-shape.js';
-import type {
-  ChunkCodec,
-  ChunkLocation,
-  ExpertSource,
-  Split,
-  TensorSource,
-  TensorView,
-  WeightFormat,
+import {
+  CHUNK_CODECS,
+  SPLITS,
+  WEIGHT_FORMATS,
+  type ChunkCodec,
+  type ChunkLocation,
+  type ExpertSource,
+  type Split,
+  type TensorSource,
+  type TensorView,
+  type WeightFormat,
 } from '../shared/model/tensor-source.js';
 import type { ExpertOrder, ExpertShape, LoaderOptions, LoadRequest, PartPlan, WantedStorageWay } from './addon.d.ts';
 import { checkGlu, LARGEST_ROW } from './model-shape-checks.js';
@@ -18,19 +21,6 @@ import { checkGlu, LARGEST_ROW } from './model-shape-checks.js';
 const LARGEST_INT32 = 2 ** 31 - 1;
 const MAX_FLOAT32 = 3.4028234663852886e38;
 
-const FORMATS: readonly WeightFormat[] = ['bf16', 'fp16', 'fp32', 'int8', 'nf4', 'fixed4', 'mxfp4', 'fp8'];
-const SPLITS: readonly Split[] = [
-  'none-bf16',
-  'none-fp16',
-  'none-fp32',
-  'bf16-e8-sm8',
-  'fp16-hi8-lo8',
-  'fp32-e8-sm8-r16',
-  'fp16-e5-lo8-s1m2',
-  'mxfp4',
-  'fp8',
-];
-const CODECS: readonly ChunkCodec[] = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman', 'packed3'];
 function refuse(name: string, value: unknown, wanted: string): never {
   throw new OdmoeError('INTERNAL', `native call: ${name} is ${String(value)}, but must be ${wanted}`);
 }
@@ -50,7 +40,7 @@ function checkOneOf(name: string, value: string, allowed: readonly string[]): vo
 }
 
 export function checkFormat(format: WeightFormat): void {
-  checkOneOf('format', format, FORMATS);
+  checkOneOf('format', format, WEIGHT_FORMATS);
 }
 
 export function checkSplit(split: Split): void {
@@ -58,7 +48,7 @@ export function checkSplit(split: Split): void {
 }
 
 export function checkCodec(codec: ChunkCodec): void {
-  checkOneOf('codec', codec, CODECS);
+  checkOneOf('codec', codec, CHUNK_CODECS);
 }
 
 export function checkRole(role: DenseRole): void {

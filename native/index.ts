@@ -3,6 +3,7 @@ import type { ChunkCodec, Split, TensorSource } from '../shared/model/tensor-sou
 import type {
   CodecSpeed,
   CudaStatus,
+  FormatNumbers,
   OpenHandles,
   QueuedReadRequest,
   QueuedReadSpeed,
@@ -40,6 +41,7 @@ export type {
   LoadOutcome,
   LoadRequest,
   Model,
+  FormatNumbers,
   OpenHandles,
   OperatorSpeed,
   PartPlan,
@@ -252,6 +254,11 @@ export function instructionSets(): string[] {
 /** The native core's table of dense roles; it equals that of shared/model/dense-roles.ts. */
 export function nativeDenseRoles(): Record<string, string> {
   return calling(() => addon().denseRoles());
+}
+
+/** The native core's numbers of formats, splits and codecs; the lists of shared/model/tensor-source.ts have the same order. */
+export function nativeFormatNumbers(): FormatNumbers {
+  return calling(() => addon().formatNumbers());
 }
 
 /** Every code that an error of the native core can carry; all are in shared/base/errors/registry.ts. */

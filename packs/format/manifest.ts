@@ -3,7 +3,7 @@ import { camelCaseKeys, snakeCaseKeys } from '../../shared/base/json/snake-case.
 import { DENSE_ROLES, type DensePlace, type DenseRole } from '../../shared/model/dense-roles.js';
 import type { ExpertPart } from '../model-config/model-family.js';
 import { modelShapeSchema } from '../../shared/model/model-shape.js';
-import type { ChunkCodec } from '../../shared/model/tensor-source.js';
+import { CHUNK_CODECS } from '../../shared/model/tensor-source.js';
 import { PACK_CODECS } from './pack-codec.js';
 import { isPackFileName, PACK_FORMAT, PACK_FORMAT_VERSION, SHARDS_LIMIT } from './pack-layout.js';
 
@@ -29,7 +29,7 @@ const shapeSchema = z.preprocess(camelCaseKeys, modelShapeSchema);
 export const codecSchema = z.enum(PACK_CODECS);
 export const codecLevelSchema = z.int().nullable();
 
-const chunkCodecSchema = z.enum([...PACK_CODECS, 'packed3']) satisfies z.ZodType<ChunkCodec>;
+const chunkCodecSchema = z.enum(CHUNK_CODECS);
 
 const chunkSchema = z.strictObject({
   plane: z.int().min(0).max(2),

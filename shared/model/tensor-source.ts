@@ -1,4 +1,7 @@
-/** Locations and roles of weights: the types that checkpoints, packs and the native addon share. */
+/**
+ * Locations and roles of weights: the types that checkpoints, packs and the native addon share. The lists of names are in the order of C++'s
+ * enumerations (native/include/odmoe/formats.h); a test compares them.
+ */
 import type { DenseRole } from './dense-roles.js';
 import type { ModelShape } from './model-shape.js';
 
@@ -7,7 +10,8 @@ import type { ModelShape } from './model-shape.js';
  * (docs/architecture.md). A matrix that fixed4 cannot hold stays in its exact format instead. `mxfp4` and `fp8` hold values of models that are
  * shipped in these formats: codes of 4 bits with a power of two for every 32 columns; E4M3 with an FP32 scale for every 128 columns of a row.
  */
-export type WeightFormat = 'bf16' | 'fp16' | 'fp32' | 'int8' | 'nf4' | 'fixed4' | 'mxfp4' | 'fp8';
+export const WEIGHT_FORMATS = ['bf16', 'fp16', 'fp32', 'int8', 'nf4', 'fixed4', 'mxfp4', 'fp8'] as const;
+export type WeightFormat = (typeof WEIGHT_FORMATS)[number];
 
 /** Formats that store the values exactly as they are shipped. */
 export type ExactFormat = Extract<WeightFormat, 'bf16' | 'fp16' | 'fp32' | 'mxfp4' | 'fp8'>;
@@ -17,19 +21,22 @@ export type ExactFormat = Extract<WeightFormat, 'bf16' | 'fp16' | 'fp32' | 'mxfp
  * their codes in plane 0 and their scales in plane 1. Bytes of each row: mxfp4 columns / 2 (the lower column in the low half) and columns / 32
  * (E8M0); fp8 `columns` (E4M3) and an FP32 for every 128 columns.
  */
-export type Split =
-  | 'none-bf16'
-  | 'none-fp16'
-  | 'none-fp32'
-  | 'bf16-e8-sm8'
-  | 'fp16-hi8-lo8'
-  | 'fp32-e8-sm8-r16'
-  | 'fp16-e5-lo8-s1m2'
-  | 'mxfp4'
-  | 'fp8';
+export const SPLITS = [
+  'none-bf16',
+  'none-fp16',
+  'none-fp32',
+  'bf16-e8-sm8',
+  'fp16-hi8-lo8',
+  'fp32-e8-sm8-r16',
+  'fp16-e5-lo8-s1m2',
+  'mxfp4',
+  'fp8',
+] as const;
+export type Split = (typeof SPLITS)[number];
 
 /** Codec of a chunk's stored bytes (docs/pack-format.md, "Codecs"). */
-export type ChunkCodec = 'raw' | 'zstd' | 'lz4hc' | 'fixed4' | 'huffman' | 'packed3';
+export const CHUNK_CODECS = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman', 'packed3'] as const;
+export type ChunkCodec = (typeof CHUNK_CODECS)[number];
 
 /** Location of some bytes of one plane. The chunks of a plane follow one another in the plane. */
 export interface ChunkLocation {

@@ -11,6 +11,7 @@
 #include "arguments.h"
 #include "async_call.h"
 #include "codec_calls.h"
+#include "format_names.h"
 #include "handles.h"
 #include "model_shape_argument.h"
 #include "odmoe/answer_math.h"
@@ -53,6 +54,21 @@ Napi::Value dense_roles(const Napi::CallbackInfo& info) {
     roles.Set(facts.name, std::string(facts.of_model ? "model " : "layer ") + (facts.is_vector ? "vector" : "matrix"));
   }
   return roles;
+}
+
+template <typename Names>
+Napi::Object numbers_of(Napi::Env env, const Names& names) {
+  Napi::Object numbers = Napi::Object::New(env);
+  for (const auto& [member, name] : names) numbers.Set(name, static_cast<int>(member));
+  return numbers;
+}
+
+Napi::Value format_numbers(const Napi::CallbackInfo& info) {
+  Napi::Object lists = Napi::Object::New(info.Env());
+  lists.Set("formats", numbers_of(info.Env(), kWeightFormatNames));
+  lists.Set("splits", numbers_of(info.Env(), kSplitNames));
+  lists.Set("codecs", numbers_of(info.Env(), kCodecNames));
+  return lists;
 }
 
 Napi::Value error_codes(const Napi::CallbackInfo& info) {
@@ -260,6 +276,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   exports.Set("version", ODMOE_VERSION);
   add<instruction_sets>(exports, "instructionSets");
   add<dense_roles>(exports, "denseRoles");
+  add<format_numbers>(exports, "formatNumbers");
   add<error_codes>(exports, "errorCodes");
   add<cuda_status_of>(exports, "cudaStatus");
   add<open_device>(exports, "openDevice");

@@ -6,13 +6,12 @@
 #include <string_view>
 
 #include "enumeration.h"
+#include "format_names.h"
 #include "model_shape_argument.h"
 #include "odmoe/error.h"
 
 namespace odmoe {
 namespace {
-
-constexpr std::array<std::string_view, 8> kWeightFormats = {"bf16", "fp16", "fp32", "int8", "nf4", "fixed4", "mxfp4", "fp8"};
 
 int64_t get_integer(const Napi::Object& object, const char* name) { return object.Get(name).As<Napi::Number>().Int64Value(); }
 
@@ -52,22 +51,19 @@ TensorView to_tensor_view(const Napi::Object& object) {
 
 }  // namespace
 
-CodecKind to_codec(const Napi::Value& value) {
-  static constexpr std::array<std::string_view, 6> kNames = {"raw", "zstd", "lz4hc", "fixed4", "huffman", "packed3"};
-  return to_enumeration<CodecKind>(value, kNames);
-}
+CodecKind to_codec(const Napi::Value& value) { return to_member(value, kCodecNames); }
 
 int to_int(const Napi::Value& value) { return value.As<Napi::Number>().Int32Value(); }
 
 uint64_t to_uint64(const Napi::Value& value) { return static_cast<uint64_t>(value.As<Napi::Number>().Int64Value()); }
 
-WeightFormat to_weight_format(const Napi::Value& value) { return to_enumeration<WeightFormat>(value, kWeightFormats); }
+WeightFormat to_weight_format(const Napi::Value& value) { return to_member(value, kWeightFormatNames); }
 
 Napi::Object from_resident_weights(Napi::Env env, const ResidentWeights& weights) {
   Napi::Array kinds = Napi::Array::New(env);
   for (const ResidentWeights::Kind& kind : weights.kinds) {
     Napi::Object object = Napi::Object::New(env);
-    object.Set("format", std::string(kWeightFormats[static_cast<size_t>(kind.format)]));
+    object.Set("format", name_of(kind.format, kWeightFormatNames));
     object.Set("matrices", static_cast<double>(kind.matrices));
     object.Set("bytes", static_cast<double>(kind.bytes));
     kinds.Set(kinds.Length(), object);
@@ -78,11 +74,7 @@ Napi::Object from_resident_weights(Napi::Env env, const ResidentWeights& weights
   return object;
 }
 
-Split to_split(const Napi::Value& value) {
-  static constexpr std::array<std::string_view, 9> kNames = {
-      "none-bf16", "none-fp16", "none-fp32", "bf16-e8-sm8", "fp16-hi8-lo8", "fp32-e8-sm8-r16", "fp16-e5-lo8-s1m2", "mxfp4", "fp8"};
-  return to_enumeration<Split>(value, kNames);
-}
+Split to_split(const Napi::Value& value) { return to_member(value, kSplitNames); }
 
 DenseRole to_dense_role(const Napi::Value& value) {
   const std::string name = value.As<Napi::String>().Utf8Value();

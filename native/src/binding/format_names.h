@@ -1,0 +1,58 @@
+// The names by which JavaScript calls formats, splits and codecs; shared/model/tensor-source.ts has the same lists.
+#pragma once
+#include <napi.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "odmoe/error.h"
+#include "odmoe/formats.h"
+
+namespace odmoe {
+
+template <typename Enumeration>
+struct Named {
+  Enumeration member;
+  const char* name;
+};
+
+inline constexpr std::array kWeightFormatNames = {
+    Named{WeightFormat::bf16, "bf16"},   Named{WeightFormat::fp16, "fp16"}, Named{WeightFormat::fp32, "fp32"},
+    Named{WeightFormat::int8, "int8"},   Named{WeightFormat::nf4, "nf4"},   Named{WeightFormat::fixed4, "fixed4"},
+    Named{WeightFormat::mxfp4, "mxfp4"}, Named{WeightFormat::fp8, "fp8"},
+};
+
+inline constexpr std::array kSplitNames = {
+    Named{Split::none_bf16, "none-bf16"},
+    Named{Split::none_fp16, "none-fp16"},
+    Named{Split::none_fp32, "none-fp32"},
+    Named{Split::bf16_e8_sm8, "bf16-e8-sm8"},
+    Named{Split::fp16_hi8_lo8, "fp16-hi8-lo8"},
+    Named{Split::fp32_e8_sm8_r16, "fp32-e8-sm8-r16"},
+    Named{Split::fp16_e5_lo8_s1m2, "fp16-e5-lo8-s1m2"},
+    Named{Split::mxfp4, "mxfp4"},
+    Named{Split::fp8, "fp8"},
+};
+
+inline constexpr std::array kCodecNames = {
+    Named{CodecKind::raw, "raw"},       Named{CodecKind::zstd, "zstd"},       Named{CodecKind::lz4hc, "lz4hc"},
+    Named{CodecKind::fixed4, "fixed4"}, Named{CodecKind::huffman, "huffman"}, Named{CodecKind::packed3, "packed3"},
+};
+
+template <typename Enumeration, size_t Count>
+Enumeration to_member(const Napi::Value& value, const std::array<Named<Enumeration>, Count>& names) {
+  const std::string name = value.As<Napi::String>().Utf8Value();
+  const auto found = std::find_if(names.begin(), names.end(), [&](const auto& named) { return named.name == name; });
+  if (found == names.end()) throw Error(ErrorCode::internal, "'" + name + "' is none of the names allowed here");
+  return found->member;
+}
+
+template <typename Enumeration, size_t Count>
+const char* name_of(Enumeration member, const std::array<Named<Enumeration>, Count>& names) {
+  const auto found = std::find_if(names.begin(), names.end(), [&](const auto& named) { return named.member == member; });
+  if (found == names.end()) throw Error(ErrorCode::internal, "a member of an enumeration has no name");
+  return found->name;
+}
+
+}  // namespace odmoe
