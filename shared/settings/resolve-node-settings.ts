@@ -82,8 +82,7 @@ function givenValues(
   entry: ConfiguredNode | null,
   flags: DaemonFlags,
 ): Given {
-  const { path: _path, nodes: _nodes, ...sections } = config;
-  const named: Readonly<Record<string, unknown>> = sections;
+  const named: Readonly<Record<string, unknown>> = { ...config };
   const sectionNames: Partial<Record<SettingsGroup, string>> = { device: role, http: 'main' };
   return valuesOfRows({
     flags,

@@ -45,7 +45,7 @@ export function text(what: string): ValueKind<string> {
 
 export function choice<const Words extends readonly [string, ...string[]]>(choices: Words): ValueKind<Words[number]> {
   const allowed = `one of ${choices.join(', ')}`;
-  return { allowed, schema: z.enum(choices, { error: allowed }) as z.ZodType<Words[number]>, choices };
+  return { allowed, schema: z.enum(choices, { error: allowed }), choices };
 }
 
 /** On or off. The flag is there, or begins with --no-, or has one of these words. */

@@ -50,7 +50,7 @@ function surroundings(ending: EndPart, broken: Part | null): { environment: Node
         const server = await transport.serve(...options);
         return { ...server, stop: () => stop().then(() => server.stop()) };
       },
-      joinMain: () => ending('join', () => Promise.reject(new OdmoeError('NO_MAIN', 'nobody answers'))),
+      call: () => ending('join', () => Promise.reject(new OdmoeError('NO_MAIN', 'nobody answers'))),
     }),
     discovery: { advertise: () => begun('announcement'), watchPeers: () => begun('search') },
     devices: {

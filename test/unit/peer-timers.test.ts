@@ -71,7 +71,7 @@ const FOREIGN_LIMITS: Readonly<Record<string, string>> = {
 
 const PLAIN_TIMER = /\b(?:runtime|PROCESS|SYSTEM)\.(?:after|sleep|every)\(|\bthis\.after\((?:delay|interval)Ms/g;
 const FOREIGN_LIMIT =
-  /\bdeadline:|\bsetDeadline\(|\bsocket\.setTimeout\(|AbortSignal\.timeout|keepalive_timeout_ms'|headersTimeout:|client\.waitForReady\((?!Infinity)/;
+  /\bdeadline:|\bsetDeadline\(|\bsocket\.setTimeout\(|AbortSignal\.timeout|grpc\.keepalive_timeout_ms'|headersTimeout:|client\.waitForReady\((?!Infinity)/;
 
 describe('timers that judge a peer', () => {
   it('use the waits for peers: each plain timer of the runtime is listed in this test', () => {
