@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { Addon } from './addon.d.ts';
+import { fromAddon } from './addon-errors.js';
 import { libraryFault } from './library-file.js';
 
 export interface NativeStatus {
@@ -77,7 +78,9 @@ function load(): Addon {
       loaded.version === undefined ? 'is none of odmoe' : `is of version ${loaded.version}, and odmoe of ${version}`;
     throw unavailable(`the native library ${ADDON_PATH} ${which}; ${BUILD_ADVICE}`);
   }
-  return loaded as Addon;
+  const whole = loaded as Addon;
+  whole.makeErrorsWith(fromAddon);
+  return whole;
 }
 
 function unavailable(message: string, cause?: unknown): OdmoeError {

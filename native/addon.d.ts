@@ -2,7 +2,7 @@
  * Every function and handle of the native addon, in the order of the C++ (native/src/binding/).
  * Only opaque handles, flat option objects, typed arrays and promises cross between JavaScript and C++. `null` means absent, never
  * `undefined`.
- * Thrown errors and rejections carry `code`, one of shared/base/errors; native/index.ts turns them into OdmoeError.
+ * The addon checks every argument, and throws INTERNAL for a wrong one. What it throws or rejects with is an OdmoeError (makeErrorsWith).
  * Every handle's `dispose()` is idempotent; a disposed handle's methods throw INTERNAL. Promises keep their inputs alive.
  */
 
@@ -234,6 +234,8 @@ export type FormatNumbers = Record<'formats' | 'splits' | 'codecs', Record<strin
 
 export interface Addon {
   readonly version: string;
+  /** Sets the function that makes an OdmoeError of each error of the addon. */
+  makeErrorsWith(toOdmoeError: (thrown: unknown) => Error): void;
   /** Instruction sets that this processor can use, widest first. */
   instructionSets(): string[];
   /** The C++ table of dense roles; it equals the one of shared/model/dense-roles.ts, in the same order. */

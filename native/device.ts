@@ -9,21 +9,15 @@ import type {
   ExpertSlotBytes,
   ExpertSlots,
   ExpertSpeed,
+  FlatExpertSlots,
   LoaderOptions,
   Model,
   OperatorSpeed,
 } from './addon.d.ts';
-import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
-import { checkExpertShape, checkInt32s, checkInteger, checkLoaderOptions } from './argument-checks.js';
-import { CheckedExpertSlots, CheckedModel, LARGEST_PASS_ROWS } from './handles.js';
-import { flatLoaderOptions, slotBytesOf } from './part-fields.js';
+import { fromAddon } from './addon-errors.js';
 import { checkModelShape } from './model-shape-checks.js';
-
-const LARGEST_THREADS = 1024;
-/** Most rows that an expert computes at a time. */
-const LARGEST_EXPERT_ROWS = 128;
-const LARGEST_SLOTS = 65536;
+import { flatLoaderOptions, flatLoadRequest, loadOutcomeOf, slotBytesOf } from './part-fields.js';
 
 /** A device, and the objects that can be created on it. Besides the addon's devices there are some that imitate other devices (engine/devices). */
 export interface Device {
@@ -37,33 +31,25 @@ export interface Device {
   dispose(): void;
 }
 
-class CheckedDevice implements Device {
+class NativeDevice implements Device {
   constructor(readonly handle: DeviceHandle) {}
 
   info(): DeviceInfo {
-    return calling(() => this.handle.info());
+    return this.handle.info();
   }
 
   createModel(shape: ModelShape): Model {
     checkModelShape(shape);
-    return new CheckedModel(
-      structuredClone(shape),
-      calling(() => addon().createModel(this.handle, shape)),
-    );
+    return Object.assign(addon().createModel(this.handle, shape), { shape: structuredClone(shape) });
   }
 
   createExpertSlots(shape: ExpertShape, count: number, maxRows: number, loader: LoaderOptions): ExpertSlots {
-    checkSlots(shape, maxRows, loader);
-    checkInteger('count', count, 1, LARGEST_SLOTS);
-    const options = flatLoaderOptions(loader);
-    return new CheckedExpertSlots(
-      calling(() => addon().createExpertSlots(this.handle, shape, count, maxRows, options)),
-    );
+    const options = flat(loader, flatLoaderOptions);
+    return slotsWithParts(addon().createExpertSlots(this.handle, shape, count, maxRows, options));
   }
 
   expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes {
-    checkSlots(shape, maxRows, loader);
-    return slotBytesOf(calling(() => addon().expertSlotBytes(this.handle, shape, maxRows, flatLoaderOptions(loader))));
+    return slotBytesOf(addon().expertSlotBytes(this.handle, shape, maxRows, flat(loader, flatLoaderOptions)));
   }
 
   dispose(): void {
@@ -71,14 +57,25 @@ class CheckedDevice implements Device {
   }
 }
 
-function checkSlots(shape: ExpertShape, maxRows: number, loader: LoaderOptions): void {
-  checkExpertShape(shape);
-  checkInteger('maxRows', maxRows, 1, LARGEST_PASS_ROWS);
-  checkLoaderOptions(loader);
+/** @throws INTERNAL for an object that lacks the parts */
+function flat<Parted, Flat>(parted: Parted, flatten: (parted: Parted) => Flat): Flat {
+  try {
+    return flatten(parted);
+  } catch (thrown) {
+    throw fromAddon(thrown);
+  }
+}
+
+/** The same slots; only `load` has an object for each part. */
+function slotsWithParts(slots: FlatExpertSlots): ExpertSlots {
+  const flatLoad = slots.load.bind(slots);
+  const load: ExpertSlots['load'] = async (slot, expert, request) =>
+    loadOutcomeOf(await flatLoad(slot, expert, flat(request, flatLoadRequest)));
+  return Object.defineProperty(slots as Omit<FlatExpertSlots, 'load'> as ExpertSlots, 'load', { value: load });
 }
 
 function handleOf(device: Device): DeviceHandle {
-  if (device instanceof CheckedDevice) return device.handle;
+  if (device instanceof NativeDevice) return device.handle;
   throw new OdmoeError('INTERNAL', 'native call: a device that openDevice did not open');
 }
 
@@ -93,10 +90,7 @@ export type DeviceRequest = Omit<DeviceOptions, 'device' | 'arithmetic'> &
  */
 export function openDevice(request: DeviceRequest): Device {
   const options: DeviceOptions = { device: 0, arithmetic: 'exact', ...request };
-  checkInteger('threads', options.threads, 0, LARGEST_THREADS);
-  checkInteger('budgetBytes', options.budgetBytes, 0, Number.MAX_SAFE_INTEGER);
-  checkInteger('device', options.device, 0);
-  return new CheckedDevice(calling(() => addon().openDevice(options)));
+  return new NativeDevice(addon().openDevice(options));
 }
 
 /** Measures the memory read bandwidth and the FP32 fused-multiply-add peak of this machine, for `milliseconds` each. */
@@ -104,25 +98,15 @@ export async function measureMachine(
   device: Device,
   milliseconds: number,
 ): Promise<{ readBytesPerS: number; fmaFlopPerS: number }> {
-  checkInteger('milliseconds', milliseconds, 1);
-  return await awaiting(() => addon().measureMachine(handleOf(device), milliseconds));
+  return await addon().measureMachine(handleOf(device), milliseconds);
 }
 
 /** Measures how fast random experts execute from BF16 and from fixed4 weights, and the read bandwidth in the same rounds. */
 export async function measureExperts(device: Device, options: ExpertBenchOptions): Promise<ExpertSpeed[]> {
-  checkInteger('hiddenSize', options.hiddenSize, 1);
-  checkInteger('intermediateSize', options.intermediateSize, 1);
-  checkInteger('experts', options.experts, 1);
-  checkInt32s('tokens', options.tokens);
-  options.tokens.forEach((tokens) => {
-    checkInteger('tokens', tokens, 1, LARGEST_EXPERT_ROWS);
-  });
-  checkInteger('milliseconds', options.milliseconds, 1);
-  return await awaiting(() => addon().measureExperts(handleOf(device), options));
+  return await addon().measureExperts(handleOf(device), options);
 }
 
 /** Measures each operator of a CPU device against the best speeds of the machine, for `milliseconds` each. */
 export async function measureOperators(device: Device, milliseconds: number): Promise<OperatorSpeed[]> {
-  checkInteger('milliseconds', milliseconds, 1);
-  return await awaiting(() => addon().measureOperators(handleOf(device), milliseconds));
+  return await addon().measureOperators(handleOf(device), milliseconds);
 }

@@ -10,18 +10,7 @@ import type {
   ReadSpeed,
   TensorRows,
 } from './addon.d.ts';
-import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
-import {
-  checkBytes,
-  checkCodec,
-  checkFloats,
-  checkInteger,
-  checkNumber,
-  checkReads,
-  checkSplit,
-  checkTensorSource,
-} from './argument-checks.js';
 
 export type {
   CodecSpeed,
@@ -71,48 +60,27 @@ export {
 
 /** Opens a tensor of a checkpoint or a pack, to read it from its first row to its last. @throws PACK_CORRUPT, MODEL_CORRUPT */
 export function openTensor(source: TensorSource): TensorRows {
-  checkTensorSource(source);
-  return new CheckedTensorRows(calling(() => addon().openTensor(source)));
-}
-
-class CheckedTensorRows implements TensorRows {
-  constructor(private readonly handle: TensorRows) {}
-
-  async read(rows: number): Promise<Uint8Array[]> {
-    checkInteger('rows', rows, 1);
-    return await awaiting(() => this.handle.read(rows));
-  }
-
-  dispose(): void {
-    this.handle.dispose();
-  }
+  return addon().openTensor(source);
 }
 
 /** Cuts row-major values into byte planes (docs/pack-format.md). */
 export function splitPlanes(values: Uint8Array, split: Split): Uint8Array[] {
-  checkBytes('values', values);
-  checkSplit(split);
-  return calling(() => addon().splitPlanes(values, split));
+  return addon().splitPlanes(values, split);
 }
 
 /** Joins all planes of the split into row-major values again. */
 export function joinPlanes(planes: Uint8Array[], split: Split): Uint8Array {
-  planes.forEach((plane) => checkBytes('plane', plane));
-  checkSplit(split);
-  return calling(() => addon().joinPlanes(planes, split));
+  return addon().joinPlanes(planes, split);
 }
 
 /** CRC-32C. `seed`: the CRC of the bytes before these, 0 at the start. */
 export function crc32c(bytes: Uint8Array, seed: number): number {
-  checkBytes('bytes', bytes);
-  checkInteger('seed', seed, 0, 2 ** 32 - 1);
-  return calling(() => addon().crc32c(bytes, seed));
+  return addon().crc32c(bytes, seed);
 }
 
 /** True if none of these FP32 values (little-endian, at any address) is NaN or infinite. Reads them once, on the caller's thread. */
 export function allFinite(values: Uint8Array): boolean {
-  checkBytes('values', values);
-  return calling(() => addon().allFinite(values));
+  return addon().allFinite(values);
 }
 
 /**
@@ -120,23 +88,13 @@ export function allFinite(values: Uint8Array): boolean {
  * finite. With a temperature near 0 all other weights become 0. -Infinity gets the weight 0.
  */
 export function tokenWeights(logits: Float32Array, highest: number, temperature: number): Float32Array {
-  checkFloats('logits', logits);
-  checkNumber('highest', highest, -Number.MAX_VALUE, Number.MAX_VALUE);
-  checkNumber('temperature', temperature, 0, Number.MAX_VALUE);
-  return calling(() => addon().tokenWeights(logits, highest, temperature));
+  return addon().tokenWeights(logits, highest, temperature);
 }
 
 /** log(sum(exp(logits))) by the one arithmetic, FP32. `highest`: the highest logit, finite. */
 export function logSumExp(logits: Float32Array, highest: number): number {
-  checkFloats('logits', logits);
-  checkNumber('highest', highest, -Number.MAX_VALUE, Number.MAX_VALUE);
-  return calling(() => addon().logSumExp(logits, highest));
+  return addon().logSumExp(logits, highest);
 }
-
-/** Most plain bytes of one chunk and of one block (docs/pack-format.md, "Codecs"). */
-const LARGEST_CHUNK_BYTES = 2 ** 31;
-const LARGEST_BLOCK_BYTES = 2 ** 24;
-const HIGHEST_LEVEL = 22;
 
 /**
  * Stored bytes of one chunk of a plane, cut into blocks of `blockBytes` (whole rows of the tensor). Several calls can run at a time, on
@@ -149,11 +107,7 @@ export async function encodeChunk(
   plain: Uint8Array,
   blockBytes: number,
 ): Promise<Uint8Array> {
-  checkCodec(codec);
-  checkInteger('level', level, 0, HIGHEST_LEVEL);
-  checkBytes('plain', plain);
-  checkInteger('blockBytes', blockBytes, 1, LARGEST_BLOCK_BYTES);
-  return await awaiting(() => addon().encodeChunk(codec, level, plain, blockBytes));
+  return await addon().encodeChunk(codec, level, plain, blockBytes);
 }
 
 /**
@@ -167,11 +121,7 @@ export async function decodeChunk(
   plainBytes: number,
   blockBytes: number,
 ): Promise<Uint8Array> {
-  checkCodec(codec);
-  checkBytes('stored', stored);
-  checkInteger('plainBytes', plainBytes, 1, LARGEST_CHUNK_BYTES);
-  checkInteger('blockBytes', blockBytes, 1, LARGEST_BLOCK_BYTES);
-  return await awaiting(() => addon().decodeChunk(codec, stored, plainBytes, blockBytes));
+  return await addon().decodeChunk(codec, stored, plainBytes, blockBytes);
 }
 
 /**
@@ -185,12 +135,7 @@ export async function measureCodec(
   columns: number,
   milliseconds: number,
 ): Promise<CodecSpeed> {
-  checkCodec(codec);
-  checkInteger('level', level, 0, HIGHEST_LEVEL);
-  checkBytes('bf16Values', bf16Values);
-  checkInteger('columns', columns, 1, LARGEST_BLOCK_BYTES);
-  checkInteger('milliseconds', milliseconds, 1);
-  return await awaiting(() => addon().measureCodec(codec, level, bf16Values, columns, milliseconds));
+  return await addon().measureCodec(codec, level, bf16Values, columns, milliseconds);
 }
 
 /**
@@ -198,9 +143,7 @@ export async function measureCodec(
  * page cache where the file system allows that.
  */
 export async function measureReads(path: string, bytes: number, milliseconds: number): Promise<ReadSpeed> {
-  checkInteger('bytes', bytes, 4096, Number.MAX_SAFE_INTEGER);
-  checkInteger('milliseconds', milliseconds, 1);
-  return await awaiting(() => addon().measureReads(path, bytes, milliseconds));
+  return await addon().measureReads(path, bytes, milliseconds);
 }
 
 /** Measures for about `milliseconds` how fast a file's first `bytes` (4096 or more) are read repeatedly with several reads in flight. */
@@ -210,31 +153,22 @@ export async function measureQueuedReads(
   request: QueuedReadRequest,
   milliseconds: number,
 ): Promise<QueuedReadSpeed> {
-  checkInteger('bytes', bytes, 4096, Number.MAX_SAFE_INTEGER);
-  checkInteger('milliseconds', milliseconds, 1);
-  checkReads('request', request.depth, request.way);
-  return await awaiting(() => addon().measureQueuedReads(path, bytes, request, milliseconds));
+  return await addon().measureQueuedReads(path, bytes, request, milliseconds);
 }
-
-const MOST_COPYING_THREADS = 1024;
 
 /** Measures for about `milliseconds` the bytes per second that this number of threads copies together with memcpy. */
 export async function measureMemoryCopy(threads: number, milliseconds: number): Promise<number> {
-  checkInteger('threads', threads, 1, MOST_COPYING_THREADS);
-  checkInteger('milliseconds', milliseconds, 1);
-  return await awaiting(() => addon().measureMemoryCopy(threads, milliseconds));
+  return await addon().measureMemoryCopy(threads, milliseconds);
 }
 
 /** Counts the native objects of this process; tests use it to show that none is left. */
 export function openHandles(): OpenHandles {
-  return calling(() => addon().openHandles());
+  return addon().openHandles();
 }
 
 /** Linux: the process is killed when its parent dies. Other systems: does nothing. */
 export function exitWithParent(): void {
-  calling(() => {
-    addon().exitWithParent();
-  });
+  addon().exitWithParent();
 }
 
 /**
@@ -242,31 +176,30 @@ export function exitWithParent(): void {
  * QUEUE_FULL.
  */
 export async function waitUntil(monotonicMs: number): Promise<void> {
-  checkNumber('monotonicMs', monotonicMs, -Number.MAX_VALUE, Number.MAX_VALUE);
-  await awaiting(() => addon().waitUntil(monotonicMs));
+  await addon().waitUntil(monotonicMs);
 }
 
 /** Instruction sets that this processor can use, widest first. */
 export function instructionSets(): string[] {
-  return calling(() => addon().instructionSets());
+  return addon().instructionSets();
 }
 
 /** The native core's table of dense roles; it equals that of shared/model/dense-roles.ts. */
 export function nativeDenseRoles(): Record<string, string> {
-  return calling(() => addon().denseRoles());
+  return addon().denseRoles();
 }
 
 /** The native core's numbers of formats, splits and codecs; the lists of shared/model/tensor-source.ts have the same order. */
 export function nativeFormatNumbers(): FormatNumbers {
-  return calling(() => addon().formatNumbers());
+  return addon().formatNumbers();
 }
 
 /** Every code that an error of the native core can carry; all are in shared/base/errors/registry.ts. */
 export function nativeErrorCodes(): string[] {
-  return calling(() => addon().errorCodes());
+  return addon().errorCodes();
 }
 
 /** CUDA devices and library of this machine, determined once. */
 export function cudaStatus(): CudaStatus {
-  return calling(() => addon().cudaStatus());
+  return addon().cudaStatus();
 }

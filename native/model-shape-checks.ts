@@ -15,7 +15,7 @@ const LARGEST_LAYERS = 1024;
 const LARGEST_EXPERTS = 4096;
 const LARGEST_HEAD_DIM = 1024;
 /** Most values of a row between two operators. A larger shape is a mistake, and sums of its sizes might not fit the kernels' integers. */
-export const LARGEST_ROW = 2 ** 24;
+const LARGEST_ROW = 2 ** 24;
 /** Most values in the state of a recurrent layer; the runtime copies the state as one row. */
 const LARGEST_STATE = 2 ** 30;
 /** Most experts in all layers together; the runtime stores an entry for each. */
@@ -46,7 +46,7 @@ function requireAtMost(value: number, most: number, what: string): void {
   if (value > most) throw unsupported(`${value} ${what}, of at most ${most}`);
 }
 
-export function checkGlu(glu: GluShape): void {
+function checkGlu(glu: GluShape): void {
   requireAtMost(2 * glu.intermediateSize, LARGEST_ROW, 'gate and up values of an expert');
 }
 

@@ -30,6 +30,10 @@
 namespace odmoe {
 namespace {
 
+// Most rows that an expert computes at a time.
+constexpr int kLargestExpertRows = 128;
+constexpr int kLargestSlots = 65536;
+
 // A set is usable if a backend opens with it.
 bool is_usable(const std::string& instruction_set) {
   try {
@@ -85,25 +89,30 @@ std::unique_ptr<Backend> open_backend(const Napi::Object& options) {
 }
 
 Napi::Value open_device(const Napi::CallbackInfo& info) {
-  auto device = std::make_shared<Device>(open_backend(info[0].As<Napi::Object>()));
+  auto device = std::make_shared<Device>(open_backend(to_object(info[0], "options")));
   return DeviceHandle::create(info.Env(), AddonData::of(info.Env()).device, std::move(device));
 }
 
 Napi::Value create_model(const Napi::CallbackInfo& info) {
-  auto model = std::make_shared<Model>(DeviceHandle::of(info[0]), to_model_shape(info[1].As<Napi::Object>()));
+  ModelShape shape = to_model_shape(to_object(info[1], "shape"));
+  auto model = std::make_shared<Model>(DeviceHandle::of(info[0]), std::move(shape));
   return ModelHandle::create(info.Env(), AddonData::of(info.Env()).model, std::move(model));
 }
 
 Napi::Value create_expert_slots(const Napi::CallbackInfo& info) {
-  auto slots = std::make_shared<ExpertSlots>(DeviceHandle::of(info[0]), to_expert_shape(info[1].As<Napi::Object>()),
-                                             to_int(info[2]), to_int(info[3]), to_loader_options(info[4].As<Napi::Object>()));
+  const ExpertShape shape = to_expert_shape(info[1]);
+  const int count = to_int(info[2], "count", 1, kLargestSlots);
+  const int max_rows = to_int(info[3], "maxRows", 1, kLargestPassRows);
+  const LoaderOptions loader = to_loader_options(info[4]);
+  auto slots = std::make_shared<ExpertSlots>(DeviceHandle::of(info[0]), shape, count, max_rows, loader);
   return ExpertSlotsHandle::create(info.Env(), AddonData::of(info.Env()).expert_slots, std::move(slots));
 }
 
 Napi::Value expert_slot_bytes_of(const Napi::CallbackInfo& info) {
-  const ExpertSlotBytes bytes =
-      expert_slot_bytes(*DeviceHandle::of(info[0])->backend(), to_expert_shape(info[1].As<Napi::Object>()), to_int(info[2]),
-                        to_loader_options(info[3].As<Napi::Object>()));
+  const ExpertShape shape = to_expert_shape(info[1]);
+  const int max_rows = to_int(info[2], "maxRows", 1, kLargestPassRows);
+  const LoaderOptions loader = to_loader_options(info[3]);
+  const ExpertSlotBytes bytes = expert_slot_bytes(*DeviceHandle::of(info[0])->backend(), shape, max_rows, loader);
   Napi::Object object = Napi::Object::New(info.Env());
   object.Set("slotBytes", static_cast<double>(bytes.slot_bytes));
   object.Set("sharedBytes", static_cast<double>(bytes.shared_bytes));
@@ -113,7 +122,7 @@ Napi::Value expert_slot_bytes_of(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value split_values(const Napi::CallbackInfo& info) {
-  const std::span<const uint8_t> values = bytes_of(info[0]);
+  const std::span<const uint8_t> values = bytes_of(info[0], "values");
   const auto planes = split_planes(values.data(), values.size(), to_split(info[1]));
   Napi::Array arrays = Napi::Array::New(info.Env(), planes.size());
   for (uint32_t i = 0; i < planes.size(); i++) {
@@ -125,16 +134,17 @@ Napi::Value split_values(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value join_values(const Napi::CallbackInfo& info) {
+  if (!info[0].IsArray()) refuse("planes", info[0], "an array");
   const auto arrays = info[0].As<Napi::Array>();
   const Split split = to_split(info[1]);
   const auto count = static_cast<uint32_t>(plane_count(split));
   if (is_quantized(split)) throw Error(ErrorCode::internal, "the planes of quantized weights are not joined");
   const auto width = [split](uint32_t plane) { return static_cast<uint64_t>(plane_value_bytes(split, static_cast<int>(plane))); };
   bool fit = arrays.Length() == count;
-  const uint64_t values = fit ? bytes_of(arrays.Get(0u)).size() / width(0) : 0;
+  const uint64_t values = fit ? bytes_of(arrays.Get(0u), "plane").size() / width(0) : 0;
   std::array<const uint8_t*, kMaxPlanes> planes{};
   for (uint32_t i = 0; fit && i < count; i++) {
-    const std::span<const uint8_t> plane = bytes_of(arrays.Get(i));
+    const std::span<const uint8_t> plane = bytes_of(arrays.Get(i), "plane");
     fit = plane.size() == values * width(i);
     planes[i] = plane.data();
   }
@@ -145,23 +155,29 @@ Napi::Value join_values(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value crc32c_of(const Napi::CallbackInfo& info) {
-  const std::span<const uint8_t> bytes = bytes_of(info[0]);
-  return Napi::Number::New(info.Env(), crc32c(info[1].As<Napi::Number>().Uint32Value(), bytes.data(), bytes.size()));
+  const std::span<const uint8_t> bytes = bytes_of(info[0], "bytes");
+  const auto seed = static_cast<uint32_t>(to_integer(info[1], "seed", 0, UINT32_MAX));
+  return Napi::Number::New(info.Env(), crc32c(seed, bytes.data(), bytes.size()));
 }
 
-Napi::Value all_finite_of(const Napi::CallbackInfo& info) { return Napi::Boolean::New(info.Env(), all_finite(bytes_of(info[0]))); }
+Napi::Value all_finite_of(const Napi::CallbackInfo& info) {
+  return Napi::Boolean::New(info.Env(), all_finite(bytes_of(info[0], "values")));
+}
 
-float float_of(const Napi::Value& value) { return value.As<Napi::Number>().FloatValue(); }
+float float_of(const Napi::Value& value, const char* name) { return static_cast<float>(to_number(value, name)); }
 
 Napi::Value token_weights_of(const Napi::CallbackInfo& info) {
-  const std::span<const float> logits = floats_of(info[0]);
+  const std::span<const float> logits = floats_of(info[0], "logits");
+  const float highest = float_of(info[1], "highest");
+  const float temperature = float_of(info[2], "temperature");
+  if (temperature < 0) refuse("temperature", info[2], "a number of at least 0");
   Napi::Float32Array weights = Napi::Float32Array::New(info.Env(), logits.size());
-  token_weights({weights.Data(), weights.ElementLength()}, logits, float_of(info[1]), float_of(info[2]));
+  token_weights({weights.Data(), weights.ElementLength()}, logits, highest, temperature);
   return weights;
 }
 
 Napi::Value log_sum_exp_of(const Napi::CallbackInfo& info) {
-  return Napi::Number::New(info.Env(), log_sum_exp(floats_of(info[0]), float_of(info[1])));
+  return Napi::Number::New(info.Env(), log_sum_exp(floats_of(info[0], "logits"), float_of(info[1], "highest")));
 }
 
 Napi::Value open_handles(const Napi::CallbackInfo& info) {
@@ -191,7 +207,7 @@ Napi::Value measure_machine_of(const Napi::CallbackInfo& info) {
   const std::shared_ptr<Device> device = DeviceHandle::of(info[0]);
   return call_async(
       info.Env(), device, Thread::executor, {},
-      [threads = device->backend()->info().threads, seconds = info[1].As<Napi::Number>().DoubleValue() / 1000.0] {
+      [threads = device->backend()->info().threads, seconds = to_seconds(info[1])] {
         MachineSpeed speed;
         measure_machine(threads, seconds, &speed.read_bytes_per_s, &speed.fma_flop_per_s);
         return speed;
@@ -206,13 +222,17 @@ Napi::Value measure_machine_of(const Napi::CallbackInfo& info) {
 
 Napi::Value measure_experts_of(const Napi::CallbackInfo& info) {
   const std::shared_ptr<Device> device = DeviceHandle::of(info[0]);
-  const auto object = info[1].As<Napi::Object>();
+  const Napi::Object object = to_object(info[1], "options");
   ExpertBenchOptions options;
-  options.hidden_size = object.Get("hiddenSize").As<Napi::Number>().Int64Value();
-  options.intermediate_size = object.Get("intermediateSize").As<Napi::Number>().Int64Value();
-  options.experts = to_int(object.Get("experts"));
-  for (const int32_t tokens : integers_of(object.Get("tokens"))) options.tokens.push_back(tokens);
-  options.seconds = object.Get("milliseconds").As<Napi::Number>().DoubleValue() / 1000.0;
+  options.hidden_size = to_integer(object.Get("hiddenSize"), "hiddenSize", 1);
+  options.intermediate_size = to_integer(object.Get("intermediateSize"), "intermediateSize", 1);
+  options.experts = to_int(object.Get("experts"), "experts", 1);
+  for (const int32_t tokens : integers_of(object.Get("tokens"), "tokens")) {
+    if (tokens < 1 || tokens > kLargestExpertRows)
+      throw Error(ErrorCode::internal, "native call: tokens is " + std::to_string(tokens));
+    options.tokens.push_back(tokens);
+  }
+  options.seconds = to_seconds(object.Get("milliseconds"));
   return call_async(
       info.Env(), device, Thread::executor, {}, [device, options] { return measure_experts(device->backend(), options); },
       [](Napi::Env env, const std::vector<ExpertSpeed>& speeds) -> Napi::Value {
@@ -232,7 +252,7 @@ Napi::Value measure_experts_of(const Napi::CallbackInfo& info) {
 
 Napi::Value measure_operators_of(const Napi::CallbackInfo& info) {
   const std::shared_ptr<Device> device = DeviceHandle::of(info[0]);
-  const double seconds = info[1].As<Napi::Number>().DoubleValue() / 1000.0;
+  const double seconds = to_seconds(info[1]);
   return call_async(
       info.Env(), device, Thread::executor, {}, [device, seconds] { return measure_operators(device->backend(), seconds); },
       [](Napi::Env env, const std::vector<OperatorSpeed>& speeds) -> Napi::Value {
@@ -261,6 +281,23 @@ void add(Napi::Object& exports, const char* name) {
   exports.Set(name, Napi::Function::New<translated<function>>(exports.Env(), name));
 }
 
+template <Napi::Value (*function)(const Napi::CallbackInfo&)>
+Napi::Value rejected(const Napi::CallbackInfo& info) {
+  return rejecting_errors(info.Env(), [&] { return function(info); });
+}
+
+// A function that returns a promise: its errors are rejections.
+template <Napi::Value (*function)(const Napi::CallbackInfo&)>
+void add_promise(Napi::Object& exports, const char* name) {
+  exports.Set(name, Napi::Function::New<rejected<function>>(exports.Env(), name));
+}
+
+Napi::Value make_errors_with(const Napi::CallbackInfo& info) {
+  if (!info[0].IsFunction()) refuse("toOdmoeError", info[0], "a function");
+  AddonData::of(info.Env()).to_odmoe_error = Napi::Persistent(info[0].As<Napi::Function>());
+  return info.Env().Undefined();
+}
+
 Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   remember_parent();
   auto data = std::make_unique<AddonData>();
@@ -274,6 +311,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   env.SetInstanceData(data.release());
 
   exports.Set("version", ODMOE_VERSION);
+  add<make_errors_with>(exports, "makeErrorsWith");
   add<instruction_sets>(exports, "instructionSets");
   add<dense_roles>(exports, "denseRoles");
   add<format_numbers>(exports, "formatNumbers");
@@ -290,18 +328,18 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<all_finite_of>(exports, "allFinite");
   add<token_weights_of>(exports, "tokenWeights");
   add<log_sum_exp_of>(exports, "logSumExp");
-  add<encode_chunk_of>(exports, "encodeChunk");
-  add<decode_chunk_of>(exports, "decodeChunk");
-  add<measure_codec_of>(exports, "measureCodec");
-  add<measure_reads_of>(exports, "measureReads");
-  add<measure_queued_reads_of>(exports, "measureQueuedReads");
-  add<measure_memory_copy_of>(exports, "measureMemoryCopy");
-  add<wait_until_of>(exports, "waitUntil");
+  add_promise<encode_chunk_of>(exports, "encodeChunk");
+  add_promise<decode_chunk_of>(exports, "decodeChunk");
+  add_promise<measure_codec_of>(exports, "measureCodec");
+  add_promise<measure_reads_of>(exports, "measureReads");
+  add_promise<measure_queued_reads_of>(exports, "measureQueuedReads");
+  add_promise<measure_memory_copy_of>(exports, "measureMemoryCopy");
+  add_promise<wait_until_of>(exports, "waitUntil");
   add<open_handles>(exports, "openHandles");
   add<exit_with_parent_of>(exports, "exitWithParent");
-  add<measure_machine_of>(exports, "measureMachine");
-  add<measure_experts_of>(exports, "measureExperts");
-  add<measure_operators_of>(exports, "measureOperators");
+  add_promise<measure_machine_of>(exports, "measureMachine");
+  add_promise<measure_experts_of>(exports, "measureExperts");
+  add_promise<measure_operators_of>(exports, "measureOperators");
   return exports;
 }
 

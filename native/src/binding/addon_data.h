@@ -14,6 +14,8 @@ struct AddonData {
   std::shared_ptr<Completions> completions;
   std::shared_ptr<JobQueue> codec_threads;  // created at the first use
   std::unique_ptr<TimerQueue> timers;       // likewise
+  // Turns a thrown value into an OdmoeError.
+  Napi::FunctionReference to_odmoe_error;
   Napi::FunctionReference device;
   Napi::FunctionReference model;
   Napi::FunctionReference sequence;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdio>
 #include <iterator>
 #include <string_view>
 
@@ -13,51 +15,132 @@
 namespace odmoe {
 namespace {
 
-int64_t get_integer(const Napi::Object& object, const char* name) { return object.Get(name).As<Napi::Number>().Int64Value(); }
+constexpr int64_t kLargestRow = int64_t{1} << 24;
+constexpr int kLargestThreads = 1024;
+constexpr int kLargestDecompressionThreads = 64;
+constexpr int kLargestEntries = 1 << 20;
 
-int get_int(const Napi::Object& object, const char* name) { return static_cast<int>(get_integer(object, name)); }
+// For an error. Only primitive values are shown: the conversion of an object could run JavaScript.
+std::string shown(const Napi::Value& value) {
+  switch (value.Type()) {
+    case napi_undefined: return "undefined";
+    case napi_null: return "null";
+    case napi_boolean:
+    case napi_number: return value.ToString().Utf8Value();
+    case napi_string: return value.As<Napi::String>().Utf8Value().substr(0, 100);
+    default: return "a value of another type";
+  }
+}
 
-std::string get_string(const Napi::Object& object, const char* name) { return object.Get(name).As<Napi::String>().Utf8Value(); }
+int64_t get_integer(const Napi::Object& object, const char* name, const std::string& of, int64_t lowest = 0,
+                    int64_t highest = kLargestInt) {
+  return to_integer(object.Get(name), of + "." + name, lowest, highest);
+}
 
-ChunkLocation to_chunk_location(const Napi::Object& object) {
+int get_int(const Napi::Object& object, const char* name, const std::string& of, int64_t lowest = 0,
+            int64_t highest = kLargestInt) {
+  return static_cast<int>(get_integer(object, name, of, lowest, highest));
+}
+
+uint64_t get_bytes(const Napi::Object& object, const char* name, const std::string& of) {
+  return static_cast<uint64_t>(get_integer(object, name, of, 0, kLargestInteger));
+}
+
+float get_float(const Napi::Object& object, const char* name, const std::string& of) {
+  const double number = to_number(object.Get(name), of + "." + name);
+  const auto value = static_cast<float>(number);
+  if (!std::isfinite(value)) refuse(of + "." + name, object.Get(name), "a number that FP32 holds");
+  return value;
+}
+
+Napi::Array to_array(const Napi::Value& value, const std::string& name) {
+  if (!value.IsArray()) refuse(name, value, "an array");
+  return value.As<Napi::Array>();
+}
+
+ChunkLocation to_chunk_location(const Napi::Value& value) {
+  const Napi::Object object = to_object(value, "chunk");
   ChunkLocation chunk;
-  chunk.plane = get_int(object, "plane");
-  chunk.path = get_string(object, "path");
-  chunk.offset_bytes = static_cast<uint64_t>(get_integer(object, "offsetBytes"));
-  chunk.stored_bytes = static_cast<uint64_t>(get_integer(object, "storedBytes"));
-  chunk.plain_bytes = static_cast<uint64_t>(get_integer(object, "plainBytes"));
+  chunk.plane = get_int(object, "plane", "chunk");
+  chunk.path = to_text(object.Get("path"), "chunk.path");
+  chunk.offset_bytes = get_bytes(object, "offsetBytes", "chunk");
+  chunk.stored_bytes = get_bytes(object, "storedBytes", "chunk");
+  chunk.plain_bytes = get_bytes(object, "plainBytes", "chunk");
   chunk.codec = to_codec(object.Get("codec"));
   const Napi::Value crc = object.Get("crc32c");
-  if (crc.IsNumber()) chunk.crc32c = crc.As<Napi::Number>().Uint32Value();
+  if (!crc.IsNull()) chunk.crc32c = static_cast<uint32_t>(to_integer(crc, "chunk.crc32c", 0, UINT32_MAX));
   return chunk;
 }
 
-TensorView to_tensor_view(const Napi::Object& object) {
+// A read checks that the view lies within its matrix: that depends on the checkpoint, not on the caller.
+TensorView to_tensor_view(const Napi::Value& value) {
+  const std::string name = "view";
+  const Napi::Object object = to_object(value, name);
   TensorView view;
-  view.stored_rows = get_integer(object, "storedRows");
-  view.stored_columns = get_integer(object, "storedColumns");
+  view.stored_rows = get_integer(object, "storedRows", name, 1);
+  view.stored_columns = get_integer(object, "storedColumns", name, 1);
   view.stored_split = to_split(object.Get("storedSplit"));
-  view.scale_block_rows = get_integer(object, "scaleBlockRows");
-  view.first_row = get_integer(object, "firstRow");
-  view.block_rows = get_integer(object, "blockRows");
-  view.step_rows = get_integer(object, "stepRows");
-  view.first_column = get_integer(object, "firstColumn");
-  view.step_columns = get_integer(object, "stepColumns");
-  view.transposed = object.Get("transposed").As<Napi::Boolean>().Value();
-  view.multiply = object.Get("multiply").As<Napi::Number>().FloatValue();
-  view.add = object.Get("add").As<Napi::Number>().FloatValue();
+  view.scale_block_rows = get_integer(object, "scaleBlockRows", name, 1);
+  view.first_row = get_integer(object, "firstRow", name);
+  view.block_rows = get_integer(object, "blockRows", name, 1);
+  view.step_rows = get_integer(object, "stepRows", name);
+  view.first_column = get_integer(object, "firstColumn", name);
+  view.step_columns = get_integer(object, "stepColumns", name, 1);
+  view.transposed = to_flag(object.Get("transposed"), "view.transposed");
+  view.multiply = get_float(object, "multiply", name);
+  view.add = get_float(object, "add", name);
   return view;
 }
 
 }  // namespace
 
-CodecKind to_codec(const Napi::Value& value) { return to_member(value, kCodecNames); }
+CodecKind to_codec(const Napi::Value& value) { return to_enumeration(value, "codec", kCodecNames); }
 
-int to_int(const Napi::Value& value) { return value.As<Napi::Number>().Int32Value(); }
+void refuse(const std::string& name, const Napi::Value& value, const std::string& wanted) {
+  throw Error(ErrorCode::internal, "native call: " + name + " is " + shown(value) + ", but must be " + wanted);
+}
 
-uint64_t to_uint64(const Napi::Value& value) { return static_cast<uint64_t>(value.As<Napi::Number>().Int64Value()); }
+int64_t to_integer(const Napi::Value& value, const std::string& name, int64_t lowest, int64_t highest) {
+  if (value.IsNumber()) {
+    const double number = value.As<Napi::Number>().DoubleValue();
+    // NaN fails the comparisons.
+    if (number >= static_cast<double>(lowest) && number <= static_cast<double>(highest) && number == std::floor(number)) {
+      return static_cast<int64_t>(number);
+    }
+  }
+  refuse(name, value, "an integer from " + std::to_string(lowest) + " to " + std::to_string(highest));
+}
 
-WeightFormat to_weight_format(const Napi::Value& value) { return to_member(value, kWeightFormatNames); }
+int to_int(const Napi::Value& value, const std::string& name, int lowest, int highest) {
+  return static_cast<int>(to_integer(value, name, lowest, highest));
+}
+
+double to_number(const Napi::Value& value, const std::string& name) {
+  if (value.IsNumber()) {
+    const double number = value.As<Napi::Number>().DoubleValue();
+    if (std::isfinite(number)) return number;
+  }
+  refuse(name, value, "a finite number");
+}
+
+double to_seconds(const Napi::Value& value) { return to_int(value, "milliseconds", 1) / 1000.0; }
+
+std::string to_text(const Napi::Value& value, const std::string& name) {
+  if (!value.IsString()) refuse(name, value, "a string");
+  return value.As<Napi::String>().Utf8Value();
+}
+
+Napi::Object to_object(const Napi::Value& value, const std::string& name) {
+  if (!value.IsObject()) refuse(name, value, "an object");
+  return value.As<Napi::Object>();
+}
+
+bool to_flag(const Napi::Value& value, const std::string& name) {
+  if (!value.IsBoolean()) refuse(name, value, "true or false");
+  return value.As<Napi::Boolean>().Value();
+}
+
+WeightFormat to_weight_format(const Napi::Value& value) { return to_enumeration(value, "format", kWeightFormatNames); }
 
 Napi::Object from_resident_weights(Napi::Env env, const ResidentWeights& weights) {
   Napi::Array kinds = Napi::Array::New(env);
@@ -74,110 +157,128 @@ Napi::Object from_resident_weights(Napi::Env env, const ResidentWeights& weights
   return object;
 }
 
-Split to_split(const Napi::Value& value) { return to_member(value, kSplitNames); }
+Split to_split(const Napi::Value& value) { return to_enumeration(value, "split", kSplitNames); }
 
 DenseRole to_dense_role(const Napi::Value& value) {
-  const std::string name = value.As<Napi::String>().Utf8Value();
+  const std::string name = to_text(value, "role");
   for (size_t i = 0; i < kDenseRoleCount; i++) {
     if (name == kDenseRoles[i].name) return static_cast<DenseRole>(i);
   }
   throw Error(ErrorCode::internal, "'" + name + "' is no role of a dense tensor");
 }
 
-ExpertShape to_expert_shape(const Napi::Object& object) {
-  return {get_integer(object, "hiddenSize"), to_glu_shape(object.Get("glu").As<Napi::Object>()),
-          to_weight_format(object.Get("format"))};
+// A slot must take any expert of the model, and fixed4 cannot hold all of them.
+ExpertShape to_expert_shape(const Napi::Value& value) {
+  const Napi::Object object = to_object(value, "shape");
+  const int64_t hidden_size = get_integer(object, "hiddenSize", "shape", 1, kLargestRow);
+  const GluShape glu = to_glu_shape(to_object(object.Get("glu"), "shape.glu"));
+  const WeightFormat format = to_weight_format(object.Get("format"));
+  if (format == WeightFormat::fixed4) refuse("shape.format", object.Get("format"), "a format that holds every expert");
+  if (2 * glu.intermediate_size > kLargestRow) {
+    throw Error(ErrorCode::model_unsupported, "the model has " + std::to_string(2 * glu.intermediate_size) +
+                                                  " gate and up values of an expert, of at most " + std::to_string(kLargestRow) +
+                                                  "; this build cannot run it");
+  }
+  return {hidden_size, glu, format};
 }
 
-TensorSource to_tensor_source(const Napi::Object& object) {
+TensorSource to_tensor_source(const Napi::Value& value, const std::string& name) {
+  const Napi::Object object = to_object(value, name);
   TensorSource source;
-  source.rows = get_integer(object, "rows");
-  source.columns = get_integer(object, "columns");
+  source.rows = get_integer(object, "rows", name, 1);
+  source.columns = get_integer(object, "columns", name, 1);
   source.split = to_split(object.Get("split"));
-  const auto chunks = object.Get("chunks").As<Napi::Array>();
-  for (uint32_t i = 0; i < chunks.Length(); i++) {
-    source.chunks.push_back(to_chunk_location(chunks.Get(i).As<Napi::Object>()));
-  }
+  const Napi::Array chunks = to_array(object.Get("chunks"), name + ".chunks");
+  for (uint32_t i = 0; i < chunks.Length(); i++) source.chunks.push_back(to_chunk_location(chunks.Get(i)));
   const Napi::Value view = object.Get("view");
-  if (view.IsObject()) source.view = to_tensor_view(view.As<Napi::Object>());
+  if (!view.IsNull()) source.view = to_tensor_view(view);
   return source;
 }
 
-ExpertSource to_expert_source(const Napi::Object& object) {
-  ExpertSource source{to_tensor_source(object.Get("gate").As<Napi::Object>()),
-                      to_tensor_source(object.Get("up").As<Napi::Object>()),
-                      to_tensor_source(object.Get("down").As<Napi::Object>()),
+ExpertSource to_expert_source(const Napi::Value& value) {
+  const Napi::Object object = to_object(value, "source");
+  ExpertSource source{to_tensor_source(object.Get("gate"), "source.gate"),
+                      to_tensor_source(object.Get("up"), "source.up"),
+                      to_tensor_source(object.Get("down"), "source.down"),
                       {}};
-  if (const Napi::Value biases = object.Get("biases"); biases.IsTypedArray()) {
-    const std::span<const float> values = floats_of(biases);
+  if (const Napi::Value biases = object.Get("biases"); !biases.IsNull()) {
+    const std::span<const float> values = floats_of(biases, "source.biases");
     source.biases.assign(values.begin(), values.end());
   }
   return source;
 }
 
+int to_read_depth(const Napi::Value& value) { return to_int(value, "depth", 1, kReadDepthLimit); }
+
 WantedStorageWay to_storage_way(const Napi::Value& value) {
   static constexpr std::array<std::string_view, 3> kWays = {"auto", "threads", "io_uring"};
-  return to_enumeration<WantedStorageWay>(value, kWays);
+  return to_enumeration<WantedStorageWay>(value, "way", kWays);
 }
 
-LoaderOptions to_loader_options(const Napi::Object& object) {
+LoaderOptions to_loader_options(const Napi::Value& value) {
+  const std::string name = "loader";
+  const Napi::Object object = to_object(value, name);
   LoaderOptions options;
-  options.decompression_threads = get_int(object, "decompressionThreads");
-  options.direct_io = object.Get("directIo").As<Napi::Boolean>().Value();
-  options.storage_bytes_per_s = object.Get("storageBytesPerS").As<Napi::Number>().DoubleValue();
-  options.read_depth = get_int(object, "readDepth");
+  options.decompression_threads = get_int(object, "decompressionThreads", name, 0, kLargestDecompressionThreads);
+  options.direct_io = to_flag(object.Get("directIo"), "loader.directIo");
+  options.storage_bytes_per_s = static_cast<double>(get_bytes(object, "storageBytesPerS", name));
+  options.read_depth = to_read_depth(object.Get("readDepth"));
   options.storage_way = to_storage_way(object.Get("storageWay"));
-  options.exponent_entries = get_int(object, "exponentEntries");
-  options.sign_mantissa_entries = get_int(object, "signMantissaEntries");
-  options.expert_exponent_bytes = static_cast<uint64_t>(get_integer(object, "expertExponentBytes"));
-  options.expert_sign_mantissa_bytes = static_cast<uint64_t>(get_integer(object, "expertSignMantissaBytes"));
-  options.shard_exponent_bytes = static_cast<uint64_t>(get_integer(object, "shardExponentBytes"));
-  options.shard_sign_mantissa_bytes = static_cast<uint64_t>(get_integer(object, "shardSignMantissaBytes"));
-  options.experts = get_integer(object, "experts");
+  options.exponent_entries = get_int(object, "exponentEntries", name, 0, kLargestEntries);
+  options.sign_mantissa_entries = get_int(object, "signMantissaEntries", name, 0, kLargestEntries);
+  options.expert_exponent_bytes = get_bytes(object, "expertExponentBytes", name);
+  options.expert_sign_mantissa_bytes = get_bytes(object, "expertSignMantissaBytes", name);
+  options.shard_exponent_bytes = get_bytes(object, "shardExponentBytes", name);
+  options.shard_sign_mantissa_bytes = get_bytes(object, "shardSignMantissaBytes", name);
+  options.experts = get_integer(object, "experts", name);
   const Napi::Value packs = object.Get("packs");
-  options.packs = packs.IsBoolean() && packs.As<Napi::Boolean>().Value();
+  options.packs = !packs.IsUndefined() && to_flag(packs, "loader.packs");
   return options;
 }
 
 std::optional<ExpertOrder> to_expert_order(const Napi::Value& value) {
-  if (!value.IsArray()) return std::nullopt;
-  const auto array = value.As<Napi::Array>();
+  if (value.IsNull()) return std::nullopt;
   ExpertOrder order;
+  const Napi::Array array = to_array(value, "order");
+  if (array.Length() != order.size()) refuse("order", value, "null or three places");
   for (uint32_t i = 0; i < order.size(); i++) {
-    const auto task = array.Get(i).As<Napi::Object>();
-    order[i] = {get_integer(task, "block"), get_integer(task, "position")};
+    const Napi::Object task = to_object(array.Get(i), "order");
+    order[i] = {get_integer(task, "block", "order"), get_integer(task, "position", "order")};
   }
   return order;
 }
 
-LoadRequest to_load_request(const Napi::Object& object) {
-  const auto to_part_plan = [](const Napi::Object& plan) {
+LoadRequest to_load_request(const Napi::Value& value) {
+  const auto to_part_plan = [](const Napi::Value& part, const std::string& name) {
     static constexpr std::array<std::string_view, 2> kOrigins = {"storage", "entry"};
-    return PartPlan{to_enumeration<PartOrigin>(plan.Get("from"), kOrigins), get_int(plan, "entry")};
+    const Napi::Object plan = to_object(part, name);
+    const auto from = to_enumeration<PartOrigin>(plan.Get("from"), "from", kOrigins);
+    return PartPlan{from, get_int(plan, "entry", name, from == PartOrigin::entry ? 0 : -1)};
   };
+  const Napi::Object object = to_object(value, "request");
   LoadRequest request;
-  request.exponents = to_part_plan(object.Get("exponents").As<Napi::Object>());
-  request.sign_mantissa = to_part_plan(object.Get("signMantissa").As<Napi::Object>());
+  request.exponents = to_part_plan(object.Get("exponents"), "exponents");
+  request.sign_mantissa = to_part_plan(object.Get("signMantissa"), "signMantissa");
   request.order = to_expert_order(object.Get("order"));
-  request.urgent = object.Get("urgent").As<Napi::Boolean>().Value();
-  if (object.Has("held")) request.held = get_int(object, "held");
+  request.urgent = to_flag(object.Get("urgent"), "request.urgent");
+  if (const Napi::Value held = object.Get("held"); !held.IsUndefined()) request.held = to_int(held, "held");
   return request;
 }
 
 CpuOptions to_cpu_options(const Napi::Object& object) {
-  return {get_int(object, "threads"), static_cast<uint64_t>(get_integer(object, "budgetBytes")),
-          get_string(object, "instructionSet")};
+  return {get_int(object, "threads", "device", 0, kLargestThreads), get_bytes(object, "budgetBytes", "device"),
+          to_text(object.Get("instructionSet"), "instructionSet")};
 }
 
 bool names_cuda(const Napi::Object& object) {
   static constexpr std::array<std::string_view, 2> kBackends = {"cpu", "cuda"};
-  return to_enumeration<int>(object.Get("backend"), kBackends) == 1;
+  return to_enumeration<int>(object.Get("backend"), "backend", kBackends) == 1;
 }
 
 CudaOptions to_cuda_options(const Napi::Object& object) {
   static constexpr std::array<std::string_view, 2> kArithmetics = {"exact", "fast"};
-  return {get_int(object, "device"), static_cast<uint64_t>(get_integer(object, "budgetBytes")),
-          to_enumeration<int>(object.Get("arithmetic"), kArithmetics) == 1};
+  return {get_int(object, "device", "device"), get_bytes(object, "budgetBytes", "device"),
+          to_enumeration<int>(object.Get("arithmetic"), "arithmetic", kArithmetics) == 1};
 }
 
 Napi::Object from_cuda_status(Napi::Env env, const CudaStatus& status) {
@@ -212,18 +313,29 @@ Napi::Object from_cuda_status(Napi::Env env, const CudaStatus& status) {
   return object;
 }
 
-std::span<uint8_t> bytes_of(const Napi::Value& value) {
-  auto array = value.As<Napi::Uint8Array>();
+namespace {
+
+// A detached array has no values.
+template <typename Array>
+Array typed_array(const Napi::Value& value, const std::string& name, napi_typedarray_type type, const char* wanted) {
+  if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != type) refuse(name, value, wanted);
+  return value.As<Array>();
+}
+
+}  // namespace
+
+std::span<uint8_t> bytes_of(const Napi::Value& value, const std::string& name) {
+  auto array = typed_array<Napi::Uint8Array>(value, name, napi_uint8_array, "a Uint8Array");
   return {array.Data(), array.ElementLength()};
 }
 
-std::span<const float> floats_of(const Napi::Value& value) {
-  const auto array = value.As<Napi::Float32Array>();
+std::span<const float> floats_of(const Napi::Value& value, const std::string& name) {
+  const auto array = typed_array<Napi::Float32Array>(value, name, napi_float32_array, "a Float32Array");
   return {array.Data(), array.ElementLength()};
 }
 
-std::vector<int32_t> integers_of(const Napi::Value& value) {
-  const auto array = value.As<Napi::Int32Array>();
+std::vector<int32_t> integers_of(const Napi::Value& value, const std::string& name) {
+  const auto array = typed_array<Napi::Int32Array>(value, name, napi_int32_array, "an Int32Array");
   return std::vector<int32_t>(array.Data(), array.Data() + array.ElementLength());
 }
 

@@ -1,5 +1,6 @@
-// Converts JavaScript values to the runtime's types and back. native/index.ts has checked them; a value that does not fit still
-// throws.
+// Converts JavaScript values to the runtime's types and back. This is the one place where arguments are checked: each conversion throws
+// INTERNAL for a value that does not fit. A conversion may run JavaScript (getters of an object), which may dispose of handles; so a call
+// converts its arguments before it looks at its runtime object.
 #pragma once
 #include <napi.h>
 
@@ -19,19 +20,34 @@
 
 namespace odmoe {
 
-int to_int(const Napi::Value& value);
-uint64_t to_uint64(const Napi::Value& value);
+inline constexpr int64_t kLargestInt = (int64_t{1} << 31) - 1;
+// Number.MAX_SAFE_INTEGER.
+inline constexpr int64_t kLargestInteger = (int64_t{1} << 53) - 1;
+// Most rows of a pass and of an execute.
+inline constexpr int kLargestPassRows = 65536;
+
+// `name`: the argument, for the error.
+[[noreturn]] void refuse(const std::string& name, const Napi::Value& value, const std::string& wanted);
+int64_t to_integer(const Napi::Value& value, const std::string& name, int64_t lowest = 0, int64_t highest = kLargestInt);
+int to_int(const Napi::Value& value, const std::string& name, int lowest = 0, int highest = static_cast<int>(kLargestInt));
+double to_number(const Napi::Value& value, const std::string& name);
+// Milliseconds, at least 1, as seconds.
+double to_seconds(const Napi::Value& value);
+std::string to_text(const Napi::Value& value, const std::string& name);
+Napi::Object to_object(const Napi::Value& value, const std::string& name);
 WeightFormat to_weight_format(const Napi::Value& value);
 CodecKind to_codec(const Napi::Value& value);
 Split to_split(const Napi::Value& value);
 DenseRole to_dense_role(const Napi::Value& value);
 Napi::Object from_resident_weights(Napi::Env env, const ResidentWeights& weights);
-ExpertShape to_expert_shape(const Napi::Object& object);
-TensorSource to_tensor_source(const Napi::Object& object);
-ExpertSource to_expert_source(const Napi::Object& object);
+ExpertShape to_expert_shape(const Napi::Value& value);
+TensorSource to_tensor_source(const Napi::Value& value, const std::string& name);
+ExpertSource to_expert_source(const Napi::Value& value);
 WantedStorageWay to_storage_way(const Napi::Value& value);
-LoaderOptions to_loader_options(const Napi::Object& object);
-LoadRequest to_load_request(const Napi::Object& object);
+int to_read_depth(const Napi::Value& value);
+bool to_flag(const Napi::Value& value, const std::string& name);
+LoaderOptions to_loader_options(const Napi::Value& value);
+LoadRequest to_load_request(const Napi::Value& value);
 // null: none.
 std::optional<ExpertOrder> to_expert_order(const Napi::Value& value);
 // Device options: names_cuda tells the kind of device, the others convert the options.
@@ -41,9 +57,9 @@ CudaOptions to_cuda_options(const Napi::Object& object);
 Napi::Object from_cuda_status(Napi::Env env, const CudaStatus& status);
 
 // Views that are valid as long as the array exists.
-std::span<uint8_t> bytes_of(const Napi::Value& value);
-std::span<const float> floats_of(const Napi::Value& value);
-std::vector<int32_t> integers_of(const Napi::Value& value);
+std::span<uint8_t> bytes_of(const Napi::Value& value, const std::string& name);
+std::span<const float> floats_of(const Napi::Value& value, const std::string& name);
+std::vector<int32_t> integers_of(const Napi::Value& value, const std::string& name);
 
 Napi::Value from_router_choice(Napi::Env env, const RouterChoice& choice);
 Napi::Value from_floats(Napi::Env env, const std::vector<float>& values);

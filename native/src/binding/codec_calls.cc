@@ -32,6 +32,14 @@ Napi::Value from_bytes(Napi::Env env, std::vector<uint8_t>& bytes) {
 
 namespace {
 
+// Most plain bytes of one chunk and of one block (docs/pack-format.md, "Codecs").
+constexpr int64_t kLargestChunkBytes = int64_t{1} << 31;
+constexpr int64_t kLargestBlockBytes = int64_t{1} << 24;
+constexpr int kHighestLevel = 22;
+constexpr int kMostCopyingThreads = 1024;
+
+int64_t to_block_bytes(const Napi::Value& value) { return to_integer(value, "blockBytes", 1, kLargestBlockBytes); }
+
 std::vector<uint8_t> decode_chunk(CodecKind codec, std::span<const uint8_t> stored, uint64_t plain_bytes, uint64_t block_bytes) {
   ChunkDecoder decoder;
   decoder.open(codec, stored, plain_bytes, block_bytes);
@@ -53,25 +61,25 @@ Napi::Value bytes_on_codec_threads(const Napi::CallbackInfo& info, const Napi::V
 
 Napi::Value encode_chunk_of(const Napi::CallbackInfo& info) {
   return bytes_on_codec_threads(
-      info, info[2], [codec = to_codec(info[0]), level = to_int(info[1]), plain = bytes_of(info[2]), block = to_uint64(info[3])] {
-        return encode_chunk(codec, level, plain, block);
-      });
+      info, info[2],
+      [codec = to_codec(info[0]), level = to_int(info[1], "level", 0, kHighestLevel), plain = bytes_of(info[2], "plain"),
+       block = to_block_bytes(info[3])] { return encode_chunk(codec, level, plain, block); });
 }
 
 Napi::Value decode_chunk_of(const Napi::CallbackInfo& info) {
   return bytes_on_codec_threads(info, info[1],
-                                [codec = to_codec(info[0]), stored = bytes_of(info[1]), plain = to_uint64(info[2]),
-                                 block = to_uint64(info[3])] { return decode_chunk(codec, stored, plain, block); });
+                                [codec = to_codec(info[0]), stored = bytes_of(info[1], "stored"),
+                                 plain = to_integer(info[2], "plainBytes", 1, kLargestChunkBytes),
+                                 block = to_block_bytes(info[3])] { return decode_chunk(codec, stored, plain, block); });
 }
 
 Napi::Value measure_codec_of(const Napi::CallbackInfo& info) {
   const std::shared_ptr<JobQueue>& threads = codec_threads(info.Env());
   return call_async(
       info.Env(), *threads, threads, {info[2].As<Napi::Object>()},
-      [codec = to_codec(info[0]), level = to_int(info[1]), values = bytes_of(info[2]), columns = to_uint64(info[3]),
-       seconds = info[4].As<Napi::Number>().DoubleValue() / 1000.0] {
-        return measure_codec(codec, level, values, columns, seconds);
-      },
+      [codec = to_codec(info[0]), level = to_int(info[1], "level", 0, kHighestLevel), values = bytes_of(info[2], "bf16Values"),
+       columns = to_integer(info[3], "columns", 1, kLargestBlockBytes),
+       seconds = to_seconds(info[4])] { return measure_codec(codec, level, values, columns, seconds); },
       [](Napi::Env env, const CodecSpeed& speed) -> Napi::Value {
         Napi::Object object = Napi::Object::New(env);
         object.Set("ratio", speed.ratio);
@@ -86,8 +94,8 @@ Napi::Value measure_reads_of(const Napi::CallbackInfo& info) {
   const std::shared_ptr<JobQueue>& threads = codec_threads(info.Env());
   return call_async(
       info.Env(), *threads, threads, {},
-      [path = info[0].As<Napi::String>().Utf8Value(), bytes = to_uint64(info[1]),
-       seconds = info[2].As<Napi::Number>().DoubleValue() / 1000.0] { return measure_reads(path, bytes, seconds); },
+      [path = to_text(info[0], "path"), bytes = to_integer(info[1], "bytes", 4096, kLargestInteger),
+       seconds = to_seconds(info[2])] { return measure_reads(path, bytes, seconds); },
       [](Napi::Env env, const ReadSpeed& speed) -> Napi::Value {
         Napi::Object object = Napi::Object::New(env);
         object.Set("bytesPerS", speed.bytes_per_s);
@@ -99,13 +107,13 @@ Napi::Value measure_reads_of(const Napi::CallbackInfo& info) {
 
 Napi::Value measure_queued_reads_of(const Napi::CallbackInfo& info) {
   const std::shared_ptr<JobQueue>& threads = codec_threads(info.Env());
-  const auto object = info[2].As<Napi::Object>();
-  const QueuedReadRequest request{to_storage_way(object.Get("way")), to_int(object.Get("depth")),
-                                  object.Get("direct").As<Napi::Boolean>().Value()};
+  const Napi::Object object = to_object(info[2], "request");
+  const QueuedReadRequest request{to_storage_way(object.Get("way")), to_read_depth(object.Get("depth")),
+                                  to_flag(object.Get("direct"), "request.direct")};
   return call_async(
       info.Env(), *threads, threads, {},
-      [path = info[0].As<Napi::String>().Utf8Value(), bytes = to_uint64(info[1]), request,
-       seconds = info[3].As<Napi::Number>().DoubleValue() / 1000.0] { return measure_queued_reads(path, bytes, request, seconds); },
+      [path = to_text(info[0], "path"), bytes = to_integer(info[1], "bytes", 4096, kLargestInteger), request,
+       seconds = to_seconds(info[3])] { return measure_queued_reads(path, bytes, request, seconds); },
       [](Napi::Env env, const QueuedReadSpeed& speed) -> Napi::Value {
         Napi::Object result = Napi::Object::New(env);
         result.Set("bytesPerS", speed.bytes_per_s);
@@ -121,7 +129,7 @@ Napi::Value measure_memory_copy_of(const Napi::CallbackInfo& info) {
   const std::shared_ptr<JobQueue>& threads = codec_threads(info.Env());
   return call_async(
       info.Env(), *threads, threads, {},
-      [count = to_int(info[0]), seconds = info[1].As<Napi::Number>().DoubleValue() / 1000.0] {
+      [count = to_int(info[0], "threads", 1, kMostCopyingThreads), seconds = to_seconds(info[1])] {
         return measure_memory_copy(count, seconds);
       },
       [](Napi::Env env, double bytes_per_s) -> Napi::Value { return Napi::Number::New(env, bytes_per_s); });

@@ -3,6 +3,7 @@
 #include <new>
 #include <string>
 
+#include "addon_data.h"
 #include "odmoe/error.h"
 
 namespace odmoe {
@@ -14,9 +15,7 @@ Napi::Error with_code(Napi::Env env, ErrorCode code, const std::string& message)
   return error;
 }
 
-}  // namespace
-
-Napi::Error to_javascript_error(Napi::Env env, const std::exception_ptr& thrown) {
+Napi::Error with_code_of(Napi::Env env, const std::exception_ptr& thrown) {
   try {
     std::rethrow_exception(thrown);
   } catch (const Napi::Error& error) {
@@ -29,6 +28,14 @@ Napi::Error to_javascript_error(Napi::Env env, const std::exception_ptr& thrown)
   } catch (const std::exception& error) {
     return with_code(env, ErrorCode::internal, error.what());
   }
+}
+
+}  // namespace
+
+Napi::Error to_javascript_error(Napi::Env env, const std::exception_ptr& thrown) {
+  const Napi::Error error = with_code_of(env, thrown);
+  const Napi::FunctionReference& to_odmoe_error = AddonData::of(env).to_odmoe_error;
+  return to_odmoe_error.IsEmpty() ? error : Napi::Error(env, to_odmoe_error.Call({error.Value()}));
 }
 
 }  // namespace odmoe

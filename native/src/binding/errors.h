@@ -1,4 +1,5 @@
-// C++ errors as JavaScript errors that carry a `code` of shared/base/errors.
+// C++ errors as JavaScript errors that carry a `code` of shared/base/errors: OdmoeErrors, once native/addon-loader.ts has set the function
+// that makes them.
 #pragma once
 #include <napi.h>
 
@@ -13,10 +14,20 @@ template <typename Function>
 auto translating_errors(Napi::Env env, Function function) {
   try {
     return function();
-  } catch (const Napi::Error&) {
-    throw;
   } catch (...) {
     throw to_javascript_error(env, std::current_exception());
+  }
+}
+
+// Calls a function that returns a promise; an error that it throws becomes a rejection.
+template <typename Function>
+Napi::Value rejecting_errors(Napi::Env env, Function function) {
+  try {
+    return function();
+  } catch (...) {
+    const auto deferred = Napi::Promise::Deferred::New(env);
+    deferred.Reject(to_javascript_error(env, std::current_exception()).Value());
+    return deferred.Promise();
   }
 }
 

@@ -48,32 +48,33 @@ Napi::Function ExpertSlotsHandle::define(Napi::Env env) {
       env, "ExpertSlots",
       {property_named<&ExpertSlotsHandle::count>("count"), property_named<&ExpertSlotsHandle::slot_bytes>("slotBytes"),
        property_named<&ExpertSlotsHandle::storage_reads>("storageReads"),
-       method_named<&ExpertSlotsHandle::register_expert>("register"), method_named<&ExpertSlotsHandle::load>("load"),
+       method_named<&ExpertSlotsHandle::register_expert>("register"), promise_named<&ExpertSlotsHandle::load>("load"),
        method_named<&ExpertSlotsHandle::cancel>("cancel"), method_named<&ExpertSlotsHandle::prioritize>("prioritize"),
-       method_named<&ExpertSlotsHandle::reorder>("reorder"), method_named<&ExpertSlotsHandle::execute>("execute"),
+       method_named<&ExpertSlotsHandle::reorder>("reorder"), promise_named<&ExpertSlotsHandle::execute>("execute"),
        method_named<&ExpertSlotsHandle::execute_here>("executeHere"), method_named<&ExpertSlotsHandle::let_go>("letGo"),
-       method_named<&ExpertSlotsHandle::take>("take"), method_named<&ExpertSlotsHandle::hold>("hold"),
+       method_named<&ExpertSlotsHandle::take>("take"), promise_named<&ExpertSlotsHandle::hold>("hold"),
        method_named<&ExpertSlotsHandle::cancel_hold>("cancelHold"), method_named<&ExpertSlotsHandle::drop_held>("dropHeld"),
-       method_named<&ExpertSlotsHandle::pack>("pack"), method_named<&ExpertSlotsHandle::cancel_pack>("cancelPack"),
+       promise_named<&ExpertSlotsHandle::pack>("pack"), method_named<&ExpertSlotsHandle::cancel_pack>("cancelPack"),
        dispose_method()});
 }
 
 Napi::Value ExpertSlotsHandle::let_go(const Napi::CallbackInfo& info) {
-  runtime()->let_go(ExpertSlots::Call(runtime(), to_int(info[0]), ExpertSlots::Call::Kind::load));
+  const int slot = to_int(info[0], "slot");
+  runtime()->let_go(ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::load));
   return info.Env().Undefined();
 }
 
 Napi::Value ExpertSlotsHandle::take(const Napi::CallbackInfo& info) {
-  const int slot = to_int(info[0]);
+  const int slot = to_int(info[0], "slot");
   // A load call makes the slot forget its contents, so it is made only where the slot has no memory.
   if (!runtime()->has_memory(slot)) runtime()->take(ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::load));
   return info.Env().Undefined();
 }
 
-Napi::Value ExpertSlotsHandle::count(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), runtime()->count()); }
+Napi::Value ExpertSlotsHandle::count(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), count_); }
 
 Napi::Value ExpertSlotsHandle::slot_bytes(const Napi::CallbackInfo& info) {
-  return Napi::Number::New(info.Env(), static_cast<double>(runtime()->slot_bytes()));
+  return Napi::Number::New(info.Env(), static_cast<double>(slot_bytes_));
 }
 
 Napi::Value ExpertSlotsHandle::storage_reads(const Napi::CallbackInfo& info) {
@@ -88,23 +89,24 @@ Napi::Value ExpertSlotsHandle::storage_reads(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value ExpertSlotsHandle::register_expert(const Napi::CallbackInfo& info) {
+  ExpertSource source = to_expert_source(info[0]);
   static_cast<void>(runtime());  // throws if the handle is disposed of
-  registered_.push_back(to_expert_source(info[0].As<Napi::Object>()));
+  registered_.push_back(std::move(source));
   return Napi::Number::New(info.Env(), static_cast<double>(registered_.size() - 1));
 }
 
 size_t ExpertSlotsHandle::to_registered(const Napi::Value& value) const {
-  const auto expert = static_cast<size_t>(to_int(value));
+  const auto expert = static_cast<size_t>(to_int(value, "expert"));
   if (expert < registered_.size()) return expert;
   throw Error(ErrorCode::internal, "expert " + std::to_string(expert) + " has not been registered with the slots");
 }
 
 Napi::Value ExpertSlotsHandle::load(const Napi::CallbackInfo& info) {
-  const int slot = to_int(info[0]);
+  const int slot = to_int(info[0], "slot");
+  LoadRequest request = to_load_request(info[2]);
   const size_t expert = to_registered(info[1]);
   auto call = std::make_unique<LoadCall>(info.Env(), runtime(), slot);
   const ExpertSource& source = registered_[expert];
-  LoadRequest request = to_load_request(info[2].As<Napi::Object>());
   request.expert = static_cast<int64_t>(expert) < runtime()->experts() ? static_cast<int64_t>(expert) : -1;
   const Napi::Promise promise = call->promise();
   AddonData::of(info.Env()).completions->call_began(info.Env());
@@ -118,17 +120,19 @@ Napi::Value ExpertSlotsHandle::load(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value ExpertSlotsHandle::cancel(const Napi::CallbackInfo& info) {
-  runtime()->cancel(to_int(info[0]));
+  runtime()->cancel(to_int(info[0], "slot"));
   return info.Env().Undefined();
 }
 
 Napi::Value ExpertSlotsHandle::prioritize(const Napi::CallbackInfo& info) {
-  runtime()->prioritize(to_int(info[0]));
+  runtime()->prioritize(to_int(info[0], "slot"));
   return info.Env().Undefined();
 }
 
 Napi::Value ExpertSlotsHandle::reorder(const Napi::CallbackInfo& info) {
-  runtime()->reorder(to_int(info[0]), to_expert_order(info[1]));
+  const int slot = to_int(info[0], "slot");
+  const std::optional<ExpertOrder> order = to_expert_order(info[1]);
+  runtime()->reorder(slot, order);
   return info.Env().Undefined();
 }
 
@@ -155,15 +159,16 @@ Napi::Value ExpertSlotsHandle::cancel_hold(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value ExpertSlotsHandle::drop_held(const Napi::CallbackInfo& info) {
-  runtime()->drop_held(to_int(info[0]));
+  runtime()->drop_held(to_int(info[0], "expert"));
   return info.Env().Undefined();
 }
 
 // Runs on the storage thread, behind a running hold: neither is urgent.
 Napi::Value ExpertSlotsHandle::pack(const Napi::CallbackInfo& info) {
+  const int slot = to_int(info[0], "slot");
   return call_async(
       info.Env(), runtime()->device(), Thread::storage, {},
-      [slots = runtime(), ticket = runtime()->new_pack(), slot = to_int(info[0])] { return slots->pack(ticket, slot); },
+      [slots = runtime(), ticket = runtime()->new_pack(), slot] { return slots->pack(ticket, slot); },
       [](Napi::Env env, PackResult result) -> Napi::Value {
         static constexpr const char* kNames[] = {"packed", "givenUp", "unfit"};
         return Napi::String::New(env, kNames[static_cast<size_t>(result)]);
@@ -176,11 +181,15 @@ Napi::Value ExpertSlotsHandle::cancel_pack(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value ExpertSlotsHandle::execute(const Napi::CallbackInfo& info) {
-  const int slot = to_int(info[0]);
+  const int slot = to_int(info[0], "slot");
+  const int rows = to_int(info[1], "rows", 1);
+  const std::span<const uint8_t> hidden = bytes_of(info[2], "hidden");
+  const std::span<uint8_t> output = bytes_of(info[3], "output");
   return call_async(
       info.Env(), runtime()->device(), Thread::executor, {info[2].As<Napi::Object>(), info[3].As<Napi::Object>()},
-      [slots = runtime(), call = ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::execute), rows = to_int(info[1]),
-       hidden = bytes_of(info[2]), output = bytes_of(info[3])] { return slots->execute(call, rows, hidden, output); },
+      [slots = runtime(), call = ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::execute), rows, hidden, output] {
+        return slots->execute(call, rows, hidden, output);
+      },
       [](Napi::Env env, double execute_ms) -> Napi::Value {
         Napi::Object object = Napi::Object::New(env);
         object.Set("executeMs", execute_ms);
@@ -189,12 +198,16 @@ Napi::Value ExpertSlotsHandle::execute(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value ExpertSlotsHandle::execute_here(const Napi::CallbackInfo& info) {
+  const int slot = to_int(info[0], "slot");
+  const int rows = to_int(info[1], "rows", 1);
+  const std::span<const uint8_t> hidden = bytes_of(info[2], "hidden");
+  const std::span<uint8_t> output = bytes_of(info[3], "output");
   const std::shared_ptr<ExpertSlots> slots = runtime();
   std::optional<double> execute_ms;
   if (slots->device()->works_here()) {
     slots->device()->executor().run_here([&] {
-      const ExpertSlots::Call call(slots, to_int(info[0]), ExpertSlots::Call::Kind::execute);
-      execute_ms = slots->execute(call, to_int(info[1]), bytes_of(info[2]), bytes_of(info[3]));
+      const ExpertSlots::Call call(slots, slot, ExpertSlots::Call::Kind::execute);
+      execute_ms = slots->execute(call, rows, hidden, output);
     });
   }
   return execute_ms ? Napi::Number::New(info.Env(), *execute_ms) : info.Env().Null();

@@ -1,21 +1,11 @@
 // The names by which JavaScript calls formats, splits and codecs; shared/model/tensor-source.ts has the same lists.
 #pragma once
-#include <napi.h>
-
-#include <algorithm>
 #include <array>
-#include <string>
 
-#include "odmoe/error.h"
+#include "enumeration.h"
 #include "odmoe/formats.h"
 
 namespace odmoe {
-
-template <typename Enumeration>
-struct Named {
-  Enumeration member;
-  const char* name;
-};
 
 inline constexpr std::array kWeightFormatNames = {
     Named{WeightFormat::bf16, "bf16"},   Named{WeightFormat::fp16, "fp16"}, Named{WeightFormat::fp32, "fp32"},
@@ -39,20 +29,5 @@ inline constexpr std::array kCodecNames = {
     Named{CodecKind::raw, "raw"},       Named{CodecKind::zstd, "zstd"},       Named{CodecKind::lz4hc, "lz4hc"},
     Named{CodecKind::fixed4, "fixed4"}, Named{CodecKind::huffman, "huffman"}, Named{CodecKind::packed3, "packed3"},
 };
-
-template <typename Enumeration, size_t Count>
-Enumeration to_member(const Napi::Value& value, const std::array<Named<Enumeration>, Count>& names) {
-  const std::string name = value.As<Napi::String>().Utf8Value();
-  const auto found = std::find_if(names.begin(), names.end(), [&](const auto& named) { return named.name == name; });
-  if (found == names.end()) throw Error(ErrorCode::internal, "'" + name + "' is none of the names allowed here");
-  return found->member;
-}
-
-template <typename Enumeration, size_t Count>
-const char* name_of(Enumeration member, const std::array<Named<Enumeration>, Count>& names) {
-  const auto found = std::find_if(names.begin(), names.end(), [&](const auto& named) { return named.member == member; });
-  if (found == names.end()) throw Error(ErrorCode::internal, "a member of an enumeration has no name");
-  return found->name;
-}
 
 }  // namespace odmoe

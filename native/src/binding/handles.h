@@ -15,6 +15,7 @@ namespace odmoe {
 
 class DeviceHandle : public Handle<DeviceHandle, Device> {
  public:
+  static constexpr uint64_t kTag = 1;
   using Handle::Handle;
   static Napi::Function define(Napi::Env env);
 
@@ -24,6 +25,7 @@ class DeviceHandle : public Handle<DeviceHandle, Device> {
 
 class ModelHandle : public Handle<ModelHandle, Model> {
  public:
+  static constexpr uint64_t kTag = 2;
   using Handle::Handle;
   static Napi::Function define(Napi::Env env);
 
@@ -38,6 +40,7 @@ class ModelHandle : public Handle<ModelHandle, Model> {
 
 class SequenceHandle : public Handle<SequenceHandle, Sequence> {
  public:
+  static constexpr uint64_t kTag = 3;
   using Handle::Handle;
   static Napi::Function define(Napi::Env env);
 
@@ -53,6 +56,7 @@ class SequenceHandle : public Handle<SequenceHandle, Sequence> {
 
 class PassHandle : public Handle<PassHandle, Pass> {
  public:
+  static constexpr uint64_t kTag = 4;
   using Handle::Handle;
   static Napi::Function define(Napi::Env env);
 
@@ -75,7 +79,9 @@ class PassHandle : public Handle<PassHandle, Pass> {
 
 class ExpertSlotsHandle : public Handle<ExpertSlotsHandle, ExpertSlots> {
  public:
-  using Handle::Handle;
+  static constexpr uint64_t kTag = 5;
+  explicit ExpertSlotsHandle(const Napi::CallbackInfo& info)
+      : Handle(info), count_(runtime()->count()), slot_bytes_(runtime()->slot_bytes()) {}
   static Napi::Function define(Napi::Env env);
 
  private:
@@ -102,12 +108,16 @@ class ExpertSlotsHandle : public Handle<ExpertSlotsHandle, ExpertSlots> {
   size_t to_registered(const Napi::Value& value) const;
 
   std::vector<ExpertSource> registered_;  // by number
+  // They can be read after dispose().
+  int count_;
+  uint64_t slot_bytes_;
 };
 
 struct TensorRows;
 
 class TensorRowsHandle : public Handle<TensorRowsHandle, TensorRows> {
  public:
+  static constexpr uint64_t kTag = 6;
   using Handle::Handle;
   static Napi::Function define(Napi::Env env);
 

@@ -8,17 +8,21 @@ namespace odmoe {
 Napi::Function ModelHandle::define(Napi::Env env) {
   return DefineClass(
       env, "Model",
-      {method_named<&ModelHandle::load_dense>("loadDense"), method_named<&ModelHandle::load_resident_expert>("loadResidentExpert"),
+      {promise_named<&ModelHandle::load_dense>("loadDense"),
+       promise_named<&ModelHandle::load_resident_expert>("loadResidentExpert"),
        method_named<&ModelHandle::resident_weights>("residentWeights"),
        method_named<&ModelHandle::create_sequence>("createSequence"), method_named<&ModelHandle::create_pass>("createPass"),
        property_named<&ModelHandle::sequence_bytes>("sequenceBytes"), dispose_method()});
 }
 
 Napi::Value ModelHandle::load_dense(const Napi::CallbackInfo& info) {
+  const DenseRole role = to_dense_role(info[0]);
+  const int layer = to_int(info[1], "layer");
+  TensorSource source = to_tensor_source(info[2], "source");
+  const WeightFormat format = to_weight_format(info[3]);
   return call_async(
       info.Env(), runtime()->device(), Thread::storage, {},
-      [model = runtime(), role = to_dense_role(info[0]), layer = to_int(info[1]),
-       source = to_tensor_source(info[2].As<Napi::Object>()), format = to_weight_format(info[3])] {
+      [model = runtime(), role, layer, source = std::move(source), format] {
         model->load_dense(role, layer, source, format);
         return Nothing{};
       },
@@ -26,10 +30,13 @@ Napi::Value ModelHandle::load_dense(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value ModelHandle::load_resident_expert(const Napi::CallbackInfo& info) {
+  const int layer = to_int(info[0], "layer");
+  const int expert = to_int(info[1], "expert");
+  ExpertSource source = to_expert_source(info[2]);
+  const WeightFormat format = to_weight_format(info[3]);
   return call_async(
       info.Env(), runtime()->device(), Thread::storage, {},
-      [model = runtime(), layer = to_int(info[0]), expert = to_int(info[1]), source = to_expert_source(info[2].As<Napi::Object>()),
-       format = to_weight_format(info[3])] {
+      [model = runtime(), layer, expert, source = std::move(source), format] {
         model->load_resident_expert(layer, expert, source, format);
         return Nothing{};
       },
@@ -49,7 +56,8 @@ Napi::Value ModelHandle::sequence_bytes(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value ModelHandle::create_pass(const Napi::CallbackInfo& info) {
-  return PassHandle::create(info.Env(), AddonData::of(info.Env()).pass, std::make_shared<Pass>(runtime(), to_int(info[0])));
+  const int max_rows = to_int(info[0], "maxRows", 1, kLargestPassRows);
+  return PassHandle::create(info.Env(), AddonData::of(info.Env()).pass, std::make_shared<Pass>(runtime(), max_rows));
 }
 
 }  // namespace odmoe

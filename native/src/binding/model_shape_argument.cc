@@ -1,9 +1,11 @@
 #include "model_shape_argument.h"
 
+#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "arguments.h"
 #include "enumeration.h"
 
 namespace odmoe {
@@ -14,9 +16,13 @@ class Members {
  public:
   explicit Members(const Napi::Object& object) : object_(object) {}
 
-  int64_t size(const char* name) const { return number(name).Int64Value(); }
-  int count(const char* name) const { return number(name).Int32Value(); }
-  float real(const char* name) const { return number(name).FloatValue(); }
+  int64_t size(const char* name) const { return to_integer(object_.Get(name), name, 1); }
+  int count(const char* name) const { return to_int(object_.Get(name), name); }
+  float real(const char* name) const {
+    const auto value = static_cast<float>(to_number(object_.Get(name), name));
+    if (!std::isfinite(value)) odmoe::refuse(name, object_.Get(name), "a number that FP32 holds");
+    return value;
+  }
   bool flag(const char* name) const {
     const Napi::Value value = object_.Get(name);
     if (!value.IsBoolean()) refuse(name);
@@ -37,15 +43,10 @@ class Members {
   Enumeration one_of(const char* name, const std::array<std::string_view, Count>& names) const {
     const Napi::Value value = object_.Get(name);
     if (!value.IsString()) refuse(name);
-    return to_enumeration<Enumeration>(value, names);
+    return to_enumeration<Enumeration>(value, name, names);
   }
 
  private:
-  Napi::Number number(const char* name) const {
-    const Napi::Value value = object_.Get(name);
-    if (!value.IsNumber()) refuse(name);
-    return value.As<Napi::Number>();
-  }
   [[noreturn]] static void refuse(const char* name) {
     throw Error(ErrorCode::internal, std::string("the model's description has no fitting '") + name + "'");
   }
@@ -165,7 +166,7 @@ RopeShape to_rope_shape(const Napi::Object& object) {
   const Napi::Array frequencies = members.array("frequencies");
   RopeShape rope;
   for (uint32_t i = 0; i < frequencies.Length(); i++) {
-    rope.frequencies.push_back(Napi::Value(frequencies.Get(i)).As<Napi::Number>().FloatValue());
+    rope.frequencies.push_back(static_cast<float>(to_number(frequencies.Get(i), "frequencies")));
   }
   rope.scale = members.real("scale");
   return rope;
@@ -201,10 +202,10 @@ ModelShape to_model_shape(const Napi::Object& object) {
   shape.logit_divisor = members.real("logitDivisor");
   shape.logit_cap = members.real("logitCap");
   const Napi::Array ropes = members.array("ropes");
-  for (uint32_t i = 0; i < ropes.Length(); i++) shape.ropes.push_back(to_rope_shape(Napi::Value(ropes.Get(i)).As<Napi::Object>()));
+  for (uint32_t i = 0; i < ropes.Length(); i++) shape.ropes.push_back(to_rope_shape(to_object(ropes.Get(i), "ropes")));
   const Napi::Array layers = members.array("layers");
   for (uint32_t i = 0; i < layers.Length(); i++) {
-    shape.layers.push_back(to_layer_shape(Napi::Value(layers.Get(i)).As<Napi::Object>()));
+    shape.layers.push_back(to_layer_shape(to_object(layers.Get(i), "layers")));
   }
   shape.expert_layers = members.count("expertLayers");
   shape.experts = members.count("experts");

@@ -35,22 +35,29 @@ class RouterDecided : public Completion {
 
 Napi::Function PassHandle::define(Napi::Env env) {
   return DefineClass(env, "Pass",
-                     {method_named<&PassHandle::begin>("begin"), method_named<&PassHandle::attend>("attend"),
+                     {promise_named<&PassHandle::begin>("begin"), promise_named<&PassHandle::attend>("attend"),
                       method_named<&PassHandle::attend_here>("attendHere"), method_named<&PassHandle::combine_here>("combineHere"),
-                      method_named<&PassHandle::choose_ahead>("chooseAhead"), method_named<&PassHandle::combine>("combine"),
-                      method_named<&PassHandle::forward>("forward"), method_named<&PassHandle::logits>("logits"),
+                      promise_named<&PassHandle::choose_ahead>("chooseAhead"), promise_named<&PassHandle::combine>("combine"),
+                      promise_named<&PassHandle::forward>("forward"), promise_named<&PassHandle::logits>("logits"),
                       method_named<&PassHandle::cancel>("cancel"), dispose_method()});
 }
 
 Napi::Value PassHandle::begin(const Napi::CallbackInfo& info) {
   PassRows rows;
-  const auto sequences = info[0].As<Napi::Array>();
-  for (uint32_t i = 0; i < sequences.Length(); i++) rows.sequences.push_back(SequenceHandle::of(sequences.Get(i)));
-  rows.row_sequence = integers_of(info[1]);
-  rows.positions = integers_of(info[2]);
-  rows.token_ids = integers_of(info[3]);
+  rows.row_sequence = integers_of(info[1], "rowSequence");
+  rows.positions = integers_of(info[2], "positions");
+  rows.token_ids = integers_of(info[3], "tokenIds");
+  if (!info[0].IsArray()) refuse("sequences", info[0], "an array");
+  const auto given = info[0].As<Napi::Array>();
+  // A copy, because the caller may change the array later.
+  Napi::Array sequences = Napi::Array::New(info.Env());
+  for (uint32_t i = 0; i < given.Length(); i++) {
+    const Napi::Value sequence = given.Get(i);
+    rows.sequences.push_back(SequenceHandle::of(sequence));
+    sequences.Set(i, sequence);
+  }
   Pass::Call call(runtime(), rows.sequences);
-  sequences_ = Napi::Persistent(info[0].As<Napi::Object>());
+  sequences_ = Napi::Persistent(sequences.As<Napi::Object>());
   return call_async(
       info.Env(), runtime()->model()->device(), Thread::executor, {},
       [pass = runtime(), call = std::move(call), rows = std::move(rows)]() mutable {
@@ -61,25 +68,26 @@ Napi::Value PassHandle::begin(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value PassHandle::attend(const Napi::CallbackInfo& info) {
+  const int layer = to_int(info[0], "layer");
+  const std::span<uint8_t> hidden = bytes_of(info[1], "hidden");
   const std::shared_ptr<Device>& device = runtime()->model()->device();
-  const int layer = to_int(info[0]);
   Napi::Value chosen = call_async(
       info.Env(), device, Thread::executor, {info[1].As<Napi::Object>()},
-      [pass = runtime(), call = Pass::Call(runtime()), layer, hidden = bytes_of(info[1])] { return pass->attend(layer, hidden); },
-      from_router_choice);
+      [pass = runtime(), call = Pass::Call(runtime()), layer, hidden] { return pass->attend(layer, hidden); }, from_router_choice);
   if (runtime()->has_always(layer)) run_always(info.Env(), layer);
   return chosen;
 }
 
 Napi::Value PassHandle::attend_here(const Napi::CallbackInfo& info) {
+  const int layer = to_int(info[0], "layer");
+  const std::span<uint8_t> hidden = bytes_of(info[1], "hidden");
   const std::shared_ptr<Pass> pass = runtime();
   const std::shared_ptr<Device>& device = pass->model()->device();
   if (!device->works_here()) return info.Env().Null();
-  const int layer = to_int(info[0]);
   std::optional<RouterChoice> choice;
   device->executor().run_here([&] {
     const Pass::Call call(pass);
-    choice = pass->attend(layer, bytes_of(info[1]));
+    choice = pass->attend(layer, hidden);
   });
   if (!choice) return info.Env().Null();
   if (pass->has_always(layer)) run_always(info.Env(), layer);
@@ -102,17 +110,19 @@ void PassHandle::run_always(Napi::Env env, int layer) {
 }
 
 Napi::Value PassHandle::choose_ahead(const Napi::CallbackInfo& info) {
+  const int layer = to_int(info[0], "layer");
   return call_async(
       info.Env(), runtime()->model()->device(), Thread::executor, {},
-      [pass = runtime(), call = Pass::Call(runtime()), layer = to_int(info[0])] { return pass->choose_ahead(layer); },
-      from_router_choice);
+      [pass = runtime(), call = Pass::Call(runtime()), layer] { return pass->choose_ahead(layer); }, from_router_choice);
 }
 
 Napi::Value PassHandle::combine(const Napi::CallbackInfo& info) {
+  const int layer = to_int(info[0], "layer");
+  const std::span<const uint8_t> outputs = bytes_of(info[1], "outputs");
+  const std::span<const float> weights = floats_of(info[2], "weights");
   return call_async(
       info.Env(), runtime()->model()->device(), Thread::executor, {info[1].As<Napi::Object>(), info[2].As<Napi::Object>()},
-      [pass = runtime(), call = Pass::Call(runtime()), layer = to_int(info[0]), outputs = bytes_of(info[1]),
-       weights = floats_of(info[2])] {
+      [pass = runtime(), call = Pass::Call(runtime()), layer, outputs, weights] {
         pass->combine(layer, outputs, weights);
         return Nothing{};
       },
@@ -120,16 +130,20 @@ Napi::Value PassHandle::combine(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value PassHandle::combine_here(const Napi::CallbackInfo& info) {
+  const int layer = to_int(info[0], "layer");
+  const std::span<const uint8_t> outputs = bytes_of(info[1], "outputs");
+  const std::span<const float> weights = floats_of(info[2], "weights");
   const std::shared_ptr<Pass> pass = runtime();
   const std::shared_ptr<Device>& device = pass->model()->device();
   const bool done = device->works_here() && device->executor().run_here([&] {
     const Pass::Call call(pass);
-    pass->combine(to_int(info[0]), bytes_of(info[1]), floats_of(info[2]));
+    pass->combine(layer, outputs, weights);
   });
   return Napi::Boolean::New(info.Env(), done);
 }
 
 Napi::Value PassHandle::forward(const Napi::CallbackInfo& info) {
+  if (!info[0].IsFunction() && !info[0].IsNull()) refuse("onRouter", info[0], "a function or null");
   std::unique_ptr<RouterListener> listener;
   if (info[0].IsFunction()) {
     listener = std::make_unique<RouterListener>();
@@ -152,9 +166,10 @@ Napi::Value PassHandle::forward(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value PassHandle::logits(const Napi::CallbackInfo& info) {
+  std::vector<int32_t> rows = integers_of(info[0], "rows");
   return call_async(
       info.Env(), runtime()->model()->device(), Thread::executor, {},
-      [pass = runtime(), call = Pass::Call(runtime()), rows = integers_of(info[0])] { return pass->logits(rows); }, from_floats);
+      [pass = runtime(), call = Pass::Call(runtime()), rows = std::move(rows)] { return pass->logits(rows); }, from_floats);
 }
 
 Napi::Value PassHandle::cancel(const Napi::CallbackInfo& info) {

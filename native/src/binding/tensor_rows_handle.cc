@@ -44,10 +44,11 @@ Napi::Value from_planes(Napi::Env env, std::vector<std::vector<uint8_t>>& planes
 }  // namespace
 
 Napi::Function TensorRowsHandle::define(Napi::Env env) {
-  return DefineClass(env, "TensorRows", {method_named<&TensorRowsHandle::read>("read"), dispose_method()});
+  return DefineClass(env, "TensorRows", {promise_named<&TensorRowsHandle::read>("read"), dispose_method()});
 }
 
 Napi::Value TensorRowsHandle::read(const Napi::CallbackInfo& info) {
+  const int64_t rows = to_int(info[0], "rows", 1);
   const std::shared_ptr<TensorRows> tensor = runtime();
   if (tensor->reading.exchange(true)) {
     throw Error(ErrorCode::internal, "rows of the tensor are being read already, or could not be read; open it again");
@@ -56,7 +57,7 @@ Napi::Value TensorRowsHandle::read(const Napi::CallbackInfo& info) {
   try {
     return call_async(
         info.Env(), *threads, threads, {},
-        [tensor, rows = int64_t{to_int(info[0])}] {
+        [tensor, rows] {
           std::vector<std::vector<uint8_t>> planes = tensor->read(rows);
           tensor->reading = false;
           return planes;
@@ -70,7 +71,7 @@ Napi::Value TensorRowsHandle::read(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value open_tensor(const Napi::CallbackInfo& info) {
-  auto tensor = std::make_shared<TensorRows>(to_tensor_source(info[0].As<Napi::Object>()));
+  auto tensor = std::make_shared<TensorRows>(to_tensor_source(info[0], "source"));
   return TensorRowsHandle::create(info.Env(), AddonData::of(info.Env()).tensor_rows, std::move(tensor));
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 
+#include "arguments.h"
 #include "async_call.h"
 #include "odmoe/timer_queue.h"
 
@@ -38,9 +39,9 @@ Clock::time_point time_at(double monotonic_ms) {
 }  // namespace
 
 Napi::Value wait_until_of(const Napi::CallbackInfo& info) {
+  const Clock::time_point at = time_at(to_number(info[0], "monotonicMs"));
   AddonData& data = AddonData::of(info.Env());
   if (data.timers == nullptr) data.timers = std::make_unique<TimerQueue>();
-  const Clock::time_point at = time_at(info[0].As<Napi::Number>().DoubleValue());
   auto call = std::make_unique<WaitCall>(info.Env());
   const Napi::Promise promise = call->promise();
   data.timers->post(at, *call);

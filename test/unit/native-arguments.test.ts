@@ -1,0 +1,233 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import {
+  FROM_STORAGE,
+  PLAIN_LOADER,
+  allFinite,
+  crc32c,
+  decodeChunk,
+  encodeChunk,
+  joinPlanes,
+  logSumExp,
+  openTensor,
+  splitPlanes,
+  tokenWeights,
+  type Device,
+  type ExpertSlots,
+  type Model,
+  type Pass,
+  type Sequence,
+} from '../../native/index.js';
+import { plainGlu } from '../../engine/emulation/plain-shape.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { FIXTURE_SIZES, expertSource, loadFixture, openTestDevice } from './native-test-model.js';
+
+const { hiddenSize, intermediateSize } = FIXTURE_SIZES;
+const EXPERT_SHAPE = { hiddenSize, glu: plainGlu(intermediateSize), format: 'bf16' } as const;
+
+/** A call of the addon, with right arguments. */
+interface Call {
+  readonly name: string;
+  readonly run: (...args: never[]) => unknown;
+  readonly args: readonly unknown[];
+}
+
+function detached(): Uint8Array {
+  const bytes = new Uint8Array(64);
+  structuredClone(bytes.buffer, { transfer: [bytes.buffer] });
+  return bytes;
+}
+
+/** An object whose fields cannot be read. */
+const UNREADABLE = new Proxy(
+  {},
+  {
+    get: () => {
+      throw new Error('unreadable');
+    },
+  },
+);
+
+const WRONG_VALUES: readonly unknown[] = [
+  undefined,
+  null,
+  true,
+  '',
+  'none',
+  NaN,
+  Infinity,
+  -Infinity,
+  -1,
+  0.5,
+  2 ** 53,
+  -(2 ** 31),
+  10n,
+  Symbol('wrong'),
+  {},
+  [],
+  [null],
+  UNREADABLE,
+  () => 0,
+  new Date(0),
+  new Uint8Array(0),
+  new Uint8Array(3),
+  detached(),
+  new Float32Array(1),
+  new Int32Array(1),
+  new Float64Array(2),
+  new DataView(new ArrayBuffer(8)),
+  new ArrayBuffer(8),
+  new Uint8ClampedArray(4),
+];
+
+type Path = readonly (string | number)[];
+
+/** The paths of an argument and of all fields in it, but of typed arrays and handles none. */
+function pathsIn(value: unknown, path: Path): Path[] {
+  const isPlain = Array.isArray(value) || (value !== null && Object.getPrototypeOf(value) === Object.prototype);
+  if (!isPlain) return [path];
+  return [path, ...Object.entries(value as object).flatMap(([name, field]) => pathsIn(field, [...path, name]))];
+}
+
+function replaced(value: unknown, [name, ...rest]: Path, wrong: unknown): unknown {
+  if (name === undefined) return wrong;
+  const fields = value as Record<string | number, unknown>;
+  const field = replaced(fields[name], rest, wrong);
+  if (Array.isArray(value)) return value.map((old: unknown, index) => (String(index) === String(name) ? field : old));
+  return { ...fields, [name]: field };
+}
+
+describe('a native call with a wrong argument', () => {
+  let device: Device;
+  let model: Model;
+  let slots: ExpertSlots;
+  let sequence: Sequence;
+  let pass: Pass;
+  let calls: Call[];
+
+  const call = (name: string, run: (...args: never[]) => unknown, ...args: unknown[]): Call => ({ name, run, args });
+
+  before(async () => {
+    device = openTestDevice();
+    model = await loadFixture(device, { experts: false });
+    slots = device.createExpertSlots(EXPERT_SHAPE, 2, 4, PLAIN_LOADER);
+    slots.register(expertSource(0, 0));
+    sequence = model.createSequence();
+    pass = model.createPass(2);
+    const hidden = new Uint8Array(hiddenSize * 4);
+    const one = Int32Array.of(0);
+    const makeSlots = (...args: Parameters<Device['createExpertSlots']>): void => {
+      device.createExpertSlots(...args).dispose();
+    };
+    const request = { ...FROM_STORAGE, held: 0, order: [0, 1, 2].map((block) => ({ block, position: 0 })) };
+    calls = [
+      call('createExpertSlots', makeSlots, EXPERT_SHAPE, 1, 1, PLAIN_LOADER),
+      call('expertSlotBytes', device.expertSlotBytes.bind(device), EXPERT_SHAPE, 1, PLAIN_LOADER),
+      call('createModel', device.createModel.bind(device), model.shape),
+      call('createPass', model.createPass.bind(model), 1),
+      call('loadDense', model.loadDense.bind(model), 'embedding', 0, expertSource(0, 0).gate, 'bf16'),
+      call('loadResidentExpert', model.loadResidentExpert.bind(model), 0, 0, expertSource(0, 0), 'bf16'),
+      call('readRows', sequence.readRows.bind(sequence), 0, 0, 0),
+      call('writeRows', sequence.writeRows.bind(sequence), 0, 0, 1, new Uint8Array(4)),
+      call('truncate', sequence.truncate.bind(sequence), 0),
+      call('fork', sequence.fork.bind(sequence), 0),
+      call('bytesToWrite', sequence.bytesToWrite.bind(sequence), 0, 1),
+      call('begin', pass.begin.bind(pass), [sequence], one, one, Int32Array.of(7)),
+      call('attend', pass.attend.bind(pass), 0, hidden),
+      call('attendHere', (layer: number, into: Uint8Array) => pass.attendHere?.(layer, into), 0, hidden),
+      call('combine', pass.combine.bind(pass), 0, hidden, new Float32Array(2)),
+      call(
+        'combineHere',
+        (layer: number, outputs: Uint8Array, weights: Float32Array) => pass.combineHere?.(layer, outputs, weights),
+        ...[0, hidden, new Float32Array(2)],
+      ),
+      call('chooseAhead', pass.chooseAhead.bind(pass), 1),
+      call('forward', pass.forward.bind(pass), null),
+      call('logits', pass.logits.bind(pass), one),
+      call('register', slots.register.bind(slots), expertSource(0, 0)),
+      call('load', slots.load.bind(slots), 0, 0, request),
+      call('cancel', slots.cancel.bind(slots), 0),
+      call('prioritize', slots.prioritize.bind(slots), 0),
+      call('reorder', slots.reorder.bind(slots), 0, request.order),
+      call('execute', slots.execute.bind(slots), 0, 1, hidden, hidden.slice()),
+      call(
+        'executeHere',
+        (slot: number, rows: number, from: Uint8Array, into: Uint8Array) => slots.executeHere?.(slot, rows, from, into),
+        ...[0, 1, hidden, hidden.slice()],
+      ),
+      call('hold', slots.hold.bind(slots), 0),
+      call('dropHeld', slots.dropHeld.bind(slots), 0),
+      call('pack', slots.pack.bind(slots), 0),
+      call('openTensor', openTensor, expertSource(0, 0).gate),
+      call('splitPlanes', splitPlanes, new Uint8Array(4), 'bf16-e8-sm8'),
+      call('joinPlanes', joinPlanes, [new Uint8Array(2), new Uint8Array(2)], 'bf16-e8-sm8'),
+      call('crc32c', crc32c, hidden, 0),
+      call('allFinite', allFinite, hidden),
+      call('tokenWeights', tokenWeights, new Float32Array(2), 0, 1),
+      call('logSumExp', logSumExp, new Float32Array(2), 0),
+      call('encodeChunk', encodeChunk, 'zstd', 1, hidden, 64),
+      call('decodeChunk', decodeChunk, 'raw', hidden, hidden.length, 64),
+    ];
+  });
+
+  after(() => device.dispose());
+
+  it('is refused with an OdmoeError and never ends the process', async () => {
+    const handles = [model, slots, sequence, pass, device];
+    const drawn = fc.nat(calls.length - 1).chain((index) => {
+      const { args = [] } = calls[index] ?? {};
+      const paths = args.flatMap((argument, place) => pathsIn(argument, [place]));
+      return fc.record({
+        index: fc.constant(index),
+        path: fc.constantFrom(...paths),
+        wrong: fc.constantFrom(...WRONG_VALUES, ...handles),
+      });
+    });
+    await fc.assert(
+      fc.asyncProperty(drawn, async ({ index, path, wrong }) => {
+        const { run, args } = calls[index] as Call;
+        try {
+          await run(...(replaced([...args], path, wrong) as never[]));
+        } catch (thrown) {
+          assert.ok(thrown instanceof OdmoeError, String(thrown));
+        }
+      }),
+      { numRuns: 1000 },
+    );
+  });
+
+  const refused = (name: string, place: number, wrong: unknown, message: RegExp): Promise<void> =>
+    assert.rejects(
+      async () => {
+        const { run, args } = calls.find((one) => one.name === name) as Call;
+        await run(...(args.with(place, wrong) as never[]));
+      },
+      (thrown) => thrown instanceof OdmoeError && thrown.code === 'INTERNAL' && message.test(thrown.message),
+    );
+
+  it('names the argument, its value and what it must be', async () => {
+    await refused('cancel', 0, 0.5, /native call: slot is 0\.5, but must be an integer from 0 to 2147483647/);
+    await refused('attend', 1, new Float32Array(2), /hidden is a value of another type, but must be a Uint8Array/);
+    await refused('logits', 0, [0], /rows is .*, but must be an Int32Array/);
+    await refused('combine', 2, new Uint8Array(8), /weights is .*, but must be a Float32Array/);
+    await refused('begin', 0, [pass], /no handle of the wanted kind/);
+    await refused('splitPlanes', 1, 'thirds', /split is thirds, but must be one of none-bf16/);
+    await refused(
+      'load',
+      2,
+      {
+        ...FROM_STORAGE,
+        parts: { ...FROM_STORAGE.parts, exponent: { from: 'entry', entry: -1 } },
+      },
+      /exponents\.entry is -1/,
+    );
+    await refused('tokenWeights', 1, NaN, /highest is NaN, but must be a finite number/);
+    await refused('createExpertSlots', 3, { ...PLAIN_LOADER, readDepth: 17 }, /depth is 17/);
+  });
+
+  it('rejects where the method returns a promise', () => {
+    const outcome = slots.hold('none' as unknown as number);
+    assert.ok(outcome instanceof Promise);
+    return assert.rejects(outcome, { code: 'INTERNAL' });
+  });
+});
