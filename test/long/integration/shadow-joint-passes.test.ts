@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import type { Pass } from '../../../native/index.js';
+import { wrapHandle } from '../../../native/wrap-handle.js';
 import { isRecurrent } from '../../../shared/model/model-shape.js';
 import type { AlignRows, BeginSequence } from '../../../shared/wire/messages.js';
 import type { RetainedLimits } from '../../../shadow-node/predictor/retained-sequences.js';
@@ -53,11 +54,10 @@ class Follower {
 
   constructor(shadow: ResidentModel) {
     const pass = shadow.model.createPass(PASS_ROWS);
-    const forward = pass.forward.bind(pass);
-    this.pass = Object.assign(pass, {
-      forward: (onRouter: Parameters<typeof forward>[0]) => {
+    this.pass = wrapHandle(pass, {
+      forward: (onRouter) => {
         this.passes += 1;
-        return forward(onRouter);
+        return pass.forward(onRouter);
       },
     });
     this.predictor = new Predictor(
