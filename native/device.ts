@@ -39,17 +39,17 @@ class NativeDevice implements Device {
   }
 
   createModel(shape: ModelShape): Model {
-    checkModelShape(shape);
+    readArgument(shape, checkModelShape);
     return Object.assign(addon().createModel(this.handle, shape), { shape: structuredClone(shape) });
   }
 
   createExpertSlots(shape: ExpertShape, count: number, maxRows: number, loader: LoaderOptions): ExpertSlots {
-    const options = flat(loader, flatLoaderOptions);
+    const options = readArgument(loader, flatLoaderOptions);
     return slotsWithParts(addon().createExpertSlots(this.handle, shape, count, maxRows, options));
   }
 
   expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes {
-    return slotBytesOf(addon().expertSlotBytes(this.handle, shape, maxRows, flat(loader, flatLoaderOptions)));
+    return slotBytesOf(addon().expertSlotBytes(this.handle, shape, maxRows, readArgument(loader, flatLoaderOptions)));
   }
 
   dispose(): void {
@@ -57,10 +57,10 @@ class NativeDevice implements Device {
   }
 }
 
-/** @throws INTERNAL for an object that lacks the parts */
-function flat<Parted, Flat>(parted: Parted, flatten: (parted: Parted) => Flat): Flat {
+/** @throws INTERNAL for an object that cannot be read, because it lacks fields or its getters throw */
+function readArgument<Argument, Result>(argument: Argument, read: (argument: Argument) => Result): Result {
   try {
-    return flatten(parted);
+    return read(argument);
   } catch (thrown) {
     throw fromAddon(thrown);
   }
@@ -70,7 +70,7 @@ function flat<Parted, Flat>(parted: Parted, flatten: (parted: Parted) => Flat): 
 function slotsWithParts(slots: FlatExpertSlots): ExpertSlots {
   const flatLoad = slots.load.bind(slots);
   const load: ExpertSlots['load'] = async (slot, expert, request) =>
-    loadOutcomeOf(await flatLoad(slot, expert, flat(request, flatLoadRequest)));
+    loadOutcomeOf(await flatLoad(slot, expert, readArgument(request, flatLoadRequest)));
   return Object.defineProperty(slots as Omit<FlatExpertSlots, 'load'> as ExpertSlots, 'load', { value: load });
 }
 

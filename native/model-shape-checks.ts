@@ -1,4 +1,4 @@
-import { OdmoeError, toOdmoeError } from '../shared/base/errors/odmoe-error.js';
+import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import {
   deltaChannels,
   modelShapeSchema,
@@ -21,18 +21,9 @@ const LARGEST_STATE = 2 ** 30;
 /** Most experts in all layers together; the runtime stores an entry for each. */
 const LARGEST_EXPERT_PLACES = 2 ** 20;
 
-/** An object may refuse to be read: that is an OdmoeError too. */
-function parsedShape(shape: ModelShape): ReturnType<typeof modelShapeSchema.safeParse> {
-  try {
-    return modelShapeSchema.safeParse(shape);
-  } catch (thrown) {
-    throw toOdmoeError(thrown);
-  }
-}
-
 /** Throws MODEL_UNSUPPORTED for a model that contradicts itself or that the kernels cannot run, no matter where the shape comes from. */
 export function checkModelShape(shape: ModelShape): void {
-  const parsed = parsedShape(shape);
+  const parsed = modelShapeSchema.safeParse(shape);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
     throw unsupported(`a description that is wrong at ${issue?.path.join('.') ?? ''}: ${issue?.message ?? ''}`);

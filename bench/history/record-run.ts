@@ -9,9 +9,9 @@ import { makeDirectories } from '../../shared/base/files/make-directories.js';
 import { requireWritableFile } from '../../shared/base/files/require-writable-file.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import type { MeasuredRun } from './measured-run.js';
-import { commandLine, keptFigures, type RunMachine, type RunLine } from './run-line.js';
+import { commandLine, recordedFigures, type RunMachine, type RunLine } from './run-line.js';
 
-/** Where and as what a run is recorded. */
+/** The checkout that records a run, and the command of the run. */
 export interface RecordPlace {
   /** Root of the checkout, or of the installation. */
   root: string;
@@ -54,15 +54,15 @@ async function requireHistoryFile(path: string): Promise<void> {
 }
 
 async function appendRun(path: string, begin: RunBegin, { figures }: MeasuredRun): Promise<void> {
-  const kept = keptFigures(requirePresent(figures, () => 'a benchmark that ends well has printed its figures'));
+  const recorded = recordedFigures(requirePresent(figures, () => 'a benchmark that ends well has printed its figures'));
   try {
-    await appendFile(path, `${JSON.stringify({ ...begin, figures: kept })}\n`);
+    await appendFile(path, `${JSON.stringify({ ...begin, figures: recorded })}\n`);
   } catch (thrown) {
     throw writeFailure(thrown, path, null);
   }
 }
 
-/** What is known before the run: the commit may be another one at its end. */
+/** The facts that are read before the run begins, because the commit may be another one at its end. */
 function runBegin({ root, args }: RecordPlace): RunBegin {
   return {
     commit: commitOf(root),

@@ -51,15 +51,15 @@ const DIGITS = 6;
 const LONGEST_SERIES = 32;
 
 /**
- * The figures of a run as they are kept: without long series of bare numbers, such as one for each token, and with six digits of each
+ * The figures of a run as they are recorded: without long series of bare numbers, such as one for each token, and with six digits of each
  * fraction. Pure.
  */
-export function keptFigures(value: unknown): unknown {
+export function recordedFigures(value: unknown): unknown {
   if (typeof value === 'number') return Number.isInteger(value) ? value : Number(value.toPrecision(DIGITS));
-  if (Array.isArray(value)) return value.map(keptFigures);
+  if (Array.isArray(value)) return value.map(recordedFigures);
   if (value === null || typeof value !== 'object') return value;
   const members = Object.entries(value).filter(([, member]) => !isLongSeries(member));
-  return Object.fromEntries(members.map(([name, member]) => [name, keptFigures(member)]));
+  return Object.fromEntries(members.map(([name, member]) => [name, recordedFigures(member)]));
 }
 
 function isLongSeries(value: unknown): boolean {

@@ -59,7 +59,7 @@ export const CLUSTER_ROWS = {
   },
 } as const satisfies SettingRows;
 
-/** What only an entry of `nodes`, or a flag, says about a node. */
+/** The settings of a single node: only its entry in `nodes`, or a flag, gives them. */
 export const NODE_ROWS = {
   id: {
     key: 'id',

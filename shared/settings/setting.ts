@@ -1,4 +1,4 @@
-/** What one row of the settings table says, and the types that follow from rows. */
+/** One row of the settings table, and the types that follow from rows. */
 import type { RoleSetting } from './setting-choices.js';
 import type { ValueKind } from './value-kinds.js';
 

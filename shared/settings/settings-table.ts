@@ -88,7 +88,7 @@ export function rowsWithFlag(role: RoleSetting): Setting[] {
 /** Values as users give them: by key of cluster.yaml or by name of a flag. */
 export type Values = Readonly<Record<string, unknown>>;
 
-/** Where values come from. */
+/** The sources of values. */
 export interface GivenValues {
   flags: Values;
   /** The node's entry under `nodes`. */

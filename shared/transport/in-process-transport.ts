@@ -2,7 +2,7 @@ import { OdmoeError } from '../base/errors/odmoe-error.js';
 import type { Runtime } from '../base/runtime/runtime.js';
 import { type MessageWatch, openInProcess } from './in-process-streams.js';
 import type { WorkerReply, WorkerRequest } from '../wire/messages.js';
-import type { CallMethod, StreamMethod } from './methods.js';
+import { type CallMethod, METHODS, type StreamMethod } from './methods.js';
 import type { PeerContext } from './peer-context.js';
 import type { PeerStream } from './peer-stream.js';
 import { type Handler, servedMethods } from './served-methods.js';
@@ -19,7 +19,8 @@ const OWN_PROCESS: PeerContext = { host: '127.0.0.1' };
 export class InProcessTransport {
   /** "host:port" under which other nodes know the worker; empty: not known yet. */
   address = '';
-  private serving: RpcServerOptions | null = null;
+  /** The worker's methods, by path; null: it does not run. */
+  private serving: ReturnType<typeof servedMethods> | null = null;
   private readonly streams = new Set<PeerStream<never, unknown>>();
 
   /** `watch`: sees every message between the two; null: nothing does. */
@@ -57,8 +58,9 @@ export class InProcessTransport {
 
   /** Serves a stream to the worker that arrived at main's server; shadow opens such streams. */
   serveWorker(stream: PeerStream<WorkerReply, WorkerRequest>, peer: PeerContext): void {
-    if (this.serving?.worker === undefined) stream.close(notServing());
-    else this.serving.worker.serve(stream, peer);
+    const serve = this.handlerOf(METHODS.worker.serve);
+    if (serve === null) stream.close(notServing());
+    else serve(stream, peer);
   }
 
   private stream<Request extends PeerMessage, Reply extends PeerMessage>(
@@ -86,12 +88,11 @@ export class InProcessTransport {
   }
 
   private handlerOf<Method extends { path: string }>(method: Method): Handler<Method> | null {
-    const served = this.serving === null ? undefined : servedMethods(this.serving).get(method.path);
-    return (served?.handle ?? null) as Handler<Method> | null;
+    return (this.serving?.get(method.path)?.handle ?? null) as Handler<Method> | null;
   }
 
   private serve(options: RpcServerOptions): RpcServer {
-    this.serving = options;
+    this.serving = servedMethods(options);
     return {
       address: 'in this process',
       port: 0,

@@ -26,8 +26,8 @@ export function answerOnce(
   const answer = async (call: ServerUnaryCall<Buffer, Buffer>): Promise<Buffer> =>
     method.reply.encode(await handle(method.request.decode(call.request), peerContextOf(call)));
   return (call, callback) => {
-    const told = metadata();
-    if (told !== null) call.sendMetadata(told);
+    const initial = metadata();
+    if (initial !== null) call.sendMetadata(initial);
     answer(call).then(
       (reply) => {
         callback(null, reply);

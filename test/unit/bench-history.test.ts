@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { benchProgram } from '../../bench/bench-program.js';
 import { MeasuredRun } from '../../bench/history/measured-run.js';
 import { acceptRecord, commitOf } from '../../bench/history/record-run.js';
-import { commandLine, keptFigures, parseRunLines } from '../../bench/history/run-line.js';
+import { commandLine, recordedFigures, parseRunLines } from '../../bench/history/run-line.js';
 import { createProgram } from '../../cli/client/run-command-line.js';
 
 const FIGURES = { hops: [{ name: '1 KB', median_us: 84.123456789, round_trips: 12_345_678 }] };
@@ -100,7 +100,7 @@ describe('the history of benchmark runs', () => {
 
   it('holds figures without long series of bare numbers', () => {
     const series = Array.from({ length: 33 }, (_, index) => index);
-    assert.deepEqual(keptFigures({ recall: 0.99, by_iteration: series, by_quarter: [1, null, 0.5, 0.25] }), {
+    assert.deepEqual(recordedFigures({ recall: 0.99, by_iteration: series, by_quarter: [1, null, 0.5, 0.25] }), {
       recall: 0.99,
       by_quarter: [1, null, 0.5, 0.25],
     });
