@@ -1,5 +1,6 @@
-import { ChannelCredentials, Client } from '@grpc/grpc-js';
+import { type ChannelCredentials, Client } from '@grpc/grpc-js';
 import type { Socket } from 'node:net';
+import { assertInvariant } from '../base/errors/assert-invariant.js';
 import type { Runtime, Timer } from '../base/runtime/runtime.js';
 import { clientChannelOptions } from './channel-options.js';
 import { channelCredentials } from './credentials.js';
@@ -22,7 +23,9 @@ export function openChannel(
   windowBytes: number,
   receiveLimitBytes: number,
 ): Channel {
-  const credentials = new SocketKeepingCredentials(channelCredentials());
+  const sockets = new ChannelSockets();
+  const credentials = channelCredentials();
+  recordSockets(credentials, (socket) => sockets.add(socket));
   const client = new Client(address, credentials, clientChannelOptions(windowBytes, receiveLimitBytes));
   const end = living().begin('channel', address);
   return {
@@ -30,66 +33,65 @@ export function openChannel(
     close: () => {
       end();
       client.close();
-      credentials.close(runtime);
+      sockets.close(runtime);
     },
   };
 }
 
-type SecureConnector = ReturnType<ChannelCredentials['_createSecureConnector']>;
+/**
+ * Calls `record` with each socket that a channel with these credentials connects. grpc-js makes the socket itself, and no public way leads to it
+ * (its issues 1660 and 2359 ask for one), so this replaces one internal method. These public ways were looked at:
+ * - `Client.close`, `Channel.close`, and what `channelOverride` and `channelFactoryOverride` may wrap: they end the HTTP/2 session in order, and
+ *   that waits for the peer for ever.
+ * - No option limits the time of connecting; `grpc.initial_reconnect_backoff_ms` and `grpc.max_reconnect_backoff_ms` concern failed attempts.
+ * - `grpc.keepalive_time_ms` begins after the peer's first answer, and counts a standstill of this process as the peer's silence.
+ * - `grpc.client_idle_timeout_ms` ends the session as `Client.close` does.
+ * - channelz names the addresses of sockets, and the resolvers and load balancers of `experimental` see addresses, too.
+ * - `ChannelCredentials.createFromSecureContext` and certificate providers see certificates alone.
+ */
+function recordSockets(credentials: ChannelCredentials, record: (socket: Socket) => void): void {
+  assertInvariant(
+    typeof credentials._createSecureConnector === 'function',
+    'grpc-js connects a channel by the method _createSecureConnector of its credentials, which shared/transport/channel.ts replaces.',
+  );
+  const createConnector = credentials._createSecureConnector.bind(credentials);
+  credentials._createSecureConnector = (...asked) => {
+    const connector = createConnector(...asked);
+    const connect = connector.connect.bind(connector);
+    connector.connect = (socket) => {
+      record(socket);
+      return connect(socket);
+    };
+    return connector;
+  };
+}
 
-/** Passes everything on to other credentials and records the sockets that are connected. */
-class SocketKeepingCredentials extends ChannelCredentials {
-  private readonly sockets = new Set<Socket>();
+/** The sockets of one channel. */
+class ChannelSockets {
+  private readonly open = new Set<Socket>();
   private grace: Timer | null = null;
   private destroyed = false;
 
-  constructor(private readonly inner: ChannelCredentials) {
-    super();
-  }
-
-  /** Ends the channel for new calls. Sockets that are still open after the grace time are destroyed, and so are sockets that connect after it. */
-  close(runtime: Runtime): void {
-    this.grace ??= runtime.after(CLOSE_GRACE_MS, () => this.destroySockets());
-    this.grace.unref();
-    if (this.sockets.size === 0) this.destroySockets();
-  }
-
-  private destroySockets(): void {
-    this.destroyed = true;
-    this.grace?.cancel();
-    for (const socket of this.sockets) socket.destroy();
-  }
-
-  override _isSecure(): boolean {
-    return this.inner._isSecure();
-  }
-
-  override _equals(other: ChannelCredentials): boolean {
-    return this === other;
-  }
-
-  override _createSecureConnector(...args: Parameters<ChannelCredentials['_createSecureConnector']>): SecureConnector {
-    const connector = this.inner._createSecureConnector(...args);
-    return {
-      connect: (socket) => {
-        this.keep(socket);
-        return connector.connect(socket);
-      },
-      waitForReady: () => connector.waitForReady(),
-      getCallCredentials: () => connector.getCallCredentials(),
-      destroy: () => {
-        connector.destroy();
-      },
-    };
-  }
-
-  private keep(socket: Socket): void {
-    this.sockets.add(socket);
+  add(socket: Socket): void {
+    this.open.add(socket);
     socket.once('close', () => {
-      this.sockets.delete(socket);
-      if (this.grace !== null && this.sockets.size === 0) this.destroySockets();
+      this.open.delete(socket);
+      if (this.grace !== null && this.open.size === 0) this.destroy();
     });
     // The connection came after the channel was destroyed, so no code needs it.
     if (this.destroyed) socket.destroy();
+  }
+
+  /** The channel takes no new calls. Sockets that are still open after the grace time are destroyed, and so are sockets that connect after it. */
+  close(runtime: Runtime): void {
+    this.grace ??= runtime.after(CLOSE_GRACE_MS, () => this.destroy());
+    this.grace.unref();
+    if (this.open.size === 0) this.destroy();
+  }
+
+  private destroy(): void {
+    this.destroyed = true;
+    this.grace?.cancel();
+    for (const socket of this.open) socket.destroy();
   }
 }

@@ -216,6 +216,21 @@ describe('RPC calls', function () {
     silent.close();
   });
 
+  it('fail with clear words if grpc-js has no method _createSecureConnector, by which a channel gets its sockets', async () => {
+    const prototype = Object.getPrototypeOf(ChannelCredentials.createInsecure()) as Record<string, unknown>;
+    const { _createSecureConnector: method } = prototype;
+    assert.equal(typeof method, 'function');
+    delete prototype._createSecureConnector;
+    try {
+      await assert.rejects(fetchStatus('127.0.0.1:1', 300), {
+        code: 'INTERNAL',
+        message: /grpc-js connects a channel by the method _createSecureConnector/,
+      });
+    } finally {
+      prototype._createSecureConnector = method;
+    }
+  });
+
   it('with a value out of range are refused before the handler sees them', async () => {
     let called = false;
     const address = await serve({
