@@ -9,26 +9,22 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import type { NodeIdentity, StatusReply } from '../../shared/wire/messages.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import type { RpcServer } from '../../shared/transport/transport.js';
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
 import { startRpcServer } from '../wall.js';
 import { packOf } from './harness/test-models.js';
+import { plainIdentity } from '../unit/plain-identity.js';
 
 const HOSTILE = 'x\u001b]0;owned\u0007\u009b2J\u202ey';
 const SILENT: Logger = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 /** An identity without such characters. A node's own identity is refused if it has them; in main's report of other nodes they are accepted. */
-const IDENTITY: NodeIdentity = {
+const IDENTITY: NodeIdentity = plainIdentity({
   id: 'main',
   role: 'ROLE_MAIN',
   cluster: 'home',
-  protocolVersion: PROTOCOL_VERSION,
   modelName: 'demo',
   packDigest: 'abc',
   bootId: 'boot',
-  address: '127.0.0.1:1',
-  device: 'cpu',
-  release: '0.1.0',
-};
+});
 const TOLD = { ...IDENTITY, modelName: HOSTILE, device: HOSTILE, release: HOSTILE };
 const STATUS: StatusReply = {
   nodes: [emptyNodeStatus(TOLD)],

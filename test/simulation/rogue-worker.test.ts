@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/local-engine.js';
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { RpcServer } from '../../shared/transport/transport.js';
 import type { Execute, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
@@ -10,6 +9,7 @@ import { openReference } from '../integration/harness/test-models.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { plainResult } from '../unit/wire-messages.js';
 import { joinMain } from '../../shared/transport/node-clients.js';
+import { plainIdentity } from '../unit/plain-identity.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 20, logprobs: 300 });
 const EXECUTE_TIMEOUT_MS = 300;
@@ -72,18 +72,15 @@ describe('a misbehaving simulated worker', () => {
     const main = (await running.status()).nodes[0]?.identity;
     assert.ok(main !== undefined);
     const { cluster: name, modelName, packDigest } = main;
-    const identity: NodeIdentity = {
+    const identity: NodeIdentity = plainIdentity({
       id: 'rogue',
-      role: 'ROLE_WORKER',
       cluster: name,
-      protocolVersion: PROTOCOL_VERSION,
       modelName,
       packDigest,
       bootId: 'rogue boot',
       address: '',
       device: 'none',
-      release: '0.1.0',
-    };
+    });
     const { network } = testSettings('worker', '');
     const { transport } = running.host('rogue');
     rogue = await transport.serve({

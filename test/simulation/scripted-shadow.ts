@@ -1,4 +1,3 @@
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { RpcServer } from '../../shared/transport/transport.js';
 import type {
@@ -12,6 +11,7 @@ import type {
 import { testSettings } from '../integration/harness/test-settings.js';
 import { VIRTUAL_LIMIT_MS, type VirtualCluster } from './virtual-cluster.js';
 import { joinMain } from '../../shared/transport/node-clients.js';
+import { plainIdentity } from '../unit/plain-identity.js';
 
 export type ShadowStream = PeerStream<ShadowReply, ShadowRequest>;
 
@@ -32,18 +32,16 @@ export async function joinScriptedShadow(
   const main = (await cluster.status()).nodes[0]?.identity;
   if (main === undefined) throw new Error('the cluster has no main');
   const { cluster: name, modelName, packDigest } = main;
-  const identity: NodeIdentity = {
+  const identity: NodeIdentity = plainIdentity({
     id,
     role: 'ROLE_SHADOW',
     cluster: name,
-    protocolVersion: PROTOCOL_VERSION,
     modelName,
     packDigest,
     bootId: `${id} boot`,
     address: '',
     device: 'none',
-    release: '0.1.0',
-  };
+  });
   const { network } = testSettings('shadow', '');
   const { transport } = cluster.host(id);
   const server = await transport.serve({

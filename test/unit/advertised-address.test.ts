@@ -5,21 +5,12 @@ import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { fetchStatus, startRpcServer } from '../wall.js';
+import { plainIdentity } from './plain-identity.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 
-const identity = (id: string, role: NodeIdentity['role'], address: string): NodeIdentity => ({
-  id,
-  role,
-  cluster: 'test',
-  protocolVersion: 1,
-  modelName: 'm',
-  packDigest: 'd',
-  bootId: 'b',
-  address,
-  device: 'cpu',
-  release: '0.1.0',
-});
+const identity = (id: string, role: NodeIdentity['role'], address: string): NodeIdentity =>
+  plainIdentity({ id, role, address });
 
 describe('the address that a daemon advertises', () => {
   it('names a host that peers can dial, or names none', () => {

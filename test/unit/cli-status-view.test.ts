@@ -5,20 +5,20 @@ import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import type { NodeIdentity, NodeStatus, RoleName, StatusReply } from '../../shared/wire/messages.js';
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import { plainIdentity } from './plain-identity.js';
 
 function node(role: RoleName, id: string, counters: Partial<NodeStatus> = {}): NodeStatus {
-  const identity: NodeIdentity = {
+  const identity: NodeIdentity = plainIdentity({
     id,
     role,
     cluster: 'home',
-    protocolVersion: 1,
     modelName: 'storyteller',
     packDigest: 'abc',
     bootId: `boot-${id}`,
     address: '10.0.0.1:7000',
     device: 'cpu avx2, 2 threads',
-    release: '0.1.0',
-  };
+    release: '0.9.1',
+  });
   return {
     ...emptyNodeStatus(identity),
     epoch: 3,
@@ -138,7 +138,7 @@ describe('the printed status of a cluster', () => {
     assert.match(text, /cluster home, model storyteller, 1 answers running, 2 waiting, 5 requests and 120 tokens/);
     assert.match(
       text,
-      /^w1 +worker +10\.0\.0\.1:7000 +1 min 1 s +2\.00 MB +3\.00 MB +4\.00 MB +150 MB +cpu avx2, 2 threads +0\.1\.0$/m,
+      /^w1 +worker +10\.0\.0\.1:7000 +1 min 1 s +2\.00 MB +3\.00 MB +4\.00 MB +150 MB +cpu avx2, 2 threads +0\.9\.1$/m,
     );
     assert.match(text, /^w1 +1\/2 +197 KB +30 +0 +0 +50 /m);
     assert.match(text, /no shadow is connected/);

@@ -6,17 +6,10 @@ import { demoTable } from '../../cli/demo/demo-table.js';
 import { curlLine, servingAt } from '../../cli/demo/serving.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import type { Finished, NodeIdentity, NodeStatus, StatusReply } from '../../shared/wire/messages.js';
+import { plainIdentity } from './plain-identity.js';
 
 function identity(id: string, role: NodeIdentity['role']): NodeIdentity {
-  const names = {
-    cluster: 'demo',
-    modelName: 'demo',
-    packDigest: 'ab',
-    bootId: 'boot',
-    device: 'cpu scalar, 1 threads',
-    release: '0.1.0',
-  };
-  return { id, role, protocolVersion: 1, address: '127.0.0.1:1', ...names };
+  return plainIdentity({ id, role, cluster: 'demo', modelName: 'demo', device: 'cpu scalar, 1 threads' });
 }
 
 function nodeStatus(id: string, role: NodeIdentity['role'], highWaterBytes: number): NodeStatus {

@@ -6,21 +6,11 @@ import { JoinLoop } from '../../shared/transport/discovery/join-loop.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { RUNTIME, TRANSPORT, startRpcServer } from '../wall.js';
+import { plainIdentity } from './plain-identity.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 1 };
 
-const IDENTITY: NodeIdentity = {
-  id: 'worker-1',
-  role: 'ROLE_WORKER',
-  cluster: 'test',
-  protocolVersion: 1,
-  modelName: 'm',
-  packDigest: 'd',
-  bootId: 'b',
-  address: '127.0.0.1:1',
-  device: 'cpu',
-  release: '0.1.0',
-};
+const IDENTITY: NodeIdentity = plainIdentity();
 
 function loop(mainAddress: string, isServed: () => boolean = () => false) {
   const warnings: string[] = [];

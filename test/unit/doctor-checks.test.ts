@@ -10,22 +10,18 @@ import { summarizeHops } from '../../bench/hop/measure-hops.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { parseClusterConfig } from '../../shared/settings/load-cluster-config.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { startRpcServer } from '../wall.js';
+import { plainIdentity } from './plain-identity.js';
 
-const MAIN: NodeIdentity = {
+const MAIN: NodeIdentity = plainIdentity({
   id: 'm',
   role: 'ROLE_MAIN',
   cluster: 'lab',
-  protocolVersion: PROTOCOL_VERSION,
   modelName: 'demo',
   packDigest: 'abc',
-  bootId: 'b',
   address: 'h:1',
-  device: 'cpu',
-  release: '0.1.0',
-};
+});
 const WORKER: NodeIdentity = { ...MAIN, id: 'w', role: 'ROLE_WORKER' };
 const GPU: CudaDevice = {
   index: 0,

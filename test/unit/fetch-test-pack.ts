@@ -9,6 +9,7 @@ import type { NodeIdentity } from '../../shared/wire/messages.js';
 import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
 import { packOf } from '../integration/harness/test-models.js';
 import { RUNTIME, startRpcServer } from '../wall.js';
+import { plainIdentity } from './plain-identity.js';
 
 export const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 export const NETWORK = {
@@ -18,18 +19,7 @@ export const NETWORK = {
   reconnectDelayMs: 50,
 };
 
-const IDENTITY: NodeIdentity = {
-  id: 'peer',
-  role: 'ROLE_MAIN',
-  cluster: 'test',
-  protocolVersion: 1,
-  modelName: 'm',
-  packDigest: 'd',
-  bootId: 'b',
-  address: '',
-  device: 'cpu',
-  release: '0.1.0',
-};
+const IDENTITY: NodeIdentity = plainIdentity({ id: 'peer', role: 'ROLE_MAIN', address: '' });
 
 export function testPack(): Promise<Pack> {
   return packOf('tiny').then(openServedPack);

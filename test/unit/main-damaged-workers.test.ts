@@ -7,22 +7,12 @@ import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { RUNTIME } from '../wall.js';
 import { GROUPING } from './plain-shape.js';
 import { silentLog } from './worker-test-slots.js';
+import { plainIdentity } from './plain-identity.js';
 
 const SHAPE = { expertLayers: 4, experts: 8, expertsPerToken: 2 };
 
 function worker(id: string): WorkerLink {
-  const identity: NodeIdentity = {
-    id,
-    role: 'ROLE_WORKER',
-    cluster: 'c',
-    protocolVersion: 2,
-    modelName: 'm',
-    packDigest: 'd',
-    bootId: id,
-    address: '',
-    device: 'cpu',
-    release: '0.1.0',
-  };
+  const identity: NodeIdentity = plainIdentity({ id, cluster: 'c', bootId: id, address: '' });
   const stream = new MemoryStream<WorkerRequest, WorkerReply>();
   const settings = { hiddenSize: 4, experts: 100, executeTimeoutMs: 1000, runtime: RUNTIME };
   return new WorkerLink(identity, `${id}:1`, stream, settings, silentLog);

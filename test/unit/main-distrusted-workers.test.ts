@@ -6,6 +6,7 @@ import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { RUNTIME } from '../wall.js';
 import { GROUPING } from './plain-shape.js';
 import { silentLog } from './worker-test-slots.js';
+import { plainIdentity } from './plain-identity.js';
 
 const SHAPE = { expertLayers: 4, experts: 8, expertsPerToken: 2 };
 const WHY = 'it gave NaN';
@@ -16,18 +17,7 @@ class TestWorker {
   readonly link: WorkerLink;
 
   constructor(id: string, bootId = `boot of ${id}`) {
-    const identity: NodeIdentity = {
-      id,
-      role: 'ROLE_WORKER',
-      cluster: 'c',
-      protocolVersion: 2,
-      modelName: 'm',
-      packDigest: 'd',
-      bootId,
-      address: '',
-      device: 'cpu',
-      release: '0.1.0',
-    };
+    const identity: NodeIdentity = plainIdentity({ id, cluster: 'c', bootId, address: '' });
     const settings = { hiddenSize: 1, experts: 100, executeTimeoutMs: 1000, runtime: RUNTIME };
     this.link = new WorkerLink(identity, `${id}:1`, this.stream, settings, silentLog);
   }

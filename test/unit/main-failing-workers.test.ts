@@ -7,22 +7,12 @@ import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { GROUPING, plainShape } from './plain-shape.js';
+import { plainIdentity } from './plain-identity.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 const SHAPE = plainShape({ expertLayers: 4, experts: 8, hiddenSize: 4 });
 
-const identity = (id: string): NodeIdentity => ({
-  id,
-  role: 'ROLE_WORKER',
-  cluster: 'test',
-  protocolVersion: 1,
-  modelName: 'm',
-  packDigest: 'd',
-  bootId: `boot of ${id}`,
-  address: '',
-  device: 'cpu',
-  release: '0.1.0',
-});
+const identity = (id: string): NodeIdentity => plainIdentity({ id, bootId: `boot of ${id}`, address: '' });
 
 describe('main: a worker that answers with errors only', () => {
   const clock = new VirtualClock();

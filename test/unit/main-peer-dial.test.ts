@@ -7,19 +7,9 @@ import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { RUNTIME } from '../wall.js';
+import { plainIdentity } from './plain-identity.js';
 
-const identity = (id: string, packDigest = 'digest'): NodeIdentity => ({
-  id,
-  role: 'ROLE_WORKER',
-  cluster: 'test',
-  protocolVersion: 1,
-  modelName: 'm',
-  packDigest,
-  bootId: 'b',
-  address: '127.0.0.1:1',
-  device: 'cpu',
-  release: '0.1.0',
-});
+const identity = (id: string, packDigest = 'digest'): NodeIdentity => plainIdentity({ id, packDigest });
 
 const OWN = identity('main');
 

@@ -24,22 +24,12 @@ import { RUNTIME } from '../wall.js';
 import { onVirtualClock } from './virtual-run.js';
 import { GROUPING } from './plain-shape.js';
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import { plainIdentity } from './plain-identity.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 const never = new AbortController().signal;
 
-const identity = (id: string): NodeIdentity => ({
-  id,
-  role: 'ROLE_WORKER',
-  cluster: 'test',
-  protocolVersion: 1,
-  modelName: 'm',
-  packDigest: 'd',
-  bootId: `boot of ${id}`,
-  address: '',
-  device: 'cpu',
-  release: '0.1.0',
-});
+const identity = (id: string): NodeIdentity => plainIdentity({ id, bootId: `boot of ${id}`, address: '' });
 
 function worker(
   id: string,

@@ -13,6 +13,7 @@ import {
 } from '../../main-node/decode/alignment-sender.js';
 import type { NodeIdentity, PrefixKept, ShadowReply, ShadowRequest, WorkerKept } from '../../shared/wire/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
+import { plainIdentity } from './plain-identity.js';
 
 const LAYERS = 2;
 const ROW_BYTES = 4;
@@ -22,18 +23,7 @@ const PLAIN_LAYERS: AlignedLayers = {
 };
 const PROMPT = [5, 6, 7];
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
-const IDENTITY: NodeIdentity = {
-  id: 's',
-  role: 'ROLE_SHADOW',
-  cluster: 'test',
-  protocolVersion: 1,
-  modelName: 'm',
-  packDigest: 'd',
-  bootId: 'b',
-  address: '',
-  device: 'cpu',
-  release: '0.1.0',
-};
+const IDENTITY: NodeIdentity = plainIdentity({ id: 's', role: 'ROLE_SHADOW', address: '' });
 
 const SAMPLING = { temperature: 1, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1.1, seed: 77 };
 const NO_DRAFTS = { arrive: () => undefined, restart: () => undefined, shadowLost: () => undefined };

@@ -11,22 +11,12 @@ import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { RUNTIME } from '../wall.js';
 import { onVirtualClock } from './virtual-run.js';
+import { plainIdentity } from './plain-identity.js';
 
 const HIDDEN_SIZE = 4;
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 
-const IDENTITY: NodeIdentity = {
-  id: 'worker-1',
-  role: 'ROLE_WORKER',
-  cluster: 'test',
-  protocolVersion: 1,
-  modelName: 'm',
-  packDigest: 'd',
-  bootId: 'b',
-  address: '127.0.0.1:1',
-  device: 'cpu',
-  release: '0.1.0',
-};
+const IDENTITY: NodeIdentity = plainIdentity();
 
 function openLink(executeTimeoutMs = 1000, runtime: Runtime = RUNTIME) {
   const stream = new MemoryStream<WorkerRequest, WorkerReply>();

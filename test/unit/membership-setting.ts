@@ -7,6 +7,7 @@ import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { GROUPING, plainShape } from './plain-shape.js';
+import { plainIdentity } from './plain-identity.js';
 
 export const SILENT = {
   error: () => undefined,
@@ -15,18 +16,8 @@ export const SILENT = {
   debug: () => undefined,
 };
 
-export const identity = (id: string, role: RoleName = 'ROLE_WORKER', address = ''): NodeIdentity => ({
-  id,
-  role,
-  cluster: 'test',
-  protocolVersion: 1,
-  modelName: 'm',
-  packDigest: 'd',
-  bootId: `boot of ${id}`,
-  address,
-  device: 'cpu',
-  release: '0.1.0',
-});
+export const identity = (id: string, role: RoleName = 'ROLE_WORKER', address = ''): NodeIdentity =>
+  plainIdentity({ id, role, bootId: `boot of ${id}`, address });
 
 export interface TestMembership {
   roster: Roster;

@@ -11,6 +11,8 @@ import { parseAddress } from '../../shared/wire/addresses.js';
 import type { GenerateReply, GenerateRequest, NodeIdentity, StatusReply } from '../../shared/wire/messages.js';
 import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
 import { fetchStatus, generate, joinMain, startRpcServer } from '../wall.js';
+import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import { plainIdentity } from './plain-identity.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 const SILENT: Logger = {
@@ -19,18 +21,14 @@ const SILENT: Logger = {
   info: () => undefined,
   debug: () => undefined,
 };
-const MAIN: NodeIdentity = {
+const MAIN: NodeIdentity = plainIdentity({
   id: 'main',
   role: 'ROLE_MAIN',
-  cluster: 'test',
-  protocolVersion: 1,
   modelName: 'demo',
   packDigest: 'abc',
   bootId: 'boot',
-  address: '127.0.0.1:1',
   device: 'cpu avx2, 2 threads',
-  release: '0.1.0',
-};
+});
 const HOP = { roundTripMs: 3, transitMs: 1, callMs: 0.25, handOffMs: 0.5, executeMs: 1, replyMs: 0.25 };
 const WAIT = { worker: 'w', executes: 9, waitMs: 2.5, stallMs: 0.5 };
 const STATUS: StatusReply = {
@@ -253,7 +251,10 @@ describe('checkPeer', () => {
   });
 
   const differences: [Partial<NodeIdentity>, RegExp][] = [
-    [{ protocolVersion: 2 }, /protocol version is "2" there and "1" here.*update the older/],
+    [
+      { protocolVersion: 99 },
+      new RegExp(`protocol version is "99" there and "${PROTOCOL_VERSION}" here.*update the older`),
+    ],
     [{ cluster: 'lab' }, /cluster name is "lab" there and "test" here/],
     [{ modelName: 'mixtral' }, /model is "mixtral" there and "demo" here.*same pack/],
     [{ packDigest: '' }, /pack digest is \(none\) there and "abc" here/],

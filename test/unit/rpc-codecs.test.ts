@@ -17,6 +17,7 @@ import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import { WIRE_CODECS } from './golden-messages.js';
 import { plainExecute } from './wire-messages.js';
 import { METHODS } from '../../shared/transport/methods.js';
+import { plainIdentity } from './plain-identity.js';
 
 const root = new protobuf.Root();
 root.resolvePath = (_origin, target) => join(packageRoot(), 'proto', target);
@@ -24,18 +25,7 @@ root.loadSync(['odmoe/v1/worker.proto', 'odmoe/v1/shadow.proto', 'odmoe/v1/infer
 const WorkerRequestType = root.lookupType('odmoe.v1.WorkerRequest');
 const WorkerReplyType = root.lookupType('odmoe.v1.WorkerReply');
 
-const identity: NodeIdentity = {
-  id: 'main-1',
-  role: 'ROLE_MAIN',
-  cluster: 'c',
-  protocolVersion: 1,
-  modelName: 'm',
-  packDigest: 'd',
-  bootId: 'b',
-  address: 'h:1',
-  device: 'cpu',
-  release: '0.1.0',
-};
+const identity: NodeIdentity = plainIdentity({ id: 'main-1', role: 'ROLE_MAIN', cluster: 'c', address: 'h:1' });
 
 function violates(decode: () => unknown, pattern: RegExp): void {
   assert.throws(decode, (error: unknown) => {

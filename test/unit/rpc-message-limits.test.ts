@@ -15,6 +15,7 @@ import type {
 } from '../../shared/wire/messages.js';
 import { plainExecute, plainPrediction, plainRelease, plainResult } from './wire-messages.js';
 import { METHODS } from '../../shared/transport/methods.js';
+import { plainIdentity } from './plain-identity.js';
 
 /** Copies of the numbers in shared/wire/limits.ts. A change there must be repeated here. */
 const ROWS_LIMIT = 65_536;
@@ -24,18 +25,7 @@ const POSITIONS_LIMIT = 2 ** 32;
 /** Longest message of an error. It is logged, so it must be short whatever the peer has sent. */
 const ERROR_TEXT_LIMIT = 400;
 
-const IDENTITY: NodeIdentity = {
-  id: 'worker-1',
-  role: 'ROLE_WORKER',
-  cluster: 'c',
-  protocolVersion: 1,
-  modelName: 'm',
-  packDigest: 'd',
-  bootId: 'b',
-  address: 'h:1',
-  device: 'cpu',
-  release: '0.1.0',
-};
+const IDENTITY: NodeIdentity = plainIdentity({ cluster: 'c', address: 'h:1' });
 const PLACEMENT: Placement = {
   epoch: 1,
   workers: [],

@@ -35,20 +35,10 @@ import { identifyPeer, openWorkerStream, RUNTIME, startRpcServer } from '../wall
 
 import { plainExecute, plainResult } from './wire-messages.js';
 import * as clients from '../../shared/transport/node-clients.js';
+import { plainIdentity } from './plain-identity.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
-const IDENTITY: NodeIdentity = {
-  id: 'worker-1',
-  role: 'ROLE_WORKER',
-  cluster: 'test',
-  protocolVersion: 1,
-  modelName: 'demo',
-  packDigest: 'abc',
-  bootId: 'boot',
-  address: '127.0.0.1:1',
-  device: 'cpu',
-  release: '0.1.0',
-};
+const IDENTITY: NodeIdentity = plainIdentity({ modelName: 'demo', packDigest: 'abc', bootId: 'boot' });
 const WAIT_LIMIT_MS = 8000;
 
 interface LogLine {

@@ -3,19 +3,9 @@ import fc from 'fast-check';
 
 import type { GenerateRequest, NodeIdentity } from '../../shared/wire/messages.js';
 import { METHODS } from '../../shared/transport/methods.js';
+import { plainIdentity } from './plain-identity.js';
 
-const identity: NodeIdentity = {
-  id: 'main-1',
-  role: 'ROLE_MAIN',
-  cluster: 'c',
-  protocolVersion: 1,
-  modelName: 'm',
-  packDigest: 'd',
-  bootId: 'b',
-  address: 'h:1',
-  device: 'cpu',
-  release: '0.1.0',
-};
+const identity: NodeIdentity = plainIdentity({ id: 'main-1', role: 'ROLE_MAIN', cluster: 'c', address: 'h:1' });
 
 const PLAIN_REQUEST: GenerateRequest = {
   text: 'a',

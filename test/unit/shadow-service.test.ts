@@ -23,21 +23,13 @@ import { plainShape } from './plain-shape.js';
 import { begin, ScriptedModel } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
+import { plainIdentity } from './plain-identity.js';
 
 const GREEDY: SamplingMessage = { temperature: 0, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
 const SHAPE = { layers: 2, experts: 4, expertsPerToken: 2, homes: 0, spread: false };
 
 function identity(id: string, role: NodeIdentity['role']): NodeIdentity {
-  const names = {
-    cluster: 'c',
-    modelName: 'm',
-    packDigest: 'd',
-    bootId: 'b',
-    address: '',
-    device: '',
-    release: '0.1.0',
-  };
-  return { id, role, protocolVersion: 1, ...names };
+  return plainIdentity({ id, role, cluster: 'c', address: '', device: '' });
 }
 
 type WorkerStream = MemoryStream<WorkerRequest, WorkerReply>;

@@ -28,21 +28,17 @@ import {
   openShadowStream,
   openWorkerStream,
 } from '../../shared/transport/node-clients.js';
+import { plainIdentity } from './plain-identity.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 const SILENT: Logger = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
-const IDENTITY: NodeIdentity = {
+const IDENTITY: NodeIdentity = plainIdentity({
   id: 'main',
   role: 'ROLE_MAIN',
-  cluster: 'test',
-  protocolVersion: 1,
   modelName: 'demo',
   packDigest: 'abc',
   bootId: 'boot',
-  address: '127.0.0.1:1',
-  device: 'cpu',
-  release: '0.1.0',
-};
+});
 const REQUEST: GenerateRequest = {
   text: 'hello',
   messages: [],

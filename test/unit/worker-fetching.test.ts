@@ -7,22 +7,18 @@ import { inTurn } from '../../worker-node/fetching/pack-fetch.js';
 import type { FetchProgress } from '../../packs/fetching/expert-fetcher.js';
 import { neededExperts } from '../../shared/decisions/placement/needed-experts.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { TestLog } from '../integration/harness/test-log.js';
+import { plainIdentity } from './plain-identity.js';
 
-const MAIN: NodeIdentity = {
+const MAIN: NodeIdentity = plainIdentity({
   id: 'm',
   role: 'ROLE_MAIN',
   cluster: 'home',
-  protocolVersion: PROTOCOL_VERSION,
   modelName: 'x',
   packDigest: 'd'.repeat(64),
-  bootId: 'b',
   address: '',
-  device: 'cpu',
-  release: '0.1.0',
-};
+});
 
 describe('a worker without a pack', () => {
   it('asks only the main of its own cluster and version', () => {

@@ -19,6 +19,7 @@ import type { NodeSettings } from '../../../shared/settings/node-settings.js';
 import type { OdmoeError } from '../../../shared/base/errors/odmoe-error.js';
 import { waitUntil } from '../harness/wait-until.js';
 import { identifyPeer, openShadowStream, startRpcServer } from '../../wall.js';
+import { plainIdentity } from '../../unit/plain-identity.js';
 
 const IDENTIFY_TIMEOUT_MS = 5_000;
 
@@ -148,18 +149,15 @@ export class PredictionListener {
   }
 
   async start(network: NodeSettings['network'], log: Logger, port = 0): Promise<void> {
-    const identity: NodeIdentity = {
+    const identity: NodeIdentity = plainIdentity({
       id: this.id,
-      role: 'ROLE_WORKER',
       cluster: 'any',
-      protocolVersion: 1,
       modelName: '',
       packDigest: '',
       bootId: this.id,
       address: '',
       device: 'none',
-      release: '0.1.0',
-    };
+    });
     const worker = (stream: PeerStream<WorkerReply, WorkerRequest>) => this.serve(stream, identity);
     this.server = await startRpcServer({
       host: '127.0.0.1',
