@@ -1,42 +1,42 @@
 /** The `odmoe` command, except the daemons (main, shadow, worker), `bench` and `plan cluster`, which bin/odmoe starts itself. */
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { z } from 'zod';
-import { packageRoot } from '../shared/base/files/package-root.js';
-import { registerChatCommand } from './commands/chat.js';
-import { registerDebugCommand } from './commands/debug.js';
-import { registerDemoCommand } from './commands/demo.js';
-import { registerDoctorCommand } from './commands/doctor.js';
-import { registerGenerateCommand } from './commands/generate.js';
-import { registerInspectCommand } from './commands/inspect.js';
-import { registerPackCommand } from './commands/pack.js';
-import { registerPlanCommand } from './commands/plan.js';
-import { registerPromptCommand } from './commands/prompt.js';
-import { registerSimulateCommand } from './commands/simulate.js';
-import { registerStatusCommand } from './commands/status.js';
-import { registerTopCommand } from './commands/top.js';
-import { registerUpCommands } from './commands/up-down.js';
+import type { Command } from 'commander';
+import { odmoeVersion } from '../shared/base/files/odmoe-version.js';
 import { createProgram, runCommandLine } from './client/run-command-line.js';
 
-const packageSchema = z.object({ version: z.string() });
+interface CommandModule {
+  readonly names: readonly string[];
+  readonly read: () => Promise<(program: Command) => void>;
+}
+
+/**
+ * The commands, in the order of --help. The module of a command is read only where that command is named (or help is, for all of them): to read
+ * all of them takes a second, and several on a small board.
+ */
+const COMMANDS: readonly CommandModule[] = [
+  { names: ['demo'], read: async () => (await import('./commands/demo.js')).registerDemoCommand },
+  { names: ['pack'], read: async () => (await import('./commands/pack.js')).registerPackCommand },
+  { names: ['inspect'], read: async () => (await import('./commands/inspect.js')).registerInspectCommand },
+  { names: ['plan'], read: async () => (await import('./commands/plan.js')).registerPlanCommand },
+  { names: ['simulate'], read: async () => (await import('./commands/simulate.js')).registerSimulateCommand },
+  { names: ['up', 'down'], read: async () => (await import('./commands/up-down.js')).registerUpCommands },
+  { names: ['prompt'], read: async () => (await import('./commands/prompt.js')).registerPromptCommand },
+  { names: ['chat'], read: async () => (await import('./commands/chat.js')).registerChatCommand },
+  { names: ['generate'], read: async () => (await import('./commands/generate.js')).registerGenerateCommand },
+  { names: ['status'], read: async () => (await import('./commands/status.js')).registerStatusCommand },
+  { names: ['top'], read: async () => (await import('./commands/top.js')).registerTopCommand },
+  { names: ['doctor'], read: async () => (await import('./commands/doctor.js')).registerDoctorCommand },
+  { names: ['debug'], read: async () => (await import('./commands/debug.js')).registerDebugCommand },
+];
 
 const program = createProgram('odmoe')
   .description('Run a Mixture-of-Experts language model at full precision on a handful of small machines.')
-  .version(packageSchema.parse(JSON.parse(readFileSync(join(packageRoot(), 'package.json'), 'utf8'))).version);
+  .version(odmoeVersion());
 
-registerDemoCommand(program);
-registerPackCommand(program);
-registerInspectCommand(program);
-registerPlanCommand(program);
-registerSimulateCommand(program);
-registerUpCommands(program);
-registerPromptCommand(program);
-registerChatCommand(program);
-registerGenerateCommand(program);
-registerStatusCommand(program);
-registerTopCommand(program);
-registerDoctorCommand(program);
-registerDebugCommand(program);
+const [named] = process.argv.slice(2);
+const chosen = COMMANDS.filter(({ names }) => names.includes(named ?? ''));
+if (named !== '--version' && named !== '-V') {
+  for (const { read } of chosen.length > 0 ? chosen : COMMANDS) (await read())(program);
+}
 
 program.addHelpText(
   'after',
