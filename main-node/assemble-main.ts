@@ -71,12 +71,12 @@ export function openCounts({ engine, inference }: MainParts): Record<string, num
     activeSequences,
     queuedRequests,
     sequences: predictionPost.openCount,
-    ...inference.kept,
+    ...inference.remembered,
     passes: passLoop.openCount,
     expertsOwed: [...roster.outstanding().values()].reduce((sum, experts) => sum + experts, 0),
     waiters: roster.waiterCount,
     // This must be 0: no rows that a distrusted worker took part in are retained.
-    workersDistrustedWithRows: [...engine.room.keptFrom].filter((id) => distrustedIds.has(id)).length,
+    workersDistrustedWithRows: [...engine.room.retainedFrom].filter((id) => distrustedIds.has(id)).length,
   };
 }
 
@@ -143,7 +143,7 @@ function createEngine(
     align: settings.align,
     room,
     passLoop,
-    keptNews: new CachedNews(roster),
+    cachedNews: new CachedNews(roster),
     predictionPost: new PredictionPost(roster, passEngine.announcedPasses, events.passes),
   };
 }
@@ -230,7 +230,7 @@ function shadowListener({ roster, predictionPost, draftCosts }: ClusterEngine): 
     onDraft: (draft, by) => {
       predictionPost.draft(draft, by);
     },
-    onPrefixKept: (kept, by) => predictionPost.prefixKept(kept, by),
+    onPrefixKept: (retained, by) => predictionPost.prefixKept(retained, by),
     onSequenceDropped: (sequence, by) => {
       predictionPost.dropped(sequence, by);
     },
@@ -326,8 +326,8 @@ function engineStatus({ roster, layerWaits, passLoop }: ClusterEngine): EngineSt
 }
 
 function rowFigures({ room }: ClusterEngine): RowFigures {
-  const { prefixes: keptPrefixes, droppedPrefixes } = room.counts();
-  return { keptPrefixes, droppedPrefixes };
+  const { prefixes: retainedPrefixes, droppedPrefixes } = room.counts();
+  return { retainedPrefixes, droppedPrefixes };
 }
 
 function modelOf(settings: NodeSettings, loaded: LoadedMain & { environment: NodeEnvironment }): ServedModel {

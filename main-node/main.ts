@@ -121,7 +121,7 @@ async function serveMain(
     drain: (cut) => drainMain(settings, { inference, server, advertisement }, cut, log),
     openCounts: () => ({ ...openCounts(parts), ...ownWorker?.openCounts() }),
     parts: holders,
-    keptSequences: () => parts.engine.room.counts().prefixes,
+    retainedSequences: () => parts.engine.room.counts().prefixes,
     metrics: () => parts.metrics.text(),
     events: (wantsPasses) => parts.feed.listen(wantsPasses),
   };

@@ -19,7 +19,7 @@ import type { Pack } from '../packs/format/open-pack.js';
 import { PLAIN_RECEIVE_LIMIT_BYTES } from '../shared/wire/limits.js';
 import type { NodeIdentity } from '../shared/wire/messages.js';
 import { openTokenizer } from '../shared/language/tokenizer/load-tokenizer.js';
-import { retainedLimitsFor, NOTHING_KEPT } from './predictor/retained-sequences.js';
+import { retainedLimitsFor, NOTHING_RETAINED } from './predictor/retained-sequences.js';
 import { MAX_SHADOW_SEQUENCES, Predictor } from './predictor/predictor.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
 import { ShadowService } from './rpc/shadow-service.js';
@@ -161,7 +161,7 @@ async function serveShadow(
     address: server.address,
     openCounts: () => service.openCounts,
     parts: holders,
-    keptSequences: () => service.predictor.keptCount,
+    retainedSequences: () => service.predictor.retainedCount,
     stop: () => (stopping ??= stop()),
   };
 }
@@ -183,7 +183,7 @@ function createService(
     runtime,
     log,
   });
-  const keptLimits = settings.main.reusePrefixes ? retainedLimitsFor(device.info()) : NOTHING_KEPT;
+  const retainedLimits = settings.main.reusePrefixes ? retainedLimitsFor(device.info()) : NOTHING_RETAINED;
   const service: ShadowService = new ShadowService({
     identity: () => identity,
     status: (epoch) =>
@@ -199,7 +199,7 @@ function createService(
         workers: workers.counts,
       }),
     shape: model.shape,
-    createPredictor: (events) => new Predictor(model, pass, SHADOW_PASS_ROWS, events, runtime, formats, keptLimits),
+    createPredictor: (events) => new Predictor(model, pass, SHADOW_PASS_ROWS, events, runtime, formats, retainedLimits),
     workers,
     runtime,
     log,

@@ -63,14 +63,14 @@ function loadsOf({ compressed, offloaded }: LayerResidency, tensorBytes: number)
   return { compressed: compressed * tensorBytes, host: offloaded * tensorBytes };
 }
 
-function byLayers(work: ServerWork, offloadedShare: number, kept: 'plain' | 'compressed'): LayerResidency[] {
-  const states = [kept, 'offloaded'] as const;
+function byLayers(work: ServerWork, offloadedShare: number, form: 'plain' | 'compressed'): LayerResidency[] {
+  const states = [form, 'offloaded'] as const;
   return placeWholeLayers(work.layers, offloadedShare).map((place) => {
     const counts = Object.fromEntries(RESIDENCY_STATES.map((state) => [state, 0])) as Record<
       keyof LayerResidency,
       number
     >;
-    counts[states[place] ?? kept] = work.experts;
+    counts[states[place] ?? form] = work.experts;
     return counts;
   });
 }

@@ -14,12 +14,12 @@ export function multipliedWeights(shape: ModelShape): number {
 
 /** Bytes that are read to decode one token with `positions` in the cache; every weight is read once. */
 export function decodeBytesPerToken(shape: ModelShape, weightBytes: number, positions: number): number {
-  const kept = layersWork(shape).reduce((sum, { stateBytes, context }) => {
+  const states = layersWork(shape).reduce((sum, { stateBytes, context }) => {
     if (context === null) return sum + stateBytes;
     const seen = context.window === 0 ? positions : Math.min(positions, context.window);
     return sum + stateBytes + seen * context.positionBytes;
   }, 0);
-  return weightsWith(shape, shape.expertsPerToken) * weightBytes + kept;
+  return weightsWith(shape, shape.expertsPerToken) * weightBytes + states;
 }
 
 /** Floating-point operations (a fused multiply-add counts as two) to prefill `tokens` and compute the last one's logits. */

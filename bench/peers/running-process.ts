@@ -11,7 +11,7 @@ const STOP_GRACE_MS = 5_000;
 const INTERRUPTED_GRACE_MS = 500;
 const LOOK_AGAIN_MS = 100;
 /** Characters at the end of each output that are stored; figures come at the end. */
-const KEPT_CHARACTERS = 1024 * 1024;
+const TAIL_CHARACTERS = 1024 * 1024;
 const SHOWN_CHARACTERS = 2_000;
 
 /** A process of a comparison. Every wait ends at once when the process ends, by itself or by a signal, or when the comparison is interrupted. */
@@ -32,8 +32,8 @@ export class RunningProcess {
     private readonly interrupted: AbortSignal,
   ) {
     this.child = spawn(file, rest, { stdio: ['ignore', 'pipe', 'pipe'] });
-    this.child.stdout?.setEncoding('utf8').on('data', (text: string) => (this.stdout = kept(this.stdout + text)));
-    this.child.stderr?.setEncoding('utf8').on('data', (text: string) => (this.stderr = kept(this.stderr + text)));
+    this.child.stdout?.setEncoding('utf8').on('data', (text: string) => (this.stdout = tailOf(this.stdout + text)));
+    this.child.stderr?.setEncoding('utf8').on('data', (text: string) => (this.stderr = tailOf(this.stderr + text)));
     this.ended = new Promise((settle) => {
       const endedSo = (how: string): void => {
         this.end ??= how;
@@ -110,8 +110,8 @@ export class RunningProcess {
   }
 }
 
-function kept(text: string): string {
-  return text.slice(-KEPT_CHARACTERS);
+function tailOf(text: string): string {
+  return text.slice(-TAIL_CHARACTERS);
 }
 
 /** The last error code in the output of an odmoe process: "message [CODE]". */

@@ -141,7 +141,7 @@ export function poolsCsv(cells: readonly PoolsCell[]): string {
 export function poolsPlot(cells: readonly PoolsCell[]): string {
   const models = [...new Set(cells.map(({ model }) => model))];
   return linePlotSvg({
-    title: 'Whole answers by memory and by what is kept',
+    title: 'Whole answers by memory and by what is cached',
     xLabel: '',
     yLabel: '',
     rows: models.map((model) => modelPanels(cells.filter((cell) => cell.model === model))),

@@ -160,11 +160,11 @@ export class DemoService {
     }
     const pieces: Arrived[] = [];
     const decoder = new TextDecoder();
-    let kept = '';
+    let unfinished = '';
     for await (const bytes of response.body) {
-      kept += decoder.decode(bytes as Uint8Array, { stream: true });
-      const lines = kept.split('\n');
-      kept = lines.pop() ?? '';
+      unfinished += decoder.decode(bytes as Uint8Array, { stream: true });
+      const lines = unfinished.split('\n');
+      unfinished = lines.pop() ?? '';
       const atMs = runtime.nowMs();
       for (const line of lines) {
         if (line.startsWith('data: {')) pieces.push({ atMs, piece: JSON.parse(line.slice('data: '.length)) as Piece });

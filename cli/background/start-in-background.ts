@@ -19,7 +19,7 @@ import { runtime } from '../client/process-runtime.js';
 import { withPeerDeadline } from '../../shared/base/runtime/peer-wait.js';
 
 /** Size above which a log is moved to ID.log.1 when its daemon starts. */
-export const LOG_KEPT_BYTES = 16 * 1024 * 1024;
+export const LOG_LIMIT_BYTES = 16 * 1024 * 1024;
 
 const LOG_POLL_MS = 25;
 
@@ -131,7 +131,7 @@ async function openLog(directory: string, id: string): Promise<FileHandle> {
       (found) => found.size,
       () => 0,
     );
-    if (size > LOG_KEPT_BYTES) await rename(path, `${path}.1`);
+    if (size > LOG_LIMIT_BYTES) await rename(path, `${path}.1`);
     return await openCounted(path, constants.O_RDWR | constants.O_CREAT | constants.O_APPEND, 0o600);
   } catch (error) {
     throw new OdmoeError('STORAGE_FAILED', `cannot write the log ${path}: ${toOdmoeError(error).message}`);

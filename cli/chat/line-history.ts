@@ -20,8 +20,8 @@ export function historyPath(home: string = stateHome()): string {
 }
 
 /** The lines to store, the oldest first, without empty lines and without repeats of the line before. */
-export function mergeHistory(kept: readonly string[], typed: readonly string[]): string[] {
-  return [...kept, ...typed]
+export function mergeHistory(saved: readonly string[], typed: readonly string[]): string[] {
+  return [...saved, ...typed]
     .filter((line) => line.trim() !== '' && line.length <= HISTORY_LINE_LENGTH_LIMIT)
     .filter((line, index, lines) => line !== lines[index - 1])
     .slice(-HISTORY_LINES_LIMIT);

@@ -94,7 +94,7 @@ const BOUND_WORDS: Record<BoundBy, string> = {
 export function clusterPlanLines(plan: ClusterPlan): string[] {
   const { timing, search, breakdown } = plan;
   const ms = (value: number): string => `${value.toFixed(2)} ms`;
-  const verdict = timing.ioBound ? 'I/O-bound where nothing is kept' : 'not I/O-bound';
+  const verdict = timing.ioBound ? 'I/O-bound where nothing is cached' : 'not I/O-bound';
   return [
     `${plan.model} on ${plan.workers} workers (${plan.profile}): ${verdict}`,
     `  a load takes ${ms(timing.loadMs)}; with ${timing.groups} groups it may take ${ms(timing.maxLoadMs)} ` +
@@ -143,8 +143,8 @@ function groupOf({ placement: { groupSize, homes } }: Candidate['setUp']): strin
 }
 
 function workerLine({ slots, storage, cacheBytes }: ClusterPlan): string {
-  const kept = cacheBytes === 0 ? 'and keeps none' : `and keeps others in ${formatByteSize(cacheBytes)}`;
-  return `A worker has ${slots} ${slots === 1 ? 'slot' : 'slots'} for experts (${storage}), ${kept}.`;
+  const cacheText = cacheBytes === 0 ? 'and caches none' : `and caches others in ${formatByteSize(cacheBytes)}`;
+  return `A worker has ${slots} ${slots === 1 ? 'slot' : 'slots'} for experts (${storage}), ${cacheText}.`;
 }
 
 function boxTable(boxes: readonly BoxNeeds[]): string[] {

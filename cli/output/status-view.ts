@@ -181,9 +181,9 @@ function rowLines(nodes: readonly NodeStatus[]): string[] {
   const holders = nodes.filter(({ keyValueBytes }) => keyValueBytes > 0);
   if (holders.length === 0) return [];
   const held = holders.map(({ identity, keyValueBytes, prefixBytes }) => {
-    const kept =
-      prefixBytes === 0 ? '' : `, of which ${formatBytes(prefixBytes)} are kept for prompts that begin alike`;
-    return `${identity.id} ${formatBytes(keyValueBytes)}${kept}`;
+    const retained =
+      prefixBytes === 0 ? '' : `, of which ${formatBytes(prefixBytes)} are retained for prompts that begin alike`;
+    return `${identity.id} ${formatBytes(keyValueBytes)}${retained}`;
   });
   return ['', `rows of sequences: ${held.join('; ')}`];
 }

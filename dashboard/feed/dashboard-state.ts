@@ -1,5 +1,5 @@
 import {
-  FIGURES_KEPT_S,
+  REMEMBERED_FIGURES_S,
   type ClusterEvent,
   type ClusterData,
   type ExpertHeat,
@@ -49,7 +49,7 @@ export function withEvent(state: DashboardState, event: ClusterEvent): Dashboard
     case 'cluster':
       return { ...state, cluster: event.cluster };
     case 'figures':
-      return { ...state, samples: [...state.samples, ...event.samples].slice(-FIGURES_KEPT_S) };
+      return { ...state, samples: [...state.samples, ...event.samples].slice(-REMEMBERED_FIGURES_S) };
     case 'recall':
       return { ...state, recall: event.recall };
     case 'heat':

@@ -1,4 +1,4 @@
-import { FIGURES_KEPT_S, type FigureSample } from '../../shared/wire/cluster-events.js';
+import { REMEMBERED_FIGURES_S, type FigureSample } from '../../shared/wire/cluster-events.js';
 
 export type FigureName =
   | 'tokensPerS'
@@ -47,7 +47,7 @@ export function latestOf(values: readonly (number | null)[]): number | null {
 /** Seconds that the charts show: from the oldest sample, but at least one minute and at most ten. */
 export function shownSeconds(samples: readonly FigureSample[]): number {
   const [oldest = 0] = secondsAgo(samples);
-  return Math.min(FIGURES_KEPT_S, Math.max(60, -oldest));
+  return Math.min(REMEMBERED_FIGURES_S, Math.max(60, -oldest));
 }
 
 /** The time before the latest sample: "now", "-30 s", "-2 min". */

@@ -21,7 +21,7 @@ export interface RunningNode {
   /** Objects whose fields lead to all its maps, sets and lists (shared/base/runtime/collection-sizes.ts). */
   parts(): readonly object[];
   /** Main and shadow only: number of native sequences that no request uses and that are retained for later prompts with the same beginning. */
-  keptSequences?(): number;
+  retainedSequences?(): number;
   /** Worker only: the device memory of its slots. */
   readonly memory?: YieldingMemory;
   /** Main only: its metrics in Prometheus' text format. */

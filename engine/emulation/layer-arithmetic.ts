@@ -79,14 +79,14 @@ function recurrenceFlop(mixer: MixerShape, hiddenSize: number): number {
 function contextWork(mixer: MixerShape, hiddenSize: number): ContextWork | null {
   if (mixer.kind === 'attention') {
     const rowPositionFlop = 2 * PRODUCT_FLOP * mixer.heads * mixer.headDim;
-    return { positionBytes: keptBytes(mixer, hiddenSize), rowPositionFlop, window: mixer.window };
+    return { positionBytes: stateBytes(mixer, hiddenSize), rowPositionFlop, window: mixer.window };
   }
   if (mixer.kind !== 'latent') return null;
   // The scores use the latent and the rotated part; the sum uses the latent.
   const rowPositionFlop = PRODUCT_FLOP * mixer.heads * (2 * mixer.latentSize + mixer.ropeSize);
-  return { positionBytes: keptBytes(mixer, hiddenSize), rowPositionFlop, window: 0 };
+  return { positionBytes: stateBytes(mixer, hiddenSize), rowPositionFlop, window: 0 };
 }
 
-function keptBytes(mixer: MixerShape, hiddenSize: number): number {
+function stateBytes(mixer: MixerShape, hiddenSize: number): number {
   return cacheRowFloats(mixer, hiddenSize) * FLOAT_BYTES;
 }

@@ -120,10 +120,10 @@ export function withLength(
   for (const { state, count } of waiting) {
     const { edges, isFinal } = automaton.states[state] ?? { edges: [], isFinal: false };
     const next = Math.min(count + 1, countLimit);
-    const kept = count + 1 > most ? [] : edges;
+    const remaining = count + 1 > most ? [] : edges;
     states.push({
       isFinal: isFinal && count >= least,
-      edges: kept.map(({ set, target }) => {
+      edges: remaining.map(({ set, target }) => {
         const key = `${target} ${next}`;
         const index = found.get(key) ?? waiting.length;
         if (index === waiting.length) {

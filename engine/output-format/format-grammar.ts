@@ -1,7 +1,7 @@
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import { machineOf, textsMachine, type ByteMachine } from './byte-machine.js';
 import { PatternWork, both, textsWithoutAutomaton, withLength } from './character-automaton.js';
-import { GRAMMARS_KEPT_LIMIT } from './format-limits.js';
+import { REMEMBERED_GRAMMARS_LIMIT } from './format-limits.js';
 import { GrammarBuilder, type GrammarNode, type GrammarRule } from './grammar.js';
 import { formatInvalid, requireFormatBounds, partText } from '../../shared/wire/output-format.js';
 import type { OutputFormat, OutputPart } from '../../shared/wire/messages.js';
@@ -17,7 +17,7 @@ export interface FormatGrammar {
 }
 
 /** Grammars of recent formats, by the format's key: a format is checked when its request comes in, and used soon after. */
-const kept = new RecentMap<string, FormatGrammar>(GRAMMARS_KEPT_LIMIT);
+const remembered = new RecentMap<string, FormatGrammar>(REMEMBERED_GRAMMARS_LIMIT);
 
 /** Throws REQUEST_INVALID for an invalid format, or one that no text matches. */
 export function checkOutputFormat(format: OutputFormat): void {
@@ -38,7 +38,7 @@ function partKey(part: OutputPart): string {
 export function compileFormat(format: OutputFormat): FormatGrammar {
   requireFormatBounds(format);
   const key = formatKey(format);
-  return kept.of(key, () => grammarOf(format));
+  return remembered.of(key, () => grammarOf(format));
 }
 
 function grammarOf(format: OutputFormat): FormatGrammar {

@@ -26,15 +26,15 @@ export const FRAMES_LIMIT = 512;
 /** Depth of stacked frames (two or more per nested value); above it only the shortest ways to the end remain. */
 export const FRAME_DEPTH_LIMIT = 1024;
 /** States that an automaton remembers; at the limit it forgets them all and makes them again when needed. */
-export const STATES_KEPT_LIMIT = 4096;
+export const REMEMBERED_STATES_LIMIT = 4096;
 /**
  * Frames that an automaton remembers, with the same rule. One mask of FRAMES_LIMIT frames needs about 100,000: a lower limit would make them
  * again and again.
  */
-export const FRAMES_KEPT_LIMIT = 262_144;
+export const REMEMBERED_FRAMES_LIMIT = 262_144;
 
 /** Grammars that are remembered from a format's check to its first use. */
-export const GRAMMARS_KEPT_LIMIT = 4;
+export const REMEMBERED_GRAMMARS_LIMIT = 4;
 /** Compiled formats that a vocabulary remembers, and the bytes of all their masks together. */
 export const COMPILED_FORMATS_LIMIT = 8;
 export const MASKS_LIMIT_BYTES = 64 * 1024 * 1024;

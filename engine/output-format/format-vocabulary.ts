@@ -75,7 +75,7 @@ export class TokenVocabulary implements FormatVocabulary {
   }
 
   /** The mask of a state if it is remembered; this counts as its latest use. */
-  keptMask(state: AutomatonState): TokenMask | null {
+  rememberedMask(state: AutomatonState): TokenMask | null {
     return this.masks.get(state) ?? null;
   }
 

@@ -52,10 +52,10 @@ export class GrammarBuilder {
   }
 
   /** Like machine, but made only once for each key. */
-  keptMachine(key: string, make: () => ByteMachine): GrammarNode {
-    const kept = this.machines.get(key) ?? this.machine(make());
-    this.machines.set(key, kept);
-    return kept;
+  rememberedMachine(key: string, make: () => ByteMachine): GrammarNode {
+    const known = this.machines.get(key) ?? this.machine(make());
+    this.machines.set(key, known);
+    return known;
   }
 
   sequence(...items: readonly GrammarNode[]): GrammarNode {
@@ -77,7 +77,7 @@ export class GrammarBuilder {
 
   /** One character of the set, in the forms of a JSON string. */
   jsonCharacter(set: CodePoints): GrammarNode {
-    return this.keptMachine(`character ${codePointsKey(set)}`, () => jsonCharacterMachine(set));
+    return this.rememberedMachine(`character ${codePointsKey(set)}`, () => jsonCharacterMachine(set));
   }
 
   jsonCharacters(automaton: CharacterAutomaton): GrammarNode {
@@ -87,7 +87,7 @@ export class GrammarBuilder {
   /** Characters in plain UTF-8. If there are counts, each state of the automaton must be final and have edges. */
   plainCharacters(automaton: CharacterAutomaton, counts = ANY_COUNT): GrammarNode {
     return this.characters(automaton, counts, (set) =>
-      this.keptMachine(`plain character ${codePointsKey(set)}`, () => plainCharacterMachine(set)),
+      this.rememberedMachine(`plain character ${codePointsKey(set)}`, () => plainCharacterMachine(set)),
     );
   }
 

@@ -105,7 +105,7 @@ export class SchemaGrammar {
   private numberNode(rule: NumberRule): GrammarNode {
     const { isInteger, least, isLeastExcluded, most, isMostExcluded } = rule;
     const key = `number ${isInteger} ${least} ${isLeastExcluded} ${most} ${isMostExcluded}`;
-    return this.builder.keptMachine(key, () => numberMachine(rule));
+    return this.builder.rememberedMachine(key, () => numberMachine(rule));
   }
 
   private stringNode({ least, most, pattern, where }: StringRule): GrammarNode {
@@ -167,7 +167,7 @@ export class SchemaGrammar {
   }
 
   private text(...texts: readonly string[]): GrammarNode {
-    return this.builder.keptMachine(`text ${texts.join('|')}`, () => textsMachine(texts));
+    return this.builder.rememberedMachine(`text ${texts.join('|')}`, () => textsMachine(texts));
   }
 
   private colon(): GrammarNode {
@@ -179,7 +179,7 @@ export class SchemaGrammar {
   }
 
   private withGap(sign: string, side: 'before' | 'behind'): GrammarNode {
-    return this.builder.keptMachine(`gap ${side} ${sign}`, () => gapMachine(sign.charCodeAt(0), side));
+    return this.builder.rememberedMachine(`gap ${side} ${sign}`, () => gapMachine(sign.charCodeAt(0), side));
   }
 }
 

@@ -1,5 +1,5 @@
 import { machineTarget } from './byte-machine.js';
-import { FRAME_DEPTH_LIMIT, FRAMES_KEPT_LIMIT, FRAMES_LIMIT, STATES_KEPT_LIMIT } from './format-limits.js';
+import { FRAME_DEPTH_LIMIT, REMEMBERED_FRAMES_LIMIT, FRAMES_LIMIT, REMEMBERED_STATES_LIMIT } from './format-limits.js';
 import type { GrammarNode } from './grammar.js';
 import type { ShortestTexts } from './shortest-texts.js';
 
@@ -125,7 +125,7 @@ export class TextAutomaton {
 
   /** The order of frames matters: it decides which ones are dropped when there are too many. */
   private keep(frames: readonly Frame[], isWhole: boolean): AutomatonState {
-    if (this.states.size >= STATES_KEPT_LIMIT || this.frames.size >= FRAMES_KEPT_LIMIT) {
+    if (this.states.size >= REMEMBERED_STATES_LIMIT || this.frames.size >= REMEMBERED_FRAMES_LIMIT) {
       this.forget();
     }
     const key = `${frames.map(({ id }) => id).join(' ')}${isWhole ? ' end' : ''}`;

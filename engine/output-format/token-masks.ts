@@ -24,7 +24,7 @@ export function* tokensAllowed(
   const { automaton, vocabulary, reach } = format;
   const { state: clamped, bytesLess } =
     state.frames.length > CLAMPED_FRAMES_LIMIT ? { state, bytesLess: 0 } : automaton.clamp(state, reach);
-  const known = vocabulary.keptMask(clamped) ?? vocabulary.keepMask(clamped, yield* newMask(format, clamped));
+  const known = vocabulary.rememberedMask(clamped) ?? vocabulary.keepMask(clamped, yield* newMask(format, clamped));
   if (state.bytes > room || known.mostBytesLeft + bytesLess < room) return known.mask;
   own.fill(0);
   yield* markTokens(format, state, room - 1, own);

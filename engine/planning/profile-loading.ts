@@ -90,8 +90,8 @@ async function settleAll(work: readonly Promise<unknown>[]): Promise<void> {
 
 /** The parts in memory are in the entries with the slot's number. */
 function requestFrom(state: PartlyLoadedState, slot: number): LoadRequest {
-  const kept: PartPlan = { from: 'entry', entry: slot };
-  const parts = perPart((part) => (isInMemory(state, part) ? kept : FROM_STORAGE.parts[part]));
+  const fromEntry: PartPlan = { from: 'entry', entry: slot };
+  const parts = perPart((part) => (isInMemory(state, part) ? fromEntry : FROM_STORAGE.parts[part]));
   return { ...FROM_STORAGE, parts };
 }
 

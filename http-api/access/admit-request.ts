@@ -86,7 +86,7 @@ function mayUseCookie({ method, headers }: FastifyRequest): boolean {
 
 /** Limit of the header names that a preflight may ask for (characters), time for which a preflight counts, and headers that pages may read. */
 const REQUEST_HEADERS_LIMIT = 1024;
-const PREFLIGHT_KEPT_S = 600;
+const PREFLIGHT_AGE_S = 600;
 const READABLE_HEADERS = 'x-request-id, retry-after, x-should-retry';
 
 /** Tells whether a page of that origin may send requests. `host`: the request's own Host header; a page from there asks its own server. */
@@ -110,6 +110,6 @@ export function preflightHeaders(wanted: string | undefined): Record<string, str
   return {
     'access-control-allow-methods': 'GET, HEAD, POST, DELETE',
     'access-control-allow-headers': named === '' ? 'authorization, content-type, x-api-key' : named,
-    'access-control-max-age': String(PREFLIGHT_KEPT_S),
+    'access-control-max-age': String(PREFLIGHT_AGE_S),
   };
 }

@@ -77,6 +77,6 @@ export function sessionTokenOf({ cookie }: IncomingHttpHeaders): string | null {
 
 /** The header that stores the token in the browser, or deletes it where `token` is null. There is no TLS here, so it is not marked Secure. */
 export function sessionCookie(token: string | null): string {
-  const kept = token === null ? '; Max-Age=0' : `${token}; Max-Age=${SESSION_AGE_S}`;
-  return `${SESSION_COOKIE}=${kept}; Path=/; HttpOnly; SameSite=Strict`;
+  const attributes = token === null ? '; Max-Age=0' : `${token}; Max-Age=${SESSION_AGE_S}`;
+  return `${SESSION_COOKIE}=${attributes}; Path=/; HttpOnly; SameSite=Strict`;
 }

@@ -61,13 +61,13 @@ export class AnswerInput {
   private at = 0;
   private ended = false;
   /** The place to which a reader may go back; null: none. */
-  private kept: number | null = null;
+  private returnPoint: number | null = null;
 
   append(text: string): void {
-    const from = this.kept ?? this.at;
+    const from = this.returnPoint ?? this.at;
     this.buffer = this.buffer.slice(from) + text;
     this.at -= from;
-    if (this.kept !== null) this.kept = 0;
+    if (this.returnPoint !== null) this.returnPoint = 0;
   }
 
   /** No text follows. */
@@ -77,18 +77,18 @@ export class AnswerInput {
 
   /** Marks this place, so that a reader may go back to it. */
   keep(): void {
-    this.kept = this.at;
+    this.returnPoint = this.at;
   }
 
   /** Removes the mark of `keep`. */
   drop(): void {
-    this.kept = null;
+    this.returnPoint = null;
   }
 
   /** Goes back to the place where `keep` was called. */
   goBack(): void {
-    this.at = this.kept ?? this.at;
-    this.kept = null;
+    this.at = this.returnPoint ?? this.at;
+    this.returnPoint = null;
   }
 
   /** Returns the next character without taking it; '' at the answer's end. */

@@ -13,7 +13,7 @@ const CLOSE_OBJECT = 0x7d;
 /** Most characters of a name that are read: the longest name of BODY_PLACES, with every letter as an escape. */
 const NAME_LIMIT_BYTES = 192;
 /** Bytes of a picture that are stored; they show its kind. */
-const PICTURE_KEPT_BYTES = 64;
+const PICTURE_PASSED_BYTES = 64;
 /** A key that changes the prototype of objects, if code copies it without care. */
 const PROTOTYPE = '__proto__';
 
@@ -80,8 +80,8 @@ export class BodyScan {
 
   /** Throws REQUEST_TOO_LARGE, and REQUEST_INVALID with the field. */
   take(piece: Uint8Array): Uint8Array[] {
-    const kept: Uint8Array[] = [];
-    let keptFrom = 0;
+    const passed: Uint8Array[] = [];
+    let passedFrom = 0;
     if (this.seen + piece.length > this.limits.bytes)
       throw tooLarge(`the body has more than ${this.limits.bytes} bytes`);
     let at = 0;
@@ -91,11 +91,11 @@ export class BodyScan {
         at += 1;
         continue;
       }
-      const dropFrom = this.isPicture ? this.endOfKept(piece, at) : null;
+      const dropFrom = this.isPicture ? this.endOfPassed(piece, at) : null;
       at = this.readText(piece, at);
       if (dropFrom !== null && dropFrom < at) {
-        kept.push(piece.subarray(keptFrom, dropFrom));
-        keptFrom = at;
+        passed.push(piece.subarray(passedFrom, dropFrom));
+        passedFrom = at;
       }
       if (at < piece.length) {
         this.endText();
@@ -103,17 +103,17 @@ export class BodyScan {
       }
     }
     this.seen += piece.length;
-    kept.push(piece.subarray(keptFrom));
-    return kept;
+    passed.push(piece.subarray(passedFrom));
+    return passed;
   }
 
   /** Returns the end of the stored part of a picture. A character or escape is never divided. */
-  private endOfKept(piece: Uint8Array, start: number): number {
+  private endOfPassed(piece: Uint8Array, start: number): number {
     let at = start;
     for (; !this.isCut && at < piece.length; at += 1, this.pictureBytes += 1) {
       const byte = piece[at] ?? 0;
       if (byte === QUOTE) return at;
-      this.isCut = byte === BACKSLASH || byte >= 0x80 || this.pictureBytes >= PICTURE_KEPT_BYTES;
+      this.isCut = byte === BACKSLASH || byte >= 0x80 || this.pictureBytes >= PICTURE_PASSED_BYTES;
       if (this.isCut) return at;
     }
     return at;

@@ -59,12 +59,12 @@ class GatheredBody {
   ) {}
 
   take(piece: Uint8Array): void {
-    for (const kept of this.scan.take(piece)) {
-      this.bytes += kept.length;
+    for (const passed of this.scan.take(piece)) {
+      this.bytes += passed.length;
       const largeBytes = Math.max(0, this.bytes - SMALL_BODY_BYTES);
       this.hold(largeBytes - this.largeBytes);
       this.largeBytes = largeBytes;
-      this.pieces.push(kept);
+      this.pieces.push(passed);
     }
   }
 

@@ -6,7 +6,7 @@ import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
  */
 
 /** Properties with such objects: arguments of calls, parameters of functions, schemas of answers, and variables of chat templates. */
-const KEPT: ReadonlySet<string> = new Set([
+const WITH_STORED_TEXT: ReadonlySet<string> = new Set([
   'input',
   'arguments',
   'parameters',
@@ -16,7 +16,7 @@ const KEPT: ReadonlySet<string> = new Set([
   'chat_template_kwargs',
 ]);
 /** A body that does not match has no such object and is not searched. Nearly every body with tools matches. */
-const MAY_HOLD = new RegExp(`"(?:${[...KEPT].join('|')})"\\s*:\\s*\\{`);
+const MAY_HOLD = new RegExp(`"(?:${[...WITH_STORED_TEXT].join('|')})"\\s*:\\s*\\{`);
 /** Spaces between the parts of a JSON value. Strings are matched, too, so that their spaces stay. */
 const SPACES = /("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\n\r]+/g;
 
@@ -59,7 +59,7 @@ class TextKeeper {
       this.space();
       const start = this.at;
       this.keep(member);
-      if (KEPT.has(key) && typeof member === 'object' && member !== null && this.text[start] === '{') {
+      if (WITH_STORED_TEXT.has(key) && typeof member === 'object' && member !== null && this.text[start] === '{') {
         texts.set(member, this.text.slice(start, this.at));
       }
     }

@@ -48,8 +48,8 @@ export function planMainPass<Member extends ReadyMember>(
     served,
     Math.min(maxRows, chunkRows),
   );
-  const kept = rowsKeptForPrompts(answers, prompts, maxRows);
-  const answerRows = dealToAnswers(answers, maxRows - kept);
+  const reserved = rowsReservedForPrompts(answers, prompts, maxRows);
+  const answerRows = dealToAnswers(answers, maxRows - reserved);
   const dealt = answerRows.reduce((sum, { rows }) => sum + rows, 0);
   return [...answerRows, ...cutChunks(prompts, Math.min(maxRows - dealt, chunkRows))];
 }
@@ -62,7 +62,11 @@ function rowsOf({ written, end }: ReadyMember): number {
   return end - written;
 }
 
-function rowsKeptForPrompts(answers: readonly ReadyMember[], prompts: readonly ReadyMember[], maxRows: number): number {
+function rowsReservedForPrompts(
+  answers: readonly ReadyMember[],
+  prompts: readonly ReadyMember[],
+  maxRows: number,
+): number {
   const [next] = prompts;
   if (next === undefined) return 0;
   if (maxRows > 1) return Math.min(LEAST_CHUNK_ROWS, Math.floor(maxRows / 2));

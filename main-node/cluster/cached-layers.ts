@@ -25,23 +25,23 @@ export class CachedLayers {
   since(change: number): { layer: number; experts: number[]; change: number }[] {
     if (change === this.latest) return [];
     return [...this.layers]
-      .filter(([, kept]) => kept.change > change)
-      .map(([layer, kept]) => ({ layer, experts: [...kept.experts], change: kept.change }))
+      .filter(([, cached]) => cached.change > change)
+      .map(([layer, cached]) => ({ layer, experts: [...cached.experts], change: cached.change }))
       .sort((left, right) => left.change - right.change);
   }
 }
 
 /** The workers of the placement that cache experts of the layer; null: no worker caches any, or homes are strict. */
 export function cachingWorkersOf(
-  workers: { worker(id: string): { readonly kept?: CachedLayers } | null },
+  workers: { worker(id: string): { readonly cached?: CachedLayers } | null },
   placement: Placement,
   layer: number,
 ): CachingWorkers<string> | null {
   if (isStrict(placement)) return null;
-  const keeping = placement.workers.flatMap(({ id }) => {
-    const kept = workers.worker(id)?.kept;
-    return kept === undefined || kept.changes === 0 ? [] : [{ id, kept }];
+  const caching = placement.workers.flatMap(({ id }) => {
+    const cached = workers.worker(id)?.cached;
+    return cached === undefined || cached.changes === 0 ? [] : [{ id, cached }];
   });
-  if (keeping.length === 0) return null;
-  return (expert) => keeping.flatMap(({ id, kept }) => (kept.has(layer, expert) ? [id] : []));
+  if (caching.length === 0) return null;
+  return (expert) => caching.flatMap(({ id, cached }) => (cached.has(layer, expert) ? [id] : []));
 }

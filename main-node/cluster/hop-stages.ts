@@ -3,7 +3,7 @@ import type { HopStages, WorkerHops } from '../../shared/wire/messages.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 
 /** Number of a worker's latest hops over which medians and 99th percentiles are taken. */
-export const HOPS_KEPT = 512;
+export const REMEMBERED_HOPS = 512;
 /** Most workers that are remembered. A full map forgets the worker that was asked least recently. */
 export const MAX_HOP_WORKERS = 1024;
 
@@ -85,15 +85,15 @@ export class LatestHops {
 
 class HopWindow {
   /** For each stage, the last hops as a ring buffer. */
-  private readonly kept = HOP_STAGES.map(() => new Float32Array(HOPS_KEPT));
+  private readonly samples = HOP_STAGES.map(() => new Float32Array(REMEMBERED_HOPS));
   private hops = 0;
   /** The figures as they were last computed. */
   private figures: Omit<WorkerHops, 'worker'> | null = null;
 
   add(stages: HopStages): void {
-    const at = this.hops % HOPS_KEPT;
+    const at = this.hops % REMEMBERED_HOPS;
     for (let index = 0; index < HOP_STAGES.length; index++) {
-      const [name, values] = [HOP_STAGES[index], this.kept[index]];
+      const [name, values] = [HOP_STAGES[index], this.samples[index]];
       if (name !== undefined && values !== undefined) values[at] = stages[name];
     }
     this.hops += 1;
@@ -102,8 +102,8 @@ class HopWindow {
   /** Computed only if a hop has come since the last call: every page that watches a large cluster asks once a second. */
   report(): Omit<WorkerHops, 'worker'> {
     if (this.figures?.hops === this.hops) return this.figures;
-    const count = Math.min(this.hops, HOPS_KEPT);
-    const sorted = this.kept.map((values) => values.slice(0, count).sort());
+    const count = Math.min(this.hops, REMEMBERED_HOPS);
+    const sorted = this.samples.map((values) => values.slice(0, count).sort());
     const ranked = (share: number): HopStages => {
       const [roundTripMs = 0, transitMs = 0, callMs = 0, handOffMs = 0, executeMs = 0, replyMs = 0] = sorted.map(
         (values) => values[Math.max(0, Math.ceil(count * share) - 1)] ?? 0,

@@ -7,7 +7,7 @@ export type ExecuteWork = Pick<Execute, 'pass' | 'rows' | 'layer' | 'hidden' | '
 /** The orders that main can give to one worker. */
 export interface WorkerOrders {
   /** The experts that it has reported as cached. */
-  readonly kept?: CachedLayers;
+  readonly cached?: CachedLayers;
   /**
    * `onPart`: takes results as they come, once for each expert; some may be failures. Resolves when all have come. Rejects with the code that the
    * worker replied with for the whole message, or with WORKER_LOST: experts without a result until then are not done. Rejects with CANCELLED as soon

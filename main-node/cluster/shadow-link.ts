@@ -19,7 +19,7 @@ export interface ShadowListener {
   onRestart(restart: Restart, by: ShadowLink): void;
   onDraft(draft: DraftToken, by: ShadowLink): void;
   /** Returns false if the shadow was asked about fewer positions. */
-  onPrefixKept(kept: PrefixKept, by: ShadowLink): boolean;
+  onPrefixKept(retained: PrefixKept, by: ShadowLink): boolean;
   /** The shadow does not follow that sequence any more. */
   onSequenceDropped(sequence: number, by: ShadowLink): void;
   /** The shadow's stream has ended. Called before another shadow takes its place. */
@@ -123,12 +123,12 @@ export class ShadowLink {
     );
   }
 
-  private takePrefixKept(kept: PrefixKept): void {
-    if (this.listener.onPrefixKept(kept, this)) return;
+  private takePrefixKept(retained: PrefixKept): void {
+    if (this.listener.onPrefixKept(retained, this)) return;
     this.close(
       new OdmoeError(
         'PROTOCOL_VIOLATION',
-        `shadow ${this.id} says that it has ${kept.positions} positions of what sequence ${kept.sequence} begins with: it was asked ` +
+        `shadow ${this.id} says that it has ${retained.positions} positions of what sequence ${retained.sequence} begins with: it was asked ` +
           `about fewer`,
       ),
     );

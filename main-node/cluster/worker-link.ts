@@ -37,7 +37,7 @@ interface PendingExecute {
 export class WorkerLink implements WorkerOrders {
   readonly id: string;
   readonly latestStatus = new LatestStatus();
-  readonly kept = new CachedLayers();
+  readonly cached = new CachedLayers();
   private readonly pending = new Map<number, PendingExecute>();
   private nextRequestId = 1;
   /** Runs while executes are pending. */
@@ -204,7 +204,7 @@ export class WorkerLink implements WorkerOrders {
       return;
     }
     for (const { expert } of result.experts) request.open.delete(expert);
-    if (result.kept !== undefined && result.kept !== null) this.kept.take(request.layer, result.kept.experts);
+    if (result.kept !== undefined && result.kept !== null) this.cached.take(request.layer, result.kept.experts);
     if (result.last) this.pending.delete(result.requestId);
     this.awaitAnswer();
     try {

@@ -82,7 +82,7 @@ export class AlignmentSender {
     /** The current memory: another object after a preemption. Rows that were sent count as sent, since the same rows come again. */
     private readonly cache: () => ReadableCache,
     /** The changes in workers' caches that this shadow has not been sent. */
-    private readonly keptNews: (shadow: FedShadow) => WorkerKept[] = () => [],
+    private readonly cachedNews: (shadow: FedShadow) => WorkerKept[] = () => [],
   ) {
     this.due = options.layers.layers.map(() => 0);
     this.sent = options.layers.layers.map(() => 0);
@@ -165,10 +165,10 @@ export class AlignmentSender {
 
   token(token: FedToken): void {
     if (this.shadow === null) return;
-    const kept = this.shadow.alive ? this.keptNews(this.shadow) : [];
-    const news = kept.length === 0 ? {} : { kept };
+    const news = this.shadow.alive ? this.cachedNews(this.shadow) : [];
+    const kept = news.length === 0 ? {} : { kept: news };
     const { sequence } = this.options;
-    this.shadow.send({ kind: 'token', token: { epoch: this.currentEpoch(), sequence, ...token, ...news } });
+    this.shadow.send({ kind: 'token', token: { epoch: this.currentEpoch(), sequence, ...token, ...kept } });
   }
 
   /**

@@ -31,8 +31,8 @@ export class CachedNews<Shadow extends object> {
     const news: WorkerKept[] = [];
     for (const [place, { id }] of placement.workers.entries()) {
       const worker = this.workers.worker(id);
-      if (worker?.kept === undefined) continue;
-      const changed = worker.kept.since(sent.changes.get(worker) ?? 0).slice(0, MAX_NEWS_LAYERS - news.length);
+      if (worker?.cached === undefined) continue;
+      const changed = worker.cached.since(sent.changes.get(worker) ?? 0).slice(0, MAX_NEWS_LAYERS - news.length);
       for (const { layer, experts } of changed) news.push({ worker: place, layer, experts });
       const last = changed.at(-1);
       if (last !== undefined) sent.changes.set(worker, last.change);

@@ -15,7 +15,7 @@ export interface ClusterEngine extends PassEngine {
   readonly model: Model;
   readonly roster: Roster;
   readonly predictionPost: PredictionPost;
-  readonly keptNews: CachedNews<object>;
+  readonly cachedNews: CachedNews<object>;
   /** Runs the rows of all sequences. */
   readonly passLoop: PassLoop;
   /** Memory for the rows of all sequences, and for the retained rows of earlier ones. */

@@ -217,8 +217,8 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   }
 
   /** Number of shadow's predictions and drafts for positions that main has not come to. */
-  get kept(): { predictions: number; drafts: number } {
-    return { predictions: this.predictions.keptCount, drafts: this.drafting.keptCount };
+  get remembered(): { predictions: number; drafts: number } {
+    return { predictions: this.predictions.rememberedCount, drafts: this.drafting.rememberedCount };
   }
 
   /** Logits of the prompt's last token (vocabSize). */
@@ -263,12 +263,12 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   async decode(tokenId: number): Promise<Float32Array> {
     const { drafting, feed } = this;
     const position = this.knownTokens;
-    const kept = drafting.settle(position, tokenId);
+    const accepted = drafting.settle(position, tokenId);
     this.knownTokens += 1;
-    if (kept !== null) {
+    if (accepted !== null) {
       this.tokenIds[position] = tokenId;
       feed.token({ position, tokenId, rows: 0, nextRows: this.nextRows, branch: drafting.branch, joint: this.isJoint });
-      return this.give(position, kept);
+      return this.give(position, accepted);
     }
     this.tokenIds.length = position;
     if (this.written > position) this.memory.truncate(position);
@@ -387,6 +387,6 @@ function createFeed(
     () => (engine.prediction.source === 'sep' ? roster.shadow : null),
     () => roster.epoch,
     cache,
-    (shadow) => (engine.spread === 'all' ? engine.keptNews.takeFor(shadow) : []),
+    (shadow) => (engine.spread === 'all' ? engine.cachedNews.takeFor(shadow) : []),
   );
 }

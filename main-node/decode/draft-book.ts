@@ -1,7 +1,7 @@
 import type { DraftToken } from '../../shared/wire/messages.js';
 
 /** Most drafts that are remembered at a time; shadow runs ahead through one pass at most. */
-export const MAX_KEPT_DRAFTS = 64;
+export const MAX_REMEMBERED_DRAFTS = 64;
 
 /** The outcome of a draft once main has sampled its position; 'none': there was no draft. */
 export type DraftVerdict = 'right' | 'wrong' | 'none';
@@ -32,7 +32,7 @@ export class DraftBook {
    */
   arrive(draft: DraftToken, next: number): boolean {
     if (draft.branch !== this.wrongDrafts) return false;
-    if (draft.position < next || draft.position >= next + MAX_KEPT_DRAFTS) return false;
+    if (draft.position < next || draft.position >= next + MAX_REMEMBERED_DRAFTS) return false;
     this.drafts.set(draft.position, draft);
     return true;
   }

@@ -49,7 +49,7 @@ export class PredictionPost {
     const isFed = addressee.feed.isFedBy(by);
     this.observer?.predictionArrived(prediction);
     const arrival = isFed ? addressee.predictions.arrive(prediction) : 'late';
-    if (arrival === 'kept' && prediction.mainAnnounces === true) this.passes.arrived(prediction);
+    if (arrival === 'remembered' && prediction.mainAnnounces === true) this.passes.arrived(prediction);
     if (arrival === 'late') this.release(prediction);
   }
 

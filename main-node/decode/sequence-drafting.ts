@@ -64,7 +64,7 @@ export class SequenceDrafting {
   }
 
   /** Number of drafts for positions that main has not come to. */
-  get keptCount(): number {
+  get rememberedCount(): number {
     return this.book.size;
   }
 

@@ -3,12 +3,12 @@ import type { Predict, SepMetrics } from '../../shared/wire/messages.js';
 import { waitForPeer, type WaitRuntime } from '../../shared/base/runtime/peer-wait.js';
 
 /** Most remembered predictions that main has not come to; further ones, from a shadow that is too far ahead, are ignored. */
-export const MAX_KEPT_PREDICTIONS = 8192;
+export const MAX_REMEMBERED_PREDICTIONS = 8192;
 /** Most router choices that are remembered for predictions that come late. */
 export const MAX_REMEMBERED_CHOICES = 8192;
 
-/** 'kept': main will use the prediction. 'late': main's router has decided already. 'ignored': it is for the prompt, or too far ahead. */
-export type ArrivalVerdict = 'kept' | 'late' | 'ignored';
+/** 'remembered': main will use the prediction. 'late': main's router has decided already. 'ignored': it is for the prompt, or too far ahead. */
+export type ArrivalVerdict = 'remembered' | 'late' | 'ignored';
 
 /** Number of experts that the layers of decode passes activated, by how they were predicted. */
 export interface PredictionCounts {
@@ -35,7 +35,7 @@ interface RouterDecision {
  * that grows row after row (drafts) counts with its first message only; later additions do not count.
  */
 export class SequencePredictions {
-  private readonly kept = new Map<number, Predict>();
+  private readonly remembered = new Map<number, Predict>();
   private readonly choices = new Map<number, RouterDecision>();
   private readonly recall = new ExpertRecall();
   private lateExperts = 0;
@@ -51,8 +51,8 @@ export class SequencePredictions {
   ) {}
 
   /** Number of predictions that main has not come to. */
-  get keptCount(): number {
-    return this.kept.size;
+  get rememberedCount(): number {
+    return this.remembered.size;
   }
 
   /** A later prediction for the same layer replaces an earlier one, as it does at the workers. */
@@ -65,9 +65,9 @@ export class SequencePredictions {
       if (this.caughtUp) this.onCaughtUp?.();
       return 'late';
     }
-    if (this.kept.size >= MAX_KEPT_PREDICTIONS && !this.kept.has(place)) return 'ignored';
-    this.kept.set(place, prediction);
-    return 'kept';
+    if (this.remembered.size >= MAX_REMEMBERED_PREDICTIONS && !this.remembered.has(place)) return 'ignored';
+    this.remembered.set(place, prediction);
+    return 'remembered';
   }
 
   /** Shadow starts again at `position`: its predictions from there on are void. */
@@ -86,28 +86,28 @@ export class SequencePredictions {
     this.lastDecided = place;
     this.enterPass(position);
     this.recall.add(this.pass, activated.length, 0);
-    const prediction = this.kept.get(place);
+    const prediction = this.remembered.get(place);
     if (prediction === undefined) {
       this.remember(place, { pass: this.pass, activated });
       return null;
     }
-    this.kept.delete(place);
+    this.remembered.delete(place);
     this.count(this.pass, prediction.experts, activated);
     return prediction;
   }
 
   /** The prediction that has come for a layer of the pass at `position`; main's router has not decided there yet. */
   expected(position: number, layer: number): Predict | null {
-    return this.kept.get(this.place(position, layer)) ?? null;
+    return this.remembered.get(this.place(position, layer)) ?? null;
   }
 
   /** Predictions for the pass's layers after `layer`; null when the one for its last layer has not come. */
   upcoming(position: number, layer: number): Predict[] | null {
     const last = this.layers - 1;
-    if (layer < last && !this.kept.has(this.place(position, last))) return null;
+    if (layer < last && !this.remembered.has(this.place(position, last))) return null;
     const upcoming: Predict[] = [];
     for (let next = layer + 1; next <= last; next++) {
-      const prediction = this.kept.get(this.place(position, next));
+      const prediction = this.remembered.get(this.place(position, next));
       if (prediction !== undefined) upcoming.push(prediction);
     }
     return upcoming;
@@ -155,7 +155,7 @@ export class SequencePredictions {
   }
 
   private forget(isVoid: (place: number) => boolean): void {
-    for (const place of [...this.kept.keys()]) if (isVoid(place)) this.kept.delete(place);
+    for (const place of [...this.remembered.keys()]) if (isVoid(place)) this.remembered.delete(place);
   }
 
   /** Counts a late prediction once for each layer, and only if no earlier prediction has been counted. */

@@ -30,7 +30,7 @@ export interface FeedSources {
   counts(): FigureCounts;
   recall(): RecallView;
   heat: { view(): ExpertHeat; fade(): void };
-  /** The last PASSES_KEPT passes, the oldest first. */
+  /** The last RECORDED_PASSES passes, the oldest first. */
   passes(): PassTrace[];
 }
 
@@ -77,7 +77,7 @@ export class ClusterFeed {
     const queue = new ListenerQueue(wantsPasses, (ended) => this.queues.delete(ended));
     this.queues.add(queue);
     queue.put({ type: 'cluster', cluster: sources.view() });
-    queue.put({ type: 'figures', samples: [...sources.figures.kept] });
+    queue.put({ type: 'figures', samples: [...sources.figures.remembered] });
     queue.put({ type: 'recall', recall: sources.recall() });
     queue.put({ type: 'heat', heat: sources.heat.view() });
     if (wantsPasses) for (const pass of sources.passes()) queue.put({ type: 'pass', pass });

@@ -1,7 +1,7 @@
 import type { ExpertHeat } from '../../shared/wire/cluster-events.js';
 
 /** The share of a count that remains from one report to the next: half of it is left after about a minute. */
-const KEPT_BETWEEN_LOOKS = 0.945;
+const HEAT_LEFT_BETWEEN_LOOKS = 0.945;
 const HUNDREDTHS = 100;
 
 /** Counts how often rows chose each expert; the latest choices count most. */
@@ -20,7 +20,7 @@ export class ExpertHeatCounts {
   /** Lets the counts fade, as time has passed. */
   fade(): void {
     for (let place = 0; place < this.counts.length; place++) {
-      this.counts[place] = (this.counts[place] ?? 0) * KEPT_BETWEEN_LOOKS;
+      this.counts[place] = (this.counts[place] ?? 0) * HEAT_LEFT_BETWEEN_LOOKS;
     }
   }
 

@@ -1,4 +1,4 @@
-import { type FigureSample, FIGURES_KEPT_S } from '../../shared/wire/cluster-events.js';
+import { type FigureSample, REMEMBERED_FIGURES_S } from '../../shared/wire/cluster-events.js';
 import type { PeerCounts } from '../cluster/peer-totals.js';
 import type { AnswerCounts } from './answer-totals.js';
 
@@ -21,8 +21,8 @@ export class Figures {
   private ttftMs = 0;
   private before: (FigureCounts & { atMs: number }) | null = null;
 
-  /** The last FIGURES_KEPT_S samples, the oldest first. */
-  get kept(): readonly FigureSample[] {
+  /** The last REMEMBERED_FIGURES_S samples, the oldest first. */
+  get remembered(): readonly FigureSample[] {
     return this.samples;
   }
 
@@ -58,7 +58,7 @@ export class Figures {
     this.before = { ...counts, atMs };
     [this.tokens, this.firstTokens, this.ttftMs] = [0, 0, 0];
     this.samples.push(sample);
-    if (this.samples.length > FIGURES_KEPT_S) this.samples.shift();
+    if (this.samples.length > REMEMBERED_FIGURES_S) this.samples.shift();
     return sample;
   }
 }

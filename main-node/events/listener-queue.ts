@@ -1,4 +1,4 @@
-import { type ClusterEvent, PASSES_KEPT } from '../../shared/wire/cluster-events.js';
+import { type ClusterEvent, RECORDED_PASSES } from '../../shared/wire/cluster-events.js';
 
 /** Most samples that wait for a listener, one a second. A listener that has taken none for so long is given up. */
 export const MAX_WAITING_FIGURES = 60;
@@ -6,7 +6,7 @@ export const MAX_WAITING_FIGURES = 60;
 type EventOf<Type extends ClusterEvent['type']> = Extract<ClusterEvent, { type: Type }>;
 
 /**
- * The events that one listener has not taken yet. Of states (cluster, recall, heat) only the newest waits; of passes the last PASSES_KEPT wait, so
+ * The events that one listener has not taken yet. Of states (cluster, recall, heat) only the newest waits; of passes the last RECORDED_PASSES wait, so
  * that a slow listener loses passes first.
  */
 export class ListenerQueue {
@@ -28,7 +28,7 @@ export class ListenerQueue {
       case 'pass':
         if (!this.wantsPasses) return;
         this.passes.push(event);
-        if (this.passes.length > PASSES_KEPT) this.passes.shift();
+        if (this.passes.length > RECORDED_PASSES) this.passes.shift();
         break;
       case 'figures':
         this.figures.push(event);

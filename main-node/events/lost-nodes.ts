@@ -2,7 +2,7 @@ import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { NodeIdentity, NodeStatus, PeerProblem } from '../../shared/wire/messages.js';
 
 /** Time for which a lost node is reported, unless it comes back before. */
-export const LOST_KEPT_MS = 10 * 60_000;
+export const LOST_REMEMBERED_MS = 10 * 60_000;
 /** Most nodes that are reported as lost. Beyond that, nodes without a part in the cluster are forgotten first, then those that were lost first. */
 export const MAX_LOST_NODES = 256;
 
@@ -43,7 +43,7 @@ export class LostNodes {
 
   /** Lost nodes that are not back. `connected`: ids of the connected nodes. */
   list(connected: ReadonlySet<string>): LostNode[] {
-    const dueMs = this.nowMs() - LOST_KEPT_MS;
+    const dueMs = this.nowMs() - LOST_REMEMBERED_MS;
     for (const [id, { lostMs }] of this.nodes) if (lostMs <= dueMs || connected.has(id)) this.nodes.delete(id);
     return [...this.nodes.values()];
   }

@@ -1,4 +1,4 @@
-import { PASSES_KEPT } from '../../shared/wire/cluster-events.js';
+import { RECORDED_PASSES } from '../../shared/wire/cluster-events.js';
 import type { Predict } from '../../shared/wire/messages.js';
 import type { ExpertOutcome } from '../pass/expert-dispatcher.js';
 import type { MemberRows } from '../pass/pass-member.js';
@@ -49,7 +49,7 @@ export class PredictionArrivals {
 
 /** Most results of one recorded pass, and of all recorded passes. Beyond these, a pass leaves out its later results, and the oldest pass is dropped. */
 export const MAX_RESULTS_OF_PASS = 8192;
-export const MAX_RESULTS_KEPT = 65_536;
+export const MAX_REMEMBERED_RESULTS = 65_536;
 
 export interface RecordedCounts {
   passes: number;
@@ -58,9 +58,9 @@ export interface RecordedCounts {
 
 /** Records what passes do, with a few numbers for each expert, and holds the last passes. */
 export class PassRecorder implements PassObserver {
-  private readonly kept: { record: PassRecord; results: number }[] = [];
+  private readonly remembered: { record: PassRecord; results: number }[] = [];
   private readonly arrivals = new PredictionArrivals();
-  private keptResults = 0;
+  private rememberedResults = 0;
   private passes = 0;
   private rows = 0;
 
@@ -77,7 +77,7 @@ export class PassRecorder implements PassObserver {
 
   /** The last passes that ran to their end, the oldest first. */
   get records(): readonly PassRecord[] {
-    return this.kept.map(({ record }) => record);
+    return this.remembered.map(({ record }) => record);
   }
 
   begin(members: readonly MemberRows[]): ObservedPass {
@@ -115,10 +115,10 @@ export class PassRecorder implements PassObserver {
     this.passes += 1;
     record.number = this.passes;
     for (const { rows } of record.members) this.rows += rows;
-    this.kept.push({ record, results });
-    this.keptResults += results;
-    while (this.kept.length > PASSES_KEPT || this.keptResults > MAX_RESULTS_KEPT) {
-      this.keptResults -= this.kept.shift()?.results ?? 0;
+    this.remembered.push({ record, results });
+    this.rememberedResults += results;
+    while (this.remembered.length > RECORDED_PASSES || this.rememberedResults > MAX_REMEMBERED_RESULTS) {
+      this.rememberedResults -= this.remembered.shift()?.results ?? 0;
     }
     this.onPass(record);
   }

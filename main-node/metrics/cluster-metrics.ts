@@ -13,7 +13,7 @@ export interface ClusterFigures {
 
 /** Figures of the rows of sequences on main. */
 export interface RowFigures {
-  keptPrefixes: number;
+  retainedPrefixes: number;
   /** Count since main's start. */
   droppedPrefixes: number;
 }
@@ -71,7 +71,7 @@ const GAUGES: readonly ClusterMetric[] = [
     name: 'odmoe_kept_prefixes',
     help: 'Beginnings of prompts whose rows main keeps for later ones.',
     labels: [],
-    samples: ({ rows }) => [[{}, rows.keptPrefixes]],
+    samples: ({ rows }) => [[{}, rows.retainedPrefixes]],
   },
   plainGauge('odmoe_placement_epoch', 'Epoch of the placement; 0: none.', ({ placement }) => placement?.epoch ?? 0),
   plainGauge(

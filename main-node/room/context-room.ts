@@ -149,7 +149,7 @@ export class ContextRoom implements SequenceRoom {
   }
 
   /** Workers that took part in retained rows. */
-  get keptFrom(): Set<string> {
+  get retainedFrom(): Set<string> {
     return this.prefixes.workerIds;
   }
 

@@ -1,7 +1,7 @@
 /** Tokens of one hash block. Shorter prefixes are not retained; in longer ones the exact number of common tokens is found. */
 export const PREFIX_BLOCK_TOKENS = 16;
 /** Most prefixes that are retained, whatever their memory. */
-export const KEPT_PREFIXES_LIMIT = 1024;
+export const RETAINED_PREFIXES_LIMIT = 1024;
 
 /** Positions that have run, from which other sequences may go on. */
 export interface Prefix {
@@ -14,8 +14,8 @@ export interface Prefix {
 }
 
 /** The part of a prompt that need not run. */
-export interface PrefixMatch<Kept extends Prefix> {
-  readonly prefix: Kept;
+export interface PrefixMatch<Retained extends Prefix> {
+  readonly prefix: Retained;
   /** Number of the prompt's first tokens that the prefix has, too. */
   readonly positions: number;
 }
@@ -27,16 +27,16 @@ export type HashBlock = (before: number, tokenIds: readonly number[]) => number;
  * Retained prefixes, found by hashes of their blocks, each chained to the blocks before it. A prefix that is found is compared token by token, so
  * that two blocks with the same hash are never confused.
  */
-export class PrefixIndex<Kept extends Prefix> {
+export class PrefixIndex<Retained extends Prefix> {
   /** Prefixes by the hash of each of their whole blocks, and by the hash of their last block. */
-  private readonly byBlock = new Buckets<Kept>();
-  private readonly byLastBlock = new Buckets<Kept>();
+  private readonly byBlock = new Buckets<Retained>();
+  private readonly byLastBlock = new Buckets<Retained>();
   /** Both in the order of last use. */
-  private readonly checkpoints = new Set<Kept>();
-  private readonly sequences = new Set<Kept>();
+  private readonly checkpoints = new Set<Retained>();
+  private readonly sequences = new Set<Retained>();
 
   constructor(
-    private readonly limit = KEPT_PREFIXES_LIMIT,
+    private readonly limit = RETAINED_PREFIXES_LIMIT,
     private readonly hashBlock: HashBlock = hashOfBlock,
   ) {}
 
@@ -45,7 +45,7 @@ export class PrefixIndex<Kept extends Prefix> {
   }
 
   /** All prefixes in the order in which they are to be dropped: checkpoints, then sequences, in both the least recently used first. */
-  *inDropOrder(): Generator<Kept> {
+  *inDropOrder(): Generator<Retained> {
     yield* this.checkpoints;
     yield* this.sequences;
   }
@@ -54,7 +54,7 @@ export class PrefixIndex<Kept extends Prefix> {
    * Retains a prefix, unless another one serves in every case that it would. Returns the prefixes that are dropped, including the new one if it adds
    * nothing: the caller frees what they hold.
    */
-  insert(prefix: Kept): Kept[] {
+  insert(prefix: Retained): Retained[] {
     const hashes = this.hashes(prefix.tokenIds);
     const last = hashes.at(-1);
     if (last === undefined) return [prefix];
@@ -78,10 +78,10 @@ export class PrefixIndex<Kept extends Prefix> {
   }
 
   /** The prefix that saves the most of a prompt's first `most` tokens; null: none saves a block. This does not count as a use. */
-  longest(tokenIds: readonly number[], most: number): PrefixMatch<Kept> | null {
+  longest(tokenIds: readonly number[], most: number): PrefixMatch<Retained> | null {
     const hashes = this.hashes(tokenIds);
-    const compared = new Set<Kept>();
-    let best: PrefixMatch<Kept> | null = null;
+    const compared = new Set<Retained>();
+    let best: PrefixMatch<Retained> | null = null;
     for (let blocks = hashes.length; blocks > 0; blocks -= 1) {
       // Prefixes with no more common blocks than this save no more tokens.
       if (best !== null && best.positions >= Math.min(most, (blocks + 1) * PREFIX_BLOCK_TOKENS - 1)) break;
@@ -97,13 +97,13 @@ export class PrefixIndex<Kept extends Prefix> {
   }
 
   /** The prefix has been used. */
-  touch(prefix: Kept): void {
+  touch(prefix: Retained): void {
     const kind = this.kindOf(prefix);
     if (kind.delete(prefix)) kind.add(prefix);
   }
 
   /** Idempotent. */
-  remove(prefix: Kept): void {
+  remove(prefix: Retained): void {
     if (!this.kindOf(prefix).delete(prefix)) return;
     const hashes = this.hashes(prefix.tokenIds);
     for (const hash of hashes) this.byBlock.remove(hash, prefix);
@@ -111,7 +111,7 @@ export class PrefixIndex<Kept extends Prefix> {
     if (last !== undefined) this.byLastBlock.remove(last, prefix);
   }
 
-  private kindOf(prefix: Kept): Set<Kept> {
+  private kindOf(prefix: Retained): Set<Retained> {
     return prefix.isCheckpoint ? this.checkpoints : this.sequences;
   }
 
@@ -125,22 +125,22 @@ export class PrefixIndex<Kept extends Prefix> {
   }
 }
 
-class Buckets<Kept> {
-  private readonly buckets = new Map<number, Set<Kept>>();
+class Buckets<Retained> {
+  private readonly buckets = new Map<number, Set<Retained>>();
 
-  of(hash: number | undefined): Kept[] {
+  of(hash: number | undefined): Retained[] {
     return [...(hash === undefined ? [] : (this.buckets.get(hash) ?? []))];
   }
 
-  add(hash: number, kept: Kept): void {
+  add(hash: number, retained: Retained): void {
     const bucket = this.buckets.get(hash);
-    if (bucket === undefined) this.buckets.set(hash, new Set([kept]));
-    else bucket.add(kept);
+    if (bucket === undefined) this.buckets.set(hash, new Set([retained]));
+    else bucket.add(retained);
   }
 
-  remove(hash: number, kept: Kept): void {
+  remove(hash: number, retained: Retained): void {
     const bucket = this.buckets.get(hash);
-    if (bucket?.delete(kept) === true && bucket.size === 0) this.buckets.delete(hash);
+    if (bucket?.delete(retained) === true && bucket.size === 0) this.buckets.delete(hash);
   }
 }
 

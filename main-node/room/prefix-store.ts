@@ -25,7 +25,7 @@ export interface RowsToKeep {
   readonly provenance: RowProvenance;
 }
 
-interface KeptSequence extends Prefix {
+interface RetainedPrefix extends Prefix {
   readonly sequence: Sequence;
   readonly provenance: RowProvenance;
   readonly id: number;
@@ -33,7 +33,7 @@ interface KeptSequence extends Prefix {
 
 /** Retains rows of sequences that have ended, and checkpoints of running ones, for prompts that begin alike. */
 export class PrefixStore {
-  private readonly index = new PrefixIndex<KeptSequence>();
+  private readonly index = new PrefixIndex<RetainedPrefix>();
 
   get size(): number {
     return this.index.size;
@@ -66,11 +66,11 @@ export class PrefixStore {
    * none saves any tokens.
    */
   fork(tokenIds: readonly number[], most: number, running: Iterable<BatchMember>): SharedRows | null {
-    const kept = this.index.longest(tokenIds, most);
+    const retained = this.index.longest(tokenIds, most);
     let best: SharedRows | null = null;
-    if (kept !== null) {
-      const { sequence, id, provenance } = kept.prefix;
-      best = { sequence, positions: kept.positions, from: id, provenance };
+    if (retained !== null) {
+      const { sequence, id, provenance } = retained.prefix;
+      best = { sequence, positions: retained.positions, from: id, provenance };
     }
     for (const { id, sequence, tokenIds: others, written, provenance } of running) {
       const positions = Math.min(commonTokens(others, tokenIds), written, most);
@@ -78,7 +78,7 @@ export class PrefixStore {
       best = { sequence, positions, from: id, provenance };
     }
     if (best === null) return null;
-    if (kept !== null && best.from === kept.prefix.id) this.index.touch(kept.prefix);
+    if (retained !== null && best.from === retained.prefix.id) this.index.touch(retained.prefix);
     const { sequence, positions, provenance } = best;
     return { ...best, sequence: sequence.fork(positions), provenance: provenance.upTo(positions) };
   }
@@ -111,11 +111,11 @@ export class PrefixStore {
     while (this.dropFirst());
   }
 
-  private dropAll(isToGo: (prefix: KeptSequence) => boolean): void {
+  private dropAll(isToGo: (prefix: RetainedPrefix) => boolean): void {
     for (const prefix of [...this.index.inDropOrder()]) if (isToGo(prefix)) this.drop(prefix);
   }
 
-  private drop(prefix: KeptSequence): void {
+  private drop(prefix: RetainedPrefix): void {
     this.index.remove(prefix);
     prefix.sequence.dispose();
   }
@@ -123,13 +123,13 @@ export class PrefixStore {
   private insert({ id, sequence, tokenIds, provenance }: RowsToKeep, isCheckpoint: boolean): void {
     const length = Math.min(sequence.length, tokenIds.length);
     if (length < PREFIX_BLOCK_TOKENS || length < sequence.oldestPosition) return;
-    const kept = sequence.fork(length);
+    const retained = sequence.fork(length);
     const prefix = {
       id,
       tokenIds: tokenIds.slice(0, length),
-      forkFrom: kept.oldestPosition,
+      forkFrom: retained.oldestPosition,
       isCheckpoint,
-      sequence: kept,
+      sequence: retained,
       provenance: provenance.upTo(length),
     };
     for (const dropped of this.index.insert(prefix)) dropped.sequence.dispose();

@@ -25,8 +25,8 @@ export function sequenceMemoryBytes(shape: ModelShape, positions: number, passRo
   const floats = shape.layers.map(({ mixer }) => {
     const rowFloats = cacheRowFloats(mixer, shape.hiddenSize);
     if (!isRecurrent(mixer)) return rowFloats * blocksOf(positions, CACHE_BLOCK_POSITIONS) * CACHE_BLOCK_POSITIONS;
-    const kept = blocksOf(Math.min(positions, LOG_POSITIONS + passRows), LOG_BLOCK_POSITIONS) + 1;
-    return rowFloats * (kept + SPARE_LOG_BLOCKS) * LOG_BLOCK_POSITIONS + 2 * stateFloats(mixer, shape.hiddenSize);
+    const logBlocks = blocksOf(Math.min(positions, LOG_POSITIONS + passRows), LOG_BLOCK_POSITIONS) + 1;
+    return rowFloats * (logBlocks + SPARE_LOG_BLOCKS) * LOG_BLOCK_POSITIONS + 2 * stateFloats(mixer, shape.hiddenSize);
   });
   return floats.reduce((sum, count) => sum + count, 0) * FLOAT_BYTES;
 }

@@ -83,13 +83,13 @@ export class InferenceService {
   }
 
   /** Number of shadow's predictions and drafts for positions that main has not come to, over all answers in the making. */
-  get kept(): { keptPredictions: number; keptDrafts: number } {
-    let [keptPredictions, keptDrafts] = [0, 0];
-    for (const { kept } of this.sequences) {
-      keptPredictions += kept.predictions;
-      keptDrafts += kept.drafts;
+  get remembered(): { rememberedPredictions: number; rememberedDrafts: number } {
+    let [rememberedPredictions, rememberedDrafts] = [0, 0];
+    for (const { remembered } of this.sequences) {
+      rememberedPredictions += remembered.predictions;
+      rememberedDrafts += remembered.drafts;
     }
-    return { keptPredictions, keptDrafts };
+    return { rememberedPredictions, rememberedDrafts };
   }
 
   /** Most positions of prompt and answer together. */

@@ -4,7 +4,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.j
 import type { AlignRows, AlignToken, BeginSequence } from '../../shared/wire/messages.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { RunnableStep } from './alignment.js';
-import { RetainedSequences, NOTHING_KEPT, type RetainedLimits } from './retained-sequences.js';
+import { RetainedSequences, NOTHING_RETAINED, type RetainedLimits } from './retained-sequences.js';
 import type { PassPrediction } from './pass-predictions.js';
 import { runPass, type ShadowStep } from './run-pass.js';
 import { ShadowSequence, type AlignmentCounts, type Draft } from './shadow-sequence.js';
@@ -57,7 +57,7 @@ export class Predictor {
   private bulkWasLeftOut = false;
   /** Sequences of a pass that has failed: each gets its next pass for itself, so that a failure concerns one sequence alone. */
   private readonly alone = new Set<number>();
-  private readonly kept: RetainedSequences;
+  private readonly retained: RetainedSequences;
   /** Sequences that have ended while a pass runs on them. They are retained after it. */
   private readonly leaving = new Set<ShadowSequence>();
   private loop: Promise<void> | null = null;
@@ -82,9 +82,9 @@ export class Predictor {
     private readonly events: PredictorEvents,
     private readonly runtime: Pick<Runtime, 'nowMs' | 'after' | 'nextTurn'>,
     private readonly formats: FormatSource = NO_FORMATS,
-    keptLimits: RetainedLimits = NOTHING_KEPT,
+    retainedLimits: RetainedLimits = NOTHING_RETAINED,
   ) {
-    this.kept = new RetainedSequences(model, keptLimits);
+    this.retained = new RetainedSequences(model, retainedLimits);
   }
 
   counts(): PredictorCounts {
@@ -100,10 +100,10 @@ export class Predictor {
   }
 
   private prefixBytes(): number {
-    const { positions: kept } = this.kept;
-    if (kept === 0) return 0;
+    const { positions: retainedPositions } = this.retained;
+    if (retainedPositions === 0) return 0;
     const open = [...this.sequences.values()].reduce((sum, { cache }) => sum + cache.length, 0);
-    return Math.floor((this.model.sequenceBytes * kept) / (kept + open));
+    return Math.floor((this.model.sequenceBytes * retainedPositions) / (retainedPositions + open));
   }
 
   /** Number of sequences, their turns, and running passes; and of positions and drafts that are remembered for the sequences. */
@@ -123,8 +123,8 @@ export class Predictor {
   }
 
   /** Number of ended sequences that others may go on from. */
-  get keptCount(): number {
-    return this.kept.size;
+  get retainedCount(): number {
+    return this.retained.size;
   }
 
   /** Begins a sequence, or begins it again. Throws PROTOCOL_VIOLATION, QUEUE_FULL or DEVICE_OUT_OF_MEMORY. */
@@ -155,14 +155,14 @@ export class Predictor {
 
   /** The sequence has ended. Its rows are retained for others that begin alike. */
   end(id: number): void {
-    this.close(id, !this.kept.keepsNothing);
+    this.close(id, !this.retained.keepsNothing);
   }
 
   /** Ends every sequence, and retains nothing. */
   clear(): void {
     for (const id of [...this.sequences.keys()]) this.close(id, false);
     this.leaving.clear();
-    this.kept.clear();
+    this.retained.clear();
   }
 
   /** Ends everything and resolves when no pass runs any more; the pass and the model may then be disposed. */
@@ -173,7 +173,7 @@ export class Predictor {
     await this.loop?.catch(() => undefined);
   }
 
-  private close(id: number, isKept: boolean): void {
+  private close(id: number, isRetained: boolean): void {
     const sequence = this.sequences.get(id);
     if (sequence === undefined) return;
     this.sequences.delete(id);
@@ -182,16 +182,16 @@ export class Predictor {
     this.missed.delete(id);
     this.onHeard?.();
     addCounts(this.ended, sequence);
-    if (!this.running.some((runner) => runner.sequence === sequence)) return this.leave(id, sequence, isKept);
-    if (isKept) this.leaving.add(sequence);
+    if (!this.running.some((runner) => runner.sequence === sequence)) return this.leave(id, sequence, isRetained);
+    if (isRetained) this.leaving.add(sequence);
     sequence.cancel();
   }
 
   /** Retains or disposes the sequence, on which no pass runs. */
-  private leave(id: number, sequence: ShadowSequence, isKept: boolean): void {
-    if (!isKept || sequence.ran.tokenIds.length === 0) return sequence.dispose();
+  private leave(id: number, sequence: ShadowSequence, isRetained: boolean): void {
+    if (!isRetained || sequence.ran.tokenIds.length === 0) return sequence.dispose();
     try {
-      this.kept.add(id, sequence.handOver());
+      this.retained.add(id, sequence.handOver());
     } catch {
       // Main's last rows could not be written: a sequence without them is not worth retaining.
       sequence.dispose();
@@ -284,7 +284,7 @@ export class Predictor {
   }
 
   private takePrefix(id: number, sequence: ShadowSequence, source: number): void {
-    const ran = this.sequences.get(source)?.ran ?? this.kept.use(source);
+    const ran = this.sequences.get(source)?.ran ?? this.retained.use(source);
     this.events.onPrefixKept(id, sequence.takePrefix(ran));
   }
 
@@ -326,7 +326,7 @@ export class Predictor {
     for (const { id, sequence } of runners.filter((runner) => !this.isOpen(runner))) {
       this.leave(id, sequence, this.leaving.delete(sequence));
     }
-    this.kept.dropExcess();
+    this.retained.dropExcess();
     const failed = failures.filter(({ member }) => this.isOpen(member));
     const [first] = failed;
     if (first === undefined) return;
@@ -338,7 +338,7 @@ export class Predictor {
 
   /** Frees memory by dropping one sequence; the failed step is then tried again. */
   private makeRoom(error: OdmoeError): void {
-    if (this.kept.dropOldest()) return;
+    if (this.retained.dropOldest()) return;
     const youngest = [...this.sequences.keys()].at(-1);
     if (youngest !== undefined) this.fail(youngest, error);
   }
@@ -348,7 +348,7 @@ export class Predictor {
       try {
         return action();
       } catch (error) {
-        if (!isOutOfMemory(toOdmoeError(error)) || !this.kept.dropOldest()) throw error;
+        if (!isOutOfMemory(toOdmoeError(error)) || !this.retained.dropOldest()) throw error;
       }
     }
   }

@@ -8,14 +8,14 @@ export interface RetainedLimits {
   bytes: number;
 }
 
-export const NOTHING_KEPT: RetainedLimits = { sequences: 0, bytes: 0 };
+export const NOTHING_RETAINED: RetainedLimits = { sequences: 0, bytes: 0 };
 
 /** Most sequences that are retained, if memory admits so many. */
-export const KEPT_SEQUENCES_LIMIT = 64;
+export const RETAINED_SEQUENCES_LIMIT = 64;
 /** Share of the budget beside the weights that they may take. */
-const KEPT_SHARE = 0.5;
+const RETAINED_SHARE = 0.5;
 /** Most bytes if the device has no budget. */
-const KEPT_BYTES_WITHOUT_BUDGET = 1024 * 1024 * 1024;
+const RETAINED_BYTES_WITHOUT_BUDGET = 1024 * 1024 * 1024;
 
 /** `budgetBytes`: 0 if there is none. `usedBytes`: bytes in use before there is any sequence. */
 export function retainedLimitsFor({
@@ -26,8 +26,8 @@ export function retainedLimitsFor({
   usedBytes: number;
 }): RetainedLimits {
   const leftBytes = Math.max(0, budgetBytes - usedBytes);
-  const bytes = budgetBytes > 0 ? Math.floor(leftBytes * KEPT_SHARE) : KEPT_BYTES_WITHOUT_BUDGET;
-  return { sequences: KEPT_SEQUENCES_LIMIT, bytes };
+  const bytes = budgetBytes > 0 ? Math.floor(leftBytes * RETAINED_SHARE) : RETAINED_BYTES_WITHOUT_BUDGET;
+  return { sequences: RETAINED_SEQUENCES_LIMIT, bytes };
 }
 
 /** The positions that a sequence has run, from which others may go on. */
@@ -61,7 +61,7 @@ export function prefixPositions(ran: RanSequence, wanted: WantedPrefix): number 
 
 /** Sequences that have ended, by their ids, the least recently used first. */
 export class RetainedSequences {
-  private readonly kept = new Map<number, RanSequence>();
+  private readonly retained = new Map<number, RanSequence>();
 
   constructor(
     private readonly model: Pick<Model, 'sequenceBytes'>,
@@ -69,11 +69,11 @@ export class RetainedSequences {
   ) {}
 
   get size(): number {
-    return this.kept.size;
+    return this.retained.size;
   }
 
   get positions(): number {
-    return [...this.kept.values()].reduce((sum, { tokenIds }) => sum + tokenIds.length, 0);
+    return [...this.retained.values()].reduce((sum, { tokenIds }) => sum + tokenIds.length, 0);
   }
 
   get keepsNothing(): boolean {
@@ -82,31 +82,31 @@ export class RetainedSequences {
 
   /** Retains a sequence, which is disposed when it is dropped. */
   add(id: number, ran: RanSequence): void {
-    this.kept.get(id)?.cache.dispose();
-    this.kept.delete(id);
-    this.kept.set(id, ran);
+    this.retained.get(id)?.cache.dispose();
+    this.retained.delete(id);
+    this.retained.set(id, ran);
     this.dropExcess();
   }
 
   /** Null: it is not retained. */
   use(id: number): RanSequence | null {
-    const ran = this.kept.get(id);
+    const ran = this.retained.get(id);
     if (ran === undefined) return null;
-    this.kept.delete(id);
-    this.kept.set(id, ran);
+    this.retained.delete(id);
+    this.retained.set(id, ran);
     return ran;
   }
 
   /** Drops sequences that are beyond the limits, which happens also because open sequences grow. */
   dropExcess(): void {
-    while (this.kept.size > this.limits.sequences) this.dropOldest();
-    while (this.kept.size > 0 && this.model.sequenceBytes > this.limits.bytes) this.dropOldest();
+    while (this.retained.size > this.limits.sequences) this.dropOldest();
+    while (this.retained.size > 0 && this.model.sequenceBytes > this.limits.bytes) this.dropOldest();
   }
 
   /** Returns false if nothing is retained. */
   dropOldest(): boolean {
-    for (const [id, { cache }] of this.kept) {
-      this.kept.delete(id);
+    for (const [id, { cache }] of this.retained) {
+      this.retained.delete(id);
       cache.dispose();
       return true;
     }

@@ -35,13 +35,13 @@ export class RowInbox {
   /** Removes and returns the rows of positions below `position`, oldest first; a range across it is cut. */
   takeBelow(position: number): CacheRows[] {
     const taken: CacheRows[] = [];
-    const kept: CacheRows[] = [];
+    const remaining: CacheRows[] = [];
     for (const rows of this.waiting) {
       const count = Math.min(rows.rows, Math.max(0, position - rows.position));
       if (count > 0) taken.push(cutRows(rows, 0, count));
-      if (count < rows.rows) kept.push(cutRows(rows, count, rows.rows));
+      if (count < rows.rows) remaining.push(cutRows(rows, count, rows.rows));
     }
-    this.keep(kept);
+    this.keep(remaining);
     return taken;
   }
 
@@ -52,17 +52,17 @@ export class RowInbox {
 
   /** Drops the rows of positions from `position` on; a range across it is cut. */
   dropFrom(position: number): void {
-    const kept: CacheRows[] = [];
+    const remaining: CacheRows[] = [];
     for (const rows of this.waiting) {
       const count = Math.min(rows.rows, Math.max(0, position - rows.position));
-      if (count > 0) kept.push(cutRows(rows, 0, count));
+      if (count > 0) remaining.push(cutRows(rows, 0, count));
     }
-    this.keep(kept);
+    this.keep(remaining);
   }
 
-  private keep(kept: CacheRows[]): void {
-    this.waiting = kept;
-    this.bytes = kept.reduce((sum, rows) => sum + rows.values.byteLength, 0);
+  private keep(rows: CacheRows[]): void {
+    this.waiting = rows;
+    this.bytes = rows.reduce((sum, rows) => sum + rows.values.byteLength, 0);
   }
 }
 

@@ -26,11 +26,11 @@ export class PredictionDealer {
   private readonly passes = new RecentMap<string, { sequence: number; position: number; index: number }>(MAX_PASSES);
   private nextPass = 0;
   /** For each layer: the experts that a worker caches, by the worker's place. */
-  private readonly kept: Map<number, ReadonlySet<number>>[];
+  private readonly cached: Map<number, ReadonlySet<number>>[];
 
   constructor(private readonly placement: Placement) {
     this.dealer = new ExpertDealer(placement.workers.length, placement.layers);
-    this.kept = Array.from({ length: placement.layers }, () => new Map<number, ReadonlySet<number>>());
+    this.cached = Array.from({ length: placement.layers }, () => new Map<number, ReadonlySet<number>>());
     const places = new Map(placement.workers.map(({ id }, place) => [id, place]));
     const placeOf = (id: string): number => requirePresent(places.get(id), () => `worker ${id} has a place.`);
     this.firstLayer = new Map([...firstLayerWorkers(placement)].map(([expert, id]) => [expert, placeOf(id)]));
@@ -55,16 +55,16 @@ export class PredictionDealer {
         if (place !== undefined) this.dealer.give(ordinal, expert, place);
       }
     }
-    const kept = [...(this.kept[layer] ?? [])];
+    const cached = [...(this.cached[layer] ?? [])];
     return this.dealer.deal(ordinal, experts, (expert) =>
-      kept.flatMap(([place, has]) => (has.has(expert) ? [place] : [])),
+      cached.flatMap(([place, has]) => (has.has(expert) ? [place] : [])),
     );
   }
 
   /** Workers cache these experts of layers, and no others there. Reports that name no worker or layer of the placement are ignored. */
-  noteKept(news: readonly WorkerKept[]): void {
+  noteCached(news: readonly WorkerKept[]): void {
     for (const { worker, layer, experts } of news)
-      if (worker < this.placement.workers.length) this.kept[layer]?.set(worker, new Set(experts));
+      if (worker < this.placement.workers.length) this.cached[layer]?.set(worker, new Set(experts));
   }
 
   /** Forgets the sequence's passes from `position` on, which are not run after all. */

@@ -257,7 +257,7 @@ export class ShadowService implements PredictorEvents {
   private announceToken(token: AlignToken): void {
     const telling = this.tellings.get(token.sequence);
     if (telling !== undefined) telling.joint = token.joint === true;
-    if (token.epoch === this.placement?.epoch) this.dealer?.noteKept(token.kept ?? []);
+    if (token.epoch === this.placement?.epoch) this.dealer?.noteCached(token.kept ?? []);
     this.predictor.announceToken(token);
   }
 

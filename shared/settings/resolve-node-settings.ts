@@ -183,11 +183,11 @@ function workerSettings(
 ): NodeSettings['worker'] {
   const pools = flags.cache === undefined ? worker.pools : null;
   const cachePolicy = worker.cachePolicy ?? 'planned';
-  const kept = poolsOf(cachePolicy);
+  const cachePools = poolsOf(cachePolicy);
   const parts =
     pools === null ? [] : (['compressed', 'sign_mantissa', 'exponent'] as const).filter((pool) => pools[pool] > 0);
-  if (parts.some((pool) => pool !== 'compressed' || !kept.includes(pool)) && cachePolicy !== 'planned') {
-    const most = kept.includes('compressed') ? 'whole and compressed ones' : 'whole ones';
+  if (parts.some((pool) => pool !== 'compressed' || !cachePools.includes(pool)) && cachePolicy !== 'planned') {
+    const most = cachePools.includes('compressed') ? 'whole and compressed ones' : 'whole ones';
     throw invalid(
       config,
       `worker.pools keep parts of experts, and cache policy ${cachePolicy} only ${most}: leave one out`,

@@ -12,7 +12,7 @@ const DEVIATIONS = 4;
 /** A peer that took a certain time once may take this many times as long. */
 const LATEST_FACTOR = 2;
 /** Factor of the learnt time after each answer. With two answers a second, half of the learnt time is left after about ten seconds. */
-const KEPT = 31 / 32;
+const LEARNT_DECAY = 31 / 32;
 
 /**
  * The longest time that a peer may take to answer a question of the keepalive. On a quiet link it is the floor from the settings. It rises, up
@@ -47,7 +47,7 @@ export class SilenceBound {
   }
 
   private learn(ms: number): void {
-    this.learntMs = Math.min(this.ceilingMs, Math.max(ms, KEPT * this.learntMs));
+    this.learntMs = Math.min(this.ceilingMs, Math.max(ms, LEARNT_DECAY * this.learntMs));
   }
 
   private follow(roundTripMs: number): void {

@@ -201,6 +201,6 @@ export interface PredictionTrace {
 /** Most passes a second that are sent. If passes have very many experts, fewer are sent. */
 export const PASS_EVENTS_PER_S = 5;
 /** Passes that a new listener gets at once. */
-export const PASSES_KEPT = 32;
+export const RECORDED_PASSES = 32;
 /** Seconds of figures that a new listener gets at once. */
-export const FIGURES_KEPT_S = 600;
+export const REMEMBERED_FIGURES_S = 600;

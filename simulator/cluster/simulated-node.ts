@@ -90,8 +90,8 @@ export class SimulatedNode {
   }
 
   /** Native sequences that no request uses and that are retained for later prompts. */
-  keptSequences(): number {
-    return this.isReady ? (this.node?.keptSequences?.() ?? 0) : 0;
+  retainedSequences(): number {
+    return this.isReady ? (this.node?.retainedSequences?.() ?? 0) : 0;
   }
 
   /** Main only: its metrics in Prometheus' text format. */

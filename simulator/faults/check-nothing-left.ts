@@ -27,7 +27,7 @@ export function checkQuiet(
     const held = Object.entries(node.openCounts() ?? {}).filter(
       ([name, count]) => count > 0 && !mayStay(name, scenario),
     );
-    const sequences = (world.devices.get(node.id)?.handles.sequences ?? 0) - node.keptSequences();
+    const sequences = (world.devices.get(node.id)?.handles.sequences ?? 0) - node.retainedSequences();
     const { timers, turns, works } = node.runtime.openCounts;
     if (sequences > 0) held.push(['native sequences', sequences]);
     if (turns + works > 0) held.push(['turns', turns], ['works', works]);

@@ -1,10 +1,10 @@
 import { types } from 'node:util';
-import { KEPT_PREFIXES_LIMIT } from '../../main-node/room/prefix-index.js';
-import { KEPT_SEQUENCES_LIMIT } from '../../shadow-node/predictor/retained-sequences.js';
+import { RETAINED_PREFIXES_LIMIT } from '../../main-node/room/prefix-index.js';
+import { RETAINED_SEQUENCES_LIMIT } from '../../shadow-node/predictor/retained-sequences.js';
 import { COMPILED_FORMATS_LIMIT } from '../../engine/output-format/format-limits.js';
 import { MOST_OPEN_PASSES } from '../../worker-node/executor/pass-timing.js';
 import { MAX_FOLLOWED_SEQUENCES } from '../../worker-node/loader/main-progress.js';
-import { FIGURES_KEPT_S, PASSES_KEPT } from '../../shared/wire/cluster-events.js';
+import { REMEMBERED_FIGURES_S, RECORDED_PASSES } from '../../shared/wire/cluster-events.js';
 import { REMEMBERED_PASSES } from '../../shared/decisions/placement/expert-dealer.js';
 import { collectionSizes } from '../../shared/base/runtime/collection-sizes.js';
 import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
@@ -67,19 +67,19 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'HostMemory.sizes': PLACES,
   'CachedLayers.layers': LAYERS * WORKERS,
   'CachedLayers.layers[].experts': PLACES * WORKERS,
-  'LayerPools.ownKept': PLACES,
+  'LayerPools.cachedExperts': PLACES,
   'RecordedPools.layers': LAYERS,
   'RegisteredExperts.numbers': PLACES,
-  'HopWindow.kept': PASSES_KEPT * WORKERS,
+  'HopWindow.samples': RECORDED_PASSES * WORKERS,
   'LatestHops.workers': WORKERS,
   'LayerRace.arrivals': WORKERS,
   'LayerWaits.idle': WORKERS,
   'LayerWaits.workers': WORKERS,
   'SlotSchedule.actions': PLACES,
   // The last passes, and the measured times of each size.
-  'DraftCostMeter.passes': PASSES_KEPT,
-  'PassRecorder.kept': PASSES_KEPT,
-  'PassTimes.sizes': PASSES_KEPT,
+  'DraftCostMeter.passes': RECORDED_PASSES,
+  'PassRecorder.remembered': RECORDED_PASSES,
+  'PassTimes.sizes': RECORDED_PASSES,
   'PassTiming.open': MOST_OPEN_PASSES,
   'ReusablePasses.idle': WORKERS,
   'MainProgress.sequences': MAX_FOLLOWED_SEQUENCES,
@@ -87,12 +87,12 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'ExpertDealer.dealt[]': DEALT_ORDINALS * EXPERTS,
   'ExpertDealer.loads': WORKERS,
   'WorkerLoads.ordinals': DEALT_ORDINALS * EXPERTS,
-  'PredictionDealer.kept[]': PLACES,
-  'PredictionDealer.kept[][]': PLACES * WORKERS,
+  'PredictionDealer.cached[]': PLACES,
+  'PredictionDealer.cached[][]': PLACES * WORKERS,
   // Rows of earlier requests, and the workers that took part in them.
-  'RetainedSequences.kept': KEPT_SEQUENCES_LIMIT,
-  'PrefixIndex.sequences': KEPT_PREFIXES_LIMIT,
-  'RowProvenance.firstPositions': KEPT_PREFIXES_LIMIT * WORKERS,
+  'RetainedSequences.retained': RETAINED_SEQUENCES_LIMIT,
+  'PrefixIndex.sequences': RETAINED_PREFIXES_LIMIT,
+  'RowProvenance.firstPositions': RETAINED_PREFIXES_LIMIT * WORKERS,
   // Clients, and the formats that they ask for.
   'ClientShares.rows': 1,
   'ClientShares.waiting': 1,
@@ -100,7 +100,7 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'TokenVocabulary.masks': 1024,
   'TextAutomaton.states': 4096,
   // Figures and log lines of the last seconds.
-  'Figures.samples': FIGURES_KEPT_S,
+  'Figures.samples': REMEMBERED_FIGURES_S,
   'Buckets.buckets': LINES_OF_LOG,
 };
 

@@ -39,7 +39,7 @@ const DRAWABLE: Record<string, readonly (string | number)[]> = {
   slots: [1, 2, 3],
   cachePolicy: ['none', ...CACHE_POLICIES],
   hostMemory: ['none', 'auto', 'bounded'],
-  keptExperts: ['shipped', 'fixed4'],
+  cachedForms: ['shipped', 'fixed4'],
   memoryBudgets: ['none', 'holdsAll', 'holdsSome', 'holdsNothing'],
   batching: YES_NO,
   passRows: [1, 2, 5, 16, 64, 512],
@@ -163,7 +163,7 @@ function drawnOfSettings({ model, nodes }: Scenario): Drawn[] {
         ['slots', worker.slots],
         ['cachePolicy', worker.pools === null ? 'none' : worker.cachePolicy],
         ['hostMemory', hostMemoryKind(worker.hostMemory)],
-        ['keptExperts', worker.pools === null ? 'none' : (worker.resident ?? 'shipped')],
+        ['cachedForms', worker.pools === null ? 'none' : (worker.resident ?? 'shipped')],
       ];
     }),
   ];

@@ -29,7 +29,7 @@ function describeNode({ settings, startMs, wallSkewMs, fetches }: ScenarioNode):
   const ofRequests = { maxActiveSequences, maxQueuedRequests, contextMemoryBytes, reusePrefixes };
   const { slots, cachePolicy, pools } = worker;
   const ofMain = fields({ ...ofRequests, prefillRows, miniBatchRows, prefillOverlap, experts, resident });
-  const ofWorker = `${slots} slots, ${pools === null ? 'no cache' : `cache ${cachePolicy} (${fields(pools)}), kept as ${worker.resident ?? 'shipped'}`}`;
+  const ofWorker = `${slots} slots, ${pools === null ? 'no cache' : `cache ${cachePolicy} (${fields(pools)}), cached as ${worker.resident ?? 'shipped'}`}`;
   const ofRole = {
     main: experts === 'workers' ? ofMain : `${ofMain}, ${ofWorker}`,
     shadow: fields(shadow),

@@ -105,8 +105,8 @@ function bounds({ nodes }: Scenario): Readonly<Record<string, number>> {
     // Positions, and the passes that they belong to.
     positions: 2 * KNOWN_PASSES * mostRows + OTHERS,
     drafts: 2 * mostRows + OTHERS,
-    keptDrafts: 2 * mostRows + OTHERS,
-    keptPredictions: KNOWN_PASSES * MOST_LAYERS,
+    rememberedDrafts: 2 * mostRows + OTHERS,
+    rememberedPredictions: KNOWN_PASSES * MOST_LAYERS,
   };
 }
 
@@ -193,7 +193,7 @@ class ScenarioRun {
   private readonly alignment: AlignmentWatch;
   private readonly epochs: EpochWatch;
   private readonly announcements = new AnnouncementWatch(MAIN_ID);
-  private readonly kept = new CachedNewsWatch(MAIN_ID);
+  private readonly cachedNews = new CachedNewsWatch(MAIN_ID);
   private readonly heard: HeardNodes;
   private readonly fetches: FetchWatch;
   private readonly rests: HeldAtRest[] = [];
@@ -224,7 +224,7 @@ class ScenarioRun {
       this.recorder.messages(...said);
       this.epochs.messages(...said);
       this.announcements.messages(...said);
-      this.kept.messages(...said);
+      this.cachedNews.messages(...said);
       this.heard.messages(...said);
       this.fetches.messages(...said);
       this.alignment.messages(...said);
@@ -452,7 +452,7 @@ class ScenarioRun {
     for (const detail of this.announcements.violations)
       this.violate('announced experts are requested or released', detail);
     for (const detail of this.fetches.violations) this.violate('fetched experts are reported', detail);
-    for (const detail of this.kept.violations) this.violate('shadow hears what workers keep', detail);
+    for (const detail of this.cachedNews.violations) this.violate('shadow hears what workers keep', detail);
     this.violations.push(...checkBlame(this.scenario, this.world.logged));
     this.checkTrust();
     for (const { node, event, fields } of this.world.logged) {
@@ -521,8 +521,8 @@ function heldAtRest(cluster: SimulatedCluster, world: ScenarioWorld): HeldAtRest
     const handles = world.devices.get(id)?.handles;
     for (const kind of HANDLE_KINDS) {
       // Retained sequences are left out, because they have a separate bound.
-      const kept = kind === 'sequences' ? node.keptSequences() : 0;
-      note(`native ${kind}`, (handles?.[kind] ?? 0) - kept);
+      const retained = kind === 'sequences' ? node.retainedSequences() : 0;
+      note(`native ${kind}`, (handles?.[kind] ?? 0) - retained);
     }
     note('connections', cluster.network.openSides(id));
     note('files', runtime.openFiles);

@@ -41,10 +41,10 @@ export class ScenarioWorld {
   private readonly directory = mkdtempSync(join(quickDirectory(), 'odmoe-faults-'));
   private readonly ownPacks = new Set<string>();
 
-  /** `openKept`: opens a fixture pack, which nobody changes. */
+  /** `openShared`: opens a fixture pack, which nobody changes. */
   constructor(
     private readonly scenario: Scenario,
-    private readonly openKept: (model: ScenarioModel) => Promise<Pack>,
+    private readonly openShared: (model: ScenarioModel) => Promise<Pack>,
     private readonly operations: OperationLog | null = null,
   ) {
     const damaged = scenario.faults.filter(({ kind }) => kind === 'flippedBits').map(({ node }) => node);
@@ -86,7 +86,7 @@ export class ScenarioWorld {
       openPack: (directory, runtime) =>
         runtime.outside(() =>
           directory === modelDirectory(this.scenario.model)
-            ? this.openKept(this.scenario.model)
+            ? this.openShared(this.scenario.model)
             : openServedPack(directory),
         ),
       packDoor: (door) => pieces.door(door),

@@ -33,8 +33,8 @@ export function assumedRecall(
   for (let iteration = 0; iteration < iterations; iteration += 1) {
     const tokenAge = periods.token === 0 ? iteration + 1 : iteration % periods.token;
     const keyValueAge = periods.keyValue === 0 ? iteration : iteration % periods.keyValue;
-    const kept = power(acceptance, tokenAge) * power(keyValueDecay, keyValueAge);
-    sum += chance + Math.max(0, alignedRecall - chance) * kept;
+    const share = power(acceptance, tokenAge) * power(keyValueDecay, keyValueAge);
+    sum += chance + Math.max(0, alignedRecall - chance) * share;
   }
   return iterations === 0 ? alignedRecall : sum / iterations;
 }

@@ -60,9 +60,9 @@ export class SyntheticTrace implements ClusterTrace {
   predicted(place: TracePlace): readonly number[] {
     const activated = this.activated(place);
     const random = this.numbers(PREDICTED_STREAM, place);
-    const kept = activated.map((expert) => (random() < this.setting.recall ? expert : null));
+    const hits = activated.map((expert) => (random() < this.setting.recall ? expert : null));
     const taken = [...activated];
-    return kept.flatMap((expert) => {
+    return hits.flatMap((expert) => {
       if (expert !== null) return [expert];
       // If every expert is activated, no wrong one exists.
       if (taken.length >= this.experts) return [];

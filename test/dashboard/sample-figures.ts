@@ -1,5 +1,5 @@
 import {
-  FIGURES_KEPT_S,
+  REMEMBERED_FIGURES_S,
   type ExpertHeat,
   type FigureSample,
   type RecallView,
@@ -38,7 +38,9 @@ export function sampleFigures(secondsOn: number): FigureSample {
 }
 
 export function sampleHistory(secondsOn: number): FigureSample[] {
-  return Array.from({ length: FIGURES_KEPT_S }, (_, index) => sampleFigures(secondsOn - FIGURES_KEPT_S + 1 + index));
+  return Array.from({ length: REMEMBERED_FIGURES_S }, (_, index) =>
+    sampleFigures(secondsOn - REMEMBERED_FIGURES_S + 1 + index),
+  );
 }
 
 export function sampleRecall(): RecallView {

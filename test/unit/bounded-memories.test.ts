@@ -8,7 +8,7 @@ import { LayerWaits } from '../../main-node/pass/layer-waits.js';
 import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
 import {
   COMPILED_FORMATS_LIMIT,
-  GRAMMARS_KEPT_LIMIT,
+  REMEMBERED_GRAMMARS_LIMIT,
   MASKS_LIMIT_BYTES,
 } from '../../engine/output-format/format-limits.js';
 import { compileFormat } from '../../engine/output-format/format-grammar.js';
@@ -154,9 +154,9 @@ function masksMemory(): Memory {
   return {
     use: (key) => {
       const state = stateOf(key);
-      if (vocabulary.keptMask(state) === null) vocabulary.keepMask(state, {} as TokenMask);
+      if (vocabulary.rememberedMask(state) === null) vocabulary.keepMask(state, {} as TokenMask);
     },
-    remembers: (key) => vocabulary.keptMask(stateOf(key)) !== null,
+    remembers: (key) => vocabulary.rememberedMask(stateOf(key)) !== null,
   };
 }
 
@@ -246,7 +246,7 @@ const MEMORIES: [what: string, limit: number, make: () => Memory][] = [
   ['shapes of conversations', 256, shapesMemory],
   ['compiled formats', COMPILED_FORMATS_LIMIT, formatsMemory],
   ['masks of formats', MASKS, masksMemory],
-  ['grammars of formats', GRAMMARS_KEPT_LIMIT, grammarsMemory],
+  ['grammars of formats', REMEMBERED_GRAMMARS_LIMIT, grammarsMemory],
   ['workers whose hops are measured', MAX_HOP_WORKERS, hopsMemory],
   ['workers that are waited for', MAX_WORKERS, waitsMemory],
   ['peers whose bytes are counted', MAX_PEERS, totalsMemory],

@@ -96,7 +96,7 @@ describe('the printed status of a cluster', () => {
     const nodes = [...(main === undefined ? [] : [{ ...main, keyValueBytes: 3e6, prefixBytes: 1e6 }]), ...others];
     const lines = statusLines({ ...STATUS, nodes }, null);
     assert.ok(
-      lines.includes('rows of sequences: main 3.00 MB, of which 1.00 MB are kept for prompts that begin alike'),
+      lines.includes('rows of sequences: main 3.00 MB, of which 1.00 MB are retained for prompts that begin alike'),
     );
   });
 

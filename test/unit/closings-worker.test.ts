@@ -76,7 +76,7 @@ async function packing(): Promise<Closing> {
   const packer = new ExpertRecoder({
     slots,
     log: silentLog,
-    isKept: () => true,
+    isCached: () => true,
     isIdle: () => true,
     runtime: new VirtualRuntime(clock, 1),
   });

@@ -314,7 +314,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       assert.equal(shares(prompts.liar), 0);
       room.leave(await runs(4, prompts.failed, 'honest'), prompts.failed, false);
       assert.equal(shares(prompts.failed), 0);
-      assert.deepEqual([...room.keptFrom], ['honest']);
+      assert.deepEqual([...room.retainedFrom], ['honest']);
       room.dispose();
     });
 

@@ -7,7 +7,7 @@ import {
   withEvent,
   withOpenConnection,
 } from '../../dashboard/feed/dashboard-state.js';
-import { FIGURES_KEPT_S, type ClusterEvent, type PassTrace } from '../../shared/wire/cluster-events.js';
+import { REMEMBERED_FIGURES_S, type ClusterEvent, type PassTrace } from '../../shared/wire/cluster-events.js';
 import { sampleCluster } from '../dashboard/sample-cluster.js';
 import { sampleFigures, sampleHeat, sampleHistory, sampleRecall } from '../dashboard/sample-figures.js';
 
@@ -37,7 +37,7 @@ describe('the state of the page', () => {
       { type: 'figures', samples: sampleHistory(0) },
       { type: 'figures', samples: [sampleFigures(1)] },
     ]);
-    assert.equal(state.samples.length, FIGURES_KEPT_S);
+    assert.equal(state.samples.length, REMEMBERED_FIGURES_S);
     assert.deepEqual(state.samples.at(-1), sampleFigures(1));
   });
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { clusterView, joinCommand, type ServedCluster } from '../../main-node/events/cluster-view.js';
-import { LOST_KEPT_MS, LostNodes, MAX_LOST_NODES, problemsWithLost } from '../../main-node/events/lost-nodes.js';
+import { LOST_REMEMBERED_MS, LostNodes, MAX_LOST_NODES, problemsWithLost } from '../../main-node/events/lost-nodes.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import type { NodeIdentity, NodeStatus, RoleName, StatusReply } from '../../shared/wire/messages.js';
 
@@ -148,7 +148,7 @@ describe('the list of lost nodes', () => {
     lose('c');
     assert.deepEqual(listed(['c']), ['a', 'b']);
     assert.deepEqual(listed(), ['a', 'b'], 'once back, it was lost no more');
-    clock.ms = LOST_KEPT_MS;
+    clock.ms = LOST_REMEMBERED_MS;
     assert.deepEqual(listed(), ['b']);
     for (let index = 0; index < MAX_LOST_NODES; index++) lose(`n${index}`);
     assert.equal(listed().length, MAX_LOST_NODES);

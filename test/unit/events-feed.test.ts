@@ -1,5 +1,10 @@
 import assert from 'node:assert/strict';
-import { FIGURES_KEPT_S, PASSES_KEPT, type ClusterEvent, type PassTrace } from '../../shared/wire/cluster-events.js';
+import {
+  REMEMBERED_FIGURES_S,
+  RECORDED_PASSES,
+  type ClusterEvent,
+  type PassTrace,
+} from '../../shared/wire/cluster-events.js';
 import { AnswerTotals } from '../../main-node/events/answer-totals.js';
 import {
   ClusterFeed,
@@ -49,7 +54,7 @@ describe('pending events of a slow listener', () => {
   it('drop passes first; a listener that takes nothing for long is disconnected', async () => {
     let ended = 0;
     const queue = new ListenerQueue(true, () => (ended += 1));
-    for (let number = 0; number < PASSES_KEPT + 3; number++) queue.put(pass(number));
+    for (let number = 0; number < RECORDED_PASSES + 3; number++) queue.put(pass(number));
     assert.deepEqual(await queue.next(), pass(3));
     for (let second = 0; second < MAX_WAITING_FIGURES; second++) queue.put(figures());
     assert.equal(ended, 0);
@@ -110,9 +115,9 @@ describe('the sampled figures of the page', () => {
 
   it('are remembered for ten minutes', () => {
     const meter = new Figures();
-    for (let second = 1; second <= FIGURES_KEPT_S + 5; second++) meter.sample(second * 1000, NOTHING);
-    assert.equal(meter.kept.length, FIGURES_KEPT_S);
-    assert.equal(meter.kept[0]?.atMs, 6000);
+    for (let second = 1; second <= REMEMBERED_FIGURES_S + 5; second++) meter.sample(second * 1000, NOTHING);
+    assert.equal(meter.remembered.length, REMEMBERED_FIGURES_S);
+    assert.equal(meter.remembered[0]?.atMs, 6000);
   });
 });
 
@@ -188,7 +193,7 @@ describe('the feed of cluster events', () => {
     const feed = new ClusterFeed(sources, runtime, runtime.nowMs());
     feed.start();
     await wait(3050);
-    assert.deepEqual([asked.views, sources.figures.kept.length], [0, 3]);
+    assert.deepEqual([asked.views, sources.figures.remembered.length], [0, 3]);
     const queue = feed.listen(true);
     assert.deepEqual(await take(queue, 5), ['cluster', 'figures', 'recall', 'heat', 'pass']);
     await wait(1000);

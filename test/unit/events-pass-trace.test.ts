@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { PassTrace } from '../../shared/wire/cluster-events.js';
-import { PASSES_KEPT } from '../../shared/wire/cluster-events.js';
+import { RECORDED_PASSES } from '../../shared/wire/cluster-events.js';
 import {
   MAX_WAITING_PREDICTIONS,
   PredictionArrivals,
@@ -170,9 +170,9 @@ describe('the traces of passes', () => {
   it('store no failed pass, a bounded number of passes, and only a part of a huge one', () => {
     const { recorder, traces } = setting();
     recorder.begin(rowsAt(0)).ended(true);
-    for (let pass = 0; pass <= PASSES_KEPT; pass++) recorder.begin(rowsAt(pass, 3)).ended(false);
-    assert.equal(recorder.records.length, PASSES_KEPT);
-    assert.deepEqual(recorder.counts, { passes: PASSES_KEPT + 1, rows: 3 * (PASSES_KEPT + 1) });
+    for (let pass = 0; pass <= RECORDED_PASSES; pass++) recorder.begin(rowsAt(pass, 3)).ended(false);
+    assert.equal(recorder.records.length, RECORDED_PASSES);
+    assert.deepEqual(recorder.counts, { passes: RECORDED_PASSES + 1, rows: 3 * (RECORDED_PASSES + 1) });
     assert.deepEqual(
       recorder.records.map(({ number }) => number),
       traces.slice(1).map(({ number }) => number),

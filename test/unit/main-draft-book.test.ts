@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { DraftBook, MAX_KEPT_DRAFTS } from '../../main-node/decode/draft-book.js';
+import { DraftBook, MAX_REMEMBERED_DRAFTS } from '../../main-node/decode/draft-book.js';
 import type { DraftToken } from '../../shared/wire/messages.js';
 
 const draft = (position: number, tokenId: number, changes: Partial<DraftToken> = {}): DraftToken => ({
@@ -52,8 +52,8 @@ describe('main: the draft book', () => {
     assert.equal(book.arrive(draft(11, 1), 10), false);
     assert.equal(book.arrive(draft(11, 1, { branch: 1 }), 10), true);
     assert.equal(book.arrive(draft(9, 1, { branch: 1 }), 10), false);
-    assert.equal(book.arrive(draft(10 + MAX_KEPT_DRAFTS, 1, { branch: 1 }), 10), false);
-    assert.equal(book.arrive(draft(9 + MAX_KEPT_DRAFTS, 1, { branch: 1 }), 10), true);
+    assert.equal(book.arrive(draft(10 + MAX_REMEMBERED_DRAFTS, 1, { branch: 1 }), 10), false);
+    assert.equal(book.arrive(draft(9 + MAX_REMEMBERED_DRAFTS, 1, { branch: 1 }), 10), true);
   });
 
   it('drops drafts that shadow takes back, and takes the new ones', () => {

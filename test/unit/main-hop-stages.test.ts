@@ -5,7 +5,7 @@ import {
   addToHop,
   clearHop,
   hopStages,
-  HOPS_KEPT,
+  REMEMBERED_HOPS,
   LatestHops,
   type ReportedHop,
 } from '../../main-node/cluster/hop-stages.js';
@@ -76,16 +76,16 @@ describe('main: the time stages of a hop', () => {
   it('are reported as medians and 99th percentiles of the latest hops of connected workers', () => {
     const windows = new LatestHops();
     for (let index = 0; index < 100; index++) windows.add('old', stages(1000));
-    for (let index = 1; index <= HOPS_KEPT; index++) windows.add('old', stages(index));
+    for (let index = 1; index <= REMEMBERED_HOPS; index++) windows.add('old', stages(index));
     windows.add('gone', stages(1));
     const [first, ...rest] = windows.report(new Set(['old']));
     assert.deepEqual(rest, []);
-    assert.equal(first?.hops, HOPS_KEPT + 100);
-    assert.equal(first.median.roundTripMs, HOPS_KEPT / 2);
-    assert.equal(first.p99.roundTripMs, Math.ceil(HOPS_KEPT * 0.99));
+    assert.equal(first?.hops, REMEMBERED_HOPS + 100);
+    assert.equal(first.median.roundTripMs, REMEMBERED_HOPS / 2);
+    assert.equal(first.p99.roundTripMs, Math.ceil(REMEMBERED_HOPS * 0.99));
     windows.add('old', stages(9000));
     assert.equal(windows.report(new Set(['old', 'gone'])).length, 1, 'who has left is forgotten');
-    assert.equal(windows.report(new Set(['old']))[0]?.hops, HOPS_KEPT + 101);
+    assert.equal(windows.report(new Set(['old']))[0]?.hops, REMEMBERED_HOPS + 101);
   });
 
   it('are shown in microseconds, on one line for each worker', () => {

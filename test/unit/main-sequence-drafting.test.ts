@@ -72,7 +72,7 @@ describe('main: the drafting of a sequence', () => {
     drafting.passed({ position: 10, tokenIds: [1, 2], logits: logitsOf([1, 2]) });
     drafting.arrive(draft(12, 3));
     drafting.forgetPass();
-    assert.equal(drafting.keptCount, 0);
+    assert.equal(drafting.rememberedCount, 0);
     assert.equal(drafting.settle(11, 2), null, 'the row is run anew');
   });
 

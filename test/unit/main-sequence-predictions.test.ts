@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { PredictionPost } from '../../main-node/decode/prediction-post.js';
 import { AnnouncedPasses } from '../../main-node/pass/announcements.js';
 import {
-  MAX_KEPT_PREDICTIONS,
+  MAX_REMEMBERED_PREDICTIONS,
   MAX_REMEMBERED_CHOICES,
   SequencePredictions,
 } from '../../main-node/decode/sequence-predictions.js';
@@ -36,8 +36,8 @@ describe('main: predictions of a sequence', () => {
 
   it('are given out at their layer and counted per OD-MoE equations 2 and 3', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
-    assert.equal(predictions.arrive(predicted(10, 0, [1, 2])), 'kept');
-    assert.equal(predictions.arrive(predicted(10, 1, [3, 4])), 'kept');
+    assert.equal(predictions.arrive(predicted(10, 0, [1, 2])), 'remembered');
+    assert.equal(predictions.arrive(predicted(10, 1, [3, 4])), 'remembered');
     assert.deepEqual(predictions.decide(10, 0, [2, 1])?.experts, [1, 2]);
     assert.deepEqual(predictions.decide(10, 1, [4, 5])?.experts, [3, 4]);
     assert.equal(predictions.decide(11, 0, [1, 2]), null);
@@ -125,10 +125,10 @@ describe('main: predictions of a sequence', () => {
   it('are not stored for the prompt, and are bounded', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     assert.equal(predictions.arrive(predicted(PROMPT_TOKENS - 1, 0, [1])), 'ignored');
-    for (let index = 0; index < MAX_KEPT_PREDICTIONS; index++) {
-      assert.equal(predictions.arrive(predicted(PROMPT_TOKENS + index, 0, [1])), 'kept');
+    for (let index = 0; index < MAX_REMEMBERED_PREDICTIONS; index++) {
+      assert.equal(predictions.arrive(predicted(PROMPT_TOKENS + index, 0, [1])), 'remembered');
     }
-    assert.equal(predictions.arrive(predicted(PROMPT_TOKENS + MAX_KEPT_PREDICTIONS, 0, [1])), 'ignored');
+    assert.equal(predictions.arrive(predicted(PROMPT_TOKENS + MAX_REMEMBERED_PREDICTIONS, 0, [1])), 'ignored');
   });
 });
 
@@ -198,7 +198,7 @@ describe('main: the receiver of predictions', () => {
       predictions: {
         arrive: ({ layer }) => {
           heard.push(`layer ${layer}`);
-          return 'kept';
+          return 'remembered';
         },
         restart: (position) => void heard.push(`predictions ${position}`),
       },

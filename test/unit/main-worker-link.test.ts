@@ -232,7 +232,7 @@ describe('main: the link to a worker', () => {
       stream.arrive({ kind: 'result', result: { ...answer, kept: { experts: kept } } });
       await assert.rejects(failing, { code: 'WORKER_LOST' });
       assert.equal(stream.closedWith?.code, 'PROTOCOL_VIOLATION');
-      assert.equal(link.kept.changes, 0);
+      assert.equal(link.cached.changes, 0);
     });
   }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { compileFormat } from '../../engine/output-format/format-grammar.js';
-import { STATES_KEPT_LIMIT } from '../../engine/output-format/format-limits.js';
+import { REMEMBERED_STATES_LIMIT } from '../../engine/output-format/format-limits.js';
 import { shortestTexts } from '../../engine/output-format/shortest-texts.js';
 import { TextAutomaton, type AutomatonState } from '../../engine/output-format/text-automaton.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
@@ -54,7 +54,7 @@ describe('the automaton of an output format', () => {
       assert.notEqual(stateAfter(automaton, text.slice(0, -1))?.isWhole, true, text);
       assert.equal(stateAfter(automaton, `${text}}`), null, text);
     }
-    assert.ok(read > 4 * STATES_KEPT_LIMIT);
-    assert.ok(statesReached(start) <= 2 * STATES_KEPT_LIMIT, `${statesReached(start)} states`);
+    assert.ok(read > 4 * REMEMBERED_STATES_LIMIT);
+    assert.ok(statesReached(start) <= 2 * REMEMBERED_STATES_LIMIT, `${statesReached(start)} states`);
   });
 });

@@ -5,7 +5,7 @@ import type { WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import { CachedNews, MAX_NEWS_LAYERS } from '../../main-node/decode/cached-news.js';
 import { ExpertDealer } from '../../shared/decisions/placement/expert-dealer.js';
 import { assignMoreExperts, takersOf, matchExperts } from '../../main-node/pass/plan-layer.js';
-import { assignCached, KEPT_BEYOND_SHARE } from '../../shared/decisions/placement/cached-assignment.js';
+import { assignCached, CACHED_BEYOND_SHARE } from '../../shared/decisions/placement/cached-assignment.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import type { Placement } from '../../shared/wire/messages.js';
 import { PredictionDealer } from '../../shadow-node/rpc/prediction-dealer.js';
@@ -31,7 +31,7 @@ function keeping(placement: Placement, kept: Readonly<Record<string, readonly nu
     placement.workers.map(({ id }) => {
       const layers = new CachedLayers();
       for (let layer = 0; layer < LAYERS; layer++) if (kept[id] !== undefined) layers.take(layer, kept[id]);
-      return [id, { kept: layers } as unknown as WorkerOrders & { kept: CachedLayers }];
+      return [id, { cached: layers } as unknown as WorkerOrders & { cached: CachedLayers }];
     }),
   );
   return { placement, worker: (id: string) => links.get(id) ?? null, links };
@@ -47,7 +47,7 @@ describe('placement: experts that workers cache', () => {
           const keepers = (expert: number): number[] =>
             kept.flatMap((has, place) => (has.includes(expert) ? [place] : []));
           const given = assignCached(experts, keepers, new Map<number, number>(), kept.length);
-          const most = Math.ceil(experts.length / kept.length) + KEPT_BEYOND_SHARE;
+          const most = Math.ceil(experts.length / kept.length) + CACHED_BEYOND_SHARE;
           for (const [expert, place] of given) assert.ok(kept[place]?.includes(expert));
           const counts = kept.map((_, place) => [...given.values()].filter((other) => other === place).length);
           assert.ok(Math.max(...counts) <= most);
@@ -86,14 +86,14 @@ describe('placement: experts that workers cache', () => {
           runUs: 0,
         },
       );
-    dealer.noteKept([
+    dealer.noteCached([
       { worker: 3, layer: 2, experts: [6] },
       { worker: 1, layer: 2, experts: [3] },
       { worker: 9, layer: 2, experts: [3] },
       { worker: 0, layer: 99, experts: [3] },
     ]);
     assert.deepEqual(deal(0), [1, 3]);
-    dealer.noteKept([{ worker: 1, layer: 2, experts: [] }]);
+    dealer.noteCached([{ worker: 1, layer: 2, experts: [] }]);
     assert.equal(deal(1)[1], 3);
     assert.notEqual(deal(1)[0], 3);
   });
@@ -120,7 +120,7 @@ describe('placement: experts that workers cache', () => {
     const shadow = {};
     assert.equal(news.takeFor(shadow).length, 2 * LAYERS);
     assert.deepEqual(news.takeFor(shadow), []);
-    workers.links.get('w1')?.kept.take(2, [7]);
+    workers.links.get('w1')?.cached.take(2, [7]);
     assert.deepEqual(news.takeFor(shadow), [{ worker: 1, layer: 2, experts: [7] }]);
     assert.equal(news.takeFor({}).length, 2 * LAYERS);
     workers.placement = placementOf(2, 2);
@@ -130,7 +130,7 @@ describe('placement: experts that workers cache', () => {
   it('are reported in several messages where there are many layers of them', () => {
     const placement = placementOf(1);
     const workers = keeping(placement, {});
-    const kept = workers.links.get('w0')?.kept ?? assert.fail('there is one worker');
+    const kept = workers.links.get('w0')?.cached ?? assert.fail('there is one worker');
     for (let layer = 0; layer < MAX_NEWS_LAYERS + 3; layer++) kept.take(layer, [0]);
     const news = new CachedNews<object>(workers);
     const shadow = {};

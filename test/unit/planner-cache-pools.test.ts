@@ -150,7 +150,7 @@ describe('cache pools', () => {
     assert.equal(pools.readiness(second), 'lost');
     pools.release(second);
     pools.release(first);
-    assert.deepEqual(pools.kept(), []);
+    assert.deepEqual(pools.cached(), []);
     assert.equal(useOnce(pools, 4), 'missing');
     assert.equal(pools.stateOf(0, 4), 'full');
   });
@@ -240,7 +240,7 @@ describe('cache policies for comparison:', () => {
       pools.activated(1, expert, 4);
       useOnce(pools, expert, 1);
     }
-    const kept = pools.kept().map(({ expert }) => expert);
+    const kept = pools.cached().map(({ expert }) => expert);
     assert.deepEqual([kept, pools.counters.evictions], [[1, 3], 0]);
   });
 });
@@ -368,7 +368,7 @@ describe('cache pools under any interleaving', () => {
           for (const use of loading) pools.loaded(use, ALL_LOADED);
           for (const use of [...loading, ...held]) pools.release(use);
           pools.setCapacities(new Map());
-          assert.deepEqual(pools.kept(), []);
+          assert.deepEqual(pools.cached(), []);
           assertAllEntriesFree(pools, policy, capacities);
         },
       ),
@@ -384,7 +384,7 @@ function checkPools(
   entries: { full: number },
 ): void {
   const occupied = new Map<string, number>();
-  for (const { layer, pool } of pools.kept()) {
+  for (const { layer, pool } of pools.cached()) {
     const key = `${layer} ${pool}`;
     occupied.set(key, (occupied.get(key) ?? 0) + 1);
     assert.ok((occupied.get(key) ?? 0) <= (capacities.get(layer)?.[pool] ?? 0), `${key} exceeds its capacity`);
@@ -407,5 +407,5 @@ function assertAllEntriesFree(pools: CachePools, policy: CachePolicy, capacities
   for (let expert = 0; expert < EXPERTS; expert += 1) useOnce(pools, expert, layer);
   const usable = poolsOfPolicy(policy).reduce((sum, pool) => sum + capacities[pool], 0);
   const fitting = Math.min(EXPERTS, usable);
-  assert.equal(pools.kept().length, fitting);
+  assert.equal(pools.cached().length, fitting);
 }

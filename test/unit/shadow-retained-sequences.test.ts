@@ -73,7 +73,7 @@ describe('shadow: stored sequences', () => {
     await settled();
     assert.deepEqual(sent.slice(1), ['2@6/0', '2@6/1']);
     predictor.end(2);
-    assert.equal(predictor.keptCount, 2);
+    assert.equal(predictor.retainedCount, 2);
   });
 
   it('include a running one, between two passes', async () => {
@@ -121,7 +121,7 @@ describe('shadow: stored sequences', () => {
     predictor.clear();
     model.release();
     await settled();
-    assert.deepEqual([model.disposed, predictor.keptCount], [[0], 0]);
+    assert.deepEqual([model.disposed, predictor.retainedCount], [[0], 0]);
   });
 
   it('exclude an unknown one, and shadow then runs all rows', async () => {
@@ -188,7 +188,7 @@ describe('shadow: stored sequences', () => {
     await keepOne();
     predictor.clear();
     assert.deepEqual(model.disposed, [0]);
-    assert.equal(predictor.keptCount, 0);
+    assert.equal(predictor.retainedCount, 0);
   });
 });
 

@@ -17,7 +17,7 @@ describe('worker: the packing of cached experts', () => {
     packer = new ExpertRecoder({
       slots,
       log: silentLog,
-      isKept: (slot) => kept.has(slot),
+      isCached: (slot) => kept.has(slot),
       isIdle: () => idle,
       runtime: {
         nowMs: () => nowMs,

@@ -210,7 +210,7 @@ describe('worker: the slot schedule under random events', () => {
 function assertAtRest(device: ModelDevice): void {
   assert.equal(device.schedule.slotsInUse, 0);
   assert.ok(device.working.every((slot) => slot.phase === 'empty'));
-  const kept = (device.decisions?.kept() ?? []).filter(({ state }) => state === 'full');
+  const kept = (device.decisions?.cached() ?? []).filter(({ state }) => state === 'full');
   assert.deepEqual(
     device.cached.flatMap(({ phase, content }) => (phase === 'loaded' ? [content] : [])).sort(),
     kept.map(({ layer, expert }) => `${layer} ${expert}`).sort(),

@@ -41,7 +41,7 @@ class Use implements CacheUse {
     readonly layer: number,
     readonly expert: number,
     /** Null: the cache holds nothing of the expert. */
-    readonly kept: CachedExpert | null,
+    readonly cached: CachedExpert | null,
   ) {}
 }
 
@@ -78,37 +78,37 @@ export class CachePools implements CacheDecisions {
     const pools = this.ownLayer(layer);
     // Pin the experts that are cached already, before a new use makes room.
     const present = experts.flatMap((expert) => pools.find(expert) ?? []);
-    for (const kept of present) kept.pins += 1;
+    for (const cached of present) cached.pins += 1;
     const frequency = (index: number): number => pools.frequencies.of(experts[index] ?? 0);
     const mostFrequentFirst = [...experts.keys()].sort((left, right) => frequency(right) - frequency(left));
     const uses = new Map(mostFrequentFirst.map((index) => [index, this.begin(pools, layer, experts[index] ?? 0)]));
-    for (const kept of present) kept.pins -= 1;
+    for (const cached of present) cached.pins -= 1;
     return experts.flatMap((_, index) => uses.get(index) ?? []);
   }
 
   loaded(use: CacheUse, outcome: UseLoaded): void {
     const own = this.own(use, 'loading');
     own.phase = 'loaded';
-    const { kept } = own;
-    if (kept === null) return;
-    for (const kind of own.reads) if (kind !== 'full') kept.holdings[kind].readers -= 1;
+    const { cached } = own;
+    if (cached === null) return;
+    for (const kind of own.reads) if (kind !== 'full') cached.holdings[kind].readers -= 1;
     const isFilled = { ...outcome.cached, full: outcome.loaded };
     for (const kind of own.fills) {
-      if (isFilled[kind]) kept.holdings[kind].filled = true;
-      else if (kind !== 'full') kept.drop(kind, this.entries);
+      if (isFilled[kind]) cached.holdings[kind].filled = true;
+      else if (kind !== 'full') cached.drop(kind, this.entries);
     }
     const pools = this.ownLayer(own.layer);
     if (own.fills.includes('full') && !outcome.loaded) {
-      kept.holdings.full.readers -= 1;
+      cached.holdings.full.readers -= 1;
       own.reads.splice(own.reads.indexOf('full'), 1);
-      pools.fallBack(kept);
+      pools.fallBack(cached);
     }
-    pools.tidy(kept);
+    pools.tidy(cached);
   }
 
   readiness(use: CacheUse): Readiness {
-    const { kept, fullEntry } = this.own(use, 'loaded');
-    const full = kept?.holdings.full;
+    const { cached, fullEntry } = this.own(use, 'loaded');
+    const full = cached?.holdings.full;
     if (full === undefined || full.entry !== fullEntry) return 'lost';
     return full.filled ? 'ready' : 'loading';
   }
@@ -116,11 +116,11 @@ export class CachePools implements CacheDecisions {
   release(use: CacheUse): void {
     const own = this.own(use, 'loaded');
     own.phase = 'released';
-    const { kept } = own;
-    if (kept === null) return;
-    if (own.reads.includes('full')) kept.holdings.full.readers -= 1;
-    kept.pins -= 1;
-    this.ownLayer(own.layer).tidy(kept);
+    const { cached } = own;
+    if (cached === null) return;
+    if (own.reads.includes('full')) cached.holdings.full.readers -= 1;
+    cached.pins -= 1;
+    this.ownLayer(own.layer).tidy(cached);
   }
 
   retireFull(): number | null {
@@ -147,9 +147,9 @@ export class CachePools implements CacheDecisions {
     return this.layers.get(layer)?.find(expert)?.state ?? 'missing';
   }
 
-  kept(): PlacedExpert[] {
+  cached(): PlacedExpert[] {
     return [...this.layers].flatMap(([layer, pools]) =>
-      pools.kept.flatMap(({ expert, pool, state }) => (pool === null ? [] : [{ layer, expert, pool, state }])),
+      pools.cached.flatMap(({ expert, pool, state }) => (pool === null ? [] : [{ layer, expert, pool, state }])),
     );
   }
 
@@ -157,9 +157,9 @@ export class CachePools implements CacheDecisions {
    * Experts of a layer that are cached with both parts, plain or compressed, or will be when their load has ended: storage is not read for
    * them. Rising.
    */
-  keptOf(layer: number): number[] {
-    const kept = this.layers.get(layer)?.kept ?? [];
-    return kept
+  cachedOf(layer: number): number[] {
+    const cached = this.layers.get(layer)?.cached ?? [];
+    return cached
       .filter(({ pool }) => pool === 'full' || pool === 'compressed')
       .map(({ expert }) => expert)
       .sort((left, right) => left - right);
@@ -168,40 +168,40 @@ export class CachePools implements CacheDecisions {
   private begin(pools: LayerPools, layer: number, expert: number): Use {
     const before = pools.find(expert);
     const isFull = before !== undefined && before.holdings.full.entry !== NO_ENTRY;
-    const kept = isFull ? before : pools.place(expert);
-    const use = new Use(layer, expert, kept ?? null);
-    use.state = isFull ? 'full' : (kept?.state ?? 'missing');
+    const cached = isFull ? before : pools.place(expert);
+    const use = new Use(layer, expert, cached ?? null);
+    use.state = isFull ? 'full' : (cached?.state ?? 'missing');
     this.counters.uses[use.state] += 1;
-    if (kept === undefined) return use;
-    kept.pins += 1;
-    pools.touch(kept);
+    if (cached === undefined) return use;
+    cached.pins += 1;
+    pools.touch(cached);
     if (isFull) {
       use.phase = 'loaded';
       use.reads.push('full');
-      kept.holdings.full.readers += 1;
-      use.fullEntry = kept.holdings.full.entry;
+      cached.holdings.full.readers += 1;
+      use.fullEntry = cached.holdings.full.entry;
       return use;
     }
-    this.planLoad(use, kept);
+    this.planLoad(use, cached);
     return use;
   }
 
-  private planLoad(use: Use, kept: CachedExpert): void {
-    for (const kind of kept.pool === null ? [] : kept.lacking(kept.pool)) {
+  private planLoad(use: Use, cached: CachedExpert): void {
+    for (const kind of cached.pool === null ? [] : cached.lacking(cached.pool)) {
       if (this.entries.available(kind) === 0) continue;
-      kept.take(kind, this.entries);
+      cached.take(kind, this.entries);
       use.fills.push(kind);
     }
     if (use.fills.includes('full')) {
       use.reads.push('full');
-      kept.holdings.full.readers += 1;
-      use.fullEntry = kept.holdings.full.entry;
+      cached.holdings.full.readers += 1;
+      use.fullEntry = cached.holdings.full.entry;
     }
-    use.parts = perPart((part) => this.part(use, kept, part));
+    use.parts = perPart((part) => this.part(use, cached, part));
   }
 
-  private part(use: Use, kept: CachedExpert, kind: Part): CachedPart {
-    const holding = kept.holdings[kind];
+  private part(use: Use, cached: CachedExpert, kind: Part): CachedPart {
+    const holding = cached.holdings[kind];
     if (holding.filled) {
       holding.readers += 1;
       use.reads.push(kind);

@@ -96,12 +96,12 @@ export class CacheResidency {
 
   private adopt(layers: readonly LayerResidency[], exchanges: boolean): ReadonlyMap<number, PoolCapacities> {
     const fitting = withinEntries(layers, this.bounds.capacities, exchanges);
-    this.layers = new Map([...this.layers.keys()].map((layer, index) => [layer, fitting[index] ?? NOTHING_KEPT]));
+    this.layers = new Map([...this.layers.keys()].map((layer, index) => [layer, fitting[index] ?? NOTHING_CACHED]));
     return capacitiesOf(this.layers);
   }
 }
 
-const NOTHING_KEPT: LayerResidency = { plain: 0, compressed: 0, offloaded: 0 };
+const NOTHING_CACHED: LayerResidency = { plain: 0, compressed: 0, offloaded: 0 };
 
 /**
  * The most useful capacities that a budget holds, when nothing hides the loads. The planner starts with an empty cache and adds experts until
@@ -164,13 +164,13 @@ export function withinEntries(
     return { plain: take('plain', plain), compressed: take('compressed', compressed) };
   });
   return layers.map(({ plain, compressed, offloaded }, index) => {
-    const kept = own[index] ?? { plain: 0, compressed: 0 };
-    const [lackPlain, lackCompressed] = [plain - kept.plain, compressed - kept.compressed];
+    const held = own[index] ?? { plain: 0, compressed: 0 };
+    const [lackPlain, lackCompressed] = [plain - held.plain, compressed - held.compressed];
     const morePlain = exchanges ? take('plain', lackCompressed) : 0;
     const moreCompressed = exchanges ? take('compressed', lackPlain) : 0;
     return {
-      plain: kept.plain + morePlain,
-      compressed: kept.compressed + moreCompressed,
+      plain: held.plain + morePlain,
+      compressed: held.compressed + moreCompressed,
       offloaded: offloaded + lackPlain + lackCompressed - morePlain - moreCompressed,
     };
   });

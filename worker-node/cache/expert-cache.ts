@@ -79,12 +79,12 @@ export class ExpertCache implements SlotCache {
   }
 
   /** The cached experts of the layer; null: the last report to main still holds. The returned list counts as reported. */
-  takeChangedKept(layer: number): number[] | null {
-    const kept = this.decisions.keptOf(layer);
-    const text = kept.join(' ');
+  takeChanged(layer: number): number[] | null {
+    const cached = this.decisions.cachedOf(layer);
+    const text = cached.join(' ');
     if (text === (this.reported.get(layer) ?? '')) return null;
     this.reported.set(layer, text);
-    return kept;
+    return cached;
   }
 
   /** Forgets all reports, because main does not know what is cached. */
@@ -94,11 +94,11 @@ export class ExpertCache implements SlotCache {
 
   /** `uses`: uses of experts so far, by the state in memory when the use began. `packed`: full experts that are stored as fixed4. */
   status(uses: Readonly<Record<CompressionState, number>>, packed: number): CacheStatus {
-    const kept: PoolCounts = perPool(() => 0);
-    for (const { state } of this.decisions.kept()) if (state !== 'missing') kept[state] += 1;
+    const cached: PoolCounts = perPool(() => 0);
+    for (const { state } of this.decisions.cached()) if (state !== 'missing') cached[state] += 1;
     const { missing: misses, ...hits } = uses;
     const { policy, bytes } = this.options;
-    return { policy, bytes, capacities: this.capacities, kept, packed, hits, misses };
+    return { policy, bytes, capacities: this.capacities, kept: cached, packed, hits, misses };
   }
 }
 

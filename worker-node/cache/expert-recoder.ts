@@ -10,7 +10,7 @@ export const IDLE_MS = 100;
 export interface RecoderParts {
   slots: Pick<ExpertSlots, 'pack' | 'cancelPack'>;
   /** True if the expert in the slot stays in the cache and nobody uses it. */
-  isKept: (slot: number) => boolean;
+  isCached: (slot: number) => boolean;
   /** True if nothing loads, runs or is expected. */
   isIdle: () => boolean;
   runtime: Pick<Runtime, 'after' | 'nowMs'>;
@@ -96,7 +96,7 @@ export class ExpertRecoder {
   private async packAll(): Promise<void> {
     const { works } = this;
     for (const slot of this.open) {
-      if (!this.parts.isKept(slot)) {
+      if (!this.parts.isCached(slot)) {
         this.open.delete(slot);
         continue;
       }

@@ -69,7 +69,7 @@ export interface LayerPoolsSetting {
 /** Assigns the experts of one layer to pools: dispatch, overflow and eviction. */
 export class LayerPools {
   readonly frequencies: FrequencyList;
-  private readonly ownKept = new Map<number, CachedExpert>();
+  private readonly cachedExperts = new Map<number, CachedExpert>();
   private capacities: PoolCapacities = NO_CAPACITIES;
   /** For the policy popularity: each expert's rank when the layer first got capacity. */
   private ranks: ReadonlyMap<number, number> | null = null;
@@ -80,12 +80,12 @@ export class LayerPools {
     this.frequencies = new FrequencyList(setting.experts);
   }
 
-  get kept(): readonly CachedExpert[] {
-    return [...this.ownKept.values()];
+  get cached(): readonly CachedExpert[] {
+    return [...this.cachedExperts.values()];
   }
 
   find(expert: number): CachedExpert | undefined {
-    return this.ownKept.get(expert);
+    return this.cachedExperts.get(expert);
   }
 
   setCapacities(capacities: PoolCapacities): void {
@@ -109,9 +109,9 @@ export class LayerPools {
     return { frequency: this.frequencies.of(least.expert), evict: () => this.evict(least) };
   }
 
-  touch(kept: CachedExpert): void {
-    kept.lastUse = ++this.uses;
-    kept.marked = true;
+  touch(cached: CachedExpert): void {
+    cached.lastUse = ++this.uses;
+    cached.marked = true;
   }
 
   /**
@@ -119,30 +119,30 @@ export class LayerPools {
    * when no higher pool takes it. Undefined: it is not cached.
    */
   place(expert: number): CachedExpert | undefined {
-    const kept = this.find(expert) ?? new CachedExpert(expert, ++this.arrivals);
-    const from = kept.pool;
+    const cached = this.find(expert) ?? new CachedExpert(expert, ++this.arrivals);
+    const from = cached.pool;
     // A displaced expert may take the place that this one leaves.
-    kept.pool = null;
+    cached.pool = null;
     const { policy } = this.setting;
     const usable = poolsOf(policy);
     const pools = usable.length > 1 ? this.poolsByRank(expert, from) : this.isWanted(expert) ? usable : [];
-    kept.pool = pools.find((pool) => this.capacities[pool] > 0 && this.makeRoom(pool, kept, from)) ?? null;
-    if (kept.pool !== null) this.ownKept.set(expert, kept);
+    cached.pool = pools.find((pool) => this.capacities[pool] > 0 && this.makeRoom(pool, cached, from)) ?? null;
+    if (cached.pool !== null) this.cachedExperts.set(expert, cached);
     return this.find(expert);
   }
 
   /** The load into the full entry failed: the expert goes to the pool that fits its complete parts. */
-  fallBack(kept: CachedExpert): void {
-    kept.drop('full', this.setting.entries);
-    kept.pool = kept.poolOfParts();
-    if (kept.pool !== null && this.members(kept.pool).length > this.capacities[kept.pool]) this.evict(kept);
+  fallBack(cached: CachedExpert): void {
+    cached.drop('full', this.setting.entries);
+    cached.pool = cached.poolOfParts();
+    if (cached.pool !== null && this.members(cached.pool).length > this.capacities[cached.pool]) this.evict(cached);
   }
 
   /** Gives back entries that the expert need not hold; forgets the expert when it has no place and no use. */
-  tidy(kept: CachedExpert): void {
-    kept.dropSuperfluous(this.setting.entries);
-    if (kept.pins > 0 || kept.pool !== null) return;
-    this.ownKept.delete(kept.expert);
+  tidy(cached: CachedExpert): void {
+    cached.dropSuperfluous(this.setting.entries);
+    if (cached.pins > 0 || cached.pool !== null) return;
+    this.cachedExperts.delete(cached.expert);
   }
 
   /**
@@ -173,9 +173,9 @@ export class LayerPools {
     return new Map(byUse.map((expert, rank) => [expert, rank]));
   }
 
-  private makeRoom(pool: Pool, kept: CachedExpert, from: Pool | null): boolean {
-    if (!this.hasRoom(pool, kept.expert)) return false;
-    return pool === from || kept.lacking(pool).every((kind) => this.setting.entries.available(kind) > 0);
+  private makeRoom(pool: Pool, cached: CachedExpert, from: Pool | null): boolean {
+    if (!this.hasRoom(pool, cached.expert)) return false;
+    return pool === from || cached.lacking(pool).every((kind) => this.setting.entries.available(kind) > 0);
   }
 
   /** True if the pool has a place for the newcomer; evicts an expert for it if necessary. */
@@ -191,7 +191,7 @@ export class LayerPools {
   }
 
   private members(pool: Pool): CachedExpert[] {
-    return this.kept.filter((kept) => kept.pool === pool);
+    return this.cached.filter((cached) => cached.pool === pool);
   }
 
   private victim(members: readonly CachedExpert[], newcomer: number): CachedExpert | undefined {

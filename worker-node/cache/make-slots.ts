@@ -61,8 +61,8 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
   const sizes = slotSizes(device, source, { decompressionThreads, directIo, storageBytesPerS: 0, readDepth });
   const { shape, loader } = sizes;
   const { plan, packs: mayPack } = planMemory(material, sizes, await isToPack(material));
-  const kept = counts === null ? null : await planCache(material, sizes, plan, counts);
-  const entries = entriesOf(kept?.capacities ?? NO_CAPACITIES);
+  const cached = counts === null ? null : await planCache(material, sizes, plan, counts);
+  const entries = entriesOf(cached?.capacities ?? NO_CAPACITIES);
   const packs = mayPack && entries.full > 0;
   const slots = device.createExpertSlots(shape, plan.slots + entries.full, plan.maxRows, {
     ...loader,
@@ -70,7 +70,7 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
     entries: perPart((part) => entries[part]),
   });
   tellOfReads(slots, material.log);
-  const cache = kept === null || counts === null ? null : makeCache(material, kept, sizes, counts);
+  const cache = cached === null || counts === null ? null : makeCache(material, cached, sizes, counts);
   return { slots, maxRows: plan.maxRows, decompressionThreads: loader.decompressionThreads, cache, packs };
 }
 
@@ -102,7 +102,7 @@ async function isToPack({ device, source, settings, counts, chooseResident, log 
   const { shippedFormat } = source;
   if (counts === null || yields || shippedFormat !== 'bf16' || device.info().backend === 'cuda') return false;
   const { format, choice } = await residentFormat(device, shippedFormat, resident, chooseResident);
-  if (choice !== null) log.info('the form of kept experts was measured', { ...choice });
+  if (choice !== null) log.info('the form of cached experts was measured', { ...choice });
   return format === 'fixed4';
 }
 
@@ -131,9 +131,9 @@ function planMemory(
     roomy.slots === plain.slots &&
     roomy.maxRows === plain.maxRows &&
     (roomy.cacheBytes === plain.cacheBytes ||
-      (pools === null && roomy.cacheBytes >= LEAST_KEPT_TO_PACK * entryBytes.full));
+      (pools === null && roomy.cacheBytes >= LEAST_CACHED_TO_PACK * entryBytes.full));
   const plan = packs ? roomy : plain;
-  if (isToPack && !packs) log.warn('the memory budget leaves no room to pack experts that are kept', { budgetBytes });
+  if (isToPack && !packs) log.warn('the memory budget leaves no room to pack cached experts', { budgetBytes });
   if (pools !== null) requirePools(wanted.cacheBytes, plan.cacheBytes, plan.slots);
   // A cache that is as large as the budget may get only the bytes that the slots leave; that is no shortage.
   const isCut = plan.cacheBytes < wanted.cacheBytes && wanted.cacheBytes < budgetBytes;
@@ -144,7 +144,7 @@ function planMemory(
 }
 
 /** Recoding takes the memory of one expert. A cache of at least this many experts may give it up. */
-const LEAST_KEPT_TO_PACK = 16;
+const LEAST_CACHED_TO_PACK = 16;
 
 /** Null: the memory does not hold one slot and the room to recode. */
 function packingPlan(plan: () => SlotPlan): SlotPlan | null {

@@ -158,7 +158,7 @@ export class ExpertService {
     const { pass, rows, layer, experts } = request;
     if (this.timing.asked(request, experts.length, this.runtime.nowMs())) this.tryToReplan();
     const firstTicket = this.nextTicket;
-    this.executor.hold(firstTicket, request, (answer) => reply(this.withKept(layer, answer)));
+    this.executor.hold(firstTicket, request, (answer) => reply(this.withCached(layer, answer)));
     // Rows that come in several messages count as one use.
     if (this.cache === null) for (const each of experts) if (each.last) this.hostMemory?.countUse(layer, each.expert);
     this.nextTicket += experts.length;
@@ -173,9 +173,9 @@ export class ExpertService {
   }
 
   /** If the cached experts of the layer have changed, the last part of an answer lists them for main. */
-  private withKept(layer: number, answer: WorkerReply): WorkerReply {
+  private withCached(layer: number, answer: WorkerReply): WorkerReply {
     if (this.cache === null || answer.kind !== 'result' || !answer.result.last) return answer;
-    const experts = this.cache.takeChangedKept(layer);
+    const experts = this.cache.takeChanged(layer);
     return experts === null ? answer : { ...answer, result: { ...answer.result, kept: { experts } } };
   }
 
@@ -283,7 +283,7 @@ export class ExpertService {
       log,
       numberOf: (layer, expert) => this.loader.numberOf(layer, expert),
       rates: () => ((this.cache?.replanPasses ?? null) === null ? null : this.loader.loadRates),
-      cached: () => this.cache?.decisions.kept().filter(({ state }) => state === 'full') ?? [],
+      cached: () => this.cache?.decisions.cached().filter(({ state }) => state === 'full') ?? [],
     });
   }
 
@@ -293,7 +293,7 @@ export class ExpertService {
       slots,
       runtime,
       log,
-      isKept: (slot) => this.schedule.room.keeps(slot),
+      isCached: (slot) => this.schedule.room.keeps(slot),
       isIdle: () => Object.values(this.openCounts).every((count) => count === 0),
     });
   }

@@ -94,6 +94,6 @@ export interface CacheDecisions {
   /** The entry may be used again. */
   restoreFull(entry: number): void;
   stateOf(layer: number, expert: number): CompressionState;
-  kept(): PlacedExpert[];
+  cached(): PlacedExpert[];
   readonly counters: CacheCounters;
 }

@@ -252,7 +252,7 @@ export class SlotSchedule implements SlotYielding {
   private changeCapacities(capacities: ReadonlyMap<number, PoolCapacities>): void {
     this.cache?.setCapacities(capacities);
     for (const slot of this.slots.slots) {
-      if (slot.phase === 'loaded' && slot.attached.size === 0 && !this.isKept(slot)) this.empty(slot);
+      if (slot.phase === 'loaded' && slot.attached.size === 0 && !this.isCached(slot)) this.empty(slot);
     }
   }
 
@@ -331,9 +331,9 @@ export class SlotSchedule implements SlotYielding {
       const { layer, expert } = expectation;
       if (this.cache.stateOf(layer, expert) !== 'full') return false;
       const use = requirePresent(this.cache.acquire(layer, [expert])[0], 'a use is acquired for each expert.');
-      slot = this.slots.ofCache(requirePresent(use.fullEntry, 'an expert that is kept whole has an entry.'));
+      slot = this.slots.ofCache(requirePresent(use.fullEntry, 'an expert that is cached whole has an entry.'));
       const isIts = slot.phase === 'loaded' && slot.layer === layer && slot.expert === expert;
-      assertInvariant(isIts, 'the slot of an expert that is kept whole holds it.');
+      assertInvariant(isIts, 'the slot of an expert that is cached whole holds it.');
       this.beginUse(slot, use);
     }
     this.attach(expectation, slot);
@@ -358,10 +358,10 @@ export class SlotSchedule implements SlotYielding {
     if (slot.use !== null) this.cache?.release(slot.use);
     slot.use = null;
     if (slot.phase !== 'loaded') this.slots.enter(slot, 'empty');
-    else if (!this.isKept(slot)) this.empty(slot);
+    else if (!this.isCached(slot)) this.empty(slot);
   }
 
-  private isKept(slot: Slot): boolean {
+  private isCached(slot: Slot): boolean {
     return !this.slots.isWorking(slot) && this.cache?.stateOf(slot.layer, slot.expert) === 'full';
   }
 

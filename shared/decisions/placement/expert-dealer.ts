@@ -34,8 +34,8 @@ export class ExpertDealer {
   deal(ordinal: number, experts: readonly number[], cachingWorkers: CachingWorkers<number> = () => []): number[] {
     if (this.loads.length === 0) return [];
     const fresh = experts.filter((expert) => this.dealt.get(ordinal)?.has(expert) !== true);
-    const kept = assignCached(fresh, cachingWorkers, this.dealtUnder(ordinal), this.loads.length);
-    for (const [expert, place] of kept) this.remember(ordinal, expert, place);
+    const cached = assignCached(fresh, cachingWorkers, this.dealtUnder(ordinal), this.loads.length);
+    for (const [expert, place] of cached) this.remember(ordinal, expert, place);
     return experts.map((expert) => {
       const held = this.dealt.get(ordinal)?.get(expert);
       return held ?? this.give(ordinal, expert, this.mostTime(ordinal));

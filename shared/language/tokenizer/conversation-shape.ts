@@ -56,23 +56,23 @@ function shapeOf({ role, content, toolCalls = [], reasoningContent = '' }: ChatM
 
 /** Cuts a turn that repeats again and again down to two repetitions. */
 function withoutRepeats(shapes: readonly MessageShape[]): MessageShape[] {
-  const kept: { shape: MessageShape; key: string }[] = [];
+  const unrepeated: { shape: MessageShape; key: string }[] = [];
   for (const shape of shapes) {
-    kept.push({ shape, key: JSON.stringify(shape) });
+    unrepeated.push({ shape, key: JSON.stringify(shape) });
     for (let period = 1; period <= PERIOD_LIMIT; period += 1) {
-      if (!endsInRepeats(kept, period)) continue;
-      kept.length -= period;
+      if (!endsInRepeats(unrepeated, period)) continue;
+      unrepeated.length -= period;
       break;
     }
   }
-  return kept.map(({ shape }) => shape);
+  return unrepeated.map(({ shape }) => shape);
 }
 
-function endsInRepeats(kept: readonly { key: string }[], period: number): boolean {
+function endsInRepeats(unrepeated: readonly { key: string }[], period: number): boolean {
   const compared = period * REPEATS;
-  if (kept.length < compared + period) return false;
+  if (unrepeated.length < compared + period) return false;
   for (let back = 1; back <= compared; back += 1) {
-    if (kept[kept.length - back]?.key !== kept[kept.length - back - period]?.key) return false;
+    if (unrepeated[unrepeated.length - back]?.key !== unrepeated[unrepeated.length - back - period]?.key) return false;
   }
   return true;
 }

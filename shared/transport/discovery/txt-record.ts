@@ -56,9 +56,9 @@ export function encodeTxt(identity: NodeIdentity, moves = 0): Record<string, str
 }
 
 function cutToBytes(text: string): string {
-  let kept = text;
-  while (Buffer.byteLength(kept) > VALUE_LENGTH_LIMIT) kept = kept.slice(0, -1);
-  return kept;
+  let shortened = text;
+  while (Buffer.byteLength(shortened) > VALUE_LENGTH_LIMIT) shortened = shortened.slice(0, -1);
+  return shortened;
 }
 
 /** The peer, or `malformed` with the reason if the record is not one of ours. */

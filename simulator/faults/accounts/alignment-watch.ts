@@ -10,7 +10,7 @@ export class AlignmentWatch {
   /** By shadow and sequence: the next row of each layer. */
   private readonly next = new Map<string, Map<number, number>>();
   /** By shadow and sequence: number of rows that shadow has reported as retained. */
-  private readonly kept = new Map<string, number>();
+  private readonly retained = new Map<string, number>();
 
   /** `isRecurrent`: true if a layer keeps rows of the latest positions only. */
   constructor(
@@ -21,18 +21,18 @@ export class AlignmentWatch {
   readonly messages: MessageTap = (way, from, to, message) => {
     if (way !== 'sent') return;
     if (message.kind === 'prefixKept')
-      this.kept.set(`${from} ${message.prefixKept.sequence}`, message.prefixKept.positions);
+      this.retained.set(`${from} ${message.prefixKept.sequence}`, message.prefixKept.positions);
     if (from !== this.main) return;
     if (message.kind === 'begin') {
       this.next.set(`${to} ${message.begin.sequence}`, new Map());
-      this.kept.delete(`${to} ${message.begin.sequence}`);
+      this.retained.delete(`${to} ${message.begin.sequence}`);
     } else if (message.kind === 'end') {
       this.next.delete(`${to} ${message.end.sequence}`);
-      this.kept.delete(`${to} ${message.end.sequence}`);
+      this.retained.delete(`${to} ${message.end.sequence}`);
     } else if (message.kind === 'cacheRows') {
       const { sequence, layer, position, rows } = message.cacheRows;
       const layers = this.next.get(`${to} ${sequence}`);
-      const due = layers?.get(layer) ?? this.kept.get(`${to} ${sequence}`) ?? 0;
+      const due = layers?.get(layer) ?? this.retained.get(`${to} ${sequence}`) ?? 0;
       if (layers === undefined || (position > due && !this.isRecurrent(layer)))
         this.violations.push(
           layers === undefined

@@ -24,7 +24,7 @@ export class PredictionBook {
   /** Predictions that came after the router had chosen. */
   readonly latePredictions: Predict[] = [];
   private readonly predictions = new Map<JointPass, LayerPredictions[]>();
-  private readonly kept = new Map<number, Predict>();
+  private readonly remembered = new Map<number, Predict>();
   private readonly missed = new Map<number, ReadonlySet<number>>();
   /** Main's own predictions, by chance or by routers of later layers: by place. */
   private readonly own = new Map<number, number[]>();
@@ -66,14 +66,14 @@ export class PredictionBook {
     const position = this.answer.decodes.get(pass) ?? null;
     if (position === null) return;
     for (let layer = 0; layer < this.layers; layer++) {
-      const known = this.kept.get(position * this.layers + layer);
+      const known = this.remembered.get(position * this.layers + layer);
       if (known?.mainAnnounces === true)
         for (const expert of known.experts) this.layerOf(pass, layer).forMain.add(expert);
     }
   }
 
   private restarted(position: number): void {
-    for (const place of [...this.kept.keys()]) if (place >= position * this.layers) this.kept.delete(place);
+    for (const place of [...this.remembered.keys()]) if (place >= position * this.layers) this.remembered.delete(place);
   }
 
   private arrived(prediction: Predict): void {
@@ -81,7 +81,7 @@ export class PredictionBook {
     if (position < this.answer.promptTokens) return;
     const place = position * this.layers + prediction.layer;
     if (place > this.lastDecided) {
-      this.kept.set(place, prediction);
+      this.remembered.set(place, prediction);
       const { running } = this;
       if (prediction.mainAnnounces === true && running !== null && this.answer.decodes.get(running) === position)
         for (const expert of prediction.experts) this.layerOf(running, prediction.layer).forMain.add(expert);
@@ -104,9 +104,9 @@ export class PredictionBook {
     const place = position * this.layers + layer;
     this.lastDecided = place;
     this.activated += chosen.size;
-    const prediction = this.kept.get(place) ?? null;
+    const prediction = this.remembered.get(place) ?? null;
     const predicted = prediction?.experts ?? (isAlone(running, this.answer.decodes) ? this.own.get(place) : undefined);
-    this.kept.delete(place);
+    this.remembered.delete(place);
     this.layerOf(running, layer).inTime = prediction;
     if (predicted === undefined) this.missed.set(place, chosen);
     else this.predictedCorrectly += [...chosen].filter((expert) => predicted.includes(expert)).length;

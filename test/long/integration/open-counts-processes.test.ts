@@ -22,7 +22,9 @@ async function countsOf(address: string): Promise<Counts> {
   const { counts } = await fetchCounts(address, COUNTS_TIMEOUT_MS);
   const all = new Map(counts.map(({ name, count }) => [name, count]));
   // Main and shadow keep rows of earlier requests, within a bound, and the memory that they take.
-  const kept = ['entries RetainedSequences.kept', 'entries PrefixIndex.sequences'].map((name) => all.get(name) ?? 0);
+  const kept = ['entries RetainedSequences.retained', 'entries PrefixIndex.sequences'].map(
+    (name) => all.get(name) ?? 0,
+  );
   all.set(
     'handles sequences',
     kept.reduce((left, count) => left - count, all.get('handles sequences') ?? 0),

@@ -59,7 +59,7 @@ describe('the stored prefix of earlier requests', () => {
       const main = (await running.status()).nodes.find(({ identity }) => identity.role === 'ROLE_MAIN');
       assert.ok(main !== undefined && main.prefixBytes > 0 && main.keyValueBytes >= main.prefixBytes);
       assert.equal(
-        running.node('main').keptSequences(),
+        running.node('main').retainedSequences(),
         engine.source.shape.layers.some(({ mixer }) => isRecurrent(mixer)) ? TURNS : 1,
       );
     });
