@@ -1,13 +1,13 @@
-import { Metadata } from '@grpc/grpc-js';
+import { type ClientReadableStream, Metadata } from '@grpc/grpc-js';
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import { onAbort } from '../base/runtime/living.js';
 import { waitForPeer } from '../base/runtime/peer-wait.js';
 import type { Runtime } from '../base/runtime/runtime.js';
 import { MAIN_CHECK } from '../wire/limits.js';
+import { ArrivedReplies } from './arrived-replies.js';
 import { openChannel, type Channel } from './channel.js';
 import type { CallMethod, MethodRules, RepliesMethod } from './methods.js';
 import { silenceMessage, watchPeer } from './peer-keepalive.js';
-import { readReplies } from './reply-reader.js';
 import { cancelledCall, fromServiceError, notInTime } from './rpc-errors.js';
 import { SilenceBound } from './silence-bound.js';
 import type { CallLimits, Connection, RepliesLimits } from './transport.js';
@@ -95,4 +95,29 @@ export class GrpcConnection implements Connection {
   close(): void {
     this.channel.close();
   }
+}
+
+/** The replies that grpc-js receives. While `heldByCaller` of them are unread, it receives no more. A reader that leaves must cancel the call. */
+export function readReplies(
+  call: ClientReadableStream<Buffer>,
+  peer: string,
+  rules: Pick<RepliesMethod<object, object>, 'lostCode' | 'isOfMain' | 'heldByCaller'>,
+  runtime: Runtime,
+  idleLimitMs = Infinity,
+): AsyncGenerator<Buffer, void, undefined> {
+  const { heldByCaller } = rules;
+  const replies = new ArrivedReplies(runtime, peer, rules, idleLimitMs);
+  let error: OdmoeError | null = null;
+  call.on('data', (bytes: Buffer) => {
+    replies.add(bytes);
+    if (replies.unread >= heldByCaller) call.pause();
+  });
+  call.on('error', (thrown: unknown) => {
+    error = fromServiceError(thrown, rules, peer);
+  });
+  // grpc-js may emit 'error' beside 'end'; this lets that error arrive first.
+  call.on('end', () => runtime.nextTurn(() => replies.end(error)));
+  return replies.read(() => {
+    if (call.isPaused() && replies.unread < heldByCaller / 2) call.resume();
+  });
 }

@@ -27,7 +27,7 @@ import { raiseReceiveLimit } from './receive-limit.js';
 import { STALL_METADATA, toServiceError } from './rpc-errors.js';
 import { type Handler, type ServedMethod, servedMethods } from './served-methods.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
-import { answerOnce, answerStreaming, peerContextOf, type RawServerStream } from './server-handlers.js';
+import { grpcCall, grpcReplies, peerContextOf, type RawServerStream } from './server-handlers.js';
 import type { RpcServer, RpcServerOptions } from './transport.js';
 import { living } from '../base/runtime/living.js';
 
@@ -92,9 +92,9 @@ function grpcHandler(
 ): UntypedServiceImplementation[string] {
   if (served.shape === 'stream') return serveStreams(served.method, served.handle, serving);
   const { runtime, stalls } = serving;
-  if (served.shape === 'replies') return answerStreaming(served, log, { runtime, slowReaderLimitMs });
+  if (served.shape === 'replies') return grpcReplies(served, { log, runtime, slowReaderLimitMs });
   const isKeepalive = served.method.path === METHODS.node.identify.path;
-  return answerOnce(served, log, () => (isKeepalive ? stallMetadata(stalls) : null));
+  return grpcCall(served, log, () => (isKeepalive ? stallMetadata(stalls) : null));
 }
 
 function stallMetadata(stalls: StallMeter): Metadata {

@@ -1,9 +1,12 @@
+/** Single calls over the network in memory. */
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { Logger } from '../../shared/base/log/logger.js';
+import { answerCall, type AnswerLimits, answerReplies } from '../../shared/transport/answer-calls.js';
+import { ArrivedReplies } from '../../shared/transport/arrived-replies.js';
 import type { CallMethod, RepliesMethod } from '../../shared/transport/methods.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
-import { cancelledCall, logFault, readsTooSlowly } from '../../shared/transport/rpc-errors.js';
+import { cancelledCall } from '../../shared/transport/rpc-errors.js';
 import type { ServedMethod } from '../../shared/transport/served-methods.js';
 import type { CallLimits } from '../../shared/transport/transport.js';
 import type { ChannelSide, ChannelFrame } from './channel.js';
@@ -50,151 +53,94 @@ export async function callOnce<Request, Reply>(
   });
 }
 
-/** Answers a call with the result of its handler. */
-export function answerOnce(
+/** The handler's signal aborts when the client goes away. */
+export function answerMemoryReplies(
   side: ChannelSide,
-  { method, handle }: Extract<ServedMethod, { shape: 'call' }>,
+  served: Extract<ServedMethod, { shape: 'replies' }>,
   request: Buffer,
-  log: Logger,
   peer: PeerContext,
-): void {
-  const answer = async (): Promise<Buffer> => method.reply.encode(await handle(method.request.decode(request), peer));
-  answer().then(
-    (bytes) => {
-      side.send({ kind: 'message', bytes });
-      side.close();
-    },
-    (thrown: unknown) => {
-      refuse(side, method, log, thrown);
-    },
-  );
-}
-
-/** One request with many replies, at the client's pace. The signal aborts when the client goes away. */
-export function answerStreaming(
-  side: ChannelSide,
-  { method, handle }: Extract<ServedMethod, { shape: 'replies' }>,
-  request: Buffer,
-  log: Logger,
-  slowReaderLimitMs: number,
-  peer: PeerContext,
+  limits: AnswerLimits,
 ): void {
   const gone = new AbortController();
-  let held = 0;
-  let wake: () => void = () => undefined;
-  const end = (): void => {
-    gone.abort();
-    wake();
-  };
-  side.onLost = end;
+  let unread = 0;
+  let onTaken: () => void = () => undefined;
+  side.onLost = () => gone.abort();
   side.onFrame = (frame) => {
     if (frame.kind === 'credit') {
-      held -= 1;
-      wake();
+      unread -= 1;
+      onTaken();
     } else if (frame.kind === 'cancel') {
       side.close();
-      end();
+      gone.abort();
     }
   };
-  const room = (): Promise<void> =>
-    new Promise((resolve, reject) => {
-      const timer = waitForPeer(side.owner.runtime, slowReaderLimitMs, () => {
-        reject(readsTooSlowly(slowReaderLimitMs));
-      });
-      wake = () => {
-        timer.cancel();
-        resolve();
-      };
-    });
-  const answer = async (): Promise<void> => {
-    for await (const reply of handle(method.request.decode(request), gone.signal, peer)) {
-      if (gone.signal.aborted) return;
-      held += 1;
-      side.send({ kind: 'message', bytes: method.reply.encode(reply) });
-      while (held >= method.heldByServer && !gone.signal.aborted) await room();
-    }
+  const send = (bytes: Buffer, taken: () => void): void => {
+    unread += 1;
+    onTaken = taken;
+    side.send({ kind: 'message', bytes });
   };
-  answer().then(
-    () => {
-      side.send({ kind: 'end' });
-      side.close();
-    },
-    (thrown: unknown) => {
-      if (!gone.signal.aborted) refuse(side, method, log, thrown);
-    },
-  );
+  const caller = { peer, name: side.peerHost, send, unread: () => unread };
+  answerReplies(served, request, caller, gone.signal, limits).then(() => finish(side, { kind: 'end' }), refusing(side));
 }
 
-/** The replies in order, all of them even if an error follows; leaving the loop cancels the call. */
-export async function* readReplies<Request, Reply>(
+export function answerMemoryCall(
+  side: ChannelSide,
+  served: Extract<ServedMethod, { shape: 'call' }>,
+  request: Buffer,
+  peer: PeerContext,
+  log: Logger,
+): void {
+  const answer = answerCall(served, request, { peer, name: side.peerHost }, log);
+  answer.then((bytes) => finish(side, { kind: 'message', bytes }), refusing(side));
+}
+
+function refusing(side: ChannelSide): (thrown: unknown) => void {
+  return (thrown) => {
+    const { code, message } = toOdmoeError(thrown);
+    finish(side, { kind: 'failed', code, text: message });
+  };
+}
+
+function finish(side: ChannelSide, last: ChannelFrame): void {
+  side.send(last);
+  side.close();
+}
+
+/** The replies as ArrivedReplies reads them; leaving the loop cancels the call. */
+export async function* readMemoryReplies<Request, Reply>(
   connect: () => ChannelSide,
   method: RepliesMethod<Request, Reply>,
   idleLimitMs: number,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<Reply, void, undefined> {
   const side = connect();
-  const { lostCode } = method;
-  const arrived: Buffer[] = [];
-  let end: { error: OdmoeError | null } | null = null;
-  let wake: () => void = () => undefined;
+  const { lostCode, reply } = method;
+  const replies = new ArrivedReplies(side.owner.runtime, side.label, method, idleLimitMs);
   const over = (error: OdmoeError | null): void => {
-    end ??= { error };
     side.close();
-    wake();
+    replies.end(error);
   };
   side.onLost = (reason) => over(lost(side, lostCode, reason));
   side.onFrame = (frame) => {
     if (frame.kind === 'message') {
-      arrived.push(frame.bytes);
-      side.noteUnread(arrived.length);
-      wake();
+      replies.add(frame.bytes);
+      side.noteUnread(replies.unread);
     } else if (frame.kind === 'end') over(null);
     else if (isEnd(frame)) over(endError(side, frame, lostCode));
   };
   const cancelled = (): void => {
     side.send({ kind: 'cancel' });
-    over(new OdmoeError('CANCELLED', `the call to ${side.label} was cancelled`));
+    over(cancelledCall(side.label));
   };
   const leave = onAbort(signal, cancelled);
   if (signal?.aborted === true) cancelled();
   try {
-    for (;;) {
-      const next = arrived.shift();
-      if (next !== undefined) {
-        side.send({ kind: 'credit' });
-        yield method.reply.decode(next);
-      } else if (end !== null) {
-        const { error } = end as { error: OdmoeError | null };
-        if (error !== null) throw error;
-        return;
-      } else {
-        await waitFor((resolve) => (wake = resolve), side, idleLimitMs, lostCode);
-      }
-    }
+    for await (const bytes of replies.read(() => side.send({ kind: 'credit' }))) yield reply.decode(bytes);
   } finally {
     leave();
     if (side.isOpen) side.send({ kind: 'cancel' });
     side.close();
   }
-}
-
-async function waitFor(
-  listen: (resolve: () => void) => void,
-  side: ChannelSide,
-  limitMs: number,
-  lostCode: ErrorCode,
-): Promise<void> {
-  await new Promise<void>((resolve, reject) => {
-    const timer = Number.isFinite(limitMs)
-      ? waitForPeer(side.owner.runtime, limitMs, () => {
-          reject(new OdmoeError(lostCode, `${side.label} has sent nothing for ${limitMs / 1000} s`));
-        })
-      : null;
-    listen(() => {
-      timer?.cancel();
-      resolve();
-    });
-  });
 }
 
 type EndFrame = Extract<ChannelFrame, { kind: 'failed' | 'cancel' | 'end' }>;
@@ -209,11 +155,4 @@ function endError(side: ChannelSide, frame: EndFrame, lostCode: ErrorCode): Odmo
 
 function lost(side: ChannelSide, code: ErrorCode, reason: string): OdmoeError {
   return new OdmoeError(code, `the connection to ${side.label} failed: ${reason}`);
-}
-
-function refuse(side: ChannelSide, method: Parameters<typeof logFault>[1], log: Logger, thrown: unknown): void {
-  const error = toOdmoeError(thrown);
-  logFault(log, method, side.peerHost, error);
-  side.send({ kind: 'failed', code: error.code, text: error.message });
-  side.close();
 }

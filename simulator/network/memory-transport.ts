@@ -19,7 +19,7 @@ import {
 import { StallMeter } from '../../shared/base/runtime/stall-meter.js';
 import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { ChannelOwner, ChannelSide } from './channel.js';
-import { answerOnce, answerStreaming, callOnce, readReplies } from './memory-calls.js';
+import { answerMemoryCall, answerMemoryReplies, callOnce, readMemoryReplies } from './memory-calls.js';
 import type { MemoryNetwork } from './memory-network.js';
 import { acceptMemoryStream, openMemoryStream } from './memory-streams.js';
 
@@ -60,7 +60,7 @@ export function memoryTransport(
       callOnce(open(address, method, request, limits.timeoutMs), method, limits),
     replies: (address, method, request, { signal, idleLimitMs }) => {
       const connect = (): ChannelSide => open(address, method, request, idleLimitMs ?? patienceMs);
-      const replies = readReplies(connect, method, idleLimitMs ?? Infinity, signal);
+      const replies = readMemoryReplies(connect, method, idleLimitMs ?? Infinity, signal);
       return method.path === METHODS.pack.read.path ? network.packSources.noted(runtime, replies) : replies;
     },
     connect: (address) => ({
@@ -164,13 +164,13 @@ function acceptor(
       side.send({ kind: 'failed', code: 'PROTOCOL_VIOLATION', text: `${side.label} does not serve ${path}` });
       side.close();
     } else if (served.shape === 'stream') served.handle(takeStream(side, served.method), peer);
-    else if (served.shape === 'call') answerOnce(side, served, bytes, log, peer);
+    else if (served.shape === 'call') answerMemoryCall(side, served, bytes, peer, log);
     else {
       if (path === METHODS.inference.generate.path) {
         for (const answer of answers) if (answer.isOver) answers.delete(answer);
         answers.add(side);
       }
-      answerStreaming(side, served, bytes, log, slowReaderLimitMs, peer);
+      answerMemoryReplies(side, served, bytes, peer, { log, runtime: side.owner.runtime, slowReaderLimitMs });
     }
   };
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import type { ClientReadableStream } from '@grpc/grpc-js';
 import { METHODS } from '../../shared/transport/methods.js';
-import { readReplies } from '../../shared/transport/reply-reader.js';
+import { readReplies } from '../../shared/transport/grpc-connection.js';
 import { RUNTIME } from '../wall.js';
 
 /** Time that a reader waits for a rest that never comes. */
