@@ -41,7 +41,7 @@ describe('one arithmetic: the logits are the same to the bit', () => {
   }
 
   for (const threads of [1, 3]) {
-    it(`with ${threads} threads`, async () => {
+    it(`a model's logits with ${threads} threads are the same to the bit as with the default`, async () => {
       assert.deepEqual(await bitsFor(fixture, 64, { threads }), expected);
     });
   }

@@ -41,12 +41,12 @@ function sortedExperts(layers: readonly number[][][]): number[][][] {
 const names = readdirSync(fixtures).filter((name) => existsSync(join(fixtures, name, 'reference.json')));
 
 describe("every family's fixture in the single-process engine", () => {
-  it('exists', () => {
+  it('each family has a fixture to run in the single-process engine', () => {
     assert.ok(names.length >= 19, names.join(', '));
   });
 
   for (const name of names) {
-    describe(name, () => {
+    describe(`the fixture ${name}`, () => {
       let model: ResidentTestModel;
       before(async () => {
         model = await openResidentModel(join(fixtures, name));

@@ -128,7 +128,7 @@ describe('weights that fixed4 cannot hold', () => {
   });
 
   for (const dtype of ['F16', 'F32'] as const) {
-    it(`stay as shipped: ${dtype}`, async () => {
+    it(`${dtype} weights stay as shipped, because fixed4 cannot hold them`, async () => {
       // Matrices of any bits, and norms of zeros: those must be numbers.
       const tensors = tinyTensors(TINY_CONFIG, () => dtype).map((tensor) =>
         tensor.shape.length === 1 ? { ...tensor, data: new Uint8Array(tensor.data.length) } : tensor,

@@ -72,7 +72,7 @@ describe('the demo model answers by JSON schemas at temperature 2', () => {
   }
 
   for (const schema of SCHEMAS) {
-    it(`that validate: ${JSON.stringify(schema).slice(0, 80)}`, async () => {
+    it(`the demo model's answers validate against the JSON schema ${JSON.stringify(schema).slice(0, 80)}`, async () => {
       const validate = new Ajv({ strict: false }).compile(schema);
       for (let seed = 1; seed <= 4; seed++) {
         const { text, tokens } = await answer(schema, seed);

@@ -303,7 +303,7 @@ describe('HTTP answers that are', () => {
   });
 
   describe('sent at once', () => {
-    it('arrive whole', async () => {
+    it('HTTP answers that are sent at once arrive whole', async () => {
       const answer = await post(await open({ body: async () => ({ a: 'ä' }) }), '/body');
       assert.equal(answer.headers.get('content-length'), '10');
       assert.deepEqual(await answer.json(), { a: 'ä' });

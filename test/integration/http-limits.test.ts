@@ -227,10 +227,10 @@ describe('the HTTP server checks', () => {
         `GET /health HTTP/1.1\r\nhost: localhost\r\nx: ${'x'.repeat(17_000)}\r\n\r\n`,
         413,
       ],
-      ['what is no HTTP', 'hello\r\n\r\n', 400],
+      ['bytes that are no HTTP', 'hello\r\n\r\n', 400],
       ['a TLS client', '\u0016\u0003\u0001\u0002\u0000\u0001', 400],
     ] as const) {
-      it(`refuses ${what}`, async () => {
+      it(`the HTTP server refuses ${what} with status ${status}`, async () => {
         const client = await ask(await open(), text);
         assert.match(client.received, new RegExp(`^HTTP/1.1 ${status} `));
         assert.match(client.received, /\r\ncontent-type: application\/json/);

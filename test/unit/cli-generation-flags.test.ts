@@ -146,7 +146,7 @@ describe('the flags of generate, prompt and demo', () => {
     ['hello', '--prompt-logprobs'],
   ];
   for (const args of wrongUsage) {
-    it(`refuse [${args.join(' ')}]`, () => {
+    it(`the flags of a generation refuse the arguments [${args.join(' ')}]`, () => {
       assert.throws(
         () => parse(...args),
         (error) => error instanceof OdmoeError && error.code === 'USAGE',
@@ -176,7 +176,7 @@ describe('the flags of generate, prompt and demo', () => {
     ['--no-such-flag', '1'],
   ];
   for (const [flag = '', value = ''] of wrongValues) {
-    it(`refuse ${flag} "${value}"`, () => {
+    it(`the flags of a generation refuse ${flag} with the value "${value}"`, () => {
       assert.throws(() => parse('hello', flag, value), CommanderError);
     });
   }

@@ -119,7 +119,7 @@ describe('a daemon that fails to start releases everything: failure in', () => {
   } as const;
   for (const role of ['main', 'shadow', 'worker'] as const)
     for (const part of PARTS[role])
-      it(`${role}: ${part}`, () =>
+      it(`a ${role} leaves nothing open when its start fails in ${part}`, () =>
         leavesNothing(async () => {
           const { environment, open } = surroundings(async (_, end) => end(), part);
           const starting = START[role](await settingsOf(role, part), environment, silentLog);

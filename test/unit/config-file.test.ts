@@ -35,7 +35,7 @@ function faultsOf(source: string): string[] {
 describe('cluster.yaml at the root', () => {
   const source = readFileSync(EXAMPLE, 'utf8');
 
-  it('is valid', () => {
+  it('the cluster.yaml at the root is valid', () => {
     const config = loadClusterConfig(EXAMPLE);
     assert.deepEqual(
       config.nodes.map(({ id, address }) => [id, address.host, address.port]),

@@ -31,7 +31,8 @@ describe('the address that serves HTTP clients', () => {
     ['no', null],
     ['', null],
   ] as const) {
-    it(`is read of ${JSON.stringify(text)}`, () => assert.deepEqual(parseHttpAddress(text), expected));
+    it(`the HTTP address is read from the text ${JSON.stringify(text)}`, () =>
+      assert.deepEqual(parseHttpAddress(text), expected));
   }
 
   it('is a loopback address when nobody sets one', () => {
@@ -78,7 +79,8 @@ describe('the address that serves HTTP clients', () => {
     ['an origin that is a name', 'main: {http_origins: [example.org]}', /main\.http_origins\[0\]: expected an origin/],
     ['no file of keys', 'main: {api_keys: ""}', /main\.api_keys: expected a file of API keys/],
   ] as const) {
-    it(`is not ${what}`, () => assert.throws(() => httpOf(source), { code: 'CONFIG_INVALID', message }));
+    it(`the settings of the HTTP server refuse ${what}`, () =>
+      assert.throws(() => httpOf(source), { code: 'CONFIG_INVALID', message }));
   }
 
   it('can be set by flags of main, and of no other command', () => {

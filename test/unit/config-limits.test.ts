@@ -188,7 +188,7 @@ describe('settings that other settings make meaningless', () => {
     ],
   ];
   for (const [what, fitting, contradicting] of pairs) {
-    it(`are refused: ${what}`, () => {
+    it(`a setting that another one makes meaningless is refused: ${what}`, () => {
       for (const source of fitting) taken(source);
       for (const [source, key] of contradicting) refused(source, key);
     });

@@ -503,7 +503,7 @@ describe('the flags of a daemon', () => {
     ['main', ['extra'], /argument/],
   ];
   for (const [role, argv, message] of wrong) {
-    it(`are refused: ${role} ${argv.join(' ')}`, () => {
+    it(`the flags of a ${role} are refused: ${argv.join(' ')}`, () => {
       assert.throws(() => parseDaemonFlags(role, argv), { code: 'USAGE', message });
     });
   }

@@ -7,7 +7,7 @@ import { FORMS, read } from './answer-forms.js';
 for (const form of FORMS) {
   describe(`answers in the form of ${form.name}`, () => {
     for (const [text, expected] of form.answers) {
-      it(`are taken apart: ${JSON.stringify(text.slice(0, 60))}`, () => {
+      it(`the parser takes apart the answer ${JSON.stringify(text.slice(0, 60))}`, () => {
         const whole = { reasoning: '', content: '', calls: [], ...expected };
         assert.deepEqual(read(form, [text]), whole);
         for (let cut = 0; cut <= text.length; cut++) {

@@ -47,7 +47,7 @@ describe('the colours of the page', () => {
   });
 
   for (const theme of ['light', 'dark'] as const) {
-    it(`can be read, ${theme}`, () => {
+    it(`the texts of the ${theme} page can be read on their grounds`, () => {
       const faint = TEXTS.flatMap(([text, grounds]) =>
         grounds
           .map((ground) => ({ text, ground, contrast: contrast(colour(text, theme), colour(ground, theme)) }))

@@ -9,7 +9,7 @@ import {
 } from '../../dashboard/format/quantities.js';
 
 describe('the quantities on the page', () => {
-  it('separate thousands', () => {
+  it('the page separates the thousands of a count', () => {
     assert.deepEqual([0, 999, 1000, 1_234_567].map(formatCount), ['0', '999', '1\u202f000', '1\u202f234\u202f567']);
   });
 

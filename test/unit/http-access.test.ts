@@ -27,7 +27,7 @@ describe('hosts that HTTP requests name:', () => {
     '[::1]:7680',
     '[fe80::1]',
   ]) {
-    it(`${header} is served`, () => assert.equal(isServedHost(header, hosts), true));
+    it(`a request to the host ${header} is served`, () => assert.equal(isServedHost(header, hosts), true));
   }
   for (const header of [
     'evil.example',
@@ -51,7 +51,8 @@ describe('hosts that HTTP requests name:', () => {
     'localhost:port',
     'localhost evil',
   ]) {
-    it(`${JSON.stringify(header)} is refused`, () => assert.equal(isServedHost(header, hosts), false));
+    it(`a request to the host ${JSON.stringify(header)} is refused`, () =>
+      assert.equal(isServedHost(header, hosts), false));
   }
 });
 
@@ -78,7 +79,7 @@ describe('API keys', () => {
     [{ authorization: 'Bearer' }, null],
     [{}, null],
   ] as const) {
-    it(`come by ${JSON.stringify(headers)}`, () => assert.equal(keyOf(headers), key));
+    it(`an API key is read from the headers ${JSON.stringify(headers)}`, () => assert.equal(keyOf(headers), key));
   }
 
   describe('from a file', () => {
@@ -165,7 +166,8 @@ describe('origins of web pages:', () => {
     ['null', 'localhost:7680', false],
     ['http://undefined', undefined, false],
   ] as const) {
-    it(`${origin} at ${host}: ${admitted}`, () => assert.equal(isAdmittedOrigin(origin, host, listed), admitted));
+    it(`the origin ${origin} is ${admitted ? 'admitted' : 'refused'} at the host ${host}`, () =>
+      assert.equal(isAdmittedOrigin(origin, host, listed), admitted));
   }
 
   it('"*" admits all origins', () => assert.equal(isAdmittedOrigin('null', 'localhost', ['*']), true));
@@ -220,7 +222,7 @@ describe('browser sessions', () => {
     ['odmoe_session=a b', null],
     [undefined, null],
   ] as const) {
-    it(`reads ${cookie ?? 'no cookie'} as ${token}`, () =>
+    it(`the session token of ${cookie ?? 'no cookie'} is ${token}`, () =>
       assert.equal(sessionTokenOf(cookie === undefined ? {} : { cookie }), token));
   }
 });

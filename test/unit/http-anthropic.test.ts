@@ -341,7 +341,7 @@ describe("Anthropic's answers", () => {
 });
 
 describe("the keep-alive events of Anthropic's streams", () => {
-  it('are pings', () => {
+  it("the keep-alive events of Anthropic's streams are pings", () => {
     assert.equal(ANTHROPIC.keepAlive(), 'event: ping\ndata: {"type":"ping"}\n\n');
   });
 });

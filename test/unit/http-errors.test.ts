@@ -46,7 +46,7 @@ describe('the errors that HTTP clients see:', () => {
     ['NO_WORKERS', 503, 'server_error', 'no_workers'],
     ['REQUEST_INVALID', 400, 'invalid_request_error', 'request_invalid'],
   ] as const) {
-    it(`${code} is ${status} ${shown}`, () => {
+    it(`HTTP clients see ${code} as status ${status} ${shown}`, () => {
       const error = new OdmoeError(code, 'what', { field: 'tools[0]' });
       assert.equal(error.kind.httpStatus, status);
       assert.deepEqual(openAiErrorBody(error), { error: { message: 'what', type, param: 'tools[0]', code: shown } });

@@ -42,7 +42,7 @@ describe('the message for a wrong field:', () => {
     [{ text: 'x', logit_bias: { five: 1 } }, 'logit_bias.five: the names must be token ids'],
     [{ text: 'x', temperature: '1' }, 'temperature: it must be a number'],
   ] as const) {
-    it(`${JSON.stringify(body)}: ${message}`, () => {
+    it(`the body ${JSON.stringify(body)} is refused with the message: ${message}`, () => {
       assert.throws(() => read(body), { code: 'REQUEST_INVALID', message });
     });
   }

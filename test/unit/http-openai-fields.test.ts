@@ -43,7 +43,7 @@ describe("the reader of OpenAI's requests", () => {
     ['responses', RESPONSE_FIELDS, response],
   ];
   for (const [name, table, read] of endpoints) {
-    describe(name, () => {
+    describe(`fields of requests for ${name}`, () => {
       it('refuses an unknown name', () => {
         assert.equal(refusedField(read({ temprature: 1 })), 'temprature');
         for (const inherited of ['constructor', 'toString', '__proto__']) {

@@ -154,6 +154,7 @@ describe('the methods of an HTTP path:', () => {
     ['/files/a/b', ['GET']],
     ['/', []],
   ] as const) {
-    it(`${path}: ${expected.join(', ')}`, () => assert.deepEqual(allowedMethods(routes, path), expected));
+    it(`the path ${path} allows the methods ${expected.join(', ') || 'none'}`, () =>
+      assert.deepEqual(allowedMethods(routes, path), expected));
   }
 });

@@ -90,7 +90,7 @@ function includesOf(path: string): string[] {
 
 describe('the import rules:', () => {
   for (const [room, allowed] of Object.entries(MAY_IMPORT)) {
-    it(`${room} imports only ${allowed.join(', ')}`, () => {
+    it(`the room ${room} imports only from ${allowed.join(', ')}`, () => {
       const files = filesBelow(room, SOURCE);
       assert.ok(files.length > 0, `no TypeScript file found in ${room}`);
       const wrong = files.flatMap((file) =>

@@ -20,10 +20,10 @@ const MINUS_INFINITY = 0xff800000;
 
 describe('main: a second opinion on non-finite values', () => {
   const cases: readonly [what: string, opinions: readonly (readonly number[])[], verdict: Verdict][] = [
-    ['nobody but the first has been asked', [[NAN]], 'open'],
-    ['the second gives numbers: the first has lied', [[NAN], [ONE]], 'believed'],
+    ['only the first worker has been asked', [[NAN]], 'open'],
+    ['the second worker gives numbers, so that the first has lied', [[NAN], [ONE]], 'believed'],
     [
-      'the second gives the same: it is the model',
+      'the second worker gives the same, so that the model is the cause',
       [
         [ONE, INFINITY],
         [ONE, INFINITY],
@@ -31,30 +31,30 @@ describe('main: a second opinion on non-finite values', () => {
       'agreed',
     ],
     [
-      'a NaN is as good as another: processors and GPUs make different ones',
+      'both give NaNs of different bits, as processors and GPUs do',
       [
         [NAN, ONE],
         [OTHER_NAN, ONE],
       ],
       'agreed',
     ],
-    ['an infinity is no NaN: a third is asked', [[NAN], [INFINITY]], 'open'],
-    ['an infinity has a sign: a third is asked', [[INFINITY], [MINUS_INFINITY]], 'open'],
+    ['one gives an infinity and the other a NaN', [[NAN], [INFINITY]], 'open'],
+    ['the infinities have different signs', [[INFINITY], [MINUS_INFINITY]], 'open'],
     [
-      'numbers beside the NaN differ: a third is asked',
+      'numbers beside the NaN differ',
       [
         [NAN, ONE],
         [NAN, TWO],
       ],
       'open',
     ],
-    ['the third gives numbers: both others have lied', [[NAN], [INFINITY], [ONE]], 'believed'],
-    ['the third agrees with the first', [[NAN], [INFINITY], [NAN]], 'agreed'],
-    ['the third agrees with the second', [[NAN], [INFINITY], [INFINITY]], 'agreed'],
-    ['three differ', [[NAN], [INFINITY], [MINUS_INFINITY]], 'open'],
+    ['the third worker gives numbers, so that both others have lied', [[NAN], [INFINITY], [ONE]], 'believed'],
+    ['the third worker agrees with the first', [[NAN], [INFINITY], [NAN]], 'agreed'],
+    ['the third worker agrees with the second', [[NAN], [INFINITY], [INFINITY]], 'agreed'],
+    ['the values of three workers differ', [[NAN], [INFINITY], [MINUS_INFINITY]], 'open'],
   ];
   for (const [what, opinions, verdict] of cases) {
-    it(what, () => {
+    it(`the verdict on non-finite values is '${verdict}' when ${what}`, () => {
       const given = opinions.map((bits, worker) => ({ workerId: `w${worker}`, output: valuesOf(bits) }));
       assert.equal(judge(given), verdict);
     });

@@ -49,7 +49,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
   const rows = (logits: Float32Array, from: number, to: number): Uint32Array =>
     bits(logits.slice(from * vocab, to * vocab));
 
-  describe(`a model with ${name}`, () => {
+  describe(`the native mixers of a model with ${name}`, () => {
     let device: Device;
     let weights: RandomWeights;
     let model: Model;

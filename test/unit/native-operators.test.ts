@@ -25,7 +25,7 @@ async function runCases(): Promise<string[]> {
 
 describe('native operators (C++)', () => {
   if (!existsSync(program)) {
-    it('are built', () => {
+    it('the test program of the native operators is built', () => {
       throw new Error(`${program} is missing; run \`npm run build:tests\``);
     });
     return;
@@ -37,7 +37,7 @@ describe('native operators (C++)', () => {
     lines = await runCases();
   });
   for (const name of names) {
-    it(name, () => {
+    it(`the native case '${name}' passes`, () => {
       const failure = lines.find((line) => line.startsWith(`fail ${name}: `));
       ok(failure === undefined, failure);
       ok(lines.includes(`pass ${name}`), 'the program ended before this case, or was stopped; its own output is above');

@@ -110,7 +110,7 @@ function check(schema: unknown): void {
 
 describe('JSON schemas', () => {
   for (const [what, schema, words] of REFUSED) {
-    it(`are refused for ${what}`, () => {
+    it(`a JSON schema is refused for ${what}`, () => {
       assert.throws(
         () => check(schema),
         (thrown) => {
@@ -124,7 +124,7 @@ describe('JSON schemas', () => {
   }
 
   for (const [what, schema] of TAKEN) {
-    it(`are taken with ${what}`, () => {
+    it(`a JSON schema is accepted with ${what}`, () => {
       check(schema);
     });
   }
@@ -244,7 +244,7 @@ describe('the parts of an output format', () => {
     ],
   ];
   for (const [what, parts, words] of refused) {
-    it(`are refused for ${what}`, () => {
+    it(`the parts of an output format are refused for ${what}`, () => {
       assert.throws(() => checkOutputFormat({ alternatives: [{ parts }] }), {
         code: 'REQUEST_INVALID',
         message: words,

@@ -116,7 +116,7 @@ describe('StreamingWindow (FluxMoE Algorithm 1)', () => {
     assert.deepEqual(windowExperts(3, null), [0, 1, 2]);
   });
 
-  it('refuses misuse', () => {
+  it('the streaming window refuses misuse', () => {
     const window = new StreamingWindow(2, EXPERTS);
     window.load([0]);
     assert.throws(() => {

@@ -119,7 +119,7 @@ describe('the rows of RPC messages', () => {
     ['rows of the cache', (rows) => cacheRows({ rows, values: Buffer.alloc(4 * Math.max(1, rows)) })],
   ];
   for (const [what, decode] of ofRows) {
-    it(`are 1 to ${ROWS_LIMIT} of ${what}`, () => {
+    it(`an RPC message has 1 to ${ROWS_LIMIT} rows of ${what}`, () => {
       for (const rows of [1, 2, ROWS_LIMIT - 1, ROWS_LIMIT]) decode(rows);
       for (const rows of [0, ROWS_LIMIT + 1]) violates(() => decode(rows), `${rows} rows of ${what}`);
     });
@@ -246,7 +246,7 @@ describe('RPC messages about packs', () => {
     violates(() => read({ offsetBytes: 2 ** 53 }), 'a byte whose number is not exact');
   });
 
-  it('contain bytes', () => {
+  it('an RPC message about packs contains bytes', () => {
     through(METHODS.pack.read.reply, { bytes: Buffer.alloc(1) });
     violates(() => through(METHODS.pack.read.reply, { bytes: Buffer.alloc(0) }), 'an empty piece');
   });

@@ -181,7 +181,8 @@ describe('the reader of a safetensors header', () => {
     ],
   ];
   for (const [name, header, dataBytes, message] of lies) {
-    it(`refuses ${name}`, () => assert.throws(() => parse(fileWith(header, dataBytes)), corrupt(message)));
+    it(`the reader of a safetensors header refuses ${name}`, () =>
+      assert.throws(() => parse(fileWith(header, dataBytes)), corrupt(message)));
   }
 
   it('refuses a header that is not UTF-8', () => {

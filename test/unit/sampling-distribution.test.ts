@@ -238,7 +238,7 @@ describe('the sampling options of a request', () => {
     { seed: 2 ** 60 },
   ];
   for (const change of wrong) {
-    it(`${Object.keys(change)[0]} of ${Object.values(change)[0]} is refused`, () => {
+    it(`the sampling option ${Object.keys(change)[0]} with the value ${Object.values(change)[0]} is refused`, () => {
       assert.throws(
         () => validateGenerateRequest({ ...request, sampling: { ...given, ...change } }),
         (error) =>
@@ -260,7 +260,7 @@ describe('the sampling options of a request', () => {
     { seed: Number.MAX_SAFE_INTEGER },
   ];
   for (const change of allowed) {
-    it(`${Object.keys(change)[0]} of ${Object.values(change)[0]} is taken`, () => {
+    it(`the sampling option ${Object.keys(change)[0]} with the value ${Object.values(change)[0]} is accepted`, () => {
       const sampling = { ...given, ...change };
       assert.deepEqual(validateGenerateRequest({ ...request, sampling }).sampling, sampling);
     });

@@ -62,7 +62,7 @@ describe('the tokenizer reader', () => {
     '{"model": {"type": "BPE"}}',
     '{"model": {"type": "Nonsense", "vocab": {}}}',
   ]) {
-    it(`refuses a tokenizer.json of ${content}`, async () => {
+    it(`the tokenizer reader refuses a tokenizer.json with the content ${content}`, async () => {
       await writeFile(join(directory, 'tokenizer.json'), content);
       await refusal('TOKENIZER_INVALID', /tokenizer\.json: not a tokenizer/);
     });

@@ -95,7 +95,7 @@ describe('a simulated cluster that caches answers as the single-process engine d
     // Every kind of cache with one codec, and every codec with all pools.
     for (const [name, caching] of Object.entries(CACHINGS)) {
       if (codec !== EVERY_CACHING && name !== 'all pools') continue;
-      it(`with a ${codec} pack and ${name}`, async () => {
+      it(`a cluster with a ${codec} pack and ${name} answers as the single-process engine does`, async () => {
         const caches = await holds(codec, caching);
         assert.equal(caches.length, name === 'no cache' ? 0 : 2);
         for (const { hits, kept, capacities } of caches) {

@@ -89,7 +89,7 @@ describe('a process that stands still:', () => {
 
   for (const [experts, stopMs, when] of MAIN_STOPS) {
     const name = `main with experts "${experts}", for ${stopMs / 1000} s in the middle of ${when}, goes on with it to the bit and blames nobody`;
-    it(name, async () => {
+    it(`a cluster whose main stood still recovers: ${name}`, async () => {
       const request = when === 'an answer' ? REQUEST : LONG_PROMPT;
       const running = await begin(experts, { shadow: 'int8' });
       const isDecoding = request === REQUEST;
