@@ -1,6 +1,6 @@
 import type { ExpertTrace, LayerTrace, PredictionTrace } from '../../shared/wire/cluster-events.js';
 
-export const FORETOLD_WORDS: Record<ExpertTrace['foretold'], string> = {
+export const OUTCOME_WORDS: Record<ExpertTrace['foretold'], string> = {
   predicted: 'predicted in time',
   late: 'predicted too late',
   missed: 'not predicted',
@@ -37,7 +37,7 @@ export function predictionText(together: readonly PredictionTrace[]): string {
 
 export function loadText(layer: number, expert: ExpertTrace, ms: number): string {
   const words = [`load of expert ${expert.expert} of layer ${layer}, ${milliseconds(ms)}`];
-  words.push(FORETOLD_WORDS[expert.foretold]);
+  words.push(OUTCOME_WORDS[expert.foretold]);
   if (expert.reloaded) words.push('reloaded after the router had chosen');
   return words.join('; ');
 }
@@ -50,7 +50,7 @@ export function executeText(layer: number, expert: ExpertTrace): string {
   const rows = expert.rows === 1 ? '1 row' : `${expert.rows} rows`;
   const ms = milliseconds(expert.executeEndMs - expert.executeBeginMs);
   const words = [`expert ${expert.expert} of layer ${layer} with ${rows}, ${ms}`];
-  words.push(FORETOLD_WORDS[expert.foretold]);
+  words.push(OUTCOME_WORDS[expert.foretold]);
   if (expert.loadBeginMs === null) words.push('it was there from an earlier pass');
   return words.join('; ');
 }

@@ -35,8 +35,8 @@ export const FIGURE_NAMES = ['attentionMs', 'waitMs', 'stallMs', 'executeMs', 'o
 export function passFigures(pass: PassTrace): PassFigures {
   const layers = pass.layers.map(layerFigures);
   const experts = pass.layers.flatMap((layer) => layer.experts);
-  const foretold = experts.filter((expert) => expert.foretold !== 'announced' && expert.foretold !== 'unpredicted');
-  const right = foretold.filter((expert) => expert.foretold === 'predicted').length;
+  const predictable = experts.filter((expert) => expert.foretold !== 'announced' && expert.foretold !== 'unpredicted');
+  const right = predictable.filter((expert) => expert.foretold === 'predicted').length;
   return {
     layers,
     total: layers.reduce(sumOf, NOTHING),
@@ -46,7 +46,7 @@ export function passFigures(pass: PassTrace): PassFigures {
     experts: experts.length,
     loads: experts.filter(({ loadBeginMs }) => loadBeginMs !== null).length,
     reloads: experts.filter(({ reloaded }) => reloaded).length,
-    recall: foretold.length === 0 ? null : right / foretold.length,
+    recall: predictable.length === 0 ? null : right / predictable.length,
   };
 }
 

@@ -80,7 +80,7 @@ export const RESPONSE_FIELDS = {
         summary: z.literal('auto', { error: "it is supported as 'auto' only" }).nullish(),
       })
       .optional()
-      .describe('`effort`: as `reasoning_effort` of chats; `summary`: `auto`, which is none: reasoning is told whole'),
+      .describe('`effort`: as `reasoning_effort` of chats; `summary`: `auto`, which is none: reasoning is sent whole'),
     include: z
       .array(z.literal(LOGPROBS_INCLUDED, { error: `only '${LOGPROBS_INCLUDED}' can be included` }))
       .optional()

@@ -23,7 +23,7 @@ export interface LayerRecord {
   routedMs: number;
   answeredMs: number;
   endMs: number;
-  foretold: Map<number, PredictionOutcome>;
+  outcomes: Map<number, PredictionOutcome>;
   /** In the order in which results came: one for each message with the expert. */
   experts: ExpertRecord[];
 }

@@ -141,7 +141,7 @@ class RecordedPass implements ObservedPass {
   layerBegun(layer: number): void {
     const beginMs = this.nowMs();
     const times = { beginMs, routedMs: beginMs, answeredMs: beginMs, endMs: beginMs };
-    this.current = { layer, ...times, foretold: new Map(), experts: [] };
+    this.current = { layer, ...times, outcomes: new Map(), experts: [] };
     this.sentMs.clear();
     this.record.layers.push(this.current);
   }
@@ -150,8 +150,8 @@ class RecordedPass implements ObservedPass {
     const { current } = this;
     if (current === null) return;
     current.routedMs = this.nowMs();
-    for (const { expert, rows, foretold } of experts) {
-      current.foretold.set(expert, foretold);
+    for (const { expert, rows, outcome } of experts) {
+      current.outcomes.set(expert, outcome);
       this.heat.chosen(layer, expert, rows);
     }
   }

@@ -35,9 +35,9 @@ function layerTrace(record: LayerRecord, predictions: readonly ArrivedPrediction
     endMs: rounded(endMs - passBeginMs),
     experts: [...byExpertAndWorker(record.experts)].map((results) => {
       const { expert } = results[0];
-      const predicted = record.foretold.get(expert) ?? 'unpredicted';
-      const foretold = predicted === 'missed' && late.has(expert) ? 'late' : predicted;
-      return expertTrace(results, foretold, passBeginMs);
+      const whenRouted = record.outcomes.get(expert) ?? 'unpredicted';
+      const outcome = whenRouted === 'missed' && late.has(expert) ? 'late' : whenRouted;
+      return expertTrace(results, outcome, passBeginMs);
     }),
   };
 }
@@ -56,20 +56,20 @@ function byExpertAndWorker(records: readonly ExpertRecord[]): Iterable<Results> 
   return found.values();
 }
 
-function expertTrace(results: Results, foretold: ExpertTrace['foretold'], passBeginMs: number): ExpertTrace {
+function expertTrace(results: Results, outcome: ExpertTrace['foretold'], passBeginMs: number): ExpertTrace {
   const placed = results.map(placeOf);
   const loads = placed.flatMap(({ loadMs }) => (loadMs === null ? [] : [loadMs]));
   const [load = null] = loads;
   const relative = (times: readonly number[], choose: (...times: number[]) => number): number =>
     rounded(choose(...times) - passBeginMs);
   const [{ expert, workerId }] = results;
-  const isForeseen = foretold === 'predicted' || foretold === 'announced';
+  const isPredicted = outcome === 'predicted' || outcome === 'announced';
   return {
     expert,
     worker: workerId,
     rows: results.reduce((sum, { rows }) => sum + rows, 0),
-    foretold,
-    reloaded: results.some(({ resent, wasLoaded }) => resent || (!isForeseen && !wasLoaded)),
+    foretold: outcome,
+    reloaded: results.some(({ resent, wasLoaded }) => resent || (!isPredicted && !wasLoaded)),
     sentMs: relative(
       placed.map(({ sentMs }) => sentMs),
       Math.min,

@@ -9,7 +9,7 @@ export type PredictionOutcome = 'predicted' | 'missed' | 'announced' | 'unpredic
 export interface RoutedExpert {
   expert: number;
   rows: number;
-  foretold: PredictionOutcome;
+  outcome: PredictionOutcome;
   /** Several workers if its rows go out in mini-batches. */
   workerIds: readonly string[];
 }

@@ -209,8 +209,8 @@ export class LayerRunner {
     for (const { expert, workerId } of work) byExpert.set(expert, (byExpert.get(expert) ?? new Set()).add(workerId));
     return [...byExpert].map(([expert, workers]) => {
       const rows = step.activated.get(expert) ?? [];
-      const foretold = this.outcomeOf({ expert, rows, asAnnounced, isWholeLayer: announced.isWholeLayer }, step);
-      return { expert, rows: rows.length, foretold, workerIds: [...workers] };
+      const outcome = this.outcomeOf({ expert, rows, asAnnounced, isWholeLayer: announced.isWholeLayer }, step);
+      return { expert, rows: rows.length, outcome, workerIds: [...workers] };
     });
   }
 

@@ -71,15 +71,15 @@ interface Task extends ExpertId {
  */
 export class ExpertFetcher {
   private readonly options: ExpertFetcherOptions;
-  private readonly ownPartial: PartialPack;
+  private readonly partialPack: PartialPack;
   private readonly completion: FileCompletion;
   private readonly tasks = new Map<number, Task>();
-  private readonly ownRunning = new Set<Promise<void>>();
+  private readonly runningFetches = new Set<Promise<void>>();
   private readonly stop = new AbortController();
   private needed: readonly ExpertId[] = [];
   private timer: Timer | null = null;
   private calm: (() => void)[] = [];
-  private ownReceivedBytes = 0;
+  #receivedBytes = 0;
   private movedMs: number;
   private storage: { error: OdmoeError; untilMs: number } | null = null;
   /** The disk failure that was logged last. */
@@ -87,7 +87,7 @@ export class ExpertFetcher {
 
   constructor(options: ExpertFetcherOptions) {
     this.options = options;
-    this.ownPartial = options.partial;
+    this.partialPack = options.partial;
     this.movedMs = options.runtime.nowMs();
     this.completion = new FileCompletion(
       options.partial,
@@ -99,13 +99,13 @@ export class ExpertFetcher {
   }
 
   get progress(): FetchProgress {
-    const held = this.needed.filter(({ layer, expert }) => this.ownPartial.held.has(layer, expert));
+    const held = this.needed.filter(({ layer, expert }) => this.partialPack.held.has(layer, expert));
     return {
       neededBytes: this.bytesOf(this.needed),
       heldBytes: this.bytesOf(held),
-      receivedBytes: this.ownReceivedBytes,
+      receivedBytes: this.#receivedBytes,
       ready: held.length === this.needed.length,
-      problem: this.ownProblem(),
+      problem: this.currentProblem(),
     };
   }
 
@@ -116,13 +116,13 @@ export class ExpertFetcher {
     for (const [key, task] of this.tasks) {
       if (!wanted.has(key) && !task.running && task.waiters.size === 0) this.tasks.delete(key);
     }
-    for (const place of places) if (!this.ownPartial.held.has(place.layer, place.expert)) this.task(place);
+    for (const place of places) if (!this.partialPack.held.has(place.layer, place.expert)) this.task(place);
     this.pump();
   }
 
   /** Null if the expert is on the disk. Rejects with CANCELLED if the signal aborts, else with the reason why the expert does not arrive. */
   awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null {
-    if (this.ownPartial.held.has(layer, expert)) return null;
+    if (this.partialPack.held.has(layer, expert)) return null;
     const task = this.task({ layer, expert });
     const arrival = new Promise<void>((resolve, reject) => {
       const leave = (): void => {
@@ -158,7 +158,7 @@ export class ExpertFetcher {
   /** The expert's bytes on the disk are wrong: it is fetched again. @throws LockHeldError, STORAGE_FULL, STORAGE_FAILED */
   async forget(layer: number, expert: number): Promise<void> {
     this.completion.postpone(this.options.runtime.nowMs());
-    await this.ownPartial.forget(layer, expert);
+    await this.partialPack.forget(layer, expert);
     this.task({ layer, expert });
     this.pump();
   }
@@ -171,8 +171,8 @@ export class ExpertFetcher {
     for (const task of this.tasks.values()) for (const waiter of task.waiters) waiter.reject(stopped());
     this.wakeOthers();
     await this.options.peers.close();
-    while (this.ownRunning.size > 0) await Promise.all(this.ownRunning);
-    await this.ownPartial.close();
+    while (this.runningFetches.size > 0) await Promise.all(this.runningFetches);
+    await this.partialPack.close();
   }
 
   /** The peers have changed: one of them may have missing experts. */
@@ -219,7 +219,7 @@ export class ExpertFetcher {
 
   private startAll(tasks: readonly Task[], limit: number): void {
     for (const task of tasks) {
-      if (this.ownRunning.size >= limit) return;
+      if (this.runningFetches.size >= limit) return;
       if (task.running) continue;
       const peer = this.options.peers.choose(task.layer, task.expert);
       if (peer !== null) this.track(this.fetch(task, peer));
@@ -227,7 +227,7 @@ export class ExpertFetcher {
   }
 
   private completeFiles(): void {
-    if (this.ownRunning.size > 0 || !this.completion.isDue(this.options.runtime.nowMs())) return;
+    if (this.runningFetches.size > 0 || !this.completion.isDue(this.options.runtime.nowMs())) return;
     const signal = this.stop.signal;
     this.track(
       this.completion.run(signal, this.options.runtime.nowMs()).then((whole) => {
@@ -238,11 +238,11 @@ export class ExpertFetcher {
 
   private track(work: Promise<void>): void {
     const tracked = work.finally(() => {
-      this.ownRunning.delete(tracked);
+      this.runningFetches.delete(tracked);
       this.wakeOthers();
       this.pump();
     });
-    this.ownRunning.add(tracked);
+    this.runningFetches.add(tracked);
   }
 
   /** Never rejects. */
@@ -268,11 +268,11 @@ export class ExpertFetcher {
     const { layer, expert, state } = task;
     const { source } = peer;
     if (source === null) throw new PeerFailure('WORKER_LOST', `the connection to ${peer.address} is gone`);
-    const { pack } = this.ownPartial;
-    const extent = this.ownPartial.extent(layer, expert);
+    const { pack } = this.partialPack;
+    const extent = this.partialPack.extent(layer, expert);
     const { runtime, requireRoom = requireFreeBytes } = this.options;
     await runtime.outside(() => requireRoom(pack.directory, extent.storedBytes));
-    const file = await this.ownPartial.openExpertFile(extent.file);
+    const file = await this.partialPack.openExpertFile(extent.file);
     try {
       await downloadExpert({
         extent,
@@ -285,7 +285,7 @@ export class ExpertFetcher {
         runtime,
         turn: () => this.turn(task),
         onReceived: (bytes) => {
-          this.ownReceivedBytes += bytes;
+          this.#receivedBytes += bytes;
           this.moved();
         },
         signal: this.stop.signal,
@@ -298,7 +298,7 @@ export class ExpertFetcher {
     } finally {
       await runtime.outside(() => file.close());
     }
-    await this.ownPartial.record(layer, expert);
+    await this.partialPack.record(layer, expert);
   }
 
   private failed(task: Task, peer: PackPeer, error: OdmoeError): void {
@@ -365,7 +365,7 @@ export class ExpertFetcher {
     task.silence = null;
   }
 
-  private ownProblem(): string {
+  private currentProblem(): string {
     if (this.storage !== null) return this.storage.error.message;
     const [missing] = this.tasks.values();
     if (missing === undefined || this.options.runtime.nowMs() - this.movedMs < PROBLEM_AFTER_MS) return '';
@@ -373,11 +373,11 @@ export class ExpertFetcher {
   }
 
   private bytesOf(places: readonly ExpertId[]): number {
-    return places.reduce((sum, { layer, expert }) => sum + this.ownPartial.extent(layer, expert).storedBytes, 0);
+    return places.reduce((sum, { layer, expert }) => sum + this.partialPack.extent(layer, expert).storedBytes, 0);
   }
 
   private key({ layer, expert }: ExpertId): number {
-    return layer * this.ownPartial.pack.shape.experts + expert;
+    return layer * this.partialPack.pack.shape.experts + expert;
   }
 }
 

@@ -76,7 +76,7 @@ export interface ShadowProgress {
   /** Number of positions in shadow's own KV cache; this is the position that runs next. */
   nextPosition: number;
   /** Shadow's own guess for nextPosition; null when it was not computed. */
-  ownToken: number | null;
+  guessedToken: number | null;
   maxPositions: number;
   outlook: PassOutlook;
   /** True: shadow runs ahead through the next pass. */
@@ -183,7 +183,7 @@ export function mustRestart(
 /** True if shadow guesses the token of a position after it has run the one before: it may have to go on from its guess, or main drafts. */
 export function needsGuess(
   position: number,
-  progress: Omit<ShadowProgress, 'nextPosition' | 'ownToken' | 'mainTokens'>,
+  progress: Omit<ShadowProgress, 'nextPosition' | 'guessedToken' | 'mainTokens'>,
   periods: AlignmentPeriods,
 ): boolean {
   if (position < progress.prefillTokens || position >= progress.maxPositions) return false;
@@ -197,7 +197,7 @@ export function needsGuess(
  * too.
  */
 export function nextStep(progress: ShadowProgress, periods: AlignmentPeriods, maxRows: number): AlignmentStep {
-  const { mainTokens, promptTokens, prefillTokens, nextPosition: position, ownToken } = progress;
+  const { mainTokens, promptTokens, prefillTokens, nextPosition: position, guessedToken } = progress;
   if (position < prefillTokens) {
     const end = Math.min(prefillTokens, position + maxRows);
     return { kind: 'prefill', position, tokenIds: mainTokens.slice(position, end) };
@@ -205,8 +205,8 @@ export function nextStep(progress: ShadowProgress, periods: AlignmentPeriods, ma
   if (position >= progress.maxPositions) return { kind: 'full' };
   const announced = mainTokens.length - 1;
   if (position > announced) return ahead(progress, periods, announced);
-  if (ownToken !== null && !takesMainToken(position, promptTokens, periods)) {
-    return { kind: 'iterate', position, tokenIds: [ownToken], tokenFrom: 'shadow' };
+  if (guessedToken !== null && !takesMainToken(position, promptTokens, periods)) {
+    return { kind: 'iterate', position, tokenIds: [guessedToken], tokenFrom: 'shadow' };
   }
   const end = position + passedRows(progress, periods, announced, maxRows);
   return { kind: 'iterate', position, tokenIds: mainTokens.slice(position, end), tokenFrom: 'main' };
@@ -214,15 +214,15 @@ export function nextStep(progress: ShadowProgress, periods: AlignmentPeriods, ma
 
 /** The step at a position whose token main has not announced. */
 function ahead(progress: ShadowProgress, periods: AlignmentPeriods, announced: number): AlignmentStep {
-  const { promptTokens, nextPosition: position, ownToken } = progress;
-  if (ownToken === null) return { kind: 'wait', reason: 'token' };
+  const { promptTokens, nextPosition: position, guessedToken } = progress;
+  if (guessedToken === null) return { kind: 'wait', reason: 'token' };
   if (position >= endOfGuesses(progress, announced)) {
     if (progress.optimistic && announced >= progress.outlook.begin) return { kind: 'wait', reason: 'lead' };
     if (takesMainToken(position, promptTokens, periods)) return { kind: 'wait', reason: 'token' };
     if (isDue(position, promptTokens, periods.keyValue)) return { kind: 'wait', reason: 'keyValues' };
     if (position > announced + MAX_LEAD_TOKENS) return { kind: 'wait', reason: 'lead' };
   }
-  return { kind: 'iterate', position, tokenIds: [ownToken], tokenFrom: 'shadow' };
+  return { kind: 'iterate', position, tokenIds: [guessedToken], tokenFrom: 'shadow' };
 }
 
 /** The position before which guesses are run whatever is due: drafts, and with `optimistic` the next pass. */

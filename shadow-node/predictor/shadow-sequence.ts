@@ -83,7 +83,7 @@ export class ShadowSequence {
   private readonly ranTokens: number[] = [];
   /** Guesses that were sent to main, by position. */
   private readonly drafts = new Map<number, Draft>();
-  private ownToken: number | null = null;
+  private guessedToken: number | null = null;
   /** True until it is known with how many positions of the named prefix sequence it can begin. */
   private awaitsPrefix: boolean;
   private outlook: PassOutlook;
@@ -209,7 +209,7 @@ export class ShadowSequence {
   beginStep(step: RunnableStep, onCancel: () => void): void {
     this.writeDueRows();
     this.running = { step, branch: this.outlook.branch, onCancel, cancelled: false };
-    this.ownToken = null;
+    this.guessedToken = null;
     this.ranTokens.push(...step.tokenIds);
   }
 
@@ -247,7 +247,7 @@ export class ShadowSequence {
     const rows = step.tokenIds.length;
     const tokenId = sampler && (await runInSlices(sampler.sampleIfAny(logits, this.ranTokens), runtime));
     if (this.isCancelled) return;
-    this.ownToken = tokenId;
+    this.guessedToken = tokenId;
     if (step.kind === 'iterate') this.tellDraft(step.position + rows, branch, takenUs / rows);
   }
 
@@ -257,7 +257,7 @@ export class ShadowSequence {
     this.running = null;
     if (running === null || (completed && !running.cancelled)) return;
     this.ranTokens.length = Math.min(this.ranTokens.length, running.step.position);
-    this.ownToken = null;
+    this.guessedToken = null;
     this.truncate();
   }
 
@@ -311,9 +311,9 @@ export class ShadowSequence {
 
   /** Sends no draft for a position whose token main already knows. */
   private tellDraft(position: number, branch: number, runUs: number): void {
-    if (this.ownToken === null || position < this.mainTokens.length) return;
+    if (this.guessedToken === null || position < this.mainTokens.length) return;
     const passPosition = passOf(this.outlook, position).begin;
-    const draft = { position, tokenId: this.ownToken, branch, passPosition, runUs: Math.round(runUs) };
+    const draft = { position, tokenId: this.guessedToken, branch, passPosition, runUs: Math.round(runUs) };
     this.drafts.set(position, draft);
     this.events.onDraft?.(draft);
   }
@@ -338,7 +338,7 @@ export class ShadowSequence {
   /** Another token than main's was run, or runs, at `position`: drops everything from there on. */
   private restart(position: number): void {
     this.ranTokens.length = position;
-    this.ownToken = null;
+    this.guessedToken = null;
     this.rows.dropFrom(position);
     this.predictions.dropFrom(position);
     for (const drafted of [...this.drafts.keys()]) if (drafted >= position) this.drafts.delete(drafted);
@@ -360,7 +360,7 @@ export class ShadowSequence {
     this.rows.cutBack(0);
     this.prefillTokens = Math.max(this.prefillTokens, length);
     this.ranTokens.length = 0;
-    this.ownToken = null;
+    this.guessedToken = null;
   }
 
   private progress(): ShadowProgress {
@@ -369,7 +369,7 @@ export class ShadowSequence {
       promptTokens: this.start.promptTokens,
       prefillTokens: this.prefillTokens,
       nextPosition: this.ranTokens.length,
-      ownToken: this.ownToken,
+      guessedToken: this.guessedToken,
       maxPositions: this.start.maxPositions,
       outlook: this.outlook,
       optimistic: this.start.optimistic,

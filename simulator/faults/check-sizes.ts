@@ -57,7 +57,7 @@ const LINES_OF_LOG = 64;
 /** Most entries of a place, for any requests. Collections inside an entry (`[]`) count separately, unless they are listed here. */
 const MAY_GROW: Readonly<Record<string, number>> = {
   // One entry for each layer, expert or worker.
-  'ActivationCounts.ownLayers': LAYERS,
+  'ActivationCounts.countsByLayer': LAYERS,
   'EntryNumbers.free.exponent': PLACES,
   'EntryNumbers.free.full': PLACES,
   'EntryNumbers.free.signMantissa': PLACES,

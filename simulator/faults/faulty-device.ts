@@ -63,8 +63,8 @@ export class DeviceFaults {
   private readonly sequenceNumbers = new WeakMap<Sequence, number>();
   private sequencesCreated = 0;
 
-  /** `told`: converts the error of a failed real load to the error that a daemon gets. */
-  constructor(private readonly told: (thrown: unknown) => OdmoeError) {}
+  /** `convertError`: converts the error of a failed real load to the error that a daemon gets. */
+  constructor(private readonly convertError: (thrown: unknown) => OdmoeError) {}
 
   /** The devices of one start of the process. `pace`: the times of operations on a device with that budget. */
   devices(runtime: VirtualRuntime, pace: (budgetBytes: number) => DevicePace): Devices {
@@ -227,7 +227,7 @@ export class DeviceFaults {
         this.requireSound();
         if (this.readsFail) throw new OdmoeError('STORAGE_FAILED', 'reading the pack failed (simulated)');
         const outcome = await slots.load(...args).catch((thrown: unknown) => {
-          throw this.told(thrown);
+          throw this.convertError(thrown);
         });
         loaded.readBytes += outcome.readBytes;
         if (outcome.loaded) loaded.loads += 1;
@@ -247,7 +247,7 @@ export class DeviceFaults {
         this.requireSound();
         if (this.readsFail) throw new OdmoeError('STORAGE_FAILED', 'reading the pack failed (simulated)');
         return slots.hold(...args).catch((thrown: unknown) => {
-          throw this.told(thrown);
+          throw this.convertError(thrown);
         });
       },
     });

@@ -44,7 +44,7 @@ export function recordingDevice(device: Device, recorded: RecordedNode): Device 
 }
 
 /** The recorded description of an operation. */
-interface Told {
+interface OperationDescription {
   kind: OperationKind;
   label: string;
   position: number;
@@ -62,9 +62,15 @@ class Lanes {
   }
 
   /** The operation that was requested at askedMs has ended or was cancelled. */
-  ended(lane: 'processor' | 'link', askedMs: number, told: Told, givenUp = false, toMs = this.nowMs): void {
+  ended(
+    lane: 'processor' | 'link',
+    askedMs: number,
+    operation: OperationDescription,
+    givenUp = false,
+    toMs = this.nowMs,
+  ): void {
     const { node, log } = this.recorded;
-    log.add({ ...told, node, givenUp, fromMs: Math.max(askedMs, this.freeMs[lane]), toMs });
+    log.add({ ...operation, node, givenUp, fromMs: Math.max(askedMs, this.freeMs[lane]), toMs });
     this.freeMs[lane] = Math.max(this.freeMs[lane], toMs);
   }
 }
@@ -96,14 +102,14 @@ class RecordingPass extends wrapperOf<Pass>() {
   override async attend(layer: number, hidden: Uint8Array): Promise<RouterChoice> {
     const askedMs = this.lanes.nowMs;
     const choice = await this.pass.attend(layer, hidden);
-    this.lanes.ended('processor', askedMs, this.told('M', layer));
+    this.lanes.ended('processor', askedMs, this.describe('M', layer));
     return choice;
   }
 
   override async chooseAhead(layer: number): Promise<RouterChoice> {
     const askedMs = this.lanes.nowMs;
     const choice = await this.pass.chooseAhead(layer);
-    this.lanes.ended('processor', askedMs, this.told('M', layer));
+    this.lanes.ended('processor', askedMs, this.describe('M', layer));
     return choice;
   }
 
@@ -114,11 +120,11 @@ class RecordingPass extends wrapperOf<Pass>() {
     let attentionMs = 0;
     let layers = 0;
     const finish = (givenUp: boolean): void => {
-      lanes.ended('processor', askedMs, this.told('S', onRouter === null ? -1 : layers - 1), givenUp);
+      lanes.ended('processor', askedMs, this.describe('S', onRouter === null ? -1 : layers - 1), givenUp);
     };
     const gated = (layer: number, choice: RouterChoice): void => {
       if (layer === 0) attentionMs = lanes.nowMs - askedMs;
-      else lanes.ended('processor', askedMs, this.told('S', layer - 1), false, lanes.nowMs - attentionMs);
+      else lanes.ended('processor', askedMs, this.describe('S', layer - 1), false, lanes.nowMs - attentionMs);
       layers = layer + 1;
       onRouter?.(layer, choice);
     };
@@ -134,12 +140,12 @@ class RecordingPass extends wrapperOf<Pass>() {
   override async logits(rows: Int32Array): Promise<Float32Array> {
     const askedMs = this.lanes.nowMs;
     const logits = await this.pass.logits(rows);
-    this.lanes.ended('processor', askedMs, this.told('head', -1));
+    this.lanes.ended('processor', askedMs, this.describe('head', -1));
     this.lanes.recorded.onPass?.(this.begun, 'ends');
     return logits;
   }
 
-  private told(kind: OperationKind, layer: number): Told {
+  private describe(kind: OperationKind, layer: number): OperationDescription {
     const { position, rows } = this.begun;
     const of = rows === 1 ? `position ${position}` : `${rows} positions from ${position}`;
     const name = kind === 'head' ? 'LM head' : kind;
@@ -148,33 +154,33 @@ class RecordingPass extends wrapperOf<Pass>() {
 }
 
 /** The place of an expert whose registration did not name it. */
-const UNTOLD: ExpertId = { layer: -1, expert: -1 };
+const UNKNOWN_PLACE: ExpertId = { layer: -1, expert: -1 };
 
 function recordingSlots(slots: ExpertSlots, lanes: Lanes): ExpertSlots {
   /** Places of experts by number, and contents of slots. */
   const places = new Map<number, ExpertId>();
   const contents = new Map<number, ExpertId>();
-  const told = (kind: OperationKind, slot: number): Told => {
-    const { layer, expert } = contents.get(slot) ?? UNTOLD;
+  const describe = (kind: OperationKind, slot: number): OperationDescription => {
+    const { layer, expert } = contents.get(slot) ?? UNKNOWN_PLACE;
     const position = lanes.recorded.positionOf?.(layer, expert) ?? -1;
     const of = position < 0 ? '' : `, position ${position}`;
     return { kind, position, layer, label: `${kind} layer ${layer + 1}, expert ${expert}${of}` };
   };
   return wrapHandle(slots, {
-    register: (source, place = UNTOLD) => {
+    register: (source, place = UNKNOWN_PLACE) => {
       const expert = slots.register(source, place);
       places.set(expert, place);
       return expert;
     },
     load: async (slot, expert, request) => {
-      contents.set(slot, places.get(expert) ?? UNTOLD);
-      const [askedMs, what] = [lanes.nowMs, told('EL', slot)];
+      contents.set(slot, places.get(expert) ?? UNKNOWN_PLACE);
+      const [askedMs, what] = [lanes.nowMs, describe('EL', slot)];
       const outcome = await slots.load(slot, expert, request);
       lanes.ended('link', askedMs, what, !outcome.loaded);
       return outcome;
     },
     execute: async (slot, rows, hidden, output) => {
-      const [askedMs, what] = [lanes.nowMs, told('EC', slot)];
+      const [askedMs, what] = [lanes.nowMs, describe('EC', slot)];
       const outcome = await slots.execute(slot, rows, hidden, output);
       lanes.ended('processor', askedMs, what);
       return outcome;

@@ -25,9 +25,9 @@ const IDENTITY: NodeIdentity = plainIdentity({
   packDigest: 'abc',
   bootId: 'boot',
 });
-const TOLD = { ...IDENTITY, modelName: HOSTILE, device: HOSTILE, release: HOSTILE };
+const HOSTILE_IDENTITY = { ...IDENTITY, modelName: HOSTILE, device: HOSTILE, release: HOSTILE };
 const STATUS: StatusReply = {
-  nodes: [emptyNodeStatus(TOLD)],
+  nodes: [emptyNodeStatus(HOSTILE_IDENTITY)],
   placement: null,
   activeSequences: 0,
   queuedRequests: 0,

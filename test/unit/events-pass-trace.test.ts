@@ -53,7 +53,7 @@ function outcome(expert: number, result: Partial<ExpertResult>, resent = false, 
   };
 }
 
-const chosen = (expert: number, foretold: 'predicted' | 'missed') => ({ expert, rows: 1, foretold, workerIds: ['w'] });
+const chosen = (expert: number, outcome: 'predicted' | 'missed') => ({ expert, rows: 1, outcome, workerIds: ['w'] });
 
 describe('the traces of passes', () => {
   it("place a worker's times on the clock of main, with half of the round trip each way", () => {
@@ -149,7 +149,7 @@ describe('the traces of passes', () => {
     const { clock, recorder, traces, heat } = setting();
     const pass = recorder.begin(rowsAt(0, 4, 4));
     pass.layerBegun(0);
-    pass.routed(0, [{ expert: 1, rows: 4, foretold: 'announced', workerIds: ['w'] }]);
+    pass.routed(0, [{ expert: 1, rows: 4, outcome: 'announced', workerIds: ['w'] }]);
     pass.sent(0, 'w', [1]);
     clock.ms += 2;
     pass.sent(0, 'w', [1]);

@@ -247,8 +247,8 @@ describe('main: passes of several sequences', () => {
         return {
           layerBegun: (layer) => void seen.push(`layer ${layer}`),
           routed: (_, experts) => {
-            for (const { expert, rows: count, foretold, workerIds } of experts)
-              seen.push(`${expert} of ${count} ${foretold} ${workerIds.length}`);
+            for (const { expert, rows: count, outcome, workerIds } of experts)
+              seen.push(`${expert} of ${count} ${outcome} ${workerIds.length}`);
           },
           sent: (_, __, experts) => void seen.push(`sent ${experts.join()}`),
           received: (_, { work }) => void seen.push(`received ${work.expert}`),

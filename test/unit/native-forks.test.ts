@@ -212,7 +212,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       assert.equal(device.info().usedBytes, used);
       const pass = model.createPass(20);
       const before = { held: model.sequenceBytes, used: device.info().usedBytes };
-      let foretold = 0;
+      let estimated = 0;
       for (const { sequence, tokens } of [...forks, source]) {
         const from = tokens.length;
         const bytes = sequence.bytesToWrite(from, from + 20);
@@ -220,10 +220,10 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
         const positions = Int32Array.from({ length: 20 }, (_, row) => from + row);
         await pass.begin([sequence], new Int32Array(20), positions, new Int32Array(20));
         assert.equal(model.sequenceBytes - heldBefore, bytes);
-        foretold += bytes;
+        estimated += bytes;
         assert.equal(sequence.bytesToWrite(from, from + 20), 0);
       }
-      assert.equal(device.info().usedBytes - before.used, foretold);
+      assert.equal(device.info().usedBytes - before.used, estimated);
       pass.dispose();
       for (const { sequence } of [...forks, source]) sequence.dispose();
       assert.equal(model.sequenceBytes, 0);

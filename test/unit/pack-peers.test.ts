@@ -8,7 +8,7 @@ import { waitUntil } from '../integration/harness/wait-until.js';
 import { RUNTIME } from '../wall.js';
 import { SILENT, testPack } from './fetch-test-pack.js';
 
-const [GIVEN, TOLD, OTHER] = ['192.0.2.1:7600', '192.0.2.9:7600', '192.0.2.2:7600'] as const;
+const [GIVEN, NAMED, OTHER] = ['192.0.2.1:7600', '192.0.2.9:7600', '192.0.2.2:7600'] as const;
 
 describe('a main with several addresses', () => {
   let pack: Pack;
@@ -48,7 +48,7 @@ describe('a main with several addresses', () => {
   const chosen = (): string | null => peers.choose(0, 0)?.address ?? null;
 
   it('is asked at its first address, and at no other while that is fully busy', async () => {
-    await know([GIVEN, TOLD], [GIVEN, TOLD]);
+    await know([GIVEN, NAMED], [GIVEN, NAMED]);
     await waitUntil('the first has answered', () => chosen() === GIVEN);
     const main = peers.choose(0, 0);
     assert.ok(main !== null);
@@ -57,21 +57,21 @@ describe('a main with several addresses', () => {
   });
 
   it('is asked at its next address where the first does not answer, and after all others', async () => {
-    await know([TOLD, OTHER], [GIVEN, TOLD], [OTHER]);
+    await know([NAMED, OTHER], [GIVEN, NAMED], [OTHER]);
     await waitUntil('another has answered', () => chosen() === OTHER);
     const other = peers.choose(0, 0);
     assert.ok(other !== null);
     other.streams = 1;
-    await waitUntil('main has answered', () => chosen() === TOLD);
-    assert.equal(peers.chooseWhole()?.address, TOLD);
+    await waitUntil('main has answered', () => chosen() === NAMED);
+    assert.equal(peers.chooseWhole()?.address, NAMED);
   });
 
   it('is asked at its next address where the first is lost later', async () => {
-    await know([GIVEN, TOLD], [GIVEN, TOLD]);
+    await know([GIVEN, NAMED], [GIVEN, NAMED]);
     await waitUntil('the first has answered', () => chosen() === GIVEN);
     const main = peers.choose(0, 0);
     assert.ok(main !== null);
     peers.failed(main, new OdmoeError('WORKER_LOST', 'the connection broke'));
-    await waitUntil('the next is chosen', () => chosen() === TOLD);
+    await waitUntil('the next is chosen', () => chosen() === NAMED);
   });
 });

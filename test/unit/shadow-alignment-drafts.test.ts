@@ -40,7 +40,7 @@ class DecidedShadow {
   readonly ran: number[] = [];
   readonly periods: AlignmentPeriods;
   outlook: PassOutlook;
-  ownToken: number | null = null;
+  guessedToken: number | null = null;
   restarts = 0;
   private running: { step: Extract<AlignmentStep, { tokenIds: number[] }>; branch: number; void: boolean } | null =
     null;
@@ -69,7 +69,7 @@ class DecidedShadow {
     if (!mustRestart(announced, this.ran, this.input.promptTokens, this.periods)) return true;
     this.restarts += 1;
     this.ran.length = position;
-    this.ownToken = null;
+    this.guessedToken = null;
     if (this.running !== null) this.running.void = true;
     return true;
   }
@@ -81,7 +81,7 @@ class DecidedShadow {
     if (step.kind === 'wait' || step.kind === 'full') return false;
     this.check(step);
     this.ran.push(...step.tokenIds);
-    this.ownToken = null;
+    this.guessedToken = null;
     this.running = { step, branch: this.outlook.branch, void: false };
     return true;
   }
@@ -94,10 +94,10 @@ class DecidedShadow {
     if (!needsGuess(position, this.progress(), this.periods)) return;
     const { wrong } = this.input;
     const isWrong = wrong[this.guesses++ % wrong.length] === 0;
-    this.ownToken = (isWrong ? WRONG_TOKEN : MAIN_TOKEN) + position;
+    this.guessedToken = (isWrong ? WRONG_TOKEN : MAIN_TOKEN) + position;
     if (running.step.kind === 'prefill' || position < this.mainTokens.length) return;
     const passPosition = passOf(this.outlook, position).begin;
-    this.main.takeDraft({ position, tokenId: this.ownToken, branch: running.branch, passPosition, runUs: 1 });
+    this.main.takeDraft({ position, tokenId: this.guessedToken, branch: running.branch, passPosition, runUs: 1 });
   }
 
   private check(step: Extract<AlignmentStep, { tokenIds: number[] }>): void {
@@ -124,10 +124,10 @@ class DecidedShadow {
   }
 
   private progress(): ShadowProgress {
-    const { mainTokens, prefillTokens, ownToken, maxPositions, outlook } = this;
+    const { mainTokens, prefillTokens, guessedToken, maxPositions, outlook } = this;
     const { promptTokens, optimistic } = this.input;
     const nextPosition = this.ran.length;
-    return { mainTokens, promptTokens, prefillTokens, nextPosition, ownToken, maxPositions, outlook, optimistic };
+    return { mainTokens, promptTokens, prefillTokens, nextPosition, guessedToken, maxPositions, outlook, optimistic };
   }
 }
 
@@ -167,7 +167,7 @@ describe('shadow alignment with drafts and optimism', () => {
           if (event === 'main') shadow.announce();
           else if (event === 'start') shadow.start();
           else shadow.end();
-          assert.equal(shadow.ownToken, null);
+          assert.equal(shadow.guessedToken, null);
           assert.ok(shadow.ran.length <= shadow.mainTokens.length);
         }
         assert.equal(shadow.restarts, 0);
@@ -236,7 +236,7 @@ describe('shadow alignment with drafts and optimism', () => {
         promptTokens: 4,
         prefillTokens: 4,
         nextPosition: 11,
-        ownToken: 7,
+        guessedToken: 7,
         maxPositions: 40,
         outlook: outlook({}),
         optimistic: false,
@@ -262,7 +262,7 @@ describe('shadow alignment with drafts and optimism', () => {
     assert.deepEqual(step({}), { kind: 'iterate', position: 11, tokenIds: [7], tokenFrom: 'shadow' });
     assert.equal(step({ nextPosition: 12 }).kind, 'iterate');
     assert.deepEqual(step({ nextPosition: 13 }), { kind: 'wait', reason: 'token' });
-    assert.deepEqual(step({ nextPosition: 12, ownToken: null }), { kind: 'wait', reason: 'token' });
+    assert.deepEqual(step({ nextPosition: 12, guessedToken: null }), { kind: 'wait', reason: 'token' });
   });
 
   it('runs through the next pass under optimism, whatever is due, and then waits for main', () => {

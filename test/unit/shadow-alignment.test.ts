@@ -20,7 +20,7 @@ const OWN_TOKEN = 5000;
 
 class ShadowModel {
   nextPosition = 0;
-  ownToken: number | null = null;
+  guessedToken: number | null = null;
   readonly mainTokens: number[];
   readonly optimistic = false;
   outlook: PassOutlook;
@@ -61,7 +61,7 @@ class ShadowModel {
     assert.equal(step.position, this.nextPosition, 'positions come in order, none twice');
     this.nextPosition += step.tokenIds.length;
     const own = !takesMainToken(this.nextPosition, this.promptTokens, this.periods);
-    this.ownToken = this.nextPosition >= this.prefillTokens && own ? OWN_TOKEN + this.nextPosition : null;
+    this.guessedToken = this.nextPosition >= this.prefillTokens && own ? OWN_TOKEN + this.nextPosition : null;
   }
 }
 

@@ -62,20 +62,20 @@ export class CachePools implements CacheDecisions {
 
   setCapacities(capacities: ReadonlyMap<number, PoolCapacities>): void {
     this.requireEntries([...capacities.values()]);
-    for (const layer of capacities.keys()) this.ownLayer(layer);
+    for (const layer of capacities.keys()) this.poolsOfLayer(layer);
     for (const [layer, pools] of this.layers) pools.setCapacities(capacities.get(layer) ?? NO_CAPACITIES);
   }
 
   seedCounts(layer: number, counts: ArrayLike<number>): void {
-    this.ownLayer(layer).frequencies.seed(counts);
+    this.poolsOfLayer(layer).frequencies.seed(counts);
   }
 
   activated(layer: number, expert: number, tokens: number): void {
-    this.ownLayer(layer).frequencies.add(expert, tokens);
+    this.poolsOfLayer(layer).frequencies.add(expert, tokens);
   }
 
   acquire(layer: number, experts: readonly number[]): CacheUse[] {
-    const pools = this.ownLayer(layer);
+    const pools = this.poolsOfLayer(layer);
     // Pin the experts that are cached already, before a new use makes room.
     const present = experts.flatMap((expert) => pools.find(expert) ?? []);
     for (const cached of present) cached.pins += 1;
@@ -97,7 +97,7 @@ export class CachePools implements CacheDecisions {
       if (isFilled[kind]) cached.holdings[kind].filled = true;
       else if (kind !== 'full') cached.drop(kind, this.entries);
     }
-    const pools = this.ownLayer(own.layer);
+    const pools = this.poolsOfLayer(own.layer);
     if (own.fills.includes('full') && !outcome.loaded) {
       cached.holdings.full.readers -= 1;
       own.reads.splice(own.reads.indexOf('full'), 1);
@@ -120,7 +120,7 @@ export class CachePools implements CacheDecisions {
     if (cached === null) return;
     if (own.reads.includes('full')) cached.holdings.full.readers -= 1;
     cached.pins -= 1;
-    this.ownLayer(own.layer).tidy(cached);
+    this.poolsOfLayer(own.layer).tidy(cached);
   }
 
   retireFull(): number | null {
@@ -210,7 +210,7 @@ export class CachePools implements CacheDecisions {
     return use.fills.includes(kind) ? { from: 'storage', entry: holding.entry } : FROM_STORAGE;
   }
 
-  private ownLayer(layer: number): LayerPools {
+  private poolsOfLayer(layer: number): LayerPools {
     let pools = this.layers.get(layer);
     if (pools === undefined) {
       const { policy, experts, toleranceMargin, random } = this.options;

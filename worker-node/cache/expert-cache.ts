@@ -104,12 +104,12 @@ export class ExpertCache implements SlotCache {
 
 /** Counts the activations of layers with pools only: in prefill every worker also gets a share of the other layers. */
 class RecordedPools extends CachePools {
-  private readonly ownCounts: ActivationCounts;
+  private readonly activationCounts: ActivationCounts;
   private served: ReadonlySet<number> = new Set();
 
   constructor(options: ConstructorParameters<typeof CachePools>[0], counts: ActivationCounts) {
     super(options);
-    this.ownCounts = counts;
+    this.activationCounts = counts;
   }
 
   override setCapacities(capacities: ReadonlyMap<number, PoolCapacities>): void {
@@ -119,6 +119,6 @@ class RecordedPools extends CachePools {
 
   override activated(layer: number, expert: number, tokens: number): void {
     super.activated(layer, expert, tokens);
-    if (this.served.has(layer)) this.ownCounts.add(layer, expert, tokens);
+    if (this.served.has(layer)) this.activationCounts.add(layer, expert, tokens);
   }
 }

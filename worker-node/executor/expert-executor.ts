@@ -110,12 +110,12 @@ export class ExpertExecutor {
   private readonly log: Logger;
   private readonly onDeviceLost: (error: OdmoeError) => void;
   private readonly limits: ExecutorLimits;
-  private readonly ownHeld = new Map<number, HeldWork>();
+  private readonly heldWork = new Map<number, HeldWork>();
   private readonly executeMs = new OverallMean();
   private readonly rowMs = new OverallMean();
   private readonly short = new ShortExecutions();
   private heldBytes = 0;
-  private ownExecutions = 0;
+  #executions = 0;
 
   /** `maxRows`: the row limit for which the slots were made. */
   constructor(
@@ -135,7 +135,7 @@ export class ExpertExecutor {
   }
 
   get executions(): number {
-    return this.ownExecutions;
+    return this.#executions;
   }
 
   get executeMsMean(): number {
@@ -144,36 +144,36 @@ export class ExpertExecutor {
 
   /** Experts that are not answered yet, and the bytes of hidden states that are held for them. */
   get held(): { experts: number; bytes: number } {
-    return { experts: this.ownHeld.size, bytes: this.heldBytes };
+    return { experts: this.heldWork.size, bytes: this.heldBytes };
   }
 
   /** Estimated time to run the experts of these tickets. */
   expectedMs(tickets: readonly number[]): number {
-    return tickets.reduce((sum, ticket) => sum + (this.ownHeld.get(ticket)?.rowCount ?? 0) * this.rowMs.mean, 0);
+    return tickets.reduce((sum, ticket) => sum + (this.heldWork.get(ticket)?.rowCount ?? 0) * this.rowMs.mean, 0);
   }
 
   /** Takes the request; its experts get the tickets from `firstTicket` on, in their order. Throws QUEUE_FULL. */
   hold(firstTicket: number, request: Execute, reply: (reply: WorkerReply) => void): void {
     const experts = request.experts.length;
     const { byteLength } = request.hidden;
-    if (this.ownHeld.size + experts > this.limits.experts || this.heldBytes + byteLength > this.limits.bytes) {
+    if (this.heldWork.size + experts > this.limits.experts || this.heldBytes + byteLength > this.limits.bytes) {
       throw new OdmoeError(
         'QUEUE_FULL',
-        `This worker holds ${this.ownHeld.size} experts to run with hidden states of ${this.heldBytes} bytes already: send it less at a time.`,
+        `This worker holds ${this.heldWork.size} experts to run with hidden states of ${this.heldBytes} bytes already: send it less at a time.`,
       );
     }
     const of: HeldRequest = { request, reply, arrivedMs: this.nowMs(), open: experts, running: 0, done: [] };
     const allRows = rowCount(request.rows);
     request.experts.forEach((asked, index) => {
       const rows = asked.rows.length === 0 ? allRows : asked.rows.length;
-      this.ownHeld.set(firstTicket + index, { ...asked, of, rowCount: rows });
+      this.heldWork.set(firstTicket + index, { ...asked, of, rowCount: rows });
     });
     this.heldBytes += byteLength;
   }
 
   /** Runs the expert in the slot. `load`: the load that brought the expert. Never rejects. */
   async run(ticket: number, slot: number, wasLoaded: boolean, load: SlotLoadTimes): Promise<void> {
-    const held = this.ownHeld.get(ticket);
+    const held = this.heldWork.get(ticket);
     if (held === undefined) return;
     const { of, expert, rowCount: rows } = held;
     of.running += 1;
@@ -181,7 +181,7 @@ export class ExpertExecutor {
       const output = Buffer.allocUnsafe(rows * of.request.hiddenSize * FLOAT_BYTES);
       const { executeMs, calledMs, begunMs } = await this.execute(slot, held, output);
       const endedMs = this.nowMs();
-      this.ownExecutions += 1;
+      this.#executions += 1;
       this.executeMs.add(executeMs);
       this.rowMs.add(executeMs / rows);
       this.short.ran(rows, executeMs, load.tookMs > 0);
@@ -212,20 +212,20 @@ export class ExpertExecutor {
   }
 
   fail(ticket: number, { code, message }: OdmoeError): void {
-    const held = this.ownHeld.get(ticket);
+    const held = this.heldWork.get(ticket);
     if (held !== undefined) this.finish(ticket, { ...NOT_RUN, expert: held.expert, failure: { code, message } });
   }
 
   failAll(error: OdmoeError): void {
-    for (const ticket of [...this.ownHeld.keys()]) this.fail(ticket, error);
+    for (const ticket of [...this.heldWork.keys()]) this.fail(ticket, error);
   }
 
   /** The request is answered in another way: its experts send no results. */
   forget(firstTicket: number, request: Execute): void {
     request.experts.forEach((_, index) => {
-      const held = this.ownHeld.get(firstTicket + index);
+      const held = this.heldWork.get(firstTicket + index);
       if (held === undefined) return;
-      this.ownHeld.delete(firstTicket + index);
+      this.heldWork.delete(firstTicket + index);
       held.of.open -= 1;
       if (held.of.open === 0) this.heldBytes -= request.hidden.byteLength;
     });
@@ -233,7 +233,7 @@ export class ExpertExecutor {
 
   /** Main is gone: nobody gets an answer. Running experts finish. */
   abandonAll(): void {
-    this.ownHeld.clear();
+    this.heldWork.clear();
     this.heldBytes = 0;
   }
 
@@ -278,9 +278,9 @@ export class ExpertExecutor {
 
   /** The expert is done, or will never be done. */
   private finish(ticket: number, result: ExpertResult): void {
-    const held = this.ownHeld.get(ticket);
+    const held = this.heldWork.get(ticket);
     if (held === undefined) return;
-    this.ownHeld.delete(ticket);
+    this.heldWork.delete(ticket);
     const { of } = held;
     of.open -= 1;
     of.done.push(result);

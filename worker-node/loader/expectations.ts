@@ -70,8 +70,8 @@ export class Expectations {
   /** The expectations of both sets, by expert. */
   private readonly unslotted = new Map<string, Set<Expectation>>();
   /** By sequence: expectations with rows of that sequence whose pass begins with another sequence. */
-  private readonly ownJoined = new Map<number, Set<Expectation>>();
-  private ownOrder = 0;
+  private readonly joinedBySequence = new Map<number, Set<Expectation>>();
+  private lastOrder = 0;
 
   get needyCount(): number {
     return this.needy.size;
@@ -84,7 +84,7 @@ export class Expectations {
   get openCounts(): { expectations: number; sequences: number } {
     return {
       expectations: this.all().length,
-      sequences: new Set([...this.bySequence.keys(), ...this.ownJoined.keys()]).size,
+      sequences: new Set([...this.bySequence.keys(), ...this.joinedBySequence.keys()]).size,
     };
   }
 
@@ -110,7 +110,7 @@ export class Expectations {
 
   /** Main's expectation for a joint pass that contains the first row of this pass. A prediction for that row alone adds nothing to it. */
   findJoint({ pass, layer }: PassLayer, expert: number): Expectation | undefined {
-    for (const joint of this.ownJoined.get(pass.sequence) ?? []) {
+    for (const joint of this.joinedBySequence.get(pass.sequence) ?? []) {
       const isIts = joint.layer === layer && joint.expert === expert;
       if (isIts && joint.rows.some((run) => run.sequence === pass.sequence && run.position === pass.position))
         return joint;
@@ -130,7 +130,7 @@ export class Expectations {
 
   /** Expectations with rows of the sequence in a pass that begins with another sequence. */
   joined(sequence: number): Expectation[] {
-    return [...(this.ownJoined.get(sequence) ?? [])];
+    return [...(this.joinedBySequence.get(sequence) ?? [])];
   }
 
   ofLayer(pass: PassRow, layer: number): Expectation[] {
@@ -163,7 +163,7 @@ export class Expectations {
   }
 
   add({ pass, rows, layer }: PassLayer, expert: number, source: Expectation['source']): Expectation {
-    const order = ++this.ownOrder;
+    const order = ++this.lastOrder;
     const expectation: Expectation = {
       pass: { ...pass },
       rows: [],
@@ -219,7 +219,7 @@ export class Expectations {
   }
 
   moveToEnd(expectation: Expectation): void {
-    expectation.order = ++this.ownOrder;
+    expectation.order = ++this.lastOrder;
   }
 
   /** Drops the prediction that has been without a slot for longest. */
@@ -260,14 +260,14 @@ export class Expectations {
 
   private setRows(expectation: Expectation, rows: readonly RowRun[]): void {
     for (const { sequence } of expectation.rows) {
-      const joined = this.ownJoined.get(sequence);
+      const joined = this.joinedBySequence.get(sequence);
       joined?.delete(expectation);
-      if (joined?.size === 0) this.ownJoined.delete(sequence);
+      if (joined?.size === 0) this.joinedBySequence.delete(sequence);
     }
     expectation.rows = rows;
     for (const { sequence } of rows) {
       if (sequence === expectation.pass.sequence) continue;
-      entryOf(this.ownJoined, sequence, () => new Set<Expectation>()).add(expectation);
+      entryOf(this.joinedBySequence, sequence, () => new Set<Expectation>()).add(expectation);
     }
   }
 

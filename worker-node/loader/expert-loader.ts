@@ -54,7 +54,7 @@ export class ExpertLoader {
   private readonly costs: LoadCosts;
   /** Null: no experts are in host memory. */
   hostMemory: HostHeld | null = null;
-  private ownLoads = 0;
+  #loads = 0;
   private readBytes = 0;
   /** Experts that failed and have not been loaded since, with the code of the failure that was logged. */
   private readonly failures = new Map<string, { layer: number; expert: number; code: string }>();
@@ -88,7 +88,7 @@ export class ExpertLoader {
   }
 
   get loads(): number {
-    return this.ownLoads;
+    return this.#loads;
   }
 
   get storageReadBytes(): number {
@@ -207,7 +207,7 @@ export class ExpertLoader {
   }
 
   private succeeded(layer: number, expert: number, { loadMs }: LoadOutcome): void {
-    this.ownLoads += 1;
+    this.#loads += 1;
     this.failures.delete(`${layer} ${expert}`);
     this.loadMs.add(loadMs);
   }

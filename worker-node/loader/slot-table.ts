@@ -48,7 +48,7 @@ export class SlotTable {
   private readonly phases: Record<SlotPhase, number>;
   private readonly loading = new Set<Slot>();
   /** Slots in use, by their expert. Without a cache two slots may hold the same expert: then the map has the last one. */
-  private readonly ownHolding = new Map<string, Slot>();
+  private readonly slotByExpert = new Map<string, Slot>();
 
   /** `alone`: no expert is in two slots. */
   constructor(
@@ -103,7 +103,7 @@ export class SlotTable {
 
   /** The slot in which the expert is in use, being loaded or being cancelled, if there is one. */
   holding(expert: ExpertId): Slot | undefined {
-    return this.ownHolding.get(expertKey(expert));
+    return this.slotByExpert.get(expertKey(expert));
   }
 
   /** Moves the slot into the phase; `content`: its expert from now on. */
@@ -123,11 +123,11 @@ export class SlotTable {
   markInUse(slot: Slot, inUse: boolean): void {
     const key = expertKey(slot);
     assertInvariant(
-      !this.alone || !inUse || !this.ownHolding.has(key),
+      !this.alone || !inUse || !this.slotByExpert.has(key),
       () => `expert (layer expert) ${key} is in one slot.`,
     );
-    if (inUse) this.ownHolding.set(key, slot);
-    else if (this.ownHolding.get(key) === slot) this.ownHolding.delete(key);
+    if (inUse) this.slotByExpert.set(key, slot);
+    else if (this.slotByExpert.get(key) === slot) this.slotByExpert.delete(key);
   }
 
   waitedLoads(): WaitedLoad[] {

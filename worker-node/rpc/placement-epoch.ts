@@ -11,10 +11,10 @@ export const MAX_EARLY_PREDICTIONS = 256;
  */
 export class PlacementEpoch {
   private epoch = 0;
-  private ownHighest = 0;
+  #highest = 0;
   private early: Predict[] = [];
-  private ownStaleMessages = 0;
-  private ownDroppedPredictions = 0;
+  #staleMessages = 0;
+  #droppedPredictions = 0;
 
   get current(): number {
     return this.epoch;
@@ -22,15 +22,15 @@ export class PlacementEpoch {
 
   /** The highest epoch of all placements, from any main. */
   get highest(): number {
-    return this.ownHighest;
+    return this.#highest;
   }
 
   get staleMessages(): number {
-    return this.ownStaleMessages;
+    return this.#staleMessages;
   }
 
   get droppedPredictions(): number {
-    return this.ownDroppedPredictions;
+    return this.#droppedPredictions;
   }
 
   /** Number of predictions that wait for their placement. */
@@ -40,10 +40,10 @@ export class PlacementEpoch {
 
   /** Throws STALE_EPOCH, and counts it, when the message belongs to an earlier placement. */
   requireNotStale(epoch: number): void {
-    const isOfFormerMain = this.epoch === 0 && this.ownHighest > 0 && epoch <= this.ownHighest;
+    const isOfFormerMain = this.epoch === 0 && this.#highest > 0 && epoch <= this.#highest;
     if (epoch >= this.epoch && !isOfFormerMain) return;
-    this.ownStaleMessages += 1;
-    throw new OdmoeError('STALE_EPOCH', `A message of placement epoch ${epoch} came under epoch ${this.ownHighest}.`);
+    this.#staleMessages += 1;
+    throw new OdmoeError('STALE_EPOCH', `A message of placement epoch ${epoch} came under epoch ${this.#highest}.`);
   }
 
   /**
@@ -51,7 +51,7 @@ export class PlacementEpoch {
    * here: so its first placement is accepted with any epoch. Throws STALE_EPOCH, and counts it, for a placement older than the known one.
    */
   requireAnnounceable(epoch: number): void {
-    if (this.epoch === 0 && this.ownHighest > PEER_EPOCH_LIMIT) return;
+    if (this.epoch === 0 && this.#highest > PEER_EPOCH_LIMIT) return;
     this.requireNotStale(epoch);
   }
 
@@ -71,8 +71,7 @@ export class PlacementEpoch {
     this.requireNotStale(prediction.epoch);
     if (prediction.epoch === this.epoch && this.epoch > 0) return true;
     this.early.push(prediction);
-    if (this.early.length > MAX_EARLY_PREDICTIONS)
-      this.ownDroppedPredictions += this.early.shift()?.experts.length ?? 0;
+    if (this.early.length > MAX_EARLY_PREDICTIONS) this.#droppedPredictions += this.early.shift()?.experts.length ?? 0;
     return false;
   }
 
@@ -90,11 +89,11 @@ export class PlacementEpoch {
   /** Adopts a newer placement; returns the predictions that waited for it. Predictions for earlier placements are dropped. */
   advance(epoch: number): Predict[] {
     this.epoch = epoch;
-    if (epoch < this.ownHighest) this.dropEarly();
-    this.ownHighest = epoch;
+    if (epoch < this.#highest) this.dropEarly();
+    this.#highest = epoch;
     const due = this.early.filter((prediction) => prediction.epoch === epoch);
     const stale = this.early.filter((prediction) => prediction.epoch < epoch);
-    this.ownDroppedPredictions += stale.reduce((sum, prediction) => sum + prediction.experts.length, 0);
+    this.#droppedPredictions += stale.reduce((sum, prediction) => sum + prediction.experts.length, 0);
     this.early = this.early.filter((prediction) => prediction.epoch > epoch);
     return due;
   }
@@ -106,7 +105,7 @@ export class PlacementEpoch {
 
   /** Drops predictions for placements that no main will publish any more. */
   private dropEarly(): void {
-    this.ownDroppedPredictions += this.early.reduce((sum, { experts }) => sum + experts.length, 0);
+    this.#droppedPredictions += this.early.reduce((sum, { experts }) => sum + experts.length, 0);
     this.early = [];
   }
 

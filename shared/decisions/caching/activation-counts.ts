@@ -15,7 +15,7 @@ const countsSchema = z.strictObject({
 
 /** Activations of each expert of each layer of one model, for planning. Counts only grow. */
 export class ActivationCounts {
-  private readonly ownLayers = new Map<number, Float64Array>();
+  private readonly countsByLayer = new Map<number, Float64Array>();
 
   constructor(
     /** Digest of the pack: counts of one model say nothing about another. */
@@ -26,12 +26,12 @@ export class ActivationCounts {
 
   /** Layers that have counts, ascending. */
   get layers(): number[] {
-    return [...this.ownLayers.keys()].sort((left, right) => left - right);
+    return [...this.countsByLayer.keys()].sort((left, right) => left - right);
   }
 
   get total(): number {
     let total = 0;
-    for (const counts of this.ownLayers.values()) for (const count of counts) total += count;
+    for (const counts of this.countsByLayer.values()) for (const count of counts) total += count;
     return total;
   }
 
@@ -39,14 +39,14 @@ export class ActivationCounts {
   add(layer: number, expert: number, activations: number): void {
     if (!Number.isSafeInteger(expert) || expert < 0 || expert >= this.experts) return;
     if (!Number.isSafeInteger(layer) || layer < 0 || layer >= LARGEST_COUNT) return;
-    const counts = this.ownLayers.get(layer) ?? new Float64Array(this.experts);
+    const counts = this.countsByLayer.get(layer) ?? new Float64Array(this.experts);
     counts[expert] = Math.min(Number.MAX_SAFE_INTEGER, (counts[expert] ?? 0) + activations);
-    this.ownLayers.set(layer, counts);
+    this.countsByLayer.set(layer, counts);
   }
 
   /** A copy; zeros for a layer without counts. */
   of(layer: number): Float64Array {
-    return this.ownLayers.get(layer)?.slice() ?? new Float64Array(this.experts);
+    return this.countsByLayer.get(layer)?.slice() ?? new Float64Array(this.experts);
   }
 
   /** Adds the counts of another record of the same model. */

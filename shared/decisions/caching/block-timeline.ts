@@ -165,19 +165,19 @@ function indexOfLeast(values: Float64Array): number {
 /** A set of numbers from 0 on that returns the smallest first: a binary heap over a preallocated array. */
 class SmallestFirst {
   private readonly heap: Int32Array;
-  private ownSize = 0;
+  #size = 0;
 
   constructor(capacity: number) {
     this.heap = new Int32Array(capacity);
   }
 
   get size(): number {
-    return this.ownSize;
+    return this.#size;
   }
 
   push(value: number): void {
     const heap = this.heap;
-    let index = this.ownSize++;
+    let index = this.#size++;
     while (index > 0) {
       const parent = (index - 1) >> 1;
       const above = heap[parent] ?? 0;
@@ -192,12 +192,12 @@ class SmallestFirst {
   pop(): number {
     const heap = this.heap;
     const smallest = heap[0] ?? 0;
-    const last = heap[--this.ownSize] ?? 0;
+    const last = heap[--this.#size] ?? 0;
     let index = 0;
     for (;;) {
       let child = 2 * index + 1;
-      if (child >= this.ownSize) break;
-      if (child + 1 < this.ownSize && (heap[child + 1] ?? 0) < (heap[child] ?? 0)) child += 1;
+      if (child >= this.#size) break;
+      if (child + 1 < this.#size && (heap[child + 1] ?? 0) < (heap[child] ?? 0)) child += 1;
       if ((heap[child] ?? 0) >= last) break;
       heap[index] = heap[child] ?? 0;
       index = child;

@@ -83,14 +83,14 @@ class PlanSearch {
   private readonly expected: ExpectedMakespan;
   private readonly request: PlanRequest;
   private readonly experts: number;
-  private readonly ownLayers: readonly number[];
+  private readonly layerNumbers: readonly number[];
   private readonly known = new Map<string, PoolPlan>();
 
   constructor(request: PlanRequest) {
     const { inclusion, activated, profile, costs } = request;
     this.request = request;
     this.experts = inclusion.length;
-    this.ownLayers = Array.from({ length: request.layers }, (_, layer) => layer);
+    this.layerNumbers = Array.from({ length: request.layers }, (_, layer) => layer);
     const selection = fitSelectionProbabilities(inclusion);
     this.expected = new ExpectedMakespan(selection, activated, patternMakespans(activated, profile, costs));
   }
@@ -98,7 +98,7 @@ class PlanSearch {
   /** As many experts of each pool as its share of the budget holds, but not more in all than exist. */
   fitting(shares: PoolCapacities): PoolCapacities {
     const { budgetBytes, entryBytes } = this.request;
-    let room = this.experts * this.ownLayers.length;
+    let room = this.experts * this.layerNumbers.length;
     let leftBytes = budgetBytes;
     const take = (pool: Pool): number => {
       const bytes = bytesInPool(pool, entryBytes);
@@ -116,7 +116,7 @@ class PlanSearch {
     const key = POOLS.map((pool) => totals[pool]).join(' ');
     let plan = this.known.get(key);
     if (plan === undefined) {
-      const capacities = [...spreadCapacities(totals, this.ownLayers, this.experts).values()];
+      const capacities = [...spreadCapacities(totals, this.layerNumbers, this.experts).values()];
       const sumMs = capacities.reduce((sum, each) => sum + this.expected.of(each), 0);
       plan = {
         totals,
@@ -160,7 +160,7 @@ class PlanSearch {
   private fits(totals: PoolCapacities): boolean {
     const experts = sumOfPools((pool) => totals[pool]);
     const isWhole = POOLS.every((pool) => totals[pool] >= 0);
-    const hasRoom = experts <= this.experts * this.ownLayers.length;
+    const hasRoom = experts <= this.experts * this.layerNumbers.length;
     return isWhole && hasRoom && poolBytes(totals, this.request.entryBytes) <= this.request.budgetBytes;
   }
 }

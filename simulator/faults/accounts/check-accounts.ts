@@ -49,8 +49,8 @@ export function checkAccounts(calm: CalmTime): Violation[] {
     const own = [
       ...checkCached(answer),
       ...checkRecall(answer, book),
-      ...(answer.account.passes.every(({ of }) => account.foreseen.has(of))
-        ? checkReloads(answer, account.foreseen, results)
+      ...(answer.account.passes.every(({ of }) => account.announcedExperts.has(of))
+        ? checkReloads(answer, account.announcedExperts, results)
         : []),
       ...checkSentPredictions(answer),
       ...checkAlignment(answer),
@@ -154,7 +154,7 @@ function announcementsOf(events: readonly Recorded[], main: string): Map<string,
 interface CheckedPasses {
   problems: string[];
   /** Announced experts of the passes that were checked. */
-  foreseen: ReadonlyMap<JointPass, ReadonlySet<string>>;
+  announcedExperts: ReadonlyMap<JointPass, ReadonlySet<string>>;
   /** "worker expert sequence position layer" of each release that is due. */
   releases: readonly string[];
   /** "sequence position" of passes that are not completely known. */
@@ -169,7 +169,7 @@ function checkPasses(
   results: ReadonlyMap<string, readonly ExecuteResult[]>,
 ): CheckedPasses {
   const problems: string[] = [];
-  const foreseen = new Map<JointPass, ReadonlySet<string>>();
+  const announcedExperts = new Map<JointPass, ReadonlySet<string>>();
   const releases: string[] = [];
   const unchecked = new Set<string>();
   const lastEnd = new Map<string, number>();
@@ -187,13 +187,13 @@ function checkPasses(
       continue;
     }
     const account = accountAnnouncements(pass, members, own);
-    foreseen.set(pass, account.foreseen);
+    announcedExperts.set(pass, account.announcedExperts);
     releases.push(...account.releases);
     const where = `the pass of ${pass.members.map(({ sequence, position }) => `${sequence} at ${position}`).join(', ')}`;
     const executes = checkExecutes(pass, results, isInOneMessage(pass, members));
     problems.push(...[...account.problems, ...executes].map((what) => `${where}: ${what}`));
   }
-  return { problems, foreseen, releases, unchecked };
+  return { problems, announcedExperts, releases, unchecked };
 }
 
 /** The keys under which a member's rows may have been announced. */

@@ -26,7 +26,7 @@ export interface AnnouncementAccount {
   /** "worker expert sequence position layer" of each expert that was announced and not requested, or that nobody will request. */
   releases: string[];
   /** "layer expert" of each expert that ran where it had been announced. */
-  foreseen: ReadonlySet<string>;
+  announcedExperts: ReadonlySet<string>;
 }
 
 interface LayerAnnouncements {
@@ -45,7 +45,11 @@ export function accountAnnouncements(
   members: readonly PredictedAnswer[],
   announcements: readonly Announcement[],
 ): AnnouncementAccount {
-  const account: AnnouncementAccount & { foreseen: Set<string> } = { problems: [], releases: [], foreseen: new Set() };
+  const account: AnnouncementAccount & { announcedExperts: Set<string> } = {
+    problems: [],
+    releases: [],
+    announcedExperts: new Set(),
+  };
   const [first] = members;
   if (first === undefined) return account;
   const placement = first.answer.account.placement as Placement;
@@ -63,7 +67,8 @@ export function accountAnnouncements(
     for (const pair of new Set([...before, ...after, ...direct])) {
       if (!asked.has(pair)) account.releases.push(`${pair} ${name} ${layer}`);
     }
-    for (const pair of [...before, ...direct]) if (asked.has(pair)) account.foreseen.add(`${layer} ${expertOf(pair)}`);
+    for (const pair of [...before, ...direct])
+      if (asked.has(pair)) account.announcedExperts.add(`${layer} ${expertOf(pair)}`);
     const problems = [...checkHolders(ofLayer), ...checkAnnounced(pass, ofLayer, placement, members)];
     account.problems.push(...problems.map((what) => `layer ${layer}: ${what}`));
   }

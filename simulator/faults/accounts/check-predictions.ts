@@ -29,12 +29,12 @@ export function checkRecall({ account, finished, settings, decodes }: AnswerAcco
 }
 
 /**
- * Checks the number of reloads: experts of the answer's rows that were not announced and were not in a slot when main asked. `foreseen`: "layer
+ * Checks the number of reloads: experts of the answer's rows that were not announced and were not in a slot when main asked. `announcedExperts`: "layer
  * expert" of announced experts, by pass. `results`: by "worker request".
  */
 export function checkReloads(
   { account, decodes, finished }: AnswerAccount,
-  foreseen: ReadonlyMap<JointPass, ReadonlySet<string>>,
+  announcedExperts: ReadonlyMap<JointPass, ReadonlySet<string>>,
   results: ReadonlyMap<string, readonly ExecuteResult[]>,
 ): string[] {
   let reloads = 0;
@@ -49,7 +49,7 @@ export function checkReloads(
       );
       for (const { experts } of results.get(`${worker} ${execute.requestId}`) ?? [])
         for (const { expert, wasLoaded } of experts)
-          if (own.has(expert) && !wasLoaded && foreseen.get(of)?.has(`${execute.layer} ${expert}`) !== true)
+          if (own.has(expert) && !wasLoaded && announcedExperts.get(of)?.has(`${execute.layer} ${expert}`) !== true)
             reloads += 1;
     }
   }

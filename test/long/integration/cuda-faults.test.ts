@@ -82,7 +82,7 @@ const MOST_ANSWERS = 20;
     ['too old a driver', { driverVersion: 11000 }, [], /driver.*\[DEVICE_DRIVER_TOO_OLD\]/],
   ];
   for (const [what, device, flags, message] of refusals) {
-    it(`${what} is told and ends the daemon with exit status 3`, async () => {
+    it(`${what} is reported and ends the daemon with exit status 3`, async () => {
       const { status, stderr } = await startWorkerOn(device, ['--device', 'cuda', ...flags]);
       assert.match(stderr, message);
       assert.equal(status, 3);

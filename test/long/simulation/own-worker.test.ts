@@ -70,7 +70,7 @@ describe('a main with its own worker', () => {
       assertSameAnswer(await running.ask(REQUEST), expected);
       const own = (await running.status()).nodes.find(({ identity }) => identity.id === OWN);
       assert.ok(own !== undefined);
-      assert.ok(own.reloads < own.executions / 2, `${own.reloads} of ${own.executions} executions were not foretold`);
+      assert.ok(own.reloads < own.executions / 2, `${own.reloads} of ${own.executions} executions were not predicted`);
     });
   }
 
@@ -87,7 +87,7 @@ describe('a main with its own worker', () => {
       return reloads / executions;
     };
     const [streamed, asked] = [await unpredicted(true), await unpredicted(false)];
-    assert.ok(streamed < 0.25, `${streamed} of the executions were not foretold`);
+    assert.ok(streamed < 0.25, `${streamed} of the executions were not predicted`);
     assert.ok(asked > 0.9, `${asked} of them without streaming`);
   });
 
