@@ -230,7 +230,7 @@ export interface OpenHandles {
   memoryBytes: number;
 }
 
-export type FormatNumbers = Record<'formats' | 'splits' | 'codecs', Record<string, number>>;
+export type FormatNumbers = Record<'formats' | 'splits' | 'codecs' | 'parts', Record<string, number>>;
 
 export interface Addon {
   readonly version: string;

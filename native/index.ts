@@ -189,7 +189,7 @@ export function nativeDenseRoles(): Record<string, string> {
   return addon().denseRoles();
 }
 
-/** The native core's numbers of formats, splits and codecs; the lists of shared/model/tensor-source.ts have the same order. */
+/** The native core's numbers of formats, splits, codecs and parts of an expert; the lists of shared/model have the same order. */
 export function nativeFormatNumbers(): FormatNumbers {
   return addon().formatNumbers();
 }

@@ -44,6 +44,10 @@ struct LoaderOptions {
   int64_t experts = 0;  // in all layers, if each is to have its own address (odmoe/expert_memory.h); 0: none has
 };
 
+// The parts into which an expert's stored bytes are cut; shared/model/expert-parts.ts has the same list.
+enum class Part : uint8_t { exponents, sign_mantissa };
+inline constexpr size_t kParts = 2;
+
 enum class PartOrigin : uint8_t { storage, entry };
 
 struct PartPlan {

@@ -72,6 +72,7 @@ Napi::Value format_numbers(const Napi::CallbackInfo& info) {
   lists.Set("formats", numbers_of(info.Env(), kWeightFormatNames));
   lists.Set("splits", numbers_of(info.Env(), kSplitNames));
   lists.Set("codecs", numbers_of(info.Env(), kCodecNames));
+  lists.Set("parts", numbers_of(info.Env(), kPartNames));
   return lists;
 }
 

@@ -1,8 +1,10 @@
-// The names by which JavaScript calls formats, splits and codecs; shared/model/tensor-source.ts has the same lists.
+// The names by which JavaScript calls formats, splits and codecs (shared/model/tensor-source.ts) and the parts of an expert
+// (shared/model/expert-parts.ts).
 #pragma once
 #include <array>
 
 #include "enumeration.h"
+#include "odmoe/expert_load.h"
 #include "odmoe/formats.h"
 
 namespace odmoe {
@@ -29,5 +31,8 @@ inline constexpr std::array kCodecNames = {
     Named{CodecKind::raw, "raw"},       Named{CodecKind::zstd, "zstd"},       Named{CodecKind::lz4hc, "lz4hc"},
     Named{CodecKind::fixed4, "fixed4"}, Named{CodecKind::huffman, "huffman"}, Named{CodecKind::packed3, "packed3"},
 };
+
+inline constexpr std::array kPartNames = {Named{Part::exponents, "exponent"}, Named{Part::sign_mantissa, "signMantissa"}};
+static_assert(kPartNames.size() == kParts);
 
 }  // namespace odmoe

@@ -18,8 +18,6 @@ inline constexpr uint64_t kReadAlignment = 4096;
 // Bytes of raw planes in a piece, where the rows allow it.
 inline constexpr uint64_t kPieceBytes = 512 * 1024;
 
-enum class Part : uint8_t { exponents, sign_mantissa };
-inline constexpr size_t kParts = 2;
 inline constexpr std::array<Part, kParts> kBothParts = {Part::exponents, Part::sign_mantissa};
 inline size_t index_of(Part part) { return static_cast<size_t>(part); }
 
