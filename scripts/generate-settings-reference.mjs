@@ -4,7 +4,13 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { packageRoot } from './build-state.mjs';
-import { rowsOf, rowsOfNodes, rowsOfSection, SECTIONS } from '../dist/shared/settings/settings-table.js';
+import {
+  rowsOf,
+  rowsOfNodes,
+  rowsOfSection,
+  rowsOfSectionAlone,
+  SECTIONS,
+} from '../dist/shared/settings/settings-table.js';
 
 const COMMENT_WIDTH = 120;
 const KEY_WIDTH = 16;
@@ -153,8 +159,7 @@ cluster.yaml, else from the default. [cluster.yaml](../cluster.yaml) is an examp
   const devices = `\n## Devices\n\nThe sections \`main\`, \`shadow\` and \`worker\` have \`device\` and \`arithmetic\`, and \`worker\` has \`memory_budget\`.\n\n`;
   const plain = SECTIONS.map((section) => {
     const intro = SECTION_HELP[section] === undefined ? '' : `${SECTION_HELP[section]}\n\n`;
-    const rows = [...rowsOf(section), ...(section === 'main' ? rowsOf('http') : [])].map(([, row]) => row);
-    return `\n## \`${section}\`\n\n${intro}${tableOf(rows)}`;
+    return `\n## \`${section}\`\n\n${intro}${tableOf(rowsOfSectionAlone(section))}`;
   });
   const rows = (group) => tableOf(rowsOf(group).map(([, row]) => row));
   return [

@@ -182,6 +182,7 @@ export const PREDICTION_ROWS = {
       'after the router has chosen them). The last two are for comparison; only sep uses a shadow.',
     flag: { usage: '--prediction <source>', roles: { main: 'where predictions of experts come from' } },
     drawn: ['sep', 'sep', 'sep', 'router-ahead', 'random', 'off'],
+    simplest: 'off',
   },
   layersAhead: {
     key: 'layers_ahead',

@@ -155,6 +155,7 @@ export const MAIN_ROWS = {
       roles: { main: 'answers in progress at a time; auto: as many as memory admits' },
     },
     drawn: ['auto', 'auto', 1, 2, 3, 4, 16],
+    simplest: 1,
   },
   maxQueuedRequests: {
     key: 'max_queued_requests',
@@ -197,6 +198,7 @@ export const MAIN_ROWS = {
       usage: '--no-reuse-prefixes',
       roles: { main: 'run every prompt whole, also where an earlier one began alike' },
     },
+    simplest: false,
   },
   prefillRows: {
     key: 'prefill_rows',
@@ -225,6 +227,7 @@ export const MAIN_ROWS = {
         main: "load a layer's experts in prefill once the router has chosen, and send rows when all are there",
       },
     },
+    simplest: false,
   },
   workerGraceMs: {
     key: 'worker_grace_ms',
@@ -299,6 +302,7 @@ export const BATCHING_ROWS = {
       usage: '--batching <on|off>',
       roles: { main: 'on: one pass runs rows of all sequences; off: one sequence a pass' },
     },
+    simplest: false,
   },
   maxRows: {
     key: 'max_rows',
@@ -332,6 +336,7 @@ export const WORKER_ROWS = {
       usage: '--slots <count>',
       roles: forLoading('experts loaded or executed at a time; auto: by their size and how many a token needs'),
     },
+    simplest: 2,
   },
   cacheBytes: {
     key: 'cache',
@@ -363,6 +368,7 @@ export const WORKER_ROWS = {
       'whole and compressed experts, and divides the cache again and again while answers run: less memory if computing hides the loads, more if ' +
       "computing waits for them. For main's own worker with a memory budget the default is lru, and planned is refused.",
     flag: { usage: '--cache-policy <name>', roles: forLoading('what is kept') },
+    simplest: 'planned',
   },
   resident: {
     key: 'resident',
@@ -429,5 +435,6 @@ export const WORKER_ROWS = {
     default: 'auto',
     help: `Reads in flight at a time, 1 to ${READ_DEPTH_LIMIT}; auto: as many as make the storage faster, measured at the start in about half a second.`,
     drawn: [1, 2, 4, 8],
+    simplest: 1,
   },
 } as const satisfies SettingRows;

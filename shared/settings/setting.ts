@@ -19,6 +19,8 @@ export interface Setting {
   readonly inNodes?: string;
   /** Values that the seeds of `odmoe bench faults` draw, each as often as it stands here. Absent: the seeds leave the default, or draw it by a rule. */
   readonly drawn?: readonly unknown[];
+  /** The value with which the least happens: a seed that fails is tried with it. Absent: the default. */
+  readonly simplest?: unknown;
   /** Sections of roles that have it; only in the table of devices. */
   readonly inSections?: readonly RoleSetting[];
   /** `usage`: the flag as --help shows it. `roles`: the roles that accept it, with its description for each. */

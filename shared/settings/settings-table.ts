@@ -68,8 +68,13 @@ export function rowsOf(group: SettingsGroup): [name: string, row: Setting][] {
 /** The rows that a section of cluster.yaml has. */
 export function rowsOfSection(section: SettingsSection): Setting[] {
   const ofDevices = rowsOf('device').filter(([, { inSections = [] }]) => inSections.some((role) => role === section));
-  const groups = [...ofDevices, ...rowsOf(section), ...(section === 'main' ? rowsOf('http') : [])];
-  return groups.map(([, row]) => row);
+  return [...ofDevices.map(([, row]) => row), ...rowsOfSectionAlone(section)];
+}
+
+/** The rows that no other section of cluster.yaml has. */
+export function rowsOfSectionAlone(section: SettingsSection): Setting[] {
+  const rows = [...rowsOf(section), ...(section === 'main' ? rowsOf('http') : [])];
+  return rows.map(([, row]) => row);
 }
 
 /** The rows that an entry of `nodes` may have. */

@@ -1,4 +1,6 @@
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { GenerateRequest, SamplingMessage } from '../../shared/wire/messages.js';
+import { CLUSTER_GROUPS, unusualRows } from './drawn-rows.js';
 import type { Fault, Scenario, ScenarioNode, ScenarioRequest } from './scenario.js';
 
 /** Describes a scenario in lines for people. */
@@ -16,26 +18,12 @@ export function describeScenario(scenario: Scenario): string[] {
 
 /** The settings that main decides for all nodes. */
 function describeShared({ settings }: ScenarioNode): string {
-  const { align, batching, drafting, placement, prediction } = settings;
-  const ofPasses = { batching: batching.enabled, maxRows: batching.maxRows, maxDelayMs: batching.maxDelayMs };
-  const all = { ...ofPasses, ...drafting, ...placement, predictions: prediction.source, ...align };
-  return `settings: ${fields(all)}`;
+  return `settings that are not the default: ${describeUnusual(settings, CLUSTER_GROUPS)}`;
 }
 
 function describeNode({ settings, startMs, wallSkewMs, fetches }: ScenarioNode): string {
-  const { id, role, main, worker, shadow, device, mainAddress } = settings;
-  const { maxActiveSequences, maxQueuedRequests, contextMemoryBytes, reusePrefixes } = main;
-  const { prefillRows, miniBatchRows, prefillOverlap, experts, resident } = main;
-  const ofRequests = { maxActiveSequences, maxQueuedRequests, contextMemoryBytes, reusePrefixes };
-  const { slots, cachePolicy, pools } = worker;
-  const ofMain = fields({ ...ofRequests, prefillRows, miniBatchRows, prefillOverlap, experts, resident });
-  const ofWorker = `${slots} slots, ${pools === null ? 'no cache' : `cache ${cachePolicy} (${fields(pools)}), cached as ${worker.resident ?? 'shipped'}`}`;
-  const ofRole = {
-    main: experts === 'workers' ? ofMain : `${ofMain}, ${ofWorker}`,
-    shadow: fields(shadow),
-    worker: ofWorker,
-  };
-  const own = ofRole[role];
+  const { id, role, main, device, mainAddress } = settings;
+  const hasOwnWorker = role === 'main' && main.experts !== 'workers';
   const more = [
     ...(device.memoryBudgetBytes > 0 ? [`budget ${device.memoryBudgetBytes} bytes`] : []),
     ...(mainAddress !== null ? ['joins main'] : []),
@@ -43,7 +31,12 @@ function describeNode({ settings, startMs, wallSkewMs, fetches }: ScenarioNode):
     ...(startMs > 0 ? [`starts at ${startMs} ms`] : []),
     ...(wallSkewMs !== 0 ? [`wall clock off by ${wallSkewMs} ms`] : []),
   ];
-  return `${id}: ${[own, ...more].join(', ')}`;
+  return `${id}: ${[describeUnusual(settings, hasOwnWorker ? ['main', 'worker'] : [role]), ...more].join(', ')}`;
+}
+
+function describeUnusual(settings: NodeSettings, groups: Parameters<typeof unusualRows>[1]): string {
+  const unusual = unusualRows(settings, groups).map(([name, value]) => `${name} ${JSON.stringify(value)}`);
+  return unusual.length === 0 ? 'none' : unusual.join(', ');
 }
 
 function describeRequest({ atMs, request, begins, follows, cancelAfterMs, readMs }: ScenarioRequest): string {

@@ -1,9 +1,12 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { rowsOf } from '../../shared/settings/settings-table.js';
 
+/** Groups that main decides for all nodes. */
+export const CLUSTER_GROUPS = ['align', 'batching', 'drafting', 'placement', 'prediction'] as const;
 /** Groups of settings whose rows say what the seeds draw. */
-const DRAWN_GROUPS = ['align', 'batching', 'drafting', 'placement', 'prediction', 'main', 'shadow', 'worker'] as const;
+const DRAWN_GROUPS = [...CLUSTER_GROUPS, 'main', 'shadow', 'worker'] as const;
 type DrawnGroup = (typeof DRAWN_GROUPS)[number];
 
 /**
@@ -40,6 +43,30 @@ export function drawnOfRows(settings: NodeSettings): [name: string, value: strin
     return rowsOf(group).flatMap(([name, { drawn }]) =>
       drawn === undefined ? [] : [[`${group}.${name}`, shown(values[name])] as [string, string | number]],
     );
+  });
+}
+
+/** Changes that make settings simpler: all rows of a group together, then each row by itself. */
+export function simplerSettings(): ((settings: NodeSettings) => NodeSettings)[] {
+  return DRAWN_GROUPS.flatMap((group) => {
+    const rows = rowsOf(group).flatMap(([name, { simplest, default: otherwise }]) => {
+      const value = simplest === undefined ? otherwise : simplest;
+      return value === undefined ? [] : [[name, value] as const];
+    });
+    const changes = [rows, ...rows.map((row) => [row])];
+    return changes.map((change) => (settings: NodeSettings): NodeSettings => {
+      const simpler = { ...settings[group], ...Object.fromEntries(change) };
+      return { ...settings, [group]: simpler };
+    });
+  });
+}
+
+/** The values of these groups that are not the default, by "group.name". */
+export function unusualRows(settings: NodeSettings, groups: readonly DrawnGroup[]): [name: string, value: unknown][] {
+  return groups.flatMap((group) => {
+    const values: Readonly<Record<string, unknown>> = { ...settings[group] };
+    const rows = rowsOf(group).filter(([name, row]) => !isDeepStrictEqual(values[name], row.default));
+    return rows.map(([name]): [string, unknown] => [`${group}.${name}`, values[name]]);
   });
 }
 

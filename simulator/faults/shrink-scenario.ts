@@ -1,5 +1,5 @@
-import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { SamplingMessage } from '../../shared/wire/messages.js';
+import { simplerSettings } from './drawn-rows.js';
 import { BUSY_MS, type Scenario, type ScenarioNode, type ScenarioRequest } from './scenario.js';
 import { MAIN_ID } from '../simulate/cluster-set-up.js';
 
@@ -35,32 +35,11 @@ export async function shrinkScenario(
 /** One way to make a scenario smaller, at one of its places. Null: the place does not exist. */
 type Step = (scenario: Scenario, place: number) => Scenario | null;
 
-const PLAIN: readonly ((settings: NodeSettings) => NodeSettings)[] = [
-  (settings) => ({ ...settings, drafting: { optimistic: false, rows: 1 } }),
-  (settings) => ({ ...settings, placement: { groupSize: 'auto', spread: 'group', homes: 'group', replicas: 1 } }),
-  (settings) => ({ ...settings, prediction: { source: 'off', layersAhead: 1 } }),
-  (settings) => ({ ...settings, align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true } }),
-  (settings) => ({ ...settings, worker: { ...settings.worker, pools: null, cachePolicy: 'planned' } }),
-  (settings) => ({ ...settings, worker: { ...settings.worker, slots: 2, directIo: false, readDepth: 1 } }),
-  (settings) => ({ ...settings, worker: { ...settings.worker, hostMemory: 0, resident: null } }),
-  (settings) => ({ ...settings, main: { ...settings.main, maxActiveSequences: 1, maxQueuedRequests: 16 } }),
-  (settings) => ({ ...settings, main: { ...settings.main, experts: 'workers' } }),
-  (settings) => ({ ...settings, main: { ...settings.main, resident: null } }),
-  (settings) => ({ ...settings, main: { ...settings.main, contextMemoryBytes: 'auto' } }),
-  (settings) => ({ ...settings, main: { ...settings.main, reusePrefixes: false } }),
-  (settings) => ({ ...settings, batching: { ...settings.batching, maxRows: 512, maxDelayMs: 'auto' } }),
-  (settings) => ({ ...settings, batching: { ...settings.batching, enabled: false } }),
-  (settings) => ({
-    ...settings,
-    main: { ...settings.main, prefillRows: 64, miniBatchRows: 64, prefillOverlap: false },
-  }),
-];
-
 const PLAIN_NODES: readonly ((node: ScenarioNode) => ScenarioNode)[] = [
   (node) => ({ ...node, startMs: 0 }),
   (node) => ({ ...node, wallSkewMs: 0 }),
   (node) => ({ ...node, fetches: false }),
-  ...PLAIN.map((plain) => (node: ScenarioNode) => ({ ...node, settings: plain(node.settings) })),
+  ...simplerSettings().map((simpler) => (node: ScenarioNode) => ({ ...node, settings: simpler(node.settings) })),
 ];
 
 const PLAIN_REQUESTS: readonly ((request: ScenarioRequest) => ScenarioRequest)[] = [
