@@ -1,12 +1,12 @@
-import { Option, type Command } from 'commander';
+import type { Command } from 'commander';
 import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine, type LocalEngineOptions } from '../../engine/generation/local-engine.js';
-import { ARITHMETICS, type Resident, RESIDENTS } from '../../shared/settings/setting-choices.js';
-import { deviceFlag, type DeviceName, deviceNamed } from '../../shared/settings/device-name.js';
-import { THREADS_LIMIT } from '../../shared/settings/setting-limits.js';
-import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
+import type { ARITHMETICS, Resident } from '../../shared/settings/setting-choices.js';
+import { type DeviceName, deviceNamed } from '../../shared/settings/device-name.js';
+import { SETTINGS } from '../../shared/settings/settings-table.js';
 import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { runtime } from './process-runtime.js';
+import { settingFlag } from './setting-flags.js';
 
 /** The flags from addLocalEngineFlags, for a command's action. */
 export interface LocalEngineFlags {
@@ -25,25 +25,16 @@ const SEED_LIMIT = 2 ** 47;
 
 /** Adds the flags of commands that run a model in their own process. */
 export function addLocalEngineFlags(command: Command): Command {
+  const { device, arithmetic, threads } = SETTINGS.device;
+  const residentHelp =
+    'how the weights are kept in memory: fixed4 gives the same answer from fewer bytes, auto measures what is faster (default: as shipped)';
   return command
+    .addOption(settingFlag(SETTINGS.main.resident, '<format>', residentHelp))
+    .addOption(settingFlag(device, '<name>', 'auto (a GPU where one can be used), cpu, cuda or cuda:N'))
     .addOption(
-      new Option(
-        '--resident <format>',
-        'how the weights are kept in memory: fixed4 gives the same answer from fewer bytes, auto measures what is faster (default: as shipped)',
-      ).choices(RESIDENTS),
+      settingFlag(arithmetic, '<kind>', "of a GPU; fast: tensor cores, whose answer is not the one arithmetic's"),
     )
-    .option('--device <name>', 'auto (a GPU where one can be used), cpu, cuda or cuda:N', deviceFlag, 'auto')
-    .addOption(
-      new Option('--arithmetic <kind>', "of a GPU; fast: tensor cores, whose answer is not the one arithmetic's")
-        .choices(ARITHMETICS)
-        .default('exact'),
-    )
-    .option(
-      '--threads <n>',
-      'processor threads to compute with (0: as many as there are)',
-      wholeNumberFlag(0, THREADS_LIMIT),
-      0,
-    );
+    .addOption(settingFlag(threads, '<n>', 'processor threads to compute with (0: as many as there are)'));
 }
 
 /** Loads the model, with a progress bar on a terminal. Throws like LocalEngine.open. */

@@ -3,14 +3,11 @@ import { InvalidArgumentError, Option, type Command } from 'commander';
 import { parseNumber } from './generation-flags.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { parseByteSize } from '../../shared/base/text/byte-size.js';
-import { wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/settings/whole-number-flag.js';
-import {
-  EXPERT_STORAGES,
-  type ExpertStorage,
-  HOMES,
-  PREDICTION_SOURCES,
-} from '../../shared/settings/setting-choices.js';
-import { MAX_DRAFT_ROWS, LAYERS_AHEAD_LIMIT, REPLICAS_LIMIT } from '../../shared/settings/setting-limits.js';
+import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
+import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
+import { MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
+import { SETTINGS } from '../../shared/settings/settings-table.js';
+import { settingFlag } from './setting-flags.js';
 import type { PredictionSource } from '../../shared/decisions/placement/draft-rows.js';
 import type { DeviceProfile } from '../../engine/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -23,7 +20,6 @@ import { readTrace, RecordedTrace } from '../../simulator/trace/trace-file.js';
 export const MOST_WORKERS = 1023;
 const MOST_REQUESTS = 256;
 const MOST_TOKENS = 65_536;
-const MOST_PERIOD = 1_000_000;
 const MOST_SLOTS = 64;
 export const DEFAULT_PROMPT_TOKENS = 16;
 const MOST_SEED = 2 ** 32;
@@ -100,10 +96,11 @@ export function addTraceFlags(command: Command, workers: number, tokens: number)
     .option('--acceptance <share>', 'tokens that shadow guesses in a synthetic trace', share, 0.98)
     .option('--seed <n>', 'of a synthetic trace', wholeNumberFlag(0, MOST_SEED), 1)
     .addOption(
-      new Option(
-        '--expert-storage <form>',
+      settingFlag(
+        SETTINGS.emulation.expertStorage,
+        '<form>',
         'how workers keep experts in their storage (default: as the model is shipped)',
-      ).choices([...EXPERT_STORAGES]),
+      ).default(undefined),
     )
     .option('--slots <n>', 'experts in the memory of a worker', wholeNumberFlag(1, MOST_SLOTS))
     .option('--cache <size>', 'device memory in which a worker keeps experts between their uses', size)
@@ -111,43 +108,30 @@ export function addTraceFlags(command: Command, workers: number, tokens: number)
 }
 
 export function addSetUpFlags(command: Command): Command {
-  const period = wholeNumberFlag(0, MOST_PERIOD);
-  const { prefillRows, miniBatchRows } = DEFAULT_SET_UP;
-  return command
-    .option('--align-token <n>', 'iterations from one aligned token to the next, 0: never', period, 1)
-    .option('--align-kv <n>', 'the same for keys and values', period, 1)
-    .option('--no-stream-kv', 'keys and values leave at the end of an iteration')
-    .option(
-      '--no-prefill-overlap',
+  const { align, drafting, main, placement, prediction } = SETTINGS;
+  const flags = [
+    settingFlag(align.tokenPeriod, '<n>', 'iterations from one aligned token to the next, 0: never'),
+    settingFlag(align.keyValuePeriod, '<n>', 'the same for keys and values'),
+    settingFlag(align.streamKeyValues, '', 'keys and values leave at the end of an iteration'),
+    settingFlag(
+      main.prefillOverlap,
+      '',
       "in prefill a layer's experts load once the router has chosen, and rows follow when all are there",
-    )
-    .option('--optimistic', 'shadow goes on from its own guess', false)
-    .option(
-      '--draft-rows <n|auto>',
-      `positions of a pass, at most ${MAX_DRAFT_ROWS}`,
-      wholeNumberOrAutoFlag(1, MAX_DRAFT_ROWS),
-      1,
-    )
-    .addOption(
-      new Option('--homes <whose>', "whose experts are: of the layer's group, or each its own worker's")
-        .choices([...HOMES])
-        .default('group'),
-    )
-    .option('--replicas <n>', 'with --homes strict: workers of each expert', wholeNumberFlag(1, REPLICAS_LIMIT), 1)
-    .addOption(new Option('--spread <who>', 'who gets experts').choices(['group', 'all']).default('group'))
-    .addOption(
-      new Option('--prediction <how>', 'where predictions come from').choices([...PREDICTION_SOURCES]).default('sep'),
-    )
-    .option(
-      '--layers-ahead <n>',
-      'with --prediction router-ahead: the router so many layers further on',
-      wholeNumberFlag(1, LAYERS_AHEAD_LIMIT),
-      1,
-    )
-    .option('--group-size <n|auto>', 'workers of a group', wholeNumberOrAutoFlag(1, MOST_WORKERS), 'auto')
-    .option('--requests <n>', 'requests at a time', wholeNumberFlag(1, MOST_REQUESTS), 1)
-    .option('--prefill-rows <n>', 'positions of a prefill pass', wholeNumberFlag(1, MOST_TOKENS), prefillRows)
-    .option('--mini-batch-rows <n>', 'rows of a prefill message', wholeNumberFlag(1, MOST_TOKENS), miniBatchRows);
+    ),
+    settingFlag(drafting.optimistic, '', 'shadow goes on from its own guess'),
+    settingFlag(drafting.rows, '<n|auto>', `positions of a pass, at most ${MAX_DRAFT_ROWS}`),
+    settingFlag(placement.homes, '<whose>', "whose experts are: of the layer's group, or each its own worker's"),
+    settingFlag(placement.replicas, '<n>', 'with --homes strict: workers of each expert'),
+    settingFlag(placement.spread, '<who>', 'who gets experts'),
+    settingFlag(prediction.source, '<how>', 'where predictions come from'),
+    settingFlag(prediction.layersAhead, '<n>', 'with --prediction router-ahead: the router so many layers further on'),
+    settingFlag(placement.groupSize, '<n|auto>', 'workers of a group'),
+    new Option('--requests <n>', 'requests at a time').default(1).argParser(wholeNumberFlag(1, MOST_REQUESTS)),
+    settingFlag(main.prefillRows, '<n>', 'positions of a prefill pass'),
+    settingFlag(main.miniBatchRows, '<n>', 'rows of a prefill message'),
+  ];
+  for (const flag of flags) command.addOption(flag);
+  return command;
 }
 
 /** Throws USAGE for a set-up that contradicts itself, like the daemons' configuration. */

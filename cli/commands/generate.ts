@@ -1,10 +1,12 @@
 import { resolve } from 'node:path';
 import { Option, type Command } from 'commander';
 import type { EmulationSettings } from '../../shared/settings/node-settings.js';
-import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/settings/setting-choices.js';
+import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
+import { SETTINGS } from '../../shared/settings/settings-table.js';
 import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../client/generation-flags.js';
 import { withInterrupt } from '../client/interrupt.js';
 import { addLocalEngineFlags, openLocalEngine, type LocalEngineFlags } from '../client/local-engine-flags.js';
+import { settingFlag } from '../client/setting-flags.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { generationSummary, renderGeneration, residentSummary } from '../output/generation-output.js';
 import { standardError } from '../../shared/base/text/text-output.js';
@@ -31,9 +33,11 @@ export function registerGenerateCommand(program: Command): void {
     )
     .option('--profile <file>', 'take the time and memory of the machine "cached" described there (bench/profiles)')
     .addOption(
-      new Option('--expert-storage <form>', 'how the profiled testbed stores experts (default: fp32)').choices(
-        EXPERT_STORAGES,
-      ),
+      settingFlag(
+        SETTINGS.emulation.expertStorage,
+        '<form>',
+        'how the profiled testbed stores experts (default: fp32)',
+      ).default(undefined),
     )
     .addHelpText(
       'after',

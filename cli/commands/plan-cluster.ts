@@ -1,7 +1,5 @@
-import { InvalidArgumentError, Option, type Command } from 'commander';
-import { LAYERS_AHEAD_LIMIT } from '../../shared/settings/setting-limits.js';
-import { PREDICTION_SOURCES, type ExpertStorage } from '../../shared/settings/setting-choices.js';
-import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
+import { InvalidArgumentError, type Command } from 'commander';
+import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import type { PredictionSource } from '../../shared/decisions/placement/draft-rows.js';
 import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { plannedSlots, spareBytes } from '../../simulator/plan/worker-memory.js';
@@ -28,6 +26,8 @@ import { simulateCluster } from '../../simulator/simulate/simulate-cluster.js';
 import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
 import { readTrace } from '../../simulator/trace/trace-file.js';
+import { SETTINGS } from '../../shared/settings/settings-table.js';
+import { settingFlag } from '../client/setting-flags.js';
 import { parseNumber } from '../client/generation-flags.js';
 import { planJson, clusterPlanLines, type BoxNeeds, type ClusterPlan } from '../output/cluster-plan-view.js';
 import {
@@ -74,12 +74,13 @@ export function registerPlanCluster(program: Command): void {
     .option('--model <directory>', "a checkpoint or pack, for its shapes (default: the profile's model)")
     .option('--model-profile <name>', 'a model whose sizes come with odmoe, as qwen3-30b-a3b; "list" names them')
     .addOption(
-      new Option(
-        '--prediction <how>',
+      settingFlag(
+        SETTINGS.prediction.source,
+        '<how>',
         'where predictions come from (default: sep, or router-ahead where the profile has no shadow)',
-      ).choices([...PREDICTION_SOURCES]),
+      ).default(undefined),
     )
-    .option('--layers-ahead <n>', 'of router-ahead', wholeNumberFlag(1, LAYERS_AHEAD_LIMIT), 1)
+    .addOption(settingFlag(SETTINGS.prediction.layersAhead, '<n>', 'of router-ahead'))
     .option('--link-bandwidth <bytes/s>', "of every worker's link from storage to device, as 24GB", bytes)
     .option('--memory-budget <size>', 'device memory of a worker', bytes)
     .option('--network-bandwidth <bytes/s>', 'of each network card, as 125MB', bytes)

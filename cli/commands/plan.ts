@@ -12,6 +12,8 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import { readActivationCounts } from '../../engine/planning/activation-counts-file.js';
+import { SETTINGS } from '../../shared/settings/settings-table.js';
+import { settingFlag } from '../client/setting-flags.js';
 import { parseWhole } from '../client/generation-flags.js';
 import { cachePlanLines, planObject, type PlanOutcome } from '../output/plan-view.js';
 import { runtime } from '../client/process-runtime.js';
@@ -48,7 +50,7 @@ export function registerPlanCommand(program: Command): void {
     .option('--threads <n>', 'decompression threads (0: half of the processors)', parseWhole, 0)
     .option('--top-k-per-worker <n>', 'experts of a layer that one token asks this worker for', parsePositive, 1)
     .option('--layers <n>', 'layers that this worker serves (default: those counted, else all)', parsePositive)
-    .option('--direct-io', 'read past the page cache, where the file system can', false)
+    .addOption(settingFlag(SETTINGS.worker.directIo, '', 'read past the page cache, where the file system can'))
     .option('--json', 'print one JSON object', false)
     .addHelpText(
       'after',

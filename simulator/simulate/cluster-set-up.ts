@@ -1,3 +1,4 @@
+import { SETTINGS } from '../../shared/settings/settings-table.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { nodeTimes } from '../../engine/emulation/node-times.js';
@@ -40,8 +41,8 @@ export const DEFAULT_SET_UP: ClusterSetUp = {
   workers: 8,
   slots: 1,
   cacheBytes: 0,
-  prefillRows: 256,
-  miniBatchRows: 32,
+  prefillRows: SETTINGS.main.prefillRows.default,
+  miniBatchRows: SETTINGS.main.miniBatchRows.default,
   prefillOverlap: true,
   align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true },
   drafting: { optimistic: false, rows: 1 },
