@@ -26,7 +26,7 @@ import { CHECKPOINT_FILE_ERRORS } from './safetensors-file.js';
 import { refuseUnreadKeys } from '../model-config/unread-keys.js';
 import { readQuantization } from './quantization-config.js';
 
-/** Every family that can be read. A new one is added here, and nowhere else. */
+/** Every family that can be read (docs/models.md, "Adding a family"). */
 export const MODEL_FAMILIES: readonly ModelFamily[] = [
   mixtral,
   qwen2Moe,

@@ -1,15 +1,12 @@
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-
 import { tmpdir } from 'node:os';
-
 import { join } from 'node:path';
-
 import { nodesOfThisHost, resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
 import { parseClusterConfig } from '../../shared/settings/load-cluster-config.js';
-
 import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
-
+import { drawableOfRows } from '../../simulator/faults/drawn-rows.js';
+import { rowsOf, SETTINGS, type SettingsGroup } from '../../shared/settings/settings-table.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 
@@ -34,74 +31,30 @@ function settle(role: RoleSetting, flags: Parameters<typeof resolveNodeSettings>
 describe('the settings of a daemon', () => {
   it('come from defaults when nothing else sets them', () => {
     const settings = settle('worker', { model: '/packs/demo' }, '');
-    assert.deepEqual(settings, {
-      role: 'worker',
-      id: 'worker-box1-7602',
-      cluster: 'odmoe',
-      stateDirectory: '/state/odmoe/odmoe',
-      modelPath: '/packs/demo',
-      listenHost: '0.0.0.0',
-      listenPort: 7602,
-      advertiseHost: null,
-      discovery: { provider: 'mdns', interfaceAddress: null, peers: [] },
-      mainAddress: null,
-      device: {
-        backend: 'auto',
-        device: null,
-        arithmetic: 'exact',
-        instructionSet: 'auto',
-        threads: 0,
-        memoryBudgetBytes: 2 ** 30,
-      },
-      main: {
-        experts: 'workers',
-        resident: null,
-        maxActiveSequences: 'auto',
-        maxQueuedRequests: 64,
-        maxContextPositions: 0,
-        contextMemoryBytes: 'auto',
-        reusePrefixes: true,
-        prefillRows: 256,
-        miniBatchRows: 32,
-        prefillOverlap: true,
-        workerGraceMs: 2000,
-        stopGraceMs: 30_000,
-        http: {
-          host: '127.0.0.1',
-          port: 7680,
-          isAddressGiven: false,
-          hosts: [],
-          origins: [],
-          apiKeysPath: null,
-        },
-      },
-      batching: { enabled: true, maxRows: 256, maxDelayMs: 'auto' },
-      emulation: null,
-      prediction: { source: 'sep', layersAhead: 1 },
-      align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true },
-      drafting: { optimistic: false, rows: 1 },
-      placement: { groupSize: 'auto', spread: 'group', homes: 'group', replicas: 1 },
-      shadow: { precision: 'int8', quantize: 'projections' },
-      worker: {
-        slots: 'auto',
-        cacheBytes: 0,
-        cachePolicy: 'planned',
-        yields: false,
-        replanPasses: 300,
-        pools: null,
-        decompressionThreads: 0,
-        directIo: false,
-        readDepth: 'auto',
-        hostMemory: 0,
-        resident: null,
-      },
-      network: { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 30_000, reconnectDelayMs: 500 },
-      log: { level: 'warn', format: 'text' },
-    });
+    const { role, id, cluster, stateDirectory, modelPath, listenHost, listenPort, advertiseHost, mainAddress } =
+      settings;
+    assert.deepEqual([role, id, cluster], ['worker', 'worker-box1-7602', 'odmoe']);
+    assert.deepEqual([stateDirectory, modelPath], ['/state/odmoe/odmoe', '/packs/demo']);
+    assert.deepEqual([listenHost, listenPort, advertiseHost, mainAddress], ['0.0.0.0', 7602, null, null]);
+    assert.deepEqual(settings.discovery, { provider: 'mdns', interfaceAddress: null, peers: [] });
+    assert.equal(settings.emulation, null);
+    assert.equal(settings.device.memoryBudgetBytes, 2 ** 30);
     assert.equal(settle('main', { model: 'p' }, '').device.memoryBudgetBytes, 0);
     assert.equal(settle('worker', { model: 'p', port: 0 }, '').id, 'worker-box1-p42');
     assert.equal(settle('main', { model: 'p', discovery: 'static' }, '').listenHost, '127.0.0.1');
   });
+
+  // docs/settings.md has the defaults themselves, and a test compares it with the rows.
+  // The row "device" becomes two fields, which a test below reads.
+  for (const group of (Object.keys(SETTINGS) as SettingsGroup[]).filter((name) => name !== 'device')) {
+    const rows = rowsOf(group).filter(([, row]) => row.default !== undefined);
+    const found: unknown = { ...settle('worker', { model: '/packs/demo' }, '') }[group as keyof NodeSettings];
+    if (rows.length === 0 || typeof found !== 'object' || found === null) continue;
+    it(`of ${group} have the defaults of their rows when nothing else sets them`, () => {
+      const values = found as Record<string, unknown>;
+      for (const [name, row] of rows) if (name in values) assert.deepEqual(values[name], row.default, name);
+    });
+  }
 
   it("come from the node's own entry, found by this host's name", () => {
     const settings = settle('worker', {});
@@ -177,19 +130,10 @@ describe('the settings of a daemon', () => {
     const cached = `worker: {cache: 1 MiB, cache_policy: lru, decompression_threads: 3, direct_io: true, read_depth: 6,
   host_memory: 8 MiB}
 nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
-    assert.deepEqual(settle('worker', { model: 'p', id: 'a' }, cached).worker, {
-      slots: 'auto',
-      cacheBytes: 2 ** 20,
-      cachePolicy: 'lru',
-      yields: false,
-      replanPasses: 300,
-      pools: null,
-      decompressionThreads: 3,
-      directIo: true,
-      readDepth: 6,
-      hostMemory: 2 ** 23,
-      resident: null,
-    });
+    const { slots, cacheBytes, cachePolicy, ...loading } = settle('worker', { model: 'p', id: 'a' }, cached).worker;
+    assert.deepEqual([slots, cacheBytes, cachePolicy], ['auto', 2 ** 20, 'lru']);
+    const { decompressionThreads, directIo, readDepth, hostMemory } = loading;
+    assert.deepEqual([decompressionThreads, directIo, readDepth, hostMemory], [3, true, 6, 2 ** 23]);
     assert.equal(settle('worker', { model: 'p', id: 'b' }, cached).worker.cacheBytes, 2 ** 21);
     assert.equal(settle('worker', { model: 'p', id: 'b', cache: 7 }, cached).worker.cacheBytes, 7);
     const pools = 'worker: {pools: {full: 1, sign_mantissa: 2}}';
@@ -292,6 +236,20 @@ nodes: []`;
   });
 });
 
+describe('the settings that rows list values for', () => {
+  it('are all drawn by the seeds', () => {
+    const listed = (Object.keys(SETTINGS) as SettingsGroup[]).flatMap((group) =>
+      rowsOf(group).flatMap(([name, { drawn }]) => (drawn === undefined ? [] : [`${group}.${name}`])),
+    );
+    assert.ok(listed.length > 0);
+    assert.deepEqual(
+      Object.keys(drawableOfRows()).sort(),
+      listed.sort(),
+      'DRAWN_GROUPS has the groups that seeds draw',
+    );
+  });
+});
+
 describe('nodesOfThisHost of a configuration', () => {
   it('returns the nodes whose host is a name or an address of this machine', () => {
     const ids = nodesOfThisHost(parseClusterConfig(STATIC, 'c.yaml'), HOST).map(({ id }) => id);
@@ -366,19 +324,9 @@ describe('the flags of a daemon', () => {
     assert.equal(request.exitWithParent, true);
     const { settings } = request;
     assert.equal(settings.cluster, 'demo');
-    assert.deepEqual(settings.worker, {
-      slots: 1,
-      cacheBytes: 4 * 2 ** 20,
-      cachePolicy: 'fifo',
-      yields: false,
-      replanPasses: 300,
-      pools: null,
-      decompressionThreads: 2,
-      directIo: true,
-      readDepth: 'auto',
-      hostMemory: 'auto',
-      resident: null,
-    });
+    const { slots, cacheBytes, cachePolicy, decompressionThreads, directIo, hostMemory } = settings.worker;
+    assert.deepEqual([slots, cacheBytes, cachePolicy], [1, 4 * 2 ** 20, 'fifo']);
+    assert.deepEqual([decompressionThreads, directIo, hostMemory], [2, true, 'auto']);
     assert.deepEqual([settings.id, settings.listenHost, settings.listenPort], ['w', '127.0.0.1', 0]);
     assert.deepEqual(settings.discovery, { provider: 'static', interfaceAddress: '10.0.0.1', peers: [] });
     assert.deepEqual(settings.device, {

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
 import { expectedBiases, expectedTensors } from '../../packs/checkpoint/expected-tensors.js';
-import { parseModelConfig } from '../../packs/checkpoint/model-config.js';
+import { MODEL_FAMILIES, parseModelConfig } from '../../packs/checkpoint/model-config.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
@@ -53,6 +53,21 @@ function checkView(source: TensorSource, what: string): void {
 }
 
 describe('the fixtures of model families:', () => {
+  it('are described here, fixture by fixture', () => {
+    const found = readdirSync(fixtures).filter((name) => existsSync(join(fixtures, name, 'reference.json')));
+    const elsewhere = found.filter((name) => name.startsWith('qwen3moe'));
+    assert.deepEqual(found.filter((name) => !elsewhere.includes(name)).sort(), Object.keys(FIXTURES).sort());
+  });
+
+  it('stand in the table of docs/models.md', () => {
+    const table = readFileSync(join(packageRoot(), 'docs', 'models.md'), 'utf8');
+    const architectures = MODEL_FAMILIES.flatMap((family) => family.architectures);
+    assert.deepEqual(
+      architectures.filter((name) => !table.includes(`\`${name}\``)),
+      [],
+    );
+  });
+
   for (const [name, { layers, leftOut, format }] of Object.entries(FIXTURES)) {
     it(`${name} is opened, every view within its tensor`, async () => {
       const checkpoint = await openCheckpoint(join(fixtures, name));

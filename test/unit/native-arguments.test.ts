@@ -47,6 +47,17 @@ const UNREADABLE = new Proxy(
   },
 );
 
+/** Methods that take nothing. */
+const WITHOUT_ARGUMENTS: readonly string[] = [
+  'constructor',
+  'dispose',
+  'info',
+  'residentWeights',
+  'createSequence',
+  'cancelHold',
+  'cancelPack',
+];
+
 const WRONG_VALUES: readonly unknown[] = [
   undefined,
   null,
@@ -157,6 +168,8 @@ describe('a native call with a wrong argument', () => {
       call('hold', slots.hold.bind(slots), 0),
       call('dropHeld', slots.dropHeld.bind(slots), 0),
       call('pack', slots.pack.bind(slots), 0),
+      call('letGo', slots.letGo.bind(slots), 1),
+      call('take', slots.take.bind(slots), 1),
       call('openTensor', openTensor, expertSource(0, 0).gate),
       call('splitPlanes', splitPlanes, new Uint8Array(4), 'bf16-e8-sm8'),
       call('joinPlanes', joinPlanes, [new Uint8Array(2), new Uint8Array(2)], 'bf16-e8-sm8'),
@@ -185,6 +198,17 @@ describe('a native call with a wrong argument', () => {
             );
           }
   }).timeout(120_000);
+
+  it('is tried for every method of every handle', () => {
+    const tried = new Set(calls.map(({ name }) => name));
+    const handles = [device, model, slots, sequence, pass];
+    const methods = handles.flatMap((handle) => {
+      const fields = Object.getOwnPropertyDescriptors(Object.getPrototypeOf(handle) as object);
+      return Object.entries(fields).flatMap(([name, { value }]) => (typeof value === 'function' ? [name] : []));
+    });
+    const takesArguments = (name: string): boolean => !WITHOUT_ARGUMENTS.includes(name);
+    assert.deepEqual([...new Set(methods)].filter((name) => takesArguments(name) && !tried.has(name)).sort(), []);
+  });
 
   const refused = (name: string, place: number, wrong: unknown, message: RegExp): Promise<void> =>
     assert.rejects(

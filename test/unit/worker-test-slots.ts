@@ -111,8 +111,6 @@ export class TestSlots implements ExpertSlots {
     return { executeMs: 1 };
   }
 
-  readonly heldBytes = 0;
-
   hold(expert: number): Promise<HoldOutcome> {
     this.calls.push(`hold ${expert}`);
     return new Promise((resolve, reject) => {
