@@ -16,7 +16,7 @@ import { formatVocabulary, type CompiledFormat, type TokenMask } from '../../eng
 import type { AutomatonState } from '../../engine/output-format/text-automaton.js';
 import { NO_TIMES } from '../../shared/wire/messages.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
-import { MAX_REMEMBERED_REFUSALS, RefusalLog } from '../../shared/transport/refusal-log.js';
+import { MAX_REMEMBERED_REFUSALS, RefusalLog } from '../../shared/transport/peer-greeting.js';
 import { REMEMBERED_PEERS_LIMIT, SilenceBounds } from '../../shared/transport/silence-bound.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import { TokenBuckets } from '../../shared/base/runtime/token-buckets.js';

@@ -1,3 +1,4 @@
+import { allFinite } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
@@ -6,6 +7,7 @@ import { dialAddress } from '../../shared/wire/addresses.js';
 import { reportedEpoch } from '../../shared/wire/epochs.js';
 import { PeerGreeting } from '../../shared/transport/peer-greeting.js';
 import type {
+  Execute,
   NodeIdentity,
   Placement,
   Prospect,
@@ -19,7 +21,6 @@ import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ExpertService } from '../executor/expert-service.js';
 import { PlacementEpoch } from './placement-epoch.js';
-import { checkExecute, checkExpectedExperts } from './request-checks.js';
 
 /** Bad requests that one stream may send before it is closed. */
 export const MAX_VIOLATIONS = 100;
@@ -283,4 +284,40 @@ function requestOf(message: WorkerRequest): { requestId: number; epoch: number }
 
 function violation(message: string): OdmoeError {
   return new OdmoeError('PROTOCOL_VIOLATION', message);
+}
+
+/** Checks whether a request fits the model that this worker serves, which the decoder does not know. Each check throws PROTOCOL_VIOLATION. */
+function checkExecute(execute: Execute, shape: ModelShape): void {
+  checkLayer(execute.layer, shape);
+  for (const { expert } of execute.experts) checkExpert(expert, shape);
+  if (execute.hiddenSize !== shape.hiddenSize) {
+    throw unfitting(`hidden states of ${execute.hiddenSize} values, and this model's have ${shape.hiddenSize}`);
+  }
+  if (execute.dtype !== 'TENSOR_TYPE_F32') {
+    throw unfitting(`wire: bf16 is not yet supported (${execute.dtype} came): set wire to f32`);
+  }
+  if (!allFinite(execute.hidden)) throw unfitting('hidden states that are no finite numbers');
+}
+
+function checkExpectedExperts(
+  { layer, experts }: { layer: number; experts: readonly number[] },
+  shape: ModelShape,
+): void {
+  checkLayer(layer, shape);
+  if (experts.length > shape.experts) throw unfitting(`${experts.length} experts, and a layer has ${shape.experts}`);
+  for (const expert of experts) checkExpert(expert, shape);
+}
+
+function checkLayer(layer: number, shape: ModelShape): void {
+  if (layer >= shape.expertLayers)
+    throw unfitting(`layer ${layer}, and this model has layers 0 to ${shape.expertLayers - 1}`);
+}
+
+function checkExpert(expert: number, shape: ModelShape): void {
+  if (expert >= shape.experts)
+    throw unfitting(`expert ${expert}, and this model has experts 0 to ${shape.experts - 1}`);
+}
+
+function unfitting(what: string): OdmoeError {
+  return new OdmoeError('PROTOCOL_VIOLATION', `A request to this worker names ${what}.`);
 }
