@@ -1,7 +1,7 @@
 import { relative } from 'node:path';
 import type { Checkpoint } from './checkpoint/checkpoint.js';
 import { densePlaces } from '../shared/model/dense-roles.js';
-import { EXPERT_PARTS } from './model-config/model-family.js';
+import { EXPERT_MATRICES } from './model-config/model-family.js';
 import type { ModelShape } from '../shared/model/model-shape.js';
 import { storedBytes } from '../shared/model/part-sizes.js';
 import type { ExactFormat } from '../shared/model/tensor-source.js';
@@ -126,7 +126,7 @@ function layerBytes(source: Pack | Checkpoint, layer: number): number {
   let bytes = biasBytes;
   for (let expert = 0; expert < experts; expert += 1) {
     const tensors = source.expert(layer, expert);
-    bytes += EXPERT_PARTS.map((part) => storedBytes(tensors[part])).reduce(add, 0);
+    bytes += EXPERT_MATRICES.map((part) => storedBytes(tensors[part])).reduce(add, 0);
   }
   return bytes;
 }

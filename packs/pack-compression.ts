@@ -1,4 +1,4 @@
-import { EXPERT_PARTS } from './model-config/model-family.js';
+import { EXPERT_MATRICES } from './model-config/model-family.js';
 import { exactFormatOf, isQuantizedSplit, rowBytes } from '../shared/model/weight-dtype.js';
 import type { Split } from '../shared/model/tensor-source.js';
 import type { Manifest } from './format/manifest.js';
@@ -35,7 +35,7 @@ export function packCompression(manifest: Manifest): PackCompression {
   const planes = new Map<string, PlaneCompression>();
   let [shippedBytes, diskBytes, rawDiskBytes] = [0, 0, 0];
   for (const expert of manifest.experts) {
-    for (const part of EXPERT_PARTS) {
+    for (const part of EXPERT_MATRICES) {
       const { split, rows, columns, chunks } = expert[part];
       const matrixBytes = rows * shippedRowBytes(split, columns);
       shippedBytes += matrixBytes;

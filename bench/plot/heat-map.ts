@@ -1,4 +1,4 @@
-import { round, text, type Drawing } from '../../shared/base/text/svg-drawing.js';
+import { round, svgText, type Drawing } from '../../shared/base/text/svg-drawing.js';
 
 export interface PlottedHeatMap {
   title: string;
@@ -35,12 +35,12 @@ export function heatMap(map: PlottedHeatMap): Drawing {
     ),
   );
   const body = [
-    text(round(width / 2), 20, map.title, 'font-size="14" text-anchor="middle"'),
+    svgText(round(width / 2), 20, map.title, 'font-size="14" text-anchor="middle"'),
     ...cells,
-    ...map.columns.map((name, column) => text(columnMiddle(column), bottom + 16, name, 'text-anchor="middle"')),
-    ...map.rows.map((name, row) => text(MARGIN.left - 8, rowMiddle(row), name, 'text-anchor="end"')),
-    text(middle, bottom + 36, map.xLabel, 'text-anchor="middle"'),
-    text(16, half, map.yLabel, `text-anchor="middle" transform="rotate(-90 16 ${half})"`),
+    ...map.columns.map((name, column) => svgText(columnMiddle(column), bottom + 16, name, 'text-anchor="middle"')),
+    ...map.rows.map((name, row) => svgText(MARGIN.left - 8, rowMiddle(row), name, 'text-anchor="end"')),
+    svgText(middle, bottom + 36, map.xLabel, 'text-anchor="middle"'),
+    svgText(16, half, map.yLabel, `text-anchor="middle" transform="rotate(-90 16 ${half})"`),
   ];
   return { width, height, body: body.join('\n') };
 }
@@ -50,7 +50,7 @@ function cell(row: number, column: number, content: { shade: number; words: stri
   const size = `width="${CELL.width}" height="${CELL.height}" stroke="#ffffff"`;
   if (content === null) return `<rect ${place} ${size} fill="#eeeeee"/>`;
   const ink = content.shade > 0.5 ? '#ffffff' : '#222222';
-  const words = text(columnMiddle(column), rowMiddle(row), content.words, `text-anchor="middle" fill="${ink}"`);
+  const words = svgText(columnMiddle(column), rowMiddle(row), content.words, `text-anchor="middle" fill="${ink}"`);
   return `<rect ${place} ${size} fill="${colour(content.shade)}"/>${words}`;
 }
 

@@ -1,4 +1,4 @@
-import { line, round, svgFile, text, ticks, type Drawing } from '../../shared/base/text/svg-drawing.js';
+import { line, round, svgFile, svgText, ticks, type Drawing } from '../../shared/base/text/svg-drawing.js';
 
 /** Line plots with several panels in rows. */
 
@@ -50,7 +50,7 @@ export function linePlot(plot: LinePlot): Drawing {
     }),
   );
   const body = [
-    text(width / 2, 20, plot.title, 'font-size="14" text-anchor="middle"'),
+    svgText(width / 2, 20, plot.title, 'font-size="14" text-anchor="middle"'),
     ...panels,
     legendSvg(names, width, height - LEGEND / 2),
   ];
@@ -70,16 +70,16 @@ function panelSvg(panel: PlotPanel, plot: LinePlot, names: readonly string[]): s
   const bottom = toY(0);
   const grid = [
     ...yTicks.map((y) => line(toX(0), toY(y), toX(xEnd), toY(y), '#e0e0e0')),
-    ...yTicks.map((y) => text(toX(0) - 5, toY(y) + 4, label(y), 'text-anchor="end"')),
-    ...xTicks.map((x) => text(toX(x), bottom + 14, label(x), 'text-anchor="middle"')),
+    ...yTicks.map((y) => svgText(toX(0) - 5, toY(y) + 4, label(y), 'text-anchor="end"')),
+    ...xTicks.map((x) => svgText(toX(x), bottom + 14, label(x), 'text-anchor="middle"')),
     line(toX(0), bottom, toX(xEnd), bottom, '#222222'),
     line(toX(0), toY(0), toX(0), toY(yEnd), '#222222'),
   ];
   const middle = MARGIN.top + innerHeight / 2;
   const words = [
-    text(MARGIN.left + innerWidth / 2, MARGIN.top - 10, panel.title, 'text-anchor="middle" font-size="12"'),
-    text(MARGIN.left + innerWidth / 2, bottom + 30, plot.xLabel, 'text-anchor="middle"'),
-    text(14, middle, plot.yLabel, `text-anchor="middle" transform="rotate(-90 14 ${middle})"`),
+    svgText(MARGIN.left + innerWidth / 2, MARGIN.top - 10, panel.title, 'text-anchor="middle" font-size="12"'),
+    svgText(MARGIN.left + innerWidth / 2, bottom + 30, plot.xLabel, 'text-anchor="middle"'),
+    svgText(14, middle, plot.yLabel, `text-anchor="middle" transform="rotate(-90 14 ${middle})"`),
   ];
   const curves = panel.series.map((series) => {
     const path = series.points.map(({ x, y }) => `${toX(x)},${toY(y)}`).join(' ');
@@ -97,7 +97,7 @@ function legendSvg(names: readonly string[], width: number, y: number): string {
     .map((name, index) => {
       const x = round(index * step + step / 2 - 40);
       const sample = `<line x1="${x}" y1="${y}" x2="${x + 26}" y2="${y}" ${stroke(names, name)}/>`;
-      return sample + text(x + 32, y + 4, name, '');
+      return sample + svgText(x + 32, y + 4, name, '');
     })
     .join('\n');
 }

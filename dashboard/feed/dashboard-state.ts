@@ -9,11 +9,11 @@ import {
 } from '../../shared/wire/cluster-events.js';
 
 /** 'locked': main needs an API key first. 'lost': the connection has ended or failed; the feed tries again. */
-export type Connection = 'connecting' | 'open' | 'lost' | 'locked';
+export type FeedConnection = 'connecting' | 'open' | 'lost' | 'locked';
 
 /** The data that the views draw. Properties are replaced, never changed in place. */
 export interface DashboardState {
-  connection: Connection;
+  connection: FeedConnection;
   /** Null: main has not sent it yet. */
   cluster: ClusterData | null;
   /** The oldest comes first. */

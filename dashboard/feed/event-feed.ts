@@ -1,5 +1,5 @@
 import type { ClusterEvent } from '../../shared/wire/cluster-events.js';
-import { pauseBeforeAttempt, withEvent, withOpenConnection, type Connection } from './dashboard-state.js';
+import { pauseBeforeAttempt, withEvent, withOpenConnection, type FeedConnection } from './dashboard-state.js';
 import { updateDashboard } from './dashboard-store.js';
 
 const EVENTS_URL = '/cluster/events';
@@ -13,7 +13,7 @@ let source: EventSource | null = null;
 let retry: number | undefined;
 let silence: number | undefined;
 
-function setConnection(connection: Connection): void {
+function setConnection(connection: FeedConnection): void {
   updateDashboard((state) => ({ ...state, connection }));
 }
 

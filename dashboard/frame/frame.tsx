@@ -3,7 +3,7 @@ import { useEffect, useState, useRef } from 'preact/hooks';
 import { ChatView } from '../chat-view/chat-view.js';
 import { ClusterView } from '../cluster-view/cluster-view.js';
 import { useDashboard } from '../feed/dashboard-store.js';
-import type { Connection, DashboardState } from '../feed/dashboard-state.js';
+import type { FeedConnection, DashboardState } from '../feed/dashboard-state.js';
 import { TimeView } from '../time-view/time-view.js';
 import { TokenView } from '../token-view/token-view.js';
 import { ChatIcon, ClusterIcon, MoonIcon, SunIcon, TimeIcon, TokenIcon } from '../elements/icons.js';
@@ -25,7 +25,7 @@ const ICONS: Record<Route, () => JSX.Element> = {
   chat: ChatIcon,
 };
 
-const selectConnection = (state: DashboardState): Connection => state.connection;
+const selectConnection = (state: DashboardState): FeedConnection => state.connection;
 const selectName = (state: DashboardState): string => state.cluster?.name ?? '';
 
 /** Header, tabs, and the view that the page's address names. */
@@ -99,7 +99,7 @@ function ThemeSwitch(): JSX.Element {
 }
 
 /** A note that the shown data may be old. Its element is always present, so that screen readers notice its text. */
-function ConnectionNote({ connection }: { connection: Connection }): JSX.Element {
+function ConnectionNote({ connection }: { connection: FeedConnection }): JSX.Element {
   return (
     <div role="status" class="connection">
       {connection === 'lost' && (

@@ -1,4 +1,4 @@
-import { escaped, line, round, svgFile, text, type Drawing } from '../../shared/base/text/svg-drawing.js';
+import { escaped, line, round, svgFile, svgText, type Drawing } from '../../shared/base/text/svg-drawing.js';
 import {
   fillOf,
   PAINTS,
@@ -41,7 +41,7 @@ export function timelineSvg(diagrams: readonly TitledTimeline[], pixelsPerMs: nu
   const drawings = diagrams.flatMap(({ title, timeline }): Drawing[] => {
     const drawing = drawTimeline(timeline, scale, { from: 0, to: plotPixels });
     return [
-      { width, height: TITLE_PIXELS, body: text(8, 22, title, 'font-size="15"') },
+      { width, height: TITLE_PIXELS, body: svgText(8, 22, title, 'font-size="15"') },
       { width, height: drawing.height, body: diagramBody(drawing, plotPixels) },
     ];
   });
@@ -70,10 +70,10 @@ function diagramBody({ lanes, bars, marks, arrows, ticks, height }: TimelineDraw
   const bottom = height - AXIS_PIXELS;
   const names = lanes.map(({ name, y, height: laneHeight }) => {
     const rule = line(0, y + laneHeight, LABEL_PIXELS + plotPixels, y + laneHeight, '#e3e5e8');
-    return rule + text(LABEL_PIXELS - 10, y + laneHeight / 2 + 4, name, 'text-anchor="end" font-size="12"');
+    return rule + svgText(LABEL_PIXELS - 10, y + laneHeight / 2 + 4, name, 'text-anchor="end" font-size="12"');
   });
   const axis = ticks.map(({ x, text: words }) => {
-    const label = text(x, bottom + 18, words, 'text-anchor="middle" font-size="11"');
+    const label = svgText(x, bottom + 18, words, 'text-anchor="middle" font-size="11"');
     return line(x, 0, x, bottom + 4, '#e3e5e8') + label;
   });
   const drawn = [
@@ -96,7 +96,7 @@ function barSvg({ bar, x, y, width, height, label }: PlacedBar): string {
   if (label === '') return shape;
   const halo = `stroke="${paint.colour}" stroke-width="3" paint-order="stroke"`;
   const place = `text-anchor="middle" font-size="10" ${halo}`;
-  return shape + text(round(x + width / 2), y + 12, label, `${place} fill="${paint.ink}"`);
+  return shape + svgText(round(x + width / 2), y + 12, label, `${place} fill="${paint.ink}"`);
 }
 
 function outlineOf({ pattern, colour }: Paint, reloaded: boolean): string {
@@ -124,7 +124,7 @@ function legend(width: number): Drawing {
   const body = items.map(({ words, mark }, index) => {
     const x = LABEL_PIXELS + (index % perLine) * LEGEND_ITEM_PIXELS;
     const y = 10 + Math.floor(index / perLine) * LEGEND_LINE_PIXELS;
-    return mark(x, y) + text(x + 24, y + 10, words, 'font-size="12"');
+    return mark(x, y) + svgText(x + 24, y + 10, words, 'font-size="12"');
   });
   return { width, height: 20 + Math.ceil(items.length / perLine) * LEGEND_LINE_PIXELS, body: body.join('\n') };
 }

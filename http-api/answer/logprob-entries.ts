@@ -74,7 +74,7 @@ export class CompletionLogprobList {
     return entries;
   }
 
-  /** The alternatives always include the token itself, a special token by its name. Of two with the same text, the more likely one counts. */
+  /** The alternatives always include the token itself, a special token by its name. If two have the same text, the more likely one counts. */
   private topOf(token: ScoredToken, logprob: number, text: string): Record<string, number> {
     const { tokenizer } = this;
     const own = tokenizer.isSpecial(token.tokenId) ? nameOf(tokenizer.tokenBytes(token.tokenId)) : text;

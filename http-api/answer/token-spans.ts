@@ -97,8 +97,8 @@ export class TokenSpans<Token> {
   }
 
   /**
-   * Handles text that does not begin with the first token's bytes. Tokens that match the end of the text get their bytes. Of the tokens before
-   * them, the last one gets the rest of the text, and the others get nothing.
+   * Handles text that does not begin with the first token's bytes. Tokens that match the end of the text get their bytes. The last token
+   * before them gets the rest of the text, and earlier tokens get nothing.
    */
   private realign(): TokenSpan<Token>[] {
     let end = this.unclaimed.length;

@@ -158,7 +158,7 @@ function thinkingState(
   return end.endsWith(style.reasoning.end) ? 'none' : 'free';
 }
 
-/** Renders the end of the prompt. Of a long conversation, only the last turn is rendered, and only a part of its text. */
+/** Renders the end of the prompt. If the conversation is long, only the last turn and a part of its text are rendered. */
 function promptTail(
   tokenizer: Tokenizer,
   messages: readonly ChatMessage[],

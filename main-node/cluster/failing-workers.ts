@@ -6,7 +6,7 @@ import type { WorkerLink } from './worker-link.js';
 /** Number of experts that a worker may answer with errors, one after another, before other workers are asked instead for a while. */
 export const MAX_FAILURES_IN_A_ROW = 32;
 /** First pause of such a worker, and the longest: each time that it fails again at once, the pause doubles. */
-export const FIRST_REST_MS = 5000;
+export const FIRST_PAUSE_MS = 5000;
 export const LONGEST_REST_MS = 60_000;
 
 /** Errors that are not the worker's fault, or that are counted elsewhere. */
@@ -42,7 +42,7 @@ export class FailingWorkers {
   /** Returns true if it failed so often in a row that other workers are to be asked instead. */
   failed(link: WorkerLink, code: string, message: string): boolean {
     if (NO_FAULT.has(code)) return false;
-    const record = this.records.get(link) ?? { inRow: 0, restMs: FIRST_REST_MS, code, message, timer: null };
+    const record = this.records.get(link) ?? { inRow: 0, restMs: FIRST_PAUSE_MS, code, message, timer: null };
     this.records.set(link, record);
     record.inRow += 1;
     Object.assign(record, { code, message });

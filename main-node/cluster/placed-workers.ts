@@ -16,7 +16,7 @@ export interface WorkerOrders {
   execute(
     work: ExecuteWork,
     epoch: number,
-    onPart: (results: readonly ExpertResult[]) => void,
+    onPartialResult: (results: readonly ExpertResult[]) => void,
     signal: AbortSignal,
   ): Promise<void>;
   sendAnnounce(announce: Announce): void;

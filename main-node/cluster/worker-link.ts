@@ -28,7 +28,7 @@ interface PendingExecute {
   layer: number;
   /** Rows of each expert that has not been answered. */
   open: Map<number, number>;
-  onPart(results: readonly ExpertResult[]): void;
+  onPartialResult(results: readonly ExpertResult[]): void;
   resolve(): void;
   reject(error: OdmoeError): void;
 }
@@ -91,7 +91,7 @@ export class WorkerLink implements WorkerOrders {
   execute(
     work: ExecuteWork,
     epoch: number,
-    onPart: (results: readonly ExpertResult[]) => void,
+    onPartialResult: (results: readonly ExpertResult[]) => void,
     signal: AbortSignal,
   ): Promise<void> {
     if (this.closed) return Promise.reject(this.lostError('the stream is closed'));
@@ -108,7 +108,7 @@ export class WorkerLink implements WorkerOrders {
       this.pending.set(requestId, {
         layer: work.layer,
         open,
-        onPart,
+        onPartialResult: onPartialResult,
         resolve: () => {
           settle();
           resolve();
@@ -208,7 +208,7 @@ export class WorkerLink implements WorkerOrders {
     if (result.last) this.pending.delete(result.requestId);
     this.awaitAnswer();
     try {
-      request.onPart(result.experts);
+      request.onPartialResult(result.experts);
       if (result.last) request.resolve();
     } catch (thrown) {
       this.forget(result.requestId);

@@ -6,8 +6,8 @@ export const MAX_WAITING_FIGURES = 60;
 type EventOf<Type extends ClusterEvent['type']> = Extract<ClusterEvent, { type: Type }>;
 
 /**
- * The events that one listener has not taken yet. Of states (cluster, recall, heat) only the newest waits; of passes the last RECORDED_PASSES wait, so
- * that a slow listener loses passes first.
+ * The events that one listener has not taken yet. Only the newest state of each kind (cluster, recall, heat) waits. The last
+ * RECORDED_PASSES passes wait, so that a slow listener loses passes first.
  */
 export class ListenerQueue {
   private readonly states = new Map<ClusterEvent['type'], ClusterEvent>();

@@ -9,7 +9,7 @@ import type { ExecuteWork, PlacedWorkers, WorkerOrders } from '../cluster/placed
 import { messageOf, type ExpertWork, type LayerStep } from './expert-work.js';
 import { judge, lieOf, modelGivesNoNumbers, undecided, type Opinion } from './second-opinion.js';
 import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
-import { homesOf, isStrict } from '../../shared/decisions/placement/strict-homes.js';
+import { strictHomesOf, isStrict } from '../../shared/decisions/placement/strict-homes.js';
 
 /** The result of work. */
 export interface ExpertOutcome {
@@ -91,7 +91,7 @@ export class ExpertDispatcher {
       for (const each of failed) this.afterFailure(each, failure(each), { workerId, link, placement });
       elsewhere.push(settled(this.sendOn(run, failed)));
     };
-    const onPart = (results: readonly ExpertResult[]): void => {
+    const onPartialResult = (results: readonly ExpertResult[]): void => {
       const failures = new Map<OpenWork, OdmoeError>();
       for (const result of results) {
         const answered = requirePresent(
@@ -109,7 +109,7 @@ export class ExpertDispatcher {
     };
     const asked = open.map(({ work }) => (resent ? { ...work, last: true } : work));
     try {
-      await link.execute(messageOf(run.step, asked), placement.epoch, onPart, run.signal);
+      await link.execute(messageOf(run.step, asked), placement.epoch, onPartialResult, run.signal);
     } catch (thrown) {
       const failure = toOdmoeError(thrown);
       if (run.signal.aborted) elsewhere.push(Promise.resolve(cancelled()));
@@ -302,7 +302,7 @@ export function chooseReplacement(
   outstanding: ReadonlyMap<string, number>,
 ): string | null {
   const isLeft = (id: string): boolean => !lost.has(id);
-  const own = isStrict(placement) ? homesOf(placement, layer, expert) : groupForLayer(placement, layer);
+  const own = isStrict(placement) ? strictHomesOf(placement, layer, expert) : groupForLayer(placement, layer);
   const near = own.filter(isLeft);
   const candidates = near.length > 0 ? near : placement.workers.map((worker) => worker.id).filter(isLeft);
   return candidates.reduce<string | null>(

@@ -1,7 +1,7 @@
 import { realpath } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ModelConfig, ModelFamily, ExpertPart, TensorPlace } from '../model-config/model-family.js';
+import type { ModelConfig, ModelFamily, ExpertMatrix, TensorPlace } from '../model-config/model-family.js';
 import { fileExists, readFailure, openFile } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS, type SafetensorsFile, readInto } from './safetensors-file.js';
 import type { ModelSource, ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
@@ -176,7 +176,7 @@ function guessingTensors(config: ModelConfig, found: CheckpointTensors): Readonl
 /** The tensors of an opened model by their roles and places. */
 class SourceTable {
   private readonly denseTensors = new Map<string, TensorSource>();
-  private readonly expertTensors = new Map<string, Partial<Record<ExpertPart, TensorSource>>>();
+  private readonly expertTensors = new Map<string, Partial<Record<ExpertMatrix, TensorSource>>>();
   private readonly expertBiases = new Map<string, Float32Array>();
 
   constructor(

@@ -1,5 +1,5 @@
 import { densePlaces } from '../../shared/model/dense-roles.js';
-import { EXPERT_PARTS, type ExpectedTensor, type ModelConfig } from '../model-config/model-family.js';
+import { EXPERT_MATRICES, type ExpectedTensor, type ModelConfig } from '../model-config/model-family.js';
 import { expertLayerNumbers } from '../../shared/model/model-shape.js';
 
 /** Every tensor that a checkpoint with this config.json must have, in the order of a forward pass: dense tensors, then experts by layer. */
@@ -9,7 +9,7 @@ export function* expectedTensors({ shape, tiedEmbeddings, layout }: ModelConfig)
   }
   for (const [layer, number] of expertLayerNumbers(shape).entries()) {
     for (let expert = 0; expert < shape.experts; expert += 1) {
-      for (const part of EXPERT_PARTS) {
+      for (const part of EXPERT_MATRICES) {
         yield { ...layout.expert(part, number, expert), place: { kind: 'expert', part, layer, expert } };
       }
     }
@@ -21,7 +21,7 @@ export function* expectedBiases({ shape, layout }: ModelConfig): Generator<Expec
   if (layout.expertBias === null) return;
   for (const [layer, number] of expertLayerNumbers(shape).entries()) {
     for (let expert = 0; expert < shape.experts; expert += 1) {
-      for (const part of EXPERT_PARTS) {
+      for (const part of EXPERT_MATRICES) {
         yield { ...layout.expertBias(part, number, expert), place: { kind: 'expert', part, layer, expert } };
       }
     }

@@ -1,6 +1,6 @@
 import type { FileHandle } from 'node:fs/promises';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import { EXPERT_PARTS, type ModelConfig } from '../model-config/model-family.js';
+import { EXPERT_MATRICES, type ModelConfig } from '../model-config/model-family.js';
 import { storedBytes } from '../../shared/model/part-sizes.js';
 import { openFile, readFailure } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS, readExactly } from './safetensors-file.js';
@@ -31,7 +31,7 @@ export async function* readCheckpointBiases(
     let sources: TensorSource[] = [];
     for (const expected of expectedBiases(config)) {
       sources.push(finder.findBias(expected));
-      if (sources.length < EXPERT_PARTS.length || expected.place.kind !== 'expert') continue;
+      if (sources.length < EXPERT_MATRICES.length || expected.place.kind !== 'expert') continue;
       const { layer, expert } = expected.place;
       const paths = new Set(sources.flatMap(({ chunks }) => chunks.map(({ path }) => path)));
       const biases = [...paths].some(gone) ? null : await readVectors(sources, files);

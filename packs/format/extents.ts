@@ -1,7 +1,7 @@
 /** The extents of a pack: its bytes with checksums, as the manifest lists them. Pure. */
 import type { ExpertId } from '../../shared/model/expert-id.js';
 import type { DensePlace } from '../../shared/model/dense-roles.js';
-import { EXPERT_PARTS, type ExpertPart } from '../model-config/model-family.js';
+import { EXPERT_MATRICES, type ExpertMatrix } from '../model-config/model-family.js';
 import type { Manifest, ManifestExpert, ManifestExtent } from './manifest.js';
 import { DENSE_FILE } from './pack-layout.js';
 
@@ -36,7 +36,7 @@ function extentOf({ offset_bytes: offsetBytes, stored_bytes: storedBytes, crc32c
 
 export function expertExtent(entry: ManifestExpert): ExpertExtent {
   const biases = entry.biases === null ? [] : [entry.biases];
-  const chunks = [...EXPERT_PARTS.flatMap((part): ManifestExtent[] => entry[part].chunks), ...biases]
+  const chunks = [...EXPERT_MATRICES.flatMap((part): ManifestExtent[] => entry[part].chunks), ...biases]
     .map(extentOf)
     .sort((left, right) => left.offsetBytes - right.offsetBytes);
   return {
@@ -66,7 +66,7 @@ export function packExtents(manifest: Pick<Manifest, 'dense' | 'experts'>): File
   for (const expert of manifest.experts) {
     const { file, biases } = expert;
     if (biases !== null) add(file, `layer ${expert.layer} expert ${expert.expert} biases`, biases);
-    for (const part of EXPERT_PARTS)
+    for (const part of EXPERT_MATRICES)
       expert[part].chunks.forEach((chunk, index) =>
         add(file, `${matrixLabel(expert, part)}, plane ${chunk.plane}, chunk ${index}`, chunk),
       );
@@ -75,7 +75,7 @@ export function packExtents(manifest: Pick<Manifest, 'dense' | 'experts'>): File
 }
 
 /** A name for people: "layer 3 expert 1 gate". */
-export function matrixLabel(expert: ManifestExpert, part: ExpertPart): string {
+export function matrixLabel(expert: ManifestExpert, part: ExpertMatrix): string {
   return `layer ${expert.layer} expert ${expert.expert} ${part}`;
 }
 

@@ -1,6 +1,6 @@
 import { denseDimensions, type DensePlace, densePlaces } from '../../shared/model/dense-roles.js';
 import { expertDimensions } from '../model-config/checkpoint-layout.js';
-import { EXPERT_PARTS } from '../model-config/model-family.js';
+import { EXPERT_MATRICES } from '../model-config/model-family.js';
 import { type ModelShape, shapeProblem } from '../../shared/model/model-shape.js';
 import {
   exactFormatOf,
@@ -26,7 +26,7 @@ export function manifestProblems(manifest: Manifest): string[] {
   const { shape, shipped_format: shippedFormat } = manifest.model;
   const impossible = shapeProblem(shape);
   if (impossible !== null) return [impossible];
-  const matrices = manifest.experts.flatMap((expert) => EXPERT_PARTS.map((part) => expert[part]));
+  const matrices = manifest.experts.flatMap((expert) => EXPERT_MATRICES.map((part) => expert[part]));
   const exactFormat = shippedFormatOf(matrices);
   const formats =
     exactFormat === shippedFormat ? [] : [`shipped_format is ${shippedFormat}, the experts need ${exactFormat}`];
@@ -105,7 +105,7 @@ function expertProblems(manifest: Manifest): string[] {
     if ((entry.biases?.stored_bytes ?? 0) !== biasBytes) {
       problems.push(`${where} has ${entry.biases?.stored_bytes ?? 0} bytes of biases, expected ${biasBytes}`);
     }
-    for (const part of EXPERT_PARTS) {
+    for (const part of EXPERT_MATRICES) {
       const problem = expertTensorProblem(entry[part], expertDimensions(part, shape), manifest);
       if (problem !== null) problems.push(`${where} ${part} ${problem}`);
     }

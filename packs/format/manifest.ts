@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { camelCaseKeys, snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { DENSE_ROLES, type DensePlace, type DenseRole } from '../../shared/model/dense-roles.js';
-import type { ExpertPart } from '../model-config/model-family.js';
+import type { ExpertMatrix } from '../model-config/model-family.js';
 import { modelShapeSchema } from '../../shared/model/model-shape.js';
 import { CHUNK_CODECS } from '../../shared/model/tensor-source.js';
 import { PACK_CODECS } from './pack-codec.js';
@@ -117,7 +117,9 @@ export const finishedFileSchema = z.strictObject({
 export type FinishedFile = z.infer<typeof finishedFileSchema>;
 
 /** Name of a dense tensor in dense.safetensors, or of an expert's matrix in the fingerprint. */
-export function tensorName(place: DensePlace | { layer: number; expert: number; part: ExpertPart | 'biases' }): string {
+export function tensorName(
+  place: DensePlace | { layer: number; expert: number; part: ExpertMatrix | 'biases' },
+): string {
   if ('part' in place) return `experts.${place.layer}.${place.expert}.${place.part}`;
   return DENSE_ROLES[place.role].startsWith('layer') ? `layers.${place.layer}.${place.role}` : place.role;
 }

@@ -8,8 +8,8 @@ import {
 } from '../../shared/model/dense-roles.js';
 import {
   type CheckpointLayout,
-  EXPERT_PARTS,
-  type ExpertPart,
+  EXPERT_MATRICES,
+  type ExpertMatrix,
   type GuessingLayers,
   type StoredTensor,
   type TensorSlice,
@@ -42,8 +42,8 @@ export interface TensorNames {
   model: { embedding: string; finalNorm: NamedTensor; finalNormBias?: string; lmHead: string; lmHeadBias?: string };
   /** Tensors by role. A layer has only some of the roles. */
   layer: Partial<Record<DenseRole, LayerTensor>>;
-  expert(part: ExpertPart, expert: number, context: NamedLayer): NamedTensor;
-  expertBias?: (part: ExpertPart, expert: number, context: NamedLayer) => NamedTensor;
+  expert(part: ExpertMatrix, expert: number, context: NamedLayer): NamedTensor;
+  expertBias?: (part: ExpertMatrix, expert: number, context: NamedLayer) => NamedTensor;
   /** Names of tensors that are not needed for text. */
   leftOut?: readonly RegExp[];
   /** Layers behind the last one that only guess tokens ahead. */
@@ -106,11 +106,11 @@ function guessingLayers(shape: ModelShape, names: TensorNames): GuessingLayers {
   };
 }
 
-/** Names, within their layer, of the tensors that a model's layers have. Of the experts, only the first is included. */
+/** Names, within their layer, of the tensors that a model's layers have. Only the first expert is included. */
 function layerParts(shape: ModelShape, names: TensorNames): string[] {
   const roles = [...densePlaces(shape, true)].filter(({ role }) => names.layer[role] !== undefined);
   const dense = roles.map((place) => denseTensor(place, shape, names).name.slice(`${names.prefix}layers.`.length));
-  const experts = EXPERT_PARTS.flatMap((part) =>
+  const experts = EXPERT_MATRICES.flatMap((part) =>
     shape.layers.map((layer) => nameOf(names.expert(part, 0, { layer, shape }))),
   );
   return [...dense.map((name) => name.replace(/^\d+\./, '')), ...experts];
@@ -125,7 +125,7 @@ function nameOf(named: NamedTensor): string {
 }
 
 /** Rows and columns of an expert's matrix. */
-export function expertDimensions(part: ExpertPart, shape: ModelShape): readonly [number, number] {
+export function expertDimensions(part: ExpertMatrix, shape: ModelShape): readonly [number, number] {
   const { intermediateSize } = shape.expert;
   return part === 'down' ? [shape.hiddenSize, intermediateSize] : [intermediateSize, shape.hiddenSize];
 }

@@ -5,12 +5,12 @@ import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { TensorView } from '../../shared/model/tensor-source.js';
 
 /** One of the three matrices of an expert. */
-export type ExpertPart = 'gate' | 'up' | 'down';
-export const EXPERT_PARTS: readonly ExpertPart[] = ['gate', 'up', 'down'];
+export type ExpertMatrix = 'gate' | 'up' | 'down';
+export const EXPERT_MATRICES: readonly ExpertMatrix[] = ['gate', 'up', 'down'];
 
 /** The role and place of a tensor. `layer` of a dense place counts all layers; that of an expert counts expert layers. */
 export type TensorPlace =
-  ({ kind: 'dense' } & DensePlace) | { kind: 'expert'; part: ExpertPart; layer: number; expert: number };
+  ({ kind: 'dense' } & DensePlace) | { kind: 'expert'; part: ExpertMatrix; layer: number; expert: number };
 
 /** The part of a stored matrix that a view takes (TensorView explains the fields). */
 export type TensorSlice = Pick<
@@ -37,9 +37,9 @@ export interface ExpectedTensor extends StoredTensor {
 export interface CheckpointLayout {
   dense(place: DensePlace): StoredTensor;
   /** `layer` counts all layers, also in expertBias. */
-  expert(part: ExpertPart, layer: number, expert: number): StoredTensor;
+  expert(part: ExpertMatrix, layer: number, expert: number): StoredTensor;
   /** null: experts have no biases. */
-  expertBias: ((part: ExpertPart, layer: number, expert: number) => StoredTensor) | null;
+  expertBias: ((part: ExpertMatrix, layer: number, expert: number) => StoredTensor) | null;
   /** True for tensors that may be present and are not needed for text: other towers, tables that our code computes. */
   isLeftOut(name: string): boolean;
   /** Layers behind the last one that only guess tokens ahead. */

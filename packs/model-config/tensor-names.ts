@@ -1,5 +1,5 @@
 import type { LayerTensor, NamedPart, NamedTensor, TensorNames } from './checkpoint-layout.js';
-import type { ExpertPart } from './model-family.js';
+import type { ExpertMatrix } from './model-family.js';
 
 /** The names that most families use. */
 export const DECODER_NAMES = {
@@ -27,7 +27,7 @@ export const DECODER_NAMES = {
 } satisfies Omit<TensorNames, 'expert'>;
 
 /** Names of the three matrices of a GLU. */
-export type PartNames = Readonly<Record<ExpertPart, string>>;
+export type PartNames = Readonly<Record<ExpertMatrix, string>>;
 const PROJECTIONS: PartNames = { gate: 'gate_proj', up: 'up_proj', down: 'down_proj' };
 /** Mixtral's names. */
 export const NUMBERED: PartNames = { gate: 'w1', up: 'w3', down: 'w2' };
@@ -67,7 +67,7 @@ export function expertForms<T extends Omit<TensorNames, 'expert'>>(
 /** Names of an always part: `dense` in a dense layer, `shared` beside experts. */
 export function alwaysNames(dense: string, shared: string, parts = PROJECTIONS): TensorNames['layer'] {
   const name =
-    (part: ExpertPart): LayerTensor =>
+    (part: ExpertMatrix): LayerTensor =>
     ({ layer }) =>
       `${layer.routed === null ? dense : shared}.${parts[part]}.weight`;
   return { alwaysGate: name('gate'), alwaysUp: name('up'), alwaysDown: name('down') };

@@ -1,4 +1,4 @@
-import { EXPERT_PARTS, type ExpertPart } from '../model-config/model-family.js';
+import { EXPERT_MATRICES, type ExpertMatrix } from '../model-config/model-family.js';
 import type { ChunkCodec, ExpertSource, ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
 import {
   exactFormatOf,
@@ -60,7 +60,7 @@ interface MatrixInWork {
 class ExpertWriter {
   /** Offset at which the next expert may begin, after write() is done. */
   endBytes: number;
-  private readonly matrices: Readonly<Record<ExpertPart, MatrixInWork>>;
+  private readonly matrices: Readonly<Record<ExpertMatrix, MatrixInWork>>;
   private readonly queue: EncodeQueue;
 
   constructor(
@@ -70,14 +70,14 @@ class ExpertWriter {
     private readonly context: PackingContext,
   ) {
     this.endBytes = beginBytes;
-    const begin = (part: ExpertPart): MatrixInWork => this.beginMatrix(expert[part]);
+    const begin = (part: ExpertMatrix): MatrixInWork => this.beginMatrix(expert[part]);
     this.matrices = { gate: begin('gate'), up: begin('up'), down: begin('down') };
     this.queue = new EncodeQueue(context.tools.encodesAtOnce);
   }
 
-  async write(): Promise<Pick<ManifestExpert, ExpertPart | 'biases'>> {
+  async write(): Promise<Pick<ManifestExpert, ExpertMatrix | 'biases'>> {
     try {
-      for (const part of EXPERT_PARTS) await this.writeMatrix(this.matrices[part]);
+      for (const part of EXPERT_MATRICES) await this.writeMatrix(this.matrices[part]);
       await this.queue.drain();
     } catch (thrown) {
       await this.queue.abandon();

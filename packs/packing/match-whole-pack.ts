@@ -5,7 +5,7 @@ import type { Checkpoint } from '../checkpoint/checkpoint.js';
 import { readFailure, readWholeFile } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../checkpoint/safetensors-file.js';
 import { densePlaces } from '../../shared/model/dense-roles.js';
-import { EXPERT_PARTS } from '../model-config/model-family.js';
+import { EXPERT_MATRICES } from '../model-config/model-family.js';
 import { modelShapeSchema } from '../../shared/model/model-shape.js';
 import type { TensorSource } from '../../shared/model/tensor-source.js';
 import type { Manifest } from '../format/manifest.js';
@@ -126,7 +126,7 @@ async function weightDifference(
   for (let layer = 0; layer < shape.expertLayers; layer += 1) {
     for (let expert = 0; expert < shape.experts; expert += 1) {
       const sources = checkpoint.expert(layer, expert);
-      for (const part of EXPERT_PARTS) {
+      for (const part of EXPERT_MATRICES) {
         const { all } = await checksumOf(sources[part], context);
         tensors.push(fingerprintedMatrix({ layer, expert }, part, sources[part].split, all));
       }

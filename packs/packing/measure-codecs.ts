@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os';
 import type { CodecSpeed, ReadSpeed } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Checkpoint } from '../checkpoint/checkpoint.js';
-import { EXPERT_PARTS } from '../model-config/model-family.js';
+import { EXPERT_MATRICES } from '../model-config/model-family.js';
 import type { ChunkCodec, ExactFormat, TensorSource } from '../../shared/model/tensor-source.js';
 import { exactFormatOf, isQuantizedSplit, planeSplit, rowBytes } from '../../shared/model/weight-dtype.js';
 import { type CodecSetting, codecSetting, PACK_CODECS } from '../format/pack-codec.js';
@@ -108,14 +108,14 @@ export function spread<Item>(items: readonly Item[], count: number): Item[] {
 /** Matrices of experts, spread over the model, with different parts. */
 function sampledMatrices(checkpoint: Checkpoint): TensorSource[] {
   const { expertLayers, experts } = checkpoint.shape;
-  const parts = EXPERT_PARTS.length;
+  const parts = EXPERT_MATRICES.length;
   const places = spread(
     Array.from({ length: expertLayers * experts * parts }, (_, place) => place),
     SAMPLED_MATRICES,
   );
   return places.flatMap((place) => {
     const number = Math.floor(place / parts);
-    const part = EXPERT_PARTS[place % parts];
+    const part = EXPERT_MATRICES[place % parts];
     return part === undefined ? [] : checkpoint.expert(Math.floor(number / experts), number % experts)[part];
   });
 }

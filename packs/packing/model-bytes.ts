@@ -1,5 +1,5 @@
 import { densePlaces } from '../../shared/model/dense-roles.js';
-import { EXPERT_PARTS } from '../model-config/model-family.js';
+import { EXPERT_MATRICES } from '../model-config/model-family.js';
 import type { ExpertSource, ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
 import { rowBytes } from '../../shared/model/weight-dtype.js';
 
@@ -11,7 +11,7 @@ export function tensorBytes({ rows, columns, split }: TensorSource): number {
 
 /** Bytes of an expert without its biases. */
 export function expertBytes(expert: ExpertSource): number {
-  return EXPERT_PARTS.reduce((sum, part) => sum + tensorBytes(expert[part]), 0);
+  return EXPERT_MATRICES.reduce((sum, part) => sum + tensorBytes(expert[part]), 0);
 }
 
 export function denseBytes(model: ModelSource): number {

@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Checkpoint } from '../checkpoint/checkpoint.js';
 import { densePlaces } from '../../shared/model/dense-roles.js';
-import { EXPERT_PARTS } from '../model-config/model-family.js';
+import { EXPERT_MATRICES } from '../model-config/model-family.js';
 import { fileExists, readFailure } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../checkpoint/safetensors-file.js';
 import { exactFormatOf, planeSplit } from '../../shared/model/weight-dtype.js';
@@ -73,7 +73,7 @@ function layerPaths(checkpoint: Checkpoint, layer: number): Set<string> {
   const paths = new Set(checkpoint.expertBiases(layer).paths);
   for (let expert = 0; expert < checkpoint.shape.experts; expert += 1) {
     const sources = checkpoint.expert(layer, expert);
-    for (const part of EXPERT_PARTS) for (const { path } of sources[part].chunks) paths.add(path);
+    for (const part of EXPERT_MATRICES) for (const { path } of sources[part].chunks) paths.add(path);
   }
   return paths;
 }
@@ -117,7 +117,7 @@ function expectedLayerBytes(checkpoint: Checkpoint, layer: number, context: Pack
   let bytes = 0;
   for (let expert = 0; expert < checkpoint.shape.experts; expert += 1) {
     const sources = checkpoint.expert(layer, expert);
-    bytes += EXPERT_PARTS.reduce((sum, part) => sum + expectedExtentBytes(sources[part], context), biasBytes);
+    bytes += EXPERT_MATRICES.reduce((sum, part) => sum + expectedExtentBytes(sources[part], context), biasBytes);
   }
   return bytes;
 }

@@ -7,7 +7,7 @@ import { CHECKPOINT_FILE_ERRORS } from '../checkpoint/safetensors-file.js';
 import { COPIED_FILES } from '../format/pack-layout.js';
 import { type Manifest, tensorName } from '../format/manifest.js';
 import type { DensePlace } from '../../shared/model/dense-roles.js';
-import { EXPERT_PARTS, type ExpertPart } from '../model-config/model-family.js';
+import { EXPERT_MATRICES, type ExpertMatrix } from '../model-config/model-family.js';
 import type { ExactFormat, Split } from '../../shared/model/tensor-source.js';
 import { exactFormatOf } from '../../shared/model/weight-dtype.js';
 
@@ -49,7 +49,7 @@ export function fingerprintedDense(place: DensePlace, split: Split, crc32c: read
 
 export function fingerprintedMatrix(
   { layer, expert }: ExpertId,
-  part: ExpertPart,
+  part: ExpertMatrix,
   split: Split,
   crc32c: number,
 ): FingerprintedTensor {
@@ -72,7 +72,9 @@ export function packedTensors({ dense, experts }: Pick<Manifest, 'dense' | 'expe
       ),
     ),
     ...experts.flatMap((expert) => [
-      ...EXPERT_PARTS.map((part) => fingerprintedMatrix(expert, part, expert[part].split, expert[part].source_crc32c)),
+      ...EXPERT_MATRICES.map((part) =>
+        fingerprintedMatrix(expert, part, expert[part].split, expert[part].source_crc32c),
+      ),
       ...(expert.biases === null ? [] : [fingerprintedBiases(expert, expert.biases.crc32c)]),
     ]),
   ];

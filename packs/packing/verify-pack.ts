@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { EXPERT_PARTS } from '../model-config/model-family.js';
+import { EXPERT_MATRICES } from '../model-config/model-family.js';
 import { type FileErrors, openFile, readFailure } from '../../shared/base/files/read-file.js';
 import { readExactly } from '../checkpoint/safetensors-file.js';
 import type { FinishedFile, ManifestExpert, ManifestExpertTensor, ManifestFile } from '../format/manifest.js';
@@ -106,7 +106,7 @@ async function verifyValues(
   });
   try {
     for (const expert of experts) {
-      for (const part of EXPERT_PARTS) {
+      for (const part of EXPERT_MATRICES) {
         const place = matrixLabel(expert, part);
         const isKnown = known.some((damage) => damage.place?.startsWith(place) === true);
         const damage = isKnown ? null : await valueDamage(expert[part], handle, path, tools);
@@ -142,7 +142,7 @@ async function valueDamage(
 }
 
 function expertBytes(expert: ManifestExpert): number {
-  return EXPERT_PARTS.reduce((sum, part) => sum + matrixBytes(expert[part]), 0);
+  return EXPERT_MATRICES.reduce((sum, part) => sum + matrixBytes(expert[part]), 0);
 }
 
 function matrixBytes(matrix: ManifestExpertTensor): number {

@@ -1,4 +1,4 @@
-import { escaped, line, round, svgFile, text, ticks } from '../../shared/base/text/svg-drawing.js';
+import { escaped, line, round, svgFile, svgText, ticks } from '../../shared/base/text/svg-drawing.js';
 import type { Operation, OperationKind } from './operation-log.js';
 
 /** The part of a log that a diagram shows: operations between two times, by lane. */
@@ -60,7 +60,7 @@ export function timingDiagram(
   const height = MARGIN.top + lanesShown.length * LANE_HEIGHT + MARGIN.bottom;
   const width = LABEL_WIDTH + STRIP_WIDTH + MARGIN.right;
   const title = leftOut === 0 ? window.title : `${window.title}, ${leftOut} more workers not shown`;
-  const header = { width, height: HEADER_HEIGHT, body: text(8, 22, title, 'font-size="15"') };
+  const header = { width, height: HEADER_HEIGHT, body: svgText(8, 22, title, 'font-size="15"') };
   const drawn = Array.from({ length: strips }, (_, strip) => {
     const beginMs = window.beginMs + strip * stripMs;
     return { width, height, body: stripSvg(shown, lanesShown, { beginMs, stripMs }, window) };
@@ -105,7 +105,7 @@ function stripSvg(
   const names = lanes.map((lane, index) => {
     const y = MARGIN.top + index * LANE_HEIGHT;
     const rule = line(LABEL_WIDTH, y + LANE_HEIGHT, LABEL_WIDTH + STRIP_WIDTH, y + LANE_HEIGHT, '#e0e0e0');
-    return rule + text(LABEL_WIDTH - 8, y + 17, lane, 'text-anchor="end" font-size="12"');
+    return rule + svgText(LABEL_WIDTH - 8, y + 17, lane, 'text-anchor="end" font-size="12"');
   });
   return [...names, ...body, axisSvg(strip, window, toX, bottom)].join('\n');
 }
@@ -121,7 +121,7 @@ function axisSvg(strip: Strip, window: DiagramWindow, toX: (ms: number) => numbe
     line(LABEL_WIDTH, bottom, LABEL_WIDTH + STRIP_WIDTH, bottom, '#222222'),
     ...marks.map((ms) => {
       const x = toX(window.beginMs + ms);
-      const label = text(x, bottom + 17, `${Number(ms.toPrecision(6))} ms`, 'text-anchor="middle" font-size="11"');
+      const label = svgText(x, bottom + 17, `${Number(ms.toPrecision(6))} ms`, 'text-anchor="middle" font-size="11"');
       return line(x, bottom, x, bottom + 5, '#222222') + label;
     }),
   ].join('\n');
@@ -171,7 +171,7 @@ function legendSvg(): string {
       kind === 'message'
         ? `<rect x="${x}" y="12" width="16" height="3" fill="${COLOURS[kind]}"/>`
         : `<rect x="${x}" y="6" width="16" height="14" fill="${COLOURS[kind]}"/>`;
-    const label = text(x + 22, 18, words, 'font-size="12"');
+    const label = svgText(x + 22, 18, words, 'font-size="12"');
     x += 22 + words.length * 6.6 + 24;
     return mark + label;
   }).join('\n');

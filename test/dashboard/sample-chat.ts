@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http';
 
-/** What the made-up model says: with the likelihood of each token, and markup that a page must not take for its own. */
+/** Answers of an invented model. Each token has a likelihood, and one token is markup that the page must not run. */
 const TEXTS =
   'Once| upon| a| time| a| fox| wrote| <img src=x onerror="document.title=1">| on| a| wall|,| and| nobody| ran| it|.|\n\n|The| end|.';
 const PROBABILITIES = [

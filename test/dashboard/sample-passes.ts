@@ -5,7 +5,7 @@ export interface SamplePlan {
   layers?: number;
   workers?: number;
   expertsPerLayer?: number;
-  /** Of each layer's load where the expert was not predicted. */
+  /** Time of a load in each layer whose expert was not predicted. */
   loadMs?: number;
 }
 

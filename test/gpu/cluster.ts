@@ -17,7 +17,7 @@ import type { NodeStatus } from '../../shared/wire/messages.js';
 import { fetchStatus } from '../wall.js';
 
 const PROMPTS = ['Tell me a story about a fox.', 'What is 17 plus 25?'];
-/** Of every token of the demo model: what follows from all its logits. */
+/** Log-probabilities for each token: the demo model has no more tokens, so that every logit is compared. */
 const LOGPROBS = 1024;
 const COMMAND_TIMEOUT_MS = 600_000;
 const START_TIMEOUT_MS = 300_000;

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { LocalEngine } from '../../engine/generation/local-engine.js';
-import { homesOf } from '../../shared/decisions/placement/strict-homes.js';
+import { strictHomesOf } from '../../shared/decisions/placement/strict-homes.js';
 import type { NodeStatus } from '../../shared/wire/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { openReference } from '../integration/harness/test-models.js';
@@ -86,7 +86,9 @@ describe('a simulated cluster with strict homes of experts', () => {
     const held = (await workersOf(running)).map(({ fetchHeldBytes }) => fetchHeldBytes);
     const expertBytes = held.reduce((sum, bytes) => sum + bytes, 0) / EXPERTS;
     held.forEach((bytes, index) => {
-      const own = Array.from({ length: EXPERTS }, (_, place) => homesOf(before, Math.floor(place / 8), place % 8));
+      const own = Array.from({ length: EXPERTS }, (_, place) =>
+        strictHomesOf(before, Math.floor(place / 8), place % 8),
+      );
       const count = own.filter((ids) => ids.includes(`worker-${index}`)).length;
       assert.ok(Math.abs(bytes / expertBytes - count) < 0.5, `${bytes / expertBytes} of ${count} experts`);
     });

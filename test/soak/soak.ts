@@ -10,7 +10,7 @@ import { ProcessCluster } from '../integration/harness/process-cluster.js';
 import { growthOf, residentBytes } from './resident-memory.js';
 
 const DEFAULT_MINUTES = 10;
-/** Of the whole time: until then caches fill and code is compiled. */
+/** Share of the whole time in which caches fill and code is compiled. */
 const WARM_UP_SHARE = 0.3;
 const SAMPLES_AFTER_WARM_UP = 60;
 /** After the warm-up. Half of an answer a second that leaves 64 KiB behind would exceed it in ten minutes. */

@@ -10,7 +10,7 @@ import {
 import { assignMoreExperts, takersOf } from '../../main-node/pass/plan-layer.js';
 import { groupForLayer, planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { workersForPrefillExpert } from '../../shared/decisions/placement/prefill-workers.js';
-import { homesOf } from '../../shared/decisions/placement/strict-homes.js';
+import { strictHomesOf } from '../../shared/decisions/placement/strict-homes.js';
 import type { Placement, Predict } from '../../shared/wire/messages.js';
 import { answerRows, memberOf, PassCluster, promptRows } from './pass-cluster.js';
 import { RecordingWorkers } from './recording-workers.js';
@@ -85,7 +85,7 @@ describe('placement: experts added beside already announced ones', () => {
           const loads = new Map(workers.map((id) => [id, [...all.values()].filter((holder) => holder === id).length]));
           if (!isStrict) assert.ok(workers.every((id) => (loads.get(id) ?? 0) <= share));
           for (const [expert, worker] of fresh) {
-            if (isStrict) assert.ok(homesOf(placement, layer, expert).includes(worker));
+            if (isStrict) assert.ok(strictHomesOf(placement, layer, expert).includes(worker));
             else assert.ok(workers.includes(worker));
             const [home] = workersForPrefillExpert(placement, layer, expert);
             // An expert may be at another worker only if its home has its full share.

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { FIRST_REST_MS, LONGEST_REST_MS, MAX_FAILURES_IN_A_ROW } from '../../main-node/cluster/failing-workers.js';
+import { FIRST_PAUSE_MS, LONGEST_REST_MS, MAX_FAILURES_IN_A_ROW } from '../../main-node/cluster/failing-workers.js';
 import { Roster } from '../../main-node/cluster/roster.js';
 import { MAX_STRAY_ERRORS, WorkerLink } from '../../main-node/cluster/worker-link.js';
 import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
@@ -53,7 +53,11 @@ describe('main: a worker that answers with errors only', () => {
     assert.deepEqual(placed(), ['w1']);
     assert.match(roster.problems()[0]?.message ?? '', /32 experts in a row failed there, the last one so: no/);
     assert.equal(roster.connectedWorkers().length, 2, 'it is connected still');
-    for (let restMs = FIRST_REST_MS; restMs < 2 * LONGEST_REST_MS; restMs = Math.min(2 * restMs, 2 * LONGEST_REST_MS)) {
+    for (
+      let restMs = FIRST_PAUSE_MS;
+      restMs < 2 * LONGEST_REST_MS;
+      restMs = Math.min(2 * restMs, 2 * LONGEST_REST_MS)
+    ) {
       const boundedMs = Math.min(restMs, LONGEST_REST_MS);
       await pass(boundedMs - 100);
       assert.deepEqual(placed(), ['w1'], `after less than ${boundedMs} ms`);

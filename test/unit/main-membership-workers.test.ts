@@ -4,7 +4,7 @@ import {
   type MembershipOptions,
   UNRESPONSIVE_PAUSE_MS,
 } from '../../main-node/cluster/membership.js';
-import { FIRST_REST_MS, MAX_FAILURES_IN_A_ROW } from '../../main-node/cluster/failing-workers.js';
+import { FIRST_PAUSE_MS, MAX_FAILURES_IN_A_ROW } from '../../main-node/cluster/failing-workers.js';
 import { MAX_RECONNECT_DELAY_MS } from '../../main-node/cluster/peer-dial.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { identity, membershipOf, ScriptedWorkers, type TestMembership } from './membership-setting.js';
@@ -125,7 +125,7 @@ describe('main: a failing worker', () => {
       assert.equal(placed(), 2);
       for (let failure = 0; failure < MAX_FAILURES_IN_A_ROW; failure += 1) answer(true);
       assert.equal(placed(), 1);
-      await passes(FIRST_REST_MS + A_LITTLE_MS);
+      await passes(FIRST_PAUSE_MS + A_LITTLE_MS);
       assert.equal(placed(), 2);
     }));
 });

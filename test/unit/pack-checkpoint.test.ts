@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { packCheckpoint, type PackOptions } from '../../packs/packing/pack-checkpoint.js';
 import type { PackingTools } from '../../packs/packing/packing-context.js';
-import type { ExpertPart } from '../../packs/model-config/model-family.js';
+import type { ExpertMatrix } from '../../packs/model-config/model-family.js';
 import { readSafetensorsFile } from '../../packs/checkpoint/safetensors-file.js';
 import type { TensorSource } from '../../shared/model/tensor-source.js';
 import { openPack } from '../../packs/format/open-pack.js';
@@ -47,7 +47,7 @@ describe('packing a checkpoint', () => {
         assert.deepEqual(packed.eosTokenIds, shipped.eosTokenIds);
         for (const layer of [0, 1]) {
           for (const expert of [0, 1, 2]) {
-            for (const part of ['gate', 'up', 'down'] as const satisfies readonly ExpertPart[]) {
+            for (const part of ['gate', 'up', 'down'] as const satisfies readonly ExpertMatrix[]) {
               const found = packed.expert(layer, expert)[part];
               assert.deepEqual(await valuesOf(found), await plainValues(shipped.expert(layer, expert)[part]));
               for (const chunk of found.chunks) assert.equal(chunk.offsetBytes % CHUNK_ALIGNMENT_BYTES, 0);

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import {
   FRESH_STARTS_LIMIT,
   OWN_SLEEP_MS,
-  OWN_STALL_MS,
+  OWN_STANDSTILL_MS,
   PeerTime,
   timeForPeers,
   waitForPeer,
@@ -49,7 +49,7 @@ describe('the time limit of a peer', () => {
           const standstillMs = lengths[part] ?? 0;
           time.passed(partMs, partMs + standstillMs, partMs + standstillMs);
           ranMs += partMs;
-          if (standstillMs < OWN_STALL_MS || fresh >= FRESH_STARTS_LIMIT) continue;
+          if (standstillMs < OWN_STANDSTILL_MS || fresh >= FRESH_STARTS_LIMIT) continue;
           fresh += 1;
           lastAt = ranMs;
         }

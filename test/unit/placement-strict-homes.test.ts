@@ -6,7 +6,7 @@ import { matchExperts } from '../../main-node/pass/plan-layer.js';
 import { neededExperts } from '../../shared/decisions/placement/needed-experts.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { workersForPrefillExpert } from '../../shared/decisions/placement/prefill-workers.js';
-import { homesOf } from '../../shared/decisions/placement/strict-homes.js';
+import { strictHomesOf } from '../../shared/decisions/placement/strict-homes.js';
 import type { Placement } from '../../shared/wire/messages.js';
 
 const LAYERS = 6;
@@ -43,8 +43,8 @@ describe('placement: experts with strict homes', () => {
         for (let layer = 0; layer < LAYERS; layer += 1) {
           const held = new Map<string, number>();
           for (let expert = 0; expert < experts; expert += 1) {
-            const own = homesOf(placement, layer, expert);
-            assert.deepEqual(own, homesOf(other, layer, expert));
+            const own = strictHomesOf(placement, layer, expert);
+            assert.deepEqual(own, strictHomesOf(other, layer, expert));
             assert.equal(new Set(own).size, copies);
             const [first = ''] = own;
             held.set(first, (held.get(first) ?? 0) + 1);
@@ -60,15 +60,15 @@ describe('placement: experts with strict homes', () => {
       fc.property(clusters, fc.nat(LAYERS - 1), ({ workers, experts, homes }, layer) => {
         const placement = place(workers, experts, homes);
         const all = Array.from({ length: experts }, (_, expert) => expert);
-        const isOwn = (expert: number, id: string): boolean => homesOf(placement, layer, expert).includes(id);
+        const isOwn = (expert: number, id: string): boolean => strictHomesOf(placement, layer, expert).includes(id);
         for (const [expert, id] of assignPredictedExperts(placement, layer, all)) assert.ok(isOwn(expert, id));
         const announced = new Map(
-          all.slice(0, 2).map((expert) => [expert, homesOf(placement, layer, expert)[0] ?? '']),
+          all.slice(0, 2).map((expert) => [expert, strictHomesOf(placement, layer, expert)[0] ?? '']),
         );
         for (const [expert, workerId] of matchExperts(placement, layer, announced, all.slice(1), 'all'))
           assert.ok(isOwn(expert, workerId));
         for (const expert of all)
-          assert.deepEqual(workersForPrefillExpert(placement, layer, expert), homesOf(placement, layer, expert));
+          assert.deepEqual(workersForPrefillExpert(placement, layer, expert), strictHomesOf(placement, layer, expert));
         const needed = placement.workers.reduce((sum, { id }) => sum + neededExperts(placement, id).length, 0);
         assert.equal(needed, LAYERS * experts * Math.min(homes, workers.length));
       }),
@@ -77,7 +77,7 @@ describe('placement: experts with strict homes', () => {
 
   it('go to a copy where one exists, else to any worker', () => {
     const placement = place(names(4), 8, 2);
-    const [first = '', second = ''] = homesOf(placement, 3, 5);
+    const [first = '', second = ''] = strictHomesOf(placement, 3, 5);
     const here = { layer: 3, expert: 5 };
     assert.equal(chooseReplacement(placement, here, new Set([first]), new Map([[second, 9]])), second);
     const other = chooseReplacement(placement, here, new Set([first, second]), new Map());
@@ -93,7 +93,7 @@ describe('placement: experts with strict homes', () => {
       const before = place(names(workers), experts, 1);
       const after = place(names(workers - 1), experts, 1);
       const moved = places(experts).filter(
-        ([layer, expert]) => homesOf(before, layer, expert)[0] !== homesOf(after, layer, expert)[0],
+        ([layer, expert]) => strictHomesOf(before, layer, expert)[0] !== strictHomesOf(after, layer, expert)[0],
       );
       const share = moved.length / (LAYERS * experts);
       assert.ok(share < 1.6 / workers, `${share} of all moved among ${workers}`);
@@ -103,9 +103,9 @@ describe('placement: experts with strict homes', () => {
   it('of a lost worker mostly go to the worker of the copy', () => {
     const before = place(names(8), 128, 2);
     const after = place(names(7), 128, 2);
-    const ofLost = places(128).filter(([layer, expert]) => homesOf(before, layer, expert)[0] === 'box-7');
+    const ofLost = places(128).filter(([layer, expert]) => strictHomesOf(before, layer, expert)[0] === 'box-7');
     const fetched = ofLost.filter(([layer, expert]) =>
-      homesOf(after, layer, expert).every((id) => !homesOf(before, layer, expert).includes(id)),
+      strictHomesOf(after, layer, expert).every((id) => !strictHomesOf(before, layer, expert).includes(id)),
     );
     assert.ok(fetched.length <= 0.1 * ofLost.length, `${fetched.length} of ${ofLost.length} are nowhere near`);
   });

@@ -33,7 +33,7 @@ function useOnce(pools: CachePools, expert: number, layer = 0): CompressionState
   const [use] = pools.acquire(layer, [expert]);
   assert.ok(use !== undefined);
   if (use.state !== 'full') pools.loaded(use, ALL_LOADED);
-  pools.release(use);
+  pools.endUse(use);
   return use.state;
 }
 
@@ -58,7 +58,7 @@ describe('cache pools', () => {
     assert.deepEqual(first.parts.exponent, { from: 'storage', entry: -1 });
     assert.deepEqual(first.parts.signMantissa, { from: 'storage', entry: 0 });
     pools.loaded(first, ALL_LOADED);
-    pools.release(first);
+    pools.endUse(first);
     const [second] = pools.acquire(0, [3]);
     assert.deepEqual(second?.parts.signMantissa, { from: 'entry', entry: 0 });
     assert.equal(second.state, 'signMantissa');
@@ -148,8 +148,8 @@ describe('cache pools', () => {
     assert.ok(first !== undefined && second !== undefined);
     pools.loaded(first, { loaded: false, cached: perPart(() => false) });
     assert.equal(pools.readiness(second), 'lost');
-    pools.release(second);
-    pools.release(first);
+    pools.endUse(second);
+    pools.endUse(first);
     assert.deepEqual(pools.cached(), []);
     assert.equal(useOnce(pools, 4), 'missing');
     assert.equal(pools.stateOf(0, 4), 'full');
@@ -160,7 +160,7 @@ describe('cache pools', () => {
     const [use] = pools.acquire(0, [2]);
     assert.ok(use !== undefined);
     pools.loaded(use, { loaded: false, cached: { exponent: true, signMantissa: false } });
-    pools.release(use);
+    pools.endUse(use);
     assert.equal(pools.stateOf(0, 2), 'exponent');
     const [again] = pools.acquire(0, [2]);
     assert.deepEqual(again?.parts.exponent.from, 'entry');
@@ -176,7 +176,7 @@ describe('cache pools', () => {
     pools.loaded(busy, ALL_LOADED);
     pools.setCapacities(new Map([[1, capacities]]));
     assert.deepEqual(states(pools).slice(0, 2), ['missing', 'full']);
-    pools.release(busy);
+    pools.endUse(busy);
     assert.equal(pools.stateOf(0, 1), 'missing');
     useOnce(pools, 0, 1);
     useOnce(pools, 1, 1);
@@ -192,7 +192,7 @@ describe('cache pools', () => {
     pools.loaded(busy, ALL_LOADED);
     pools.setCapacities(new Map([[0, { ...two, full: 1 }]]));
     assert.deepEqual(states(pools).slice(0, 2), ['missing', 'full']);
-    pools.release(busy);
+    pools.endUse(busy);
     assert.equal(pools.stateOf(0, 1), 'full', 'it has its place when nobody uses it any more');
   });
 
@@ -200,11 +200,11 @@ describe('cache pools', () => {
     const pools = poolsOf({ ...NO_CAPACITIES, full: 1 });
     const [use] = pools.acquire(0, [0]);
     assert.ok(use !== undefined);
-    assert.throws(() => pools.release(use), /it is loading, expected loaded/);
+    assert.throws(() => pools.endUse(use), /it is loading, expected loaded/);
     pools.loaded(use, ALL_LOADED);
     assert.throws(() => pools.loaded(use, ALL_LOADED), /it is loaded, expected loading/);
-    pools.release(use);
-    assert.throws(() => pools.release(use), /it is released/);
+    pools.endUse(use);
+    assert.throws(() => pools.endUse(use), /it is released/);
     const two = { ...NO_CAPACITIES, full: 2 };
     assert.throws(() => pools.setCapacities(new Map([[0, two]])), /2 full entries, there are 1/);
   });
@@ -358,7 +358,7 @@ describe('cache pools under any interleaving', () => {
               const [use] = held.splice(event.which % Math.max(1, held.length), 1);
               if (use === undefined) continue;
               memory.end(use);
-              pools.release(use);
+              pools.endUse(use);
             } else {
               caps = new Map([[event.swap ? 1 : 0, capacities]]);
               pools.setCapacities(caps);
@@ -366,7 +366,7 @@ describe('cache pools under any interleaving', () => {
             checkPools(pools, caps, held, entries);
           }
           for (const use of loading) pools.loaded(use, ALL_LOADED);
-          for (const use of [...loading, ...held]) pools.release(use);
+          for (const use of [...loading, ...held]) pools.endUse(use);
           pools.setCapacities(new Map());
           assert.deepEqual(pools.cached(), []);
           assertAllEntriesFree(pools, policy, capacities);

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { PeerKeepalive } from '../../shared/transport/peer-keepalive.js';
-import { OWN_STALL_MS } from '../../shared/base/runtime/peer-wait.js';
+import { OWN_STANDSTILL_MS } from '../../shared/base/runtime/peer-wait.js';
 import { SilenceBound, type StreamKeepalive } from '../../shared/transport/silence-bound.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
@@ -83,7 +83,7 @@ describe('the keepalive of a peer', () => {
   it('gives it the whole time once more after a stall of our own event loop', async () => {
     answers = false;
     const asking = keepalive();
-    stalling.lateMs = OWN_STALL_MS;
+    stalling.lateMs = OWN_STANDSTILL_MS;
     await passes(700);
     stalling.lateMs = 0;
     await passes(1400);

@@ -131,7 +131,7 @@ describe('worker: the expert cache', () => {
       const [taken] = cache.decisions.acquire(3, [expert]);
       assert.ok(taken);
       if (taken.state !== 'full') cache.decisions.loaded(taken, { loaded: true, cached: perPart(() => false) });
-      cache.decisions.release(taken);
+      cache.decisions.endUse(taken);
       return taken.fullEntry;
     };
     assert.notEqual(use(6), null);

@@ -113,7 +113,7 @@ export class CachePools implements CacheDecisions {
     return full.filled ? 'ready' : 'loading';
   }
 
-  release(use: CacheUse): void {
+  endUse(use: CacheUse): void {
     const own = this.own(use, 'loaded');
     own.phase = 'released';
     const { cached } = own;

@@ -83,7 +83,7 @@ export interface CacheDecisions {
   loaded(use: CacheUse, outcome: UseLoaded): void;
   readiness(use: CacheUse): Readiness;
   /** Ends the use. */
-  release(use: CacheUse): void;
+  endUse(use: CacheUse): void;
   /**
    * Takes a full entry out of use because its memory is wanted for something else: a free entry, or the entry of the least used expert. Returns
    * its number; null: all remaining entries are in use.

@@ -355,7 +355,7 @@ export class SlotSchedule implements SlotYielding {
   /** Ends the use of the slot's expert: nothing wants it, or its load failed. */
   private endUse(slot: Slot): void {
     this.slots.markInUse(slot, false);
-    if (slot.use !== null) this.cache?.release(slot.use);
+    if (slot.use !== null) this.cache?.endUse(slot.use);
     slot.use = null;
     if (slot.phase !== 'loaded') this.slots.enter(slot, 'empty');
     else if (!this.isCached(slot)) this.empty(slot);

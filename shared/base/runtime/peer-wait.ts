@@ -2,7 +2,7 @@ import type { Runtime, Timer } from './runtime.js';
 import { timerOrAbort } from './timer-or-abort.js';
 
 /** A timer that is late by more than this shows that this process itself stood still: it was stopped, swapped out, or busy with one long turn. */
-export const OWN_STALL_MS = 100;
+export const OWN_STANDSTILL_MS = 100;
 /** If the wall clock ran ahead of a timer by more than this, the machine or its virtual machine slept. Timers do not count such time. */
 export const OWN_SLEEP_MS = 1000;
 /** Most times, within one wait, that a peer gets the full time again because this process stood still. */
@@ -46,7 +46,7 @@ export class PeerTime {
 }
 
 function stoodStill(plannedMs: number, tookMs: number, wallTookMs: number): boolean {
-  return tookMs - plannedMs >= OWN_STALL_MS || wallTookMs - tookMs >= OWN_SLEEP_MS;
+  return tookMs - plannedMs >= OWN_STANDSTILL_MS || wallTookMs - tookMs >= OWN_SLEEP_MS;
 }
 
 /**

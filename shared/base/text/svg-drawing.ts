@@ -32,7 +32,7 @@ export function line(x1: number, y1: number, x2: number, y2: number, paint: stri
 }
 
 /** `words`: plain text; `attributes`: SVG attributes. */
-export function text(x: number, y: number, words: string, attributes: string): string {
+export function svgText(x: number, y: number, words: string, attributes: string): string {
   return `<text x="${x}" y="${y}"${attributes === '' ? '' : ` ${attributes}`}>${escaped(words)}</text>`;
 }
 

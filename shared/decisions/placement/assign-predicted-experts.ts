@@ -1,7 +1,7 @@
 import { OdmoeError } from '../../base/errors/odmoe-error.js';
 import type { Placement } from '../../wire/messages.js';
 import { groupForLayer } from './plan-placement.js';
-import { homesOf, isStrict } from './strict-homes.js';
+import { strictHomesOf, isStrict } from './strict-homes.js';
 
 /**
  * Assigns each expert to a worker of the layer's group, which loads it. The result depends on the set of experts only, so shadow (which
@@ -45,7 +45,7 @@ function assignToHomes(placement: Placement, layer: number, sorted: readonly num
   const assignment = new Map<number, string>();
   const load = new Map<string, number>();
   for (const expert of sorted) {
-    const worker = leastLoaded(homesOf(placement, layer, expert), load);
+    const worker = leastLoaded(strictHomesOf(placement, layer, expert), load);
     load.set(worker, (load.get(worker) ?? 0) + 1);
     assignment.set(expert, worker);
   }
@@ -59,7 +59,7 @@ export function leastLoaded(candidates: readonly string[], load: ReadonlyMap<str
 
 /** The workers that are asked to take an expert, its home first: those of the layer's group, or the expert's homes. */
 export function workersFromHome(placement: Placement, layer: number, expert: number): readonly string[] {
-  if (isStrict(placement)) return homesOf(placement, layer, expert);
+  if (isStrict(placement)) return strictHomesOf(placement, layer, expert);
   const group = groupForLayer(placement, layer);
   const visit = Math.floor(layer / Math.max(1, placement.groups.length));
   const step = group.length > placement.expertsPerToken ? placement.expertsPerToken : 1;

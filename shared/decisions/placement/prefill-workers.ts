@@ -1,5 +1,5 @@
 import { distinctExperts } from './draft-rows.js';
-import { homesOf, isStrict } from './strict-homes.js';
+import { strictHomesOf, isStrict } from './strict-homes.js';
 import { OdmoeError } from '../../base/errors/odmoe-error.js';
 import { requirePresent } from '../../base/errors/assert-invariant.js';
 import type { Placement } from '../../wire/messages.js';
@@ -17,7 +17,7 @@ export function workersForPrefillExpert(placement: Placement, layer: number, exp
       `Placement epoch ${placement.epoch} has no worker for a prefill of layer ${layer}.`,
     );
   }
-  if (isStrict(placement)) return homesOf(placement, layer, expert);
+  if (isStrict(placement)) return strictHomesOf(placement, layer, expert);
   const holders: string[] = [];
   for (let place = expert; place === expert || place < workers.length; place += placement.experts) {
     const holder = requirePresent(

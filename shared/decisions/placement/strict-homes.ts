@@ -9,7 +9,7 @@ export function isStrict({ homes }: Pick<Placement, 'homes'>): boolean {
 }
 
 /** The workers of an expert under a strict placement, the first home before its copies. If there are too few workers, all of them. */
-export function homesOf(placement: Placement, layer: number, expert: number): readonly string[] {
+export function strictHomesOf(placement: Placement, layer: number, expert: number): readonly string[] {
   let layers = known.get(placement);
   if (layers === undefined) known.set(placement, (layers = []));
   return (layers[layer] ??= layerHomes(placement, layer))[expert] ?? [];

@@ -6,8 +6,8 @@
  * - Experts never take more memory than keys and values leave (equation 12). This is enforced last and always holds.
  * - A re-planning moves `expertsPerLayer` experts of each layer one state down or up. So no layer's loads change suddenly.
  * Beyond the paper: a layer gives back no memory if that would make the pass longer through the window of two layers. So equal measurements lead
- * to a stable plan, and layers of unequal length cause no waits. Of a layer's possible moves, the one is made that costs the least time for the
- * memory it frees, or gains the most time for the memory it takes.
+ * to a stable plan, and layers of unequal length cause no waits. A layer makes the move that costs the least time for the memory
+ * that it frees, or gains the most time for the memory that it takes.
  */
 import { assertInvariant } from '../../base/errors/assert-invariant.js';
 

@@ -4,7 +4,7 @@ import { answeringClusters } from '../../integration/harness/answering-clusters.
 import { assertSameAnswer, requestFor } from '../../integration/harness/answers.js';
 
 const WORKERS = 4;
-/** Of the first answer, when a worker is killed: all others are under way then. */
+/** A worker is killed when the first answer has this many tokens. All other answers are under way then. */
 const TOKENS_BEFORE = 8;
 const QUESTIONS = [
   'Tell me a story about a fox and an owl who were friends and lived in a wood.',

@@ -18,7 +18,7 @@ interface Completion {
 describe('odmoe demo --serve', () => {
   const start = runningDemos();
 
-  /** What it prints when clients can come. */
+  /** Waits for the line that the demo prints when it accepts clients, and returns the content of that line. */
   async function served(running: RunningDemo): Promise<{ url: string; model: string }> {
     await waitUntil('clients are served', () => running.printed.includes('"url"'));
     return JSON.parse(running.printed.trim().split('\n').at(-1) ?? '') as { url: string; model: string };

@@ -22,7 +22,7 @@ const WEATHER = {
   },
 };
 
-/** What was run of a prompt, and what was not because an earlier one had begun alike. */
+/** All tokens of a prompt: the tokens that were run and those whose rows came from an earlier prompt. */
 function promptTokens(usage: { input_tokens: number; cache_read_input_tokens: number | null }): number {
   return usage.input_tokens + (usage.cache_read_input_tokens ?? 0);
 }

@@ -33,7 +33,7 @@ async function countsOf(address: string): Promise<Counts> {
   return all;
 }
 
-/** What there is more of; entries may be more where their place has a bound. */
+/** Names of the counts that have grown. Entries of a place with a bound may grow. */
 function grown(before: Counts, after: Counts): string[] {
   const sizes = (counts: Counts): Map<string, number> =>
     new Map(

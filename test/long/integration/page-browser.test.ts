@@ -8,7 +8,7 @@ const KEY = 'the-key-of-the-test';
 const QUESTION = 'Tell me a story about a fox.';
 /** So long that a worker can be killed in its midst. */
 const ANSWER_TOKENS = 220;
-/** Of the answer, when the worker is killed. */
+/** The worker is killed when the answer has this many tokens. */
 const TOKENS_BEFORE = 12;
 /** Daemons notice what happens when they can: nothing is timed here. */
 const PATIENCE_MS = 45_000;

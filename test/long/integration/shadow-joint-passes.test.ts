@@ -14,7 +14,7 @@ const ITERATIONS = 6;
 const PASS_ROWS = 16;
 const KEPT: RetainedLimits = { sequences: 16, bytes: 2 ** 30 };
 
-/** What main tells of one answer: its prompt, and per iteration the rows that are new, and a token. */
+/** Everything that main sends to shadow about one answer: the prompt and, for each iteration, the new rows and a token. */
 interface Story {
   promptIds: number[];
   iterations: { rows: Omit<AlignRows, 'epoch' | 'sequence'>[]; tokenId: number }[];

@@ -6,13 +6,13 @@ import { openReference } from '../../integration/harness/test-models.js';
 import type { SettingsChanges } from '../../integration/harness/test-settings.js';
 import { stopVirtualCluster, VirtualCluster } from '../../simulation/virtual-cluster.js';
 
-/** What workers tell of themselves has reached main after so long. */
-const TOLD_MS = 2500;
+/** After this time the status reports of all workers have reached main. */
+const REPORTED_MS = 2500;
 const WORKERS = 2;
-/** Of all answers together, when a worker dies. */
+/** A worker dies when all answers together have this many tokens. */
 const TOKENS_BEFORE = 40;
 
-/** Of different lengths, greedy and sampled; some ask for the log-probabilities of their prompts. */
+/** Lengths of the prompts. The requests are greedy or sampled, and some ask for the log-probabilities of their prompts. */
 const PROMPT_TOKENS = [1, 2, 5, 9, 20, 40, 60, 90, 3, 7, 15, 16, 17, 33, 64, 100];
 const REQUESTS: readonly GenerateRequest[] = PROMPT_TOKENS.map((promptTokens, index) => ({
   ...requestFor(
@@ -25,7 +25,7 @@ const REQUESTS: readonly GenerateRequest[] = PROMPT_TOKENS.map((promptTokens, in
   ...(index % 3 === 0 ? { promptLogprobs: true } : {}),
 }));
 
-/** Where a pass has few rows: long prompts would only take many passes. */
+/** Requests for clusters whose passes have few rows. Long prompts would only take many passes there. */
 const SHORT_REQUESTS = REQUESTS.filter((_, index) => (PROMPT_TOKENS[index] ?? 0) <= 20);
 
 describe('a simulated cluster with many answers at once', () => {
@@ -105,7 +105,7 @@ describe('a simulated cluster with many answers at once', () => {
     const ahead = cluster.ask(requestFor([9, 8, 7, 6], { maxTokens: 1 }));
     const request = requestFor([1, 2, 3], { maxTokens: 12 });
     await Promise.all([ahead, ...Array.from({ length: equal }, () => cluster.ask(request))]);
-    await cluster.sleep(TOLD_MS);
+    await cluster.sleep(REPORTED_MS);
     const { passes, nodes } = await cluster.status();
     const sum = (of: 'loads' | 'executions'): number => nodes.reduce((total, node) => total + node[of], 0);
     return { passes: passes?.passes ?? 0, rows: passes?.rows ?? 0, loads: sum('loads'), executions: sum('executions') };

@@ -12,7 +12,7 @@ const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9, 33, 60], { maxTokens: 24,
 const OWN = 'main-worker';
 const LAYERS = 4;
 const MODEL_BYTES = DEVICE_BYTES.outerBytes + LAYERS * DEVICE_BYTES.denseLayerBytes;
-/** Of one sequence. */
+/** Bytes of one block of rows of a sequence. */
 const BLOCK_BYTES = LAYERS * BLOCK_POSITIONS * DEVICE_BYTES.cacheRowBytes;
 
 const ownOf = async (running: VirtualCluster): Promise<NodeStatus> =>
@@ -125,7 +125,7 @@ describe('a main with its own worker', () => {
   for (const enabled of [true, false]) {
     it(`gives rows the memory of its experts before anybody is refused or preempted (batching: ${enabled})`, async () => {
       const count = 3;
-      // Who begins leaves a block to the others.
+      // A sequence that begins leaves one block to the others.
       const blocks = count + 1;
       const budget = MODEL_BYTES + DEVICE_BYTES.slotSharedBytes + DEVICE_BYTES.slotBytes + blocks * BLOCK_BYTES;
       const running = await begin('local', {

@@ -16,7 +16,7 @@ const SHADOWS = [
   ['nf4', 0],
 ] as const;
 
-/** What main may do beyond plain decoding, each alone and together. */
+/** Main's optional ways to decode, each alone and all together. */
 const VARIANTS: [string, SettingsChanges][] = [
   ['drafts of 2 rows', { drafting: { rows: 2 } }],
   ['drafts of 4 rows, optimistic', { drafting: { rows: 4, optimistic: true } }],
@@ -99,7 +99,7 @@ describe('a simulated cluster answers as the single-process engine does, to the 
         for (const { finished, tokens } of answers) {
           const { sep } = finished;
           assert.ok(sep !== null, 'a shadow took part');
-          // Of n tokens n - 1 are decoded, each through 4 layers of 2 experts.
+          // The first token comes from prefill. Each later token is decoded through 4 layers of 2 experts.
           assert.equal(sep.activated, (tokens.length - 1) * 4 * 2);
           assert.deepEqual(sep.activatedByIteration, new Array(tokens.length - 1).fill(8));
         }

@@ -47,7 +47,7 @@ describe('a simulated shadow with many sequences:', () => {
 
   for (const [what, drafting, leastShare] of [
     ['without drafts', { rows: 1, optimistic: false }, 1],
-    // What a pass has of drafts, and so whose rows are aligned when, hangs on what comes when.
+    // The time at which messages come decides which drafts a pass has, and so which rows are aligned.
     ['optimistic, with drafts', { rows: 3, optimistic: true }, 0.97],
   ] as const) {
     it(`eight at a time are answered as alone, and predicted as well, ${what}`, async () => {

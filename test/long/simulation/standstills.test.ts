@@ -23,7 +23,7 @@ const NETWORK: Partial<NodeSettings['network']> = {
 };
 /** Longer than each bound of main's, and longer than each bound of those who wait for it. */
 const STOPS_MS = [35_000, 200_000];
-/** Of main alone. */
+/** Standstills of main alone: experts, length and moment. */
 const MAIN_STOPS = [
   ['workers', 20_000, 'an answer'],
   ['workers', 35_000, 'an answer'],
@@ -33,7 +33,7 @@ const MAIN_STOPS = [
   ['local', 35_000, 'an answer'],
   ['local', 200_000, 'a prompt'],
 ] as const;
-/** What main's peers take for a main that is gone: they end their streams then. */
+/** After this time without main its peers end their streams. */
 const PEERS_GIVE_UP_MS = 30_000;
 /** From the moment it goes on until a short answer is complete. */
 const SERVES_AGAIN_MS = 5000;

@@ -1,7 +1,7 @@
 import { smallVocabulary } from '../../unit/format-answers.js';
 import { answerSchemas, demoVocabulary } from '../../unit/schema-answers.js';
 
-/** Those before are answered by npm test. */
+/** The first schema of this test. `npm test` covers the earlier ones. */
 const FROM = 400;
 const SCHEMAS = 1000;
 const LIMIT_MS = 300_000;

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { openModelSource } from '../../../packs/open-model-source.js';
 import { matrixValues } from '../../../packs/packing/matrix-values.js';
 import { verifyPack } from '../../../packs/packing/verify-pack.js';
-import { EXPERT_PARTS } from '../../../packs/model-config/model-family.js';
+import { EXPERT_MATRICES } from '../../../packs/model-config/model-family.js';
 import type { TensorSource } from '../../../shared/model/tensor-source.js';
 import type { ManifestExpertTensor } from '../../../packs/format/manifest.js';
 import { openPack } from '../../../packs/format/open-pack.js';
@@ -39,7 +39,7 @@ async function packAndCompare(
   const shipped = await openModelSource(checkpoint);
   const packed = await openPack(output);
   for (const entry of packed.manifest.experts) {
-    for (const part of EXPERT_PARTS) {
+    for (const part of EXPERT_MATRICES) {
       const expected = await shippedValues(shipped.expert(entry.layer, entry.expert)[part]);
       const found = await packedValues(entry[part], join(output, entry.file));
       assert.ok(
@@ -50,7 +50,7 @@ async function packAndCompare(
     }
   }
   assert.deepEqual(await verifyPack(packed, TOOLS), []);
-  const chunks = packed.manifest.experts.flatMap((entry) => EXPERT_PARTS.flatMap((part) => entry[part].chunks));
+  const chunks = packed.manifest.experts.flatMap((entry) => EXPERT_MATRICES.flatMap((part) => entry[part].chunks));
   return (plane) => new Set(chunks.filter((chunk) => chunk.plane === plane).map((chunk) => chunk.codec));
 }
 

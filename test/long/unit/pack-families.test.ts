@@ -9,7 +9,7 @@ import { codecSetting } from '../../../packs/format/pack-codec.js';
 import { type Checkpoint, openCheckpoint } from '../../../packs/checkpoint/checkpoint.js';
 import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { densePlaces } from '../../../shared/model/dense-roles.js';
-import { EXPERT_PARTS } from '../../../packs/model-config/model-family.js';
+import { EXPERT_MATRICES } from '../../../packs/model-config/model-family.js';
 import type { TensorSource } from '../../../shared/model/tensor-source.js';
 import { isQuantizedSplit, planeRowBytes, rowBytes } from '../../../shared/model/weight-dtype.js';
 import { withTemporaryDirectory } from '../../unit/tiny-checkpoint.js';
@@ -61,7 +61,7 @@ async function assertSameModel(packed: Pack, shipped: Checkpoint): Promise<void>
   for (let layer = 0; layer < shipped.shape.expertLayers; layer += 1) {
     for (let expert = 0; expert < shipped.shape.experts; expert += 1) {
       const [found, expected] = [packed.expert(layer, expert), shipped.expert(layer, expert)];
-      for (const part of EXPERT_PARTS) await assertSame(found[part], expected[part], `${part} ${layer} ${expert}`);
+      for (const part of EXPERT_MATRICES) await assertSame(found[part], expected[part], `${part} ${layer} ${expert}`);
       assert.deepEqual(found.biases, expected.biases, `biases ${layer} ${expert}`);
     }
   }
