@@ -43,7 +43,7 @@ export default tseslint.config(
     languageOptions: { parserOptions: { project: './dashboard/tsconfig.json', tsconfigRootDir: import.meta.dirname } },
   },
   {
-    // What enters an answer, or a decision of a daemon, is the same on every machine: no standard pins these functions.
+    // No standard pins these functions, and all that enters an answer or a daemon's decision must be the same on every machine.
     files: ['shared', 'engine', 'packs', 'http-api', 'main-node', 'shadow-node', 'worker-node', 'simulator'].map(
       (room) => `${room}/**/*.ts`,
     ),

@@ -1,5 +1,4 @@
 import type { SlicedWork } from '../../shared/base/runtime/slices.js';
-import type { OutputFormat } from '../../shared/wire/messages.js';
 
 /** The tokens of a model as bytes; made once per model and shared by all constraints. */
 export interface FormatVocabulary {
@@ -18,10 +17,3 @@ export interface OutputConstraint {
   /** The format is complete after `answer`, and only an end may follow. */
   isClosed(answer: readonly number[]): boolean;
 }
-
-/** Makes constraints; `createOutputConstraint` throws REQUEST_INVALID for an invalid format. */
-export type CreateOutputConstraint = (
-  format: OutputFormat,
-  vocabulary: FormatVocabulary,
-  endTokenIds: readonly number[],
-) => OutputConstraint;

@@ -9,7 +9,7 @@ export interface WorkerOrders {
   /** The experts that it has reported as cached. */
   readonly cached?: CachedLayers;
   /**
-   * `onPart`: takes results as they come, once for each expert; some may be failures. Resolves when all have come. Rejects with the code that the
+   * `onPartialResult`: takes results as they come, once for each expert; some may be failures. Resolves when all have come. Rejects with the code that the
    * worker replied with for the whole message, or with WORKER_LOST: experts without a result until then are not done. Rejects with CANCELLED as soon
    * as the signal aborts; the end of the sequence then frees what the worker holds for it.
    */

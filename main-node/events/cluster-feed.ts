@@ -21,7 +21,7 @@ const SAMPLES_BETWEEN_LOOKS = 5;
 const NODES_CHANGED_MS = 100;
 const PASS_SPACING_MS = 1000 / PASS_EVENTS_PER_S;
 /** Most experts of passes that are reported in a second: each takes a third of a kilobyte, for every listener. Larger passes come less often. */
-export const EXPERTS_TOLD_PER_S = 4096;
+export const REPORTED_EXPERTS_PER_S = 4096;
 
 /** The sources of the feed's events. */
 export interface FeedSources {
@@ -96,7 +96,7 @@ export class ClusterFeed {
   /** A pass has ended; call this only if `wantsPass` is true. */
   passEnded(pass: PassTrace): void {
     const experts = pass.layers.reduce((sum, layer) => sum + layer.experts.length, 0);
-    this.nextPassMs = this.runtime.nowMs() + Math.max(PASS_SPACING_MS, (1000 * experts) / EXPERTS_TOLD_PER_S);
+    this.nextPassMs = this.runtime.nowMs() + Math.max(PASS_SPACING_MS, (1000 * experts) / REPORTED_EXPERTS_PER_S);
     this.tell({ type: 'pass', pass });
   }
 

@@ -10,8 +10,8 @@ interface ReceivingCall {
 /**
  * Lets the call receive messages of up to this many bytes from now on. grpc-js has one limit for all calls of a server. That limit is small; a
  * call from a known peer gets a larger one. No public way leads there: `grpc.max_receive_message_length` is an option of the server,
- * server interceptors see a call and the messages that passed the limit, and the peer is known only after its hello on that call, so a second
- * server for known peers is none either. So this sets private fields.
+ * server interceptors see a call and the messages that passed the limit. A second server for known peers does not help, because a peer is known only
+ * after its hello on that very call. So this sets private fields.
  */
 export function raiseReceiveLimit(call: RawServerStream, bytes: number): void {
   const { call: receiving } = call as unknown as { call?: ReceivingCall };

@@ -6,7 +6,6 @@ import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
 import { falseValues } from './false-values.js';
 import { RoguePeer } from './rogue-peer.js';
 import type { Fault, Scenario } from './scenario.js';
-import { MAIN_ID } from '../simulate/cluster-set-up.js';
 import type { ScenarioWorld } from './scenario-world.js';
 
 /** Id of the second main, which a correct cluster does not have. */
@@ -274,8 +273,4 @@ function flipByte(path: string, at: number): void {
   } finally {
     closeSync(file);
   }
-}
-
-export function isMain(id: string): boolean {
-  return id === MAIN_ID || id === SECOND_MAIN;
 }

@@ -28,7 +28,9 @@ describe('the flags of odmoe simulate that are settings of the daemons', () => {
       assert.equal(command.getOptionValue(name), row.default);
       const option = command.options.find((each) => each.attributeName() === name);
       assert.equal(option?.argChoices?.join(), 'choices' in row.kind ? row.kind.choices?.join() : undefined);
-      if (option?.parseArg === undefined || option.argChoices !== undefined) return;
+      assert.ok(option !== undefined);
+      if (option.isBoolean() || option.negate || option.argChoices !== undefined) return;
+      assert.ok(row.kind.parseFlag !== undefined);
       assert.equal(option.parseArg, row.kind.parseFlag);
     });
   }

@@ -39,6 +39,8 @@ describe('the settings of a daemon', () => {
     assert.deepEqual(settings.discovery, { provider: 'mdns', interfaceAddress: null, peers: [] });
     assert.equal(settings.emulation, null);
     assert.equal(settings.device.memoryBudgetBytes, 2 ** 30);
+    const { cacheBytes, cachePolicy, yields } = settings.worker;
+    assert.deepEqual([cacheBytes, cachePolicy, yields], [0, 'planned', false], 'no cache unless somebody asks for one');
     assert.equal(settle('main', { model: 'p' }, '').device.memoryBudgetBytes, 0);
     assert.equal(settle('worker', { model: 'p', port: 0 }, '').id, 'worker-box1-p42');
     assert.equal(settle('main', { model: 'p', discovery: 'static' }, '').listenHost, '127.0.0.1');
@@ -52,7 +54,7 @@ describe('the settings of a daemon', () => {
     if (rows.length === 0 || typeof found !== 'object' || found === null) continue;
     it(`of ${group} have the defaults of their rows when nothing else sets them`, () => {
       const values = found as Record<string, unknown>;
-      for (const [name, row] of rows) if (name in values) assert.deepEqual(values[name], row.default, name);
+      for (const [name, row] of rows) assert.deepEqual(values[name], row.default, name);
     });
   }
 

@@ -8,7 +8,7 @@ import {
 import { AnswerTotals } from '../../main-node/events/answer-totals.js';
 import {
   ClusterFeed,
-  EXPERTS_TOLD_PER_S,
+  REPORTED_EXPERTS_PER_S,
   MAX_LISTENERS,
   type FeedSources,
 } from '../../main-node/events/cluster-feed.js';
@@ -222,7 +222,7 @@ describe('the feed of cluster events', () => {
     assert.equal(feed.wantsPass, false);
     await wait(200);
     assert.equal(feed.wantsPass, true);
-    feed.passEnded(passOf(EXPERTS_TOLD_PER_S));
+    feed.passEnded(passOf(REPORTED_EXPERTS_PER_S));
     await wait(990);
     assert.equal(feed.wantsPass, false, 'a large pass counts for several');
     await wait(10);

@@ -127,8 +127,8 @@ describe('main: passes of several sequences', () => {
       const cluster = new PassCluster({ experts: 8, router: (token) => [token, token + 1] });
       const members = Array.from({ length: sequences }, (_, index) => memberOf(7 + index, { fed }));
       await cluster.run(members.map((member) => answerRows(member, 10, [1])));
-      const { works, asked, announcedExperts: toldOf } = cluster.workers;
-      return [works.length, asked.length, toldOf.length];
+      const { works, asked, announcedExperts } = cluster.workers;
+      return [works.length, asked.length, announcedExperts.length];
     };
     for (const fed of [true, false]) assert.deepEqual(await cost(8, fed), await cost(1, fed));
   });
@@ -193,8 +193,8 @@ describe('main: passes of several sequences', () => {
     await cluster.run([answerRows(member, 10, [1])]);
     member.predictions.arrive(predictForMain(7, 11, 0, [0, 5]));
     await cluster.run([answerRows(member, 11, [1])]);
-    const { announcedExperts: toldOf, releasedExperts } = cluster.workers;
-    const ofFirst = toldOf.filter((text) => text.includes(' 11/0 ')).map((text) => text.slice(3));
+    const { announcedExperts, releasedExperts } = cluster.workers;
+    const ofFirst = announcedExperts.filter((text) => text.includes(' 11/0 ')).map((text) => text.slice(3));
     assert.deepEqual(
       ofFirst.sort(),
       [0, 1, 2, 3, 5].map((expert) => `11/0 ${expert}`),

@@ -9,7 +9,7 @@ import {
   LineLimits,
   LINES_OF_EVENT,
   LINES_OF_PEER,
-  MOST_PEERS_TOLD,
+  MOST_LOGGED_PEERS,
   peerOf,
 } from '../../shared/base/log/line-limits.js';
 import { createLogger } from '../../shared/base/log/logger.js';
@@ -70,7 +70,7 @@ describe('the rate-limited log', () => {
       [['refused a peer', FLOOD - written]],
     );
     assert.deepEqual(limits.takeLeftOut(), []);
-    assert.ok(MOST_PEERS_TOLD < FLOOD);
+    assert.ok(MOST_LOGGED_PEERS < FLOOD);
   });
 
   it('leaves room for others beside a peer that appears again and again', () => {

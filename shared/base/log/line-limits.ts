@@ -19,7 +19,7 @@ export const LINES_OF_PEER: Readonly<Record<Level, Rate>> = {
 /** Most events. Events are phrases of our code, of which there are a few hundred. */
 const MOST_EVENTS = 1024;
 /** Most pairs of event and peer that are remembered. Any program that connects is a peer, so their number needs a bound. */
-export const MOST_PEERS_TOLD = 1024;
+export const MOST_LOGGED_PEERS = 1024;
 /** Period between two reports of the lines that were left out. */
 export const LEFT_OUT_PERIOD_MS = 30_000;
 
@@ -45,7 +45,7 @@ export class LineLimits {
       debug: new TokenBuckets(rates.debug, most, nowMs),
     });
     this.events = bucketsOf(LINES_OF_EVENT, MOST_EVENTS);
-    this.peers = bucketsOf(LINES_OF_PEER, MOST_PEERS_TOLD);
+    this.peers = bucketsOf(LINES_OF_PEER, MOST_LOGGED_PEERS);
   }
 
   /** `peer`: the peer that the line is about; null: no peer. False: the line is left out and counted. */

@@ -3,7 +3,7 @@ import type { MessageTap } from '../../network/channel.js';
 import type { PackSources } from '../../network/pack-sources.js';
 
 /** Longest time from the last piece of the last expert until the report: files are written meanwhile. */
-const TOLD_WITHIN_MS = 50;
+const REPORTED_WITHIN_MS = 50;
 
 interface Prospected {
   number: number;
@@ -41,7 +41,7 @@ export class FetchWatch {
     const runtime = this.runtimeOf(worker);
     if (runtime === undefined || this.standsStill.has(worker)) return;
     const lateMs = runtime.nowMs() - Math.max(atMs, this.sources.lastMsOf(runtime));
-    if (lateMs > TOLD_WITHIN_MS)
+    if (lateMs > REPORTED_WITHIN_MS)
       this.violations.push(`${worker} reported ${lateMs.toFixed(1)} ms late that it is ready for prospect ${number}`);
   }
 }

@@ -5,7 +5,7 @@ import { stopVirtualCluster, VirtualCluster } from '../../simulation/virtual-clu
 
 const ANSWERS = 12;
 /** After an answer's end: what a message and the end of a load take, and far less than the interval of a worker's status. */
-const TOLD_WITHIN_MS = 100;
+const REPORTED_WITHIN_MS = 100;
 
 describe('the slots in use at the workers of main', () => {
   let cluster: VirtualCluster | null = null;
@@ -25,7 +25,7 @@ describe('the slots in use at the workers of main', () => {
       for (let answer = 0; answer < ANSWERS; answer += 1) {
         const maxTokens = 5 + 3 * answer;
         await running.ask(requestFor([1, 15, 7, answer + 3], { maxTokens, ignoreEos: true }));
-        await running.sleep(TOLD_WITHIN_MS);
+        await running.sleep(REPORTED_WITHIN_MS);
         const workers = (await running.status()).nodes.filter(({ identity }) => identity.role === 'ROLE_WORKER');
         assert.deepEqual(
           workers.map(({ slotsInUse }) => slotsInUse),
