@@ -22,6 +22,7 @@ void add_matmul_cases(std::vector<Case>& cases);
 void add_weight_cases(std::vector<Case>& cases);
 void add_fixed4_cases(std::vector<Case>& cases);
 void add_quantized_weight_cases(std::vector<Case>& cases);
+void add_sliced_weight_cases(std::vector<Case>& cases);
 void add_elementwise_cases(std::vector<Case>& cases);
 void add_norm_cases(std::vector<Case>& cases);
 void add_router_cases(std::vector<Case>& cases);

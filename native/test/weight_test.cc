@@ -54,7 +54,10 @@ Planes cut(const std::vector<uint32_t>& values, Split split) {
         put(2, (v >> 15 & 1) << 2 | (v >> 8 & 3), 1);
         break;
       case Split::mxfp4:
-      case Split::fp8: break;  // values of this split share scales
+      case Split::fp8:
+      case Split::sliced84:
+      case Split::sliced63:
+      case Split::sliced42: break;  // values of these splits share scales
     }
   }
   return planes;

@@ -9,8 +9,21 @@ import type { ModelShape } from './model-shape.js';
  * Formats of weights on a device. `fixed4` holds BF16 values exactly in about 0.77 of their size: exponents become codes of 4 bits
  * (docs/architecture.md). A matrix that fixed4 cannot hold stays in its exact format instead. `mxfp4` and `fp8` hold values of models that are
  * shipped in these formats: codes of 4 bits with a power of two for every 32 columns; E4M3 with an FP32 scale for every 128 columns of a row.
+ * `slicedHL` holds codes of H bits whose upper L bits are usable by themselves (SliceMoE, section 4.2).
  */
-export const WEIGHT_FORMATS = ['bf16', 'fp16', 'fp32', 'int8', 'nf4', 'fixed4', 'mxfp4', 'fp8'] as const;
+export const WEIGHT_FORMATS = [
+  'bf16',
+  'fp16',
+  'fp32',
+  'int8',
+  'nf4',
+  'fixed4',
+  'mxfp4',
+  'fp8',
+  'sliced84',
+  'sliced63',
+  'sliced42',
+] as const;
 export type WeightFormat = (typeof WEIGHT_FORMATS)[number];
 
 /** Formats that store the values exactly as they are shipped. */
@@ -19,7 +32,8 @@ export type ExactFormat = Extract<WeightFormat, 'bf16' | 'fp16' | 'fp32' | 'mxfp
 /**
  * The way in which values are cut into byte planes (docs/pack-format.md). `none-*`: plain row-major values in plane 0. Quantized values have
  * their codes in plane 0 and their scales in plane 1. Bytes of each row: mxfp4 columns / 2 (the lower column in the low half) and columns / 32
- * (E8M0); fp8 `columns` (E4M3) and an FP32 for every 128 columns.
+ * (E8M0); fp8 `columns` (E4M3) and an FP32 for every 128 columns. Sliced values have their upper slice in plane 0 and the lower one in plane 1
+ * (native/include/odmoe/slices.h).
  */
 export const SPLITS = [
   'none-bf16',
@@ -31,8 +45,14 @@ export const SPLITS = [
   'fp16-e5-lo8-s1m2',
   'mxfp4',
   'fp8',
+  'sliced84',
+  'sliced63',
+  'sliced42',
 ] as const;
 export type Split = (typeof SPLITS)[number];
+
+/** Splits of experts that are cut into an upper and a lower slice: bits of a code, and those of its upper slice. */
+export type SlicedSplit = Extract<Split, `sliced${number}`>;
 
 /** Codec of a chunk's stored bytes (docs/pack-format.md, "Codecs"). */
 export const CHUNK_CODECS = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman', 'packed3'] as const;

@@ -1,4 +1,5 @@
-import type { ChunkCodec, ExactFormat, Split } from './tensor-source.js';
+import { assertInvariant } from '../base/errors/assert-invariant.js';
+import type { ChunkCodec, ExactFormat, SlicedSplit, Split } from './tensor-source.js';
 
 /** Value types of weights, as safetensors names them. */
 export const WEIGHT_DTYPES = ['BF16', 'F16', 'F32'] as const;
@@ -16,9 +17,16 @@ export const EXACT_FORMAT = { BF16: 'bf16', F16: 'fp16', F32: 'fp32' } as const 
 /** Columns that share a scale. */
 export const MXFP4_BLOCK_COLUMNS = 32;
 export const FP8_BLOCK_COLUMNS = 128;
+export const SLICE_GROUP_COLUMNS = 32;
+
+/** Bits of the codes in each of the two slices. */
+export const SLICE_BITS: Readonly<Record<SlicedSplit, number>> = { sliced84: 4, sliced63: 3, sliced42: 2 };
+
+/** Bytes that a group of columns has beside its codes in the upper slice: an FP16 scale and a byte for the zero. */
+const SLICE_SCALE_BYTES = 3;
 
 /** Bytes of one value in each plane, for splits that cut every value alike. */
-const VALUE_PLANE_BYTES: Readonly<Record<Exclude<Split, QuantizedSplit>, readonly number[]>> = {
+const VALUE_PLANE_BYTES: Readonly<Record<Exclude<Split, QuantizedSplit | SlicedSplit>, readonly number[]>> = {
   'none-bf16': [2],
   'none-fp16': [2],
   'none-fp32': [4],
@@ -35,10 +43,19 @@ export function isQuantizedSplit(split: Split | ExactFormat): split is Quantized
   return split === 'mxfp4' || split === 'fp8';
 }
 
+export function isSlicedSplit(split: Split): split is SlicedSplit {
+  return Object.hasOwn(SLICE_BITS, split);
+}
+
 /** Bytes of a row of `columns` values in each plane of a split. For mxfp4, `columns` is a multiple of 32. */
 export function planeRowBytes(split: Split, columns: number): number[] {
   if (split === 'mxfp4') return [columns / 2, columns / MXFP4_BLOCK_COLUMNS];
   if (split === 'fp8') return [columns, 4 * Math.ceil(columns / FP8_BLOCK_COLUMNS)];
+  if (isSlicedSplit(split)) {
+    const groups = Math.ceil(columns / SLICE_GROUP_COLUMNS);
+    const codeBytes = (SLICE_BITS[split] * SLICE_GROUP_COLUMNS) / 8;
+    return [groups * (codeBytes + SLICE_SCALE_BYTES), groups * codeBytes];
+  }
   return VALUE_PLANE_BYTES[split].map((bytes) => bytes * columns);
 }
 
@@ -47,7 +64,7 @@ export function rowBytes(split: Split, columns: number): number {
   return planeRowBytes(split, columns).reduce((sum, bytes) => sum + bytes, 0);
 }
 
-const SPLIT_FORMAT: Readonly<Record<Split, ExactFormat>> = {
+const SPLIT_FORMAT: Readonly<Record<Exclude<Split, SlicedSplit>, ExactFormat>> = {
   'none-bf16': 'bf16',
   'none-fp16': 'fp16',
   'none-fp32': 'fp32',
@@ -59,8 +76,9 @@ const SPLIT_FORMAT: Readonly<Record<Split, ExactFormat>> = {
   fp8: 'fp8',
 };
 
-/** Device format that stores the values of a tensor with this split exactly. */
+/** Device format that stores the values of a tensor with this split exactly. Slices are no exact form of what was shipped. */
 export function exactFormatOf(split: Split): ExactFormat {
+  assertInvariant(!isSlicedSplit(split), () => `no format holds ${split} as it was shipped`);
   return SPLIT_FORMAT[split];
 }
 
@@ -78,7 +96,7 @@ export function plainSplit(dtype: WeightDtype): `none-${(typeof EXACT_FORMAT)[We
 }
 
 /** Splits of expert files: several planes each. */
-export type PlaneSplit = Exclude<Split, `none-${string}`>;
+export type PlaneSplit = Exclude<Split, `none-${string}` | SlicedSplit>;
 
 /**
  * The split of values in the expert files of a pack with this codec of exponents. The five exponent bits of FP16 get a separate plane only if a

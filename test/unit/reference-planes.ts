@@ -1,8 +1,8 @@
-import type { Split } from '../../shared/model/tensor-source.js';
+import type { SlicedSplit, Split } from '../../shared/model/tensor-source.js';
 import type { QuantizedSplit } from '../../shared/model/weight-dtype.js';
 
 /** Splits that cut values one by one. */
-export type ValueSplit = Exclude<Split, QuantizedSplit>;
+export type ValueSplit = Exclude<Split, QuantizedSplit | SlicedSplit>;
 
 /** Planes and checksums by docs/pack-format.md, one value at a time. The native code must give the same. */
 

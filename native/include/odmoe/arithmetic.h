@@ -50,6 +50,12 @@
 //  - gated delta rule, a row at a time: beta = sigmoid(b), decay = exp(-(exp(A_log) * softplus(a + dt_bias))); per key dimension i and
 //    value dimension j: S[i][j] = S[i][j] * decay; m[j] = fma(S[i][j], k[i], m[j]) in rising i from +0; d[j] = (v[j] - m[j]) * beta;
 //    S[i][j] = fma(k[i], d[j], S[i][j]); out[j] = fma(S[i][j], q[i], out[j]) in rising i from +0;
+//  - slices of h bits (8, 6, 4), of which each slice has d = h / 2: a group of kSliceGroup columns of a row has a scale s (FP16, not
+//    negative) and a zero z (0 to 2^h - 1). Packing, in FP32: s = (max - min) / (2^h - 1), rounded to FP16, min and max taken with 0;
+//    z = rint(-min / s) and code q = rint(w / s) + z, both within 0 and 2^h - 1; s = 0: z and all codes 0. rint rounds to nearest even.
+//    The upper slice has q >> d with s and z, the lower one the low d bits of q. weight = s * (q - z). From the upper slice u alone:
+//    centred: s * (u * 2^d + (2^d - 1) / 2 - z); amat: s * 2^d * (u - (z >> d)). Each weight is exact in FP32. A row's last group is
+//    filled up with the code 0;
 //  - MXFP4: weight = kMxfp4Values[code] * 2^(e - 127), a BF16; FP8: weight = fp32(E4M3 value) * scale, rounded to FP32.
 #pragma once
 #include <cstdint>
@@ -61,6 +67,8 @@ inline constexpr int kAttentionChunk = 256;
 inline constexpr int kNf4Block = 64;
 inline constexpr int kMxfp4Block = 32;
 inline constexpr int kFp8Block = 128;
+inline constexpr int kSliceGroup = 32;
+inline constexpr int kSliceScaleBytes = 3;  // of a group: an FP16 scale and a byte for its zero
 
 inline constexpr float kGeluCubic = 0.044715f;
 inline constexpr float kGeluScale = 0.7978845608028654f;  // sqrt(2 / pi)

@@ -16,6 +16,7 @@
 #include "odmoe/formats.h"
 #include "odmoe/memory.h"
 #include "odmoe/operators.h"
+#include "odmoe/slices.h"
 
 namespace odmoe {
 
@@ -37,7 +38,9 @@ struct Matrix {
   WeightFormat format = WeightFormat::bf16;
   int64_t rows = 0;
   int64_t columns = 0;
-  DeviceBuffer storage;
+  DeviceBuffer storage;  // sliced formats: the upper slice
+  DeviceBuffer lower{};  // sliced formats: the lower slice; empty: not loaded
+  SliceReading reading = SliceReading::both;
 };
 
 // out[i][r] = dot(weights[r], in[i]) for n rows of `in`; rows are out_stride and in_stride floats apart.
@@ -176,7 +179,10 @@ class Backend {
   // write_rows then returns false, and the matrix holds nothing. fixed4 rows are written in rising order by one call at a time.
   // Rows of any other format are written in any order; several threads may write different rows at a time, with any bounds of their
   // ranges.
+  // Sliced rows come from their own split only; a null plane is not written, so that the slices can come one after the other.
   virtual uint64_t matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const = 0;
+  // Bytes of the lower slice (Matrix::lower) of a sliced matrix.
+  virtual uint64_t lower_slice_bytes(WeightFormat format, int64_t rows, int64_t columns) const = 0;
   virtual bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) = 0;
   // True if write_coded_rows takes blocks of this codec.
   virtual bool decodes(CodecKind) const { return false; }
@@ -186,7 +192,7 @@ class Backend {
   virtual void write_coded_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const PlaneSource* planes);
 
   // Operators. n: number of rows (tokens) of the batch; every row's result is independent of n.
-  // out[n][columns] from rows ids[i] of a matrix (embedding lookup; neither mxfp4 nor fp8).
+  // out[n][columns] from rows ids[i] of a matrix (embedding lookup, for is_embedding_format).
   virtual void embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) = 0;
   // RMS norms of hidden states and of heads, and divisions by the L2 norm.
   virtual void normalize(const NormWork& work) = 0;

@@ -10,9 +10,10 @@
 namespace odmoe {
 
 inline constexpr std::array kWeightFormatNames = {
-    Named{WeightFormat::bf16, "bf16"},   Named{WeightFormat::fp16, "fp16"}, Named{WeightFormat::fp32, "fp32"},
-    Named{WeightFormat::int8, "int8"},   Named{WeightFormat::nf4, "nf4"},   Named{WeightFormat::fixed4, "fixed4"},
-    Named{WeightFormat::mxfp4, "mxfp4"}, Named{WeightFormat::fp8, "fp8"},
+    Named{WeightFormat::bf16, "bf16"},         Named{WeightFormat::fp16, "fp16"},         Named{WeightFormat::fp32, "fp32"},
+    Named{WeightFormat::int8, "int8"},         Named{WeightFormat::nf4, "nf4"},           Named{WeightFormat::fixed4, "fixed4"},
+    Named{WeightFormat::mxfp4, "mxfp4"},       Named{WeightFormat::fp8, "fp8"},           Named{WeightFormat::sliced84, "sliced84"},
+    Named{WeightFormat::sliced63, "sliced63"}, Named{WeightFormat::sliced42, "sliced42"},
 };
 
 inline constexpr std::array kSplitNames = {
@@ -25,6 +26,9 @@ inline constexpr std::array kSplitNames = {
     Named{Split::fp16_e5_lo8_s1m2, "fp16-e5-lo8-s1m2"},
     Named{Split::mxfp4, "mxfp4"},
     Named{Split::fp8, "fp8"},
+    Named{Split::sliced84, "sliced84"},
+    Named{Split::sliced63, "sliced63"},
+    Named{Split::sliced42, "sliced42"},
 };
 
 inline constexpr std::array kCodecNames = {

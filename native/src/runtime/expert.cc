@@ -107,6 +107,9 @@ WeightFormat exact_format(std::span<const TensorSource* const> sources) {
       case Split::fp32_e8_sm8_r16: return WeightFormat::fp32;
       case Split::mxfp4: return WeightFormat::mxfp4;
       case Split::fp8: return WeightFormat::fp8;
+      case Split::sliced84: return WeightFormat::sliced84;
+      case Split::sliced63: return WeightFormat::sliced63;
+      case Split::sliced42: return WeightFormat::sliced42;
     }
     return WeightFormat::fp32;
   };

@@ -29,7 +29,7 @@ void check_sizes(const TensorSource& source) {
 
 void check_splits(const TensorSource& source) {
   const TensorView& view = *source.view;
-  const bool stored = is_plain(view.stored_split) || is_quantized(view.stored_split);
+  const bool stored = is_plain(view.stored_split) || (is_quantized(view.stored_split) && slice_bits(view.stored_split) == 0);
   const bool decoded = source.split == Split::none_fp32;
   const bool changed = view.multiply != 1.0f || view.add != 0.0f;
   if (stored && (decoded || (source.split == view.stored_split && !changed))) return;

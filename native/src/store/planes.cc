@@ -5,6 +5,7 @@
 
 #include "odmoe/error.h"
 #include "odmoe/quantized_values.h"
+#include "odmoe/slices.h"
 #include "odmoe/store.h"
 
 namespace odmoe {
@@ -130,6 +131,7 @@ void join_planes(uint8_t* out, const uint8_t* const* planes, Split split, uint64
 }
 
 void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int64_t count) {
+  if (slice_bits(split) != 0) return slices_to_floats(split, SliceReading::both, planes[0], planes[1], count, out);
   for (int64_t i = 0; i < count; i++) {
     switch (split) {
       case Split::none_bf16: out[i] = bf16_to_float(load_u16(planes[0] + 2 * i)); break;
@@ -144,6 +146,9 @@ void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int
         break;
       case Split::mxfp4: out[i] = mxfp4_to_float(planes, i); break;
       case Split::fp8: out[i] = fp8_to_float(planes, i); break;
+      case Split::sliced84:
+      case Split::sliced63:
+      case Split::sliced42: break;  // above: the weights of a row share scales
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "little_endian.h"
+#include "odmoe/slices.h"
 
 namespace odmoe {
 namespace {
@@ -47,7 +48,8 @@ const char* fp8_fault(const uint8_t* const* planes, int64_t columns) {
 
 const char* quantized_fault(Split split, const uint8_t* const* planes, int64_t columns) {
   if (split == Split::mxfp4) return mxfp4_fault(planes, columns);
-  return split == Split::fp8 ? fp8_fault(planes, columns) : nullptr;
+  if (split == Split::fp8) return fp8_fault(planes, columns);
+  return slice_bits(split) != 0 ? slices_fault(split, planes[0], planes[1], columns) : nullptr;
 }
 
 const char* quantized_fault(Split split, const uint8_t* const* planes, int64_t rows, int64_t columns) {

@@ -45,6 +45,10 @@ uint64_t CpuBackend::matrix_bytes(WeightFormat format, int64_t rows, int64_t col
   return storage_bytes(format, rows, columns);
 }
 
+uint64_t CpuBackend::lower_slice_bytes(WeightFormat format, int64_t rows, int64_t columns) const {
+  return lower_storage_bytes(format, rows, columns);
+}
+
 bool CpuBackend::write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) {
   if (first_row < 0 || rows < 0 || first_row + rows > matrix.rows ||
       matrix.storage.bytes < storage_bytes(matrix.format, matrix.rows, matrix.columns)) {

@@ -29,6 +29,7 @@ class CpuBackend final : public Backend {
   void copy_to_device(void* device, const void* host, uint64_t bytes) override;
   void copy_to_host(void* host, const void* device, uint64_t bytes) override;
   uint64_t matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const override;
+  uint64_t lower_slice_bytes(WeightFormat format, int64_t rows, int64_t columns) const override;
   bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) override;
   uint64_t expert_scratch_bytes(WeightFormat format, int64_t rows, int64_t hidden_size, int64_t intermediate_size) const override;
   void embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) override;

@@ -37,7 +37,8 @@ CpuBackend::PlannedProduct CpuBackend::plan(const Product& product, int64_t firs
   const int64_t fair = total_work / (pool_.threads() * kTasksPerThread);
   const int64_t task_tiles = std::max<int64_t>(1, std::max(kTaskBytes, fair) / tile_work);
   return {{weights.format, static_cast<const uint8_t*>(weights.storage.data), weights.rows, weights.columns, product.in,
-           product.in_stride, product.out, product.out_stride, product.n},
+           product.in_stride, product.out, product.out_stride, product.n, static_cast<const uint8_t*>(weights.lower.data),
+           weights.reading},
           tiles,
           task_tiles,
           first_task,

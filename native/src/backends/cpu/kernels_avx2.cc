@@ -81,6 +81,32 @@ struct Simd {
   static Vector load_int8(const uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
+  // Bytes, shifted to the right, as FP32.
+  static Vector load_uint8(const uint8_t* p, int shift) {
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_cvtepi32_ps(_mm256_srl_epi32(bytes, _mm_cvtsi32_si128(shift)));
+  }
+  // Codes of 4 bits, and of 2 or 3 bits, as FP32 (odmoe/slices.h).
+  static void expand_codes4(const uint8_t* p, Vector& low, Vector& high) {
+    const __m256i codes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    low = _mm256_cvtepi32_ps(_mm256_and_si256(codes, _mm256_set1_epi32(15)));
+    high = _mm256_cvtepi32_ps(_mm256_srli_epi32(codes, 4));
+  }
+  template <bool kThree>
+  static void expand_codes2(const uint8_t* group, int pair, Vector& low, Vector& high) {
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(group)));
+    const __m256i turned = _mm256_srl_epi32(bytes, _mm_cvtsi32_si128(2 * pair));
+    __m256i low_codes = _mm256_and_si256(turned, _mm256_set1_epi32(3));
+    __m256i high_codes = _mm256_and_si256(_mm256_srli_epi32(turned, 4), _mm256_set1_epi32(3));
+    if constexpr (kThree) {
+      uint32_t top;
+      __builtin_memcpy(&top, group + 8, 4);
+      low_codes = _mm256_or_si256(low_codes, top_bits(top >> (8 * pair)));
+      high_codes = _mm256_or_si256(high_codes, top_bits(top >> (16 + 8 * pair)));
+    }
+    low = _mm256_cvtepi32_ps(low_codes);
+    high = _mm256_cvtepi32_ps(high_codes);
+  }
   static void expand_nf4(const uint8_t* p, Vector& low, Vector& high) {
     const __m256i codes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
     low = nf4_values(codes);
@@ -218,6 +244,12 @@ struct Simd {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
   }
   // Looks up the low four bits of each index: two permutations by bits 0-2, chosen by bit 3.
+  // 4 in each lane whose bit is set.
+  static __m256i top_bits(uint32_t bits) {
+    const __m256i spread =
+        _mm256_sllv_epi32(_mm256_set1_epi32(static_cast<int>(bits)), _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24));
+    return _mm256_slli_epi32(_mm256_srli_epi32(spread, 31), 2);
+  }
   static Vector nf4_values(__m256i codes) {
     const __m256 below = _mm256_permutevar8x32_ps(_mm256_loadu_ps(kNf4Values), codes);
     const __m256 above = _mm256_permutevar8x32_ps(_mm256_loadu_ps(kNf4Values + 8), codes);

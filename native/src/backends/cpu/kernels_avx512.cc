@@ -82,6 +82,36 @@ struct Simd {
   static Vector load_int8(const uint8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
+  // Bytes, shifted to the right, as FP32.
+  static Vector load_uint8(const uint8_t* p, int shift) {
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm512_cvtepi32_ps(_mm512_srl_epi32(bytes, _mm_cvtsi32_si128(shift)));
+  }
+  // Codes of 4 bits, and of 2 or 3 bits, as FP32 (odmoe/slices.h).
+  static void expand_codes4(const uint8_t* p, Vector& low, Vector& high) {
+    const __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    low = _mm512_cvtepi32_ps(_mm512_and_si512(codes, _mm512_set1_epi32(15)));
+    high = _mm512_cvtepi32_ps(_mm512_srli_epi32(codes, 4));
+  }
+  template <bool kThree>
+  static void expand_codes2(const uint8_t* group, int, Vector& low, Vector& high) {
+    int64_t both;
+    __builtin_memcpy(&both, group, 8);
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_set1_epi64x(both));
+    const __m512i shifts = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2);
+    const __m512i turned = _mm512_srlv_epi32(bytes, shifts);
+    __m512i low_codes = _mm512_and_si512(turned, _mm512_set1_epi32(3));
+    __m512i high_codes = _mm512_and_si512(_mm512_srli_epi32(turned, 4), _mm512_set1_epi32(3));
+    if constexpr (kThree) {
+      uint32_t top;
+      __builtin_memcpy(&top, group + 8, 4);
+      const __m512i four = _mm512_set1_epi32(4);
+      low_codes = _mm512_mask_or_epi32(low_codes, static_cast<__mmask16>(top & 0xffffu), low_codes, four);
+      high_codes = _mm512_mask_or_epi32(high_codes, static_cast<__mmask16>(top >> 16), high_codes, four);
+    }
+    low = _mm512_cvtepi32_ps(low_codes);
+    high = _mm512_cvtepi32_ps(high_codes);
+  }
   static void expand_nf4(const uint8_t* p, Vector& low, Vector& high) {
     const __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     const __m512 values = _mm512_loadu_ps(kNf4Values);

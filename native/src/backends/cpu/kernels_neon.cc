@@ -79,6 +79,32 @@ struct Simd {
   static Vector load_int8(const uint8_t* p) {
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(four_bytes(p))))));
   }
+  // Bytes, shifted to the right, as FP32.
+  static Vector load_uint8(const uint8_t* p, int shift) {
+    const uint32x4_t bytes = vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(four_bytes(p)))));
+    return vcvtq_f32_u32(vshlq_u32(bytes, vdupq_n_s32(-shift)));
+  }
+  // Codes of 4 bits, and of 2 or 3 bits, as FP32 (odmoe/slices.h).
+  static void expand_codes4(const uint8_t* p, Vector& low, Vector& high) {
+    const uint32x4_t codes = vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(four_bytes(p)))));
+    low = vcvtq_f32_u32(vandq_u32(codes, vdupq_n_u32(15)));
+    high = vcvtq_f32_u32(vshrq_n_u32(codes, 4));
+  }
+  template <bool kThree>
+  static void expand_codes2(const uint8_t* group, int pair, Vector& low, Vector& high) {
+    const uint32x4_t bytes = vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(four_bytes(group + pair % 2 * 4)))));
+    const uint32x4_t turned = vshlq_u32(bytes, vdupq_n_s32(-(pair / 2 * 2)));
+    uint32x4_t low_codes = vandq_u32(turned, vdupq_n_u32(3));
+    uint32x4_t high_codes = vandq_u32(vshrq_n_u32(turned, 4), vdupq_n_u32(3));
+    if constexpr (kThree) {
+      uint32_t top;
+      __builtin_memcpy(&top, group + 8, 4);
+      low_codes = vorrq_u32(low_codes, top_bits(top >> (4 * pair)));
+      high_codes = vorrq_u32(high_codes, top_bits(top >> (16 + 4 * pair)));
+    }
+    low = vcvtq_f32_u32(low_codes);
+    high = vcvtq_f32_u32(high_codes);
+  }
   static void expand_nf4(const uint8_t* p, Vector& low, Vector& high) {
     const uint16x8_t halves = vmovl_u8(vreinterpret_u8_u32(four_bytes(p)));
     const uint32x4_t codes = vmovl_u16(vget_low_u16(halves));
@@ -191,6 +217,11 @@ struct Simd {
     uint32_t word;
     __builtin_memcpy(&word, p, 4);
     return vdup_n_u32(word);
+  }
+  // 4 in each lane whose bit is set.
+  static uint32x4_t top_bits(uint32_t bits) {
+    const int32_t shifts[4] = {31, 30, 29, 28};
+    return vshlq_n_u32(vshrq_n_u32(vshlq_u32(vdupq_n_u32(bits), vld1q_s32(shifts)), 31), 2);
   }
   // Looks up each value as four bytes of the 64-byte table.
   static Vector nf4_values(uint32x4_t codes) {

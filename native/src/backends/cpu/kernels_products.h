@@ -4,6 +4,7 @@
 #include "kernels_dot.h"
 #include "kernels_fixed4.h"
 #include "kernels_mxfp4.h"
+#include "kernels_sliced.h"
 
 namespace odmoe::cpu {
 namespace {
@@ -119,6 +120,35 @@ void multiply_fp8_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles,
   multiply_expanded_tiles<Fp8Reader, Fp32Tile, Fp8Tile::kBlockBytes>(job, first_tile, tiles, scratch);
 }
 
+template <int kBits, bool kBoth>
+void multiply_sliced(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
+  SlicedStream<kBits, kBoth> stream;
+  stream.rows = SlicedRows(job.format, job.rows, job.columns, job.weights, job.lower, job.reading);
+  if (job.n <= kSlicedTokens) {
+    stream.first_tile = 0;
+    Panel panel{first_tile, 1, 0, kRunBlocks, nullptr};
+    for (int64_t tile = first_tile; tile < first_tile + tiles; ++tile) {
+      panel.first_tile = tile;
+      stream.first_tile = tile;
+      multiply_tokens<FetchNothing, 1, kSlicedTokens>(job, panel, job.n, stream, scratch.sums);
+    }
+    return;
+  }
+  const int64_t blocks = column_blocks(job.columns);
+  stream.first_tile = 0;
+  multiply_groups<SlicedTile<kBits, kBoth>::kBlockBytes>(job, first_tile, tiles, scratch.sums, [&](int64_t first, int64_t count) {
+    float* const expanded = reinterpret_cast<float*>(scratch.expanded);
+    for (int64_t i = 0; i < count; ++i) expand_sliced_tile(stream, first + i, blocks, expanded + i * blocks * kTileRows * kLanes);
+    return StoredTiles<Fp32Tile>{scratch.expanded, blocks * Fp32Tile::kBlockBytes, job.columns};
+  });
+}
+
+template <int kBits>
+void multiply_sliced_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
+  if (job.reading == SliceReading::both) return multiply_sliced<kBits, true>(job, first_tile, tiles, scratch);
+  multiply_sliced<kBits, false>(job, first_tile, tiles, scratch);
+}
+
 void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
   switch (job.format) {
     case WeightFormat::bf16: return multiply_tiles<Bf16Tile>(job, first_tile, tiles, scratch);
@@ -129,6 +159,9 @@ void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, const Matmu
     case WeightFormat::fixed4: return multiply_fixed4_tiles<Simd>(job, first_tile, tiles, scratch);
     case WeightFormat::mxfp4: return multiply_mxfp4_tiles<Simd>(job, first_tile, tiles, scratch);
     case WeightFormat::fp8: return multiply_fp8_tiles(job, first_tile, tiles, scratch);
+    case WeightFormat::sliced84: return multiply_sliced_tiles<4>(job, first_tile, tiles, scratch);
+    case WeightFormat::sliced63: return multiply_sliced_tiles<3>(job, first_tile, tiles, scratch);
+    case WeightFormat::sliced42: return multiply_sliced_tiles<2>(job, first_tile, tiles, scratch);
   }
 }
 

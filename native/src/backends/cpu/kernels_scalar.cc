@@ -72,6 +72,25 @@ struct Simd {
     return float_of_half(half);
   }
   static float load_int8(const uint8_t* p) { return static_cast<float>(static_cast<int8_t>(*p)); }
+  // A byte, shifted to the right, as FP32.
+  static float load_uint8(const uint8_t* p, int shift) { return static_cast<float>(*p >> shift); }
+  // Codes of 4 bits, and of 2 or 3 bits, as FP32 (odmoe/slices.h).
+  static void expand_codes4(const uint8_t* p, float& low, float& high) {
+    low = static_cast<float>(*p & 15);
+    high = static_cast<float>(*p >> 4);
+  }
+  template <bool kThree>
+  static void expand_codes2(const uint8_t* group, int pair, float& low, float& high) {
+    const int byte = group[pair % 8] >> (pair / 8 * 2);
+    int low_code = byte & 3;
+    int high_code = byte >> 4 & 3;
+    if constexpr (kThree) {
+      low_code |= (group[8 + pair / 8] >> (pair % 8) & 1) << 2;
+      high_code |= (group[10 + pair / 8] >> (pair % 8) & 1) << 2;
+    }
+    low = static_cast<float>(low_code);
+    high = static_cast<float>(high_code);
+  }
   static void expand_nf4(const uint8_t* p, float& low, float& high) {
     low = kNf4Values[*p & 15];
     high = kNf4Values[*p >> 4];

@@ -2,6 +2,7 @@
 #pragma once
 #include "kernels_products.h"
 #include "kernels_shipped.h"
+#include "kernels_sliced.h"
 
 namespace odmoe::cpu {
 namespace {
@@ -223,12 +224,13 @@ void write_fp8_row(const Source<Split::fp8>& values, int64_t columns, uint8_t* t
 }
 
 template <Split kSplit>
-bool write_rows_from(Matrix& matrix, int64_t first_row, int64_t rows, const uint8_t* const* planes, uint8_t* scratch) {
+bool write_plain_rows(Matrix& matrix, int64_t first_row, int64_t rows, const uint8_t* const* planes, uint8_t* scratch) {
   Source<kSplit> source{};
   for (int i = 0; i < Source<kSplit>::kPlanes; ++i) source.planes[i] = planes[i];
   // Values are not converted to codes with scales: these formats are only for values that are shipped so.
   if (matrix.format == WeightFormat::mxfp4 && kSplit != Split::mxfp4) return false;
   if (matrix.format == WeightFormat::fp8 && kSplit != Split::fp8) return false;
+  if (slice_bits(matrix.format) != 0) return false;
   if (matrix.format == WeightFormat::fixed4) return write_fixed4_rows(source, matrix, first_row, rows, scratch);
   uint8_t* const storage = static_cast<uint8_t*>(matrix.storage.data);
   float* const scales = reinterpret_cast<float*>(storage + scales_offset(matrix.format, matrix.rows, matrix.columns));
@@ -250,9 +252,23 @@ bool write_rows_from(Matrix& matrix, int64_t first_row, int64_t rows, const uint
       case WeightFormat::fp8:
         if constexpr (kSplit == Split::fp8) write_fp8_row(values, matrix.columns, tile, in_tile);
         break;
+      case WeightFormat::sliced84:
+      case WeightFormat::sliced63:
+      case WeightFormat::sliced42: break;
     }
   }
   return true;
+}
+
+template <Split kSplit>
+bool write_rows_from(Matrix& matrix, int64_t first_row, int64_t rows, const uint8_t* const* planes, uint8_t* scratch) {
+  if constexpr (slice_bits(kSplit) == 0) {
+    return write_plain_rows<kSplit>(matrix, first_row, rows, planes, scratch);
+  } else {
+    if (slice_bits(matrix.format) != slice_bits(kSplit)) return false;
+    write_sliced_rows<kSplit>(matrix, first_row, rows, planes);
+    return true;
+  }
 }
 
 bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes, uint8_t* scratch) {
@@ -266,6 +282,9 @@ bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, co
     case Split::fp16_e5_lo8_s1m2: return write_rows_from<Split::fp16_e5_lo8_s1m2>(matrix, first_row, rows, planes, scratch);
     case Split::mxfp4: return write_rows_from<Split::mxfp4>(matrix, first_row, rows, planes, scratch);
     case Split::fp8: return write_rows_from<Split::fp8>(matrix, first_row, rows, planes, scratch);
+    case Split::sliced84: return write_rows_from<Split::sliced84>(matrix, first_row, rows, planes, scratch);
+    case Split::sliced63: return write_rows_from<Split::sliced63>(matrix, first_row, rows, planes, scratch);
+    case Split::sliced42: return write_rows_from<Split::sliced42>(matrix, first_row, rows, planes, scratch);
   }
   return false;
 }

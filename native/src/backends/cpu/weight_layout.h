@@ -11,6 +11,8 @@
 //  fp8: for each 128 columns a float for each row of the tile, 256 times its scale, filled up to a cache line; then 128 bytes for each
 //       block of columns: 32 bytes a row. Word i (16 bits) holds column i in its low byte, column 16 + i in its high byte. E4M3
 //       bits read as FP16 give a value 256 times smaller, and processors convert FP16
+//  sliced84, sliced63, sliced42: storage: for each block of columns the upper slice's codes of each row, in the order of odmoe/slices.h;
+//       behind the last tile an FP16 scale for each of these, and then a byte for the zero of each. lower: the lower slice's codes
 // int8 has one float scale per row behind the last tile. Except in fixed4 no two rows share a byte, so that several threads may
 // write.
 //
@@ -28,6 +30,7 @@
 
 #include "odmoe/arithmetic.h"
 #include "odmoe/backend.h"
+#include "odmoe/slices.h"
 
 namespace odmoe::cpu {
 
@@ -43,6 +46,9 @@ inline constexpr int64_t kFixed4CountOffset = 2 * kFixed4Codes;
 inline constexpr int64_t kFixed4EscapesOffset = kFixed4CountOffset + 4;
 inline constexpr int64_t kFixed4CodeBytes = kTileRows * kLanes / 2;
 inline constexpr int64_t kFixed4BlockBytes = kFixed4CodeBytes + kTileRows * kLanes;
+
+// Bytes that kernels may read behind the last zero of a sliced matrix.
+inline constexpr int64_t kSlicedReadBehind = 32;
 
 static constexpr int64_t column_blocks(int64_t columns) { return (columns + kLanes - 1) / kLanes; }
 static constexpr int64_t row_tiles(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
@@ -70,6 +76,9 @@ static constexpr int64_t tile_bytes(WeightFormat format, int64_t columns) {
     case WeightFormat::fixed4: return fixed4_prefix_bytes(columns) + blocks * kFixed4BlockBytes;
     case WeightFormat::mxfp4: return mxfp4_scale_bytes(columns) + blocks * kMxfp4BlockBytes;
     case WeightFormat::fp8: return fp8_scale_bytes(columns) + blocks * kFp8BlockBytes;
+    case WeightFormat::sliced84:
+    case WeightFormat::sliced63:
+    case WeightFormat::sliced42: return blocks * kTileRows * slice_code_bytes(slice_bits(format));
   }
   return 0;
 }
@@ -79,8 +88,15 @@ static constexpr int64_t scales_offset(WeightFormat format, int64_t rows, int64_
 }
 
 static constexpr uint64_t storage_bytes(WeightFormat format, int64_t rows, int64_t columns) {
-  const int64_t scales = format == WeightFormat::int8 ? row_tiles(rows) * kTileRows * 4 : 0;
+  int64_t scales = format == WeightFormat::int8 ? row_tiles(rows) * kTileRows * 4 : 0;
+  if (slice_bits(format) != 0) {
+    scales = row_tiles(rows) * kTileRows * column_blocks(columns) * kSliceScaleBytes + kSlicedReadBehind;
+  }
   return static_cast<uint64_t>(scales_offset(format, rows, columns) + scales);
+}
+
+static constexpr uint64_t lower_storage_bytes(WeightFormat format, int64_t rows, int64_t columns) {
+  return slice_bits(format) == 0 ? 0 : static_cast<uint64_t>(scales_offset(format, rows, columns));
 }
 
 }  // namespace odmoe::cpu

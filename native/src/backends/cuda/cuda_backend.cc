@@ -79,6 +79,9 @@ void CudaBackend::gather_to_host(void* host, std::span<const SpacedRows> pieces)
 }
 
 uint64_t CudaBackend::matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const {
+  if (slice_bits(format) != 0) {
+    throw Error(ErrorCode::model_unsupported, "a CUDA device does not hold sliced experts; use the backend cpu for them");
+  }
   return matrix_storage_bytes(format, rows, columns);
 }
 

@@ -27,6 +27,9 @@ cudaError_t launch_format(WeightFormat format, MultiplyLaunch& launch, int multi
     case WeightFormat::fixed4: return multiply_fixed4(launch, multiprocessors, stream);
     case WeightFormat::mxfp4: return multiply_mxfp4(launch, multiprocessors, stream);
     case WeightFormat::fp8: return multiply_fp8(launch, multiprocessors, stream);
+    case WeightFormat::sliced84:
+    case WeightFormat::sliced63:
+    case WeightFormat::sliced42: break;  // refused by CudaBackend::matrix_bytes
   }
   return cudaErrorInvalidValue;
 }

@@ -23,6 +23,7 @@ uint64_t scratch_bytes(const Transfers& transfers, int planes, int64_t rows) {
 
 // Values are not converted to codes with scales: these formats are only for values that are shipped so.
 bool can_hold(WeightFormat format, Split split) {
+  if (slice_bits(format) != 0 || slice_bits(split) != 0) return false;
   if (format == WeightFormat::mxfp4) return split == Split::mxfp4;
   return format != WeightFormat::fp8 || split == Split::fp8;
 }

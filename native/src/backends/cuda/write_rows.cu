@@ -235,7 +235,10 @@ cudaError_t launch_split(const RowsToWrite& rows, cudaStream_t stream) {
     case WeightFormat::fp8:
       if constexpr (kSplit == Split::fp8) return launch_pieces<kSplit, WeightFormat::fp8>(rows, stream);
       break;
-    case WeightFormat::fixed4: break;
+    case WeightFormat::fixed4:
+    case WeightFormat::sliced84:
+    case WeightFormat::sliced63:
+    case WeightFormat::sliced42: break;
   }
   return cudaErrorInvalidValue;
 }
@@ -254,6 +257,9 @@ cudaError_t launch_write_rows(const RowsToWrite& rows, cudaStream_t stream) {
     case Split::fp16_e5_lo8_s1m2: return launch_split<Split::fp16_e5_lo8_s1m2>(rows, stream);
     case Split::mxfp4: return launch_split<Split::mxfp4>(rows, stream);
     case Split::fp8: return launch_split<Split::fp8>(rows, stream);
+    case Split::sliced84:
+    case Split::sliced63:
+    case Split::sliced42: break;
   }
   return cudaErrorInvalidValue;
 }
