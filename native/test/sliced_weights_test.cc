@@ -75,7 +75,7 @@ struct Slices {
 Slices slice(const Pair& pair, const std::vector<float>& weights, int64_t rows, int64_t columns) {
   const auto upper_bytes = plane_row_bytes(pair.split, 0, columns);
   const auto lower_bytes = plane_row_bytes(pair.split, 1, columns);
-  // What the memory held before must not matter.
+  // The old contents of the memory must not matter.
   Slices slices{std::vector<uint8_t>(static_cast<size_t>(rows * upper_bytes), 0xee),
                 std::vector<uint8_t>(static_cast<size_t>(rows * lower_bytes), 0xee)};
   for (int64_t r = 0; r < rows; ++r) {
@@ -102,6 +102,27 @@ std::vector<float> varied_weights(int64_t rows, int64_t columns, uint32_t seed) 
   return weights;
 }
 
+// The code of a column in its group, by the layout that odmoe/slices.h describes.
+int stored_code(int bits, const uint8_t* group, int64_t column) {
+  const auto bit = [&](int64_t byte, int64_t place) { return group[byte] >> place & 1; };
+  int code = 0;
+  for (int i = 0; i < bits; ++i) {
+    if (bits == 4) code |= bit(column % 16, column / 16 * 4 + i) << i;
+    if (bits != 4) code |= (i < 2 ? bit(column % 8, column / 8 * 2 + i) : bit(8 + column / 8, column % 8)) << i;
+  }
+  return code;
+}
+
+std::vector<int> stored_codes(const Pair& pair, const uint8_t* upper, const uint8_t* lower, int64_t columns) {
+  std::vector<int> codes;
+  for (int64_t i = 0; i < columns; ++i) {
+    const int64_t at = i / 32 * slice_code_bytes(pair.low);
+    codes.push_back(stored_code(pair.low, upper + at, i % 32) << (pair.high - pair.low) |
+                    stored_code(pair.low, lower + at, i % 32));
+  }
+  return codes;
+}
+
 void codes_equal_the_definition(const Pair& pair) {
   for (const int64_t columns : {int64_t{1}, int64_t{31}, int64_t{32}, int64_t{33}, int64_t{64}, int64_t{205}, int64_t{1024}}) {
     const int64_t rows = 40;
@@ -111,8 +132,7 @@ void codes_equal_the_definition(const Pair& pair) {
       const uint8_t* const upper = slices.upper.data() + r * plane_row_bytes(pair.split, 0, columns);
       const uint8_t* const lower = slices.lower.data() + r * plane_row_bytes(pair.split, 1, columns);
       const auto groups = reference_groups(weights.data() + r * columns, columns, pair.high);
-      std::vector<uint8_t> codes(static_cast<size_t>(columns));
-      read_slice_codes(pair.split, upper, lower, columns, codes.data());
+      const std::vector<int> codes = stored_codes(pair, upper, lower, columns);
       check(slices_fault(pair.split, upper, lower, columns) == nullptr, "sound slices are refused");
       for (const SliceReading reading : kReadings) {
         std::vector<float> values(static_cast<size_t>(columns));

@@ -67,6 +67,10 @@ static constexpr int slice_bits(Split split) {
   }
 }
 
+// Groups of a row, and bytes of the codes of one group in one slice.
+static constexpr int64_t slice_groups(int64_t columns) { return (columns + kSliceGroup - 1) / kSliceGroup; }
+static constexpr int64_t slice_code_bytes(int bits) { return int64_t{bits} * kSliceGroup / 8; }
+
 // True for values that are stored as codes with scales; several values share a scale.
 static constexpr bool is_quantized(Split split) { return split == Split::mxfp4 || split == Split::fp8 || slice_bits(split) != 0; }
 
@@ -87,8 +91,7 @@ static constexpr int64_t plane_row_bytes(Split split, int plane, int64_t columns
   if (split == Split::mxfp4) return plane == 0 ? (columns + 1) / 2 : (columns + kMxfp4Block - 1) / kMxfp4Block;
   if (split == Split::fp8) return plane == 0 ? columns : (columns + kFp8Block - 1) / kFp8Block * 4;
   if (slice_bits(split) != 0) {
-    const int64_t groups = (columns + kSliceGroup - 1) / kSliceGroup;
-    return groups * (slice_bits(split) * kSliceGroup / 8 + (plane == 0 ? kSliceScaleBytes : 0));
+    return slice_groups(columns) * (slice_code_bytes(slice_bits(split)) + (plane == 0 ? kSliceScaleBytes : 0));
   }
   return columns * plane_value_bytes(split, plane);
 }

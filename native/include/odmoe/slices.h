@@ -15,20 +15,15 @@ namespace odmoe {
 // How a product reads sliced weights. upper_amat is the paper's rule, upper_centred has half of its error.
 enum class SliceReading : uint8_t { both, upper_centred, upper_amat };
 
-// Bytes of the codes of a group.
-static constexpr int64_t slice_code_bytes(int bits) { return int64_t{bits} * kSliceGroup / 8; }
-static constexpr int64_t slice_groups(int64_t columns) { return (columns + kSliceGroup - 1) / kSliceGroup; }
-
 // Cuts a row of weights into its two slices (plane_row_bytes bytes each), which are overwritten. Returns null, or what is wrong with the
 // weights: a value that is not finite, or a scale that FP16 cannot hold.
 const char* slice_row(Split split, const float* weights, int64_t columns, uint8_t* upper, uint8_t* lower);
 
-// The codes of a row (0 to 2^h - 1) from its two slices, and the weights from them or, where `lower` is null, from the upper slice alone.
-void read_slice_codes(Split split, const uint8_t* upper, const uint8_t* lower, int64_t columns, uint8_t* codes);
+// Reads the weights of a row. Only SliceReading::both reads `lower`.
 void slices_to_floats(Split split, SliceReading reading, const uint8_t* upper, const uint8_t* lower, int64_t columns, float* out);
 
-// What is wrong with the slices of a row, or null: a scale that is negative or not finite, a zero above the highest code, a code behind
-// the last column. A null plane is not checked.
+// Returns null, or the fault of a row's slices: a scale that is negative or not finite, a zero above the highest code, a code behind the
+// last column. A null plane is not checked.
 const char* slices_fault(Split split, const uint8_t* upper, const uint8_t* lower, int64_t columns);
 
 }  // namespace odmoe

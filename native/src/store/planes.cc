@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstring>
 
+#include "half.h"
 #include "odmoe/error.h"
 #include "odmoe/quantized_values.h"
 #include "odmoe/slices.h"
@@ -18,16 +19,6 @@ uint32_t load_u32(const uint8_t* bytes) {
 }
 
 float bf16_to_float(uint16_t value) { return std::bit_cast<float>(static_cast<uint32_t>(value) << 16); }
-
-float fp16_to_float(uint16_t value) {
-  const uint32_t sign = static_cast<uint32_t>(value & 0x8000u) << 16;
-  const uint32_t exponent = (value >> 10) & 0x1Fu;
-  const uint32_t mantissa = value & 0x3FFu;
-  if (exponent == 0x1F) return std::bit_cast<float>(sign | 0x7F800000u | mantissa << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-  return sign != 0 ? -magnitude : magnitude;
-}
 
 // The sign in the exponent/sign-mantissa splits is bit 7 of the second plane, above the mantissa's seven highest bits.
 uint16_t high_half(uint8_t exponent, uint8_t sign_mantissa) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "half.h"
 #include "little_endian.h"
 
 namespace odmoe {
@@ -19,13 +20,6 @@ uint16_t half_of_scale(float value) {
   // 1024 to 2048; 2048 carries into the exponent.
   const auto mantissa = static_cast<int>(std::nearbyint(fraction * 0x1p11f));
   return static_cast<uint16_t>(((exponent + 13) << 10) + mantissa);
-}
-
-float scale_of_half(uint16_t half) {
-  const int exponent = half >> 10;
-  const int mantissa = half & 0x3ff;
-  if (exponent == 0) return static_cast<float>(mantissa) * 0x1p-24f;
-  return std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25);
 }
 
 int code_at(int bits, const uint8_t* group, int column) {
@@ -72,7 +66,7 @@ const char* slice_group(const RowPlaces& places, int64_t group, const float* wei
   const uint16_t half = half_of_scale(wanted);
   store_number(upper + places.scale(group), half);
   if (half == 0) return nullptr;
-  const float scale = scale_of_half(half);
+  const float scale = fp16_to_float(half);
   const int zero = rounded_within(std::nearbyint(-lowest / scale), most);
   upper[places.zero(group)] = static_cast<uint8_t>(zero);
   for (int i = 0; i < count; i++) {
@@ -110,23 +104,13 @@ const char* slice_row(Split split, const float* weights, int64_t columns, uint8_
   return nullptr;
 }
 
-void read_slice_codes(Split split, const uint8_t* upper, const uint8_t* lower, int64_t columns, uint8_t* codes) {
-  const RowPlaces places(split, columns);
-  for (int64_t i = 0; i < columns; i++) {
-    const int64_t at = places.codes(i / kSliceGroup);
-    const auto column = static_cast<int>(i % kSliceGroup);
-    const int high = code_at(places.bits, upper + at, column);
-    codes[i] = static_cast<uint8_t>(high << places.bits | code_at(places.bits, lower + at, column));
-  }
-}
-
 void slices_to_floats(Split split, SliceReading reading, const uint8_t* upper, const uint8_t* lower, int64_t columns, float* out) {
   const RowPlaces places(split, columns);
   const int step = 1 << places.bits;
   for (int64_t i = 0; i < columns; i++) {
     const int64_t group = i / kSliceGroup;
     const auto column = static_cast<int>(i % kSliceGroup);
-    const float scale = scale_of_half(load_number<uint16_t>(upper + places.scale(group)));
+    const float scale = fp16_to_float(load_number<uint16_t>(upper + places.scale(group)));
     const int zero = upper[places.zero(group)];
     const int high = code_at(places.bits, upper + places.codes(group), column);
     switch (reading) {

@@ -125,7 +125,6 @@ void multiply_sliced(const MatmulJob& job, int64_t first_tile, int64_t tiles, co
   SlicedStream<kBits, kBoth> stream;
   stream.rows = SlicedRows(job.format, job.rows, job.columns, job.weights, job.lower, job.reading);
   if (job.n <= kSlicedTokens) {
-    stream.first_tile = 0;
     Panel panel{first_tile, 1, 0, kRunBlocks, nullptr};
     for (int64_t tile = first_tile; tile < first_tile + tiles; ++tile) {
       panel.first_tile = tile;
@@ -135,7 +134,6 @@ void multiply_sliced(const MatmulJob& job, int64_t first_tile, int64_t tiles, co
     return;
   }
   const int64_t blocks = column_blocks(job.columns);
-  stream.first_tile = 0;
   multiply_groups<SlicedTile<kBits, kBoth>::kBlockBytes>(job, first_tile, tiles, scratch.sums, [&](int64_t first, int64_t count) {
     float* const expanded = reinterpret_cast<float*>(scratch.expanded);
     for (int64_t i = 0; i < count; ++i) expand_sliced_tile(stream, first + i, blocks, expanded + i * blocks * kTileRows * kLanes);

@@ -92,7 +92,7 @@ template <int kBits, bool kBoth>
 struct SlicedStream {
   using Tile = SlicedTile<kBits, kBoth>;
   SlicedRows rows;
-  int64_t first_tile;
+  int64_t first_tile = 0;
   alignas(64) float steps[kRunSteps];
   alignas(64) float bases[kRunSteps];
 
