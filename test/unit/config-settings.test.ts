@@ -41,7 +41,23 @@ describe('the settings of a daemon', () => {
     assert.equal(settings.device.memoryBudgetBytes, 2 ** 30);
     const { cacheBytes, cachePolicy, yields } = settings.worker;
     assert.deepEqual([cacheBytes, cachePolicy, yields], [0, 'planned', false], 'no cache unless somebody asks for one');
-    assert.equal(settle('main', { model: 'p' }, '').device.memoryBudgetBytes, 0);
+    const main = settle('main', { model: 'p' }, '');
+    assert.deepEqual(main.device, {
+      backend: 'auto',
+      device: null,
+      arithmetic: 'exact',
+      instructionSet: 'auto',
+      threads: 0,
+      memoryBudgetBytes: 0,
+    });
+    assert.deepEqual(main.main.http, {
+      host: '127.0.0.1',
+      port: 7680,
+      isAddressGiven: false,
+      hosts: [],
+      origins: [],
+      apiKeysPath: null,
+    });
     assert.equal(settle('worker', { model: 'p', port: 0 }, '').id, 'worker-box1-p42');
     assert.equal(settle('main', { model: 'p', discovery: 'static' }, '').listenHost, '127.0.0.1');
   });
