@@ -4,7 +4,7 @@ import { OdmoeError, toOdmoeError } from '../shared/base/errors/odmoe-error.js';
 import { type Admission, admitRequest } from './access/admit-request.js';
 import { logFailure } from './delivery/log-failure.js';
 import { sendError } from './delivery/send-error.js';
-import type { DoorContext, RegisterRoutes } from './door-context.js';
+import type { HttpApiContext, RegisterRoutes } from './http-api-context.js';
 import { allowedMethods, type RegisteredRoute } from './requests/allowed-methods.js';
 import { BODY_LIMITS } from './requests/body-limits.js';
 import { BodyReader } from './requests/read-body.js';
@@ -16,7 +16,7 @@ import type { StatusReply } from '../shared/wire/messages.js';
 const PARAMETER_LENGTH_LIMIT = 512;
 
 export interface AppOptions {
-  context: DoorContext;
+  context: HttpApiContext;
   admission: Admission;
   routes: readonly RegisterRoutes[];
   /** The reason why no client is served at present; null: clients are served. */
@@ -107,7 +107,7 @@ function errorOfRequest(thrown: Partial<FastifyError> | OdmoeError): OdmoeError 
 }
 
 /** GET /health, open to all. `trouble`: the reason why main itself serves no client; null: it serves. */
-function registerHealth(app: FastifyInstance, context: DoorContext, trouble: () => OdmoeError | null): void {
+function registerHealth(app: FastifyInstance, context: HttpApiContext, trouble: () => OdmoeError | null): void {
   app.get('/health', { config: { open: true, polled: true } }, (_request, reply) => {
     const error = trouble() ?? clusterTrouble(context.status());
     return error === null ? reply.send({ status: 'ok' }) : sendError(reply, error);

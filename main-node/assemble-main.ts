@@ -22,7 +22,7 @@ import type { ClusterFeed } from './events/cluster-feed.js';
 import type { ServedCluster } from './events/cluster-view.js';
 import { problemsWithLost } from './events/lost-nodes.js';
 import { MainEvents, type MainMoment } from './events/main-events.js';
-import type { ServedMetrics, ServedModel } from '../http-api/door-context.js';
+import type { ServedMetrics, ServedModel } from '../http-api/http-api-context.js';
 import { arithmeticOf, type LoadedMain } from './load-main.js';
 import type { ClusterFigures, RowFigures } from './metrics/cluster-metrics.js';
 import { MainMetrics } from './metrics/main-metrics.js';

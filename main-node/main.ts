@@ -14,8 +14,8 @@ import type { Stoppable } from '../shared/transport/discovery/discovery.js';
 import { toOdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../shared/base/log/logger.js';
 import { assemble, type AssembledParts, openCounts, type MainParts } from './assemble-main.js';
-import type { Door } from '../http-api/start-door.js';
-import { openDoor, planDoor, type PlannedDoor } from './open-door.js';
+import type { HttpApi } from '../http-api/start-http-api.js';
+import { openHttpApi, planHttpApi, type PlannedHttpApi } from './open-http-api.js';
 import type { RpcServer, RpcServerOptions } from '../shared/transport/transport.js';
 import { disposeLoaded, loadMain, type LoadedMain } from './load-main.js';
 import { type RunningOwnWorker, startOwnWorker } from './own-worker.js';
@@ -37,7 +37,7 @@ export async function startMain(
   giveUp: GiveUp = () => undefined,
   abandoned: AbortSignal = new AbortController().signal,
 ): Promise<RunningMain> {
-  const door = await planDoor(settings, environment, log);
+  const httpApi = await planHttpApi(settings, environment, log);
   const loaded = await loadMain(settings, environment, log, abandoned);
   let ownWorker: RunningOwnWorker | null = null;
   try {
@@ -45,7 +45,7 @@ export async function startMain(
     const transport = ownWorker?.transport ?? environment.transport;
     const experts = ownWorker?.memory ?? null;
     const parts = { ...loaded, environment: { ...environment, transport }, experts };
-    return await serveMain(settings, parts, { door, giveUp, ownWorker }, log);
+    return await serveMain(settings, parts, { httpApi, giveUp, ownWorker }, log);
   } catch (thrown) {
     try {
       await ownWorker?.stop();
@@ -70,20 +70,20 @@ export async function runMain(ownWorker: OwnWorker['start'] | null = null): Prom
 async function serveMain(
   settings: NodeSettings,
   loaded: AssembledParts,
-  { door: planned, giveUp, ownWorker }: MainSurroundings,
+  { httpApi: planned, giveUp, ownWorker }: MainSurroundings,
   log: Logger,
 ): Promise<RunningMain> {
   const { runtime, transport, discovery } = loaded.environment;
   const identity = createNodeIdentity(settings, loaded.source, loaded.device.info(), runtime);
-  let door: Door | null = null;
+  let httpApi: HttpApi | null = null;
   const parts = assemble(
     settings,
     loaded,
-    { identity, giveUp, httpAddress: () => door?.address ?? '', ownWorkerId: ownWorker?.id ?? '' },
+    { identity, giveUp, httpAddress: () => httpApi?.address ?? '', ownWorkerId: ownWorker?.id ?? '' },
     log,
   );
   const { membership, inference } = parts;
-  const holders = (): object[] => [parts, door ?? {}, loaded.formats ?? {}, ...(ownWorker?.parts() ?? [])];
+  const holders = (): object[] => [parts, httpApi ?? {}, loaded.formats ?? {}, ...(ownWorker?.parts() ?? [])];
   const counts = new ProcessCounts(runtime, holders, () => ({ ...openHandles() }));
   const server = await transport.serve({
     host: settings.listenHost,
@@ -96,18 +96,18 @@ async function serveMain(
     ...(ownWorker === null ? {} : { worker: ownWorker }),
   });
   identity.address = advertisedAddress(settings, server.port);
-  const announced: Stoppable[] = [];
+  const started: Stoppable[] = [];
   let advertisement: Stoppable | null = null;
   let stopping: Promise<void> | null = null;
-  const stop = (): Promise<void> => (stopping ??= stopMain(parts, { door, announced, server, ownWorker }, loaded));
+  const stop = (): Promise<void> => (stopping ??= stopMain(parts, { httpApi, started, server, ownWorker }, loaded));
   try {
-    if (planned !== null) door = await openDoor(planned, parts, loaded, log);
+    if (planned !== null) httpApi = await openHttpApi(planned, parts, loaded, log);
     if (ownWorker !== null) membership.addOwn(ownWorker.listensOn(server.port), ownWorker.id);
     membership.addConfigured(settings.discovery.peers);
-    announced.push(follow(settings, loaded, { membership, server, ownWorker }, log));
-    announced.push(await discovery.watchPeers(settings, (peer) => membership.addDiscovered(peer), log));
+    started.push(follow(settings, loaded, { membership, server, ownWorker }, log));
+    started.push(await discovery.watchPeers(settings, (peer) => membership.addDiscovered(peer), log));
     advertisement = await discovery.advertise(settings, identity, log);
-    announced.push(advertisement);
+    started.push(advertisement);
   } catch (thrown) {
     await stop();
     throw thrown;
@@ -116,7 +116,7 @@ async function serveMain(
   log.info('main is ready', { address: server.address, model: loaded.source.name });
   return {
     address: server.address,
-    httpAddress: door?.address ?? null,
+    httpAddress: httpApi?.address ?? null,
     stop,
     drain: (cut) => drainMain(settings, { inference, server, advertisement }, cut, log),
     openCounts: () => ({ ...openCounts(parts), ...ownWorker?.openCounts() }),
@@ -141,8 +141,8 @@ function servedBy(parts: MainParts): Pick<RpcServerOptions, 'cluster' | 'inferen
 
 /** The components that listen, advertise and run beside the parts of a main. */
 interface Serving {
-  readonly door: Door | null;
-  readonly announced: readonly Stoppable[];
+  readonly httpApi: HttpApi | null;
+  readonly started: readonly Stoppable[];
   readonly server: RpcServer;
   readonly ownWorker: RunningOwnWorker | null;
 }
@@ -162,7 +162,7 @@ function follow(
 
 /** The arguments of a main's start beside its parts. */
 interface MainSurroundings {
-  door: PlannedDoor | null;
+  httpApi: PlannedHttpApi | null;
   giveUp: GiveUp;
   ownWorker: RunningOwnWorker | null;
 }
@@ -187,12 +187,12 @@ interface Advertised {
 /** Answers end first, so that their sequences are freed at the workers and the shadow while the streams are still open. */
 async function stopMain(
   parts: MainParts,
-  { door, announced, server, ownWorker }: Serving,
+  { httpApi, started, server, ownWorker }: Serving,
   loaded: LoadedMain,
 ): Promise<void> {
   const { engine, membership, inference } = parts;
   parts.feed.stop();
-  await Promise.all([door?.close(), inference.stop(), server.stop(), ...announced.map((part) => part.stop())]);
+  await Promise.all([httpApi?.close(), inference.stop(), server.stop(), ...started.map((part) => part.stop())]);
   engine.roster.stop();
   await membership.stop();
   try {

@@ -1,7 +1,7 @@
 /** Hops of a running cluster, by stage, compared with bare round trips of the same size in the same minutes. */
 import { transport } from '../../cli/client/process-runtime.js';
 import { STATUS_TIMEOUT_MS } from '../../cli/commands/status.js';
-import { hopTable } from '../../cli/output/hop-view.js';
+import { hopTable } from '../../cli/output/hop-report.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import type { NodeStatus, StatusReply, WorkerHops } from '../../shared/wire/messages.js';

@@ -29,7 +29,7 @@ import type { MeasuredRun } from '../history/measured-run.js';
 const GROUP = '224.0.0.251';
 const PORT = 5353;
 const LOOPBACK = '127.0.0.1';
-const ANNOUNCEMENTS = 20_000;
+const ADVERTISEMENTS = 20_000;
 const AT_ONCE = 20;
 const HEARD_WITHIN_MS = 3000;
 
@@ -41,7 +41,7 @@ async function flood(cluster: LimitsCluster): Promise<CaseAnswer> {
     socket.setMulticastInterface(LOOPBACK);
     socket.setMulticastLoopback(true);
     const like = await cluster.identityLikeMain({ role: 'ROLE_WORKER', packDigest: 'f'.repeat(64) });
-    for (let number = 0; number < ANNOUNCEMENTS; number += 1) {
+    for (let number = 0; number < ADVERTISEMENTS; number += 1) {
       const identity = { ...like, id: `false-${number}`, bootId: `boot-${number}`, cluster: cluster.name };
       const packet = announcementPacket(identity.id, 1024 + (number % 64_000), LOOPBACK, encodeTxt(identity));
       await sent(socket, packet);
@@ -51,7 +51,7 @@ async function flood(cluster: LimitsCluster): Promise<CaseAnswer> {
     const { problems } = await cluster.status();
     const isHeard = problems.length > 0;
     const text = isHeard ? `${problems.length} problems reported` : 'not heard: no multicast on the loopback interface';
-    return { text, expected: problems.length <= MAX_REPORTED_PROBLEMS, messages: ANNOUNCEMENTS };
+    return { text, expected: problems.length <= MAX_REPORTED_PROBLEMS, messages: ADVERTISEMENTS };
   } finally {
     socket.close();
   }
@@ -66,7 +66,7 @@ function sent(socket: Socket, packet: Buffer): Promise<void> {
 const DISCOVERY_CASES: readonly LimitsCase[] = [
   {
     name: 'mdns-flood',
-    about: `${ANNOUNCEMENTS} workers of other names announced by mDNS over loopback`,
+    about: `${ADVERTISEMENTS} workers of other names advertised by mDNS over loopback`,
     target: 'main',
     mainFlags: ['--discovery', 'mdns', '--interface', LOOPBACK],
     run: (cluster) => flood(cluster),

@@ -1,7 +1,7 @@
 import { LocalSequence } from '../../engine/generation/local-runner.js';
 import type { Model } from '../../native/index.js';
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
-import { runAtOnce } from '../../shared/base/runtime/slices.js';
+import { runAtOnce } from '../../shared/base/runtime/work-steps.js';
 import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
 
 /** Rows of one pass of the prompt. */

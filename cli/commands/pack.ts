@@ -18,7 +18,7 @@ import {
 import { isPackDirectory, openPack } from '../../packs/format/open-pack.js';
 import { parseWhole } from '../client/generation-flags.js';
 import { withInterrupt } from '../client/interrupt.js';
-import { codecChoiceLines, codecChoiceObject } from '../output/codec-choice-view.js';
+import { codecChoiceLines, codecChoiceObject } from '../output/codec-choice-report.js';
 import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';

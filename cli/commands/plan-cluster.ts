@@ -29,7 +29,7 @@ import { readTrace } from '../../simulator/trace/trace-file.js';
 import { SETTINGS } from '../../shared/settings/settings-table.js';
 import { settingFlag } from '../client/setting-flags.js';
 import { parseNumber } from '../client/generation-flags.js';
-import { planJson, clusterPlanLines, type BoxNeeds, type ClusterPlan } from '../output/cluster-plan-view.js';
+import { planJson, clusterPlanLines, type BoxNeeds, type ClusterPlan } from '../output/cluster-plan-report.js';
 import {
   addTraceFlags,
   ASSUMED_RECALL,

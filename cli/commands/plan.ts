@@ -2,9 +2,9 @@ import { type Pool, POOLS } from '../../shared/settings/cache-policies.js';
 import { resolve } from 'node:path';
 import { InvalidArgumentError, type Command } from 'commander';
 import { openServedPack } from '../../packs/open-served-pack.js';
-import type { MachineProfile } from '../../engine/planning/fit-profile.js';
+import type { MachineTimes } from '../../engine/planning/fit-machine-times.js';
 import { planCache } from '../../engine/planning/plan-cache.js';
-import { profileLoading } from '../../engine/planning/profile-loading.js';
+import { measureMachineTimes } from '../../engine/planning/measure-machine-times.js';
 import { slotSizes, type LoaderSettings, type SlotSizes } from '../../engine/planning/slot-sizes.js';
 import { openDevice } from '../../native/index.js';
 import { parseByteSize } from '../../shared/base/text/byte-size.js';
@@ -15,7 +15,7 @@ import { readActivationCounts } from '../../engine/planning/activation-counts-fi
 import { SETTINGS } from '../../shared/settings/settings-table.js';
 import { settingFlag } from '../client/setting-flags.js';
 import { parseWhole } from '../client/generation-flags.js';
-import { cachePlanLines, planObject, type PlanOutcome } from '../output/plan-view.js';
+import { cachePlanLines, planObject, type PlanOutcome } from '../output/plan-report.js';
 import { runtime } from '../client/process-runtime.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
@@ -81,21 +81,21 @@ async function plan(directory: string, flags: PlanFlags): Promise<PlanOutcome> {
   const counts = flags.counts === undefined ? null : await requireCounts(flags.counts, pack);
   const layers = flags.layers ?? (counts === null || counts.layers.length === 0 ? allLayers : counts.layers.length);
   const { threads: decompressionThreads, directIo } = flags;
-  const { sizes, profile } = await measure(pack, { decompressionThreads, directIo, storageBytesPerS: 0 }, activated);
+  const { sizes, times } = await measure(pack, { decompressionThreads, directIo, storageBytesPerS: 0 }, activated);
   const request = { budgetBytes: flags.memory, entryBytes: sizes.entryBytes, layers, experts, activated, counts };
-  const plans = planCache({ ...request, pools: flags.pools }, profile);
-  return { pack, budgetBytes: flags.memory, activated, layers, sizes, profile, counts, plans };
+  const plans = planCache({ ...request, pools: flags.pools }, times);
+  return { pack, budgetBytes: flags.memory, activated, layers, sizes, times, counts, plans };
 }
 
 async function measure(
   pack: Pack,
   settings: LoaderSettings,
   activated: number,
-): Promise<{ sizes: SlotSizes; profile: MachineProfile }> {
+): Promise<{ sizes: SlotSizes; times: MachineTimes }> {
   const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 0, budgetBytes: 0 });
   try {
     const sizes = slotSizes(device, pack, settings);
-    return { sizes, profile: await profileLoading(device, pack, sizes, activated, () => runtime.nowMs()) };
+    return { sizes, times: await measureMachineTimes(device, pack, sizes, activated, () => runtime.nowMs()) };
   } finally {
     device.dispose();
   }

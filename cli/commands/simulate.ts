@@ -9,7 +9,7 @@ import { cachedTokenMs, clusterTimes, MAIN_ID, SHADOW_ID, workerIds } from '../.
 import type { SimulationResult } from '../../simulator/simulate/simulation-result.js';
 import { timingDiagram } from '../../simulator/timing/timing-diagram.js';
 import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
-import { memoryOf, simulationJson, simulationLines, type SimulationReport } from '../output/simulation-view.js';
+import { memoryOf, simulationJson, simulationLines, type SimulationReport } from '../output/simulation-report.js';
 import {
   addSetUpFlags,
   addTraceFlags,

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 
 import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
-import { statusJson, statusLines } from '../output/status-view.js';
+import { statusJson, statusLines } from '../output/status-report.js';
 import { transport } from '../client/process-runtime.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import type { StatusReply } from '../../shared/wire/messages.js';
 import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
-import { topLines } from '../output/wait-view.js';
+import { topLines } from '../output/wait-report.js';
 import { STATUS_TIMEOUT_MS } from './status.js';
 import { runtime, transport } from '../client/process-runtime.js';
 import { printableLine } from '../../shared/base/text/printable-text.js';

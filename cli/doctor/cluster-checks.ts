@@ -72,9 +72,9 @@ async function checkMulticast(question: ClusterQuestion): Promise<{ check: Check
   const { heardOneself, peers, fault } = await probeMulticast(runtime, question.interfaceAddress, question.timeoutMs);
   const where = question.interfaceAddress ?? 'the networks of this machine';
   if (heardOneself) {
-    return { check: ok(name, `reaches ${where}; ${peers.length} nodes of all clusters announce themselves`), peers };
+    return { check: ok(name, `reaches ${where}; ${peers.length} nodes of all clusters advertise themselves`), peers };
   }
-  const found = `our own announcement did not come back from ${where}${fault === null ? '' : ` (${fault})`}`;
+  const found = `our own advertisement did not come back from ${where}${fault === null ? '' : ` (${fault})`}`;
   const advice =
     'choose the interface (discovery.interface, --interface), allow UDP port 5353 in the firewall, ' +
     'or list the nodes under static discovery';

@@ -50,8 +50,8 @@ export async function probeMulticast(
     null,
     runtime,
   );
-  const announcer = new Multicast(failed);
-  announcer.speakThrough(addresses);
+  const advertiser = new Multicast(failed);
+  advertiser.speakThrough(addresses);
   const identity = { id, role: 'ROLE_WORKER', cluster: PROBE_CLUSTER, protocolVersion: PROTOCOL_VERSION } as const;
   const txt = encodeTxt({
     ...identity,
@@ -62,9 +62,9 @@ export async function probeMulticast(
     device: '',
     release: '',
   });
-  announcer.publish({ name: `probe-${id}`, type: SERVICE_TYPE, port: PROBE_PORT, txt, probe: false });
+  advertiser.publish({ name: `probe-${id}`, type: SERVICE_TYPE, port: PROBE_PORT, txt, probe: false });
   await timeForPeers(runtime, timeoutMs);
   stopListening();
-  await Promise.all([announcer.close(runtime), listener.close(runtime)]);
+  await Promise.all([advertiser.close(runtime), listener.close(runtime)]);
   return { heardOneself, peers: onePerNode(peers.values()), fault };
 }

@@ -22,7 +22,7 @@ function groupOf(node: NodeView, groups: readonly (readonly string[])[]): number
   return node.group !== null && node.group < groups.length ? node.group : null;
 }
 
-/** Every node once: main and shadow, each group, spares, and lost workers. Empty sections are left out. */
+/** Every node once: main and shadow, each group, unplaced workers, and lost workers. Empty sections are left out. */
 export function nodeSections({ nodes, groups, expertLayers }: Placed): NodeSection[] {
   const workers = nodes.filter(({ role }) => role === 'worker');
   const grouped = workers.map((node) => ({ node, group: groupOf(node, groups) }));
@@ -41,7 +41,7 @@ export function nodeSections({ nodes, groups, expertLayers }: Placed): NodeSecti
       nodes: grouped.filter(({ group }) => group === index).map(({ node }) => node),
     })),
     {
-      title: 'Spares',
+      title: 'Unplaced workers',
       note: 'They take over when a worker is lost',
       look: 'plain',
       nodes: without.filter(({ state }) => state === 'up'),

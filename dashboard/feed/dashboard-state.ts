@@ -4,7 +4,7 @@ import {
   type ClusterData,
   type ExpertHeat,
   type FigureSample,
-  type PassTrace,
+  type PassTimeline,
   type RecallView,
 } from '../../shared/wire/cluster-events.js';
 
@@ -21,7 +21,7 @@ export interface DashboardState {
   recall: RecallView | null;
   heat: ExpertHeat | null;
   /** The oldest comes first; some numbers may be missing. */
-  passes: readonly PassTrace[];
+  passes: readonly PassTimeline[];
 }
 
 /** Most passes in the page. They are more than main sends at once, so that the user can step back. */
@@ -60,7 +60,7 @@ export function withEvent(state: DashboardState, event: ClusterEvent): Dashboard
 }
 
 /** The latest passes within these limits, at least one. */
-function heldPasses(passes: readonly PassTrace[]): readonly PassTrace[] {
+function heldPasses(passes: readonly PassTimeline[]): readonly PassTimeline[] {
   let experts = 0;
   const first = passes.findLastIndex(({ layers }) => {
     experts += layers.reduce((sum, layer) => sum + layer.experts.length, 0);

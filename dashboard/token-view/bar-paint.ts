@@ -1,4 +1,5 @@
-import type { Bar, BarKind, TraceOutcome } from './timeline.js';
+import type { PredictionOutcome } from '../../shared/wire/cluster-events.js';
+import type { Bar, BarKind } from './timeline.js';
 
 /** The fill of a bar: a colour, and a pattern of lines or dots over it, so that no meaning depends on colour alone. */
 export interface Paint {
@@ -23,7 +24,7 @@ const KIND_PAINTS: Record<Exclude<BarKind, 'load'>, Paint> = {
   stall: { name: 'stall', colour: '#a3a9b2', pattern: 'hollow', words: 'waits', ink: INK },
   execute: { name: 'execute', colour: '#26a583', pattern: 'plain', words: 'expert computed', ink: INK },
 };
-const LOAD_PAINTS: Record<TraceOutcome, Paint> = {
+const LOAD_PAINTS: Record<PredictionOutcome, Paint> = {
   predicted: { name: 'predicted', colour: '#b9e3d3', pattern: 'plain', words: 'load, predicted', ink: INK },
   late: { name: 'late', colour: '#f0b429', pattern: 'stripes', words: 'load, predicted late', ink: INK },
   missed: { name: 'missed', colour: '#f0905a', pattern: 'cross', words: 'load, missed', ink: INK },

@@ -1,6 +1,11 @@
-import type { ExpertTrace, LayerTrace, PredictionTrace } from '../../shared/wire/cluster-events.js';
+import type {
+  ExpertTimeline,
+  LayerTimeline,
+  PredictionOutcome,
+  PredictionTimeline,
+} from '../../shared/wire/cluster-events.js';
 
-export const OUTCOME_WORDS: Record<ExpertTrace['foretold'], string> = {
+export const OUTCOME_WORDS: Record<PredictionOutcome, string> = {
   predicted: 'predicted in time',
   late: 'predicted too late',
   missed: 'not predicted',
@@ -13,7 +18,7 @@ export function milliseconds(ms: number): string {
   return `${ms.toFixed(digits)} ms`;
 }
 
-export function mainText(what: 'attention' | 'wait' | 'sum', layer: LayerTrace): string {
+export function mainText(what: 'attention' | 'wait' | 'sum', layer: LayerTimeline): string {
   const name = `layer ${layer.layer}`;
   if (what === 'attention') return `${name}: attention and router, ${milliseconds(layer.routedMs - layer.beginMs)}`;
   if (what === 'sum') return `${name}: outputs summed, ${milliseconds(layer.endMs - layer.answeredMs)}`;
@@ -30,23 +35,23 @@ export function shadowText(layer: number, ms: number, sequences: number): string
   return `shadow computes layer ${layer}${whose}, ${milliseconds(ms)}`;
 }
 
-export function predictionText(together: readonly PredictionTrace[]): string {
+export function predictionText(together: readonly PredictionTimeline[]): string {
   const predicted = [...new Set(together.flatMap((prediction) => prediction.experts))].sort((a, b) => a - b);
   return `prediction of layer ${together[0]?.layer ?? 0}: ${predicted.length === 1 ? 'expert' : 'experts'} ${predicted.join(', ')}`;
 }
 
-export function loadText(layer: number, expert: ExpertTrace, ms: number): string {
+export function loadText(layer: number, expert: ExpertTimeline, ms: number): string {
   const words = [`load of expert ${expert.expert} of layer ${layer}, ${milliseconds(ms)}`];
   words.push(OUTCOME_WORDS[expert.foretold]);
   if (expert.reloaded) words.push('reloaded after the router had chosen');
   return words.join('; ');
 }
 
-export function stallText(layer: number, { expert }: ExpertTrace, ms: number): string {
+export function stallText(layer: number, { expert }: ExpertTimeline, ms: number): string {
   return `waits for the load of expert ${expert} of layer ${layer}, ${milliseconds(ms)}`;
 }
 
-export function executeText(layer: number, expert: ExpertTrace): string {
+export function executeText(layer: number, expert: ExpertTimeline): string {
   const rows = expert.rows === 1 ? '1 row' : `${expert.rows} rows`;
   const ms = milliseconds(expert.executeEndMs - expert.executeBeginMs);
   const words = [`expert ${expert.expert} of layer ${layer} with ${rows}, ${ms}`];

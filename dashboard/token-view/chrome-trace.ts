@@ -1,4 +1,4 @@
-import type { PassTrace } from '../../shared/wire/cluster-events.js';
+import type { PassTimeline } from '../../shared/wire/cluster-events.js';
 import type { Bar, Lane, Timeline } from './timeline.js';
 
 /** An event of the trace event format of chrome://tracing and Perfetto; times in microseconds. */
@@ -34,7 +34,7 @@ const WORDS: Record<Bar['kind'], string> = {
 };
 
 /** A process for each node, a thread for each row of its lane. Time 0 is the earliest time in the timeline. */
-export function chromeTrace(pass: PassTrace, timeline: Timeline): ChromeTrace {
+export function chromeTrace(pass: PassTimeline, timeline: Timeline): ChromeTrace {
   const toUs = (ms: number): number => Math.round((ms - timeline.beginMs) * 1000);
   return {
     traceEvents: timeline.lanes.flatMap((lane, index) => laneEvents(lane, index + 1, toUs)),

@@ -1,9 +1,9 @@
-import type { PassTrace } from '../../shared/wire/cluster-events.js';
+import type { PassTimeline } from '../../shared/wire/cluster-events.js';
 
 /** The choice of the passes that are shown. */
 export interface PassChoice {
   /** The passes at the time of the pause; null: not paused, the newest pass is shown. */
-  paused: readonly PassTrace[] | null;
+  paused: readonly PassTimeline[] | null;
   /** Number of the shown pass; it counts only while paused. */
   shown: number;
   /** Number of the pass that is compared with it; null: none. */
@@ -14,27 +14,27 @@ export const LIVE: PassChoice = { paused: null, shown: 0, compared: null };
 
 export interface ShownPasses {
   /** The passes to step through, oldest first. */
-  passes: readonly PassTrace[];
+  passes: readonly PassTimeline[];
   /** Null: there is no pass yet. */
-  shown: PassTrace | null;
-  compared: PassTrace | null;
+  shown: PassTimeline | null;
+  compared: PassTimeline | null;
 }
 
 /** `newest`: all passes that the cluster has sent so far, oldest first. */
-export function shownPasses(choice: PassChoice, newest: readonly PassTrace[]): ShownPasses {
+export function shownPasses(choice: PassChoice, newest: readonly PassTimeline[]): ShownPasses {
   if (choice.paused === null) return { passes: newest, shown: newest.at(-1) ?? null, compared: null };
-  const find = (number: number | null): PassTrace | null =>
+  const find = (number: number | null): PassTimeline | null =>
     choice.paused?.find((pass) => pass.number === number) ?? null;
   return { passes: choice.paused, shown: find(choice.shown), compared: find(choice.compared) };
 }
 
-export function pause(newest: readonly PassTrace[]): PassChoice {
+export function pause(newest: readonly PassTimeline[]): PassChoice {
   const last = newest.at(-1);
   return last === undefined ? LIVE : { paused: newest, shown: last.number, compared: null };
 }
 
 /** Shows the pass that is `steps` later (negative: earlier), but at most the first or last. A live view becomes paused. */
-export function step(choice: PassChoice, newest: readonly PassTrace[], steps: number): PassChoice {
+export function step(choice: PassChoice, newest: readonly PassTimeline[], steps: number): PassChoice {
   const { passes, shown } = shownPasses(choice, newest);
   if (shown === null) return choice;
   const index = passes.indexOf(shown) + steps;
@@ -42,12 +42,12 @@ export function step(choice: PassChoice, newest: readonly PassTrace[], steps: nu
   return { ...choice, paused: passes, shown: next.number };
 }
 
-export function show(choice: PassChoice, newest: readonly PassTrace[], number: number): PassChoice {
+export function show(choice: PassChoice, newest: readonly PassTimeline[], number: number): PassChoice {
   return { ...choice, paused: shownPasses(choice, newest).passes, shown: number };
 }
 
 /** `number` null: no pass is compared. */
-export function compare(choice: PassChoice, newest: readonly PassTrace[], number: number | null): PassChoice {
+export function compare(choice: PassChoice, newest: readonly PassTimeline[], number: number | null): PassChoice {
   const { passes, shown } = shownPasses(choice, newest);
   return shown === null ? choice : { paused: passes, shown: shown.number, compared: number };
 }
@@ -61,7 +61,7 @@ function shortNumber(sequence: number): string {
 }
 
 /** The tokens of a pass: "sequence 3, position 17", or the numbers of tokens and sequences. */
-export function passTitle({ number, members }: PassTrace): string {
+export function passTitle({ number, members }: PassTimeline): string {
   const words = members.slice(0, 3).map(({ sequence, position, rows, kind }) => {
     const place = rows > 1 ? `positions ${position} to ${position + rows - 1}` : `position ${position}`;
     return `${kind === 'prompt' ? 'prompt of ' : ''}sequence ${shortNumber(sequence)}, ${place}`;

@@ -1,11 +1,11 @@
 import type { JSX } from 'preact';
-import type { PassTrace } from '../../shared/wire/cluster-events.js';
+import type { PassTimeline } from '../../shared/wire/cluster-events.js';
 import { compare, LIVE, pause, show, step, type PassChoice, type ShownPasses } from './pass-choice.js';
 
 export interface PassControlsProps {
   choice: PassChoice;
   shown: ShownPasses;
-  newest: readonly PassTrace[];
+  newest: readonly PassTimeline[];
   onChoice: (choice: PassChoice) => void;
 }
 
@@ -83,7 +83,7 @@ function StepButtons({ choice, shown, newest, onChoice }: PassControlsProps): JS
   );
 }
 
-function PassOption({ pass }: { pass: PassTrace }): JSX.Element {
+function PassOption({ pass }: { pass: PassTimeline }): JSX.Element {
   const rows = pass.members.reduce((sum, member) => sum + member.rows, 0);
   const what = pass.members.some(({ kind }) => kind === 'prompt') ? ', prompt' : '';
   return (

@@ -1,4 +1,4 @@
-import type { ExpertTrace, LayerTrace, PassTrace } from '../../shared/wire/cluster-events.js';
+import type { ExpertTimeline, LayerTimeline, PassTimeline } from '../../shared/wire/cluster-events.js';
 
 /** The parts of a layer's time, in milliseconds: `waitMs` = `stallMs` + `executeMs` + `otherMs`. */
 export interface LayerFigures {
@@ -32,7 +32,7 @@ export interface PassFigures {
 const NOTHING: LayerFigures = { attentionMs: 0, waitMs: 0, stallMs: 0, executeMs: 0, otherMs: 0, sumMs: 0 };
 export const FIGURE_NAMES = ['attentionMs', 'waitMs', 'stallMs', 'executeMs', 'otherMs', 'sumMs'] as const;
 
-export function passFigures(pass: PassTrace): PassFigures {
+export function passFigures(pass: PassTimeline): PassFigures {
   const layers = pass.layers.map(layerFigures);
   const experts = pass.layers.flatMap((layer) => layer.experts);
   const predictable = experts.filter((expert) => expert.foretold !== 'announced' && expert.foretold !== 'unpredicted');
@@ -51,9 +51,9 @@ export function passFigures(pass: PassTrace): PassFigures {
 }
 
 /** Stall and computation are those of the worker that answered last, because main waited for it. */
-function layerFigures({ beginMs, routedMs, answeredMs, endMs, experts }: LayerTrace): LayerFigures {
+function layerFigures({ beginMs, routedMs, answeredMs, endMs, experts }: LayerTimeline): LayerFigures {
   const waitMs = Math.max(0, answeredMs - routedMs);
-  const last = experts.reduce<ExpertTrace | null>(
+  const last = experts.reduce<ExpertTimeline | null>(
     (latest, expert) => (latest === null || expert.receivedMs > latest.receivedMs ? expert : latest),
     null,
   );
@@ -68,7 +68,7 @@ function layerFigures({ beginMs, routedMs, answeredMs, endMs, experts }: LayerTr
 }
 
 /** Time in which a worker had main's message and only loaded. */
-function stallOf(tasks: readonly ExpertTrace[]): number {
+function stallOf(tasks: readonly ExpertTimeline[]): number {
   let idleMs = Math.min(...tasks.map(({ arrivedMs }) => arrivedMs));
   let stallMs = 0;
   for (const task of [...tasks].sort((left, right) => left.executeBeginMs - right.executeBeginMs)) {

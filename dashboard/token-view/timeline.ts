@@ -1,15 +1,15 @@
 import type {
-  ExpertTrace,
-  LayerTrace,
+  ExpertTimeline,
+  LayerTimeline,
   NodeRole,
-  PassTrace,
-  PredictionTrace,
+  PassTimeline,
+  PredictionOutcome,
+  PredictionTimeline,
 } from '../../shared/wire/cluster-events.js';
 import { executeText, headText, loadText, mainText, predictionText, shadowText, stallText } from './bar-texts.js';
 
 /** The kind of a bar in the diagram: work of main, of shadow, or of a worker. */
 export type BarKind = 'attention' | 'wait' | 'sum' | 'head' | 'shadow' | 'load' | 'stall' | 'execute';
-export type TraceOutcome = ExpertTrace['foretold'];
 
 export interface Bar {
   kind: BarKind;
@@ -24,7 +24,7 @@ export interface Bar {
   /** The full description. */
   text: string;
   /** Set for loads and executions only. */
-  foretold: TraceOutcome | null;
+  foretold: PredictionOutcome | null;
   reloaded: boolean;
 }
 
@@ -68,7 +68,7 @@ const MOST_LOAD_ROWS = 4;
 const SHOWN_BEFORE_SHARE = 1;
 
 /** `workers`: the order of their lanes, including workers without work; workers that it does not name follow. */
-export function timelineOf(pass: PassTrace, workers: readonly string[]): Timeline {
+export function timelineOf(pass: PassTimeline, workers: readonly string[]): Timeline {
   const busy = pass.layers.flatMap(({ experts }) => experts.map(({ worker }) => worker));
   const names = [...new Set([...workers, ...[...new Set(busy)].sort(byName)])];
   const shadow = pass.predictions.length > 0 ? [shadowLane(pass.predictions)] : [];
@@ -83,7 +83,7 @@ export function byName(left: string, right: string): number {
   return left.localeCompare(right, 'en', { numeric: true });
 }
 
-function extent({ durationMs }: PassTrace, lanes: readonly Lane[]): { beginMs: number; endMs: number } {
+function extent({ durationMs }: PassTimeline, lanes: readonly Lane[]): { beginMs: number; endMs: number } {
   let first = 0;
   let last = durationMs;
   for (const { bars, predictions } of lanes) {
@@ -101,7 +101,7 @@ function bar(kind: BarKind, layer: number, fromMs: number, toMs: number, rest: P
   return { kind, layer, fromMs, toMs, row: 0, label, text: '', foretold: null, reloaded: false, ...rest };
 }
 
-function mainLane({ layers, durationMs }: PassTrace): Lane {
+function mainLane({ layers, durationMs }: PassTimeline): Lane {
   const bars = layers.flatMap((layer) => [
     bar('attention', layer.layer, layer.beginMs, layer.routedMs, { text: mainText('attention', layer) }),
     bar('wait', layer.layer, layer.routedMs, layer.answeredMs, { label: '', text: mainText('wait', layer) }),
@@ -118,8 +118,8 @@ function isNoMoment({ fromMs, toMs }: Bar): boolean {
 }
 
 /** Sequences that shadow ran together form one bar. A bar ends when the prediction reached main, so it includes the message's way. */
-function shadowLane(predictions: readonly PredictionTrace[]): Lane {
-  const together = new Map<string, PredictionTrace[]>();
+function shadowLane(predictions: readonly PredictionTimeline[]): Lane {
+  const together = new Map<string, PredictionTimeline[]>();
   const runs = new Map<number, number>();
   for (const prediction of predictions) {
     const key = `${prediction.layer} ${prediction.runMs}`;
@@ -140,11 +140,11 @@ function shadowLane(predictions: readonly PredictionTrace[]): Lane {
   return { name: 'shadow', role: 'shadow', rows: 1, bars: bars.filter(isNoMoment), predictions: marks };
 }
 
-function byArrival(left: readonly PredictionTrace[], right: readonly PredictionTrace[]): number {
+function byArrival(left: readonly PredictionTimeline[], right: readonly PredictionTimeline[]): number {
   return (left[0]?.receivedMs ?? 0) - (right[0]?.receivedMs ?? 0);
 }
 
-function workerLane(name: string, layers: readonly LayerTrace[]): Lane {
+function workerLane(name: string, layers: readonly LayerTimeline[]): Lane {
   const tasks = layers.map((layer) => ({ layer, experts: layer.experts.filter(({ worker }) => worker === name) }));
   const loads = tasks
     .flatMap(({ layer, experts }) => experts.flatMap((expert) => loadBars(layer, expert)))
@@ -155,7 +155,7 @@ function workerLane(name: string, layers: readonly LayerTrace[]): Lane {
   return { name, role: 'worker', rows: loadRows + 1, bars, predictions: [] };
 }
 
-function loadBars({ layer }: LayerTrace, expert: ExpertTrace): Bar[] {
+function loadBars({ layer }: LayerTimeline, expert: ExpertTimeline): Bar[] {
   const { loadBeginMs, loadEndMs, foretold, reloaded } = expert;
   if (loadBeginMs === null || loadEndMs === null || loadEndMs <= loadBeginMs) return [];
   const text = loadText(layer, expert, loadEndMs - loadBeginMs);
@@ -175,7 +175,7 @@ function giveRows(loads: readonly Bar[]): number {
 }
 
 /** Bars for a worker's computation, and for its stalls: it has main's message and waits for a load. */
-function workBars({ layer }: LayerTrace, experts: readonly ExpertTrace[], row: number): Bar[] {
+function workBars({ layer }: LayerTimeline, experts: readonly ExpertTimeline[], row: number): Bar[] {
   const bars: Bar[] = [];
   let idleMs = Math.min(...experts.map(({ arrivedMs }) => arrivedMs));
   for (const expert of [...experts].sort((left, right) => left.executeBeginMs - right.executeBeginMs)) {
@@ -192,8 +192,8 @@ function workBars({ layer }: LayerTrace, experts: readonly ExpertTrace[], row: n
 }
 
 /** Two arrows for each worker of the layer: one to the worker and one back. */
-function arrowsOf({ experts }: LayerTrace, laneOf: ReadonlyMap<string, number>): MessageArrow[] {
-  const byWorker = new Map<string, ExpertTrace[]>();
+function arrowsOf({ experts }: LayerTimeline, laneOf: ReadonlyMap<string, number>): MessageArrow[] {
+  const byWorker = new Map<string, ExpertTimeline[]>();
   for (const expert of experts) byWorker.set(expert.worker, [...(byWorker.get(expert.worker) ?? []), expert]);
   return [...byWorker].flatMap(([worker, tasks]) => {
     const lane = laneOf.get(worker);

@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { useCallback, useMemo, useRef, useState } from 'preact/hooks';
-import type { ClusterData, PassTrace } from '../../shared/wire/cluster-events.js';
+import type { ClusterData, PassTimeline } from '../../shared/wire/cluster-events.js';
 import type { DashboardState } from '../feed/dashboard-state.js';
 import { useDashboard } from '../feed/dashboard-store.js';
 import { chromeTrace } from './chrome-trace.js';
@@ -13,7 +13,7 @@ import { timelineOf, type Bar } from './timeline.js';
 import { TimingBox } from './timing-box.js';
 import { TimingLegend } from './timing-diagram.js';
 
-const selectPasses = (state: DashboardState): readonly PassTrace[] => state.passes;
+const selectPasses = (state: DashboardState): readonly PassTimeline[] => state.passes;
 const selectCluster = (state: DashboardState): ClusterData | null => state.cluster;
 
 /** The timing diagram of the newest pass, or of the chosen passes. */
@@ -50,8 +50,8 @@ function workersOf(cluster: ClusterData | null): string {
 }
 
 interface PassesProps {
-  shown: PassTrace;
-  compared: PassTrace | null;
+  shown: PassTimeline;
+  compared: PassTimeline | null;
   /** Ids of workers as JSON text, so that equal lists are equal values. */
   workers: string;
   /** Called when the user looks at a bar, so that the diagram stays. */
@@ -103,7 +103,7 @@ function Passes({ shown, compared, workers, onHold }: PassesProps): JSX.Element 
   );
 }
 
-function titled(passes: readonly PassTrace[], workers: string): TitledTimeline[] {
+function titled(passes: readonly PassTimeline[], workers: string): TitledTimeline[] {
   const names = JSON.parse(workers) as string[];
   return passes.map((pass) => ({ title: passTitle(pass), timeline: timelineOf(pass, names) }));
 }
@@ -137,7 +137,7 @@ function Zoom({ zoom, onZoom }: { zoom: number; onZoom: (zoom: number) => void }
 }
 
 interface ExportsProps {
-  pass: PassTrace;
+  pass: PassTimeline;
   diagrams: readonly TitledTimeline[];
   scale: { current: number };
 }

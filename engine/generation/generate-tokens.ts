@@ -2,7 +2,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.j
 import type { OutputConstraint } from '../output-format/output-constraint.js';
 import type { PromptLogprobs, TokenReply } from '../../shared/wire/messages.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
-import { runInSlices } from '../../shared/base/runtime/slices.js';
+import { runInSteps } from '../../shared/base/runtime/work-steps.js';
 import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { logprobsOf } from '../sampling/log-probabilities.js';
@@ -117,7 +117,7 @@ export async function* generateTokens(
     const sampler = samplerOf(options, promptIds.length);
     for (;;) {
       throwIfCancelled(signal);
-      const tokenId = await runInSlices(sampler.sample(logits, history), runtime);
+      const tokenId = await runInSteps(sampler.sample(logits, history), runtime);
       throwIfCancelled(signal);
       history.push(tokenId);
       const isLast = history.length - promptIds.length === options.maxTokens;

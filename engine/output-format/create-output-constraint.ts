@@ -1,4 +1,4 @@
-import type { SlicedWork } from '../../shared/base/runtime/slices.js';
+import type { SteppedWork } from '../../shared/base/runtime/work-steps.js';
 import { compileFormat, formatKey } from './format-grammar.js';
 import { TokenVocabulary, type CompiledFormat } from './format-vocabulary.js';
 import type { FormatVocabulary, OutputConstraint } from './output-constraint.js';
@@ -67,7 +67,7 @@ class AnswerConstraint implements OutputConstraint {
     this.own = new Uint8Array(format.vocabulary.vocabSize);
   }
 
-  *allowed(answer: readonly number[], room: number): SlicedWork<Uint8Array | null> {
+  *allowed(answer: readonly number[], room: number): SteppedWork<Uint8Array | null> {
     const state = this.stateAfter(answer);
     return state === null ? null : yield* tokensAllowed(this.format, state, room, this.own);
   }

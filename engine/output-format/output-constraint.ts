@@ -1,4 +1,4 @@
-import type { SlicedWork } from '../../shared/base/runtime/slices.js';
+import type { SteppedWork } from '../../shared/base/runtime/work-steps.js';
 
 /** The tokens of a model as bytes; made once per model and shared by all constraints. */
 export interface FormatVocabulary {
@@ -13,7 +13,7 @@ export interface OutputConstraint {
    * `answer` does not follow the format, so nothing is known. The array is reused: read it before the next call. Yields sometimes so that other
    * work can run; the next call must not begin before this one has ended.
    */
-  allowed(answer: readonly number[], room: number): SlicedWork<Uint8Array | null>;
+  allowed(answer: readonly number[], room: number): SteppedWork<Uint8Array | null>;
   /** The format is complete after `answer`, and only an end may follow. */
   isClosed(answer: readonly number[]): boolean;
 }

@@ -1,9 +1,9 @@
 /**
  * A grammar as numbers, for transfer from the thread that compiled it. Copying its many small objects would block the receiver for a second.
- * Numbers are transferred without a copy, and the objects are made from them in slices.
+ * Numbers are transferred without a copy, and the objects are made from them in steps.
  */
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
-import type { SlicedWork } from '../../shared/base/runtime/slices.js';
+import type { SteppedWork } from '../../shared/base/runtime/work-steps.js';
 import type { ByteMachine, MachineEdge, MachineState } from './byte-machine.js';
 import type { CharacterNodeState, GrammarNode, GrammarRule } from './grammar.js';
 import type { ShortestTexts } from './shortest-texts.js';
@@ -16,8 +16,8 @@ export interface CompiledGrammar {
 
 export type PackedGrammar = Float64Array<ArrayBuffer>;
 
-/** States that are unpacked in one slice: some milliseconds of work. */
-const SLICE_STATES = 2048;
+/** States that are unpacked in one step: some milliseconds of work. */
+const STEP_STATES = 2048;
 
 const KINDS: readonly GrammarNode['kind'][] = ['machine', 'sequence', 'choice', 'repeat', 'characters', 'rule'];
 const NOTHING = -1;
@@ -74,7 +74,7 @@ function packNode(node: GrammarNode, out: number[], rules: Map<GrammarRule, numb
 }
 
 /** Restores the grammar. Yields sometimes so that other work can run. */
-export function* unpackGrammar(packed: PackedGrammar): SlicedWork<CompiledGrammar> {
+export function* unpackGrammar(packed: PackedGrammar): SteppedWork<CompiledGrammar> {
   const reader = new GrammarReader(packed);
   const rootId = reader.next();
   const count = reader.next();
@@ -104,7 +104,7 @@ class GrammarReader {
     return node;
   }
 
-  *readNode(id: number): SlicedWork<void> {
+  *readNode(id: number): SteppedWork<void> {
     const kind = KINDS[this.next()];
     assertInvariant(kind !== undefined, 'a packed grammar has known kinds of nodes');
     switch (kind) {
@@ -143,7 +143,7 @@ class GrammarReader {
     }
   }
 
-  *readShortest(count: number): SlicedWork<ShortestTexts> {
+  *readShortest(count: number): SteppedWork<ShortestTexts> {
     const [ofNode, ofCharacter] = [new Float64Array(count), new Float64Array(count)];
     const ofStates: (Float64Array | null)[] = [];
     for (let id = 0; id < count; id += 1) {
@@ -157,7 +157,7 @@ class GrammarReader {
     return { ofNode, ofStates, ofCharacter };
   }
 
-  private *readMachine(): SlicedWork<ByteMachine> {
+  private *readMachine(): SteppedWork<ByteMachine> {
     const takesSpecialTokens = this.next() !== 0;
     const count = this.next();
     const states: MachineState[] = [];
@@ -174,7 +174,7 @@ class GrammarReader {
     return { states, takesSpecialTokens };
   }
 
-  private *readCharacters(): SlicedWork<readonly CharacterNodeState[]> {
+  private *readCharacters(): SteppedWork<readonly CharacterNodeState[]> {
     const count = this.next();
     const states: CharacterNodeState[] = [];
     for (let index = 0; index < count; index += 1) {
@@ -195,9 +195,9 @@ class GrammarReader {
     return Array.from({ length: count }, () => this.nodeOf(this.next()));
   }
 
-  private *pause(parts: number): SlicedWork<void> {
+  private *pause(parts: number): SteppedWork<void> {
     this.states += parts + 1;
-    if (this.states < SLICE_STATES) return;
+    if (this.states < STEP_STATES) return;
     this.states = 0;
     yield;
   }

@@ -1,9 +1,9 @@
 import type { CompiledFormat, TokenMask } from './format-vocabulary.js';
-import type { SlicedWork } from '../../shared/base/runtime/slices.js';
+import type { SteppedWork } from '../../shared/base/runtime/work-steps.js';
 import type { AutomatonState } from './text-automaton.js';
 
-/** Beginnings of tokens that are checked in one slice: some milliseconds of work. */
-const SLICE_WORK = 16_384;
+/** Beginnings of tokens that are checked in one step: some milliseconds of work. */
+const STEP_WORK = 16_384;
 /** One frame of a state that is left, or reached for the first time, costs as much time as this many beginnings. */
 const WAY_WORK = 32;
 
@@ -20,7 +20,7 @@ export function* tokensAllowed(
   state: AutomatonState,
   room: number,
   own: Uint8Array,
-): SlicedWork<Uint8Array> {
+): SteppedWork<Uint8Array> {
   const { automaton, vocabulary, reach } = format;
   const { state: clamped, bytesLess } =
     state.frames.length > CLAMPED_FRAMES_LIMIT ? { state, bytesLess: 0 } : automaton.clamp(state, reach);
@@ -31,7 +31,7 @@ export function* tokensAllowed(
   return own;
 }
 
-function* newMask(format: CompiledFormat, state: AutomatonState): SlicedWork<TokenMask> {
+function* newMask(format: CompiledFormat, state: AutomatonState): SteppedWork<TokenMask> {
   const mask = new Uint8Array(format.vocabulary.vocabSize);
   return { mask, mostBytesLeft: yield* markTokens(format, state, Infinity, mask) };
 }
@@ -59,7 +59,7 @@ function* markTokens(
   start: AutomatonState,
   mostBytes: number,
   mask: Uint8Array,
-): SlicedWork<TokenMask['mostBytesLeft']> {
+): SteppedWork<TokenMask['mostBytesLeft']> {
   const mostOfPlain = yield* markPlain(format, start, mostBytes, mask);
   const mostOfSpecial = yield* markSpecial(format, start, mostBytes, mask);
   const most = Math.max(mostOfPlain, mostOfSpecial);
@@ -72,14 +72,14 @@ function* markPlain(
   start: AutomatonState,
   mostBytes: number,
   mask: Uint8Array,
-): SlicedWork<number> {
+): SteppedWork<number> {
   const { lastByte, length, behind, firstToken, tokenIds } = vocabulary.tree;
   /** The state after each beginning of the current token text, by its length. */
   const states: AutomatonState[] = [start];
   let mostLeft = 0;
   let work = 0;
   for (let node = 0; node < lastByte.length;) {
-    if (work >= SLICE_WORK) {
+    if (work >= STEP_WORK) {
       work = 0;
       yield;
     }
@@ -111,13 +111,13 @@ function* markSpecial(
   start: AutomatonState,
   mostBytes: number,
   mask: Uint8Array,
-): SlicedWork<number> {
+): SteppedWork<number> {
   const takesSpecial = start.frames.some(({ node }) => node.kind === 'machine' && node.machine.takesSpecialTokens);
   if (!takesSpecial) return 0;
   let mostLeft = 0;
   let work = 0;
   for (const [tokenId, name] of format.vocabulary.special) {
-    if (work >= SLICE_WORK) {
+    if (work >= STEP_WORK) {
       work = 0;
       yield;
     }

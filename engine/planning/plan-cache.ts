@@ -6,7 +6,7 @@ import {
 import type { PerEntryKind } from '../../shared/decisions/caching/pool-capacities.js';
 import { planPools, type PoolPlans } from '../../shared/decisions/caching/plan-pools.js';
 import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
-import type { MachineProfile } from './fit-profile.js';
+import type { MachineTimes } from './fit-machine-times.js';
 
 /** The assumed popularity of a layer's experts without counts: rank to the power of minus this. A mild skew. */
 export const ASSUMED_SKEW = 0.5;
@@ -31,7 +31,7 @@ export interface CachePlans extends PoolPlans {
 }
 
 /** The best division of a budget for this machine and the recorded counts (ZipMoE Algorithm 4), with full experts only and no cache for comparison. */
-export function planCache(request: CacheRequest, profile: MachineProfile): CachePlans {
+export function planCache(request: CacheRequest, times: MachineTimes): CachePlans {
   const { experts, activated, counts, layers, budgetBytes, entryBytes, pools } = request;
   const recorded = counts === null ? [] : counts.layers.map((layer) => counts.of(layer));
   const inclusion = inclusionProbabilities(recorded, activated);
@@ -42,8 +42,8 @@ export function planCache(request: CacheRequest, profile: MachineProfile): Cache
     budgetBytes,
     entryBytes,
     pools,
-    profile: profile.load,
-    costs: profile.costs,
+    loadTimes: times.load,
+    costs: times.costs,
   });
   return { ...plans, isAssumed: inclusion === null };
 }

@@ -4,7 +4,7 @@ import { FORMAT_FIELD } from '../../shared/wire/output-format.js';
 import type { OutputFormat } from '../../shared/wire/messages.js';
 import { type CompiledGrammar, type PackedGrammar, unpackGrammar } from '../output-format/packed-grammar.js';
 import type { WaitRuntime } from '../../shared/base/runtime/peer-wait.js';
-import { runInSlices } from '../../shared/base/runtime/slices.js';
+import { runInSteps } from '../../shared/base/runtime/work-steps.js';
 import { type QueueThread, type ThreadQueueWords, ThreadQueue } from '../threads/thread-queue.js';
 
 /** Compiles output formats outside of the caller's thread. */
@@ -72,7 +72,7 @@ export class ThreadedFormatCompiler implements FormatCompiler {
 
   async compile(format: OutputFormat, singleBytes: Uint8Array, signal: AbortSignal): Promise<CompiledGrammar> {
     const packed = await this.lane.run({ format, singleBytes }, lengthOf(format), signal);
-    return runInSlices(unpackGrammar(packed), this.options.runtime);
+    return runInSteps(unpackGrammar(packed), this.options.runtime);
   }
 
   close(): Promise<void> {

@@ -1,6 +1,6 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { OutputConstraint } from '../output-format/output-constraint.js';
-import type { SlicedWork } from '../../shared/base/runtime/slices.js';
+import type { SteppedWork } from '../../shared/base/runtime/work-steps.js';
 import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
 import { adjustLogits } from './adjust-logits.js';
 import { chooseToken } from './choose-token.js';
@@ -25,14 +25,14 @@ export class TokenSampler {
    * The token after `history`. Yields while the format's tokens are computed. Throws REQUEST_INVALID when bias and format leave no token,
    * MODEL_CORRUPT for unusable logits.
    */
-  *sample(logits: Float32Array, history: readonly number[]): SlicedWork<number> {
+  *sample(logits: Float32Array, history: readonly number[]): SteppedWork<number> {
     const tokenId = yield* this.sampleIfAny(logits, history);
     if (tokenId !== null) return tokenId;
     throw this.noToken(history.length - this.setting.promptTokens);
   }
 
   /** Like sample; null if bias and format leave no token. */
-  *sampleIfAny(logits: Float32Array, history: readonly number[]): SlicedWork<number | null> {
+  *sampleIfAny(logits: Float32Array, history: readonly number[]): SteppedWork<number | null> {
     const { sampling, promptTokens } = this.setting;
     const allowed = yield* this.allowed(history);
     const adjusted = adjustLogits(logits, { tokenIds: history, promptTokens }, sampling, allowed);
@@ -59,7 +59,7 @@ export class TokenSampler {
   }
 
   /** Null: all tokens; also if the history has tokens that do not follow the format. */
-  private *allowed(history: readonly number[]): SlicedWork<Uint8Array | null> {
+  private *allowed(history: readonly number[]): SteppedWork<Uint8Array | null> {
     const { constraint, promptTokens, maxPositions } = this.setting;
     if (constraint === null) return null;
     return yield* constraint.allowed(history.slice(promptTokens), maxPositions - history.length);

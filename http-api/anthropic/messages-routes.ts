@@ -3,7 +3,7 @@ import type { GenerateRequest } from '../../shared/wire/messages.js';
 import type { AnswerReaderOptions } from '../answer/answer-reader.js';
 import { requireServedModel } from '../fields/model-field.js';
 import type { PreparedChat } from '../conversation/chat-request.js';
-import type { DoorContext, RegisterRoutes } from '../door-context.js';
+import type { HttpApiContext, RegisterRoutes } from '../http-api-context.js';
 import { samplingOfFields } from '../fields/sampling-fields.js';
 import { MessageBody, MessageStream, type MessageHead } from './message-answer.js';
 import {
@@ -55,11 +55,11 @@ export const registerAnthropic: RegisterRoutes = (app, context) => {
   }
 };
 
-function preparedChat(fields: CountTokensFields, { prepareChat, model }: DoorContext): PreparedChat {
+function preparedChat(fields: CountTokensFields, { prepareChat, model }: HttpApiContext): PreparedChat {
   return prepareChat(anthropicChat(fields, model.tokenizer?.chatTemplateSource ?? null));
 }
 
-function messageRequest(fields: MessagesFields, context: DoorContext): MessageRequest {
+function messageRequest(fields: MessagesFields, context: HttpApiContext): MessageRequest {
   requireServedModel(fields.model, context);
   const { model, runtime } = context;
   const prepared = preparedChat(fields, context);
@@ -88,7 +88,7 @@ function messageRequest(fields: MessagesFields, context: DoorContext): MessageRe
 
 async function* streamMessage(
   { generate, head, reading }: MessageRequest,
-  context: DoorContext,
+  context: HttpApiContext,
   signal: AbortSignal,
   watch: GenerationWatch,
 ): AsyncGenerator<string, void, undefined> {
@@ -101,7 +101,7 @@ async function* streamMessage(
 
 async function wholeMessage(
   { generate, head, reading }: MessageRequest,
-  context: DoorContext,
+  context: HttpApiContext,
   signal: AbortSignal,
   watch: GenerationWatch,
 ): Promise<object> {

@@ -1,5 +1,5 @@
 import { registerAnthropic } from '../anthropic/messages-routes.js';
-import type { RegisterRoutes } from '../door-context.js';
+import type { RegisterRoutes } from '../http-api-context.js';
 import { registerOllama } from '../ollama/ollama-routes.js';
 import { registerOpenAi } from '../openai/register-openai.js';
 import { registerEvents } from '../page/events-route.js';

@@ -1,11 +1,11 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { DoorContext } from '../door-context.js';
+import type { HttpApiContext } from '../http-api-context.js';
 
 /** Most characters of a name that a message repeats. */
 const NAME_SHOWN_LIMIT = 100;
 
 /** Throws MODEL_UNKNOWN if the name is not the served model's. */
-export function requireServedModel(name: string | undefined, { model }: Pick<DoorContext, 'model'>): void {
+export function requireServedModel(name: string | undefined, { model }: Pick<HttpApiContext, 'model'>): void {
   if (name !== undefined && name !== model.name) throw modelUnknown(name, model.name);
 }
 

@@ -1,7 +1,7 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { GenerateRequest } from '../../shared/wire/messages.js';
 import { type PreparedChat, type AnswerParser, type ResponseFormat, schemaOf } from '../conversation/chat-request.js';
-import type { DoorContext } from '../door-context.js';
+import type { HttpApiContext } from '../http-api-context.js';
 import { invalidField } from '../fields/field-table.js';
 import type { AnswerStreamOptions } from './answer-stream.js';
 import { ollamaChat, promptChat, responseFormatOf } from './conversation.js';
@@ -20,13 +20,13 @@ export interface AnswerRequest {
 const NO_PROMPT = { text: '', messages: [], promptTokenIds: [], raw: false, ignoreEos: false };
 
 /** The request of /api/chat. Throws REQUEST_INVALID with the field. */
-export function chatAnswer(fields: OllamaChatFields, context: DoorContext): AnswerRequest {
+export function chatAnswer(fields: OllamaChatFields, context: HttpApiContext): AnswerRequest {
   const prepared = context.prepareChat(ollamaChat(fields, context.model.tokenizer?.chatTemplateSource ?? null));
   return answerRequest(fields, { ...NO_PROMPT, ...prepared.request }, prepared, 'chat', context);
 }
 
 /** The request of /api/generate. It uses the chat template, unless the request is raw or the model has no template. */
-export function promptAnswer(fields: GenerateFields, context: DoorContext): AnswerRequest {
+export function promptAnswer(fields: GenerateFields, context: HttpApiContext): AnswerRequest {
   const { tokenizer } = context.model;
   if (fields.raw !== true && tokenizer?.hasChatTemplate === true) {
     const prepared = context.prepareChat(promptChat(fields, tokenizer.chatTemplateSource));
@@ -44,7 +44,7 @@ function answerRequest(
   prompt: Omit<GenerateRequest, 'maxTokens' | 'sampling' | 'stop' | 'logprobs'>,
   prepared: Pick<PreparedChat, 'outputFormat' | 'createParser'>,
   endpoint: AnswerStreamOptions['endpoint'],
-  { model }: DoorContext,
+  { model }: HttpApiContext,
 ): AnswerRequest {
   const { sampling, stop, maxTokens, positions } = answerOptions(fields.options);
   const topLogprobs = fields.top_logprobs ?? 0;
@@ -74,7 +74,7 @@ function answerRequest(
 /** Limits the request to its number of positions. Throws PROMPT_TOO_LONG. */
 export async function withinPositions(
   { generate, positions }: AnswerRequest,
-  context: Pick<DoorContext, 'tokenize' | 'tokenizeChat'>,
+  context: Pick<HttpApiContext, 'tokenize' | 'tokenizeChat'>,
   signal: AbortSignal,
 ): Promise<GenerateRequest> {
   if (positions === null) return generate;

@@ -1,7 +1,7 @@
 import type { GenerateReply } from '../../shared/wire/messages.js';
 import { AnswerReader, type AnswerReaderOptions, type AnswerStep } from '../answer/answer-reader.js';
 import { chatLogprob, type ChatLogprob } from '../answer/logprob-entries.js';
-import type { DoorContext } from '../door-context.js';
+import type { HttpApiContext } from '../http-api-context.js';
 import {
   type AnswerPart,
   type OllamaTimes,
@@ -31,7 +31,7 @@ export class AnswerStream {
 
   constructor(
     private readonly options: AnswerStreamOptions,
-    private readonly context: Pick<DoorContext, 'model' | 'runtime'>,
+    private readonly context: Pick<HttpApiContext, 'model' | 'runtime'>,
   ) {
     this.reader = new AnswerReader(options);
     const nowMs = context.runtime.nowMs();

@@ -1,5 +1,5 @@
 import type { NodeStatus } from '../../shared/wire/messages.js';
-import type { ServedModel } from '../door-context.js';
+import type { ServedModel } from '../http-api-context.js';
 import { taggedName } from './model-name.js';
 
 /** The model is never unloaded. Clients need a time, and some of them refuse times near the end of their calendar. */

@@ -2,7 +2,7 @@ import { jsonWithTexts } from '../delivery/json-text.js';
 import type { Dialect } from '../delivery/dialect.js';
 import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
-import type { ServedModel } from '../door-context.js';
+import type { ServedModel } from '../http-api-context.js';
 import { type OllamaHead, emptyPart, type Endpoint, partLine } from './answer-lines.js';
 import { taggedName } from './model-name.js';
 

@@ -3,7 +3,7 @@ import type { FastifyInstance } from 'fastify';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import { chatAbilities } from '../conversation/prepare-chat.js';
-import type { DoorContext, RegisterRoutes } from '../door-context.js';
+import type { HttpApiContext, RegisterRoutes } from '../http-api-context.js';
 import { type AnswerPart, type Endpoint, lastLine, emptyPart } from './answer-lines.js';
 import { type AnswerRequest, chatAnswer, promptAnswer, withinPositions } from './answer-request.js';
 import { AnswerStream } from './answer-stream.js';
@@ -45,7 +45,7 @@ interface ReadRequest {
 
 function addAnswers(
   app: FastifyInstance,
-  context: DoorContext,
+  context: HttpApiContext,
   endpoint: Endpoint,
   read: (body: unknown) => ReadRequest,
 ): void {
@@ -67,14 +67,14 @@ function addAnswers(
 }
 
 /** Answers at once, because the model is always loaded. */
-function loadAnswer({ keep_alive: keep }: ReadRequest['fields'], endpoint: Endpoint, context: DoorContext): object {
+function loadAnswer({ keep_alive: keep }: ReadRequest['fields'], endpoint: Endpoint, context: HttpApiContext): object {
   const reason = keep === 0 || (typeof keep === 'string' && /^0[a-z]*$/.test(keep)) ? 'unload' : 'load';
   return lastLine(endpoint, ollamaHead(context), emptyPart(), { done_reason: reason });
 }
 
 async function* streamAnswer(
   asked: AnswerRequest,
-  context: DoorContext,
+  context: HttpApiContext,
   signal: AbortSignal,
   watch: GenerationWatch,
 ): AsyncGenerator<string, void, undefined> {
@@ -88,7 +88,7 @@ async function* streamAnswer(
 
 async function wholeAnswer(
   asked: AnswerRequest,
-  context: DoorContext,
+  context: HttpApiContext,
   signal: AbortSignal,
   watch: GenerationWatch,
 ): Promise<object> {
@@ -101,7 +101,7 @@ async function wholeAnswer(
   return whole;
 }
 
-function addListings(app: FastifyInstance, context: DoorContext): void {
+function addListings(app: FastifyInstance, context: HttpApiContext): void {
   const { model } = context;
   const route = { config: { dialect: ollamaDialect('chat', context) } };
   app.get('/api/version', route, async () => ({ version: `${OLLAMA_API_VERSION}-odmoe.${odmoeVersion()}` }));
@@ -116,7 +116,7 @@ function addListings(app: FastifyInstance, context: DoorContext): void {
 }
 
 /** Tools work with every template. If a template takes no tools, a message describes them to the model. */
-function capabilitiesOf({ model: { tokenizer } }: DoorContext): string[] {
+function capabilitiesOf({ model: { tokenizer } }: HttpApiContext): string[] {
   if (tokenizer?.hasChatTemplate !== true) return ['completion'];
   return ['completion', 'tools', ...(chatAbilities(tokenizer).thinking ? ['thinking'] : [])];
 }
@@ -137,7 +137,7 @@ const OTHERS = [
   ['POST', 'embeddings', NO_EMBEDDINGS],
 ] as const;
 
-function refuseOthers(app: FastifyInstance, context: DoorContext): void {
+function refuseOthers(app: FastifyInstance, context: HttpApiContext): void {
   const config = { dialect: ollamaDialect('chat', context) };
   for (const [method, path, reason] of OTHERS) {
     const handler = (): never => {

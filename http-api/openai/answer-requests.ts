@@ -2,7 +2,7 @@ import { type GenerationWatch, NOBODY_WATCHES } from '../delivery/generation-wat
 import type { GenerateReply, GenerateRequest } from '../../shared/wire/messages.js';
 import { MAX_SEED } from '../../shared/wire/sampling-options.js';
 import type { ChatRequest, PreparedChat } from '../conversation/chat-request.js';
-import type { DoorContext } from '../door-context.js';
+import type { HttpApiContext } from '../http-api-context.js';
 import type { OpenaiHead } from './chat-chunks.js';
 import { type ClientFields, errorForClient } from '../answer/client-fields.js';
 import { mergeAnswers } from '../answer/merge-answers.js';
@@ -10,7 +10,7 @@ import { mergeAnswers } from '../answer/merge-answers.js';
 /** Limit for seeds that main chooses: the largest range that a runtime draws from. */
 const CHOSEN_SEED_LIMIT = 2 ** 47;
 
-export function openaiHead(prefix: string, { model, runtime }: Pick<DoorContext, 'model' | 'runtime'>): OpenaiHead {
+export function openaiHead(prefix: string, { model, runtime }: Pick<HttpApiContext, 'model' | 'runtime'>): OpenaiHead {
   return {
     id: `${prefix}${runtime.randomId()}`,
     created: Math.floor(runtime.wallMs() / 1000),
@@ -26,7 +26,7 @@ export function openaiHead(prefix: string, { model, runtime }: Pick<DoorContext,
 export function answerSeeds(
   seed: number | undefined,
   count: number,
-  runtime: Pick<DoorContext['runtime'], 'randomInt'>,
+  runtime: Pick<HttpApiContext['runtime'], 'randomInt'>,
 ): (number | undefined)[] {
   if (seed === undefined && count === 1) return [undefined];
   const first = seed ?? runtime.randomInt(CHOSEN_SEED_LIMIT);
@@ -37,7 +37,7 @@ export function answerSeeds(
 
 /** Prepares a conversation for the served model. Errors name the client's fields. */
 export function prepareFor(
-  context: Pick<DoorContext, 'prepareChat'>,
+  context: Pick<HttpApiContext, 'prepareChat'>,
   chat: ChatRequest,
   fields: ClientFields,
 ): PreparedChat {
@@ -59,7 +59,7 @@ export interface AskedAnswers {
 
 /** Yields the replies of several requests as they come. `watch` gets the sum of their prompts' progress. */
 export async function* generateAll(
-  context: Pick<DoorContext, 'generate'>,
+  context: Pick<HttpApiContext, 'generate'>,
   { requests, answersPerPrompt, names }: AskedAnswers,
   signal: AbortSignal,
   watch: GenerationWatch,

@@ -1,7 +1,7 @@
 import type { GenerateRequest } from '../../shared/wire/messages.js';
 import type { ClientFields } from '../answer/client-fields.js';
 import type { PreparedChat } from '../conversation/chat-request.js';
-import type { DoorContext, RegisterRoutes } from '../door-context.js';
+import type { HttpApiContext, RegisterRoutes } from '../http-api-context.js';
 import { requireServedModel } from '../fields/model-field.js';
 import { openaiHead, answerSeeds, prepareFor } from './answer-requests.js';
 import { ChatBody, ChatStream } from './chat-answers.js';
@@ -55,7 +55,7 @@ export const registerChatRoutes: RegisterRoutes = (app, context) => {
 function chatRequests(
   fields: OpenaiChatFields,
   { request, outputFormat }: PreparedChat,
-  { runtime }: DoorContext,
+  { runtime }: HttpApiContext,
 ): GenerateRequest[] {
   return answerSeeds(fields.seed, fields.n ?? 1, runtime).map((seed) => ({
     ...request,

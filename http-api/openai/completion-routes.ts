@@ -2,7 +2,7 @@ import { jsonFormat } from '../../shared/language/response-format.js';
 import type { GenerateRequest } from '../../shared/wire/messages.js';
 import type { ClientFields } from '../answer/client-fields.js';
 import { schemaOf } from '../conversation/chat-request.js';
-import type { DoorContext, RegisterRoutes } from '../door-context.js';
+import type { HttpApiContext, RegisterRoutes } from '../http-api-context.js';
 import { requireServedModel } from '../fields/model-field.js';
 import { openaiHead, answerSeeds } from './answer-requests.js';
 import { responseFormatFrom } from './chat-tools.js';
@@ -38,7 +38,7 @@ export const registerCompletionRoutes: RegisterRoutes = (app, context) => {
   }
 };
 
-function completionRequests(fields: CompletionFields, { runtime }: DoorContext): GenerateRequest[] {
+function completionRequests(fields: CompletionFields, { runtime }: HttpApiContext): GenerateRequest[] {
   const seeds = answerSeeds(fields.seed, fields.n ?? 1, runtime);
   const format = responseFormatFrom(fields.response_format);
   const outputFormat = format === null ? null : jsonFormat(schemaOf(format));

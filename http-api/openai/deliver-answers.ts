@@ -1,6 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { GenerateReply } from '../../shared/wire/messages.js';
-import type { DoorContext } from '../door-context.js';
+import type { HttpApiContext } from '../http-api-context.js';
 import { type AskedAnswers, generateAll } from './answer-requests.js';
 import { eventOf, OPENAI, STREAM_END } from './openai-dialect.js';
 
@@ -17,7 +17,7 @@ interface StreamFields {
 
 /** Makes chat or text completions and sends them, streamed or as a whole, as the request's fields say. */
 export async function deliverAnswers(
-  context: DoorContext,
+  context: HttpApiContext,
   { request, reply }: { request: FastifyRequest; reply: FastifyReply },
   fields: StreamFields,
   asked: AskedAnswers,

@@ -1,4 +1,4 @@
-import type { RegisterRoutes, DoorContext } from '../door-context.js';
+import type { RegisterRoutes, HttpApiContext } from '../http-api-context.js';
 import { registerChatRoutes } from './chat-routes.js';
 import { registerCompletionRoutes } from './completion-routes.js';
 import { registerResponseRoutes } from './response-routes.js';
@@ -15,7 +15,7 @@ export const registerOpenAi: RegisterRoutes = (app, context) => {
 };
 
 /** GET /v1/models and /v1/models/ID: the one model that is served. */
-function registerModelRoutes(app: FastifyInstance, context: DoorContext): void {
+function registerModelRoutes(app: FastifyInstance, context: HttpApiContext): void {
   const setting = { config: { dialect: OPENAI } };
   for (const path of ['/v1/models', '/models']) {
     app.get(path, setting, () => ({ object: 'list', data: [modelObject(context)] }));
@@ -27,7 +27,7 @@ function registerModelRoutes(app: FastifyInstance, context: DoorContext): void {
   }
 }
 
-function modelObject({ model }: DoorContext): object {
+function modelObject({ model }: HttpApiContext): object {
   const { name: id, createdS: created, contextPositions } = model;
   // The number of context positions has the same name as in other servers.
   return { id, object: 'model', created, owned_by: 'odmoe', max_model_len: contextPositions };

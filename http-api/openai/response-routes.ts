@@ -2,7 +2,7 @@ import type { GenerateRequest } from '../../shared/wire/messages.js';
 import type { ClientFields } from '../answer/client-fields.js';
 import type { PreparedChat } from '../conversation/chat-request.js';
 import type { Dialect } from '../delivery/dialect.js';
-import type { DoorContext, RegisterRoutes } from '../door-context.js';
+import type { HttpApiContext, RegisterRoutes } from '../http-api-context.js';
 import { requireServedModel } from '../fields/model-field.js';
 import { generateAll, prepareFor } from './answer-requests.js';
 import { OPENAI } from './openai-dialect.js';
@@ -80,7 +80,7 @@ function responseRequest(fields: ResponseFields, { request, outputFormat }: Prep
 }
 
 /** Properties of an answer that come from its request. */
-function responseMembers(fields: ResponseFields, { model, runtime }: DoorContext): object {
+function responseMembers(fields: ResponseFields, { model, runtime }: HttpApiContext): object {
   return {
     created_at: Math.floor(runtime.wallMs() / 1000),
     model: model.name,

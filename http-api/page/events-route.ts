@@ -1,7 +1,7 @@
 import type { ClusterEvent } from '../../shared/wire/cluster-events.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Dialect } from '../delivery/dialect.js';
-import type { EventListener, RegisterRoutes } from '../door-context.js';
+import type { EventListener, RegisterRoutes } from '../http-api-context.js';
 import { openAiErrorBody } from '../errors/error-answer.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 

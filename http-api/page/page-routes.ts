@@ -1,6 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { RegisterRoutes } from '../door-context.js';
+import type { RegisterRoutes } from '../http-api-context.js';
 import type { PageFile } from '../page-files.js';
 
 /** The page sends requests to main only, and runs scripts from its own files only. */
@@ -52,7 +52,7 @@ function notBuilt(): OdmoeError {
   );
 }
 
-const GREETING = `This is the HTTP door of an odmoe cluster. Open it in a browser to see the cluster and to chat.
+const GREETING = `This is the HTTP API of an odmoe cluster. Open it in a browser to see the cluster and to chat.
 
   /v1/chat/completions   OpenAI clients: use the base URL of this page with /v1
   /v1/messages           Anthropic clients

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { KEY_LENGTH_RANGE } from '../access/api-keys.js';
 import { sessionCookie, sessionTokenOf } from '../access/key-sessions.js';
-import type { RegisterRoutes } from '../door-context.js';
+import type { RegisterRoutes } from '../http-api-context.js';
 
 const BODY_LIMIT_BYTES = 4096;
 const BODY = z.strictObject({ key: z.string().max(KEY_LENGTH_RANGE.most) });

@@ -43,7 +43,7 @@ declare module 'fastify' {
 
 /** The data of a request for the log line at its end. It never contains a text. */
 export class RequestRecord {
-  readonly trace: TraceContext | null;
+  readonly traceContext: TraceContext | null;
   /** The client's name (ApiKeys.clientOf). */
   client = '';
   /** Tokens of the prompt, and tokens of all answers. */
@@ -55,7 +55,7 @@ export class RequestRecord {
     { headers }: Pick<FastifyRequest, 'headers'>,
     readonly begunMs: number,
   ) {
-    this.trace = parseTraceparent(headers['traceparent']);
+    this.traceContext = parseTraceparent(headers['traceparent']);
   }
 
   /** Records the reason of a failure; the first failure counts. */
@@ -71,7 +71,7 @@ export class RequestRecord {
 
 /** Fields that identify a request in each of its log lines. */
 export function logNames({ id, account }: Pick<FastifyRequest, 'id' | 'account'>): Record<string, string> {
-  const trace = account?.trace ?? null;
+  const trace = account?.traceContext ?? null;
   return trace === null ? { request: id } : { request: id, trace_id: trace.traceId, span_id: trace.spanId };
 }
 

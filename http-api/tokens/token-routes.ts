@@ -1,7 +1,7 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
-import type { DoorContext, RegisterRoutes } from '../door-context.js';
+import type { HttpApiContext, RegisterRoutes } from '../http-api-context.js';
 import { openAiErrorBody } from '../errors/error-answer.js';
 import { invalidField, type FieldTable, fieldReader } from '../fields/field-table.js';
 import { z } from 'zod';
@@ -39,7 +39,7 @@ export const registerTokens: RegisterRoutes = (app, context) => {
 };
 
 /** Token texts that are made in one step before other work gets its turn. */
-const SLICE_PIECES = 2048;
+const STEP_PIECES = 2048;
 
 async function piecesOf(
   ids: readonly number[],
@@ -47,8 +47,8 @@ async function piecesOf(
   runtime: Pick<Runtime, 'nextTurn'>,
 ): Promise<{ id: number; piece: string | number[] }[]> {
   const pieces: { id: number; piece: string | number[] }[] = [];
-  for (let first = 0; first < ids.length; first += SLICE_PIECES) {
-    for (const id of ids.slice(first, first + SLICE_PIECES)) pieces.push({ id, piece: pieceOf(id, tokenizer) });
+  for (let first = 0; first < ids.length; first += STEP_PIECES) {
+    for (const id of ids.slice(first, first + STEP_PIECES)) pieces.push({ id, piece: pieceOf(id, tokenizer) });
     await new Promise<void>((resolve) => {
       runtime.nextTurn(resolve);
     });
@@ -62,7 +62,7 @@ function requireFewPieces(tokens: number): void {
   throw invalidField('with_pieces', message);
 }
 
-function requireTokenizer({ model }: DoorContext): Tokenizer {
+function requireTokenizer({ model }: HttpApiContext): Tokenizer {
   if (model.tokenizer !== null) return model.tokenizer;
   throw new OdmoeError('TOKENIZER_INVALID', 'the model has no tokenizer.json, so it has no text');
 }

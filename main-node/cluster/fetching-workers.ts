@@ -11,7 +11,7 @@ import type { WorkerLink } from './worker-link.js';
 /** Longest time that workers that are ready wait for others that are still fetching, so that they are placed together. */
 export const COHORT_WAIT_MS = 30_000;
 
-interface Announced {
+interface Published {
   number: number;
   /** The groups that the needs follow from, and the sources to ask: an equal prospect is not sent twice. */
   groups: string;
@@ -36,7 +36,7 @@ export interface FetchingWorkersOptions {
 export class FetchingWorkers {
   private readonly waiting = new Set<WorkerLink>();
   private readonly late = new WeakSet<WorkerLink>();
-  private readonly announced = new WeakMap<WorkerLink, Announced>();
+  private readonly published = new WeakMap<WorkerLink, Published>();
   private nextNumber = 1;
   private timer: Timer | null = null;
 
@@ -49,13 +49,13 @@ export class FetchingWorkers {
 
   add(link: WorkerLink): void {
     this.waiting.add(link);
-    this.announce();
+    this.publish();
   }
 
   /** Returns false if it is not one of the waiting workers. */
   remove(link: WorkerLink): boolean {
     if (!this.waiting.delete(link)) return false;
-    this.announce();
+    this.publish();
     this.takeIn();
     return true;
   }
@@ -63,17 +63,17 @@ export class FetchingWorkers {
   /** A worker has sent its status. */
   reported(link: WorkerLink): void {
     if (!this.waiting.has(link)) return;
-    this.announce();
+    this.publish();
     this.takeIn();
   }
 
   /** Sends each fetching worker its prospect, if that has changed. */
-  announce(): void {
+  publish(): void {
     const placed = this.options.placed();
     const together = cohort(this.members()).map(({ link }) => link);
     for (const link of [...placed.filter(({ partialPack }) => partialPack), ...this.waiting]) {
       const workers = [...new Set([...placed, ...together, link])];
-      this.announceTo(link, this.options.plan(workers));
+      this.publishTo(link, this.options.plan(workers));
     }
   }
 
@@ -109,7 +109,7 @@ export class FetchingWorkers {
   }
 
   private isReady(link: WorkerLink): boolean {
-    const number = this.announced.get(link)?.number;
+    const number = this.published.get(link)?.number;
     return number !== undefined && link.status?.fetchReadyFor === number;
   }
 
@@ -130,19 +130,19 @@ export class FetchingWorkers {
       const slow = this.members().filter(({ ready }) => !ready);
       for (const { link } of slow) this.late.add(link);
       this.options.log.info('workers that are ready wait no longer', { for: slow.map(({ id }) => id) });
-      this.announce();
+      this.publish();
       this.takeIn();
     });
   }
 
-  private announceTo(link: WorkerLink, placement: Placement): void {
+  private publishTo(link: WorkerLink, placement: Placement): void {
     const sources = this.sourcesFor(link);
     const groups = JSON.stringify([placement.workers.map(({ id }) => id), placement.groups]);
-    const before = this.announced.get(link);
+    const before = this.published.get(link);
     const isSame = before?.groups === groups;
     if (isSame && before.sources === sources.join(' ')) return;
     const number = isSame ? before.number : this.nextNumber++;
-    this.announced.set(link, { number, groups, sources: sources.join(' ') });
+    this.published.set(link, { number, groups, sources: sources.join(' ') });
     link.sendProspect({ number, placement, sources });
   }
 

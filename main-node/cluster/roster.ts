@@ -408,8 +408,8 @@ export class Roster implements PlacedWorkers {
     this.shadows.push(link);
     const used = this.shadow === link;
     this.log.info('shadow joined', { shadow: link.id, address: link.address, standby: !used });
-    if (used) this.announceToShadow();
-    this.fetching.announce();
+    if (used) this.publishToShadow();
+    this.fetching.publish();
     this.observer.changed();
   }
 
@@ -420,8 +420,8 @@ export class Roster implements PlacedWorkers {
     this.shadows.splice(index, 1);
     this.log[this.lossLevel]('shadow lost', { shadow: link.id, address: link.address, reason });
     this.observer.lost(link, reason, index === 0);
-    if (index === 0) this.announceToShadow();
-    this.fetching.announce();
+    if (index === 0) this.publishToShadow();
+    this.fetching.publish();
   }
 
   /** Resolves to the placement; waits up to graceMs for a worker. Rejects with NO_WORKERS or CANCELLED. */
@@ -491,18 +491,18 @@ export class Roster implements PlacedWorkers {
     this.placed = new Map(this.workers);
     this.observer.changed();
     if (placement === null) {
-      this.fetching.announce();
+      this.fetching.publish();
       return;
     }
     const groups = placement.groups.map((group) => group.workerIds.join(' '));
-    this.log.info('placement announced', { epoch: placement.epoch, groups, why: this.groupReason });
+    this.log.info('placement published', { epoch: placement.epoch, groups, why: this.groupReason });
     for (const link of links) {
       link.sendPlacement(placement);
       // A stream that breaks during the write has already made a newer placement.
       if (this.current !== placement) return;
     }
-    this.announceToShadow();
-    this.fetching.announce();
+    this.publishToShadow();
+    this.fetching.publish();
     this.wake();
   }
 
@@ -520,7 +520,7 @@ export class Roster implements PlacedWorkers {
     });
   }
 
-  private announceToShadow(): void {
+  private publishToShadow(): void {
     const { shadow, current } = this;
     if (shadow === null || current === null) return;
     shadow.send({ kind: 'placement', placement: current });

@@ -3,7 +3,7 @@ import {
   type ClusterData,
   type ExpertHeat,
   PASS_EVENTS_PER_S,
-  type PassTrace,
+  type PassTimeline,
   type RecallView,
 } from '../../shared/wire/cluster-events.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -31,7 +31,7 @@ export interface FeedSources {
   recall(): RecallView;
   heat: { view(): ExpertHeat; fade(): void };
   /** The last RECORDED_PASSES passes, the oldest first. */
-  passes(): PassTrace[];
+  passes(): PassTimeline[];
 }
 
 /** Sends the events of the cluster to the listeners. Nothing is computed while there is no listener, except the figures. */
@@ -94,7 +94,7 @@ export class ClusterFeed {
   }
 
   /** A pass has ended; call this only if `wantsPass` is true. */
-  passEnded(pass: PassTrace): void {
+  passEnded(pass: PassTimeline): void {
     const experts = pass.layers.reduce((sum, layer) => sum + layer.experts.length, 0);
     this.nextPassMs = this.runtime.nowMs() + Math.max(PASS_SPACING_MS, (1000 * experts) / REPORTED_EXPERTS_PER_S);
     this.tell({ type: 'pass', pass });

@@ -1,4 +1,4 @@
-import type { PassTrace } from '../../shared/wire/cluster-events.js';
+import type { PassTimeline } from '../../shared/wire/cluster-events.js';
 import type { NodeStatus, StatusReply } from '../../shared/wire/messages.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { RosterObserver } from '../cluster/roster.js';
@@ -13,7 +13,7 @@ import { Figures } from './figures.js';
 import { type LostNode, LostNodes } from './lost-nodes.js';
 import type { PassRecord } from './pass-record.js';
 import { PassRecorder } from './pass-recorder.js';
-import { passTrace } from './pass-trace.js';
+import { passTimeline } from './pass-timeline.js';
 
 /** The state of main at present. */
 export interface MainMoment extends Pick<StatusReply, 'activeSequences' | 'queuedRequests'> {
@@ -35,18 +35,18 @@ export class MainEvents {
     const figures = new Figures();
     const lost = (this.lost = new LostNodes(() => runtime.nowMs()));
     const heat = new ExpertHeatCounts(served);
-    // Listeners that begin while the record exists share its trace, which is large for passes with thousands of experts.
-    const traces = new WeakMap<PassRecord, PassTrace>();
-    const traceOf = (record: PassRecord): PassTrace => {
-      const trace = traces.get(record) ?? passTrace(record, startedMs);
-      traces.set(record, trace);
-      return trace;
+    // Listeners that begin while the record exists share its timeline, which is large for passes with thousands of experts.
+    const timelines = new WeakMap<PassRecord, PassTimeline>();
+    const timelineOf = (record: PassRecord): PassTimeline => {
+      const timeline = timelines.get(record) ?? passTimeline(record, startedMs);
+      timelines.set(record, timeline);
+      return timeline;
     };
     const passes = new PassRecorder(
       () => runtime.nowMs(),
       heat,
       (record) => {
-        if (this.feed.wantsPass) this.feed.passEnded(traceOf(record));
+        if (this.feed.wantsPass) this.feed.passEnded(timelineOf(record));
       },
     );
     this.passes = passes;
@@ -68,7 +68,7 @@ export class MainEvents {
       counts,
       recall: () => answers.recall(),
       heat,
-      passes: () => passes.records.map(traceOf),
+      passes: () => passes.records.map(timelineOf),
     };
     this.feed = new ClusterFeed(sources, runtime, startedMs);
     this.requests = {

@@ -1,6 +1,6 @@
-import type { PassTrace } from '../../shared/wire/cluster-events.js';
+import type { PassTimeline } from '../../shared/wire/cluster-events.js';
 import type { ExpertTimes } from '../../shared/wire/messages.js';
-import type { PredictionOutcome } from '../pass/pass-observer.js';
+import type { RoutedOutcome } from '../pass/pass-observer.js';
 
 /** One worker's report of an expert that it ran for a layer, over all messages together. Times of main are in ms, those of the worker in us. */
 export interface ExpertRecord extends Omit<ExpertTimes, 'calledUs' | 'endedUs'> {
@@ -23,7 +23,7 @@ export interface LayerRecord {
   routedMs: number;
   answeredMs: number;
   endMs: number;
-  outcomes: Map<number, PredictionOutcome>;
+  outcomes: Map<number, RoutedOutcome>;
   /** In the order in which results came: one for each message with the expert. */
   experts: ExpertRecord[];
 }
@@ -39,12 +39,12 @@ export interface ArrivedPrediction {
   experts: readonly number[];
 }
 
-/** A finished pass on main's clock, from which a trace is made. */
+/** A finished pass on main's clock, from which a timeline is made. */
 export interface PassRecord {
   number: number;
   beginMs: number;
   endMs: number;
-  members: PassTrace['members'];
+  members: PassTimeline['members'];
   layers: LayerRecord[];
   predictions: ArrivedPrediction[];
 }

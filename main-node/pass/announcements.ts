@@ -1,4 +1,4 @@
-import type { Predict, Placement, PassRow, RowRun } from '../../shared/wire/messages.js';
+import type { Predict, Placement, PassRow, RowRange } from '../../shared/wire/messages.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
 import { takersOf, type AnnouncedLayer, assignMoreExperts, neededBy } from './plan-layer.js';
@@ -7,7 +7,7 @@ import { isStrict } from '../../shared/decisions/placement/strict-homes.js';
 import { prefillAssignment } from '../../shared/decisions/placement/prefill-workers.js';
 import { cachingWorkersOf } from '../cluster/cached-layers.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
-import { type MemberRows, decodePosition, runOf, expectedBy } from './pass-member.js';
+import { type MemberRows, decodePosition, rangeOf, expectedBy } from './pass-member.js';
 import { assignmentOf } from '../../shared/decisions/placement/assignment-of.js';
 import { ExpertDealer } from '../../shared/decisions/placement/expert-dealer.js';
 
@@ -23,7 +23,7 @@ interface OwnLayer {
 
 export interface AnnouncedPass {
   pass: PassRow;
-  rows: readonly RowRun[];
+  rows: readonly RowRange[];
   /** Number of rows that differ in token or position; rows that are equal in both choose the same experts. */
   differentRows: number;
   /** Number of workers to which one expert of a layer may be announced: as many as may run mini-batches of it. */
@@ -204,7 +204,7 @@ export class AnnouncedPasses {
     for (let layer = 0; layer < layers; layer++) {
       const expected = members.flatMap((rows) => {
         const prediction = expectedBy(rows, layer);
-        return prediction?.mainAnnounces === true ? [{ experts: prediction.experts, rows: [runOf(rows)] }] : [];
+        return prediction?.mainAnnounces === true ? [{ experts: prediction.experts, rows: [rangeOf(rows)] }] : [];
       });
       if (expected.length > 0) announcements.announce(layer, expected);
     }
@@ -218,7 +218,7 @@ export class AnnouncedPasses {
   arrived({ pass, layer, experts }: Predict): void {
     const running = this.bySequence.get(pass.sequence);
     if (running === undefined || decodePosition(running.rows) !== pass.position) return;
-    running.announcements.announce(layer, [{ experts, rows: [runOf(running.rows)] }]);
+    running.announcements.announce(layer, [{ experts, rows: [rangeOf(running.rows)] }]);
   }
 }
 

@@ -3,7 +3,7 @@ import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
 import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
-import { type MemberRows, decodePosition, runOf, expectedBy } from './pass-member.js';
+import { type MemberRows, decodePosition, rangeOf, expectedBy } from './pass-member.js';
 import { type Announcements, announcedByPrediction } from './announcements.js';
 import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 import type { Pass } from '../../native/index.js';
@@ -36,7 +36,7 @@ export class OwnPredictions {
     const expected = predictions.flatMap((prediction) => {
       const { rows, experts } = prediction;
       const here = this.predict(placement, prediction);
-      return !this.isAlone && here ? [{ experts, rows: [runOf(rows)] }] : [];
+      return !this.isAlone && here ? [{ experts, rows: [rangeOf(rows)] }] : [];
     });
     if (first !== undefined && expected.length > 0) this.announcements.announce(first.layer, expected);
   }

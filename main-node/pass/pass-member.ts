@@ -122,7 +122,7 @@ export function expectedBy(rows: MemberRows, layer: number): Predict | null {
   return position === null ? null : rows.member.predictions.expected(position, layer);
 }
 
-export function runOf({ member, position, tokenIds }: MemberRows): {
+export function rangeOf({ member, position, tokenIds }: MemberRows): {
   sequence: number;
   position: number;
   rows: number;

@@ -2,14 +2,14 @@ import type { Predict } from '../../shared/wire/messages.js';
 import type { ExpertOutcome } from './expert-dispatcher.js';
 import type { MemberRows } from './pass-member.js';
 
-/** The state of an expert's prediction when main's router chose it. A prediction that comes later may still name an expert that was 'missed'. */
-export type PredictionOutcome = 'predicted' | 'missed' | 'announced' | 'unpredicted';
+/** The state of an expert's prediction when main's router chose it. A prediction that comes later may still name an expert that was 'mispredicted'. */
+export type RoutedOutcome = 'predicted' | 'mispredicted' | 'announced' | 'unpredicted';
 
 /** An expert that rows of a pass have chosen in a layer, and the workers that run it. */
 export interface RoutedExpert {
   expert: number;
   rows: number;
-  outcome: PredictionOutcome;
+  outcome: RoutedOutcome;
   /** Several workers if its rows go out in mini-batches. */
   workerIds: readonly string[];
 }

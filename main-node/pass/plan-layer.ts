@@ -91,10 +91,10 @@ function firstHolders({ holders }: AnnouncedLayer): Map<number, string> | null {
 }
 
 /**
- * Compares the router's choice with the announcements (OD-MoE section 3; docs/architecture.md). An announced expert runs where it is being loaded. A
- * missed one runs on a worker whose prediction was wrong, else on the least loaded of the layer's group or, with spread 'all', of all workers: on its
- * home if that is one of them. If nothing was announced (null), assignPredictedExperts places the experts, so that a prediction which has not reached
- * main is still of use.
+ * Compares the router's choice with the announcements (OD-MoE section 3; docs/architecture.md). An announced expert runs where it is being loaded.
+ * A missed expert runs on a worker whose prediction was wrong, else on the least loaded of the layer's group or, with spread 'all', of all workers:
+ * on its home if that is one of them. If nothing was announced (null), assignPredictedExperts places the experts, so that a prediction which has not
+ * reached main is still of use.
  *
  * An expert that was not announced and that a taker caches runs on this taker, within the bounds of assignCached.
  *
@@ -119,8 +119,8 @@ export function matchExperts(
   }
   const chosen = new Set(activated);
   const wrong = [...announced].filter(([expert]) => !chosen.has(expert));
-  const missed = placeMissedExperts(takers, layer, { announced, wrong, cachingWorkers }, activated);
-  return new Map(activated.map((expert) => [expert, announced.get(expert) ?? holderOf(missed, expert)]));
+  const placed = placeMissedExperts(takers, layer, { announced, wrong, cachingWorkers }, activated);
+  return new Map(activated.map((expert) => [expert, announced.get(expert) ?? holderOf(placed, expert)]));
 }
 
 function holderOf(holders: ReadonlyMap<number, string>, expert: number): string {

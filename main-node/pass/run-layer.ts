@@ -1,4 +1,4 @@
-import type { Predict, Placement, PassRow, RowRun } from '../../shared/wire/messages.js';
+import type { Predict, Placement, PassRow, RowRange } from '../../shared/wire/messages.js';
 import {
   type ActivatedRow,
   type ExpertWork,
@@ -27,7 +27,7 @@ import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ExpertDispatcher, ExpertOutcome, LayerRun } from './expert-dispatcher.js';
 import type { LayerWaits, LayerRace } from './layer-waits.js';
-import type { PassObserver, ObservedPass, PredictionOutcome, RoutedExpert } from './pass-observer.js';
+import type { PassObserver, ObservedPass, RoutedOutcome, RoutedExpert } from './pass-observer.js';
 import { FirstLayerAhead } from './own-predictions.js';
 
 const FIRST_LAYER = 0;
@@ -73,7 +73,7 @@ export async function settleAll(promises: readonly Promise<void>[]): Promise<voi
 /** One running pass. */
 export interface PassContext {
   readonly pass: PassRow;
-  readonly rows: readonly RowRun[];
+  readonly rows: readonly RowRange[];
   readonly members: readonly MemberRows[];
   /** The owner of each row. */
   readonly owners: readonly RowOwner[];
@@ -217,12 +217,12 @@ export class LayerRunner {
   private outcomeOf(
     routed: { expert: number; rows: readonly ActivatedRow[]; asAnnounced: ReadonlySet<number>; isWholeLayer: boolean },
     { predictions }: DecidedLayer,
-  ): PredictionOutcome {
+  ): RoutedOutcome {
     const { expert, rows, asAnnounced, isWholeLayer } = routed;
     if (predictions.some((prediction) => prediction?.experts.includes(expert) === true)) return 'predicted';
     if (asAnnounced.has(expert)) return isWholeLayer ? 'announced' : 'predicted';
     const answering = membersOf(this.context.owners, rows, ({ isAnswer }) => isAnswer);
-    return [...answering].some((member) => isPredicted(this.engine, member)) ? 'missed' : 'unpredicted';
+    return [...answering].some((member) => isPredicted(this.engine, member)) ? 'mispredicted' : 'unpredicted';
   }
 }
 

@@ -1,10 +1,10 @@
 import { type ReusablePass, ShortOperators } from './reusable-passes.js';
-import { passOfRuns } from '../../shared/wire/pass-rows.js';
+import { passOfRanges } from '../../shared/wire/pass-rows.js';
 import type { Placement } from '../../shared/wire/messages.js';
 import {
   type MemberRows,
   decodePosition,
-  runOf,
+  rangeOf,
   expectedBy,
   type PassMember,
   ownersOf,
@@ -65,7 +65,7 @@ export class PassRunner {
   ): PassContext {
     const isAlone = isAnswerAlone(members);
     return {
-      ...passOfRuns(members.map(runOf)),
+      ...passOfRanges(members.map(rangeOf)),
       members,
       owners: ownersOf(members),
       isAlone,
@@ -82,7 +82,7 @@ export class PassRunner {
     const rowCount = members.reduce((sum, { tokenIds }) => sum + tokenIds.length, 0);
     return new Announcements(
       {
-        ...passOfRuns(members.map(runOf)),
+        ...passOfRanges(members.map(rangeOf)),
         differentRows: differentRows(members),
         copies: Math.ceil(rowCount / miniBatchRows),
         announcedByOthers: (placement, layer) =>

@@ -7,7 +7,7 @@ import { type OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-er
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
 import { requireSampling } from '../../shared/wire/sampling-validation.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
-import { runInSlices } from '../../shared/base/runtime/slices.js';
+import { runInSteps } from '../../shared/base/runtime/work-steps.js';
 import { resolveSampling } from '../../shared/wire/sampling-options.js';
 import {
   firstOutlook,
@@ -245,7 +245,7 @@ export class ShadowSequence {
     if (running === null || running.cancelled) return;
     const { step, branch } = running;
     const rows = step.tokenIds.length;
-    const tokenId = sampler && (await runInSlices(sampler.sampleIfAny(logits, this.ranTokens), runtime));
+    const tokenId = sampler && (await runInSteps(sampler.sampleIfAny(logits, this.ranTokens), runtime));
     if (this.isCancelled) return;
     this.guessedToken = tokenId;
     if (step.kind === 'iterate') this.tellDraft(step.position + rows, branch, takenUs / rows);

@@ -313,7 +313,7 @@ export const NETWORK_ROWS = {
     default: 500,
     help:
       'Time between two pings of a peer. A peer that does not answer a ping within the timeout counts as lost. Interval and timeout together bound ' +
-      'how long a stopped worker stalls an answer.',
+      'how long a stopped worker delays an answer.',
   },
   keepaliveTimeoutMs: {
     key: 'keepalive_timeout_ms',

@@ -3,7 +3,7 @@ import { waitForPeer } from '../base/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../base/runtime/runtime.js';
 import type { Channel } from './channel.js';
 import { METHODS } from './methods.js';
-import { STALL_METADATA } from './rpc-errors.js';
+import { STANDSTILL_METADATA } from './rpc-errors.js';
 import type { StreamKeepalive } from './silence-bound.js';
 
 export interface KeepaliveOptions extends StreamKeepalive {
@@ -55,11 +55,11 @@ export class PeerKeepalive {
     });
     this.timer.unref();
     this.options.ask().then(
-      (peerStallMs) => {
+      (peerStandstillMs) => {
         if (this.stopped) return;
         this.timer?.cancel();
         const roundTripMs = runtime.nowMs() - askedMs;
-        bound.answered(roundTripMs, Math.max(latenessMs, peerStallMs));
+        bound.answered(roundTripMs, Math.max(latenessMs, peerStandstillMs));
         this.options.onAnswer?.(roundTripMs);
         this.wait();
       },
@@ -77,20 +77,20 @@ const raw = (bytes: Buffer): Buffer => bytes;
 /** Asks the daemon at the other end of the channel for its identity. Resolves with the peer's longest recent standstill in ms. */
 function askPeer({ client }: Channel): Promise<number> {
   return new Promise<number>((resolve, reject) => {
-    let stallMs = 0;
+    let standstillMs = 0;
     const answered = (error: ServiceError | null): void => {
-      if (error === null || ANSWERED.has(error.code)) resolve(stallMs);
+      if (error === null || ANSWERED.has(error.code)) resolve(standstillMs);
       else reject(error);
     };
     const request = METHODS.node.identify.request.encode({});
     const call = client.makeUnaryRequest(METHODS.node.identify.path, raw, raw, request, new Metadata(), answered);
-    call.on('metadata', (metadata: Metadata) => (stallMs = stallOf(metadata)));
+    call.on('metadata', (metadata: Metadata) => (standstillMs = standstillOf(metadata)));
   });
 }
 
 /** The peer's longest recent standstill in ms, from its metadata; 0 if there is no readable value. */
-export function stallOf(metadata: Metadata): number {
-  const [text] = metadata.get(STALL_METADATA);
+export function standstillOf(metadata: Metadata): number {
+  const [text] = metadata.get(STANDSTILL_METADATA);
   return typeof text === 'string' && /^\d{1,9}$/.test(text) ? Number(text) : 0;
 }
 

@@ -8,7 +8,7 @@ import type { MethodRules } from './methods.js';
 export const ERROR_CODE_METADATA = 'odmoe-code';
 
 /** Metadata of a reply to Node.Identify: the longest recent standstill of that process in ms. It may be absent. */
-export const STALL_METADATA = 'odmoe-stall-ms';
+export const STANDSTILL_METADATA = 'odmoe-stall-ms';
 
 /** Longest message of a gRPC status. Trailers have a size limit of their own. */
 const STATUS_MESSAGE_LIMIT = 2000;

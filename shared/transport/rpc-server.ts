@@ -11,7 +11,7 @@ import { createServer } from 'node:net';
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import type { Logger } from '../base/log/logger.js';
 import type { Runtime } from '../base/runtime/runtime.js';
-import { StallMeter } from '../base/runtime/stall-meter.js';
+import { StandstillMeter } from '../base/runtime/standstill-meter.js';
 import { formatAddress } from '../wire/addresses.js';
 import { serverOptions } from './channel-options.js';
 import { serverCredentials, unprotectedWarning } from './credentials.js';
@@ -24,7 +24,7 @@ import {
 import { METHODS, type StreamMethod } from './methods.js';
 import { MessagePeerStream, type PeerStream } from './peer-stream.js';
 import { raiseReceiveLimit } from './receive-limit.js';
-import { STALL_METADATA, toServiceError } from './rpc-errors.js';
+import { STANDSTILL_METADATA, toServiceError } from './rpc-errors.js';
 import { type Handler, type ServedMethod, servedMethods } from './served-methods.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
 import { grpcCall, grpcReplies, peerContextOf, type RawServerStream } from './server-handlers.js';
@@ -44,12 +44,12 @@ export async function startRpcServer(
   setLogVerbosity(logVerbosity.NONE);
   const server = new Server(serverOptions(PLAIN_RECEIVE_LIMIT_BYTES));
   const openStreams = new Set<PeerStream<never, unknown>>();
-  const stalls = new StallMeter(runtime);
-  addMethods(server, options, { openStreams, log: options.log, pace, runtime, stalls });
+  const standstills = new StandstillMeter(runtime);
+  addMethods(server, options, { openStreams, log: options.log, pace, runtime, standstills });
   const health = new HealthImplementation({ '': 'SERVING' });
   health.addToServer(server);
   const port = await bind(server, options).catch((thrown: unknown) => {
-    stalls.stop();
+    standstills.stop();
     throw thrown;
   });
   const warning = unprotectedWarning(options.host);
@@ -60,7 +60,7 @@ export async function startRpcServer(
     port,
     tellLeaving: () => health.setStatus('', 'NOT_SERVING'),
     stop: () => {
-      stalls.stop();
+      standstills.stop();
       stopping ??= stopServer(server, openStreams, health, runtime);
       return stopping;
     },
@@ -91,15 +91,15 @@ function grpcHandler(
   serving: PeerServing,
 ): UntypedServiceImplementation[string] {
   if (served.shape === 'stream') return serveStreams(served.method, served.handle, serving);
-  const { runtime, stalls } = serving;
+  const { runtime, standstills } = serving;
   if (served.shape === 'replies') return grpcReplies(served, { log, runtime, slowReaderLimitMs });
   const isKeepalive = served.method.path === METHODS.node.identify.path;
-  return grpcCall(served, log, () => (isKeepalive ? stallMetadata(stalls) : null));
+  return grpcCall(served, log, () => (isKeepalive ? standstillMetadata(standstills) : null));
 }
 
-function stallMetadata(stalls: StallMeter): Metadata {
+function standstillMetadata(standstills: StandstillMeter): Metadata {
   const metadata = new Metadata();
-  metadata.set(STALL_METADATA, String(Math.round(stalls.recentMs)));
+  metadata.set(STANDSTILL_METADATA, String(Math.round(standstills.recentMs)));
   return metadata;
 }
 
@@ -108,7 +108,7 @@ interface PeerServing {
   log: Logger;
   pace: StreamPace | null;
   runtime: Runtime;
-  stalls: StallMeter;
+  standstills: StandstillMeter;
 }
 
 function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(

@@ -8,7 +8,7 @@ export type ClusterEvent =
   | { type: 'figures'; samples: FigureSample[] }
   | { type: 'recall'; recall: RecallView }
   | { type: 'heat'; heat: ExpertHeat }
-  | { type: 'pass'; pass: PassTrace };
+  | { type: 'pass'; pass: PassTimeline };
 
 export type NodeRole = 'main' | 'shadow' | 'worker';
 
@@ -148,32 +148,37 @@ export interface ExpertHeat {
  * One pass of main's. Its times are relative to its begin on main's clock. Workers report durations, and main records when its messages leave
  * and arrive, so the clocks need not agree. The last passes are sent at once, then each as it comes, at most PASS_EVENTS_PER_S.
  */
-export interface PassTrace {
+export interface PassTimeline {
   /** Rises by one from pass to pass. Some passes may be left out. */
   number: number;
   atMs: number;
   members: { sequence: number; position: number; rows: number; kind: 'decode' | 'prompt' }[];
   durationMs: number;
-  layers: LayerTrace[];
-  predictions: PredictionTrace[];
+  layers: LayerTimeline[];
+  predictions: PredictionTimeline[];
 }
 
-export interface LayerTrace {
+export interface LayerTimeline {
   layer: number;
   /** Main begins with attention; its router has chosen; all outputs have arrived; they are summed. */
   beginMs: number;
   routedMs: number;
   answeredMs: number;
   endMs: number;
-  experts: ExpertTrace[];
+  experts: ExpertTimeline[];
 }
 
-export interface ExpertTrace {
+/**
+ * State of an expert's prediction when the router chose it. 'missed': the layer had predictions, without this expert. 'announced': all experts of the
+ * layer were announced. 'unpredicted': no predictions are made.
+ */
+export type PredictionOutcome = 'predicted' | 'late' | 'missed' | 'announced' | 'unpredicted';
+
+export interface ExpertTimeline {
   expert: number;
   worker: string;
   rows: number;
-  /** State of the prediction when the router chose. 'announced': all experts of the layer were announced. 'unpredicted': no predictions are made. */
-  foretold: 'predicted' | 'late' | 'missed' | 'announced' | 'unpredicted';
+  foretold: PredictionOutcome;
   /** Loaded after the router's choice, or requested again. */
   reloaded: boolean;
   /** Main's message leaves; it reaches the worker (estimated as half of the time there and back). */
@@ -189,7 +194,7 @@ export interface ExpertTrace {
 }
 
 /** One prediction of shadow, as it reached main. A negative time is before the begin of the pass. */
-export interface PredictionTrace {
+export interface PredictionTimeline {
   sequence: number;
   layer: number;
   receivedMs: number;

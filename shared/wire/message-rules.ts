@@ -70,11 +70,11 @@ function validatePredict(predict: Predict): void {
 /** Requires at least one row. Returns the number of rows. */
 function validatePassLayer(name: string, { rows }: PassLayer): number {
   let count = 0;
-  for (const run of rows) {
-    if (run.rows < 1 || run.position + run.rows > POSITIONS_LIMIT) {
-      throw violation(`${name} has a run of ${run.rows} rows at position ${run.position}`);
+  for (const range of rows) {
+    if (range.rows < 1 || range.position + range.rows > POSITIONS_LIMIT) {
+      throw violation(`${name} has a run of ${range.rows} rows at position ${range.position}`);
     }
-    count += run.rows;
+    count += range.rows;
   }
   if (count < 1 || count > ROWS_LIMIT) throw violation(`${name} has ${count} rows: 1 to ${ROWS_LIMIT} are allowed`);
   return count;

@@ -97,7 +97,7 @@ export type ReadManifestRequest = Message<Generated.ReadManifestRequest>;
 export type ReadPackRequest = Message<Generated.ReadPackRequest>;
 export type Refusal = Message<Generated.Refusal>;
 export type Release = Message<Generated.Release>;
-export type RowRun = Message<Generated.RowRun>;
+export type RowRange = Message<Generated.RowRun>;
 /** A request's sampling options. An absent option is off; main chooses an absent seed. */
 export type SamplingMessage = LeftOut<
   Message<Generated.SamplingOptions>,

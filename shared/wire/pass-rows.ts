@@ -1,13 +1,13 @@
-/** The rows of a pass that a message concerns, as runs of consecutive positions: a prefill of 128 rows takes only a few bytes. */
+/** The rows of a pass that a message concerns, as ranges of consecutive positions: a prefill of 128 rows takes only a few bytes. */
 import { requirePresent } from '../base/errors/assert-invariant.js';
-import type { PassRow, RowRun } from './messages.js';
+import type { PassRow, RowRange } from './messages.js';
 
-export function rowCount(runs: readonly RowRun[]): number {
-  return runs.reduce((sum, { rows }) => sum + rows, 0);
+export function rowCount(ranges: readonly RowRange[]): number {
+  return ranges.reduce((sum, { rows }) => sum + rows, 0);
 }
 
 /** The first row identifies the pass: two passes in progress never run rows of one sequence. `rows` must not be empty. */
-export function passOfRuns(rows: readonly RowRun[]): { pass: PassRow; rows: readonly RowRun[] } {
+export function passOfRanges(rows: readonly RowRange[]): { pass: PassRow; rows: readonly RowRange[] } {
   const { sequence, position } = requirePresent(rows[0], 'a pass has rows.');
   return { pass: { sequence, position }, rows };
 }
@@ -17,47 +17,47 @@ export function passOfSequence(
   sequence: number,
   position: number,
   rows: number,
-): { pass: PassRow; rows: readonly RowRun[] } {
-  return passOfRuns([{ sequence, position, rows }]);
+): { pass: PassRow; rows: readonly RowRange[] } {
+  return passOfRanges([{ sequence, position, rows }]);
 }
 
 /** The rows at these indexes, which must rise. */
-export function selectRows(runs: readonly RowRun[], indexes: readonly number[]): RowRun[] {
-  const selected: RowRun[] = [];
-  let run = 0;
-  let firstOfRun = 0;
+export function selectRows(ranges: readonly RowRange[], indexes: readonly number[]): RowRange[] {
+  const selected: RowRange[] = [];
+  let rangeIndex = 0;
+  let firstOfRange = 0;
   for (const index of indexes) {
-    let current = runs[run];
-    while (current !== undefined && index >= firstOfRun + current.rows) {
-      firstOfRun += current.rows;
-      current = runs[++run];
+    let current = ranges[rangeIndex];
+    while (current !== undefined && index >= firstOfRange + current.rows) {
+      firstOfRange += current.rows;
+      current = ranges[++rangeIndex];
     }
     const { sequence, position } = requirePresent(
       current,
-      () => `row ${index} is one of the pass's ${rowCount(runs)}.`,
+      () => `row ${index} is one of the pass's ${rowCount(ranges)}.`,
     );
-    append(selected, sequence, position + index - firstOfRun);
+    append(selected, sequence, position + index - firstOfRange);
   }
   return selected;
 }
 
-function append(runs: RowRun[], sequence: number, position: number): void {
-  const last = runs.at(-1);
+function append(ranges: RowRange[], sequence: number, position: number): void {
+  const last = ranges.at(-1);
   if (last?.sequence === sequence && last.position + last.rows === position) last.rows += 1;
-  else runs.push({ sequence, position, rows: 1 });
+  else ranges.push({ sequence, position, rows: 1 });
 }
 
 /** The rows without those of the sequence at positions in [from, end). */
 export function rowsOutside(
-  runs: readonly RowRun[],
+  ranges: readonly RowRange[],
   { sequence, from, end }: { sequence: number; from: number; end: number },
-): readonly RowRun[] {
-  return runs.flatMap((run) => {
-    const runEnd = run.position + run.rows;
-    if (run.sequence !== sequence || runEnd <= from || run.position >= end) return [run];
+): readonly RowRange[] {
+  return ranges.flatMap((range) => {
+    const rangeEnd = range.position + range.rows;
+    if (range.sequence !== sequence || rangeEnd <= from || range.position >= end) return [range];
     return [
-      { ...run, rows: from - run.position },
-      { ...run, position: end, rows: runEnd - end },
+      { ...range, rows: from - range.position },
+      { ...range, position: end, rows: rangeEnd - end },
     ].filter(({ rows }) => rows > 0);
   });
 }

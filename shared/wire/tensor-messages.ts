@@ -11,7 +11,7 @@ import type {
   ExpertRows,
   KeptExperts,
   PassRow,
-  RowRun,
+  RowRange,
   TensorType,
 } from './messages.js';
 import { NO_TIMES } from './messages.js';
@@ -64,8 +64,8 @@ export function encodeExecuteRequest(execute: Execute): Buffer {
     .message(EXECUTE.pass, new MessageWriter().varint(ROW.sequence, pass.sequence).varint(ROW.position, pass.position))
     .varint(EXECUTE.layer, execute.layer);
   for (const { sequence, position, rows } of execute.rows) {
-    const run = new MessageWriter().varint(ROW.sequence, sequence).varint(ROW.position, position);
-    message.message(EXECUTE.rows, run.varint(ROW.rows, rows));
+    const range = new MessageWriter().varint(ROW.sequence, sequence).varint(ROW.position, position);
+    message.message(EXECUTE.rows, range.varint(ROW.rows, rows));
   }
   message.varint(EXECUTE.hiddenSize, execute.hiddenSize).varint(EXECUTE.dtype, TENSOR_TYPES.indexOf(execute.dtype));
   for (const { expert, rows, last } of execute.experts) {
@@ -121,7 +121,7 @@ function expertResult(result: ExpertResult): MessageWriter {
 export function decodeExecuteRequest(bytes: Buffer): Execute | null {
   const reader = onlyMember(bytes, delimited(REQUEST_EXECUTE));
   if (reader === null) return null;
-  const rows: RowRun[] = [];
+  const rows: RowRange[] = [];
   const experts: ExpertRows[] = [];
   let pass: PassRow | null = null;
   const { output: hidden } = NOTHING;
@@ -136,7 +136,7 @@ export function decodeExecuteRequest(bytes: Buffer): Execute | null {
         execute.epoch = reader.varint();
         break;
       case delimited(EXECUTE.pass): {
-        const { sequence, position } = readRun(reader.message());
+        const { sequence, position } = readRange(reader.message());
         pass = { sequence, position };
         break;
       }
@@ -144,7 +144,7 @@ export function decodeExecuteRequest(bytes: Buffer): Execute | null {
         execute.layer = reader.uint32();
         break;
       case delimited(EXECUTE.rows):
-        rows.push(readRun(reader.message()));
+        rows.push(readRange(reader.message()));
         break;
       case varint(EXECUTE.hiddenSize):
         execute.hiddenSize = reader.uint32();
@@ -165,16 +165,16 @@ export function decodeExecuteRequest(bytes: Buffer): Execute | null {
   return pass === null ? null : { ...execute, pass };
 }
 
-function readRun(reader: FieldReader): RowRun {
-  const run = { sequence: 0, position: 0, rows: 0 };
+function readRange(reader: FieldReader): RowRange {
+  const range = { sequence: 0, position: 0, rows: 0 };
   while (!reader.done) {
     const tag = reader.uint32();
-    if (tag === varint(ROW.sequence)) run.sequence = reader.varint();
-    else if (tag === varint(ROW.position)) run.position = reader.uint32();
-    else if (tag === varint(ROW.rows)) run.rows = reader.uint32();
+    if (tag === varint(ROW.sequence)) range.sequence = reader.varint();
+    else if (tag === varint(ROW.position)) range.position = reader.uint32();
+    else if (tag === varint(ROW.rows)) range.rows = reader.uint32();
     else reader.skip(tag & 7);
   }
-  return run;
+  return range;
 }
 
 function readExpertRows(reader: FieldReader): ExpertRows {

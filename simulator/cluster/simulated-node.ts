@@ -20,7 +20,7 @@ import { InterfaceWatch } from '../../shared/transport/discovery/host-interfaces
 import { memoryDiscovery, memoryTransport } from '../network/memory-transport.js';
 import type { MemoryNetwork } from '../network/memory-network.js';
 
-export type PackDoor = NonNullable<RpcServerOptions['pack']>;
+export type PackHandlers = NonNullable<RpcServerOptions['pack']>;
 
 /** The environment of a simulated process, beside clock and network. */
 export interface NodeWorld {
@@ -28,7 +28,7 @@ export interface NodeWorld {
   devices(runtime: VirtualRuntime): Devices;
   openPack(directory: string | null, runtime: VirtualRuntime): Promise<Pack>;
   /** Wraps the service by which peers read the node's pack; left out: it is not wrapped. */
-  packDoor?: (door: PackDoor) => PackDoor;
+  wrapPack?: (pack: PackHandlers) => PackHandlers;
   dataDirectory: string;
   log: Logger;
   /** Seed for the random numbers of the process, with the process's id and the number of its starts. */
@@ -185,11 +185,11 @@ export class SimulatedNode {
 
   private transport(runtime: VirtualRuntime): Transport {
     const transport = memoryTransport(this.network, this.id, runtime);
-    const { packDoor } = this.world;
-    if (packDoor === undefined) return transport;
-    const withDoor = (options: RpcServerOptions): RpcServerOptions =>
-      options.pack === undefined ? options : { ...options, pack: packDoor(options.pack) };
-    return { ...transport, serve: (options) => transport.serve(withDoor(options)) };
+    const { wrapPack } = this.world;
+    if (wrapPack === undefined) return transport;
+    const withWrappedPack = (options: RpcServerOptions): RpcServerOptions =>
+      options.pack === undefined ? options : { ...options, pack: wrapPack(options.pack) };
+    return { ...transport, serve: (options) => transport.serve(withWrappedPack(options)) };
   }
 
   private environment(runtime: VirtualRuntime): NodeEnvironment {

@@ -13,7 +13,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.j
 import type { Pack } from '../../packs/format/open-pack.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
-import type { NodeWorld, PackDoor } from '../cluster/simulated-node.js';
+import type { NodeWorld, PackHandlers } from '../cluster/simulated-node.js';
 import { DEVICE_BYTES } from './draw-budget.js';
 import { DeviceFaults } from './faulty-device.js';
 import type { Scenario, ScenarioModel, ScenarioNode } from './scenario.js';
@@ -89,7 +89,7 @@ export class ScenarioWorld {
             ? this.openShared(this.scenario.model)
             : openServedPack(directory),
         ),
-      packDoor: (door) => pieces.door(door),
+      wrapPack: (pack) => pieces.wrap(pack),
       dataDirectory: this.dataDirectory(id),
       log: this.logOf(id),
       seed: this.scenario.seed,
@@ -200,7 +200,7 @@ export class PieceFaults {
   sent = 0;
 
   /** Wraps the node's pack service; each call applies the present faults. */
-  door(real: PackDoor): PackDoor {
+  wrap(real: PackHandlers): PackHandlers {
     return {
       describe: async (...asked) => this.described(await real.describe(...asked)),
       manifest: (...asked) => this.pieces(real.manifest(...asked)),

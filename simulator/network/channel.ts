@@ -3,7 +3,7 @@ import type { PeerMessage } from '../../shared/transport/stream-pace.js';
 import type { ScheduledEvent, VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
-import type { StallMeter } from '../../shared/base/runtime/stall-meter.js';
+import type { StandstillMeter } from '../../shared/base/runtime/standstill-meter.js';
 import type { LinkModel } from './link-model.js';
 
 /** A frame on a channel; frames of one direction arrive in order. */
@@ -15,7 +15,7 @@ export type ChannelFrame =
   | { kind: 'credit' }
   /** Asks whether the process at the other end answers. */
   | { kind: 'ping' }
-  | { kind: 'pong'; stallMs: number }
+  | { kind: 'pong'; standstillMs: number }
   | { kind: 'end' }
   | { kind: 'failed'; code: ErrorCode; text: string }
   | { kind: 'cancel' };
@@ -27,7 +27,7 @@ export interface ChannelOwner {
   /** Time after which a silent peer counts as gone; Infinity: the user of the connection sends pings. */
   readonly silenceLimitMs: number;
   /** For a process that serves: measures its recent standstills. */
-  readonly stalls?: StallMeter;
+  readonly standstills?: StandstillMeter;
 }
 
 /** Receives each message when it is sent and when it arrives, with the ids of both nodes. */
@@ -79,7 +79,7 @@ export class ChannelSide {
   peer: ChannelSide | null = null;
   onFrame: (frame: ChannelFrame) => void = () => undefined;
   /** Called when the peer's process has answered a ping. */
-  onPong: (stallMs: number) => void = () => undefined;
+  onPong: (standstillMs: number) => void = () => undefined;
   /** Called when the connection is lost without a reason from the peer; at most once, and not after close(). */
   onLost: (reason: string) => void = () => undefined;
   private readonly underWay: FrameUnderWay[] = [];
@@ -238,11 +238,11 @@ export class ChannelSide {
       this.taken(entry);
       if (!peer.open) return;
       if (entry.frame.kind === 'ping') {
-        peer.send({ kind: 'pong', stallMs: peer.owner.stalls?.recentMs ?? 0 });
+        peer.send({ kind: 'pong', standstillMs: peer.owner.standstills?.recentMs ?? 0 });
         return;
       }
       if (entry.frame.kind === 'pong') {
-        peer.onPong(entry.frame.stallMs);
+        peer.onPong(entry.frame.standstillMs);
         return;
       }
       this.network.recordArrival(this, entry.frame);

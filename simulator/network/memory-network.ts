@@ -38,7 +38,7 @@ const ANNOUNCEMENT_MS = 10;
 const ASK_INTERVAL_MS = 5000;
 
 /** An advertised peer, and its host. */
-interface Announcement {
+interface Advertisement {
   peer: DiscoveredPeer;
   host: string;
 }
@@ -51,8 +51,8 @@ export class MemoryNetwork implements ChannelNetwork {
   private readonly listeners = new Map<string, Listener>();
   private readonly sides = new Set<ChannelSide>();
   private readonly faults = new Map<string, LinkFault>();
-  private readonly announcements = new Map<string, Announcement>();
-  private readonly watchers = new Map<object, (announcement: Announcement) => void>();
+  private readonly advertisements = new Map<string, Advertisement>();
+  private readonly watchers = new Map<object, (advertisement: Advertisement) => void>();
   private nextPort = 40_000;
   /** Addresses of hosts whose address differs from their name. */
   private readonly addresses = new Map<string, string>();
@@ -224,25 +224,25 @@ export class MemoryNetwork implements ChannelNetwork {
     this.history?.add(`${side.owner.host}>${side.peerHost} ${what}`, 'bytes' in frame ? frame.bytes : null);
   }
 
-  announce(host: string, peer: DiscoveredPeer): () => void {
-    const announcement = { host, peer };
-    this.announcements.set(host, announcement);
+  advertise(host: string, peer: DiscoveredPeer): () => void {
+    const advertisement = { host, peer };
+    this.advertisements.set(host, advertisement);
     this.clock.schedule(this.clock.nowMs + ANNOUNCEMENT_MS, () => {
-      for (const watcher of [...this.watchers.values()]) watcher(announcement);
+      for (const watcher of [...this.watchers.values()]) watcher(advertisement);
     });
     return () => {
-      if (this.announcements.get(host) === announcement) this.announcements.delete(host);
+      if (this.advertisements.get(host) === advertisement) this.advertisements.delete(host);
     };
   }
 
   /** `onPeer` is called with every advertised peer, now and later. */
-  watchAnnouncements(
+  watchAdvertisements(
     { host, runtime }: Pick<ChannelOwner, 'host' | 'runtime'>,
     settings: Pick<NodeSettings, 'cluster' | 'id'>,
     onPeer: (peer: DiscoveredPeer) => void,
   ): () => void {
     const key = {};
-    const hear = ({ host: from, peer }: Announcement): void => {
+    const hear = ({ host: from, peer }: Advertisement): void => {
       const isOther = peer.cluster === settings.cluster && peer.id !== settings.id;
       if (isOther && this.carries(from, host)) runtime.happen(() => this.watchers.has(key) && onPeer(peer));
     };
@@ -250,7 +250,7 @@ export class MemoryNetwork implements ChannelNetwork {
     const askAfter = (delayMs: number): void => {
       this.clock.schedule(this.clock.nowMs + delayMs, () => {
         if (!this.watchers.has(key) || runtime.isDead) return;
-        for (const announcement of [...this.announcements.values()]) hear(announcement);
+        for (const advertisement of [...this.advertisements.values()]) hear(advertisement);
         askAfter(ASK_INTERVAL_MS);
       });
     };

@@ -16,7 +16,7 @@ import {
   MAIN_CHECK,
   SLOW_READER_LIMIT_MS,
 } from '../../shared/wire/limits.js';
-import { StallMeter } from '../../shared/base/runtime/stall-meter.js';
+import { StandstillMeter } from '../../shared/base/runtime/standstill-meter.js';
 import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { ChannelOwner, ChannelSide } from './channel.js';
 import { answerMemoryCall, answerMemoryReplies, callOnce, readMemoryReplies } from './memory-calls.js';
@@ -86,11 +86,11 @@ export function memoryDiscovery(
       const port = identity.address.split(':').at(-1);
       const role = ROLES[identity.role];
       if (role === undefined) return none;
-      const announce = (): (() => void) =>
-        network.announce(host, { ...identity, role, address: `${network.addressOf(host)}:${port}` });
-      let stop = announce();
-      const stopFollowing = interfaces.watch({ changed: () => (stop = announce()), failed: () => undefined });
-      const end = runtime.living.begin('announcement', host);
+      const advertise = (): (() => void) =>
+        network.advertise(host, { ...identity, role, address: `${network.addressOf(host)}:${port}` });
+      let stop = advertise();
+      const stopFollowing = interfaces.watch({ changed: () => (stop = advertise()), failed: () => undefined });
+      const end = runtime.living.begin('advertisement', host);
       return {
         stop: async () => {
           stopFollowing();
@@ -101,7 +101,7 @@ export function memoryDiscovery(
     },
     watchPeers: async (settings, onPeer) => {
       if (settings.discovery.provider !== 'mdns') return none;
-      const stop = network.watchAnnouncements({ host, runtime }, settings, onPeer);
+      const stop = network.watchAdvertisements({ host, runtime }, settings, onPeer);
       const end = runtime.living.begin('browser', host);
       return {
         stop: async () => {
@@ -124,14 +124,14 @@ async function serve(network: MemoryNetwork, owner: ChannelOwner, options: RpcSe
   const streams = new Set<PeerStream<never, unknown>>();
   const answers = new Set<ChannelSide>();
   const accept = acceptor(network, options, { streams, answers });
-  const stalls = new StallMeter(owner.runtime);
-  const port = network.listen(owner.host, options.port, { ...owner, stalls, accept });
+  const standstills = new StandstillMeter(owner.runtime);
+  const port = network.listen(owner.host, options.port, { ...owner, standstills, accept });
   if (port === null) {
-    stalls.stop();
+    standstills.stop();
     throw new OdmoeError('PORT_UNAVAILABLE', `cannot listen on ${owner.host}:${options.port}: the port is in use`);
   }
   const stop = async (): Promise<void> => {
-    stalls.stop();
+    standstills.stop();
     network.unlisten(owner.host, port);
     for (const stream of [...streams]) stream.close();
     const { runtime } = owner;

@@ -1,4 +1,9 @@
-import type { ExpertTrace, LayerTrace, PassTrace, PredictionTrace } from '../../shared/wire/cluster-events.js';
+import type {
+  ExpertTimeline,
+  LayerTimeline,
+  PassTimeline,
+  PredictionTimeline,
+} from '../../shared/wire/cluster-events.js';
 
 export interface SamplePlan {
   number?: number;
@@ -10,7 +15,7 @@ export interface SamplePlan {
 }
 
 /** Some in a row, with the workers of the made-up cluster. */
-export function samplePasses(): PassTrace[] {
+export function samplePasses(): PassTimeline[] {
   return Array.from({ length: PASSES }, (_, index) => {
     const pass = samplePass({
       number: 100 + index,
@@ -30,10 +35,10 @@ const PASSES = 12;
 const FORETOLD = ['predicted', 'predicted', 'late', 'predicted', 'missed'] as const;
 
 /** A decode pass as main tells it: every fifth expert was missed, every fifth predicted late, the others in time. */
-export function samplePass(plan: SamplePlan = {}): PassTrace {
+export function samplePass(plan: SamplePlan = {}): PassTimeline {
   const { number = 7, layers = 4, workers = 2, expertsPerLayer = 2, loadMs = 3 } = plan;
-  const traced: LayerTrace[] = [];
-  const predictions: PredictionTrace[] = [];
+  const traced: LayerTimeline[] = [];
+  const predictions: PredictionTimeline[] = [];
   let nowMs = 0.25;
   for (let layer = 0; layer < layers; layer++) {
     const beginMs = nowMs;
@@ -41,7 +46,7 @@ export function samplePass(plan: SamplePlan = {}): PassTrace {
     const experts = Array.from({ length: expertsPerLayer }, (_, index) => {
       const worker = (layer * expertsPerLayer + index) % workers;
       const foretold = FORETOLD[(layer + 2 * index + number) % FORETOLD.length] ?? 'predicted';
-      return expertTrace(`worker-${worker}`, (layer * 3 + index * 5) % 16, foretold, routedMs, loadMs);
+      return expertTimeline(`worker-${worker}`, (layer * 3 + index * 5) % 16, foretold, routedMs, loadMs);
     });
     const answeredMs = Math.max(...experts.map(({ receivedMs }) => receivedMs));
     nowMs = answeredMs + 0.1;
@@ -59,13 +64,13 @@ export function samplePass(plan: SamplePlan = {}): PassTrace {
   };
 }
 
-function expertTrace(
+function expertTimeline(
   worker: string,
   expert: number,
   foretold: 'predicted' | 'late' | 'missed',
   routedMs: number,
   loadMs: number,
-): ExpertTrace {
+): ExpertTimeline {
   const sentMs = routedMs + 0.02;
   const arrivedMs = sentMs + 0.15;
   const headStartMs = { predicted: loadMs + 0.4, late: loadMs * 0.4, missed: 0 }[foretold];

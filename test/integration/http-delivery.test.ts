@@ -1,7 +1,13 @@
 import assert from 'node:assert/strict';
 import type { BodyMaker, StreamMaker } from '../../http-api/delivery/dialect.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { LINES, openTestDoor, RawClient, type TestDoor, type TestDoorOptions } from './harness/test-door.js';
+import {
+  LINES,
+  openTestHttpApi,
+  RawClient,
+  type TestHttpApi,
+  type TestHttpApiOptions,
+} from './harness/test-http-api.js';
 import { waitUntil } from './harness/wait-until.js';
 
 /** Limits that a test can wait for. */
@@ -27,7 +33,7 @@ async function* neverYields(signal: AbortSignal): AsyncGenerator<string, void, u
 }
 
 describe('HTTP answers that are', () => {
-  let door: TestDoor | null = null;
+  let api: TestHttpApi | null = null;
   let signal: AbortSignal | null = null;
   let begun = 0;
   let ended = 0;
@@ -39,15 +45,15 @@ describe('HTTP answers that are', () => {
   });
 
   afterEach(async () => {
-    await door?.close();
-    door = null;
+    await api?.close();
+    api = null;
   });
 
   async function open(
     { stream, body }: { stream?: StreamMaker; body?: BodyMaker },
-    options: TestDoorOptions = {},
+    options: TestHttpApiOptions = {},
   ): Promise<string> {
-    door = await openTestDoor((app, context) => {
+    api = await openTestHttpApi((app, context) => {
       app.post('/stream', (request, reply) =>
         context.deliverStream(request, reply, LINES, async function* (given, watch) {
           signal = given;
@@ -70,7 +76,7 @@ describe('HTTP answers that are', () => {
         }),
       );
     }, options);
-    return door.address;
+    return api.address;
   }
 
   const post = (address: string, path: string): Promise<Response> =>
@@ -291,7 +297,7 @@ describe('HTTP answers that are', () => {
       const client = await RawClient.connect(address);
       client.request('/stream', '{}');
       await waitUntil('it has begun', () => client.received.includes('a\n'));
-      const closing = door?.close();
+      const closing = api?.close();
       await waitUntil('the idle one is closed', () => idle.ended);
       stop.open();
       await waitUntil('it has ended', () => client.ended);
@@ -367,7 +373,7 @@ describe('HTTP answers that are', () => {
       const client = await RawClient.connect(address);
       client.socket.pause();
       client.request('/body', '{}');
-      await waitUntil('it is given up', async () => (await door?.connections()) === 0);
+      await waitUntil('it is given up', async () => (await api?.connections()) === 0);
       assert.equal(ended, 1);
       client.kill();
     });

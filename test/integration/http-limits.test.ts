@@ -2,7 +2,13 @@ import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { runtimeAt } from '../wall.js';
-import { LINES, openTestDoor, RawClient, type TestDoor, type TestDoorOptions } from './harness/test-door.js';
+import {
+  LINES,
+  openTestHttpApi,
+  RawClient,
+  type TestHttpApi,
+  type TestHttpApiOptions,
+} from './harness/test-http-api.js';
 import { waitUntil } from './harness/wait-until.js';
 
 const KEY = 'a-key-of-the-test-1';
@@ -15,15 +21,15 @@ interface ErrorReply {
 const codeOf = async (answer: Response): Promise<string> => ((await answer.json()) as ErrorReply).error.code;
 
 describe('the HTTP server checks', () => {
-  let door: TestDoor | null = null;
+  let api: TestHttpApi | null = null;
 
   afterEach(async () => {
-    await door?.close();
-    door = null;
+    await api?.close();
+    api = null;
   });
 
-  async function open(options: TestDoorOptions = {}): Promise<string> {
-    door = await openTestDoor((app, context) => {
+  async function open(options: TestHttpApiOptions = {}): Promise<string> {
+    api = await openTestHttpApi((app, context) => {
       app.post('/echo', async (request) => ({ body: request.body ?? null }));
       app.post('/stream', (request, reply) =>
         context.deliverStream(request, reply, LINES, async function* () {
@@ -34,7 +40,7 @@ describe('the HTTP server checks', () => {
         }),
       );
     }, options);
-    return door.address;
+    return api.address;
   }
 
   /** Sends a request as raw text. Waits for the end of the answer's body or of the connection. */
@@ -97,8 +103,8 @@ describe('the HTTP server checks', () => {
         [['https://chat.example.org'], [], 0],
       ] as const) {
         await open({ http: { origins: [...origins] }, keys });
-        assert.equal(door?.log.matching('any web page').length, warnings, JSON.stringify([origins, keys]));
-        await door?.close();
+        assert.equal(api?.log.matching('any web page').length, warnings, JSON.stringify([origins, keys]));
+        await api?.close();
       }
     });
 
@@ -258,16 +264,16 @@ describe('the HTTP server checks', () => {
 
     it('a used port is replaced where it is the default, and is an error where a user set it', async () => {
       const port = portOf(await open());
-      const other = await openTestDoor(() => undefined, { http: { port, isAddressGiven: false } });
+      const other = await openTestHttpApi(() => undefined, { http: { port, isAddressGiven: false } });
       assert.notEqual(portOf(other.address), port);
       assert.equal((await fetch(`http://${other.address}/health`)).status, 200);
       await other.close();
-      const taken = openTestDoor(() => undefined, { http: { port } });
+      const taken = openTestHttpApi(() => undefined, { http: { port } });
       await assert.rejects(taken, { code: 'PORT_UNAVAILABLE', message: /in use.*--http/ });
     });
 
     it('it must be an address of this machine', async () => {
-      const elsewhere = openTestDoor(() => undefined, { http: { host: '192.0.2.1', isAddressGiven: false } });
+      const elsewhere = openTestHttpApi(() => undefined, { http: { host: '192.0.2.1', isAddressGiven: false } });
       await assert.rejects(elsewhere, { code: 'PORT_UNAVAILABLE', message: /no such address/ });
     });
   });
@@ -305,10 +311,10 @@ describe('the HTTP server checks', () => {
         socket.on('connect', () => socket.write(index % 2 === 0 ? 'POST /stream HTTP/1.1\r\nhost: loc' : ''));
         return socket;
       });
-      await waitUntil('they are connected', async () => ((await door?.connections()) ?? 0) >= 2000);
+      await waitUntil('they are connected', async () => ((await api?.connections()) ?? 0) >= 2000);
       const answer = await fetch(`http://${address}/stream`, { method: 'POST', body: '{}' });
       assert.equal((await answer.text()).split('\n').length, 101);
-      await waitUntil('they are gone', async () => ((await door?.connections()) ?? 0) <= 1);
+      await waitUntil('they are gone', async () => ((await api?.connections()) ?? 0) <= 1);
       for (const socket of half) socket.destroy();
     });
 
@@ -316,14 +322,14 @@ describe('the HTTP server checks', () => {
       let nowMs = 1000;
       await open({ runtime: runtimeAt(() => nowMs) });
       const reply = (): (string | undefined)[] =>
-        (door?.log.matching('could not be taken') ?? []).map((line) => /"connections":(\d+)/.exec(line)?.[1]);
-      for (let failure = 0; failure < 5; failure++) door?.fail(new Error('EMFILE'));
+        (api?.log.matching('could not be taken') ?? []).map((line) => /"connections":(\d+)/.exec(line)?.[1]);
+      for (let failure = 0; failure < 5; failure++) api?.fail(new Error('EMFILE'));
       assert.deepEqual(reply(), ['1']);
       nowMs += 59_999;
-      door?.fail(new Error('EMFILE'));
+      api?.fail(new Error('EMFILE'));
       assert.deepEqual(reply(), ['1']);
       nowMs += 1;
-      door?.fail(new Error('EMFILE'));
+      api?.fail(new Error('EMFILE'));
       assert.deepEqual(reply(), ['1', '6']);
     });
 
@@ -332,7 +338,7 @@ describe('the HTTP server checks', () => {
       const clients = await Promise.all(Array.from({ length: 12 }, () => RawClient.connect(address)));
       await waitUntil('seven are closed', () => clients.filter(({ ended }) => ended).length === 7);
       for (const client of clients) client.kill();
-      await waitUntil('others are taken again', async () => (await door?.connections()) === 0);
+      await waitUntil('others are taken again', async () => (await api?.connections()) === 0);
       assert.equal((await post(address, '{}')).status, 200);
     });
   });

@@ -8,24 +8,24 @@ const HEADERS = { 'x-api-key': KEY };
 
 describe('GET /metrics', function () {
   this.timeout(60_000);
-  let door: HttpCluster;
+  let api: HttpCluster;
 
   before(async () => {
-    door = await HttpCluster.start({ workers: 1, apiKeys: [KEY] });
+    api = await HttpCluster.start({ workers: 1, apiKeys: [KEY] });
   });
 
-  after(() => door.stop());
+  after(() => api.stop());
 
   it('requires a key, as everything but /health does', async () => {
-    assert.equal((await door.fetch('/metrics')).status, 401);
+    assert.equal((await api.fetch('/metrics')).status, 401);
   });
 
   it('returns Prometheus text about the requests of HTTP clients', async () => {
     const body = { messages: [{ role: 'user', content: 'Once' }], max_tokens: 5 };
-    const answer = await door.fetch('/v1/chat/completions', body, { headers: HEADERS });
+    const answer = await api.fetch('/v1/chat/completions', body, { headers: HEADERS });
     assert.equal(answer.status, 200);
     const { usage } = (await answer.json()) as { usage: { prompt_tokens: number; completion_tokens: number } };
-    const scraped = await door.fetch('/metrics', undefined, { headers: HEADERS });
+    const scraped = await api.fetch('/metrics', undefined, { headers: HEADERS });
     assert.equal(scraped.status, 200);
     assert.match(scraped.headers.get('content-type') ?? '', /^text\/plain; version=0\.0\.4/);
     const families = parseMetrics(await scraped.text());
@@ -45,7 +45,7 @@ describe('the log of HTTP requests', function () {
   this.timeout(60_000);
   const TRACE = '4bf92f3577b34da6a3ce929d0e0e4736';
   const SPAN = '00f067aa0ba902b7';
-  let door: HttpCluster;
+  let api: HttpCluster;
 
   interface LogLine {
     level: string;
@@ -55,7 +55,7 @@ describe('the log of HTTP requests', function () {
   /** The one log line of the request's end. It comes when the connection has reported the end. */
   async function endOf(request: string): Promise<LogLine> {
     const lines = (): string[] =>
-      door.cluster.log.matching('HTTP request ended').filter((line) => line.includes(request));
+      api.cluster.log.matching('HTTP request ended').filter((line) => line.includes(request));
     await waitUntil(`request ${request} is logged`, () => lines().length > 0);
     assert.equal(lines().length, 1);
     const [, level = '', fields = ''] = / main: (\w+) HTTP request ended (.*)$/.exec(lines()[0] ?? '') ?? [];
@@ -63,13 +63,13 @@ describe('the log of HTTP requests', function () {
   }
 
   before(async () => {
-    door = await HttpCluster.start({ workers: 1, apiKeys: [KEY] });
+    api = await HttpCluster.start({ workers: 1, apiKeys: [KEY] });
   });
 
-  after(() => door.stop());
+  after(() => api.stop());
 
   const chat = (id: string, body: object, headers: Record<string, string> = {}): Promise<Response> =>
-    door.fetch('/v1/chat/completions', body, { headers: { ...HEADERS, 'x-request-id': id, ...headers } });
+    api.fetch('/v1/chat/completions', body, { headers: { ...HEADERS, 'x-request-id': id, ...headers } });
 
   it('has one line for an answer, with its trace, its tokens and no text', async () => {
     const messages = [{ role: 'user', content: 'A secret about Rumpelstiltskin' }];
@@ -91,8 +91,8 @@ describe('the log of HTTP requests', function () {
       prompt_tokens: usage.prompt_tokens,
       tokens: usage.completion_tokens,
     });
-    assert.deepEqual(door.cluster.log.matching('Rumpelstiltskin'), []);
-    assert.deepEqual(door.cluster.log.matching(KEY), []);
+    assert.deepEqual(api.cluster.log.matching('Rumpelstiltskin'), []);
+    assert.deepEqual(api.cluster.log.matching(KEY), []);
   });
 
   it('counts the tokens of all answers of a request, streamed ones too', async () => {
@@ -106,7 +106,7 @@ describe('the log of HTTP requests', function () {
 
   it('counts every prompt of a request once, however many answers it has', async () => {
     const body = { prompt: ['Once upon', 'The fox and the dog'], n: 2, max_tokens: 2 };
-    const answer = await door.fetch('/v1/completions', body, { headers: { ...HEADERS, 'x-request-id': 'request-7' } });
+    const answer = await api.fetch('/v1/completions', body, { headers: { ...HEADERS, 'x-request-id': 'request-7' } });
     const { usage } = (await answer.json()) as { usage: { prompt_tokens: number; completion_tokens: number } };
     const { fields } = await endOf('request-7');
     assert.deepEqual([fields['prompt_tokens'], fields['tokens']], [usage.prompt_tokens, usage.completion_tokens]);
@@ -124,7 +124,7 @@ describe('the log of HTTP requests', function () {
   });
 
   it('never quotes unknown paths', async () => {
-    await door.fetch('/v1/a-secret', undefined, { headers: { ...HEADERS, 'x-request-id': 'request-5' } });
+    await api.fetch('/v1/a-secret', undefined, { headers: { ...HEADERS, 'x-request-id': 'request-5' } });
     const { fields } = await endOf('request-5');
     assert.deepEqual([fields['route'], fields['code']], ['none', 'ROUTE_UNKNOWN']);
   });
@@ -132,7 +132,7 @@ describe('the log of HTTP requests', function () {
   it('records that a client left', async () => {
     const gone = new AbortController();
     const messages = [{ role: 'user', content: 'Once' }];
-    const answer = await door.fetch(
+    const answer = await api.fetch(
       '/v1/chat/completions',
       { messages, stream: true, max_tokens: 200, ignore_eos: true },
       { headers: { ...HEADERS, 'x-request-id': 'request-6' }, signal: gone.signal },
@@ -145,7 +145,7 @@ describe('the log of HTTP requests', function () {
 
   it('omits regular requests of machines', async () => {
     for (const path of ['/health', '/metrics']) {
-      await door.fetch(path, undefined, { headers: { ...HEADERS, 'x-request-id': `poll-${path.slice(1)}` } });
+      await api.fetch(path, undefined, { headers: { ...HEADERS, 'x-request-id': `poll-${path.slice(1)}` } });
       assert.equal((await endOf(`poll-${path.slice(1)}`)).level, 'debug');
     }
   });

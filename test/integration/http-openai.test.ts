@@ -13,18 +13,18 @@ const GREEDY = { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1
 
 describe("OpenAI's client", function () {
   this.timeout(120_000);
-  let door: HttpCluster;
+  let api: HttpCluster;
   let engine: LocalEngine;
   let client: OpenAI;
 
   before(async () => {
-    [door, engine] = await Promise.all([HttpCluster.start({ workers: 2 }), openReference('demo')]);
-    client = new OpenAI({ baseURL: `${door.url}/v1`, apiKey: 'none', maxRetries: 0 });
+    [api, engine] = await Promise.all([HttpCluster.start({ workers: 2 }), openReference('demo')]);
+    client = new OpenAI({ baseURL: `${api.url}/v1`, apiKey: 'none', maxRetries: 0 });
   });
 
   after(async () => {
     engine.dispose();
-    await door.stop();
+    await api.stop();
   });
 
   /** The same answer by the single-process engine. */
@@ -256,7 +256,7 @@ describe("OpenAI's client", function () {
   });
 
   it('leaves no resources behind when it leaves in mid-stream', async () => {
-    const before = await door.cluster.status();
+    const before = await api.cluster.status();
     const stream = await client.chat.completions.create({
       model: 'demo',
       messages: MESSAGES,
@@ -269,8 +269,8 @@ describe("OpenAI's client", function () {
       assert.equal(chunk.choices.length, 1);
       if (++chunks === 8) break;
     }
-    await waitUntil('the answers have ended', async () => (await door.cluster.status()).activeSequences === 0);
-    const { tokens } = await door.cluster.status();
+    await waitUntil('the answers have ended', async () => (await api.cluster.status()).activeSequences === 0);
+    const { tokens } = await api.cluster.status();
     assert.ok(tokens - before.tokens < 1000, 'an answer that nobody waits for went on');
   });
 

@@ -29,19 +29,19 @@ async function eventsUntil(answer: Response, isLast: (event: ClusterEvent) => bo
 
 describe('the web page', function () {
   this.timeout(60_000);
-  let door: HttpCluster;
+  let api: HttpCluster;
 
   before(async () => {
-    door = await HttpCluster.start({ model: 'tiny', workers: 1, apiKeys: [KEY] });
+    api = await HttpCluster.start({ model: 'tiny', workers: 1, apiKeys: [KEY] });
   });
 
-  after(() => door.stop());
+  after(() => api.stop());
 
   const logIn = (key: unknown, headers: Record<string, string> = {}): Promise<Response> =>
-    door.fetch('/cluster/session', { key }, { headers });
+    api.fetch('/cluster/session', { key }, { headers });
 
   const cookieOf = async (): Promise<string> => {
-    const answer = await logIn(KEY, { origin: door.url });
+    const answer = await logIn(KEY, { origin: api.url });
     assert.equal(answer.status, 204);
     const set = answer.headers.get('set-cookie') ?? '';
     return `odmoe_session=${COOKIE.exec(set)?.[1] ?? assert.fail(set)}`;
@@ -49,7 +49,7 @@ describe('the web page', function () {
 
   it('is served to a browser at /, and to no other client; its policy names no other origin', async () => {
     const headers = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };
-    const page = await door.fetch('/', undefined, { headers });
+    const page = await api.fetch('/', undefined, { headers });
     assert.equal(page.status, 200);
     assert.equal(page.headers.get('content-type'), 'text/html; charset=utf-8');
     const policy = page.headers.get('content-security-policy') ?? '';
@@ -58,56 +58,56 @@ describe('the web page', function () {
     assert.equal(page.headers.get('x-content-type-options'), 'nosniff');
     assert.equal(page.headers.get('referrer-policy'), 'no-referrer');
     const etag = page.headers.get('etag') ?? '';
-    const again = await door.fetch('/', undefined, { headers: { ...headers, 'if-none-match': etag } });
+    const again = await api.fetch('/', undefined, { headers: { ...headers, 'if-none-match': etag } });
     assert.equal(again.status, 304);
     const text = await page.text();
     const names = [...text.matchAll(/(?:src|href)="([^"]*)"/g)].map(([, name = '']) => name);
     assert.ok(names.length > 0);
     for (const name of names) {
       assert.match(name, /^\/assets\/[\w.-]+$/);
-      assert.equal((await door.fetch(name, undefined, { method: 'HEAD' })).status, 200, name);
+      assert.equal((await api.fetch(name, undefined, { method: 'HEAD' })).status, 200, name);
     }
-    const words = await (await door.fetch('/')).text();
-    assert.match(words, /^This is the HTTP door[^]*\/v1\/chat\/completions/);
-    assert.equal((await door.fetch('/assets/..%2fpackage.json')).status, 404);
+    const words = await (await api.fetch('/')).text();
+    assert.match(words, /^This is the HTTP API[^]*\/v1\/chat\/completions/);
+    assert.equal((await api.fetch('/assets/..%2fpackage.json')).status, 404);
   });
 
   it('logs in once by a key; a wrong one opens nothing', async () => {
-    assert.equal((await door.fetch('/cluster/events')).status, 401);
+    assert.equal((await api.fetch('/cluster/events')).status, 401);
     assert.equal((await logIn('another-key')).status, 401);
     for (const body of [7, { no: 'key' }]) assert.equal((await logIn(body)).status, 400);
     assert.equal((await logIn(KEY, { origin: 'http://evil.example' })).status, 403);
     const cookie = await cookieOf();
-    assert.equal((await door.fetch('/v1/models', undefined, { headers: { cookie } })).status, 200);
+    assert.equal((await api.fetch('/v1/models', undefined, { headers: { cookie } })).status, 200);
     const strange = `${cookie.slice(0, -1)}${cookie.endsWith('0') ? '1' : '0'}`;
-    assert.equal((await door.fetch('/v1/models', undefined, { headers: { cookie: strange } })).status, 401);
+    assert.equal((await api.fetch('/v1/models', undefined, { headers: { cookie: strange } })).status, 401);
   });
 
   it('changes state by its cookie only from its own origin', async () => {
     const cookie = await cookieOf();
     const ask = async (headers: Record<string, string>): Promise<number> => {
-      const answer = await door.fetch('/v1/completions', REQUEST, { headers: { cookie, ...headers } });
+      const answer = await api.fetch('/v1/completions', REQUEST, { headers: { cookie, ...headers } });
       await answer.arrayBuffer();
       return answer.status;
     };
-    assert.equal(await ask({ origin: door.url }), 200);
+    assert.equal(await ask({ origin: api.url }), 200);
     assert.equal(await ask({}), 401, 'nobody says where it comes from');
     assert.equal(await ask({ origin: 'http://127.0.0.1:3000' }), 403, 'another port of the same host');
     const other = { cookie, origin: 'http://127.0.0.1:3000' };
-    assert.equal((await door.fetch('/v1/models', undefined, { headers: other })).status, 401);
+    assert.equal((await api.fetch('/v1/models', undefined, { headers: other })).status, 401);
   });
 
   it('is closed by the end of its session', async () => {
     const cookie = await cookieOf();
-    const ended = await door.fetch('/cluster/session', undefined, { method: 'DELETE', headers: { cookie } });
+    const ended = await api.fetch('/cluster/session', undefined, { method: 'DELETE', headers: { cookie } });
     assert.equal(ended.status, 204);
     assert.match(ended.headers.get('set-cookie') ?? '', /^odmoe_session=; Max-Age=0;/);
-    assert.equal((await door.fetch('/v1/models', undefined, { headers: { cookie } })).status, 401);
+    assert.equal((await api.fetch('/v1/models', undefined, { headers: { cookie } })).status, 401);
   });
 
   it('gets the allowed values for passes, where it requests another one', async () => {
     for (const query of ['passes=maybe', 'passes=', 'passes=on&passes=off']) {
-      const answer = await door.fetch(`/cluster/events?${query}`, undefined, { headers: { 'x-api-key': KEY } });
+      const answer = await api.fetch(`/cluster/events?${query}`, undefined, { headers: { 'x-api-key': KEY } });
       assert.equal(answer.status, 400, query);
       const { error } = (await answer.json()) as { error: { message: string; param: string; code: string } };
       assert.deepEqual([error.param, error.code], ['passes', 'request_invalid']);
@@ -118,7 +118,7 @@ describe('the web page', function () {
   it('gets the cluster, figures and later events, until it leaves', async () => {
     const stop = new AbortController();
     const headers = { 'x-api-key': KEY };
-    const answer = await door.fetch('/cluster/events', undefined, { headers, signal: stop.signal });
+    const answer = await api.fetch('/cluster/events', undefined, { headers, signal: stop.signal });
     assert.equal(answer.headers.get('content-type'), 'text/event-stream; charset=utf-8');
     let figures = 0;
     const events = await eventsUntil(answer, ({ type }) => type === 'figures' && (figures += 1) === 2);

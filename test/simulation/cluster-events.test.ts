@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { ClusterEvent, NodeView, PassTrace } from '../../shared/wire/cluster-events.js';
+import type { ClusterEvent, NodeView, PassTimeline } from '../../shared/wire/cluster-events.js';
 import { requestFor } from '../integration/harness/answers.js';
 import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 
@@ -38,7 +38,7 @@ class Listener {
     this.queue.end();
   }
 
-  get passes(): PassTrace[] {
+  get passes(): PassTimeline[] {
     return this.events.flatMap((event) => (event.type === 'pass' ? [event.pass] : []));
   }
 

@@ -15,7 +15,7 @@ import { Predictor } from '../../shadow-node/predictor/predictor.js';
 import { ShadowService } from '../../shadow-node/rpc/shadow-service.js';
 import { WorkerLinks } from '../../shadow-node/rpc/worker-links.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
-import { openTestDoor } from '../integration/harness/test-door.js';
+import { openTestHttpApi } from '../integration/harness/test-http-api.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { joinMain, RUNTIME, startRpcServer } from '../wall.js';
@@ -278,16 +278,16 @@ async function lastWords(): Promise<Closing> {
 async function askedByHttp(): Promise<Closing> {
   const work = new HeldWork();
   work.holdNext();
-  const door = await openTestDoor((app) => {
+  const httpApi = await openTestHttpApi((app) => {
     app.get('/slow', () => work.whenLetGo(() => 'done'));
   });
-  const answer = fetch(`http://${door.address}/slow`).then((response) => response.text());
+  const answer = fetch(`http://${httpApi.address}/slow`).then((response) => response.text());
   await waitUntil('the client has asked', () => work.underWay > 0);
   const letGo = async (): Promise<void> => {
     work.letGo();
     assert.equal(await answer, 'done');
   };
-  return { close: () => door.close(), letGo };
+  return { close: () => httpApi.close(), letGo };
 }
 
 describe('stopping a part of the cluster waits for', () => {
@@ -302,8 +302,8 @@ describe('stopping a part of the cluster waits for', () => {
     'a worker that it says hello to at an address that it has forgotten': () =>
       greeting((membership) => membership.moveOwn('two:1', 'one')),
     "shadow's pass": predicting,
-    'the goodbye of what it announces': () => multicast('advertise', 'goodbyes'),
-    'the socket by which it announces itself': () => multicast('advertise', 'sockets'),
+    'the goodbye of what it advertises': () => multicast('advertise', 'goodbyes'),
+    'the socket by which it advertises itself': () => multicast('advertise', 'sockets'),
     'the socket by which it listens': () => multicast('watchPeers', 'sockets'),
     'the socket of a network that is gone': () => multicast('advertise', 'sockets', true),
     'last words in the same process': lastWords,

@@ -18,7 +18,7 @@ import { silentLog } from './worker-test-slots.js';
 const START = { main: startMain, shadow: startShadow, worker: startWorker };
 
 /** Parts of a daemon's environment that end slowly. */
-type Part = 'device' | 'server' | 'announcement' | 'search' | 'join' | 'prompts' | 'formats' | 'ownWorker';
+type Part = 'device' | 'server' | 'advertisement' | 'search' | 'join' | 'prompts' | 'formats' | 'ownWorker';
 
 /** Ends the part, now or later. */
 type EndPart = <Result>(part: Part, end: () => Result | Promise<Result>) => Promise<Result>;
@@ -52,7 +52,7 @@ function surroundings(ending: EndPart, broken: Part | null): { environment: Node
       },
       call: () => ending('join', () => Promise.reject(new OdmoeError('NO_MAIN', 'nobody answers'))),
     }),
-    discovery: { advertise: () => begun('announcement'), watchPeers: () => begun('search') },
+    discovery: { advertise: () => begun('advertisement'), watchPeers: () => begun('search') },
     devices: {
       ...ENVIRONMENT.devices,
       open: (request) => {
@@ -101,9 +101,9 @@ async function stopping(role: keyof typeof START, late: Part): Promise<Closing> 
 
 describe('stopping a daemon, before its device is released, waits for', () => {
   const PARTS = {
-    main: ['server', 'announcement', 'search', 'prompts', 'formats', 'ownWorker'],
-    shadow: ['server', 'announcement', 'join', 'formats'],
-    worker: ['server', 'announcement', 'join'],
+    main: ['server', 'advertisement', 'search', 'prompts', 'formats', 'ownWorker'],
+    shadow: ['server', 'advertisement', 'join', 'formats'],
+    worker: ['server', 'advertisement', 'join'],
   } as const;
   for (const role of ['main', 'shadow', 'worker'] as const) {
     const parts = PARTS[role].map((part) => [`${role}: ${part}`, () => stopping(role, part)] as const);
@@ -113,9 +113,9 @@ describe('stopping a daemon, before its device is released, waits for', () => {
 
 describe('a daemon that fails to start releases everything: failure in', () => {
   const PARTS = {
-    main: ['device', 'server', 'announcement', 'search', 'ownWorker'],
-    shadow: ['device', 'server', 'announcement'],
-    worker: ['device', 'server', 'announcement'],
+    main: ['device', 'server', 'advertisement', 'search', 'ownWorker'],
+    shadow: ['device', 'server', 'advertisement'],
+    worker: ['device', 'server', 'advertisement'],
   } as const;
   for (const role of ['main', 'shadow', 'worker'] as const)
     for (const part of PARTS[role])

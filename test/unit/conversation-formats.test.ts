@@ -12,7 +12,7 @@ import { compileFormat } from '../../engine/output-format/format-grammar.js';
 import { formatVocabulary } from '../../engine/output-format/format-vocabulary.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { OutputFormat, OutputPart, OutputSequence } from '../../shared/wire/messages.js';
-import { runAtOnce } from '../../shared/base/runtime/slices.js';
+import { runAtOnce } from '../../shared/base/runtime/work-steps.js';
 
 const TOOLS: ChatTool[] = [
   {

@@ -88,7 +88,7 @@ describe('node sections on the page', () => {
     assert.deepEqual(titlesAndNodes({ ...cluster, nodes, groups: [['orin-1']] }), [
       ['Main and shadow', ['desk', 'tower']],
       ['Group 0', ['orin-1']],
-      ['Spares', ['orin-2', 'orin-3']],
+      ['Unplaced workers', ['orin-2', 'orin-3']],
       ['Fetching', ['orin-5']],
       ['Lost', ['orin-4']],
     ]);

@@ -7,12 +7,12 @@ import {
   withEvent,
   withOpenConnection,
 } from '../../dashboard/feed/dashboard-state.js';
-import { REMEMBERED_FIGURES_S, type ClusterEvent, type PassTrace } from '../../shared/wire/cluster-events.js';
+import { REMEMBERED_FIGURES_S, type ClusterEvent, type PassTimeline } from '../../shared/wire/cluster-events.js';
 import { sampleCluster } from '../dashboard/sample-cluster.js';
 import { sampleFigures, sampleHeat, sampleHistory, sampleRecall } from '../dashboard/sample-figures.js';
 
 /** Its experts are in two layers. */
-function pass(number: number, experts = 0): PassTrace {
+function pass(number: number, experts = 0): PassTimeline {
   const layer = { experts: new Array<unknown>(experts / 2).fill(null) } as never;
   return { number, atMs: 0, members: [], durationMs: 1, layers: [layer, layer], predictions: [] };
 }

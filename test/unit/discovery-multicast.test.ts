@@ -107,7 +107,7 @@ describe('discovery with static addresses', () => {
 describe('the records of multicast discovery', () => {
   it('are bounded, however many strangers advertise themselves, and a living peer is found among them', () => {
     const socket = new EventEmitter();
-    const announce = (id: string, port: number): void => {
+    const advertise = (id: string, port: number): void => {
       const name = `lab-${id}._odmoe._tcp.local`;
       const txt = Object.entries(encodeTxt(identity(id, 'lab'))).map(([key, value]) => Buffer.from(`${key}=${value}`));
       const answers = [
@@ -135,9 +135,9 @@ describe('the records of multicast discovery', () => {
     };
     const found: string[] = [];
     const stop = listen(multicast as unknown as Multicast, ({ id }) => found.push(id), null, RUNTIME);
-    announce('real', 7600);
-    for (let number = 0; number < 20 * MAX_HEARD_SERVICES; number += 1) announce(`forged-${number}`, 1 + number);
-    announce('real', 7600);
+    advertise('real', 7600);
+    for (let number = 0; number < 20 * MAX_HEARD_SERVICES; number += 1) advertise(`forged-${number}`, 1 + number);
+    advertise('real', 7600);
     assert.equal(socket.listenerCount('response'), 1, 'replaced browsers listen no more');
     stop();
     for (const { services } of browsers)

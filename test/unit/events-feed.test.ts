@@ -3,7 +3,7 @@ import {
   REMEMBERED_FIGURES_S,
   RECORDED_PASSES,
   type ClusterEvent,
-  type PassTrace,
+  type PassTimeline,
 } from '../../shared/wire/cluster-events.js';
 import { AnswerTotals } from '../../main-node/events/answer-totals.js';
 import {
@@ -25,7 +25,7 @@ const figures = (): EventOf<'figures'> => ({ type: 'figures', samples: [] });
 const pass = (number: number): EventOf<'pass'> => ({ type: 'pass', pass: { number } as never });
 
 /** In two layers. */
-const passOf = (experts: number): PassTrace => {
+const passOf = (experts: number): PassTimeline => {
   const layer = { experts: new Array<unknown>(experts / 2).fill(null) };
   return { number: 2, layers: [layer, layer] } as never;
 };

@@ -4,7 +4,7 @@ import { formatVocabulary, type TokenTexts } from '../../engine/output-format/fo
 import type { FormatVocabulary, OutputConstraint } from '../../engine/output-format/output-constraint.js';
 import type { OutputFormat } from '../../shared/wire/messages.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
-import { runAtOnce } from '../../shared/base/runtime/slices.js';
+import { runAtOnce } from '../../shared/base/runtime/work-steps.js';
 
 /** A vocabulary to answer with. */
 export interface AnsweringVocabulary {

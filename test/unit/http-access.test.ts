@@ -6,7 +6,7 @@ import { ApiKeys, keyOf, readApiKeys } from '../../http-api/access/api-keys.js';
 import { KeySessions, MAX_SESSIONS, SESSION_AGE_S, sessionTokenOf } from '../../http-api/access/key-sessions.js';
 import { isServedHost, servedHosts } from '../../http-api/access/host-check.js';
 import { isAdmittedOrigin, preflightHeaders } from '../../http-api/access/admit-request.js';
-import { requireKeysForOthers } from '../../http-api/start-door.js';
+import { requireKeysForOthers } from '../../http-api/start-http-api.js';
 
 describe('hosts that HTTP requests name:', () => {
   const hosts = servedHosts('Box.lan', ['Chat.Example.org', 'full.example.org.']);

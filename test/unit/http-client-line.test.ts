@@ -26,7 +26,7 @@ describe('the connection to a client', () => {
     const socket = new EventEmitter();
     const request = { raw: { socket }, account: null } as unknown as FastifyRequest;
     const reply = { raw, request } as unknown as FastifyReply;
-    const log = new TestLog().logger('door');
+    const log = new TestLog().logger('http');
     const line = new ClientLine(request, reply, { runtime, limits: DELIVERY_LIMITS, log });
     line.write('a piece');
     assert.deepEqual([line.isBlocked, runtime.openCounts.timers], [true, 1]);

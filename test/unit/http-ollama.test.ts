@@ -8,7 +8,7 @@ import { readChatBody, readGenerateBody } from '../../http-api/ollama/request-fi
 import { plainAnswer } from '../../http-api/ollama/answer-request.js';
 import { JsonText } from '../../http-api/delivery/json-text.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ServedModel } from '../../http-api/door-context.js';
+import type { ServedModel } from '../../http-api/http-api-context.js';
 import { ollamaDialect } from '../../http-api/ollama/ollama-dialect.js';
 
 function refused(act: () => unknown, field: string, says = /./): void {

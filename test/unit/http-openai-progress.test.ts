@@ -1,7 +1,7 @@
 import { type GenerationWatch, NOBODY_WATCHES } from '../../http-api/delivery/generation-watch.js';
 import assert from 'node:assert/strict';
 import { generateAll } from '../../http-api/openai/answer-requests.js';
-import type { DoorContext } from '../../http-api/door-context.js';
+import type { HttpApiContext } from '../../http-api/http-api-context.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { GenerateRequest } from '../../shared/wire/messages.js';
 
@@ -26,7 +26,7 @@ async function reportsOf(texts: readonly string[], answersPerPrompt: number): Pr
     prefill: (...tokens) => reports.push(tokens),
     token: () => reports.push('token'),
   };
-  const generate: DoorContext['generate'] = async function* ({ text }, _, watched) {
+  const generate: HttpApiContext['generate'] = async function* ({ text }, _, watched) {
     watched?.queued(3);
     watched?.prefill(1, text.length);
     await Promise.resolve();
@@ -56,7 +56,7 @@ describe('the progress of several answers', () => {
   });
 
   it('ends with the first failure, whose field is named as the client named it', async () => {
-    const generate: DoorContext['generate'] = () => {
+    const generate: HttpApiContext['generate'] = () => {
       throw new OdmoeError('PROMPT_TOO_LONG', 'text is too long', { field: 'text' });
     };
     const asked = { requests: [request('a')], answersPerPrompt: 1, names: { text: 'prompt' } };

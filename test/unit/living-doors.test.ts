@@ -29,7 +29,7 @@ const DOORS: readonly { code: RegExp; files: readonly string[]; instead: string 
     code: /\bsocket\.(on|once)\(|\bserver\.(on|once)\(/,
     files: [
       'shared/transport/channel.ts',
-      'http-api/start-door.ts',
+      'http-api/start-http-api.ts',
       'http-api/http-server.ts',
       'cli/doctor/cluster-checks.ts',
     ],

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { hopLines } from '../../cli/output/hop-view.js';
+import { hopLines } from '../../cli/output/hop-report.js';
 import {
   addToHop,
   clearHop,

@@ -267,7 +267,7 @@ describe('main: passes of several sequences', () => {
     assert.deepEqual(seen, [
       'begin 2',
       'layer 0',
-      '0 of 2 missed 1',
+      '0 of 2 mispredicted 1',
       '1 of 2 predicted 1',
       'sent 0,1',
       'received 0',

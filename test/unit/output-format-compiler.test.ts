@@ -22,7 +22,7 @@ import { shortestTexts } from '../../engine/output-format/shortest-texts.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
-import { runAtOnce } from '../../shared/base/runtime/slices.js';
+import { runAtOnce } from '../../shared/base/runtime/work-steps.js';
 
 const ANY_BYTE = new Uint8Array(256).fill(1);
 const never = new AbortController().signal;
@@ -78,10 +78,10 @@ describe('an output format compiled elsewhere', function () {
     it(`is the same behind its way as numbers: ${what}`, () => {
       const { grammar, packed } = compiled(format);
       const unpacking = unpackGrammar(packed);
-      let [step, slices] = [unpacking.next(), 1];
-      for (; step.done !== true; slices += 1) step = unpacking.next();
+      let [step, steps] = [unpacking.next(), 1];
+      for (; step.done !== true; steps += 1) step = unpacking.next();
       assert.deepEqual(step.value, grammar);
-      if (what === 'many values') assert.ok(slices > 5, `${slices} slices`);
+      if (what === 'many values') assert.ok(steps > 5, `${steps} steps`);
     });
   }
 

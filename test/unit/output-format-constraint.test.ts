@@ -11,7 +11,7 @@ import type { OutputConstraint } from '../../engine/output-format/output-constra
 import type { OutputFormat, OutputPart } from '../../shared/wire/messages.js';
 import { jsonFormat } from '../../shared/language/response-format.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
-import { runAtOnce } from '../../shared/base/runtime/slices.js';
+import { runAtOnce } from '../../shared/base/runtime/work-steps.js';
 import { drawSchema } from './drawn-schemas.js';
 import {
   answerAtRandom,
@@ -33,8 +33,8 @@ function sequence(...parts: OutputPart[]): OutputFormat {
   return { alternatives: [{ parts }] };
 }
 
-/** Most beginnings of one slice, which are some milliseconds of work. */
-const MOST_BEGINNINGS_A_SLICE = 20_000;
+/** Most beginnings of one step, which are some milliseconds of work. */
+const MOST_BEGINNINGS_A_STEP = 20_000;
 
 /** Every byte, and all texts of up to four of twelve letters. */
 function largeVocabulary(): AnsweringVocabulary & { vocabulary: TokenVocabulary } {
@@ -298,7 +298,7 @@ describe('output formats', () => {
     assert.equal(textOfAnswer(answerAtRandom(either, ascii, 9, new SeededRandom(1)).tokenIds, ascii), 'null');
   });
 
-  it('compute the tokens of a large vocabulary in parallel slices, with the same result', () => {
+  it('compute the tokens of a large vocabulary in parallel steps, with the same result', () => {
     const [large, other] = [largeVocabulary(), largeVocabulary()];
     const { tree } = large.vocabulary;
     const string = jsonFormat('{"type":"string"}');
@@ -316,7 +316,7 @@ describe('output formats', () => {
           else yields += 1;
         }
       }
-      assert.ok(yields >= (2 * tree.lastByte.length) / MOST_BEGINNINGS_A_SLICE - 2, `${yields} slices`);
+      assert.ok(yields >= (2 * tree.lastByte.length) / MOST_BEGINNINGS_A_STEP - 2, `${yields} steps`);
       const alone = constraintOf(string, other);
       for (const [index, answer] of [[0x22], [0x22, 0x61]].entries()) {
         assert.deepEqual(masks[index], runAtOnce(alone.allowed(answer, room)));
@@ -328,6 +328,6 @@ describe('output formats', () => {
     const properties = Object.fromEntries(Array.from({ length: PROPERTIES_LIMIT }, (_, index) => [`p${index}`, {}]));
     const constraint = constraintOf(jsonFormat(JSON.stringify({ type: 'object', properties })), small);
     const yields = [...constraint.allowed(bytesOf('{"p1":1,'), ROOM)].length;
-    assert.ok(yields >= 1, 'a vocabulary of some hundred tokens needs no slices for its own sake');
+    assert.ok(yields >= 1, 'a vocabulary of some hundred tokens needs no steps for its own sake');
   });
 });

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { jsonFormat } from '../../shared/language/response-format.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
-import { runAtOnce } from '../../shared/base/runtime/slices.js';
+import { runAtOnce } from '../../shared/base/runtime/work-steps.js';
 import {
   answerAtRandom,
   type AnsweringVocabulary,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { mkdir, writeFile } from 'node:fs/promises';
-import { codecChoiceLines, codecChoiceObject } from '../../cli/output/codec-choice-view.js';
+import { codecChoiceLines, codecChoiceObject } from '../../cli/output/codec-choice-report.js';
 import { chooseCodec, type CodecMeasurement, usualDecompressionThreads } from '../../packs/packing/codec-choice.js';
 import { earlierCodec } from '../../packs/packing/earlier-codec.js';
 import {

@@ -11,7 +11,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'shared/base/runtime/wall-runtime.ts': [1, 'sleep is made of a timer'],
   'shared/base/runtime/virtual-runtime.ts': [2, 'sleep and every are made of timers'],
   'shared/base/runtime/peer-wait.ts': [1, 'the parts of a wait for a peer'],
-  'shared/base/runtime/stall-meter.ts': [1, 'when it is looked whether this process is woken in time'],
+  'shared/base/runtime/standstill-meter.ts': [1, 'when it is looked whether this process is woken in time'],
   'shared/transport/discovery/multicast.ts': [3, 'when to ask and announce again; own goodbye at the end'],
   'shared/transport/discovery/host-interfaces.ts': [1, 'when the own addresses are looked at again'],
   'shared/transport/discovery/join-loop.ts': [1, 'pause before main is asked again'],
@@ -27,7 +27,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'engine/emulation/exact-timer.ts': [1, 'time of an emulated device'],
   'http-api/delivery/deliver-stream.ts': [1, 'when a comment is sent, so that proxies see that the answer lives'],
   'http-api/delivery/deliver-body.ts': [2, 'when a newline is sent, for the same reason'],
-  'http-api/start-door.ts': [2, 'how long the own end of the door may take'],
+  'http-api/start-http-api.ts': [2, 'how long the own end of the HTTP API may take'],
   'main-node/own-worker.ts': [1, 'when memory is taken back'],
   'main-node/rpc/inference-service.ts': [1, 'a turn for requests that begin their next answers'],
   'main-node/decode/sequence-drafting.ts': [

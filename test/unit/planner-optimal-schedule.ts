@@ -11,11 +11,11 @@ interface Read {
  * executions, so it is for tasks with few operations. A schedule in which no operation is later than necessary is a list schedule, so
  * an optimal schedule is among them.
  */
-export function optimalMakespan(tasks: readonly LoadTask[], profile: LoadTimes, recovery: Recovery): number {
+export function optimalMakespan(tasks: readonly LoadTask[], loadTimes: LoadTimes, recovery: Recovery): number {
   const reads = tasks.flatMap(({ state }, task): Read[] => {
     const exponents: Read[] =
       state === 'missing' || state === 'signMantissa'
-        ? Array.from({ length: profile.shards }, () => ({ task, kind: 'exponents' as const }))
+        ? Array.from({ length: loadTimes.shards }, () => ({ task, kind: 'exponents' as const }))
         : [];
     return state === 'missing' || state === 'exponent' ? [...exponents, { task, kind: 'signMantissa' }] : exponents;
   });
@@ -24,7 +24,7 @@ export function optimalMakespan(tasks: readonly LoadTask[], profile: LoadTimes, 
     reads,
     (read) => `${read.task} ${read.kind}`,
     (order) => {
-      best = Math.min(best, bestAfterReads(tasks, profile, recovery, order));
+      best = Math.min(best, bestAfterReads(tasks, loadTimes, recovery, order));
     },
   );
   return best;
@@ -32,18 +32,18 @@ export function optimalMakespan(tasks: readonly LoadTask[], profile: LoadTimes, 
 
 function bestAfterReads(
   tasks: readonly LoadTask[],
-  profile: LoadTimes,
+  loadTimes: LoadTimes,
   recovery: Recovery,
   order: readonly Read[],
 ): number {
-  const { shards } = profile;
+  const { shards } = loadTimes;
   const released = tasks.map(() => [] as number[]);
   const signMantissaMs = tasks.map(() => 0);
   const signMantissaStartMs = tasks.map(() => 0);
   let nowMs = 0;
   for (const { task, kind } of order) {
     const startMs = nowMs;
-    nowMs += kind === 'exponents' ? profile.exponentReadMs : profile.signMantissaReadMs;
+    nowMs += kind === 'exponents' ? loadTimes.exponentReadMs : loadTimes.signMantissaReadMs;
     if (kind === 'exponents') released[task]?.push(nowMs);
     else {
       signMantissaMs[task] = nowMs;
@@ -53,7 +53,7 @@ function bestAfterReads(
   const decompressions = tasks.flatMap((task, index) =>
     Array.from({ length: shards }, (_, shard) => {
       const readsSignMantissa = task.state === 'missing' || task.state === 'exponent';
-      const pieceMs = (profile.signMantissaReadMs * (shard + 1)) / shards;
+      const pieceMs = (loadTimes.signMantissaReadMs * (shard + 1)) / shards;
       const withMs = recovery === 'with' && readsSignMantissa ? (signMantissaStartMs[index] ?? 0) + pieceMs : 0;
       return { task: index, releasedMs: Math.max(released[index]?.[shard] ?? 0, withMs) };
     }),
@@ -63,11 +63,11 @@ function bestAfterReads(
     decompressions,
     ({ task }) => String(task),
     (operations) => {
-      const threadEndMs = new Array<number>(profile.threads).fill(0);
+      const threadEndMs = new Array<number>(loadTimes.threads).fill(0);
       const recoveredMs = [...signMantissaMs];
       for (const { task, releasedMs } of operations) {
         const thread = threadEndMs.indexOf(Math.min(...threadEndMs));
-        const endMs = Math.max(threadEndMs[thread] ?? 0, releasedMs) + profile.decompressMs;
+        const endMs = Math.max(threadEndMs[thread] ?? 0, releasedMs) + loadTimes.decompressMs;
         threadEndMs[thread] = endMs;
         recoveredMs[task] = Math.max(recoveredMs[task] ?? 0, endMs);
       }

@@ -15,7 +15,7 @@ import { ExpectedMakespan } from '../../shared/decisions/caching/expected-makesp
 import { planPools, type PlanRequest, type PoolPlan } from '../../shared/decisions/caching/plan-pools.js';
 import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 
-const PROFILE: LoadTimes = {
+const LOAD_TIMES: LoadTimes = {
   signMantissaReadMs: 1,
   exponentReadMs: 0.09,
   decompressMs: 0.05,
@@ -36,7 +36,7 @@ function requestOf(change: Partial<PlanRequest> = {}): PlanRequest {
     budgetBytes: 60e6,
     entryBytes: ENTRY_BYTES,
     pools: POOLS,
-    profile: PROFILE,
+    loadTimes: LOAD_TIMES,
     costs: EXECUTION,
     ...change,
   };
@@ -52,17 +52,20 @@ function bytesOf({ full, compressed, signMantissa, exponent }: PoolCapacities): 
 
 describe('estimateMakespan (Algorithm 3)', () => {
   it('is all reading, or all decompression with the reads it waits for, over the threads', () => {
-    const slow = { ...PROFILE, decompressMs: 10 };
-    assert.equal(estimateMakespan(4, { full: 1, compressed: 1, signMantissa: 1, exponent: 0 }, PROFILE), 3 + 24 * 0.09);
+    const slow = { ...LOAD_TIMES, decompressMs: 10 };
+    assert.equal(
+      estimateMakespan(4, { full: 1, compressed: 1, signMantissa: 1, exponent: 0 }, LOAD_TIMES),
+      3 + 24 * 0.09,
+    );
     const hits = { full: 1, compressed: 1, signMantissa: 0, exponent: 1 };
     assert.equal(estimateMakespan(4, hits, slow), (12 * 0.09 + 36 * 10) / 2);
-    assert.equal(estimateMakespan(2, { ...NO_CAPACITIES, full: 2 }, PROFILE), 0);
+    assert.equal(estimateMakespan(2, { ...NO_CAPACITIES, full: 2 }, LOAD_TIMES), 0);
   });
 });
 
 describe('makespan of a pattern', () => {
   it('does not grow with more parts in memory', () => {
-    const makespanOf = patternMakespans(4, PROFILE, { ...NO_OVERLAP_COSTS, executeMs: 0.2 });
+    const makespanOf = patternMakespans(4, LOAD_TIMES, { ...NO_OVERLAP_COSTS, executeMs: 0.2 });
     const hits = { full: 0, compressed: 0, signMantissa: 1, exponent: 1 };
     const base = makespanOf(hits);
     assert.ok(makespanOf({ ...hits, full: 1 }) <= base);
@@ -72,8 +75,8 @@ describe('makespan of a pattern', () => {
 
   it('grows by the start of loading, and by the cost of overlapping', () => {
     const hits = { ...NO_CAPACITIES, full: 2, exponent: 2 };
-    const plain = patternMakespans(4, PROFILE, NO_OVERLAP_COSTS)(hits);
-    const costly = patternMakespans(4, PROFILE, { executeMs: 0, startMs: 3, interference: 0.5 });
+    const plain = patternMakespans(4, LOAD_TIMES, NO_OVERLAP_COSTS)(hits);
+    const costly = patternMakespans(4, LOAD_TIMES, { executeMs: 0, startMs: 3, interference: 0.5 });
     const decompressingMs = (24 * 0.05) / 2;
     assert.ok(Math.abs(costly(hits) - plain - 3 - decompressingMs / 2) < 1e-9);
     assert.equal(costly({ ...NO_CAPACITIES, full: 4 }), 0);
@@ -81,15 +84,15 @@ describe('makespan of a pattern', () => {
 
   it('is the executions alone when everything is in memory', () => {
     assert.equal(
-      patternMakespans(4, PROFILE, { ...NO_OVERLAP_COSTS, executeMs: 0.2 })({ ...NO_CAPACITIES, full: 4 }),
+      patternMakespans(4, LOAD_TIMES, { ...NO_OVERLAP_COSTS, executeMs: 0.2 })({ ...NO_CAPACITIES, full: 4 }),
       0.8,
     );
   });
 
   it('is estimated where patterns are too many to simulate', () => {
     const hits = { ...NO_CAPACITIES, compressed: 10 };
-    const expected = estimateMakespan(24, hits, PROFILE) + 0.2;
-    assert.equal(patternMakespans(24, PROFILE, { ...NO_OVERLAP_COSTS, executeMs: 0.2 })(hits), expected);
+    const expected = estimateMakespan(24, hits, LOAD_TIMES) + 0.2;
+    assert.equal(patternMakespans(24, LOAD_TIMES, { ...NO_OVERLAP_COSTS, executeMs: 0.2 })(hits), expected);
   });
 });
 
@@ -124,8 +127,8 @@ describe('planPools (Algorithm 4)', () => {
       fc.property(requests, ({ experts, skew, activatedShare, layers, budgetBytes, decompressMs, pools }) => {
         const activated = Math.round(activatedShare * Math.min(4, experts));
         const inclusion = assumedInclusionProbabilities(experts, activated, skew);
-        const profile = { ...PROFILE, decompressMs };
-        const plans = planPools(requestOf({ inclusion, activated, layers, budgetBytes, pools, profile, step: 0.1 }));
+        const loadTimes = { ...LOAD_TIMES, decompressMs };
+        const plans = planPools(requestOf({ inclusion, activated, layers, budgetBytes, pools, loadTimes, step: 0.1 }));
         for (const plan of Object.values(plans) as PoolPlan[]) {
           assert.ok(plan.usedBytes <= budgetBytes);
           assert.equal(plan.usedBytes, bytesOf(plan.totals));
@@ -144,7 +147,7 @@ describe('planPools (Algorithm 4)', () => {
   it('finds the best of all plans where they can be enumerated', () => {
     const request = requestOf({ inclusion: assumedInclusionProbabilities(6, 2, 0.7), layers: 1, budgetBytes: 13.3e6 });
     const selection = fitSelectionProbabilities(request.inclusion);
-    const expected = new ExpectedMakespan(selection, 2, patternMakespans(2, PROFILE, EXECUTION));
+    const expected = new ExpectedMakespan(selection, 2, patternMakespans(2, LOAD_TIMES, EXECUTION));
     let least = Infinity;
     for (let full = 0; full <= 2; full += 1)
       for (let compressed = 0; compressed <= 3; compressed += 1)
@@ -159,9 +162,9 @@ describe('planPools (Algorithm 4)', () => {
   });
 
   it('keeps compressed experts where storage is slow, whole ones where decompression is', () => {
-    const slowStorage = planPools(requestOf({ profile: { ...PROFILE, decompressMs: 0.001 } })).planned;
+    const slowStorage = planPools(requestOf({ loadTimes: { ...LOAD_TIMES, decompressMs: 0.001 } })).planned;
     assert.ok(slowStorage.totals.compressed > slowStorage.totals.full);
-    const slowThreads = planPools(requestOf({ profile: { ...PROFILE, decompressMs: 5 } }));
+    const slowThreads = planPools(requestOf({ loadTimes: { ...LOAD_TIMES, decompressMs: 5 } }));
     assert.deepEqual(slowThreads.planned, slowThreads.fullOnly);
   });
 

@@ -33,7 +33,7 @@ const names = (blocks: readonly LoadBlock[]): string[] =>
 
 const times = fc.double({ min: 0.1, max: 8, noNaN: true });
 
-function profiles(limits: { threads: number; shards: number }): fc.Arbitrary<LoadTimes> {
+function allLoadTimes(limits: { threads: number; shards: number }): fc.Arbitrary<LoadTimes> {
   return fc
     .record({
       signMantissaReadMs: times,
@@ -108,10 +108,10 @@ describe('scheduleBlocks (Algorithm 1)', () => {
     fc.assert(
       fc.property(
         taskSets({ experts: 8, tensors: 3 }),
-        profiles({ threads: 4, shards: 4 }),
+        allLoadTimes({ threads: 4, shards: 4 }),
         fc.constantFrom(...RECOVERIES),
-        (tasks, profile, recovery) => {
-          const blocks = scheduleBlocks(tasks, profile, recovery);
+        (tasks, loadTimes, recovery) => {
+          const blocks = scheduleBlocks(tasks, loadTimes, recovery);
           assert.deepEqual(new Set(blocks.flat()), new Set(tasks));
           assert.equal(blocks.flat().length, tasks.length);
           for (const block of blocks) {
@@ -139,15 +139,15 @@ describe('scheduleBlocks (Algorithm 1)', () => {
     fc.assert(
       fc.property(
         taskSets({ experts: 3, tensors: 2 }),
-        profiles({ threads: 3, shards: 2 }),
+        allLoadTimes({ threads: 3, shards: 2 }),
         fc.constantFrom(...RECOVERIES),
-        (tasks, profile, recovery) => {
-          const few = tasks.slice(0, profile.shards === 1 ? 3 : 2);
-          const makespanMs = blocksMakespanMs(scheduleBlocks(few, profile, recovery), profile, recovery);
-          const optimumMs = optimalMakespan(few, profile, recovery);
-          assert.ok(lowerBound(few, profile) <= optimumMs + NEARLY, 'the bound exceeds the optimum');
+        (tasks, loadTimes, recovery) => {
+          const few = tasks.slice(0, loadTimes.shards === 1 ? 3 : 2);
+          const makespanMs = blocksMakespanMs(scheduleBlocks(few, loadTimes, recovery), loadTimes, recovery);
+          const optimumMs = optimalMakespan(few, loadTimes, recovery);
+          assert.ok(lowerBound(few, loadTimes) <= optimumMs + NEARLY, 'the bound exceeds the optimum');
           assert.ok(makespanMs >= optimumMs - NEARLY, 'better than the optimum');
-          assert.ok(makespanMs <= (3 - 1 / profile.threads) * optimumMs + NEARLY);
+          assert.ok(makespanMs <= (3 - 1 / loadTimes.threads) * optimumMs + NEARLY);
           worst = Math.max(worst, makespanMs / optimumMs);
         },
       ),
@@ -160,11 +160,11 @@ describe('scheduleBlocks (Algorithm 1)', () => {
     fc.assert(
       fc.property(
         taskSets({ experts: 16, tensors: 3 }),
-        profiles({ threads: 6, shards: 4 }),
+        allLoadTimes({ threads: 6, shards: 4 }),
         fc.constantFrom(...RECOVERIES),
-        (tasks, profile, recovery) => {
-          const makespanMs = blocksMakespanMs(scheduleBlocks(tasks, profile, recovery), profile, recovery);
-          assert.ok(makespanMs <= (3 - 1 / profile.threads) * lowerBound(tasks, profile) + NEARLY);
+        (tasks, loadTimes, recovery) => {
+          const makespanMs = blocksMakespanMs(scheduleBlocks(tasks, loadTimes, recovery), loadTimes, recovery);
+          assert.ok(makespanMs <= (3 - 1 / loadTimes.threads) * lowerBound(tasks, loadTimes) + NEARLY);
         },
       ),
       // More than the theorem promises, which is about the optimum: the same instances each time.
@@ -215,14 +215,14 @@ describe('simulateBlocks', () => {
     fc.assert(
       fc.property(
         taskSets({ experts: 6, tensors: 3 }),
-        profiles({ threads: 3, shards: 3 }),
+        allLoadTimes({ threads: 3, shards: 3 }),
         fc.constantFrom(...RECOVERIES),
         fc.boolean(),
-        (tasks, profile, recovery, fifo) => {
-          const blocks = fifo ? fifoBlocks(tasks) : scheduleBlocks(tasks, profile, recovery);
-          const { makespanMs, operations } = simulateBlocks(blocks, profile, recovery);
-          assert.ok(makespanMs >= lowerBound(tasks, profile) - NEARLY);
-          checkOperations(operations, tasks, profile, recovery);
+        (tasks, loadTimes, recovery, fifo) => {
+          const blocks = fifo ? fifoBlocks(tasks) : scheduleBlocks(tasks, loadTimes, recovery);
+          const { makespanMs, operations } = simulateBlocks(blocks, loadTimes, recovery);
+          assert.ok(makespanMs >= lowerBound(tasks, loadTimes) - NEARLY);
+          checkOperations(operations, tasks, loadTimes, recovery);
           assert.equal(Math.max(...operations.map(({ endMs }) => endMs)), makespanMs);
         },
       ),
@@ -233,7 +233,7 @@ describe('simulateBlocks', () => {
 function checkOperations(
   operations: readonly ScheduledOperation[],
   tasks: readonly LoadTask[],
-  profile: LoadTimes,
+  loadTimes: LoadTimes,
   recovery: Recovery,
 ): void {
   const of = (kind: ScheduledOperation['kind'], owner: LoadTask): ScheduledOperation[] =>
@@ -249,10 +249,10 @@ function checkOperations(
     const exponents = of('readExponents', each);
     const [signMantissa] = of('readSignMantissa', each);
     const own = of('decompress', each);
-    assert.equal(own.length, profile.shards);
+    assert.equal(own.length, loadTimes.shards);
     for (const operation of own) {
       const exponentsMs = exponents.find(({ shard }) => shard === operation.shard)?.endMs ?? 0;
-      const pieceMs = (profile.signMantissaReadMs * (operation.shard + 1)) / profile.shards;
+      const pieceMs = (loadTimes.signMantissaReadMs * (operation.shard + 1)) / loadTimes.shards;
       const withMs = recovery === 'with' && signMantissa !== undefined ? signMantissa.startMs + pieceMs : 0;
       releasedMs.set(operation, Math.max(exponentsMs, withMs));
       assert.ok(operation.startMs >= Math.max(exponentsMs, withMs) - NEARLY);
@@ -266,8 +266,8 @@ function checkOperations(
   for (const operation of decompressions) {
     const waitedMs = operation.startMs - (releasedMs.get(operation) ?? 0);
     if (waitedMs <= NEARLY) continue;
-    const justBefore = operation.startMs - Math.min(waitedMs, profile.decompressMs) / 2;
+    const justBefore = operation.startMs - Math.min(waitedMs, loadTimes.decompressMs) / 2;
     const busy = decompressions.filter(({ startMs, endMs }) => startMs <= justBefore && justBefore < endMs);
-    assert.equal(busy.length, profile.threads, 'a thread was idle while an operation waited');
+    assert.equal(busy.length, loadTimes.threads, 'a thread was idle while an operation waited');
   }
 }

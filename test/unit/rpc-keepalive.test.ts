@@ -17,7 +17,7 @@ const TIMES = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700 };
 const times = (): StreamKeepalive => ({ keepaliveIntervalMs: 500, bound: new SilenceBound(700) });
 
 /** A runtime whose timers all come too late, as after a standstill of the event loop. */
-class StallingRuntime {
+class LateRuntime {
   lateMs = 0;
 
   constructor(private readonly inner: VirtualRuntime) {}
@@ -31,14 +31,14 @@ class StallingRuntime {
 describe('the keepalive of a peer', () => {
   let clock: VirtualClock;
   let runtime: VirtualRuntime;
-  let stalling: StallingRuntime;
+  let late: LateRuntime;
   let asked: number;
   let answers: boolean;
   let silences: number[];
   beforeEach(() => {
     clock = new VirtualClock();
     runtime = new VirtualRuntime(clock, 1);
-    stalling = new StallingRuntime(runtime);
+    late = new LateRuntime(runtime);
     asked = 0;
     answers = true;
     silences = [];
@@ -47,7 +47,7 @@ describe('the keepalive of a peer', () => {
   function keepalive(): PeerKeepalive {
     const asking = new PeerKeepalive({
       ...times(),
-      runtime: stalling.asRuntime(),
+      runtime: late.asRuntime(),
       ask: () => {
         asked += 1;
         return answers ? runtime.sleep(10).then(() => 0) : new Promise(() => undefined);
@@ -80,12 +80,12 @@ describe('the keepalive of a peer', () => {
     assert.equal(runtime.openCounts.timers, 0);
   });
 
-  it('gives it the whole time once more after a stall of our own event loop', async () => {
+  it('gives it the whole time once more after a standstill of our own event loop', async () => {
     answers = false;
     const asking = keepalive();
-    stalling.lateMs = OWN_STANDSTILL_MS;
+    late.lateMs = OWN_STANDSTILL_MS;
     await passes(700);
-    stalling.lateMs = 0;
+    late.lateMs = 0;
     await passes(1400);
     assert.deepEqual(silences, []);
     await passes(1499);
@@ -140,11 +140,11 @@ describe('a busy daemon', function () {
   const network = { ...TIMES, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 
   /** Stops the event loop for this time. */
-  function stall(durationMs: number): void {
+  function standStill(durationMs: number): void {
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, durationMs);
   }
 
-  it('keeps its clients and its peers through a stall of its event loop', async () => {
+  it('keeps its clients and its peers through a standstill of its event loop', async () => {
     const runtime = new WallRuntime();
     const transport = new GrpcTransport(runtime);
     const script = fileURLToPath(new URL('../../bench/hop/echo-process.js', import.meta.url));
@@ -160,7 +160,7 @@ describe('a busy daemon', function () {
           yield { kind: 'started', started: { promptTokenIds: [1], seed: 1 } };
           for (let round = 0; round < 3; round += 1) {
             await runtime.sleep(600);
-            stall(1500);
+            standStill(1500);
           }
           const rest = {
             timing: null,

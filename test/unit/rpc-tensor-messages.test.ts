@@ -24,12 +24,12 @@ const uint32 = fc.nat({ max: 2 ** 32 - 1 });
 const safe = fc.maxSafeNat();
 const tensorType = fc.constantFrom<TensorType>('TENSOR_TYPE_UNSPECIFIED', 'TENSOR_TYPE_F32', 'TENSOR_TYPE_BF16');
 const bytes = fc.uint8Array({ maxLength: 700 });
-const rowRun = fc.record({ sequence: safe, position: uint32, rows: uint32 });
+const rowRange = fc.record({ sequence: safe, position: uint32, rows: uint32 });
 const executes: fc.Arbitrary<Execute> = fc.record({
   requestId: safe,
   epoch: safe,
   pass: fc.record({ sequence: safe, position: uint32 }),
-  rows: fc.array(rowRun, { maxLength: 3 }),
+  rows: fc.array(rowRange, { maxLength: 3 }),
   layer: uint32,
   hiddenSize: uint32,
   dtype: tensorType,

@@ -4,7 +4,7 @@ import { chooseToken, samplingDistribution } from '../../engine/sampling/choose-
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { validateGenerateRequest } from '../../shared/wire/generate-validation.js';
-import { runAtOnce } from '../../shared/base/runtime/slices.js';
+import { runAtOnce } from '../../shared/base/runtime/work-steps.js';
 import { REPETITION_PENALTY_RANGE, resolveSampling, type SamplingOptions } from '../../shared/wire/sampling-options.js';
 
 const GREEDY: SamplingOptions = resolveSampling(null, () => 1);

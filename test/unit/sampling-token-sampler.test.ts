@@ -4,7 +4,7 @@ import { chooseToken } from '../../engine/sampling/choose-token.js';
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
 import type { OutputConstraint } from '../../engine/output-format/output-constraint.js';
 import { resolveSampling, type SamplingOptions } from '../../shared/wire/sampling-options.js';
-import { runAtOnce } from '../../shared/base/runtime/slices.js';
+import { runAtOnce } from '../../shared/base/runtime/work-steps.js';
 import { scriptedConstraint } from './scripted-constraint.js';
 
 const GREEDY = resolveSampling(null, () => 1);

@@ -9,7 +9,7 @@ export const SHAPE: ModelShape = plainShape({ vocabSize: 50, hiddenSize: 8, expe
 
 export const PASS_ROWS = 4;
 
-/** Turns of the event loop that a format's work takes, one for each slice. */
+/** Turns of the event loop that a format's work takes, one for each step. */
 const TURNS = 6;
 
 export async function settled(): Promise<void> {

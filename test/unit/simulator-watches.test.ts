@@ -204,11 +204,11 @@ describe('damaged pieces of a simulated pack', () => {
     }
     const heldExperts = new Uint8Array(1);
     const description = { packDigest: 'd', layers: 2, experts: 4, whole: false, heldExperts };
-    const door = faults.door({ describe: () => description, manifest: read, read });
+    const pack = faults.wrap({ describe: () => description, manifest: read, read });
     const pieces: number[][] = [];
     const request = { packDigest: 'd', file: 'f', offsetBytes: 0, lengthBytes: 8 };
-    for await (const { bytes } of door.read(request, new AbortController().signal, PEER)) pieces.push([...bytes]);
-    const { whole, heldExperts: bits } = await door.describe({}, PEER);
+    for await (const { bytes } of pack.read(request, new AbortController().signal, PEER)) pieces.push([...bytes]);
+    const { whole, heldExperts: bits } = await pack.describe({}, PEER);
     assert.equal(
       whole,
       [...bits].every((byte) => byte === 0xff),

@@ -1,7 +1,7 @@
 import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import type { MachineProfile } from '../../engine/planning/fit-profile.js';
+import type { MachineTimes } from '../../engine/planning/fit-machine-times.js';
 import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 import { NO_CAPACITIES, spreadCapacities } from '../../shared/decisions/caching/pool-capacities.js';
 import { CacheResidency, fillBudget, residencyCosts, withinEntries } from '../../worker-node/cache/cache-residency.js';
@@ -130,7 +130,7 @@ describe('worker: the planned cache (policy residency)', () => {
   it('has whole experts only, within the budget, where stored parts take as much as the expert', () => {
     const entryBytes = { full: 10, exponent: 6, signMantissa: 6 };
     const request = { budgetBytes: 65, entryBytes, layers: 2, experts: EXPERTS };
-    const { capacities, usedBytes } = planStates(request as WorkerCacheRequest, { load: LOAD } as MachineProfile);
+    const { capacities, usedBytes } = planStates(request as WorkerCacheRequest, { load: LOAD } as MachineTimes);
     assert.deepEqual(capacities, { ...NO_CAPACITIES, full: 6 });
     assert.equal(usedBytes, 60);
   });

@@ -93,7 +93,7 @@ describe('worker: the measured cost of loading', () => {
       perPart(() => stored),
       outcome({ loaded: false, readMs: perPart(() => 999) }),
     );
-    assert.deepEqual(costs.profile, {
+    assert.deepEqual(costs.loadTimes, {
       signMantissaReadMs: 15,
       exponentReadMs: 2,
       decompressMs: 2,

@@ -8,7 +8,7 @@ const prediction = (epoch: number, position = 0): Predict =>
   plainPrediction({ epoch, position, layer: 0, experts: [1, 2] });
 
 describe('worker: the placement epoch', () => {
-  it('admits messages of the announced placement and refuses and counts older ones', () => {
+  it('admits messages of the published placement and refuses and counts older ones', () => {
     const epoch = new PlacementEpoch();
     epoch.advance(3);
     assert.equal(epoch.admit(prediction(3)), true);

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { Execute, ExpertResult, PassLayer, RowRun } from '../../shared/wire/messages.js';
+import type { Execute, ExpertResult, PassLayer, RowRange } from '../../shared/wire/messages.js';
 import type { WorkerReply } from '../../shared/wire/messages.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ExpertExecutor, BUNDLED_ROWS_LIMIT } from '../../worker-node/executor/expert-executor.js';
@@ -11,9 +11,9 @@ import { plainExecute, plainPrediction } from './wire-messages.js';
 import { FROM_STORAGE } from '../../native/index.js';
 import { perPart } from '../../shared/model/expert-parts.js';
 
-const run = (sequence: number, position: number, rows = 1): RowRun => ({ sequence, position, rows });
+const run = (sequence: number, position: number, rows = 1): RowRange => ({ sequence, position, rows });
 /** A pass of sequence 1 at position 5, which rows of others may have joined. */
-const layerOf = (layer: number, ...joined: RowRun[]): PassLayer => ({
+const layerOf = (layer: number, ...joined: RowRange[]): PassLayer => ({
   pass: { sequence: 1, position: 5 },
   rows: [run(1, 5), ...joined],
   layer,

@@ -34,7 +34,7 @@ class Worker {
   }
 
   /** Announces the expert for a row that has not come yet. */
-  foretell(expert: number): void {
+  announce(expert: number): void {
     const { pass, rows } = passOfSequence(1, this.asked + 1, 1);
     this.take(this.schedule.handle({ kind: 'predict', source: 'main', pass, rows, layer: 0, experts: [expert] }));
   }
@@ -109,7 +109,7 @@ describe('worker: slot memory for other uses', () => {
 
   it('comes from predicted experts, but not while they load', () => {
     const worker = new Worker();
-    for (let expert = 0; expert < WORKING + KEPT; expert += 1) worker.foretell(expert);
+    for (let expert = 0; expert < WORKING + KEPT; expert += 1) worker.announce(expert);
     worker.give(WORKING + KEPT);
     assert.equal(worker.withoutMemory.size, 0);
     worker.settle();
@@ -155,7 +155,7 @@ describe('worker: slot memory for other uses', () => {
 
   it('can go and come at any time, and no execute is lost or runs without memory', () => {
     const step = fc.oneof(
-      fc.record({ kind: fc.constantFrom('execute' as const, 'foretell' as const), of: fc.nat(EXPERTS - 1) }),
+      fc.record({ kind: fc.constantFrom('execute' as const, 'announce' as const), of: fc.nat(EXPERTS - 1) }),
       fc.record({ kind: fc.constantFrom('settle' as const, 'takeBack' as const), of: fc.constant(0) }),
       fc.record({ kind: fc.constant('give' as const), of: fc.integer({ min: 1, max: WORKING + KEPT }) }),
     );
@@ -164,7 +164,7 @@ describe('worker: slot memory for other uses', () => {
         const worker = new Worker(kept);
         for (const { kind, of } of steps) {
           if (kind === 'execute') worker.execute(of);
-          else if (kind === 'foretell') worker.foretell(of);
+          else if (kind === 'announce') worker.announce(of);
           else if (kind === 'give') worker.give(of);
           else if (kind === 'takeBack') worker.takeBack();
           else worker.settle();

@@ -1,6 +1,6 @@
 import { type CachePolicy, poolsOf } from '../../shared/settings/cache-policies.js';
-import type { MachineProfile } from '../../engine/planning/fit-profile.js';
-import { profileLoading } from '../../engine/planning/profile-loading.js';
+import type { MachineTimes } from '../../engine/planning/fit-machine-times.js';
+import { measureMachineTimes } from '../../engine/planning/measure-machine-times.js';
 import { type ChooseResident, residentFormat } from '../../engine/loading/choose-resident.js';
 import { measureReadDepth, type MeasureReads, USUAL_READ_DEPTH } from '../../engine/planning/measure-read-depth.js';
 import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
@@ -178,31 +178,25 @@ async function planCache(
   const request = { budgetBytes, entryBytes: sizes.entryBytes, layers, experts, activated, counts };
   // With strict homes a worker is asked only for its part of the experts, and caching them whole is best. Only full experts give memory back.
   const written = pools === null ? null : { capacities: pools, usedBytes: budgetBytes, expected: null };
-  const profile =
+  const times =
     written !== null || yields || poolsOf(policy).length === 1 || settings.placement.homes === 'strict'
       ? null
-      : await profileMachine(material, sizes, profiledAtOnce(sizes, plan, activated));
-  const cachePlan =
-    written ?? (profile === null ? planFullExperts(request) : planMeasured(request, policy, profile, log));
+      : await measureMachine(material, sizes, measuredAtOnce(sizes, plan, activated));
+  const cachePlan = written ?? (times === null ? planFullExperts(request) : planMeasured(request, policy, times, log));
   log.info('cache planned', {
     policy,
     budgetBytes,
     ...cachePlan,
     recordedActivations: counts.total,
-    profile,
+    profile: times,
   });
   return cachePlan;
 }
 
 /** The cache only makes the worker faster: if planning it fails, the worker must still start. */
-function planMeasured(
-  request: WorkerCacheRequest,
-  policy: CachePolicy,
-  profile: MachineProfile,
-  log: Logger,
-): CachePlan {
+function planMeasured(request: WorkerCacheRequest, policy: CachePolicy, times: MachineTimes, log: Logger): CachePlan {
   try {
-    return policy === 'residency' ? planStates(request, profile) : planForMachine(request, profile);
+    return policy === 'residency' ? planStates(request, times) : planForMachine(request, times);
   } catch (thrown) {
     log.warn('the cache could not be planned and keeps full experts only', { error: toOdmoeError(thrown) });
     return planFullExperts(request);
@@ -210,20 +204,20 @@ function planMeasured(
 }
 
 /** The number of experts that a layer asks for at once, limited to the memory of the planned slots and cache. */
-function profiledAtOnce({ entryBytes }: SlotSizes, plan: SlotPlan, activated: number): number {
+function measuredAtOnce({ entryBytes }: SlotSizes, plan: SlotPlan, activated: number): number {
   const { full } = entryBytes;
   const fitting = Math.floor((plan.slots * full + plan.cacheBytes) / (full + sumOfParts(entryBytes)));
   return Math.max(1, Math.min(activated, fitting));
 }
 
 /** Null, with a line in the log, when experts cannot be loaded: they are not fetched yet, or the pack is damaged. */
-async function profileMachine(
+async function measureMachine(
   { device, source, runtime, log }: SlotMaterial,
   sizes: SlotSizes,
   atOnce: number,
-): Promise<MachineProfile | null> {
+): Promise<MachineTimes | null> {
   try {
-    return await profileLoading(device, source, sizes, atOnce, () => runtime.nowMs());
+    return await measureMachineTimes(device, source, sizes, atOnce, () => runtime.nowMs());
   } catch (thrown) {
     const remedy = 'the cache keeps full experts only until the worker is started again';
     log.warn('loading could not be measured', { remedy, error: toOdmoeError(thrown) });

@@ -1,5 +1,5 @@
 import { type PoolCapacities, POOLS } from '../../shared/settings/cache-policies.js';
-import type { MachineProfile } from '../../engine/planning/fit-profile.js';
+import type { MachineTimes } from '../../engine/planning/fit-machine-times.js';
 import { planCache, type CacheRequest } from '../../engine/planning/plan-cache.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -25,10 +25,10 @@ export function planFullExperts({ budgetBytes, entryBytes, layers, experts }: Wo
 }
 
 /** The best division of the budget for this machine, from the recorded counts of the layers that it served. */
-export function planForMachine(request: WorkerCacheRequest, profile: MachineProfile): CachePlan {
+export function planForMachine(request: WorkerCacheRequest, times: MachineTimes): CachePlan {
   const served = request.counts?.layers.length ?? 0;
   const layers = served === 0 ? request.layers : served;
-  const { planned, none } = planCache({ ...request, layers, pools: POOLS }, profile);
+  const { planned, none } = planCache({ ...request, layers, pools: POOLS }, times);
   return {
     capacities: planned.totals,
     usedBytes: planned.usedBytes,
@@ -39,7 +39,7 @@ export function planForMachine(request: WorkerCacheRequest, profile: MachineProf
 /** For the policy residency: the most useful capacities that the budget holds, before any pass was measured. */
 export function planStates(
   { budgetBytes, entryBytes, layers, experts }: WorkerCacheRequest,
-  { load }: MachineProfile,
+  { load }: MachineTimes,
 ): CachePlan {
   const expertBytes = { full: entryBytes.full, compressed: sumOfParts(entryBytes) };
   // Parts of a pack without a codec take as many bytes as the expert: caching them in place of full experts frees nothing.

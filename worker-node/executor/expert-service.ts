@@ -233,11 +233,11 @@ export class ExpertService {
   private replan(): void {
     const passes = this.cache?.replanPasses ?? null;
     if (passes === null || this.cache === null) return;
-    const { loadProfile } = this.loader;
+    const { loadTimes } = this.loader;
     const capacities =
       this.timing.seen > passes
-        ? this.cache.replan(this.timing.take(), loadProfile, this.lentBytes)
-        : this.cache.fit(loadProfile, this.lentBytes);
+        ? this.cache.replan(this.timing.take(), loadTimes, this.lentBytes)
+        : this.cache.fit(loadTimes, this.lentBytes);
     if (capacities === null) return;
     this.log.debug('the cache was planned anew', { capacities: [...capacities.values()] });
     this.handle({ kind: 'capacitiesChanged', capacities });

@@ -12,7 +12,7 @@ import { identifyPeer } from '../../shared/transport/node-clients.js';
 
 const IDENTIFY_TIMEOUT_MS = 2000;
 /** Most mains that are asked, in all and per host: any program can advertise one. */
-const ANNOUNCED_LIMITS = { all: 32, ofHost: 4 };
+const ADVERTISED_LIMITS = { all: 32, ofHost: 4 };
 const PACK_DIGEST = /^[0-9a-f]{64}$/;
 
 export interface FoundMain {
@@ -39,11 +39,11 @@ export async function awaitMain(
       `no pack at ${settings.modelPath ?? '(no --model)'}, and no main to fetch it from: give --main HOST:PORT, or the directory of a pack`,
     );
   }
-  const announced = new FairAddresses<string>(ANNOUNCED_LIMITS);
+  const advertised = new FairAddresses<string>(ADVERTISED_LIMITS);
   const watch = await discovery.watchPeers(
     settings,
     (peer) => {
-      if (peer.role === 'main') announced.set(peer.address, peer.address);
+      if (peer.role === 'main') advertised.set(peer.address, peer.address);
     },
     log,
   );
@@ -54,7 +54,7 @@ export async function awaitMain(
   try {
     for (;;) {
       requireWanted(abandoned);
-      const addresses = addressesToAsk(settings, announced.values(), known);
+      const addresses = addressesToAsk(settings, advertised.values(), known);
       // All are asked at the same time: an address that does not answer must not delay the others.
       const answers = await Promise.all(addresses.map((address) => askMain(transport, address, settings, abandoned)));
       for (const [index, answer] of answers.entries()) {
@@ -77,11 +77,11 @@ export async function awaitMain(
 /** The address of the settings comes first. */
 function addressesToAsk(
   { mainAddress }: NodeSettings,
-  announced: readonly string[],
+  advertised: readonly string[],
   known: FoundMain | null,
 ): readonly string[] {
-  if (mainAddress === null) return announced;
-  return known === null ? [mainAddress] : [mainAddress, ...announced.filter((address) => address !== mainAddress)];
+  if (mainAddress === null) return advertised;
+  return known === null ? [mainAddress] : [mainAddress, ...advertised.filter((address) => address !== mainAddress)];
 }
 
 /** True if an advertised main is the worker's main. */

@@ -92,7 +92,7 @@ class PackOpener {
   private async openAsFound(directory: string, main: () => Promise<FoundMain>): Promise<WorkerPack> {
     const { runtime } = this.environment;
     const place = await runtime.outside(() => fetchPlace(directory));
-    if (place === 'new' && directory === this.settings.modelPath) await this.announceNewPlace(directory);
+    if (place === 'new' && directory === this.settings.modelPath) await this.warnOfNewPlace(directory);
     if (place === 'other') {
       const source = await this.openUndamaged(directory);
       if (source !== null) {
@@ -108,7 +108,7 @@ class PackOpener {
   }
 
   /** A mistyped name also looks like a new place. So the log names the place before anything waits, and missing parent folders are not created. */
-  private async announceNewPlace(directory: string): Promise<void> {
+  private async warnOfNewPlace(directory: string): Promise<void> {
     const { runtime } = this.environment;
     if (await runtime.outside(() => directoryExists(directory))) return;
     const parent = dirname(directory);

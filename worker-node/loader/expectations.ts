@@ -1,6 +1,6 @@
 import type { ExpertId } from '../../shared/model/expert-id.js';
 import { rowsOutside } from '../../shared/wire/pass-rows.js';
-import type { PassLayer, PassRow, RowRun } from '../../shared/wire/messages.js';
+import type { PassLayer, PassRow, RowRange } from '../../shared/wire/messages.js';
 
 export interface WaitingExecute {
   ticket: number;
@@ -100,9 +100,9 @@ export class Expectations {
   find({ pass, rows, layer }: PassLayer, expert: number): Expectation | undefined {
     const own = this.ownOfLayer(pass, layer)?.get(expert);
     if (own !== undefined) return own;
-    for (const run of rows) {
-      if (run.sequence === pass.sequence) continue;
-      const joining = this.ownOfLayer(run, layer)?.get(expert);
+    for (const range of rows) {
+      if (range.sequence === pass.sequence) continue;
+      const joining = this.ownOfLayer(range, layer)?.get(expert);
       if (joining !== undefined) return joining;
     }
     return undefined;
@@ -112,7 +112,7 @@ export class Expectations {
   findJoint({ pass, layer }: PassLayer, expert: number): Expectation | undefined {
     for (const joint of this.joinedBySequence.get(pass.sequence) ?? []) {
       const isIts = joint.layer === layer && joint.expert === expert;
-      if (isIts && joint.rows.some((run) => run.sequence === pass.sequence && run.position === pass.position))
+      if (isIts && joint.rows.some((range) => range.sequence === pass.sequence && range.position === pass.position))
         return joint;
     }
     return undefined;
@@ -144,7 +144,7 @@ export class Expectations {
   }
 
   /** The expectation now also covers these rows. */
-  addRows(expectation: Expectation, rows: readonly RowRun[]): void {
+  addRows(expectation: Expectation, rows: readonly RowRange[]): void {
     const known = new Set(expectation.rows.map(({ sequence }) => sequence));
     const more = rows.filter(({ sequence }) => !known.has(sequence));
     if (more.length > 0) this.setRows(expectation, [...expectation.rows, ...more]);
@@ -258,7 +258,7 @@ export class Expectations {
     return this.bySequence.get(pass.sequence)?.get(layerKey(pass, layer));
   }
 
-  private setRows(expectation: Expectation, rows: readonly RowRun[]): void {
+  private setRows(expectation: Expectation, rows: readonly RowRange[]): void {
     for (const { sequence } of expectation.rows) {
       const joined = this.joinedBySequence.get(sequence);
       joined?.delete(expectation);

@@ -79,8 +79,8 @@ export class ExpertLoader {
   }
 
   /** The measured costs of loading. */
-  get loadProfile(): LoadTimes {
-    return this.costs.profile;
+  get loadTimes(): LoadTimes {
+    return this.costs.loadTimes;
   }
 
   get loadRates(): LoadRates {
@@ -163,7 +163,7 @@ export class ExpertLoader {
       const isHeld = this.underWay.get(load.slot)?.request.held !== undefined;
       return isHeld && load.state === 'missing' ? { ...load, state: 'compressed' as const } : load;
     });
-    for (const [slot, order] of orderLoads(left, this.costs.profile)) {
+    for (const [slot, order] of orderLoads(left, this.costs.loadTimes)) {
       const load = this.underWay.get(slot);
       if (load === undefined) continue;
       load.request = { ...load.request, order };
@@ -241,14 +241,14 @@ export interface PendingLoad {
 }
 
 /** The order of each load's tensors when all are needed together (ZipMoE Algorithm 1), by slot. A single load needs no order. */
-export function orderLoads(loads: readonly PendingLoad[], profile: LoadTimes): Map<number, ExpertOrder> {
+export function orderLoads(loads: readonly PendingLoad[], loadTimes: LoadTimes): Map<number, ExpertOrder> {
   if (loads.length < 2) return new Map();
   const ordered = loads.slice(0, MAX_ORDERED_LOADS);
   const tasks = ordered.flatMap(({ slot, state, executeMs }) =>
-    Array.from({ length: profile.tensors }, (_, tensor) => ({ expert: slot, tensor, state, executeMs })),
+    Array.from({ length: loadTimes.tensors }, (_, tensor) => ({ expert: slot, tensor, state, executeMs })),
   );
   const orders = new Map<number, ExpertOrder>();
-  for (const [slot, places] of taskPlaces(scheduleBlocks(tasks, profile))) {
+  for (const [slot, places] of taskPlaces(scheduleBlocks(tasks, loadTimes))) {
     const [gate, up, down] = places;
     if (gate !== undefined && up !== undefined && down !== undefined) orders.set(slot, [gate, up, down]);
   }

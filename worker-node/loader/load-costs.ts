@@ -55,7 +55,7 @@ export class LoadCosts {
     from.ms += Math.max(sumOfParts(readMs), decompressMs);
   }
 
-  get profile(): LoadTimes {
+  get loadTimes(): LoadTimes {
     const { tensors, shards } = this.shape;
     return {
       ...this.shape,

@@ -11,7 +11,7 @@ export const LIVING_KINDS = [
   'stream',
   'thread',
   'file',
-  'announcement',
+  'advertisement',
   'browser',
 ] as const;
 export type LivingKind = (typeof LIVING_KINDS)[number];

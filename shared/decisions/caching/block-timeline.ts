@@ -40,14 +40,14 @@ class Reading implements Releases {
   private released = 0;
 
   constructor(
-    private readonly profile: LoadTimes,
+    private readonly loadTimes: LoadTimes,
     private readonly recovery: Recovery,
     private readonly record: RecordOperation | null,
     blocks: readonly LoadBlock[],
   ) {
     const tasks = blocks.reduce((sum, block) => sum + block.length, 0);
-    this.releasedMs = new Float64Array(tasks * profile.shards);
-    this.byRelease = new Int32Array(tasks * profile.shards);
+    this.releasedMs = new Float64Array(tasks * loadTimes.shards);
+    this.byRelease = new Int32Array(tasks * loadTimes.shards);
     this.signMantissaMs = new Float64Array(tasks);
     forEachTask(blocks, (task, index) => {
       if (!needsPart(task, 'exponent') && !this.waitsForSignMantissa(task)) this.releaseAll(index);
@@ -66,9 +66,9 @@ class Reading implements Releases {
 
   private readExponents(task: LoadTask, index: number): void {
     if (!needsPart(task, 'exponent')) return;
-    for (let shard = 0; shard < this.profile.shards; shard += 1) {
+    for (let shard = 0; shard < this.loadTimes.shards; shard += 1) {
       const startMs = this.readEndMs;
-      this.readEndMs += this.profile.exponentReadMs;
+      this.readEndMs += this.loadTimes.exponentReadMs;
       if (!this.waitsForSignMantissa(task)) this.release(index, shard, this.readEndMs);
       this.record?.({ ...named('readExponents', task), shard, startMs, endMs: this.readEndMs });
     }
@@ -76,7 +76,7 @@ class Reading implements Releases {
 
   private readSignMantissa(task: LoadTask, index: number): void {
     if (!needsPart(task, 'signMantissa')) return;
-    const { shards, signMantissaReadMs } = this.profile;
+    const { shards, signMantissaReadMs } = this.loadTimes;
     const startMs = this.readEndMs;
     this.readEndMs += signMantissaReadMs;
     this.signMantissaMs[index] = this.readEndMs;
@@ -88,11 +88,11 @@ class Reading implements Releases {
   }
 
   private releaseAll(index: number): void {
-    for (let shard = 0; shard < this.profile.shards; shard += 1) this.release(index, shard, 0);
+    for (let shard = 0; shard < this.loadTimes.shards; shard += 1) this.release(index, shard, 0);
   }
 
   private release(index: number, shard: number, atMs: number): void {
-    const operation = index * this.profile.shards + shard;
+    const operation = index * this.loadTimes.shards + shard;
     this.releasedMs[operation] = atMs;
     this.byRelease[this.released++] = operation;
   }
@@ -104,15 +104,15 @@ class Reading implements Releases {
  */
 export function loadBlocks(
   blocks: readonly LoadBlock[],
-  profile: LoadTimes,
+  loadTimes: LoadTimes,
   recovery: Recovery,
   record: RecordOperation | null,
 ): Float64Array {
-  const reading = new Reading(profile, recovery, record, blocks);
+  const reading = new Reading(loadTimes, recovery, record, blocks);
   const { releasedMs, byRelease } = reading;
   const tasks = record === null ? [] : blocks.flat();
   const ready = new SmallestFirst(releasedMs.length);
-  const threadEndMs = new Float64Array(profile.threads);
+  const threadEndMs = new Float64Array(loadTimes.threads);
   const recoveredMs = reading.signMantissaMs;
   let released = 0;
   while (released < byRelease.length || ready.size > 0) {
@@ -123,24 +123,24 @@ export function loadBlocks(
       ready.push(byRelease[released++] ?? 0);
     }
     const operation = ready.pop();
-    const index = Math.floor(operation / profile.shards);
-    const endMs = startMs + profile.decompressMs;
+    const index = Math.floor(operation / loadTimes.shards);
+    const endMs = startMs + loadTimes.decompressMs;
     threadEndMs[thread] = endMs;
     recoveredMs[index] = Math.max(recoveredMs[index] ?? 0, endMs);
     const task = tasks[index];
-    const shard = operation % profile.shards;
+    const shard = operation % loadTimes.shards;
     if (task !== undefined) record?.({ ...named('decompress', task), shard, thread, startMs, endMs });
   }
   return recoveredMs;
 }
 
 /** The times at which the threads of loadBlocks end. All operations take the same time, so the order in which they run makes no difference. */
-export function threadEnds(blocks: readonly LoadBlock[], profile: LoadTimes, recovery: Recovery): ThreadEnds {
-  const { releasedMs, byRelease, readEndMs } = new Reading(profile, recovery, null, blocks);
-  const threadEndMs = new Float64Array(profile.threads);
+export function threadEnds(blocks: readonly LoadBlock[], loadTimes: LoadTimes, recovery: Recovery): ThreadEnds {
+  const { releasedMs, byRelease, readEndMs } = new Reading(loadTimes, recovery, null, blocks);
+  const threadEndMs = new Float64Array(loadTimes.threads);
   for (const operation of byRelease) {
     const thread = indexOfLeast(threadEndMs);
-    threadEndMs[thread] = Math.max(threadEndMs[thread] ?? 0, releasedMs[operation] ?? 0) + profile.decompressMs;
+    threadEndMs[thread] = Math.max(threadEndMs[thread] ?? 0, releasedMs[operation] ?? 0) + loadTimes.decompressMs;
   }
   return { threadEndMs: threadEndMs.sort(), readEndMs };
 }

@@ -29,9 +29,9 @@ export function needsPart(task: LoadTask, part: Part): boolean {
 }
 
 /** v_j of Lemma B.3: read time of the task. */
-export function readMs(task: LoadTask, profile: LoadTimes): number {
-  const exponentsMs = needsPart(task, 'exponent') ? profile.shards * profile.exponentReadMs : 0;
-  return exponentsMs + (needsPart(task, 'signMantissa') ? profile.signMantissaReadMs : 0);
+export function readMs(task: LoadTask, loadTimes: LoadTimes): number {
+  const exponentsMs = needsPart(task, 'exponent') ? loadTimes.shards * loadTimes.exponentReadMs : 0;
+  return exponentsMs + (needsPart(task, 'signMantissa') ? loadTimes.signMantissaReadMs : 0);
 }
 
 /** Execution time of each expert, one entry an expert. */

@@ -32,9 +32,9 @@ const SIMULATED_PATTERNS = 2000;
  * Makespan of a layer without its executions (ZipMoE Algorithm 3): all reading, or all decompression over L threads, whichever is longer. An
  * operation whose E-chunk must be read includes that read in its time.
  */
-export function estimateMakespan(activated: number, hits: HitPattern, profile: LoadTimes): number {
-  const { readingMs, exponentsMs, decompressingMs } = workOf(activated, hits, profile);
-  return Math.max(readingMs, decompressingMs + exponentsMs / profile.threads);
+export function estimateMakespan(activated: number, hits: HitPattern, loadTimes: LoadTimes): number {
+  const { readingMs, exponentsMs, decompressingMs } = workOf(activated, hits, loadTimes);
+  return Math.max(readingMs, decompressingMs + exponentsMs / loadTimes.threads);
 }
 
 /** Time of all reads, time of the reads of exponents among them, and time of all decompressions over the threads. */
@@ -54,7 +54,7 @@ function workOf(
  * Makespan of each pattern: by simulation of its schedule, or, if there are too many patterns, by Algorithm 3 plus the executions. Each pattern
  * is computed once, because its makespan, unlike its probability, does not depend on the plan.
  */
-export function patternMakespans(activated: number, profile: LoadTimes, costs: OverlapCosts): PatternMakespan {
+export function patternMakespans(activated: number, loadTimes: LoadTimes, costs: OverlapCosts): PatternMakespan {
   const known = new Map<number, number>();
   const isSimulated = patternCount(activated) <= SIMULATED_PATTERNS;
   const { executeMs, startMs, interference } = costs;
@@ -62,10 +62,10 @@ export function patternMakespans(activated: number, profile: LoadTimes, costs: O
     const key = POOLS.reduce((number, pool) => number * (activated + 1) + hits[pool], 0);
     let makespanMs = known.get(key);
     if (makespanMs === undefined) {
-      const { readingMs, decompressingMs } = workOf(activated, hits, profile);
+      const { readingMs, decompressingMs } = workOf(activated, hits, loadTimes);
       const alone = isSimulated
-        ? simulatedMakespan(activated, hits, profile, executeMs)
-        : estimateMakespan(activated, hits, profile) + executeMs;
+        ? simulatedMakespan(activated, hits, loadTimes, executeMs)
+        : estimateMakespan(activated, hits, loadTimes) + executeMs;
       const startedMs = hits.full < activated ? startMs : 0;
       makespanMs = alone + startedMs + interference * Math.min(readingMs, decompressingMs);
       known.set(key, makespanMs);
@@ -79,7 +79,7 @@ function patternCount(activated: number): number {
   return [1, 2, 3, 4].reduce((product, i) => (product * (activated + i)) / i, 1);
 }
 
-function simulatedMakespan(activated: number, hits: HitPattern, profile: LoadTimes, executeMs: number): number {
+function simulatedMakespan(activated: number, hits: HitPattern, loadTimes: LoadTimes, executeMs: number): number {
   const missing = activated - sumOfPools((pool) => hits[pool]);
   const states: readonly (readonly [CompressionState, number])[] = [
     ...POOLS.map((pool) => [pool, hits[pool]] as const),
@@ -90,10 +90,10 @@ function simulatedMakespan(activated: number, hits: HitPattern, profile: LoadTim
   for (const [state, count] of states) {
     if (state === 'full') continue;
     for (let each = 0; each < count; each += 1, expert += 1) {
-      for (let tensor = 0; tensor < profile.tensors; tensor += 1) tasks.push({ expert, tensor, state, executeMs });
+      for (let tensor = 0; tensor < loadTimes.tensors; tensor += 1) tasks.push({ expert, tensor, state, executeMs });
     }
   }
   // Full experts run while the others are loaded.
-  const loadedMs = blocksMakespanMs(scheduleBlocks(tasks, profile), profile);
+  const loadedMs = blocksMakespanMs(scheduleBlocks(tasks, loadTimes), loadTimes);
   return Math.max(loadedMs, activated * executeMs);
 }

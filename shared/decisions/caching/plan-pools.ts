@@ -26,7 +26,7 @@ export interface PlanRequest {
   entryBytes: PerEntryKind<number>;
   /** Lambda: pools that may be used. */
   pools: readonly Pool[];
-  profile: LoadTimes;
+  loadTimes: LoadTimes;
   costs: OverlapCosts;
   /** Step of the pools' shares of the budget; default 1/20. */
   step?: number;
@@ -87,12 +87,12 @@ class PlanSearch {
   private readonly known = new Map<string, PoolPlan>();
 
   constructor(request: PlanRequest) {
-    const { inclusion, activated, profile, costs } = request;
+    const { inclusion, activated, loadTimes, costs } = request;
     this.request = request;
     this.experts = inclusion.length;
     this.layerNumbers = Array.from({ length: request.layers }, (_, layer) => layer);
     const selection = fitSelectionProbabilities(inclusion);
-    this.expected = new ExpectedMakespan(selection, activated, patternMakespans(activated, profile, costs));
+    this.expected = new ExpectedMakespan(selection, activated, patternMakespans(activated, loadTimes, costs));
   }
 
   /** As many experts of each pool as its share of the budget holds, but not more in all than exist. */

@@ -19,7 +19,7 @@ export interface TaskPlace {
  */
 export function scheduleBlocks(
   tasks: readonly LoadTask[],
-  profile: LoadTimes,
+  loadTimes: LoadTimes,
   recovery: Recovery = 'with',
 ): LoadBlock[] {
   const sorted = [...tasks].sort(byExecutionTime);
@@ -31,7 +31,7 @@ export function scheduleBlocks(
     const firstReader = nextReader++;
     const firstOther = nextOther;
     const block = (): LoadBlock => [...others.slice(firstOther, nextOther), ...readers.slice(firstReader, nextReader)];
-    while (!isComputeDominant([...blocks, block()], profile, recovery)) {
+    while (!isComputeDominant([...blocks, block()], loadTimes, recovery)) {
       if (nextOther < others.length) nextOther += 1;
       else if (nextReader < readers.length && recovery === 'after') nextReader += 1;
       else break;
@@ -51,9 +51,9 @@ function byExecutionTime(left: LoadTask, right: LoadTask): number {
  * Definition A.1: when the l-th E-chunk of the next block has been read, at most l - 1 threads have been without work, for each l up to min(L,
  * K).
  */
-function isComputeDominant(blocks: readonly LoadBlock[], profile: LoadTimes, recovery: Recovery): boolean {
-  const { threadEndMs, readEndMs } = threadEnds(blocks, profile, recovery);
-  const { threads, shards, exponentReadMs } = profile;
+function isComputeDominant(blocks: readonly LoadBlock[], loadTimes: LoadTimes, recovery: Recovery): boolean {
+  const { threadEndMs, readEndMs } = threadEnds(blocks, loadTimes, recovery);
+  const { threads, shards, exponentReadMs } = loadTimes;
   for (let l = 1; l <= Math.min(threads, shards); l += 1) {
     if ((threadEndMs[l - 1] ?? 0) - readEndMs < l * exponentReadMs) return false;
   }

@@ -14,30 +14,30 @@ export interface BlockSchedule {
  */
 export function simulateBlocks(
   blocks: readonly LoadBlock[],
-  profile: LoadTimes,
+  loadTimes: LoadTimes,
   recovery: Recovery = 'with',
 ): BlockSchedule {
   const operations: ScheduledOperation[] = [];
-  const makespanMs = run(blocks, profile, recovery, (operation) => operations.push(operation));
+  const makespanMs = run(blocks, loadTimes, recovery, (operation) => operations.push(operation));
   return { makespanMs, operations };
 }
 
 /** As simulateBlocks, but returns the makespan alone. */
 export function blocksMakespanMs(
   blocks: readonly LoadBlock[],
-  profile: LoadTimes,
+  loadTimes: LoadTimes,
   recovery: Recovery = 'with',
 ): number {
-  return run(blocks, profile, recovery, null);
+  return run(blocks, loadTimes, recovery, null);
 }
 
 function run(
   blocks: readonly LoadBlock[],
-  profile: LoadTimes,
+  loadTimes: LoadTimes,
   recovery: Recovery,
   record: ((operation: ScheduledOperation) => void) | null,
 ): number {
-  const recoveredMs = loadBlocks(blocks, profile, recovery, record);
+  const recoveredMs = loadBlocks(blocks, loadTimes, recovery, record);
   const experts = new Map<number, { readyMs: number; order: number; executeMs: number }>();
   let index = 0;
   for (const block of blocks) {

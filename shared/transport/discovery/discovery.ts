@@ -17,7 +17,7 @@ export interface Stoppable {
 
 /** The way in which daemons find one another: mDNS, or in one process the simulator's network. Neither does anything under static discovery. */
 export interface Discovery {
-  /** Announces this daemon until stopped. */
+  /** Advertises this daemon until stopped. */
   advertise(settings: NodeSettings, identity: NodeIdentity, log: Logger): Promise<Stoppable>;
   /** Reports the cluster's daemons when they are heard, and again after a restart, but not this one. */
   watchPeers(settings: NodeSettings, onPeer: (peer: DiscoveredPeer) => void, log: Logger): Promise<Stoppable>;
@@ -41,8 +41,8 @@ export function multicastDiscovery(runtime: Runtime, interfaces: InterfaceWatch)
 const NOTHING: Stoppable = { stop: async () => undefined };
 
 /**
- * Announces this daemon by mDNS until stopped; does nothing under static discovery. The port is taken from `identity.address`. mDNS never shows
- * that a peer is alive: the announcement of a killed daemon outlives it by hours.
+ * Advertises this daemon by mDNS until stopped; does nothing under static discovery. The port is taken from `identity.address`. mDNS never shows
+ * that a peer is alive: the advertisement of a killed daemon outlives it by hours.
  */
 async function advertise(
   { runtime, interfaces }: Surroundings,
@@ -55,21 +55,21 @@ async function advertise(
     log.warn('multicast failed: other nodes may not find this one', { error });
   });
   let moves = 0;
-  const announce = (): void =>
+  const advertise = (): void =>
     multicast.publish({
       // Clusters with different names may use the same ids on one LAN.
       name: `${identity.cluster}-${identity.id}`.slice(0, SERVICE_NAME_LIMIT),
       type: SERVICE_TYPE,
       port: parseAddress(`host:${identity.address.split(':').at(-1)}`).port,
       txt: encodeTxt(identity, moves),
-      // A probe for the name costs a second, and could only find this daemon's announcement from before its restart.
+      // A probe for the name costs a second, and could only find this daemon's advertisement from before its restart.
       probe: false,
     });
   const stopFollowing = follow(interfaces, settings.discovery.interfaceAddress, multicast, () => {
     moves += 1;
-    announce();
+    advertise();
   });
-  announce();
+  advertise();
   return stopOnce(async () => {
     stopFollowing();
     await multicast.close(runtime);
@@ -149,7 +149,7 @@ export async function findMains(
 /** Most peers that one search records, in all and of one host. */
 const FOUND_LIMITS = { all: 1024, ofHost: 128 };
 
-/** All peers heard within the time, by address; the last announcement of each counts. Throws NO_MAIN if multicast fails. */
+/** All peers heard within the time, by address; the last advertisement of each counts. Throws NO_MAIN if multicast fails. */
 async function findPeers(
   runtime: Runtime,
   timeoutMs: number,

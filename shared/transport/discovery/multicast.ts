@@ -9,7 +9,7 @@ import { living } from '../../base/runtime/living.js';
 /** DNS-SD service type: `_odmoe._tcp`. */
 export const SERVICE_TYPE = 'odmoe';
 
-/** Interval of queries. A daemon that starts late is found within this time even if its announcement was lost. */
+/** Interval of queries. A daemon that starts late is found within this time even if its advertisement was lost. */
 export const QUERY_INTERVAL_MS = 5000;
 
 /** Interval at which living peers are reported again, for listeners that have forgotten them. */
@@ -26,7 +26,7 @@ const GOODBYE_TIMEOUT_MS = 500;
 
 type Responder = InstanceType<typeof bonjourService.Bonjour>;
 type Browser = ReturnType<Responder['find']>;
-type Announcement = Parameters<Responder['publish']>[0];
+type Advertisement = Parameters<Responder['publish']>[0];
 
 /** A listener's handlers for each network. */
 interface Listening {
@@ -40,7 +40,7 @@ export class Multicast {
   private readonly listening = new Set<Listening>();
   /** Functions to call when the sockets of a responder are closed. */
   private readonly ends = new Map<Responder, () => void>();
-  private announcement: Announcement | null = null;
+  private advertisement: Advertisement | null = null;
   /** Sockets of networks that are gone, while they close. */
   private readonly leaving = new Set<Promise<void>>();
 
@@ -53,19 +53,19 @@ export class Multicast {
       if (addresses.includes(address)) continue;
       this.responders.delete(address);
       for (const one of this.listening) one.closed(responder);
-      // A goodbye from an address that is gone is not heard; one by another address would seem to end our announcement there.
+      // A goodbye from an address that is gone is not heard; one by another address would seem to end our advertisement there.
       const left = this.destroy(responder).finally(() => this.leaving.delete(left));
       this.leaving.add(left);
     }
     for (const address of addresses) if (!this.responders.has(address)) this.open(address);
   }
 
-  /** Announces through every network, and replaces the earlier announcement. */
-  publish(announcement: Announcement): void {
-    const isFirst = this.announcement === null;
-    this.announcement = announcement;
+  /** Advertises through every network, and replaces the earlier advertisement. */
+  publish(advertisement: Advertisement): void {
+    const isFirst = this.advertisement === null;
+    this.advertisement = advertisement;
     for (const responder of this.responders.values()) {
-      if (isFirst) responder.publish({ ...announcement });
+      if (isFirst) responder.publish({ ...advertisement });
       else responder.unpublishAll(() => this.publishAgain(responder));
     }
   }
@@ -73,7 +73,7 @@ export class Multicast {
   /** The responder's network may have gone in the meantime. */
   private publishAgain(responder: Responder): void {
     const isOpen = [...this.responders.values()].includes(responder);
-    if (isOpen && this.announcement !== null) responder.publish({ ...this.announcement });
+    if (isOpen && this.advertisement !== null) responder.publish({ ...this.advertisement });
   }
 
   /** Returns a function that stops listening. */
@@ -112,9 +112,9 @@ export class Multicast {
       this.onFault,
     );
     this.responders.set(address, responder);
-    this.ends.set(responder, living().begin('announcement', address));
+    this.ends.set(responder, living().begin('advertisement', address));
     for (const one of this.listening) one.opened(responder);
-    if (this.announcement !== null) responder.publish({ ...this.announcement });
+    if (this.advertisement !== null) responder.publish({ ...this.advertisement });
   }
 }
 
@@ -129,7 +129,7 @@ async function sayGoodbye(responder: Responder, runtime: Runtime): Promise<void>
 }
 
 /**
- * Calls back for each well-formed announcement, again when a known one changes (another boot, another address), and every afreshMs for peers
+ * Calls back for each well-formed advertisement, again when a known one changes (another boot, another address), and every afreshMs for peers
  * that live. Returns a function that stops this.
  */
 export function listen(
@@ -152,7 +152,7 @@ export function listen(
     // The sender's address can be reached; some of the addresses that it advertises may not be.
     const peer = decodeTxt(service.txt, formatAddress(host, service.port));
     if ('malformed' in peer) {
-      log?.debug('ignored a malformed announcement', { from: host, name: service.name, reason: peer.malformed });
+      log?.debug('ignored a malformed advertisement', { from: host, name: service.name, reason: peer.malformed });
     } else {
       onPeer(peer);
     }
@@ -173,7 +173,7 @@ export function listen(
     opened: browse,
     closed: stopBrowsing,
   });
-  // A browser reports an unchanged announcement once; a new browser asks and reports again.
+  // A browser reports an unchanged advertisement once; a new browser asks and reports again.
   const afreshTimer = runtime.every(afreshMs, () => {
     for (const responder of [...browsers.keys()]) browse(responder);
   });

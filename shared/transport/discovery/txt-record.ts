@@ -39,7 +39,7 @@ const ROLE_SETTINGS: Record<NodeIdentity['role'], RoleSetting | null> = {
 
 /**
  * Empty values are left out, because bonjour-service does not transfer them. `moves`: number of changes of the host's addresses since the boot.
- * Without it an announcement would stay the same under a new address, and listeners would ignore it.
+ * Without it an advertisement would stay the same under a new address, and listeners would ignore it.
  */
 export function encodeTxt(identity: NodeIdentity, moves = 0): Record<string, string> {
   const entries = {

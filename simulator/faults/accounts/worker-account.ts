@@ -1,5 +1,13 @@
 import { rowsOutside } from '../../../shared/wire/pass-rows.js';
-import type { Announce, Execute, PassLayer, PassRow, Release, Restart, RowRun } from '../../../shared/wire/messages.js';
+import type {
+  Announce,
+  Execute,
+  PassLayer,
+  PassRow,
+  Release,
+  Restart,
+  RowRange,
+} from '../../../shared/wire/messages.js';
 import type { Recorded } from './recorder.js';
 
 /** A sequence counts as ended if it had no execute while this many experts ran for others (worker-node/loader/main-progress.ts). */
@@ -128,7 +136,7 @@ export class WorkerAccount {
 
   /** The expectation of a pass that contains the first row. */
   private findJoint({ pass, layer }: PassLayer, expert: number): Expected | undefined {
-    const isIts = (run: RowRun): boolean => run.sequence === pass.sequence && run.position === pass.position;
+    const isIts = (range: RowRange): boolean => range.sequence === pass.sequence && range.position === pass.position;
     return this.expected.find(
       (one) =>
         one.pass.sequence !== pass.sequence && one.layer === layer && one.expert === expert && one.rows.some(isIts),
@@ -171,13 +179,13 @@ export class WorkerAccount {
   }
 }
 
-function addRows(known: Expected, rows: readonly RowRun[]): void {
+function addRows(known: Expected, rows: readonly RowRange[]): void {
   const sequences = new Set(known.rows.map(({ sequence }) => sequence));
   known.rows = [...known.rows, ...rows.filter(({ sequence }) => !sequences.has(sequence))];
 }
 
 /** Rows of sequences other than that of the pass. */
-function othersOf({ pass, rows }: Pick<PassLayer, 'pass' | 'rows'>): RowRun[] {
+function othersOf({ pass, rows }: Pick<PassLayer, 'pass' | 'rows'>): RowRange[] {
   return rows.filter(({ sequence }) => sequence !== pass.sequence);
 }
 

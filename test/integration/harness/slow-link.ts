@@ -1,6 +1,6 @@
 import { createServer, connect, type AddressInfo, type Server, type Socket } from 'node:net';
 
-const SLICE_MS = 10;
+const STEP_MS = 10;
 
 /** A TCP link to an address. It limits the bytes per second from that address to the client; the other direction has no limit. */
 export class SlowLink {
@@ -52,7 +52,7 @@ export class SlowLink {
       far.pause();
       this.carriedBytes += bytes.length;
       near.write(bytes);
-      setTimeout(() => far.resume(), Math.max(SLICE_MS, (1000 * bytes.length) / this.bytesPerS));
+      setTimeout(() => far.resume(), Math.max(STEP_MS, (1000 * bytes.length) / this.bytesPerS));
     });
   }
 }

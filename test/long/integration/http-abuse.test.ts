@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { HttpCluster } from '../../integration/harness/http-cluster.js';
-import { RawClient } from '../../integration/harness/test-door.js';
+import { RawClient } from '../../integration/harness/test-http-api.js';
 import { waitUntil } from '../../integration/harness/wait-until.js';
 
 const REQUESTS = 1000;

@@ -29,20 +29,20 @@ function promptTokens(usage: { input_tokens: number; cache_read_input_tokens: nu
 
 describe("the HTTP server for Anthropic's clients", function () {
   this.timeout(120_000);
-  let door: HttpCluster;
+  let api: HttpCluster;
   let reference: LocalEngine;
   let client: Anthropic;
   let model: string;
 
   before(async () => {
-    door = await HttpCluster.start({ workers: 2 });
+    api = await HttpCluster.start({ workers: 2 });
     reference = await openReference('demo');
     model = reference.source.name;
-    client = new Anthropic({ apiKey: 'none', baseURL: door.url, maxRetries: 0 });
+    client = new Anthropic({ apiKey: 'none', baseURL: api.url, maxRetries: 0 });
   });
 
   after(async () => {
-    await door.stop();
+    await api.stop();
     reference.dispose();
   });
 
@@ -132,7 +132,7 @@ describe("the HTTP server for Anthropic's clients", function () {
     const { input_tokens: counted } = await client.messages.countTokens(asked);
     const { usage } = await client.messages.create({ ...asked, max_tokens: 1 });
     assert.equal(counted, promptTokens(usage));
-    const bare = await door.fetch('/messages/count_tokens', asked);
+    const bare = await api.fetch('/messages/count_tokens', asked);
     assert.deepEqual(await bare.json(), { input_tokens: counted });
   });
 
@@ -204,7 +204,7 @@ describe("the HTTP server for Anthropic's clients", function () {
       }),
       (error) => error instanceof Anthropic.BadRequestError && error.type === 'invalid_request_error',
     );
-    const broken = await door.fetch('/v1/messages', '{"model": ');
+    const broken = await api.fetch('/v1/messages', '{"model": ');
     assert.equal(broken.status, 400);
     const body = (await broken.json()) as { type: string; error: { type: string }; request_id: string };
     assert.deepEqual([body.type, body.error.type], ['error', 'invalid_request_error']);
@@ -224,7 +224,7 @@ describe("the HTTP server for Anthropic's clients", function () {
       if (type !== 'content_block_delta') continue;
       break;
     }
-    await waitUntil('no sequence is left', async () => (await door.cluster.status()).activeSequences === 0);
+    await waitUntil('no sequence is left', async () => (await api.cluster.status()).activeSequences === 0);
   });
 });
 
@@ -233,10 +233,10 @@ describe("the HTTP server with keys for Anthropic's clients", function () {
   const key = 'a-key-of-the-test-1';
 
   it("admits a client with a key, and refuses others in Anthropic's form", async () => {
-    const door = await HttpCluster.start({ workers: 0, apiKeys: [key] });
+    const api = await HttpCluster.start({ workers: 0, apiKeys: [key] });
     try {
       const count = (apiKey: string): Promise<Anthropic.MessageTokensCount> =>
-        new Anthropic({ apiKey, baseURL: door.url, maxRetries: 0 }).messages.countTokens({
+        new Anthropic({ apiKey, baseURL: api.url, maxRetries: 0 }).messages.countTokens({
           model: 'demo',
           messages: ASKED,
         });
@@ -248,7 +248,7 @@ describe("the HTTP server with keys for Anthropic's clients", function () {
         return true;
       });
     } finally {
-      await door.stop();
+      await api.stop();
     }
   });
 });

@@ -14,20 +14,20 @@ const ASKED = [{ role: 'user', content: QUESTION }];
 
 describe("the HTTP server for Ollama's clients", function () {
   this.timeout(120_000);
-  let door: HttpCluster;
+  let api: HttpCluster;
   let reference: LocalEngine;
   let client: Ollama;
   let model: string;
 
   before(async () => {
-    door = await HttpCluster.start({ workers: 2 });
+    api = await HttpCluster.start({ workers: 2 });
     reference = await openReference('demo');
     model = reference.source.name;
-    client = new Ollama({ host: door.url });
+    client = new Ollama({ host: api.url });
   });
 
   after(async () => {
-    await door.stop();
+    await api.stop();
     reference.dispose();
   });
 
@@ -59,7 +59,7 @@ describe("the HTTP server for Ollama's clients", function () {
     assert.equal(pieces.join(''), finished.text);
     assert.ok(pieces.length > 3, 'the text comes in pieces');
     assert.deepEqual([ends.indexOf(true), pieces.at(-1)], [ends.length - 1, '']);
-    const plain = await door.fetch('/api/chat', { model, messages: ASKED });
+    const plain = await api.fetch('/api/chat', { model, messages: ASKED });
     assert.equal(plain.headers.get('content-type'), 'application/x-ndjson');
     const lines = (await plain.text()).trimEnd().split('\n');
     assert.equal(lines.length, pieces.length);
@@ -223,14 +223,14 @@ describe("the HTTP server for Ollama's clients", function () {
       ['/api/show', { model: 'x' }, 404, /not served/],
     ];
     for (const [path, body, status, says] of refusals) {
-      const answer = await door.fetch(path, body);
+      const answer = await api.fetch(path, body);
       assert.equal(answer.status, status, path);
       const { error } = (await answer.json()) as { error: string };
       assert.match(error, says);
     }
     await assert.rejects(client.pull({ model: 'x' }), { name: 'ResponseError', status_code: 404 });
     await assert.rejects(client.delete({ model: 'x' }), { name: 'ResponseError', status_code: 404 });
-    assert.equal((await door.fetch('/api/blobs/sha256:ab', undefined, { method: 'HEAD' })).status, 404);
+    assert.equal((await api.fetch('/api/blobs/sha256:ab', undefined, { method: 'HEAD' })).status, 404);
     await assert.rejects(client.chat({ model: 'llama3', messages: ASKED }), {
       name: 'ResponseError',
       status_code: 404,
@@ -248,28 +248,28 @@ describe("the HTTP server for Ollama's clients", function () {
     await assert.rejects(async () => {
       for await (const part of stream) if (part.response !== '') stream.abort();
     }, /abort/);
-    await waitUntil('no sequence is left', async () => (await door.cluster.status()).activeSequences === 0);
+    await waitUntil('no sequence is left', async () => (await api.cluster.status()).activeSequences === 0);
   });
 
   it('converts a text to tokens, and tokens to text', async () => {
     const text = 'A fox <|end|>\n sings.';
-    const { tokens } = (await (await door.fetch('/tokenize', { content: text })).json()) as { tokens: number[] };
+    const { tokens } = (await (await api.fetch('/tokenize', { content: text })).json()) as { tokens: number[] };
     assert.deepEqual(tokens, reference.tokenizer?.encodeRendered(text));
-    assert.deepEqual(await (await door.fetch('/detokenize', { tokens })).json(), { content: text });
-    const pieces = (await (await door.fetch('/tokenize', { content: text, with_pieces: true })).json()) as {
+    assert.deepEqual(await (await api.fetch('/detokenize', { tokens })).json(), { content: text });
+    const pieces = (await (await api.fetch('/tokenize', { content: text, with_pieces: true })).json()) as {
       tokens: { id: number; piece: string }[];
     };
     assert.equal(pieces.tokens.map(({ piece }) => piece).join(''), text);
-    assert.deepEqual(await (await door.fetch('/tokenize', { content: '' })).json(), { tokens: [] });
-    assert.deepEqual(await (await door.fetch('/detokenize', { tokens: [] })).json(), { content: '' });
-    const long = await door.fetch('/tokenize', { content: 'long '.repeat(400_000) });
+    assert.deepEqual(await (await api.fetch('/tokenize', { content: '' })).json(), { tokens: [] });
+    assert.deepEqual(await (await api.fetch('/detokenize', { tokens: [] })).json(), { content: '' });
+    const long = await api.fetch('/tokenize', { content: 'long '.repeat(400_000) });
     assert.equal(long.status, 400);
-    const beyondContext = await door.fetch('/tokenize', { content: 'long '.repeat(100_000) });
+    const beyondContext = await api.fetch('/tokenize', { content: 'long '.repeat(100_000) });
     assert.equal(beyondContext.status, 200);
-    const many = await door.fetch('/tokenize', { content: '1 '.repeat(40_000), with_pieces: true });
+    const many = await api.fetch('/tokenize', { content: '1 '.repeat(40_000), with_pieces: true });
     assert.equal(many.status, 400);
     assert.equal(((await many.json()) as { error: { param: string } }).error.param, 'with_pieces');
-    const wrong = await door.fetch('/detokenize', { tokens: [1, 1024] });
+    const wrong = await api.fetch('/detokenize', { tokens: [1, 1024] });
     assert.equal(wrong.status, 400);
     assert.equal(((await wrong.json()) as { error: { param: string } }).error.param, 'tokens[1]');
   });

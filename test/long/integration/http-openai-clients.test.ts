@@ -38,16 +38,16 @@ const addArguments = z.strictObject({ a: z.int().min(0).max(99), sign: z.enum(['
 
 describe('the HTTP client', function () {
   this.timeout(120_000);
-  let door: HttpCluster;
+  let api: HttpCluster;
   let client: OpenAI;
 
   before(async () => {
     const main = { main: { maxActiveSequences: 2, maxQueuedRequests: 1 } };
-    door = await HttpCluster.start({ workers: 1, chatTemplate: TOOL_TEMPLATE, main });
-    client = new OpenAI({ baseURL: `${door.url}/v1`, apiKey: 'none', maxRetries: 0 });
+    api = await HttpCluster.start({ workers: 1, chatTemplate: TOOL_TEMPLATE, main });
+    client = new OpenAI({ baseURL: `${api.url}/v1`, apiKey: 'none', maxRetries: 0 });
   });
 
-  after(() => door.stop());
+  after(() => api.stop());
 
   describe('openai, with tools and formats,', () => {
     for (const choice of ['required', { type: 'function', function: { name: 'add' } }] as const) {
@@ -160,7 +160,7 @@ describe('the HTTP client', function () {
     it('does not repeat an invalid request', async () => {
       const statuses: (number | string | null)[][] = [];
       const patient = new OpenAI({
-        baseURL: `${door.url}/v1`,
+        baseURL: `${api.url}/v1`,
         apiKey: 'none',
         maxRetries: 3,
         fetch: counting(statuses),
@@ -173,7 +173,7 @@ describe('the HTTP client', function () {
     it('repeats a request that found the queue full', async () => {
       const statuses: (number | string | null)[][] = [];
       const patient = new OpenAI({
-        baseURL: `${door.url}/v1`,
+        baseURL: `${api.url}/v1`,
         apiKey: 'none',
         maxRetries: 500,
         fetch: counting(statuses),
@@ -187,7 +187,7 @@ describe('the HTTP client', function () {
       );
       const ended = Promise.allSettled(busy);
       await waitUntil('main is busy', async () => {
-        const { activeSequences, queuedRequests } = await door.cluster.status();
+        const { activeSequences, queuedRequests } = await api.cluster.status();
         return activeSequences === 2 && queuedRequests === 1;
       });
       const asked = patient.chat.completions.create({ model: 'demo', messages: MESSAGES, max_tokens: 1 });
@@ -227,7 +227,7 @@ describe('the HTTP client', function () {
     const model = (): ReturnType<ReturnType<typeof createOpenAICompatible>> => {
       const settings = {
         name: 'odmoe',
-        baseURL: `${door.url}/v1`,
+        baseURL: `${api.url}/v1`,
         includeUsage: true,
         supportsStructuredOutputs: true,
       };
@@ -294,14 +294,14 @@ describe('the HTTP client', function () {
     });
 
     it('gets an answer by -d alone', async () => {
-      const { stdout } = await run('curl', ['-sS', `${door.url}/v1/chat/completions`, '-d', body]);
+      const { stdout } = await run('curl', ['-sS', `${api.url}/v1/chat/completions`, '-d', body]);
       const answer = JSON.parse(stdout) as OpenAI.ChatCompletion;
       assert.equal(answer.usage?.completion_tokens, 4);
     });
 
     it('gets a stream, without the API prefix, too', async () => {
       const streamed = JSON.stringify({ ...(JSON.parse(body) as object), stream: true });
-      const { stdout } = await run('curl', ['-sSNi', `${door.url}/chat/completions`, '-d', streamed]);
+      const { stdout } = await run('curl', ['-sSNi', `${api.url}/chat/completions`, '-d', streamed]);
       assert.match(stdout, /content-type: text\/event-stream/i);
       assert.match(stdout, /x-request-id: /i);
       assert.ok(stdout.endsWith('data: [DONE]\n\n'), stdout.slice(-200));

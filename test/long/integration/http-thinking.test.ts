@@ -21,17 +21,17 @@ const ROOM = 60;
 
 describe('the HTTP server with a reasoning model', function () {
   this.timeout(120_000);
-  let door: HttpCluster;
+  let api: HttpCluster;
   let anthropic: Anthropic;
   let ollama: Ollama;
 
   before(async () => {
-    door = await HttpCluster.start({ workers: 1, chatTemplate: TEMPLATE });
-    anthropic = new Anthropic({ apiKey: 'none', baseURL: door.url, maxRetries: 0 });
-    ollama = new Ollama({ host: door.url });
+    api = await HttpCluster.start({ workers: 1, chatTemplate: TEMPLATE });
+    anthropic = new Anthropic({ apiKey: 'none', baseURL: api.url, maxRetries: 0 });
+    ollama = new Ollama({ host: api.url });
   });
 
-  after(() => door.stop());
+  after(() => api.stop());
 
   const asked = {
     model: 'demo',
@@ -99,9 +99,9 @@ describe('the HTTP server, when main ends in mid-stream,', function () {
   const options = { prompt: 'Once', raw: true, options: { temperature: 2, seed: 1 } };
 
   it("informs Ollama's and Anthropic's clients, each in its own form", async () => {
-    const door = await HttpCluster.start({ workers: 1 });
+    const api = await HttpCluster.start({ workers: 1 });
     try {
-      const anthropic = new Anthropic({ apiKey: 'none', baseURL: door.url, maxRetries: 0 });
+      const anthropic = new Anthropic({ apiKey: 'none', baseURL: api.url, maxRetries: 0 });
       const message = anthropic.messages.stream({
         model: 'demo',
         max_tokens: 1900,
@@ -109,7 +109,7 @@ describe('the HTTP server, when main ends in mid-stream,', function () {
         stop_sequences: ['zz'],
         temperature: 2,
       });
-      const lines = await new Ollama({ host: door.url }).generate({ model: 'demo', ...options, stream: true });
+      const lines = await new Ollama({ host: api.url }).generate({ model: 'demo', ...options, stream: true });
       const read = async (): Promise<void> => {
         for await (const part of lines) assert.equal(part.done, false);
       };
@@ -119,10 +119,10 @@ describe('the HTTP server, when main ends in mid-stream,', function () {
         assert.rejects(message.finalMessage(), /overloaded_error.*stopped/),
       ];
       await begun;
-      await door.cluster.stopNode('main');
+      await api.cluster.stopNode('main');
       await Promise.all(gone);
     } finally {
-      await door.stop();
+      await api.stop();
     }
   });
 });

@@ -8,7 +8,7 @@ import { assignmentOf } from '../../../shared/decisions/placement/assignment-of.
 import type { AlignToken, BeginSequence } from '../../../shared/wire/messages.js';
 import { chooseToken } from '../../../engine/sampling/choose-token.js';
 import { TokenSampler } from '../../../engine/sampling/token-sampler.js';
-import { runAtOnce } from '../../../shared/base/runtime/slices.js';
+import { runAtOnce } from '../../../shared/base/runtime/work-steps.js';
 import { resolveSampling } from '../../../shared/wire/sampling-options.js';
 import { startShadow } from '../../../shadow-node/main.js';
 import { TestLog } from '../../integration/harness/test-log.js';

@@ -1,7 +1,7 @@
 import { POOLS } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { fitProfile, expertBytesByPart, type MeasuredLoads } from '../../engine/planning/fit-profile.js';
+import { fitMachineTimes, expertBytesByPart, type MeasuredLoads } from '../../engine/planning/fit-machine-times.js';
 import { ASSUMED_SKEW, planCache } from '../../engine/planning/plan-cache.js';
 import { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import { assumedInclusionProbabilities } from '../../shared/decisions/caching/selection-model.js';
@@ -40,7 +40,7 @@ function loadOf(readMs: number, decompressMs: number, threads: number): LoadTime
   };
 }
 
-describe('fitProfile', () => {
+describe('fitMachineTimes', () => {
   it('finds costs with which the model reproduces the measured times', () => {
     const costs = fc.record({
       readMs: fc.double({ min: 0.2, max: 20, noNaN: true }),
@@ -54,7 +54,7 @@ describe('fitProfile', () => {
     fc.assert(
       fc.property(costs, ({ readMs, decompressMs, threads, atOnce, ...overlap }) => {
         const measured = measuredOf(loadOf(readMs, decompressMs, threads), atOnce, overlap, readMs);
-        const fitted = fitProfile(measured, BYTES, threads);
+        const fitted = fitMachineTimes(measured, BYTES, threads);
         const found = measuredOf(fitted.load, atOnce, fitted.costs, readMs);
         for (const state of PARTLY_LOADED_STATES) {
           const ratio = found.makespanMs[state] / measured.makespanMs[state];
@@ -69,16 +69,16 @@ describe('fitProfile', () => {
 
   it('distinguishes slow storage from slow threads', () => {
     const costs = { executeMs: 0.1, startMs: 0.2, interference: 0 };
-    const slowStorage = fitProfile(measuredOf(loadOf(10, 0.05, 2), 2, costs, 10), BYTES, 2);
+    const slowStorage = fitMachineTimes(measuredOf(loadOf(10, 0.05, 2), 2, costs, 10), BYTES, 2);
     assert.ok(Math.abs(slowStorage.load.signMantissaReadMs * 3 - 7.46) < 1);
-    const slowThreads = fitProfile(measuredOf(loadOf(0.5, 2, 2), 2, costs, 0.5), BYTES, 2);
+    const slowThreads = fitMachineTimes(measuredOf(loadOf(0.5, 2, 2), 2, costs, 0.5), BYTES, 2);
     assert.ok(Math.abs(slowThreads.load.decompressMs - 2) < 0.1);
     assert.ok(Math.abs(slowThreads.costs.startMs - 0.2) < 0.1);
   });
 
   it('survives nonsense from a clock', () => {
     const nothing = recordOf(PARTLY_LOADED_STATES, () => 0);
-    const { load } = fitProfile(
+    const { load } = fitMachineTimes(
       { atOnce: 2, makespanMs: nothing, oneCompressedMs: 0, executeMs: 0, readMs: 0 },
       BYTES,
       1,
@@ -110,7 +110,7 @@ describe('bytes of an expert', () => {
 });
 
 describe('planCache', () => {
-  const profile = { load: loadOf(5, 0.1, 1), costs: { executeMs: 0.1, startMs: 0.1, interference: 0.2 } };
+  const times = { load: loadOf(5, 0.1, 1), costs: { executeMs: 0.1, startMs: 0.1, interference: 0.2 } };
   const entryBytes = { full: 2_000_000, exponent: 350_000, signMantissa: 1_000_000 };
   const request = {
     budgetBytes: 30_000_000,
@@ -123,10 +123,10 @@ describe('planCache', () => {
   };
 
   it('assumes a mild skew without records', () => {
-    const plans = planCache(request, profile);
+    const plans = planCache(request, times);
     assert.equal(plans.isAssumed, true);
     const inclusion = assumedInclusionProbabilities(8, 2, ASSUMED_SKEW);
-    const expected = planPools({ ...request, inclusion, profile: profile.load, costs: profile.costs });
+    const expected = planPools({ ...request, inclusion, loadTimes: times.load, costs: times.costs });
     assert.deepEqual(plans.planned, expected.planned);
   });
 
@@ -134,8 +134,8 @@ describe('planCache', () => {
     const counts = new ActivationCounts('ab'.repeat(32), 8);
     for (let layer = 0; layer < 4; layer += 1)
       for (let expert = 0; expert < 8; expert += 1) counts.add(layer, expert, 4 ** expert);
-    const plans = planCache({ ...request, counts }, profile);
+    const plans = planCache({ ...request, counts }, times);
     assert.equal(plans.isAssumed, false);
-    assert.ok(plans.planned.makespanMs < planCache(request, profile).planned.makespanMs);
+    assert.ok(plans.planned.makespanMs < planCache(request, times).planned.makespanMs);
   });
 });

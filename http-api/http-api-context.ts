@@ -58,7 +58,7 @@ export interface EventFeed {
 }
 
 /** The parts of main that every route of the HTTP API may use. */
-export interface DoorContext {
+export interface HttpApiContext {
   readonly model: ServedModel;
   /** Like InferenceService.generate. It checks the request (validateGenerateRequest), so that wrong fields cause REQUEST_INVALID. */
   generate(
@@ -93,4 +93,4 @@ export interface DoorContext {
  * Adds the routes of one dialect, in `dialects/routes.ts`. The dialect itself registers each path with and without its prefix. A route names
  * its dialect (`{ config: { dialect } }`), so that errors before its handler have the dialect's form, too.
  */
-export type RegisterRoutes = (app: FastifyInstance, context: DoorContext) => void;
+export type RegisterRoutes = (app: FastifyInstance, context: HttpApiContext) => void;

@@ -1,17 +1,22 @@
-import type { ExpertTrace, LayerTrace, PassTrace } from '../../shared/wire/cluster-events.js';
+import type {
+  ExpertTimeline,
+  LayerTimeline,
+  PassTimeline,
+  PredictionOutcome,
+} from '../../shared/wire/cluster-events.js';
 import type { ExpertRecord, LayerRecord, PassRecord, ArrivedPrediction } from './pass-record.js';
 
 const US_PER_MS = 1000;
 
-/** Makes the trace of a pass, with times relative to its begin. `startedMs`: when main started, on the clock of the record. */
-export function passTrace(record: PassRecord, startedMs: number): PassTrace {
+/** Makes the timeline of a pass, with times relative to its begin. `startedMs`: when main started, on the clock of the record. */
+export function passTimeline(record: PassRecord, startedMs: number): PassTimeline {
   const { number, beginMs, endMs, members, layers, predictions } = record;
   return {
     number,
     atMs: rounded(beginMs - startedMs),
     members,
     durationMs: rounded(endMs - beginMs),
-    layers: layers.map((layer) => layerTrace(layer, predictions, beginMs)),
+    layers: layers.map((layer) => layerTimeline(layer, predictions, beginMs)),
     predictions: predictions.map(({ sequence, layer, receivedMs, runUs, experts }) => ({
       sequence,
       layer,
@@ -22,7 +27,11 @@ export function passTrace(record: PassRecord, startedMs: number): PassTrace {
   };
 }
 
-function layerTrace(record: LayerRecord, predictions: readonly ArrivedPrediction[], passBeginMs: number): LayerTrace {
+function layerTimeline(
+  record: LayerRecord,
+  predictions: readonly ArrivedPrediction[],
+  passBeginMs: number,
+): LayerTimeline {
   const { layer, beginMs, routedMs, answeredMs, endMs } = record;
   const late = new Set(
     predictions.flatMap((arrival) => (arrival.layer === layer && arrival.receivedMs > routedMs ? arrival.experts : [])),
@@ -36,8 +45,8 @@ function layerTrace(record: LayerRecord, predictions: readonly ArrivedPrediction
     experts: [...byExpertAndWorker(record.experts)].map((results) => {
       const { expert } = results[0];
       const whenRouted = record.outcomes.get(expert) ?? 'unpredicted';
-      const outcome = whenRouted === 'missed' && late.has(expert) ? 'late' : whenRouted;
-      return expertTrace(results, outcome, passBeginMs);
+      const outcome = whenRouted === 'mispredicted' ? (late.has(expert) ? 'late' : 'missed') : whenRouted;
+      return expertTimeline(results, outcome, passBeginMs);
     }),
   };
 }
@@ -56,7 +65,7 @@ function byExpertAndWorker(records: readonly ExpertRecord[]): Iterable<Results> 
   return found.values();
 }
 
-function expertTrace(results: Results, outcome: ExpertTrace['foretold'], passBeginMs: number): ExpertTrace {
+function expertTimeline(results: Results, outcome: PredictionOutcome, passBeginMs: number): ExpertTimeline {
   const placed = results.map(placeOf);
   const loads = placed.flatMap(({ loadMs }) => (loadMs === null ? [] : [loadMs]));
   const [load = null] = loads;

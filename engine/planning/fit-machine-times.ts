@@ -6,7 +6,7 @@ import { type OverlapCosts, patternMakespans } from '../../shared/decisions/cach
 import type { LoadTimes, PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
 
 /** The costs of loading and executing experts on this machine. */
-export interface MachineProfile {
+export interface MachineTimes {
   load: LoadTimes;
   costs: OverlapCosts;
 }
@@ -52,12 +52,12 @@ const INTERFERENCE_WEIGHT = 1e-3;
  * threads lose to each other, to waking up and to other work of the processor; the loader's sums of operations would not include it. `threads`:
  * L.
  */
-export function fitProfile(measured: MeasuredLoads, bytes: ExpertBytes, threads: number): MachineProfile {
+export function fitMachineTimes(measured: MeasuredLoads, bytes: ExpertBytes, threads: number): MachineTimes {
   const { atOnce, makespanMs, readMs: seenReadMs } = measured;
   const { tensors, shards } = bytes;
   const { decompressMs, costs } = fitDecompression(measured, bytes, threads);
   const allBytes = sumOfParts(bytes.stored);
-  const profileAt = (readMs: number, latencyShare: number): LoadTimes => {
+  const timesAt = (readMs: number, latencyShare: number): LoadTimes => {
     const latencyMs = (readMs * latencyShare) / (tensors * (shards + 1));
     const msPerByte = (readMs * (1 - latencyShare)) / allBytes;
     return {
@@ -70,13 +70,13 @@ export function fitProfile(measured: MeasuredLoads, bytes: ExpertBytes, threads:
       compressionRatio: bytes.stored.exponent / bytes.plainExponent,
     };
   };
-  let best: MachineProfile = { load: profileAt(seenReadMs, 0), costs };
+  let best: MachineTimes = { load: timesAt(seenReadMs, 0), costs };
   let least = Infinity;
   for (let step = 0; step <= READ_STEPS; step += 1) {
     const readMs = (makespanMs.missing / atOnce) * power(FASTEST_SHARE, 1 - step / READ_STEPS);
     const strangeness = SEEN_RATE_WEIGHT * logarithm(readMs / Math.max(seenReadMs, Number.MIN_VALUE)) ** 2;
     for (const latencyShare of LATENCY_SHARES) {
-      const load = profileAt(readMs, latencyShare);
+      const load = timesAt(readMs, latencyShare);
       const { interference, misfit } = fitInterference(measured, load, costs);
       const simplicity = LATENCY_WEIGHT * latencyShare + INTERFERENCE_WEIGHT * interference;
       if (misfit + strangeness + simplicity >= least) continue;
@@ -108,11 +108,11 @@ function fitDecompression(
 /** Fits the measured makespans by the simulated ones plus interference, with least squares of the relative errors. */
 function fitInterference(
   { atOnce, makespanMs }: MeasuredLoads,
-  profile: LoadTimes,
+  loadTimes: LoadTimes,
   costs: OverlapCosts,
 ): { interference: number; misfit: number } {
-  const alone = patternMakespans(atOnce, profile, costs);
-  const interfering = patternMakespans(atOnce, profile, { ...costs, interference: 1 });
+  const alone = patternMakespans(atOnce, loadTimes, costs);
+  const interfering = patternMakespans(atOnce, loadTimes, { ...costs, interference: 1 });
   const states = (['missing', ...PARTS] as const).map((state) => {
     const hits = state === 'missing' ? NO_CAPACITIES : { ...NO_CAPACITIES, [state]: atOnce };
     const [base, more] = [alone(hits), interfering(hits)];

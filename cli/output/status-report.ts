@@ -1,7 +1,7 @@
 import { printableLine } from '../../shared/base/text/printable-text.js';
 import type { CacheStatus } from '../../shared/wire/messages.js';
 import type { NodeStatus, StatusReply } from '../../shared/wire/messages.js';
-import { hopLines } from './hop-view.js';
+import { hopLines } from './hop-report.js';
 import { nodeJson, shortRole } from './node-json.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines, type TableColumn } from './table.js';

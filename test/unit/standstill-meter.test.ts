@@ -1,18 +1,18 @@
 import assert from 'node:assert/strict';
 import { Metadata } from '@grpc/grpc-js';
-import { stallOf } from '../../shared/transport/peer-keepalive.js';
-import { REMEMBERED_MS, StallMeter } from '../../shared/base/runtime/stall-meter.js';
+import { standstillOf } from '../../shared/transport/peer-keepalive.js';
+import { REMEMBERED_MS, StandstillMeter } from '../../shared/base/runtime/standstill-meter.js';
 import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 
-describe('the stall meter of a process', () => {
+describe('the standstill meter of a process', () => {
   let clock: VirtualClock;
   let runtime: VirtualRuntime;
-  let meter: StallMeter;
+  let meter: StandstillMeter;
   beforeEach(() => {
     clock = new VirtualClock();
     runtime = new VirtualRuntime(clock, 1);
-    meter = new StallMeter(runtime);
+    meter = new StandstillMeter(runtime);
   });
   const passes = (ms: number): Promise<void> => clock.run(() => false, { untilMs: clock.nowMs + ms });
   const stop = async (ms: number): Promise<void> => {
@@ -51,11 +51,11 @@ describe('the stall meter of a process', () => {
     const counterOf = (text: string): number => {
       const metadata = new Metadata();
       metadata.set('odmoe-stall-ms', text);
-      return stallOf(metadata);
+      return standstillOf(metadata);
     };
     assert.equal(counterOf('1500'), 1500);
     for (const strange of ['', '-1', '1e9', '1.5', 'long', '9'.repeat(400)])
       assert.equal(counterOf(strange), 0, strange);
-    assert.equal(stallOf(new Metadata()), 0);
+    assert.equal(standstillOf(new Metadata()), 0);
   });
 });

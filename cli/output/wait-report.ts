@@ -1,5 +1,5 @@
 import type { LayerWait, StatusReply, WorkerWait } from '../../shared/wire/messages.js';
-import { statusLines, type EarlierStatus } from './status-view.js';
+import { statusLines, type EarlierStatus } from './status-report.js';
 import { tableLines, type TableColumn } from './table.js';
 
 /** Most lines for layers; if there are more layers, several share a line. */

@@ -6,7 +6,7 @@ export const PROBE_INTERVAL_MS = 100;
 export const REMEMBERED_MS = 15_000;
 
 /** The longest recent standstill of this process: its event loop was busy, its machine was, or it was stopped. */
-export class StallMeter {
+export class StandstillMeter {
   private readonly timer: Timer;
   private lookedMs: number;
   private periodEndMs: number;

@@ -1,5 +1,5 @@
 import { type Pool, POOLS } from '../../shared/settings/cache-policies.js';
-import type { MachineProfile } from '../../engine/planning/fit-profile.js';
+import type { MachineTimes } from '../../engine/planning/fit-machine-times.js';
 import type { CachePlans } from '../../engine/planning/plan-cache.js';
 import type { SlotSizes } from '../../engine/planning/slot-sizes.js';
 import type { Pack } from '../../packs/format/open-pack.js';
@@ -19,7 +19,7 @@ export interface PlanOutcome {
   activated: number;
   layers: number;
   sizes: SlotSizes;
-  profile: MachineProfile;
+  times: MachineTimes;
   counts: ActivationCounts | null;
   plans: CachePlans;
 }
@@ -38,7 +38,7 @@ export function planObject({
   activated,
   layers,
   sizes,
-  profile,
+  times,
   counts,
   plans,
 }: PlanOutcome): unknown {
@@ -51,7 +51,7 @@ export function planObject({
     layers,
     recordedActivations: counts?.total ?? 0,
     isAssumed,
-    profile: { ...profile.load, ...profile.costs },
+    profile: { ...times.load, ...times.costs },
     entryBytes: sizes.entryBytes,
     planned: planFigures(planned),
     fullOnly: planFigures(fullOnly),
@@ -77,8 +77,8 @@ export function cachePlanLines(outcome: PlanOutcome): string[] {
   ];
 }
 
-function situationLines({ pack, budgetBytes, activated, layers, profile, counts, plans }: PlanOutcome): string[] {
-  const { signMantissaReadMs: u, exponentReadMs: v, decompressMs: c, compressionRatio, threads, shards } = profile.load;
+function situationLines({ pack, budgetBytes, activated, layers, times, counts, plans }: PlanOutcome): string[] {
+  const { signMantissaReadMs: u, exponentReadMs: v, decompressMs: c, compressionRatio, threads, shards } = times.load;
   const popularity = plans.isAssumed
     ? 'none recorded: a mild skew is assumed; give --counts once a worker has run with a cache'
     : `${counts?.total.toLocaleString('en') ?? 0} activations recorded`;
@@ -86,7 +86,7 @@ function situationLines({ pack, budgetBytes, activated, layers, profile, counts,
     `${pack.name}: ${layers} layers of ${pack.shape.experts} experts, ${activated} at a time; ${formatByteSize(budgetBytes)} for the cache`,
     `  reading       u ${milliseconds(u)} signs and mantissas of a matrix, v ${milliseconds(v)} one of its ${shards} chunks of exponents`,
     `  decompressing c ${milliseconds(c)} a chunk on ${threads} ${threads === 1 ? 'thread' : 'threads'}; rho ${compressionRatio.toFixed(3)}`,
-    `  executing     ${milliseconds(profile.costs.executeMs)} an expert`,
+    `  executing     ${milliseconds(times.costs.executeMs)} an expert`,
     `  popularity    ${popularity}`,
   ];
 }

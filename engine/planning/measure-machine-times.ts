@@ -3,7 +3,7 @@ import { FROM_STORAGE, type Device, type ExpertSlots, type LoadRequest, type Par
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
 import { perPart, recordOf, sumOfParts } from '../../shared/model/expert-parts.js';
 import { isInMemory, PARTLY_LOADED_STATES, type PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
-import { expertBytesByPart, fitProfile, type MachineProfile, type MeasuredLoads } from './fit-profile.js';
+import { expertBytesByPart, fitMachineTimes, type MachineTimes, type MeasuredLoads } from './fit-machine-times.js';
 import type { SlotSizes } from './slot-sizes.js';
 
 /** Rounds of loads, and the time after which no further round begins. */
@@ -22,13 +22,13 @@ const CACHED_SHARE = 0.5;
  * the machine's memory could hold the model's experts, otherwise in storage, without the page cache.
  * @throws the errors of loading: PACK_CORRUPT, STORAGE_FAILED, DEVICE_OUT_OF_MEMORY
  */
-export async function profileLoading(
+export async function measureMachineTimes(
   device: Device,
   source: ModelSource,
   { shape, loader }: SlotSizes,
   atOnce: number,
   nowMs: () => number,
-): Promise<MachineProfile> {
+): Promise<MachineTimes> {
   const entries = perPart(() => atOnce);
   const bytes = expertBytesByPart(source.expert(0, 0));
   const modelBytes = source.shape.expertLayers * source.shape.experts * sumOfParts(bytes.stored);
@@ -44,7 +44,11 @@ export async function profileLoading(
   } finally {
     slots.dispose();
   }
-  return fitProfile(quietRounds(rounds.slice(-Math.max(1, rounds.length - 1))), bytes, loader.decompressionThreads);
+  return fitMachineTimes(
+    quietRounds(rounds.slice(-Math.max(1, rounds.length - 1))),
+    bytes,
+    loader.decompressionThreads,
+  );
 }
 
 /** Experts from places all over the model. */

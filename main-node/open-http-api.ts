@@ -9,22 +9,22 @@ import { type ApiKeys, readApiKeys } from '../http-api/access/api-keys.js';
 import { prepareChatFor } from '../http-api/conversation/served-chat.js';
 import { HTTP_ROUTES } from '../http-api/dialects/routes.js';
 import { readPageFiles } from '../http-api/page-files.js';
-import { type Door, requireKeysForOthers, startDoor } from '../http-api/start-door.js';
+import { type HttpApi, requireKeysForOthers, startHttpApi } from '../http-api/start-http-api.js';
 import type { LoadedMain } from './load-main.js';
 
 /** An HTTP API that can be started. */
-export interface PlannedDoor {
+export interface PlannedHttpApi {
   settings: HttpSettings;
   keys: ApiKeys;
   createServer: CreateHttpServer;
 }
 
 /** Reads who may use main's HTTP API; null: there is to be no HTTP API. Throws CONFIG_INVALID. */
-export async function planDoor(
+export async function planHttpApi(
   { main }: NodeSettings,
   environment: Pick<NodeEnvironment, 'createHttpServer'>,
   log: Logger,
-): Promise<PlannedDoor | null> {
+): Promise<PlannedHttpApi | null> {
   const { createHttpServer: createServer } = environment;
   const settings = main.http;
   if (settings === null || createServer === null) return null;
@@ -34,16 +34,16 @@ export async function planDoor(
 }
 
 /** Serves HTTP clients with main's components. Throws PORT_UNAVAILABLE. */
-export async function openDoor(
-  planned: PlannedDoor,
+export async function openHttpApi(
+  planned: PlannedHttpApi,
   parts: MainParts,
   loaded: LoadedMain & { environment: NodeEnvironment },
   log: Logger,
-): Promise<Door> {
+): Promise<HttpApi> {
   const { inference } = parts;
   const { runtime } = loaded.environment;
   const { tokenizer } = loaded;
-  return startDoor({
+  return startHttpApi({
     ...planned,
     routes: HTTP_ROUTES,
     context: {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { topLines, waitLines } from '../../cli/output/wait-view.js';
+import { topLines, waitLines } from '../../cli/output/wait-report.js';
 import type { LayerWait, StatusReply, WorkerWait } from '../../shared/wire/messages.js';
 
 const layer = (index: number, waitMs: number, stallMs = 0, slowestWorker = ''): LayerWait => ({

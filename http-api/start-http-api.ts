@@ -14,19 +14,19 @@ import { buildApp } from './build-app.js';
 import { createDeliverBody } from './delivery/deliver-body.js';
 import { createDeliverStream } from './delivery/deliver-stream.js';
 import { DELIVERY_LIMITS, type DeliveryLimits } from './delivery/delivery-limits.js';
-import type { DoorContext, RegisterRoutes } from './door-context.js';
+import type { HttpApiContext, RegisterRoutes } from './http-api-context.js';
 import { createBoundServer, serverBounds, type ServerBounds } from './http-server.js';
 import { onEvent } from '../shared/base/runtime/living.js';
 
 /** Parts of the context that the HTTP API makes itself. */
-export type DoorsOwn = 'deliverStream' | 'deliverBody' | 'sessions';
+export type OwnContextFields = 'deliverStream' | 'deliverBody' | 'sessions';
 
-export interface DoorOptions {
+export interface HttpApiOptions {
   settings: HttpSettings;
   keys: ApiKeys;
   createServer: CreateHttpServer;
-  /** All parts of DoorContext except those that the HTTP API makes itself. */
-  context: Omit<DoorContext, DoorsOwn>;
+  /** All parts of HttpApiContext except those that the HTTP API makes itself. */
+  context: Omit<HttpApiContext, OwnContextFields>;
   /** The routes besides /health. */
   routes: readonly RegisterRoutes[];
   /** The reason why main itself serves no client; null: it serves. */
@@ -35,7 +35,7 @@ export interface DoorOptions {
   bounds?: ServerBounds;
 }
 
-export interface Door {
+export interface HttpApi {
   /** The "host:port" at which it listens. */
   readonly address: string;
   /** Refuses new requests. Resolves when the running answers have ended or the grace time is over. Idempotent. */
@@ -43,12 +43,12 @@ export interface Door {
 }
 
 /** Serves HTTP clients. Throws PORT_UNAVAILABLE, CONFIG_INVALID. */
-export async function startDoor(options: DoorOptions): Promise<Door> {
+export async function startHttpApi(options: HttpApiOptions): Promise<HttpApi> {
   const { settings, keys, createServer, routes, limits = DELIVERY_LIMITS } = options;
   const { bounds = serverBounds(readProcessLimits().openFiles) } = options;
   const { runtime, log } = options.context;
   const delivery = { runtime, limits, log };
-  const context: DoorContext = {
+  const context: HttpApiContext = {
     ...options.context,
     deliverStream: createDeliverStream(delivery),
     deliverBody: createDeliverBody(delivery),
@@ -97,7 +97,7 @@ export function requireKeysForOthers({ host, port }: HttpSettings, keys: ApiKeys
 const LOST_CONNECTIONS_PERIOD_MS = 60_000;
 
 /** Logs connections that cannot be accepted (for example: too many open files). Existing connections are still served. */
-function warnOfLostConnections(server: Server, { runtime, log }: Pick<DoorContext, 'runtime' | 'log'>): void {
+function warnOfLostConnections(server: Server, { runtime, log }: Pick<HttpApiContext, 'runtime' | 'log'>): void {
   let loggedMs: number | null = null;
   let connections = 0;
   server.on('error', (error) => {
@@ -111,7 +111,7 @@ function warnOfLostConnections(server: Server, { runtime, log }: Pick<DoorContex
 }
 
 /** Returns the port. If the port comes from the default and is taken, any free port is used. */
-async function listen(server: Server, settings: HttpSettings, { log }: Pick<DoorContext, 'log'>): Promise<number> {
+async function listen(server: Server, settings: HttpSettings, { log }: Pick<HttpApiContext, 'log'>): Promise<number> {
   const { host, port } = settings;
   const code = await tryToListen(server, host, port);
   if (code === null) return portOf(server);
@@ -159,7 +159,7 @@ function portOf(server: Server): number {
 }
 
 /** Closes connections without a request at once. Clients that wait for an answer get its end first. */
-async function closeServer(server: Server, { runtime }: Pick<DoorContext, 'runtime'>): Promise<void> {
+async function closeServer(server: Server, { runtime }: Pick<HttpApiContext, 'runtime'>): Promise<void> {
   await new Promise<void>((resolve) => {
     const idle = runtime.every(IDLE_CHECK_MS, () => server.closeIdleConnections());
     const grace = runtime.after(CLOSE_GRACE_MS, () => server.closeAllConnections());

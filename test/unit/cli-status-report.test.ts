@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { statusJson, statusLines } from '../../cli/output/status-view.js';
+import { statusJson, statusLines } from '../../cli/output/status-report.js';
 import { tableLines } from '../../cli/output/table.js';
 import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';

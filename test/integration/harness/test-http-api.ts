@@ -3,17 +3,17 @@ import { connect, type Socket } from 'node:net';
 import { ApiKeys } from '../../../http-api/access/api-keys.js';
 import { DELIVERY_LIMITS, type DeliveryLimits } from '../../../http-api/delivery/delivery-limits.js';
 import type { Dialect } from '../../../http-api/delivery/dialect.js';
-import type { DoorContext, RegisterRoutes } from '../../../http-api/door-context.js';
+import type { HttpApiContext, RegisterRoutes } from '../../../http-api/http-api-context.js';
 import { openAiErrorBody } from '../../../http-api/errors/error-answer.js';
 import { SERVER_BOUNDS, type ServerBounds } from '../../../http-api/http-server.js';
-import { startDoor, type Door, type DoorsOwn } from '../../../http-api/start-door.js';
+import { startHttpApi, type HttpApi, type OwnContextFields } from '../../../http-api/start-http-api.js';
 import type { HttpSettings } from '../../../shared/settings/node-settings.js';
 import type { OdmoeError } from '../../../shared/base/errors/odmoe-error.js';
 import type { Runtime } from '../../../shared/base/runtime/runtime.js';
 import { RUNTIME } from '../../wall.js';
 import { TestLog } from './test-log.js';
 
-export interface TestDoorOptions {
+export interface TestHttpApiOptions {
   http?: Partial<HttpSettings>;
   keys?: readonly string[];
   limits?: Partial<DeliveryLimits>;
@@ -30,7 +30,7 @@ export const LINES: Dialect = {
   errorEvent: ({ code }) => `failed ${code}\n`,
 };
 
-export interface TestDoor extends Door {
+export interface TestHttpApi extends HttpApi {
   readonly log: TestLog;
   /** Emits an error of the HTTP server. */
   fail(error: Error): void;
@@ -38,18 +38,18 @@ export interface TestDoor extends Door {
   connections(): Promise<number>;
 }
 
-/** A door that has the test's own routes alone. */
-export async function openTestDoor(routes: RegisterRoutes, options: TestDoorOptions = {}): Promise<TestDoor> {
+/** An HTTP API that has the test's own routes alone. */
+export async function openTestHttpApi(routes: RegisterRoutes, options: TestHttpApiOptions = {}): Promise<TestHttpApi> {
   const { http = {}, keys = [], limits = {}, bounds = {}, trouble = () => null } = options;
   const log = new TestLog();
   const context = {
     runtime: options.runtime ?? RUNTIME,
-    log: log.logger('door'),
+    log: log.logger('http'),
     metrics: { contentType: 'text/plain', text: () => Promise.resolve(''), httpRequestEnded: () => undefined },
     status: () => ({ placement: { workers: [{}] } }),
   };
   const servers: Server[] = [];
-  const door = await startDoor({
+  const httpApi = await startHttpApi({
     settings: {
       host: '127.0.0.1',
       port: 0,
@@ -67,7 +67,7 @@ export async function openTestDoor(routes: RegisterRoutes, options: TestDoorOpti
       servers.push(server);
       return server;
     },
-    context: context as unknown as Omit<DoorContext, DoorsOwn>,
+    context: context as unknown as Omit<HttpApiContext, OwnContextFields>,
     limits: { ...DELIVERY_LIMITS, ...limits },
     bounds: { ...SERVER_BOUNDS, ...bounds },
   });
@@ -76,7 +76,7 @@ export async function openTestDoor(routes: RegisterRoutes, options: TestDoorOpti
       server.getConnections((error, open) => (error === null ? resolve(open) : reject(error))),
     );
   return {
-    ...door,
+    ...httpApi,
     log,
     fail: (error) => {
       for (const server of servers) server.emit('error', error);

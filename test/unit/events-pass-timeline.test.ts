@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import type { PassTrace } from '../../shared/wire/cluster-events.js';
+import type { PassTimeline } from '../../shared/wire/cluster-events.js';
 import { RECORDED_PASSES } from '../../shared/wire/cluster-events.js';
 import {
   MAX_WAITING_PREDICTIONS,
@@ -8,7 +8,7 @@ import {
   MAX_RESULTS_OF_PASS,
   PassRecorder,
 } from '../../main-node/events/pass-recorder.js';
-import { passTrace } from '../../main-node/events/pass-trace.js';
+import { passTimeline } from '../../main-node/events/pass-timeline.js';
 import type { ExpertOutcome } from '../../main-node/pass/expert-dispatcher.js';
 import type { MemberRows } from '../../main-node/pass/pass-member.js';
 import { NO_TIMES, type ExpertResult } from '../../shared/wire/messages.js';
@@ -26,21 +26,21 @@ function rowsAt(position: number, rows = 1, decodeFrom = 0): MemberRows[] {
 interface Setting {
   clock: { ms: number };
   recorder: PassRecorder;
-  traces: PassTrace[];
+  timelines: PassTimeline[];
   heat: [layer: number, expert: number, rows: number][];
 }
 
 function setting(): Setting {
   const clock = { ms: STARTED_MS };
-  const traces: PassTrace[] = [];
+  const timelines: PassTimeline[] = [];
   const heat: Setting['heat'] = [];
   const chosen = (...choice: Setting['heat'][number]): unknown => heat.push(choice);
   const recorder = new PassRecorder(
     () => clock.ms,
     { chosen: (layer, expert, rows) => void chosen(layer, expert, rows) },
-    (record) => traces.push(passTrace(record, STARTED_MS)),
+    (record) => timelines.push(passTimeline(record, STARTED_MS)),
   );
-  return { clock, recorder, traces, heat };
+  return { clock, recorder, timelines, heat };
 }
 
 function outcome(expert: number, result: Partial<ExpertResult>, resent = false, workerId = 'w'): ExpertOutcome {
@@ -53,17 +53,22 @@ function outcome(expert: number, result: Partial<ExpertResult>, resent = false, 
   };
 }
 
-const chosen = (expert: number, outcome: 'predicted' | 'missed') => ({ expert, rows: 1, outcome, workerIds: ['w'] });
+const chosen = (expert: number, outcome: 'predicted' | 'mispredicted') => ({
+  expert,
+  rows: 1,
+  outcome,
+  workerIds: ['w'],
+});
 
-describe('the traces of passes', () => {
+describe('the timelines of passes', () => {
   it("place a worker's times on the clock of main, with half of the round trip each way", () => {
-    const { clock, recorder, traces } = setting();
+    const { clock, recorder, timelines } = setting();
     clock.ms = 1500;
     const pass = recorder.begin(rowsAt(3));
     clock.ms = 1501;
     pass.layerBegun(0);
     clock.ms = 1502;
-    pass.routed(0, [chosen(4, 'predicted'), chosen(5, 'missed')]);
+    pass.routed(0, [chosen(4, 'predicted'), chosen(5, 'mispredicted')]);
     pass.sent(0, 'w', [4, 5]);
     clock.ms = 1512;
     // The load ended 3 ms before the message came, and the message took 2 ms.
@@ -76,12 +81,12 @@ describe('the traces of passes', () => {
     clock.ms = 1523;
     pass.layerEnded(0);
     pass.ended(false);
-    const [trace] = traces;
+    const [timeline] = timelines;
     assert.deepEqual(
-      [trace?.number, trace?.atMs, trace?.durationMs, trace?.members],
+      [timeline?.number, timeline?.atMs, timeline?.durationMs, timeline?.members],
       [1, 500, 23, [{ sequence: SEQUENCE, position: 3, rows: 1, kind: 'decode' }]],
     );
-    const [layer] = trace?.layers ?? [];
+    const [layer] = timeline?.layers ?? [];
     assert.deepEqual([layer?.beginMs, layer?.routedMs, layer?.answeredMs, layer?.endMs], [1, 2, 22, 23]);
     const { worker, rows } = { worker: 'w', rows: 1 };
     assert.deepEqual(layer?.experts, [
@@ -117,7 +122,7 @@ describe('the traces of passes', () => {
   });
 
   it("distinguish a prediction after the router's choice from one before the pass began", () => {
-    const { clock, recorder, traces } = setting();
+    const { clock, recorder, timelines } = setting();
     const predict = (position: number, layer: number, experts: number[]): void =>
       recorder.predictionArrived({ ...plainPrediction({ sequence: SEQUENCE, position, layer, experts }), runUs: 1500 });
     predict(3, 0, [1]);
@@ -125,28 +130,28 @@ describe('the traces of passes', () => {
     clock.ms += 10;
     const pass = recorder.begin(rowsAt(3));
     pass.layerBegun(0);
-    pass.routed(0, [chosen(1, 'predicted'), chosen(2, 'missed'), chosen(3, 'missed')]);
+    pass.routed(0, [chosen(1, 'predicted'), chosen(2, 'mispredicted'), chosen(3, 'mispredicted')]);
     clock.ms += 1;
     predict(3, 0, [1, 2]);
     for (const expert of [1, 2, 3]) pass.received(0, outcome(expert, {}));
     pass.ended(false);
-    const [trace] = traces;
-    const foretold = trace?.layers[0]?.experts.map((expert) => expert.foretold);
+    const [timeline] = timelines;
+    const foretold = timeline?.layers[0]?.experts.map((expert) => expert.foretold);
     assert.deepEqual(foretold, ['predicted', 'late', 'missed']);
-    assert.deepEqual(trace?.predictions, [
+    assert.deepEqual(timeline?.predictions, [
       { sequence: SEQUENCE, layer: 0, receivedMs: -10, runMs: 1.5, experts: [1] },
       { sequence: SEQUENCE, layer: 0, receivedMs: 1, runMs: 1.5, experts: [1, 2] },
     ]);
     recorder.begin(rowsAt(4, 2)).ended(false);
     assert.deepEqual(
-      traces[1]?.predictions.map(({ experts }) => experts),
+      timelines[1]?.predictions.map(({ experts }) => experts),
       [[9]],
       'a draft goes before its token',
     );
   });
 
   it('record repeated sends, and merge the results of mini-batches', () => {
-    const { clock, recorder, traces, heat } = setting();
+    const { clock, recorder, timelines, heat } = setting();
     const pass = recorder.begin(rowsAt(0, 4, 4));
     pass.layerBegun(0);
     pass.routed(0, [{ expert: 1, rows: 4, outcome: 'announced', workerIds: ['w'] }]);
@@ -159,29 +164,29 @@ describe('the traces of passes', () => {
     pass.received(0, outcome(1, { executeUs: 1000, begunUs: 4000, answeredUs: 8000 }));
     pass.received(0, outcome(2, { answeredUs: 5000 }, true, 'other'));
     pass.ended(false);
-    const [both, again] = traces[0]?.layers[0]?.experts ?? [];
+    const [both, again] = timelines[0]?.layers[0]?.experts ?? [];
     assert.deepEqual([both?.rows, both?.sentMs, both?.executeBeginMs, both?.receivedMs], [2, 0, 4, 12]);
     assert.deepEqual([both?.executeEndMs, both?.loadEndMs, both?.reloaded], [8, 1, false]);
     assert.deepEqual([again?.worker, again?.reloaded, again?.sentMs, again?.arrivedMs], ['other', true, 7, 7]);
-    assert.equal(traces[0]?.members[0]?.kind, 'prompt');
+    assert.equal(timelines[0]?.members[0]?.kind, 'prompt');
     assert.deepEqual(heat, [[0, 1, 4]]);
   });
 
   it('store no failed pass, a bounded number of passes, and only a part of a huge one', () => {
-    const { recorder, traces } = setting();
+    const { recorder, timelines } = setting();
     recorder.begin(rowsAt(0)).ended(true);
     for (let pass = 0; pass <= RECORDED_PASSES; pass++) recorder.begin(rowsAt(pass, 3)).ended(false);
     assert.equal(recorder.records.length, RECORDED_PASSES);
     assert.deepEqual(recorder.counts, { passes: RECORDED_PASSES + 1, rows: 3 * (RECORDED_PASSES + 1) });
     assert.deepEqual(
       recorder.records.map(({ number }) => number),
-      traces.slice(1).map(({ number }) => number),
+      timelines.slice(1).map(({ number }) => number),
     );
     const huge = recorder.begin(rowsAt(0));
     huge.layerBegun(0);
     for (let result = 0; result < MAX_RESULTS_OF_PASS + 5; result++) huge.received(0, outcome(result, {}));
     huge.ended(false);
-    assert.equal(traces.at(-1)?.layers[0]?.experts.length, MAX_RESULTS_OF_PASS);
+    assert.equal(timelines.at(-1)?.layers[0]?.experts.length, MAX_RESULTS_OF_PASS);
   });
 
   it('have ordered times, whatever a worker reports', () => {
@@ -196,15 +201,15 @@ describe('the traces of passes', () => {
     });
     fc.assert(
       fc.property(times, fc.boolean(), fc.boolean(), fc.nat({ max: 200 }), (result, wasLoaded, resent, tookMs) => {
-        const { clock, recorder, traces } = setting();
+        const { clock, recorder, timelines } = setting();
         const pass = recorder.begin(rowsAt(0));
         pass.layerBegun(0);
-        pass.routed(0, [chosen(1, 'missed')]);
+        pass.routed(0, [chosen(1, 'mispredicted')]);
         pass.sent(0, 'w', [1]);
         clock.ms += tookMs;
         pass.received(0, outcome(1, { ...result, wasLoaded }, resent));
         pass.ended(false);
-        const [expert] = traces[0]?.layers[0]?.experts ?? [];
+        const [expert] = timelines[0]?.layers[0]?.experts ?? [];
         assert.ok(expert !== undefined);
         assert.ok(expert.sentMs <= expert.arrivedMs && expert.arrivedMs <= expert.executeBeginMs);
         assert.ok(expert.executeBeginMs <= expert.executeEndMs);
