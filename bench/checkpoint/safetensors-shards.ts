@@ -47,7 +47,7 @@ export function shardTensors<Tensor extends ShardTensor>(tensors: readonly Tenso
     shards.at(-1)?.push(tensor);
     shardBytes += tensor.sizeBytes;
   }
-  return shards.map((members, index) => ({ name: shardName(index, shards.length), tensors: members }));
+  return shards.map((tensors, index) => ({ name: shardName(index, shards.length), tensors }));
 }
 
 /** The text of model.safetensors.index.json; null when there is only one file. */

@@ -79,8 +79,8 @@ export async function deepenCheckpoint(
 /** For each layer of the deeper model: its source layer, and whether it is a copy that adds nothing. Copies are spread evenly. */
 export function layerSources(layers: number, deeperLayers: number): { layer: number; copy: boolean }[] {
   return Array.from({ length: layers }, (_, layer) => {
-    const members = Math.floor(((layer + 1) * deeperLayers) / layers) - Math.floor((layer * deeperLayers) / layers);
-    return Array.from({ length: members }, (_member, index) => ({ layer, copy: index > 0 }));
+    const copies = Math.floor(((layer + 1) * deeperLayers) / layers) - Math.floor((layer * deeperLayers) / layers);
+    return Array.from({ length: copies }, (_copy, index) => ({ layer, copy: index > 0 }));
   }).flat();
 }
 

@@ -132,8 +132,16 @@ async function drawHistory(seed: number): Promise<string> {
     await references.dispose();
   }
   for (const { kind, node, atMs, forMs } of scenario.faults) {
-    const place = { position: -1, layer: -1, givenUp: false };
-    log.add({ ...place, node, kind: 'fault', label: kind, fromMs: atMs, toMs: atMs + Math.max(1, forMs) });
+    log.add({
+      position: -1,
+      layer: -1,
+      givenUp: false,
+      node,
+      kind: 'fault',
+      label: kind,
+      fromMs: atMs,
+      toMs: atMs + Math.max(1, forMs),
+    });
   }
   const lanes = scenario.nodes.map(({ settings }) => settings.id);
   const title = `seed ${seed}, ${scenario.model}, until ${scenario.calmMs} ms`;

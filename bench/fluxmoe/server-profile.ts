@@ -165,8 +165,7 @@ function profileOf({
 
 function servedModel({ model, gpus, memory_share, offloaded_share }: z.infer<typeof servingSchema>): ServerModel {
   const { shape, tiedEmbeddings } = loadModelProfile(model);
-  const shares = { memoryShare: memory_share, offloadedShare: offloaded_share };
-  return { name: model, shape, tiedEmbeddings, gpus, ...shares };
+  return { name: model, shape, tiedEmbeddings, gpus, memoryShare: memory_share, offloadedShare: offloaded_share };
 }
 
 /** Weights of a dense transformer with SwiGLU and grouped keys and values, including its two vocabulary matrices. */

@@ -58,15 +58,15 @@ export function recordedFigures(value: unknown): unknown {
   if (typeof value === 'number') return Number.isInteger(value) ? value : Number(value.toPrecision(DIGITS));
   if (Array.isArray(value)) return value.map(recordedFigures);
   if (value === null || typeof value !== 'object') return value;
-  const members = Object.entries(value).filter(([, member]) => !isLongSeries(member));
-  return Object.fromEntries(members.map(([name, member]) => [name, recordedFigures(member)]));
+  const properties = Object.entries(value).filter(([, property]) => !isLongSeries(property));
+  return Object.fromEntries(properties.map(([name, property]) => [name, recordedFigures(property)]));
 }
 
 function isLongSeries(value: unknown): boolean {
   return (
     Array.isArray(value) &&
     value.length > LONGEST_SERIES &&
-    value.every((member) => member === null || typeof member === 'number')
+    value.every((item) => item === null || typeof item === 'number')
   );
 }
 

@@ -127,10 +127,20 @@ function grpcPeer(stream: PeerStream<WorkerRequest, WorkerReply>): EchoProcess['
       new Promise((resolve, reject) => {
         settle = { resolve, reject };
         requestId += 1;
-        const place = { epoch: 1, ...passOfSequence(1, requestId, 1), layer: 1 };
-        const tensor = { hiddenSize: payload.length / 4, dtype: 'TENSOR_TYPE_F32' as const, hidden: payload };
         const experts = [{ expert: 1, rows: [], last: true }];
-        stream.send({ kind: 'execute', execute: { requestId, ...place, ...tensor, experts } });
+        stream.send({
+          kind: 'execute',
+          execute: {
+            requestId,
+            epoch: 1,
+            ...passOfSequence(1, requestId, 1),
+            layer: 1,
+            hiddenSize: payload.length / 4,
+            dtype: 'TENSOR_TYPE_F32' as const,
+            hidden: payload,
+            experts,
+          },
+        });
       }),
   };
 }

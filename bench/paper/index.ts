@@ -131,9 +131,16 @@ async function benchPaper(flags: PaperFlags, run: MeasuredRun, signal: AbortSign
     } finally {
       await runner.stop();
     }
-    const conditions = { profile: profile?.name ?? null, workers: flags.workers, prompts: flags.prompts };
     const { precision, quantize, wall } = flags;
-    const report = { ...conditions, precision, quantize, wall, tokensLimit: flags.tokens };
+    const report = {
+      profile: profile?.name ?? null,
+      workers: flags.workers,
+      prompts: flags.prompts,
+      precision,
+      quantize,
+      wall,
+      tokensLimit: flags.tokens,
+    };
     run.print(reportJson(result, report), flags.json, () => paperReportText(result, report));
   } finally {
     await rm(directory, { recursive: true, force: true });

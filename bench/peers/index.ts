@@ -171,8 +171,7 @@ function asJson(
     decodeMedian: median(decodeOf(row)),
     prefillMedian: median(prefillOf(row)),
   }));
-  const conditions = { rateMbitPerS: rate, roundTripUs: roundTrip, pingUs, workers, threads };
-  return snakeCaseKeys({ ...conditions, systems });
+  return snakeCaseKeys({ rateMbitPerS: rate, roundTripUs: roundTrip, pingUs, workers, threads, systems });
 }
 
 function asText(rows: readonly Row[], flags: PeersFlags, pingUs: number | null): string {

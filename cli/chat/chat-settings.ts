@@ -81,7 +81,7 @@ export function settingLines(settings: TerminalChatSettings): string[] {
 
 /** Makes the setting of one sampling field of the request; `off`: the value that has no effect. */
 function ofSampling(
-  member: Exclude<keyof SamplingMessage, 'seed' | 'logitBias' | 'outputFormat'>,
+  property: Exclude<keyof SamplingMessage, 'seed' | 'logitBias' | 'outputFormat'>,
   offValue: number,
   range: NumberRange,
   off: string,
@@ -90,10 +90,10 @@ function ofSampling(
     range,
     off,
     read: ({ sampling }) => {
-      const value = sampling[member] ?? offValue;
+      const value = sampling[property] ?? offValue;
       return value === offValue ? null : value;
     },
-    write: (settings, value) => ({ ...settings, sampling: { ...settings.sampling, [member]: value ?? offValue } }),
+    write: (settings, value) => ({ ...settings, sampling: { ...settings.sampling, [property]: value ?? offValue } }),
   };
 }
 

@@ -1,6 +1,6 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { jsonMembers } from '../../shared/base/json/exact-json.js';
+import { jsonProperties } from '../../shared/base/json/exact-json.js';
 import type { LogitBias, OutputFormat, SamplingMessage } from '../../shared/wire/messages.js';
 import { jsonFormat, outputFormatOf } from '../../shared/language/response-format.js';
 import {
@@ -100,11 +100,11 @@ const FORMATS: ReadonlySet<unknown> = new Set(['text', 'json_object', 'json_sche
 function responseFormat(given: string): OutputFormat | 'text' {
   if (given === 'text') return given;
   const described = given === 'json_object' ? '{"type":"json_object"}' : given;
-  const members = jsonMembers(described);
-  if (members === null) {
+  const properties = jsonProperties(described);
+  if (properties === null) {
     throw new InvalidArgumentError('It must be text, json_object, or JSON as {"type":"object","properties":{}}.');
   }
-  if (!FORMATS.has(members.find(({ key }) => key === 'type')?.value)) return jsonFormat(given);
+  if (!FORMATS.has(properties.find(({ key }) => key === 'type')?.value)) return jsonFormat(given);
   try {
     return outputFormatOf(described) ?? 'text';
   } catch (thrown) {

@@ -82,8 +82,10 @@ async function plan(directory: string, flags: PlanFlags): Promise<PlanOutcome> {
   const layers = flags.layers ?? (counts === null || counts.layers.length === 0 ? allLayers : counts.layers.length);
   const { threads: decompressionThreads, directIo } = flags;
   const { sizes, times } = await measure(pack, { decompressionThreads, directIo, storageBytesPerS: 0 }, activated);
-  const request = { budgetBytes: flags.memory, entryBytes: sizes.entryBytes, layers, experts, activated, counts };
-  const plans = planCache({ ...request, pools: flags.pools }, times);
+  const plans = planCache(
+    { budgetBytes: flags.memory, entryBytes: sizes.entryBytes, layers, experts, activated, counts, pools: flags.pools },
+    times,
+  );
   return { pack, budgetBytes: flags.memory, activated, layers, sizes, times, counts, plans };
 }
 

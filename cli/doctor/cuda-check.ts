@@ -78,6 +78,14 @@ function deviceLine(device: CudaDevice): string {
 /** The part of `odmoe doctor --json` about CUDA. */
 export function cudaJson(status: CudaStatus | null): unknown {
   if (status !== null) return snakeCaseKeys(status);
-  const nothing = { architectures: [], usable: false, reason: 'the native library cannot be loaded', devices: [] };
-  return { built: false, library: null, ...nothing, driver_version: null, runtime_version: null };
+  return {
+    built: false,
+    library: null,
+    architectures: [],
+    usable: false,
+    reason: 'the native library cannot be loaded',
+    devices: [],
+    driver_version: null,
+    runtime_version: null,
+  };
 }

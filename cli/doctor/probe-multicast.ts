@@ -52,9 +52,11 @@ export async function probeMulticast(
   );
   const advertiser = new Multicast(failed);
   advertiser.speakThrough(addresses);
-  const identity = { id, role: 'ROLE_WORKER', cluster: PROBE_CLUSTER, protocolVersion: PROTOCOL_VERSION } as const;
   const txt = encodeTxt({
-    ...identity,
+    id,
+    role: 'ROLE_WORKER',
+    cluster: PROBE_CLUSTER,
+    protocolVersion: PROTOCOL_VERSION,
     modelName: '',
     packDigest: '',
     bootId: id,

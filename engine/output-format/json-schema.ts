@@ -89,6 +89,6 @@ function jsonOf(value: JsonValue, keysOf: (object: object) => string[]): string 
   if (typeof value === 'bigint') return String(value);
   if (typeof value !== 'object' || value === null) return JSON.stringify(value === 0 ? 0 : value);
   if (Array.isArray(value)) return `[${value.map((item) => jsonOf(item, keysOf)).join()}]`;
-  const members = keysOf(value).map((key) => `${JSON.stringify(key)}:${jsonOf(value[key] ?? null, keysOf)}`);
-  return `{${members.join()}}`;
+  const properties = keysOf(value).map((key) => `${JSON.stringify(key)}:${jsonOf(value[key] ?? null, keysOf)}`);
+  return `{${properties.join()}}`;
 }

@@ -133,31 +133,31 @@ export class SchemaGrammar {
     // A required key that is not listed as a property is written like a listed one.
     for (const key of required) if (!listed.has(key)) listed.set(key, others);
     const isOpen = others.kind !== 'never' && !(isOpenByDefault && listed.size > 0);
-    const other = isOpen ? this.otherMember([...listed.keys()], others) : null;
+    const other = isOpen ? this.otherProperty([...listed.keys()], others) : null;
     const close = this.withGap('}', 'before');
     let later = other === null ? close : this.othersBehind(other, close);
-    // The members from a key on, without the comma before them. All alternatives share it, so its size grows only with the number of keys.
-    let members = other === null ? null : builder.sequence(other, later);
+    // The properties from a key on, without the comma before them. All alternatives share it, so its size grows only with the number of keys.
+    let written = other === null ? null : builder.sequence(other, later);
     let mayEnd = true;
     for (const [key, schema] of [...listed].reverse()) {
-      const member = builder.sequence(this.text(JSON.stringify(key)), this.colon(), this.nodeOf(schema), later);
+      const property = builder.sequence(this.text(JSON.stringify(key)), this.colon(), this.nodeOf(schema), later);
       mayEnd &&= !required.has(key);
-      members = required.has(key) || members === null ? member : builder.choice(member, members);
-      const more = builder.sequence(this.comma(), members);
+      written = required.has(key) || written === null ? property : builder.choice(property, written);
+      const more = builder.sequence(this.comma(), written);
       later = mayEnd ? builder.choice(more, close) : more;
     }
     const empty = this.text('}');
-    const first = members === null ? empty : mayEnd ? builder.choice(members, empty) : members;
+    const first = written === null ? empty : mayEnd ? builder.choice(written, empty) : written;
     return builder.sequence(this.withGap('{', 'behind'), first);
   }
 
-  /** The other members after the first one. */
+  /** The other properties after the first one. */
   private othersBehind(other: GrammarNode, close: GrammarNode): GrammarNode {
     const { builder } = this;
     return builder.sequence(builder.repeat(builder.sequence(this.comma(), other), 0, Infinity), close);
   }
 
-  private otherMember(listed: readonly string[], others: JsonSchema): GrammarNode {
+  private otherProperty(listed: readonly string[], others: JsonSchema): GrammarNode {
     const { builder } = this;
     const key =
       listed.length === 0

@@ -66,8 +66,14 @@ export class ThreadedFormatCompiler implements FormatCompiler {
 
   constructor(private readonly options: ThreadedFormatCompilerOptions) {
     const { startThread, queueLimit, runtime } = options;
-    const bounds = { queueLimit, limitMs: FORMAT_LIMIT_MS, idleMs: FORMAT_IDLE_MS };
-    this.lane = new ThreadQueue({ startThread, runtime, words: WORDS, ...bounds });
+    this.lane = new ThreadQueue({
+      startThread,
+      runtime,
+      words: WORDS,
+      queueLimit,
+      limitMs: FORMAT_LIMIT_MS,
+      idleMs: FORMAT_IDLE_MS,
+    });
   }
 
   async compile(format: OutputFormat, singleBytes: Uint8Array, signal: AbortSignal): Promise<CompiledGrammar> {

@@ -70,13 +70,13 @@ export interface CallSyntax {
 const NONE: Around = { begin: '', end: '' };
 const OBJECT: ObjectBody = { kind: 'object', argumentsKey: 'arguments', list: false };
 
-const syntax = (name: string, members: Partial<CallSyntax> & Pick<CallSyntax, 'body'>): CallSyntax => ({
+const syntax = (name: string, properties: Partial<CallSyntax> & Pick<CallSyntax, 'body'>): CallSyntax => ({
   name,
   section: NONE,
   call: NONE,
   separator: '',
   unmarked: false,
-  ...members,
+  ...properties,
 });
 
 /** Hermes, Qwen 2.5 and 3, ERNIE 4.5. A model whose template knows no tools is asked for this form, too. */

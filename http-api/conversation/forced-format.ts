@@ -1,4 +1,4 @@
-import { jsonMembers } from '../../shared/base/json/exact-json.js';
+import { jsonProperties } from '../../shared/base/json/exact-json.js';
 import type { OutputFormat, OutputPart, OutputSequence } from '../../shared/wire/messages.js';
 import { isText } from './argument-text.js';
 import type { CallSyntax, KeyedBody, LiteralBody } from './call-syntax.js';
@@ -152,28 +152,28 @@ function argumentChoices(tool: ChatTool, free: number): Argument[][] {
 /** The arguments as the client wrote them: the digits of large numbers and the order of keys do not change. */
 function argumentsOf({ parameters }: ChatTool): Argument[] {
   const { properties } = parameters as { properties?: Record<string, unknown> };
-  const members = new Map((jsonMembers(writtenJson(parameters)) ?? []).map((member) => [member.key, member.text]));
+  const written = new Map((jsonProperties(writtenJson(parameters)) ?? []).map(({ key, text }) => [key, text]));
   const definitions = ['$defs', 'definitions'].flatMap((key) => {
-    const text = members.get(key);
+    const text = written.get(key);
     return text === undefined ? [] : [`${JSON.stringify(key)}:${text}`];
   });
-  return (jsonMembers(members.get('properties') ?? '{}') ?? []).map(({ key, text }) => {
+  return (jsonProperties(written.get('properties') ?? '{}') ?? []).map(({ key, text }) => {
     const schema = properties?.[key];
     return typeof schema === 'object' && schema !== null
-      ? { key, isText: isText(schema), schema: withMembers(text, definitions) }
-      : { key, isText: false, schema: withMembers('{}', definitions) };
+      ? { key, isText: isText(schema), schema: withProperties(text, definitions) }
+      : { key, isText: false, schema: withProperties('{}', definitions) };
   });
 }
 
 function argumentsSchema({ parameters }: ChatTool): string {
   const written = writtenJson(parameters);
-  return 'type' in parameters ? written : withMembers(written, ['"type":"object"']);
+  return 'type' in parameters ? written : withProperties(written, ['"type":"object"']);
 }
 
 /** The JSON object with more properties. The added ones count if both have a key. */
-function withMembers(object: string, members: readonly string[]): string {
+function withProperties(object: string, properties: readonly string[]): string {
   const own = object.trim().slice(1, -1).trim();
-  return `{${[...(own === '' ? [] : [own]), ...members].join(',')}}`;
+  return `{${[...(own === '' ? [] : [own]), ...properties].join(',')}}`;
 }
 
 function joinLiterals(parts: OutputPart[]): OutputPart[] {

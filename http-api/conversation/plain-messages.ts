@@ -4,7 +4,7 @@ import type { CallSyntax } from './call-syntax.js';
 import type { ChatTool } from './chat-request.js';
 import type { TemplateAbilities } from './template-abilities.js';
 import { writtenJson } from '../requests/written-json.js';
-import { type JsonMember, jsonMembers } from '../../shared/base/json/exact-json.js';
+import { type JsonProperty, jsonProperties } from '../../shared/base/json/exact-json.js';
 import { literalKey } from './read-literal-call.js';
 
 /** Writes calls and results of tools into the text of messages, if the template does not write them itself. */
@@ -73,14 +73,14 @@ export function writeCall({ section, call, body }: CallSyntax, name: string, arg
       return `${begin}${body.prefix}${name}${body.numbered ? ':0' : ''}${body.between}${written}${body.after}${end}`;
     case 'keyed': {
       const line = body.ownLines ? '\n' : '';
-      const values = membersOf(written).map(({ key, value, text: json }) => {
+      const values = propertiesOf(written).map(({ key, value, text: json }) => {
         const text = typeof value === 'string' ? value : json;
         return `${body.key.begin}${key}${body.key.end}${body.value.begin}${line}${text}${line}${body.value.end}`;
       });
       return `${begin}${body.name.begin}${name}${body.name.end}${values.join('')}${body.after}${end}`;
     }
     case 'literal': {
-      const values = membersOf(written).map(({ key, value, text: json }) => {
+      const values = propertiesOf(written).map(({ key, value, text: json }) => {
         const text = typeof value === 'string' && body.quote !== '"' ? body.quote + value + body.quote : json;
         return `${literalKey(key)}${body.assign}${text}`;
       });
@@ -91,6 +91,6 @@ export function writeCall({ section, call, body }: CallSyntax, name: string, arg
 }
 
 /** The properties of the arguments. Arguments that are no object have none. */
-function membersOf(args: string): JsonMember[] {
-  return jsonMembers(args) ?? [];
+function propertiesOf(args: string): JsonProperty[] {
+  return jsonProperties(args) ?? [];
 }

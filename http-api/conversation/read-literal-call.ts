@@ -78,14 +78,14 @@ function* readList(body: LiteralBody, input: AnswerInput, depth: number): Readin
 
 function* readObject(body: LiteralBody, input: AnswerInput, depth: number): Reading<string | null> {
   yield* input.take('{');
-  const members: string[] = [];
+  const properties: string[] = [];
   for (;;) {
     yield* input.takeWhile(/[\s,]/);
-    if (yield* input.take('}')) return `{${members.join(', ')}}`;
+    if (yield* input.take('}')) return `{${properties.join(', ')}}`;
     const key = yield* readKey(body, input);
     const value = key === null ? null : yield* readLiteral(body, input, depth + 1);
     if (key === null || value === null) return null;
-    members.push(`${JSON.stringify(key)}: ${value}`);
+    properties.push(`${JSON.stringify(key)}: ${value}`);
   }
 }
 

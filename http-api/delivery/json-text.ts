@@ -16,10 +16,10 @@ export function jsonWithTexts(value: unknown): string {
   if (isNumbers(value)) return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map((item) => jsonWithTexts(item ?? null)).join(',')}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
-  const members = Object.entries(value)
-    .filter(([, member]) => member !== undefined)
-    .map(([key, member]) => `${JSON.stringify(key)}:${jsonWithTexts(member)}`);
-  return `{${members.join(',')}}`;
+  const properties = Object.entries(value)
+    .filter(([, property]) => property !== undefined)
+    .map(([key, property]) => `${JSON.stringify(key)}:${jsonWithTexts(property)}`);
+  return `{${properties.join(',')}}`;
 }
 
 function isNumbers(value: unknown): value is number[] {

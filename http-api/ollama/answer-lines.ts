@@ -1,4 +1,4 @@
-import { jsonMembers } from '../../shared/base/json/exact-json.js';
+import { jsonProperties } from '../../shared/base/json/exact-json.js';
 import { JsonText } from '../delivery/json-text.js';
 import type { AnswerDelta } from '../conversation/chat-request.js';
 import type { ChatLogprob } from '../answer/logprob-entries.js';
@@ -130,7 +130,7 @@ export class PartMaker {
 
 function argumentsOf(text: string): JsonText | null {
   const written = text === '' ? '{}' : text;
-  return jsonMembers(written) === null ? null : new JsonText(written);
+  return jsonProperties(written) === null ? null : new JsonText(written);
 }
 
 /** Joins several parts into one. */

@@ -39,7 +39,7 @@ export function modelTags(model: ServedModel): object {
 /** The answer of /api/ps. The size is the memory of the nodes' devices. It stays in use until main ends. */
 export function runningModels(model: ServedModel, nodes: readonly NodeStatus[]): object {
   const held = nodes.map((node) => ({ bytes: node.deviceMemoryUsedBytes, gpu: node.deviceName !== '' }));
-  const sum = (members: typeof held): number => members.reduce((total, { bytes }) => total + bytes, 0);
+  const sum = (memories: typeof held): number => memories.reduce((total, { bytes }) => total + bytes, 0);
   return {
     models: [
       {

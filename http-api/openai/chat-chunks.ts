@@ -42,7 +42,7 @@ export function chatChunk(
   finishReason: FinishReason | null,
   logprobs: readonly ChatLogprob[] | null,
 ): object {
-  const choice = { index, delta, logprobs: logprobsMember(logprobs), finish_reason: finishReason };
+  const choice = { index, delta, logprobs: logprobsProperty(logprobs), finish_reason: finishReason };
   return { ...chunkHead(head), choices: [choice] };
 }
 
@@ -54,7 +54,7 @@ function chunkHead({ id, ...rest }: OpenaiHead): object {
   return { id, object: 'chat.completion.chunk', ...rest };
 }
 
-function logprobsMember(entries: readonly ChatLogprob[] | null): object | null {
+function logprobsProperty(entries: readonly ChatLogprob[] | null): object | null {
   return entries === null || entries.length === 0 ? null : { content: entries, refusal: null };
 }
 

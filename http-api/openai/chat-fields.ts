@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { jsonMembers } from '../../shared/base/json/exact-json.js';
+import { jsonProperties } from '../../shared/base/json/exact-json.js';
 import type { ChatRequest } from '../conversation/chat-request.js';
 import { effortArguments } from '../conversation/reasoning-effort.js';
 import { chatMessagesFrom, messagesField } from './chat-messages.js';
@@ -187,7 +187,10 @@ export function templateWishes(
   templateSource: string | null,
   field: string,
 ): Pick<ChatRequest, 'templateArguments' | 'thinking'> {
-  const given = (jsonMembers(writtenJson(variables ?? {})) ?? []).map(({ key, text }) => ({ name: key, value: text }));
+  const given = (jsonProperties(writtenJson(variables ?? {})) ?? []).map(({ key, text }) => ({
+    name: key,
+    value: text,
+  }));
   if (effort === undefined || effort === null) return { templateArguments: given, thinking: null };
   if (effort === 'none') return { templateArguments: given, thinking: false };
   const ofEffort = effortArguments(effort, templateSource);

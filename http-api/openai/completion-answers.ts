@@ -20,8 +20,8 @@ function usageOfReaders(readers: readonly CompletionReader[], count: number): Us
   );
 }
 
-function bodyOf({ id, ...rest }: OpenaiHead, members: object): object {
-  return { id, object: 'text_completion', ...rest, ...members };
+function bodyOf({ id, ...rest }: OpenaiHead, properties: object): object {
+  return { id, object: 'text_completion', ...rest, ...properties };
 }
 
 /** Makes the chunks of streamed text completions. */

@@ -33,13 +33,13 @@ const promptField = z.unknown().transform((given, context): PromptField => {
 function promptFault(given: unknown): { message: string; path: number[] } | null {
   if (typeof given === 'string') return given === '' ? { message: EMPTY, path: [] } : null;
   if (!Array.isArray(given) || given.length === 0) return { message: FORMS, path: [] };
-  const members: readonly unknown[] = given;
-  const [first] = members;
-  if (typeof first === 'number') return isTokenIds(members) ? null : { message: FORMS, path: [] };
-  const wrong = members.findIndex((one) =>
+  const prompts: readonly unknown[] = given;
+  const [first] = prompts;
+  if (typeof first === 'number') return isTokenIds(prompts) ? null : { message: FORMS, path: [] };
+  const wrong = prompts.findIndex((one) =>
     typeof first === 'string' ? typeof one !== 'string' || one === '' : !isTokenIds(one),
   );
-  return wrong < 0 ? null : { message: members[wrong] === '' ? EMPTY : FORMS, path: [wrong] };
+  return wrong < 0 ? null : { message: prompts[wrong] === '' ? EMPTY : FORMS, path: [wrong] };
 }
 
 function isTokenIds(given: unknown): boolean {

@@ -19,10 +19,10 @@ export const OPENAI: Dialect = {
 /** A comment, which clients ignore; with `return_progress` it reports the progress of the answer. */
 export function keepAliveComment(progress: AnswerProgress, body: unknown): string {
   const asked = typeof body === 'object' && body !== null && 'return_progress' in body && body.return_progress === true;
-  return asked ? `: progress ${JSON.stringify(progressMembers(progress))}\n\n` : ': keep-alive\n\n';
+  return asked ? `: progress ${JSON.stringify(progressProperties(progress))}\n\n` : ': keep-alive\n\n';
 }
 
-function progressMembers(progress: AnswerProgress): object {
+function progressProperties(progress: AnswerProgress): object {
   if (progress.phase === 'queued') return { phase: 'queued', requests_before: progress.before };
   if (progress.phase === 'decode') return { phase: 'decode' };
   return { phase: 'prefill', prompt_tokens_done: progress.doneTokens, prompt_tokens: progress.promptTokens };

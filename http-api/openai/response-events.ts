@@ -9,7 +9,7 @@ import { chatLogprob, type ChatLogprob } from '../answer/logprob-entries.js';
 export interface ResponseEvent {
   type: string;
   sequence_number: number;
-  [member: string]: unknown;
+  [property: string]: unknown;
 }
 
 export interface ResponseOptions extends AnswerReaderOptions {
@@ -27,10 +27,10 @@ export class ResponseAnswer {
   private error: object | null = null;
   private held: ChatLogprob[] = [];
 
-  /** `members`: properties of the answer that come from its request; `id`: unique. */
+  /** `properties`: properties of the answer that come from its request; `id`: unique. */
   constructor(
     private readonly id: string,
-    private readonly members: object,
+    private readonly properties: object,
     private readonly options: ResponseOptions,
   ) {
     this.reader = new AnswerReader(options);
@@ -80,7 +80,7 @@ export class ResponseAnswer {
       incomplete_details: this.status === 'incomplete' ? { reason: 'max_output_tokens' } : null,
       output: structuredClone(this.output),
       usage: this.status === 'in_progress' ? null : usage,
-      ...this.members,
+      ...this.properties,
     };
   }
 
@@ -156,8 +156,8 @@ export class ResponseAnswer {
     const { item, index, part } = this.open;
     const events: ResponseEvent[] = [];
     if (item.type === 'function_call') {
-      const members = { item_id: item.id, output_index: index, name: item.name, arguments: item.arguments };
-      events.push(this.event('response.function_call_arguments.done', members));
+      const properties = { item_id: item.id, output_index: index, name: item.name, arguments: item.arguments };
+      events.push(this.event('response.function_call_arguments.done', properties));
     } else if (part?.type === 'output_text') {
       this.takeLogprobs(part);
       const { text, logprobs } = part;
@@ -189,8 +189,8 @@ export class ResponseAnswer {
     return `${this.id}_${this.output.length}`;
   }
 
-  private event(type: string, members: object): ResponseEvent {
-    return { type, sequence_number: this.sequence++, ...members };
+  private event(type: string, properties: object): ResponseEvent {
+    return { type, sequence_number: this.sequence++, ...properties };
   }
 }
 

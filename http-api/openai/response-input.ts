@@ -13,31 +13,31 @@ const textPart = z.strictObject({
 });
 const content = z.union([z.string(), z.array(textPart)], { error: 'it must be a text or a list of text parts' });
 /** Properties of an item that clients send back; they change nothing. */
-const itemMembers = { id: z.string().nullish(), status: z.string().nullish() };
+const itemProperties = { id: z.string().nullish(), status: z.string().nullish() };
 const ROLES = ['system', 'developer', 'user', 'assistant'] as const;
 
 const message = z.strictObject({
-  ...itemMembers,
+  ...itemProperties,
   type: z.literal('message').optional(),
   role: z.enum(ROLES, { error: `it must be one of ${ROLES.join(', ')}` }),
   content,
   phase: z.unknown().optional(),
 });
 const functionCall = z.strictObject({
-  ...itemMembers,
+  ...itemProperties,
   type: z.literal('function_call'),
   call_id: z.string().min(1),
   name: z.string().min(1),
   arguments: z.string(),
 });
 const functionCallOutput = z.strictObject({
-  ...itemMembers,
+  ...itemProperties,
   type: z.literal('function_call_output'),
   call_id: z.string().min(1),
   output: content,
 });
 const reasoning = z.strictObject({
-  ...itemMembers,
+  ...itemProperties,
   type: z.literal('reasoning'),
   summary: z.array(z.strictObject({ type: z.literal('summary_text'), text: z.string() })).nullish(),
   content: z.array(z.strictObject({ type: z.literal('reasoning_text'), text: z.string() })).nullish(),

@@ -36,7 +36,7 @@ export const registerResponseRoutes: RegisterRoutes = (app, context) => {
         answersPerPrompt: 1,
         names: { ...CLIENT_FIELDS, output_format: fields.text?.format ? 'text.format' : 'tools' },
       };
-      const answer = new ResponseAnswer(context.runtime.randomId(), responseMembers(fields, context), {
+      const answer = new ResponseAnswer(context.runtime.randomId(), responseProperties(fields, context), {
         tokenizer,
         createParser: (promptEnd) => prepared.createParser(promptEnd),
         logprobs: includesLogprobs(fields),
@@ -80,7 +80,7 @@ function responseRequest(fields: ResponseFields, { request, outputFormat }: Prep
 }
 
 /** Properties of an answer that come from its request. */
-function responseMembers(fields: ResponseFields, { model, runtime }: HttpApiContext): object {
+function responseProperties(fields: ResponseFields, { model, runtime }: HttpApiContext): object {
   return {
     created_at: Math.floor(runtime.wallMs() / 1000),
     model: model.name,

@@ -21,22 +21,22 @@ const PROTOTYPE = '__proto__';
 interface Place {
   name: string;
   limits: PlaceLimits;
-  members: Map<string, Place>;
+  properties: Map<string, Place>;
   element: Place | null;
 }
 
 const ROOT = placesOf(BODY_PLACES);
 
 function placesOf(table: Readonly<Record<string, PlaceLimits>>): Place {
-  const root: Place = { name: '', limits: {}, members: new Map(), element: null };
+  const root: Place = { name: '', limits: {}, properties: new Map(), element: null };
   for (const [path, limits] of Object.entries(table)) {
     let place = root;
     for (const step of path.replaceAll('[]', '.[]').split('.')) {
       const name = step === '[]' ? `${place.name}[]` : [place.name, step].filter((part) => part !== '').join('.');
-      const known: Place | null = step === '[]' ? place.element : (place.members.get(step) ?? null);
-      const next = known ?? { name, limits: {}, members: new Map<string, Place>(), element: null };
+      const known: Place | null = step === '[]' ? place.element : (place.properties.get(step) ?? null);
+      const next = known ?? { name, limits: {}, properties: new Map<string, Place>(), element: null };
       if (step === '[]') place.element = next;
-      else place.members.set(step, next);
+      else place.properties.set(step, next);
       place = next;
     }
     place.limits = limits;
@@ -138,7 +138,7 @@ export class BodyScan {
       const name = unescaped(this.name);
       if (name === PROTOTYPE) throw invalid(null, `the body has a key "${PROTOTYPE}", which is not taken`);
       const frame = this.frames.at(-1);
-      if (frame !== undefined) frame.current = frame.place?.members.get(name) ?? null;
+      if (frame !== undefined) frame.current = frame.place?.properties.get(name) ?? null;
     }
     this.text = 'none';
     this.isPicture = false;

@@ -42,25 +42,25 @@ class TextKeeper {
   keep(value: unknown): void {
     this.space();
     const first = this.text[this.at];
-    if (first === '{') this.keepMembers(value);
+    if (first === '{') this.keepProperties(value);
     else if (first === '[') this.keepItems(value);
     else this.skipScalar();
   }
 
-  private keepMembers(value: unknown): void {
+  private keepProperties(value: unknown): void {
     // If keys are equal, the last one counts: the values of the others belong to no object.
-    const members = typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+    const properties = typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
     this.begin();
     while (!this.ends('}')) {
       const key = this.key();
-      const member = Object.hasOwn(members, key) ? members[key] : undefined;
+      const property = Object.hasOwn(properties, key) ? properties[key] : undefined;
       this.space();
       this.at += 1;
       this.space();
       const start = this.at;
-      this.keep(member);
-      if (WITH_STORED_TEXT.has(key) && typeof member === 'object' && member !== null && this.text[start] === '{') {
-        texts.set(member, this.text.slice(start, this.at));
+      this.keep(property);
+      if (WITH_STORED_TEXT.has(key) && typeof property === 'object' && property !== null && this.text[start] === '{') {
+        texts.set(property, this.text.slice(start, this.at));
       }
     }
   }

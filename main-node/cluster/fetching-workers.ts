@@ -70,7 +70,7 @@ export class FetchingWorkers {
   /** Sends each fetching worker its prospect, if that has changed. */
   publish(): void {
     const placed = this.options.placed();
-    const together = cohort(this.members()).map(({ link }) => link);
+    const together = cohort(this.workers()).map(({ link }) => link);
     for (const link of [...placed.filter(({ partialPack }) => partialPack), ...this.waiting]) {
       const workers = [...new Set([...placed, ...together, link])];
       this.publishTo(link, this.options.plan(workers));
@@ -98,7 +98,7 @@ export class FetchingWorkers {
     this.timer = null;
   }
 
-  private members(): (FetchingMember & { link: WorkerLink })[] {
+  private workers(): (FetchingWorker & { link: WorkerLink })[] {
     return [...this.waiting].map((link) => ({
       link,
       id: link.id,
@@ -114,20 +114,20 @@ export class FetchingWorkers {
   }
 
   private takeIn(): void {
-    const ready = admitted(this.members()).map(({ link }) => link);
+    const ready = admitted(this.workers()).map(({ link }) => link);
     for (const link of ready) this.waiting.delete(link);
     this.watchWaiting();
     if (ready.length > 0) this.options.onReady(ready);
   }
 
   private watchWaiting(): void {
-    if (!isWaiting(this.members())) {
+    if (!isWaiting(this.workers())) {
       this.stop();
       return;
     }
     this.timer ??= waitForPeer(this.options.runtime, COHORT_WAIT_MS, () => {
       this.timer = null;
-      const slow = this.members().filter(({ ready }) => !ready);
+      const slow = this.workers().filter(({ ready }) => !ready);
       for (const { link } of slow) this.late.add(link);
       this.options.log.info('workers that are ready wait no longer', { for: slow.map(({ id }) => id) });
       this.publish();
@@ -154,7 +154,7 @@ export class FetchingWorkers {
 }
 
 /** A connected worker that fetches its experts and is not placed yet. */
-export interface FetchingMember {
+export interface FetchingWorker {
   id: string;
   /** It holds all that the prospect sent to it needs. */
   ready: boolean;
@@ -164,22 +164,22 @@ export interface FetchingMember {
   troubled: boolean;
 }
 
-/** The members that come into the placement together. A member that lags behind comes later, when it is ready. */
-export function cohort<Member extends FetchingMember>(members: readonly Member[]): Member[] {
-  return members.filter(({ ready, late, troubled }) => ready || (!late && !troubled));
+/** The workers that come into the placement together. A worker that lags behind comes later, when it is ready. */
+export function cohort<Worker extends FetchingWorker>(workers: readonly Worker[]): Worker[] {
+  return workers.filter(({ ready, late, troubled }) => ready || (!late && !troubled));
 }
 
 /**
- * The members that are taken into the placement now: the whole cohort once all of it is ready. If they were taken one by one, the first ones would
+ * The workers that are taken into the placement now: the whole cohort once all of it is ready. If they were taken one by one, the first ones would
  * get more work than they have fetched experts for.
  */
-export function admitted<Member extends FetchingMember>(members: readonly Member[]): Member[] {
-  const together = cohort(members);
+export function admitted<Worker extends FetchingWorker>(workers: readonly Worker[]): Worker[] {
+  const together = cohort(workers);
   return together.every(({ ready }) => ready) ? together : [];
 }
 
-/** True if some members are ready and wait for others. The wait has a limit. */
-export function isWaiting(members: readonly FetchingMember[]): boolean {
-  const together = cohort(members);
+/** True if some workers are ready and wait for others. The wait has a limit. */
+export function isWaiting(workers: readonly FetchingWorker[]): boolean {
+  const together = cohort(workers);
   return together.some(({ ready }) => ready) && !together.every(({ ready }) => ready);
 }

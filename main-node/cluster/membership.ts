@@ -200,8 +200,8 @@ export class Membership {
 
   /** Peers that were refused or do not answer; those of the cluster come first, strangers last. */
   problems(): PeerProblem[] {
-    const ofMembers = [...this.known.values()].filter(({ address }) => this.strangers.get(address) === undefined);
-    const failing = [...ofMembers, ...this.strangers.values()].flatMap(({ address, id, problem }) =>
+    const ofNodes = [...this.known.values()].filter(({ address }) => this.strangers.get(address) === undefined);
+    const failing = [...ofNodes, ...this.strangers.values()].flatMap(({ address, id, problem }) =>
       problem === null ? [] : [{ address, id, code: problem.code, message: problem.message }],
     );
     return [...this.options.roster.problems(), ...failing, ...this.refused.problems()];

@@ -24,8 +24,6 @@ export const gemma4: ModelFamily = {
     config.only('use_double_wide_mlp', [false], false);
     config.only('use_bidirectional_attention', ['vision'], 'vision');
     const { mixers, ropes } = readGlobalLayers(config);
-    const inputNorms = { routedNorm: true, routerNorm: true };
-    const outputNorms = { mixerOutputNorm: true, alwaysOutputNorm: true, routedOutputNorm: true };
     const always = { glu: readGelu(config, 'intermediate_size'), gated: false };
     const routed = routerOf({ normalize: true, expertScale: true });
     const hidden = config.size('hidden_size');
@@ -37,8 +35,11 @@ export const gemma4: ModelFamily = {
         layerOf(mixer, {
           always,
           routed,
-          ...inputNorms,
-          ...outputNorms,
+          routedNorm: true,
+          routerNorm: true,
+          mixerOutputNorm: true,
+          alwaysOutputNorm: true,
+          routedOutputNorm: true,
           feedForwardOutputNorm: true,
           layerScale: true,
         }),

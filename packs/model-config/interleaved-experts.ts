@@ -26,8 +26,11 @@ function columnsOf(names: InterleavedNames, { part, expert, shape }: Place): Nam
   const inputs = part === 'down' ? intermediateSize : hiddenSize;
   const slice = { firstRow: expert * inputs, blockRows: inputs, transposed: true };
   if (part === 'down') return { name: names.down, dimensions: [experts, inputs, hiddenSize], slice };
-  const columns = { firstColumn: part === 'up' ? 1 : 0, stepColumns: 2 };
-  return { name: names.gateUp, dimensions: [experts, inputs, 2 * intermediateSize], slice: { ...slice, ...columns } };
+  return {
+    name: names.gateUp,
+    dimensions: [experts, inputs, 2 * intermediateSize],
+    slice: { ...slice, firstColumn: part === 'up' ? 1 : 0, stepColumns: 2 },
+  };
 }
 
 function rowsOf(names: InterleavedNames, { part, expert, shape }: Place): NamedPart {

@@ -1,5 +1,5 @@
 import { OdmoeError } from '../base/errors/odmoe-error.js';
-import { type JsonMember, jsonMembers } from '../base/json/exact-json.js';
+import { type JsonProperty, jsonProperties } from '../base/json/exact-json.js';
 import type { OutputFormat } from '../wire/messages.js';
 
 /** Schema of any JSON object. */
@@ -15,7 +15,7 @@ const FIELD = 'response_format';
  * constraint of the schema checks that it can be followed.
  */
 export function outputFormatOf(given: string): OutputFormat | null {
-  const format = membersOf(given, FIELD);
+  const format = propertiesOf(given, FIELD);
   const type = format.get('type')?.value;
   switch (typeof type === 'string' ? type : '') {
     case 'text':
@@ -38,20 +38,20 @@ export function jsonFormat(jsonSchema: string): OutputFormat {
 }
 
 function schemaOf(given: string, name: string): string {
-  const described = membersOf(given, name);
+  const described = propertiesOf(given, name);
   refuseOthers(described, ['name', 'description', 'schema', 'strict'], name);
   const schema = described.get('schema');
   if (schema?.value instanceof Map) return schema.text;
   throw invalid(`${name}.schema`, `${name}.schema must be a JSON schema, as {"type":"object"}`);
 }
 
-function membersOf(given: string, name: string): ReadonlyMap<string, JsonMember> {
-  const members = jsonMembers(given);
-  if (members === null) throw invalid(name, `${name} must be an object`);
-  return new Map(members.map((member) => [member.key, member]));
+function propertiesOf(given: string, name: string): ReadonlyMap<string, JsonProperty> {
+  const properties = jsonProperties(given);
+  if (properties === null) throw invalid(name, `${name} must be an object`);
+  return new Map(properties.map((property) => [property.key, property]));
 }
 
-function refuseOthers(given: ReadonlyMap<string, JsonMember>, known: readonly string[], name: string): void {
+function refuseOthers(given: ReadonlyMap<string, JsonProperty>, known: readonly string[], name: string): void {
   const other = [...given.keys()].find((key) => !known.includes(key));
   if (other !== undefined) throw invalid(`${name}.${other}`, `${name} has no field ${JSON.stringify(other)}`);
 }

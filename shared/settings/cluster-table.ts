@@ -178,7 +178,7 @@ export const PREDICTION_ROWS = {
     kind: choice(PREDICTION_SOURCES),
     default: 'sep',
     help:
-      "Where predictions of experts come from: sep (shadow), router-ahead (main's own routers of later layers), random, or off (experts are loaded " +
+      "The source of predictions of experts: sep (shadow), router-ahead (main's own routers of later layers), random, or off (experts are loaded " +
       'after the router has chosen them). The last two are for comparison; only sep uses a shadow.',
     flag: { usage: '--prediction <source>', roles: { main: 'where predictions of experts come from' } },
     drawn: ['sep', 'sep', 'sep', 'router-ahead', 'random', 'off'],

@@ -124,7 +124,7 @@ export const MAIN_ROWS = {
     kind: choice(EXPERTS),
     default: 'workers',
     help:
-      "Where experts run: workers (on workers of the LAN), local (only on a worker in main's own process, on main's device), or both. Main's own worker " +
+      "The place where experts run: workers (on workers of the LAN), local (only on a worker in main's own process, on main's device), or both. Main's own worker " +
       'takes slots and cache from `worker` below. If main has a memory budget, its own worker caches experts in all memory that answers do not use ' +
       '(or in `worker.cache`), and gives it back when answers need it.',
     flag: {

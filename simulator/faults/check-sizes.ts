@@ -62,7 +62,7 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'EntryNumbers.free.full': PLACES,
   'EntryNumbers.free.signMantissa': PLACES,
   'ExpertCache.reported': LAYERS,
-  'ExpertRecoder.packedSlots': PLACES,
+  'ExpertRecoder.recodedSlots': PLACES,
   'HostMemory.held': PLACES,
   'HostMemory.sizes': PLACES,
   'CachedLayers.layers': LAYERS * WORKERS,

@@ -59,8 +59,14 @@ export class ReferenceAnswers {
     const engine = await this.engine(model);
     const tokens: TokenReply[] = [];
     const promptLogprobs: PromptToken[] = [];
-    const none = { promptTokenIds: [] as readonly number[], text: '', finishReason: '', refusal: null };
-    const answer = { ...none, promptLogprobs, tokens };
+    const answer = {
+      promptTokenIds: [] as readonly number[],
+      text: '',
+      finishReason: '',
+      refusal: null,
+      promptLogprobs,
+      tokens,
+    };
     try {
       for await (const reply of engine.generate(request, new AbortController().signal)) {
         if (reply.kind === 'started') answer.promptTokenIds = reply.started.promptTokenIds;

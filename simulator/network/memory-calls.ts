@@ -90,8 +90,8 @@ export function answerMemoryCall(
   peer: PeerContext,
   log: Logger,
 ): void {
-  const answer = answerCall(served, request, { peer, name: side.peerHost }, log);
-  answer.then((bytes) => finish(side, { kind: 'message', bytes }), refusing(side));
+  const reply = answerCall(served, request, { peer, name: side.peerHost }, log);
+  reply.then((bytes) => finish(side, { kind: 'message', bytes }), refusing(side));
 }
 
 function refusing(side: ChannelSide): (thrown: unknown) => void {

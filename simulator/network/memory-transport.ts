@@ -23,7 +23,7 @@ import { answerMemoryCall, answerMemoryReplies, callOnce, readMemoryReplies } fr
 import type { MemoryNetwork } from './memory-network.js';
 import { acceptMemoryStream, openMemoryStream } from './memory-streams.js';
 
-/** Interval at which a stopping server checks whether its clients have got the end of their answers. */
+/** Interval at which a stopping server checks whether its clients have got the end of their replies. */
 const SERVING_POLL_MS = 1;
 
 /** Time that a client waits for a silent main, and time that a server waits for a silent client. */
@@ -122,8 +122,8 @@ const ROLES: Readonly<Record<string, 'main' | 'shadow' | 'worker' | undefined>> 
 
 async function serve(network: MemoryNetwork, owner: ChannelOwner, options: RpcServerOptions): Promise<RpcServer> {
   const streams = new Set<PeerStream<never, unknown>>();
-  const answers = new Set<ChannelSide>();
-  const accept = acceptor(network, options, { streams, answers });
+  const replies = new Set<ChannelSide>();
+  const accept = acceptor(network, options, { streams, replies });
   const standstills = new StandstillMeter(owner.runtime);
   const port = network.listen(owner.host, options.port, { ...owner, standstills, accept });
   if (port === null) {
@@ -136,7 +136,7 @@ async function serve(network: MemoryNetwork, owner: ChannelOwner, options: RpcSe
     for (const stream of [...streams]) stream.close();
     const { runtime } = owner;
     const dueMs = runtime.nowMs() + CLOSE_GRACE_MS;
-    const isHeard = (): boolean => [...answers].every(({ isOver }) => isOver);
+    const isHeard = (): boolean => [...replies].every(({ isOver }) => isOver);
     while (!isHeard() && runtime.nowMs() < dueMs) await runtime.sleep(SERVING_POLL_MS);
   };
   return { address: `${owner.host}:${port}`, port, tellLeaving: () => undefined, stop };
@@ -145,7 +145,7 @@ async function serve(network: MemoryNetwork, owner: ChannelOwner, options: RpcSe
 function acceptor(
   network: MemoryNetwork,
   options: RpcServerOptions,
-  { streams, answers }: { streams: Set<PeerStream<never, unknown>>; answers: Set<ChannelSide> },
+  { streams, replies }: { streams: Set<PeerStream<never, unknown>>; replies: Set<ChannelSide> },
 ): (side: ChannelSide, path: string, bytes: Buffer, peer: PeerContext) => void {
   const { log, slowReaderLimitMs = SLOW_READER_LIMIT_MS } = options;
   const methods = servedMethods(options);
@@ -167,8 +167,8 @@ function acceptor(
     else if (served.shape === 'call') answerMemoryCall(side, served, bytes, peer, log);
     else {
       if (path === METHODS.inference.generate.path) {
-        for (const answer of answers) if (answer.isOver) answers.delete(answer);
-        answers.add(side);
+        for (const reply of replies) if (reply.isOver) replies.delete(reply);
+        replies.add(side);
       }
       answerMemoryReplies(side, served, bytes, peer, { log, runtime: side.owner.runtime, slowReaderLimitMs });
     }

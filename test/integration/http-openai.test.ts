@@ -312,20 +312,20 @@ describe("OpenAI's client", function () {
   });
 
   it('gets the name of the wrong field', async () => {
-    const create = (members: object): Promise<unknown> =>
+    const create = (properties: object): Promise<unknown> =>
       client.chat.completions.create({
         model: 'demo',
         messages: MESSAGES,
         max_tokens: 1,
-        ...members,
+        ...properties,
       } as OpenAI.ChatCompletionCreateParamsNonStreaming);
-    for (const [members, param] of [
+    for (const [properties, param] of [
       [{ temprature: 1 }, 'temprature'],
       [{ top_p: 7 }, 'top_p'],
       [{ messages: [] }, 'messages'],
       [{ logit_bias: { 99999: 1 } }, 'logit_bias'],
     ] as const) {
-      await assert.rejects(create(members), { status: 400, type: 'invalid_request_error', param });
+      await assert.rejects(create(properties), { status: 400, type: 'invalid_request_error', param });
     }
   });
 });

@@ -42,7 +42,7 @@ describe('a line typed in a conversation', () => {
 });
 
 describe('the settings of a conversation', () => {
-  it('become members of the request’s sampling', () => {
+  it('become properties of the request’s sampling', () => {
     const given: [string, string][] = [
       ...([
         ['temperature', '0.7'],

@@ -71,23 +71,23 @@ async function fillingHostMemory(): Promise<Closing> {
   };
 }
 
-async function packing(): Promise<Closing> {
+async function recoding(): Promise<Closing> {
   const [clock, slots] = [new VirtualClock(), new LateSlots(1)];
-  const packer = new ExpertRecoder({
+  const recoder = new ExpertRecoder({
     slots,
     log: silentLog,
     isCached: () => true,
     isIdle: () => true,
     runtime: new VirtualRuntime(clock, 1),
   });
-  packer.loaded(0);
-  packer.worked();
-  await clock.run(() => slots.packing !== null, { events: 10 });
+  recoder.loaded(0);
+  recoder.worked();
+  await clock.run(() => slots.recoding !== null, { events: 10 });
   const letGo = (): void => {
     assert.equal(slots.calls.at(-1), 'cancel pack');
     slots.endPack('givenUp');
   };
-  return { close: () => packer.close(), letGo };
+  return { close: () => recoder.close(), letGo };
 }
 
 /** The service is closed; its slots are disposed of at the end. */
@@ -126,7 +126,7 @@ function filling(): Closing {
   return serviceOf(slots, service, () => slots.endHold(false));
 }
 
-async function packingKept(): Promise<Closing> {
+async function recodingKept(): Promise<Closing> {
   const [clock, slots] = [new VirtualClock(), new LateSlots(2)];
   const runtime = new VirtualRuntime(clock, 1);
   const cache = new ExpertCache({
@@ -143,7 +143,7 @@ async function packingKept(): Promise<Closing> {
   service.changeEpoch([0]);
   service.execute(plainExecute({ requestId: 1, epoch: 3, layer: 0, expert: 1 }), () => undefined);
   for (const slot of [...slots.pending.keys()]) await slots.endLoad(slot);
-  await clock.run(() => slots.packing !== null, { events: 100 });
+  await clock.run(() => slots.recoding !== null, { events: 100 });
   return serviceOf(slots, service, () => slots.endPack('givenUp'));
 }
 
@@ -178,12 +178,12 @@ describe('closing a worker waits for', () => {
 
   itWaitsForWork({
     'an expert that is being read into host memory': fillingHostMemory,
-    'an expert that is being packed': packing,
+    'an expert that is being recoded': recoding,
     'the last write of what was counted': () => recording(() => undefined),
     'a write of what was counted that has begun': () => recording((record) => void record.write()),
     'the load of an expert, before its slots go': loading,
     'an expert that runs, before its slots go': executing,
     'host memory that is being filled, before its slots go': filling,
-    'a kept expert that is being packed, before its slots go': packingKept,
+    'a kept expert that is being recoded, before its slots go': recodingKept,
   });
 });

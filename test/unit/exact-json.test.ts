@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import {
   type ExactJson,
   JsonFloat,
-  jsonMembers,
+  jsonProperties,
   readExactJson,
   tryExactJson,
 } from '../../shared/base/json/exact-json.js';
@@ -47,7 +47,7 @@ describe('the lossless JSON reader', () => {
       fc.property(fc.array(fc.constantFrom(...pieces, '\u0001', '\\u00e', '+1', 'NaN', "'a'", '\ufeff')), (parts) => {
         const text = parts.join('');
         assert.equal(tryExactJson(text) !== null, isJson(text), JSON.stringify(text));
-        assert.equal(jsonMembers(text) !== null, isJson(text) && /^\s*\{/.test(text), JSON.stringify(text));
+        assert.equal(jsonProperties(text) !== null, isJson(text) && /^\s*\{/.test(text), JSON.stringify(text));
       }),
     );
   });
@@ -67,16 +67,16 @@ describe('the lossless JSON reader', () => {
     assert.throws(() => readExactJson('1'.repeat(5000)), /5000 digits/);
   });
 
-  it('gives members in written order, and the last of equal names at the place of the first', () => {
+  it('gives properties in written order, and the last of equal names at the place of the first', () => {
     const value = readExactJson('{"10": 1, "2": 2, "a": 3, "10": 4, "__proto__": 5}');
     assert.ok(value instanceof Map);
     assert.deepEqual([...value], [['10', 4], ['2', 2], ['a', 3], ['__proto__', 5]]); // prettier-ignore
   });
 
-  it('gives the texts of members as they were written', () => {
-    const members = jsonMembers(' {"b": 1.0 , "1": {"x" : [1e3]}, "b": "\\u0041"} ');
+  it('gives the texts of properties as they were written', () => {
+    const properties = jsonProperties(' {"b": 1.0 , "1": {"x" : [1e3]}, "b": "\\u0041"} ');
     assert.deepEqual(
-      members?.map(({ key, text }) => [key, text]),
+      properties?.map(({ key, text }) => [key, text]),
       [
         ['b', '"\\u0041"'],
         ['1', '{"x" : [1e3]}'],

@@ -13,13 +13,13 @@ const source = ts.createSourceFile(
   true,
 );
 
-/** Names of members; of an object that has no name of its own (or a list of such, or null) those within it: "link.sentBytes". */
-function membersOf(type: ts.TypeLiteralNode | ts.InterfaceDeclaration, prefix = ''): string[] {
-  return type.members.flatMap((member) => {
-    assert.ok(ts.isPropertySignature(member) && member.type !== undefined);
-    const name = `${prefix}${member.name.getText()}`;
-    const inner = literalWithin(member.type);
-    return inner === null ? [name] : membersOf(inner, `${name}.`);
+/** Names of properties; of an object that has no name of its own (or a list of such, or null) those within it: "link.sentBytes". */
+function propertiesOf(type: ts.TypeLiteralNode | ts.InterfaceDeclaration, prefix = ''): string[] {
+  return type.members.flatMap((property) => {
+    assert.ok(ts.isPropertySignature(property) && property.type !== undefined);
+    const name = `${prefix}${property.name.getText()}`;
+    const inner = literalWithin(property.type);
+    return inner === null ? [name] : propertiesOf(inner, `${name}.`);
   });
 }
 
@@ -44,8 +44,8 @@ describe('the events section of docs/http.md', () => {
   it('is compared with the declared events', () => assert.ok(interfaces.length >= 10));
 
   for (const declared of interfaces) {
-    it(`says of each member of ${declared.name.text} what it means`, () => {
-      assert.deepEqual(documented(`\`${declared.name.text}\``), membersOf(declared));
+    it(`says of each property of ${declared.name.text} what it means`, () => {
+      assert.deepEqual(documented(`\`${declared.name.text}\``), propertiesOf(declared));
     });
   }
 

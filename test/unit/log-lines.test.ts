@@ -36,7 +36,7 @@ describe('the lines of a log', () => {
     assert.match(lines[1] ?? '', /warn {2}worker w1: first second error="TIMEOUT: late"$/);
   });
 
-  it("are one JSON object for each event, and fields cannot replace the line's own members", async () => {
+  it("are one JSON object for each event, and fields cannot replace the line's own properties", async () => {
     const [line] = await linesOf({ level: 'info', format: 'json' }, (log) => {
       log.error('broke', { id: 'forged', level: 'forged', event: 'forged', size: 12n, list: [1, 2] });
     });

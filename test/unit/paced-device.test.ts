@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { TIMELESS } from '../../engine/emulation/device-pace.js';
+import type { DevicePace } from '../../engine/emulation/device-pace.js';
 import { FROM_STORAGE, PLAIN_LOADER, type Device, type Pass } from '../../native/index.js';
-import { operatorMs } from '../../engine/emulation/device-profile.js';
+import { type OperatorTime, operatorMs } from '../../engine/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { FIXTURE_SHAPE, bits, expertSource, loadFixture, openTestDevice } from './native-test-model.js';
 import {
@@ -21,6 +21,22 @@ import {
 
 const { expertLayers: layers, experts, hiddenSize, expertsPerToken } = FIXTURE_SHAPE;
 const BLOCK_POSITIONS = 256;
+const NOTHING: OperatorTime = { overheadMs: 0, weightsMs: 0, rowMs: 0 };
+
+/** All operations take no time: events on a virtual clock do not depend on the speed of the arithmetic. */
+const TIMELESS: DevicePace = {
+  times: {
+    attendLayers: [],
+    layersBehind: [],
+    router: NOTHING,
+    expert: NOTHING,
+    lmHead: NOTHING,
+    loadMs: 0,
+    exponentShare: 0.5,
+    recoverMs: 0,
+  },
+  memory: null,
+};
 
 describe('a paced device computes', () => {
   it('the same results to the bit, each layer in exactly its time', async () => {

@@ -8,7 +8,7 @@ import {
 } from '../../shared/decisions/caching/selection-model.js';
 import {
   estimateMakespan,
-  NO_OVERLAP_COSTS,
+  type OverlapCosts,
   patternMakespans,
 } from '../../shared/decisions/caching/makespan-estimate.js';
 import { ExpectedMakespan } from '../../shared/decisions/caching/expected-makespan.js';
@@ -26,6 +26,8 @@ const LOAD_TIMES: LoadTimes = {
 };
 const ENTRY_BYTES = { full: 6e6, exponent: 1.1e6, signMantissa: 3e6 };
 
+/** No costs at all. */
+const NO_OVERLAP_COSTS: OverlapCosts = { executeMs: 0, startMs: 0, interference: 0 };
 const EXECUTION = { ...NO_OVERLAP_COSTS, executeMs: 0.1 };
 
 function requestOf(change: Partial<PlanRequest> = {}): PlanRequest {

@@ -112,7 +112,7 @@ describe('a chat template that would grow without end', () => {
     );
   });
 
-  it('is refused where its numbers or its own members have no end', () => {
+  it('is refused where its numbers or its own properties have no end', () => {
     for (const source of [
       `${again('x=3', '{% set ns.x = ns.x * ns.x %}')}{{ ns.x }}`,
       '{% set ns = namespace() %}{% set ns.self = ns %}{{ ns | tojson }}',

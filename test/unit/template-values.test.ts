@@ -114,7 +114,7 @@ describe('the values in a chat template', () => {
     assert.throws(() => render(`{{ ${'7'.repeat(4301)} }}`), { code: 'TOKENIZER_INVALID', message: /4301 digits/ });
   });
 
-  it('have their methods where members have the same names', () => {
+  it('have their methods where properties have the same names', () => {
     assert.equal(
       render('{% for k, v in args.items() %}{{ k }}={{ v }};{% endfor %}', '{"items": 1, "get": 2}'),
       'items=1;get=2;',

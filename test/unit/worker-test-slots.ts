@@ -136,13 +136,13 @@ export class TestSlots implements ExpertSlots {
   }
 
   /** The pack under way, to be ended by the test. */
-  packing: { slot: number; resolve: (outcome: RecodeOutcome) => void; reject: (fault: Error) => void } | null = null;
+  recoding: { slot: number; resolve: (outcome: RecodeOutcome) => void; reject: (fault: Error) => void } | null = null;
 
   pack(slot: number): Promise<RecodeOutcome> {
     this.calls.push(`pack ${slot}`);
-    assert.equal(this.packing, null, 'one pack at a time');
+    assert.equal(this.recoding, null, 'one pack at a time');
     return new Promise((resolve, reject) => {
-      this.packing = { slot, resolve, reject };
+      this.recoding = { slot, resolve, reject };
     });
   }
 
@@ -152,15 +152,15 @@ export class TestSlots implements ExpertSlots {
   }
 
   failPack(fault: Error): void {
-    this.packing?.reject(fault);
-    this.packing = null;
+    this.recoding?.reject(fault);
+    this.recoding = null;
   }
 
   /** Ends the pack under way, if there is one. */
   endPack(outcome: RecodeOutcome): void {
-    const { packing } = this;
-    this.packing = null;
-    packing?.resolve(outcome);
+    const { recoding } = this;
+    this.recoding = null;
+    recoding?.resolve(outcome);
   }
 
   dispose(): void {

@@ -92,13 +92,13 @@ export class ExpertCache implements SlotCache {
     this.reported.clear();
   }
 
-  /** `uses`: uses of experts so far, by the state in memory when the use began. `packed`: full experts that are stored as fixed4. */
-  status(uses: Readonly<Record<CompressionState, number>>, packed: number): CacheStatus {
+  /** `uses`: uses of experts so far, by the state in memory when the use began. `recoded`: full experts that are stored as fixed4. */
+  status(uses: Readonly<Record<CompressionState, number>>, recoded: number): CacheStatus {
     const cached: PoolCounts = perPool(() => 0);
     for (const { state } of this.decisions.cached()) if (state !== 'missing') cached[state] += 1;
     const { missing: misses, ...hits } = uses;
     const { policy, bytes } = this.options;
-    return { policy, bytes, capacities: this.capacities, kept: cached, packed, hits, misses };
+    return { policy, bytes, capacities: this.capacities, kept: cached, packed: recoded, hits, misses };
   }
 }
 

@@ -24,25 +24,25 @@ export interface RecoderParts {
 export class ExpertRecoder {
   /** Slots whose expert may still be recoded. */
   private readonly open = new Set<number>();
-  private readonly packedSlots = new Set<number>();
+  private readonly recodedSlots = new Set<number>();
   private timer: Timer | null = null;
   private workedMs = -Infinity;
   /** Counts the calls of `worked`. */
   private works = 0;
-  private packing: Promise<void> | null = null;
+  private recoding: Promise<void> | null = null;
   private closed = false;
 
   constructor(private readonly parts: RecoderParts) {}
 
   /** Number of experts that are stored as fixed4. */
-  get packed(): number {
-    return this.packedSlots.size;
+  get recoded(): number {
+    return this.recodedSlots.size;
   }
 
   /** The slot's expert is gone. */
   emptied(slot: number): void {
     this.open.delete(slot);
-    this.packedSlots.delete(slot);
+    this.recodedSlots.delete(slot);
   }
 
   /** The slot now has a BF16 expert. */
@@ -55,7 +55,7 @@ export class ExpertRecoder {
   worked(): void {
     this.workedMs = this.parts.runtime.nowMs();
     this.works += 1;
-    if (this.packing !== null) this.parts.slots.cancelPack();
+    if (this.recoding !== null) this.parts.slots.cancelPack();
     this.arm();
   }
 
@@ -63,13 +63,13 @@ export class ExpertRecoder {
   async close(): Promise<void> {
     this.closed = true;
     this.timer?.cancel();
-    if (this.packing !== null) this.parts.slots.cancelPack();
-    await this.packing;
+    if (this.recoding !== null) this.parts.slots.cancelPack();
+    await this.recoding;
   }
 
   /** One timer serves any amount of work: when it fires, it waits again if work came meanwhile. */
   private arm(delayMs = IDLE_MS): void {
-    if (this.timer !== null || this.packing !== null || this.open.size === 0 || this.closed) return;
+    if (this.timer !== null || this.recoding !== null || this.open.size === 0 || this.closed) return;
     this.timer = this.parts.runtime.after(delayMs, () => {
       this.timer = null;
       const restMs = this.workedMs + IDLE_MS - this.parts.runtime.nowMs();
@@ -81,19 +81,19 @@ export class ExpertRecoder {
   }
 
   private begin(): void {
-    this.packing = this.packAll()
+    this.recoding = this.recodeAll()
       .catch((thrown: unknown) => {
-        this.parts.log.warn('packing experts has ended early', { error: toOdmoeError(thrown) });
+        this.parts.log.warn('recoding experts has ended early', { error: toOdmoeError(thrown) });
         this.open.clear();
       })
       .finally(() => {
-        this.packing = null;
+        this.recoding = null;
         this.arm();
       });
   }
 
   /** Runs until work comes. An expert that fixed4 cannot represent stays as it is. */
-  private async packAll(): Promise<void> {
+  private async recodeAll(): Promise<void> {
     const { works } = this;
     for (const slot of this.open) {
       if (!this.parts.isCached(slot)) {
@@ -104,7 +104,7 @@ export class ExpertRecoder {
       // If work came, another expert may be in the slot now. If that expert was recoded nevertheless, a later call finds this out.
       if (outcome === 'givenUp' || this.works !== works || this.closed) return;
       this.open.delete(slot);
-      if (outcome === 'packed') this.packedSlots.add(slot);
+      if (outcome === 'packed') this.recodedSlots.add(slot);
     }
   }
 }

@@ -60,7 +60,7 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
   const readDepth = await readDepthOf(material);
   const sizes = slotSizes(device, source, { decompressionThreads, directIo, storageBytesPerS: 0, readDepth });
   const { shape, loader } = sizes;
-  const { plan, packs: mayPack } = planMemory(material, sizes, await isToPack(material));
+  const { plan, packs: mayPack } = planMemory(material, sizes, await isToRecode(material));
   const cached = counts === null ? null : await planCache(material, sizes, plan, counts);
   const entries = entriesOf(cached?.capacities ?? NO_CAPACITIES);
   const packs = mayPack && entries.full > 0;
@@ -97,7 +97,7 @@ function tellOfReads(slots: ExpertSlots, log: Logger): void {
  * True if cached experts should be recoded to fixed4. False when the worker yields memory to others, because that memory goes back slot by
  * slot. Throws the errors of the measurement, except a lack of memory.
  */
-async function isToPack({ device, source, settings, counts, chooseResident, log }: SlotMaterial): Promise<boolean> {
+async function isToRecode({ device, source, settings, counts, chooseResident, log }: SlotMaterial): Promise<boolean> {
   const { resident, yields } = settings.worker;
   const { shippedFormat } = source;
   if (counts === null || yields || shippedFormat !== 'bf16' || device.info().backend === 'cuda') return false;
@@ -110,7 +110,7 @@ async function isToPack({ device, source, settings, counts, chooseResident, log 
 function planMemory(
   material: SlotMaterial,
   { shape, loader, entryBytes }: SlotSizes,
-  isToPack: boolean,
+  isToRecode: boolean,
 ): { plan: SlotPlan; packs: boolean } {
   const { device, source, settings, log } = material;
   const { slots, cacheBytes, pools } = settings.worker;
@@ -125,15 +125,15 @@ function planMemory(
   const planned = (packs: boolean): SlotPlan =>
     planSlots(wanted, freeBytes, (maxRows) => device.expertSlotBytes(shape, maxRows, { ...loader, packs }));
   const plain = planned(false);
-  const roomy = isToPack ? packingPlan(() => planned(true)) : null;
+  const roomy = isToRecode ? recodingPlan(() => planned(true)) : null;
   const packs =
     roomy !== null &&
     roomy.slots === plain.slots &&
     roomy.maxRows === plain.maxRows &&
     (roomy.cacheBytes === plain.cacheBytes ||
-      (pools === null && roomy.cacheBytes >= LEAST_CACHED_TO_PACK * entryBytes.full));
+      (pools === null && roomy.cacheBytes >= LEAST_CACHED_TO_RECODE * entryBytes.full));
   const plan = packs ? roomy : plain;
-  if (isToPack && !packs) log.warn('the memory budget leaves no room to pack cached experts', { budgetBytes });
+  if (isToRecode && !packs) log.warn('the memory budget leaves no memory to recode cached experts', { budgetBytes });
   if (pools !== null) requirePools(wanted.cacheBytes, plan.cacheBytes, plan.slots);
   // A cache that is as large as the budget may get only the bytes that the slots leave; that is no shortage.
   const isCut = plan.cacheBytes < wanted.cacheBytes && wanted.cacheBytes < budgetBytes;
@@ -144,10 +144,10 @@ function planMemory(
 }
 
 /** Recoding takes the memory of one expert. A cache of at least this many experts may give it up. */
-const LEAST_CACHED_TO_PACK = 16;
+const LEAST_CACHED_TO_RECODE = 16;
 
 /** Null: the memory does not hold one slot and the room to recode. */
-function packingPlan(plan: () => SlotPlan): SlotPlan | null {
+function recodingPlan(plan: () => SlotPlan): SlotPlan | null {
   try {
     return plan();
   } catch (thrown) {

@@ -100,7 +100,7 @@ export interface ExecutorLimits {
 }
 
 /**
- * Runs experts on main's hidden states and sends the answers. Every expert of an accepted execute is answered once, unless main has gone.
+ * Runs experts on main's hidden states and sends the results. Every expert of an accepted execute is answered once, unless main has gone.
  * Results of one execute that are ready together are sent together: a finished expert waits for experts that run, never for experts that load.
  */
 export class ExpertExecutor {
@@ -231,7 +231,7 @@ export class ExpertExecutor {
     });
   }
 
-  /** Main is gone: nobody gets an answer. Running experts finish. */
+  /** Main is gone: nobody gets a result. Running experts finish. */
   abandonAll(): void {
     this.heldWork.clear();
     this.heldBytes = 0;

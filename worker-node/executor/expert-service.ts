@@ -64,7 +64,7 @@ export class ExpertService {
   private readonly loader: ExpertLoader;
   private readonly hostMemory: HostMemory | null;
   /** Null: experts stay in the format in which they were loaded. */
-  private readonly packer: ExpertRecoder | null;
+  private readonly recoder: ExpertRecoder | null;
   /** Memory of the slots, which others on the same device may take. */
   readonly memory: YieldingMemory;
   private readonly executor: ExpertExecutor;
@@ -108,7 +108,7 @@ export class ExpertService {
       },
     );
     this.runtime = runtime;
-    this.packer = packs === true ? this.makePacker() : null;
+    this.recoder = packs === true ? this.makeRecoder() : null;
     this.memory = new SlotMemory({
       slots,
       log,
@@ -135,7 +135,7 @@ export class ExpertService {
       droppedPredictions,
       damagedExperts: this.loader.damagedExperts,
       reloads,
-      cache: this.cache?.status(uses, this.packer?.packed ?? 0) ?? null,
+      cache: this.cache?.status(uses, this.recoder?.recoded ?? 0) ?? null,
       hostMemory: this.hostMemory?.status ?? null,
     };
   }
@@ -150,7 +150,7 @@ export class ExpertService {
   }
 
   /**
-   * Sends each expert's answer by `reply`, once: a result or an error, in one part or in several. Throws QUEUE_FULL, and DEVICE_LOST when the
+   * Sends the reply for each expert by `reply`, once: a result or an error, in one part or in several. Throws QUEUE_FULL, and DEVICE_LOST when the
    * device is lost.
    */
   execute(request: Execute, reply: (reply: WorkerReply) => void): void {
@@ -158,7 +158,7 @@ export class ExpertService {
     const { pass, rows, layer, experts } = request;
     if (this.timing.asked(request, experts.length, this.runtime.nowMs())) this.tryToReplan();
     const firstTicket = this.nextTicket;
-    this.executor.hold(firstTicket, request, (answer) => reply(this.withCached(layer, answer)));
+    this.executor.hold(firstTicket, request, (message) => reply(this.withCached(layer, message)));
     // Rows that come in several messages count as one use.
     if (this.cache === null) for (const each of experts) if (each.last) this.hostMemory?.countUse(layer, each.expert);
     this.nextTicket += experts.length;
@@ -172,11 +172,11 @@ export class ExpertService {
     }
   }
 
-  /** If the cached experts of the layer have changed, the last part of an answer lists them for main. */
-  private withCached(layer: number, answer: WorkerReply): WorkerReply {
-    if (this.cache === null || answer.kind !== 'result' || !answer.result.last) return answer;
+  /** If the cached experts of the layer have changed, the last part of a result lists them for main. */
+  private withCached(layer: number, message: WorkerReply): WorkerReply {
+    if (this.cache === null || message.kind !== 'result' || !message.result.last) return message;
     const experts = this.cache.takeChanged(layer);
-    return experts === null ? answer : { ...answer, result: { ...answer.result, kept: { experts } } };
+    return experts === null ? message : { ...message, result: { ...message.result, kept: { experts } } };
   }
 
   release({ pass, rows, layer, experts }: Release): void {
@@ -268,7 +268,7 @@ export class ExpertService {
   private async closeAll(): Promise<void> {
     this.loseMain();
     await this.hostMemory?.close();
-    await this.packer?.close();
+    await this.recoder?.close();
     while (this.underWay.size > 0) await Promise.all(this.underWay);
     this.turnEnd?.cancel();
     this.graceEnd?.cancel();
@@ -287,7 +287,7 @@ export class ExpertService {
     });
   }
 
-  private makePacker(): ExpertRecoder {
+  private makeRecoder(): ExpertRecoder {
     const { slots, runtime, log } = this;
     return new ExpertRecoder({
       slots,
@@ -299,12 +299,12 @@ export class ExpertService {
   }
 
   /**
-   * Handles one event after the other: an answer to main may end main's stream, which is a new event. An error goes to the caller that brought
+   * Handles one event after the other: a reply to main may end main's stream, which is a new event. An error goes to the caller that brought
    * the event; the next event is still handled.
    */
   private handle(event: SlotEvent, loadError: OdmoeError | null = null): void {
     this.events.push({ event, loadError });
-    this.packer?.worked();
+    this.recoder?.worked();
     if (this.handling) return;
     this.handling = true;
     try {
@@ -358,7 +358,7 @@ export class ExpertService {
         return this.loader.cancel(action.slot);
       case 'evict':
         this.evictions += 1;
-        this.packer?.emptied(action.slot);
+        this.recoder?.emptied(action.slot);
         return;
       case 'letGo':
         return this.slots.letGo(action.slot);
@@ -375,7 +375,7 @@ export class ExpertService {
     const { error, loadMs, ...end } = await this.loader.load(load);
     if (error?.code === 'DEVICE_LOST') this.loseDevice(error);
     this.slotLoads[load.slot] = { endedMs: this.runtime.nowMs(), tookMs: loadMs };
-    if (end.outcome === 'loaded') this.packer?.loaded(load.slot);
+    if (end.outcome === 'loaded') this.recoder?.loaded(load.slot);
     this.handle({ kind: 'loadSettled', slot: load.slot, ...end }, error);
   }
 

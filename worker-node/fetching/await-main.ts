@@ -56,15 +56,15 @@ export async function awaitMain(
       requireWanted(abandoned);
       const addresses = addressesToAsk(settings, advertised.values(), known);
       // All are asked at the same time: an address that does not answer must not delay the others.
-      const answers = await Promise.all(addresses.map((address) => askMain(transport, address, settings, abandoned)));
-      for (const [index, answer] of answers.entries()) {
+      const replies = await Promise.all(addresses.map((address) => askMain(transport, address, settings, abandoned)));
+      for (const [index, reply] of replies.entries()) {
         const address = addresses[index];
-        if ('identity' in answer) {
-          if (address === settings.mainAddress || mayBe(answer, settings, known)) return answer;
+        if ('identity' in reply) {
+          if (address === settings.mainAddress || mayBe(reply, settings, known)) return reply;
           continue;
         }
-        if (answer.problem !== reported) log.warn('main cannot be used yet', { main: address, reason: answer.problem });
-        reported = answer.problem;
+        if (reply.problem !== reported) log.warn('main cannot be used yet', { main: address, reason: reply.problem });
+        reported = reply.problem;
       }
       await runtime.sleep(settings.network.reconnectDelayMs, abandoned);
     }

@@ -55,7 +55,7 @@ export class SlotRoom {
    */
   giveMemoryBack(slots: number, schedule: SlotYielding, spareOnly = false): void {
     for (let left = slots; left > 0; left -= 1) {
-      const slot = spareOnly ? this.spareSlot() : (this.idleSlot() ?? this.predictedSlot(schedule));
+      const slot = spareOnly ? this.spareSlot() : (this.idleSlot() ?? this.announcedSlot(schedule));
       if (slot === null) return;
       schedule.letGo(slot);
     }
@@ -102,7 +102,7 @@ export class SlotRoom {
   }
 
   /** Displaces an expert that nobody has requested yet, and returns its slot. Null: there is none. */
-  private predictedSlot(schedule: SlotYielding): Slot | null {
+  private announcedSlot(schedule: SlotYielding): Slot | null {
     const mayYield = (slot: Slot): boolean =>
       slot.phase === 'loaded' && (this.canSpareWorking || !this.slots.isWorking(slot));
     const [victim] = this.victimsAmong(this.slots.slots.filter(mayYield), 'all');

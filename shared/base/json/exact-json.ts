@@ -1,5 +1,5 @@
 /**
- * JSON as Python reads it. Numbers keep all their digits, a number with a point stays a float, and members keep their order. JSON.parse rounds
+ * JSON as Python reads it. Numbers keep all their digits, a number with a point stays a float, and properties keep their order. JSON.parse rounds
  * large integers, makes 1.0 into 1, and moves keys that are digits to the front.
  */
 
@@ -16,8 +16,8 @@ export class JsonFloat {
 /** A value without loss. A `number` is an integer; an integer too large for it is a `bigint`. */
 export type ExactJson = null | boolean | string | number | bigint | JsonFloat | ExactJson[] | Map<string, ExactJson>;
 
-/** A member of an object, with the text of its value as it was written. */
-export interface JsonMember {
+/** A property of an object, with the text of its value as it was written. */
+export interface JsonProperty {
   key: string;
   text: string;
   value: ExactJson;
@@ -48,14 +48,14 @@ export function tryExactJson(text: string): { value: ExactJson } | null {
 }
 
 /**
- * The members of an object with the texts of their values; null: the text is not a JSON object. If a key occurs more than once, its last value
+ * The properties of an object with the texts of their values; null: the text is not a JSON object. If a key occurs more than once, its last value
  * counts.
  */
-export function jsonMembers(text: string): JsonMember[] | null {
+export function jsonProperties(text: string): JsonProperty[] | null {
   try {
-    const members = new Map<string, JsonMember>();
-    new JsonReader(text).wholeObject((key, value, written) => members.set(key, { key, text: written, value }));
-    return [...members.values()];
+    const properties = new Map<string, JsonProperty>();
+    new JsonReader(text).wholeObject((key, value, written) => properties.set(key, { key, text: written, value }));
+    return [...properties.values()];
   } catch (thrown) {
     if (thrown instanceof SyntaxError) return null;
     throw thrown;
@@ -88,7 +88,7 @@ class JsonReader {
   wholeObject(take: (key: string, value: ExactJson, written: string) => void): void {
     this.space();
     this.expect('{');
-    this.members(take);
+    this.properties(take);
     this.end();
   }
 
@@ -113,14 +113,14 @@ class JsonReader {
   }
 
   private object(): Map<string, ExactJson> {
-    const members = new Map<string, ExactJson>();
+    const properties = new Map<string, ExactJson>();
     this.at += 1;
-    this.members((key, value) => members.set(key, value));
-    return members;
+    this.properties((key, value) => properties.set(key, value));
+    return properties;
   }
 
   /** Reads the rest of an object after its opening brace. */
-  private members(take: (key: string, value: ExactJson, written: string) => void): void {
+  private properties(take: (key: string, value: ExactJson, written: string) => void): void {
     this.enter();
     this.space();
     if (this.takes('}')) return this.leave();

@@ -13,7 +13,7 @@ export function camelCaseKeys(value: unknown): unknown {
 }
 
 function mapKeys(value: unknown, rename: (name: string) => string): unknown {
-  if (Array.isArray(value)) return value.map((member) => mapKeys(member, rename));
+  if (Array.isArray(value)) return value.map((item) => mapKeys(item, rename));
   if (value === null || typeof value !== 'object') return value;
-  return Object.fromEntries(Object.entries(value).map(([key, member]) => [rename(key), mapKeys(member, rename)]));
+  return Object.fromEntries(Object.entries(value).map(([key, property]) => [rename(key), mapKeys(property, rename)]));
 }

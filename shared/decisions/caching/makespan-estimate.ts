@@ -22,9 +22,6 @@ export interface OverlapCosts {
   interference: number;
 }
 
-/** No costs at all. */
-export const NO_OVERLAP_COSTS: OverlapCosts = { executeMs: 0, startMs: 0, interference: 0 };
-
 /** Most patterns whose schedules are simulated. If there are more, they are estimated. */
 const SIMULATED_PATTERNS = 2000;
 

@@ -26,12 +26,12 @@ function layerHomes({ workers, experts, homes }: Placement, layer: number): (rea
   const held = new Map(ids.map((id) => [id, 0]));
   for (let copy = 1; copy <= Math.min(homes, ids.length); copy += 1) {
     const share = Math.ceil((copy * experts) / ids.length);
-    const wishes = found.flatMap((own, expert) =>
+    const pairs = found.flatMap((own, expert) =>
       ids.filter((id) => !own.includes(id)).map((id) => ({ expert, id, score: score(layer, expert, id) })),
     );
-    wishes.sort((left, right) => right.score - left.score);
+    pairs.sort((left, right) => right.score - left.score);
     for (const room of [share, Infinity]) {
-      for (const { expert, id } of wishes) {
+      for (const { expert, id } of pairs) {
         const own = found[expert];
         const holds = held.get(id) ?? 0;
         if (own === undefined || own.length >= copy || holds >= room) continue;

@@ -53,7 +53,7 @@ export class BoundedTemplate {
 const STATEMENTS: ReadonlySet<string> = new Set(['Set', 'Macro', 'Comment', 'Break', 'Continue']);
 /** Statements whose result is the text of their contents. The contents have been paid for already. */
 const BLOCKS: ReadonlySet<string> = new Set(['If', 'For', 'Program']);
-/** Methods of objects. In a call they have priority over members of the same name. */
+/** Methods of objects. In a call they have priority over properties of the same name. */
 const OBJECT_METHODS: ReadonlySet<string> = new Set(['get', 'items', 'keys', 'values']);
 const EQUALITIES: ReadonlySet<string> = new Set(['==', '!=']);
 const CONTAINMENTS: ReadonlySet<string> = new Set(['in', 'not in']);
@@ -233,7 +233,7 @@ class BoundedInterpreter extends jinja.Interpreter {
     if (!(separator instanceof TextValue)) throw new Error('separator must be a string');
     const attribute = positional[1] ?? named.get('attribute');
     const joined = items.map((item) => {
-      const value = attribute instanceof TextValue ? memberOf(item, attribute.value) : item;
+      const value = attribute instanceof TextValue ? propertyOf(item, attribute.value) : item;
       const text = pythonText(value, this.budget);
       this.budget.spend(text.length + separator.value.length + COSTS.place);
       return text;
@@ -259,7 +259,7 @@ class BoundedInterpreter extends jinja.Interpreter {
       this.readText(object);
       payForMethod(name, object.value, given, this.budget);
     } else if (object.value instanceof Map) {
-      if (name !== 'get') this.budget.spend((object.value as Map<string, unknown>).size * COSTS.member * 2);
+      if (name !== 'get') this.budget.spend((object.value as Map<string, unknown>).size * COSTS.item * 2);
       const method = object instanceof ObjectValue && OBJECT_METHODS.has(name) ? object.builtins.get(name) : undefined;
       if (method !== undefined) called = new KnownNode(method);
     }
@@ -310,11 +310,11 @@ class BoundedInterpreter extends jinja.Interpreter {
   private knownArguments(nodes: readonly JinjaNode[], environment: JinjaEnvironment): JinjaNode[] {
     return nodes.map((node) => {
       if (node.type === 'StringLiteral') return node;
-      const member = ARGUMENT_MEMBERS.get(node.type);
-      if (member === undefined) return known(this.evaluate(node, environment));
-      const value = this.evaluate(childOf(node, member), environment);
+      const property = ARGUMENT_PROPERTIES.get(node.type);
+      if (property === undefined) return known(this.evaluate(node, environment));
+      const value = this.evaluate(childOf(node, property), environment);
       this.budget.spend(sizeOf(value) * COSTS.place);
-      return { ...node, [member]: known(value) };
+      return { ...node, [property]: known(value) };
     });
   }
 
@@ -329,8 +329,8 @@ class BoundedInterpreter extends jinja.Interpreter {
 /** One half of a character that has two UTF-16 units. */
 const SURROGATE = /[\ud800-\udfff]/;
 
-/** The member in which arguments that are no plain expression hold their value. */
-const ARGUMENT_MEMBERS: ReadonlyMap<string, string> = new Map([
+/** The property in which arguments that are no plain expression hold their value. */
+const ARGUMENT_PROPERTIES: ReadonlyMap<string, string> = new Map([
   ['KeywordArgumentExpression', 'value'],
   ['SpreadExpression', 'argument'],
   ['KeywordSpreadExpression', 'argument'],
@@ -343,7 +343,7 @@ function givenArguments(nodes: readonly JinjaNode[]): GivenArguments {
     if (node instanceof KnownNode) positional.push(node.known);
     else if (node.type === 'StringLiteral') positional.push(new TextValue(String(node['value'])));
     else {
-      const value = childOf(node, ARGUMENT_MEMBERS.get(node.type) ?? '');
+      const value = childOf(node, ARGUMENT_PROPERTIES.get(node.type) ?? '');
       if (!(value instanceof KnownNode)) continue;
       if (node.type === 'KeywordArgumentExpression') named.set(String(childOf(node, 'key')['value']), value.known);
       else if (value.known instanceof ListValue) for (const item of value.known.value) positional.push(item);
@@ -377,9 +377,9 @@ function separatorsOf(given: JinjaValue): [string, string] {
   throw new Error('separators must be two strings');
 }
 
-function memberOf(item: JinjaValue, name: string): JinjaValue {
-  const member = item.value instanceof Map ? (item.value as Map<string, JinjaValue>).get(name) : undefined;
-  return member ?? new UndefinedValue(undefined);
+function propertyOf(item: JinjaValue, name: string): JinjaValue {
+  const property = item.value instanceof Map ? (item.value as Map<string, JinjaValue>).get(name) : undefined;
+  return property ?? new UndefinedValue(undefined);
 }
 
 /** True if one operand is a text and neither is undefined or none. Python adds texts only to texts; the package adds any value. */
@@ -392,12 +392,12 @@ function known(value: JinjaValue | undefined): KnownNode {
   return new KnownNode(value ?? new UndefinedValue(undefined));
 }
 
-function childOf(node: JinjaNode, member: string): JinjaNode {
-  return node[member] as JinjaNode;
+function childOf(node: JinjaNode, property: string): JinjaNode {
+  return node[property] as JinjaNode;
 }
 
-function childrenOf(node: JinjaNode, member: string): readonly JinjaNode[] {
-  return (node[member] ?? []) as readonly JinjaNode[];
+function childrenOf(node: JinjaNode, property: string): readonly JinjaNode[] {
+  return (node[property] ?? []) as readonly JinjaNode[];
 }
 
 /** Names that a template finds in addition to its variables. They are the same as in Template.render of the package. */
@@ -427,7 +427,7 @@ function rangeOf(first: number, second: number | undefined, step = 1, budget: Te
   const numbers: number[] = [];
   for (let number = start; step > 0 ? number < stop : number > stop; number += step) {
     budget.step();
-    budget.spend(COSTS.member);
+    budget.spend(COSTS.item);
     numbers.push(number);
   }
   return numbers;

@@ -163,8 +163,8 @@ function charactersOf(value: unknown): number {
   if (typeof value === 'string') return value.length + 1;
   if (typeof value !== 'object' || value === null) return 1;
   if (value instanceof Map) return charactersOf([...(value as Map<unknown, unknown>)]);
-  const members: unknown[] = Array.isArray(value) ? value : Object.values(value);
-  return members.reduce((sum: number, member) => sum + charactersOf(member), 1);
+  const items: unknown[] = Array.isArray(value) ? value : Object.values(value);
+  return items.reduce((sum: number, item) => sum + charactersOf(item), 1);
 }
 
 function notContinued(reason: string): OdmoeError {

@@ -109,11 +109,11 @@ function writeRepr(value: JinjaValue, text: Writer, depth: number): void {
   } else if (value.value instanceof Map) {
     text.add('{');
     let first = true;
-    for (const [key, member] of value.value as Map<string, JinjaValue>) {
+    for (const [key, property] of value.value as Map<string, JinjaValue>) {
       if (!first) text.add(', ');
       first = false;
       text.add(`${reprOfText(key)}: `);
-      writeRepr(member, text, depth + 1);
+      writeRepr(property, text, depth + 1);
     }
     text.add('}');
   } else text.add(scalarText(value));
@@ -162,13 +162,13 @@ function writeJson(value: JinjaValue, style: JsonStyle, text: Writer, depth: num
   if (value instanceof ListValue) {
     writeItems('[', value.value, ']', (item) => writeJson(item, style, text, depth + 1));
   } else if (value.value instanceof Map) {
-    const members = [...(value.value as Map<string, JinjaValue>)];
-    text.budget.spend(members.length);
-    if (style.sortKeys) members.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
-    writeItems('{', members, '}', ([key, member]) => {
+    const properties = [...(value.value as Map<string, JinjaValue>)];
+    text.budget.spend(properties.length);
+    if (style.sortKeys) properties.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+    writeItems('{', properties, '}', ([key, property]) => {
       text.add(jsonString(key, style, text.budget));
       text.add(afterKey);
-      writeJson(member, style, text, depth + 1);
+      writeJson(property, style, text, depth + 1);
     });
   } else if (value instanceof TextValue) text.add(jsonString(value.value, style, text.budget));
   else text.add(jsonScalar(value));

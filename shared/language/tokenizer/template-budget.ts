@@ -5,14 +5,14 @@ export class TemplateLimitError extends Error {}
 export interface TemplateLimits {
   /** Nodes of the template that may be evaluated. */
   steps: number;
-  /** Characters and list members that may be made or read, weighted by their cost. */
+  /** Characters and list items that may be made or read, weighted by their cost. */
   work: number;
 }
 
 /** Most levels of nested nodes. The stack of a thread holds several times as many. */
 const DEPTH_LIMIT = 300;
 
-/** Cost of one character or member, in work. Together with the limit it bounds the memory of a template's values. */
+/** Cost of one character or item, in work. Together with the limit it bounds the memory of a template's values. */
 export const COSTS = {
   /** One character of a new text. */
   character: 1,
@@ -21,7 +21,7 @@ export const COSTS = {
   /** One place in a new list for a value that exists already. */
   place: 2,
   /** One new value in a new list. */
-  member: 32,
+  item: 32,
   /** One iteration of a loop's body: the values of the loop's state, each an object with its methods, take some ten microseconds. */
   turn: 200,
 } as const;

@@ -24,7 +24,7 @@ export function payForMethod(name: string, text: string, given: GivenArguments, 
       break;
     case 'split':
       budget.read(text.length);
-      budget.spend(text.length + partsOf(text, first) * COSTS.member);
+      budget.spend(text.length + partsOf(text, first) * COSTS.item);
       break;
     case 'replace':
       payForReplacing(text, first, second, budget);
@@ -41,7 +41,7 @@ export function payForFilter(name: string, value: JinjaValue, given: GivenArgume
   else if (value.value instanceof Map) {
     const { size } = value.value as Map<string, unknown>;
     const isNew = name !== 'length' && name !== 'get' && name !== 'default';
-    if (isNew) budget.spend(size * Math.max(COSTS.member * 2, comparisonsOf(size)));
+    if (isNew) budget.spend(size * Math.max(COSTS.item * 2, comparisonsOf(size)));
   }
 }
 
@@ -52,7 +52,7 @@ function payForTextFilter(name: string, text: string, given: GivenArguments, bud
     const width = given.positional[0] ?? given.named.get('width');
     const lines = occurrences(text, '\n') + 1;
     const indented = width instanceof IntegerValue ? Number(width.value) : 4;
-    budget.spend(text.length * 2 + lines * (COSTS.member + Math.max(0, indented)));
+    budget.spend(text.length * 2 + lines * (COSTS.item + Math.max(0, indented)));
   } else if (name === 'int' || name === 'float') budget.read(text.length);
   else if (name !== 'length' && name !== 'safe' && name !== 'default' && name !== 'string') {
     budget.spend(text.length * CAPITALS_GROWTH);
@@ -85,7 +85,7 @@ export function sizeOf({ value }: JinjaValue): number {
   return value instanceof Map ? value.size : 1;
 }
 
-/** A function gets its arguments unchanged. Only a few functions read them: a date's format, a namespace's members. */
+/** A function gets its arguments unchanged. Only a few functions read them: a date's format, a namespace's properties. */
 export function payForCall(given: readonly JinjaValue[], budget: TemplateBudget): void {
   for (const value of given) {
     if (value instanceof TextValue) budget.read(value.value.length);

@@ -21,7 +21,7 @@ const CALL_FORMS: readonly CallForm[] = [
   { arguments: 'text', noContent: '' },
   { arguments: 'text', noContent: null },
 ];
-const ODD_FORMS: readonly OddForm[] = ['value', 'text', 'member'];
+const ODD_FORMS: readonly OddForm[] = ['value', 'text', 'property'];
 
 /** Most roles whose forms are remembered: more than exist. */
 const ROLES_LIMIT = 16;

@@ -12,8 +12,8 @@ export interface CallForm {
 
 /** Kinds of arguments that are not objects, for templates that accept objects. `text`: a JSON string, or invalid JSON. */
 export type OddArguments = 'text' | 'list' | 'number' | 'boolean' | 'null';
-/** Form in which a template accepts such arguments: as their value, as their text, or as an object whose only member is their text. */
-export type OddForm = 'value' | 'text' | 'member';
+/** Form in which a template accepts such arguments: as their value, as their text, or as an object whose only property is their text. */
+export type OddForm = 'value' | 'text' | 'property';
 
 /** Forms in which a template accepts the parts of messages. By default contents are texts, and odd arguments are values. */
 export interface MessageForms {
@@ -24,12 +24,12 @@ export interface MessageForms {
   readonly odd: ReadonlyMap<OddArguments, OddForm>;
 }
 
-/** The member for the text of arguments that are not objects. */
-const ODD_MEMBER = 'arguments';
+/** The property for the text of arguments that are not objects. */
+const ODD_PROPERTY = 'arguments';
 
 type ToolCall = NonNullable<ChatMessage['toolCalls']>[number];
 
-/** Messages in the form that templates know from OpenAI; empty members are left out. */
+/** Messages in the form that templates know from OpenAI; empty properties are left out. */
 export function templateMessages(messages: readonly ChatMessage[], source: string, forms: MessageForms): object[] {
   const knowsDeveloper = /['"]developer['"]/.test(source);
   const knowsThinking = /\.thinking\b|\[['"]thinking['"]\]/.test(source);
@@ -70,7 +70,7 @@ function argumentsOf(call: ToolCall, { calls, odd }: MessageForms): unknown {
   const parsed = tryExactJson(text);
   const kind = oddKind(parsed);
   const form = kind === null ? 'value' : odd.get(kind);
-  if (form === 'member') return new Map([[ODD_MEMBER, text]]);
+  if (form === 'property') return new Map([[ODD_PROPERTY, text]]);
   return form === 'text' || parsed === null ? text : parsed.value;
 }
 

@@ -16,7 +16,7 @@ export interface JinjaEnvironment {
 /** A node of a parsed template. */
 export interface JinjaNode {
   readonly type: string;
-  readonly [member: string]: unknown;
+  readonly [property: string]: unknown;
 }
 /** A piece of a template's source, as the parser expects it. */
 export interface JinjaToken {
@@ -59,14 +59,14 @@ export function jinjaValue(given: unknown): JinjaValue {
   if (typeof given === 'string') return new TextValue(given);
   if (Array.isArray(given)) return new ListValue(given.map(jinjaValue));
   if (typeof given !== 'object' || given === null) return new jinja.Environment().set('given', given);
-  const members = given instanceof Map ? (given as Map<string, unknown>) : new Map(Object.entries(given));
-  return new ObjectValue(new Map([...members].map(([key, value]) => [key, jinjaValue(value)])));
+  const properties = given instanceof Map ? (given as Map<string, unknown>) : new Map(Object.entries(given));
+  return new ObjectValue(new Map([...properties].map(([key, value]) => [key, jinjaValue(value)])));
 }
 
 /** A node whose value is already known. */
 export class KnownNode implements JinjaNode {
   readonly type = 'Known';
-  readonly [member: string]: unknown;
+  readonly [property: string]: unknown;
 
   constructor(readonly known: JinjaValue) {}
 }

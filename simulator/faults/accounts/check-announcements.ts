@@ -148,14 +148,14 @@ function checkAnnounced(
   const isAnnounced =
     overlaps && !alone && usesNearlyAllExperts(placement, differentRows(pass)) && isUnpredicted(pass, members);
   const experts = before.map(expertOf);
-  const wishes = new Set(members.flatMap(({ book }) => [...book.layerOf(pass, layer).forMain]));
+  const forMain = new Set(members.flatMap(({ book }) => [...book.layerOf(pass, layer).forMain]));
   const others = new Set([...direct].map(expertOf));
   if (isAnnounced) {
     const missing = Array.from({ length: placement.experts }, (_, expert) => expert).filter(
       (expert) => !experts.includes(expert) && !others.has(expert),
     );
     if (missing.length > 0) problems.push(`no worker got an announcement of experts ${missing.join(' ')}`);
-    if (wishes.size > 0 || others.size > 0 || predictsItself(settings)) return problems;
+    if (forMain.size > 0 || others.size > 0 || predictsItself(settings)) return problems;
     const due = [...expertsByWorker(prefillAssignment(placement, layer, batches))].flatMap(([worker, ofWorker]) =>
       ofWorker.map((expert) => `${worker} ${expert}`),
     );
@@ -165,11 +165,11 @@ function checkAnnounced(
   }
   if (predictsItself(settings)) return problems;
   if (new Set(experts).size < experts.length) problems.push(`experts were announced twice: ${before.join(', ')}`);
-  const unannounced = [...wishes].filter((expert) => !experts.includes(expert) && !others.has(expert));
+  const unannounced = [...forMain].filter((expert) => !experts.includes(expert) && !others.has(expert));
   if (unannounced.length > 0)
     problems.push(`main did not announce experts ${unannounced.join(' ')}, which shadow had predicted`);
   // In the first layer main may guess some experts.
-  const needless = layer === 0 ? [] : experts.filter((expert) => !wishes.has(expert));
+  const needless = layer === 0 ? [] : experts.filter((expert) => !forMain.has(expert));
   if (needless.length > 0) problems.push(`main announced experts ${needless.join(' ')}, which nobody had predicted`);
   return problems;
 }

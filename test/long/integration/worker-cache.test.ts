@@ -38,7 +38,7 @@ describe('worker daemon: the cache', () => {
     assert.deepEqual([status.slots, setting.log.matching('holds less than was asked for').length], [1, 0]);
   });
 
-  it('is packed while no requests arrive, and gives the same results', async () => {
+  it('is recoded while no requests arrive, and gives the same results', async () => {
     const plain = await setting.connectMain(await setting.start());
     const { deviceMemoryUsedBytes, slotBytes } = await plain.status('a status');
     await plain.close();
@@ -47,8 +47,8 @@ describe('worker daemon: the cache', () => {
     const main = await setting.connectMain(await setting.start({ worker, device: { memoryBudgetBytes: budget } }));
     const { experts } = setting.shape;
     await runAll(main);
-    const packed = await main.status('all are packed', ({ cache }) => cache?.packed === experts);
-    assert.deepEqual([packed.cache?.kept.full, packed.loads], [experts, experts]);
+    const recoded = await main.status('all are recoded', ({ cache }) => cache?.packed === experts);
+    assert.deepEqual([recoded.cache?.kept.full, recoded.loads], [experts, experts]);
     const hidden = hiddenStates(3, setting.shape.hiddenSize);
     for (let expert = 0; expert < experts; expert++) {
       const { output } = await main.result({
@@ -65,7 +65,7 @@ describe('worker daemon: the cache', () => {
     assert.ok(after.deviceMemoryHighWaterBytes <= budget);
   });
 
-  it('is not packed where the memory for that is short', async () => {
+  it('is not recoded where the memory for that is short', async () => {
     const plain = await setting.connectMain(await setting.start());
     const { deviceMemoryUsedBytes, slotBytes } = await plain.status('a status');
     await plain.close();
@@ -74,7 +74,7 @@ describe('worker daemon: the cache', () => {
     const main = await setting.connectMain(await setting.start({ worker, device: { memoryBudgetBytes } }));
     const { cache } = await runAll(main);
     assert.deepEqual([cache?.capacities.full, cache?.packed], [3, 0]);
-    assert.equal(setting.log.matching('no room to pack').length, 1);
+    assert.equal(setting.log.matching('no memory to recode').length, 1);
   });
 
   it('is planned at the start from measurements of this machine, in one line of the log', async () => {

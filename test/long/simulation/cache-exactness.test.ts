@@ -108,7 +108,7 @@ describe('a simulated cluster that caches answers as the single-process engine d
   }
 
   for (const policy of ['lru', 'planned', 'residency'] as const) {
-    it(`with kept experts that are packed between answers, by ${policy}`, async () => {
+    it(`with kept experts that are recoded between answers, by ${policy}`, async () => {
       const { worker } = pools({ full: 12, compressed: policy === 'lru' ? 0 : 2 }, policy);
       const running = (cluster = await VirtualCluster.start({
         workers: 2,
@@ -123,7 +123,7 @@ describe('a simulated cluster that caches answers as the single-process engine d
           await running.sleep(2500);
           for (const { packed, kept } of await caches()) {
             assert.ok(kept.full > 0);
-            assert.equal(packed, kept.full, 'all that are kept are packed in a pause');
+            assert.equal(packed, kept.full, 'all that are kept are recoded in a pause');
           }
         }
       }

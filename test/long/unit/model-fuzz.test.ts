@@ -30,7 +30,7 @@ const NUMBERS = [-1, 0, 1, 2, 3, 7, 64, 65, 4096, 2 ** 31 - 1, 2 ** 31, 2 ** 53,
 function pathsOf(value: Json): Path[] {
   if (typeof value !== 'object' || value === null) return [[]];
   const entries: [string | number, Json][] = Array.isArray(value) ? [...value.entries()] : Object.entries(value);
-  return entries.flatMap(([key, member]) => [[key], ...pathsOf(member).map((path) => [key, ...path])]);
+  return entries.flatMap(([key, property]) => [[key], ...pathsOf(property).map((path) => [key, ...path])]);
 }
 
 /** Undefined: the key goes. */

@@ -3,18 +3,18 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ExpertRecoder, IDLE_MS } from '../../worker-node/cache/expert-recoder.js';
 import { TestSlots, settle, silentLog } from './worker-test-slots.js';
 
-describe('worker: the packing of cached experts', () => {
+describe('worker: the recoding of cached experts', () => {
   let slots: TestSlots;
   let nowMs: number;
   let timers: { atMs: number; run: () => void }[];
   let idle: boolean;
   let kept: Set<number>;
-  let packer: ExpertRecoder;
+  let recoder: ExpertRecoder;
 
   beforeEach(() => {
     slots = new TestSlots(4);
     [nowMs, timers, idle, kept] = [0, [], true, new Set([0, 1, 2, 3])];
-    packer = new ExpertRecoder({
+    recoder = new ExpertRecoder({
       slots,
       log: silentLog,
       isCached: (slot) => kept.has(slot),
@@ -31,8 +31,8 @@ describe('worker: the packing of cached experts', () => {
   });
 
   afterEach(async () => {
-    await packer.close();
-    assert.equal(slots.packing, null);
+    await recoder.close();
+    assert.equal(slots.recoding, null);
     assert.deepEqual(timers, []);
   });
 
@@ -45,8 +45,8 @@ describe('worker: the packing of cached experts', () => {
   }
 
   function load(...loaded: number[]): void {
-    for (const slot of loaded) packer.loaded(slot);
-    packer.worked();
+    for (const slot of loaded) recoder.loaded(slot);
+    recoder.worked();
   }
 
   async function end(outcome: Parameters<TestSlots['endPack']>[0]): Promise<void> {
@@ -54,41 +54,41 @@ describe('worker: the packing of cached experts', () => {
     await settle();
   }
 
-  it('waits for an idle time, then packs one after the other', async () => {
+  it('waits for an idle time, then recodes one after the other', async () => {
     load(0, 1);
     await pass(IDLE_MS - 1);
-    packer.worked();
+    recoder.worked();
     await pass(IDLE_MS - 1);
     assert.deepEqual(slots.calls, []);
     await pass(1);
     assert.deepEqual(slots.calls, ['pack 0']);
     await end('packed');
-    assert.deepEqual([slots.calls, packer.packed], [['pack 0', 'pack 1'], 1]);
+    assert.deepEqual([slots.calls, recoder.recoded], [['pack 0', 'pack 1'], 1]);
     await end('packed');
     await pass(10 * IDLE_MS);
-    assert.deepEqual([slots.calls, packer.packed], [['pack 0', 'pack 1'], 2]);
+    assert.deepEqual([slots.calls, recoder.recoded], [['pack 0', 'pack 1'], 2]);
   });
 
-  it('has one timer at a time, and none where everything is packed', async () => {
+  it('has one timer at a time, and none where everything is recoded', async () => {
     load(0);
-    for (let message = 0; message < 50; message++) packer.worked();
+    for (let message = 0; message < 50; message++) recoder.worked();
     assert.equal(timers.length, 1);
     await pass(IDLE_MS);
     await end('packed');
-    packer.worked();
+    recoder.worked();
     assert.equal(timers.length, 0);
   });
 
   it('stops at once when work arrives, and starts again later', async () => {
     load(0);
     await pass(IDLE_MS);
-    packer.worked();
+    recoder.worked();
     assert.deepEqual(slots.calls, ['pack 0', 'cancel pack']);
     await settle();
     await pass(IDLE_MS);
     assert.deepEqual(slots.calls, ['pack 0', 'cancel pack', 'pack 0']);
     await end('packed');
-    assert.equal(packer.packed, 1);
+    assert.equal(recoder.recoded, 1);
   });
 
   it('does not start while work is running', async () => {
@@ -97,7 +97,7 @@ describe('worker: the packing of cached experts', () => {
     await pass(IDLE_MS);
     assert.deepEqual(slots.calls, []);
     idle = true;
-    packer.worked();
+    recoder.worked();
     await pass(IDLE_MS);
     assert.deepEqual(slots.calls, ['pack 0']);
   });
@@ -105,38 +105,38 @@ describe('worker: the packing of cached experts', () => {
   it('leaves experts unchanged that do not fit, have gone, or are not cached', async () => {
     kept.delete(3);
     load(0, 1, 3);
-    packer.emptied(1);
+    recoder.emptied(1);
     await pass(IDLE_MS);
     await end('unfit');
-    packer.worked();
+    recoder.worked();
     await pass(IDLE_MS);
-    assert.deepEqual([slots.calls, packer.packed], [['pack 0'], 0]);
+    assert.deepEqual([slots.calls, recoder.recoded], [['pack 0'], 0]);
   });
 
-  it('packs again after another load', async () => {
+  it('recodes again after another load', async () => {
     load(0);
     await pass(IDLE_MS);
     await end('packed');
-    packer.emptied(0);
-    assert.equal(packer.packed, 0);
+    recoder.emptied(0);
+    assert.equal(recoder.recoded, 0);
     load(0);
     await pass(IDLE_MS);
     assert.deepEqual(slots.calls, ['pack 0', 'pack 0']);
     await end('packed');
-    assert.equal(packer.packed, 1);
+    assert.equal(recoder.recoded, 1);
   });
 
-  it('ignores the end of packing for an expert that was replaced meanwhile', async () => {
+  it('ignores the end of recoding for an expert that was replaced meanwhile', async () => {
     load(0);
     await pass(IDLE_MS);
     slots.cancelPack = () => undefined;
     load(0);
     await end('packed');
-    assert.equal(packer.packed, 0);
+    assert.equal(recoder.recoded, 0);
     await pass(IDLE_MS);
     assert.deepEqual(slots.calls, ['pack 0', 'pack 0']);
     await end('packed');
-    assert.equal(packer.packed, 1);
+    assert.equal(recoder.recoded, 1);
   });
 
   it('ends when the device is lost', async () => {
@@ -144,8 +144,8 @@ describe('worker: the packing of cached experts', () => {
     await pass(IDLE_MS);
     slots.failPack(new OdmoeError('DEVICE_LOST', 'the device has failed'));
     await settle();
-    packer.worked();
+    recoder.worked();
     await pass(IDLE_MS);
-    assert.deepEqual([slots.calls, packer.packed], [['pack 0'], 0]);
+    assert.deepEqual([slots.calls, recoder.recoded], [['pack 0'], 0]);
   });
 });
