@@ -45,12 +45,12 @@ import type { Tokenizer } from '../shared/language/tokenizer/tokenizer.js';
 
 /** Number of joint passes: one after another, so that their rows share the workers. */
 const JOINT_PASSES = 1;
-/** Number of chunk passes where passes are not joint: prompts run one at a time, and answers go on meanwhile. */
-const CHUNK_PASSES = 1;
+/** Number of prompt chunk passes where passes are not joint: prompts run one at a time, and answers go on meanwhile. */
+const PROMPT_CHUNK_PASSES = 1;
 const RANDOM_SEED_LIMIT = 2 ** 48 - 1;
 
 /** The components that serve: the engine, the members of the cluster, and the requests. */
-export interface MainParts {
+export interface MainComponents {
   engine: ClusterEngine;
   membership: Membership;
   inference: InferenceService;
@@ -62,7 +62,7 @@ export interface MainParts {
 }
 
 /** Counts of what requests hold here: sequences, passes, experts that workers owe, and callers that wait. */
-export function openCounts({ engine, inference }: MainParts): Record<string, number> {
+export function openCounts({ engine, inference }: MainComponents): Record<string, number> {
   const { roster, predictionPost, passLoop } = engine;
   const { distrustedIds } = roster;
   const { activeSequences, queuedRequests } = inference.counts();
@@ -81,14 +81,14 @@ export function openCounts({ engine, inference }: MainParts): Record<string, num
 }
 
 /** The components that a main is assembled from. */
-export interface AssembledParts extends LoadedMain {
+export interface ComponentSources extends LoadedMain {
   environment: NodeEnvironment;
   experts: ExpertMemory;
 }
 
 function createEngine(
   settings: NodeSettings,
-  { source, model, device, environment, experts }: AssembledParts,
+  { source, model, device, environment, experts }: ComponentSources,
   epoch: number,
   events: Pick<MainEvents, 'nodes' | 'passes'>,
   log: Logger,
@@ -129,8 +129,8 @@ function createEngine(
     layerWaits: new LayerWaits(shape.expertLayers),
   };
   const loop = passLoopOptions(settings, { model, shape, runtime }, drafting.rows);
-  const parts = { device, model, devices: environment.devices, runtime };
-  const room = createContextRoom(settings, parts, [...new Set([loop.passes, loop.chunkPasses])], experts);
+  const components = { device, model, devices: environment.devices, runtime };
+  const room = createContextRoom(settings, components, [...new Set([loop.passes, loop.promptChunkPasses])], experts);
   const passLoop = new PassLoop({ ...loop, runPass: retriedWithRoom(new PassRunner(passEngine).run, room), room });
   return {
     ...passEngine,
@@ -160,11 +160,11 @@ function announcesFirstLayerAhead(
 /** Bytes of main's device that its own worker leaves for passes and the shortest answer when it makes its slots. */
 export function bytesForAnswers(
   settings: NodeSettings,
-  { source, model, device, environment }: Omit<AssembledParts, 'experts'>,
+  { source, model, device, environment }: Omit<ComponentSources, 'experts'>,
 ): number {
   const { runtime, devices } = environment;
   const loop = passLoopOptions(settings, { model, shape: source.shape, runtime }, draftRowsOf(settings));
-  return leastAnswerBytes({ device, model, devices, runtime }, [...new Set([loop.passes, loop.chunkPasses])]);
+  return leastAnswerBytes({ device, model, devices, runtime }, [...new Set([loop.passes, loop.promptChunkPasses])]);
 }
 
 function draftRowsOf({ drafting, prediction, align }: NodeSettings): number | 'auto' {
@@ -178,16 +178,16 @@ function passLoopOptions(
   draftRows: number | 'auto',
 ): Omit<PassLoopOptions, 'runPass' | 'room'> {
   const { enabled: joint, maxDelayMs } = batching;
-  const { prefillRows: chunkRows } = main;
+  const { prefillRows: promptChunkRows } = main;
   if (joint) {
     const { maxRows } = batching;
     const passes = new ReusablePasses(model, shape, maxRows, JOINT_PASSES);
-    return { joint, maxRows, chunkRows, maxDelayMs, passes, chunkPasses: passes, runtime };
+    return { joint, maxRows, promptChunkRows, maxDelayMs, passes, promptChunkPasses: passes, runtime };
   }
   const maxRows = draftRows === 'auto' ? MAX_DRAFT_ROWS : draftRows;
   const passes = new ReusablePasses(model, shape, maxRows, mostSeparatePasses(main.maxActiveSequences));
-  const chunkPasses = new ReusablePasses(model, shape, chunkRows, CHUNK_PASSES);
-  return { joint, maxRows, chunkRows, maxDelayMs, passes, chunkPasses, runtime };
+  const promptChunkPasses = new ReusablePasses(model, shape, promptChunkRows, PROMPT_CHUNK_PASSES);
+  return { joint, maxRows, promptChunkRows, maxDelayMs, passes, promptChunkPasses, runtime };
 }
 
 /** Number of strict homes of each expert; 0: homes are not strict. */
@@ -253,10 +253,10 @@ export interface AssembleOptions {
 /** Assembles the components of a main; nothing runs yet. */
 export function assemble(
   settings: NodeSettings,
-  loaded: AssembledParts,
+  loaded: ComponentSources,
   { identity, giveUp, httpAddress, ownWorkerId }: AssembleOptions,
   log: Logger,
-): MainParts {
+): MainComponents {
   const { runtime, transport } = loaded.environment;
   const startedMs = runtime.nowMs();
   const epoch = firstEpoch(runtime.wallMs());
@@ -342,7 +342,7 @@ function modelOf(settings: NodeSettings, loaded: LoadedMain & { environment: Nod
 
 function servedCluster(
   { discovery, placement }: NodeSettings,
-  { source, environment: { interfaces } }: AssembledParts,
+  { source, environment: { interfaces } }: ComponentSources,
   { name, family, parameters, weightFormat, contextPositions }: ServedModel,
 ): ServedCluster {
   const { expertLayers, experts, expertsPerToken } = source.shape;

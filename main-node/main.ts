@@ -13,7 +13,7 @@ import { type GiveUp, runDaemon } from '../engine/daemon/run-daemon.js';
 import type { Stoppable } from '../shared/transport/discovery/discovery.js';
 import { toOdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../shared/base/log/logger.js';
-import { assemble, type AssembledParts, openCounts, type MainParts } from './assemble-main.js';
+import { assemble, type ComponentSources, openCounts, type MainComponents } from './assemble-main.js';
 import type { HttpApi } from '../http-api/start-http-api.js';
 import { openHttpApi, planHttpApi, type PlannedHttpApi } from './open-http-api.js';
 import type { RpcServer, RpcServerOptions } from '../shared/transport/transport.js';
@@ -44,8 +44,8 @@ export async function startMain(
     ownWorker = await startOwnWorker(settings, { ...loaded, environment }, { giveUp, abandoned }, log);
     const transport = ownWorker?.transport ?? environment.transport;
     const experts = ownWorker?.memory ?? null;
-    const parts = { ...loaded, environment: { ...environment, transport }, experts };
-    return await serveMain(settings, parts, { httpApi, giveUp, ownWorker }, log);
+    const components = { ...loaded, environment: { ...environment, transport }, experts };
+    return await serveMain(settings, components, { httpApi, giveUp, ownWorker }, log);
   } catch (thrown) {
     try {
       await ownWorker?.stop();
@@ -69,21 +69,21 @@ export async function runMain(ownWorker: OwnWorker['start'] | null = null): Prom
 
 async function serveMain(
   settings: NodeSettings,
-  loaded: AssembledParts,
+  loaded: ComponentSources,
   { httpApi: planned, giveUp, ownWorker }: MainSurroundings,
   log: Logger,
 ): Promise<RunningMain> {
   const { runtime, transport, discovery } = loaded.environment;
   const identity = createNodeIdentity(settings, loaded.source, loaded.device.info(), runtime);
   let httpApi: HttpApi | null = null;
-  const parts = assemble(
+  const components = assemble(
     settings,
     loaded,
     { identity, giveUp, httpAddress: () => httpApi?.address ?? '', ownWorkerId: ownWorker?.id ?? '' },
     log,
   );
-  const { membership, inference } = parts;
-  const holders = (): object[] => [parts, httpApi ?? {}, loaded.formats ?? {}, ...(ownWorker?.parts() ?? [])];
+  const { membership, inference } = components;
+  const holders = (): object[] => [components, httpApi ?? {}, loaded.formats ?? {}, ...(ownWorker?.components() ?? [])];
   const counts = new ProcessCounts(runtime, holders, () => ({ ...openHandles() }));
   const server = await transport.serve({
     host: settings.listenHost,
@@ -91,7 +91,7 @@ async function serveMain(
     network: settings.network,
     log,
     node: { identify: () => identity, counts: () => counts.reply() },
-    ...servedBy(parts),
+    ...servedBy(components),
     pack: new PackServer(loaded.source, runtime),
     ...(ownWorker === null ? {} : { worker: ownWorker }),
   });
@@ -99,9 +99,10 @@ async function serveMain(
   const started: Stoppable[] = [];
   let advertisement: Stoppable | null = null;
   let stopping: Promise<void> | null = null;
-  const stop = (): Promise<void> => (stopping ??= stopMain(parts, { httpApi, started, server, ownWorker }, loaded));
+  const stop = (): Promise<void> =>
+    (stopping ??= stopMain(components, { httpApi, started, server, ownWorker }, loaded));
   try {
-    if (planned !== null) httpApi = await openHttpApi(planned, parts, loaded, log);
+    if (planned !== null) httpApi = await openHttpApi(planned, components, loaded, log);
     if (ownWorker !== null) membership.addOwn(ownWorker.listensOn(server.port), ownWorker.id);
     membership.addConfigured(settings.discovery.peers);
     started.push(follow(settings, loaded, { membership, server, ownWorker }, log));
@@ -112,34 +113,34 @@ async function serveMain(
     await stop();
     throw thrown;
   }
-  parts.feed.start();
+  components.feed.start();
   log.info('main is ready', { address: server.address, model: loaded.source.name });
   return {
     address: server.address,
     httpAddress: httpApi?.address ?? null,
     stop,
     drain: (cut) => drainMain(settings, { inference, server, advertisement }, cut, log),
-    openCounts: () => ({ ...openCounts(parts), ...ownWorker?.openCounts() }),
-    parts: holders,
-    retainedSequences: () => parts.engine.room.counts().prefixes,
-    metrics: () => parts.metrics.text(),
-    events: (wantsPasses) => parts.feed.listen(wantsPasses),
+    openCounts: () => ({ ...openCounts(components), ...ownWorker?.openCounts() }),
+    components: holders,
+    retainedSequences: () => components.engine.room.counts().prefixes,
+    metrics: () => components.metrics.text(),
+    events: (wantsPasses) => components.feed.listen(wantsPasses),
   };
 }
 
 /** The handlers for calls of peers and clients. */
-function servedBy(parts: MainParts): Pick<RpcServerOptions, 'cluster' | 'inference'> {
-  const { membership, inference } = parts;
+function servedBy(components: MainComponents): Pick<RpcServerOptions, 'cluster' | 'inference'> {
+  const { membership, inference } = components;
   return {
     cluster: {
       join: ({ identity }, peer) => membership.join(identity, peer),
-      status: () => parts.status(),
+      status: () => components.status(),
     },
     inference: { generate: (request, signal) => inference.generate(request, signal) },
   };
 }
 
-/** The components that listen, advertise and run beside the parts of a main. */
+/** The components that listen, advertise and run beside the components of a main. */
 interface Serving {
   readonly httpApi: HttpApi | null;
   readonly started: readonly Stoppable[];
@@ -150,8 +151,8 @@ interface Serving {
 /** When this host's address changes, the worker in this process is placed at the new one. */
 function follow(
   settings: NodeSettings,
-  { environment: { interfaces } }: AssembledParts,
-  { membership, server, ownWorker }: Pick<MainParts, 'membership'> & Pick<Serving, 'server' | 'ownWorker'>,
+  { environment: { interfaces } }: ComponentSources,
+  { membership, server, ownWorker }: Pick<MainComponents, 'membership'> & Pick<Serving, 'server' | 'ownWorker'>,
   log: Logger,
 ): Stoppable {
   const stop = followAddresses(interfaces, settings, log, () => {
@@ -160,7 +161,7 @@ function follow(
   return { stop: async () => stop() };
 }
 
-/** The arguments of a main's start beside its parts. */
+/** The arguments of a main's start beside its components. */
 interface MainSurroundings {
   httpApi: PlannedHttpApi | null;
   giveUp: GiveUp;
@@ -170,7 +171,7 @@ interface MainSurroundings {
 /** Takes no new clients and peers; running requests get their whole answers. */
 async function drainMain(
   { main: { stopGraceMs } }: NodeSettings,
-  { inference, server, advertisement }: Pick<MainParts, 'inference'> & Pick<Serving, 'server'> & Advertised,
+  { inference, server, advertisement }: Pick<MainComponents, 'inference'> & Pick<Serving, 'server'> & Advertised,
   cut: AbortSignal,
   log: Logger,
 ): Promise<void> {
@@ -186,13 +187,18 @@ interface Advertised {
 
 /** Answers end first, so that their sequences are freed at the workers and the shadow while the streams are still open. */
 async function stopMain(
-  parts: MainParts,
+  components: MainComponents,
   { httpApi, started, server, ownWorker }: Serving,
   loaded: LoadedMain,
 ): Promise<void> {
-  const { engine, membership, inference } = parts;
-  parts.feed.stop();
-  await Promise.all([httpApi?.close(), inference.stop(), server.stop(), ...started.map((part) => part.stop())]);
+  const { engine, membership, inference } = components;
+  components.feed.stop();
+  await Promise.all([
+    httpApi?.close(),
+    inference.stop(),
+    server.stop(),
+    ...started.map((component) => component.stop()),
+  ]);
   engine.roster.stop();
   await membership.stop();
   try {

@@ -4,7 +4,7 @@ import type { HttpSettings, NodeSettings } from '../shared/settings/node-setting
 import { packageRoot } from '../shared/base/files/package-root.js';
 import type { Logger } from '../shared/base/log/logger.js';
 import { validateGenerateRequest } from '../shared/wire/generate-validation.js';
-import type { MainParts } from './assemble-main.js';
+import type { MainComponents } from './assemble-main.js';
 import { type ApiKeys, readApiKeys } from '../http-api/access/api-keys.js';
 import { prepareChatFor } from '../http-api/conversation/served-chat.js';
 import { HTTP_ROUTES } from '../http-api/dialects/routes.js';
@@ -36,26 +36,26 @@ export async function planHttpApi(
 /** Serves HTTP clients with main's components. Throws PORT_UNAVAILABLE. */
 export async function openHttpApi(
   planned: PlannedHttpApi,
-  parts: MainParts,
+  components: MainComponents,
   loaded: LoadedMain & { environment: NodeEnvironment },
   log: Logger,
 ): Promise<HttpApi> {
-  const { inference } = parts;
+  const { inference } = components;
   const { runtime } = loaded.environment;
   const { tokenizer } = loaded;
   return startHttpApi({
     ...planned,
     routes: HTTP_ROUTES,
     context: {
-      model: parts.model,
+      model: components.model,
       generate: (request, signal, watch) => inference.generate(validateGenerateRequest(request), signal, watch),
       prepareChat: prepareChatFor(tokenizer),
       tokenize: (text, addSpecial, signal) => inference.tokenize(text, addSpecial, signal),
       tokenizeChat: (request, signal) => inference.tokenizeChat(request, signal),
-      status: () => parts.status(),
-      feed: parts.feed,
+      status: () => components.status(),
+      feed: components.feed,
       page: await readPageFiles(join(packageRoot(), 'dist', 'dashboard')),
-      metrics: parts.metrics,
+      metrics: components.metrics,
       runtime,
       log,
     },

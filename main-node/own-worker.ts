@@ -28,7 +28,7 @@ export interface RunningOwnWorker {
   /** Counts of what it holds for requests, under names of its own. */
   openCounts(): Record<string, number>;
   /** Objects that lead to all its collections, as RunningNode describes it. */
-  parts(): readonly object[];
+  components(): readonly object[];
   /** Idempotent. */
   stop(): Promise<void>;
 }
@@ -80,7 +80,7 @@ export async function startOwnWorker(
       (inProcess.address = formatAddress(reachableHost(settings, environment.interfaces.addresses), port)),
     memory,
     openCounts: () => ownCounts(node),
-    parts: () => [inProcess, ...node.parts()],
+    components: () => [inProcess, ...node.components()],
     stop: () => {
       taking?.cancel();
       return node.stop();

@@ -160,7 +160,7 @@ async function serveShadow(
   return {
     address: server.address,
     openCounts: () => service.openCounts,
-    parts: holders,
+    components: holders,
     retainedSequences: () => service.predictor.retainedCount,
     stop: () => (stopping ??= stop()),
   };

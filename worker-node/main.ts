@@ -80,7 +80,7 @@ async function openWorker(
   environment: NodeEnvironment,
   log: Logger,
   { opened, giveUp, abandoned }: { opened: Closer[]; giveUp: GiveUp; abandoned: AbortSignal },
-): Promise<Pick<RunningNode, 'address' | 'openCounts' | 'parts'> & { experts: ExpertService }> {
+): Promise<Pick<RunningNode, 'address' | 'openCounts' | 'components'> & { experts: ExpertService }> {
   const { runtime, measureReads, chooseResident } = environment;
   const startedMs = runtime.nowMs();
   const { source, partial } = await openWorkerPack(settings, environment, log, abandoned);
@@ -126,13 +126,13 @@ async function openWorker(
   };
   const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, runtime, log, supply);
   const share = new PackServer(source, runtime, () => (partial === null || partial.isWhole ? null : partial.held));
-  const parts = (): object[] => [experts, sessions, supply, share, record ?? {}];
-  const address = await listen(settings, { ...environment, identity, sessions, share, parts }, log, opened);
+  const components = (): object[] => [experts, sessions, supply, share, record ?? {}];
+  const address = await listen(settings, { ...environment, identity, sessions, share, components }, log, opened);
   const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);
   opened.push(() => statusTimer.cancel());
   log.info('worker is ready', { address, model: source.name, device: identity.device, slots: experts.counters.slots });
   const openCounts = () => ({ ...experts.openCounts, earlyPredictions: sessions.earlyPredictions });
-  return { address, openCounts, parts, experts };
+  return { address, openCounts, components, experts };
 }
 
 /** The message that reports a lost device to main, without an execute that asked for it. */
@@ -185,16 +185,16 @@ interface ListeningWorker extends NodeEnvironment {
   identity: NodeIdentity;
   sessions: WorkerSessions;
   share: PackServer;
-  parts: () => readonly object[];
+  components: () => readonly object[];
 }
 
 async function listen(
   settings: NodeSettings,
-  { runtime, transport, discovery, interfaces, identity, sessions, share, parts }: ListeningWorker,
+  { runtime, transport, discovery, interfaces, identity, sessions, share, components }: ListeningWorker,
   log: Logger,
   opened: Closer[],
 ): Promise<string> {
-  const counts = new ProcessCounts(runtime, parts, () => ({ ...openHandles() }));
+  const counts = new ProcessCounts(runtime, components, () => ({ ...openHandles() }));
   const server = await transport.serve({
     host: settings.listenHost,
     port: settings.listenPort,

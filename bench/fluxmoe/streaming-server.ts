@@ -85,7 +85,7 @@ export class StreamingServer {
     return { rows, passMs: this.runtime.nowMs() - startMs, computeMs, swapMs };
   }
 
-  /** Algorithm 1: loads every layer whose blocks are free, in order. */
+  /** Algorithm 1: loads every layer whose window blocks are free, in order. */
   private loadAhead(): void {
     while (this.window.mayLoad) {
       const loads = this.layout.layers[this.window.nextLayer];

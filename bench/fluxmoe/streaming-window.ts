@@ -2,8 +2,9 @@
  * The two-layer window through which experts stream (FluxMoE sections 3.1 and 4.1, Algorithm 1). Pure: it says which loads and computations
  * are allowed; its caller runs them and reports. Layers are numbered from 0; the paper's are numbered from 1.
  *
- * - Each tensor type has 2L blocks of device memory. An expert's tensor is in one block at most, and a block holds one tensor at most.
- * - WAR: the loads of a layer wait until the layer with the same blocks has been computed: the second before it, also across passes.
+ * - Each tensor type has 2L window blocks of device memory. An expert's tensor is in one of them at most, and a window block holds one tensor at
+ * most.
+ * - WAR: the loads of a layer wait until the layer with the same window blocks has been computed: the second before it, also across passes.
  * - RAW: a layer is computed when all its tensors of both types are loaded.
  * - Extension: if the experts of a layer are predicted, only those are loaded. Other experts that the router chooses are loaded later.
  */
@@ -22,7 +23,7 @@ export interface WindowLoad {
   step: number;
   layer: number;
   experts: readonly number[];
-  /** Block of each expert, the same for both tensor types. */
+  /** Window block of each expert, the same for both tensor types. */
   blocks: readonly number[];
 }
 
@@ -62,7 +63,7 @@ export class StreamingWindow {
     this.free = Array.from({ length: WINDOW_LAYERS * experts }, (_, index) => WINDOW_LAYERS * experts - 1 - index);
   }
 
-  /** Free blocks of each tensor type. */
+  /** Free window blocks of each tensor type. */
   get freeBlocks(): number {
     return this.free.length;
   }
@@ -79,7 +80,7 @@ export class StreamingWindow {
 
   /** Begins the loads of these experts of the next layer, in both tensor types. */
   load(experts: readonly number[]): WindowLoad {
-    assertInvariant(this.mayLoad, 'experts are loaded when the blocks that they take are not read any more.');
+    assertInvariant(this.mayLoad, 'experts are loaded when the window blocks that they take are not read any more.');
     const step = this.nextLoad++;
     const load = this.bind(step, experts);
     this.open.set(step, { loads: [load], pending: { gateUp: 1, down: 1 } });
@@ -111,7 +112,7 @@ export class StreamingWindow {
     return open !== undefined && WINDOW_TENSORS.every((type) => open.pending[type] === 0);
   }
 
-  /** Records that the step has been computed: its blocks are free for the layer after the next. Steps end in order. */
+  /** Records that the step has been computed: its window blocks are free for the layer after the next. Steps end in order. */
   computed(step: number): void {
     assertInvariant(step === this.nextCompute && this.isLoaded(step), () => `step ${step} is computed in its turn.`);
     const { loads } = this.stepAt(step);
@@ -126,7 +127,7 @@ export class StreamingWindow {
       assertInvariant(expert >= 0 && expert < this.experts, () => `expert ${expert} is one of ${this.experts}.`);
       return requirePresent(
         this.free.pop(),
-        () => `the window of ${WINDOW_LAYERS} layers has a block for each expert.`,
+        () => `the window of ${WINDOW_LAYERS} layers has a window block for each expert.`,
       );
     });
     return { step, layer: step % this.layers, experts, blocks };

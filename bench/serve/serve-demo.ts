@@ -108,17 +108,17 @@ export class DemoService {
     for (const question of QUESTIONS) {
       messages.push({ role: 'user', content: turns.length === 0 ? `${number}. ${question}` : question });
       const body = { messages, max_tokens: CHAT_ANSWER_TOKENS, stream_options: { include_usage: true } };
-      const { askedMs, pieces } = await this.stream('/v1/chat/completions', body, signal);
-      const texts = pieces.filter(({ piece }) => contentOf(piece) !== '');
-      const usage = pieces
-        .map(({ piece }) => piece.usage)
+      const { askedMs, chunks } = await this.stream('/v1/chat/completions', body, signal);
+      const texts = chunks.filter(({ chunk }) => contentOf(chunk) !== '');
+      const usage = chunks
+        .map(({ chunk }) => chunk.usage)
         .find((reported) => reported !== undefined && reported !== null);
       turns.push({
         ttftMs: (texts[0]?.atMs ?? askedMs) - askedMs,
         promptTokens: usage?.prompt_tokens ?? 0,
         cachedTokens: usage?.prompt_tokens_details?.cached_tokens ?? 0,
       });
-      messages.push({ role: 'assistant', content: texts.map(({ piece }) => contentOf(piece)).join('') });
+      messages.push({ role: 'assistant', content: texts.map(({ chunk }) => contentOf(chunk)).join('') });
     }
     return turns;
   }
@@ -131,8 +131,8 @@ export class DemoService {
       ignore_eos: true,
       logprobs: 1,
     };
-    const { askedMs, pieces } = await this.stream('/v1/completions', body, signal);
-    const tokenMs = pieces.flatMap(({ atMs, piece }) => (piece.choices?.[0]?.logprobs?.tokens ?? []).map(() => atMs));
+    const { askedMs, chunks } = await this.stream('/v1/completions', body, signal);
+    const tokenMs = chunks.flatMap(({ atMs, chunk }) => (chunk.choices?.[0]?.logprobs?.tokens ?? []).map(() => atMs));
     return { askedMs, tokenMs };
   }
 
@@ -147,7 +147,7 @@ export class DemoService {
     path: string,
     body: object,
     signal: AbortSignal,
-  ): Promise<{ askedMs: number; pieces: Arrived[] }> {
+  ): Promise<{ askedMs: number; chunks: Arrived[] }> {
     const askedMs = runtime.nowMs();
     const response = await fetch(`${this.url}${path}`, {
       method: 'POST',
@@ -158,7 +158,7 @@ export class DemoService {
     if (!response.ok || response.body === null) {
       throw new OdmoeError('INTERNAL', `${path} answered ${response.status}: ${await response.text()}`);
     }
-    const pieces: Arrived[] = [];
+    const chunks: Arrived[] = [];
     const decoder = new TextDecoder();
     let unfinished = '';
     for await (const bytes of response.body) {
@@ -167,10 +167,10 @@ export class DemoService {
       unfinished = lines.pop() ?? '';
       const atMs = runtime.nowMs();
       for (const line of lines) {
-        if (line.startsWith('data: {')) pieces.push({ atMs, piece: JSON.parse(line.slice('data: '.length)) as Piece });
+        if (line.startsWith('data: {')) chunks.push({ atMs, chunk: JSON.parse(line.slice('data: '.length)) as Chunk });
       }
     }
-    return { askedMs, pieces };
+    return { askedMs, chunks };
   }
 }
 
@@ -178,16 +178,16 @@ export class DemoService {
 const PROMPT_VOCABULARY = 256;
 
 /** The fields of a chunk that are read. */
-interface Piece {
+interface Chunk {
   choices?: { delta?: { content?: string | null }; logprobs?: { tokens?: string[] } | null }[];
   usage?: { prompt_tokens: number; prompt_tokens_details?: { cached_tokens: number } } | null;
 }
 
 interface Arrived {
   atMs: number;
-  piece: Piece;
+  chunk: Chunk;
 }
 
-function contentOf({ choices }: Piece): string {
+function contentOf({ choices }: Chunk): string {
   return choices?.[0]?.delta?.content ?? '';
 }

@@ -3,7 +3,7 @@ import {
   executionTimes,
   needsPart,
   readMs,
-  type LoadBlock,
+  type ScheduleBlock,
   type LoadTask,
 } from '../../shared/decisions/caching/load-task.js';
 
@@ -37,7 +37,7 @@ function criticalPathMs(task: LoadTask, profile: LoadTimes): number {
   return Math.max(...pathsMs) + task.executeMs;
 }
 
-/** Tensors in the order of their requests, one block each. */
-export function fifoBlocks(tasks: readonly LoadTask[]): LoadBlock[] {
+/** Tensors in the order of their requests, one schedule block each. */
+export function fifoBlocks(tasks: readonly LoadTask[]): ScheduleBlock[] {
   return tasks.map((task) => [task]);
 }

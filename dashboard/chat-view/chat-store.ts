@@ -119,9 +119,9 @@ async function receive(asked: Answer, signal: AbortSignal): Promise<void> {
     const reply = await fetch(url, { method: 'POST', headers, body: JSON.stringify(body), signal });
     if (!reply.ok || reply.body === null) throw new Error(await refusalOf(reply));
     const reader = new EventStreamReader();
-    const pieces = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+    const texts = reply.body.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {
-      const { done, value } = await pieces.read();
+      const { done, value } = await texts.read();
       if (done) break;
       const events = reader.take(value);
       const nowMs = performance.now();

@@ -6,14 +6,14 @@ export interface StreamEvent {
 
 const MOST_EVENT_CHARACTERS = 4 * 1024 * 1024;
 
-/** Reads server-sent events from a text that comes in parts, divided at any place. */
+/** Reads server-sent events from a text that is divided at any place. */
 export class EventStreamReader {
   private rest = '';
   private data: string[] = [];
 
-  /** Returns the events that end within this part. Throws if a line is longer than MOST_EVENT_CHARACTERS. */
-  take(piece: string): StreamEvent[] {
-    this.rest += piece;
+  /** Returns the events that end within this text. Throws if a line is longer than MOST_EVENT_CHARACTERS. */
+  take(text: string): StreamEvent[] {
+    this.rest += text;
     const events: StreamEvent[] = [];
     let begin = 0;
     for (const { index, 0: ending } of this.rest.matchAll(/\r\n|\n|\r(?!$)/g)) {

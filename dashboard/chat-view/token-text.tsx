@@ -5,7 +5,7 @@ import type { AnswerToken } from './conversation.js';
 import { popoverPlace, type PopoverPlace } from './popover-place.js';
 
 /** Tokens that are drawn as one unit: while an answer grows, only its last unit is drawn again. */
-const PIECE_TOKENS = 64;
+const UNIT_TOKENS = 64;
 
 interface Chosen {
   index: number;
@@ -32,7 +32,7 @@ export function TokenText({ tokens }: { tokens: readonly AnswerToken[] }): JSX.E
     const index = Math.max(0, Math.min(tokens.length - 1, (chosen?.index ?? -step) + step));
     choose(box.current?.querySelector(`[data-token="${index}"]`));
   };
-  const pieces = Array.from({ length: Math.ceil(tokens.length / PIECE_TOKENS) }, (_, piece) => piece * PIECE_TOKENS);
+  const units = Array.from({ length: Math.ceil(tokens.length / UNIT_TOKENS) }, (_, unit) => unit * UNIT_TOKENS);
   const token = chosen === null ? undefined : tokens[chosen.index];
   return (
     <div
@@ -47,8 +47,8 @@ export function TokenText({ tokens }: { tokens: readonly AnswerToken[] }): JSX.E
       onBlur={() => setChosen(null)}
       onKeyDown={onKeyDown}
     >
-      {pieces.map((from) => (
-        <Piece key={from} tokens={tokens} from={from} to={Math.min(tokens.length, from + PIECE_TOKENS)} />
+      {units.map((from) => (
+        <TokenUnit key={from} tokens={tokens} from={from} to={Math.min(tokens.length, from + UNIT_TOKENS)} />
       ))}
       {chosen !== null && token !== undefined && <Alternatives token={token} place={chosen.place} />}
     </div>
@@ -64,7 +64,7 @@ function endOfView(): number {
   return tabs > window.innerHeight / 2 ? tabs : window.innerHeight;
 }
 
-function Piece({ tokens, from, to }: { tokens: readonly AnswerToken[]; from: number; to: number }): JSX.Element {
+function TokenUnit({ tokens, from, to }: { tokens: readonly AnswerToken[]; from: number; to: number }): JSX.Element {
   // Tokens before `to` do not change while the answer grows.
   return useMemo(
     () => (

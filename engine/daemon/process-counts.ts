@@ -17,10 +17,10 @@ const OPEN_FILES = '/proc/self/fd';
 export class ProcessCounts {
   private last: { reply: CountsReply; atMs: number } | null = null;
 
-  /** `parts`: objects that lead to all collections of the daemon. `handles`: number of device handles, by kind. */
+  /** `components`: objects that lead to all collections of the daemon. `handles`: number of device handles, by kind. */
   constructor(
     private readonly runtime: Pick<Runtime, 'nowMs'>,
-    private readonly parts: () => readonly object[],
+    private readonly components: () => readonly object[],
     private readonly handles: () => Readonly<Record<string, number>>,
   ) {}
 
@@ -36,7 +36,7 @@ export class ProcessCounts {
       ...named('node', tally(process.getActiveResourcesInfo())),
       ...named('handles', Object.entries(this.handles())),
       ...named('files', openFiles()),
-      ...named('entries', collectionSizes(this.parts())),
+      ...named('entries', collectionSizes(this.components())),
     ];
     return { counts: counts.slice(0, COUNTS_LIMIT) };
   }

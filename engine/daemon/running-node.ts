@@ -19,7 +19,7 @@ export interface RunningNode {
   /** Numbers of resources held for requests, by name: all are 0 when there has been no request for a while. */
   openCounts(): Readonly<Record<string, number>>;
   /** Objects whose fields lead to all its maps, sets and lists (shared/base/runtime/collection-sizes.ts). */
-  parts(): readonly object[];
+  components(): readonly object[];
   /** Main and shadow only: number of native sequences that no request uses and that are retained for later prompts with the same beginning. */
   retainedSequences?(): number;
   /** Worker only: the device memory of its slots. */

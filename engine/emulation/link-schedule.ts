@@ -50,8 +50,8 @@ interface Working {
 
 /**
  * Decides which load's bytes go over a device's link next, and when each load ends (ZipMoE, Algorithm 1; the same order as native's
- * load_schedule.cc). Urgent loads come first, then loads by block; each load without an order is its own block, in the order of the requests.
- * In a block, exponents come first. A read that has begun is finished. Pure: the caller passes the times, which must not go back.
+ * load_schedule.cc). Urgent loads come first, then loads by schedule block; each load without an order is one by itself, in the order of the
+ * requests. In a schedule block, exponents come first. A read that has begun is finished. Pure: the caller passes the times, which must not go back.
  */
 export class LinkSchedule {
   private entries: Entry[] = [];

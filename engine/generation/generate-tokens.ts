@@ -18,7 +18,7 @@ interface ShownText {
 }
 
 /**
- * Searches a text that comes in pieces for stop strings. Text that may be the beginning of a stop string is held back. The text is cut before
+ * Searches a text that comes in deltas for stop strings. Text that may be the beginning of a stop string is held back. The text is cut before
  * the first stop string.
  */
 export class StopStrings {
@@ -26,8 +26,8 @@ export class StopStrings {
 
   constructor(private readonly stops: readonly string[]) {}
 
-  push(piece: string): ShownText {
-    const pending = this.held + piece;
+  push(delta: string): ShownText {
+    const pending = this.held + delta;
     const found = this.stops
       .map((stop) => ({ stop, index: pending.indexOf(stop) }))
       .filter(({ index }) => index >= 0)
@@ -110,7 +110,7 @@ export async function* generateTokens(
     throwIfCancelled(signal);
     const record = options.promptLogprobs ? new PromptLogprobsRecord(promptIds, options.logprobs) : null;
     let logits = await prefill(runner, promptIds, record, signal);
-    for (const prompt of record?.pieces() ?? []) yield { kind: 'prompt', prompt };
+    for (const prompt of record?.messages() ?? []) yield { kind: 'prompt', prompt };
     if (options.maxTokens === 0) return { finishReason: 'length', stopString: '', text: '', tokenIds: [] };
     const history = [...promptIds];
     const answer = new AnswerText(tokenizer, options);

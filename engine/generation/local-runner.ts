@@ -27,9 +27,9 @@ export class LocalSequence implements SequenceRunner {
   async prefill(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array> {
     let rows = 0;
     for (let start = 0; start < tokenIds.length; start += rows) {
-      const piece = tokenIds.slice(start, start + this.prefillRows);
-      rows = piece.length;
-      await this.forward(this.prefillPass, piece);
+      const chunkIds = tokenIds.slice(start, start + this.prefillRows);
+      rows = chunkIds.length;
+      await this.forward(this.prefillPass, chunkIds);
       const observed = Math.min(rows, tokenIds.length - 1 - start);
       if (onLogits !== undefined) await observeLogits(this.prefillPass, observed, start, onLogits);
     }

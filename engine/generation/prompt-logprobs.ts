@@ -1,5 +1,5 @@
 import type { Pass } from '../../native/index.js';
-import { PROMPT_PIECE_TOKENS } from '../../shared/wire/limits.js';
+import { PROMPT_LOGPROBS_TOKENS } from '../../shared/wire/limits.js';
 import type { PromptLogprobs, PromptToken } from '../../shared/wire/messages.js';
 import { logprobsOf } from '../sampling/log-probabilities.js';
 
@@ -43,9 +43,9 @@ export class PromptLogprobsRecord {
     if (tokenId !== undefined) this.tokens.push(logprobsOf(logits, tokenId, this.count));
   }
 
-  *pieces(): Generator<PromptLogprobs, void> {
-    for (let first = 0; first < this.tokens.length; first += PROMPT_PIECE_TOKENS) {
-      yield { first, tokens: this.tokens.slice(first, first + PROMPT_PIECE_TOKENS) };
+  *messages(): Generator<PromptLogprobs, void> {
+    for (let first = 0; first < this.tokens.length; first += PROMPT_LOGPROBS_TOKENS) {
+      yield { first, tokens: this.tokens.slice(first, first + PROMPT_LOGPROBS_TOKENS) };
     }
   }
 }

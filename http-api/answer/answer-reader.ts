@@ -7,7 +7,7 @@ import { TokenSpans, type TokenSpan } from './token-spans.js';
 
 /** The parts that one reply adds to an answer. */
 export interface AnswerStep {
-  pieces: AnswerDelta[];
+  deltas: AnswerDelta[];
   /** Tokens of the content whose text is now complete; empty if no log-probabilities were asked for. */
   spans: TokenSpan<ScoredToken>[];
   /** Set in the answer's last step; null before. */
@@ -80,27 +80,27 @@ export class AnswerReader {
     this.counts.answer += 1;
     this.unattributed += 1;
     if (this.options.logprobs) this.spans.add(token, this.bytesOf(token.tokenId));
-    const pieces = this.requireParser().push(token.text);
-    return { pieces, spans: this.spansOf(pieces), end: null };
+    const deltas = this.requireParser().push(token.text);
+    return { deltas, spans: this.spansOf(deltas), end: null };
   }
 
   private takeEnd(finished: Finished): AnswerStep {
     this.counts.cached = finished.cachedTokens;
     const parser = this.requireParser();
-    const pieces = parser.finish();
-    const spans = [...this.spansOf(pieces), ...this.spans.finish()];
+    const deltas = parser.finish();
+    const spans = [...this.spansOf(deltas), ...this.spans.finish()];
     const called = parser.lastCallWhole && finished.finishReason === 'stop';
     const finishReason = called ? 'tool_calls' : finished.finishReason === 'length' ? 'length' : 'stop';
-    return { pieces, spans, end: { finishReason, finished } };
+    return { deltas, spans, end: { finishReason, finished } };
   }
 
-  private spansOf(pieces: readonly AnswerDelta[]): TokenSpan<ScoredToken>[] {
-    const [first] = pieces;
+  private spansOf(deltas: readonly AnswerDelta[]): TokenSpan<ScoredToken>[] {
+    const [first] = deltas;
     if (first === undefined) return this.options.logprobs ? this.spans.push('') : [];
     if (first.kind === 'reasoning') this.counts.reasoning += this.unattributed;
     this.unattributed = 0;
     if (!this.options.logprobs) return [];
-    return pieces.flatMap((piece) => (piece.kind === 'content' ? this.spans.push(piece.text) : this.spans.skip()));
+    return deltas.flatMap((delta) => (delta.kind === 'content' ? this.spans.push(delta.text) : this.spans.skip()));
   }
 
   private bytesOf(tokenId: number): Uint8Array {

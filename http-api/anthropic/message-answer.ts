@@ -41,7 +41,7 @@ export class MessageStream {
       return [{ type: 'message_start', message: emptyMessage(this.head.id, this.head.model, prompt) }];
     }
     if (step === null) return [];
-    const events = this.blocks.of(step.pieces);
+    const events = this.blocks.of(step.deltas);
     if (step.end === null) return events;
     const delta = stopOf(step.end);
     return [
@@ -56,7 +56,7 @@ export class MessageStream {
 /** Makes the body of an answer that is not streamed. */
 export class MessageBody {
   private readonly reader: AnswerReader;
-  private readonly pieces: AnswerDelta[] = [];
+  private readonly deltas: AnswerDelta[] = [];
   private stop: ReturnType<typeof stopOf> | null = null;
 
   constructor(
@@ -69,7 +69,7 @@ export class MessageBody {
   take(reply: GenerateReply): void {
     const step = this.reader.take(reply);
     if (step === null) return;
-    this.pieces.push(...step.pieces);
+    this.deltas.push(...step.deltas);
     if (step.end !== null) this.stop = stopOf(step.end);
   }
 
@@ -77,7 +77,7 @@ export class MessageBody {
     const { prompt } = this.reader.counts;
     return {
       ...emptyMessage(this.head.id, this.head.model, prompt),
-      content: answerBlocks(this.pieces),
+      content: answerBlocks(this.deltas),
       ...this.stop,
       usage: anthropicUsage(this.reader.counts),
     };

@@ -64,8 +64,8 @@ export class BlockEvents {
   private index = -1;
   private open: { kind: 'text' | 'thinking' } | { kind: 'tool_use'; call: number } | null = null;
 
-  of(pieces: readonly AnswerDelta[]): MessageEvent[] {
-    return pieces.flatMap((piece) => this.ofPiece(piece));
+  of(deltas: readonly AnswerDelta[]): MessageEvent[] {
+    return deltas.flatMap((delta) => this.ofDelta(delta));
   }
 
   /** Ends the open block; no answer delta follows. */
@@ -73,28 +73,28 @@ export class BlockEvents {
     return this.end();
   }
 
-  private ofPiece(piece: AnswerDelta): MessageEvent[] {
-    switch (piece.kind) {
+  private ofDelta(delta: AnswerDelta): MessageEvent[] {
+    switch (delta.kind) {
       case 'content':
         return [
           ...(this.open?.kind === 'text'
             ? []
             : this.begin({ kind: 'text' }, { type: 'text', text: '', citations: null })),
-          this.delta({ type: 'text_delta', text: piece.text }),
+          this.blockDelta({ type: 'text_delta', text: delta.text }),
         ];
       case 'reasoning':
         return [
           ...(this.open?.kind === 'thinking'
             ? []
             : this.begin({ kind: 'thinking' }, { type: 'thinking', thinking: '', signature: '' })),
-          this.delta({ type: 'thinking_delta', thinking: piece.text }),
+          this.blockDelta({ type: 'thinking_delta', thinking: delta.text }),
         ];
       case 'toolCall': {
-        const { id, name, index } = piece;
+        const { id, name, index } = delta;
         return this.begin({ kind: 'tool_use', call: index }, { type: 'tool_use', id, name, input: {} });
       }
       case 'toolArguments':
-        return [this.delta({ type: 'input_json_delta', partial_json: piece.text })];
+        return [this.blockDelta({ type: 'input_json_delta', partial_json: delta.text })];
     }
   }
 
@@ -105,35 +105,36 @@ export class BlockEvents {
     return [...ended, { type: 'content_block_start', index: this.index, content_block }];
   }
 
-  private delta(delta: object): MessageEvent {
+  private blockDelta(delta: object): MessageEvent {
     return { type: 'content_block_delta', index: this.index, delta };
   }
 
   private end(): MessageEvent[] {
     if (this.open === null) return [];
-    const signed = this.open.kind === 'thinking' ? [this.delta({ type: 'signature_delta', signature: SIGNATURE })] : [];
+    const signed =
+      this.open.kind === 'thinking' ? [this.blockDelta({ type: 'signature_delta', signature: SIGNATURE })] : [];
     this.open = null;
     return [...signed, { type: 'content_block_stop', index: this.index }];
   }
 }
 
 /** Builds whole blocks from answer deltas. */
-export function answerBlocks(pieces: readonly AnswerDelta[]): AnswerBlock[] {
+export function answerBlocks(deltas: readonly AnswerDelta[]): AnswerBlock[] {
   const blocks: AnswerBlock[] = [];
   let input = '';
-  for (const piece of pieces) {
+  for (const delta of deltas) {
     const last = blocks.at(-1);
-    if (piece.kind === 'content') {
-      if (last?.type === 'text') last.text += piece.text;
-      else blocks.push({ type: 'text', text: piece.text, citations: null });
-    } else if (piece.kind === 'reasoning') {
-      if (last?.type === 'thinking') last.thinking += piece.text;
-      else blocks.push({ type: 'thinking', thinking: piece.text, signature: SIGNATURE });
-    } else if (piece.kind === 'toolCall') {
-      blocks.push({ type: 'tool_use', id: piece.id, name: piece.name, input: {} });
+    if (delta.kind === 'content') {
+      if (last?.type === 'text') last.text += delta.text;
+      else blocks.push({ type: 'text', text: delta.text, citations: null });
+    } else if (delta.kind === 'reasoning') {
+      if (last?.type === 'thinking') last.thinking += delta.text;
+      else blocks.push({ type: 'thinking', thinking: delta.text, signature: SIGNATURE });
+    } else if (delta.kind === 'toolCall') {
+      blocks.push({ type: 'tool_use', id: delta.id, name: delta.name, input: {} });
       input = '';
     } else if (last?.type === 'tool_use') {
-      input += piece.text;
+      input += delta.text;
       last.input = input;
     }
   }

@@ -173,7 +173,7 @@ export class AnswerInput {
    * Yields the text before the first marker as it comes, and takes the marker. White space before a marker is held back, up to a limit. It is
    * yielded if the answer ends instead. `trimStart`: white space at the text's beginning is dropped.
    */
-  *text(markers: MarkerSet, piece: (text: string) => AnswerDelta, trimStart: boolean): Reading<TextEnd> {
+  *text(markers: MarkerSet, makeDelta: (text: string) => AnswerDelta, trimStart: boolean): Reading<TextEnd> {
     let any = false;
     // White space right before the next text that was already yielded, because it was above the limit.
     let yieldedSpace = 0;
@@ -190,7 +190,7 @@ export class AnswerInput {
         yieldedSpace = held === 0 ? wholeRun : 0;
         const text = this.buffer.slice(this.at, end);
         this.at = end;
-        yield piece(text);
+        yield makeDelta(text);
       }
       if (marker !== null) {
         const space = this.buffer.slice(this.at, index);
@@ -203,13 +203,13 @@ export class AnswerInput {
   }
 
   /** Like `text`, but white space counts as any other text. */
-  *wholeText(markers: MarkerSet, piece: (text: string) => AnswerDelta): Reading<{ marker: string | null }> {
+  *wholeText(markers: MarkerSet, makeDelta: (text: string) => AnswerDelta): Reading<{ marker: string | null }> {
     for (;;) {
       const { index, marker } = markers.find(this.buffer, this.at, this.ended);
       const end = marker !== null || this.ended ? index : this.beforeHalf(index);
       const text = this.buffer.slice(this.at, end);
       this.at = end;
-      if (text !== '') yield piece(text);
+      if (text !== '') yield makeDelta(text);
       if (marker !== null) this.at += marker.length;
       if (marker !== null || this.ended) return { marker };
       yield null;
@@ -217,12 +217,12 @@ export class AnswerInput {
   }
 
   /** Yields a JSON value as it comes; false: the answer, or the part that looked like JSON, ended before the value did. */
-  *json(piece: (text: string) => AnswerDelta): Reading<boolean> {
+  *json(makeDelta: (text: string) => AnswerDelta): Reading<boolean> {
     const value = new JsonExtent();
     for (;;) {
       const start = this.at;
       while (this.at < this.buffer.length && !value.ended && value.takes(this.buffer[this.at] ?? '')) this.at += 1;
-      if (this.at > start) yield piece(this.buffer.slice(start, this.at));
+      if (this.at > start) yield makeDelta(this.buffer.slice(start, this.at));
       if (value.ended) return value.whole;
       if (this.at >= this.buffer.length) {
         if (this.ended) return value.wholeAtEnd;

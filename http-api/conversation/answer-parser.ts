@@ -71,42 +71,42 @@ class ReadingParser implements AnswerParser {
 
   push(text: string): AnswerDelta[] {
     this.input.append(text);
-    return this.pieces();
+    return this.deltas();
   }
 
   finish(): AnswerDelta[] {
     this.input.end();
-    return this.pieces();
+    return this.deltas();
   }
 
   /** Joins adjacent answer deltas of one kind. */
-  private pieces(): AnswerDelta[] {
-    const pieces: AnswerDelta[] = [];
+  private deltas(): AnswerDelta[] {
+    const deltas: AnswerDelta[] = [];
     for (let step = this.reading.next(); step.done !== true && step.value !== null; step = this.reading.next()) {
-      const piece = step.value;
-      if (this.isLeftOut(piece)) continue;
-      this.count(piece);
-      const last = pieces.at(-1);
-      if (last === undefined || !joined(last, piece)) pieces.push({ ...piece });
+      const delta = step.value;
+      if (this.isLeftOut(delta)) continue;
+      this.count(delta);
+      const last = deltas.at(-1);
+      if (last === undefined || !joined(last, delta)) deltas.push({ ...delta });
     }
-    return pieces;
+    return deltas;
   }
 
-  private isLeftOut(piece: AnswerDelta): boolean {
-    if (piece.kind === 'content') return this.options.forced;
-    return this.options.singleCall && 'index' in piece && piece.index > 0;
+  private isLeftOut(delta: AnswerDelta): boolean {
+    if (delta.kind === 'content') return this.options.forced;
+    return this.options.singleCall && 'index' in delta && delta.index > 0;
   }
 
-  private count(piece: AnswerDelta): void {
-    if (piece.kind === 'toolCall') this.arguments = '';
-    else if (piece.kind === 'toolArguments') this.arguments += piece.text;
+  private count(delta: AnswerDelta): void {
+    if (delta.kind === 'toolCall') this.arguments = '';
+    else if (delta.kind === 'toolArguments') this.arguments += delta.text;
   }
 }
 
 /** Adds a delta's text to the delta before it, if they belong together. */
-function joined(last: AnswerDelta, piece: AnswerDelta): boolean {
-  if (last.kind === 'toolCall' || piece.kind === 'toolCall' || last.kind !== piece.kind) return false;
-  if ('index' in last && 'index' in piece && last.index !== piece.index) return false;
-  last.text += piece.text;
+function joined(last: AnswerDelta, delta: AnswerDelta): boolean {
+  if (last.kind === 'toolCall' || delta.kind === 'toolCall' || last.kind !== delta.kind) return false;
+  if ('index' in last && 'index' in delta && last.index !== delta.index) return false;
+  last.text += delta.text;
   return true;
 }

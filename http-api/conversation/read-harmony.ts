@@ -62,9 +62,9 @@ function* readText(
   ends: MarkerSet,
   hidden: readonly string[],
 ): Reading<string | null> {
-  const piece = (text: string): AnswerDelta => ({ kind, text });
+  const makeDelta = (text: string): AnswerDelta => ({ kind, text });
   for (;;) {
-    const { marker } = yield* input.wholeText(ends, piece);
+    const { marker } = yield* input.wholeText(ends, makeDelta);
     if (marker === null || !hidden.includes(marker)) return marker;
   }
 }

@@ -33,11 +33,11 @@ class StreamDelivery {
 
   async run(make: StreamMaker): Promise<void> {
     const { line } = this;
-    const pieces = make(line.signal, line.watch);
+    const texts = make(line.signal, line.watch);
     this.listenToSilence();
     try {
-      for await (const piece of pieces) {
-        this.send(piece);
+      for await (const text of texts) {
+        this.send(text);
         await line.taken();
         // An answer that is no longer wanted ends here, even if its maker ignores the signal.
         if (line.signal.aborted) break;

@@ -102,16 +102,16 @@ export class PartMaker {
   private open: { id: string; index: number; name: string; text: string } | null = null;
 
   /** Makes parts of deltas that came together. */
-  of(pieces: readonly AnswerDelta[]): AnswerPart[] {
+  of(deltas: readonly AnswerDelta[]): AnswerPart[] {
     const parts: AnswerPart[] = [];
-    for (const piece of pieces) {
-      if (piece.kind === 'toolArguments') {
-        if (this.open !== null) this.open.text += piece.text;
+    for (const delta of deltas) {
+      if (delta.kind === 'toolArguments') {
+        if (this.open !== null) this.open.text += delta.text;
         continue;
       }
       parts.push(...this.finish());
-      if (piece.kind === 'toolCall') this.open = { id: piece.id, index: piece.index, name: piece.name, text: '' };
-      else parts.push({ ...emptyPart(), [piece.kind === 'content' ? 'content' : 'thinking']: piece.text });
+      if (delta.kind === 'toolCall') this.open = { id: delta.id, index: delta.index, name: delta.name, text: '' };
+      else parts.push({ ...emptyPart(), [delta.kind === 'content' ? 'content' : 'thinking']: delta.text });
     }
     return parts;
   }

@@ -58,7 +58,7 @@ export class AnswerStream {
     const step = this.reader.take(reply);
     this.keepTime(reply);
     if (step === null) return { parts: [], reason: null };
-    const made = this.parts.of(step.pieces);
+    const made = this.parts.of(step.deltas);
     if (step.end !== null) made.push(...this.parts.finish());
     const parts = this.scored(made, step);
     return { parts, reason: step.end === null ? null : step.end.finishReason === 'length' ? 'length' : 'stop' };

@@ -64,7 +64,7 @@ export class ChatStream {
       : [chatChunk(this.head, index, { role: 'assistant', content: '' }, null, null)];
     this.begun.add(index);
     let entries = [...(this.held.get(index) ?? []), ...this.answers.entriesOf(step)];
-    for (const delta of deltasOf(step.pieces)) {
+    for (const delta of deltasOf(step.deltas)) {
       const carried = delta.content === undefined ? [] : entries;
       if (delta.content !== undefined) entries = [];
       chunks.push(chatChunk(this.head, index, delta, null, carried));
@@ -96,7 +96,7 @@ export class ChatBody {
   take(index: number, reply: GenerateReply): void {
     const step = this.answers.take(index, reply);
     if (step === null) return;
-    this.choices[index]?.add(step.pieces, this.answers.entriesOf(step), step.end?.finishReason ?? null);
+    this.choices[index]?.add(step.deltas, this.answers.entriesOf(step), step.end?.finishReason ?? null);
   }
 
   body(): object {

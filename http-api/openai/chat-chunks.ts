@@ -59,25 +59,25 @@ function logprobsProperty(entries: readonly ChatLogprob[] | null): object | null
 }
 
 /** Turns answer deltas into chat deltas; adjacent deltas of one kind are joined. */
-export function deltasOf(pieces: readonly AnswerDelta[]): ChatDelta[] {
+export function deltasOf(answerDeltas: readonly AnswerDelta[]): ChatDelta[] {
   const deltas: ChatDelta[] = [];
-  for (const piece of pieces) {
+  for (const answerDelta of answerDeltas) {
     const last = deltas.at(-1);
-    if (piece.kind === 'content') {
-      if (last?.content === undefined) deltas.push({ content: piece.text });
-      else last.content += piece.text;
-    } else if (piece.kind === 'reasoning') {
-      if (last?.reasoning_content === undefined) deltas.push({ reasoning_content: piece.text });
-      else last.reasoning_content += piece.text;
-    } else deltas.push({ tool_calls: [toolCallDelta(piece)] });
+    if (answerDelta.kind === 'content') {
+      if (last?.content === undefined) deltas.push({ content: answerDelta.text });
+      else last.content += answerDelta.text;
+    } else if (answerDelta.kind === 'reasoning') {
+      if (last?.reasoning_content === undefined) deltas.push({ reasoning_content: answerDelta.text });
+      else last.reasoning_content += answerDelta.text;
+    } else deltas.push({ tool_calls: [toolCallDelta(answerDelta)] });
   }
   return deltas;
 }
 
-function toolCallDelta(piece: Extract<AnswerDelta, { kind: 'toolCall' | 'toolArguments' }>): ToolCallDelta {
-  const { index } = piece;
-  if (piece.kind === 'toolArguments') return { index, function: { arguments: piece.text } };
-  return { index, id: piece.id, type: 'function', function: { name: piece.name, arguments: '' } };
+function toolCallDelta(answerDelta: Extract<AnswerDelta, { kind: 'toolCall' | 'toolArguments' }>): ToolCallDelta {
+  const { index } = answerDelta;
+  if (answerDelta.kind === 'toolArguments') return { index, function: { arguments: answerDelta.text } };
+  return { index, id: answerDelta.id, type: 'function', function: { name: answerDelta.name, arguments: '' } };
 }
 
 /** An answer that is not streamed, gathered delta by delta. */
@@ -88,8 +88,8 @@ export class ChatChoice {
   private readonly entries: ChatLogprob[] = [];
   private finishReason: FinishReason = 'stop';
 
-  add(pieces: readonly AnswerDelta[], entries: readonly ChatLogprob[], finishReason: FinishReason | null): void {
-    for (const piece of pieces) this.addPiece(piece);
+  add(answerDeltas: readonly AnswerDelta[], entries: readonly ChatLogprob[], finishReason: FinishReason | null): void {
+    for (const answerDelta of answerDeltas) this.addDelta(answerDelta);
     this.entries.push(...entries);
     if (finishReason !== null) this.finishReason = finishReason;
   }
@@ -108,20 +108,24 @@ export class ChatChoice {
     return { index, message, logprobs: scored, finish_reason: this.finishReason };
   }
 
-  private addPiece(piece: AnswerDelta): void {
-    switch (piece.kind) {
+  private addDelta(answerDelta: AnswerDelta): void {
+    switch (answerDelta.kind) {
       case 'content':
-        this.content += piece.text;
+        this.content += answerDelta.text;
         break;
       case 'reasoning':
-        this.reasoning += piece.text;
+        this.reasoning += answerDelta.text;
         break;
       case 'toolCall':
-        this.calls[piece.index] = { id: piece.id, type: 'function', function: { name: piece.name, arguments: '' } };
+        this.calls[answerDelta.index] = {
+          id: answerDelta.id,
+          type: 'function',
+          function: { name: answerDelta.name, arguments: '' },
+        };
         break;
       case 'toolArguments': {
-        const call = this.calls[piece.index];
-        if (call !== undefined) call.function.arguments += piece.text;
+        const call = this.calls[answerDelta.index];
+        if (call !== undefined) call.function.arguments += answerDelta.text;
       }
     }
   }

@@ -50,7 +50,7 @@ export class ResponseAnswer {
     if (step === null) return [];
     const { tokenizer, topLogprobs } = this.options;
     if (tokenizer !== null) this.held.push(...step.spans.map((span) => chatLogprob(span, topLogprobs, tokenizer)));
-    const events = [...this.begin(), ...step.pieces.flatMap((piece) => this.takePiece(piece))];
+    const events = [...this.begin(), ...step.deltas.flatMap((delta) => this.takeDelta(delta))];
     return step.end === null ? events : [...events, ...this.finish(step.end.finishReason === 'length')];
   }
 
@@ -84,16 +84,16 @@ export class ResponseAnswer {
     };
   }
 
-  private takePiece(piece: AnswerDelta): ResponseEvent[] {
-    switch (piece.kind) {
+  private takeDelta(delta: AnswerDelta): ResponseEvent[] {
+    switch (delta.kind) {
       case 'content':
-        return [...this.openItem('message'), ...this.addText(piece.text)];
+        return [...this.openItem('message'), ...this.addText(delta.text)];
       case 'reasoning':
-        return [...this.openItem('reasoning'), ...this.addText(piece.text)];
+        return [...this.openItem('reasoning'), ...this.addText(delta.text)];
       case 'toolCall':
-        return [...this.close('completed'), ...this.begun(functionCallItem(this.itemId(), piece.id, piece.name))];
+        return [...this.close('completed'), ...this.begun(functionCallItem(this.itemId(), delta.id, delta.name))];
       case 'toolArguments':
-        return this.addArguments(piece.text);
+        return this.addArguments(delta.text);
     }
   }
 

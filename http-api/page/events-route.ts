@@ -20,7 +20,7 @@ export const registerEvents: RegisterRoutes = (app, { feed, deliverStream }) => 
     // A HEAD request, which only asks whether the stream exists, gets the headers alone.
     if (request.method === 'HEAD') return reply.type(EVENTS.streamType).send();
     const queue = feed.listen(withPasses);
-    return deliverStream(request, reply, EVENTS, (signal) => piecesOf(queue, signal));
+    return deliverStream(request, reply, EVENTS, (signal) => eventTexts(queue, signal));
   });
 };
 
@@ -30,7 +30,7 @@ function wantsPasses(passes: unknown): boolean {
   throw new OdmoeError('REQUEST_INVALID', 'passes is on or off', { field: 'passes' });
 }
 
-async function* piecesOf(queue: EventListener, signal: AbortSignal): AsyncGenerator<string, void, undefined> {
+async function* eventTexts(queue: EventListener, signal: AbortSignal): AsyncGenerator<string, void, undefined> {
   const leave = (): void => queue.end();
   const stopListening = onAbort(signal, leave);
   if (signal.aborted) leave();

@@ -79,39 +79,39 @@ export class BodyScan {
   constructor(private readonly limits: BodyLimits) {}
 
   /** Throws REQUEST_TOO_LARGE, and REQUEST_INVALID with the field. */
-  take(piece: Uint8Array): Uint8Array[] {
+  take(arrived: Uint8Array): Uint8Array[] {
     const passed: Uint8Array[] = [];
     let passedFrom = 0;
-    if (this.seen + piece.length > this.limits.bytes)
+    if (this.seen + arrived.length > this.limits.bytes)
       throw tooLarge(`the body has more than ${this.limits.bytes} bytes`);
     let at = 0;
-    while (at < piece.length) {
+    while (at < arrived.length) {
       if (this.text === 'none') {
-        this.structure(piece[at] ?? 0, this.seen + at);
+        this.structure(arrived[at] ?? 0, this.seen + at);
         at += 1;
         continue;
       }
-      const dropFrom = this.isPicture ? this.endOfPassed(piece, at) : null;
-      at = this.readText(piece, at);
+      const dropFrom = this.isPicture ? this.endOfPassed(arrived, at) : null;
+      at = this.readText(arrived, at);
       if (dropFrom !== null && dropFrom < at) {
-        passed.push(piece.subarray(passedFrom, dropFrom));
+        passed.push(arrived.subarray(passedFrom, dropFrom));
         passedFrom = at;
       }
-      if (at < piece.length) {
+      if (at < arrived.length) {
         this.endText();
         at += 1;
       }
     }
-    this.seen += piece.length;
-    passed.push(piece.subarray(passedFrom));
+    this.seen += arrived.length;
+    passed.push(arrived.subarray(passedFrom));
     return passed;
   }
 
   /** Returns the end of the stored part of a picture. A character or escape is never divided. */
-  private endOfPassed(piece: Uint8Array, start: number): number {
+  private endOfPassed(arrived: Uint8Array, start: number): number {
     let at = start;
-    for (; !this.isCut && at < piece.length; at += 1, this.pictureBytes += 1) {
-      const byte = piece[at] ?? 0;
+    for (; !this.isCut && at < arrived.length; at += 1, this.pictureBytes += 1) {
+      const byte = arrived[at] ?? 0;
       if (byte === QUOTE) return at;
       this.isCut = byte === BACKSLASH || byte >= 0x80 || this.pictureBytes >= PICTURE_PASSED_BYTES;
       if (this.isCut) return at;
@@ -119,12 +119,12 @@ export class BodyScan {
     return at;
   }
 
-  /** Returns the end of the text, or the chunk's end if the text continues. */
-  private readText(piece: Uint8Array, start: number): number {
+  /** Returns the end of the text, or the end of the bytes that have arrived if the text continues. */
+  private readText(arrived: Uint8Array, start: number): number {
     const isName = this.text === 'name';
     let at = start;
-    for (; at < piece.length; at += 1) {
-      const byte = piece[at] ?? 0;
+    for (; at < arrived.length; at += 1) {
+      const byte = arrived[at] ?? 0;
       if (this.isEscaped) this.isEscaped = false;
       else if (byte === QUOTE) break;
       else if (byte === BACKSLASH) this.isEscaped = true;

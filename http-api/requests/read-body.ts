@@ -50,7 +50,7 @@ export class BodyReader {
 class GatheredBody {
   largeBytes = 0;
   private bytes = 0;
-  private readonly pieces: Uint8Array[] = [];
+  private readonly passed: Uint8Array[] = [];
 
   /** `hold`: takes bytes from the limit that all bodies share. It throws when the limit is reached. */
   constructor(
@@ -58,18 +58,18 @@ class GatheredBody {
     private readonly hold: (bytes: number) => void,
   ) {}
 
-  take(piece: Uint8Array): void {
-    for (const passed of this.scan.take(piece)) {
+  take(arrived: Uint8Array): void {
+    for (const passed of this.scan.take(arrived)) {
       this.bytes += passed.length;
       const largeBytes = Math.max(0, this.bytes - SMALL_BODY_BYTES);
       this.hold(largeBytes - this.largeBytes);
       this.largeBytes = largeBytes;
-      this.pieces.push(passed);
+      this.passed.push(passed);
     }
   }
 
   whole(): Uint8Array {
-    return Buffer.concat(this.pieces);
+    return Buffer.concat(this.passed);
   }
 }
 
@@ -78,9 +78,9 @@ function gather(payload: Readable, body: GatheredBody): Promise<void> {
     const leave = (): void => {
       payload.off('data', onData).off('end', onEnd).off('error', onError).off('close', onClose);
     };
-    const onData = (piece: Uint8Array): void => {
+    const onData = (arrived: Uint8Array): void => {
       try {
-        body.take(piece);
+        body.take(arrived);
       } catch (thrown) {
         leave();
         payload.on('error', () => undefined).resume();

@@ -18,8 +18,8 @@ export const registerTokens: RegisterRoutes = (app, context) => {
     await context.deliverBody(request, reply, DIALECT, async (signal) => {
       const ids = await context.tokenize(fields.content, fields.add_special ?? false, signal);
       if (fields.with_pieces !== true) return { tokens: ids };
-      requireFewPieces(ids.length);
-      return { tokens: await piecesOf(ids, tokenizer, context.runtime) };
+      requireFewTokens(ids.length);
+      return { tokens: await tokenTextsOf(ids, tokenizer, context.runtime) };
     });
     return reply;
   });
@@ -39,26 +39,26 @@ export const registerTokens: RegisterRoutes = (app, context) => {
 };
 
 /** Token texts that are made in one step before other work gets its turn. */
-const STEP_PIECES = 2048;
+const STEP_TOKENS = 2048;
 
-async function piecesOf(
+async function tokenTextsOf(
   ids: readonly number[],
   tokenizer: Tokenizer,
   runtime: Pick<Runtime, 'nextTurn'>,
 ): Promise<{ id: number; piece: string | number[] }[]> {
-  const pieces: { id: number; piece: string | number[] }[] = [];
-  for (let first = 0; first < ids.length; first += STEP_PIECES) {
-    for (const id of ids.slice(first, first + STEP_PIECES)) pieces.push({ id, piece: pieceOf(id, tokenizer) });
+  const texts: { id: number; piece: string | number[] }[] = [];
+  for (let first = 0; first < ids.length; first += STEP_TOKENS) {
+    for (const id of ids.slice(first, first + STEP_TOKENS)) texts.push({ id, piece: tokenTextOf(id, tokenizer) });
     await new Promise<void>((resolve) => {
       runtime.nextTurn(resolve);
     });
   }
-  return pieces;
+  return texts;
 }
 
-function requireFewPieces(tokens: number): void {
-  if (tokens <= PIECES_LIMIT) return;
-  const message = `the text has ${tokens} tokens; with_pieces shows ${PIECES_LIMIT} at most: send less, or leave it out`;
+function requireFewTokens(tokens: number): void {
+  if (tokens <= TOKEN_TEXTS_LIMIT) return;
+  const message = `the text has ${tokens} tokens; with_pieces shows ${TOKEN_TEXTS_LIMIT} at most: send less, or leave it out`;
   throw invalidField('with_pieces', message);
 }
 
@@ -68,7 +68,7 @@ function requireTokenizer({ model }: HttpApiContext): Tokenizer {
 }
 
 /** Most tokens that are returned with their texts. */
-const PIECES_LIMIT = 65_536;
+const TOKEN_TEXTS_LIMIT = 65_536;
 
 export const TOKENIZE_TABLE = {
   done: {
@@ -85,7 +85,7 @@ export const TOKENIZE_TABLE = {
       .boolean()
       .optional()
       .describe(
-        `each token as \`{id, piece}\`, of at most ${PIECES_LIMIT}; a piece that is a part of a character is a list of bytes`,
+        `each token as \`{id, piece}\`, of at most ${TOKEN_TEXTS_LIMIT}; a piece that is a part of a character is a list of bytes`,
       ),
   },
   ignored: ['model'],
@@ -111,7 +111,7 @@ export const readDetokenizeBody = fieldReader(DETOKENIZE_TABLE);
 type TokenTexts = Pick<Tokenizer, 'decode' | 'isSpecial' | 'tokenBytes'>;
 
 /** The text of a token, or its bytes if it is only a part of a character. */
-export function pieceOf(tokenId: number, tokenizer: TokenTexts): string | number[] {
+export function tokenTextOf(tokenId: number, tokenizer: TokenTexts): string | number[] {
   const bytes = Buffer.from(tokenizer.tokenBytes(tokenId));
   const text = bytes.toString('utf8');
   return Buffer.from(text).equals(bytes) ? text : [...bytes];

@@ -7,7 +7,7 @@ import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import type { MemberRows, RunPass } from '../pass/pass-member.js';
 import type { ReusablePasses } from '../pass/reusable-passes.js';
 import type { BatchMember, SequenceRoom } from './batch-member.js';
-import { ChunkSizer } from './chunk-rows.js';
+import { PromptChunkSizer } from './prompt-chunk-rows.js';
 import { LoopMember, type RowsWanted } from './loop-member.js';
 import { isAnswer, planMainPass, type PassBudget, type PlannedRows } from './plan-pass.js';
 
@@ -98,16 +98,16 @@ export interface PassLoopOptions {
   readonly joint: boolean;
   /** Most rows of a joint pass; without joint passes, most rows of an answer in a pass. */
   readonly maxRows: number;
-  /** Rows of a chunk while no answer waits for its next token. */
-  readonly chunkRows: number;
-  /** Longest time that a chunk may delay a token; `auto`: see longestPassMs. */
+  /** Rows of a prompt chunk while no answer waits for its next token. */
+  readonly promptChunkRows: number;
+  /** Longest time that a prompt chunk may delay a token; `auto`: see longestPassMs. */
   readonly maxDelayMs: number | 'auto';
   readonly runPass: RunPass;
   readonly room: SequenceRoom;
   /** Passes of maxRows rows: one if passes are joint, else as many as answers run at a time. */
   readonly passes: ReusablePasses;
-  /** Passes for chunks: the same ones if passes are joint, else one of chunkRows rows. */
-  readonly chunkPasses: ReusablePasses;
+  /** Passes for prompt chunks: the same ones if passes are joint, else one of promptChunkRows rows. */
+  readonly promptChunkPasses: ReusablePasses;
   readonly runtime: Runtime;
 }
 
@@ -119,7 +119,7 @@ interface PlannedMember {
 /**
  * Runs the rows of all sequences. If passes are joint: one pass after another, planned by planMainPass. The next one begins when all members of the
  * last one are back with their next token, or have ended, or after a short wait (PassWait). The loop does not wait again for a member that was late
- * until it has been in time. Otherwise: one sequence a pass, all answers side by side, and one chunk of a prompt at a time.
+ * until it has been in time. Otherwise: one sequence a pass, all answers side by side, and one prompt chunk at a time.
  */
 export class PassLoop {
   private readonly counts = { passes: 0, rows: 0, preemptions: 0 };
@@ -127,19 +127,19 @@ export class PassLoop {
   /** Members that have left and may still have memory. */
   private readonly leaving = new Map<number, LoopMember>();
   private readonly shares = new ClientShares();
-  private readonly chunks: ChunkSizer;
+  private readonly promptChunks: PromptChunkSizer;
   private readonly wait: PassWait;
   private readonly never = new AbortController().signal;
   private lastPass: readonly LoopMember[] = [];
   private lastPassMs = 0;
   private runningPasses = 0;
-  private runningChunks = 0;
+  private runningPromptChunks = 0;
   private retry: Timer | null = null;
 
   constructor(private readonly options: PassLoopOptions) {
     // All passes of one sequence that wait for their turn listen to it.
     setMaxListeners(0, this.never);
-    this.chunks = new ChunkSizer({ maxDelayMs: options.maxDelayMs, limit: options.maxRows });
+    this.promptChunks = new PromptChunkSizer({ maxDelayMs: options.maxDelayMs, limit: options.maxRows });
     this.wait = new PassWait(options.runtime, () => this.consider());
   }
 
@@ -229,7 +229,7 @@ export class PassLoop {
     this.wait.end();
     this.endRetry();
     this.options.passes.dispose();
-    this.options.chunkPasses.dispose();
+    this.options.promptChunkPasses.dispose();
   }
 
   private ready(): LoopMember[] {
@@ -267,7 +267,7 @@ export class PassLoop {
     this.wait.end();
     for (const member of this.lastPass) member.isLate = !member.isReady;
     const { maxRows } = this.options;
-    const prepared = this.planWithRoom(ready, { maxRows, chunkRows: this.chunkRows(ready) });
+    const prepared = this.planWithRoom(ready, { maxRows, promptChunkRows: this.promptChunkRows(ready) });
     if (prepared.length === 0) return this.considerLater();
     this.lastPass = prepared.map(({ member }) => member);
     void this.runJoint(prepared);
@@ -280,12 +280,12 @@ export class PassLoop {
     return away.every(({ isLate }) => isLate) ? 'turn' : 'return';
   }
 
-  /** Number of rows of the next pass that may be chunks. Chunks also delay answers whose next token has not come yet. */
-  private chunkRows(ready: readonly LoopMember[]): number {
-    const { maxRows, chunkRows } = this.options;
-    if (![...this.members.values()].some((member) => isAnswer(member))) return Math.min(maxRows, chunkRows);
+  /** Number of rows of the next pass that may be prompt chunks. Prompt chunks also delay answers whose next token has not come yet. */
+  private promptChunkRows(ready: readonly LoopMember[]): number {
+    const { maxRows, promptChunkRows } = this.options;
+    if (![...this.members.values()].some((member) => isAnswer(member))) return Math.min(maxRows, promptChunkRows);
     const rows = ready.reduce((sum, member) => sum + (isAnswer(member) ? member.end - member.written : 0), 0);
-    return this.chunks.rows(Math.min(rows, maxRows));
+    return this.promptChunks.rows(Math.min(rows, maxRows));
   }
 
   /**
@@ -325,13 +325,13 @@ export class PassLoop {
   private async runJoint(prepared: readonly PlannedMember[]): Promise<void> {
     const begunMs = this.options.runtime.nowMs();
     const answerRows = rowsOf(prepared.filter(({ member }) => isAnswer(member)));
-    const chunkRows = rowsOf(prepared) - answerRows;
+    const promptChunkRows = rowsOf(prepared) - answerRows;
     this.runningPasses += 1;
     try {
       this.begin(prepared);
       await this.runTogether(prepared);
       this.lastPassMs = this.options.runtime.nowMs() - begunMs;
-      this.chunks.ran({ answerRows, chunkRows, ms: this.lastPassMs });
+      this.promptChunks.ran({ answerRows, promptChunkRows, ms: this.lastPassMs });
     } catch (thrown) {
       const { code } = toOdmoeError(thrown);
       // A joint pass is cancelled only when no member is left.
@@ -364,13 +364,13 @@ export class PassLoop {
   /** The next rows of a prompt that is alone in its pass, while no other member waits. Null: the next pass is not certain. */
   private following(prepared: readonly PlannedMember[]): MemberRows[] | null {
     const [only] = prepared;
-    const { joint, maxRows, chunkRows } = this.options;
+    const { joint, maxRows, promptChunkRows } = this.options;
     if (only === undefined || prepared.length > 1 || this.waitingCount > 0) return null;
     if (joint && this.members.size > 1) return null;
     const { member, rows } = only;
     const position = rows.position + rows.tokenIds.length;
     if (position >= Math.min(member.end, member.decodeFrom)) return null;
-    return [member.rows(Math.min(member.end - position, chunkRows, joint ? maxRows : chunkRows), position)];
+    return [member.rows(Math.min(member.end - position, promptChunkRows, joint ? maxRows : promptChunkRows), position)];
   }
 
   /** Runs the members one by one after a joint pass that one of them may have failed: no answer ends because of another one's rows. */
@@ -388,32 +388,33 @@ export class PassLoop {
   }
 
   private considerSingle(): void {
-    const { maxRows, chunkRows } = this.options;
+    const { maxRows, promptChunkRows } = this.options;
     for (const member of this.ready()) {
       if (isAnswer(member))
         this.beginSingle(this.prepare([{ member, rows: Math.min(member.end - member.written, maxRows) }]), false);
     }
-    if (this.runningChunks > 0) return;
+    if (this.runningPromptChunks > 0) return;
     const prompts = this.ready().filter((member) => !isAnswer(member));
-    if (prompts.length > 0) this.beginSingle(this.planWithRoom(prompts, { maxRows: chunkRows, chunkRows }, 1), true);
+    if (prompts.length > 0)
+      this.beginSingle(this.planWithRoom(prompts, { maxRows: promptChunkRows, promptChunkRows }, 1), true);
   }
 
-  private beginSingle(prepared: readonly PlannedMember[], isChunk: boolean): void {
-    if (prepared.length > 0) void this.runSingle(prepared, isChunk);
+  private beginSingle(prepared: readonly PlannedMember[], isPromptChunk: boolean): void {
+    if (prepared.length > 0) void this.runSingle(prepared, isPromptChunk);
     else this.considerLater();
   }
 
-  private async runSingle(prepared: readonly PlannedMember[], isChunk: boolean): Promise<void> {
+  private async runSingle(prepared: readonly PlannedMember[], isPromptChunk: boolean): Promise<void> {
     this.runningPasses += 1;
-    if (isChunk) this.runningChunks += 1;
+    if (isPromptChunk) this.runningPromptChunks += 1;
     try {
       this.begin(prepared);
-      await this.runTogether(prepared, isChunk ? this.options.chunkPasses : this.options.passes);
+      await this.runTogether(prepared, isPromptChunk ? this.options.promptChunkPasses : this.options.passes);
     } catch (thrown) {
       failAll(prepared, thrown);
     }
     this.runningPasses -= 1;
-    if (isChunk) this.runningChunks -= 1;
+    if (isPromptChunk) this.runningPromptChunks -= 1;
     for (const { member } of prepared) member.release();
     this.consider();
   }

@@ -1,5 +1,5 @@
 /** Rows of each pass that prompts have in any case while answers go on, so that they come to their end; in small passes half of the rows. */
-export const LEAST_CHUNK_ROWS = 8;
+export const LEAST_PROMPT_CHUNK_ROWS = 8;
 
 /** A sequence that has rows to run. */
 export interface ReadyMember {
@@ -8,7 +8,7 @@ export interface ReadyMember {
   /** Its rows [written, end) are to run; at least one. */
   readonly written: number;
   readonly end: number;
-  /** Rows from this position on belong to the answer: its next token, and drafts after it. Earlier rows run in chunks. */
+  /** Rows from this position on belong to the answer: its next token, and drafts after it. Earlier rows run in prompt chunks. */
   readonly decodeFrom: number;
   /** Number of the last pass that ran rows of this member; 0: none. */
   readonly lastPass: number;
@@ -17,8 +17,8 @@ export interface ReadyMember {
 export interface PassBudget {
   /** Most rows of the pass. */
   readonly maxRows: number;
-  /** Most rows of chunks. */
-  readonly chunkRows: number;
+  /** Most rows of prompt chunks. */
+  readonly promptChunkRows: number;
 }
 
 /** The first `rows` rows of the member that are not written. */
@@ -28,30 +28,30 @@ export interface PlannedRows<Member> {
 }
 
 /**
- * Plans the rows of the next pass. `ready`: in the order of their arrival. `served`: rows of chunks that each client has had.
+ * Plans the rows of the next pass. `ready`: in the order of their arrival. `served`: rows of prompt chunks that each client has had.
  *
  * - Each answer gets its next token's row. If there are more answers than the budget, those come first whose last pass is longest ago.
- * - While prompts wait, LEAST_CHUNK_ROWS of the budget are theirs. A budget of one row goes to the member whose last pass is longest ago.
+ * - While prompts wait, LEAST_PROMPT_CHUNK_ROWS of the budget are theirs. A budget of one row goes to the member whose last pass is longest ago.
  * - Rows that answers leave of the budget are dealt to their drafts, one by one.
- * - Then come chunks: the next one is of the client that has had the fewest rows, in order of arrival, and so on until nothing is left.
+ * - Then come prompt chunks: the next one is of the client that has had the fewest rows, in order of arrival, and so on until nothing is left.
  *
  * So no member waits for ever: turns go round, and a client that is served falls behind those that wait.
  */
 export function planMainPass<Member extends ReadyMember>(
   ready: readonly Member[],
   served: ReadonlyMap<string, number>,
-  { maxRows, chunkRows }: PassBudget,
+  { maxRows, promptChunkRows }: PassBudget,
 ): PlannedRows<Member>[] {
   const answers = ready.filter((member) => isAnswer(member));
   const prompts = inFairOrder(
     ready.filter((member) => !isAnswer(member)),
     served,
-    Math.min(maxRows, chunkRows),
+    Math.min(maxRows, promptChunkRows),
   );
   const reserved = rowsReservedForPrompts(answers, prompts, maxRows);
   const answerRows = dealToAnswers(answers, maxRows - reserved);
   const dealt = answerRows.reduce((sum, { rows }) => sum + rows, 0);
-  return [...answerRows, ...cutChunks(prompts, Math.min(maxRows - dealt, chunkRows))];
+  return [...answerRows, ...cutPromptChunks(prompts, Math.min(maxRows - dealt, promptChunkRows))];
 }
 
 export function isAnswer({ written, decodeFrom }: Pick<ReadyMember, 'written' | 'decodeFrom'>): boolean {
@@ -69,7 +69,7 @@ function rowsReservedForPrompts(
 ): number {
   const [next] = prompts;
   if (next === undefined) return 0;
-  if (maxRows > 1) return Math.min(LEAST_CHUNK_ROWS, Math.floor(maxRows / 2));
+  if (maxRows > 1) return Math.min(LEAST_PROMPT_CHUNK_ROWS, Math.floor(maxRows / 2));
   return answers.every(({ lastPass }) => lastPass >= next.lastPass) ? 1 : 0;
 }
 
@@ -114,14 +114,17 @@ function inFairOrder<Member extends ReadyMember>(
   return order;
 }
 
-function cutChunks<Member extends ReadyMember>(prompts: readonly Member[], budget: number): PlannedRows<Member>[] {
-  const chunks: PlannedRows<Member>[] = [];
+function cutPromptChunks<Member extends ReadyMember>(
+  prompts: readonly Member[],
+  budget: number,
+): PlannedRows<Member>[] {
+  const promptChunks: PlannedRows<Member>[] = [];
   let left = budget;
   for (const member of prompts) {
     if (left <= 0) break;
     const rows = Math.min(left, rowsOf(member));
-    chunks.push({ member, rows });
+    promptChunks.push({ member, rows });
     left -= rows;
   }
-  return chunks;
+  return promptChunks;
 }

@@ -170,7 +170,7 @@ export class ExpertDispatcher {
     }
   }
 
-  /** Sends each piece of this work to a worker that can do it. Waits for such a worker if there is none. */
+  /** Sends each part of this work to a worker that can do it. Waits for such a worker if there is none. */
   private async sendOn(run: LayerRun, open: readonly OpenWork[]): Promise<void> {
     const sent: Promise<OdmoeError | null>[] = [];
     const fault = await settled(this.sendAll(run, open, sent));
@@ -189,7 +189,7 @@ export class ExpertDispatcher {
     }
   }
 
-  /** Chooses the worker that takes over each piece of work. `stuck`: work at which all workers that are left have failed. */
+  /** Chooses the worker that takes over each unit of work. `stuck`: work at which all workers that are left have failed. */
   private reassign(
     placement: Placement | null,
     open: readonly OpenWork[],

@@ -218,8 +218,8 @@ export class FirstLayerAhead {
 
   /**
    * A pass of the sequence begins. `position`: that of its first row, if it runs rows of this answer and nothing else; null: it does not. Only a pass
-   * of exactly this sequence and position asks for the announced experts: the rows of a preempted sequence come in chunks of other names, and those
-   * of several sequences in a joint pass. All experts that were announced for another pass are released.
+   * of exactly this sequence and position asks for the announced experts: the rows of a preempted sequence come in prompt chunks of other names, and
+   * those of several sequences in a joint pass. All experts that were announced for another pass are released.
    */
   passBegins(position: number | null): void {
     const { announced } = this;

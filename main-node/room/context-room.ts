@@ -2,7 +2,7 @@ import type { YieldingMemory } from '../../engine/daemon/running-node.js';
 import type { Device, Model } from '../../native/index.js';
 import { formatByteSize } from '../../shared/base/text/byte-size.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { CACHE_BLOCK_POSITIONS } from './sequence-memory.js';
+import { ROW_BLOCK_POSITIONS } from './sequence-memory.js';
 import type { BatchMember, SequenceRoom } from '../batching/batch-member.js';
 import type { MemberRows, PassMember } from '../pass/pass-member.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
@@ -56,7 +56,7 @@ export interface RoomCounts {
 
 interface Tenant {
   readonly member: BatchMember;
-  /** Its number of positions when the room last looked for checkpoints. */
+  /** Its number of positions when the room last looked for forks to save. */
   seen: number;
 }
 
@@ -89,21 +89,21 @@ export class ContextRoom implements SequenceRoom {
   /** Bytes of the shortest answer. */
   get leastBytes(): number {
     const { bytesOf, maxPositions } = this.options;
-    return bytesOf(Math.min(CACHE_BLOCK_POSITIONS, maxPositions));
+    return bytesOf(Math.min(ROW_BLOCK_POSITIONS, maxPositions));
   }
 
-  /** Most positions that a request can have at all; 0: not even a block fits. */
+  /** Most positions that a request can have at all; 0: not even a row block fits. */
   get mostPositions(): number {
     const { bytesOf, limitBytes, maxPositions } = this.options;
     if (bytesOf(maxPositions) <= limitBytes) return maxPositions;
-    // More positions never take fewer bytes. `fits` blocks fit, and `tooMany` do not.
-    let [fits, tooMany] = [0, Math.ceil(maxPositions / CACHE_BLOCK_POSITIONS)];
+    // More positions never take fewer bytes. `fits` row blocks fit, and `tooMany` do not.
+    let [fits, tooMany] = [0, Math.ceil(maxPositions / ROW_BLOCK_POSITIONS)];
     while (tooMany - fits > 1) {
-      const blocks = Math.floor((fits + tooMany) / 2);
-      if (bytesOf(blocks * CACHE_BLOCK_POSITIONS) <= limitBytes) fits = blocks;
-      else tooMany = blocks;
+      const rowBlocks = Math.floor((fits + tooMany) / 2);
+      if (bytesOf(rowBlocks * ROW_BLOCK_POSITIONS) <= limitBytes) fits = rowBlocks;
+      else tooMany = rowBlocks;
     }
-    return fits * CACHE_BLOCK_POSITIONS;
+    return fits * ROW_BLOCK_POSITIONS;
   }
 
   /** @throws DEVICE_OUT_OF_MEMORY if a request of so many positions could not run even as the only one */
@@ -118,12 +118,12 @@ export class ContextRoom implements SequenceRoom {
     );
   }
 
-  /** True if a request could begin now: its prompt's rows and one more block fit beside the memory that others hold and are going to need. */
+  /** True if a request could begin now: its prompt's rows and one more row block fit beside the memory that others hold and are going to need. */
   admits(promptTokens: number): boolean {
     const { bytesOf, limitBytes } = this.options;
     const { keyValueBytes, prefixBytes } = this.held();
     const dueBytes = [...this.tenants.values()].reduce((sum, { member }) => sum + this.dueBytes(member), 0);
-    return keyValueBytes - prefixBytes + dueBytes + bytesOf(promptTokens) + this.blockBytes <= limitBytes;
+    return keyValueBytes - prefixBytes + dueBytes + bytesOf(promptTokens) + this.rowBlockBytes <= limitBytes;
   }
 
   /** The member runs from now on. Members come in the order of their admission. */
@@ -188,7 +188,7 @@ export class ContextRoom implements SequenceRoom {
 
   /** The device has refused memory although the room expected enough: experts yield, or else all prefixes go. Returns false if there was neither. */
   makeRoom(): boolean {
-    if ((this.options.experts?.giveBack(this.blockBytes) ?? 0) > 0) return true;
+    if ((this.options.experts?.giveBack(this.rowBlockBytes) ?? 0) > 0) return true;
     const { size } = this.prefixes;
     while (this.dropFirst());
     return size > 0;
@@ -212,10 +212,10 @@ export class ContextRoom implements SequenceRoom {
     return experts.giveBack(lackedBytes) >= lackedBytes || experts.yieldableBytes <= 0;
   }
 
-  /** Bytes of one more block for a sequence that goes on. */
-  private get blockBytes(): number {
+  /** Bytes of one more row block for a sequence that goes on. */
+  private get rowBlockBytes(): number {
     const { bytesOf } = this.options;
-    return bytesOf(2 * CACHE_BLOCK_POSITIONS) - bytesOf(CACHE_BLOCK_POSITIONS);
+    return bytesOf(2 * ROW_BLOCK_POSITIONS) - bytesOf(ROW_BLOCK_POSITIONS);
   }
 
   private dropFirst(): boolean {
@@ -260,7 +260,7 @@ export class ContextRoom implements SequenceRoom {
       heldBytes,
       prefixBytes,
       prefixes: this.prefixes.size,
-      blockBytes: this.blockBytes,
+      rowBlockBytes: this.rowBlockBytes,
       mayTakeFromIdle: this.isStuckForLong,
       members,
     };

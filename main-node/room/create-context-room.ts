@@ -4,7 +4,7 @@ import type { Device, DeviceInfo, Model } from '../../native/index.js';
 import { formatByteSize } from '../../shared/base/text/byte-size.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { isRecurrent } from '../../shared/model/model-shape.js';
-import { CACHE_BLOCK_POSITIONS, sequenceMemoryBytes } from './sequence-memory.js';
+import { ROW_BLOCK_POSITIONS, sequenceMemoryBytes } from './sequence-memory.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { ContextRoom, type ContextRoomOptions, TO_RAISE } from './context-room.js';
@@ -15,7 +15,7 @@ export interface PlannedPasses {
   readonly count: number;
 }
 
-export interface RoomParts {
+export interface RoomComponents {
   readonly device: Device;
   readonly model: Model;
   readonly devices: Pick<Devices, 'cudaStatus'>;
@@ -32,41 +32,41 @@ const SHARE_OF_FREE_GPU_MEMORY = 0.9;
 /** Creates the room of a main whose weights are loaded. Throws CONFIG_INVALID if no answer could ever have room. */
 export function createContextRoom(
   { main }: { main: Pick<NodeSettings['main'], 'contextMemoryBytes' | 'reusePrefixes'> },
-  parts: RoomParts,
+  components: RoomComponents,
   passes: readonly PlannedPasses[],
   experts: ExpertMemory = null,
 ): ContextRoom {
-  const { device, model } = parts;
+  const { device, model } = components;
   const { shape } = model;
   const room = new ContextRoom({
     model,
     device,
     experts,
-    runtime: parts.runtime,
-    ...roomLimit(main.contextMemoryBytes, parts, passes, experts?.yieldableBytes ?? 0),
-    bytesOf: bytesOfPositions(parts, passes),
+    runtime: components.runtime,
+    ...roomLimit(main.contextMemoryBytes, components, passes, experts?.yieldableBytes ?? 0),
+    bytesOf: bytesOfPositions(components, passes),
     maxPositions: shape.maxPositions,
     isRecurrent: shape.layers.some(({ mixer }) => isRecurrent(mixer)),
     reusesPrefixes: main.reusePrefixes,
   });
-  requireRoomForABlock(room);
+  requireRoomForARowBlock(room);
   return room;
 }
 
 /** Bytes of passes and of the shortest answer: main's own worker leaves this much free when it makes its slots. */
-export function leastAnswerBytes(parts: RoomParts, passes: readonly PlannedPasses[]): number {
-  const { maxPositions } = parts.model.shape;
+export function leastAnswerBytes(components: RoomComponents, passes: readonly PlannedPasses[]): number {
+  const { maxPositions } = components.model.shape;
   return (
-    bytesOfPasses(parts, passes) +
-    bytesOfPositions(parts, passes)(Math.min(LEAST_BLOCKS * CACHE_BLOCK_POSITIONS, maxPositions))
+    bytesOfPasses(components, passes) +
+    bytesOfPositions(components, passes)(Math.min(LEAST_ROW_BLOCKS * ROW_BLOCK_POSITIONS, maxPositions))
   );
 }
 
-/** One block that is in use, and one to go on with. */
-const LEAST_BLOCKS = 2;
+/** One row block that is in use, and one to go on with. */
+const LEAST_ROW_BLOCKS = 2;
 
 function bytesOfPositions(
-  { device, model }: RoomParts,
+  { device, model }: RoomComponents,
   passes: readonly PlannedPasses[],
 ): (positions: number) => number {
   if (device.info().backend === 'emulated') return emulatedBytes(model);
@@ -74,8 +74,8 @@ function bytesOfPositions(
   return (positions) => sequenceMemoryBytes(model.shape, positions, passRows);
 }
 
-/** Rows come in blocks: if not even one block has room, every request would be refused. */
-function requireRoomForABlock(room: ContextRoom): void {
+/** Rows come in row blocks: if not even one of them has room, every request would be refused. */
+function requireRoomForARowBlock(room: ContextRoom): void {
   if (room.mostPositions > 0) return;
   const { limitBytes, leastBytes, limitSetBy } = room;
   throw new OdmoeError(
@@ -90,14 +90,14 @@ function requireRoomForABlock(room: ContextRoom): void {
  */
 function roomLimit(
   setting: number | 'auto',
-  parts: RoomParts,
+  components: RoomComponents,
   passes: readonly PlannedPasses[],
   yieldableBytes: number,
 ): Pick<ContextRoomOptions, 'limitBytes' | 'limitSetBy'> {
-  const { device, devices, runtime } = parts;
+  const { device, devices, runtime } = components;
   const { budgetBytes } = device.info();
   if (setting !== 'auto' && budgetBytes === 0) return { limitBytes: setting, limitSetBy: 'context_memory' };
-  const passBytes = bytesOfPasses(parts, passes);
+  const passBytes = bytesOfPasses(components, passes);
   const info = device.info();
   const left = (bytes: number): number => Math.max(0, Math.floor(bytes));
   if (budgetBytes > 0) {
@@ -117,7 +117,7 @@ function gpuBytes({ name }: DeviceInfo, devices: Pick<Devices, 'cudaStatus'>): n
 }
 
 /** Passes are created when they are first needed; one is created here to measure its bytes. */
-function bytesOfPasses({ device, model }: RoomParts, passes: readonly PlannedPasses[]): number {
+function bytesOfPasses({ device, model }: RoomComponents, passes: readonly PlannedPasses[]): number {
   return passes.reduce((sum, { rows, count }) => {
     const before = device.info().usedBytes;
     const pass = model.createPass(rows);
@@ -127,16 +127,16 @@ function bytesOfPasses({ device, model }: RoomParts, passes: readonly PlannedPas
   }, 0);
 }
 
-/** An emulated device counts bytes in its own way, block by block. */
+/** An emulated device counts bytes in its own way, row block by row block. */
 function emulatedBytes(model: Model): (positions: number) => number {
-  const byBlocks: number[] = [0];
+  const byRowBlocks: number[] = [0];
   return (positions) => {
-    const blocks = Math.ceil(Math.min(positions, model.shape.maxPositions) / CACHE_BLOCK_POSITIONS);
-    const known = byBlocks[blocks];
+    const rowBlocks = Math.ceil(Math.min(positions, model.shape.maxPositions) / ROW_BLOCK_POSITIONS);
+    const known = byRowBlocks[rowBlocks];
     if (known !== undefined) return known;
     const sequence = model.createSequence();
-    const bytes = sequence.bytesToWrite(0, blocks * CACHE_BLOCK_POSITIONS);
+    const bytes = sequence.bytesToWrite(0, rowBlocks * ROW_BLOCK_POSITIONS);
     sequence.dispose();
-    return (byBlocks[blocks] = bytes);
+    return (byRowBlocks[rowBlocks] = bytes);
   };
 }

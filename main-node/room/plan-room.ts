@@ -14,13 +14,13 @@ export interface RoomMember {
 export interface RoomState {
   /** Most bytes for the rows of all sequences. */
   readonly limitBytes: number;
-  /** Bytes that sequences and prefixes hold; shared blocks count once. */
+  /** Bytes that sequences and prefixes hold; shared row blocks count once. */
   readonly heldBytes: number;
   /** The part of these bytes that no running sequence uses, or less. */
   readonly prefixBytes: number;
   readonly prefixes: number;
-  /** Bytes of one block of a sequence. */
-  readonly blockBytes: number;
+  /** Bytes of one row block of a sequence. */
+  readonly rowBlockBytes: number;
   /**
    * True if members without rows in the pass have had none for long: when no member could run, such a member gives its memory back, however old it
    * is.
@@ -40,10 +40,10 @@ export type RoomStep =
  * Makes room for the rows of a pass. Sequences get theirs in the order of their age. They take room from prefixes first, then from younger sequences,
  * the youngest first: so the oldest always gets on, and all do in the end. If a sequence gets no room it waits, and no younger one takes room before
  * it does. A sequence that holds nothing begins (again) only if there is room for all its tokens so far, for the tokens of the others that are still
- * to be written, and for one block more: otherwise it would be preempted again at once.
+ * to be written, and for one row block more: otherwise it would be preempted again at once.
  */
 export function planRoom(state: RoomState): RoomStep {
-  const { limitBytes, heldBytes, prefixBytes, prefixes, blockBytes, mayTakeFromIdle, members } = state;
+  const { limitBytes, heldBytes, prefixBytes, prefixes, rowBlockBytes, mayTakeFromIdle, members } = state;
   const holders = members.filter(({ holds }) => holds);
   const dueBytes = holders.reduce((sum, holder) => sum + holder.dueBytes, 0);
   const ids: number[] = [];
@@ -52,7 +52,7 @@ export function planRoom(state: RoomState): RoomStep {
     if (needBytes === null) continue;
     const isOldest = place === 0;
     const enters = !holds && !isOldest && holders.length + entered > 0;
-    const laterBytes = dueBytes + blockBytes;
+    const laterBytes = dueBytes + rowBlockBytes;
     const wantedBytes = takenBytes + (enters ? ownDueBytes + laterBytes : needBytes);
     if (heldBytes + wantedBytes > limitBytes && !somebodyWaits) {
       const wouldFit = heldBytes - prefixBytes + wantedBytes <= limitBytes;

@@ -1,5 +1,5 @@
 /** Tokens of one hash block. Shorter prefixes are not retained; in longer ones the exact number of common tokens is found. */
-export const PREFIX_BLOCK_TOKENS = 16;
+export const HASH_BLOCK_TOKENS = 16;
 /** Most prefixes that are retained, whatever their memory. */
 export const RETAINED_PREFIXES_LIMIT = 1024;
 
@@ -10,7 +10,7 @@ export interface Prefix {
   /** The prefix can be forked at this length and at any longer one. 0, for models without recurrent layers: at any length. */
   readonly forkFrom: number;
   /** A fork that was taken while a prompt ran on, and is worth less than a whole sequence: such prefixes are dropped first. */
-  readonly isCheckpoint: boolean;
+  readonly isSavedFork: boolean;
 }
 
 /** The part of a prompt that need not run. */
@@ -20,33 +20,33 @@ export interface PrefixMatch<Retained extends Prefix> {
   readonly positions: number;
 }
 
-/** Computes the hash of a block of tokens. `before`: the hash of the tokens before it. */
-export type HashBlock = (before: number, tokenIds: readonly number[]) => number;
+/** Computes the hash of a hash block. `before`: the hash of the tokens before it. */
+export type HashOfTokens = (before: number, tokenIds: readonly number[]) => number;
 
 /**
- * Retained prefixes, found by hashes of their blocks, each chained to the blocks before it. A prefix that is found is compared token by token, so
- * that two blocks with the same hash are never confused.
+ * Retained prefixes, found by hashes of their hash blocks, each chained to the hash blocks before it. A prefix that is found is compared token by
+ * token, so that two hash blocks with the same hash are never confused.
  */
 export class PrefixIndex<Retained extends Prefix> {
-  /** Prefixes by the hash of each of their whole blocks, and by the hash of their last block. */
-  private readonly byBlock = new Buckets<Retained>();
-  private readonly byLastBlock = new Buckets<Retained>();
+  /** Prefixes by the hash of each of their whole hash blocks, and by that of their last one. */
+  private readonly byHashBlock = new Buckets<Retained>();
+  private readonly byLastHashBlock = new Buckets<Retained>();
   /** Both in the order of last use. */
-  private readonly checkpoints = new Set<Retained>();
+  private readonly savedForks = new Set<Retained>();
   private readonly sequences = new Set<Retained>();
 
   constructor(
     private readonly limit = RETAINED_PREFIXES_LIMIT,
-    private readonly hashBlock: HashBlock = hashOfBlock,
+    private readonly hashOf: HashOfTokens = hashOfTokens,
   ) {}
 
   get size(): number {
-    return this.checkpoints.size + this.sequences.size;
+    return this.savedForks.size + this.sequences.size;
   }
 
-  /** All prefixes in the order in which they are to be dropped: checkpoints, then sequences, in both the least recently used first. */
+  /** All prefixes in the order in which they are to be dropped: saved forks, then sequences, in both the least recently used first. */
   *inDropOrder(): Generator<Retained> {
-    yield* this.checkpoints;
+    yield* this.savedForks;
     yield* this.sequences;
   }
 
@@ -58,16 +58,16 @@ export class PrefixIndex<Retained extends Prefix> {
     const hashes = this.hashes(prefix.tokenIds);
     const last = hashes.at(-1);
     if (last === undefined) return [prefix];
-    const covering = this.byBlock.of(last).find((other) => covers(other, prefix));
+    const covering = this.byHashBlock.of(last).find((other) => covers(other, prefix));
     if (covering !== undefined) {
       this.touch(covering);
       return [prefix];
     }
-    const shorter = new Set(hashes.flatMap((hash) => this.byLastBlock.of(hash)));
+    const shorter = new Set(hashes.flatMap((hash) => this.byLastHashBlock.of(hash)));
     const dropped = [...shorter].filter((other) => covers(prefix, other));
     for (const other of dropped) this.remove(other);
-    for (const hash of hashes) this.byBlock.add(hash, prefix);
-    this.byLastBlock.add(last, prefix);
+    for (const hash of hashes) this.byHashBlock.add(hash, prefix);
+    this.byLastHashBlock.add(last, prefix);
     this.kindOf(prefix).add(prefix);
     for (const other of this.inDropOrder()) {
       if (this.size <= this.limit) break;
@@ -77,19 +77,19 @@ export class PrefixIndex<Retained extends Prefix> {
     return dropped;
   }
 
-  /** The prefix that saves the most of a prompt's first `most` tokens; null: none saves a block. This does not count as a use. */
+  /** The prefix that saves the most of a prompt's first `most` tokens; null: none saves a hash block. This does not count as a use. */
   longest(tokenIds: readonly number[], most: number): PrefixMatch<Retained> | null {
     const hashes = this.hashes(tokenIds);
     const compared = new Set<Retained>();
     let best: PrefixMatch<Retained> | null = null;
-    for (let blocks = hashes.length; blocks > 0; blocks -= 1) {
-      // Prefixes with no more common blocks than this save no more tokens.
-      if (best !== null && best.positions >= Math.min(most, (blocks + 1) * PREFIX_BLOCK_TOKENS - 1)) break;
-      for (const prefix of this.byBlock.of(hashes[blocks - 1])) {
+    for (let hashBlocks = hashes.length; hashBlocks > 0; hashBlocks -= 1) {
+      // Prefixes with no more common hash blocks than this save no more tokens.
+      if (best !== null && best.positions >= Math.min(most, (hashBlocks + 1) * HASH_BLOCK_TOKENS - 1)) break;
+      for (const prefix of this.byHashBlock.of(hashes[hashBlocks - 1])) {
         if (compared.has(prefix)) continue;
         compared.add(prefix);
         const positions = Math.min(commonTokens(prefix.tokenIds, tokenIds), most);
-        if (positions < Math.max(prefix.forkFrom, PREFIX_BLOCK_TOKENS)) continue;
+        if (positions < Math.max(prefix.forkFrom, HASH_BLOCK_TOKENS)) continue;
         if (best === null || positions > best.positions) best = { prefix, positions };
       }
     }
@@ -106,20 +106,20 @@ export class PrefixIndex<Retained extends Prefix> {
   remove(prefix: Retained): void {
     if (!this.kindOf(prefix).delete(prefix)) return;
     const hashes = this.hashes(prefix.tokenIds);
-    for (const hash of hashes) this.byBlock.remove(hash, prefix);
+    for (const hash of hashes) this.byHashBlock.remove(hash, prefix);
     const last = hashes.at(-1);
-    if (last !== undefined) this.byLastBlock.remove(last, prefix);
+    if (last !== undefined) this.byLastHashBlock.remove(last, prefix);
   }
 
   private kindOf(prefix: Retained): Set<Retained> {
-    return prefix.isCheckpoint ? this.checkpoints : this.sequences;
+    return prefix.isSavedFork ? this.savedForks : this.sequences;
   }
 
-  /** Hashes of all whole blocks. */
+  /** Hashes of all whole hash blocks. */
   private hashes(tokenIds: readonly number[]): number[] {
     const hashes: number[] = [];
-    for (let end = PREFIX_BLOCK_TOKENS; end <= tokenIds.length; end += PREFIX_BLOCK_TOKENS) {
-      hashes.push(this.hashBlock(hashes.at(-1) ?? 0, tokenIds.slice(end - PREFIX_BLOCK_TOKENS, end)));
+    for (let end = HASH_BLOCK_TOKENS; end <= tokenIds.length; end += HASH_BLOCK_TOKENS) {
+      hashes.push(this.hashOf(hashes.at(-1) ?? 0, tokenIds.slice(end - HASH_BLOCK_TOKENS, end)));
     }
     return hashes;
   }
@@ -159,6 +159,6 @@ function covers(wide: Prefix, narrow: Prefix): boolean {
 }
 
 /** FNV-1a over words of 32 bits. */
-function hashOfBlock(before: number, tokenIds: readonly number[]): number {
+function hashOfTokens(before: number, tokenIds: readonly number[]): number {
   return tokenIds.reduce((hash, id) => Math.imul(hash ^ id, 0x01000193), before ^ 0x811c9dc5);
 }

@@ -1,10 +1,10 @@
 import type { Sequence } from '../../native/index.js';
 import type { BatchMember } from '../batching/batch-member.js';
 import type { RowProvenance } from '../pass/pass-member.js';
-import { commonTokens, type Prefix, PREFIX_BLOCK_TOKENS, PrefixIndex } from './prefix-index.js';
+import { commonTokens, type Prefix, HASH_BLOCK_TOKENS, PrefixIndex } from './prefix-index.js';
 
-/** In models with recurrences, a prompt can go on from the ends of blocks of so many positions. */
-export const CHECKPOINT_POSITIONS = 256;
+/** In models with recurrences, a prompt can go on from each multiple of so many positions: a fork is saved there. */
+export const SAVED_FORK_POSITIONS = 256;
 
 /** Rows that a new sequence begins with, in memory that it shares with the sequence that has run them. */
 export interface SharedRows {
@@ -31,7 +31,7 @@ interface RetainedPrefix extends Prefix {
   readonly id: number;
 }
 
-/** Retains rows of sequences that have ended, and checkpoints of running ones, for prompts that begin alike. */
+/** Retains rows of sequences that have ended, and saved forks of running ones, for prompts that begin alike. */
 export class PrefixStore {
   private readonly index = new PrefixIndex<RetainedPrefix>();
 
@@ -50,13 +50,13 @@ export class PrefixStore {
   }
 
   /**
-   * A running sequence of a model with recurrences has advanced from `before` positions to its present length. Retains a fork at each end of a block
+   * A running sequence of a model with recurrences has advanced from `before` positions to its present length. Saves a fork at each such multiple
    * in between, if the sequence can still be forked there: later it can be forked near its own end only.
    */
   passBy({ id, sequence, tokenIds, provenance }: RowsToKeep, before: number): void {
     const { length, oldestPosition } = sequence;
-    const first = Math.floor(before / CHECKPOINT_POSITIONS) + 1;
-    for (let end = first * CHECKPOINT_POSITIONS; end <= length; end += CHECKPOINT_POSITIONS) {
+    const first = Math.floor(before / SAVED_FORK_POSITIONS) + 1;
+    for (let end = first * SAVED_FORK_POSITIONS; end <= length; end += SAVED_FORK_POSITIONS) {
       if (end >= oldestPosition) this.insert({ id, sequence, tokenIds: tokenIds.slice(0, end), provenance }, true);
     }
   }
@@ -74,7 +74,7 @@ export class PrefixStore {
     }
     for (const { id, sequence, tokenIds: others, written, provenance } of running) {
       const positions = Math.min(commonTokens(others, tokenIds), written, most);
-      if (positions <= (best?.positions ?? PREFIX_BLOCK_TOKENS - 1) || positions < sequence.oldestPosition) continue;
+      if (positions <= (best?.positions ?? HASH_BLOCK_TOKENS - 1) || positions < sequence.oldestPosition) continue;
       best = { sequence, positions, from: id, provenance };
     }
     if (best === null) return null;
@@ -88,7 +88,7 @@ export class PrefixStore {
     this.dropAll(({ provenance }) => provenance.has(workerId));
   }
 
-  /** The request has failed: drops the checkpoints of it. */
+  /** The request has failed: drops its saved forks. */
   forget(id: number): void {
     this.dropAll((prefix) => prefix.id === id);
   }
@@ -120,15 +120,15 @@ export class PrefixStore {
     prefix.sequence.dispose();
   }
 
-  private insert({ id, sequence, tokenIds, provenance }: RowsToKeep, isCheckpoint: boolean): void {
+  private insert({ id, sequence, tokenIds, provenance }: RowsToKeep, isSavedFork: boolean): void {
     const length = Math.min(sequence.length, tokenIds.length);
-    if (length < PREFIX_BLOCK_TOKENS || length < sequence.oldestPosition) return;
+    if (length < HASH_BLOCK_TOKENS || length < sequence.oldestPosition) return;
     const retained = sequence.fork(length);
     const prefix = {
       id,
       tokenIds: tokenIds.slice(0, length),
       forkFrom: retained.oldestPosition,
-      isCheckpoint,
+      isSavedFork,
       sequence: retained,
       provenance: provenance.upTo(length),
     };

@@ -21,7 +21,7 @@ export interface CheckpointFiles {
 }
 
 /**
- * Reads the headers of a checkpoint's safetensors files: model.safetensors, or the shards of model.safetensors.index.json; other such files are
+ * Reads the headers of a checkpoint's safetensors files: model.safetensors, or the files of model.safetensors.index.json; other such files are
  * refused. `gone`: recorded headers of deleted files, by name.
  * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
  */
@@ -32,9 +32,9 @@ export async function readCheckpointFiles(
   const indexPath = join(directory, INDEX_FILE);
   const present = await listFiles(directory);
   if (await fileExists(indexPath)) {
-    const shards = await readShards(directory, indexPath, gone);
-    refuseStrayFiles(directory, present, new Set([INDEX_FILE, ...shards.files.map(({ path }) => basename(path))]));
-    return shards;
+    const read = await readIndexedFiles(directory, indexPath, gone);
+    refuseStrayFiles(directory, present, new Set([INDEX_FILE, ...read.files.map(({ path }) => basename(path))]));
+    return read;
   }
   const path = join(directory, SINGLE_FILE);
   if (!gone.has(SINGLE_FILE) && !(await fileExists(path))) throw withoutWeights(directory, present);
@@ -43,7 +43,7 @@ export async function readCheckpointFiles(
   return { files: [file], tensors: new Map([...file.tensors].map(([name, tensor]) => [name, { ...tensor, path }])) };
 }
 
-async function readShards(
+async function readIndexedFiles(
   directory: string,
   indexPath: string,
   gone: ReadonlyMap<string, SafetensorsFile>,
@@ -55,7 +55,8 @@ async function readShards(
   const weightMap = Object.entries(parsed.data.weight_map);
   const names = [...new Set(weightMap.map(([, name]) => name))].sort();
   const outside = names.find((name) => name !== basename(name) || name === '' || name === '.' || name === '..');
-  if (outside !== undefined) throw fail(`shard ${JSON.stringify(outside)} is not the name of a file beside the index`);
+  if (outside !== undefined)
+    throw fail(`the weight file ${JSON.stringify(outside)} is not the name of a file beside the index`);
 
   const files = new Map<string, SafetensorsFile>();
   for (const name of names) files.set(name, gone.get(name) ?? (await readSafetensorsFile(join(directory, name))));

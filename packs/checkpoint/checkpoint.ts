@@ -173,7 +173,7 @@ function guessingTensors(config: ModelConfig, found: CheckpointTensors): Readonl
   return leftOut;
 }
 
-/** The tensors of an opened model by their roles and places. */
+/** The tensors of an opened model by their tensor roles and places. */
 class SourceTable {
   private readonly denseTensors = new Map<string, TensorSource>();
   private readonly expertTensors = new Map<string, Partial<Record<ExpertMatrix, TensorSource>>>();
@@ -222,7 +222,7 @@ class SourceTable {
   }
 }
 
-const PIECE_BYTES = 4 * 1024 * 1024;
+const READ_BYTES = 4 * 1024 * 1024;
 
 /**
  * Refuses an LM head that differs from tied embeddings, because one of the two would be ignored. Stops at the first bytes that differ.
@@ -239,18 +239,18 @@ async function refuseOtherHead(head: CheckpointTensor, embedding: CheckpointTens
 }
 
 async function haveEqualBytes(one: CheckpointTensor, other: CheckpointTensor): Promise<boolean> {
-  const pieces = [one, other].map(() => Buffer.allocUnsafe(Math.min(PIECE_BYTES, one.sizeBytes)));
-  const [ofOne = Buffer.alloc(0), ofOther = Buffer.alloc(0)] = pieces;
-  for (let at = 0; at < one.sizeBytes; at += PIECE_BYTES) {
-    const bytes = Math.min(PIECE_BYTES, one.sizeBytes - at);
-    await readPiece(one, at, ofOne.subarray(0, bytes));
-    await readPiece(other, at, ofOther.subarray(0, bytes));
+  const buffers = [one, other].map(() => Buffer.allocUnsafe(Math.min(READ_BYTES, one.sizeBytes)));
+  const [ofOne = Buffer.alloc(0), ofOther = Buffer.alloc(0)] = buffers;
+  for (let at = 0; at < one.sizeBytes; at += READ_BYTES) {
+    const bytes = Math.min(READ_BYTES, one.sizeBytes - at);
+    await readAt(one, at, ofOne.subarray(0, bytes));
+    await readAt(other, at, ofOther.subarray(0, bytes));
     if (!ofOne.subarray(0, bytes).equals(ofOther.subarray(0, bytes))) return false;
   }
   return true;
 }
 
-async function readPiece({ path, offsetBytes }: CheckpointTensor, at: number, bytes: Uint8Array): Promise<void> {
+async function readAt({ path, offsetBytes }: CheckpointTensor, at: number, bytes: Uint8Array): Promise<void> {
   try {
     const file = await openFile(path);
     try {

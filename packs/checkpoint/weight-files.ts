@@ -58,11 +58,11 @@ export function refuseStrayFiles(directory: string, present: readonly string[], 
 
 /** The reason why a directory has no weights that can be read, as an error. */
 export function withoutWeights(directory: string, present: readonly string[]): OdmoeError {
-  const shards = present.filter((name) => SAFETENSORS.test(name));
-  if (shards.length > 0) {
+  const files = present.filter((name) => SAFETENSORS.test(name));
+  if (files.length > 0) {
     return new OdmoeError(
       'MODEL_NOT_FOUND',
-      `${directory}: ${shards[0] ?? ''} is there, but neither ${SINGLE_FILE} nor ${INDEX_FILE}, which says what stands where; download it too`,
+      `${directory}: ${files[0] ?? ''} is there, but neither ${SINGLE_FILE} nor ${INDEX_FILE}, which says what stands where; download it too`,
     );
   }
   const foreign = foreignWeights(directory, present);

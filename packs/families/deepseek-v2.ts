@@ -4,7 +4,7 @@ import { readSparseBehindDense } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
 
-/** DeepSeek-V2 and V2-Lite: latent attention; softmax scores that are never renormalized; groups are scored by their best expert. */
+/** DeepSeek-V2 and V2-Lite: latent attention; softmax scores that are never renormalized; router groups are scored by their best expert. */
 export const deepseekV2: ModelFamily = {
   name: 'deepseek_v2',
   architectures: ['DeepseekV2ForCausalLM'],

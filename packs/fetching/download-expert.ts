@@ -26,14 +26,14 @@ export interface DownloadOptions {
   state: DownloadState;
   crc32c: Crc32c;
   runtime: Runtime;
-  /** Resolves when this download may take its next piece; other downloads may go first. */
+  /** Resolves when this download may take its next pack piece; other downloads may go first. */
   turn(): Promise<void>;
   onReceived(bytes: number): void;
   signal: AbortSignal;
 }
 
 /**
- * Fetches the missing chunks of an expert from one peer and writes each to its place, piece by piece. Bytes between chunks are not written.
+ * Fetches the missing chunks of an expert from one peer and writes each to its place, one pack piece after another. Bytes between chunks are not written.
  * Resolves when all chunks are written and had the right checksum; they are not synced.
  * @throws DamagedBytesError (PACK_CORRUPT), PeerFailure, STORAGE_FULL, STORAGE_FAILED, CANCELLED
  */
@@ -56,7 +56,7 @@ export async function downloadExpert(options: DownloadOptions): Promise<void> {
   if (offsetBytes !== extent.endBytes) throw wrongLength(extent, 'fewer');
 }
 
-/** Cuts pieces at the borders of chunks. */
+/** Cuts pack pieces at the borders of chunks. */
 class ChunkWriter {
   private crc = 0;
 

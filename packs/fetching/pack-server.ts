@@ -9,7 +9,7 @@ import { PACK_PIECE_BYTES } from '../../shared/wire/limits.js';
 import type { PackDescription, PackPiece, ReadManifestRequest, ReadPackRequest } from '../../shared/wire/messages.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
-/** Most readers that a daemon serves at a time. Each costs an open file and a few pieces of PACK_PIECE_BYTES. */
+/** Most readers that a daemon serves at a time. Each costs an open file and a few pack pieces of PACK_PIECE_BYTES. */
 export const MAX_PACK_READERS = 16;
 
 const READ_ERRORS: FileErrors = {
@@ -19,7 +19,7 @@ const READ_ERRORS: FileErrors = {
 };
 
 /**
- * Serves pieces of the daemon's pack to peers, straight from its files and at the reader's pace. `held`: the experts on the disk of a pack that
+ * Serves pack pieces of the daemon's pack to peers, straight from its files and at the reader's pace. `held`: the experts on the disk of a pack that
  * is still being fetched; null: the pack is whole.
  */
 export class PackServer {
@@ -58,7 +58,7 @@ export class PackServer {
     signal: AbortSignal,
   ): AsyncGenerator<PackPiece, void, undefined> {
     this.requireSamePack(packDigest);
-    yield* this.pieces(this.held() === null ? MANIFEST_FILE : FETCH_MANIFEST_FILE, 0, null, signal);
+    yield* this.packPieces(this.held() === null ? MANIFEST_FILE : FETCH_MANIFEST_FILE, 0, null, signal);
   }
 
   /** @throws NODE_REFUSED, PROTOCOL_VIOLATION (no such bytes in the pack), PACK_INCOMPLETE (not on this disk), QUEUE_FULL, STORAGE_FAILED */
@@ -67,11 +67,11 @@ export class PackServer {
     this.requireSamePack(packDigest);
     this.requireStretch(file, offsetBytes, lengthBytes);
     this.requireHeld(file, offsetBytes, offsetBytes + lengthBytes);
-    yield* this.pieces(file, offsetBytes, lengthBytes, signal);
+    yield* this.packPieces(file, offsetBytes, lengthBytes, signal);
   }
 
-  /** `lengthBytes` null: to the file's end. The bytes of a piece are valid until the next one is requested. */
-  private async *pieces(
+  /** `lengthBytes` null: to the file's end. The bytes of a pack piece are valid until the next one is requested. */
+  private async *packPieces(
     file: string,
     startBytes: number,
     lengthBytes: number | null,
@@ -88,7 +88,7 @@ export class PackServer {
     try {
       const handle = await this.runtime.outside(() => openFile(path));
       try {
-        // One buffer for each reader: a piece is copied into its message before the next one is read.
+        // One buffer for each reader: a pack piece is copied into its message before the next one is read.
         const buffer = Buffer.allocUnsafe(PACK_PIECE_BYTES);
         const end = lengthBytes === null ? Infinity : startBytes + lengthBytes;
         for (let offset = startBytes; offset < end && !signal.aborted;) {

@@ -9,7 +9,7 @@ interface RouterDefaults {
   scale: number;
 }
 
-/** The router of DeepSeek-V3 and GLM: sigmoid scores, a bias for the choice only, groups scored by the sum of their two best experts. */
+/** The router of DeepSeek-V3 and GLM: sigmoid scores, a bias for the choice only, router groups scored by the sum of their two best experts. */
 export function readBiasedRouter(
   config: ConfigReader,
   own: Partial<RouterShape> = {},

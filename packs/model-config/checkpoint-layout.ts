@@ -40,7 +40,7 @@ export interface TensorNames {
   /** Prefix of every name of the text model, except the head's: "model.". */
   prefix: string;
   model: { embedding: string; finalNorm: NamedTensor; finalNormBias?: string; lmHead: string; lmHeadBias?: string };
-  /** Tensors by role. A layer has only some of the roles. */
+  /** Tensors by tensor role. A layer has only some of them. */
   layer: Partial<Record<DenseRole, LayerTensor>>;
   expert(part: ExpertMatrix, expert: number, context: NamedLayer): NamedTensor;
   expertBias?: (part: ExpertMatrix, expert: number, context: NamedLayer) => NamedTensor;

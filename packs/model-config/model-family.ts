@@ -8,7 +8,7 @@ import type { TensorView } from '../../shared/model/tensor-source.js';
 export type ExpertMatrix = 'gate' | 'up' | 'down';
 export const EXPERT_MATRICES: readonly ExpertMatrix[] = ['gate', 'up', 'down'];
 
-/** The role and place of a tensor. `layer` of a dense place counts all layers; that of an expert counts expert layers. */
+/** The tensor role and place of a tensor. `layer` of a dense place counts all layers; that of an expert counts expert layers. */
 export type TensorPlace =
   ({ kind: 'dense' } & DensePlace) | { kind: 'expert'; part: ExpertMatrix; layer: number; expert: number };
 

@@ -93,9 +93,9 @@ export async function writeDenseFile(
       return { offset_bytes: offsetBytes, stored_bytes: size, crc32c: 0 };
     });
     const written = planes.map(() => 0);
-    for await (const piece of context.reader.rows(source)) {
+    for await (const range of context.reader.rows(source)) {
       for (const [plane, extent] of extents.entries()) {
-        const bytes = planeOf(piece.planes, plane);
+        const bytes = planeOf(range.planes, plane);
         extent.crc32c = context.tools.crc32c(bytes, extent.crc32c);
         await file.writeAt(extent.offset_bytes + (written[plane] ?? 0), bytes);
         written[plane] = (written[plane] ?? 0) + bytes.length;

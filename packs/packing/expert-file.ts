@@ -22,7 +22,7 @@ import { planeOf } from './dense-file.js';
 import { type EncodedChunk, EncodeQueue } from './encode-queue.js';
 import type { PackFile } from './pack-file.js';
 import type { PackingContext } from './packing-context.js';
-import type { TensorPiece, TensorPieces } from './source-reader.js';
+import type { TensorRowRange, TensorRowReader } from './source-reader.js';
 import { ValuesChecksum } from './values-checksum.js';
 
 /** Writes experts-LAYER.bin: the experts in order; for each its raw planes, then its shards, then its biases. */
@@ -116,7 +116,7 @@ class ExpertWriter {
     const tensor = this.context.reader.open(source);
     try {
       if (isQuantizedSplit(split)) {
-        for await (const piece of tensor.next(source.rows)) await this.takePiece(matrix, piece);
+        for await (const range of tensor.next(source.rows)) await this.takeRowRange(matrix, range);
       } else {
         for (const range of shardRanges(source.rows, this.context.shards)) {
           await this.writeShard(matrix, range, tensor);
@@ -127,7 +127,11 @@ class ExpertWriter {
     }
   }
 
-  private async writeShard(matrix: MatrixInWork, { firstRow, rows }: ShardRange, tensor: TensorPieces): Promise<void> {
+  private async writeShard(
+    matrix: MatrixInWork,
+    { firstRow, rows }: ShardRange,
+    tensor: TensorRowReader,
+  ): Promise<void> {
     const { source, split } = matrix;
     const widths = planeRowBytes(split, source.columns);
     const shards = shardedPlanes(split).map((plane) => ({ plane, rowBytes: widths[plane] ?? 0 }));
@@ -136,28 +140,28 @@ class ExpertWriter {
       shards.reduce((sum, { rowBytes }) => sum + rows * rowBytes, 0),
     );
     const plain = shards.map(({ rowBytes }) => new Uint8Array(rows * rowBytes));
-    for await (const piece of tensor.next(rows)) {
-      const planes = await this.takePiece(matrix, piece);
+    for await (const range of tensor.next(rows)) {
+      const planes = await this.takeRowRange(matrix, range);
       for (const [index, { plane, rowBytes }] of shards.entries()) {
-        plain[index]?.set(planeOf(planes, plane), (piece.firstRow - firstRow) * rowBytes);
+        plain[index]?.set(planeOf(planes, plane), (range.firstRow - firstRow) * rowBytes);
       }
     }
     for (const [index, { plane }] of shards.entries()) this.encode(matrix, plane, planeOf(plain, index));
   }
 
-  /** Writes the raw planes of some rows, and returns the bytes of all planes. */
-  private async takePiece(matrix: MatrixInWork, piece: TensorPiece): Promise<Uint8Array[]> {
+  /** Writes the raw planes of a row range, and returns the bytes of all planes. */
+  private async takeRowRange(matrix: MatrixInWork, range: TensorRowRange): Promise<Uint8Array[]> {
     const { source, split, checksum, rawChunks } = matrix;
     const { tools } = this.context;
-    checksum.add(piece.planes);
-    const planes = isQuantizedSplit(split) ? piece.planes : tools.splitPlanes(planeOf(piece.planes, 0), split);
+    checksum.add(range.planes);
+    const planes = isQuantizedSplit(split) ? range.planes : tools.splitPlanes(planeOf(range.planes, 0), split);
     const widths = planeRowBytes(split, source.columns);
     for (const chunk of rawChunks) {
       const bytes = planeOf(planes, chunk.plane);
-      await this.file.writeAt(chunk.offset_bytes + piece.firstRow * (widths[chunk.plane] ?? 0), bytes);
+      await this.file.writeAt(chunk.offset_bytes + range.firstRow * (widths[chunk.plane] ?? 0), bytes);
       chunk.crc32c = tools.crc32c(bytes, chunk.crc32c);
     }
-    this.context.onBytes(piece.planes.reduce((sum, bytes) => sum + bytes.length, 0));
+    this.context.onBytes(range.planes.reduce((sum, bytes) => sum + bytes.length, 0));
     return planes;
   }
 

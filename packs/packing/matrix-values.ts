@@ -4,14 +4,14 @@ import { blockRows, shardedPlanes, shardRanges } from '../format/pack-layout.js'
 import type { ByteTools } from './packing-context.js';
 
 /** Approximate number of values that are joined at a time. */
-const PIECE_VALUES = 2 * 1024 * 1024;
+const STEP_VALUES = 2 * 1024 * 1024;
 
 /** Reads bytes of the file that holds a matrix. */
 export type ReadBytes = (offsetBytes: number, sizeBytes: number) => Promise<Uint8Array>;
 
 /**
- * The values of a pack's matrix as they were packed, row-major, piece by piece; for quantized values all codes and then all scales. Memory holds
- * the decoded chunks of one shard.
+ * The values of a pack's matrix as they were packed, row-major, one row range after another; for quantized values all codes and then all scales.
+ * Memory holds the decoded chunks of one shard.
  * @throws PACK_CORRUPT if a chunk is not valid for its codec; the errors of `read`
  */
 export async function* matrixValues(
@@ -33,13 +33,13 @@ export async function* matrixValues(
     const stored = await read(chunk.offset_bytes, chunk.stored_bytes);
     return chunk.codec === 'raw' ? stored : tools.decodeChunk(chunk.codec, stored, chunk.plain_bytes, blockBytes);
   };
-  const pieceRows = Math.max(1, Math.floor(PIECE_VALUES / columns));
+  const rangeRows = Math.max(1, Math.floor(STEP_VALUES / columns));
   for (const [shard, { firstRow, rows: shardRows }] of shardRanges(rows, chunksOf[0]?.length ?? 1).entries()) {
     const decoded = await Promise.all(
       widths.map(async (_, plane) => (sharded.includes(plane) ? decode(chunksOf[plane]?.[shard]) : null)),
     );
-    for (let from = 0; from < shardRows; from += pieceRows) {
-      const count = Math.min(pieceRows, shardRows - from);
+    for (let from = 0; from < shardRows; from += rangeRows) {
+      const count = Math.min(rangeRows, shardRows - from);
       const planes = await Promise.all(
         widths.map(async (width, plane) => {
           const shardPlane = decoded[plane] ?? null;
@@ -54,7 +54,7 @@ export async function* matrixValues(
 }
 
 async function* rawBytes(chunk: ManifestChunk, read: ReadBytes): AsyncGenerator<Uint8Array> {
-  for (let done = 0; done < chunk.stored_bytes; done += PIECE_VALUES) {
-    yield await read(chunk.offset_bytes + done, Math.min(PIECE_VALUES, chunk.stored_bytes - done));
+  for (let done = 0; done < chunk.stored_bytes; done += STEP_VALUES) {
+    yield await read(chunk.offset_bytes + done, Math.min(STEP_VALUES, chunk.stored_bytes - done));
   }
 }

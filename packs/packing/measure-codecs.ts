@@ -127,18 +127,18 @@ async function sampleOf(source: TensorSource, reader: SourceReader, tools: Measu
   const split = planeSplit(format, 'huffman');
   if (isQuantizedSplit(split)) throw new OdmoeError('INTERNAL', 'quantized experts have no exponents to be measured');
   const sampledRows = Math.min(rows, Math.max(1, Math.floor(SAMPLED_VALUES / columns)));
-  const pieces: Uint8Array[] = [];
+  const joined: Uint8Array[] = [];
   const tensor = reader.open(source);
   try {
     for await (const { planes } of tensor.next(sampledRows)) {
       const [exponents, low] = tools.splitPlanes(planeOf(planes, 0), split);
       if (exponents === undefined || low === undefined) throw new OdmoeError('INTERNAL', 'a split without two planes');
-      pieces.push(tools.joinPlanes([exponents, low], 'bf16-e8-sm8'));
+      joined.push(tools.joinPlanes([exponents, low], 'bf16-e8-sm8'));
     }
   } finally {
     tensor.dispose();
   }
-  const standIn = new Uint8Array(Buffer.concat(pieces));
+  const standIn = new Uint8Array(Buffer.concat(joined));
   return { format, columns, sourceBytes: sampledRows * rowBytes(source.split, columns), standIn };
 }
 

@@ -34,7 +34,7 @@ import { PackingJournal, type PackingPlan } from './packing-journal.js';
 import { planFiles, type PlannedFile } from './planned-files.js';
 import { leftOutTensors } from './left-out-tensors.js';
 import { modelBytes } from './model-bytes.js';
-import { goneFile, isAnotherFile, peakBytes, ShardConsumer, sourceShards } from './shard-consumer.js';
+import { goneFile, isAnotherFile, peakBytes, CheckpointFileConsumer, sourceFiles } from './checkpoint-file-consumer.js';
 import { packedTensors, sourceFingerprint, sourceIdentity } from './source-identity.js';
 import { type ProcessLock, acquireProcessLock } from '../../shared/base/files/process-lock.js';
 import { requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
@@ -66,8 +66,8 @@ export const DEFAULT_CODEC: CodecSetting = { codec: 'huffman', level: null };
 export const DEFAULT_SHARDS = 4;
 
 /**
- * Packs a Hugging Face checkpoint (docs/pack-format.md), piece by piece: memory does not grow with the model. An interrupted run is continued by
- * the next one with the same arguments; until the end the directory does not open as a pack.
+ * Packs a Hugging Face checkpoint (docs/pack-format.md), a few rows at a time: memory does not grow with the model. An interrupted run is continued
+ * by the next one with the same arguments; until the end the directory does not open as a pack.
  * @throws USAGE, MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FULL, STORAGE_FAILED, CANCELLED, LockHeldError
  */
 export async function packCheckpoint(
@@ -189,8 +189,8 @@ function consumerOf(
   planned: readonly PlannedFile[],
   journal: PackingJournal,
   { outputDirectory, tools }: PackingContext,
-): ShardConsumer {
-  return new ShardConsumer(sourceShards(checkpoint.files, planned), journal, outputDirectory, tools);
+): CheckpointFileConsumer {
+  return new CheckpointFileConsumer(sourceFiles(checkpoint.files, planned), journal, outputDirectory, tools);
 }
 
 async function writePack(
@@ -204,9 +204,9 @@ async function writePack(
   const planned = await planFiles(checkpoint, context);
   const journal = await openJournal(directory, plan);
   requireSources(planned, journal, directory);
-  const shards = sourceShards(checkpoint.files, planned);
+  const sources = sourceFiles(checkpoint.files, planned);
   const missingBytes = (): number =>
-    peakBytes(planned, new Set(journal.finished.keys()), consume ? shards : [], new Set(journal.consumed.keys()));
+    peakBytes(planned, new Set(journal.finished.keys()), consume ? sources : [], new Set(journal.consumed.keys()));
   const resumedFiles = journal.finished.size;
   await requireFreeBytes(directory, missingBytes());
   const consumer = consume ? consumerOf(checkpoint, planned, journal, context) : null;

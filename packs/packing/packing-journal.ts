@@ -21,19 +21,19 @@ export const packingPlanSchema = z.strictObject({
 export type PackingPlan = z.infer<typeof packingPlanSchema>;
 
 /** A weight file of the checkpoint that is deleted, or about to be: everything needed of it is in verified files of the pack. */
-const consumedShardSchema = z.strictObject({
+const consumedFileSchema = z.strictObject({
   name: z.string().min(1),
   size_bytes: z.int().min(0),
   modified_ms: z.number(),
   /** Its safetensors header, with the places of its tensors. */
   header: z.string(),
 });
-export type ConsumedShard = z.infer<typeof consumedShardSchema>;
+export type ConsumedFile = z.infer<typeof consumedFileSchema>;
 
 const recordSchema = z.union([
   finishedFileSchema,
   z.strictObject({ verified: z.string() }),
-  z.strictObject({ consumed: consumedShardSchema }),
+  z.strictObject({ consumed: consumedFileSchema }),
 ]);
 
 /**
@@ -46,7 +46,7 @@ export class PackingJournal {
   /** Finished, verified and deleted files, by name. */
   readonly finished = new Map<string, FinishedFile>();
   readonly verified = new Set<string>();
-  readonly consumed = new Map<string, ConsumedShard>();
+  readonly consumed = new Map<string, ConsumedFile>();
 
   private constructor(directory: string) {
     this.path = join(directory, JOURNAL_FILE);
@@ -68,7 +68,7 @@ export class PackingJournal {
   }
 
   /** Deleted weight files of the checkpoint from which a pack in the directory is made. */
-  static async consumedIn(directory: string): Promise<ConsumedShard[]> {
+  static async consumedIn(directory: string): Promise<ConsumedFile[]> {
     const journal = new PackingJournal(directory);
     for (const line of (await readLines(journal.path)).slice(1)) journal.take(parseLine(line));
     return [...journal.consumed.values()];

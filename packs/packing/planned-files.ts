@@ -89,9 +89,9 @@ async function planCopy(name: string, path: string, context: PackingContext): Pr
     expectedBytes: size,
     write: async (file) => {
       let writtenBytes = 0;
-      for await (const piece of context.reader.fileBytes(path, size)) {
-        await file.writeAt(writtenBytes, piece);
-        writtenBytes += piece.length;
+      for await (const bytes of context.reader.fileBytes(path, size)) {
+        await file.writeAt(writtenBytes, bytes);
+        writtenBytes += bytes.length;
       }
       await file.completeThrough(size);
       return { dense: [], experts: [] };

@@ -6,35 +6,35 @@ import type { TensorSource } from '../../shared/model/tensor-source.js';
 import { rowBytes } from '../../shared/model/weight-dtype.js';
 
 /** Bytes that are read, split and written at a time. Packing uses a small multiple of this memory, whatever the size of the model. */
-export const PIECE_BYTES = 8 * 1024 * 1024;
+export const READ_BYTES = 8 * 1024 * 1024;
 
 export type OpenTensor = (source: TensorSource) => TensorRows;
 
-/** Rows of a tensor, and their bytes in each plane. */
-export interface TensorPiece {
+/** A row range of a tensor, and its bytes in each plane. */
+export interface TensorRowRange {
   firstRow: number;
   rows: number;
   planes: Uint8Array[];
 }
 
-/** Reads a tensor in pieces of about PIECE_BYTES. */
-export class TensorPieces {
+/** Reads a tensor in row ranges of about READ_BYTES. */
+export class TensorRowReader {
   private firstRow = 0;
-  private readonly pieceRows: number;
+  private readonly rangeRows: number;
 
   constructor(
     source: TensorSource,
     private readonly tensor: TensorRows,
     private readonly assertWanted: () => void,
   ) {
-    this.pieceRows = Math.max(1, Math.floor(PIECE_BYTES / rowBytes(source.split, source.columns)));
+    this.rangeRows = Math.max(1, Math.floor(READ_BYTES / rowBytes(source.split, source.columns)));
   }
 
   /** Yields the next `rows` rows in order. @throws CANCELLED, MODEL_CORRUPT, STORAGE_FAILED */
-  async *next(rows: number): AsyncGenerator<TensorPiece> {
+  async *next(rows: number): AsyncGenerator<TensorRowRange> {
     for (let left = rows; left > 0;) {
       this.assertWanted();
-      const count = Math.min(left, this.pieceRows);
+      const count = Math.min(left, this.rangeRows);
       yield { firstRow: this.firstRow, rows: count, planes: await this.tensor.read(count) };
       this.firstRow += count;
       left -= count;
@@ -46,7 +46,7 @@ export class TensorPieces {
   }
 }
 
-/** Reads the tensors and files of a checkpoint piece by piece, until a signal cancels it. */
+/** Reads the tensors and files of a checkpoint a little at a time, until a signal cancels it. */
 export class SourceReader {
   constructor(
     private readonly openTensor: OpenTensor,
@@ -54,13 +54,13 @@ export class SourceReader {
   ) {}
 
   /** Opens a tensor for reading some rows at a time; the caller disposes of it. @throws as rows */
-  open(source: TensorSource): TensorPieces {
+  open(source: TensorSource): TensorRowReader {
     this.assertWanted();
-    return new TensorPieces(source, this.openTensor(source), () => this.assertWanted());
+    return new TensorRowReader(source, this.openTensor(source), () => this.assertWanted());
   }
 
   /** Yields all rows of a tensor in order. @throws CANCELLED, MODEL_CORRUPT, STORAGE_FAILED */
-  async *rows(source: TensorSource): AsyncGenerator<TensorPiece> {
+  async *rows(source: TensorSource): AsyncGenerator<TensorRowRange> {
     const tensor = this.open(source);
     try {
       yield* tensor.next(source.rows);
@@ -69,15 +69,15 @@ export class SourceReader {
     }
   }
 
-  /** Yields the bytes of a small file in order; a piece is valid until the next one is requested. @throws as rows */
+  /** Yields the bytes of a small file in order; what it yields is valid until the next bytes are requested. @throws as rows */
   async *fileBytes(path: string, sizeBytes: number): AsyncGenerator<Uint8Array> {
-    const piece = new Uint8Array(Math.min(sizeBytes, PIECE_BYTES));
+    const buffer = new Uint8Array(Math.min(sizeBytes, READ_BYTES));
     try {
       const handle = await openFile(path);
       try {
-        for (let done = 0; done < sizeBytes; done += piece.length) {
+        for (let done = 0; done < sizeBytes; done += buffer.length) {
           this.assertWanted();
-          const bytes = piece.subarray(0, Math.min(piece.length, sizeBytes - done));
+          const bytes = buffer.subarray(0, Math.min(buffer.length, sizeBytes - done));
           await readInto(handle, path, done, bytes);
           yield bytes;
         }

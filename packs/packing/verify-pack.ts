@@ -10,7 +10,7 @@ import { matrixLabel, packExtents, type FileExtent } from '../format/extents.js'
 import type { Pack } from '../format/open-pack.js';
 import { matrixValues } from './matrix-values.js';
 import type { ByteTools } from './packing-context.js';
-import { PIECE_BYTES } from './source-reader.js';
+import { READ_BYTES } from './source-reader.js';
 
 const PACK_FILE_ERRORS: FileErrors = {
   missing: 'PACK_CORRUPT',
@@ -82,9 +82,9 @@ async function verifyFileOf(
 ): Promise<PackDamage[]> {
   const verifier = new FileVerifier(file, extents, tools);
   const path = join(directory, file.name);
-  for await (const piece of filePieces(path)) {
-    verifier.push(piece);
-    progress(piece.length);
+  for await (const bytes of bytesOfFile(path)) {
+    verifier.push(bytes);
+    progress(bytes.length);
   }
   const found = verifier.finish();
   const own = experts.filter((expert) => expert.file === file.name);
@@ -188,15 +188,15 @@ class FileVerifier {
     private readonly tools: Pick<ByteTools, 'crc32c'>,
   ) {}
 
-  push(piece: Uint8Array): void {
-    this.hash.update(piece);
-    const end = this.offsetBytes + piece.length;
+  push(bytes: Uint8Array): void {
+    this.hash.update(bytes);
+    const end = this.offsetBytes + bytes.length;
     for (let extent = this.extents[this.current]; extent !== undefined; extent = this.extents[this.current]) {
       const extentEnd = extent.offsetBytes + extent.storedBytes;
       if (extent.offsetBytes >= end) break;
       const from = Math.max(0, extent.offsetBytes - this.offsetBytes);
-      const to = Math.min(piece.length, extentEnd - this.offsetBytes);
-      this.crc = this.tools.crc32c(piece.subarray(from, to), this.crc);
+      const to = Math.min(bytes.length, extentEnd - this.offsetBytes);
+      this.crc = this.tools.crc32c(bytes.subarray(from, to), this.crc);
       if (extentEnd > end) break;
       this.closeExtent(extent);
     }
@@ -225,15 +225,15 @@ class FileVerifier {
   }
 }
 
-async function* filePieces(path: string): AsyncGenerator<Uint8Array> {
-  const piece = new Uint8Array(PIECE_BYTES);
+async function* bytesOfFile(path: string): AsyncGenerator<Uint8Array> {
+  const buffer = new Uint8Array(READ_BYTES);
   let handle: FileHandle | null = null;
   try {
     handle = await openFile(path);
     for (;;) {
-      const { bytesRead } = await handle.read(piece, 0, piece.length, null);
+      const { bytesRead } = await handle.read(buffer, 0, buffer.length, null);
       if (bytesRead === 0) return;
-      yield piece.subarray(0, bytesRead);
+      yield buffer.subarray(0, bytesRead);
     }
   } catch (thrown) {
     throw readFailure(thrown, path, PACK_FILE_ERRORS);

@@ -2,8 +2,8 @@ import type { AttentionMixer, DeltaMixer, LatentMixer, LayerShape, MixerShape, M
 import { deltaChannels } from './model-shape.js';
 
 /**
- * The one table of the roles of main's tensors. native/include/odmoe/dense_roles.h has them in the same order; a test compares the two. `model`:
- * one tensor for the whole model; `layer`: one tensor a layer. Vectors are stored as FP32; matrices in the format that the device needs.
+ * The one table of tensor roles, of all tensors of main. native/include/odmoe/dense_roles.h has them in the same order; a test compares the two.
+ * `model`: one tensor for the whole model; `layer`: one tensor a layer. Vectors are stored as FP32; matrices in the format that the device needs.
  */
 export const DENSE_ROLES = {
   embedding: 'model matrix',
@@ -70,7 +70,7 @@ export const DENSE_ROLES = {
 } as const;
 export type DenseRole = keyof typeof DENSE_ROLES;
 
-/** The tensor of a role in a model. `layer` counts all layers; it is 0 for roles of the whole model. */
+/** One tensor of a model, by its tensor role. `layer` counts all layers; it is 0 for tensor roles of the whole model. */
 export interface DensePlace {
   role: DenseRole;
   layer: number;
@@ -150,7 +150,7 @@ function* alwaysRoles({ always, alwaysOutputNorm }: LayerShape): Generator<Dense
   if (alwaysOutputNorm) yield 'alwaysOutputNorm';
 }
 
-/** Rows and columns of a dense tensor; a vector has one row. The layer must have the role. */
+/** Rows and columns of a dense tensor; a vector has one row. The layer must have the tensor role. */
 export function denseDimensions({ role, layer }: DensePlace, shape: ModelShape): { rows: number; columns: number } {
   const [rows, columns] = DENSE_ROLES[role].startsWith('model')
     ? modelDimensions(role, shape)

@@ -116,10 +116,10 @@ const routerSchema = z.strictObject({
   bias: z.boolean(),
   /** A bias is added to the scores for the choice only. */
   choiceBias: z.boolean(),
-  /** Only experts of the best `groupsKept` groups can be chosen. 1: no groups. */
+  /** Only experts of the best `groupsKept` router groups can be chosen. 1: no router groups. */
   groups: size,
   groupsKept: size,
-  /** The score of a group: that of its best expert, or the sum of its best two. */
+  /** The score of a router group: that of its best expert, or the sum of its best two. */
   groupScore: z.enum(['best', 'best-two']),
   /** Weights are divided by max(sum + sumEpsilon, sumFloor). */
   normalize: z.boolean(),
@@ -276,11 +276,11 @@ function rotaryProblem(rotary: RotaryShape | null, dimensions: number, shape: Mo
 
 function routerProblem(router: RouterShape, shape: ModelShape): string | null {
   if (shape.experts % router.groups !== 0) {
-    return `${shape.experts} experts do not make ${router.groups} equal groups`;
+    return `${shape.experts} experts do not make ${router.groups} equal router groups`;
   }
   const open = (shape.experts / router.groups) * router.groupsKept;
   if (router.groupsKept > router.groups || open < shape.expertsPerToken) {
-    return `${router.groupsKept} of ${router.groups} groups of experts do not hold ${shape.expertsPerToken} experts`;
+    return `${router.groupsKept} of ${router.groups} router groups do not hold ${shape.expertsPerToken} experts`;
   }
   if (router.score === 'sparsemixer' && shape.expertsPerToken !== 2) {
     return `sparsemixer chooses 2 experts, not ${shape.expertsPerToken}`;

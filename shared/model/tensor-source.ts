@@ -1,5 +1,5 @@
 /**
- * Locations and roles of weights: the types that checkpoints, packs and the native addon share. The lists of names are in the order of C++'s
+ * Locations and tensor roles of weights: the types that checkpoints, packs and the native addon share. The lists of names are in the order of C++'s
  * enumerations (native/include/odmoe/formats.h); a test compares them.
  */
 import type { DenseRole } from './dense-roles.js';

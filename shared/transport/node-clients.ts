@@ -1,7 +1,7 @@
 /** The methods that a node asks others for, each with its types, limits and checks, over any transport. */
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import type { NodeSettings } from '../settings/node-settings.js';
-import { PIECE_IDLE_LIMIT_MS } from '../wire/limits.js';
+import { PACK_PIECE_IDLE_LIMIT_MS } from '../wire/limits.js';
 import type {
   CountsReply,
   GenerateReply,
@@ -98,22 +98,22 @@ export async function* generate(
 }
 
 /**
- * A daemon from which pieces of a pack can be read. Calls reject with the peer's code; with WORKER_LOST if the connection fails (the source is
- * then useless); and if no piece comes within the idle limit.
+ * A daemon from which pack pieces can be read. Calls reject with the peer's code; with WORKER_LOST if the connection fails (the source is
+ * then useless); and if no pack piece comes within the idle limit.
  */
 export interface PackSource {
   describe(timeoutMs: number): Promise<PackDescription>;
-  /** The pieces come at the pace of the loop over them. A caller that leaves the loop ends the call. */
+  /** The pack pieces come at the pace of the loop over them. A caller that leaves the loop ends the call. */
   read(request: ReadPackRequest, signal: AbortSignal): AsyncIterable<Uint8Array>;
   manifest(packDigest: string, signal: AbortSignal): AsyncIterable<Uint8Array>;
   close(): void;
 }
 
-/** `idleLimitMs`: the longest wait for a next piece. */
+/** `idleLimitMs`: the longest wait for a next pack piece. */
 export function openPackSource(
   transport: Pick<Transport, 'connect'>,
   address: string,
-  idleLimitMs = PIECE_IDLE_LIMIT_MS,
+  idleLimitMs = PACK_PIECE_IDLE_LIMIT_MS,
 ): PackSource {
   const { describe, manifest, read } = METHODS.pack;
   const connection = transport.connect(address, read);

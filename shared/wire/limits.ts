@@ -18,7 +18,7 @@ export const PLAIN_RECEIVE_LIMIT_BYTES = 4 * MEGABYTE_BYTES;
 export const REPLY_SIZE_LIMIT_BYTES = 17 * MEGABYTE_BYTES;
 
 /** Most prompt tokens whose log-probabilities one reply holds. */
-export const PROMPT_PIECE_TOKENS = 64;
+export const PROMPT_LOGPROBS_TOKENS = 64;
 
 /** Most unsent bytes of a PeerStream before it gives its peer up. */
 export const STREAM_BACKLOG_LIMIT_BYTES = 256 * 1024 * 1024;
@@ -29,7 +29,7 @@ export const CLOSE_GRACE_MS = 2000;
 /** HTTP/2 window of a client: bytes that a peer may have on the way to us before it must wait. */
 export const FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024;
 
-/** The same for pieces of a pack. A slow link must carry this many bytes before the reply to a ping counts as late. */
+/** The same for pack pieces. A slow link must carry this many bytes before the reply to a ping counts as late. */
 export const PACK_WINDOW_BYTES = 256 * 1024;
 
 /** Most rows of hidden states or of a cache in one message. */
@@ -44,7 +44,7 @@ export const CONNECT_TIMEOUT_MS = 3000;
 /** Longest wait for a stream's first message: hello from its opener, the reply from the other side. */
 export const HANDSHAKE_TIMEOUT_MS = 5000;
 
-/** Largest piece of a pack in one message, and most pieces that one stream holds for a slow reader. */
+/** Largest pack piece, and most of them that one stream holds for a slow reader. */
 export const PACK_PIECE_BYTES = 256 * 1024;
 export const PACK_PIECES_HELD_LIMIT = 4;
 
@@ -52,7 +52,7 @@ export const PACK_PIECES_HELD_LIMIT = 4;
 export const REPLIES_HELD_LIMIT = 16;
 
 /** Longest time without a message from a peer that owes some, before the call is given up. */
-export const PIECE_IDLE_LIMIT_MS = 15_000;
+export const PACK_PIECE_IDLE_LIMIT_MS = 15_000;
 
 /** Most daemons that a worker asks for missing experts. */
 export const PACK_SOURCES_LIMIT = 64;

@@ -13,7 +13,7 @@ import {
   MESSAGE_SIZE_LIMIT_BYTES,
   PACK_SOURCES_LIMIT,
   PLAIN_MESSAGE_LIMIT_BYTES,
-  PROMPT_PIECE_TOKENS,
+  PROMPT_LOGPROBS_TOKENS,
   ROWS_LIMIT,
 } from './limits.js';
 import { TEMPLATE_ARGUMENTS_LIMIT } from './template-arguments.js';
@@ -35,7 +35,7 @@ export const LIST_LIMITS: Readonly<Record<string, number>> = {
   'SamplingOptions.logit_bias': LOGIT_BIAS_LIMIT,
   'OutputFormat.alternatives': ALTERNATIVES_LIMIT,
   'OutputSequence.parts': PARTS_LIMIT,
-  'PromptLogprobs.tokens': PROMPT_PIECE_TOKENS,
+  'PromptLogprobs.tokens': PROMPT_LOGPROBS_TOKENS,
   'PromptToken.top': LOGPROBS_RANGE.most,
   'Started.prompt_token_ids': TOKENS_LIMIT,
   'Token.top': LOGPROBS_RANGE.most,

@@ -85,8 +85,8 @@ export class SimulatedNode {
   }
 
   /** Objects that lead to all its collections; empty while it does not run. */
-  parts(): readonly object[] {
-    return this.isReady ? (this.node?.parts() ?? []) : [];
+  components(): readonly object[] {
+    return this.isReady ? (this.node?.components() ?? []) : [];
   }
 
   /** Native sequences that no request uses and that are retained for later prompts. */

@@ -20,7 +20,7 @@ export type NodeSizes = ReadonlyMap<string, ReadonlyMap<string, number>>;
 
 export function sizesAtRest(cluster: SimulatedCluster): NodeSizes {
   const running = [...cluster.nodes.values()].filter(({ isReady }) => isReady);
-  return new Map(running.map((node) => [node.id, collectionSizes(node.parts(), isOutside)]));
+  return new Map(running.map((node) => [node.id, collectionSizes(node.components(), isOutside)]));
 }
 
 /** Compares two rests: the requests between them must not have made a collection grow, unless it has a bound and stays within it. */

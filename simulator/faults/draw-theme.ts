@@ -109,7 +109,7 @@ const FAULTS_OF_FETCHES: readonly FaultKind[] = [
   'changeAddress',
 ];
 
-/** Workers fetch at the same time from main and from each other, while nodes start, stop and give false pieces. */
+/** Workers fetch at the same time from main and from each other, while nodes start, stop and give false pack pieces. */
 function withManyFetches(random: SeededRandom, scenario: Scenario): Scenario {
   const workers = idsOf(scenario, 'worker');
   const faults = Array.from({ length: 2 + random.int(4) }, (): Fault => {

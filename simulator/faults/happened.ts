@@ -9,7 +9,7 @@ export interface Seen {
   brokenSharedPasses: number;
   /** Answers that were cancelled after their first token. */
   cancelledAnswers: number;
-  /** False pieces of packs, and false reports about the parts of a pack that a node has. */
+  /** False pack pieces, and false reports about the parts of a pack that a node has. */
   falsePieces: number;
   /** Bytes from peers, for packs that are fetched. */
   fetchedBytes: number;

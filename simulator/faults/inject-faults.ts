@@ -86,7 +86,7 @@ export class FaultInjector {
       case 'shortPieces':
       case 'wrongPieces':
       case 'falseHoldings':
-        return this.givePiecesFalsely(fault);
+        return this.givePackPiecesFalsely(fault);
       case 'falseValues':
         return this.giveFalseValues(fault);
       case 'slowDevice':
@@ -132,9 +132,9 @@ export class FaultInjector {
     };
   }
 
-  private givePiecesFalsely({ kind, node }: Fault): () => void {
-    const faults = this.world.pieces.get(node);
-    if (faults === undefined) throw new RangeError(`no pieces of ${node}`);
+  private givePackPiecesFalsely({ kind, node }: Fault): () => void {
+    const faults = this.world.packPieceFaults.get(node);
+    if (faults === undefined) throw new RangeError(`no pack pieces of ${node}`);
     if (kind === 'shortPieces') faults.areShort = true;
     else if (kind === 'wrongPieces') faults.areWrong = true;
     else faults.claimsAll = true;

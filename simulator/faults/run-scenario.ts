@@ -369,7 +369,7 @@ class ScenarioRun {
   private seen(): Seen {
     const { sharedPasses = 0, brokenSharedPasses = 0 } = this.world.devices.get(MAIN_ID) ?? {};
     const cancelled = this.asked.filter(({ answer }) => answer.error?.code === 'CANCELLED' && answer.tokens.length > 0);
-    const falsePieces = [...this.world.pieces.values()].reduce((sum, { sent }) => sum + sent, 0);
+    const falsePieces = [...this.world.packPieceFaults.values()].reduce((sum, { sent }) => sum + sent, 0);
     const statuses = [...this.recorder.statuses.values()];
     const fetchedBytes = statuses.reduce((sum, { fetchReceivedBytes }) => sum + fetchReceivedBytes, 0);
     return { sharedPasses, brokenSharedPasses, cancelledAnswers: cancelled.length, falsePieces, fetchedBytes };

@@ -36,7 +36,7 @@ export interface LoggedLine {
 /** The disks and devices of the nodes of one scenario. Dispose of it at the end. */
 export class ScenarioWorld {
   readonly devices = new Map<string, DeviceFaults>();
-  readonly pieces = new Map<string, PieceFaults>();
+  readonly packPieceFaults = new Map<string, PackPieceFaults>();
   readonly logged: LoggedLine[] = [];
   private readonly directory = mkdtempSync(join(quickDirectory(), 'odmoe-faults-'));
   private readonly ownPacks = new Set<string>();
@@ -75,9 +75,9 @@ export class ScenarioWorld {
   of({ settings }: ScenarioNode): NodeWorld {
     const { id } = settings;
     const faults = new DeviceFaults((error) => this.placeless(error));
-    const pieces = new PieceFaults();
+    const pieceFaults = new PackPieceFaults();
     this.devices.set(id, faults);
-    this.pieces.set(id, pieces);
+    this.packPieceFaults.set(id, pieceFaults);
     return {
       devices: (runtime) => {
         const devices = faults.devices(runtime, (budgetBytes) => this.pace(faults, budgetBytes));
@@ -89,7 +89,7 @@ export class ScenarioWorld {
             ? this.openShared(this.scenario.model)
             : openServedPack(directory),
         ),
-      wrapPack: (pack) => pieces.wrap(pack),
+      wrapPack: (pack) => pieceFaults.wrap(pack),
       dataDirectory: this.dataDirectory(id),
       log: this.logOf(id),
       seed: this.scenario.seed,
@@ -188,23 +188,23 @@ class SlowedLayer extends SlowedOperator implements LayerTime {
   readonly context = null;
 }
 
-/** Faults of a node's pack service: it gives peers false pieces, or claims to have parts that it does not have. They survive a restart of the node. */
-export class PieceFaults {
-  /** True if streams of pieces end early. */
+/** Faults of a node's pack service: it gives peers false pack pieces, or claims to have parts that it does not have. They survive a restart of the node. */
+export class PackPieceFaults {
+  /** True if streams of pack pieces end early. */
   areShort = false;
-  /** True if one bit of each piece is flipped. */
+  /** True if one bit of each pack piece is flipped. */
   areWrong = false;
   /** True if the node claims to have the whole pack. */
   claimsAll = false;
-  /** Number of false pieces and claims that peers have got. */
+  /** Number of false pack pieces and claims that peers have got. */
   sent = 0;
 
   /** Wraps the node's pack service; each call applies the present faults. */
   wrap(real: PackHandlers): PackHandlers {
     return {
       describe: async (...asked) => this.described(await real.describe(...asked)),
-      manifest: (...asked) => this.pieces(real.manifest(...asked)),
-      read: (...asked) => this.pieces(real.read(...asked)),
+      manifest: (...asked) => this.changed(real.manifest(...asked)),
+      read: (...asked) => this.changed(real.read(...asked)),
     };
   }
 
@@ -215,7 +215,7 @@ export class PieceFaults {
     return { ...description, whole: true, heldExperts: HeldExperts.all(layers, experts).toBits() };
   }
 
-  private async *pieces(pieces: AsyncIterable<PackPiece>): AsyncGenerator<PackPiece, void, undefined> {
+  private async *changed(pieces: AsyncIterable<PackPiece>): AsyncGenerator<PackPiece, void, undefined> {
     for await (const { bytes } of pieces) {
       const isShort = this.areShort;
       const isWrong = this.areWrong;

@@ -5,7 +5,7 @@ export class PackSources {
   private readonly open = new WeakMap<VirtualRuntime, number>();
   private readonly lastMs = new WeakMap<VirtualRuntime, number>();
 
-  /** A process may ask a peer for pieces from now on, until it calls the returned function. */
+  /** A process may ask a peer for pack pieces from now on, until it calls the returned function. */
   opened(runtime: VirtualRuntime): () => void {
     let isOpen = true;
     this.open.set(runtime, this.openOf(runtime) + 1);
@@ -19,7 +19,7 @@ export class PackSources {
     return this.open.get(runtime) ?? 0;
   }
 
-  /** Passes the pieces on and records the time when they end. */
+  /** Passes the pack pieces on and records the time when they end. */
   async *noted<Piece>(runtime: VirtualRuntime, pieces: AsyncIterable<Piece>): AsyncGenerator<Piece, void, undefined> {
     try {
       yield* pieces;

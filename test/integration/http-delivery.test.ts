@@ -88,7 +88,7 @@ describe('HTTP answers that are', () => {
   }
 
   describe('streamed', () => {
-    it('arrive piece by piece, as they are framed', async () => {
+    it('arrive text by text, as they are framed', async () => {
       const address = await open({
         stream: async function* () {
           yield 'a\n';
@@ -103,12 +103,12 @@ describe('HTTP answers that are', () => {
       assert.equal(await answer.text(), 'a\nb\n');
     });
 
-    it('are empty without a piece', async () => {
+    it('are empty where their maker gives no text', async () => {
       const answer = await post(await open({}), '/stream');
       assert.deepEqual([answer.status, await answer.text()], [200, '']);
     });
 
-    it('have the status of the error where they fail before their first piece', async () => {
+    it('have the status of the error where they fail before their first text', async () => {
       const address = await open({
         stream: async function* () {
           throw new OdmoeError('QUEUE_FULL', 'later');
@@ -160,7 +160,7 @@ describe('HTTP answers that are', () => {
       client.kill();
     });
 
-    it('are kept alive by comments or pings, not by empty pieces, which nobody sees', async () => {
+    it('are kept alive by comments or pings, not by empty deltas, which nobody sees', async () => {
       let isOver = false;
       const address = await open(
         {
@@ -229,13 +229,13 @@ describe('HTTP answers that are', () => {
 
     it('are made no faster than they are read, and a reader that takes nothing is given up', async () => {
       let made = 0;
-      const piece = 'x'.repeat(64 * 1024);
+      const text = 'x'.repeat(64 * 1024);
       const address = await open(
         {
           stream: async function* () {
             for (;;) {
-              made += piece.length;
-              yield piece;
+              made += text.length;
+              yield text;
             }
           },
         },

@@ -33,9 +33,9 @@ describe('the HTTP server checks', () => {
       app.post('/echo', async (request) => ({ body: request.body ?? null }));
       app.post('/stream', (request, reply) =>
         context.deliverStream(request, reply, LINES, async function* () {
-          for (let piece = 0; piece < 100; piece++) {
+          for (let line = 0; line < 100; line++) {
             await new Promise((resolve) => setImmediate(resolve));
-            yield `${piece}\n`;
+            yield `${line}\n`;
           }
         }),
       );

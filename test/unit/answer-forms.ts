@@ -4,7 +4,7 @@ import { createAnswerParser } from '../../http-api/conversation/answer-parser.js
 import type { AnswerDelta, ChatTool } from '../../http-api/conversation/chat-request.js';
 import { detectStyle, type ChatStyle } from '../../http-api/conversation/detect-style.js';
 
-/** An answer, put together from its pieces. */
+/** An answer, put together from its deltas. */
 export interface Whole {
   reasoning: string;
   content: string;
@@ -357,19 +357,19 @@ export function read(form: Form, parts: readonly string[], forced = false): Whol
     continued: null,
     idOf: (index) => `call_${index}`,
   });
-  const pieces: AnswerDelta[] = [...parts.flatMap((part) => parser.push(part)), ...parser.finish()];
+  const deltas: AnswerDelta[] = [...parts.flatMap((part) => parser.push(part)), ...parser.finish()];
   const whole: Whole = { reasoning: '', content: '', calls: [] };
-  for (const piece of pieces) {
-    if (piece.kind === 'content') whole.content += piece.text;
-    else if (piece.kind === 'reasoning') whole.reasoning += piece.text;
-    else if (piece.kind === 'toolCall') {
-      assert.equal(piece.index, whole.calls.length);
-      assert.equal(piece.id, `call_${piece.index}`);
-      whole.calls.push({ name: piece.name, arguments: '' });
+  for (const delta of deltas) {
+    if (delta.kind === 'content') whole.content += delta.text;
+    else if (delta.kind === 'reasoning') whole.reasoning += delta.text;
+    else if (delta.kind === 'toolCall') {
+      assert.equal(delta.index, whole.calls.length);
+      assert.equal(delta.id, `call_${delta.index}`);
+      whole.calls.push({ name: delta.name, arguments: '' });
     } else {
-      assert.equal(piece.index, whole.calls.length - 1, 'arguments of another call than the last one');
+      assert.equal(delta.index, whole.calls.length - 1, 'arguments of another call than the last one');
       const last = whole.calls.at(-1);
-      if (last !== undefined) last.arguments += piece.text;
+      if (last !== undefined) last.arguments += delta.text;
     }
   }
   const last = whole.calls.at(-1);

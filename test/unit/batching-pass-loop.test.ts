@@ -79,11 +79,11 @@ class TestLoop {
     this.loop = new PassLoop({
       joint: true,
       maxRows: 64,
-      chunkRows: 16,
+      promptChunkRows: 16,
       maxDelayMs: 'auto',
       room: ROOM,
       passes: pool,
-      chunkPasses: pool,
+      promptChunkPasses: pool,
       runPass: (_slot, rows, following) => this.run(rows, following),
       runtime,
       ...changes,
@@ -177,7 +177,7 @@ describe('batching: the loop of passes', () => {
           assert.deepEqual(members, [...members].sort(), test.passes.join(', '));
           assert.equal(test.passes.at(-1), '2:1');
         },
-        { room: roomForOne(), joint, maxRows: 1, chunkRows: 4 },
+        { room: roomForOne(), joint, maxRows: 1, promptChunkRows: 4 },
       ));
   }
 
@@ -333,14 +333,14 @@ describe('batching: the loop of passes', () => {
       assert.ok(ended.indexOf('one') <= 1, ended.join());
     }));
 
-  it('runs single passes side by side, and one chunk of a prompt at a time', () =>
+  it('runs single passes side by side, and one prompt chunk at a time', () =>
     withLoop(
       async (test, runtime) => {
         const begunMs = runtime.nowMs();
         await Promise.all([1, 2].map((id) => test.answer(new CountedMember(id, 20), 3)));
-        const chunks = test.passes.slice(0, 4).map((pass) => pass.split(':')[1]);
+        const promptChunks = test.passes.slice(0, 4).map((pass) => pass.split(':')[1]);
         // The second prompt begins when the first prompt has ended and its answer continues.
-        assert.deepEqual(chunks, ['16', '4', '1', '16']);
+        assert.deepEqual(promptChunks, ['16', '4', '1', '16']);
         assert.ok(test.passes.every((pass) => !pass.includes(' ')));
         assert.ok(runtime.nowMs() - begunMs < 7 * PASS_MS, 'eight passes take less than one after another');
       },

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { ClientShares } from '../../main-node/batching/pass-loop.js';
-import { LEAST_CHUNK_ROWS, planMainPass, type ReadyMember } from '../../main-node/batching/plan-pass.js';
+import { LEAST_PROMPT_CHUNK_ROWS, planMainPass, type ReadyMember } from '../../main-node/batching/plan-pass.js';
 
 const NOTHING = new Map<string, number>();
 
@@ -20,7 +20,7 @@ function prompt(rows: number, client = '', lastPass = 0): ReadyMember {
 
 function rowsOf(
   ready: readonly ReadyMember[],
-  budget: { maxRows: number; chunkRows: number },
+  budget: { maxRows: number; promptChunkRows: number },
   served: ReadonlyMap<string, number> = NOTHING,
 ): number[] {
   const planned = planMainPass(ready, served, budget);
@@ -28,33 +28,33 @@ function rowsOf(
 }
 
 describe('batching: the rows of a pass', () => {
-  it('are those of all answers with their drafts, then a chunk of a prompt', () => {
+  it('are those of all answers with their drafts, then a prompt chunk', () => {
     const ready = [prompt(100), answer(1), answer(4)];
-    assert.deepEqual(rowsOf(ready, { maxRows: 64, chunkRows: 16 }), [16, 1, 4]);
-    assert.deepEqual(rowsOf(ready, { maxRows: 20, chunkRows: 64 }), [15, 1, 4]);
+    assert.deepEqual(rowsOf(ready, { maxRows: 64, promptChunkRows: 16 }), [16, 1, 4]);
+    assert.deepEqual(rowsOf(ready, { maxRows: 20, promptChunkRows: 64 }), [15, 1, 4]);
   });
 
   it('lose drafts before tokens where they are too many, and the rest is dealt one by one', () => {
-    assert.deepEqual(rowsOf([answer(4), answer(1), answer(4)], { maxRows: 5, chunkRows: 8 }), [2, 1, 2]);
-    assert.deepEqual(rowsOf([answer(4), answer(4)], { maxRows: 2, chunkRows: 8 }), [1, 1]);
+    assert.deepEqual(rowsOf([answer(4), answer(1), answer(4)], { maxRows: 5, promptChunkRows: 8 }), [2, 1, 2]);
+    assert.deepEqual(rowsOf([answer(4), answer(4)], { maxRows: 2, promptChunkRows: 8 }), [1, 1]);
   });
 
   it('are taken in turns where there are more answers than rows', () => {
-    assert.deepEqual(rowsOf([answer(1, 3), answer(1, 1), answer(1, 2)], { maxRows: 2, chunkRows: 8 }), [0, 1, 1]);
+    assert.deepEqual(rowsOf([answer(1, 3), answer(1, 1), answer(1, 2)], { maxRows: 2, promptChunkRows: 8 }), [0, 1, 1]);
   });
 
   it('include some for prompts, however many answers and drafts there are', () => {
     const answers = Array.from({ length: 32 }, () => answer(4));
-    const rows = rowsOf([...answers, prompt(100)], { maxRows: 32, chunkRows: LEAST_CHUNK_ROWS });
-    assert.equal(rows.at(-1), LEAST_CHUNK_ROWS);
-    assert.deepEqual(rowsOf([answer(1, 5), prompt(9, '', 4)], { maxRows: 1, chunkRows: 8 }), [0, 1]);
-    assert.deepEqual(rowsOf([answer(1, 4), prompt(9, '', 5)], { maxRows: 1, chunkRows: 8 }), [1, 0]);
+    const rows = rowsOf([...answers, prompt(100)], { maxRows: 32, promptChunkRows: LEAST_PROMPT_CHUNK_ROWS });
+    assert.equal(rows.at(-1), LEAST_PROMPT_CHUNK_ROWS);
+    assert.deepEqual(rowsOf([answer(1, 5), prompt(9, '', 4)], { maxRows: 1, promptChunkRows: 8 }), [0, 1]);
+    assert.deepEqual(rowsOf([answer(1, 4), prompt(9, '', 5)], { maxRows: 1, promptChunkRows: 8 }), [1, 0]);
   });
 
   it('come from the first prompt of the least served client, then from the next where there is room', () => {
     const ready = [prompt(100, 'a'), prompt(5, 'b'), prompt(7, 'b')];
-    assert.deepEqual(rowsOf(ready, { maxRows: 64, chunkRows: 20 }, new Map([['a', 50]])), [8, 5, 7]);
-    assert.deepEqual(rowsOf(ready, { maxRows: 64, chunkRows: 20 }, new Map([['b', 50]])), [20, 0, 0]);
+    assert.deepEqual(rowsOf(ready, { maxRows: 64, promptChunkRows: 20 }, new Map([['a', 50]])), [8, 5, 7]);
+    assert.deepEqual(rowsOf(ready, { maxRows: 64, promptChunkRows: 20 }, new Map([['b', 50]])), [20, 0, 0]);
   });
 
   it('stay within the budget, each at most once, at least one, and no draft without its token', () => {
@@ -70,16 +70,19 @@ describe('batching: the rows of a pass', () => {
         .map(({ rows, ...drawn }) => ({ ...drawn, end: drawn.written + rows })),
       { minLength: 1, maxLength: 20 },
     );
-    const budget = fc.record({ maxRows: fc.integer({ min: 1, max: 64 }), chunkRows: fc.integer({ min: 1, max: 64 }) });
+    const budget = fc.record({
+      maxRows: fc.integer({ min: 1, max: 64 }),
+      promptChunkRows: fc.integer({ min: 1, max: 64 }),
+    });
     fc.assert(
-      fc.property(ready, budget, (members, { maxRows, chunkRows }) => {
-        const planned = planMainPass(members, NOTHING, { maxRows, chunkRows });
+      fc.property(ready, budget, (members, { maxRows, promptChunkRows }) => {
+        const planned = planMainPass(members, NOTHING, { maxRows, promptChunkRows });
         assert.ok(planned.length > 0);
         assert.equal(new Set(planned.map((plan) => plan.member)).size, planned.length);
         for (const { member: one, rows } of planned) assert.ok(rows >= 1 && rows <= one.end - one.written);
         const sum = (of: readonly { rows: number }[]): number => of.reduce((total, { rows }) => total + rows, 0);
-        const chunks = planned.filter(({ member: one }) => one.written < one.decodeFrom);
-        assert.ok(sum(planned) <= maxRows && sum(chunks) <= chunkRows);
+        const promptChunks = planned.filter(({ member: one }) => one.written < one.decodeFrom);
+        assert.ok(sum(planned) <= maxRows && sum(promptChunks) <= promptChunkRows);
       }),
     );
   });
@@ -92,7 +95,10 @@ describe('batching: the rows of a pass', () => {
         maxLength: 8,
       },
     );
-    const budget = fc.record({ maxRows: fc.integer({ min: 1, max: 12 }), chunkRows: fc.integer({ min: 1, max: 12 }) });
+    const budget = fc.record({
+      maxRows: fc.integer({ min: 1, max: 12 }),
+      promptChunkRows: fc.integer({ min: 1, max: 12 }),
+    });
     fc.assert(
       fc.property(waiting, fc.nat(20), budget, (prompts, answers, limits) => {
         assert.deepEqual(unfinishedAfter(prompts, answers, limits), []);
@@ -106,7 +112,7 @@ describe('batching: the rows of a pass', () => {
 function unfinishedAfter(
   prompts: readonly { client: string; rows: number }[],
   answers: number,
-  limits: { maxRows: number; chunkRows: number },
+  limits: { maxRows: number; promptChunkRows: number },
 ): unknown[] {
   const shares = new ClientShares();
   let ready = [

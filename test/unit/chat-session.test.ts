@@ -28,7 +28,7 @@ const FINISHED: Finished = {
   cachedTokens: 0,
 };
 
-/** One step of a scripted model: a piece of its answer, an error, or an interruption by a signal. */
+/** One step of a scripted model: a delta of its answer, an error, or an interruption by a signal. */
 type Step = string | { error: ErrorCode } | { signal: NodeJS.Signals };
 
 /** A conversation with a scripted model and a scripted user. */

@@ -73,7 +73,7 @@ function surroundings(ending: EndPart, broken: Part | null): { environment: Node
       return { compile: () => assert.fail('nobody asks'), close: () => ending('formats', end) };
     },
     ownWorker: {
-      start: async () => ({ address: '', openCounts: () => ({}), parts: () => [], ...(await begun('ownWorker')) }),
+      start: async () => ({ address: '', openCounts: () => ({}), components: () => [], ...(await begun('ownWorker')) }),
       watch: null,
     },
   };

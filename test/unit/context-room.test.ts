@@ -3,12 +3,12 @@ import fc from 'fast-check';
 import type { BatchMember } from '../../main-node/batching/batch-member.js';
 import { type MemberRows, RequestCounters, RowProvenance } from '../../main-node/pass/pass-member.js';
 import { ContextRoom, IDLE_MEMORY_LIMIT_MS } from '../../main-node/room/context-room.js';
-import { PREFIX_BLOCK_TOKENS } from '../../main-node/room/prefix-index.js';
+import { HASH_BLOCK_TOKENS } from '../../main-node/room/prefix-index.js';
 import { createContextRoom } from '../../main-node/room/create-context-room.js';
 import { cudaStatus, type Device, type Model, type Pass, type Sequence, wrapHandle } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
-import { CACHE_BLOCK_POSITIONS, sequenceMemoryBytes } from '../../main-node/room/sequence-memory.js';
+import { ROW_BLOCK_POSITIONS, sequenceMemoryBytes } from '../../main-node/room/sequence-memory.js';
 import { RUNTIME, runtimeAt } from '../wall.js';
 import { RandomWeights } from './native-random-model.js';
 import { bits, openTestDevice } from './native-test-model.js';
@@ -90,17 +90,17 @@ async function run(pass: Pass, { member, position, tokenIds }: MemberRows): Prom
 describe('memory for sequences while one is idle', () => {
   it('is taken from the idle one only where nobody could otherwise run for long', () => {
     let nowMs = 0;
-    const blocksOf = (positions: number): number => Math.ceil(positions / CACHE_BLOCK_POSITIONS);
+    const rowBlocksOf = (positions: number): number => Math.ceil(positions / ROW_BLOCK_POSITIONS);
     const member = (id: number, written: number): BatchMember => {
-      const tokenIds = new Array<number>(2 * CACHE_BLOCK_POSITIONS).fill(1);
-      const sequence = { bytesToWrite: (position: number, end: number) => blocksOf(end) - blocksOf(position) };
+      const tokenIds = new Array<number>(2 * ROW_BLOCK_POSITIONS).fill(1);
+      const sequence = { bytesToWrite: (position: number, end: number) => rowBlocksOf(end) - rowBlocksOf(position) };
       const one = { id, tokenIds, written, sequence, giveMemoryBack: () => (one.written = 0) };
       return one as unknown as BatchMember;
     };
-    const [holder, waiting] = [member(1, 2 * CACHE_BLOCK_POSITIONS), member(2, 0)];
+    const [holder, waiting] = [member(1, 2 * ROW_BLOCK_POSITIONS), member(2, 0)];
     const model = {
       get sequenceBytes(): number {
-        return blocksOf(holder.written);
+        return rowBlocksOf(holder.written);
       },
     };
     const room = new ContextRoom({
@@ -108,7 +108,7 @@ describe('memory for sequences while one is idle', () => {
       model,
       limitBytes: 4,
       limitSetBy: 'context_memory',
-      bytesOf: blocksOf,
+      bytesOf: rowBlocksOf,
       maxPositions: 4096,
       isRecurrent: false,
       reusesPrefixes: false,
@@ -119,7 +119,7 @@ describe('memory for sequences while one is idle', () => {
         [{ member: one, position, tokenIds: new Array<number>(tokens).fill(1) } as unknown as MemberRows],
         nobody,
       ).length;
-    const waits = (): boolean => runs(waiting, 0, 2 * CACHE_BLOCK_POSITIONS) === 0;
+    const waits = (): boolean => runs(waiting, 0, 2 * ROW_BLOCK_POSITIONS) === 0;
     assert.ok(waits());
     nowMs = IDLE_MEMORY_LIMIT_MS - 1;
     assert.equal(runs(holder, holder.written, 1), 1);
@@ -133,15 +133,15 @@ describe('memory for sequences while one is idle', () => {
   });
 });
 
-/** Prompts with common beginnings: each block repeats one of two tokens. */
+/** Prompts with common beginnings: each hash block repeats one of two tokens. */
 const prompts = fc.array(
   fc
     .record({
-      blocks: fc.array(fc.integer({ min: 1, max: 2 }), { minLength: 1, maxLength: 20 }),
+      hashBlocks: fc.array(fc.integer({ min: 1, max: 2 }), { minLength: 1, maxLength: 20 }),
       tail: fc.integer({ min: 3, max: 9 }),
     })
-    .map(({ blocks, tail }) => [
-      ...blocks.flatMap((token) => Array.from({ length: PREFIX_BLOCK_TOKENS }, (_, i) => token + (i % 3))),
+    .map(({ hashBlocks, tail }) => [
+      ...hashBlocks.flatMap((token) => Array.from({ length: HASH_BLOCK_TOKENS }, (_, i) => token + (i % 3))),
       tail,
     ]),
   { minLength: 2, maxLength: 8 },
@@ -189,13 +189,13 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       return { member, shared: shared?.positions ?? 0 };
     };
 
-    it('is refused where not even one block fits, and the error says what to do', () => {
+    it('is refused where not even one row block fits, and the error says what to do', () => {
       const parts = { device, model, runtime: RUNTIME, devices: { cudaStatus } };
       const create = (contextMemoryBytes: number): ContextRoom =>
         createContextRoom({ main: { contextMemoryBytes, reusePrefixes: true } }, parts, [
           { rows: PASS_ROWS, count: 1 },
         ]);
-      const leastBytes = bytesOf(Math.min(CACHE_BLOCK_POSITIONS, shape.maxPositions));
+      const leastBytes = bytesOf(Math.min(ROW_BLOCK_POSITIONS, shape.maxPositions));
       assert.ok(create(leastBytes).mostPositions > 0);
       assert.throws(
         () => create(leastBytes - 1),
@@ -204,18 +204,18 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
     });
 
     it('is the smaller of the set size and the rest of the budget, and the error names that one', () => {
-      const blockBytes = bytesOf(Math.min(CACHE_BLOCK_POSITIONS, shape.maxPositions));
-      const spareBytes = device.info().usedBytes + 64 * blockBytes;
+      const rowBlockBytes = bytesOf(Math.min(ROW_BLOCK_POSITIONS, shape.maxPositions));
+      const spareBytes = device.info().usedBytes + 64 * rowBlockBytes;
       const budgeted = wrapHandle(device, { info: () => ({ ...device.info(), budgetBytes: spareBytes }) });
       const parts = { device: budgeted, model, runtime: RUNTIME, devices: { cudaStatus } };
       const create = (contextMemoryBytes: number | 'auto'): ContextRoom =>
         createContextRoom({ main: { contextMemoryBytes, reusePrefixes: true } }, parts, [{ rows: 1, count: 1 }]);
       const left = create('auto').limitBytes;
-      assert.ok(left > 0 && left < 64 * blockBytes);
+      assert.ok(left > 0 && left < 64 * rowBlockBytes);
       const large = create(spareBytes * 2);
       assert.deepEqual([large.limitBytes, large.limitSetBy], [left, 'memory_budget']);
-      const small = create(blockBytes);
-      assert.deepEqual([small.limitBytes, small.limitSetBy], [blockBytes, 'context_memory']);
+      const small = create(rowBlockBytes);
+      assert.deepEqual([small.limitBytes, small.limitSetBy], [rowBlockBytes, 'context_memory']);
       const tooMany = shape.maxPositions * 1e6;
       assert.throws(() => large.requireFits(tooMany), { code: 'DEVICE_OUT_OF_MEMORY', message: /--memory-budget/ });
       assert.throws(() => small.requireFits(tooMany), { message: /raise main\.context_memory/ });
@@ -271,7 +271,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       assert.equal(begin(room, 2, turn).shared, 600);
       room.leave(member, member.tokenIds, true);
       assert.equal(begin(room, 3, turn).shared, 600);
-      // A shorter prefix can be shared only if the rows can be cut there, or at the end of an earlier block.
+      // A shorter prefix can be shared only if the rows can be cut there, or at an earlier saved fork.
       const other = begin(room, 4, [...tokenIds.slice(0, 400), 5, 5]);
       assert.equal(other.shared, recurrent(shape) ? 256 : 400);
       assert.equal(begin(room, 5, tokenIds.slice(0, 10)).shared, 0);
@@ -323,7 +323,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       room.requireFits(600);
       assert.throws(() => room.requireFits(2000), { code: 'DEVICE_OUT_OF_MEMORY' });
       assert.ok(room.mostPositions >= 512 && bytesOf(room.mostPositions) <= bytesOf(600));
-      assert.ok(bytesOf(room.mostPositions + CACHE_BLOCK_POSITIONS) > bytesOf(600), 'no block more would fit');
+      assert.ok(bytesOf(room.mostPositions + ROW_BLOCK_POSITIONS) > bytesOf(600), 'no row block more would fit');
     });
 
     it('admits a sequence that fits beside the present and future rows of the others', async () => {

@@ -85,12 +85,12 @@ function callsOf(style: ChatStyle, text: string, tools = TOOLS): { name: string;
   const parser = createAnswerParser(options);
   const calls: { name: string; text: string }[] = [];
   let left = '';
-  for (const piece of [...parser.push(text), ...parser.finish()]) {
-    if (piece.kind === 'toolCall') calls.push({ name: piece.name, text: '' });
-    else if (piece.kind === 'content') left += piece.text;
-    else if (piece.kind === 'toolArguments') {
+  for (const delta of [...parser.push(text), ...parser.finish()]) {
+    if (delta.kind === 'toolCall') calls.push({ name: delta.name, text: '' });
+    else if (delta.kind === 'content') left += delta.text;
+    else if (delta.kind === 'toolArguments') {
       const last = calls.at(-1);
-      if (last !== undefined) last.text += piece.text;
+      if (last !== undefined) last.text += delta.text;
     }
   }
   return calls.map((call) => ({ name: call.name, arguments: JSON.parse(call.text) as unknown, left }));

@@ -210,9 +210,9 @@ describe('forced tool calls', () => {
     const { chat: made } = prepared(FULL, { tools: TOOLS, parallelToolCalls: false });
     const parser = made.createParser('');
     const one = '<tool_call>{"name": "weather", "arguments": {}}</tool_call>';
-    const pieces = [...parser.push(one + one), ...parser.finish()];
+    const deltas = [...parser.push(one + one), ...parser.finish()];
     assert.deepEqual(
-      pieces.map(({ kind }) => kind),
+      deltas.map(({ kind }) => kind),
       ['toolCall', 'toolArguments'],
     );
     assert.equal(parser.lastCallWhole, true);
@@ -220,22 +220,22 @@ describe('forced tool calls', () => {
 });
 
 describe('an answer that must be a tool call', () => {
-  const pieces = (text: string, members: Partial<ChatRequest>): string[] => {
+  const deltas = (text: string, members: Partial<ChatRequest>): string[] => {
     const parser = prepared(FULL, { tools: TOOLS, ...members }).chat.createParser('');
     return [...parser.push(text), ...parser.finish()].map(({ kind }) => kind);
   };
 
   it('has no content where its beginning is cut off', () => {
-    assert.deepEqual(pieces('<tool_ca', { toolChoice: 'auto' }), ['content']);
-    assert.deepEqual(pieces('<tool_ca', { toolChoice: 'required' }), []);
-    assert.deepEqual(pieces('<tool_ca', { toolChoice: { name: 'weather' } }), []);
+    assert.deepEqual(deltas('<tool_ca', { toolChoice: 'auto' }), ['content']);
+    assert.deepEqual(deltas('<tool_ca', { toolChoice: 'required' }), []);
+    assert.deepEqual(deltas('<tool_ca', { toolChoice: { name: 'weather' } }), []);
   });
 
   it('has calls with distinct ids among the answers to one prompt', () => {
     const { chat: made } = prepared(FULL, { tools: TOOLS });
     const ids = [undefined, 0, 1].map((answer) => {
-      const [piece] = made.createParser('', answer).push('<tool_call>{"name": "weather", "arguments": {}}</tool_call>');
-      return piece?.kind === 'toolCall' ? piece.id : '';
+      const [delta] = made.createParser('', answer).push('<tool_call>{"name": "weather", "arguments": {}}</tool_call>');
+      return delta?.kind === 'toolCall' ? delta.id : '';
     });
     assert.match(ids[0] ?? '', /^call_/);
     assert.equal(ids[0], ids[1]);
@@ -261,7 +261,7 @@ describe('reasoning in a conversation', () => {
   });
 
   it('begins where the prompt has opened it, and not where a user wrote about it', () => {
-    const pieces = (source: string, members: Partial<ChatRequest>): string[] => {
+    const deltas = (source: string, members: Partial<ChatRequest>): string[] => {
       const { prompt, chat: made } = prepared(source, members);
       return made
         .createParser(prompt)
@@ -269,11 +269,11 @@ describe('reasoning in a conversation', () => {
         .map(({ kind }) => kind);
     };
     const about = [{ role: 'user', content: 'What is <think>?' }];
-    assert.deepEqual(pieces(ALWAYS, {}), ['reasoning']);
-    assert.deepEqual(pieces(FULL, { messages: about }), ['content']);
-    assert.deepEqual(pieces(FULL, { thinking: false }), ['content']);
+    assert.deepEqual(deltas(ALWAYS, {}), ['reasoning']);
+    assert.deepEqual(deltas(FULL, { messages: about }), ['content']);
+    assert.deepEqual(deltas(FULL, { thinking: false }), ['content']);
     const begun = [...about, { role: 'assistant', content: '<think>\nWell' }];
-    assert.deepEqual(pieces(FULL, { messages: begun, continueLast: true }), ['reasoning']);
+    assert.deepEqual(deltas(FULL, { messages: begun, continueLast: true }), ['reasoning']);
   });
 });
 

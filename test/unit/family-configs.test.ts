@@ -163,8 +163,8 @@ describe('config.json of each family', () => {
     assert.equal(shape.ropes[0]?.frequencies.length, 12);
     assert.deepEqual([shape.layers[2]?.routed?.groups, shape.layers[2]?.routed?.groupsKept], [4, 2]);
     assert.equal(shapeOf('glm45', { n_shared_experts: 0 }).layers[1]?.always, null);
-    refuses('glm45', { n_group: 5 }, 'MODEL_CORRUPT', /12 experts do not make 5 equal groups/);
-    refuses('glm45', { n_group: 6, topk_group: 1 }, 'MODEL_CORRUPT', /1 of 6 groups of experts do not hold 4/);
+    refuses('glm45', { n_group: 5 }, 'MODEL_CORRUPT', /12 experts do not make 5 equal router groups/);
+    refuses('glm45', { n_group: 6, topk_group: 1 }, 'MODEL_CORRUPT', /1 of 6 router groups do not hold 4/);
     refuses(
       'glm45',
       { hidden_act: 'gelu' },

@@ -28,7 +28,7 @@ describe('downloading an expert from a peer', () => {
     state = { chunksDone: 0 };
   });
 
-  /** The peer sends pieces of these lengths. */
+  /** The peer sends pack pieces of these lengths. */
   function download(pieces: readonly number[]): Promise<void> {
     return downloadExpert({
       extent: EXTENT,
@@ -54,7 +54,7 @@ describe('downloading an expert from a peer', () => {
     });
   }
 
-  it('takes all of it, in pieces of any size', async () => {
+  it('takes all of it, in pack pieces of any size', async () => {
     for (const pieces of [[25], [7, 7, 7, 4], new Array<number>(25).fill(1)]) {
       state = { chunksDone: 0 };
       await download(pieces);

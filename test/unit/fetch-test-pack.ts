@@ -84,7 +84,7 @@ function aborted(signal: AbortSignal): Promise<void> {
   });
 }
 
-/** A share that does something before each piece it gives. */
+/** A share that does something before each pack piece it gives. */
 export function interruptedShare(
   share: PackServer,
   beforePiece: (pieces: number) => Promise<void> | void,

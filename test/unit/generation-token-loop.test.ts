@@ -120,27 +120,27 @@ describe('the token loop', () => {
     assert.deepEqual([tokens, outcome.finishReason, outcome.text], [[], 'length', '']);
   });
 
-  it('reports progress of the prompt in pieces before the first token, on request', async () => {
+  it('reports progress of the prompt in several messages before the first token, on request', async () => {
     const promptIds = Array.from({ length: 150 }, (_, index) => (index % 3 === 0 ? index : 999));
     const options = { ...OPTIONS, maxTokens: 1, logprobs: 1, promptLogprobs: true };
     const { signal } = new AbortController();
     const steps = [];
     for await (const step of generateTokens(new ScriptedRunner([50]), promptIds, options, null, signal, runtime))
       steps.push(step);
-    const pieces = steps.flatMap((step) => (step.kind === 'prompt' ? [step.prompt] : []));
+    const prompts = steps.flatMap((step) => (step.kind === 'prompt' ? [step.prompt] : []));
     assert.deepEqual(
       steps.map(({ kind }) => kind),
       ['prompt', 'prompt', 'prompt', 'token'],
     );
     assert.deepEqual(
-      pieces.map(({ first, tokens }) => [first, tokens.length]),
+      prompts.map(({ first, tokens }) => [first, tokens.length]),
       [
         [0, 64],
         [64, 64],
         [128, 22],
       ],
     );
-    const yielded = pieces.flatMap(({ tokens }) => tokens);
+    const yielded = prompts.flatMap(({ tokens }) => tokens);
     assert.deepEqual(yielded[0], { logprob: 0, top: [] });
     for (const [index, { logprob, top }] of yielded.entries()) {
       if (index === 0) continue;
@@ -219,7 +219,7 @@ describe('the token loop', () => {
     );
   });
 
-  it('shows the same text piece by piece as at the end, whatever the tokens', async () => {
+  it('shows the same text delta by delta as at the end, whatever the tokens', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(fc.integer({ min: 2, max: VOCABULARY - 1 }), { maxLength: 40 }), async (script) => {
         const { tokens, outcome } = await collect(new ScriptedRunner(script), {}, tokenizer);
@@ -251,7 +251,7 @@ describe('the token loop', () => {
     assert.equal(outcome.stopString, 'two');
   });
 
-  it('cuts before the first of two stop strings that come in one piece, whichever is listed first', () => {
+  it('cuts before the first of two stop strings that come in one delta, whichever is listed first', () => {
     for (const stops of [
       ['late', 'early'],
       ['early', 'late'],

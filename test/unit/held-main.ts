@@ -65,12 +65,12 @@ export class HeldMain {
     const passLoop = new PassLoop({
       joint: false,
       maxRows: draftRows,
-      chunkRows: 4,
+      promptChunkRows: 4,
       maxDelayMs: 'auto',
       room,
       runtime: TIMELESS,
       passes: pool,
-      chunkPasses: pool,
+      promptChunkPasses: pool,
       runPass: (_slot, rows) => {
         this.passes += 1;
         return this.work.whenLetGo(() => ran(rows));

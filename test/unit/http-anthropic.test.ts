@@ -220,7 +220,7 @@ const said = fc.array(
   { maxLength: 8 },
 );
 
-function piecesOf(parts: typeof said extends fc.Arbitrary<infer Parts> ? Parts : never): AnswerDelta[] {
+function deltasOf(parts: typeof said extends fc.Arbitrary<infer Parts> ? Parts : never): AnswerDelta[] {
   let index = 0;
   return parts.flatMap((part): AnswerDelta[] => {
     if (part.kind !== 'call') return [part];
@@ -239,10 +239,10 @@ describe("the events of Anthropic's streams", () => {
   it('have the same blocks as the answer that is not streamed, whatever its content', () => {
     fc.assert(
       fc.property(said, (parts) => {
-        const pieces = piecesOf(parts);
+        const deltas = deltasOf(parts);
         const maker = new BlockEvents();
-        const events = [...pieces.flatMap((piece) => maker.of([piece])), ...maker.finish()];
-        const blocks: AnswerBlock[] = answerBlocks(pieces);
+        const events = [...deltas.flatMap((delta) => maker.of([delta])), ...maker.finish()];
+        const blocks: AnswerBlock[] = answerBlocks(deltas);
         assert.deepEqual(blocksFrom(events), JSON.parse(jsonWithTexts(blocks)));
       }),
     );

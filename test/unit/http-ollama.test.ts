@@ -238,7 +238,7 @@ const MODEL: ServedModel = {
   packBytes: 9,
 };
 
-describe("the keep-alive pieces of Ollama's streams", () => {
+describe("the keep-alive lines of Ollama's streams", () => {
   it('have no text, and each is a line of its own', () => {
     const runtime = { wallMs: () => 0 };
     const lineOf = (endpoint: 'chat' | 'generate'): string =>

@@ -38,9 +38,9 @@ function scripted(pushes: AnswerDelta[][]): () => AnswerParser {
     const parser = {
       lastCallWhole: false,
       push: () => {
-        const pieces = pushes[at++] ?? [];
-        parser.lastCallWhole ||= pieces.some(({ kind }) => kind === 'toolCall');
-        return pieces;
+        const deltas = pushes[at++] ?? [];
+        parser.lastCallWhole ||= deltas.some(({ kind }) => kind === 'toolCall');
+        return deltas;
       },
       finish: () => [],
     };

@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { DETOKENIZE_LIMIT } from '../../http-api/requests/body-limits.js';
-import { readDetokenizeBody, readTokenizeBody, pieceOf, tokensText } from '../../http-api/tokens/token-routes.js';
+import { readDetokenizeBody, readTokenizeBody, tokenTextOf, tokensText } from '../../http-api/tokens/token-routes.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 
-describe('the endpoints for tokens and texts', () => {
+describe('the endpoints for tokens and entries', () => {
   let tokenizer: Tokenizer;
   before(async () => {
     tokenizer = await loadTokenizer(join(packageRoot(), 'models', 'demo'));
@@ -27,13 +27,13 @@ describe('the endpoints for tokens and texts', () => {
     );
   });
 
-  it('return pieces that make the text; a part of a character is given as bytes', () => {
+  it('return token entries that make the text; a part of a character is given as bytes', () => {
     const text = 'A fox 🦊<|end|>';
-    const pieces = tokenizer.encodeRendered(text).map((id) => pieceOf(id, tokenizer));
-    const bytes = pieces.map((piece) => (typeof piece === 'string' ? Buffer.from(piece) : Buffer.from(piece)));
+    const entries = tokenizer.encodeRendered(text).map((id) => tokenTextOf(id, tokenizer));
+    const bytes = entries.map((entry) => (typeof entry === 'string' ? Buffer.from(entry) : Buffer.from(entry)));
     assert.equal(Buffer.concat(bytes).toString('utf8'), text);
     assert.ok(
-      pieces.some((piece) => typeof piece !== 'string'),
+      entries.some((entry) => typeof entry !== 'string'),
       'the demo model has no token for a fox',
     );
   });

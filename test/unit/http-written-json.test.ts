@@ -115,19 +115,19 @@ describe('objects of requests that go into prompts', () => {
 });
 
 describe('the arguments of calls that a model wrote', () => {
-  const pieces: AnswerDelta[] = [
+  const deltas: AnswerDelta[] = [
     { kind: 'toolCall', index: 0, id: 'c', name: 'f' },
     { kind: 'toolArguments', index: 0, text: WRITTEN.slice(0, 20) },
     { kind: 'toolArguments', index: 0, text: WRITTEN.slice(20) },
   ];
 
   it("reach Anthropic's clients unchanged", () => {
-    assert.equal(jsonWithTexts(answerBlocks(pieces)), `[{"type":"tool_use","id":"c","name":"f","input":${WRITTEN}}]`);
+    assert.equal(jsonWithTexts(answerBlocks(deltas)), `[{"type":"tool_use","id":"c","name":"f","input":${WRITTEN}}]`);
   });
 
   it("reach Ollama's clients unchanged", () => {
     const maker = new PartMaker();
-    const { toolCalls } = joinedParts([...maker.of(pieces), ...maker.finish()]);
+    const { toolCalls } = joinedParts([...maker.of(deltas), ...maker.finish()]);
     assert.equal(jsonWithTexts(toolCalls), `[{"id":"c","function":{"index":0,"name":"f","arguments":${WRITTEN}}}]`);
   });
 });

@@ -20,7 +20,7 @@ import {
 } from './paced-device-setting.js';
 
 const { expertLayers: layers, experts, hiddenSize, expertsPerToken } = FIXTURE_SHAPE;
-const BLOCK_POSITIONS = 256;
+const ROW_BLOCK_POSITIONS = 256;
 const NOTHING: OperatorTime = { overheadMs: 0, weightsMs: 0, rowMs: 0 };
 
 /** All operations take no time: events on a virtual clock do not depend on the speed of the arithmetic. */
@@ -123,7 +123,7 @@ describe('a paced device computes', () => {
 
 describe('a paced device holds', () => {
   const modelBytes = 10_000 + layers * (1000 + experts * 300);
-  const blockBytes = layers * BLOCK_POSITIONS * 2;
+  const rowBlockBytes = layers * ROW_BLOCK_POSITIONS * 2;
 
   it('the memory of the profiled model, and releases it', async () => {
     await onPaced(async (device) => {
@@ -132,7 +132,7 @@ describe('a paced device holds', () => {
       const pass = model.createPass(1);
       const sequence = model.createSequence();
       await begin(pass, sequence, PROMPT.slice(0, 1));
-      assert.equal(device.info().usedBytes, modelBytes + blockBytes);
+      assert.equal(device.info().usedBytes, modelBytes + rowBlockBytes);
       sequence.dispose();
       assert.equal(device.info().usedBytes, modelBytes);
       const slots = device.createExpertSlots(EXPERT_SHAPE, 3, 4, PLAIN_LOADER);
@@ -140,12 +140,12 @@ describe('a paced device holds', () => {
       assert.equal(device.info().usedBytes, modelBytes + 3 * 200 + 50);
       for (const handle of [slots, pass, model, model]) handle.dispose();
       assert.equal(device.info().usedBytes, 0);
-      assert.equal(device.info().highWaterBytes, modelBytes + Math.max(blockBytes, 650));
+      assert.equal(device.info().highWaterBytes, modelBytes + Math.max(rowBlockBytes, 650));
     });
   });
 
   it('no more than its budget', async () => {
-    const memory = { bytes: BYTES, budgetBytes: modelBytes + blockBytes };
+    const memory = { bytes: BYTES, budgetBytes: modelBytes + rowBlockBytes };
     await onPaced(
       async (device) => {
         const model = await loadFixture(device, { experts: true });
@@ -153,12 +153,12 @@ describe('a paced device holds', () => {
         await begin(pass, model.createSequence(), PROMPT.slice(0, 1));
         const second = model.createSequence();
         await assert.rejects(begin(pass, second, PROMPT.slice(0, 1)), codeIs('DEVICE_OUT_OF_MEMORY'));
-        assert.equal(device.info().usedBytes, modelBytes + blockBytes);
+        assert.equal(device.info().usedBytes, modelBytes + rowBlockBytes);
         assert.throws(
           () => device.createExpertSlots(EXPERT_SHAPE, 1, 4, PLAIN_LOADER),
           (thrown) => codeIs('DEVICE_OUT_OF_MEMORY')(thrown) && /profiled model needs 50 bytes/.test(String(thrown)),
         );
-        assert.equal(device.info().usedBytes, modelBytes + blockBytes);
+        assert.equal(device.info().usedBytes, modelBytes + rowBlockBytes);
       },
       { memory },
     );

@@ -7,9 +7,9 @@ import { BYTES, codeIs, onPaced } from './paced-device-setting.js';
 import { RANDOM_SHAPES } from './random-model-shapes.js';
 
 const STATES = 5000;
-const BLOCK_POSITIONS = 256;
-/** Bytes of one block in all layers. */
-const BLOCK = FIXTURE_SHAPE.layers.length * BLOCK_POSITIONS * BYTES.cacheRowBytes;
+const ROW_BLOCK_POSITIONS = 256;
+/** Bytes of one row block in all layers. */
+const ROW_BLOCK = FIXTURE_SHAPE.layers.length * ROW_BLOCK_POSITIONS * BYTES.cacheRowBytes;
 const MEMORY = { bytes: { ...BYTES, stateBytes: STATES }, budgetBytes: 0 };
 
 async function begin(pass: Pass, rows: readonly { sequence: Sequence; count: number }[]): Promise<void> {
@@ -39,30 +39,30 @@ describe('forks on a paced device', () => {
       const source = model.createSequence();
       const loadedBytes = device.info().usedBytes;
       assert.equal(model.sequenceBytes, 0);
-      assert.equal(source.bytesToWrite(0, 300), 2 * BLOCK + STATES);
+      assert.equal(source.bytesToWrite(0, 300), 2 * ROW_BLOCK + STATES);
       await extend(model, source, 300);
       const held = (bytes: number): void => {
         assert.equal(model.sequenceBytes, bytes);
         assert.equal(device.info().usedBytes, loadedBytes + bytes);
       };
-      held(2 * BLOCK + STATES);
+      held(2 * ROW_BLOCK + STATES);
       const within = source.fork(300);
-      const atBlock = source.fork(256);
+      const atRowBlock = source.fork(256);
       const empty = source.fork(0);
-      held(2 * BLOCK + STATES);
-      assert.equal(atBlock.bytesToWrite(256, 257), BLOCK + STATES);
-      assert.equal(within.bytesToWrite(300, 301), BLOCK + STATES);
-      assert.equal(within.bytesToWrite(200, 301), 2 * BLOCK + STATES);
+      held(2 * ROW_BLOCK + STATES);
+      assert.equal(atRowBlock.bytesToWrite(256, 257), ROW_BLOCK + STATES);
+      assert.equal(within.bytesToWrite(300, 301), ROW_BLOCK + STATES);
+      assert.equal(within.bytesToWrite(200, 301), 2 * ROW_BLOCK + STATES);
       await extend(model, within, 1);
-      held(3 * BLOCK + 2 * STATES);
+      held(3 * ROW_BLOCK + 2 * STATES);
       assert.equal(within.bytesToWrite(301, 302), 0);
       assert.equal(source.bytesToWrite(300, 301), STATES);
       source.dispose();
-      held(2 * BLOCK + 2 * STATES);
-      assert.equal(atBlock.bytesToWrite(256, 257), BLOCK);
+      held(2 * ROW_BLOCK + 2 * STATES);
+      assert.equal(atRowBlock.bytesToWrite(256, 257), ROW_BLOCK);
       await extend(model, empty, 10);
-      held(3 * BLOCK + 3 * STATES);
-      for (const fork of [within, atBlock, empty, empty]) fork.dispose();
+      held(3 * ROW_BLOCK + 3 * STATES);
+      for (const fork of [within, atRowBlock, empty, empty]) fork.dispose();
       held(0);
     });
   });
@@ -72,7 +72,7 @@ describe('forks on a paced device', () => {
     await onModel(async (_, device) => {
       loadedBytes = device.info().usedBytes;
     });
-    const one = BLOCK + STATES;
+    const one = ROW_BLOCK + STATES;
     const memory = { ...MEMORY, budgetBytes: loadedBytes + 3 * one - 1 };
     await onModel(async (model, device) => {
       const pass = model.createPass(3);

@@ -157,7 +157,7 @@ describe('packing a checkpoint', () => {
     });
   });
 
-  it('packs tensors larger than a piece', async () => {
+  it('packs tensors larger than a row range', async () => {
     const config = { ...TINY_CONFIG, hidden_size: 1024, intermediate_size: 2304, num_hidden_layers: 1 };
     const single = { ...config, num_local_experts: 1, num_experts_per_tok: 1 };
     const tensors = tinyTensors(single, () => 'F32', repeated);

@@ -2,40 +2,42 @@ import assert from 'node:assert/strict';
 import { cpSync, existsSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { openModelSource } from '../../packs/open-model-source.js';
-import { peakBytes, type SourceShard } from '../../packs/packing/shard-consumer.js';
+import { peakBytes, type SourceFile } from '../../packs/packing/checkpoint-file-consumer.js';
 import { tinyTensors, withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
 import { failingAt, pack, refusal, TOOLS } from './tiny-pack.js';
 
-const SHARDS = 4;
+const CHECKPOINT_FILES = 4;
 
-/** A checkpoint of several shards whose tensors lie in the order of a forward pass, as published ones do, and a place for its pack. */
-async function withShards(use: (checkpoint: string, output: string) => Promise<void>): Promise<void> {
+/** A checkpoint of several files whose tensors lie in the order of a forward pass, as published ones do, and a place for its pack. */
+async function withCheckpointFiles(use: (checkpoint: string, output: string) => Promise<void>): Promise<void> {
   await withTemporaryDirectory(async (directory) => {
     const tensors = tinyTensors();
-    const size = Math.ceil(tensors.length / SHARDS);
-    // writeTinyCheckpoint deals tensors out in turn: put in order, a shard holds neighbours.
-    const dealt = tensors.map((_, index) => tensors[(index % SHARDS) * size + Math.floor(index / SHARDS)]);
+    const size = Math.ceil(tensors.length / CHECKPOINT_FILES);
+    // writeTinyCheckpoint deals tensors out in turn: put in order, a file holds neighbours.
+    const dealt = tensors.map(
+      (_, index) => tensors[(index % CHECKPOINT_FILES) * size + Math.floor(index / CHECKPOINT_FILES)],
+    );
     const checkpoint = join(directory, 'tiny');
     await writeTinyCheckpoint(
       checkpoint,
       dealt.filter((tensor) => tensor !== undefined),
-      { shards: SHARDS },
+      { shards: CHECKPOINT_FILES },
     );
     await use(checkpoint, join(directory, 'pack'));
   });
 }
 
-function shardsIn(checkpoint: string): string[] {
+function checkpointFilesIn(checkpoint: string): string[] {
   return readdirSync(checkpoint).filter((name) => name.endsWith('.safetensors'));
 }
 
 describe('packing that consumes its checkpoint', () => {
   it('gives the same pack, and leaves everything but weights', async () => {
-    await withShards(async (checkpoint, output) => {
+    await withCheckpointFiles(async (checkpoint, output) => {
       const { digest } = await pack(checkpoint, `${output}-kept`);
-      assert.equal(shardsIn(checkpoint).length, SHARDS);
+      assert.equal(checkpointFilesIn(checkpoint).length, CHECKPOINT_FILES);
       const outcome = await pack(checkpoint, output, { consume: true });
-      assert.deepEqual([outcome.digest, outcome.consumedShards], [digest, SHARDS]);
+      assert.deepEqual([outcome.digest, outcome.consumedShards], [digest, CHECKPOINT_FILES]);
       assert.deepEqual(readdirSync(checkpoint).sort(), ['config.json', 'model.safetensors.index.json']);
       assert.equal((await openModelSource(output)).packDigest, digest);
       assert.ok(!existsSync(join(output, 'packing.jsonl')));
@@ -47,7 +49,7 @@ describe('packing that consumes its checkpoint', () => {
   });
 
   it('continues from any interruption, and deletes only data that is in verified files', async () => {
-    await withShards(async (checkpoint, output) => {
+    await withCheckpointFiles(async (checkpoint, output) => {
       const { digest } = await pack(checkpoint, `${output}-kept`);
       // Every read and write takes a checksum. The work is stopped at one checksum after another.
       let last = 0;
@@ -60,7 +62,7 @@ describe('packing that consumes its checkpoint', () => {
         };
         try {
           const outcome = await pack(checkpoint, output, { consume: true, tools: { crc32c } });
-          assert.deepEqual([outcome.digest, outcome.consumedShards], [digest, SHARDS]);
+          assert.deepEqual([outcome.digest, outcome.consumedShards], [digest, CHECKPOINT_FILES]);
           break;
         } catch (thrown) {
           assert.match(String(thrown), /injected/);
@@ -69,49 +71,49 @@ describe('packing that consumes its checkpoint', () => {
         assert.ok(last < 200, 'it comes to an end');
       }
       assert.ok(last > 2, `${last} interruptions`);
-      assert.deepEqual(shardsIn(checkpoint), []);
+      assert.deepEqual(checkpointFilesIn(checkpoint), []);
     });
   });
 
   it('finishes a deletion that was recorded and not done', async () => {
-    await withShards(async (checkpoint, output) => {
+    await withCheckpointFiles(async (checkpoint, output) => {
       // Whole seconds, which a copy keeps.
-      for (const name of shardsIn(checkpoint)) utimesSync(join(checkpoint, name), 1, 1);
+      for (const name of checkpointFilesIn(checkpoint)) utimesSync(join(checkpoint, name), 1, 1);
       cpSync(checkpoint, `${checkpoint}-copy`, { recursive: true, preserveTimestamps: true });
       const openFile = await failingAt(0.9, checkpoint);
       await assert.rejects(pack(checkpoint, output, { consume: true, openFile }));
       const gone = readdirSync(`${checkpoint}-copy`).filter((name) => !existsSync(join(checkpoint, name)));
-      assert.ok(gone.length > 0 && gone.length < SHARDS, `${gone.length} are gone`);
+      assert.ok(gone.length > 0 && gone.length < CHECKPOINT_FILES, `${gone.length} are gone`);
       const [first = ''] = gone;
       cpSync(join(`${checkpoint}-copy`, first), join(checkpoint, first), { preserveTimestamps: true });
       const outcome = await pack(checkpoint, output, { consume: true });
-      assert.equal(outcome.consumedShards, SHARDS);
-      assert.deepEqual(shardsIn(checkpoint), []);
+      assert.equal(outcome.consumedShards, CHECKPOINT_FILES);
+      assert.deepEqual(checkpointFilesIn(checkpoint), []);
     });
   });
 
   it('leaves a new file in the place of a deleted one alone', async () => {
-    await withShards(async (checkpoint, output) => {
+    await withCheckpointFiles(async (checkpoint, output) => {
       cpSync(checkpoint, `${checkpoint}-copy`, { recursive: true });
       await assert.rejects(pack(checkpoint, output, { consume: true, openFile: await failingAt(0.9, checkpoint) }));
       const [gone = ''] = readdirSync(`${checkpoint}-copy`).filter((name) => !existsSync(join(checkpoint, name)));
       // This stands for a file of another checkpoint with the same names, because its header is the same.
       cpSync(join(`${checkpoint}-copy`, gone), join(checkpoint, gone));
-      const left = shardsIn(checkpoint);
+      const left = checkpointFilesIn(checkpoint);
       await assert.rejects(
         pack(checkpoint, output, { consume: true }),
         refusal('USAGE', /begun here from another checkpoint.*were deleted since/s),
       );
-      assert.deepEqual(shardsIn(checkpoint), left);
+      assert.deepEqual(checkpointFilesIn(checkpoint), left);
     });
   });
 
   it('deletes no file that has changed since it was read', async () => {
-    await withShards(async (checkpoint, output) => {
-      const shards = shardsIn(checkpoint);
+    await withCheckpointFiles(async (checkpoint, output) => {
+      const files = checkpointFilesIn(checkpoint);
       let changed = false;
       const crc32c: typeof TOOLS.crc32c = (bytes, seed) => {
-        if (!changed) for (const name of shards) utimesSync(join(checkpoint, name), 1, 1);
+        if (!changed) for (const name of files) utimesSync(join(checkpoint, name), 1, 1);
         changed = true;
         return TOOLS.crc32c(bytes, seed);
       };
@@ -119,22 +121,22 @@ describe('packing that consumes its checkpoint', () => {
         pack(checkpoint, output, { consume: true, tools: { crc32c } }),
         refusal('STORAGE_FAILED', /has changed while it was packed; it is not deleted/),
       );
-      assert.deepEqual(shardsIn(checkpoint), shards);
+      assert.deepEqual(checkpointFilesIn(checkpoint), files);
     });
   });
 
   it('can be finished without deleting more', async () => {
-    await withShards(async (checkpoint, output) => {
+    await withCheckpointFiles(async (checkpoint, output) => {
       const { digest } = await pack(checkpoint, `${output}-kept`);
       await assert.rejects(pack(checkpoint, output, { consume: true, openFile: await failingAt(0.9, checkpoint) }));
-      const left = shardsIn(checkpoint);
+      const left = checkpointFilesIn(checkpoint);
       assert.equal((await pack(checkpoint, output)).digest, digest);
-      assert.deepEqual(shardsIn(checkpoint), left);
+      assert.deepEqual(checkpointFilesIn(checkpoint), left);
     });
   });
 
   it('cannot restart with other options after a deletion', async () => {
-    await withShards(async (checkpoint, output) => {
+    await withCheckpointFiles(async (checkpoint, output) => {
       await assert.rejects(pack(checkpoint, output, { consume: true, openFile: await failingAt(0.9, checkpoint) }));
       const files = readdirSync(output).sort();
       await assert.rejects(
@@ -146,7 +148,7 @@ describe('packing that consumes its checkpoint', () => {
   });
 
   it('names the lost data when a finished file is damaged whose sources are gone', async () => {
-    await withShards(async (checkpoint, output) => {
+    await withCheckpointFiles(async (checkpoint, output) => {
       await assert.rejects(pack(checkpoint, output, { consume: true, openFile: await failingAt(0.9, checkpoint) }));
       writeFileSync(join(output, 'dense.safetensors'), 'short');
       await assert.rejects(
@@ -157,7 +159,7 @@ describe('packing that consumes its checkpoint', () => {
   });
 
   it('deletes nothing when the written data does not read back', async () => {
-    await withShards(async (checkpoint, output) => {
+    await withCheckpointFiles(async (checkpoint, output) => {
       const openFile: NonNullable<Parameters<typeof pack>[2]>['openFile'] = async (path) => {
         const { openOnDisk } = await import('../../packs/packing/pack-file.js');
         const file = await openOnDisk(path);
@@ -179,18 +181,21 @@ describe('packing that consumes its checkpoint', () => {
         pack(checkpoint, output, { consume: true, openFile }),
         refusal('STORAGE_FAILED', /not what is read back: dense\.safetensors.*run the same command again/),
       );
-      assert.equal(shardsIn(checkpoint).length, SHARDS);
+      assert.equal(checkpointFilesIn(checkpoint).length, CHECKPOINT_FILES);
       await pack(checkpoint, output, { consume: true });
-      assert.equal(shardsIn(checkpoint).length, 0);
+      assert.equal(checkpointFilesIn(checkpoint).length, 0);
     });
   });
 
   it('deletes the weights of a checkpoint that has a whole pack, once both agree', async () => {
-    await withShards(async (checkpoint, output) => {
+    await withCheckpointFiles(async (checkpoint, output) => {
       const { digest } = await pack(checkpoint, output);
       const outcome = await pack(checkpoint, output, { consume: true });
-      assert.deepEqual([outcome.digest, outcome.alreadyWhole, outcome.consumedShards], [digest, true, SHARDS]);
-      assert.deepEqual(shardsIn(checkpoint), []);
+      assert.deepEqual(
+        [outcome.digest, outcome.alreadyWhole, outcome.consumedShards],
+        [digest, true, CHECKPOINT_FILES],
+      );
+      assert.deepEqual(checkpointFilesIn(checkpoint), []);
       rmSync(checkpoint, { recursive: true });
       assert.equal((await openModelSource(output)).packDigest, digest);
     });
@@ -198,20 +203,20 @@ describe('packing that consumes its checkpoint', () => {
 });
 
 describe('the disk space that packing needs', () => {
-  const shard = (name: string, sizeBytes: number, neededFor: string[]): SourceShard => ({
+  const source = (name: string, sizeBytes: number, neededFor: string[]): SourceFile => ({
     file: { path: `/checkpoint/${name}`, sizeBytes, modifiedMs: 0, headerDigest: '', tensors: new Map() },
     neededFor,
   });
   const planned = ['dense', 'a', 'b', 'c'].map((name) => ({ name, expectedBytes: 100 }));
-  const shards = [shard('1', 150, ['dense', 'a']), shard('2', 120, ['a', 'b']), shard('3', 90, ['c'])];
+  const sources = [source('1', 150, ['dense', 'a']), source('2', 120, ['a', 'b']), source('3', 90, ['c'])];
 
   it('is the size of the pack where nothing is deleted', () => {
     assert.equal(peakBytes(planned, new Set(), [], new Set()), 400);
     assert.equal(peakBytes(planned, new Set(['dense', 'b']), [], new Set()), 200);
   });
 
-  it('is the largest need at any time where shards are deleted', () => {
-    assert.equal(peakBytes(planned, new Set(), shards, new Set()), 200);
-    assert.equal(peakBytes(planned, new Set(['dense', 'a']), shards, new Set(['1'])), 100);
+  it('is the largest need at any time where checkpoint files are deleted', () => {
+    assert.equal(peakBytes(planned, new Set(), sources, new Set()), 200);
+    assert.equal(peakBytes(planned, new Set(['dense', 'a']), sources, new Set(['1'])), 100);
   });
 });

@@ -65,7 +65,7 @@ describe('a pack that peers read from', function () {
     ...changes,
   });
 
-  it('gives every byte of every file, in pieces of a bounded size', async () => {
+  it('gives every byte of every file, in pack pieces of a bounded size', async () => {
     const source = await open(new PackServer(pack, RUNTIME));
     for (const { name, size_bytes: lengthBytes } of pack.manifest.files) {
       const bytes = readFileSync(join(pack.directory, name));
@@ -160,7 +160,7 @@ describe('a pack that peers read from', function () {
     await assert.rejects(collect(source.read(request(), stopped.signal)), { code: 'CANCELLED' });
   });
 
-  it('holds a few pieces for a reader that takes none, and no more', async () => {
+  it('holds a few pack pieces for a reader that takes none, and no more', async () => {
     let pieces = 0;
     const share = interruptedShare(new PackServer(pack, RUNTIME), () => void (pieces += 1));
     const endless: PackService = {
@@ -188,7 +188,7 @@ describe('a pack that peers read from', function () {
     try {
       while (pieces < PACK_PIECES_HELD_LIMIT) await delay(5);
       await delay(300);
-      assert.ok(pieces <= PACK_PIECES_HELD_LIMIT + 1, `${pieces} pieces were read for a reader that took none`);
+      assert.ok(pieces <= PACK_PIECES_HELD_LIMIT + 1, `${pieces} pack pieces were read for a reader that took none`);
     } finally {
       session.destroy();
     }

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { planRoom, type RoomMember, type RoomState } from '../../main-node/room/plan-room.js';
 
-const BLOCK_POSITIONS = 16;
+const ROW_BLOCK_POSITIONS = 16;
 
-/** Drawn sequences on a device that gives memory in blocks of one byte. */
+/** Drawn sequences on a device that gives memory in row blocks of one byte. */
 interface Drawn {
   /** promptTokens: positions of the prompt. tokens: positions of prompt and answer together. */
   promptTokens: number;
@@ -24,14 +24,14 @@ class World {
     prefixes: readonly number[],
     private readonly maxRows: number,
   ) {
-    this.limitBytes = spareBytes + Math.max(...waiting.map(({ tokens }) => blocks(tokens)));
+    this.limitBytes = spareBytes + Math.max(...waiting.map(({ tokens }) => rowBlocks(tokens)));
     this.prefixes = [...prefixes];
     while (this.heldBytes > this.limitBytes) this.prefixes.pop();
   }
 
   get heldBytes(): number {
     const ofPrefixes = this.prefixes.reduce((sum, bytes) => sum + bytes, 0);
-    return ofPrefixes + this.running.reduce((sum, { written }) => sum + blocks(written), 0);
+    return ofPrefixes + this.running.reduce((sum, { written }) => sum + rowBlocks(written), 0);
   }
 
   /** Runs one pass with all due rows of each sequence, if there is room. */
@@ -83,8 +83,8 @@ class World {
         id,
         holds: written > 0,
         isBusy: false,
-        needBytes: end === undefined ? null : blocks(end) - blocks(written),
-        dueBytes: blocks(tokens) - blocks(written),
+        needBytes: end === undefined ? null : rowBlocks(end) - rowBlocks(written),
+        dueBytes: rowBlocks(tokens) - rowBlocks(written),
       };
     });
     const prefixBytes = this.prefixes.reduce((sum, bytes) => sum + bytes, 0);
@@ -94,7 +94,7 @@ class World {
       heldBytes,
       prefixBytes,
       prefixes: this.prefixes.length,
-      blockBytes: 1,
+      rowBlockBytes: 1,
       mayTakeFromIdle: false,
       members,
     };
@@ -105,8 +105,8 @@ class World {
   }
 }
 
-function blocks(positions: number): number {
-  return Math.ceil(positions / BLOCK_POSITIONS);
+function rowBlocks(positions: number): number {
+  return Math.ceil(positions / ROW_BLOCK_POSITIONS);
 }
 
 const drawn = fc
@@ -127,7 +127,7 @@ describe('memory for the rows of passes', () => {
     heldBytes: 10,
     prefixBytes: 0,
     prefixes: 0,
-    blockBytes: 1,
+    rowBlockBytes: 1,
     mayTakeFromIdle: false,
     members: [],
     ...of,
@@ -199,7 +199,7 @@ describe('memory for the rows of passes', () => {
           members: [member(1, { needBytes: 0, dueBytes }), begins],
         }),
       );
-    // The four blocks that it has, and one more.
+    // The four row blocks that it has, and one more.
     assert.deepEqual(room(5, 0), { kind: 'run', ids: [1, 2] });
     assert.deepEqual(room(6, 0), { kind: 'run', ids: [1] });
     assert.deepEqual(room(5, 1), { kind: 'run', ids: [1] });

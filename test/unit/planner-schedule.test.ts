@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { blocksMakespanMs, simulateBlocks } from '../../shared/decisions/caching/simulate-blocks.js';
 import { fifoBlocks, lowerBound } from '../../bench/zipmoe/schedule-bounds.js';
 import { scheduleBlocks, taskPlaces } from '../../shared/decisions/caching/schedule-blocks.js';
-import type { LoadBlock, LoadTask, Recovery } from '../../shared/decisions/caching/load-task.js';
+import type { ScheduleBlock, LoadTask, Recovery } from '../../shared/decisions/caching/load-task.js';
 import {
   PARTLY_LOADED_STATES,
   type LoadTimes,
@@ -28,7 +28,7 @@ function task(expert: number, state: PartlyLoadedState, executeMs = 1, tensor = 
   return { expert, tensor, state, executeMs };
 }
 
-const names = (blocks: readonly LoadBlock[]): string[] =>
+const names = (blocks: readonly ScheduleBlock[]): string[] =>
   blocks.map((block) => block.map(({ expert }) => String(expert)).join(' '));
 
 const times = fc.double({ min: 0.1, max: 8, noNaN: true });

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { BatchMember } from '../../main-node/batching/batch-member.js';
 import { RowProvenance } from '../../main-node/pass/pass-member.js';
-import { CHECKPOINT_POSITIONS, PrefixStore, type RowsToKeep } from '../../main-node/room/prefix-store.js';
+import { SAVED_FORK_POSITIONS, PrefixStore, type RowsToKeep } from '../../main-node/room/prefix-store.js';
 import type { Sequence } from '../../native/index.js';
 
 /** A sequence without memory. It counts the sequences and forks that are not disposed. */
@@ -94,13 +94,13 @@ describe('stored rows of common prefixes', () => {
     assert.deepEqual(keptOf(1, 2), [2]);
   });
 
-  it('include ends of blocks, where a sequence can later be forked only near its end; these go first', () => {
+  it('include saved forks, where a sequence can later be forked only near its end; these go first', () => {
     store.keep(rows(1));
-    const length = 2 * CHECKPOINT_POSITIONS + 5;
-    const going = rows(2, { length, oldest: CHECKPOINT_POSITIONS + 1 });
+    const length = 2 * SAVED_FORK_POSITIONS + 5;
+    const going = rows(2, { length, oldest: SAVED_FORK_POSITIONS + 1 });
     store.passBy(going, 10);
-    assert.equal(store.size, 2, 'one block begins where it cannot be forked any more');
-    store.passBy(going, 2 * CHECKPOINT_POSITIONS);
+    assert.equal(store.size, 2, 'one saved fork would begin where it cannot be forked any more');
+    store.passBy(going, 2 * SAVED_FORK_POSITIONS);
     assert.equal(store.size, 2, 'it has come by no further end');
     going.sequence.dispose();
     assert.ok(store.dropFirst());

@@ -248,6 +248,6 @@ describe('RPC messages about packs', () => {
 
   it('an RPC message about packs contains bytes', () => {
     through(METHODS.pack.read.reply, { bytes: Buffer.alloc(1) });
-    violates(() => through(METHODS.pack.read.reply, { bytes: Buffer.alloc(0) }), 'an empty piece');
+    violates(() => through(METHODS.pack.read.reply, { bytes: Buffer.alloc(0) }), 'an empty pack piece');
   });
 });

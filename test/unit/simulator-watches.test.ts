@@ -12,7 +12,7 @@ import { countersOf } from '../../simulator/faults/accounts/main-counters.js';
 import { AnnouncementWatch } from '../../simulator/faults/accounts/announcement-watch.js';
 import { checkRests, checkUsedNodes, HeardNodes } from '../../simulator/faults/run-scenario.js';
 import { checkSizes, type NodeSizes } from '../../simulator/faults/check-sizes.js';
-import { PieceFaults } from '../../simulator/faults/scenario-world.js';
+import { PackPieceFaults } from '../../simulator/faults/scenario-world.js';
 import type { Scenario } from '../../simulator/faults/scenario.js';
 
 const EPOCH = 5;
@@ -112,19 +112,19 @@ describe('the invariant checks of simulated clusters', () => {
   });
 
   it('find a worker that reports the end of its fetching late', () => {
-    const lateBy = (ms: number, { number = 3, standsStill = false, lastPieceMs = 100 } = {}): number => {
+    const lateBy = (ms: number, { number = 3, standsStill = false, lastPackPieceMs = 100 } = {}): number => {
       let nowMs = 10;
       const runtime = { nowMs: () => nowMs } as VirtualRuntime;
       const stopped = new Set(standsStill ? ['w0'] : []);
-      const watch = new FetchWatch(() => runtime, { lastMsOf: () => lastPieceMs }, stopped);
+      const watch = new FetchWatch(() => runtime, { lastMsOf: () => lastPackPieceMs }, stopped);
       watch.messages('arrived', 'main', 'w0', { kind: 'prospect', prospect: { number: 3 } } as PeerMessage);
-      nowMs = Math.max(10, lastPieceMs) + ms;
+      nowMs = Math.max(10, lastPackPieceMs) + ms;
       const status = { fetchReadyFor: number };
       watch.messages('sent', 'w0', 'main', { kind: 'status', status } as unknown as PeerMessage);
       return watch.violations.length;
     };
     assert.deepEqual([lateBy(50), lateBy(51)], [0, 1]);
-    const nothingMissing = { lastPieceMs: -Infinity };
+    const nothingMissing = { lastPackPieceMs: -Infinity };
     assert.deepEqual([lateBy(50, nothingMissing), lateBy(51, nothingMissing)], [0, 1], 'from the prospect on');
     assert.equal(lateBy(51, { number: 2 }), 0, 'it is not ready yet');
     assert.equal(lateBy(51, { standsStill: true }), 0, 'its process is stopped at times');
@@ -190,14 +190,14 @@ describe('the invariant checks of simulated clusters', () => {
   });
 });
 
-describe('damaged pieces of a simulated pack', () => {
+describe('damaged pack pieces of a simulated node', () => {
   const BYTES = Uint8Array.of(1, 2, 3, 4);
   const PEER = { host: 'main' };
 
   async function readPack(
-    change: (faults: PieceFaults) => void,
+    change: (faults: PackPieceFaults) => void,
   ): Promise<{ pieces: number[][]; whole: boolean; sent: number }> {
-    const faults = new PieceFaults();
+    const faults = new PackPieceFaults();
     change(faults);
     async function* read(): AsyncGenerator<PackPiece, void, undefined> {
       yield* [{ bytes: BYTES }, { bytes: BYTES }];

@@ -66,13 +66,13 @@ describe("the demo model's tokenizer", () => {
     assert.deepEqual(tokenizer.encode(''), []);
   });
 
-  it('streams pieces that join to the text of all tokens, for any ids', () => {
+  it('streams token texts that join to the text of all tokens, for any ids', () => {
     const ids = fc.array(fc.integer({ min: 0, max: 1030 }), { maxLength: 120 });
     fc.assert(
       fc.property(ids, (tokenIds) => {
         const detokenizer = new StreamingDetokenizer(tokenizer);
-        const pieces = tokenIds.map((id) => detokenizer.push(id));
-        assert.equal(pieces.join('') + detokenizer.flush(), tokenizer.decode(tokenIds));
+        const texts = tokenIds.map((id) => detokenizer.push(id));
+        assert.equal(texts.join('') + detokenizer.flush(), tokenizer.decode(tokenIds));
       }),
     );
   });
@@ -84,7 +84,7 @@ describe("the demo model's tokenizer", () => {
     fc.assert(
       fc.property(ids, (tokenIds) => {
         const detokenizer = new StreamingDetokenizer(tokenizer, true);
-        const pieces = tokenIds.map((id) => detokenizer.push(id));
+        const texts = tokenIds.map((id) => detokenizer.push(id));
         let [expected, segment]: [string, number[]] = ['', []];
         for (const id of tokenIds) {
           if (!tokenizer.isSpecial(id)) segment.push(id);
@@ -93,7 +93,7 @@ describe("the demo model's tokenizer", () => {
             segment = [];
           }
         }
-        assert.equal(pieces.join('') + detokenizer.flush(), expected + tokenizer.decode(segment));
+        assert.equal(texts.join('') + detokenizer.flush(), expected + tokenizer.decode(segment));
       }),
     );
   });

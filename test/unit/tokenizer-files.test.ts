@@ -191,12 +191,12 @@ describe('a SentencePiece-like tokenizer with byte fallback', () => {
     assert.equal(tokenizer.decode(tokenizer.encode('ab ba€')), 'ab ba€');
   });
 
-  it('streams pieces that join to the text of all tokens, for any ids', () => {
+  it('streams token texts that join to the text of all tokens, for any ids', () => {
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 0, max: tokenizer.vocabularySize }), { maxLength: 120 }), (tokenIds) => {
         const detokenizer = new StreamingDetokenizer(tokenizer);
-        const pieces = tokenIds.map((id) => detokenizer.push(id));
-        assert.equal(pieces.join('') + detokenizer.flush(), tokenizer.decode(tokenIds));
+        const texts = tokenIds.map((id) => detokenizer.push(id));
+        assert.equal(texts.join('') + detokenizer.flush(), tokenizer.decode(tokenIds));
       }),
     );
   });
@@ -288,13 +288,13 @@ describe('the bytes of tokens', () => {
 
 /** Llama's and Mixtral's form: spaces as U+2581, unknown characters as bytes, a leading space cut off the text. */
 function byteFallbackTokenizer(): unknown {
-  const pieces = ['<unk>', '<s>', '</s>'];
-  for (let byte = 0; byte < 256; byte++) pieces.push(`<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`);
-  pieces.push('\u2581', 'a', 'b', '\u2581a', 'ab');
-  const vocab = Object.fromEntries(pieces.map((piece, id) => [piece, id]));
+  const texts = ['<unk>', '<s>', '</s>'];
+  for (let byte = 0; byte < 256; byte++) texts.push(`<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`);
+  texts.push('\u2581', 'a', 'b', '\u2581a', 'ab');
+  const vocab = Object.fromEntries(texts.map((text, id) => [text, id]));
   return {
     version: '1.0',
-    added_tokens: [0, 1, 2].map((id) => ({ id, content: pieces[id], special: true, normalized: false })),
+    added_tokens: [0, 1, 2].map((id) => ({ id, content: texts[id], special: true, normalized: false })),
     normalizer: {
       type: 'Sequence',
       normalizers: [

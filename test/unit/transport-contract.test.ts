@@ -526,7 +526,7 @@ for (const [name, makeWorld] of [
       });
     });
 
-    it('delivers pieces of a pack in order, and the code of a refusal', async () => {
+    it('delivers pack pieces in order, and the code of a refusal', async () => {
       const pieces = Array.from({ length: 40 }, (_, index) => new Uint8Array([index, index + 1]));
       const address = await serve({
         pack: {

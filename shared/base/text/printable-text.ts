@@ -9,7 +9,7 @@ const LINE_BREAKS = /[\n\t]/g;
 
 /**
  * A text that is safe for a terminal. An escape sequence could move the cursor, change the window's title or answer for the user. So each
- * character that could begin one is shown as text ("\x1b"). Each character is replaced by itself, so a text may arrive in any pieces. A second
+ * character that could begin one is shown as text ("\x1b"). Each character is replaced by itself, so a text may arrive divided anywhere. A second
  * cleaning changes nothing.
  */
 export function printableText(text: string): string {

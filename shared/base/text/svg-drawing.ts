@@ -1,6 +1,6 @@
 /** Makes SVG text of a few words, lines and boxes; no library. */
 
-/** A piece of a plot. `body`: SVG elements within 0..width and 0..height pixels. */
+/** A part of a plot. `body`: SVG elements within 0..width and 0..height pixels. */
 export interface Drawing {
   width: number;
   height: number;

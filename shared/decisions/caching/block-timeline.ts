@@ -1,5 +1,5 @@
 import type { LoadTimes } from './load-times.js';
-import { needsPart, type LoadBlock, type LoadTask, type Recovery } from './load-task.js';
+import { needsPart, type ScheduleBlock, type LoadTask, type Recovery } from './load-task.js';
 
 /** One operation of a schedule. `shard` is -1 for operations without a shard; `thread` is -1 for operations of the I/O thread or the executor. */
 export interface ScheduledOperation {
@@ -31,7 +31,7 @@ export interface ThreadEnds {
   readEndMs: number;
 }
 
-/** The I/O thread reads without a pause, block after block. In a block it reads E-chunks before SM-chunks, each in order of tasks. */
+/** The I/O thread reads without a pause, schedule block after schedule block. In each it reads E-chunks before SM-chunks, each in order of tasks. */
 class Reading implements Releases {
   readonly releasedMs: Float64Array;
   readonly byRelease: Int32Array;
@@ -43,7 +43,7 @@ class Reading implements Releases {
     private readonly loadTimes: LoadTimes,
     private readonly recovery: Recovery,
     private readonly record: RecordOperation | null,
-    blocks: readonly LoadBlock[],
+    blocks: readonly ScheduleBlock[],
   ) {
     const tasks = blocks.reduce((sum, block) => sum + block.length, 0);
     this.releasedMs = new Float64Array(tasks * loadTimes.shards);
@@ -103,7 +103,7 @@ class Reading implements Releases {
  * there is one.
  */
 export function loadBlocks(
-  blocks: readonly LoadBlock[],
+  blocks: readonly ScheduleBlock[],
   loadTimes: LoadTimes,
   recovery: Recovery,
   record: RecordOperation | null,
@@ -135,7 +135,7 @@ export function loadBlocks(
 }
 
 /** The times at which the threads of loadBlocks end. All operations take the same time, so the order in which they run makes no difference. */
-export function threadEnds(blocks: readonly LoadBlock[], loadTimes: LoadTimes, recovery: Recovery): ThreadEnds {
+export function threadEnds(blocks: readonly ScheduleBlock[], loadTimes: LoadTimes, recovery: Recovery): ThreadEnds {
   const { releasedMs, byRelease, readEndMs } = new Reading(loadTimes, recovery, null, blocks);
   const threadEndMs = new Float64Array(loadTimes.threads);
   for (const operation of byRelease) {
@@ -145,7 +145,7 @@ export function threadEnds(blocks: readonly LoadBlock[], loadTimes: LoadTimes, r
   return { threadEndMs: threadEndMs.sort(), readEndMs };
 }
 
-function forEachTask(blocks: readonly LoadBlock[], visit: (task: LoadTask, index: number) => void): void {
+function forEachTask(blocks: readonly ScheduleBlock[], visit: (task: LoadTask, index: number) => void): void {
   let index = 0;
   for (const block of blocks) for (const task of block) visit(task, index++);
 }

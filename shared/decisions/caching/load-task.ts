@@ -14,7 +14,7 @@ export interface LoadTask {
 }
 
 /** Tasks that are read together, in order of priority. Exponents are read before signs and mantissas. */
-export type LoadBlock = readonly LoadTask[];
+export type ScheduleBlock = readonly LoadTask[];
 
 /**
  * When a tensor's weights are recombined. 'after': after its decompression, by another processor (as in the paper); a decompression then needs

@@ -1,6 +1,6 @@
 import { loadBlocks, named, type ScheduledOperation } from './block-timeline.js';
 import type { LoadTimes } from './load-times.js';
-import type { LoadBlock, Recovery } from './load-task.js';
+import type { ScheduleBlock, Recovery } from './load-task.js';
 
 export interface BlockSchedule {
   /** Time until the last expert has been executed. */
@@ -9,11 +9,11 @@ export interface BlockSchedule {
 }
 
 /**
- * Simulates blocks: one I/O thread, L decompression threads and one executor, none idle while there is work for it (ZipMoE appendix A). An
+ * Simulates schedule blocks: one I/O thread, L decompression threads and one executor, none idle while there is work for it (ZipMoE appendix A). An
  * expert is executed when all its tensors are recovered. Experts are executed in the order in which they are recovered.
  */
 export function simulateBlocks(
-  blocks: readonly LoadBlock[],
+  blocks: readonly ScheduleBlock[],
   loadTimes: LoadTimes,
   recovery: Recovery = 'with',
 ): BlockSchedule {
@@ -24,7 +24,7 @@ export function simulateBlocks(
 
 /** As simulateBlocks, but returns the makespan alone. */
 export function blocksMakespanMs(
-  blocks: readonly LoadBlock[],
+  blocks: readonly ScheduleBlock[],
   loadTimes: LoadTimes,
   recovery: Recovery = 'with',
 ): number {
@@ -32,7 +32,7 @@ export function blocksMakespanMs(
 }
 
 function run(
-  blocks: readonly LoadBlock[],
+  blocks: readonly ScheduleBlock[],
   loadTimes: LoadTimes,
   recovery: Recovery,
   record: ((operation: ScheduledOperation) => void) | null,

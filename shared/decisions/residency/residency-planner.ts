@@ -5,9 +5,9 @@
  * take memory.
  * - Experts never take more memory than keys and values leave (equation 12). This is enforced last and always holds.
  * - A re-planning moves `expertsPerLayer` experts of each layer one state down or up. So no layer's loads change suddenly.
- * Beyond the paper: a layer gives back no memory if that would make the pass longer through the window of two layers. So equal measurements lead
- * to a stable plan, and layers of unequal length cause no waits. A layer makes the move that costs the least time for the memory
- * that it frees, or gains the most time for the memory that it takes.
+ * Beyond the paper: a layer gives back no memory if that would make the pass longer through the streaming window of two layers. So equal measurements
+ * lead to a stable plan, and layers of unequal length cause no waits. A layer makes the move that costs the least time for the memory that it frees,
+ * or gains the most time for the memory that it takes.
  */
 import { assertInvariant } from '../../base/errors/assert-invariant.js';
 
@@ -30,7 +30,7 @@ export type ResidencyState = (typeof RESIDENCY_STATES)[number];
 export type LayerResidency = Readonly<Record<ResidencyState, number>>;
 
 export interface ResidencyCosts {
-  /** Device bytes of one expert. An offloaded one takes none outside the window. */
+  /** Device bytes of one expert. An offloaded one takes none outside the streaming window. */
   bytes: Readonly<Record<'plain' | 'compressed', number>>;
   /** Time in ms that one expert takes of its backend at each pass. The two backends work at the same time. */
   loadMs: Readonly<Record<'compressed' | 'offloaded', number>>;

@@ -63,7 +63,7 @@ const CONTAINMENTS: ReadonlySet<string> = new Set(['in', 'not in']);
  * before it runs; the package runs most operations itself. Values are written as Python writes them.
  */
 class BoundedInterpreter extends jinja.Interpreter {
-  /** Texts that were read before. These lie in one piece in memory. */
+  /** Texts that were read before, each in one stretch of memory. */
   private readonly read = new WeakSet<JinjaValue>();
 
   constructor(
@@ -277,8 +277,8 @@ class BoundedInterpreter extends jinja.Interpreter {
     const [start, stop, step] = ['start', 'stop', 'step'].map((name) =>
       asPlace(this.evaluate(property[name] as JinjaNode | undefined, environment)),
     );
-    const piece = object instanceof TextValue ? this.pieceOf(object.value, start, stop, step) : null;
-    if (piece !== null) return piece;
+    const cut = object instanceof TextValue ? this.cutOf(object.value, start, stop, step) : null;
+    if (cut !== null) return cut;
     // The package first makes a list of a text's characters.
     this.budget.spend(sizeOf(object) * (object instanceof TextValue ? COSTS.listedCharacter : COSTS.place));
     const slice = { ...property, start: known(start), stop: known(stop), step: known(step) };
@@ -286,15 +286,15 @@ class BoundedInterpreter extends jinja.Interpreter {
   }
 
   /** A slice of a text in which every character is one UTF-16 unit; null: the package must take the text apart. */
-  private pieceOf(text: string, start?: JinjaValue, stop?: JinjaValue, step?: JinjaValue): JinjaValue | null {
+  private cutOf(text: string, start?: JinjaValue, stop?: JinjaValue, step?: JinjaValue): JinjaValue | null {
     const [from, to, by] = [start?.value, stop?.value, step?.value];
     const isPlain =
       (by === undefined || by === 1) && [from, to].every((at) => at === undefined || Number.isInteger(at));
     this.budget.read(text.length);
     if (!isPlain || SURROGATE.test(text)) return null;
-    const piece = text.slice(from as number | undefined, to as number | undefined);
-    this.budget.spend(piece.length * COSTS.character);
-    return new TextValue(piece);
+    const cut = text.slice(from as number | undefined, to as number | undefined);
+    this.budget.spend(cut.length * COSTS.character);
+    return new TextValue(cut);
   }
 
   private loop(node: JinjaNode, environment: JinjaEnvironment): JinjaValue | undefined {
@@ -318,7 +318,7 @@ class BoundedInterpreter extends jinja.Interpreter {
     });
   }
 
-  /** The first read of a joined text copies it into one piece. */
+  /** The first read of a joined text copies it into one stretch of memory. */
   private readText(value: JinjaValue): void {
     if (!(value instanceof TextValue) || this.read.has(value)) return;
     this.budget.read(value.value.length);

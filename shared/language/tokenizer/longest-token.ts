@@ -27,7 +27,7 @@ const splitSchema = z.looseObject({ behavior: z.string() });
  */
 const NORMALIZATION_FACTOR = 4;
 const NORMALIZATIONS: ReadonlySet<string> = new Set(['NFC', 'NFD', 'NFKC', 'NFKD', 'Lowercase']);
-/** Pre-tokenizers that cut a text into pieces without loss. */
+/** Pre-tokenizers that cut a text without loss. */
 const LOSSLESS_PRE_TOKENIZERS: ReadonlySet<string> = new Set(['ByteLevel', 'Metaspace', 'Digits']);
 
 /**

@@ -62,20 +62,20 @@ export function pythonFloat(value: number): string {
   return `${sign}${whole}.${digits.slice(exponent + 1) || '0'}`;
 }
 
-/** Most pieces that are stored separately. Each takes more memory than its characters. */
-const PIECES_LIMIT = 4096;
+/** Most texts that are stored separately. Each takes more memory than its characters. */
+const TEXTS_LIMIT = 4096;
 
-/** Builds a text. Each piece is paid for before it is added. */
+/** Builds a text. Each addition is paid for before it is added. */
 class Writer {
   private text = '';
-  private pieces: string[] = [];
+  private added: string[] = [];
 
   constructor(readonly budget: TemplateBudget) {}
 
-  add(piece: string): void {
-    this.budget.spend(piece.length + 1);
-    this.pieces.push(piece);
-    if (this.pieces.length >= PIECES_LIMIT) this.gather();
+  add(text: string): void {
+    this.budget.spend(text.length + 1);
+    this.added.push(text);
+    if (this.added.length >= TEXTS_LIMIT) this.gather();
   }
 
   whole(): string {
@@ -84,8 +84,8 @@ class Writer {
   }
 
   private gather(): void {
-    this.text += this.pieces.join('');
-    this.pieces = [];
+    this.text += this.added.join('');
+    this.added = [];
   }
 }
 

@@ -18,7 +18,7 @@ export interface JinjaNode {
   readonly type: string;
   readonly [property: string]: unknown;
 }
-/** A piece of a template's source, as the parser expects it. */
+/** A part of a template's source, as the parser expects it. */
 export interface JinjaToken {
   readonly type: string;
   readonly value: string;

@@ -11,8 +11,8 @@ const suffixSchema = z.looseObject({ suffix: z.string().default('') });
 const prefixSchema = z.looseObject({ prefix: z.string().default('##') });
 
 /** A token during decoding: text, or bytes once a step has converted it. */
-type Piece = string | Uint8Array;
-type DecodePiece = (piece: Piece) => Piece;
+type TokenText = string | Uint8Array;
+type DecodeText = (text: TokenText) => TokenText;
 
 const BYTE_TOKEN = /^<0x([0-9A-Fa-f]{2})>$/;
 const encoder = new TextEncoder();
@@ -27,22 +27,22 @@ export type TokenBytesOf = (token: string, isAdded: boolean) => Uint8Array;
 export function tokenBytesBy(definition: object): TokenBytesOf {
   const decoder = definitionSchema.safeParse(definition).data?.decoder ?? null;
   // Without a decoder, tokens are joined by spaces.
-  const decode: (isAdded: boolean) => DecodePiece = (isAdded) =>
+  const decode: (isAdded: boolean) => DecodeText = (isAdded) =>
     decoder === null ? onText((text) => ` ${text}`) : stepOf(decoder, isAdded);
   const [decodePlain, decodeAdded] = [decode(false), decode(true)];
   return (token, isAdded) => {
-    const piece = (isAdded ? decodeAdded : decodePlain)(token);
-    return typeof piece === 'string' ? encoder.encode(piece) : piece;
+    const text = (isAdded ? decodeAdded : decodePlain)(token);
+    return typeof text === 'string' ? encoder.encode(text) : text;
   };
 }
 
 type Step = z.infer<typeof definitionSchema>['decoder'] & object;
 
-function stepOf(decoder: Step, isAdded: boolean): DecodePiece {
+function stepOf(decoder: Step, isAdded: boolean): DecodeText {
   switch (decoder.type) {
     case 'Sequence': {
       const steps = (sequenceSchema.safeParse(decoder).data?.decoders ?? []).map((step) => stepOf(step, isAdded));
-      return (piece) => steps.reduce((decoded, step) => step(decoded), piece);
+      return (text) => steps.reduce((decoded, step) => step(decoded), text);
     }
     case 'ByteLevel':
       return isAdded ? unchanged : onText(bytesOfByteLevel);
@@ -68,15 +68,15 @@ function stepOf(decoder: Step, isAdded: boolean): DecodePiece {
   }
 }
 
-function unchanged(piece: Piece): Piece {
-  return piece;
+function unchanged(text: TokenText): TokenText {
+  return text;
 }
 
-function onText(change: (text: string) => Piece): DecodePiece {
-  return (piece) => (typeof piece === 'string' ? change(piece) : piece);
+function onText(change: (text: string) => TokenText): DecodeText {
+  return (text) => (typeof text === 'string' ? change(text) : text);
 }
 
-function replacing(decoder: Step): DecodePiece {
+function replacing(decoder: Step): DecodeText {
   const replace = replaceSchema.safeParse(decoder).data;
   if (replace === undefined) return unchanged;
   const { pattern, content } = replace;
@@ -84,13 +84,13 @@ function replacing(decoder: Step): DecodePiece {
   return onText((text) => text.replaceAll(found as string, () => content));
 }
 
-function byteOfFallback(text: string): Piece {
+function byteOfFallback(text: string): TokenText {
   const byte = BYTE_TOKEN.exec(text)?.[1];
   return byte === undefined ? text : Uint8Array.of(parseInt(byte, 16));
 }
 
 /** Each character of the text stands for a byte. A token with any other character stays unchanged. */
-function bytesOfByteLevel(text: string): Piece {
+function bytesOfByteLevel(text: string): TokenText {
   const bytes: number[] = [];
   for (const character of text) {
     const byte = BYTE_OF_CHARACTER.get(character);

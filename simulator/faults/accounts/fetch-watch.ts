@@ -2,7 +2,7 @@ import type { VirtualRuntime } from '../../../shared/base/runtime/virtual-runtim
 import type { MessageTap } from '../../network/channel.js';
 import type { PackSources } from '../../network/pack-sources.js';
 
-/** Longest time from the last piece of the last expert until the report: files are written meanwhile. */
+/** Longest time from the last pack piece of the last expert until the report: files are written meanwhile. */
 const REPORTED_WITHIN_MS = 50;
 
 interface Prospected {

@@ -45,7 +45,7 @@ export async function collect(
     if (reply.kind === 'started') started = reply.started;
     else if (reply.kind === 'finished') finished = reply.finished;
     else if (reply.kind === 'prompt') {
-      assert.equal(reply.prompt.first, promptLogprobs.length, 'pieces follow one another');
+      assert.equal(reply.prompt.first, promptLogprobs.length, 'the scores of prompt tokens follow one another');
       assert.equal(tokens.length, 0, 'the prompt comes before the answer');
       promptLogprobs.push(...reply.prompt.tokens);
     } else {

@@ -86,14 +86,14 @@ describe("the HTTP server for Anthropic's clients", function () {
   it('streams the same answer, event by event', async () => {
     const whole = await client.messages.create({ model, max_tokens: 40, messages: ASKED });
     const stream = client.messages.stream({ model, max_tokens: 40, messages: ASKED });
-    const pieces: string[] = [];
+    const deltas: string[] = [];
     const types: string[] = [];
-    stream.on('text', (text) => pieces.push(text));
+    stream.on('text', (text) => deltas.push(text));
     stream.on('streamEvent', ({ type }) => types.push(type));
     const message = await stream.finalMessage();
     assert.deepEqual(message.content, whole.content);
-    assert.equal(pieces.join(''), textOf(whole));
-    assert.ok(pieces.length > 3, 'the text comes in pieces');
+    assert.equal(deltas.join(''), textOf(whole));
+    assert.ok(deltas.length > 3, 'the text comes in deltas');
     assert.equal(message.stop_reason, whole.stop_reason);
     assert.deepEqual(message.usage, whole.usage);
     assert.deepEqual([types[0], types.at(-1)], ['message_start', 'message_stop']);

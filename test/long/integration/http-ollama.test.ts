@@ -50,19 +50,19 @@ describe("the HTTP server for Ollama's clients", function () {
 
   it('streams a chat in lines by default', async () => {
     const { finished } = await local({ messages: ASKED });
-    const pieces: string[] = [];
+    const deltas: string[] = [];
     const ends: boolean[] = [];
     for await (const part of await client.chat({ model: `${model}:latest`, messages: ASKED, stream: true })) {
-      pieces.push(part.message.content);
+      deltas.push(part.message.content);
       ends.push(part.done);
     }
-    assert.equal(pieces.join(''), finished.text);
-    assert.ok(pieces.length > 3, 'the text comes in pieces');
-    assert.deepEqual([ends.indexOf(true), pieces.at(-1)], [ends.length - 1, '']);
+    assert.equal(deltas.join(''), finished.text);
+    assert.ok(deltas.length > 3, 'the text comes in deltas');
+    assert.deepEqual([ends.indexOf(true), deltas.at(-1)], [ends.length - 1, '']);
     const plain = await api.fetch('/api/chat', { model, messages: ASKED });
     assert.equal(plain.headers.get('content-type'), 'application/x-ndjson');
     const lines = (await plain.text()).trimEnd().split('\n');
-    assert.equal(lines.length, pieces.length);
+    assert.equal(lines.length, deltas.length);
     for (const line of lines) assert.equal((JSON.parse(line) as { model: string }).model, `${model}:latest`);
   });
 
@@ -256,10 +256,10 @@ describe("the HTTP server for Ollama's clients", function () {
     const { tokens } = (await (await api.fetch('/tokenize', { content: text })).json()) as { tokens: number[] };
     assert.deepEqual(tokens, reference.tokenizer?.encodeRendered(text));
     assert.deepEqual(await (await api.fetch('/detokenize', { tokens })).json(), { content: text });
-    const pieces = (await (await api.fetch('/tokenize', { content: text, with_pieces: true })).json()) as {
+    const shown = (await (await api.fetch('/tokenize', { content: text, with_pieces: true })).json()) as {
       tokens: { id: number; piece: string }[];
     };
-    assert.equal(pieces.tokens.map(({ piece }) => piece).join(''), text);
+    assert.equal(shown.tokens.map(({ piece }) => piece).join(''), text);
     assert.deepEqual(await (await api.fetch('/tokenize', { content: '' })).json(), { tokens: [] });
     assert.deepEqual(await (await api.fetch('/detokenize', { tokens: [] })).json(), { content: '' });
     const long = await api.fetch('/tokenize', { content: 'long '.repeat(400_000) });

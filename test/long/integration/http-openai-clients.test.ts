@@ -243,7 +243,7 @@ describe('the HTTP client', function () {
       assert.equal(whole.usage.outputTokens, 12);
       const stream = streamText({ ...asked, model: model() });
       let text = '';
-      for await (const piece of stream.textStream) text += piece;
+      for await (const delta of stream.textStream) text += delta;
       assert.equal(text, whole.text);
       assert.deepEqual((await stream.usage).totalTokens, whole.usage.totalTokens);
     });

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import {
-  chunkRowsFor,
-  ChunkSizer,
+  promptChunkRowsFor,
+  PromptChunkSizer,
   expectedPassMs,
   longestPassMs,
   PassTimes,
-} from '../../main-node/batching/chunk-rows.js';
-import { LEAST_CHUNK_ROWS } from '../../main-node/batching/plan-pass.js';
+} from '../../main-node/batching/prompt-chunk-rows.js';
+import { LEAST_PROMPT_CHUNK_ROWS } from '../../main-node/batching/plan-pass.js';
 
 const LIMIT = 256;
 
@@ -51,19 +51,19 @@ describe('batching: the estimated time of a pass by its rows', () => {
 
 describe('batching: the number of prompt rows beside answers', () => {
   it('is the least where nothing was measured, and never less than that', () => {
-    assert.equal(chunkRowsFor([], 4, { maxDelayMs: 'auto', limit: LIMIT }), LEAST_CHUNK_ROWS);
+    assert.equal(promptChunkRowsFor([], 4, { maxDelayMs: 'auto', limit: LIMIT }), LEAST_PROMPT_CHUNK_ROWS);
     const steep = measured([1, 10], [9, 500]);
-    assert.equal(chunkRowsFor(steep, 1, { maxDelayMs: 5, limit: LIMIT }), LEAST_CHUNK_ROWS);
-    assert.equal(chunkRowsFor(steep, 1, { maxDelayMs: 5, limit: 3 }), 3);
+    assert.equal(promptChunkRowsFor(steep, 1, { maxDelayMs: 5, limit: LIMIT }), LEAST_PROMPT_CHUNK_ROWS);
+    assert.equal(promptChunkRowsFor(steep, 1, { maxDelayMs: 5, limit: 3 }), 3);
   });
 
   it('is as large as the delay allows', () => {
     const times = measured([1, 10], [101, 60]);
-    assert.equal(chunkRowsFor(times, 1, { maxDelayMs: 10, limit: LIMIT }), 20);
-    assert.equal(chunkRowsFor(times, 1, { maxDelayMs: 'auto', limit: LIMIT }), 60);
-    assert.equal(chunkRowsFor(times, 1, { maxDelayMs: 'auto', limit: 20 }), 20);
+    assert.equal(promptChunkRowsFor(times, 1, { maxDelayMs: 10, limit: LIMIT }), 20);
+    assert.equal(promptChunkRowsFor(times, 1, { maxDelayMs: 'auto', limit: LIMIT }), 60);
+    assert.equal(promptChunkRowsFor(times, 1, { maxDelayMs: 'auto', limit: 20 }), 20);
     const slow = measured([1, 1000], [101, 2000]);
-    assert.equal(chunkRowsFor(slow, 1, { maxDelayMs: 'auto', limit: LIMIT }), 25);
+    assert.equal(promptChunkRowsFor(slow, 1, { maxDelayMs: 'auto', limit: LIMIT }), 25);
   });
 
   it('makes a short pass at most four times as long under auto, a long one at most a quarter longer', () => {
@@ -78,32 +78,36 @@ describe('batching: the number of prompt rows beside answers', () => {
   });
 });
 
-/** Rows of the chunks and times of the passes, while one answer streams beside a long prompt. */
-function beside(sizer: ChunkSizer, passes: number, passMs: (rows: number) => number): { rows: number; ms: number }[] {
+/** Rows of the prompt chunks and times of the passes, while one answer streams beside a long prompt. */
+function beside(
+  sizer: PromptChunkSizer,
+  passes: number,
+  passMs: (rows: number) => number,
+): { rows: number; ms: number }[] {
   return Array.from({ length: passes }, () => {
     const rows = sizer.rows(1);
     const ms = passMs(1 + rows);
-    sizer.ran({ answerRows: 1, chunkRows: rows, ms });
+    sizer.ran({ answerRows: 1, promptChunkRows: rows, ms });
     return { rows, ms };
   });
 }
 
 describe('batching: prompt chunks', () => {
   const quick = (rows: number): number => 30 + (rows - 1) / 2;
-  let sizer: ChunkSizer;
+  let sizer: PromptChunkSizer;
 
   beforeEach(() => {
-    sizer = new ChunkSizer({ maxDelayMs: 'auto', limit: LIMIT });
+    sizer = new PromptChunkSizer({ maxDelayMs: 'auto', limit: LIMIT });
   });
 
   function alone(...passes: number[]): void {
-    for (const ms of passes) sizer.ran({ answerRows: 1, chunkRows: 0, ms });
+    for (const ms of passes) sizer.ran({ answerRows: 1, promptChunkRows: 0, ms });
   }
 
   it('grow soon beside a quick stream, though the first passes were slow', () => {
-    sizer.ran({ answerRows: 0, chunkRows: 128, ms: 9000 });
+    sizer.ran({ answerRows: 0, promptChunkRows: 128, ms: 9000 });
     alone(900, 30, 30);
-    sizer.ran({ answerRows: 1, chunkRows: 8, ms: 800 });
+    sizer.ran({ answerRows: 1, promptChunkRows: 8, ms: 800 });
     const rows = beside(sizer, 30, quick).reduce((sum, pass) => sum + pass.rows, 0);
     assert.ok(rows >= 1900, `${rows} rows in 30 passes`);
   });
@@ -119,7 +123,7 @@ describe('batching: prompt chunks', () => {
   it('are halved after a pass that took much too long, and grow again', () => {
     alone(30, 30, 30);
     const before = beside(sizer, 10, quick).at(-1)?.rows ?? 0;
-    sizer.ran({ answerRows: 1, chunkRows: before, ms: 500 });
+    sizer.ran({ answerRows: 1, promptChunkRows: before, ms: 500 });
     const after = sizer.rows(1);
     assert.ok(before > 100 && after <= before / 2 && after >= before / 2 - 1);
     assert.equal(beside(sizer, 3, quick).at(-1)?.rows, before);
@@ -129,6 +133,6 @@ describe('batching: prompt chunks', () => {
     alone(30);
     beside(sizer, 15, quick);
     assert.equal(sizer.rows(1), 0);
-    assert.ok(sizer.rows(0) >= LEAST_CHUNK_ROWS);
+    assert.ok(sizer.rows(0) >= LEAST_PROMPT_CHUNK_ROWS);
   });
 });

@@ -9,18 +9,18 @@ import { sha256Hex } from './source-identity.js';
 import type { FinishedFile } from '../format/manifest.js';
 import { syncDirectory } from './pack-file.js';
 import type { ByteTools } from './packing-context.js';
-import type { ConsumedShard, PackingJournal } from './packing-journal.js';
+import type { ConsumedFile, PackingJournal } from './packing-journal.js';
 import type { PlannedFile } from './planned-files.js';
 import { damageError, type PackDamage, verifyFinishedFile } from './verify-pack.js';
 
-/** A weight file of the checkpoint, and the files of the pack that are made from it. */
-export interface SourceShard {
+/** A checkpoint file, and the files of the pack that are made from it. */
+export interface SourceFile {
   file: SafetensorsFile;
   /** Names of files of the pack. */
   neededFor: readonly string[];
 }
 
-export function sourceShards(files: readonly SafetensorsFile[], planned: readonly PlannedFile[]): SourceShard[] {
+export function sourceFiles(files: readonly SafetensorsFile[], planned: readonly PlannedFile[]): SourceFile[] {
   return files.map((file) => ({
     file,
     neededFor: planned.filter(({ sourcePaths }) => sourcePaths.has(file.path)).map(({ name }) => name),
@@ -28,38 +28,38 @@ export function sourceShards(files: readonly SafetensorsFile[], planned: readonl
 }
 
 /**
- * Most additional bytes on the disk that packing needs if a shard is deleted as soon as everything made from it is finished. `gone`: names of
- * shards that were deleted before. Pure.
+ * Most additional bytes on the disk that packing needs if a checkpoint file is deleted as soon as everything made from it is finished. `gone`: names
+ * of checkpoint files that were deleted before. Pure.
  */
 export function peakBytes(
   planned: readonly Pick<PlannedFile, 'name' | 'expectedBytes'>[],
   finished: ReadonlySet<string>,
-  shards: readonly SourceShard[],
+  sources: readonly SourceFile[],
   gone: ReadonlySet<string>,
 ): number {
   const done = new Set(finished);
-  const left = new Set(shards.filter(({ file }) => !gone.has(basename(file.path))));
+  const left = new Set(sources.filter(({ file }) => !gone.has(basename(file.path))));
   let [bytes, peak] = [0, 0];
   for (const { name, expectedBytes } of planned) {
     if (!done.has(name)) bytes += expectedBytes;
     peak = Math.max(peak, bytes);
     done.add(name);
-    for (const shard of left) {
-      if (shard.neededFor.length === 0 || !shard.neededFor.every((needed) => done.has(needed))) continue;
-      bytes -= shard.file.sizeBytes;
-      left.delete(shard);
+    for (const source of left) {
+      if (source.neededFor.length === 0 || !source.neededFor.every((needed) => done.has(needed))) continue;
+      bytes -= source.file.sizeBytes;
+      left.delete(source);
     }
   }
   return peak;
 }
 
 /**
- * Deletes the weight files of a checkpoint while a pack is made from it. A weight file is deleted once every file of the pack that is made from
- * it is whole on the disk, has been read back and found correct, and the journal records this.
+ * Deletes the files of a checkpoint that hold its weights while a pack is made from it. A file is deleted once every file of the pack that is made
+ * from it is whole on the disk, has been read back and found correct, and the journal records this.
  */
-export class ShardConsumer {
+export class CheckpointFileConsumer {
   constructor(
-    private readonly shards: readonly SourceShard[],
+    private readonly sources: readonly SourceFile[],
     private readonly journal: PackingJournal,
     private readonly directory: string,
     private readonly tools: ByteTools,
@@ -67,7 +67,7 @@ export class ShardConsumer {
 
   /** Deletes the files whose deletion an earlier run had recorded. */
   async resume(): Promise<void> {
-    for (const { file } of this.shards) {
+    for (const { file } of this.sources) {
       if (this.journal.consumed.has(basename(file.path))) await remove(file.path);
     }
   }
@@ -80,7 +80,7 @@ export class ShardConsumer {
       if (damages.length > 0) await this.dropDamaged(name, damages);
       await this.journal.record({ verified: name });
     }
-    await this.consume((shard) => shard.neededFor.includes(name));
+    await this.consume((source) => source.neededFor.includes(name));
   }
 
   private async dropDamaged(name: string, damages: readonly PackDamage[]): Promise<never> {
@@ -98,18 +98,18 @@ export class ShardConsumer {
     await this.consume(() => true);
   }
 
-  private async consume(concerns: (shard: SourceShard) => boolean): Promise<void> {
-    for (const shard of this.shards) {
-      const { path } = shard.file;
-      if (!concerns(shard) || this.journal.consumed.has(basename(path))) continue;
-      if (!shard.neededFor.every((needed) => this.journal.verified.has(needed))) continue;
-      await this.journal.record({ consumed: await consumedShard(shard.file) });
+  private async consume(concerns: (source: SourceFile) => boolean): Promise<void> {
+    for (const source of this.sources) {
+      const { path } = source.file;
+      if (!concerns(source) || this.journal.consumed.has(basename(path))) continue;
+      if (!source.neededFor.every((needed) => this.journal.verified.has(needed))) continue;
+      await this.journal.record({ consumed: await consumedFile(source.file) });
       await remove(path);
     }
   }
 }
 
-async function consumedShard({ path, sizeBytes, modifiedMs, headerDigest }: SafetensorsFile): Promise<ConsumedShard> {
+async function consumedFile({ path, sizeBytes, modifiedMs, headerDigest }: SafetensorsFile): Promise<ConsumedFile> {
   const [header, found] = [await readHeaderText(path), await fileState(path)];
   if (found?.size !== sizeBytes || found.mtimeMs !== modifiedMs || sha256Hex(header) !== headerDigest) {
     throw new OdmoeError('STORAGE_FAILED', `${path}: has changed while it was packed; it is not deleted: pack again`);
@@ -137,9 +137,9 @@ async function readHeaderText(path: string): Promise<Buffer> {
 }
 
 /** True if another file has the name of a deleted one. If the deletion was cut short, the same file may still be there. */
-export async function isAnotherFile(shard: ConsumedShard, path: string): Promise<boolean> {
+export async function isAnotherFile(consumed: ConsumedFile, path: string): Promise<boolean> {
   const found = await fileState(path);
-  return found !== null && (found.size !== shard.size_bytes || found.mtimeMs !== shard.modified_ms);
+  return found !== null && (found.size !== consumed.size_bytes || found.mtimeMs !== consumed.modified_ms);
 }
 
 async function fileState(path: string): Promise<{ size: number; mtimeMs: number } | null> {
@@ -152,14 +152,14 @@ async function fileState(path: string): Promise<{ size: number; mtimeMs: number 
 }
 
 /** The data of a deleted weight file, from the journal. @throws MODEL_CORRUPT */
-export function goneFile(shard: ConsumedShard, path: string): SafetensorsFile {
-  const header = new TextEncoder().encode(shard.header);
+export function goneFile(consumed: ConsumedFile, path: string): SafetensorsFile {
+  const header = new TextEncoder().encode(consumed.header);
   return {
     path,
-    sizeBytes: shard.size_bytes,
-    modifiedMs: shard.modified_ms,
+    sizeBytes: consumed.size_bytes,
+    modifiedMs: consumed.modified_ms,
     headerDigest: sha256Hex(header),
-    tensors: parseSafetensorsHeader(header, shard.size_bytes, path),
+    tensors: parseSafetensorsHeader(header, consumed.size_bytes, path),
   };
 }
 

@@ -1,15 +1,15 @@
-import { LEAST_CHUNK_ROWS } from './plan-pass.js';
+import { LEAST_PROMPT_CHUNK_ROWS } from './plan-pass.js';
 
 /** Number of latest passes of one size that its time is taken from. */
 const PASSES_OF_SIZE = 8;
 /** Assumed cost of a further row, as a share of a pass's time, while all passes had about equally many rows. */
-const ASSUMED_ROW_SHARE = 1 / LEAST_CHUNK_ROWS;
-/** Under `auto`, a pass with a chunk takes at most this many times its time without. Between these two times the factor falls evenly. */
+const ASSUMED_ROW_SHARE = 1 / LEAST_PROMPT_CHUNK_ROWS;
+/** Under `auto`, a pass with a prompt chunk takes at most this many times its time without. Between these two times the factor falls evenly. */
 const SHORT_PASS = { ms: 50, timesLonger: 4 };
 const LONG_PASS = { ms: 200, timesLonger: 1.25 };
-/** Number of passes in a row that have chunks; then a pass of answers alone shows how long these take by themselves. */
-const PASSES_WITH_CHUNK = 15;
-/** A pass that takes this many times its allowed time makes chunks smaller at once. */
+/** Number of passes in a row that have prompt chunks; then a pass of answers alone shows how long these take by themselves. */
+const PASSES_WITH_PROMPT_CHUNK = 15;
+/** A pass that takes this many times its allowed time makes prompt chunks smaller at once. */
 const OVERSHOOT = 1.5;
 
 /** Rows and time of a pass, or of all passes of one size. */
@@ -31,7 +31,7 @@ export class PassTimes {
 
   /**
    * In the order of rising rows. By assumption, more rows never take less time, and k times the rows never take more than k times as long. Otherwise
-   * one slow size, measured long ago, could keep chunks from coming near it.
+   * one slow size, measured long ago, could keep prompt chunks from coming near it.
    */
   measured(): MeasuredPass[] {
     let before: MeasuredPass | null = null;
@@ -70,8 +70,8 @@ export function expectedPassMs(measured: readonly MeasuredPass[], rows: number):
 }
 
 /**
- * Longest allowed time of a pass with a chunk, where it takes `aloneMs` without. `auto`: at most 4 times as long where passes are short (50 ms or
- * less), so that a prompt comes to its end beside a quick stream; at most 1.25 times where they are long (200 ms or more), so that many users of a
+ * Longest allowed time of a pass with a prompt chunk, where it takes `aloneMs` without. `auto`: at most 4 times as long where passes are short (50 ms
+ * or less), so that a prompt comes to its end beside a quick stream; at most 1.25 times where they are long (200 ms or more), so that many users of a
  * slow cluster hardly wait for one another's prompts; evenly between.
  */
 export function longestPassMs(aloneMs: number, maxDelayMs: number | 'auto'): number {
@@ -80,22 +80,22 @@ export function longestPassMs(aloneMs: number, maxDelayMs: number | 'auto'): num
   return aloneMs * (SHORT_PASS.timesLonger + share * (LONG_PASS.timesLonger - SHORT_PASS.timesLonger));
 }
 
-export interface ChunkBounds {
+export interface PromptChunkBounds {
   maxDelayMs: number | 'auto';
-  /** Most rows of a chunk. */
+  /** Most rows of a prompt chunk. */
   limit: number;
 }
 
 /**
  * Number of prompt rows that may join `answerRows` rows of answers, at most `limit`, so that the pass takes no longer than longestPassMs allows. At
- * least LEAST_CHUNK_ROWS in any case, if `limit` is not smaller.
+ * least LEAST_PROMPT_CHUNK_ROWS in any case, if `limit` is not smaller.
  */
-export function chunkRowsFor(
+export function promptChunkRowsFor(
   measured: readonly MeasuredPass[],
   answerRows: number,
-  { maxDelayMs, limit }: ChunkBounds,
+  { maxDelayMs, limit }: PromptChunkBounds,
 ): number {
-  const least = Math.min(LEAST_CHUNK_ROWS, limit);
+  const least = Math.min(LEAST_PROMPT_CHUNK_ROWS, limit);
   const aloneMs = expectedPassMs(measured, answerRows);
   if (aloneMs === null) return least;
   const longestMs = longestPassMs(aloneMs, maxDelayMs);
@@ -110,38 +110,38 @@ export function chunkRowsFor(
 }
 
 /** A joint pass that has run. */
-export interface PassOfChunk {
+export interface PassOfPromptChunk {
   answerRows: number;
   /** Rows of prompts. */
-  chunkRows: number;
+  promptChunkRows: number;
   ms: number;
 }
 
-/** Sizes the chunks that join answers, and learns from each pass. */
-export class ChunkSizer {
+/** Sizes the prompt chunks that join answers, and learns from each pass. */
+export class PromptChunkSizer {
   private readonly times = new PassTimes();
-  /** Passes in a row that had chunks beside answers. */
-  private passesWithChunk = 0;
-  /** Most rows of a chunk after a pass that took too long; it doubles with each pass that did not. */
+  /** Passes in a row that had prompt chunks beside answers. */
+  private passesWithPromptChunk = 0;
+  /** Most rows of a prompt chunk after a pass that took too long; it doubles with each pass that did not. */
   private most = Infinity;
 
-  constructor(private readonly bounds: ChunkBounds) {}
+  constructor(private readonly bounds: PromptChunkBounds) {}
 
   /** Number of prompt rows for a pass with so many ready rows of answers; `answerRows` 0: answers go on, but none of them is ready. */
   rows(answerRows: number): number {
-    if (answerRows > 0 && this.passesWithChunk >= PASSES_WITH_CHUNK) return 0;
+    if (answerRows > 0 && this.passesWithPromptChunk >= PASSES_WITH_PROMPT_CHUNK) return 0;
     const limit = Math.max(1, Math.min(this.bounds.limit, this.most));
-    return chunkRowsFor(this.times.measured(), Math.max(1, answerRows), { ...this.bounds, limit });
+    return promptChunkRowsFor(this.times.measured(), Math.max(1, answerRows), { ...this.bounds, limit });
   }
 
   /** A pass has run. */
-  ran({ answerRows, chunkRows, ms }: PassOfChunk): void {
+  ran({ answerRows, promptChunkRows, ms }: PassOfPromptChunk): void {
     const aloneMs = expectedPassMs(this.times.measured(), Math.max(1, answerRows));
-    this.times.add(answerRows + chunkRows, ms);
+    this.times.add(answerRows + promptChunkRows, ms);
     if (answerRows === 0) return;
-    this.passesWithChunk = chunkRows > 0 ? this.passesWithChunk + 1 : 0;
-    if (chunkRows === 0 || aloneMs === null) return;
+    this.passesWithPromptChunk = promptChunkRows > 0 ? this.passesWithPromptChunk + 1 : 0;
+    if (promptChunkRows === 0 || aloneMs === null) return;
     const tookTooLong = ms > OVERSHOOT * longestPassMs(aloneMs, this.bounds.maxDelayMs);
-    this.most = tookTooLong ? Math.max(LEAST_CHUNK_ROWS, Math.floor(chunkRows / 2)) : this.most * 2;
+    this.most = tookTooLong ? Math.max(LEAST_PROMPT_CHUNK_ROWS, Math.floor(promptChunkRows / 2)) : this.most * 2;
   }
 }
