@@ -20,6 +20,7 @@ import { registerBenchPools } from './pools/index.js';
 import { registerBenchRecall } from './recall/index.js';
 import { registerBenchSchedule } from './schedule/index.js';
 import { registerBenchServe } from './serve/index.js';
+import { registerBenchSlices } from './slices/index.js';
 import { registerBenchSynth } from './synth/index.js';
 import { registerBenchTrace } from './trace/index.js';
 
@@ -41,6 +42,7 @@ const MEASURING: readonly ((bench: Command, run: MeasuredRun) => void)[] = [
   registerBenchRecall,
   registerBenchSchedule,
   registerBenchServe,
+  registerBenchSlices,
 ];
 
 /** The commands of `odmoe bench`. Those that measure take `--record`; the others write files. */

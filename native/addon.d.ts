@@ -8,7 +8,14 @@
 
 import type { DenseRole } from '../shared/model/dense-roles.js';
 import type { GluShape, ModelShape } from '../shared/model/model-shape.js';
-import type { ChunkCodec, ExpertSource, Split, TensorSource, WeightFormat } from '../shared/model/tensor-source.js';
+import type {
+  ChunkCodec,
+  ExpertSource,
+  SlicedSplit,
+  Split,
+  TensorSource,
+  WeightFormat,
+} from '../shared/model/tensor-source.js';
 import type {
   ExpertShape,
   FlatExpertSlots,
@@ -264,6 +271,17 @@ export interface Addon {
   splitPlanes(values: Uint8Array, split: Split): Uint8Array[];
   /** Joins all planes of the split into row-major values again (verifying). */
   joinPlanes(planes: Uint8Array[], split: Split): Uint8Array;
+  /**
+   * Cuts rows of weights, as TensorRows.read gives them, into slices: the rows' bytes in the upper and in the lower slice. Runs on threads of the
+   * addon. Rejects with MODEL_UNSUPPORTED, naming the row, for a weight that is not finite and for a scale beyond FP16.
+   */
+  sliceRows(
+    planes: Uint8Array[],
+    split: Split,
+    rows: number,
+    columns: number,
+    sliced: SlicedSplit,
+  ): Promise<[upper: Uint8Array, lower: Uint8Array]>;
   crc32c(bytes: Uint8Array, seed: number): number;
   /** True if none of these little-endian FP32 values is NaN or infinite. Runs on the caller's thread. Throws INTERNAL for a part of a value. */
   allFinite(values: Uint8Array): boolean;

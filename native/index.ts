@@ -1,5 +1,5 @@
 /** All code reaches the native core through this module. Every error that it throws or rejects with is an OdmoeError. */
-import type { ChunkCodec, Split, TensorSource } from '../shared/model/tensor-source.js';
+import type { ChunkCodec, SlicedSplit, Split, TensorSource } from '../shared/model/tensor-source.js';
 import type {
   CodecSpeed,
   CudaStatus,
@@ -71,6 +71,20 @@ export function splitPlanes(values: Uint8Array, split: Split): Uint8Array[] {
 /** Joins all planes of the split into row-major values again. */
 export function joinPlanes(planes: Uint8Array[], split: Split): Uint8Array {
   return addon().joinPlanes(planes, split);
+}
+
+/**
+ * Cuts rows of weights into slices (SliceMoE, section 4.2; native/include/odmoe/slices.h). `planes`: the rows' bytes in each plane of `split`.
+ * @throws MODEL_UNSUPPORTED, naming the row, for a weight that is not finite and for a scale beyond FP16
+ */
+export async function sliceRows(
+  planes: Uint8Array[],
+  split: Split,
+  rows: number,
+  columns: number,
+  sliced: SlicedSplit,
+): Promise<[upper: Uint8Array, lower: Uint8Array]> {
+  return await addon().sliceRows(planes, split, rows, columns, sliced);
 }
 
 /** CRC-32C. `seed`: the CRC of the bytes before these, 0 at the start. */

@@ -47,6 +47,7 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe bench recall': true,
   'odmoe bench schedule': false,
   'odmoe bench serve': true,
+  'odmoe bench slices': true,
   'odmoe bench synth': false,
   'odmoe bench tables': false,
   'odmoe bench trace': true,

@@ -21,6 +21,7 @@
 #include "odmoe/measure_experts.h"
 #include "odmoe/measure_operators.h"
 #include "parent_process.h"
+#include "slice_calls.h"
 #include "wait_call.h"
 
 #ifndef ODMOE_VERSION
@@ -329,6 +330,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<all_finite_of>(exports, "allFinite");
   add<token_weights_of>(exports, "tokenWeights");
   add<log_sum_exp_of>(exports, "logSumExp");
+  add_promise<slice_rows_of>(exports, "sliceRows");
   add_promise<encode_chunk_of>(exports, "encodeChunk");
   add_promise<decode_chunk_of>(exports, "decodeChunk");
   add_promise<measure_codec_of>(exports, "measureCodec");
