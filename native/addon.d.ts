@@ -24,10 +24,10 @@ import type {
   QueuedReadRequest,
   QueuedReadSpeed,
 } from './expert-slots.d.ts';
-import type { CodecSpeed, ExpertBenchOptions, ExpertSpeed, OperatorSpeed, ReadSpeed } from './speeds.d.ts';
+import type { CodecSpeed, ExpertBenchOptions, ExpertForm, ExpertSpeed, OperatorSpeed, ReadSpeed } from './speeds.d.ts';
 
 export type * from './expert-slots.d.ts';
-export type { CodecSpeed, ExpertBenchOptions, ExpertSpeed, OperatorSpeed, ReadSpeed };
+export type { CodecSpeed, ExpertBenchOptions, ExpertForm, ExpertSpeed, OperatorSpeed, ReadSpeed };
 
 export interface DeviceOptions {
   backend: 'cpu' | 'cuda';
@@ -326,7 +326,7 @@ export interface Addon {
    * `milliseconds` each.
    */
   measureMachine(device: DeviceHandle, milliseconds: number): Promise<{ readBytesPerS: number; fmaFlopPerS: number }>;
-  /** Measures how fast random experts execute from BF16 and from fixed4 weights, one figure for each number of tokens. */
+  /** Measures how fast random experts execute from weights of each form, one figure for each number of tokens. */
   measureExperts(device: DeviceHandle, options: ExpertBenchOptions): Promise<ExpertSpeed[]>;
   /** Measures each operator of a CPU device against the best speeds of the machine, for `milliseconds` each. */
   measureOperators(device: DeviceHandle, milliseconds: number): Promise<OperatorSpeed[]>;

@@ -101,7 +101,7 @@ export async function measureMachine(
   return await addon().measureMachine(handleOf(device), milliseconds);
 }
 
-/** Measures how fast random experts execute from BF16 and from fixed4 weights, and the read bandwidth in the same rounds. */
+/** Measures how fast random experts execute from weights of each form, and the read bandwidth in the same rounds. */
 export async function measureExperts(device: Device, options: ExpertBenchOptions): Promise<ExpertSpeed[]> {
   return await addon().measureExperts(handleOf(device), options);
 }

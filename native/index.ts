@@ -18,6 +18,7 @@ export type {
   CudaStatus,
   DeviceInfo,
   DeviceOptions,
+  ExpertForm,
   ExpertOrder,
   ExpertShape,
   ExpertSlotBytes,

@@ -1,4 +1,5 @@
 /** Types of the addon's measurements of this machine (native/addon.d.ts). */
+import type { WeightFormat } from '../shared/model/tensor-source.js';
 
 export interface CodecSpeed {
   /** Stored bytes (coded exponents; uncoded signs and mantissas) divided by the bytes of the BF16 tensor. */
@@ -16,10 +17,18 @@ export interface ReadSpeed {
   direct: boolean;
 }
 
+/** A form of random BF16 weights. `upperAlone`: only the upper slice of a sliced format is stored and read. */
+export interface ExpertForm {
+  format: WeightFormat;
+  upperAlone: boolean;
+}
+
 export interface ExpertBenchOptions {
   hiddenSize: number;
   intermediateSize: number;
-  /** Number of experts in each format; they are executed in turn. */
+  /** One at least. */
+  forms: ExpertForm[];
+  /** Number of experts in each form; they are executed in turn. */
   experts: number;
   /** Numbers of rows of an execute: one measurement for each entry. */
   tokens: Int32Array;
@@ -27,17 +36,20 @@ export interface ExpertBenchOptions {
   milliseconds: number;
 }
 
-/**
- * Medians over the rounds. A round reads a buffer, then executes every BF16 expert and every fixed4 expert. Bytes count weights as they are
- * stored.
- */
+/** Medians over the rounds. A round reads a buffer, then executes every expert of the first form, every expert of the second, and so on. */
 export interface ExpertSpeed {
   tokens: number;
   readBytesPerS: number;
-  bf16BytesPerS: number;
-  fixed4BytesPerS: number;
-  /** The time of BF16 divided by the time of fixed4. */
-  fixed4Speedup: number;
+  /** In the order of the request. */
+  forms: ExpertFormSpeed[];
+}
+
+export interface ExpertFormSpeed {
+  /** Bytes of the weights as they are stored. */
+  bytesPerS: number;
+  weightsPerS: number;
+  /** The time of the first form divided by the time of this one. */
+  speedup: number;
 }
 
 /** Medians over the rounds of one operator at sizes of a published model. */

@@ -20,7 +20,17 @@ export type ChooseResident = (device: Device, shipped: WeightFormat) => Promise<
 const LEAST_SPEEDUP = 1.05;
 
 /** 75 MB of BF16: more than processor caches hold, and made in half a second. */
-const SAMPLE = { hiddenSize: 1024, intermediateSize: 1024, experts: 12, tokens: Int32Array.of(1), milliseconds: 150 };
+const SAMPLE = {
+  hiddenSize: 1024,
+  intermediateSize: 1024,
+  experts: 12,
+  forms: [
+    { format: 'bf16' as const, upperAlone: false },
+    { format: 'fixed4' as const, upperAlone: false },
+  ],
+  tokens: Int32Array.of(1),
+  milliseconds: 150,
+};
 
 /** The form to use for BF16 weights when fixed4 multiplies this many times faster. */
 export function fasterResident(fixed4Speedup: number): 'bf16' | 'fixed4' {
@@ -35,7 +45,7 @@ export async function chooseResident(device: Device, shipped: WeightFormat): Pro
   if (shipped !== 'bf16' || device.info().backend !== 'cpu') return { format: shipped, fixed4Speedup: null };
   try {
     const [speed] = await measureExperts(device, SAMPLE);
-    const fixed4Speedup = speed?.fixed4Speedup ?? 0;
+    const fixed4Speedup = speed?.forms[1]?.speedup ?? 0;
     return { format: fasterResident(fixed4Speedup), fixed4Speedup };
   } catch (thrown) {
     const error = toOdmoeError(thrown);

@@ -1,4 +1,4 @@
-// Measures how fast experts execute from BF16 and from fixed4 weights, and the machine's read bandwidth.
+// Measures how fast experts execute from weights of several forms, and the machine's read bandwidth.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,10 +8,17 @@
 
 namespace odmoe {
 
+// A form of BF16 weights: fixed4, bf16, or slices of them.
+struct ExpertForm {
+  WeightFormat format = WeightFormat::bf16;
+  bool upper_alone = false;  // sliced formats: only the upper slice is stored and read
+};
+
 struct ExpertBenchOptions {
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
-  // Number of experts in each format. They are executed in turn, so that with enough experts none is still in a cache at its next
+  std::vector<ExpertForm> forms;  // at least one
+  // Number of experts in each form. They are executed in turn, so that with enough experts none is still in a cache at its next
   // turn.
   int experts = 0;
   std::vector<int> tokens;
@@ -19,14 +26,18 @@ struct ExpertBenchOptions {
   double seconds = 0;
 };
 
-// Medians over the rounds of one number of tokens. A round reads a buffer, executes every BF16 expert once and every fixed4 expert
-// once. Bytes count the weights as they are stored.
+struct ExpertFormSpeed {
+  double bytes_per_s = 0;    // of the weights as they are stored
+  double weights_per_s = 0;  // numbers
+  double speedup = 0;        // the time of the first form divided by this form's, in the same round
+};
+
+// Medians over the rounds of one number of tokens. A round reads a buffer, and executes every expert of the first form once, then every
+// expert of the second form, and so on.
 struct ExpertSpeed {
   int tokens = 0;
   double read_bytes_per_s = 0;
-  double bf16_bytes_per_s = 0;
-  double fixed4_bytes_per_s = 0;
-  double fixed4_speedup = 0;  // BF16's time divided by fixed4's, in the same round
+  std::vector<ExpertFormSpeed> forms;
 };
 
 // Weights are random, normally distributed. Throws DEVICE_OUT_OF_MEMORY.

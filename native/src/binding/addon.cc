@@ -222,6 +222,20 @@ Napi::Value measure_machine_of(const Napi::CallbackInfo& info) {
       });
 }
 
+std::vector<ExpertForm> forms_of(const Napi::Value& value) {
+  if (!value.IsArray() || value.As<Napi::Array>().Length() == 0) refuse("forms", value, "a list of forms");
+  const Napi::Array array = value.As<Napi::Array>();
+  std::vector<ExpertForm> forms;
+  for (uint32_t i = 0; i < array.Length(); i++) {
+    const Napi::Object form = to_object(array.Get(i), "a form");
+    const ExpertForm read{to_weight_format(form.Get("format")), to_flag(form.Get("upperAlone"), "upperAlone")};
+    if (read.upper_alone && slice_bits(read.format) == 0)
+      refuse("upperAlone", form.Get("upperAlone"), "false for a form without slices");
+    forms.push_back(read);
+  }
+  return forms;
+}
+
 Napi::Value measure_experts_of(const Napi::CallbackInfo& info) {
   const std::shared_ptr<Device> device = DeviceHandle::of(info[0]);
   const Napi::Object object = to_object(info[1], "options");
@@ -229,6 +243,7 @@ Napi::Value measure_experts_of(const Napi::CallbackInfo& info) {
   options.hidden_size = to_integer(object.Get("hiddenSize"), "hiddenSize", 1);
   options.intermediate_size = to_integer(object.Get("intermediateSize"), "intermediateSize", 1);
   options.experts = to_int(object.Get("experts"), "experts", 1);
+  options.forms = forms_of(object.Get("forms"));
   for (const int32_t tokens : integers_of(object.Get("tokens"), "tokens")) {
     if (tokens < 1 || tokens > kLargestExpertRows)
       throw Error(ErrorCode::internal, "native call: tokens is " + std::to_string(tokens));
@@ -243,9 +258,16 @@ Napi::Value measure_experts_of(const Napi::CallbackInfo& info) {
           Napi::Object speed = Napi::Object::New(env);
           speed.Set("tokens", speeds[i].tokens);
           speed.Set("readBytesPerS", speeds[i].read_bytes_per_s);
-          speed.Set("bf16BytesPerS", speeds[i].bf16_bytes_per_s);
-          speed.Set("fixed4BytesPerS", speeds[i].fixed4_bytes_per_s);
-          speed.Set("fixed4Speedup", speeds[i].fixed4_speedup);
+          Napi::Array forms = Napi::Array::New(env, speeds[i].forms.size());
+          for (uint32_t j = 0; j < speeds[i].forms.size(); j++) {
+            const ExpertFormSpeed& measured = speeds[i].forms[j];
+            Napi::Object form = Napi::Object::New(env);
+            form.Set("bytesPerS", measured.bytes_per_s);
+            form.Set("weightsPerS", measured.weights_per_s);
+            form.Set("speedup", measured.speedup);
+            forms.Set(j, form);
+          }
+          speed.Set("forms", forms);
           array.Set(i, speed);
         }
         return array;

@@ -9,6 +9,7 @@
 #include "odmoe/error.h"
 #include "odmoe/expert.h"
 #include "odmoe/measure.h"
+#include "odmoe/slices.h"
 
 namespace odmoe {
 namespace {
@@ -20,37 +21,47 @@ constexpr uint32_t kSeed = 1;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Random BF16 values with the usual spread of weights.
-std::vector<uint16_t> random_weights(int64_t count) {
+// Random BF16 values with the usual spread of weights, as FP32.
+std::vector<float> random_weights(int64_t count) {
   std::mt19937 generator(kSeed);
   std::normal_distribution<float> normal(0.0f, 0.02f);
-  std::vector<uint16_t> values(static_cast<size_t>(count));
-  for (uint16_t& value : values) {
-    const float x = normal(generator);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) {
+    value = normal(generator);
     uint32_t bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    value = static_cast<uint16_t>(bits >> 16);
+    std::memcpy(&bits, &value, sizeof bits);
+    bits &= 0xffff0000u;
+    std::memcpy(&value, &bits, sizeof bits);
   }
   return values;
 }
 
-// Experts of one format, equal except for their addresses.
+constexpr Split sliced_split(WeightFormat format) {
+  if (format == WeightFormat::sliced84) return Split::sliced84;
+  return format == WeightFormat::sliced63 ? Split::sliced63 : Split::sliced42;
+}
+
+// Experts of one form, equal except for their addresses.
 class ExpertSet {
  public:
-  ExpertSet(const std::shared_ptr<Backend>& backend, const ExpertBenchOptions& options, WeightFormat format,
-            const std::vector<uint16_t>& weights)
-      : backend_(*backend) {
-    const ExpertShape shape{options.hidden_size, {.intermediate_size = options.intermediate_size}, format};
+  ExpertSet(const std::shared_ptr<Backend>& backend, const ExpertBenchOptions& options, const ExpertForm& form,
+            const std::vector<float>& weights)
+      : backend_(*backend), form_(form) {
+    const ExpertShape shape{options.hidden_size, {.intermediate_size = options.intermediate_size}, form.format};
     glu_ = shape.glu;
     for (int i = 0; i < options.experts; i++) {
       ExpertMatrices& expert = experts_.emplace_back(backend, shape);
-      fill(expert.gate_up, weights);
-      fill(expert.down, weights);
-      bytes_ += static_cast<double>(expert.gate_up.memory.buffer().bytes + expert.down.memory.buffer().bytes);
+      for (StoredMatrix* const stored : {&expert.gate_up, &expert.down}) {
+        if (slice_bits(form.format) != 0 && !form.upper_alone) add_lower_memory(backend, stored->matrix);
+        fill(*stored, weights);
+        bytes_ += static_cast<double>(stored->memory.buffer().bytes + stored->matrix.lower.bytes);
+        weights_ += static_cast<double>(stored->matrix.rows * stored->matrix.columns);
+      }
     }
   }
 
   double bytes() const { return bytes_; }
+  double weights() const { return weights_; }
 
   // Executes all of them, each on `rows` rows.
   double seconds(const ExpertActivations& activations, int rows) {
@@ -63,16 +74,38 @@ class ExpertSet {
   }
 
  private:
-  void fill(StoredMatrix& stored, const std::vector<uint16_t>& weights) {
+  void add_lower_memory(const std::shared_ptr<Backend>& backend, Matrix& matrix) {
+    const uint64_t bytes = backend->lower_slice_bytes(matrix.format, matrix.rows, matrix.columns);
+    matrix.lower = lower_.emplace_back(backend, bytes).buffer();
+  }
+
+  void fill(StoredMatrix& stored, const std::vector<float>& weights) {
+    if (slice_bits(form_.format) != 0) return fill_slices(stored.matrix, weights);
     const auto* const planes = reinterpret_cast<const uint8_t*>(weights.data());
-    if (backend_.write_rows(stored.matrix, 0, stored.matrix.rows, Split::none_bf16, &planes)) return;
+    if (backend_.write_rows(stored.matrix, 0, stored.matrix.rows, Split::none_fp32, &planes)) return;
     throw Error(ErrorCode::internal, "random weights do not fit fixed4");
   }
 
+  void fill_slices(Matrix& matrix, const std::vector<float>& weights) {
+    const Split split = sliced_split(form_.format);
+    std::vector<uint8_t> upper(static_cast<size_t>(plane_row_bytes(split, 0, matrix.columns)));
+    std::vector<uint8_t> lower(static_cast<size_t>(plane_row_bytes(split, 1, matrix.columns)));
+    if (form_.upper_alone) matrix.reading = SliceReading::upper_centred;
+    for (int64_t row = 0; row < matrix.rows; row++) {
+      const char* const fault = slice_row(split, weights.data() + row * matrix.columns, matrix.columns, upper.data(), lower.data());
+      if (fault != nullptr) throw Error(ErrorCode::internal, std::string("random weights cannot be sliced: ") + fault);
+      const uint8_t* const planes[] = {upper.data(), form_.upper_alone ? nullptr : lower.data()};
+      backend_.write_rows(matrix, row, 1, split, planes);
+    }
+  }
+
   Backend& backend_;
+  const ExpertForm form_;
   GluShape glu_;
   std::vector<ExpertMatrices> experts_;
+  std::vector<DeviceMemory> lower_;
   double bytes_ = 0;
+  double weights_ = 0;
 };
 
 double median(std::vector<double>& values) {
@@ -80,30 +113,33 @@ double median(std::vector<double>& values) {
   return values[values.size() / 2];
 }
 
-ExpertSpeed measure_tokens(ReadMeter& meter, ExpertSet& bf16, ExpertSet& fixed4, const ExpertActivations& activations, int tokens,
+ExpertSpeed measure_tokens(ReadMeter& meter, std::vector<ExpertSet>& sets, const ExpertActivations& activations, int tokens,
                            double seconds) {
   std::vector<double> reads;
-  std::vector<double> bf16_rates;
-  std::vector<double> fixed4_rates;
-  std::vector<double> speedups;
+  std::vector<std::vector<double>> times(sets.size());
+  std::vector<std::vector<double>> speedups(sets.size());
   const auto begin = Clock::now();
   for (int round = 0; round < kLeastRounds || seconds_since(begin) < seconds; round++) {
     reads.push_back(meter.read_bytes_per_s());
-    const double bf16_seconds = bf16.seconds(activations, tokens);
-    const double fixed4_seconds = fixed4.seconds(activations, tokens);
-    bf16_rates.push_back(bf16.bytes() / bf16_seconds);
-    fixed4_rates.push_back(fixed4.bytes() / fixed4_seconds);
-    speedups.push_back(bf16_seconds / fixed4_seconds);
+    for (size_t i = 0; i < sets.size(); i++) {
+      times[i].push_back(sets[i].seconds(activations, tokens));
+      speedups[i].push_back(times[0].back() / times[i].back());
+    }
   }
-  return {tokens, median(reads), median(bf16_rates), median(fixed4_rates), median(speedups)};
+  ExpertSpeed speed{tokens, median(reads), {}};
+  for (size_t i = 0; i < sets.size(); i++) {
+    const double time = median(times[i]);
+    speed.forms.push_back({sets[i].bytes() / time, sets[i].weights() / time, median(speedups[i])});
+  }
+  return speed;
 }
 
 }  // namespace
 
 std::vector<ExpertSpeed> measure_experts(const std::shared_ptr<Backend>& backend, const ExpertBenchOptions& options) {
   const auto weights = random_weights(2 * options.intermediate_size * options.hidden_size);
-  ExpertSet bf16(backend, options, WeightFormat::bf16, weights);
-  ExpertSet fixed4(backend, options, WeightFormat::fixed4, weights);
+  std::vector<ExpertSet> sets;
+  for (const ExpertForm& form : options.forms) sets.emplace_back(backend, options, form, weights);
   const int most = *std::max_element(options.tokens.begin(), options.tokens.end());
   const ExpertShape shape{options.hidden_size, {.intermediate_size = options.intermediate_size}, WeightFormat::bf16};
   const ExpertActivations activations(backend, shape, most);
@@ -117,7 +153,7 @@ std::vector<ExpertSpeed> measure_experts(const std::shared_ptr<Backend>& backend
   ReadMeter meter(backend->info().threads);
   std::vector<ExpertSpeed> speeds;
   for (const int tokens : options.tokens) {
-    speeds.push_back(measure_tokens(meter, bf16, fixed4, activations, tokens, options.seconds));
+    speeds.push_back(measure_tokens(meter, sets, activations, tokens, options.seconds));
   }
   return speeds;
 }
