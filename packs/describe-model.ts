@@ -10,6 +10,9 @@ import type { CodecSetting } from './format/pack-codec.js';
 import type { Pack } from './format/open-pack.js';
 import { type LeftOutTensors, leftOutTensors } from './packing/left-out-tensors.js';
 import { type PackCompression, packCompression } from './pack-compression.js';
+import type { Slices } from './slices/open-slices.js';
+import { bitsPerWeight, pairOfSplit } from './slices/slice-pair.js';
+import { sliceFileBytes } from './slices/slices-manifest.js';
 
 export interface DescribedFile {
   name: string;
@@ -49,11 +52,29 @@ export interface ModelDescription {
     shards: number;
     compression: PackCompression;
     sourceFingerprint: string;
+    /** Null: none. */
+    slices: SlicesFacts | null;
   } | null;
 }
 
-/** Describes an opened model. `slotBytes`: the device memory of one expert, which the device knows. */
-export function describeModel(source: Pack | Checkpoint, slotBytes: number): ModelDescription {
+/** The slices beside a pack's lossless parts. */
+export interface SlicesFacts {
+  /** Bits of a whole code and of its upper slice: "8,4". */
+  pair: string;
+  digest: string;
+  upperBytes: number;
+  lowerBytes: number;
+  /** Stored bits of a weight in rows of whole groups: of the upper slice alone, and of both. */
+  upperBitsPerWeight: number;
+  bitsPerWeight: number;
+}
+
+/** Describes an opened model. `slotBytes`: the device memory of one expert, which the device knows. `slices`: null: the model has none. */
+export function describeModel(
+  source: Pack | Checkpoint,
+  slotBytes: number,
+  slices: Slices | null = null,
+): ModelDescription {
   const { shape } = source;
   const bytesPerLayer = Array.from({ length: shape.expertLayers }, (_, layer) => layerBytes(source, layer));
   const dense = [...densePlaces(shape, source.tiedEmbeddings)].map(({ role, layer }) => source.dense(role, layer));
@@ -79,11 +100,11 @@ export function describeModel(source: Pack | Checkpoint, slotBytes: number): Mod
     slotBytes,
     files,
     totalBytes: files.map((file) => file.sizeBytes).reduce(add, 0),
-    pack: packFacts(source),
+    pack: packFacts(source, slices),
   };
 }
 
-function packFacts(source: Pack | Checkpoint): ModelDescription['pack'] {
+function packFacts(source: Pack | Checkpoint, slices: Slices | null): ModelDescription['pack'] {
   if (source.kind !== 'pack') return null;
   const { manifest, packDigest } = source;
   return {
@@ -95,7 +116,14 @@ function packFacts(source: Pack | Checkpoint): ModelDescription['pack'] {
     shards: manifest.shards,
     compression: packCompression(manifest),
     sourceFingerprint: manifest.source.fingerprint,
+    slices: slices === null ? null : slicesFacts(slices),
   };
+}
+
+function slicesFacts({ split, digest, manifest }: Slices): SlicesFacts {
+  const { upper, both } = bitsPerWeight(split);
+  const bytes = sliceFileBytes(manifest);
+  return { pair: pairOfSplit(split), digest, ...bytes, upperBitsPerWeight: upper, bitsPerWeight: both };
 }
 
 function leftOutOf(source: Pack | Checkpoint): LeftOutTensors[] {

@@ -4,7 +4,8 @@ import { describeModel, type ModelDescription } from '../../packs/describe-model
 import type { PackCompression } from '../../packs/pack-compression.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { NATIVE_BYTE_TOOLS } from '../../packs/packing/native-tools.js';
-import { requireUndamaged, verifyPack, type PackDamage } from '../../packs/packing/verify-pack.js';
+import { NATIVE_SLICING_TOOLS } from '../../packs/slices/native-slicing-tools.js';
+import { damageError, requireUndamaged, verifyPack, type PackDamage } from '../../packs/packing/verify-pack.js';
 import { PLAIN_LOADER, openDevice } from '../../native/index.js';
 import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
@@ -12,6 +13,10 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { formatBytes } from '../../shared/base/text/units.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { Pack } from '../../packs/format/open-pack.js';
+import { isPackFileName } from '../../packs/format/pack-layout.js';
+import { hasSlices, readSlices, type Slices, slicesOf } from '../../packs/slices/open-slices.js';
+import { verifySlices } from '../../packs/slices/verify-slices.js';
+import { mendingRemedy, slicesLines } from '../output/slices-report.js';
 import { describeCodec } from '../../packs/format/pack-codec.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
@@ -50,11 +55,19 @@ Examples:
 
 async function inspect(directory: string, flags: InspectFlags): Promise<void> {
   const source = await openModelSource(directory);
-  const description = describeModel(source, slotBytesOf(source));
-  const damages = flags.verify && source.kind === 'pack' ? await verifyWithProgress(source) : null;
+  // Verifying names a file of slices that is missing or cut, too.
+  const open = flags.verify ? readSlices : slicesOf;
+  const slices = source.kind === 'pack' && (await hasSlices(source)) ? await open(source) : null;
+  const description = describeModel(source, slotBytesOf(source), slices);
+  const damages = flags.verify && source.kind === 'pack' ? await verifyWithProgress(source, slices) : null;
   if (flags.json) standardOutput.write(`${printableJson(snakeCaseKeys({ ...description, damages }))}\n`);
   else standardOutput.write(`${descriptionLines(description, flags.verify, damages).join('\n')}\n`);
-  if (source.kind === 'pack' && damages !== null) requireUndamaged(source, damages);
+  if (source.kind !== 'pack' || damages === null) return;
+  requireUndamaged(
+    source,
+    damages.filter(({ file }) => isPackFileName(file)),
+  );
+  if (damages.length > 0 && slices !== null) throw damageError(source.directory, damages, mendingRemedy(slices));
 }
 
 /** Slot size on a processor. A device that maps memory uses whole pages. */
@@ -67,10 +80,14 @@ function slotBytesOf({ shape: { hiddenSize, expert: glu }, shippedFormat: format
   }
 }
 
-async function verifyWithProgress(pack: Pack): Promise<PackDamage[]> {
+async function verifyWithProgress(pack: Pack, slices: Slices | null): Promise<PackDamage[]> {
   const bar = createProgressBar('verifying');
   try {
-    return await verifyPack(pack, NATIVE_BYTE_TOOLS, (done, total) => bar.update(done, total));
+    const damages = await verifyPack(pack, NATIVE_BYTE_TOOLS, (done, total) => bar.update(done, total));
+    if (slices === null) return damages;
+    const weights = damages.length === 0 ? pack : null;
+    const found = await verifySlices(slices, weights, NATIVE_SLICING_TOOLS, (done, total) => bar.update(done, total));
+    return [...damages, ...found];
   } finally {
     bar.stop();
   }
@@ -103,6 +120,7 @@ function descriptionLines(model: ModelDescription, verify: boolean, damages: Pac
     ...compressionLines(pack.compression),
   );
   lines.push(`  digest      ${pack.digest}`);
+  if (pack.slices !== null) lines.push(...slicesLines(pack.slices));
   if (damages?.length === 0) lines.push('  verified    every file and chunk is as the manifest says');
   return lines;
 }

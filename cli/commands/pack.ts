@@ -1,11 +1,17 @@
+import { realpath } from 'node:fs/promises';
+import { resolve } from 'node:path';
 import type { Command } from 'commander';
 import { packCompression } from '../../packs/pack-compression.js';
 import { earlierCodec } from '../../packs/packing/earlier-codec.js';
 import { type MeasuredChoice, measureAndChoose } from '../../packs/packing/measure-codecs.js';
 import { NATIVE_MEASURING_TOOLS, NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
+import { NATIVE_SLICING_TOOLS } from '../../packs/slices/native-slicing-tools.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../packs/packing/pack-checkpoint.js';
 import type { PackOutcome } from '../../packs/packing/pack-outcome.js';
+import { addSlices, type SliceOutcome } from '../../packs/slices/add-slices.js';
+import { SLICE_PAIRS, splitOfPair } from '../../packs/slices/slice-pair.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { SlicedSplit } from '../../shared/model/tensor-source.js';
 import { isQuantizedSplit } from '../../shared/model/weight-dtype.js';
 import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
 import {
@@ -19,6 +25,7 @@ import { isPackDirectory, openPack } from '../../packs/format/open-pack.js';
 import { parseWhole } from '../client/generation-flags.js';
 import { withInterrupt } from '../client/interrupt.js';
 import { codecChoiceLines, codecChoiceObject } from '../output/codec-choice-report.js';
+import { slicedLines } from '../output/slices-report.js';
 import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
@@ -34,6 +41,7 @@ interface PackFlags {
   name?: string;
   longContext: boolean;
   consume: boolean;
+  slices?: string;
   json: boolean;
 }
 
@@ -47,7 +55,10 @@ export function registerPackCommand(program: Command): void {
   program
     .command('pack')
     .description('convert a Hugging Face checkpoint into a pack, which workers load experts from')
-    .argument('<checkpoint>', 'directory with config.json and *.safetensors')
+    .argument(
+      '<checkpoint>',
+      'directory with config.json and *.safetensors; with --slices also a pack, the same as <output>',
+    )
     .argument('<output>', 'directory for the pack; new, empty, or with an unfinished pack of the same checkpoint')
     .option(
       '--codec <name>',
@@ -59,6 +70,10 @@ export function registerPackCommand(program: Command): void {
     .option('--name <name>', "name that the pack records and the cluster's nodes compare (default: the checkpoint's)")
     .option('--long-context', 'take the long factors of ropes that change with the length (longrope)', false)
     .option('--consume', "delete each of the checkpoint's weight files when what is made from it is verified", false)
+    .option(
+      '--slices <bits>',
+      `add slices of the experts: bits of a weight and of its upper slice (${SLICE_PAIRS.join('; ')})`,
+    )
     .option('--json', 'print one JSON object', false)
     .addHelpText(
       'after',
@@ -71,6 +86,11 @@ directory cannot be served by mistake.
 as soon as every file of the pack that is made from it is on the disk, has been read back and compared. Nothing else is deleted, and
 what is interrupted, however, goes on with the same command.
 
+--slices 8,4 adds the experts in 8 bits a weight, whose upper 4 bits are usable without the lower ones. They lie in files of their own
+beside the experts' lossless parts, of which no byte changes. A pack that is there already gets slices by the same command, or with
+the pack as <checkpoint> and <output>; where it has them, their checksums are compared and damaged files are made again. A pack
+holds slices of one pair of bits.
+
 --codec auto measures every codec on a sample of the checkpoint, and the storage that the checkpoint lies on, and takes the one
 that an expert is loaded fastest with on this machine. Run it on a machine that is like the workers. raw, fixed4 and huffman give
 the same pack wherever the checkpoint is packed under the same name with the same odmoe; zstd and lz4hc only with the same versions
@@ -80,6 +100,7 @@ Examples:
   odmoe pack ~/models/Mixtral-8x7B-v0.1 /data/mixtral-pack
   odmoe pack ~/models/Mixtral-8x7B-v0.1 /data/mixtral-pack --codec auto
   odmoe pack ~/models/gpt-oss-120b /data/gpt-oss-pack --consume
+  odmoe pack /data/mixtral-pack /data/mixtral-pack --slices 8,4
   odmoe pack models/demo /tmp/demo-pack --codec zstd --level 19 --shards 2 --json`,
     )
     .action(async (checkpoint: string, output: string, flags: PackFlags) => pack(checkpoint, output, flags));
@@ -96,35 +117,78 @@ function levelRanges(): string {
 
 async function pack(checkpoint: string, output: string, flags: PackFlags): Promise<void> {
   const startedMs = runtime.nowMs();
-  const bar = createProgressBar('packing');
-  const { outcome, choice } = await withInterrupt(async (signal) => {
-    try {
-      const { setting, measured } = await settingFor(checkpoint, output, flags, signal);
-      if (measured !== null && !flags.json) standardOutput.write(`${codecChoiceLines(measured).join('\n')}\n`);
-      const packed = await packCheckpoint(
-        checkpoint,
-        output,
-        {
-          codec: setting,
-          shards: flags.shards,
-          name: flags.name ?? null,
-          onDamagedPack: 'refuse',
-          longContext: flags.longContext,
-          consume: flags.consume,
-          onProgress: (done, total) => bar.update(done, total),
-          signal,
-        },
-        NATIVE_PACKING_TOOLS,
-      );
-      return { outcome: packed, choice: measured };
-    } finally {
-      bar.stop();
-    }
+  const split = flags.slices === undefined ? null : splitOfPair(flags.slices);
+  const { packed, slices } = await withInterrupt(async (signal) => {
+    const isPack = split !== null && (await isPackDirectory(checkpoint));
+    if (isPack) await requireSameDirectory(checkpoint, output);
+    return {
+      packed: isPack ? null : await packWithProgress(checkpoint, output, flags, signal),
+      slices: split === null ? null : await sliceWithProgress(output, split, signal),
+    };
   });
   const elapsedMs = Math.round(runtime.nowMs() - startedMs);
-  const codecChoice = choice === null ? null : codecChoiceObject(choice);
-  if (flags.json) standardOutput.write(`${printableJson(snakeCaseKeys({ ...outcome, elapsedMs, codecChoice }))}\n`);
-  else standardOutput.write(`${(await packSummary(outcome, elapsedMs)).join('\n')}\n`);
+  if (flags.json) {
+    const codecChoice = packed === null || packed.choice === null ? null : codecChoiceObject(packed.choice);
+    const result = { ...packed?.outcome, elapsedMs, codecChoice };
+    const object = slices === null ? result : { ...result, slices };
+    standardOutput.write(`${printableJson(snakeCaseKeys(object))}\n`);
+    return;
+  }
+  const lines = packed === null ? [`${output}: a pack`] : await packSummary(packed.outcome, elapsedMs);
+  standardOutput.write(`${[...lines, ...(slices === null ? [] : slicedLines(slices))].join('\n')}\n`);
+}
+
+/** @throws USAGE unless slices are to be added to the pack that they are made from */
+async function requireSameDirectory(checkpoint: string, output: string): Promise<void> {
+  const [from, to] = await Promise.all(
+    [checkpoint, output].map(async (path) => realpath(path).catch(() => resolve(path))),
+  );
+  if (from === to) return;
+  throw new OdmoeError(
+    'USAGE',
+    `${checkpoint}: is a pack; slices are added to it where it is: give it as the output too, or give the checkpoint that it was made from`,
+  );
+}
+
+async function sliceWithProgress(directory: string, split: SlicedSplit, signal: AbortSignal): Promise<SliceOutcome> {
+  const bar = createProgressBar('slicing');
+  try {
+    const onProgress = (done: number, total: number): void => bar.update(done, total);
+    return await addSlices(directory, split, { onProgress, signal }, NATIVE_SLICING_TOOLS);
+  } finally {
+    bar.stop();
+  }
+}
+
+async function packWithProgress(
+  checkpoint: string,
+  output: string,
+  flags: PackFlags,
+  signal: AbortSignal,
+): Promise<{ outcome: PackOutcome; choice: MeasuredChoice | null }> {
+  const bar = createProgressBar('packing');
+  try {
+    const { setting, measured } = await settingFor(checkpoint, output, flags, signal);
+    if (measured !== null && !flags.json) standardOutput.write(`${codecChoiceLines(measured).join('\n')}\n`);
+    const outcome = await packCheckpoint(
+      checkpoint,
+      output,
+      {
+        codec: setting,
+        shards: flags.shards,
+        name: flags.name ?? null,
+        onDamagedPack: 'refuse',
+        longContext: flags.longContext,
+        consume: flags.consume,
+        onProgress: (done, total) => bar.update(done, total),
+        signal,
+      },
+      NATIVE_PACKING_TOOLS,
+    );
+    return { outcome, choice: measured };
+  } finally {
+    bar.stop();
+  }
 }
 
 /** The codec from the flags; `measured` is set if it was chosen by measuring. */

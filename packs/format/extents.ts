@@ -75,7 +75,7 @@ export function packExtents(manifest: Pick<Manifest, 'dense' | 'experts'>): File
 }
 
 /** A name for people: "layer 3 expert 1 gate". */
-export function matrixLabel(expert: ManifestExpert, part: ExpertMatrix): string {
+export function matrixLabel(expert: ExpertId, part: ExpertMatrix): string {
   return `layer ${expert.layer} expert ${expert.expert} ${part}`;
 }
 

@@ -9,10 +9,10 @@ import { isPackFileName, PACK_FORMAT, PACK_FORMAT_VERSION, SHARDS_LIMIT } from '
 
 /** manifest.json, format version 3 (docs/pack-format.md). */
 
-const bytes = z.int().min(0);
-const positive = z.int().min(1);
-const sha256 = z.string().regex(/^[0-9a-f]{64}$/, 'expected 64 lower-case hexadecimal digits');
-const crc32c = z.int().min(0).max(0xffffffff);
+export const bytesSchema = z.int().min(0);
+export const positiveSchema = z.int().min(1);
+export const sha256Schema = z.string().regex(/^[0-9a-f]{64}$/, 'expected 64 lower-case hexadecimal digits');
+export const crc32cSchema = z.int().min(0).max(0xffffffff);
 const fileName = z.string().refine(isPackFileName, 'expected the name of a file of a pack');
 
 /** Longest name of a model. It must fit into a DNS record of at most 255 bytes. */
@@ -34,35 +34,39 @@ const chunkCodecSchema = z.enum(CHUNK_CODECS);
 const chunkSchema = z.strictObject({
   plane: z.int().min(0).max(2),
   codec: chunkCodecSchema,
-  offset_bytes: bytes,
-  stored_bytes: positive,
-  plain_bytes: positive,
-  crc32c,
+  offset_bytes: bytesSchema,
+  stored_bytes: positiveSchema,
+  plain_bytes: positiveSchema,
+  crc32c: crc32cSchema,
 });
 
 const expertTensorSchema = z.strictObject({
-  rows: positive,
-  columns: positive,
+  rows: positiveSchema,
+  columns: positiveSchema,
   split: z.enum(['bf16-e8-sm8', 'fp16-hi8-lo8', 'fp32-e8-sm8-r16', 'fp16-e5-lo8-s1m2', 'mxfp4', 'fp8']),
-  source_crc32c: crc32c,
+  source_crc32c: crc32cSchema,
   chunks: z.array(chunkSchema).min(1),
 });
 
-const extentSchema = z.strictObject({ offset_bytes: bytes, stored_bytes: positive, crc32c });
+export const extentSchema = z.strictObject({
+  offset_bytes: bytesSchema,
+  stored_bytes: positiveSchema,
+  crc32c: crc32cSchema,
+});
 
 const denseTensorSchema = z.strictObject({
   role: z.enum(Object.keys(DENSE_ROLES) as [DenseRole, ...DenseRole[]]),
-  layer: bytes,
+  layer: bytesSchema,
   split: z.enum(['none-bf16', 'none-fp16', 'none-fp32', 'mxfp4', 'fp8']),
-  rows: positive,
-  columns: positive,
+  rows: positiveSchema,
+  columns: positiveSchema,
   /** One entry for each plane: values, or codes and then scales. */
   planes: z.array(extentSchema).min(1).max(2),
 });
 
 const expertSchema = z.strictObject({
-  layer: bytes,
-  expert: bytes,
+  layer: bytesSchema,
+  expert: bytesSchema,
   file: fileName,
   gate: expertTensorSchema,
   up: expertTensorSchema,
@@ -72,9 +76,9 @@ const expertSchema = z.strictObject({
 });
 
 /** Tensors of the checkpoint that the model does not need; `*` stands for the numbers in their names. */
-const leftOutSchema = z.strictObject({ name: z.string().min(1), tensors: positive, size_bytes: bytes });
+const leftOutSchema = z.strictObject({ name: z.string().min(1), tensors: positiveSchema, size_bytes: bytesSchema });
 
-const fileSchema = z.strictObject({ name: fileName, size_bytes: bytes, sha256 });
+const fileSchema = z.strictObject({ name: fileName, size_bytes: bytesSchema, sha256: sha256Schema });
 
 export const manifestSchema = z.strictObject({
   format: z.literal(PACK_FORMAT),
@@ -85,13 +89,13 @@ export const manifestSchema = z.strictObject({
     family: z.string().min(1),
     shape: shapeSchema,
     tied_embeddings: z.boolean(),
-    eos_token_ids: z.array(bytes),
+    eos_token_ids: z.array(bytesSchema),
     shipped_format: z.enum(['bf16', 'fp16', 'fp32', 'mxfp4', 'fp8']),
   }),
-  source: z.strictObject({ fingerprint: sha256, left_out: z.array(leftOutSchema) }),
+  source: z.strictObject({ fingerprint: sha256Schema, left_out: z.array(leftOutSchema) }),
   codec: codecSchema,
   codec_level: codecLevelSchema,
-  shards: positive.max(SHARDS_LIMIT),
+  shards: positiveSchema.max(SHARDS_LIMIT),
   files: z.array(fileSchema),
   dense: z.array(denseTensorSchema),
   experts: z.array(expertSchema),

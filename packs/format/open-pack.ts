@@ -19,6 +19,7 @@ import {
   type ManifestDenseTensor,
   type ManifestExpert,
   type ManifestExpertTensor,
+  type ManifestFile,
   manifestHeadSchema,
   manifestSchema,
   type ManifestExtent,
@@ -73,7 +74,7 @@ export async function openPack(directory: string): Promise<Pack> {
   if (!(await fileExists(path))) await requireNotBegun(absolute);
   const bytes = await readBoundedFile(path, MANIFEST_LIMIT_BYTES, MANIFEST_ERRORS);
   const pack = packOfManifest(absolute, bytes, path);
-  await checkFileSizes(absolute, pack.manifest);
+  await checkFileSizes(absolute, pack.manifest.files, MANIFEST_ERRORS.remedy);
   return pack;
 }
 
@@ -123,15 +124,16 @@ export function parseManifest(value: unknown, path: string): Manifest {
   return parsed.data;
 }
 
-function firstProblems(problems: string[]): string {
+export function firstProblems(problems: string[]): string {
   const named = problems.slice(0, PROBLEMS_NAMED).join('; ');
   const more = problems.length - PROBLEMS_NAMED;
   return more > 0 ? `${named}; and ${more} more` : named;
 }
 
-async function checkFileSizes(directory: string, manifest: Manifest): Promise<void> {
+/** @throws PACK_CORRUPT if a file is missing or has another size, STORAGE_FAILED */
+export async function checkFileSizes(directory: string, files: readonly ManifestFile[], remedy: string): Promise<void> {
   const problems: string[] = [];
-  for (const { name, size_bytes: expected } of manifest.files) {
+  for (const { name, size_bytes: expected } of files) {
     const path = join(directory, name);
     const found = await stat(path).catch((thrown: unknown) => {
       if (systemErrorCode(thrown) === 'ENOENT') return null;
@@ -141,7 +143,7 @@ async function checkFileSizes(directory: string, manifest: Manifest): Promise<vo
     else if (found.size !== expected) problems.push(`${name} has ${found.size} bytes, expected ${expected}`);
   }
   if (problems.length > 0) {
-    throw new OdmoeError('PACK_CORRUPT', `${directory}: ${firstProblems(problems)}; ${MANIFEST_ERRORS.remedy}`);
+    throw new OdmoeError('PACK_CORRUPT', `${directory}: ${firstProblems(problems)}; ${remedy}`);
   }
 }
 
@@ -197,7 +199,7 @@ function denseSource({ rows, columns, split, planes }: ManifestDenseTensor, path
   return { rows, columns, split, chunks, view: null };
 }
 
-function rawChunk(plane: number, path: string, extent: ManifestExtent): ChunkLocation {
+export function rawChunk(plane: number, path: string, extent: ManifestExtent): ChunkLocation {
   const { offset_bytes: offsetBytes, stored_bytes: storedBytes, crc32c } = extent;
   return { plane, path, offsetBytes, storedBytes, plainBytes: storedBytes, codec: 'raw', crc32c };
 }
@@ -231,7 +233,7 @@ const BIAS_FILE_ERRORS: FileErrors = {
  * code that gives an expert's place to slots does so in one step.
  * @throws PACK_CORRUPT (cut file, wrong checksum), STORAGE_FAILED
  */
-function readPackBiases(path: string, extent: ManifestExtent, shape: ModelShape): Float32Array {
+export function readPackBiases(path: string, extent: ManifestExtent, shape: ModelShape): Float32Array {
   const bytes = new Uint8Array(expertBiasBytes(shape));
   try {
     const file = openSync(path, 'r');

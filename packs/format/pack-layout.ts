@@ -18,6 +18,10 @@ export const FETCH_MANIFEST_FILE = 'fetching-manifest.json';
 export const FETCH_LOCK_FILE = 'fetching.lock';
 /** The journal of a completed fetch: a worker may fetch damaged parts again. */
 export const FETCHED_JOURNAL_FILE = 'fetched.jsonl';
+/** Description of a pack's slices, written after all their files; the manifest does not name it. */
+export const SLICES_FILE = 'slices.json';
+/** Journal of the finished files of slices in the making; absent from whole slices. */
+export const SLICING_JOURNAL_FILE = 'slicing.jsonl';
 /** End of the name of a file that is being written. */
 export const PARTIAL_SUFFIX = '.partial';
 
@@ -43,6 +47,17 @@ export function expertFileName(layer: number): string {
 
 const EXPERT_FILE_PATTERN = /^experts-\d{5}\.bin$/;
 
+/** The slices of a sliced expert, in the order of the planes that they are. */
+export const SLICES = ['upper', 'lower'] as const;
+export type Slice = (typeof SLICES)[number];
+
+/** Name of the file with one slice of all experts of an expert layer. */
+export function sliceFileName(layer: number, slice: Slice): string {
+  return `slices-${String(layer).padStart(5, '0')}.${slice}.bin`;
+}
+
+export const SLICE_FILE_PATTERN = /^slices-\d{5}\.(upper|lower)\.bin$/;
+
 /** True if a pack may hold a file of this name; a manifest must not name any other. */
 export function isPackFileName(name: string): boolean {
   return name === DENSE_FILE || COPIED_FILES.includes(name) || EXPERT_FILE_PATTERN.test(name);
@@ -53,6 +68,7 @@ export function isPackEntry(name: string): boolean {
   if (name === MANIFEST_FILE || name === JOURNAL_FILE || name === LOCK_FILE) return true;
   if (name.startsWith(`${LOCK_FILE}.`)) return true;
   const whole = name.endsWith(PARTIAL_SUFFIX) ? name.slice(0, -PARTIAL_SUFFIX.length) : name;
+  if (SLICE_FILE_PATTERN.test(whole) || whole === SLICES_FILE || name === SLICING_JOURNAL_FILE) return true;
   return isPackFileName(whole) || whole === MANIFEST_FILE;
 }
 

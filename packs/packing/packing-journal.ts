@@ -113,7 +113,7 @@ export class PackingJournal {
   }
 }
 
-async function readLines(path: string): Promise<string[]> {
+export async function readLines(path: string): Promise<string[]> {
   try {
     return (await readFile(path, 'utf8')).split('\n').filter((line) => line !== '');
   } catch (thrown) {
@@ -122,7 +122,7 @@ async function readLines(path: string): Promise<string[]> {
   }
 }
 
-function parseLine(line: string | undefined): unknown {
+export function parseLine(line: string | undefined): unknown {
   try {
     return JSON.parse(line ?? 'null') as unknown;
   } catch {
@@ -130,7 +130,7 @@ function parseLine(line: string | undefined): unknown {
   }
 }
 
-async function fileSize(path: string): Promise<number | null> {
+export async function fileSize(path: string): Promise<number | null> {
   try {
     return (await stat(path)).size;
   } catch (thrown) {

@@ -67,14 +67,15 @@ export async function verifyFinishedFile(
   return verifyFileOf({ file, extents: packExtents({ dense, experts }), experts }, directory, tools, () => undefined);
 }
 
-interface FileContents {
+export interface FileContents {
   file: ManifestFile;
   extents: readonly FileExtent[];
   /** A list that includes the experts in this file. */
   experts: readonly ManifestExpert[];
 }
 
-async function verifyFileOf(
+/** Compares one file's size, SHA-256 and checksums, and recovers the values of the experts in it. @throws PACK_CORRUPT if it is missing */
+export async function verifyFileOf(
   { file, extents, experts }: FileContents,
   directory: string,
   tools: ByteTools,
@@ -149,7 +150,7 @@ function matrixBytes(matrix: ManifestExpertTensor): number {
   return matrix.chunks.reduce((sum, chunk) => sum + chunk.stored_bytes, 0);
 }
 
-function checksum(crc: number): string {
+export function checksum(crc: number): string {
   return `crc32c ${crc.toString(16).padStart(8, '0')}`;
 }
 
@@ -159,7 +160,11 @@ export function requireUndamaged(pack: Pack, damages: readonly PackDamage[]): vo
 }
 
 /** A PACK_CORRUPT error that names the damaged places. */
-export function damageError(directory: string, damages: readonly PackDamage[]): OdmoeError {
+export function damageError(
+  directory: string,
+  damages: readonly PackDamage[],
+  remedy = 'copy these files again, or remove the pack and pack again',
+): OdmoeError {
   const lines = damages
     .slice(0, DAMAGES_NAMED)
     .map(
@@ -168,10 +173,7 @@ export function damageError(directory: string, damages: readonly PackDamage[]): 
     );
   const more = damages.length - DAMAGES_NAMED;
   if (more > 0) lines.push(`  and ${more} more`);
-  return new OdmoeError(
-    'PACK_CORRUPT',
-    `${directory}: ${damages.length} damaged:\n${lines.join('\n')}\ncopy these files again, or remove the pack and pack again`,
-  );
+  return new OdmoeError('PACK_CORRUPT', `${directory}: ${damages.length} damaged:\n${lines.join('\n')}\n${remedy}`);
 }
 
 /** Checks a file's bytes, which must come in order. */

@@ -1,0 +1,131 @@
+import { createHash } from 'node:crypto';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { type FileErrors, fileExists, parseJson, readBoundedFile } from '../../shared/base/files/read-file.js';
+import type { ExpertSource, SlicedSplit, TensorSource } from '../../shared/model/tensor-source.js';
+import {
+  checkFileSizes,
+  firstProblems,
+  MANIFEST_LIMIT_BYTES,
+  openPack,
+  type Pack,
+  rawChunk,
+  readPackBiases,
+} from '../format/open-pack.js';
+import { sliceFileName, SLICES, SLICES_FILE } from '../format/pack-layout.js';
+import { slicesProblems } from './slices-check.js';
+import {
+  type SlicedExpert,
+  type SlicedMatrix,
+  SLICES_FORMAT,
+  SLICES_FORMAT_VERSION,
+  type SlicesManifest,
+  slicesManifestSchema,
+} from './slices-manifest.js';
+
+const SLICES_ERRORS: FileErrors = {
+  missing: 'PACK_INCOMPLETE',
+  invalid: 'PACK_CORRUPT',
+  remedy: 'make the slices with "odmoe pack --slices"',
+};
+
+/** The opened slices of a pack. They have not been read, but every file has the size that slices.json gives. */
+export interface Slices {
+  readonly directory: string;
+  readonly split: SlicedSplit;
+  /** SHA-256 of slices.json, hexadecimal. */
+  readonly digest: string;
+  readonly manifest: SlicesManifest;
+  /** Plane 0 is the upper slice, plane 1 the lower one. `layer` counts expert layers. */
+  expert(layer: number, expert: number): ExpertSource;
+}
+
+/**
+ * Opens the slices in the directory of a pack.
+ * @throws PACK_INCOMPLETE if it has none, or unfinished ones; else as openPack
+ */
+export async function openSlices(directory: string): Promise<Slices> {
+  return slicesOf(await openPack(directory));
+}
+
+/** As openSlices, for a pack that is open. */
+export async function slicesOf(pack: Pack): Promise<Slices> {
+  const slices = await readSlices(pack);
+  await checkFileSizes(slices.directory, slices.manifest.files, SLICES_ERRORS.remedy);
+  return slices;
+}
+
+/** True if the pack has slices, right ones or not. */
+export async function hasSlices({ directory }: Pack): Promise<boolean> {
+  return fileExists(join(directory, SLICES_FILE));
+}
+
+/** Reads slices.json and compares it with the pack. The files that it names are not examined. @throws as openSlices */
+export async function readSlices(pack: Pack): Promise<Slices> {
+  const path = join(pack.directory, SLICES_FILE);
+  const bytes = await readBoundedFile(path, MANIFEST_LIMIT_BYTES, SLICES_ERRORS);
+  const manifest = parseSlices(parseJson(bytes, path, SLICES_ERRORS), pack, path);
+  const { experts } = pack.shape;
+  return {
+    directory: pack.directory,
+    split: manifest.split,
+    digest: createHash('sha256').update(bytes).digest('hex'),
+    manifest,
+    expert: (layer, expert) => {
+      const entry = expert < experts ? manifest.experts[layer * experts + expert] : undefined;
+      if (entry !== undefined) return expertSource(entry, manifest.split, pack);
+      throw new OdmoeError('INTERNAL', `${path}: asked for expert ${expert} of expert layer ${layer}, which it lacks`);
+    },
+  };
+}
+
+const headSchema = z.looseObject({ format: z.unknown(), format_version: z.unknown(), source_fingerprint: z.unknown() });
+
+/** @throws PACK_CORRUPT, MODEL_UNSUPPORTED (another version) */
+export function parseSlices(value: unknown, { manifest, directory }: Pack, path: string): SlicesManifest {
+  const corrupt = (problem: string): OdmoeError =>
+    new OdmoeError('PACK_CORRUPT', `${path}: ${problem}; remove it and ${SLICES_ERRORS.remedy}`);
+  const head = headSchema.safeParse(value).data;
+  if (head?.format !== SLICES_FORMAT) throw corrupt(`does not describe slices ("format" is not "${SLICES_FORMAT}")`);
+  if (head.format_version !== SLICES_FORMAT_VERSION) {
+    throw new OdmoeError(
+      'MODEL_UNSUPPORTED',
+      `${path}: slices of format version ${JSON.stringify(head.format_version)}, this odmoe reads version ` +
+        `${SLICES_FORMAT_VERSION}; remove it and ${SLICES_ERRORS.remedy}`,
+    );
+  }
+  const parsed = slicesManifestSchema.safeParse(value);
+  if (!parsed.success) {
+    throw corrupt(
+      firstProblems(parsed.error.issues.map((issue) => `${z.core.toDotPath(issue.path)}: ${issue.message}`)),
+    );
+  }
+  if (parsed.data.source_fingerprint !== manifest.source.fingerprint) {
+    throw corrupt(`describes slices of another model than the pack in ${directory}`);
+  }
+  const problems = slicesProblems(parsed.data, manifest);
+  if (problems.length > 0) throw corrupt(firstProblems(problems));
+  return parsed.data;
+}
+
+function expertSource(entry: SlicedExpert, split: SlicedSplit, { directory, shape }: Pack): ExpertSource {
+  const paths = SLICES.map((slice) => join(directory, sliceFileName(entry.layer, slice)));
+  const { biases } = entry;
+  let read: Float32Array | null = null;
+  return {
+    gate: matrixSource(entry.gate, split, paths),
+    up: matrixSource(entry.up, split, paths),
+    down: matrixSource(entry.down, split, paths),
+    get biases() {
+      if (biases !== null) read ??= readPackBiases(paths[0] ?? '', biases, shape);
+      return read;
+    },
+  };
+}
+
+function matrixSource(matrix: SlicedMatrix, split: SlicedSplit, paths: readonly string[]): TensorSource {
+  const { rows, columns } = matrix;
+  const chunks = SLICES.map((slice, plane) => rawChunk(plane, paths[plane] ?? '', matrix[slice]));
+  return { rows, columns, split, chunks, view: null };
+}
