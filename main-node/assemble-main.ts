@@ -5,7 +5,7 @@ import { machineAddress } from '../engine/daemon/advertised-address.js';
 import type { GiveUp } from '../engine/daemon/run-daemon.js';
 import type { Logger } from '../shared/base/log/logger.js';
 import { spreadForDrafts, usableDraftRows } from '../shared/decisions/placement/draft-rows.js';
-import { isFirstLayerWorthAGuess } from '../shared/decisions/placement/first-layer-workers.js';
+import { isFirstLayerWorthAnnouncing } from '../shared/decisions/placement/first-layer-workers.js';
 import { nominalLayerCosts } from '../shared/decisions/placement/group-size.js';
 import { firstEpoch } from '../shared/wire/epochs.js';
 import type { NodeIdentity, StatusReply } from '../shared/wire/messages.js';
@@ -124,7 +124,7 @@ function createEngine(
     announcedPasses: new AnnouncedPasses(),
     jointDealer: new JointDealer((id) => (roster.worker(id)?.status?.cache ?? null) !== null),
     miniBatchRows: miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize),
-    firstLayerAhead: announcesFirstLayerAhead(settings, spread, drafting.rows) && isFirstLayerWorthAGuess(shape),
+    firstLayerAhead: announcesFirstLayerAhead(settings, spread, drafting.rows) && isFirstLayerWorthAnnouncing(shape),
     draftCosts,
     layerWaits: new LayerWaits(shape.expertLayers),
   };

@@ -3,12 +3,12 @@ import { fillNodeDevice } from '../engine/devices/open-node-device.js';
 import { SharedDevice } from '../engine/devices/shared-device.js';
 import type { FormatCompiler } from '../engine/sampling/format-compiler.js';
 import type { PromptEncoder } from '../engine/generation/prompt-encoder.js';
-import { residentFormat, wouldRound } from '../engine/loading/choose-resident.js';
+import { resolveWeightForm, wouldRound } from '../engine/loading/choose-weight-form.js';
 import { loadDenseWeights } from '../engine/loading/load-weights.js';
 import type { Device, Model } from '../native/index.js';
 import type { Pack } from '../packs/format/open-pack.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
-import type { Resident } from '../shared/settings/setting-choices.js';
+import type { WeightForm } from '../shared/settings/setting-choices.js';
 import { mostActiveSequences } from '../shared/settings/setting-limits.js';
 import { requireWanted } from '../engine/daemon/run-daemon.js';
 import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
@@ -58,7 +58,7 @@ export async function loadMain(
 }
 
 /** Throws CONFIG_INVALID if the form would round the model's values. */
-function requireExact({ name, shippedFormat }: Pack, resident: Resident | null): void {
+function requireExact({ name, shippedFormat }: Pack, resident: WeightForm | null): void {
   if (!wouldRound(shippedFormat, resident)) return;
   throw new OdmoeError(
     'CONFIG_INVALID',
@@ -76,11 +76,11 @@ function loadDevice(
   const { source } = opened;
   return fillNodeDevice(environment, settings, log, async ({ device: ownDevice, reason: deviceReason }) => {
     const { resident } = settings.main;
-    const { format, choice } = await residentFormat(
+    const { format, choice } = await resolveWeightForm(
       ownDevice,
       source.shippedFormat,
       resident,
-      environment.chooseResident,
+      environment.chooseWeightForm,
     );
     const sharedDevice = new SharedDevice(ownDevice);
     const device = sharedDevice.open();

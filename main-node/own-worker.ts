@@ -143,7 +143,7 @@ function ownEnvironment(
     discovery: NOBODY,
     devices: sharedDevice.asDevices(environment.devices, reservedBytes),
     openPack: async () => source,
-    chooseResident: sharedDevice.choosing(environment.chooseResident),
+    chooseWeightForm: sharedDevice.choosing(environment.chooseWeightForm),
     createHttpServer: null,
     ownWorker: null,
   };

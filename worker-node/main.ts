@@ -81,7 +81,7 @@ async function openWorker(
   log: Logger,
   { opened, giveUp, abandoned }: { opened: Closer[]; giveUp: GiveUp; abandoned: AbortSignal },
 ): Promise<Pick<RunningNode, 'address' | 'openCounts' | 'components'> & { experts: ExpertService }> {
-  const { runtime, measureReads, chooseResident } = environment;
+  const { runtime, measureReads, chooseWeightForm } = environment;
   const startedMs = runtime.nowMs();
   const { source, partial } = await openWorkerPack(settings, environment, log, abandoned);
   const supply =
@@ -102,7 +102,7 @@ async function openWorker(
       runtime,
       log,
       measureReads,
-      chooseResident,
+      chooseWeightForm,
       counts: keepsExperts(settings) ? (record?.counts ?? null) : null,
     }),
   }));

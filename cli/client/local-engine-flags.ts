@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine, type LocalEngineOptions } from '../../engine/generation/local-engine.js';
-import type { ARITHMETICS, Resident } from '../../shared/settings/setting-choices.js';
+import type { ARITHMETICS, WeightForm } from '../../shared/settings/setting-choices.js';
 import { type DeviceName, deviceNamed } from '../../shared/settings/device-name.js';
 import { SETTINGS } from '../../shared/settings/settings-table.js';
 import { createProgressBar } from '../../shared/base/text/progress-bar.js';
@@ -10,7 +10,7 @@ import { settingFlag } from './setting-flags.js';
 
 /** The flags from addLocalEngineFlags, for a command's action. */
 export interface LocalEngineFlags {
-  resident?: Resident;
+  resident?: WeightForm;
   threads: number;
   device: DeviceName;
   arithmetic: (typeof ARITHMETICS)[number];
@@ -26,10 +26,10 @@ const SEED_LIMIT = 2 ** 47;
 /** Adds the flags of commands that run a model in their own process. */
 export function addLocalEngineFlags(command: Command): Command {
   const { device, arithmetic, threads } = SETTINGS.device;
-  const residentHelp =
+  const weightFormHelp =
     'how the weights are kept in memory: fixed4 gives the same answer from fewer bytes, auto measures what is faster (default: as shipped)';
   return command
-    .addOption(settingFlag(SETTINGS.main.resident, '<format>', residentHelp))
+    .addOption(settingFlag(SETTINGS.main.resident, '<format>', weightFormHelp))
     .addOption(settingFlag(device, '<name>', 'auto (a GPU where one can be used), cpu, cuda or cuda:N'))
     .addOption(
       settingFlag(arithmetic, '<kind>', "of a GPU; fast: tensor cores, whose answer is not the one arithmetic's"),

@@ -8,7 +8,7 @@ import { withInterrupt } from '../client/interrupt.js';
 import { addLocalEngineFlags, openLocalEngine, type LocalEngineFlags } from '../client/local-engine-flags.js';
 import { settingFlag } from '../client/setting-flags.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { generationSummary, renderGeneration, residentSummary } from '../output/generation-output.js';
+import { generationSummary, renderGeneration, weightFormSummary } from '../output/generation-output.js';
 import { standardError } from '../../shared/base/text/text-output.js';
 
 interface GenerateFlags extends GenerationFlags, LocalEngineFlags {
@@ -79,12 +79,12 @@ async function generate(directory: string, text: string | undefined, flags: Gene
     shadow: flags.shadow ?? null,
   });
   try {
-    const resident = { ...engine.residentWeights(), choice: engine.residentChoice };
+    const resident = { ...engine.residentWeights(), choice: engine.weightFormChoice };
     const result = await withInterrupt((signal) =>
       renderGeneration(engine.generate(request, signal), { json: flags.json, stream: !flags.json, resident }),
     );
     if (!flags.json && standardError.isTerminal) {
-      standardError.write(`${generationSummary(result)}, ${residentSummary(resident)}\n`);
+      standardError.write(`${generationSummary(result)}, ${weightFormSummary(resident)}\n`);
     }
   } finally {
     engine.dispose();

@@ -1,5 +1,5 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ResidentChoice } from '../../engine/loading/choose-resident.js';
+import type { WeightFormChoice } from '../../engine/loading/choose-weight-form.js';
 import type { ResidentWeights } from '../../native/index.js';
 import type {
   Finished,
@@ -20,7 +20,7 @@ export interface RenderOptions {
   /** Print the text as it comes. Only one of both may be set. */
   stream: boolean;
   /** The weights of the answering process; with json, they are printed, too. */
-  resident?: ResidentReport;
+  resident?: WeightFormReport;
 }
 
 /** A complete answer. */
@@ -47,7 +47,7 @@ export async function renderGeneration(
     if (!endsInNewline) standardOutput.write('\n');
   });
   if (json) {
-    const object = { ...generationJson(result), ...(resident && { resident: residentJson(resident) }) };
+    const object = { ...generationJson(result), ...(resident && { resident: weightFormJson(resident) }) };
     standardOutput.write(`${printableJson(object)}\n`);
   }
   return result;
@@ -125,17 +125,17 @@ export function generationJson({
 }
 
 /** The forms of a model's weights, and the choice of --resident auto (null: a form was given). */
-export interface ResidentReport extends ResidentWeights {
-  choice: ResidentChoice | null;
+export interface WeightFormReport extends ResidentWeights {
+  choice: WeightFormChoice | null;
 }
 
-function residentJson({ kinds, fellBack, choice }: ResidentReport): Record<string, unknown> {
+function weightFormJson({ kinds, fellBack, choice }: WeightFormReport): Record<string, unknown> {
   const chosen = choice && { chosen: { format: choice.format, fixed4_speedup: choice.fixed4Speedup } };
   return { weights: kinds, fell_back: fellBack, ...chosen };
 }
 
 /** A line for people: the matrices' bytes by form. */
-export function residentSummary({ kinds, fellBack, choice }: ResidentReport): string {
+export function weightFormSummary({ kinds, fellBack, choice }: WeightFormReport): string {
   const parts = kinds.map(({ format, bytes }) => `${formatBytes(bytes)} as ${format}`).join(' and ');
   const weights = fellBack === 0 ? `weights: ${parts}` : `weights: ${parts} (${fellBack} matrices cannot be fixed4)`;
   const speedup = choice?.fixed4Speedup ?? null;

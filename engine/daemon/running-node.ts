@@ -1,12 +1,12 @@
 import type { ClusterEvent } from '../../shared/wire/cluster-events.js';
 
-/** Device memory that others can get back, such as cached experts that give way to the rows of sequences. */
+/** Device memory that its holder yields to others, such as that of cached experts, which yield to the rows of sequences. */
 export interface YieldingMemory {
-  /** Bytes that could still be given back, perhaps not at once. */
+  /** Bytes that it could still yield, perhaps not at once. */
   readonly yieldableBytes: number;
-  /** Gives back this many bytes, or as many as can be given now; returns how many. */
-  giveBack(bytes: number): number;
-  /** Takes back memory that it had given away, up to `freeBytes`, the free bytes of the device. */
+  /** Yields this many bytes, or as many as it can yield now; returns how many. */
+  yieldBytes(bytes: number): number;
+  /** Takes back memory that it had yielded, up to `freeBytes`, the free bytes of the device. */
   takeBack(freeBytes: number): void;
 }
 

@@ -1,6 +1,6 @@
 import { type Device, type DeviceInfo, wrapHandle } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ChooseResident } from '../loading/choose-resident.js';
+import type { ChooseWeightForm } from '../loading/choose-weight-form.js';
 import type { Devices } from './devices.js';
 
 /**
@@ -40,7 +40,7 @@ export class SharedDevice {
   }
 
   /** Chooses on the device itself, for the handle of any user. */
-  choosing(choose: ChooseResident | null): ChooseResident | null {
+  choosing(choose: ChooseWeightForm | null): ChooseWeightForm | null {
     return choose === null ? null : (_, shipped) => choose(this.device, shipped);
   }
 

@@ -4,7 +4,7 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { measureQueuedReads, waitUntil } from '../../native/index.js';
 import { type Devices, NATIVE_DEVICES } from '../devices/devices.js';
-import { chooseResident, type ChooseResident } from '../loading/choose-resident.js';
+import { chooseWeightForm, type ChooseWeightForm } from '../loading/choose-weight-form.js';
 import type { MeasureReads } from '../planning/measure-read-depth.js';
 import type { DeviceEnvironment } from '../devices/open-node-device.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
@@ -48,7 +48,7 @@ export interface NodeEnvironment {
   /** Measures the speed of storage; null: storage is emulated, and results must not depend on the machine. */
   readonly measureReads: MeasureReads | null;
   /** Measures which weight form is faster; null: devices are emulated, and results must not depend on the machine. */
-  readonly chooseResident: ChooseResident | null;
+  readonly chooseWeightForm: ChooseWeightForm | null;
 }
 
 /** Starts main's own worker. Nodes do not import each other, so the code that starts a main passes this in. */
@@ -86,7 +86,7 @@ export function realEnvironment(
     runtime,
     devices,
     measureReads: emulation === null ? measureQueuedReads : null,
-    chooseResident: emulation === null ? chooseResident : null,
+    chooseWeightForm: emulation === null ? chooseWeightForm : null,
     transport: new GrpcTransport(runtime, networkPaceOf(emulation, runtime)),
     interfaces,
     discovery: multicastDiscovery(runtime, interfaces),

@@ -1,6 +1,6 @@
 import { type Device, type Model, type ResidentWeights } from '../../native/index.js';
 import type { EmulationSettings } from '../../shared/settings/node-settings.js';
-import type { Resident } from '../../shared/settings/setting-choices.js';
+import type { WeightForm } from '../../shared/settings/setting-choices.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
@@ -13,7 +13,12 @@ import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { type DeviceEnvironment, fillRoleDevice } from '../devices/open-node-device.js';
 import type { DeviceWish } from '../devices/choose-device.js';
-import { chooseResident, residentFormat, type ResidentChoice, wouldRound } from '../loading/choose-resident.js';
+import {
+  chooseWeightForm,
+  resolveWeightForm,
+  type WeightFormChoice,
+  wouldRound,
+} from '../loading/choose-weight-form.js';
 import { loadDenseWeights, loadResidentExperts } from '../loading/load-weights.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { OutputFormats } from '../sampling/output-formats.js';
@@ -33,7 +38,7 @@ export interface LocalEngineOptions {
    * The weight form of the model: as shipped (null, or 'bf16' for a model shipped in BF16), or 'fixed4', which computes the same bits from
    * three quarters of the bytes. 'auto' measures which of the two is faster; an emulated machine then keeps the shipped form.
    */
-  resident: Resident | null;
+  resident: WeightForm | null;
   /** Weight form of a shadow that predicts beside the model; null: no shadow. */
   shadow: 'int8' | 'nf4' | 'fp16' | null;
   /** Rows of one pass of the prompt. */
@@ -45,7 +50,7 @@ export interface LocalEngineOptions {
 }
 
 /** A model with all its experts on one device of this process. */
-interface ResidentModel {
+interface LoadedModel {
   role: RoleName;
   device: Device;
   /** The reason for the choice of this device. */
@@ -53,7 +58,7 @@ interface ResidentModel {
   weightBytes: number;
   model: Model;
   /** The choice of 'auto'; null if the settings named a form. */
-  choice: ResidentChoice | null;
+  choice: WeightFormChoice | null;
 }
 
 /**
@@ -68,8 +73,8 @@ export class LocalEngine {
     readonly source: ModelSource,
     readonly tokenizer: Tokenizer | null,
     private readonly options: LocalEngineOptions,
-    private readonly main: ResidentModel,
-    private readonly shadow: ResidentModel | null,
+    private readonly main: LoadedModel,
+    private readonly shadow: LoadedModel | null,
   ) {
     this.openedMs = options.environment.runtime.nowMs();
     this.formats = new OutputFormats(tokenizer, source.shape.vocabSize, source.eosTokenIds);
@@ -80,13 +85,13 @@ export class LocalEngine {
     const source = await openModelSource(directory);
     const tokenizer = await openTokenizer(source.directory);
     requireExact(source, options.resident);
-    const main = await loadResident('ROLE_MAIN', source, options.resident, options);
+    const main = await loadWholeModel('ROLE_MAIN', source, options.resident, options);
     if (options.shadow === null) return new LocalEngine(source, tokenizer, options, main, null);
     try {
-      const shadow = await loadResident('ROLE_SHADOW', source, options.shadow, options);
+      const shadow = await loadWholeModel('ROLE_SHADOW', source, options.shadow, options);
       return new LocalEngine(source, tokenizer, options, main, shadow);
     } catch (thrown) {
-      disposeResident(main);
+      disposeModel(main);
       throw thrown;
     }
   }
@@ -101,7 +106,7 @@ export class LocalEngine {
   }
 
   /** The choice of `resident: auto`; null if the settings named a form. */
-  get residentChoice(): ResidentChoice | null {
+  get weightFormChoice(): WeightFormChoice | null {
     return this.main.choice;
   }
 
@@ -154,20 +159,20 @@ export class LocalEngine {
 
   /** Idempotent. */
   dispose(): void {
-    disposeResident(this.main);
-    if (this.shadow !== null) disposeResident(this.shadow);
+    disposeModel(this.main);
+    if (this.shadow !== null) disposeModel(this.shadow);
   }
 
   private nodes(): NodeStatus[] {
     const { runtime } = this.options.environment;
     const figures = { uptimeMs: runtime.nowMs() - this.openedMs, memoryBytes: runtime.memoryBytes() };
-    const residents = this.shadow === null ? [this.main] : [this.main, this.shadow];
-    return residents.map((resident) => localNodeStatus(resident, this.source, figures));
+    const models = this.shadow === null ? [this.main] : [this.main, this.shadow];
+    return models.map((model) => localNodeStatus(model, this.source, figures));
   }
 }
 
 /** Throws USAGE when the form would round the model's values. */
-function requireExact({ name, shippedFormat }: ModelSource, resident: Resident | null): void {
+function requireExact({ name, shippedFormat }: ModelSource, resident: WeightForm | null): void {
   if (!wouldRound(shippedFormat, resident)) return;
   throw new OdmoeError(
     'USAGE',
@@ -175,17 +180,17 @@ function requireExact({ name, shippedFormat }: ModelSource, resident: Resident |
   );
 }
 
-async function loadResident(
+async function loadWholeModel(
   role: RoleName,
   source: ModelSource,
   wanted: WeightFormat | 'auto' | null,
   options: LocalEngineOptions,
-): Promise<ResidentModel> {
+): Promise<LoadedModel> {
   const profiled = role === 'ROLE_MAIN' ? 'cached' : 'shadow';
   const { environment, device, emulation } = options;
   return fillRoleDevice(environment, device, emulation, profiled, async ({ device, reason: deviceReason }) => {
-    const measure = emulation === null ? chooseResident : null;
-    const { format, choice } = await residentFormat(device, source.shippedFormat, wanted, measure);
+    const measure = emulation === null ? chooseWeightForm : null;
+    const { format, choice } = await resolveWeightForm(device, source.shippedFormat, wanted, measure);
     const model = device.createModel(source.shape);
     try {
       const onProgress = options.onProgress ?? undefined;
@@ -200,14 +205,14 @@ async function loadResident(
   });
 }
 
-function disposeResident(resident: ResidentModel): void {
-  resident.model.dispose();
-  resident.device.dispose();
+function disposeModel({ model, device }: LoadedModel): void {
+  model.dispose();
+  device.dispose();
 }
 
 /** The entry of this process in an answer's list of nodes. */
 function localNodeStatus(
-  { role, device, deviceReason, weightBytes }: ResidentModel,
+  { role, device, deviceReason, weightBytes }: LoadedModel,
   source: ModelSource,
   figures: ProcessFigures,
 ): NodeStatus {

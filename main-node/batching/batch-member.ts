@@ -16,10 +16,10 @@ export interface BatchMember extends PassMember {
   readonly isTainted: boolean;
   /** The worker gave wrong values. The member finds out whether it took part in any of its rows (isTainted). */
   distrust(workerId: string): void;
-  /** If its rows are tainted: gives them back, as giveMemoryBack does, and drops all that follows from them. Not while a pass runs on it. */
+  /** If its rows are tainted: gives up their memory, as preempt does, and drops all that follows from them. Not while a pass runs on it. */
   computeAnew(): void;
-  /** Gives all memory back: `written` is 0 then, and passes compute the rows again, to the same bits. Not while a pass runs on it. */
-  giveMemoryBack(): void;
+  /** Gives up all its memory: `written` is 0 then, and passes compute the rows again, to the same bits. Not while a pass runs on it. */
+  preempt(): void;
 }
 
 /** The owner of the memory for rows (main-node/room), which is asked between passes. */

@@ -26,7 +26,7 @@ const ADVICE =
 /** Workers whose values others have proved wrong. They are set aside until they are started again: a new process has another boot id. */
 export class DistrustedWorkers {
   /** Distrusted starts of workers by boot id. */
-  private readonly lies = new RecentMap<string, { id: string; address: string; why: string }>(MAX_DISTRUSTED);
+  private readonly starts = new RecentMap<string, { id: string; address: string; why: string }>(MAX_DISTRUSTED);
   private readonly aside = new Set<WorkerLink>();
 
   /** Workers that are connected and not placed. */
@@ -36,20 +36,20 @@ export class DistrustedWorkers {
 
   /** Ids of all remembered workers, connected or not. */
   get ids(): Set<string> {
-    return new Set([...this.lies.values()].map(({ id }) => id));
+    return new Set([...this.starts.values()].map(({ id }) => id));
   }
 
   setAside(link: WorkerLink, why: string): void {
     const { id, address, identity } = link;
-    this.lies.set(identity.bootId, { id, address, why });
+    this.starts.set(identity.bootId, { id, address, why });
     this.aside.add(link);
   }
 
   /** A worker has connected. Returns true if this start of it is distrusted: it is set aside then. Earlier starts of the worker do not count. */
   joined(link: WorkerLink): boolean {
     const { bootId } = link.identity;
-    for (const [known, { id }] of this.lies) if (id === link.id && known !== bootId) this.lies.delete(known);
-    if (this.lies.get(bootId) === undefined) return false;
+    for (const [known, { id }] of this.starts) if (id === link.id && known !== bootId) this.starts.delete(known);
+    if (this.starts.get(bootId) === undefined) return false;
     this.aside.add(link);
     return true;
   }
@@ -60,7 +60,7 @@ export class DistrustedWorkers {
   }
 
   problems(): PeerProblem[] {
-    return [...this.lies.values()].map(({ id, address, why }) => {
+    return [...this.starts.values()].map(({ id, address, why }) => {
       return { address, id, code: 'WORKER_DISTRUSTED', message: `${why}; ${ADVICE}` };
     });
   }

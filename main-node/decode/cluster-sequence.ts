@@ -164,7 +164,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     return this.tainted;
   }
 
-  giveMemoryBack(): void {
+  preempt(): void {
     // This is created first: an empty sequence takes no memory, and if it cannot be created, nothing has changed.
     const empty = this.engine.model.createSequence();
     this.memory.dispose();
@@ -181,7 +181,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   computeAnew(): void {
     if (!this.tainted) return;
     this.tainted = false;
-    this.giveMemoryBack();
+    this.preempt();
     this.drafting.forgetPass();
     this.feed.forget();
     this.given.compareAll();
@@ -272,7 +272,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     }
     this.tokenIds.length = position;
     if (this.written > position) this.memory.truncate(position);
-    // This is needed also if the memory of wrong drafts was given back meanwhile.
+    // This is needed also if the sequence was preempted meanwhile.
     feed.rewind(position);
     if (feed.followShadow(this.tokenIds, this.written)) drafting.forgetDrafts();
     this.tokenIds.push(tokenId);

@@ -9,7 +9,7 @@ import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { planRoom, type RoomMember, type RoomState } from './plan-room.js';
 import { PrefixStore, type SharedRows } from './prefix-store.js';
 
-/** A sequence that has wanted no rows for so long gives its memory back if no other sequence could run. */
+/** A sequence that has wanted no rows for so long is preempted if no other sequence could run. */
 export const IDLE_MEMORY_LIMIT_MS = 2000;
 
 /** The setting or the memory that limits main's memory for rows. */
@@ -173,7 +173,7 @@ export class ContextRoom implements SequenceRoom {
     for (;;) {
       const step = planRoom(this.state(wanted, isRunning));
       if (step.kind === 'run') {
-        if (!this.expertsGiveWay(step.ids, wanted)) return [];
+        if (!this.expertsYield(step.ids, wanted)) return [];
         this.noteRunning(step.ids.length > 0);
         return rows.filter(({ member }) => wanted.has(member.id) && step.ids.includes(member.id));
       }
@@ -181,14 +181,14 @@ export class ContextRoom implements SequenceRoom {
         this.dropFirst();
       } else {
         wanted.delete(step.id);
-        this.tenants.get(step.id)?.member.giveMemoryBack();
+        this.tenants.get(step.id)?.member.preempt();
       }
     }
   }
 
   /** The device has refused memory although the room expected enough: experts yield, or else all prefixes go. Returns false if there was neither. */
   makeRoom(): boolean {
-    if ((this.options.experts?.giveBack(this.rowBlockBytes) ?? 0) > 0) return true;
+    if ((this.options.experts?.yieldBytes(this.rowBlockBytes) ?? 0) > 0) return true;
     const { size } = this.prefixes;
     while (this.dropFirst());
     return size > 0;
@@ -202,14 +202,14 @@ export class ContextRoom implements SequenceRoom {
    * Lets experts on the same device yield to rows that are to run. Returns false if the memory of these experts is in use at present, so that the
    * rows wait for it. If experts have nothing more to yield, the device decides.
    */
-  private expertsGiveWay(ids: readonly number[], wanted: ReadonlyMap<number, MemberRows>): boolean {
+  private expertsYield(ids: readonly number[], wanted: ReadonlyMap<number, MemberRows>): boolean {
     const { experts, device } = this.options;
     const { budgetBytes = 0, usedBytes = 0 } = device?.info() ?? {};
     if (experts === null || experts === undefined || budgetBytes === 0) return true;
     const neededBytes = ids.reduce((sum, id) => sum + bytesToWrite(wanted.get(id)), 0);
     const lackedBytes = neededBytes - (budgetBytes - usedBytes);
     if (lackedBytes <= 0 || experts.yieldableBytes <= 0) return true;
-    return experts.giveBack(lackedBytes) >= lackedBytes || experts.yieldableBytes <= 0;
+    return experts.yieldBytes(lackedBytes) >= lackedBytes || experts.yieldableBytes <= 0;
   }
 
   /** Bytes of one more row block for a sequence that goes on. */

@@ -3,7 +3,7 @@ export interface RoomMember {
   readonly id: number;
   /** It has memory for rows. */
   readonly holds: boolean;
-  /** A pass runs on it: it cannot give memory back now. */
+  /** A pass runs on it: it cannot be preempted now. */
   readonly isBusy: boolean;
   /** Bytes that its rows of the next pass newly take; null: it has no rows in that pass. */
   readonly needBytes: number | null;
@@ -22,7 +22,7 @@ export interface RoomState {
   /** Bytes of one row block of a sequence. */
   readonly rowBlockBytes: number;
   /**
-   * True if members without rows in the pass have had none for long: when no member could run, such a member gives its memory back, however old it
+   * True if members without rows in the pass have had none for long: when no member could run, such a member is preempted, however old it
    * is.
    */
   readonly mayTakeFromIdle: boolean;
@@ -30,11 +30,11 @@ export interface RoomState {
   readonly members: readonly RoomMember[];
 }
 
-/** The next step. After a drop, or when a sequence has given its memory back, the new state is planned again. */
+/** The next step. After a drop, or when a sequence has been preempted, the new state is planned again. */
 export type RoomStep =
   | { readonly kind: 'run'; readonly ids: readonly number[] }
   | { readonly kind: 'drop' }
-  | { readonly kind: 'giveBack'; readonly id: number };
+  | { readonly kind: 'preempt'; readonly id: number };
 
 /**
  * Makes room for the rows of a pass. Sequences get theirs in the order of their age. They take room from prefixes first, then from younger sequences,
@@ -58,7 +58,7 @@ export function planRoom(state: RoomState): RoomStep {
       const wouldFit = heldBytes - prefixBytes + wantedBytes <= limitBytes;
       if (prefixes > 0 && (holds || isOldest || wouldFit)) return { kind: 'drop' };
       const youngest = members.slice(place + 1).findLast((other) => other.holds && !other.isBusy);
-      if (youngest !== undefined) return { kind: 'giveBack', id: youngest.id };
+      if (youngest !== undefined) return { kind: 'preempt', id: youngest.id };
       // There will be room as soon as another member's pass has ended.
       somebodyWaits = !isOldest || holders.some((other) => other.id !== id && other.isBusy);
     }
@@ -72,5 +72,5 @@ export function planRoom(state: RoomState): RoomStep {
   const idle = isStuck
     ? members.findLast((member) => member.holds && !member.isBusy && member.needBytes === null)
     : undefined;
-  return idle === undefined ? { kind: 'run', ids } : { kind: 'giveBack', id: idle.id };
+  return idle === undefined ? { kind: 'run', ids } : { kind: 'preempt', id: idle.id };
 }

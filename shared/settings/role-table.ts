@@ -1,7 +1,7 @@
 /** Rows of the settings table that concern one role: devices, main, shadow and workers. */
 import { formatByteSize } from '../base/text/byte-size.js';
 import { CACHE_POLICIES } from './cache-policies.js';
-import { ARITHMETICS, EXPERTS, INSTRUCTION_SETS, PRECISIONS, QUANTIZED, RESIDENTS } from './setting-choices.js';
+import { ARITHMETICS, EXPERTS, INSTRUCTION_SETS, PRECISIONS, QUANTIZED, WEIGHT_FORMS } from './setting-choices.js';
 import {
   MAX_ACTIVE_SEQUENCES,
   MILLISECONDS_LIMIT,
@@ -134,7 +134,7 @@ export const MAIN_ROWS = {
   },
   resident: {
     key: 'resident',
-    kind: choice(RESIDENTS),
+    kind: choice(WEIGHT_FORMS),
     default: null,
     shown: 'auto',
     help:
@@ -372,7 +372,7 @@ export const WORKER_ROWS = {
   },
   resident: {
     key: 'resident',
-    kind: choice(RESIDENTS),
+    kind: choice(WEIGHT_FORMS),
     default: null,
     shown: 'auto',
     help:

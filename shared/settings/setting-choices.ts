@@ -17,8 +17,8 @@ export const EXPERTS = ['workers', 'local', 'both'] as const;
 export const HOMES = ['group', 'strict'] as const;
 
 /** Formats of BF16 weights in memory, for weights that need not stay as shipped. */
-export const RESIDENTS = ['auto', 'bf16', 'fixed4'] as const;
-export type Resident = (typeof RESIDENTS)[number];
+export const WEIGHT_FORMS = ['auto', 'bf16', 'fixed4'] as const;
+export type WeightForm = (typeof WEIGHT_FORMS)[number];
 
 /** Formats of experts in a profiled worker's storage: FP32, or a pack's BF16 with that codec. */
 export const EXPERT_STORAGES = ['fp32', 'bf16', 'fixed4', 'huffman', 'mxfp4', 'fp8'] as const;

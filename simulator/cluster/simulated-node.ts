@@ -208,7 +208,7 @@ export class SimulatedNode {
       openFormats: () => null,
       createHttpServer: null,
       measureReads: null,
-      chooseResident: null,
+      chooseWeightForm: null,
       ownWorker: { start: startWorker, watch: (...said) => this.watchOwnWorker(...said) },
       dataDirectory: world.dataDirectory,
     };

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../engine/generation/local-engine.js';
-import { fasterResident } from '../../engine/loading/choose-resident.js';
+import { fasterWeightForm } from '../../engine/loading/choose-weight-form.js';
 import { instructionSets, type DeviceOptions } from '../../native/index.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -59,10 +59,10 @@ async function tokensOf(resident: 'fixed4' | 'auto' | null, text: string): Promi
     for await (const reply of engine.generate(request, new AbortController().signal)) {
       if (reply.kind === 'token') tokens.push(reply.token);
     }
-    const { residentChoice } = engine;
+    const { weightFormChoice: residentChoice } = engine;
     assert.equal(residentChoice !== null, resident === 'auto');
     if (residentChoice !== null) {
-      assert.equal(residentChoice.format, fasterResident(residentChoice.fixed4Speedup ?? 0));
+      assert.equal(residentChoice.format, fasterWeightForm(residentChoice.fixed4Speedup ?? 0));
       const forms = engine.residentWeights().kinds.map(({ format }) => format);
       assert.equal(forms.includes('fixed4'), residentChoice.format === 'fixed4');
     }
@@ -99,7 +99,7 @@ describe('weights resident as fixed4', () => {
   it('are used by resident auto where they are faster, and change no token', async () => {
     const text = 'What is 17 plus 25?';
     assert.deepEqual(await tokensOf('auto', text), await tokensOf(null, text));
-    assert.deepEqual([0.9, 1.04, 1.05, 1.3].map(fasterResident), ['bf16', 'bf16', 'fixed4', 'fixed4']);
+    assert.deepEqual([0.9, 1.04, 1.05, 1.3].map(fasterWeightForm), ['bf16', 'bf16', 'fixed4', 'fixed4']);
   });
 
   it('take three quarters of the bytes', async () => {

@@ -42,7 +42,7 @@ function surroundings(ending: EndPart, broken: Part | null): { environment: Node
   const environment: NodeEnvironment = {
     ...ENVIRONMENT,
     measureReads: null,
-    chooseResident: null,
+    chooseWeightForm: null,
     createHttpServer: null,
     transport: Object.assign(Object.create(transport) as typeof transport, {
       serve: async (...options: Parameters<typeof transport.serve>) => {

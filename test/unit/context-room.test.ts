@@ -52,10 +52,10 @@ class Member implements BatchMember {
   }
 
   computeAnew(): void {
-    if (this.isTainted) this.giveMemoryBack();
+    if (this.isTainted) this.preempt();
   }
 
-  giveMemoryBack(): void {
+  preempt(): void {
     this.sequence.dispose();
     this.sequence = this.model.createSequence();
     this.preemptions += 1;
@@ -94,7 +94,7 @@ describe('memory for sequences while one is idle', () => {
     const member = (id: number, written: number): BatchMember => {
       const tokenIds = new Array<number>(2 * ROW_BLOCK_POSITIONS).fill(1);
       const sequence = { bytesToWrite: (position: number, end: number) => rowBlocksOf(end) - rowBlocksOf(position) };
-      const one = { id, tokenIds, written, sequence, giveMemoryBack: () => (one.written = 0) };
+      const one = { id, tokenIds, written, sequence, preempt: () => (one.written = 0) };
       return one as unknown as BatchMember;
     };
     const [holder, waiting] = [member(1, 2 * ROW_BLOCK_POSITIONS), member(2, 0)];

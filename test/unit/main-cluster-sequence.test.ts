@@ -13,7 +13,7 @@ describe('a sequence of the cluster', () => {
     main.model.createSequence = () => {
       throw new OdmoeError('DEVICE_OUT_OF_MEMORY', 'no memory is left');
     };
-    assert.throws(() => sequence.giveMemoryBack(), { code: 'DEVICE_OUT_OF_MEMORY' });
+    assert.throws(() => sequence.preempt(), { code: 'DEVICE_OUT_OF_MEMORY' });
     assert.deepEqual(main.model.disposed, []);
     assert.equal(sequence.sequence, before);
     await sequence.end();

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { chooseResident, residentFormat } from '../../engine/loading/choose-resident.js';
+import { chooseWeightForm, resolveWeightForm } from '../../engine/loading/choose-weight-form.js';
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import type { Model } from '../../native/index.js';
@@ -143,11 +143,14 @@ describe('the loader of weights', () => {
 
   it('chooses no form where the device lacks room to measure one, or is emulated', async () => {
     const device = openTestDevice({ budgetBytes: 1_000_000 });
-    assert.deepEqual(await chooseResident(device, 'bf16'), { format: 'bf16', fixed4Speedup: null });
+    assert.deepEqual(await chooseWeightForm(device, 'bf16'), { format: 'bf16', fixed4Speedup: null });
     assert.equal(device.info().usedBytes, 0);
-    assert.deepEqual(await residentFormat(device, 'bf16', 'auto', null), { format: 'bf16', choice: null });
-    assert.deepEqual(await residentFormat(device, 'bf16', 'fixed4', null), { format: 'fixed4', choice: null });
-    assert.deepEqual(await residentFormat(device, 'mxfp4', null, chooseResident), { format: 'mxfp4', choice: null });
+    assert.deepEqual(await resolveWeightForm(device, 'bf16', 'auto', null), { format: 'bf16', choice: null });
+    assert.deepEqual(await resolveWeightForm(device, 'bf16', 'fixed4', null), { format: 'fixed4', choice: null });
+    assert.deepEqual(await resolveWeightForm(device, 'mxfp4', null, chooseWeightForm), {
+      format: 'mxfp4',
+      choice: null,
+    });
     device.dispose();
   });
 

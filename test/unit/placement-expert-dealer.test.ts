@@ -3,7 +3,10 @@ import fc from 'fast-check';
 import { assignmentOf } from '../../shared/decisions/placement/assignment-of.js';
 import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
 import { ExpertDealer } from '../../shared/decisions/placement/expert-dealer.js';
-import { firstLayerWorkers, isFirstLayerWorthAGuess } from '../../shared/decisions/placement/first-layer-workers.js';
+import {
+  firstLayerWorkers,
+  isFirstLayerWorthAnnouncing,
+} from '../../shared/decisions/placement/first-layer-workers.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import type { Placement } from '../../shared/wire/messages.js';
 
@@ -157,7 +160,7 @@ describe('placement: the recipients of a prediction', () => {
     assert.deepEqual([...more.keys()], [0, 1, 2, 3]);
     assert.deepEqual([...more.values()], ['w0', 'w1', 'w2', 'w3']);
     assert.equal(firstLayerWorkers(place(0)).size, 0);
-    assert.ok(isFirstLayerWorthAGuess({ experts: 8, expertsPerToken: 2 }));
-    assert.ok(!isFirstLayerWorthAGuess({ experts: 128, expertsPerToken: 8 }));
+    assert.ok(isFirstLayerWorthAnnouncing({ experts: 8, expertsPerToken: 2 }));
+    assert.ok(!isFirstLayerWorthAnnouncing({ experts: 128, expertsPerToken: 8 }));
   });
 });

@@ -49,7 +49,7 @@ class World {
       const step = planRoom(this.state(named));
       if (step.kind === 'drop') {
         this.prefixes.shift();
-      } else if (step.kind === 'giveBack') {
+      } else if (step.kind === 'preempt') {
         assert.notEqual(step.id, oldest, 'the oldest keeps its memory');
         const member = this.running.find(({ id }) => id === step.id);
         assert.ok(member !== undefined && member.written > 0);
@@ -165,14 +165,14 @@ describe('memory for the rows of passes', () => {
   it('is freed from prefixes before any sequence gives memory back', () => {
     const members = [member(1, {}), member(2, {})];
     assert.deepEqual(planRoom(state({ members, prefixes: 1 })), { kind: 'drop' });
-    assert.deepEqual(planRoom(state({ members })), { kind: 'giveBack', id: 2 });
+    assert.deepEqual(planRoom(state({ members })), { kind: 'preempt', id: 2 });
   });
 
   it('is taken from the youngest, also without rows in the pass, and never from one in a running pass', () => {
     const members = [member(1, {}), member(2, {}), member(3, { needBytes: null })];
-    assert.deepEqual(planRoom(state({ members })), { kind: 'giveBack', id: 3 });
+    assert.deepEqual(planRoom(state({ members })), { kind: 'preempt', id: 3 });
     const busy = [member(1, {}), member(2, {}), member(3, { needBytes: null, isBusy: true })];
-    assert.deepEqual(planRoom(state({ members: busy })), { kind: 'giveBack', id: 2 });
+    assert.deepEqual(planRoom(state({ members: busy })), { kind: 'preempt', id: 2 });
   });
 
   it('stays with the youngest that waits while no other sequence needs it', () => {
@@ -183,9 +183,9 @@ describe('memory for the rows of passes', () => {
   it('is taken from sequences idle for long, the younger first, where none could run otherwise', () => {
     const members = [member(1, { needBytes: null }), member(2, {})];
     assert.deepEqual(planRoom(state({ members })), { kind: 'run', ids: [] });
-    assert.deepEqual(planRoom(state({ members, mayTakeFromIdle: true })), { kind: 'giveBack', id: 1 });
+    assert.deepEqual(planRoom(state({ members, mayTakeFromIdle: true })), { kind: 'preempt', id: 1 });
     const others = [...members, member(3, { needBytes: 0 })];
-    assert.deepEqual(planRoom(state({ members: others, mayTakeFromIdle: true })), { kind: 'giveBack', id: 3 });
+    assert.deepEqual(planRoom(state({ members: others, mayTakeFromIdle: true })), { kind: 'preempt', id: 3 });
   });
 
   it('is given to a new sequence only where it need not leave again at once', () => {

@@ -124,14 +124,14 @@ export class ModelDevice {
     if (this.schedule.wantsTurnEnd) this.send({ kind: 'turnEnded' });
   }
 
-  endGrace(): void {
-    if (this.schedule.wantsGraceEnd) this.send({ kind: 'graceEnded' });
+  endDecisionWait(): void {
+    if (this.schedule.wantsDecisionWaitEnd) this.send({ kind: 'decisionWaitEnded' });
   }
 
   drain(): void {
     for (let step = 0; step < 10_000; step++) {
       this.endTurn();
-      this.endGrace();
+      this.endDecisionWait();
       if (!this.settle(step, false)) return;
     }
     assert.fail('the schedule does not come to rest');

@@ -48,7 +48,7 @@ describe('worker: rows of several sequences in one pass', () => {
     loaded(schedule);
     const actions = schedule.handle({ kind: 'execute', ticket: 1, ...layerOf(0, run(2, 9)), expert: 3, last: true });
     assert.deepEqual(actions, [{ kind: 'execute', slot: 0, ticket: 1, wasLoaded: true }]);
-    assert.equal(schedule.counters.reloads, 0);
+    assert.equal(schedule.counters.unannouncedLoads, 0);
   });
 
   it('cause no second load where one of them is predicted alone afterwards', () => {

@@ -87,7 +87,7 @@ describe('worker: the slot schedule with full experts cached', () => {
     assert.deepEqual(cached.ran(1), []);
     assert.equal(cached.schedule.slotsInUse, 0);
     assert.deepEqual(cached.execute(0, 3, { position: 6 }), [{ kind: 'execute', slot: 1, ticket: 2, wasLoaded: true }]);
-    const { uses, reloads } = cached.schedule.counters;
+    const { uses, unannouncedLoads: reloads } = cached.schedule.counters;
     assert.deepEqual(uses, { ...perState(() => 0), missing: 1, full: 1 });
     assert.equal(reloads, 1, 'what is there need not be loaded again');
   });

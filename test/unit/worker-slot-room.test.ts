@@ -57,7 +57,7 @@ class Worker {
   /** Ends all that is under way, and what that begins. */
   settle(): void {
     const { schedule } = this;
-    while (this.loading.size + this.running.length > 0 || schedule.wantsGraceEnd) {
+    while (this.loading.size + this.running.length > 0 || schedule.wantsDecisionWaitEnd) {
       for (const slot of [...this.loading]) {
         this.loading.delete(slot);
         this.take(
@@ -74,7 +74,7 @@ class Worker {
         this.take(this.schedule.handle({ kind: 'executeSettled', slot }));
       }
       if (schedule.wantsTurnEnd) this.take(schedule.handle({ kind: 'turnEnded' }));
-      else if (schedule.wantsGraceEnd) this.take(schedule.handle({ kind: 'graceEnded' }));
+      else if (schedule.wantsDecisionWaitEnd) this.take(schedule.handle({ kind: 'decisionWaitEnded' }));
     }
   }
 

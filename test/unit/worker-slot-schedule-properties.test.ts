@@ -82,7 +82,7 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
     ),
   },
   { weight: 5, arbitrary: fc.constant<Step>((device) => device.endTurn()) },
-  { weight: 2, arbitrary: fc.constant<Step>((device) => device.endGrace()) },
+  { weight: 2, arbitrary: fc.constant<Step>((device) => device.endDecisionWait()) },
   { weight: 1, arbitrary: fc.constant<Step>((device) => device.send({ kind: 'epochChanged' })) },
   {
     weight: 1,

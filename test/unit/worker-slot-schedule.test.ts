@@ -20,9 +20,9 @@ const endTurn = (schedule: SlotSchedule): SlotAction[] => {
   assert.ok(schedule.wantsTurnEnd);
   return schedule.handle({ kind: 'turnEnded' });
 };
-const endGrace = (schedule: SlotSchedule): SlotAction[] => {
-  assert.ok(schedule.wantsGraceEnd && !schedule.wantsTurnEnd);
-  return schedule.handle({ kind: 'graceEnded' });
+const endDecisionWait = (schedule: SlotSchedule): SlotAction[] => {
+  assert.ok(schedule.wantsDecisionWaitEnd && !schedule.wantsTurnEnd);
+  return schedule.handle({ kind: 'decisionWaitEnded' });
 };
 let tickets = 0;
 const execute = (
@@ -64,7 +64,7 @@ describe('worker: the slot schedule in decode', () => {
     const [ticket, actions] = execute(schedule, 0, 3);
     assert.deepEqual(actions, [start(ticket, true)]);
     assert.deepEqual(ran(schedule), [evict(), load(4, 6)]);
-    assert.equal(schedule.counters.reloads, 0);
+    assert.equal(schedule.counters.unannouncedLoads, 0);
   });
 
   it('reports that an execute which arrived during the load had to wait', () => {
@@ -84,7 +84,7 @@ describe('worker: the slot schedule in decode', () => {
     assert.equal(schedule.wantsTurnEnd, false);
     assert.deepEqual(settled(schedule, 0, 'cancelled'), [urgentLoad(0, 7)]);
     assert.deepEqual(loaded(schedule), [start(ticket, false)]);
-    assert.equal(schedule.counters.reloads, 1);
+    assert.equal(schedule.counters.unannouncedLoads, 1);
   });
 
   it('makes room for an execute: the prediction that main reaches last is evicted, and comes back afterwards', () => {
@@ -119,18 +119,18 @@ describe('worker: the slot schedule in decode', () => {
     loaded(schedule);
     const [fourth, none] = execute(schedule, 0, 4);
     assert.equal(schedule.wantsTurnEnd, false);
-    assert.equal(schedule.wantsGraceEnd, true);
+    assert.equal(schedule.wantsDecisionWaitEnd, true);
     const [third, actions] = execute(schedule, 0, 3);
     assert.deepEqual(none, []);
     assert.deepEqual(actions, [start(third, true)]);
     assert.equal(
-      schedule.wantsGraceEnd,
+      schedule.wantsDecisionWaitEnd,
       false,
       'expert 3 was asked for in the same turn and is not dropped for expert 4',
     );
     assert.deepEqual(ran(schedule), [evict(), urgentLoad(0, 4)]);
     assert.deepEqual(loaded(schedule), [start(fourth, false)]);
-    assert.equal(schedule.counters.reloads, 0);
+    assert.equal(schedule.counters.unannouncedLoads, 0);
   });
 
   it("drops an expert of main's current layer only when main had time to request it", () => {
@@ -139,7 +139,7 @@ describe('worker: the slot schedule in decode', () => {
     loaded(schedule);
     const [ticket] = execute(schedule, 0, 4);
     assert.deepEqual(schedule.handle({ kind: 'turnEnded' }), []);
-    assert.deepEqual(endGrace(schedule), [evict(), urgentLoad(0, 4)]);
+    assert.deepEqual(endDecisionWait(schedule), [evict(), urgentLoad(0, 4)]);
     assert.deepEqual(loaded(schedule), [start(ticket, false)]);
   });
 
@@ -330,7 +330,7 @@ describe('worker: the slot schedule in prefill', () => {
     execute(schedule, 0, 2, { last: false });
     ran(schedule, 1);
     execute(schedule, 0, 6);
-    assert.deepEqual(endGrace(schedule), [evict(0), urgentLoad(0, 6, 0)]);
+    assert.deepEqual(endDecisionWait(schedule), [evict(0), urgentLoad(0, 6, 0)]);
   });
 
   it('runs an expert whose slot is held by another one between two mini-batches', () => {
@@ -340,9 +340,9 @@ describe('worker: the slot schedule in prefill', () => {
     execute(schedule, 0, 2, { last: false });
     const [other, actions] = execute(schedule, 0, 6);
     assert.deepEqual(actions, []);
-    assert.equal(schedule.wantsGraceEnd, false, 'a running expert cannot make room');
+    assert.equal(schedule.wantsDecisionWaitEnd, false, 'a running expert cannot make room');
     assert.deepEqual(ran(schedule), []);
-    assert.deepEqual(endGrace(schedule), [evict(), urgentLoad(0, 6)]);
+    assert.deepEqual(endDecisionWait(schedule), [evict(), urgentLoad(0, 6)]);
     assert.deepEqual(loaded(schedule), [start(other, false)]);
     assert.deepEqual(ran(schedule), [evict(), load(0, 2)], 'its next mini-batch will come');
   });

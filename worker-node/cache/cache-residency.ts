@@ -78,7 +78,7 @@ export class CacheResidency {
     return change === 'none' ? null : this.adopt(layers, change === 'raised');
   }
 
-  /** Like `plan`, but reacts only to memory that others have taken: cached experts give way to it at once. */
+  /** Like `plan`, but reacts only to memory that others have taken: cached experts yield to it at once. */
   fit(load: LoadTimes, lentBytes: number): ReadonlyMap<number, PoolCapacities> | null {
     const costs = residencyCosts(load, this.bounds.expertBytes, 1);
     const layers = fitResidency({ layers: [...this.layers.values()], costs, ...this.room(lentBytes) });

@@ -1,7 +1,7 @@
 import { type CachePolicy, poolsOf } from '../../shared/settings/cache-policies.js';
 import type { MachineTimes } from '../../engine/planning/fit-machine-times.js';
 import { measureMachineTimes } from '../../engine/planning/measure-machine-times.js';
-import { type ChooseResident, residentFormat } from '../../engine/loading/choose-resident.js';
+import { type ChooseWeightForm, resolveWeightForm } from '../../engine/loading/choose-weight-form.js';
 import { measureReadDepth, type MeasureReads, USUAL_READ_DEPTH } from '../../engine/planning/measure-read-depth.js';
 import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
 import type { Device, ExpertSlots } from '../../native/index.js';
@@ -46,7 +46,7 @@ export interface SlotMaterial {
   counts: ActivationCounts | null;
   runtime: Runtime;
   measureReads: MeasureReads | null;
-  chooseResident: ChooseResident | null;
+  chooseWeightForm: ChooseWeightForm | null;
   log: Logger;
 }
 
@@ -97,11 +97,11 @@ function tellOfReads(slots: ExpertSlots, log: Logger): void {
  * True if cached experts should be recoded to fixed4. False when the worker yields memory to others, because that memory goes back slot by
  * slot. Throws the errors of the measurement, except a lack of memory.
  */
-async function isToRecode({ device, source, settings, counts, chooseResident, log }: SlotMaterial): Promise<boolean> {
+async function isToRecode({ device, source, settings, counts, chooseWeightForm, log }: SlotMaterial): Promise<boolean> {
   const { resident, yields } = settings.worker;
   const { shippedFormat } = source;
   if (counts === null || yields || shippedFormat !== 'bf16' || device.info().backend === 'cuda') return false;
-  const { format, choice } = await residentFormat(device, shippedFormat, resident, chooseResident);
+  const { format, choice } = await resolveWeightForm(device, shippedFormat, resident, chooseWeightForm);
   if (choice !== null) log.info('the form of cached experts was measured', { ...choice });
   return format === 'fixed4';
 }

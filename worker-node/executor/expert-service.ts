@@ -19,13 +19,14 @@ import { ExpertExecutor, type SlotLoadTimes } from './expert-executor.js';
 import { PassTiming } from './pass-timing.js';
 
 /** While another execute waits for a slot, an expert of main's current layer stays this long, so that main can still ask for it or release it. */
-export const SAME_LAYER_GRACE_MS = 2;
+export const DECISION_WAIT_MS = 2;
 
 export interface ExpertCounters {
   slots: number;
   slotsInUse: number;
   slotBytes: number;
   loads: number;
+  /** Unannounced loads, under the name that NodeStatus has for them. */
   reloads: number;
   evictions: number;
   executions: number;
@@ -82,7 +83,7 @@ export class ExpertService {
   private readonly freeDeviceBytes: (() => number) | null;
   private readonly onDeviceLost: (error: OdmoeError) => void;
   private turnEnd: Timer | null = null;
-  private graceEnd: Timer | null = null;
+  private decisionWaitEnd: Timer | null = null;
   private ordering: Timer | null = null;
   private onSlotsEmpty: (() => void) | null = null;
   private closing: Promise<void> | null = null;
@@ -120,7 +121,7 @@ export class ExpertService {
   }
 
   get counters(): ExpertCounters {
-    const { latePredictions, droppedPredictions, reloads, uses } = this.schedule.counters;
+    const { latePredictions, droppedPredictions, unannouncedLoads, uses } = this.schedule.counters;
     return {
       slots: this.slots.count - (this.cache?.slots ?? 0),
       slotsInUse: this.schedule.slotsInUse,
@@ -134,7 +135,7 @@ export class ExpertService {
       latePredictions,
       droppedPredictions,
       damagedExperts: this.loader.damagedExperts,
-      reloads,
+      reloads: unannouncedLoads,
       cache: this.cache?.status(uses, this.recoder?.recoded ?? 0) ?? null,
       hostMemory: this.hostMemory?.status ?? null,
     };
@@ -271,7 +272,7 @@ export class ExpertService {
     await this.recoder?.close();
     while (this.underWay.size > 0) await Promise.all(this.underWay);
     this.turnEnd?.cancel();
-    this.graceEnd?.cancel();
+    this.decisionWaitEnd?.cancel();
     this.ordering?.cancel();
     this.slots.dispose();
   }
@@ -340,10 +341,10 @@ export class ExpertService {
         if (this.schedule.wantsTurnEnd) this.guard(() => this.handle({ kind: 'turnEnded' }));
       });
     }
-    if (this.schedule.wantsGraceEnd && this.graceEnd === null) {
-      this.graceEnd = this.runtime.after(SAME_LAYER_GRACE_MS, () => {
-        this.graceEnd = null;
-        if (this.schedule.wantsGraceEnd) this.guard(() => this.handle({ kind: 'graceEnded' }));
+    if (this.schedule.wantsDecisionWaitEnd && this.decisionWaitEnd === null) {
+      this.decisionWaitEnd = this.runtime.after(DECISION_WAIT_MS, () => {
+        this.decisionWaitEnd = null;
+        if (this.schedule.wantsDecisionWaitEnd) this.guard(() => this.handle({ kind: 'decisionWaitEnded' }));
       });
     }
   }

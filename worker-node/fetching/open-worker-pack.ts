@@ -118,9 +118,12 @@ class PackOpener {
         `the model ${directory} cannot be fetched: ${parent} does not exist; correct the path, make that directory, or leave the model out to fetch into ${this.environment.dataDirectory}`,
       );
     }
-    this.log.warn('the directory of the model does not exist: what is needed of the pack of main is fetched into it', {
-      directory,
-    });
+    this.log.warn(
+      'the directory of the model does not exist: the worker fetches the experts that it needs from main into it',
+      {
+        directory,
+      },
+    );
   }
 
   private async begin(directory: string, main: FoundMain): Promise<PartialPack> {

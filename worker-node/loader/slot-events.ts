@@ -26,14 +26,14 @@ export type SlotEvent =
   | { kind: 'executeSettled'; slot: number }
   /** All messages that had come together are handled; sent when `wantsTurnEnd`. */
   | { kind: 'turnEnded' }
-  /** Main has had time to send its remaining messages about its current layer; sent when `wantsGraceEnd`. */
-  | { kind: 'graceEnded' }
+  /** Main has had time to send its remaining messages about its current layer; sent when `wantsDecisionWaitEnd`. */
+  | { kind: 'decisionWaitEnded' }
   /** A new placement: predictions under the old one are void. */
   | { kind: 'epochChanged' }
   /** The layers that this worker serves have changed, and so have the cache capacities of each layer. */
   | { kind: 'capacitiesChanged'; capacities: ReadonlyMap<number, PoolCapacities> }
   /**
-   * This many slots should give their memory back, as far as they are idle; the last working slot never does. `spareOnly`: only empty slots
+   * This many slots should yield their memory, as far as they are idle; the last working slot never does. `spareOnly`: only empty slots
    * of the cache.
    */
   | { kind: 'memoryWanted'; slots: number; spareOnly?: boolean }
@@ -78,7 +78,7 @@ export interface SlotCounters {
   /** Predictions dropped because there was no room. */
   droppedPredictions: number;
   /** Experts that were loaded without an announcement. */
-  reloads: number;
+  unannouncedLoads: number;
   /** Uses of an expert, by the parts in memory when the use began. */
   uses: Readonly<Record<CompressionState, number>>;
 }

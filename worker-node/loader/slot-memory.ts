@@ -25,7 +25,7 @@ export class SlotMemory implements YieldingMemory {
     return room.spare * slots.slotBytes;
   }
 
-  giveBack(bytes: number): number {
+  yieldBytes(bytes: number): number {
     const { room, slots, handle } = this.parts;
     const before = room.absent.length;
     handle({ kind: 'memoryWanted', slots: Math.ceil(bytes / slots.slotBytes) });

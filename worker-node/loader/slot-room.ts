@@ -37,23 +37,23 @@ export class SlotRoom {
     return this.victimsAmong(this.slots.working, which);
   }
 
-  /** Slots that have given their memory back, working ones first. */
+  /** Slots that have yielded their memory, working ones first. */
   get absent(): number[] {
     return this.slots.slots.filter(({ phase }) => phase === 'absent').map(({ index }) => index);
   }
 
-  /** Number of slots that could still give their memory back, perhaps not at once. */
+  /** Number of slots that could still yield their memory, perhaps not at once. */
   get spare(): number {
     return this.slots.slots.length - this.absent.length - LEAST_WORKING;
   }
 
   /**
-   * Gives back the memory of this many slots, as far as possible now. Cached experts go first, the least used before others; then empty working
+   * Yields the memory of this many slots, as far as possible now. Cached experts go first, the least used before others; then empty working
    * slots; then experts that are only predicted. These go even if they are predicted for the rows that want the memory: otherwise those rows
    * would wait for themselves. Loads under way are not touched, because whoever expects the expert would load it again at once. The caller asks
    * again if it needs more. `spareOnly`: nothing is dropped.
    */
-  giveMemoryBack(slots: number, schedule: SlotYielding, spareOnly = false): void {
+  yieldSlots(slots: number, schedule: SlotYielding, spareOnly = false): void {
     for (let left = slots; left > 0; left -= 1) {
       const slot = spareOnly ? this.spareSlot() : (this.idleSlot() ?? this.announcedSlot(schedule));
       if (slot === null) return;

@@ -34,7 +34,7 @@ export class SlotSchedule implements SlotYielding {
   private actions: SlotAction[] = [];
   private latePredictions = 0;
   private droppedPredictions = 0;
-  private reloads = 0;
+  private unannouncedLoads = 0;
 
   /** Without `cache` nothing is cached. The cache's slots have the numbers after the working ones. */
   constructor(workingSlots: number, cache: SlotCache | null = null) {
@@ -44,8 +44,8 @@ export class SlotSchedule implements SlotYielding {
   }
 
   get counters(): SlotCounters {
-    const { latePredictions, droppedPredictions, reloads } = this;
-    return { latePredictions, droppedPredictions, reloads, uses: { ...this.uses } };
+    const { latePredictions, droppedPredictions, unannouncedLoads } = this;
+    return { latePredictions, droppedPredictions, unannouncedLoads, uses: { ...this.uses } };
   }
 
   /** `sequences`: sequences with expectations. The progress of ended ones is remembered for a while and not counted. */
@@ -72,7 +72,7 @@ export class SlotSchedule implements SlotYielding {
   }
 
   /** An execute needs the slot of an expert of main's current layer. Main may still request that expert, which would then be loaded twice. */
-  get wantsGraceEnd(): boolean {
+  get wantsDecisionWaitEnd(): boolean {
     return this.room.missingSlots() > 0 && this.room.victims('all').length > 0;
   }
 
@@ -121,14 +121,14 @@ export class SlotSchedule implements SlotYielding {
         return this.executeSettled(this.slots.at(event.slot));
       case 'turnEnded':
         return this.makeRoom(this.room.victims('of other layers'));
-      case 'graceEnded':
+      case 'decisionWaitEnded':
         return this.makeRoom(this.room.victims('all'));
       case 'epochChanged':
         return this.dropAll(this.expectations.all().filter(({ claim }) => claim === 'none'));
       case 'capacitiesChanged':
         return this.changeCapacities(event.capacities);
       case 'memoryWanted':
-        return this.room.giveMemoryBack(event.slots, this, event.spareOnly);
+        return this.room.yieldSlots(event.slots, this, event.spareOnly);
       case 'memoryTaken':
         return this.room.memoryTaken(this.slots.at(event.slot));
       case 'mainLost':
@@ -175,7 +175,7 @@ export class SlotSchedule implements SlotYielding {
     let expectation = this.expectations.find(here, expert);
     if (expectation === undefined) {
       expectation = this.expectations.add(here, expert, 'main');
-      if (!this.shareSlot(expectation)) this.reloads += 1;
+      if (!this.shareSlot(expectation)) this.unannouncedLoads += 1;
     } else this.expectations.addRows(expectation, here.rows);
     // A use costs one load, with any number of tokens and mini-batches.
     if (expectation.claim === 'none') this.cache?.activated(here.layer, expert, 1);

@@ -1,10 +1,10 @@
 import type { Placement } from '../../wire/messages.js';
 
-/** A guess is worth its loads if at least one in this many loaded experts is expected to be used. */
+/** An announcement ahead is worth its loads if at least one in this many loaded experts is expected to be used. */
 const WORTH_ONE_IN = 8;
 
-/** True if a guess at the first layer's experts is right often enough to be worth its load. With 128 experts and 8 a token it is not. */
-export function isFirstLayerWorthAGuess({
+/** True if experts of the first layer that are announced ahead are chosen often enough to be worth their loads. With 128 experts and 8 a token it is not. */
+export function isFirstLayerWorthAnnouncing({
   experts,
   expertsPerToken,
 }: Pick<Placement, 'experts' | 'expertsPerToken'>): boolean {

@@ -1,10 +1,10 @@
 import { measureExperts, type Device } from '../../native/index.js';
-import type { Resident } from '../../shared/settings/setting-choices.js';
+import type { WeightForm } from '../../shared/settings/setting-choices.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { WeightFormat } from '../../shared/model/tensor-source.js';
 
 /** The result of `resident: auto`. */
-export interface ResidentChoice {
+export interface WeightFormChoice {
   format: WeightFormat;
   /**
    * BF16's time divided by fixed4's time, for one row on this machine; null: not measured. It is measured only for BF16 on a processor, and
@@ -14,7 +14,7 @@ export interface ResidentChoice {
 }
 
 /** Chooses the weight form of a model; `shipped`: the form in which the model is published. */
-export type ChooseResident = (device: Device, shipped: WeightFormat) => Promise<ResidentChoice>;
+export type ChooseWeightForm = (device: Device, shipped: WeightFormat) => Promise<WeightFormChoice>;
 
 /** fixed4 must be this much faster: a measurement shorter than an answer has an error of a few percent. */
 const LEAST_SPEEDUP = 1.05;
@@ -33,7 +33,7 @@ const SAMPLE = {
 };
 
 /** The form to use for BF16 weights when fixed4 multiplies this many times faster. */
-export function fasterResident(fixed4Speedup: number): 'bf16' | 'fixed4' {
+export function fasterWeightForm(fixed4Speedup: number): 'bf16' | 'fixed4' {
   return fixed4Speedup >= LEAST_SPEEDUP ? 'fixed4' : 'bf16';
 }
 
@@ -41,12 +41,12 @@ export function fasterResident(fixed4Speedup: number): 'bf16' | 'fixed4' {
  * Measures random experts on the device, which must be in this process and not emulated. Call it before the model is loaded, so that the
  * experts' memory is free again by then. If the device has too little memory for this, the shipped form is returned.
  */
-export async function chooseResident(device: Device, shipped: WeightFormat): Promise<ResidentChoice> {
+export async function chooseWeightForm(device: Device, shipped: WeightFormat): Promise<WeightFormChoice> {
   if (shipped !== 'bf16' || device.info().backend !== 'cpu') return { format: shipped, fixed4Speedup: null };
   try {
     const [speed] = await measureExperts(device, SAMPLE);
     const fixed4Speedup = speed?.forms[1]?.speedup ?? 0;
-    return { format: fasterResident(fixed4Speedup), fixed4Speedup };
+    return { format: fasterWeightForm(fixed4Speedup), fixed4Speedup };
   } catch (thrown) {
     const error = toOdmoeError(thrown);
     if (error.code === 'DEVICE_OUT_OF_MEMORY') return { format: shipped, fixed4Speedup: null };
@@ -55,7 +55,7 @@ export async function chooseResident(device: Device, shipped: WeightFormat): Pro
 }
 
 /** True if the form would round values of a model with this shipped form. */
-export function wouldRound(shipped: WeightFormat, resident: Resident | null): boolean {
+export function wouldRound(shipped: WeightFormat, resident: WeightForm | null): boolean {
   return resident === 'bf16' && shipped !== 'bf16';
 }
 
@@ -63,12 +63,12 @@ export function wouldRound(shipped: WeightFormat, resident: Resident | null): bo
  * The form in which weights are loaded, and the choice of `auto` (null if the settings named a form). `choose` null: the device is emulated and
  * results must not depend on the machine; then `auto` keeps the shipped form.
  */
-export async function residentFormat(
+export async function resolveWeightForm(
   device: Device,
   shipped: WeightFormat,
   wanted: WeightFormat | 'auto' | null,
-  choose: ChooseResident | null,
-): Promise<{ format: WeightFormat; choice: ResidentChoice | null }> {
+  choose: ChooseWeightForm | null,
+): Promise<{ format: WeightFormat; choice: WeightFormChoice | null }> {
   if (wanted !== 'auto') return { format: wanted ?? shipped, choice: null };
   const choice = (await choose?.(device, shipped)) ?? null;
   return { format: choice?.format ?? shipped, choice };
