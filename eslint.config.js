@@ -45,7 +45,7 @@ export default tseslint.config(
   {
     // No standard pins these functions, and all that enters an answer or a daemon's decision must be the same on every machine.
     files: ['shared', 'engine', 'packs', 'http-api', 'main-node', 'shadow-node', 'worker-node', 'simulator'].map(
-      (room) => `${room}/**/*.ts`,
+      (module) => `${module}/**/*.ts`,
     ),
     rules: {
       'no-restricted-properties': [

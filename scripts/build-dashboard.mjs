@@ -16,14 +16,14 @@ import {
 const BUNDLED = ['app.js', 'app.css'];
 const COPIED = ['index.html', 'icon.svg'];
 /** The folders of the bundle's sources; npm packages come in addition. */
-const SOURCE_ROOMS = ['dashboard', 'shared/wire', 'shared/base/text'];
+const SOURCE_MODULES = ['dashboard', 'shared/wire', 'shared/base/text'];
 const PACKAGES = ['esbuild', 'preact', 'uplot'];
 const STATE_PATH = 'dist/dashboard/.built';
 
 export const DASHBOARD_OUTPUTS = [...BUNDLED, ...COPIED].map((name) => `dist/dashboard/${name}`);
 
 function sourceState() {
-  const sources = SOURCE_ROOMS.flatMap((room) => filesBelow(room));
+  const sources = SOURCE_MODULES.flatMap((module) => filesBelow(module));
   return inputState([...sources, 'scripts/build-dashboard.mjs'], PACKAGES.map(installedVersion));
 }
 

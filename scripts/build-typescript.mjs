@@ -19,7 +19,7 @@ import {
   withLock,
 } from './build-state.mjs';
 
-export const PRODUCT_ROOMS = [
+export const PRODUCT_MODULES = [
   'shared',
   'native',
   'packs',
@@ -31,8 +31,8 @@ export const PRODUCT_ROOMS = [
   'simulator',
   'cli',
 ];
-export const BENCH_ROOMS = ['bench'];
-export const TEST_ROOMS = ['dashboard', 'test'];
+export const BENCH_MODULES = ['bench'];
+export const TEST_MODULES = ['dashboard', 'test'];
 
 /** This file has the state of each source at its last compilation, and the state of the compiler and its settings. */
 const STATE_PATH = join(packageRoot, 'dist', '.built.json');
@@ -63,10 +63,10 @@ function writeWhole(path, text) {
 }
 
 /** Deletes outputs whose source no longer exists, because a deleted test must not run. */
-function removeStale(rooms, sources) {
+function removeStale(modules, sources) {
   const compiled = sources.flatMap((source) => [outputOf(source), `${outputOf(source)}.map`]);
   const expected = new Set([...compiled, ...DASHBOARD_OUTPUTS]);
-  const outputs = rooms.flatMap((room) => filesBelow(join('dist', room), (name) => OUTPUT.test(name)));
+  const outputs = modules.flatMap((module) => filesBelow(join('dist', module), (name) => OUTPUT.test(name)));
   for (const output of outputs) {
     if (!expected.has(output)) rmSync(join(packageRoot, output), { force: true });
   }
@@ -94,10 +94,10 @@ function compile(sources) {
   throw new BuildError(`TypeScript does not compile:\n${ts.formatDiagnostics(wrong, host)}`);
 }
 
-/** All sources of the rooms, and the changed ones, which have to be compiled. */
-function changedSources(rooms) {
+/** All sources of the modules, and the changed ones, which have to be compiled. */
+function changedSources(modules) {
   const state = readState(settingsState());
-  const sources = rooms.flatMap((room) => filesBelow(room, (name) => SOURCE.test(name)));
+  const sources = modules.flatMap((module) => filesBelow(module, (name) => SOURCE.test(name)));
   const changed = sources.filter(
     (source) => state.sources[source] !== fileState(source) || !existsSync(join(packageRoot, outputOf(source))),
   );
@@ -105,18 +105,18 @@ function changedSources(rooms) {
 }
 
 /** `announce` is called before anything is compiled. Throws BuildError if a source does not compile. */
-export function buildTypeScript(rooms, announce) {
+export function buildTypeScript(modules, announce) {
   generateMessages();
-  const { sources, changed } = changedSources(rooms);
-  if (changed.length === 0 && isDashboardBuilt()) return removeStale(rooms, sources);
+  const { sources, changed } = changedSources(modules);
+  if (changed.length === 0 && isDashboardBuilt()) return removeStale(modules, sources);
   announce();
   withLock('typescript', () => {
     buildDashboard();
     // Another process may have compiled the sources while this one waited for the lock.
-    const { state, sources, changed } = changedSources(rooms);
+    const { state, sources, changed } = changedSources(modules);
     const compiled = changed.map((source) => [source, fileState(source)]);
     if (changed.length > 0) compile(changed);
-    removeStale(rooms, sources);
+    removeStale(modules, sources);
     Object.assign(state.sources, Object.fromEntries(compiled));
     writeWhole(STATE_PATH, JSON.stringify(state));
   });
@@ -125,8 +125,8 @@ export function buildTypeScript(rooms, announce) {
 function main() {
   const unknown = process.argv.slice(2).filter((argument) => argument !== '--everything');
   if (unknown.length > 0) throw new BuildError(`unknown argument ${unknown.join(' ')}; the only one is --everything`);
-  const more = process.argv.includes('--everything') ? [...BENCH_ROOMS, ...TEST_ROOMS] : [];
-  buildTypeScript([...PRODUCT_ROOMS, ...more], () => process.stderr.write('typescript: compiling\n'));
+  const more = process.argv.includes('--everything') ? [...BENCH_MODULES, ...TEST_MODULES] : [];
+  buildTypeScript([...PRODUCT_MODULES, ...more], () => process.stderr.write('typescript: compiling\n'));
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) runBuild('typescript', main);

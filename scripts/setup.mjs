@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { buildNative } from './build-native.mjs';
 import { BuildError, doStep, isDone, packageRoot, runBuild } from './build-state.mjs';
-import { BENCH_ROOMS, PRODUCT_ROOMS, TEST_ROOMS, buildTypeScript } from './build-typescript.mjs';
+import { BENCH_MODULES, PRODUCT_MODULES, TEST_MODULES, buildTypeScript } from './build-typescript.mjs';
 import { stageLines, timed } from './stage-times.mjs';
 import { installBrowser, installSystemPackages } from './system-packages.mjs';
 
@@ -60,8 +60,8 @@ export function setUp(purpose) {
   });
   timed('set-up: npm packages', installNpmPackages);
   timed('set-up: native core', () => buildNative(purpose));
-  const rooms = [...PRODUCT_ROOMS, ...(withTests ? [...BENCH_ROOMS, ...TEST_ROOMS] : [])];
-  timed('set-up: TypeScript', () => buildTypeScript(rooms, () => say('building TypeScript')));
+  const modules = [...PRODUCT_MODULES, ...(withTests ? [...BENCH_MODULES, ...TEST_MODULES] : [])];
+  timed('set-up: TypeScript', () => buildTypeScript(modules, () => say('building TypeScript')));
 }
 
 /** Runs `task` after the set-up. If the set-up fails, it prints the reason and sets the exit status of the process to 1. */

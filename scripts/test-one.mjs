@@ -3,7 +3,7 @@
 import { watch } from 'node:fs';
 import { buildNative } from './build-native.mjs';
 import { BuildError, filesBelow, packageRoot, runBuild } from './build-state.mjs';
-import { BENCH_ROOMS, buildTypeScript, PRODUCT_ROOMS, TEST_ROOMS } from './build-typescript.mjs';
+import { BENCH_MODULES, buildTypeScript, PRODUCT_MODULES, TEST_MODULES } from './build-typescript.mjs';
 import { runMocha } from './run-mocha.mjs';
 
 /** Changes within this time count as one change, because editors write a file in several steps. */
@@ -14,7 +14,7 @@ const BUILT = /^(?:dist|build|build-sanitize|node_modules|\.git)(?:\/|$)/;
 
 function build() {
   buildNative('start');
-  buildTypeScript([...PRODUCT_ROOMS, ...BENCH_ROOMS, ...TEST_ROOMS], () => undefined);
+  buildTypeScript([...PRODUCT_MODULES, ...BENCH_MODULES, ...TEST_MODULES], () => undefined);
 }
 
 /** Test files whose path contains the name. Throws BuildError if there are none. */

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 
 const packageRoot = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..', '..');
 
-/** docs/architecture.md, "Rooms, and which way imports run". */
+/** docs/architecture.md, "Modules, and which way imports run". */
 const MAY_IMPORT: Record<string, readonly string[]> = {
   shared: ['shared'],
   native: ['native', 'shared'],
@@ -32,7 +32,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'shared',
   ],
 };
-/** Rooms of shared, and the rooms of shared that each may import beside itself. */
+/** Modules of shared, and the modules of shared that each may import beside itself. */
 const SHARED_MAY_IMPORT: Record<string, readonly string[]> = {
   base: [],
   model: ['base'],
@@ -42,7 +42,7 @@ const SHARED_MAY_IMPORT: Record<string, readonly string[]> = {
   decisions: ['model', 'wire', 'settings', 'base'],
   language: ['wire', 'base'],
 };
-/** Lines of shared that at most one room outside of it reaches: such code belongs to that room. */
+/** Lines of shared that at most one module outside of it reaches: such code belongs to that module. */
 const LINES_OF_ONE_ROOM_LIMIT = 300;
 /** The native door may import the shared model types and the errors, and nothing else of shared. */
 const NATIVE_MAY_IMPORT_OF_SHARED = ['shared/model', 'shared/base/errors'];
@@ -89,10 +89,10 @@ function includesOf(path: string): string[] {
 }
 
 describe('the import rules:', () => {
-  for (const [room, allowed] of Object.entries(MAY_IMPORT)) {
-    it(`the room ${room} imports only from ${allowed.join(', ')}`, () => {
-      const files = filesBelow(room, SOURCE);
-      assert.ok(files.length > 0, `no TypeScript file found in ${room}`);
+  for (const [module, allowed] of Object.entries(MAY_IMPORT)) {
+    it(`the module ${module} imports only from ${allowed.join(', ')}`, () => {
+      const files = filesBelow(module, SOURCE);
+      assert.ok(files.length > 0, `no TypeScript file found in ${module}`);
       const wrong = files.flatMap((file) =>
         importsOf(file)
           .filter((target) => !allowed.includes(target.split('/')[0] ?? ''))
@@ -105,10 +105,10 @@ describe('the import rules:', () => {
   it('each folder of shared imports only the folders below it', () => {
     const folders = readdirSync(join(packageRoot, 'shared')).sort();
     assert.deepEqual(folders, Object.keys(SHARED_MAY_IMPORT).sort());
-    const wrong = Object.entries(SHARED_MAY_IMPORT).flatMap(([room, allowed]) =>
-      filesBelow(`shared/${room}`, SOURCE).flatMap((file) =>
+    const wrong = Object.entries(SHARED_MAY_IMPORT).flatMap(([module, allowed]) =>
+      filesBelow(`shared/${module}`, SOURCE).flatMap((file) =>
         importsOf(file)
-          .filter((target) => ![room, ...allowed].includes(target.split('/')[1] ?? ''))
+          .filter((target) => ![module, ...allowed].includes(target.split('/')[1] ?? ''))
           .map((target) => `${file} -> ${target}`),
       ),
     );
@@ -116,7 +116,7 @@ describe('the import rules:', () => {
   });
 
   it('daemons import no emulated devices', () => {
-    const wrong = DAEMONS.flatMap((room) => filesBelow(room, SOURCE)).flatMap((file) =>
+    const wrong = DAEMONS.flatMap((module) => filesBelow(module, SOURCE)).flatMap((file) =>
       importsOf(file)
         .filter((target) => target.startsWith('engine/emulation/'))
         .map((target) => `${file} -> ${target}`),
@@ -124,18 +124,18 @@ describe('the import rules:', () => {
     assert.deepEqual(wrong, []);
   });
 
-  it('shared has few files that at most one room uses', () => {
+  it('shared has few files that at most one module uses', () => {
     const reachedBy = new Map<string, Set<string>>();
-    const reach = (room: string, target: string): void => {
+    const reach = (module: string, target: string): void => {
       const file = withSourceEnding(target);
-      const rooms = reachedBy.get(file) ?? new Set();
-      reachedBy.set(file, rooms);
-      if (!target.startsWith('shared/') || rooms.has(room)) return;
-      rooms.add(room);
-      for (const next of importsOf(file)) reach(room, next);
+      const modules = reachedBy.get(file) ?? new Set();
+      reachedBy.set(file, modules);
+      if (!target.startsWith('shared/') || modules.has(module)) return;
+      modules.add(module);
+      for (const next of importsOf(file)) reach(module, next);
     };
-    for (const room of Object.keys(MAY_IMPORT).filter((name) => name !== 'shared')) {
-      for (const target of filesBelow(room, SOURCE).flatMap(importsOf)) reach(room, target);
+    for (const module of Object.keys(MAY_IMPORT).filter((name) => name !== 'shared')) {
+      for (const target of filesBelow(module, SOURCE).flatMap(importsOf)) reach(module, target);
     }
     const lonely = filesBelow('shared', SOURCE)
       .filter((file) => (reachedBy.get(file)?.size ?? 0) <= 1)
@@ -165,9 +165,9 @@ describe('the import rules:', () => {
   });
 
   it('the native addon is reached through native/index.ts only', () => {
-    const rooms = Object.keys(MAY_IMPORT).filter((room) => room !== 'native');
-    const wrong = rooms
-      .flatMap((room) => filesBelow(room, /\.ts$/))
+    const modules = Object.keys(MAY_IMPORT).filter((module) => module !== 'native');
+    const wrong = modules
+      .flatMap((module) => filesBelow(module, /\.ts$/))
       .flatMap((file) =>
         importsOf(file)
           .filter((target) => target.startsWith('native/') && target !== 'native/index.js')
@@ -211,7 +211,7 @@ describe('circular imports', () => {
 
   function graphOf(nameOf: (path: string) => string): Map<string, Set<string>> {
     const graph = new Map<string, Set<string>>();
-    for (const file of Object.keys(MAY_IMPORT).flatMap((room) => filesBelow(room, SOURCE))) {
+    for (const file of Object.keys(MAY_IMPORT).flatMap((module) => filesBelow(module, SOURCE))) {
       for (const target of importsOf(file)) {
         const [from, to] = [nameOf(withoutEnding(file)), nameOf(withoutEnding(target))];
         if (from === to) continue;
@@ -241,7 +241,7 @@ describe('circular imports', () => {
 
 describe('barrel files do not exist:', () => {
   it('an import names the defining file; native/index.ts is the only exception', () => {
-    const indexes = Object.keys(MAY_IMPORT).flatMap((room) => filesBelow(room, /(^|\/)index\.ts$/));
+    const indexes = Object.keys(MAY_IMPORT).flatMap((module) => filesBelow(module, /(^|\/)index\.ts$/));
     const barrels = indexes.filter((file) => {
       const text = readFileSync(join(packageRoot, file), 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*/g, '');
       return text.replace(/export\s+(?:type\s+)?(?:\*|\{[^}]*\})\s+from\s+'[^']+';/g, '').trim() === '';
@@ -292,8 +292,8 @@ describe('the rules of C++ includes:', () => {
 
 describe('the names of files and folders', () => {
   it('are never vague words such as utils', () => {
-    const rooms = [...Object.keys(MAY_IMPORT), 'scripts', 'test', 'docs', 'proto'];
-    const wrong = rooms.flatMap((room) => filesBelow(room, /./)).filter((path) => BANNED_NAMES.test(path));
+    const modules = [...Object.keys(MAY_IMPORT), 'scripts', 'test', 'docs', 'proto'];
+    const wrong = modules.flatMap((module) => filesBelow(module, /./)).filter((path) => BANNED_NAMES.test(path));
     assert.deepEqual(wrong, []);
   });
 });
@@ -301,7 +301,7 @@ describe('the names of files and folders', () => {
 describe('clocks, timers and chance', () => {
   /** Files that may use the real clock and timers. The virtual clock waits for a turn of the real event loop. */
   const SOURCES = ['shared/base/runtime/wall-runtime.ts', 'shared/base/runtime/virtual-clock.ts'];
-  const ROOMS = [
+  const MODULES = [
     'shared',
     'packs',
     'engine',
@@ -323,7 +323,9 @@ describe('clocks, timers and chance', () => {
   ];
 
   it('come from the runtime alone', () => {
-    const wrong = ROOMS.flatMap((room) => (existsSync(join(packageRoot, room)) ? filesBelow(room, /\.ts$/) : []))
+    const wrong = MODULES.flatMap((module) =>
+      existsSync(join(packageRoot, module)) ? filesBelow(module, /\.ts$/) : [],
+    )
       .filter((file) => !SOURCES.includes(file) && !file.endsWith('.d.ts'))
       .flatMap((file) =>
         readFileSync(join(packageRoot, file), 'utf8')

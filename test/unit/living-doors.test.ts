@@ -1,7 +1,17 @@
 import assert from 'node:assert/strict';
 import { sourcesOf } from './product-sources.js';
 
-const ROOMS = ['shared', 'packs', 'engine', 'http-api', 'main-node', 'shadow-node', 'worker-node', 'cli', 'simulator'];
+const MODULES = [
+  'shared',
+  'packs',
+  'engine',
+  'http-api',
+  'main-node',
+  'shadow-node',
+  'worker-node',
+  'cli',
+  'simulator',
+];
 
 /** Code that begins a living thing, and the only files that may have this code. They count the thing until it ends (shared/base/runtime/living.ts). */
 const DOORS: readonly { code: RegExp; files: readonly string[]; instead: string }[] = [
@@ -40,7 +50,7 @@ const DOORS: readonly { code: RegExp; files: readonly string[]; instead: string 
 describe('each object that must end', () => {
   for (const { code, files, instead } of DOORS) {
     it(`is begun by ${code.source} in ${files.join(', ')} alone`, () => {
-      const beginners = sourcesOf(ROOMS).filter(({ text }) => code.test(text));
+      const beginners = sourcesOf(MODULES).filter(({ text }) => code.test(text));
       const others = beginners.map(({ path }) => path).filter((path) => !files.includes(path));
       assert.deepEqual(others, [], instead);
     });

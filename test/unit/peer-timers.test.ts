@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { sourcesOf } from './product-sources.js';
 
-const ROOMS = ['shared', 'packs', 'engine', 'http-api', 'main-node', 'shadow-node', 'worker-node', 'cli'];
+const MODULES = ['shared', 'packs', 'engine', 'http-api', 'main-node', 'shadow-node', 'worker-node', 'cli'];
 
 /**
  * Files that use a plain timer of the runtime, with the number of timers and their purpose. A timer that judges the silence of another
@@ -75,7 +75,7 @@ const FOREIGN_LIMIT =
 
 describe('timers that judge a peer', () => {
   it('use the waits for peers: each plain timer of the runtime is listed in this test', () => {
-    const found = sourcesOf(ROOMS)
+    const found = sourcesOf(MODULES)
       .map(({ path, text }) => [path, [...text.matchAll(PLAIN_TIMER)].length] as const)
       .filter(([, count]) => count > 0);
     const named = Object.entries(PLAIN_TIMERS).map(([path, [count]]) => [path, count] as const);
@@ -83,7 +83,7 @@ describe('timers that judge a peer', () => {
   });
 
   it('use no other source, except for the ones listed in this test', () => {
-    const found = sourcesOf(ROOMS).flatMap(({ path, text }) => (FOREIGN_LIMIT.test(text) ? [path] : []));
+    const found = sourcesOf(MODULES).flatMap(({ path, text }) => (FOREIGN_LIMIT.test(text) ? [path] : []));
     assert.deepEqual(found.sort(), Object.keys(FOREIGN_LIMITS).sort());
   });
 });

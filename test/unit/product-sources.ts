@@ -8,12 +8,12 @@ export interface Source {
   readonly text: string;
 }
 
-/** Every TypeScript source of these rooms. */
-export function sourcesOf(rooms: readonly string[]): Source[] {
-  return rooms.flatMap((room) =>
-    readdirSync(join(packageRoot(), room), { recursive: true, encoding: 'utf8' })
+/** Every TypeScript source of these modules. */
+export function sourcesOf(modules: readonly string[]): Source[] {
+  return modules.flatMap((module) =>
+    readdirSync(join(packageRoot(), module), { recursive: true, encoding: 'utf8' })
       .filter((name) => /\.tsx?$/.test(name))
-      .map((name) => join(room, name))
+      .map((name) => join(module, name))
       .map((path) => ({ path, text: readFileSync(join(packageRoot(), path), 'utf8') })),
   );
 }

@@ -6,8 +6,8 @@ import { sourcesOf } from './product-sources.js';
 
 const HOSTILE = 'sky\u001b]52;c;cm0gLXJm\u0007\u009b2J\u202e\n';
 const SHOWN = 'sky\\x1b]52;c;cm0gLXJm\\x07\\x9b2J\\u202e\n';
-/** Rooms whose code may run in a process of the product; `bench` beside it. */
-const ROOMS = [
+/** Modules whose code may run in a process of the product; `bench` beside it. */
+const MODULES = [
   'shared',
   'native',
   'packs',
@@ -63,9 +63,9 @@ describe('the writer to the terminal', () => {
     assert.equal(pipe.written(), 'x');
   });
 
-  for (const room of ROOMS) {
-    it(`is the only one that ${room} has`, () => {
-      const sources = sourcesOf([room]).filter(({ path }) => !DOORS.some((door) => path.startsWith(door)));
+  for (const module of MODULES) {
+    it(`is the only one that ${module} has`, () => {
+      const sources = sourcesOf([module]).filter(({ path }) => !DOORS.some((door) => path.startsWith(door)));
       const pathsOf = (code: RegExp): string[] => sources.flatMap(({ path, text }) => (code.test(text) ? [path] : []));
       const past = pathsOf(/\bprocess\.(stdout|stderr)\b|\bconsole\.|\{[^}]*\bstd(out|err)\b[^}]*\} = process\b/);
       assert.deepEqual(past, [], 'these write past shared/base/text/text-output.ts');
