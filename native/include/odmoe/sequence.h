@@ -49,8 +49,8 @@ class Sequence : public LiveCount<Sequence> {
   KeyValueLayer cache(int layer) const { return std::get<KeyValueCache>(layers_[static_cast<size_t>(layer)]).layer(); }
   // The layer's operators run under a Use; only the two calls below may move or free rows.
   RecurrenceLog& recurrence(int layer) { return std::get<RecurrenceLog>(layers_[static_cast<size_t>(layer)]); }
-  void move_checkpoint(int layer);
-  // Clears the recurrent layers: for a pass that begins again at position 0, or after a pass that left a checkpoint unfinished.
+  void move_saved_state(int layer);
+  // Clears the recurrent layers: for a pass that begins again at position 0, or after a pass that left a saved state unfinished.
   void restart_recurrences();
   const Model* model() const { return model_.get(); }
 
@@ -80,7 +80,7 @@ class Sequence : public LiveCount<Sequence> {
   static void check_not_older(const Layer& layer, int number, int position);
 
   std::shared_ptr<Model> model_;
-  mutable std::mutex mutex_;  // guards the layers' memory, written rows and checkpoints
+  mutable std::mutex mutex_;  // guards the layers' memory, written rows and saved states
   std::vector<Layer> layers_;
   std::atomic<int> uses_ = 0;
 };

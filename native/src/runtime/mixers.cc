@@ -39,7 +39,7 @@ struct Mix {
 int64_t mixer_scratch_floats(const LayerShape& layer, const ModelShape& shape, int rows) {
   // Recurrences also run undone rows again, in the same scratch.
   const bool recurrent = std::holds_alternative<DeltaMixer>(layer.mixer) || std::holds_alternative<ConvolutionMixer>(layer.mixer);
-  const int64_t most = recurrent ? std::max(rows, kCheckpointStep) : rows;
+  const int64_t most = recurrent ? std::max(rows, kSavedStateStep) : rows;
   return most * std::visit(ScratchFloats{shape.hidden_size}, layer.mixer) + Scratch::kParts * Scratch::kAlignment;
 }
 

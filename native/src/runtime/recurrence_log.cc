@@ -22,25 +22,25 @@ RecurrenceLog RecurrenceLog::fork(int length) const {
   if (length == 0) return fork;
   fork.states_ = states_;
   fork.blocks_ = blocks_;
-  fork.checkpoint_ = checkpoint_;
+  fork.saved_position_ = saved_position_;
   fork.state_position_ = state_position_;
   fork.written_ = written_;
   fork.truncate(length);
-  fork.blocks_.erase(fork.blocks_.lower_bound((length + kCheckpointStep - 1) / kCheckpointStep), fork.blocks_.end());
+  fork.blocks_.erase(fork.blocks_.lower_bound((length + kSavedStateStep - 1) / kSavedStateStep), fork.blocks_.end());
   return fork;
 }
 
 bool RecurrenceLog::holds(int position, int end) const {
-  if (position < checkpoint_ || position > written_) return false;
+  if (position < saved_position_ || position > written_) return false;
   return !states_to_take() && blocks_to_take(position, end).empty();
 }
 
 std::vector<int> RecurrenceLog::blocks_to_take(int position, int end) const {
   std::vector<int> blocks;
   if (position == end) return blocks;
-  for (int block = checkpoint_ / kCheckpointStep; block * kCheckpointStep < end; block++) {
+  for (int block = saved_position_ / kSavedStateStep; block * kSavedStateStep < end; block++) {
     const auto found = blocks_.find(block);
-    const bool written_to = block >= position / kCheckpointStep;
+    const bool written_to = block >= position / kSavedStateStep;
     if (found == blocks_.end() || (written_to && found->second.shared())) blocks.push_back(block);
   }
   return blocks;
@@ -88,15 +88,15 @@ void RecurrenceLog::put_back(std::vector<ReplacedPiece>& replaced) noexcept {
 uint64_t RecurrenceLog::bytes_to_write(int position, int end) const {
   if (position == end) return 0;
   const Backend& backend = memory_->backend();
-  const bool anew = position < checkpoint_;
+  const bool anew = position < saved_position_;
   const size_t blocks =
-      anew ? static_cast<size_t>((end + kCheckpointStep - 1) / kCheckpointStep) : blocks_to_take(position, end).size();
+      anew ? static_cast<size_t>((end + kSavedStateStep - 1) / kSavedStateStep) : blocks_to_take(position, end).size();
   const uint64_t states = anew || states_to_take() ? backend.counted_bytes(states_bytes()) : 0;
   return states + (blocks - std::min(blocks, spare_.size())) * backend.counted_bytes(block_bytes());
 }
 
 float* RecurrenceLog::row(int position) {
-  return blocks_.at(position / kCheckpointStep).floats() + position % kCheckpointStep * row_floats_;
+  return blocks_.at(position / kSavedStateStep).floats() + position % kSavedStateStep * row_floats_;
 }
 
 std::vector<SpacedRows> RecurrenceLog::places(int position, int rows) const {
@@ -105,7 +105,7 @@ std::vector<SpacedRows> RecurrenceLog::places(int position, int rows) const {
     const int at = position + done;
     const int run = std::min(rows - done, row_run(at));
     const uint64_t bytes = float_bytes(run * row_floats_);
-    float* const first = blocks_.at(at / kCheckpointStep).floats() + at % kCheckpointStep * row_floats_;
+    float* const first = blocks_.at(at / kSavedStateStep).floats() + at % kSavedStateStep * row_floats_;
     places.push_back({.first = first, .count = 1, .row_bytes = bytes, .pitch_bytes = bytes});
     done += run;
   }
@@ -129,15 +129,15 @@ void RecurrenceLog::truncate(int length) {
   // New memory is zero, like the state before the first position.
   states_ = {};
   blocks_.clear();
-  checkpoint_ = 0;
+  saved_position_ = 0;
   state_position_ = 0;
 }
 
-void RecurrenceLog::move_checkpoint() {
-  const auto passed = blocks_.find(checkpoint_ / kCheckpointStep);
+void RecurrenceLog::move_saved_state() {
+  const auto passed = blocks_.find(saved_position_ / kSavedStateStep);
   if (spare_.size() < kSpareLogBlocks && !passed->second.shared()) spare_.push_back(std::move(passed->second));
   blocks_.erase(passed);
-  checkpoint_ += kCheckpointStep;
+  saved_position_ += kSavedStateStep;
 }
 
 }  // namespace odmoe

@@ -139,13 +139,13 @@ void replay(Recurrence& recurrence, RecurrenceLog& log, float* state, int from, 
   }
 }
 
-// Moves the checkpoint as far as the positions that must stay undoable allow. A half-moved checkpoint is useless.
-void advance_checkpoint(Recurrence& recurrence, Sequence& sequence, int layer, int position) {
+// Moves the saved state as far as the positions that must stay undoable allow. A half-moved saved state is useless.
+void advance_saved_state(Recurrence& recurrence, Sequence& sequence, int layer, int position) {
   RecurrenceLog& log = sequence.recurrence(layer);
   try {
-    while (position - kTakenBackPositions - log.checkpoint() >= kCheckpointStep) {
-      replay(recurrence, log, log.checkpoint_state(), log.checkpoint(), log.checkpoint() + kCheckpointStep);
-      sequence.move_checkpoint(layer);
+    while (position - kTakenBackPositions - log.saved_position() >= kSavedStateStep) {
+      replay(recurrence, log, log.saved_state(), log.saved_position(), log.saved_position() + kSavedStateStep);
+      sequence.move_saved_state(layer);
     }
   } catch (...) {
     sequence.restart_recurrences();
@@ -158,10 +158,10 @@ void restore_state(PassState& pass, Recurrence& recurrence, RecurrenceLog& log, 
   if (log.state_position() == position) return;
   int from = log.state_position();
   log.set_state_position(RecurrenceLog::kUnknown);
-  if (from < log.checkpoint() || from > position) {
-    from = log.checkpoint();
+  if (from < log.saved_position() || from > position) {
+    from = log.saved_position();
     const auto floats = static_cast<int>(log.state_floats());
-    if (floats > 0) pass.backend().copy_rows(log.state(), nullptr, log.checkpoint_state(), nullptr, 1, floats);
+    if (floats > 0) pass.backend().copy_rows(log.state(), nullptr, log.saved_state(), nullptr, 1, floats);
   }
   replay(recurrence, log, log.state(), from, position);
   log.set_state_position(position);
@@ -196,7 +196,7 @@ void prepare_states(PassState& pass, Recurrence& recurrence, int layer) {
       throw Error(ErrorCode::internal,
                   "a sequence was cut back or forked, or another pass ran on it, while a pass was under way; begin anew");
     }
-    advance_checkpoint(recurrence, *run.sequence, layer, run.position);
+    advance_saved_state(recurrence, *run.sequence, layer, run.position);
     restore_state(pass, recurrence, run.sequence->recurrence(layer), run.position);
   }
 }
@@ -205,7 +205,7 @@ void prepare_states(PassState& pass, Recurrence& recurrence, int layer) {
 
 const float* mix_delta(PassState& pass, const DeltaMixer& mixer, const DenseWeights& weights, int layer) {
   const int n = pass.count();
-  const int64_t most = std::max(n, kCheckpointStep);
+  const int64_t most = std::max(n, kSavedStateStep);
   const int64_t row = mixer.channels() + 2 * int64_t{mixer.value_heads};
   Scratch scratch = pass.scratch();
   float* const rows = scratch.take(most * row);
@@ -239,7 +239,7 @@ const float* mix_delta(PassState& pass, const DeltaMixer& mixer, const DenseWeig
 const float* mix_convolution(PassState& pass, const ConvolutionMixer& mixer, const DenseWeights& weights, int layer) {
   const int n = pass.count();
   const int64_t hidden = pass.hidden();
-  const int64_t most = std::max(n, kCheckpointStep);
+  const int64_t most = std::max(n, kSavedStateStep);
   Scratch scratch = pass.scratch();
   float* const input = scratch.take(n * 3 * hidden);
   float* const rows = scratch.take(most * hidden);

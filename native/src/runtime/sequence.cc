@@ -34,7 +34,7 @@ int Sequence::written_of(const Layer& layer) {
 
 int Sequence::oldest_of(const Layer& layer) {
   const auto* const log = std::get_if<RecurrenceLog>(&layer);
-  return log == nullptr ? 0 : log->checkpoint();
+  return log == nullptr ? 0 : log->saved_position();
 }
 
 void Sequence::check_not_older(const Layer& layer, int number, int position) {
@@ -129,9 +129,9 @@ void Sequence::written(int layer, int end) {
   std::visit([end](auto& kept) { kept.set_written(std::max(kept.written(), end)); }, layers_[static_cast<size_t>(layer)]);
 }
 
-void Sequence::move_checkpoint(int layer) {
+void Sequence::move_saved_state(int layer) {
   const std::lock_guard lock(mutex_);
-  recurrence(layer).move_checkpoint();
+  recurrence(layer).move_saved_state();
 }
 
 void Sequence::restart_recurrences() {
