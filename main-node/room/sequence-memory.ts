@@ -10,7 +10,7 @@ import {
 export const ROW_BLOCK_POSITIONS = 256;
 
 const FLOAT_BYTES = 4;
-/** Positions in a block of a recurrence's log (native's kCheckpointStep), and number of empty blocks that stay allocated. */
+/** Positions in a block of a recurrence's log (native's kSavedStateStep), and number of empty blocks that stay allocated. */
 const LOG_BLOCK_POSITIONS = 32;
 const SPARE_LOG_BLOCKS = 2;
 /** Before a pass, a recurrence holds fewer positions than this. */
