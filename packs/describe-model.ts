@@ -7,6 +7,7 @@ import { storedBytes } from '../shared/model/part-sizes.js';
 import type { ExactFormat } from '../shared/model/tensor-source.js';
 import { type LayerKind, layerKinds } from './describe-layers.js';
 import type { CodecSetting } from './format/pack-codec.js';
+import { isSlicesOnly } from './format/manifest.js';
 import type { Pack } from './format/open-pack.js';
 import { type LeftOutTensors, leftOutTensors } from './packing/left-out-tensors.js';
 import { type PackCompression, packCompression } from './pack-compression.js';
@@ -50,6 +51,8 @@ export interface ModelDescription {
     codec: CodecSetting['codec'];
     codecLevel: number | null;
     shards: number;
+    /** True: no lossless parts of experts. */
+    slicesOnly: boolean;
     compression: PackCompression;
     sourceFingerprint: string;
     /** Null: none. */
@@ -114,6 +117,7 @@ function packFacts(source: Pack | Checkpoint, slices: Slices | null): ModelDescr
     codec: manifest.codec,
     codecLevel: manifest.codec_level,
     shards: manifest.shards,
+    slicesOnly: isSlicesOnly(manifest),
     compression: packCompression(manifest),
     sourceFingerprint: manifest.source.fingerprint,
     slices: slices === null ? null : slicesFacts(slices),
@@ -143,6 +147,7 @@ function filesOf(source: Pack | Checkpoint): DescribedFile[] {
 }
 
 function layerBytes(source: Pack | Checkpoint, layer: number): number {
+  if (source.kind === 'pack' && isSlicesOnly(source.manifest)) return 0;
   const { experts } = source.shape;
   const biasBytes =
     source.kind === 'checkpoint'

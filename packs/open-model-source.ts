@@ -8,10 +8,14 @@ import { isPackDirectory, openPack, type Pack } from './format/open-pack.js';
 /**
  * Opens the model in a directory, a pack or a Hugging Face checkpoint, and checks everything but the weights themselves.
  * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, PACK_INCOMPLETE, PACK_CORRUPT, STORAGE_FAILED
+ * @param openPackIn openAnyPack for a caller that needs no weights of experts
  */
-export async function openModelSource(directory: string): Promise<Pack | Checkpoint> {
+export async function openModelSource(
+  directory: string,
+  openPackIn: (directory: string) => Promise<Pack> = openPack,
+): Promise<Pack | Checkpoint> {
   const absolute = resolve(directory);
-  if (await isPackDirectory(absolute)) return openPack(absolute);
+  if (await isPackDirectory(absolute)) return openPackIn(absolute);
   if (await fileExists(join(absolute, 'config.json'))) return openCheckpoint(absolute);
   await refuseForeignWeights(absolute);
   throw new OdmoeError(

@@ -56,7 +56,14 @@ export function packCompression(manifest: Manifest): PackCompression {
   }
   const byPlane = [...planes.values()].sort((a, b) => a.split.localeCompare(b.split) || a.plane - b.plane);
   const storedBytes = byPlane.reduce((sum, plane) => sum + plane.storedBytes, 0);
-  return { shippedBytes, storedBytes, ratio: storedBytes / shippedBytes, diskBytes, rawDiskBytes, planes: byPlane };
+  return {
+    shippedBytes,
+    storedBytes,
+    ratio: storedBytes / Math.max(1, shippedBytes),
+    diskBytes,
+    rawDiskBytes,
+    planes: byPlane,
+  };
 }
 
 /** FP16 values take three bytes if their exponents are in a separate plane, so the shipped size is computed from the format. */

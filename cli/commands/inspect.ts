@@ -12,7 +12,8 @@ import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { formatBytes } from '../../shared/base/text/units.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import type { Pack } from '../../packs/format/open-pack.js';
+import { isSlicesOnly } from '../../packs/format/manifest.js';
+import { openAnyPack, type Pack } from '../../packs/format/open-pack.js';
 import { isPackFileName } from '../../packs/format/pack-layout.js';
 import { hasSlices, readSlices, type Slices, slicesOf } from '../../packs/slices/open-slices.js';
 import { verifySlices } from '../../packs/slices/verify-slices.js';
@@ -54,7 +55,7 @@ Examples:
 }
 
 async function inspect(directory: string, flags: InspectFlags): Promise<void> {
-  const source = await openModelSource(directory);
+  const source = await openModelSource(directory, openAnyPack);
   // Verifying names a file of slices that is missing or cut, too.
   const open = flags.verify ? readSlices : slicesOf;
   const slices = source.kind === 'pack' && (await hasSlices(source)) ? await open(source) : null;
@@ -85,7 +86,7 @@ async function verifyWithProgress(pack: Pack, slices: Slices | null): Promise<Pa
   try {
     const damages = await verifyPack(pack, NATIVE_BYTE_TOOLS, (done, total) => bar.update(done, total));
     if (slices === null) return damages;
-    const weights = damages.length === 0 ? pack : null;
+    const weights = damages.length === 0 && !isSlicesOnly(pack.manifest) ? pack : null;
     const found = await verifySlices(slices, weights, NATIVE_SLICING_TOOLS, (done, total) => bar.update(done, total));
     return [...damages, ...found];
   } finally {
@@ -93,11 +94,16 @@ async function verifyWithProgress(pack: Pack, slices: Slices | null): Promise<Pa
   }
 }
 
+function kindOf(pack: ModelDescription['pack']): string {
+  if (pack === null) return 'a Hugging Face checkpoint (not a pack)';
+  return pack.slicesOnly ? 'a pack of slices only' : 'a pack';
+}
+
 function descriptionLines(model: ModelDescription, verify: boolean, damages: PackDamage[] | null): string[] {
   const { shape, pack } = model;
   const millions = (parameters: number): string => `${Math.round(parameters / 1e6).toLocaleString('en')} M`;
   const lines = [
-    `${model.directory}: ${pack === null ? 'a Hugging Face checkpoint (not a pack)' : 'a pack'}`,
+    `${model.directory}: ${kindOf(pack)}`,
     `  model       ${model.name}, ${model.family}, ${model.shippedFormat}`,
     `  parameters  ${millions(model.parameters)}, ${millions(model.parametersPerToken)} for each token`,
     `  shape       ${shape.layers.length} layers (${shape.expertLayers} with experts), hidden ${shape.hiddenSize}, ${shape.experts} experts, top ` +
@@ -117,7 +123,7 @@ function descriptionLines(model: ModelDescription, verify: boolean, damages: Pac
   lines.push(
     `  format      version ${pack.formatVersion}, odmoe ${pack.odmoeVersion}, ` +
       `codec ${describeCodec({ codec: pack.codec, level: pack.codecLevel })}, ${pack.shards} shards`,
-    ...compressionLines(pack.compression),
+    ...(pack.slicesOnly ? [] : compressionLines(pack.compression)),
   );
   lines.push(`  digest      ${pack.digest}`);
   if (pack.slices !== null) lines.push(...slicesLines(pack.slices));

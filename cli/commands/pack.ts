@@ -21,7 +21,7 @@ import {
   describeCodec,
   PACK_CODECS,
 } from '../../packs/format/pack-codec.js';
-import { isPackDirectory, openPack } from '../../packs/format/open-pack.js';
+import { isPackDirectory, openAnyPack } from '../../packs/format/open-pack.js';
 import { parseWhole } from '../client/generation-flags.js';
 import { withInterrupt } from '../client/interrupt.js';
 import { codecChoiceLines, codecChoiceObject } from '../output/codec-choice-report.js';
@@ -42,6 +42,7 @@ interface PackFlags {
   longContext: boolean;
   consume: boolean;
   slices?: string;
+  only: boolean;
   json: boolean;
 }
 
@@ -74,6 +75,7 @@ export function registerPackCommand(program: Command): void {
       '--slices <bits>',
       `add slices of the experts: bits of a weight and of its upper slice (${SLICE_PAIRS.join('; ')})`,
     )
+    .option('--only', "with --slices: without the experts' lossless parts; exact answers need those", false)
     .option('--json', 'print one JSON object', false)
     .addHelpText(
       'after',
@@ -89,7 +91,7 @@ what is interrupted, however, goes on with the same command.
 --slices 8,4 adds the experts in 8 bits a weight, whose upper 4 bits are usable without the lower ones. They lie in files of their own
 beside the experts' lossless parts, of which no byte changes. A pack that is there already gets slices by the same command, or with
 the pack as <checkpoint> and <output>; where it has them, their checksums are compared and damaged files are made again. A pack
-holds slices of one pair of bits.
+holds slices of one pair of bits. With --only it holds no lossless parts of experts, so it cannot be served for exact answers.
 
 --codec auto measures every codec on a sample of the checkpoint, and the storage that the checkpoint lies on, and takes the one
 that an expert is loaded fastest with on this machine. Run it on a machine that is like the workers. raw, fixed4 and huffman give
@@ -118,12 +120,14 @@ function levelRanges(): string {
 async function pack(checkpoint: string, output: string, flags: PackFlags): Promise<void> {
   const startedMs = runtime.nowMs();
   const split = flags.slices === undefined ? null : splitOfPair(flags.slices);
+  if (flags.only && split === null)
+    throw new OdmoeError('USAGE', '--only: nothing would be left of the experts; add --slices');
   const { packed, slices } = await withInterrupt(async (signal) => {
-    const isPack = split !== null && (await isPackDirectory(checkpoint));
+    const isPack = split !== null && !flags.only && (await isPackDirectory(checkpoint));
     if (isPack) await requireSameDirectory(checkpoint, output);
     return {
       packed: isPack ? null : await packWithProgress(checkpoint, output, flags, signal),
-      slices: split === null ? null : await sliceWithProgress(output, split, signal),
+      slices: split === null ? null : await sliceWithProgress(checkpoint, output, split, flags, signal),
     };
   });
   const elapsedMs = Math.round(runtime.nowMs() - startedMs);
@@ -150,11 +154,18 @@ async function requireSameDirectory(checkpoint: string, output: string): Promise
   );
 }
 
-async function sliceWithProgress(directory: string, split: SlicedSplit, signal: AbortSignal): Promise<SliceOutcome> {
+async function sliceWithProgress(
+  checkpoint: string,
+  output: string,
+  split: SlicedSplit,
+  { only, longContext }: PackFlags,
+  signal: AbortSignal,
+): Promise<SliceOutcome> {
+  const source = only ? { checkpoint: await openCheckpoint(checkpoint, { longContext }) } : {};
   const bar = createProgressBar('slicing');
   try {
     const onProgress = (done: number, total: number): void => bar.update(done, total);
-    return await addSlices(directory, split, { onProgress, signal }, NATIVE_SLICING_TOOLS);
+    return await addSlices(output, split, { ...source, onProgress, signal }, NATIVE_SLICING_TOOLS);
   } finally {
     bar.stop();
   }
@@ -180,6 +191,7 @@ async function packWithProgress(
         onDamagedPack: 'refuse',
         longContext: flags.longContext,
         consume: flags.consume,
+        slicesOnly: flags.only,
         onProgress: (done, total) => bar.update(done, total),
         signal,
       },
@@ -198,6 +210,7 @@ async function settingFor(
   flags: PackFlags,
   signal: AbortSignal,
 ): Promise<{ setting: CodecSetting; measured: MeasuredChoice | null }> {
+  if (flags.only) return { setting: DEFAULT_CODEC, measured: null };
   if (flags.codec !== AUTO) return { setting: codecSetting(flags.codec, flags.level ?? null), measured: null };
   if (flags.level !== undefined) {
     throw new OdmoeError('USAGE', `--level ${flags.level}: --codec ${AUTO} chooses the level too; name a codec`);
@@ -224,7 +237,7 @@ async function packSummary(outcome: PackOutcome, elapsedMs: number): Promise<str
     ? `${directory} already holds the whole pack of this checkpoint; its weights were compared in ${formatDuration(elapsedMs)}`
     : `packed ${formatBytes(sourceBytes)} of weights into ${directory} in ${formatDuration(elapsedMs)}`;
   const codec = describeCodec(outcome.codec);
-  const padding = paddingLine(packCompression((await openPack(directory)).manifest));
+  const padding = paddingLine(packCompression((await openAnyPack(directory)).manifest));
   return [
     first,
     `  a model of the family ${outcome.family}${leftOutText(outcome)}`,

@@ -9,7 +9,7 @@ import {
   planeSplit,
   shippedFormatOf,
 } from '../../shared/model/weight-dtype.js';
-import type { Manifest, ManifestDenseTensor, ManifestExpertTensor } from './manifest.js';
+import { isSlicesOnly, type Manifest, type ManifestDenseTensor, type ManifestExpertTensor } from './manifest.js';
 import { denseLabel, type FileExtent, packExtents } from './extents.js';
 import { levelProblem } from './pack-codec.js';
 import {
@@ -29,7 +29,9 @@ export function manifestProblems(manifest: Manifest): string[] {
   const matrices = manifest.experts.flatMap((expert) => EXPERT_MATRICES.map((part) => expert[part]));
   const exactFormat = shippedFormatOf(matrices);
   const formats =
-    exactFormat === shippedFormat ? [] : [`shipped_format is ${shippedFormat}, the experts need ${exactFormat}`];
+    exactFormat === shippedFormat || isSlicesOnly(manifest)
+      ? []
+      : [`shipped_format is ${shippedFormat}, the experts need ${exactFormat}`];
   const level = levelProblem({ codec: manifest.codec, level: manifest.codec_level });
   return [
     ...formats,
@@ -47,7 +49,8 @@ function fileProblems(manifest: Manifest): string[] {
     .filter((name, index) => names.indexOf(name) !== index)
     .map((name) => `${name} is listed twice`);
   const needed = ['config.json', DENSE_FILE];
-  for (let layer = 0; layer < manifest.model.shape.expertLayers; layer += 1) needed.push(expertFileName(layer));
+  const layers = isSlicesOnly(manifest) ? 0 : manifest.model.shape.expertLayers;
+  for (let layer = 0; layer < layers; layer += 1) needed.push(expertFileName(layer));
   const listed = new Set(names);
   for (const name of needed) if (!listed.has(name)) problems.push(`${name} is not listed`);
   return problems;
@@ -88,6 +91,7 @@ function columnsProblem(columns: number): string {
 function expertProblems(manifest: Manifest): string[] {
   const problems: string[] = [];
   const { shape } = manifest.model;
+  if (isSlicesOnly(manifest)) return problems;
   if (manifest.experts.length !== shape.expertLayers * shape.experts) {
     problems.push(`${manifest.experts.length} experts, expected ${shape.expertLayers} layers of ${shape.experts}`);
     return problems;

@@ -112,6 +112,11 @@ export type ManifestExtent = z.infer<typeof extentSchema>;
 export type ManifestExpert = z.infer<typeof expertSchema>;
 export type ManifestFile = z.infer<typeof fileSchema>;
 
+/** True if a pack has its experts in slices only (slices.json), without their lossless parts. */
+export function isSlicesOnly({ experts }: Manifest): boolean {
+  return experts.length === 0;
+}
+
 /** Schemas of the records of finished files in a packing journal. */
 export const finishedFileSchema = z.strictObject({
   file: fileSchema,

@@ -15,6 +15,7 @@ import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import type { ChunkLocation, ExpertSource, ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
 import { manifestProblems } from './manifest-check.js';
 import {
+  isSlicesOnly,
   type Manifest,
   type ManifestDenseTensor,
   type ManifestExpert,
@@ -64,22 +65,40 @@ export async function isPackDirectory(directory: string): Promise<boolean> {
 
 /**
  * Opens a pack: checks its manifest for contradictions and against the sizes of the files.
- * @throws MODEL_NOT_FOUND, PACK_INCOMPLETE, PACK_CORRUPT, MODEL_UNSUPPORTED (another format version), STORAGE_FAILED
+ * @throws MODEL_NOT_FOUND, PACK_INCOMPLETE (slices only, too), PACK_CORRUPT, MODEL_UNSUPPORTED (another format version), STORAGE_FAILED
  */
 export async function openPack(directory: string): Promise<Pack> {
+  return requireLossless(await openAnyPack(directory));
+}
+
+/** As openPack, also for a pack that has its experts in slices only. */
+export async function openAnyPack(directory: string): Promise<Pack> {
   const absolute = await realpath(directory).catch((thrown: unknown) => {
     throw readFailure(thrown, directory, { ...MANIFEST_ERRORS, remedy: 'give the directory of a pack' });
   });
   const path = join(absolute, MANIFEST_FILE);
   if (!(await fileExists(path))) await requireNotBegun(absolute);
   const bytes = await readBoundedFile(path, MANIFEST_LIMIT_BYTES, MANIFEST_ERRORS);
-  const pack = packOfManifest(absolute, bytes, path);
+  const pack = anyPackOfManifest(absolute, bytes, path);
   await checkFileSizes(absolute, pack.manifest.files, MANIFEST_ERRORS.remedy);
   return pack;
 }
 
 /** The pack that the bytes of a manifest describe; its files are not examined. `path`: source of the bytes. @throws as parseManifest */
 export function packOfManifest(directory: string, bytes: Uint8Array, path: string): Pack {
+  return requireLossless(anyPackOfManifest(directory, bytes, path));
+}
+
+function requireLossless(pack: Pack): Pack {
+  if (!isSlicesOnly(pack.manifest)) return pack;
+  throw new OdmoeError(
+    'PACK_INCOMPLETE',
+    `${pack.directory}: holds the experts in slices only, and exact answers need their lossless parts: pack the checkpoint again ` +
+      'without --only',
+  );
+}
+
+function anyPackOfManifest(directory: string, bytes: Uint8Array, path: string): Pack {
   const manifest = parseManifest(parseJson(bytes, path, MANIFEST_ERRORS), path);
   return packOf(directory, manifest, createHash('sha256').update(bytes).digest('hex'));
 }

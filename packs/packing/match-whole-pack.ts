@@ -8,8 +8,8 @@ import { densePlaces } from '../../shared/model/dense-roles.js';
 import { EXPERT_MATRICES } from '../model-config/model-family.js';
 import { modelShapeSchema } from '../../shared/model/model-shape.js';
 import type { TensorSource } from '../../shared/model/tensor-source.js';
-import type { Manifest } from '../format/manifest.js';
-import { openPack } from '../format/open-pack.js';
+import { isSlicesOnly, type Manifest } from '../format/manifest.js';
+import { openAnyPack } from '../format/open-pack.js';
 import { COPIED_FILES } from '../format/pack-layout.js';
 import { describeCodec } from '../format/pack-codec.js';
 import { biasBytes } from './expert-file.js';
@@ -29,6 +29,9 @@ import {
 import { ValuesChecksum } from './values-checksum.js';
 import { requireUndamaged, verifyPack } from './verify-pack.js';
 
+/** Reading the checkpoint is half of a comparison, and reading the pack the other half. */
+const COMPARING_SHARE = 0.5;
+
 /**
  * Handles packing into a directory that holds a whole pack. If that pack is of this checkpoint, packing is already done; this is checked by
  * reading the weights of both. Another pack is never overwritten. `consumed`: weight files of the checkpoint that were deleted while this pack
@@ -41,7 +44,7 @@ export async function matchWholePack(
   consumed: ReadonlyMap<string, unknown>,
   context: PackingContext,
 ): Promise<PackOutcome> {
-  const pack = await openPack(context.outputDirectory);
+  const pack = await openAnyPack(context.outputDirectory);
   const { manifest } = pack;
   const difference =
     planDifference(manifest, plan, checkpoint) ??
@@ -75,7 +78,7 @@ export async function matchWholePack(
  * CANCELLED
  */
 function halfOfProgress(checkpoint: Checkpoint, context: PackingContext): (done: number, total: number) => void {
-  const halfBytes = modelBytes(checkpoint) / 2;
+  const halfBytes = modelBytes(checkpoint) * COMPARING_SHARE;
   let reportedBytes = 0;
   return (done, total) => {
     context.reader.assertWanted();
@@ -86,6 +89,9 @@ function halfOfProgress(checkpoint: Checkpoint, context: PackingContext): (done:
 }
 
 function planDifference(manifest: Manifest, plan: PackingPlan, checkpoint: Checkpoint): string | null {
+  if (isSlicesOnly(manifest) !== (plan.slices_only === true)) {
+    return isSlicesOnly(manifest) ? 'it holds slices only' : "it holds the experts' lossless parts";
+  }
   if (manifest.model.name !== plan.name) return `its name is "${manifest.model.name}", not "${plan.name}"`;
   const packed = describeCodec({ codec: manifest.codec, level: manifest.codec_level });
   const wanted = describeCodec({ codec: plan.codec, level: plan.codec_level });
@@ -121,21 +127,10 @@ async function weightDifference(
   const { shape } = checkpoint;
   for (const place of densePlaces(shape, checkpoint.tiedEmbeddings)) {
     const source = checkpoint.dense(place.role, place.layer);
-    tensors.push(fingerprintedDense(place, source.split, (await checksumOf(source, context)).planes));
+    tensors.push(fingerprintedDense(place, source.split, (await checksumOf(source, context, COMPARING_SHARE)).planes));
   }
-  for (let layer = 0; layer < shape.expertLayers; layer += 1) {
-    for (let expert = 0; expert < shape.experts; expert += 1) {
-      const sources = checkpoint.expert(layer, expert);
-      for (const part of EXPERT_MATRICES) {
-        const { all } = await checksumOf(sources[part], context);
-        tensors.push(fingerprintedMatrix({ layer, expert }, part, sources[part].split, all));
-      }
-      const { biases } = sources;
-      if (biases !== null)
-        tensors.push(fingerprintedBiases({ layer, expert }, context.tools.crc32c(biasBytes(biases), 0)));
-    }
-  }
-  if (sourceFingerprint(packedTensors(manifest)) !== manifest.source.fingerprint) {
+  tensors.push(...(await expertTensors(checkpoint, context, COMPARING_SHARE)));
+  if (!isSlicesOnly(manifest) && sourceFingerprint(packedTensors(manifest)) !== manifest.source.fingerprint) {
     throw new OdmoeError(
       'PACK_CORRUPT',
       `${context.outputDirectory}: the manifest contradicts itself; remove the pack and pack again`,
@@ -146,11 +141,34 @@ async function weightDifference(
     : 'its weights are not those of the checkpoint';
 }
 
-async function checksumOf(source: TensorSource, context: PackingContext): Promise<ValuesChecksum> {
+/** Reads the weights of all experts. `share`: the part of the work for progress. */
+export async function expertTensors(
+  checkpoint: Checkpoint,
+  context: PackingContext,
+  share: number,
+): Promise<FingerprintedTensor[]> {
+  const tensors: FingerprintedTensor[] = [];
+  const { shape } = checkpoint;
+  for (let layer = 0; layer < shape.expertLayers; layer += 1) {
+    for (let expert = 0; expert < shape.experts; expert += 1) {
+      const sources = checkpoint.expert(layer, expert);
+      for (const part of EXPERT_MATRICES) {
+        const { all } = await checksumOf(sources[part], context, share);
+        tensors.push(fingerprintedMatrix({ layer, expert }, part, sources[part].split, all));
+      }
+      const { biases } = sources;
+      if (biases !== null)
+        tensors.push(fingerprintedBiases({ layer, expert }, context.tools.crc32c(biasBytes(biases), 0)));
+    }
+  }
+  return tensors;
+}
+
+async function checksumOf(source: TensorSource, context: PackingContext, share: number): Promise<ValuesChecksum> {
   const checksum = new ValuesChecksum(context.tools);
   for await (const { planes } of context.reader.rows(source)) {
     checksum.add(planes);
-    context.onBytes(planes.reduce((sum, bytes) => sum + bytes.length, 0) / 2);
+    context.onBytes(planes.reduce((sum, bytes) => sum + bytes.length, 0) * share);
   }
   return checksum;
 }

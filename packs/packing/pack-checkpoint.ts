@@ -26,7 +26,7 @@ import {
   LOCK_FILE,
 } from '../format/pack-layout.js';
 import { type CodecSetting, codecSetting } from '../format/pack-codec.js';
-import { matchWholePack } from './match-whole-pack.js';
+import { expertTensors, matchWholePack } from './match-whole-pack.js';
 import { PackFile, syncDirectory } from './pack-file.js';
 import type { PackOutcome } from './pack-outcome.js';
 import type { PackingContext, PackingTools } from './packing-context.js';
@@ -35,7 +35,7 @@ import { planFiles, type PlannedFile } from './planned-files.js';
 import { leftOutTensors } from './left-out-tensors.js';
 import { modelBytes } from './model-bytes.js';
 import { goneFile, isAnotherFile, peakBytes, CheckpointFileConsumer, sourceFiles } from './checkpoint-file-consumer.js';
-import { packedTensors, sourceFingerprint, sourceIdentity } from './source-identity.js';
+import { type FingerprintedTensor, packedTensors, sourceFingerprint, sourceIdentity } from './source-identity.js';
 import { type ProcessLock, acquireProcessLock } from '../../shared/base/files/process-lock.js';
 import { requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
 import { SourceReader } from './source-reader.js';
@@ -54,6 +54,8 @@ export interface PackOptions {
   longContext?: boolean;
   /** Deletes each weight file of the checkpoint once everything made from it is verified. */
   consume?: boolean;
+  /** Leaves the experts' lossless parts out. Only addSlices makes what this leaves usable. */
+  slicesOnly?: boolean;
   onProgress?: (doneBytes: number, totalBytes: number) => void;
   signal?: AbortSignal;
 }
@@ -76,7 +78,10 @@ export async function packCheckpoint(
   options: PackOptions,
   tools: PackingTools,
 ): Promise<PackOutcome> {
-  const { longContext = false, consume = false } = options;
+  const { longContext = false, consume = false, slicesOnly = false } = options;
+  if (slicesOnly && consume) {
+    throw new OdmoeError('USAGE', 'slices are made when the rest of the pack is: --consume cannot go with --only');
+  }
   const wanted = checkedCodec(options);
   if (await isPackDirectory(checkpointDirectory)) {
     throw new OdmoeError(
@@ -85,8 +90,9 @@ export async function packCheckpoint(
     );
   }
   const checkpoint = await openSource(checkpointDirectory, outputDirectory, longContext);
-  // Quantized experts have no exponents to code.
-  const { codec, level } = isQuantizedSplit(checkpoint.shippedFormat) ? codecSetting('raw', null) : wanted;
+  // Quantized experts and slices have no exponents to code.
+  const { codec, level } =
+    slicesOnly || isQuantizedSplit(checkpoint.shippedFormat) ? codecSetting('raw', null) : wanted;
   const directory = await prepareOutputDirectory(checkpoint.directory, outputDirectory);
   const lock = await acquirePackingLock(directory);
   const reader = new SourceReader(tools.openTensor, options.signal ?? null);
@@ -96,6 +102,7 @@ export async function packCheckpoint(
     outputDirectory: directory,
     codec: { codec, level },
     shards: options.shards,
+    slicesOnly,
     tools,
     reader,
     onBytes: (bytes) => {
@@ -113,6 +120,7 @@ export async function packCheckpoint(
       shards: options.shards,
       long_context: longContext,
       source_identity: await sourceIdentity(checkpoint),
+      ...(slicesOnly && { slices_only: true }),
     };
     const whole = await wholePackOutcome(checkpoint, plan, options, context);
     return whole ?? (await writePack(checkpoint, plan, consume, lock, context));
@@ -226,7 +234,8 @@ async function writePack(
     await consumer?.finished(finished);
   }
   const finished = planned.flatMap((file) => journal.finished.get(file.name) ?? []);
-  const manifest = manifestOf(checkpoint, plan, finished);
+  const sliced = context.slicesOnly ? await expertTensors(checkpoint, context, 1) : [];
+  const manifest = manifestOf(checkpoint, plan, finished, sliced);
   await lock.assertHeld();
   const digest = await writeManifest(directory, manifest);
   await consumer?.finishedAll();
@@ -337,7 +346,13 @@ async function writePlannedFile(
   }
 }
 
-function manifestOf(checkpoint: Checkpoint, plan: PackingPlan, finished: readonly FinishedFile[]): Manifest {
+/** `sliced`: experts' tensors whose lossless parts are left out. */
+function manifestOf(
+  checkpoint: Checkpoint,
+  plan: PackingPlan,
+  finished: readonly FinishedFile[],
+  sliced: readonly FingerprintedTensor[],
+): Manifest {
   const dense = finished.flatMap((file) => file.dense);
   const experts = finished.flatMap((file) => file.experts);
   return {
@@ -353,7 +368,7 @@ function manifestOf(checkpoint: Checkpoint, plan: PackingPlan, finished: readonl
       shipped_format: checkpoint.shippedFormat,
     },
     source: {
-      fingerprint: sourceFingerprint(packedTensors({ dense, experts })),
+      fingerprint: sourceFingerprint([...packedTensors({ dense, experts }), ...sliced]),
       left_out: leftOutTensors(checkpoint).map(({ sizeBytes, ...left }) => ({ ...left, size_bytes: sizeBytes })),
     },
     codec: plan.codec,

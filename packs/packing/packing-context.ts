@@ -25,6 +25,8 @@ export interface PackingContext {
   outputDirectory: string;
   codec: CodecSetting;
   shards: number;
+  /** True: the experts' lossless parts are left out. */
+  slicesOnly: boolean;
   tools: PackingTools;
   reader: SourceReader;
   /** Reports source bytes that were processed since the last call. */

@@ -17,6 +17,8 @@ export const packingPlanSchema = z.strictObject({
   long_context: z.boolean(),
   /** Identity of the checkpoint's files: their names, sizes, times of change, headers. */
   source_identity: z.string(),
+  /** Absent for a pack with the experts' lossless parts. */
+  slices_only: z.literal(true).optional(),
 });
 export type PackingPlan = z.infer<typeof packingPlanSchema>;
 

@@ -51,7 +51,8 @@ export async function planFiles(checkpoint: Checkpoint, context: PackingContext)
     expectedBytes: denseLayout(checkpoint).sizeBytes,
     write: (file) => writeDenseFile(checkpoint, file, context),
   });
-  for (let layer = 0; layer < checkpoint.shape.expertLayers; layer += 1) {
+  const layers = context.slicesOnly ? 0 : checkpoint.shape.expertLayers;
+  for (let layer = 0; layer < layers; layer += 1) {
     planned.push({
       name: expertFileName(layer),
       sourceBytes: layerExpertBytes(checkpoint, layer),

@@ -4,8 +4,9 @@ import { join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import { requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
-import type { SlicedSplit } from '../../shared/model/tensor-source.js';
-import { openPack, type Pack } from '../format/open-pack.js';
+import type { ModelSource, SlicedSplit } from '../../shared/model/tensor-source.js';
+import { isSlicesOnly } from '../format/manifest.js';
+import { openAnyPack, type Pack } from '../format/open-pack.js';
 import { PARTIAL_SUFFIX, sliceFileName, SLICES, SLICES_FILE, SLICING_JOURNAL_FILE } from '../format/pack-layout.js';
 import { layerExpertBytes } from '../packing/model-bytes.js';
 import { acquirePackingLock } from '../packing/pack-checkpoint.js';
@@ -30,6 +31,8 @@ import { SlicingJournal } from './slicing-journal.js';
 import { verifySliceFiles } from './verify-slices.js';
 
 export interface SliceOptions {
+  /** What a pack of slices only is made from. Another pack is sliced from its own weights. */
+  checkpoint?: ModelSource;
   onProgress?: (doneBytes: number, totalBytes: number) => void;
   signal?: AbortSignal;
 }
@@ -51,25 +54,26 @@ export interface SliceOutcome {
 }
 
 /**
- * Adds slices of all experts to a pack, beside the experts' lossless parts, from which they are made. No byte of the pack itself changes. An
- * interrupted run is continued by the next one; until the end the pack has no slices. Where it has them already, damaged files are made again.
+ * Adds slices of all experts to a pack: beside the experts' lossless parts, from which they are made, or in place of them. No byte of the pack
+ * itself changes. An interrupted run is continued by the next one; until the end the pack has no slices. Where it has them already, damaged files are made again.
  * @throws USAGE if it has slices of another pair; STORAGE_FULL, CANCELLED, LockHeldError; MODEL_UNSUPPORTED for a weight that cannot be sliced;
  * else as openPack
  */
 export async function addSlices(
   directory: string,
   split: SlicedSplit,
-  { onProgress, signal }: SliceOptions,
+  { checkpoint, onProgress, signal }: SliceOptions,
   tools: ByteTools & SlicingTools,
 ): Promise<SliceOutcome> {
-  const pack = await openPack(directory);
+  const pack = await openAnyPack(directory);
+  const source = isSlicesOnly(pack.manifest) ? requireCheckpoint(pack, checkpoint) : pack;
   const lock = await acquirePackingLock(pack.directory);
-  const totalBytes = layersOf(pack).reduce((sum, layer) => sum + layerExpertBytes(pack, layer), 0);
+  const totalBytes = layersOf(pack).reduce((sum, layer) => sum + layerExpertBytes(source, layer), 0);
   let doneBytes = 0;
   const context: SlicingContext = {
     directory: pack.directory,
     split,
-    source: pack,
+    source,
     tools,
     reader: new SourceReader(tools.openTensor, signal ?? null),
     onBytes: (bytes) => {
@@ -86,7 +90,15 @@ export async function addSlices(
   }
 }
 
-function layersOf({ shape }: Pick<Pack, 'shape'>): number[] {
+function requireCheckpoint({ directory }: Pack, checkpoint: ModelSource | undefined): ModelSource {
+  if (checkpoint !== undefined) return checkpoint;
+  throw new OdmoeError(
+    'USAGE',
+    `${directory}: holds slices only, which cannot be made from it again: give the checkpoint that it was made from, and --only`,
+  );
+}
+
+function layersOf({ shape }: Pick<ModelSource, 'shape'>): number[] {
   return Array.from({ length: shape.expertLayers }, (_, layer) => layer);
 }
 
@@ -107,7 +119,7 @@ async function writeSlices(pack: Pack, context: SlicingContext): Promise<SliceOu
   for (const layer of layersOf(pack)) {
     const finished = journal.finished.get(layer);
     if (finished !== undefined) {
-      context.onBytes(layerExpertBytes(pack, layer));
+      context.onBytes(layerExpertBytes(context.source, layer));
       layers.push(finished);
       continue;
     }

@@ -8,7 +8,7 @@ import {
   checkFileSizes,
   firstProblems,
   MANIFEST_LIMIT_BYTES,
-  openPack,
+  openAnyPack,
   type Pack,
   rawChunk,
   readPackBiases,
@@ -43,10 +43,10 @@ export interface Slices {
 
 /**
  * Opens the slices in the directory of a pack.
- * @throws PACK_INCOMPLETE if it has none, or unfinished ones; else as openPack
+ * @throws PACK_INCOMPLETE if it has none, or unfinished ones; else as openAnyPack
  */
 export async function openSlices(directory: string): Promise<Slices> {
-  return slicesOf(await openPack(directory));
+  return slicesOf(await openAnyPack(directory));
 }
 
 /** As openSlices, for a pack that is open. */
