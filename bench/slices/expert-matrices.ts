@@ -20,11 +20,19 @@ export async function* expertMatrices(directory: string): AsyncGenerator<ExpertM
   const { tensors } = await openCheckpoint(directory);
   const ofExperts = tensors.filter(({ place }) => place.kind === 'expert');
   for (const { name, source } of ofExperts.sort((one, other) => (one.name < other.name ? -1 : 1))) {
-    if (source.split !== 'none-bf16') {
-      throw new OdmoeError('USAGE', `the experts of ${directory} are not BF16; give a checkpoint whose experts are`);
-    }
-    yield { name, rows: source.rows, columns: source.columns, bytes: await bytesOf(source) };
+    yield await valuesOfMatrix(name, source);
   }
+}
+
+/**
+ * Reads a matrix of an expert. `name`: the name of the tensor, or of the expert.
+ * @throws USAGE when it is not BF16; MODEL_CORRUPT, STORAGE_FAILED
+ */
+export async function valuesOfMatrix(name: string, source: TensorSource): Promise<ExpertMatrixValues> {
+  if (source.split !== 'none-bf16') {
+    throw new OdmoeError('USAGE', `${name} is not BF16; give a checkpoint whose experts are`);
+  }
+  return { name, rows: source.rows, columns: source.columns, bytes: await bytesOf(source) };
 }
 
 async function bytesOf(source: TensorSource): Promise<Uint8Array> {

@@ -2,43 +2,89 @@ import type { Command } from 'commander';
 import { join } from 'node:path';
 import { tableLines, type TableColumn } from '../../cli/output/table.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
+import { standardError } from '../../shared/base/text/text-output.js';
+import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import type { MeasuredRun } from '../history/measured-run.js';
+import { ALL_VARIANTS, measureQuality, type QualityRow, type ThetaRow } from './measure-quality.js';
 import { measureCodes, measureErrors, type CodesRow, type ErrorRow, type PlanesRow } from './measure-slices.js';
 
-type SlicesRow = CodesRow | PlanesRow | ErrorRow;
+type SlicesRow = CodesRow | PlanesRow | ErrorRow | QualityRow | ThetaRow;
+
+const MOST_RECORDS = 100_000;
 
 /** Adds `odmoe bench slices`. */
 export function registerBenchSlices(bench: Command, run: MeasuredRun): void {
   bench
     .command('slices')
     .description(
-      "what slices make of a checkpoint's experts (SliceMoE): codes, and the error of each variant of table 1",
+      "what slices make of a checkpoint's experts (SliceMoE): codes, errors, and predictions of each variant of table 1",
     )
     .argument('[checkpoint]', 'a checkpoint with BF16 experts', join(packageRoot(), 'models', 'demo'))
+    .option(
+      '--records <count>',
+      "measure predictions on so many of the checkpoint's quality.jsonl",
+      wholeNumberFlag(1, MOST_RECORDS),
+      300,
+    )
     .option('--json', 'one JSON array on stdout, with a field "table" in each row')
     .addHelpText(
       'after',
       `
 Variants: symH and asymH are codes of H bits; the others read the upper l bits of codes of h bits: amat(h,l) as the paper does,
-centred(h,l) in the middle, asymtrunc(h,l) with the zero as it was, symshift(h,l) and symclip(h,l) from symmetric codes. Errors are
-squared errors over squared weights, of the matrices of all experts.
+centred(h,l) in the middle, asymtrunc(h,l) with the zero as it was, symshift(h,l) and symclip(h,l) from symmetric codes. dbsc(h,l) reads
+both slices for executions whose renormalized weight is at least theta, and centred(h,l) for the others; "random" and "inverse" read
+both slices for as many executions, drawn by chance, or those of the smallest weights.
+
+error   squared errors over squared weights, of the matrices of all experts
+KL      KL(lossless || variant), natural logarithm, mean over all predicted tokens of the records: prompt behind its first token, answer
+        and end, each token given
+agree   share of predicted tokens at which the most likely token is the same
+right   share of records whose answer and end are, token by token, the most likely ones
 
 Example:
   odmoe bench slices --json > slices.json`,
     )
-    .action(async (checkpoint: string, flags: { json?: boolean }) => {
-      const rows: SlicesRow[] = [...(await measureCodes(checkpoint)), ...(await measureErrors(checkpoint))];
+    .action(async (checkpoint: string, flags: { records: number; json?: boolean }) => {
+      const ofExperts = [...(await measureCodes(checkpoint)), ...(await measureErrors(checkpoint))];
+      const onProgress = (variant: string): void => {
+        if (standardError.isTerminal) standardError.write(`predictions of ${variant}\n`);
+      };
+      const quality = await measureQuality(checkpoint, { records: flags.records, ...ALL_VARIANTS, onProgress });
+      const rows: SlicesRow[] = [...ofExperts, ...quality];
       run.print(rows, flags.json === true, () => asTables(rows));
     });
 }
 
 function asTables(rows: readonly SlicesRow[]): string {
+  const left = (title: string): TableColumn => ({ title, align: 'left' });
+  const right = (title: string): TableColumn => ({ title, align: 'right' });
   const planes = rows.flatMap((row) => (row.table === 'planes' ? [[row.pair, row.sha256_q, row.sha256_z]] : []));
   const errors = rows.flatMap((row) => (row.table === 'mse' ? [[row.variant, row.value.toExponential(3)]] : []));
-  const left = (title: string): TableColumn => ({ title, align: 'left' });
+  const quality = rows.flatMap((row) => (row.table === 'quality' ? [qualityCells(row)] : []));
+  const thetas = rows.flatMap((row) => (row.table === 'theta' ? [thetaCells(row)] : []));
   const tables = [
     tableLines([left('pair'), left('SHA-256 of the codes'), left('SHA-256 of the zeros')], planes),
-    tableLines([left('variant'), { title: 'error', align: 'right' }], errors),
+    tableLines([left('variant'), right('error')], errors),
   ];
+  if (quality.length > 0) {
+    const columns = [left('variant'), ...['KL', 'agree', 'perplexity', 'of answers', 'right'].map(right)];
+    tables.push(tableLines(columns, quality));
+    tables.push(tableLines([left('pair'), ...['theta', 'critical', 'KL'].map(right)], thetas));
+  }
   return `${tables.map((lines) => lines.join('\n')).join('\n\n')}\n`;
+}
+
+function qualityCells({ variant, kl, agree, ppl_all, ppl_answer, right }: QualityRow): string[] {
+  return [
+    variant,
+    kl.toExponential(3),
+    agree.toFixed(4),
+    ppl_all.toPrecision(5),
+    ppl_answer.toPrecision(5),
+    right.toFixed(4),
+  ];
+}
+
+function thetaCells({ pair, theta, critical, kl }: ThetaRow): string[] {
+  return [pair, theta.toFixed(4), critical.toFixed(4), kl.toExponential(3)];
 }

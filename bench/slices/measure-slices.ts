@@ -37,7 +37,7 @@ export interface ErrorRow {
   value: number;
 }
 
-interface SlicedForm {
+export interface SlicedForm {
   readonly split: SlicedSplit;
   readonly pair: SlicePair;
   readonly name: string;
