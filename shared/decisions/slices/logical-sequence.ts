@@ -1,0 +1,170 @@
+/**
+ * Everything by which a sequence decides experts and precision on its own: its logical cache, its miss budget and the ranges of its routers' logits.
+ * The same prompt and the same tokens give the same decisions, wherever they run and whoever runs beside. It can be cut back to any step that it has
+ * not been told to forget.
+ */
+import {
+  chooseExperts,
+  rangeOf,
+  renormalized,
+  type NumberList,
+  type RouterScores,
+  type Routing,
+} from './choose-experts.js';
+import { LogicalCache, type CacheShape } from './logical-cache.js';
+import { MissBudget, type BudgetReport } from './miss-budget.js';
+import { StepNumbers } from './step-numbers.js';
+import { cacheContents, PromptChoices, type CacheStart } from './warm-cache.js';
+
+/**
+ * A critical execution whose lower slice is not there: `wait` fetches it, and the execution runs high; `background` fetches it for later steps, and
+ * the execution runs low; `never` fetches nothing.
+ */
+export type LowerFetch = 'wait' | 'background' | 'never';
+
+export interface SequenceRules {
+  readonly cache: CacheShape;
+  readonly expertsPerToken: number;
+  readonly routing: Routing;
+  readonly lowerFetch: LowerFetch;
+  /** Executions with at least this renormalized weight are critical. */
+  readonly theta: number;
+  /** Null: there is no constraint. */
+  readonly missTarget: number | null;
+  readonly start: CacheStart;
+  readonly seed: number;
+}
+
+export interface SlicedExecution {
+  readonly expert: number;
+  /** Of the chosen experts' scores. */
+  readonly renormalizedWeight: number;
+  readonly precision: 'high' | 'low';
+  /** Bytes that the execution waits for, and all bytes that it fetches. */
+  readonly waitedBytes: number;
+  readonly fetchedBytes: number;
+}
+
+export class LogicalSequence {
+  private readonly wholeBytes: number;
+  /** Lower slices that arrive when the step ends. */
+  private arriving: number[] = [];
+
+  private constructor(
+    private readonly rules: SequenceRules,
+    readonly cache: LogicalCache,
+    private readonly budget: MissBudget | null,
+    /** Of each layer: the sum of the ranges of its logits, then their count. */
+    private readonly ranges: StepNumbers,
+    private readonly prompt: PromptChoices,
+  ) {
+    this.wholeBytes = rules.cache.upperBytes + rules.cache.lowerBytes;
+  }
+
+  static begin(rules: SequenceRules): LogicalSequence {
+    const { cache, missTarget } = rules;
+    return new LogicalSequence(
+      rules,
+      new LogicalCache(cache),
+      missTarget === null ? null : new MissBudget(missTarget),
+      StepNumbers.zeros(2 * cache.layers),
+      PromptChoices.none(cache.layers * cache.experts),
+    );
+  }
+
+  /** Null without a constraint. */
+  get report(): BudgetReport | null {
+    return this.budget?.report ?? null;
+  }
+
+  /** A token of the prompt in one layer. Prefill runs the router's own choice, with both slices. */
+  takePrompt(layer: number, router: RouterScores): void {
+    this.addRange(layer, router.logits);
+    const view = { isCached: () => false, meanRange: 0 };
+    const chosen = chooseExperts({ kind: 'top-k' }, router, this.rules.expertsPerToken, view);
+    renormalized(router.scores, chosen).forEach((weight, rank) =>
+      this.prompt.add(this.cache.numberOf(layer, chosen[rank] ?? 0), weight),
+    );
+  }
+
+  endPrompt(): void {
+    this.cache.fill(cacheContents(this.rules.start, this.prompt, this.rules.cache, this.rules));
+  }
+
+  /** Returns the number of the decode step that begins. */
+  beginStep(): number {
+    for (const state of [this.budget, this.ranges]) state?.beginStep();
+    return this.cache.beginStep();
+  }
+
+  /** The step's executions in one layer, by rank. */
+  runLayer(layer: number, router: RouterScores): SlicedExecution[] {
+    const meanRange = this.addRange(layer, router.logits);
+    const isCached = (expert: number): boolean => this.cache.holds(this.cache.numberOf(layer, expert), 'upper');
+    const routing = this.budget?.lever.routing ?? this.rules.routing;
+    const chosen = chooseExperts(routing, router, this.rules.expertsPerToken, { isCached, meanRange });
+    const weights = renormalized(router.scores, chosen);
+    return chosen.map((expert, rank) => this.execute(layer, expert, weights[rank] ?? 0));
+  }
+
+  endStep(): void {
+    for (const expert of this.arriving) this.cache.use(expert, 'lower');
+    this.arriving = [];
+    this.budget?.endStep();
+  }
+
+  /** As it was before the step began. */
+  cutBack(step: number): void {
+    this.arriving = [];
+    for (const state of [this.cache, this.budget, this.ranges]) state?.cutBack(step);
+  }
+
+  /** Nobody will cut back to a step before this one. */
+  forgetBefore(step: number): void {
+    for (const state of [this.cache, this.budget, this.ranges]) state?.forgetBefore(step);
+  }
+
+  /** A copy between two steps. */
+  fork(): LogicalSequence {
+    const { rules, cache, budget, ranges, prompt } = this;
+    return new LogicalSequence(rules, cache.fork(), budget?.fork() ?? null, ranges.fork(), prompt.fork());
+  }
+
+  private execute(layer: number, expert: number, renormalizedWeight: number): SlicedExecution {
+    const number = this.cache.numberOf(layer, expert);
+    const { upperBytes, lowerBytes } = this.rules.cache;
+    this.budget?.ask(this.wholeBytes);
+    const upper = this.cache.holds(number, 'upper') ? 0 : upperBytes;
+    this.budget?.fetch(upper);
+    this.cache.use(number, 'upper');
+    const result = { expert, renormalizedWeight };
+    if (!(renormalizedWeight >= this.rules.theta)) {
+      return { ...result, precision: 'low', waitedBytes: upper, fetchedBytes: upper };
+    }
+    if (this.cache.holds(number, 'lower')) {
+      this.cache.use(number, 'lower');
+      return { ...result, precision: 'high', waitedBytes: upper, fetchedBytes: upper };
+    }
+    if (!this.mayFetchLower()) return { ...result, precision: 'low', waitedBytes: upper, fetchedBytes: upper };
+    this.budget?.fetch(lowerBytes);
+    const fetchedBytes = upper + lowerBytes;
+    if (this.rules.lowerFetch === 'wait') {
+      this.cache.use(number, 'lower');
+      return { ...result, precision: 'high', waitedBytes: fetchedBytes, fetchedBytes };
+    }
+    this.arriving.push(number);
+    return { ...result, precision: 'low', waitedBytes: upper, fetchedBytes };
+  }
+
+  private mayFetchLower(): boolean {
+    if (this.rules.lowerFetch === 'never') return false;
+    return this.budget === null || (this.budget.hasRoom && !this.budget.lever.upperOnly);
+  }
+
+  /** Returns the running mean, with this token's range. */
+  private addRange(layer: number, logits: NumberList): number {
+    this.ranges.add(2 * layer, rangeOf(logits));
+    this.ranges.add(2 * layer + 1, 1);
+    return this.ranges.get(2 * layer) / this.ranges.get(2 * layer + 1);
+  }
+}
