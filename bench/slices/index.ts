@@ -5,10 +5,12 @@ import { packageRoot } from '../../shared/base/files/package-root.js';
 import { standardError } from '../../shared/base/text/text-output.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import type { MeasuredRun } from '../history/measured-run.js';
+import { ratioRows, type RatioRow } from './decode-ratios.js';
+import { CACHES_GB, measureDecode, TRACE_SETTING, type DecodeRow } from './measure-decode.js';
 import { ALL_VARIANTS, measureQuality, type QualityRow, type ThetaRow } from './measure-quality.js';
 import { measureCodes, measureErrors, type CodesRow, type ErrorRow, type PlanesRow } from './measure-slices.js';
 
-type SlicesRow = CodesRow | PlanesRow | ErrorRow | QualityRow | ThetaRow;
+type SlicesRow = CodesRow | PlanesRow | ErrorRow | QualityRow | ThetaRow | DecodeRow | RatioRow;
 
 const MOST_RECORDS = 100_000;
 
@@ -41,6 +43,8 @@ KL      KL(lossless || variant), natural logarithm, mean over all predicted toke
 agree   share of predicted tokens at which the most likely token is the same
 right   share of records whose answer and end are, token by token, the most likely ones
 
+The tables dbsc, energy and ratio are modelled on synthetic traces, for SliceMoE's device (bench/profiles/ufs-lpddr4.yaml).
+
 Example:
   odmoe bench slices --json > slices.json`,
     )
@@ -50,7 +54,8 @@ Example:
         if (standardError.isTerminal) standardError.write(`predictions of ${variant}\n`);
       };
       const quality = await measureQuality(checkpoint, { records: flags.records, ...ALL_VARIANTS, onProgress });
-      const rows: SlicesRow[] = [...ofExperts, ...quality];
+      const decode = measureDecode(TRACE_SETTING, CACHES_GB);
+      const rows: SlicesRow[] = [...ofExperts, ...quality, ...decode, ...ratioRows(decode)];
       run.print(rows, flags.json === true, () => asTables(rows));
     });
 }
@@ -60,11 +65,15 @@ function asTables(rows: readonly SlicesRow[]): string {
   const right = (title: string): TableColumn => ({ title, align: 'right' });
   const planes = rows.flatMap((row) => (row.table === 'planes' ? [[row.pair, row.sha256_q, row.sha256_z]] : []));
   const errors = rows.flatMap((row) => (row.table === 'mse' ? [[row.variant, row.value.toExponential(3)]] : []));
+  const decode = rows.flatMap((row) => (row.table === 'dbsc' || row.table === 'energy' ? [decodeCells(row)] : []));
+  const ratios = rows.flatMap((row) => (row.table === 'ratio' ? [ratioCells(row)] : []));
   const quality = rows.flatMap((row) => (row.table === 'quality' ? [qualityCells(row)] : []));
   const thetas = rows.flatMap((row) => (row.table === 'theta' ? [thetaCells(row)] : []));
   const tables = [
     tableLines([left('pair'), left('SHA-256 of the codes'), left('SHA-256 of the zeros')], planes),
     tableLines([left('variant'), right('error')], errors),
+    tableLines([...DECODE_TEXTS.map(left), ...DECODE_NUMBERS.map(right)], decode),
+    tableLines([...RATIO_TEXTS.map(left), ...RATIO_NUMBERS.map(right)], ratios),
   ];
   if (quality.length > 0) {
     const columns = [left('variant'), ...['KL', 'agree', 'perplexity', 'of answers', 'right'].map(right)];
@@ -87,4 +96,36 @@ function qualityCells({ variant, kl, agree, ppl_all, ppl_answer, right }: Qualit
 
 function thetaCells({ pair, theta, critical, kl }: ThetaRow): string[] {
   return [pair, theta.toFixed(4), critical.toFixed(4), kl.toExponential(3)];
+}
+
+const DECODE_TEXTS = ['table', 'model', 'policy', 'start'] as const;
+const DECODE_NUMBERS = ['GB', 'lambda', 'steps', 'modelled mJ', 'modelled ms', 'mass', 'high', 'misses'] as const;
+
+function decodeCells(row: DecodeRow): string[] {
+  const { table, model, policy, start, cache_gb: cacheGb, lambda, steps, mj, ms, mass, high, misses, target } = row;
+  const named = target === null ? policy : `${policy} <= ${target}: ${row.lever}`;
+  const setting = [cacheGb, lambda ?? `p ${row.p}`, steps].map(String);
+  return [
+    table,
+    model,
+    named,
+    start,
+    ...setting,
+    mj.toFixed(1),
+    ms.toFixed(1),
+    ...[mass, high, misses].map(threeDecimals),
+  ];
+}
+
+const RATIO_TEXTS = ['model', 'compared', 'held equal'] as const;
+const RATIO_NUMBERS = ['GB', 'energy', "paper's", 'speed', "paper's"] as const;
+
+function ratioCells(row: RatioRow): string[] {
+  const cell = (value: number | null): string => (value === null ? '-' : value.toFixed(2));
+  const numbers = [row.energy, row.paper_energy, row.speed, row.paper_speed].map(cell);
+  return [row.model, row.compared, row.held, String(row.cache_gb), ...numbers];
+}
+
+function threeDecimals(value: number): string {
+  return value.toFixed(3);
 }

@@ -51,6 +51,15 @@ export interface ProfiledDevice {
   reservedBytes: number;
   /** Bytes of one weight in this device's memory (the shadow's weights are quantized). */
   weightBytes: number;
+  /** Null: the profile says nothing about energy. */
+  energy: ProfiledEnergy | null;
+}
+
+/** Picojoules, for modelled energy. */
+export interface ProfiledEnergy {
+  linkPjPerBit: number;
+  memoryPjPerBit: number;
+  operationPj: number;
 }
 
 export interface ProfiledNetwork {

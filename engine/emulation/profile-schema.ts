@@ -1,7 +1,7 @@
 /** The valid contents of a profile's YAML; the key of every number names its unit. */
 import { z } from 'zod';
 import { parseByteSize } from '../../shared/base/text/byte-size.js';
-import type { DeviceProfile, ProfiledDevice } from './device-profile.js';
+import type { DeviceProfile, ProfiledDevice, ProfiledEnergy } from './device-profile.js';
 import { loadModelProfile } from './load-model-profile.js';
 
 const COUNT_LIMIT = 1_000_000_000;
@@ -45,6 +45,18 @@ const weightBytes = z
 
 const modelSchema = z.strictObject({ profile: name, weight_bytes: weightBytes });
 
+const ENERGY_ERROR = 'picojoules, from 0 to 1000000';
+const picojoules = z
+  .number({ error: ENERGY_ERROR })
+  .min(0, { error: ENERGY_ERROR })
+  .max(1_000_000, { error: ENERGY_ERROR });
+
+const energySchema = z.strictObject({
+  link_pj_per_bit: picojoules,
+  memory_pj_per_bit: picojoules,
+  operation_pj: picojoules,
+});
+
 const deviceSchema = z.strictObject({
   memory_bytes: byteSize,
   link_bytes_per_s: rate('bytes per second'),
@@ -57,6 +69,7 @@ const deviceSchema = z.strictObject({
   recover_bytes_per_s: rate('bytes per second'),
   reserved_bytes: byteSize,
   weight_bytes: weightBytes,
+  energy: energySchema.optional(),
 });
 
 const DUPLEX_ERROR = 'half or full';
@@ -112,5 +125,14 @@ function deviceOf(device: z.infer<typeof deviceSchema>): ProfiledDevice {
     recoverBytesPerS: device.recover_bytes_per_s,
     reservedBytes: device.reserved_bytes,
     weightBytes: device.weight_bytes,
+    energy: device.energy === undefined ? null : energyOf(device.energy),
+  };
+}
+
+function energyOf(energy: z.infer<typeof energySchema>): ProfiledEnergy {
+  return {
+    linkPjPerBit: energy.link_pj_per_bit,
+    memoryPjPerBit: energy.memory_pj_per_bit,
+    operationPj: energy.operation_pj,
   };
 }

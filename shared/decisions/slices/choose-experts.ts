@@ -28,16 +28,20 @@ export interface CacheView {
 
 /** Returns experts by rank: the highest score first, of equal ones the lower number. */
 export function chooseExperts(routing: Routing, router: RouterScores, count: number, cache: CacheView): number[] {
-  const ranked = rankedBy(router.scores);
-  if (routing.kind === 'top-k') return ranked.slice(0, count);
-  const best = ranked.slice(0, Math.min(routing.kept, count));
-  const others = ranked.slice(best.length);
-  const preferred =
-    routing.kind === 'cumulative'
-      ? cachedFirst(others, candidatesOf(ranked, router.scores, routing.mass), cache)
-      : byBiasedLogit(others, router.logits, routing.lambda * cache.meanRange, cache);
-  const chosen = new Set([...best, ...preferred.slice(0, count - best.length)]);
-  return ranked.filter((expert) => chosen.has(expert));
+  if (routing.kind === 'top-k') return bestOf(router.scores, count);
+  const kept = bestOf(router.scores, Math.min(routing.kept, count));
+  if (routing.kind === 'cumulative') {
+    const ranked = bestOf(router.scores, router.scores.length);
+    const candidates = candidatesOf(ranked, router.scores, routing.mass);
+    const order = cachedFirst(ranked, new Set(kept), candidates, cache);
+    const chosen = new Set(order.slice(0, count));
+    return ranked.filter((expert) => chosen.has(expert));
+  }
+  const bias = routing.lambda * cache.meanRange;
+  const biased = Float64Array.from(router.logits, (logit, expert) => logit + (cache.isCached(expert) ? bias : 0));
+  for (const expert of kept) biased[expert] = Infinity;
+  const chosen = bestOf(biased, count);
+  return chosen.sort((left, right) => (router.scores[right] ?? 0) - (router.scores[left] ?? 0) || left - right);
 }
 
 /** Highest logit minus the lowest. */
@@ -56,9 +60,17 @@ export function renormalized(scores: NumberList, chosen: readonly number[]): num
   return chosen.map((expert) => (scores[expert] ?? 0) / sum);
 }
 
-function rankedBy(values: NumberList): number[] {
-  const experts = Array.from(values, (_, expert) => expert);
-  return experts.sort((left, right) => (values[right] ?? 0) - (values[left] ?? 0) || left - right);
+/** So many experts with the highest values, by rank. */
+function bestOf(values: NumberList, count: number): number[] {
+  const best: number[] = [];
+  for (let expert = 0; expert < values.length; expert += 1) {
+    let rank = best.length;
+    while (rank > 0 && (values[expert] ?? 0) > (values[best[rank - 1] ?? 0] ?? 0)) rank -= 1;
+    if (rank >= count) continue;
+    best.splice(rank, 0, expert);
+    if (best.length > count) best.pop();
+  }
+  return best;
 }
 
 /** The shortest list of best experts with at least this sum of scores. */
@@ -73,13 +85,14 @@ function candidatesOf(ranked: readonly number[], scores: NumberList, mass: numbe
   return candidates;
 }
 
-/** `others` is in the order of rank, and each part of the result, too. */
-function cachedFirst(others: readonly number[], candidates: ReadonlySet<number>, { isCached }: CacheView): number[] {
-  const preferred = others.filter((expert) => candidates.has(expert) && isCached(expert));
-  return [...preferred, ...others.filter((expert) => !candidates.has(expert) || !isCached(expert))];
-}
-
-function byBiasedLogit(others: readonly number[], logits: NumberList, bias: number, { isCached }: CacheView): number[] {
-  const biased = new Map(others.map((expert) => [expert, (logits[expert] ?? 0) + (isCached(expert) ? bias : 0)]));
-  return [...others].sort((left, right) => (biased.get(right) ?? 0) - (biased.get(left) ?? 0) || left - right);
+/** Kept experts, then cached candidates, then all others, each in the order of rank. */
+function cachedFirst(
+  ranked: readonly number[],
+  kept: ReadonlySet<number>,
+  candidates: ReadonlySet<number>,
+  { isCached }: CacheView,
+): number[] {
+  const others = ranked.filter((expert) => !kept.has(expert));
+  const preferred = new Set(others.filter((expert) => candidates.has(expert) && isCached(expert)));
+  return [...kept, ...preferred, ...others.filter((expert) => !preferred.has(expert))];
 }

@@ -1,0 +1,224 @@
+/**
+ * Misses, modelled energy and modelled time of decode on synthetic traces (SliceMoE, sections 6.3 and figures 3, 9 and 10). What a wrong expert or a
+ * low precision costs in quality is not in these rows: `mass` and `high` beside them say how far the routing and the precision went.
+ */
+import { join } from 'node:path';
+import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
+import type { ProfiledDevice } from '../../engine/emulation/device-profile.js';
+import { loadModelProfile } from '../../engine/emulation/load-model-profile.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
+import type { Routing } from '../../shared/decisions/slices/choose-experts.js';
+import type { LowerFetch, SequenceRules } from '../../shared/decisions/slices/logical-sequence.js';
+import { MISS_TARGETS } from '../../shared/decisions/slices/miss-budget.js';
+import { CACHE_STARTS, type CacheStart } from '../../shared/decisions/slices/warm-cache.js';
+import { replayScores, thetaOfPrompt, type Replay } from '../../simulator/slices/replay-scores.js';
+import {
+  SCORED_SHAPES,
+  syntheticScores,
+  type PromptScores,
+  type ScoresSetting,
+} from '../../simulator/slices/synthetic-scores.js';
+import { sliceSizesOf, stepCosts } from './modelled-cost.js';
+import type { SlicePair } from './quantize-group.js';
+
+const GB = 1e9;
+
+export interface DecodeRow {
+  table: 'dbsc' | 'energy';
+  model: keyof typeof SCORED_SHAPES;
+  cache_gb: number;
+  pair: string;
+  policy: string;
+  /** Of Cache-Prior; null where the policy has none. */
+  lambda: number | null;
+  /** Of the cumulative threshold; null where the policy has none. */
+  p: number | null;
+  start: CacheStart;
+  /** The constraint on misses and the lever with which it ended; null: none. */
+  target: number | null;
+  lever: string | null;
+  /** Decode steps that are counted, from the first on. */
+  steps: number;
+  /** Modelled, for each token: link, memory and arithmetic in turn (`ms`), or at the same time (`ms_overlapped`). */
+  mj: number;
+  ms: number;
+  ms_overlapped: number;
+  /** Scores of the chosen experts over those of the router's own choice. */
+  mass: number;
+  /** The share of executions with both slices. */
+  high: number;
+  /** Bytes fetched over bytes that a system with whole experts asks for. */
+  misses: number;
+  /** Fetched for each token. */
+  bytes: number;
+}
+
+/** Models with the pairs that are used; SliceMoE says that Qwen1.5-MoE stands lower bits. */
+const MODELS: Readonly<Record<keyof typeof SCORED_SHAPES, SlicePair>> = {
+  'qwen1.5-moe-a2.7b': { high: 6, low: 3 },
+  'deepseek-v2-lite': { high: 8, low: 4 },
+};
+/** SliceMoE, section 6.1. */
+export const CACHES_GB: readonly number[] = [1.8, 2.4, 3.6];
+const LAMBDAS: readonly number[] = [0, 0.1, 0.2, 0.4, 0.8];
+const MASSES: readonly number[] = [0.5, 0.7, 0.9];
+const WINDOWS: readonly number[] = [10, 25, 50];
+const CRITICAL_SHARE = 0.3;
+const CONSTRAINED_CACHE_GB = 2.4;
+
+/** What a trace is made from. */
+export type TraceSetting = Omit<ScoresSetting, 'shape'> & { readonly prompts: number };
+
+export const TRACE_SETTING: TraceSetting = {
+  prompts: 2,
+  promptTokens: 200,
+  iterations: 100,
+  popularity: 0.5,
+  topic: 1,
+  token: 1,
+  persistence: 0.6,
+  seed: 1,
+};
+
+interface Policy {
+  readonly name: string;
+  /** False: experts are cached whole, with all bits. */
+  readonly isSliced: boolean;
+  readonly routing: Routing;
+  readonly start: CacheStart;
+  readonly lowerFetch: LowerFetch;
+  readonly target: number | null;
+}
+
+function policy(name: string, given: Partial<Policy>): Policy {
+  const none: Policy = {
+    name,
+    isSliced: true,
+    routing: { kind: 'top-k' },
+    start: 'last-layer',
+    lowerFetch: 'wait',
+    target: null,
+  };
+  return { ...none, ...given };
+}
+
+function prior(lambda: number): Routing {
+  return lambda === 0 ? { kind: 'top-k' } : { kind: 'cache-prior', lambda, kept: 1 };
+}
+
+/** Figure 9. */
+const CURVES: readonly Policy[] = [
+  policy('high-bit LRU', { isSliced: false }),
+  ...LAMBDAS.slice(1).map((lambda) => policy('Cache-Prior', { isSliced: false, routing: prior(lambda) })),
+  ...MASSES.map((mass) => policy('cumulative', { isSliced: false, routing: { kind: 'cumulative', mass, kept: 1 } })),
+  ...LAMBDAS.map((lambda) => policy('DBSC', { routing: prior(lambda) })),
+  ...LAMBDAS.map((lambda) => policy('DBSC+PCW', { routing: prior(lambda), start: 'warm' })),
+];
+
+/** Figure 10: the rest as in DBSC+PCW without a bias. */
+const STARTS: readonly Policy[] = CACHE_STARTS.map((start) => policy('DBSC', { start }));
+
+/** Rules for missing lower slices, without a constraint and with each. */
+const FETCHES: readonly Policy[] = (['wait', 'background', 'never'] as const).flatMap((lowerFetch) =>
+  [null, ...MISS_TARGETS].map((target) => policy(`DBSC ${lowerFetch}`, { lowerFetch, target, start: 'warm' })),
+);
+
+/** `cachesGb`: sizes of the cache. */
+export function measureDecode(setting: TraceSetting, cachesGb: readonly number[]): DecodeRow[] {
+  const device = loadDeviceProfile(join(packageRoot(), 'bench', 'profiles', 'ufs-lpddr4.yaml')).devices.main;
+  return (Object.keys(MODELS) as (keyof typeof MODELS)[]).flatMap((model) => {
+    const prompts = Array.from({ length: setting.prompts }, (_, prompt) =>
+      syntheticScores({ ...setting, shape: SCORED_SHAPES[model] }, prompt),
+    );
+    const { shape } = loadModelProfile(model);
+    const rowsOf = (cacheGb: number, one: Policy, table: DecodeRow['table'], windows: readonly number[]): DecodeRow[] =>
+      decodeRows({ model, shape, device, prompts, cacheGb, policy: one }, table, windows);
+    const { iterations } = setting;
+    const windows = [...WINDOWS.filter((steps) => steps < iterations), iterations];
+    return [
+      ...cachesGb.flatMap((cacheGb) => CURVES.flatMap((one) => rowsOf(cacheGb, one, 'energy', [iterations]))),
+      ...cachesGb.flatMap((cacheGb) => STARTS.flatMap((one) => rowsOf(cacheGb, one, 'dbsc', windows))),
+      ...FETCHES.flatMap((one) => rowsOf(CONSTRAINED_CACHE_GB, one, 'dbsc', [iterations])),
+    ];
+  });
+}
+
+interface Run {
+  readonly model: keyof typeof MODELS;
+  readonly shape: ModelShape;
+  readonly device: ProfiledDevice;
+  readonly prompts: readonly PromptScores[];
+  readonly cacheGb: number;
+  readonly policy: Policy;
+}
+
+function decodeRows(run: Run, table: DecodeRow['table'], windows: readonly number[]): DecodeRow[] {
+  const { model, prompts, cacheGb, policy: used } = run;
+  const pair = MODELS[model];
+  const { routing, start, target } = used;
+  const replays = prompts.map((prompt) => replayScores(prompt, rulesOf(run, prompt)));
+  return windows.map((steps): DecodeRow => {
+    const row = { table, model, cache_gb: cacheGb, pair: `(${pair.high},${pair.low})`, policy: used.name };
+    return {
+      ...row,
+      lambda: routing.kind === 'cache-prior' ? routing.lambda : routing.kind === 'top-k' ? 0 : null,
+      p: routing.kind === 'cumulative' ? routing.mass : null,
+      start,
+      target,
+      lever: replays[0]?.report?.lever ?? null,
+      steps,
+      ...meansOf(run, replays, steps),
+    };
+  });
+}
+
+function sizesOf({ model, shape, policy: { isSliced } }: Run): { upperBytes: number; lowerBytes: number } {
+  const sizes = sliceSizesOf(shape, MODELS[model]);
+  return isSliced ? sizes : { upperBytes: sizes.upperBytes + sizes.lowerBytes, lowerBytes: 0 };
+}
+
+function rulesOf(run: Run, prompt: PromptScores): SequenceRules {
+  const { layers, experts, expertsPerToken } = SCORED_SHAPES[run.model];
+  const { routing, lowerFetch, start, target, isSliced } = run.policy;
+  return {
+    cache: { ...sizesOf(run), layers, experts, capacityBytes: run.cacheGb * GB },
+    expertsPerToken,
+    routing,
+    lowerFetch,
+    theta: isSliced ? thetaOfPrompt(prompt, expertsPerToken, CRITICAL_SHARE) : Infinity,
+    missTarget: target,
+    start,
+    seed: 1,
+  };
+}
+
+type Means = Pick<DecodeRow, 'mj' | 'ms' | 'ms_overlapped' | 'mass' | 'high' | 'misses' | 'bytes'>;
+
+function meansOf(run: Run, replays: readonly Replay[], steps: number): Means {
+  const { shape, device } = run;
+  const energy = requirePresent(device.energy, 'the profile ufs-lpddr4 has energies.');
+  const sizes = sizesOf(run);
+  const costOf = stepCosts(shape, sizes, device, energy);
+  const counted = replays.flatMap((replay) => replay.steps.slice(0, steps));
+  const costs = replays.flatMap((replay, prompt) =>
+    replay.steps.slice(0, steps).map((layers, step) => {
+      const position = (run.prompts[prompt]?.promptTokens ?? 0) + step;
+      return costOf(layers, position);
+    }),
+  );
+  const layers = counted.flat();
+  const sum = (values: readonly number[]): number => values.reduce((added, value) => added + value, 0);
+  const executions = sum(layers.map(({ low, high }) => low + high));
+  const fetched = sum(layers.map(({ fetchedBytes }) => fetchedBytes));
+  return {
+    mj: sum(costs.map(({ mj }) => mj)) / costs.length,
+    ms: sum(costs.map(({ serialMs }) => serialMs)) / costs.length,
+    ms_overlapped: sum(costs.map(({ overlappedMs }) => overlappedMs)) / costs.length,
+    mass: sum(layers.map(({ mass }) => mass)) / layers.length,
+    high: run.policy.isSliced ? sum(layers.map(({ high }) => high)) / executions : 1,
+    misses: fetched / (executions * (sizes.upperBytes + sizes.lowerBytes)),
+    bytes: fetched / counted.length,
+  };
+}
