@@ -11,6 +11,7 @@ import type { GluShape, ModelShape } from '../shared/model/model-shape.js';
 import type {
   ChunkCodec,
   ExpertSource,
+  SliceReading,
   SlicedSplit,
   Split,
   TensorSource,
@@ -116,8 +117,17 @@ export interface ModelHandle {
    * Vectors are always stored as FP32. With tied embeddings lmHead need not be loaded.
    */
   loadDense(role: DenseRole, layer: number, source: TensorSource, format: WeightFormat): Promise<void>;
-  /** `layer` counts expert layers. */
-  loadResidentExpert(layer: number, expert: number, source: ExpertSource, format: WeightFormat): Promise<void>;
+  /**
+   * `layer` counts expert layers. `reading`: how passes read a sliced expert, both slices where it is left out; a lower slice that is not
+   * read is not loaded. Rejects with INTERNAL where the format holds slices and the source has others or none, or the other way round.
+   */
+  loadResidentExpert(
+    layer: number,
+    expert: number,
+    source: ExpertSource,
+    format: WeightFormat,
+    reading?: SliceReading,
+  ): Promise<void>;
   /** The matrices that have been loaded so far; norms are not matrices. */
   residentWeights(): ResidentWeights;
   /** Creates an empty KV cache. Memory is taken from the device in blocks of 256 positions as positions are used. */
@@ -237,7 +247,7 @@ export interface OpenHandles {
   memoryBytes: number;
 }
 
-export type FormatNumbers = Record<'formats' | 'splits' | 'codecs' | 'parts', Record<string, number>>;
+export type FormatNumbers = Record<'formats' | 'splits' | 'codecs' | 'parts' | 'readings', Record<string, number>>;
 
 export interface Addon {
   readonly version: string;

@@ -2,7 +2,7 @@
 import type { ExpertId } from '../shared/model/expert-id.js';
 import type { PerPart } from '../shared/model/expert-parts.js';
 import type { GluShape } from '../shared/model/model-shape.js';
-import type { ExpertSource, WeightFormat } from '../shared/model/tensor-source.js';
+import type { ExpertSource, SliceReading, WeightFormat } from '../shared/model/tensor-source.js';
 
 export interface ExpertShape {
   hiddenSize: number;
@@ -10,9 +10,12 @@ export interface ExpertShape {
   format: WeightFormat;
 }
 
-/** Memory that slots need: each slot, the part that all share (staging, activations), and each entry. */
+/** Memory that slots need: each slot, the lower slices in one, the part that all share (staging, activations), and each entry. */
 export interface ExpertSlotBytes {
+  /** Of a sliced expert: its upper slices. */
   slotBytes: number;
+  /** 0 for experts that are not sliced. */
+  lowerBytes: number;
   sharedBytes: number;
   entryBytes: PerPart<number>;
 }
@@ -79,8 +82,9 @@ export interface LoaderOptions {
 
 /** The source of one part of an expert. */
 export interface PartPlan {
-  from: 'storage' | 'entry';
-  /** The entry that holds the part, or that will cache it; -1: the part is not cached. */
+  /** notWanted: only for a sliced expert, whose upper slices are the part `exponent` and whose lower slices are the part `signMantissa`. */
+  from: 'storage' | 'entry' | 'notWanted';
+  /** The entry that holds the part, or that will cache it; -1: the part is not cached, or not wanted. */
   entry: number;
 }
 
@@ -107,7 +111,7 @@ export interface LoadRequest {
 }
 
 export interface LoadOutcome {
-  /** False when cancel() came first; the slot is then empty. */
+  /** False when cancel() came first; the slot is then empty, or keeps its upper slices where only lower ones were wanted. */
   loaded: boolean;
   /** Bytes read from storage. */
   readBytes: number;
@@ -152,6 +156,10 @@ export interface ExpertSlots {
    * threads; the request's order decides which operations come first. The old contents of the slot are lost at once, whether or not the
    * load succeeds. Rejects with PACK_CORRUPT, MODEL_CORRUPT or STORAGE_FAILED; INTERNAL for an entry that is being written, that is read
    * while it should be written, or that does not hold the expert's part.
+   * A load of a sliced expert that does not want the lower slices leaves a slot that executes with the upper ones alone. A later load of
+   * the same expert that wants the lower slices alone adds them: executes that read the upper ones alone go on meanwhile, and the slot
+   * keeps these however the load ends. Lower slices need takeLower() first. Rejects with INTERNAL for lower slices of another expert, and
+   * where the slot holds both already.
    */
   load(slot: number, expert: number, request: LoadRequest): Promise<LoadOutcome>;
   /** Stops the slot's running load, if there is one: its promise settles with loaded: false, at once or after the current operation. */
@@ -160,13 +168,31 @@ export interface ExpertSlots {
   prioritize(slot: number): void;
   /** Changes the order of the slot's running load, if there is one. */
   reorder(slot: number, order: ExpertOrder | null): void;
-  /** Runs the expert in the slot on `rows` hidden states (rows x hiddenSize FP32) and fills `output` in the same layout. */
-  execute(slot: number, rows: number, hidden: Uint8Array, output: Uint8Array): Promise<{ executeMs: number }>;
+  /**
+   * Runs the expert in the slot on `rows` hidden states (rows x hiddenSize FP32) and fills `output` in the same layout. `readings`: how each
+   * row reads a sliced expert; left out, or empty: every row reads both slices. A row's result depends on its own reading alone; rows of one
+   * reading that follow one another take the least time. Rejects with INTERNAL where a row reads both slices and the slot has no lower ones.
+   */
+  execute(
+    slot: number,
+    rows: number,
+    hidden: Uint8Array,
+    output: Uint8Array,
+    readings?: readonly SliceReading[],
+  ): Promise<{ executeMs: number }>;
   /**
    * Does the same on the calling thread, which is blocked meanwhile; returns milliseconds. Null: nothing was done, because the device is
    * not a processor or runs something else at present. The method is absent where the implementation cannot do this.
    */
-  executeHere?: ((slot: number, rows: number, hidden: Uint8Array, output: Uint8Array) => number | null) | undefined;
+  executeHere?:
+    | ((
+        slot: number,
+        rows: number,
+        hidden: Uint8Array,
+        output: Uint8Array,
+        readings?: readonly SliceReading[],
+      ) => number | null)
+    | undefined;
   /**
    * Gives the slot's memory back to the device. Its contents are lost, and nothing can be loaded there before take(). Not to be called
    * while the slot loads or executes.
@@ -174,6 +200,12 @@ export interface ExpertSlots {
   letGo(slot: number): void;
   /** Allocates the slot's memory again; does nothing where the slot has it. Throws DEVICE_OUT_OF_MEMORY. */
   take(slot: number): void;
+  /**
+   * The same for the memory of the slot's lower slices, which it does not have at first, and which letGo() gives back, too. The upper slices
+   * stay. Throws INTERNAL while the slot loads, or executes with both slices; takeLower also for experts that are not sliced.
+   */
+  letGoLower(slot: number): void;
+  takeLower(slot: number): void;
   /**
    * Reads a registered expert's stored bytes into host memory and checks them; loads that name its number in `held` take them from there.
    * It comes after all loads, and reads nothing while an urgent load is running. One call at a time. Rejects with DEVICE_OUT_OF_MEMORY,

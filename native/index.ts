@@ -204,7 +204,7 @@ export function nativeDenseRoles(): Record<string, string> {
   return addon().denseRoles();
 }
 
-/** The native core's numbers of formats, splits, codecs and parts of an expert; the lists of shared/model have the same order. */
+/** The native core's numbers of formats, splits, codecs, parts of an expert and readings of slices; the lists of shared/model have the same order. */
 export function nativeFormatNumbers(): FormatNumbers {
   return addon().formatNumbers();
 }

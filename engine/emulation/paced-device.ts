@@ -73,6 +73,7 @@ class PacedDevice extends wrapperOf<Device>() {
     const { bytes } = this.memory;
     const { slotBytes, slotSharedBytes } = bytes;
     const sharedBytes = slotSharedBytes + (loader.packs === true ? slotBytes : 0);
-    return { slotBytes, sharedBytes, entryBytes: perPart((part) => bytes[`${part}EntryBytes`]) };
+    // The profile's model has no sliced experts.
+    return { slotBytes, lowerBytes: 0, sharedBytes, entryBytes: perPart((part) => bytes[`${part}EntryBytes`]) };
   }
 }

@@ -1,6 +1,6 @@
 import { type Model, type Pass, type Sequence, wrapperOf } from '../../native/index.js';
 import type { DenseRole } from '../../shared/model/dense-roles.js';
-import type { ExpertSource, TensorSource, WeightFormat } from '../../shared/model/tensor-source.js';
+import type { ExpertSource, SliceReading, TensorSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import { HeldMemory, type PacedMemory } from './paced-memory.js';
 import { PacedPass } from './paced-pass.js';
 import { PacedSequence } from './paced-sequence.js';
@@ -42,10 +42,11 @@ export class PacedModel extends wrapperOf<Model>() {
     expert: number,
     source: ExpertSource,
     format: WeightFormat,
+    reading?: SliceReading,
   ): Promise<void> {
     this.held.hold('expertBytes', 1);
     try {
-      await this.parts.runtime.outside(() => this.handle.loadResidentExpert(layer, expert, source, format));
+      await this.parts.runtime.outside(() => this.handle.loadResidentExpert(layer, expert, source, format, reading));
     } catch (thrown) {
       this.held.letGo('expertBytes', 1);
       throw thrown;

@@ -10,6 +10,7 @@ import {
 import { type DeviceTimes, operatorMs } from './device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { perPart, type PerPart } from '../../shared/model/expert-parts.js';
+import type { SliceReading } from '../../shared/model/tensor-source.js';
 import type { PaceRuntime } from './exact-timer.js';
 import type { PacedLink, PacedLoad } from './paced-link.js';
 import type { HeldMemory } from './paced-memory.js';
@@ -36,6 +37,8 @@ const NOT_HELD: HoldOutcome = { held: false, bytes: 0, readBytes: 0 };
 
 interface LoadUnderWay {
   readonly load: PacedLoad;
+  /** It adds lower slices to the upper ones in the slot, which may execute meanwhile. */
+  readonly addsLower: boolean;
   readonly cancel: () => void;
 }
 
@@ -83,9 +86,10 @@ export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
 
   override async load(index: number, expert: number, request: LoadRequest): Promise<LoadOutcome> {
     const slot = this.idleSlot(index);
-    if (slot.executing > 0) throw misuse(`slot ${index} is executing; await that before loading over it`);
+    const addsLower = request.parts.exponent.from === 'notWanted';
+    if (slot.executing > 0 && !addsLower) throw misuse(`slot ${index} is executing; await that before loading over it`);
     if (!slot.hasMemory) throw misuse(`slot ${index} has given its memory back`);
-    slot.loaded = false;
+    if (!addsLower) slot.loaded = false;
     const askedMs = this.parts.runtime.eventMs();
     const { stop, work } = this.startWork(index, expert, request);
     return new Promise((resolve, reject) => {
@@ -98,7 +102,7 @@ export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
         ended: () => {
           slot.loading = null;
           work.then((outcome) => {
-            slot.loaded = outcome.loaded;
+            slot.loaded ||= outcome.loaded;
             resolve(this.timed(outcome, load, askedMs));
           }, reject);
         },
@@ -109,7 +113,7 @@ export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
         stop();
         resolve({ ...CANCELLED, loadMs: this.parts.runtime.eventMs() - askedMs });
       };
-      slot.loading = { load, cancel };
+      slot.loading = { load, addsLower, cancel };
       this.parts.link.begin(load);
     });
   }
@@ -133,13 +137,14 @@ export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
     rows: number,
     hidden: Uint8Array,
     output: Uint8Array,
+    readings?: readonly SliceReading[],
   ): Promise<{ executeMs: number }> {
-    const slot = this.idleSlot(index);
+    const slot = this.slotAt(index).loading?.addsLower === true ? this.slotAt(index) : this.idleSlot(index);
     if (!slot.loaded) throw misuse(`slot ${index} holds no expert to execute`);
     const executeMs = operatorMs(this.parts.times.expert, rows);
     slot.executing += 1;
     try {
-      await this.parts.processor.operate(executeMs, () => this.handle.execute(index, rows, hidden, output));
+      await this.parts.processor.operate(executeMs, () => this.handle.execute(index, rows, hidden, output, readings));
     } finally {
       slot.executing -= 1;
     }
@@ -278,7 +283,7 @@ export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
 
   private partMs({ parts }: LoadRequest): PacedLoad['partMs'] {
     const shareMs = shareMsOf(this.parts.times);
-    return perPart((part) => (parts[part].from === 'entry' ? 0 : shareMs[part]));
+    return perPart((part) => (parts[part].from === 'storage' ? shareMs[part] : 0));
   }
 
   /** The outcome, with the times of the profiled device. */

@@ -25,6 +25,9 @@ std::vector<CodecKind> codecs_for(Split split) {
 WeightFormat format_of(Split split) {
   if (split == Split::none_bf16 || split == Split::bf16_e8_sm8) return WeightFormat::bf16;
   if (split == Split::mxfp4) return WeightFormat::mxfp4;
+  if (split == Split::sliced84) return WeightFormat::sliced84;
+  if (split == Split::sliced63) return WeightFormat::sliced63;
+  if (split == Split::sliced42) return WeightFormat::sliced42;
   if (split == Split::fp8) return WeightFormat::fp8;
   if (split == Split::none_fp32 || split == Split::fp32_e8_sm8_r16) return WeightFormat::fp32;
   return WeightFormat::fp16;
@@ -65,7 +68,9 @@ void loads_every_form(Split split) {
     shape.hidden_size = 192;
     shape.glu.intermediate_size = 352;
   }
-  const ExpertValues values = is_quantized(split) ? quantized_weights(shape, split, 3) : random_bits(shape, 3);
+  const ExpertValues values = slice_bits(split) != 0 ? sliced_weights(shape, split, 3)
+                              : is_quantized(split)  ? quantized_weights(shape, split, 3)
+                                                     : random_bits(shape, 3);
   for (const CodecKind codec : codecs_for(split)) {
     for (const int shards : {1, 3, 64}) {
       for (const bool aligned : {true, false}) {
@@ -311,6 +316,9 @@ void add_expert_loader_cases(std::vector<Case>& cases) {
       {Split::fp16_e5_lo8_s1m2, "fp16 planes"},
       {Split::mxfp4, "mxfp4"},
       {Split::fp8, "fp8"},
+      {Split::sliced84, "sliced (8,4)"},
+      {Split::sliced63, "sliced (6,3)"},
+      {Split::sliced42, "sliced (4,2)"},
   };
   for (const auto& [split, split_name] : splits) {
     cases.push_back({name + "loads every form of " + split_name, [split = split] { loads_every_form(split); }});

@@ -58,6 +58,7 @@ int main(int argc, char** argv) {
   odmoe::test::add_key_value_cases(cases);
   odmoe::test::add_load_schedule_cases(cases);
   odmoe::test::add_expert_loader_cases(cases);
+  odmoe::test::add_expert_slices_cases(cases);
   odmoe::test::add_expert_packing_cases(cases);
   odmoe::test::add_expert_loader_fault_cases(cases);
   odmoe::test::add_storage_read_cases(cases);

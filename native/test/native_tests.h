@@ -44,6 +44,7 @@ void add_plane_cases(std::vector<Case>& cases);
 void add_tensor_view_cases(std::vector<Case>& cases);
 void add_load_schedule_cases(std::vector<Case>& cases);
 void add_expert_loader_cases(std::vector<Case>& cases);
+void add_expert_slices_cases(std::vector<Case>& cases);
 void add_expert_packing_cases(std::vector<Case>& cases);
 void add_expert_loader_fault_cases(std::vector<Case>& cases);
 void add_storage_read_cases(std::vector<Case>& cases);

@@ -149,6 +149,44 @@ ExpertValues quantized_weights(const ExpertShape& shape, Split split, uint32_t s
   return values;
 }
 
+ExpertValues sliced_weights(const ExpertShape& shape, Split split, uint32_t seed) {
+  ExpertValues values{shape, {}};
+  for (size_t tensor = 0; tensor < kExpertTensors; tensor++) {
+    const MatrixSize size = size_of(shape, tensor);
+    const auto floats = random_values(static_cast<size_t>(size.rows * size.columns), seed + static_cast<uint32_t>(tensor), 0.05f);
+    const int64_t upper_bytes = plane_row_bytes(split, 0, size.columns);
+    const int64_t lower_bytes = plane_row_bytes(split, 1, size.columns);
+    std::vector<uint8_t> bytes(static_cast<size_t>(size.rows * (upper_bytes + lower_bytes)));
+    uint8_t* const lower = bytes.data() + size.rows * upper_bytes;
+    for (int64_t row = 0; row < size.rows; row++) {
+      const float* const weights = floats.data() + row * size.columns;
+      const char* const fault =
+          slice_row(split, weights, size.columns, bytes.data() + row * upper_bytes, lower + row * lower_bytes);
+      check(fault == nullptr, "weights that can be sliced");
+    }
+    values.bytes.push_back(std::move(bytes));
+  }
+  return values;
+}
+
+ExpertValues fp32_weights(const ExpertValues& sliced, Split split, SliceReading reading) {
+  ExpertValues values{sliced.shape, {}};
+  values.shape.format = WeightFormat::fp32;
+  for (size_t tensor = 0; tensor < kExpertTensors; tensor++) {
+    const MatrixSize size = size_of(sliced.shape, tensor);
+    const uint8_t* const upper = sliced.bytes[tensor].data();
+    const uint8_t* const lower = upper + size.rows * plane_row_bytes(split, 0, size.columns);
+    std::vector<float> floats(static_cast<size_t>(size.rows * size.columns));
+    for (int64_t row = 0; row < size.rows; row++) {
+      slices_to_floats(split, reading, upper + row * plane_row_bytes(split, 0, size.columns),
+                       lower + row * plane_row_bytes(split, 1, size.columns), size.columns, floats.data() + row * size.columns);
+    }
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(floats.data());
+    values.bytes.emplace_back(bytes, bytes + floats.size() * sizeof(float));
+  }
+  return values;
+}
+
 ExpertSource store_expert(const std::string& path, const ExpertValues& values, const StoredForm& form) {
   ExpertFile file(path, form.aligned);
   std::array<TensorSource, kExpertTensors> tensors;
@@ -204,9 +242,12 @@ ExpertMatrices expected_matrices(const std::shared_ptr<Backend>& backend, const 
 }
 
 void check_same_matrices(const ExpertMatrices& actual, const ExpertMatrices& expected, const std::string& what) {
-  const auto same = [](const StoredMatrix& left, const StoredMatrix& right) {
-    return left.memory.buffer().bytes == right.memory.buffer().bytes &&
-           std::memcmp(left.memory.bytes(), right.memory.bytes(), left.memory.buffer().bytes) == 0;
+  const auto same_bytes = [](const DeviceMemory& left, const DeviceMemory& right) {
+    const uint64_t bytes = left.buffer().bytes;
+    return bytes == right.buffer().bytes && (bytes == 0 || std::memcmp(left.bytes(), right.bytes(), bytes) == 0);
+  };
+  const auto same = [&](const StoredMatrix& left, const StoredMatrix& right) {
+    return same_bytes(left.memory, right.memory) && same_bytes(left.lower_memory, right.lower_memory);
   };
   check(same(actual.gate_up, expected.gate_up), what + ": gate and up differ");
   check(same(actual.down, expected.down), what + ": down differs");

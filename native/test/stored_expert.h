@@ -49,6 +49,11 @@ ExpertValues gaussian_weights(const ExpertShape& shape, uint32_t seed);
 // Every code of a quantized split, and usual scales.
 ExpertValues quantized_weights(const ExpertShape& shape, Split split, uint32_t seed);
 
+// Random weights, cut into slices.
+ExpertValues sliced_weights(const ExpertShape& shape, Split split, uint32_t seed);
+// The FP32 weights of sliced ones, as a product with this reading reads them.
+ExpertValues fp32_weights(const ExpertValues& sliced, Split split, SliceReading reading);
+
 // Writes the expert to a file as a pack does.
 ExpertSource store_expert(const std::string& path, const ExpertValues& values, const StoredForm& form);
 uint64_t stored_bytes(const ExpertSource& source);

@@ -54,6 +54,10 @@ export type Split = (typeof SPLITS)[number];
 /** Splits of experts that are cut into an upper and a lower slice: bits of a code, and those of its upper slice. */
 export type SlicedSplit = Extract<Split, `sliced${number}`>;
 
+/** How a product reads sliced weights: both slices, or the upper one alone by one of two rules (native/include/odmoe/slices.h). */
+export const SLICE_READINGS = ['both', 'upperCentred', 'upperAmat'] as const;
+export type SliceReading = (typeof SLICE_READINGS)[number];
+
 /** Codec of a chunk's stored bytes (docs/pack-format.md, "Codecs"). */
 export const CHUNK_CODECS = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman', 'packed3'] as const;
 export type ChunkCodec = (typeof CHUNK_CODECS)[number];

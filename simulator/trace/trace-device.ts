@@ -63,7 +63,7 @@ export class TraceDevice implements Device {
   }
 
   expertSlotBytes(): ExpertSlotBytes {
-    return { slotBytes: 0, sharedBytes: 0, entryBytes: perPart(() => 0) };
+    return { slotBytes: 0, lowerBytes: 0, sharedBytes: 0, entryBytes: perPart(() => 0) };
   }
 
   dispose(): void {
@@ -104,6 +104,14 @@ class TraceSlots implements ExpertSlots {
   }
 
   take(): void {
+    // As in letGo.
+  }
+
+  letGoLower(): void {
+    // As in letGo.
+  }
+
+  takeLower(): void {
     // As in letGo.
   }
 

@@ -137,7 +137,7 @@ describe('a native call with a wrong argument', () => {
       call('createModel', device.createModel.bind(device), model.shape),
       call('createPass', model.createPass.bind(model), 1),
       call('loadDense', model.loadDense.bind(model), 'embedding', 0, expertSource(0, 0).gate, 'bf16'),
-      call('loadResidentExpert', model.loadResidentExpert.bind(model), 0, 0, expertSource(0, 0), 'bf16'),
+      call('loadResidentExpert', model.loadResidentExpert.bind(model), 0, 0, expertSource(0, 0), 'bf16', 'both'),
       call('readRows', sequence.readRows.bind(sequence), 0, 0, 0),
       call('writeRows', sequence.writeRows.bind(sequence), 0, 0, 1, new Uint8Array(4)),
       call('truncate', sequence.truncate.bind(sequence), 0),
@@ -160,17 +160,20 @@ describe('a native call with a wrong argument', () => {
       call('cancel', slots.cancel.bind(slots), 0),
       call('prioritize', slots.prioritize.bind(slots), 0),
       call('reorder', slots.reorder.bind(slots), 0, request.order),
-      call('execute', slots.execute.bind(slots), 0, 1, hidden, hidden.slice()),
+      call('execute', slots.execute.bind(slots), 0, 1, hidden, hidden.slice(), ['both']),
       call(
         'executeHere',
-        (slot: number, rows: number, from: Uint8Array, into: Uint8Array) => slots.executeHere?.(slot, rows, from, into),
-        ...[0, 1, hidden, hidden.slice()],
+        (slot: number, rows: number, from: Uint8Array, into: Uint8Array, readings: ['both']) =>
+          slots.executeHere?.(slot, rows, from, into, readings),
+        ...[0, 1, hidden, hidden.slice(), ['both']],
       ),
       call('hold', slots.hold.bind(slots), 0),
       call('dropHeld', slots.dropHeld.bind(slots), 0),
       call('pack', slots.pack.bind(slots), 0),
       call('letGo', slots.letGo.bind(slots), 1),
       call('take', slots.take.bind(slots), 1),
+      call('letGoLower', slots.letGoLower.bind(slots), 1),
+      call('takeLower', slots.takeLower.bind(slots), 1),
       call('openTensor', openTensor, expertSource(0, 0).gate),
       call('splitPlanes', splitPlanes, new Uint8Array(4), 'bf16-e8-sm8'),
       call('joinPlanes', joinPlanes, [new Uint8Array(2), new Uint8Array(2)], 'bf16-e8-sm8'),
@@ -237,6 +240,14 @@ describe('a native call with a wrong argument', () => {
       },
       /exponents\.entry is -1/,
     );
+    const unwanted = { from: 'notWanted', entry: 0 };
+    await refused(
+      'load',
+      2,
+      { ...FROM_STORAGE, parts: { ...FROM_STORAGE.parts, signMantissa: unwanted } },
+      /signMantissa\.entry is 0/,
+    );
+    await refused('execute', 4, ['upper'], /reading is upper, but must be one of both, upperCentred, upperAmat/);
     await refused('tokenWeights', 1, NaN, /highest is NaN, but must be a finite number/);
     await refused('createExpertSlots', 3, { ...PLAIN_LOADER, readDepth: 17 }, /depth is 17/);
   });

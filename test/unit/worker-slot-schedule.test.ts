@@ -3,7 +3,6 @@ import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import { IDLE_SEQUENCE_EXECUTES, MAX_FOLLOWED_SEQUENCES } from '../../worker-node/loader/main-progress.js';
 import type { LoadEnd, SlotAction } from '../../worker-node/loader/slot-events.js';
 import { MAX_QUEUED_PREDICTIONS, SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
-import { FROM_STORAGE } from '../../native/index.js';
 import { perPart } from '../../shared/model/expert-parts.js';
 
 const predict = (schedule: SlotSchedule, layer: number, experts: number[], position = 5, sequence = 1): SlotAction[] =>
@@ -43,7 +42,7 @@ const load = (layer: number, expert: number, slot = 0, urgent = false): SlotActi
   layer,
   expert,
   urgent,
-  parts: FROM_STORAGE.parts,
+  parts: perPart(() => ({ from: 'storage', entry: -1 })),
 });
 const urgentLoad = (layer: number, expert: number, slot = 0): SlotAction => load(layer, expert, slot, true);
 const prioritize = (slot = 0): SlotAction => ({ kind: 'prioritize', slot });

@@ -69,6 +69,14 @@ export class TestSlots implements ExpertSlots {
     this.calls.push(`take ${slot}`);
   }
 
+  letGoLower(slot: number): void {
+    this.calls.push(`let go lower ${slot}`);
+  }
+
+  takeLower(slot: number): void {
+    this.calls.push(`take lower ${slot}`);
+  }
+
   async endLoad(slot: number, fault: Error | null = null): Promise<void> {
     const load = this.pending.get(slot);
     assert.ok(load, `no load of slot ${slot} is under way`);

@@ -1,7 +1,8 @@
 import { RegisteredExperts } from '../../engine/loading/registered-experts.js';
-import type { ExpertSlots, LoadOutcome, LoadRequest, PartPlan, ExpertOrder } from '../../native/index.js';
+import type { ExpertSlots, LoadOutcome, LoadRequest, ExpertOrder } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
+import type { CachedPart } from './cache-decisions.js';
 import { OverallMean } from './overall-mean.js';
 import { perPart, type PerPart } from '../../shared/model/expert-parts.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
@@ -222,7 +223,7 @@ export class ExpertLoader {
 }
 
 /** The parts that a load has read from storage: without parts that host memory held and that no entry was to cache. */
-function withoutHeld(parts: PerPart<PartPlan>): PerPart<PartPlan> {
+function withoutHeld(parts: PerPart<CachedPart>): PerPart<CachedPart> {
   return perPart((part) => {
     const plan = parts[part];
     return plan.entry < 0 ? { from: 'entry', entry: plan.entry } : plan;

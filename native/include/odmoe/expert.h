@@ -15,9 +15,14 @@ namespace odmoe {
 struct StoredMatrix {
   Matrix matrix;
   DeviceMemory memory;
+  DeviceMemory lower_memory;  // of a lower slice; empty: there is none
 
   StoredMatrix() = default;
-  StoredMatrix(const std::shared_ptr<Backend>& backend, WeightFormat format, int64_t rows, int64_t columns);
+  // `reading`: the only one of a sliced matrix; it has memory for a lower slice where that is read.
+  StoredMatrix(const std::shared_ptr<Backend>& backend, WeightFormat format, int64_t rows, int64_t columns,
+               SliceReading reading = SliceReading::both);
+
+  uint64_t bytes() const { return memory.buffer().bytes + lower_memory.buffer().bytes; }
 };
 
 // The three matrices outside the device, and the biases of gate, up and down, one after another.
@@ -45,7 +50,7 @@ struct ExpertMatrices {
   const float* biases = nullptr;  // device memory: gate, up, down
 
   ExpertMatrices() = default;
-  ExpertMatrices(const std::shared_ptr<Backend>& backend, const ExpertShape& shape);
+  ExpertMatrices(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, SliceReading reading = SliceReading::both);
 };
 
 // Most rows that an expert computes at a time; more rows are cut into tiles of this size. It bounds the activations' memory.
@@ -81,17 +86,21 @@ uint64_t staging_size(int64_t rows, int64_t columns);
 // The smallest of the formats that hold all values of these sources exactly.
 WeightFormat exact_format(std::span<const TensorSource* const> sources);
 // One matrix of the sources' rows, one source below another; all have the same number of columns. It is stored in `format`, or in
-// the values' exact format where `format` is fixed4 and cannot hold them. Throws the errors of reading, and DEVICE_OUT_OF_MEMORY.
-StoredMatrix load_matrix(const std::shared_ptr<Backend>& backend, WeightFormat format,
-                         std::span<const TensorSource* const> sources);
+// the values' exact format where `format` is fixed4 and cannot hold them. `reading`: how products read a sliced matrix; a lower slice
+// that they do not read is not loaded. Throws the errors of reading, and DEVICE_OUT_OF_MEMORY.
+StoredMatrix load_matrix(const std::shared_ptr<Backend>& backend, WeightFormat format, std::span<const TensorSource* const> sources,
+                         SliceReading reading = SliceReading::both);
 // Loads `blocks` matrices with equal numbers of rows, which stand one below another in the source. All have one format, chosen as
 // above.
 std::vector<StoredMatrix> load_blocks(const std::shared_ptr<Backend>& backend, WeightFormat format, const TensorSource& source,
                                       int64_t blocks);
-ExpertMatrices load_expert(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, const ExpertSource& source);
+ExpertMatrices load_expert(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, const ExpertSource& source,
+                           SliceReading reading);
 
 // Throws MODEL_CORRUPT unless the source has these sizes.
 void check_source(const TensorSource& source, int64_t rows, int64_t columns, const std::string& what);
 void check_expert_source(const ExpertSource& source, const ExpertShape& shape, const std::string& what);
+// Throws INTERNAL unless `format` can hold the source's slices and has this reading: slices are held only as they are stored.
+void check_slices(const ExpertSource& source, WeightFormat format, SliceReading reading);
 
 }  // namespace odmoe

@@ -1,6 +1,7 @@
 // Requests to the expert loader, and their results (ZipMoE, sections 3.2 and 3.3).
 // An expert has two parts: its exponents (E, plane 0 of each matrix) and its signs and mantissas (SM, all other planes). Each part
-// is read from storage, or taken from an entry where an earlier load left it.
+// is read from storage, or taken from an entry where an earlier load left it. The parts of a sliced expert (odmoe/slices.h) are its
+// upper slices (plane 0) and its lower slices; one part may be left out of a load.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -48,11 +49,11 @@ struct LoaderOptions {
 enum class Part : uint8_t { exponents, sign_mantissa };
 inline constexpr size_t kParts = 2;
 
-enum class PartOrigin : uint8_t { storage, entry };
+enum class PartOrigin : uint8_t { storage, entry, not_wanted };
 
 struct PartPlan {
   PartOrigin from = PartOrigin::storage;
-  int entry = -1;  // holds the part, or will cache it; -1: not cached
+  int entry = -1;  // holds the part, or will cache it; -1: not cached, or not wanted
 };
 
 // Place of one matrix among all matrices that are to be loaded (ZipMoE, Algorithm 1); smaller first.
@@ -74,7 +75,7 @@ struct LoadRequest {
 };
 
 struct LoadOutcome {
-  bool loaded = false;  // false: cancelled; the slot is empty
+  bool loaded = false;  // false: cancelled; the wanted parts are not in the slot
   uint64_t read_bytes = 0;
   uint64_t host_bytes = 0;  // bytes from host memory in place of storage
   double load_ms = 0;       // from the call to its end

@@ -27,7 +27,8 @@ struct HoldOutcome {
 enum class PackResult : uint8_t { packed, given_up, unfit };
 
 struct ExpertSlotBytes {
-  uint64_t slot_bytes = 0;
+  uint64_t slot_bytes = 0;   // of a sliced expert: without its lower slices
+  uint64_t lower_bytes = 0;  // for a slot's lower slices
   uint64_t shared_bytes = 0;
   uint64_t exponent_entry_bytes = 0;
   uint64_t sign_mantissa_entry_bytes = 0;
@@ -36,7 +37,8 @@ struct ExpertSlotBytes {
 ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows, const LoaderOptions& loader);
 
 // A slot is loaded or executed, never both: each call is registered when it is made, and until it ends a call of the other kind
-// throws INTERNAL.
+// throws INTERNAL. A slot for sliced experts is usable with its upper slices alone. Its lower slices have memory of their own, which it
+// has not at first; they are loaded, and their memory is moved, while executes that read the upper slices alone go on.
 class ExpertSlots : public LiveCount<ExpertSlots> {
  public:
   // Throws DEVICE_OUT_OF_MEMORY; INTERNAL for the format fixed4, because its rows must be written in order.
@@ -50,16 +52,17 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
   uint64_t slot_bytes() const { return slot_bytes_; }
   const std::shared_ptr<Device>& device() const { return device_; }
 
-  // A call, from its start until it is done. Load: the old contents of the slot are lost. Execute: throws INTERNAL for an empty
-  // slot.
+  // A call, from its start until it is done. Load: the old contents of the slot are lost. Throws INTERNAL: execute for a slot that
+  // does not hold all of an expert, execute_upper for an empty slot, load_lower for a slot that does not hold upper slices alone.
   class Call {
    public:
-    enum class Kind : uint8_t { load, execute };
+    enum class Kind : uint8_t { load, load_lower, move_lower, execute, execute_upper };
     Call(std::shared_ptr<ExpertSlots> slots, int slot, Kind kind);
     ~Call();
     Call(Call&&) noexcept = default;
     Call& operator=(Call&&) = delete;
     int slot() const { return slot_; }
+    Kind kind() const { return kind_; }
 
    private:
     std::shared_ptr<ExpertSlots> slots_;
@@ -67,10 +70,17 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
     Kind kind_;
   };
 
+  // The kind of a load's call, by the parts that it wants. Throws INTERNAL where it wants none.
+  static Call::Kind load_kind(const LoadRequest& request);
+  // The kind of an execute's call: every reading of its rows is SliceReading::both where there are none.
+  static Call::Kind execute_kind(std::span<const SliceReading> readings);
+
   // Runs within `call`, which must last until the listener is called. Waits for neither storage nor device. Throws the errors that
-  // are known before anything is read: MODEL_CORRUPT or PACK_CORRUPT for wrong sizes, INTERNAL for an entry that cannot be used.
+  // are known before anything is read: MODEL_CORRUPT or PACK_CORRUPT for wrong sizes, INTERNAL for an entry that cannot be used, for a
+  // part that is not wanted of an expert that is not sliced, and for lower slices that have no memory or are not those of the expert
+  // in the slot.
   // The listener gets the others: STORAGE_FAILED, PACK_CORRUPT, MODEL_CORRUPT, DEVICE_OUT_OF_MEMORY, DEVICE_LOST. The slot is empty
-  // unless the outcome says that the expert is loaded.
+  // unless the outcome says that the expert is loaded; after load_lower it keeps its upper slices in any case.
   void load(const Call& call, const ExpertSource& source, const LoadRequest& request, LoadListener& listener);
   // These act on the slot's running load, if there is one; from any thread. cancel settles it at once or after its current
   // operations.
@@ -78,10 +88,15 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
   void prioritize(int slot);
   void reorder(int slot, const std::optional<ExpertOrder>& order);
   StorageReads storage_reads() const;
-  // let_go gives the slot's memory back to the device, take allocates it again. `call` is a load call, so that nothing else uses
-  // the slot. A slot without memory cannot be loaded (INTERNAL). take throws DEVICE_OUT_OF_MEMORY.
+  // let_go gives the slot's memory back to the device, with that of its lower slices; take allocates it again, without that. `call`
+  // is a load call, so that nothing else uses the slot. A slot without memory cannot be loaded (INTERNAL). take throws
+  // DEVICE_OUT_OF_MEMORY.
   void let_go(const Call& call);
   void take(const Call& call);
+  // The same for the memory of lower slices alone; `call` is a move_lower call. take_lower throws INTERNAL for slots whose experts are
+  // not sliced, and does nothing where the memory is there.
+  void let_go_lower(const Call& call);
+  void take_lower(const Call& call);
   bool has_memory(int slot) { return slot_at(slot).has_memory; }
   // Reads the expert's stored bytes into host memory and checks them; loads whose request has this number then take the bytes from
   // there. Returns when this is done, which may take long: nothing is read while an urgent load is running. One call at a time.
@@ -105,8 +120,10 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
   void cancel_pack();
 
   // Runs on the executor, or in its place (JobQueue::run_here), within `call`. hidden and output: rows x hidden_size floats.
-  // Returns milliseconds.
-  double execute(const Call& call, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output);
+  // `readings`: how each row reads a sliced expert; none: every row reads both slices. Rows of one reading that follow one another are
+  // computed together. Returns milliseconds.
+  double execute(const Call& call, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output,
+                 std::span<const SliceReading> readings = {});
 
  private:
   struct Slot : LoadListener {
@@ -122,10 +139,17 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
     ExpertMatrices matrices;    // at the addresses where the memory placed the slot's expert
     std::vector<float> biases;  // biases of the loaded expert, until they are on the device
     bool loaded = false;
-    bool has_memory = true;  // only the event loop uses it, because loads begin there
+    bool lower_loaded = false;  // of a sliced expert: its lower slices are there, too
+    bool has_memory = true;     // only the event loop uses it, because loads begin there
     bool loading = false;
+    bool changes_lower = false;  // a load_lower or move_lower call runs
     int executing = 0;
-    uint64_t loads = 0;  // load calls so far
+    int reading_lower = 0;  // those of the executes that read lower slices
+    // The parts that the running load wants; only the event loop writes it, before the load begins.
+    bool wants_upper = true;
+    bool wants_lower = true;
+    uint64_t upper_fingerprint = 0;  // of the expert of the last load; only the event loop uses it
+    uint64_t loads = 0;              // load calls so far
   };
 
   // Identifies the expert that is being packed: the one of the slot's last load.
@@ -139,6 +163,14 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
   bool adopt(const Packing& packing, const Matrix (&to)[2]);
 
   Slot& slot_at(int slot);
+  bool is_sliced() const { return slice_bits(shape_.format) != 0; }
+  void begin_call(int index, Call::Kind kind);
+  void begin_execute(Slot& slot, Call::Kind kind);
+  void check_load(const Call& call, const ExpertSource& source, const LoadRequest& request);
+  void check_readings(const Call& call, int rows, std::span<const SliceReading> readings) const;
+  void release_lower(Slot& slot);
+  // The slot's matrices, for products with this reading.
+  ExpertMatrices read_as(Slot& slot, SliceReading reading);
   void set_pages(Slot& slot, const ExpertPages& pages);
 
   std::shared_ptr<Device> device_;

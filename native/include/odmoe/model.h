@@ -43,7 +43,9 @@ class Model : public LiveCount<Model> {
   // of reading, and DEVICE_OUT_OF_MEMORY.
   void load_dense(DenseRole role, int layer, const TensorSource& source, WeightFormat format);
   // `layer` counts expert layers, here and in the functions about experts below.
-  void load_resident_expert(int layer, int expert, const ExpertSource& source, WeightFormat format);
+  // `reading`: how a sliced expert is read. Throws like load_dense.
+  void load_resident_expert(int layer, int expert, const ExpertSource& source, WeightFormat format,
+                            SliceReading reading = SliceReading::both);
 
   // May be called from any thread.
   ResidentWeights resident_weights() const;

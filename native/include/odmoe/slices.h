@@ -6,6 +6,7 @@
 // has columns i, 8 + i, 16 + i and 24 + i, from its low bits on. Of 3 bits: their low two bits like codes of 2 bits, then 4 bytes: bit k of
 // their 32 bits is the highest bit of column k.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 #include "odmoe/formats.h"
@@ -14,6 +15,7 @@ namespace odmoe {
 
 // How a product reads sliced weights. upper_amat is the paper's rule, upper_centred has half of its error.
 enum class SliceReading : uint8_t { both, upper_centred, upper_amat };
+inline constexpr size_t kSliceReadings = 3;
 
 // Cuts a row of weights into its two slices (plane_row_bytes bytes each), which are overwritten. Returns null, or what is wrong with the
 // weights: a value that is not finite, or a scale that FP16 cannot hold.

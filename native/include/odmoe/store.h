@@ -79,12 +79,14 @@ class ViewReader;
 // file, wrong checksum, sizes that contradict each other, a view beyond its matrix, invalid quantized weights).
 class TensorReader {
  public:
-  explicit TensorReader(const TensorSource& source);
+  // `planes`: the first ones, which are read; not for a view.
+  explicit TensorReader(const TensorSource& source, int planes = kMaxPlanes);
   ~TensorReader();
   TensorReader(const TensorReader&) = delete;
   TensorReader& operator=(const TensorReader&) = delete;
 
-  // Reads the next `rows` rows into staging (of staging_bytes() bytes); planes[i] then points to the part of plane i.
+  // Reads the next `rows` rows into staging (of staging_bytes() bytes); planes[i] then points to the part of plane i,
+  // or is null where the plane is not read.
   void read_rows(int64_t rows, uint8_t* staging, const uint8_t** planes);
   int64_t rows_left() const { return rows_left_; }
   // Bytes read from storage so far.

@@ -74,6 +74,7 @@ Napi::Value format_numbers(const Napi::CallbackInfo& info) {
   lists.Set("splits", numbers_of(info.Env(), kSplitNames));
   lists.Set("codecs", numbers_of(info.Env(), kCodecNames));
   lists.Set("parts", numbers_of(info.Env(), kPartNames));
+  lists.Set("readings", numbers_of(info.Env(), kSliceReadingNames));
   return lists;
 }
 
@@ -117,6 +118,7 @@ Napi::Value expert_slot_bytes_of(const Napi::CallbackInfo& info) {
   const ExpertSlotBytes bytes = expert_slot_bytes(*DeviceHandle::of(info[0])->backend(), shape, max_rows, loader);
   Napi::Object object = Napi::Object::New(info.Env());
   object.Set("slotBytes", static_cast<double>(bytes.slot_bytes));
+  object.Set("lowerBytes", static_cast<double>(bytes.lower_bytes));
   object.Set("sharedBytes", static_cast<double>(bytes.shared_bytes));
   object.Set("exponentEntryBytes", static_cast<double>(bytes.exponent_entry_bytes));
   object.Set("signMantissaEntryBytes", static_cast<double>(bytes.sign_mantissa_entry_bytes));

@@ -159,6 +159,16 @@ Napi::Object from_resident_weights(Napi::Env env, const ResidentWeights& weights
 
 Split to_split(const Napi::Value& value) { return to_enumeration(value, "split", kSplitNames); }
 
+SliceReading to_slice_reading(const Napi::Value& value) { return to_enumeration(value, "reading", kSliceReadingNames); }
+
+std::vector<SliceReading> to_slice_readings(const Napi::Value& value) {
+  std::vector<SliceReading> readings;
+  if (value.IsUndefined()) return readings;
+  const Napi::Array array = to_array(value, "readings");
+  for (uint32_t i = 0; i < array.Length() && i < kLargestPassRows; i++) readings.push_back(to_slice_reading(array.Get(i)));
+  return readings;
+}
+
 DenseRole to_dense_role(const Napi::Value& value) {
   const std::string name = to_text(value, "role");
   for (size_t i = 0; i < kDenseRoleCount; i++) {
@@ -250,10 +260,11 @@ std::optional<ExpertOrder> to_expert_order(const Napi::Value& value) {
 
 LoadRequest to_load_request(const Napi::Value& value) {
   const auto to_part_plan = [](const Napi::Value& part, const std::string& name) {
-    static constexpr std::array<std::string_view, 2> kOrigins = {"storage", "entry"};
+    static constexpr std::array<std::string_view, 3> kOrigins = {"storage", "entry", "notWanted"};
     const Napi::Object plan = to_object(part, name);
     const auto from = to_enumeration<PartOrigin>(plan.Get("from"), "from", kOrigins);
-    return PartPlan{from, get_int(plan, "entry", name, from == PartOrigin::entry ? 0 : -1)};
+    const int lowest = from == PartOrigin::entry ? 0 : -1;
+    return PartPlan{from, get_int(plan, "entry", name, lowest, from == PartOrigin::not_wanted ? -1 : kLargestInt)};
   };
   const Napi::Object object = to_object(value, "request");
   LoadRequest request;

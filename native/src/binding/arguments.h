@@ -38,6 +38,9 @@ Napi::Object to_object(const Napi::Value& value, const std::string& name);
 WeightFormat to_weight_format(const Napi::Value& value);
 CodecKind to_codec(const Napi::Value& value);
 Split to_split(const Napi::Value& value);
+SliceReading to_slice_reading(const Napi::Value& value);
+// An array of a reading for each row; undefined: none.
+std::vector<SliceReading> to_slice_readings(const Napi::Value& value);
 DenseRole to_dense_role(const Napi::Value& value);
 Napi::Object from_resident_weights(Napi::Env env, const ResidentWeights& weights);
 ExpertShape to_expert_shape(const Napi::Value& value);

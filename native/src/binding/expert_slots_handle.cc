@@ -22,8 +22,8 @@ Napi::Value from_load_outcome(Napi::Env env, const LoadOutcome& outcome) {
 // A running load: it holds the slots and its slot until its promise settles.
 class LoadCall : public PromisedCall<LoadOutcome, decltype(&from_load_outcome)>, public LoadListener {
  public:
-  LoadCall(Napi::Env env, std::shared_ptr<ExpertSlots> slots, int slot)
-      : PromisedCall(env, &from_load_outcome, {}), call_(ExpertSlots::Call(std::move(slots), slot, Kind::load)) {}
+  LoadCall(Napi::Env env, std::shared_ptr<ExpertSlots> slots, int slot, ExpertSlots::Call::Kind kind)
+      : PromisedCall(env, &from_load_outcome, {}), call_(ExpertSlots::Call(std::move(slots), slot, kind)) {}
 
   const ExpertSlots::Call& call() const { return *call_; }
 
@@ -34,8 +34,6 @@ class LoadCall : public PromisedCall<LoadOutcome, decltype(&from_load_outcome)>,
   }
 
  private:
-  using Kind = ExpertSlots::Call::Kind;
-
   void let_go() override { call_.reset(); }
 
   std::optional<ExpertSlots::Call> call_;
@@ -44,18 +42,27 @@ class LoadCall : public PromisedCall<LoadOutcome, decltype(&from_load_outcome)>,
 }  // namespace
 
 Napi::Function ExpertSlotsHandle::define(Napi::Env env) {
-  return DefineClass(
-      env, "ExpertSlots",
-      {property_named<&ExpertSlotsHandle::count>("count"), property_named<&ExpertSlotsHandle::slot_bytes>("slotBytes"),
-       property_named<&ExpertSlotsHandle::storage_reads>("storageReads"),
-       method_named<&ExpertSlotsHandle::register_expert>("register"), promise_named<&ExpertSlotsHandle::load>("load"),
-       method_named<&ExpertSlotsHandle::cancel>("cancel"), method_named<&ExpertSlotsHandle::prioritize>("prioritize"),
-       method_named<&ExpertSlotsHandle::reorder>("reorder"), promise_named<&ExpertSlotsHandle::execute>("execute"),
-       method_named<&ExpertSlotsHandle::execute_here>("executeHere"), method_named<&ExpertSlotsHandle::let_go>("letGo"),
-       method_named<&ExpertSlotsHandle::take>("take"), promise_named<&ExpertSlotsHandle::hold>("hold"),
-       method_named<&ExpertSlotsHandle::cancel_hold>("cancelHold"), method_named<&ExpertSlotsHandle::drop_held>("dropHeld"),
-       promise_named<&ExpertSlotsHandle::pack>("pack"), method_named<&ExpertSlotsHandle::cancel_pack>("cancelPack"),
-       dispose_method()});
+  return DefineClass(env, "ExpertSlots",
+                     {property_named<&ExpertSlotsHandle::count>("count"),
+                      property_named<&ExpertSlotsHandle::slot_bytes>("slotBytes"),
+                      property_named<&ExpertSlotsHandle::storage_reads>("storageReads"),
+                      method_named<&ExpertSlotsHandle::register_expert>("register"),
+                      promise_named<&ExpertSlotsHandle::load>("load"),
+                      method_named<&ExpertSlotsHandle::cancel>("cancel"),
+                      method_named<&ExpertSlotsHandle::prioritize>("prioritize"),
+                      method_named<&ExpertSlotsHandle::reorder>("reorder"),
+                      promise_named<&ExpertSlotsHandle::execute>("execute"),
+                      method_named<&ExpertSlotsHandle::execute_here>("executeHere"),
+                      method_named<&ExpertSlotsHandle::let_go>("letGo"),
+                      method_named<&ExpertSlotsHandle::take>("take"),
+                      method_named<&ExpertSlotsHandle::let_go_lower>("letGoLower"),
+                      method_named<&ExpertSlotsHandle::take_lower>("takeLower"),
+                      promise_named<&ExpertSlotsHandle::hold>("hold"),
+                      method_named<&ExpertSlotsHandle::cancel_hold>("cancelHold"),
+                      method_named<&ExpertSlotsHandle::drop_held>("dropHeld"),
+                      promise_named<&ExpertSlotsHandle::pack>("pack"),
+                      method_named<&ExpertSlotsHandle::cancel_pack>("cancelPack"),
+                      dispose_method()});
 }
 
 Napi::Value ExpertSlotsHandle::let_go(const Napi::CallbackInfo& info) {
@@ -68,6 +75,18 @@ Napi::Value ExpertSlotsHandle::take(const Napi::CallbackInfo& info) {
   const int slot = to_int(info[0], "slot");
   // A load call makes the slot forget its contents, so it is made only where the slot has no memory.
   if (!runtime()->has_memory(slot)) runtime()->take(ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::load));
+  return info.Env().Undefined();
+}
+
+Napi::Value ExpertSlotsHandle::let_go_lower(const Napi::CallbackInfo& info) {
+  const int slot = to_int(info[0], "slot");
+  runtime()->let_go_lower(ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::move_lower));
+  return info.Env().Undefined();
+}
+
+Napi::Value ExpertSlotsHandle::take_lower(const Napi::CallbackInfo& info) {
+  const int slot = to_int(info[0], "slot");
+  runtime()->take_lower(ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::move_lower));
   return info.Env().Undefined();
 }
 
@@ -105,7 +124,7 @@ Napi::Value ExpertSlotsHandle::load(const Napi::CallbackInfo& info) {
   const int slot = to_int(info[0], "slot");
   LoadRequest request = to_load_request(info[2]);
   const size_t expert = to_registered(info[1]);
-  auto call = std::make_unique<LoadCall>(info.Env(), runtime(), slot);
+  auto call = std::make_unique<LoadCall>(info.Env(), runtime(), slot, ExpertSlots::load_kind(request));
   const ExpertSource& source = registered_[expert];
   request.expert = static_cast<int64_t>(expert) < runtime()->experts() ? static_cast<int64_t>(expert) : -1;
   const Napi::Promise promise = call->promise();
@@ -183,12 +202,14 @@ Napi::Value ExpertSlotsHandle::cancel_pack(const Napi::CallbackInfo& info) {
 Napi::Value ExpertSlotsHandle::execute(const Napi::CallbackInfo& info) {
   const int slot = to_int(info[0], "slot");
   const int rows = to_int(info[1], "rows", 1);
+  std::vector<SliceReading> readings = to_slice_readings(info[4]);
   const std::span<const uint8_t> hidden = bytes_of(info[2], "hidden");
   const std::span<uint8_t> output = bytes_of(info[3], "output");
+  const ExpertSlots::Call::Kind kind = ExpertSlots::execute_kind(readings);
   return call_async(
       info.Env(), runtime()->device(), Thread::executor, {info[2].As<Napi::Object>(), info[3].As<Napi::Object>()},
-      [slots = runtime(), call = ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::execute), rows, hidden, output] {
-        return slots->execute(call, rows, hidden, output);
+      [slots = runtime(), call = ExpertSlots::Call(runtime(), slot, kind), rows, hidden, output, readings = std::move(readings)] {
+        return slots->execute(call, rows, hidden, output, readings);
       },
       [](Napi::Env env, double execute_ms) -> Napi::Value {
         Napi::Object object = Napi::Object::New(env);
@@ -200,14 +221,15 @@ Napi::Value ExpertSlotsHandle::execute(const Napi::CallbackInfo& info) {
 Napi::Value ExpertSlotsHandle::execute_here(const Napi::CallbackInfo& info) {
   const int slot = to_int(info[0], "slot");
   const int rows = to_int(info[1], "rows", 1);
+  const std::vector<SliceReading> readings = to_slice_readings(info[4]);
   const std::span<const uint8_t> hidden = bytes_of(info[2], "hidden");
   const std::span<uint8_t> output = bytes_of(info[3], "output");
   const std::shared_ptr<ExpertSlots> slots = runtime();
   std::optional<double> execute_ms;
   if (slots->device()->works_here()) {
     slots->device()->executor().run_here([&] {
-      const ExpertSlots::Call call(slots, slot, ExpertSlots::Call::Kind::execute);
-      execute_ms = slots->execute(call, rows, hidden, output);
+      const ExpertSlots::Call call(slots, slot, ExpertSlots::execute_kind(readings));
+      execute_ms = slots->execute(call, rows, hidden, output, readings);
     });
   }
   return execute_ms ? Napi::Number::New(info.Env(), *execute_ms) : info.Env().Null();

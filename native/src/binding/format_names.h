@@ -1,4 +1,4 @@
-// The names by which JavaScript calls formats, splits and codecs (shared/model/tensor-source.ts) and the parts of an expert
+// The names by which JavaScript calls formats, splits, codecs and readings of slices (shared/model/tensor-source.ts) and the parts of an expert
 // (shared/model/expert-parts.ts).
 #pragma once
 #include <array>
@@ -6,6 +6,7 @@
 #include "enumeration.h"
 #include "odmoe/expert_load.h"
 #include "odmoe/formats.h"
+#include "odmoe/slices.h"
 
 namespace odmoe {
 
@@ -35,6 +36,13 @@ inline constexpr std::array kCodecNames = {
     Named{CodecKind::raw, "raw"},       Named{CodecKind::zstd, "zstd"},       Named{CodecKind::lz4hc, "lz4hc"},
     Named{CodecKind::fixed4, "fixed4"}, Named{CodecKind::huffman, "huffman"}, Named{CodecKind::packed3, "packed3"},
 };
+
+inline constexpr std::array kSliceReadingNames = {
+    Named{SliceReading::both, "both"},
+    Named{SliceReading::upper_centred, "upperCentred"},
+    Named{SliceReading::upper_amat, "upperAmat"},
+};
+static_assert(kSliceReadingNames.size() == kSliceReadings);
 
 inline constexpr std::array kPartNames = {Named{Part::exponents, "exponent"}, Named{Part::sign_mantissa, "signMantissa"}};
 static_assert(kPartNames.size() == kParts);

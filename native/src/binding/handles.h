@@ -97,6 +97,8 @@ class ExpertSlotsHandle : public Handle<ExpertSlotsHandle, ExpertSlots> {
   Napi::Value execute_here(const Napi::CallbackInfo& info);
   Napi::Value let_go(const Napi::CallbackInfo& info);
   Napi::Value take(const Napi::CallbackInfo& info);
+  Napi::Value let_go_lower(const Napi::CallbackInfo& info);
+  Napi::Value take_lower(const Napi::CallbackInfo& info);
 
   Napi::Value hold(const Napi::CallbackInfo& info);
   Napi::Value cancel_hold(const Napi::CallbackInfo& info);

@@ -34,10 +34,11 @@ Napi::Value ModelHandle::load_resident_expert(const Napi::CallbackInfo& info) {
   const int expert = to_int(info[1], "expert");
   ExpertSource source = to_expert_source(info[2]);
   const WeightFormat format = to_weight_format(info[3]);
+  const SliceReading reading = info[4].IsUndefined() ? SliceReading::both : to_slice_reading(info[4]);
   return call_async(
       info.Env(), runtime()->device(), Thread::storage, {},
-      [model = runtime(), layer, expert, source = std::move(source), format] {
-        model->load_resident_expert(layer, expert, source, format);
+      [model = runtime(), layer, expert, source = std::move(source), format, reading] {
+        model->load_resident_expert(layer, expert, source, format, reading);
         return Nothing{};
       },
       to_undefined);

@@ -39,14 +39,18 @@ bool load_rows(Backend& backend, Matrix& matrix, int64_t first_row, int64_t rows
 
 }  // namespace
 
-StoredMatrix::StoredMatrix(const std::shared_ptr<Backend>& backend, WeightFormat format, int64_t rows, int64_t columns)
+StoredMatrix::StoredMatrix(const std::shared_ptr<Backend>& backend, WeightFormat format, int64_t rows, int64_t columns,
+                           SliceReading reading)
     : memory(backend, backend->matrix_bytes(format, rows, columns)) {
-  matrix = {format, rows, columns, memory.buffer()};
+  if (slice_bits(format) != 0 && reading == SliceReading::both) {
+    lower_memory = DeviceMemory(backend, backend->lower_slice_bytes(format, rows, columns));
+  }
+  matrix = {format, rows, columns, memory.buffer(), lower_memory.buffer(), reading};
 }
 
-ExpertMatrices::ExpertMatrices(const std::shared_ptr<Backend>& backend, const ExpertShape& shape)
-    : gate_up(backend, shape.format, 2 * shape.glu.intermediate_size, shape.hidden_size),
-      down(backend, shape.format, shape.hidden_size, shape.glu.intermediate_size) {}
+ExpertMatrices::ExpertMatrices(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, SliceReading reading)
+    : gate_up(backend, shape.format, 2 * shape.glu.intermediate_size, shape.hidden_size, reading),
+      down(backend, shape.format, shape.hidden_size, shape.glu.intermediate_size, reading) {}
 
 ExpertActivations::ExpertActivations(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, int max_rows)
     : rows(std::min(max_rows, kExpertTileRows)),
@@ -119,23 +123,23 @@ WeightFormat exact_format(std::span<const TensorSource* const> sources) {
   return alike ? first : WeightFormat::fp32;
 }
 
-StoredMatrix load_matrix(const std::shared_ptr<Backend>& backend, WeightFormat format,
-                         std::span<const TensorSource* const> sources) {
+StoredMatrix load_matrix(const std::shared_ptr<Backend>& backend, WeightFormat format, std::span<const TensorSource* const> sources,
+                         SliceReading reading) {
   int64_t rows = 0;
   uint64_t staging_bytes = 0;
   for (const TensorSource* source : sources) {
     rows += source->rows;
     staging_bytes = std::max(staging_bytes, staging_size(source->rows, source->columns));
   }
-  StoredMatrix stored(backend, format, rows, sources[0]->columns);
+  StoredMatrix stored(backend, format, rows, sources[0]->columns, reading);
   const DeviceMemory staging(backend, staging_bytes, DeviceMemory::Kind::staging);
   int64_t first_row = 0;
   for (const TensorSource* source : sources) {
-    TensorReader reader(*source);
+    TensorReader reader(*source, reading == SliceReading::both ? kMaxPlanes : 1);
     if (!load_rows(*backend, stored.matrix, first_row, source->rows, *source, reader, staging)) {
       check_may_fall_back(format);
       stored = {};
-      return load_matrix(backend, exact_format(sources), sources);
+      return load_matrix(backend, exact_format(sources), sources, reading);
     }
     first_row += source->rows;
   }
@@ -159,12 +163,13 @@ std::vector<StoredMatrix> load_blocks(const std::shared_ptr<Backend>& backend, W
   return stored;
 }
 
-ExpertMatrices load_expert(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, const ExpertSource& source) {
+ExpertMatrices load_expert(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, const ExpertSource& source,
+                           SliceReading reading) {
   ExpertMatrices expert;
   const TensorSource* const gate_up[] = {&source.gate, &source.up};
   const TensorSource* const down[] = {&source.down};
-  expert.gate_up = load_matrix(backend, shape.format, gate_up);
-  expert.down = load_matrix(backend, shape.format, down);
+  expert.gate_up = load_matrix(backend, shape.format, gate_up, reading);
+  expert.down = load_matrix(backend, shape.format, down, reading);
   if (shape.glu.bias) {
     expert.bias_memory = DeviceMemory(backend, float_bytes(shape.bias_count()));
     backend->copy_to_device(expert.bias_memory.floats(), source.biases.data(), float_bytes(shape.bias_count()));
@@ -187,6 +192,15 @@ void check_expert_source(const ExpertSource& source, const ExpertShape& shape, c
   if (static_cast<int64_t>(source.biases.size()) == shape.bias_count()) return;
   throw Error(ErrorCode::model_corrupt, "the biases of " + what + " are " + std::to_string(source.biases.size()) +
                                             " numbers, the model's configuration asks for " + std::to_string(shape.bias_count()));
+}
+
+void check_slices(const ExpertSource& source, WeightFormat format, SliceReading reading) {
+  for (const TensorSource* const tensor : {&source.gate, &source.up, &source.down}) {
+    if (slice_bits(tensor->split) == slice_bits(format)) continue;
+    throw Error(ErrorCode::internal, "slices are held only as they are stored, and other weights are not sliced here");
+  }
+  if (slice_bits(format) != 0 || reading == SliceReading::both) return;
+  throw Error(ErrorCode::internal, "only a sliced expert has upper slices to be read alone");
 }
 
 }  // namespace odmoe

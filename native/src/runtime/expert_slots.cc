@@ -1,6 +1,7 @@
 #include "odmoe/expert_slots.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "expert_loader.h"
 #include "host_chunks.h"
+#include "load_entries.h"
 #include "load_memory.h"
 #include "odmoe/error.h"
 #include "packed_rows.h"
@@ -40,9 +42,37 @@ ExpertMemoryShape memory_shape(const Backend& backend, const ExpertShape& shape,
           .down_bytes = backend.matrix_bytes(shape.format, shape.hidden_size, shape.glu.intermediate_size)};
 }
 
+// Bytes of the memory for a slot's lower slices.
+uint64_t lower_bytes(const Backend& backend, const ExpertShape& shape) {
+  if (slice_bits(shape.format) == 0) return 0;
+  const int64_t intermediate = shape.glu.intermediate_size;
+  return backend.counted_bytes(backend.lower_slice_bytes(shape.format, 2 * intermediate, shape.hidden_size)) +
+         backend.counted_bytes(backend.lower_slice_bytes(shape.format, shape.hidden_size, intermediate));
+}
+
+uint64_t upper_fingerprint(const ExpertSource& source) {
+  const TensorSource* const tensors[] = {&source.gate, &source.up, &source.down};
+  return part_fingerprint(tensors, kExpertTensors, Part::exponents);
+}
+
+bool is_wanted(const PartPlan& plan) { return plan.from != PartOrigin::not_wanted; }
+
 // Memory beside the slots: one more slot, and a piece.
 uint64_t pack_memory_bytes(const Backend& backend, const ExpertShape& shape) {
   return backend.expert_slot_bytes(memory_shape(backend, shape, 1, 0)) + backend.counted_bytes(pack_scratch_bytes(shape));
+}
+
+// The rows of a tile, together where they follow one another and have one reading.
+std::vector<ExpertRows> runs_of(const std::array<ExpertMatrices, kSliceReadings>& experts, std::span<const SliceReading> readings,
+                                int rows) {
+  if (readings.empty()) return {{&experts[0], rows}};
+  std::vector<ExpertRows> runs;
+  for (const SliceReading reading : readings) {
+    const ExpertMatrices* const expert = &experts[static_cast<size_t>(reading)];
+    if (runs.empty() || runs.back().expert != expert) runs.push_back({expert, 0});
+    runs.back().rows++;
+  }
+  return runs;
 }
 
 // Waits for the end of a fill.
@@ -82,6 +112,7 @@ ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& sha
     return backend.expert_scratch_bytes(format, rows, shape.hidden_size, shape.glu.intermediate_size);
   };
   return {.slot_bytes = backend.expert_slot_bytes(memory_shape(backend, shape, 1, loader.experts)) + bias_bytes(backend, shape),
+          .lower_bytes = lower_bytes(backend, shape),
           .shared_bytes = (backend.counts_staging() ? layout.shared_bytes : 0) + activation_bytes(backend, shape, rows) +
                           scratch_bytes(shape.format) +
                           (loader.packs ? pack_memory_bytes(backend, shape) + scratch_bytes(WeightFormat::fixed4) : 0),
@@ -131,42 +162,82 @@ ExpertSlots::Slot& ExpertSlots::slot_at(int slot) {
 }
 
 ExpertSlots::Call::Call(std::shared_ptr<ExpertSlots> slots, int index, Kind kind) : slot_(index), kind_(kind) {
-  Slot& slot = slots->slot_at(index);
-  std::unique_lock lock(slots->mutex_);
-  if (slot.loading) {
-    throw Error(ErrorCode::internal, "slot " + std::to_string(index) + " is being loaded; await the load, or cancel and await it");
+  slots->begin_call(index, kind);
+  slots_ = std::move(slots);
+}
+
+void ExpertSlots::begin_call(int index, Call::Kind kind) {
+  Slot& slot = slot_at(index);
+  const std::string name = "slot " + std::to_string(index);
+  std::unique_lock lock(mutex_);
+  if (slot.loading) throw Error(ErrorCode::internal, name + " is being loaded; await the load, or cancel and await it");
+  if (kind == Call::Kind::execute || kind == Call::Kind::execute_upper) return begin_execute(slot, kind);
+  if (slot.changes_lower) {
+    throw Error(ErrorCode::internal, name + " is getting its lower slices; await the load, or cancel and await it");
   }
-  if (kind == Kind::execute) {
-    if (!slot.loaded) throw Error(ErrorCode::internal, "slot " + std::to_string(index) + " holds no expert to execute");
-    slot.executing++;
-  } else {
-    if (slot.executing > 0) {
-      throw Error(ErrorCode::internal, "slot " + std::to_string(index) + " is executing; await that before loading over it");
-    }
+  if (kind == Call::Kind::load) {
+    if (slot.executing > 0) throw Error(ErrorCode::internal, name + " is executing; await that before loading over it");
     slot.loading = true;
     slot.loaded = false;
+    slot.lower_loaded = false;
     slot.loads++;
     lock.unlock();
     // Waits until a pack no longer reads the slot's old expert.
-    const std::lock_guard piece(slots->piece_mutex_);
+    const std::lock_guard piece(piece_mutex_);
+    return;
   }
-  slots_ = std::move(slots);
+  if (kind == Call::Kind::load_lower && (!slot.loaded || slot.lower_loaded)) {
+    throw Error(ErrorCode::internal,
+                name + " holds " + (slot.loaded ? "both slices already" : "no upper slices to add lower ones to"));
+  }
+  if (slot.reading_lower > 0) throw Error(ErrorCode::internal, name + "'s lower slices are executing; await that first");
+  slot.changes_lower = true;
+}
+
+// The caller holds mutex_.
+void ExpertSlots::begin_execute(Slot& slot, Call::Kind kind) {
+  const std::string name = "slot " + std::to_string(slot.index);
+  if (!slot.loaded) throw Error(ErrorCode::internal, name + " holds no expert to execute");
+  if (kind == Call::Kind::execute && is_sliced()) {
+    if (!slot.lower_loaded) throw Error(ErrorCode::internal, name + " holds upper slices alone; load the lower ones first");
+    slot.reading_lower++;
+  }
+  slot.executing++;
 }
 
 ExpertSlots::Call::~Call() {
   if (slots_ == nullptr) return;
   Slot& slot = slots_->slot_at(slot_);
   const std::lock_guard lock(slots_->mutex_);
-  if (kind_ == Kind::load) {
-    slot.loading = false;
-  } else {
-    slot.executing--;
+  switch (kind_) {
+    case Kind::load: slot.loading = false; break;
+    case Kind::load_lower:
+    case Kind::move_lower: slot.changes_lower = false; break;
+    case Kind::execute:
+      if (slots_->is_sliced()) slot.reading_lower--;
+      slot.executing--;
+      break;
+    case Kind::execute_upper: slot.executing--; break;
   }
 }
 
+ExpertSlots::Call::Kind ExpertSlots::load_kind(const LoadRequest& request) {
+  if (is_wanted(request.exponents)) return Call::Kind::load;
+  if (is_wanted(request.sign_mantissa)) return Call::Kind::load_lower;
+  throw Error(ErrorCode::internal, "a load wants neither part of its expert");
+}
+
+ExpertSlots::Call::Kind ExpertSlots::execute_kind(std::span<const SliceReading> readings) {
+  const bool upper = std::none_of(readings.begin(), readings.end(), [](SliceReading one) { return one == SliceReading::both; });
+  return upper && !readings.empty() ? Call::Kind::execute_upper : Call::Kind::execute;
+}
+
 void ExpertSlots::set_pages(Slot& slot, const ExpertPages& pages) {
-  slot.matrices.gate_up.matrix = {shape_.format, 2 * shape_.glu.intermediate_size, shape_.hidden_size, pages.gate_up};
-  slot.matrices.down.matrix = {shape_.format, shape_.hidden_size, shape_.glu.intermediate_size, pages.down};
+  StoredMatrix& gate_up = slot.matrices.gate_up;
+  StoredMatrix& down = slot.matrices.down;
+  gate_up.matrix = {shape_.format, 2 * shape_.glu.intermediate_size, shape_.hidden_size, pages.gate_up,
+                    gate_up.lower_memory.buffer()};
+  down.matrix = {shape_.format, shape_.hidden_size, shape_.glu.intermediate_size, pages.down, down.lower_memory.buffer()};
 }
 
 // Nothing reads the old biases: no execute is running.
@@ -182,11 +253,12 @@ bool ExpertSlots::Slot::copy_biases(std::exception_ptr& error) noexcept {
 
 void ExpertSlots::Slot::settled(const LoadOutcome& told, std::exception_ptr error) noexcept {
   LoadOutcome outcome = told;
-  if (outcome.loaded && !biases.empty()) outcome.loaded = copy_biases(error);
-  memory->end_load(index, outcome.loaded);
+  if (outcome.loaded && wants_upper && !biases.empty()) outcome.loaded = copy_biases(error);
+  if (wants_upper) memory->end_load(index, outcome.loaded);
   {
     const std::lock_guard lock(*mutex);
-    loaded = outcome.loaded;
+    if (wants_upper) loaded = outcome.loaded;
+    lower_loaded = outcome.loaded && wants_lower;
   }
   listener->settled(outcome, std::move(error));
 }
@@ -195,21 +267,74 @@ void ExpertSlots::load(const Call& call, const ExpertSource& source, const LoadR
   const int index = call.slot();
   Slot& slot = slot_at(index);
   if (!slot.has_memory) throw Error(ErrorCode::internal, "slot " + std::to_string(index) + " has given its memory back");
-  check_expert_source(source, shape_, "the expert for slot " + std::to_string(index));
+  check_load(call, source, request);
   slot.listener = &listener;
-  slot.biases = source.biases;
-  set_pages(slot, memory_->begin_load(index, request.expert));
+  slot.wants_upper = is_wanted(request.exponents);
+  slot.wants_lower = is_wanted(request.sign_mantissa);
+  if (slot.wants_upper) {
+    slot.biases = source.biases;
+    slot.upper_fingerprint = upper_fingerprint(source);
+    set_pages(slot, memory_->begin_load(index, request.expert));
+  }
   try {
     loader_->load(index, slot.matrices, source, request, slot, held_->find(request.held));
   } catch (...) {
-    memory_->end_load(index, false);
+    if (slot.wants_upper) memory_->end_load(index, false);
     throw;
   }
 }
 
+void ExpertSlots::check_load(const Call& call, const ExpertSource& source, const LoadRequest& request) {
+  const Slot& slot = slot_at(call.slot());
+  const std::string name = "slot " + std::to_string(call.slot());
+  check_expert_source(source, shape_, "the expert for " + name);
+  if (call.kind() != load_kind(request)) throw Error(ErrorCode::internal, "a load of " + name + " wants other parts than its call");
+  if (!is_sliced()) {
+    if (is_wanted(request.exponents) && is_wanted(request.sign_mantissa)) return;
+    throw Error(ErrorCode::internal, "only a sliced expert is usable without one of its parts");
+  }
+  check_slices(source, shape_.format, SliceReading::both);
+  if (is_wanted(request.sign_mantissa) && slot.matrices.down.lower_memory.empty()) {
+    throw Error(ErrorCode::internal, name + " has no memory for lower slices; take it first");
+  }
+  if (call.kind() == Call::Kind::load_lower && slot.upper_fingerprint != upper_fingerprint(source)) {
+    throw Error(ErrorCode::internal, name + " holds the upper slices of another expert");
+  }
+}
+
 void ExpertSlots::let_go(const Call& call) {
+  Slot& slot = slot_at(call.slot());
   memory_->let_go(call.slot());
-  slot_at(call.slot()).has_memory = false;
+  release_lower(slot);
+  slot.has_memory = false;
+}
+
+void ExpertSlots::let_go_lower(const Call& call) { release_lower(slot_at(call.slot())); }
+
+void ExpertSlots::release_lower(Slot& slot) {
+  DeviceMemory released[2];
+  const std::lock_guard lock(mutex_);
+  slot.lower_loaded = false;
+  released[0] = std::exchange(slot.matrices.gate_up.lower_memory, {});
+  released[1] = std::exchange(slot.matrices.down.lower_memory, {});
+  slot.matrices.gate_up.matrix.lower = {};
+  slot.matrices.down.matrix.lower = {};
+}
+
+void ExpertSlots::take_lower(const Call& call) {
+  if (!is_sliced()) throw Error(ErrorCode::internal, "these slots hold experts that are not sliced");
+  Slot& slot = slot_at(call.slot());
+  if (!slot.matrices.down.lower_memory.empty()) return;
+  const int64_t intermediate = shape_.glu.intermediate_size;
+  const std::shared_ptr<Backend>& backend = device_->backend();
+  DeviceMemory gate_up(backend, backend->lower_slice_bytes(shape_.format, 2 * intermediate, shape_.hidden_size));
+  DeviceMemory down(backend, backend->lower_slice_bytes(shape_.format, shape_.hidden_size, intermediate));
+  // Executes may read the slot's upper slices meanwhile.
+  const std::lock_guard lock(mutex_);
+  slot.matrices.gate_up.lower_memory = std::move(gate_up);
+  slot.matrices.down.lower_memory = std::move(down);
+  slot.matrices.gate_up.matrix.lower = slot.matrices.gate_up.lower_memory.buffer();
+  slot.matrices.down.matrix.lower = slot.matrices.down.lower_memory.buffer();
 }
 
 void ExpertSlots::take(const Call& call) {
@@ -318,7 +443,31 @@ bool ExpertSlots::adopt(const Packing& packing, const Matrix (&to)[2]) {
   return true;
 }
 
-double ExpertSlots::execute(const Call& call, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output) {
+ExpertMatrices ExpertSlots::read_as(Slot& slot, SliceReading reading) {
+  const bool lower = reading == SliceReading::both;
+  ExpertMatrices read;
+  const std::lock_guard lock(mutex_);
+  read.biases = slot.matrices.biases;
+  for (const auto& [to, from] :
+       {std::pair{&read.gate_up.matrix, &slot.matrices.gate_up.matrix}, std::pair{&read.down.matrix, &slot.matrices.down.matrix}}) {
+    *to = *from;
+    to->reading = reading;
+    if (!lower) to->lower = {};
+  }
+  return read;
+}
+
+void ExpertSlots::check_readings(const Call& call, int rows, std::span<const SliceReading> readings) const {
+  if (!readings.empty() && readings.size() != static_cast<size_t>(rows)) {
+    throw Error(ErrorCode::internal, std::to_string(readings.size()) + " readings of " + std::to_string(rows) + " rows");
+  }
+  if (call.kind() != execute_kind(readings)) throw Error(ErrorCode::internal, "an execute reads other slices than its call");
+  const bool both = std::all_of(readings.begin(), readings.end(), [](SliceReading one) { return one == SliceReading::both; });
+  if (!both && !is_sliced()) throw Error(ErrorCode::internal, "only a sliced expert has upper slices to be read alone");
+}
+
+double ExpertSlots::execute(const Call& call, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output,
+                            std::span<const SliceReading> readings) {
   const int index = call.slot();
   Slot& slot = slot_at(index);
   const uint64_t row_bytes = float_bytes(shape_.hidden_size);
@@ -326,16 +475,20 @@ double ExpertSlots::execute(const Call& call, int rows, std::span<const uint8_t>
     throw Error(ErrorCode::internal, std::to_string(rows) + " rows for slots of at most " + std::to_string(max_rows_) +
                                          ", or buffers that do not fit them");
   }
+  check_readings(call, rows, readings);
   const auto start = Clock::now();
   Backend& backend = *device_->backend();
+  const std::array<ExpertMatrices, kSliceReadings> experts = {
+      read_as(slot, SliceReading::both), read_as(slot, SliceReading::upper_centred), read_as(slot, SliceReading::upper_amat)};
   for (int done = 0; done < rows; done += activations_.rows) {
     const int n = std::min(activations_.rows, rows - done);
     const uint64_t offset = static_cast<uint64_t>(done) * row_bytes;
     const uint64_t bytes = static_cast<uint64_t>(n) * row_bytes;
     backend.copy_to_device(activations_.input.floats(), hidden.data() + offset, bytes);
-    const ExpertRows run{&slot.matrices, n};
+    const std::vector<ExpertRows> runs =
+        runs_of(experts, readings.empty() ? readings : readings.subspan(static_cast<size_t>(done), static_cast<size_t>(n)), n);
     memory_->begin_read(index);
-    run_experts(backend, shape_.glu, {&run, 1}, activations_, activations_.output.floats(), activations_.input.floats());
+    run_experts(backend, shape_.glu, runs, activations_, activations_.output.floats(), activations_.input.floats());
     memory_->end_read(index);
     backend.copy_to_host(output.data() + offset, activations_.output.floats(), bytes);
   }

@@ -61,6 +61,7 @@ class TensorPlanner {
     for (int plane = 0; plane < planes(); plane++) {
       cursor(plane).chunks = &plan_.plane_chunks[static_cast<size_t>(plane)];
       cursor(plane).row_bytes = static_cast<uint64_t>(plane_row_bytes(source_.split, plane, source_.columns));
+      plan_.wanted[static_cast<size_t>(plane)] = part_plan(request_, part_of(plane)).from != PartOrigin::not_wanted;
     }
     for (int64_t row = 0; row < source_.rows;) row = add_shard(row);
   }
@@ -69,6 +70,7 @@ class TensorPlanner {
   int planes() const { return plane_count(source_.split); }
   PlaneCursor& cursor(int plane) { return cursors_[static_cast<size_t>(plane)]; }
   const ChunkLocation& chunk_at(const PlaneCursor& plane) const { return source_.chunks[(*plane.chunks)[plane.chunk]]; }
+  bool is_wanted(int plane) const { return plan_.wanted[static_cast<size_t>(plane)]; }
   bool from_storage(Part part) const { return part_plan(request_, part).from == PartOrigin::storage; }
   bool in_entry(Part part) const { return part_plan(request_, part).entry >= 0; }
   static Holder entry_of(Part part) { return part == Part::exponents ? Holder::exponent_entry : Holder::sign_mantissa_entry; }
@@ -106,6 +108,7 @@ class TensorPlanner {
   int64_t shard_end(int64_t first_row) {
     int64_t end_row = source_.rows;
     for (int plane = 0; plane < planes(); plane++) {
+      if (!is_wanted(plane)) continue;
       PlaneCursor& at = cursor(plane);
       if (at.run.end == static_cast<uint64_t>(first_row) * at.row_bytes) start_run(plane);
       if (at.run.end % at.row_bytes != 0) throw_corrupt(chunk_at(at), "the chunk ends inside a row of the matrix");
@@ -171,6 +174,7 @@ class TensorPlanner {
     uint64_t slack = 0;
     bool coded = false;
     for (int plane = 0; plane < planes(); plane++) {
+      if (!is_wanted(plane)) continue;
       coded = coded || cursor(plane).run.coded;
       if (cursor(plane).run.coded) continue;
       raw_row_bytes += cursor(plane).row_bytes;
@@ -199,7 +203,7 @@ class TensorPlanner {
       IndexSpan& ranges = piece.ranges[index_of(part)];
       ranges.begin = size_as_index(plan_.ranges.size());
       for (int plane = 0; plane < planes(); plane++) {
-        if (part_of(plane) != part) continue;
+        if (part_of(plane) != part || !is_wanted(plane)) continue;
         if (cursor(plane).run.coded) {
           add_coded(plane, shard);
         } else {
@@ -311,6 +315,7 @@ void TensorPlan::clear() {
   shards.clear();
   checks.clear();
   for (std::vector<uint32_t>& chunks : plane_chunks) chunks.clear();
+  wanted = {};
 }
 
 int64_t expected_block_rows(int64_t columns) {

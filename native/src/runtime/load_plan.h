@@ -93,6 +93,7 @@ struct TensorPlan {
   std::vector<PlannedShard> shards;
   std::vector<ChunkCheck> checks;  // one for each chunk of the source
   std::array<std::vector<uint32_t>, kMaxPlanes> plane_chunks;
+  std::array<bool, kMaxPlanes> wanted = {};  // planes of the parts that the request wants
 
   void clear();
 };

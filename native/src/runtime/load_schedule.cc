@@ -49,7 +49,7 @@ void TensorProgress::begin(const TensorPlan& plan, const LoadRequest& request) {
   for (const ChunkCheck& check : plan.checks) slices_left.push_back(check.slices);
   slice_crcs.assign(plan.slices.size(), 0);
   for (const Part part : kBothParts) {
-    read_[index_of(part)] = part_plan(request, part).from == PartOrigin::entry ? pieces_ : 0;
+    read_[index_of(part)] = part_plan(request, part).from == PartOrigin::storage ? 0 : pieces_;
     skip_empty(plan, part);
   }
 }

@@ -50,11 +50,11 @@ class ExpertSet {
     const ExpertShape shape{options.hidden_size, {.intermediate_size = options.intermediate_size}, form.format};
     glu_ = shape.glu;
     for (int i = 0; i < options.experts; i++) {
-      ExpertMatrices& expert = experts_.emplace_back(backend, shape);
+      const SliceReading reading = form.upper_alone ? SliceReading::upper_centred : SliceReading::both;
+      ExpertMatrices& expert = experts_.emplace_back(backend, shape, reading);
       for (StoredMatrix* const stored : {&expert.gate_up, &expert.down}) {
-        if (slice_bits(form.format) != 0 && !form.upper_alone) add_lower_memory(backend, stored->matrix);
         fill(*stored, weights);
-        bytes_ += static_cast<double>(stored->memory.buffer().bytes + stored->matrix.lower.bytes);
+        bytes_ += static_cast<double>(stored->bytes());
         weights_ += static_cast<double>(stored->matrix.rows * stored->matrix.columns);
       }
     }
@@ -74,11 +74,6 @@ class ExpertSet {
   }
 
  private:
-  void add_lower_memory(const std::shared_ptr<Backend>& backend, Matrix& matrix) {
-    const uint64_t bytes = backend->lower_slice_bytes(matrix.format, matrix.rows, matrix.columns);
-    matrix.lower = lower_.emplace_back(backend, bytes).buffer();
-  }
-
   void fill(StoredMatrix& stored, const std::vector<float>& weights) {
     if (slice_bits(form_.format) != 0) return fill_slices(stored.matrix, weights);
     const auto* const planes = reinterpret_cast<const uint8_t*>(weights.data());
@@ -90,7 +85,6 @@ class ExpertSet {
     const Split split = sliced_split(form_.format);
     std::vector<uint8_t> upper(static_cast<size_t>(plane_row_bytes(split, 0, matrix.columns)));
     std::vector<uint8_t> lower(static_cast<size_t>(plane_row_bytes(split, 1, matrix.columns)));
-    if (form_.upper_alone) matrix.reading = SliceReading::upper_centred;
     for (int64_t row = 0; row < matrix.rows; row++) {
       const char* const fault = slice_row(split, weights.data() + row * matrix.columns, matrix.columns, upper.data(), lower.data());
       if (fault != nullptr) throw Error(ErrorCode::internal, std::string("random weights cannot be sliced: ") + fault);
@@ -103,7 +97,6 @@ class ExpertSet {
   const ExpertForm form_;
   GluShape glu_;
   std::vector<ExpertMatrices> experts_;
-  std::vector<DeviceMemory> lower_;
   double bytes_ = 0;
   double weights_ = 0;
 };

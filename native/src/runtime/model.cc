@@ -16,9 +16,6 @@ std::string describe(DenseRole role, int layer) {
   return dense_role_facts(role).of_model ? name : name + " of layer " + std::to_string(layer);
 }
 
-// Formats of codes in which models are shipped.
-bool is_shipped_code(WeightFormat format) { return format == WeightFormat::mxfp4 || format == WeightFormat::fp8; }
-
 // The matrices of these two roles are stored as one matrix per head, because each head multiplies another part of a row.
 int64_t matrix_count(DenseRole role, int layer, const ModelShape& shape) {
   if (role != DenseRole::key_expansion && role != DenseRole::value_expansion) return 1;
@@ -68,8 +65,8 @@ void Model::load_dense(DenseRole role, int layer, const TensorSource& source, We
 }
 
 void Model::load_matrices(DenseWeight& weight, DenseRole role, int layer, const TensorSource& source, WeightFormat format) {
-  if (role == DenseRole::embedding && is_shipped_code(format)) {
-    throw Error(ErrorCode::internal, "the embedding is looked up by rows and is not kept in codes as models are shipped with them");
+  if (role == DenseRole::embedding && !is_embedding_format(format)) {
+    throw Error(ErrorCode::internal, "the embedding is looked up by rows, which this format of codes does not allow");
   }
   weight.matrices = load_blocks(device_->backend(), format, source, matrix_count(role, layer, shape_));
   for (const StoredMatrix& matrix : weight.matrices) count(matrix, format);
@@ -82,7 +79,7 @@ void Model::count(const StoredMatrix& stored, WeightFormat wanted) {
                            [&](const ResidentWeights::Kind& one) { return one.format == format; });
   if (kind == resident_.kinds.end()) kind = resident_.kinds.insert(kind, ResidentWeights::Kind{format});
   kind->matrices++;
-  kind->bytes += stored.memory.buffer().bytes;
+  kind->bytes += stored.bytes();
   if (format != wanted) resident_.fell_back++;
 }
 
@@ -111,7 +108,7 @@ void Model::load_vector(DenseWeight& weight, const TensorSource& source, const s
   weight.first = values[0];
 }
 
-void Model::load_resident_expert(int layer, int expert, const ExpertSource& source, WeightFormat format) {
+void Model::load_resident_expert(int layer, int expert, const ExpertSource& source, WeightFormat format, SliceReading reading) {
   if (layer < 0 || layer >= shape_.expert_layers || expert < 0 || expert >= shape_.experts) {
     throw Error(ErrorCode::internal, "expert " + std::to_string(expert) + " of expert layer " + std::to_string(layer) +
                                          " of a model of " + std::to_string(shape_.expert_layers) + " with " +
@@ -120,9 +117,10 @@ void Model::load_resident_expert(int layer, int expert, const ExpertSource& sour
   const std::string what = "expert " + std::to_string(expert) + " of expert layer " + std::to_string(layer);
   const ExpertShape shape{shape_.hidden_size, shape_.expert, format};
   check_expert_source(source, shape, what);
+  check_slices(source, format, reading);
   ResidentExpert& resident = experts_[static_cast<size_t>(layer)][static_cast<size_t>(expert)];
   if (resident.loaded.load(std::memory_order_relaxed)) throw Error(ErrorCode::internal, what + " has been loaded already");
-  resident.matrices = load_expert(device_->backend(), shape, source);
+  resident.matrices = load_expert(device_->backend(), shape, source, reading);
   count(resident.matrices.gate_up, format);
   count(resident.matrices.down, format);
   resident.loaded.store(true, std::memory_order_release);

@@ -24,6 +24,12 @@ void naming_the_chunk(const ChunkLocation& chunk, Decoding decoding) {
   }
 }
 
+const ChunkLocation& first_wanted_chunk(const PieceWork& work) {
+  const std::vector<ChunkLocation>& chunks = work.source->chunks;
+  return *std::find_if(chunks.begin(), chunks.end(),
+                       [&](const ChunkLocation& chunk) { return work.plan->wanted[static_cast<size_t>(chunk.plane)]; });
+}
+
 uint32_t whole_crc(const TensorPlan& plan, const ChunkCheck& check, std::span<const uint32_t> slice_crcs) {
   uint32_t crc = slice_crcs[check.first_slice];
   for (uint32_t i = plan.slices[check.first_slice].next; i != kNoSlice; i = plan.slices[i].next) {
@@ -117,6 +123,7 @@ int64_t PieceRecovery::find_planes(const PieceWork& work, int64_t row, int64_t e
   size_t coded_planes = 0;
   for (int plane = 0; plane < plane_count(work.source->split); plane++) {
     const auto at = static_cast<size_t>(plane);
+    if (!work.plan->wanted[at]) continue;
     const CodedChunk& coded = shard.coded[at];
     if (!coded.present) {
       const int64_t row_bytes = plane_row_bytes(work.source->split, plane, work.source->columns);
@@ -144,7 +151,7 @@ void PieceRecovery::write(const PieceWork& work, int64_t row, int64_t rows, bool
   const uint8_t* planes[kMaxPlanes] = {};
   for (int plane = 0; plane < plane_count(work.source->split); plane++) planes[plane] = sources[plane].plain;
   const char* const fault = quantized_fault(work.source->split, planes, rows, work.source->columns);
-  if (fault != nullptr) throw_corrupt(work.source->chunks.front(), fault);
+  if (fault != nullptr) throw_corrupt(first_wanted_chunk(work), fault);
   if (!backend_.write_rows(*work.matrix, first_row, rows, work.source->split, planes)) {
     throw Error(ErrorCode::internal, "a slot's format cannot hold every expert");
   }

@@ -55,8 +55,10 @@ const char* quantized_fault(Split split, const uint8_t* const* planes, int64_t c
 const char* quantized_fault(Split split, const uint8_t* const* planes, int64_t rows, int64_t columns) {
   if (!is_quantized(split)) return nullptr;
   for (int64_t row = 0; row < rows; row++) {
-    const uint8_t* const row_planes[] = {planes[0] + row * plane_row_bytes(split, 0, columns),
-                                         planes[1] + row * plane_row_bytes(split, 1, columns)};
+    const auto row_of = [&](int plane) {
+      return planes[plane] == nullptr ? nullptr : planes[plane] + row * plane_row_bytes(split, plane, columns);
+    };
+    const uint8_t* const row_planes[] = {row_of(0), row_of(1)};
     const char* const fault = quantized_fault(split, row_planes, columns);
     if (fault != nullptr) return fault;
   }

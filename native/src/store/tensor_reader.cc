@@ -136,15 +136,19 @@ class PlaneCursor {
   uint64_t closed_bytes_ = 0;
 };
 
-TensorReader::TensorReader(const TensorSource& source) : split_(source.split), columns_(source.columns), rows_left_(source.rows) {
+TensorReader::TensorReader(const TensorSource& source, int planes)
+    : split_(source.split), columns_(source.columns), rows_left_(source.rows) {
   check_chunks(source);
   if (source.view.has_value()) {
     view_ = std::make_unique<ViewReader>(source);
     return;
   }
   first_chunk_ = source.chunks.front();
-  for (int i = 0; i < plane_count(split_); i++) planes_.push_back(std::make_unique<PlaneCursor>());
-  for (const ChunkLocation& chunk : source.chunks) planes_[static_cast<size_t>(chunk.plane)]->add(chunk);
+  for (int i = 0; i < std::min(planes, plane_count(split_)); i++) planes_.push_back(std::make_unique<PlaneCursor>());
+  for (const ChunkLocation& chunk : source.chunks) {
+    const auto plane = static_cast<size_t>(chunk.plane);
+    if (plane < planes_.size()) planes_[plane]->add(chunk);
+  }
 }
 
 TensorReader::~TensorReader() = default;
@@ -153,6 +157,8 @@ void TensorReader::read_rows(int64_t rows, uint8_t* staging, const uint8_t** pla
   if (rows > rows_left_) throw Error(ErrorCode::internal, "more rows asked for than the tensor has left");
   uint8_t* parts[kMaxPlanes] = {};
   for (int i = 0; i < plane_count(split_); i++) {
+    planes[i] = nullptr;
+    if (view_ == nullptr && static_cast<size_t>(i) >= planes_.size()) continue;
     const auto bytes = static_cast<uint64_t>(rows * plane_row_bytes(split_, i, columns_));
     parts[i] = staging;
     planes[i] = staging;

@@ -56,6 +56,10 @@ bool CpuBackend::write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Spl
                                          " do not fit a matrix of " + std::to_string(matrix.rows) + " rows in " +
                                          std::to_string(matrix.storage.bytes) + " bytes");
   }
+  if (slice_bits(split) != 0 && slice_bits(split) == slice_bits(matrix.format) && planes[1] != nullptr &&
+      matrix.lower.bytes < lower_storage_bytes(matrix.format, matrix.rows, matrix.columns)) {
+    throw Error(ErrorCode::internal, "a matrix has no memory for the lower slice that is to be written");
+  }
   std::vector<uint8_t> scratch(write_scratch_bytes(matrix.format, matrix.columns));
   return kernels_.write_rows(matrix, first_row, rows, split, planes, scratch.data());
 }

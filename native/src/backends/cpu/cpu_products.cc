@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "cpu_backend.h"
+#include "odmoe/error.h"
 #include "weight_layout.h"
 
 namespace odmoe::cpu {
@@ -32,6 +33,9 @@ int64_t parts_of(int64_t count, int64_t size) { return (count + size - 1) / size
 // together.
 CpuBackend::PlannedProduct CpuBackend::plan(const Product& product, int64_t first_task, int64_t total_work) const {
   const Matrix& weights = *product.weights;
+  if (slice_bits(weights.format) != 0 && weights.reading == SliceReading::both && weights.lower.data == nullptr) {
+    throw Error(ErrorCode::internal, "a product reads a lower slice that is not loaded");
+  }
   const int64_t tiles = row_tiles(weights.rows);
   const int64_t tile_work = tile_bytes(weights.format, weights.columns) * passes_of(product);
   const int64_t fair = total_work / (pool_.threads() * kTasksPerThread);
