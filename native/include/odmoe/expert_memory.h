@@ -36,7 +36,8 @@ class ExpertMemory {
   // Changes the state to evicting, and with the first write to loading (at once where nothing can still be reading). The slot's
   // memory is then mapped at the addresses of `expert`. It is mapped at the slot's own addresses for kNoExpert, and where another
   // slot is mapped, or will be mapped, at the addresses of `expert`. Rows are written there by the backend's write_rows and
-  // write_coded_rows, in any format but fixed4, ordered behind all reads of the slot's old contents (write after read). If the
+  // write_coded_rows, in any format but fixed4, ordered behind all reads of the slot's old contents (write after read). A lower slice
+  // may be written after the load, too, while the upper one is in use; reads that begin after that write are ordered behind it. If the
   // memory cannot be moved, every write throws DEVICE_OUT_OF_MEMORY or DEVICE_LOST, and the load must end as failed.
   virtual ExpertPages begin_load(int slot, int64_t expert) = 0;
   // To be called once all writes have been asked for. Changes the state to resident, or to unmapped where the load failed or was

@@ -22,6 +22,7 @@ constexpr Group kGroups[] = {
     {"memory", &test_memory},
     {"write_rows", &test_write_rows},
     {"quantized", &test_quantized},
+    {"sliced", &test_sliced},
     {"matmul", &test_matmul},
     {"elementwise", &test_elementwise},
     {"normalize", &test_normalize},

@@ -52,6 +52,7 @@ void expect(bool condition, const std::string& what);
 void test_matmul(Devices& devices);
 void test_write_rows(Devices& devices);
 void test_quantized(Devices& devices);
+void test_sliced(Devices& devices);
 void test_tensor_cores(Devices& devices);
 void test_elementwise(Devices& devices);
 void test_normalize(Devices& devices);

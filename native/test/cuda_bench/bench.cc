@@ -105,23 +105,64 @@ const uint8_t* Bench::sign_mantissas(int64_t values) {
   return planes_.bytes() + plane_values_;
 }
 
-BenchMatrix::BenchMatrix(Bench& bench, WeightFormat format, int64_t rows, int64_t columns)
+const Bench::Slices& Bench::slices(Split split, int64_t columns) {
+  Slices& slices = slices_[{split, columns}];
+  if (!slices.planes[0].empty()) return slices;
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal(0.0f, 0.02f);
+  std::vector<float> row(static_cast<size_t>(columns));
+  for (int plane = 0; plane < 2; ++plane) {
+    slices.planes[plane].resize(static_cast<size_t>(Slices::kRows * plane_row_bytes(split, plane, columns)));
+  }
+  for (int64_t i = 0; i < Slices::kRows; ++i) {
+    for (float& weight : row) weight = normal(random);
+    const char* const fault = slice_row(split, row.data(), columns, slices.planes[0].data() + i * plane_row_bytes(split, 0, columns),
+                                        slices.planes[1].data() + i * plane_row_bytes(split, 1, columns));
+    if (fault != nullptr) throw Error(ErrorCode::internal, fault);
+  }
+  return slices;
+}
+
+BenchMatrix::BenchMatrix(Bench& bench, WeightFormat format, int64_t rows, int64_t columns, SliceReading reading)
     : memory(bench.backend(), bench.backend()->matrix_bytes(format, rows, columns)) {
   matrix = {format, rows, columns, memory.buffer()};
+  matrix.reading = reading;
+  if (slice_bits(format) != 0) {
+    write_slices(bench);
+    return;
+  }
   const uint8_t* const planes[] = {bench.exponents(rows * columns), bench.sign_mantissas(rows * columns), nullptr};
   if (!bench.backend()->write_rows(matrix, 0, rows, Split::bf16_e8_sm8, planes)) {
     throw Error(ErrorCode::internal, "fixed4 does not hold weights of a normal distribution");
   }
 }
 
-double bytes_read(const Backend& backend, WeightFormat format, int64_t rows, int64_t columns) {
+// The same rows again and again.
+void BenchMatrix::write_slices(Bench& bench) {
+  Backend& backend = *bench.backend();
+  const bool both = matrix.reading == SliceReading::both;
+  const int bits = slice_bits(matrix.format);
+  const Split split = bits == 4 ? Split::sliced84 : bits == 3 ? Split::sliced63 : Split::sliced42;
+  if (both) {
+    lower = DeviceMemory(bench.backend(), backend.lower_slice_bytes(matrix.format, matrix.rows, matrix.columns));
+    matrix.lower = lower.buffer();
+  }
+  const Bench::Slices& slices = bench.slices(split, matrix.columns);
+  const uint8_t* const planes[] = {slices.planes[0].data(), both ? slices.planes[1].data() : nullptr};
+  for (int64_t row = 0; row < matrix.rows; row += Bench::Slices::kRows) {
+    backend.write_rows(matrix, row, std::min(Bench::Slices::kRows, matrix.rows - row), split, planes);
+  }
+}
+
+double bytes_read(const Backend& backend, WeightFormat format, int64_t rows, int64_t columns, SliceReading reading) {
   // The layout has room for escapes, but hardly any is read.
   if (format == WeightFormat::fixed4) return 1.5 * static_cast<double>(rows * columns);
-  return static_cast<double>(backend.matrix_bytes(format, rows, columns));
+  const uint64_t lower = reading == SliceReading::both ? backend.lower_slice_bytes(format, rows, columns) : 0;
+  return static_cast<double>(backend.matrix_bytes(format, rows, columns) + lower);
 }
 
 const char* format_name(WeightFormat format) {
-  constexpr const char* kNames[] = {"bf16", "fp16", "fp32", "int8", "nf4", "fixed4"};
+  constexpr const char* kNames[] = {"bf16", "fp16", "fp32", "int8", "nf4", "fixed4", "mxfp4", "fp8", "sliced84", "sliced63", "sliced42"};
   return kNames[static_cast<size_t>(format)];
 }
 

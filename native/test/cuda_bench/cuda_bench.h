@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,6 +52,12 @@ class Bench {
   // Weights like trained ones, as planes in staging memory, for a matrix of at most this many values.
   const uint8_t* exponents(int64_t values);
   const uint8_t* sign_mantissas(int64_t values);
+  // Slices of some rows of such weights.
+  struct Slices {
+    static constexpr int64_t kRows = 64;
+    std::vector<uint8_t> planes[2];
+  };
+  const Slices& slices(Split split, int64_t columns);
 
  private:
   void reserve_planes(int64_t values);
@@ -62,18 +69,24 @@ class Bench {
   DeviceMemory flag_;
   DeviceMemory planes_;
   int64_t plane_values_ = 0;
+  std::map<std::pair<Split, int64_t>, Slices> slices_;
   std::vector<Figure> figures_;
 };
 
-// A matrix with weights in device memory.
+// A matrix with weights in device memory. A sliced one has a lower slice only where that is read.
 struct BenchMatrix {
-  BenchMatrix(Bench& bench, WeightFormat format, int64_t rows, int64_t columns);
+  BenchMatrix(Bench& bench, WeightFormat format, int64_t rows, int64_t columns, SliceReading reading = SliceReading::both);
   DeviceMemory memory;
+  DeviceMemory lower;
   Matrix matrix;
+
+ private:
+  void write_slices(Bench& bench);
 };
 
 // Bytes that a product must read from this matrix.
-double bytes_read(const Backend& backend, WeightFormat format, int64_t rows, int64_t columns);
+double bytes_read(const Backend& backend, WeightFormat format, int64_t rows, int64_t columns,
+                  SliceReading reading = SliceReading::both);
 const char* format_name(WeightFormat format);
 
 void measure_experts(Bench& bench);

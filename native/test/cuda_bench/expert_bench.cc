@@ -20,14 +20,29 @@ constexpr ExpertShape kShapes[] = {
     {"DeepSeek-V2-Lite", 2048, 1408, 0},
 };
 constexpr ExpertShape kSmokeShape = {"tiny", 256, 128, 0};
-constexpr WeightFormat kFormats[] = {WeightFormat::bf16, WeightFormat::int8, WeightFormat::nf4, WeightFormat::fixed4};
+// A format, and which slices of it are read.
+struct Weights {
+  WeightFormat format;
+  SliceReading reading = SliceReading::both;
+
+  std::string name() const { return std::string(format_name(format)) + (reading == SliceReading::both ? "" : " (upper slice)"); }
+};
+constexpr Weights kWeights[] = {{WeightFormat::bf16},
+                                {WeightFormat::int8},
+                                {WeightFormat::nf4},
+                                {WeightFormat::fixed4},
+                                {WeightFormat::sliced84},
+                                {WeightFormat::sliced84, SliceReading::upper_centred},
+                                {WeightFormat::sliced63, SliceReading::upper_centred},
+                                {WeightFormat::sliced42, SliceReading::upper_centred}};
 // Together far larger than any device's cache.
 constexpr double kExpertsBytes = 768.0 * (1 << 20);
 constexpr int kPrefillTokens = 512;
 
 struct BenchExpert {
-  BenchExpert(Bench& bench, WeightFormat format, const ExpertShape& shape)
-      : gate_up(bench, format, 2 * shape.intermediate, shape.hidden), down(bench, format, shape.hidden, shape.intermediate) {}
+  BenchExpert(Bench& bench, const Weights& weights, const ExpertShape& shape)
+      : gate_up(bench, weights.format, 2 * shape.intermediate, shape.hidden, weights.reading),
+        down(bench, weights.format, shape.hidden, shape.intermediate, weights.reading) {}
   BenchMatrix gate_up;
   BenchMatrix down;
 };
@@ -35,26 +50,25 @@ struct BenchExpert {
 // Experts of one shape and format, enough of them that none is still in a cache at its next turn, and activations.
 class ExpertSet {
  public:
-  ExpertSet(Bench& bench, WeightFormat format, const ExpertShape& shape, int tokens, double bytes)
+  ExpertSet(Bench& bench, const Weights& weights, const ExpertShape& shape, int tokens, double bytes)
       : backend_(*bench.backend()),
+        weights_(weights),
         shape_(shape),
         input_(bench.backend(), float_bytes(tokens * shape.hidden)),
         gate_up_(bench.backend(), float_bytes(2 * tokens * shape.intermediate)),
         activation_(bench.backend(), float_bytes(tokens * shape.intermediate)),
         output_(bench.backend(), float_bytes(tokens * shape.hidden)) {
-    const auto count = std::max<int64_t>(2, static_cast<int64_t>(bytes / expert_bytes(format)));
+    const auto count = std::max<int64_t>(2, static_cast<int64_t>(bytes / expert_bytes()));
     for (int64_t i = 0; i < (bench.smoke() ? 2 : count); ++i) {
-      experts_.push_back(std::make_unique<BenchExpert>(bench, format, shape));
+      experts_.push_back(std::make_unique<BenchExpert>(bench, weights, shape));
     }
     std::vector<float> values(static_cast<size_t>(tokens * shape.hidden));
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 17) * 0.125f - 1.0f;
     backend_.copy_to_device(input_.floats(), values.data(), values.size() * sizeof(float));
   }
 
-  double expert_bytes(WeightFormat format) const {
-    return bytes_read(backend_, format, 2 * shape_.intermediate, shape_.hidden) + down_bytes(format);
-  }
-  double down_bytes(WeightFormat format) const { return bytes_read(backend_, format, shape_.hidden, shape_.intermediate); }
+  double expert_bytes() const { return matrix_bytes(2 * shape_.intermediate, shape_.hidden) + down_bytes(); }
+  double down_bytes() const { return matrix_bytes(shape_.hidden, shape_.intermediate); }
 
   void multiply_down(int64_t run) {
     backend_.matmul(output_.floats(), shape_.hidden, expert(run).down.matrix, activation_.floats(), shape_.intermediate, 1);
@@ -68,9 +82,13 @@ class ExpertSet {
   }
 
  private:
+  double matrix_bytes(int64_t rows, int64_t columns) const {
+    return bytes_read(backend_, weights_.format, rows, columns, weights_.reading);
+  }
   const BenchExpert& expert(int64_t run) const { return *experts_[static_cast<size_t>(run) % experts_.size()]; }
 
   Backend& backend_;
+  const Weights weights_;
   const ExpertShape shape_;
   DeviceMemory input_;
   DeviceMemory gate_up_;
@@ -84,18 +102,21 @@ Figure bandwidth(const std::string& what, double bytes, const Bench::Measured& m
 }
 
 void measure_shape(Bench& bench, const ExpertShape& shape) {
-  for (const WeightFormat format : kFormats) {
-    const std::string name = std::string(shape.model) + " " + format_name(format);
-    ExpertSet set(bench, format, shape, 16, kExpertsBytes);
-    const double down = set.down_bytes(format);
+  for (const Weights& weights : kWeights) {
+    const std::string name = std::string(shape.model) + " " + weights.name();
+    ExpertSet set(bench, weights, shape, 16, kExpertsBytes);
+    const double down = set.down_bytes();
     bench.add(bandwidth(name + ", GEMV (down)", down, bench.beside_copies(down, [&](int64_t run) { set.multiply_down(run); })));
-    const double whole = set.expert_bytes(format);
+    const double whole = set.expert_bytes();
     for (const int tokens : {1, 4, 16}) {
       const auto measured = bench.beside_copies(whole, [&](int64_t run) { set.run_expert(run, tokens); });
       Figure figure =
           bandwidth(name + ", fused, " + std::to_string(tokens) + (tokens == 1 ? " token" : " tokens"), whole, measured);
-      if (format == WeightFormat::bf16 && tokens == 1 && shape.aim > 0) figure.aim = shape.aim;
+      if (weights.format == WeightFormat::bf16 && tokens == 1 && shape.aim > 0) figure.aim = shape.aim;
       bench.add(figure);
+      if (tokens > 1) continue;
+      const double count = 3.0 * static_cast<double>(shape.hidden * shape.intermediate);
+      bench.add({"expert", name + ", fused, weights", count / measured.seconds * 1e-9, "G/s", {}, {}, {}});
     }
   }
 }
@@ -158,12 +179,13 @@ void measure_prefill(Bench& bench) {
   const ExpertShape shape = bench.smoke() ? kSmokeShape : kShapes[0];
   const int tokens = bench.smoke() ? 24 : kPrefillTokens;
   const double peak = bench.speed().peak_flops();
-  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::fixed4}) {
-    ExpertSet set(bench, format, shape, tokens, 0);
+  for (const Weights& weights : {Weights{WeightFormat::bf16}, Weights{WeightFormat::fixed4}, Weights{WeightFormat::sliced84},
+                                 Weights{WeightFormat::sliced84, SliceReading::upper_centred}}) {
+    ExpertSet set(bench, weights, shape, tokens, 0);
     const double seconds = bench.seconds_of([&](int64_t run) { set.run_expert(run, tokens); });
     const double flops = 2.0 * tokens * 3.0 * static_cast<double>(shape.hidden * shape.intermediate) / seconds;
     Figure figure{"prefill",
-                  std::string(shape.model) + " " + format_name(format) + ", " + std::to_string(tokens) + " tokens",
+                  std::string(shape.model) + " " + weights.name() + ", " + std::to_string(tokens) + " tokens",
                   flops * 1e-12,
                   "TFLOP/s",
                   {},

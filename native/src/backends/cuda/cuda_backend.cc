@@ -79,10 +79,11 @@ void CudaBackend::gather_to_host(void* host, std::span<const SpacedRows> pieces)
 }
 
 uint64_t CudaBackend::matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const {
-  if (slice_bits(format) != 0) {
-    throw Error(ErrorCode::model_unsupported, "a CUDA device does not hold sliced experts; use the backend cpu for them");
-  }
   return matrix_storage_bytes(format, rows, columns);
+}
+
+uint64_t CudaBackend::lower_slice_bytes(WeightFormat format, int64_t rows, int64_t columns) const {
+  return lower_slice_storage_bytes(format, rows, columns);
 }
 
 bool CudaBackend::write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) {

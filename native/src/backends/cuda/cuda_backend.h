@@ -51,7 +51,7 @@ class CudaBackend final : public Backend {
 
   uint64_t expert_scratch_bytes(WeightFormat format, int64_t rows, int64_t hidden_size, int64_t intermediate_size) const override;
   uint64_t matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const override;
-  uint64_t lower_slice_bytes(WeightFormat, int64_t, int64_t) const override { return 0; }
+  uint64_t lower_slice_bytes(WeightFormat format, int64_t rows, int64_t columns) const override;
   bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) override;
   bool decodes(CodecKind codec) const override;
   void write_coded_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const PlaneSource* planes) override;

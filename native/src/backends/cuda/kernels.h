@@ -8,6 +8,7 @@
 #include "odmoe/attention_shape.h"
 #include "odmoe/formats.h"
 #include "odmoe/operators.h"
+#include "odmoe/slices.h"
 
 namespace odmoe::cuda {
 
@@ -30,7 +31,9 @@ struct MultiplyJob {
   float* out = nullptr;
   int64_t out_stride = 0;
   int n = 0;
-  const float* biases = nullptr;  // for a GLU: one bias for every row of the weights
+  const float* biases = nullptr;   // for a GLU: one bias for every row of the weights
+  const uint8_t* lower = nullptr;  // of sliced weights, for SliceReading::both
+  SliceReading reading = SliceReading::both;
 };
 
 // Most jobs of one launch: as many as a kernel's 4 KiB of arguments hold, because latent attention has small jobs for every head.
@@ -47,13 +50,15 @@ bool tensor_cores_take(const MultiplyJob& job, const DeviceTraits& device);
 uint64_t tensor_core_scratch_bytes(const MultiplyJob& job);
 cudaError_t launch_tensor_core_multiply(const MultiplyJob& job, const GluShape* host_glu, void* scratch, cudaStream_t stream);
 
-// ---- write_rows.cu
+// ---- write_rows.cu, write_slices.cu
 
 // Rows [first_row, first_row + row_count) of a matrix in any format but fixed4, from planes of row-major values; each plane begins
-// with the first of these rows. Quantizes for int8 and nf4; mxfp4 and fp8 take only values that are shipped so.
+// with the first of these rows. Quantizes for int8 and nf4; mxfp4, fp8 and sliced formats take only values that are shipped so. A
+// null plane of a sliced matrix is not written.
 struct RowsToWrite {
   WeightFormat format = WeightFormat::bf16;
   uint8_t* storage = nullptr;
+  uint8_t* lower = nullptr;  // of sliced formats
   int64_t rows = 0;  // rows of the matrix
   int64_t columns = 0;
   int64_t first_row = 0;
@@ -63,8 +68,9 @@ struct RowsToWrite {
 };
 
 cudaError_t launch_write_rows(const RowsToWrite& rows, cudaStream_t stream);
+cudaError_t launch_write_slices(const RowsToWrite& rows, cudaStream_t stream);
 
-// out[i] = row ids[i] of a matrix, neither mxfp4 nor fp8.
+// out[i] = row ids[i] of a matrix, for is_embedding_format.
 cudaError_t launch_embed(float* out, WeightFormat format, const uint8_t* storage, int64_t rows, int64_t columns, const int32_t* ids,
                          int n, cudaStream_t stream);
 

@@ -6,11 +6,12 @@ namespace {
 
 MultiplyPart part_of(const MultiplyJob& job) {
   return {job.weights,
+          job.lower,
           job.in,
           job.out,
           job.biases,
-          job.in_stride,
-          job.out_stride,
+          static_cast<int>(job.in_stride),
+          static_cast<int>(job.out_stride),
           static_cast<int>(job.rows),
           static_cast<int>(job.columns),
           job.n,
@@ -27,9 +28,9 @@ cudaError_t launch_format(WeightFormat format, MultiplyLaunch& launch, int multi
     case WeightFormat::fixed4: return multiply_fixed4(launch, multiprocessors, stream);
     case WeightFormat::mxfp4: return multiply_mxfp4(launch, multiprocessors, stream);
     case WeightFormat::fp8: return multiply_fp8(launch, multiprocessors, stream);
-    case WeightFormat::sliced84:
-    case WeightFormat::sliced63:
-    case WeightFormat::sliced42: break;  // refused by CudaBackend::matrix_bytes
+    case WeightFormat::sliced84: return multiply_sliced84(launch, multiprocessors, stream);
+    case WeightFormat::sliced63: return multiply_sliced63(launch, multiprocessors, stream);
+    case WeightFormat::sliced42: return multiply_sliced42(launch, multiprocessors, stream);
   }
   return cudaErrorInvalidValue;
 }
@@ -44,8 +45,10 @@ cudaError_t launch_multiply(const MultiplyJob* host_jobs, int count, const GluSh
     MultiplyLaunch launch = {};
     launch.gated = host_glu != nullptr;
     if (host_glu != nullptr) launch.glu = *host_glu;
+    launch.reading = host_jobs[i].reading;
     for (int j = i; j < count; ++j) {
       if (launched[j] || host_jobs[j].format != host_jobs[i].format) continue;
+      if (host_jobs[j].reading != launch.reading) continue;
       if (tokens_at_once(host_jobs[j].n) != tokens_at_once(host_jobs[i].n)) continue;
       launched[j] = true;
       if (host_jobs[j].rows > 0) launch.parts[launch.count++] = part_of(host_jobs[j]);

@@ -37,6 +37,14 @@ struct FewTokens {
   }
 };
 
+// Shared memory: a block's table, and what a warp's lanes share of each of its rows.
+template <class Rows>
+struct FewShared {
+  using OfRow = typename Rows::template Shared<Rows::kMain>;
+  const float* table;
+  OfRow* rows;
+};
+
 template <class Rows, int V, int kRows>
 __device__ __forceinline__ void load_few(typename Rows::template Vector<V> (&vectors)[kRows],
                                          const typename Rows::Row (&rows)[kRows], int first, int lane) {
@@ -48,7 +56,7 @@ __device__ __forceinline__ void load_few(typename Rows::template Vector<V> (&vec
 template <class Rows, int V, bool kWhole, int kRows, int kTokens>
 __device__ __forceinline__ void multiply_few_steps(float (&sums)[kRows][kTokens], typename Rows::Row (&rows)[kRows],
                                                    const typename Rows::template Vector<V> (&vectors)[kRows], int first,
-                                                   FewTokens<kTokens>& tokens, const float* table, int lane) {
+                                                   FewTokens<kTokens>& tokens, const FewShared<Rows>& shared, int lane) {
   constexpr int kAtOnce = V * kTokens <= kFewValues ? V : kTokens < kFewValues ? kFewValues / kTokens : 1;
   float x[kAtOnce][kTokens];
   const auto read = [&](int from) {
@@ -59,17 +67,19 @@ __device__ __forceinline__ void multiply_few_steps(float (&sums)[kRows][kTokens]
   read(0);
   typename Rows::template Values<V> values[kRows];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) values[r] = Rows::template expand<V>(rows[r], vectors[r], {first, V, 0}, lane);
+  for (int r = 0; r < kRows; ++r) values[r] = expanded<Rows, V>(rows[r], vectors[r], {first, V, 0}, shared.rows[r], lane);
+  meet_lanes<Rows>();
 #pragma unroll
   for (int s = 0; s < V; ++s) {
     if (s > 0 && s % kAtOnce == 0) read(s);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const float weight = Rows::template value<V>(values[r], s, table);
+      const float weight = Rows::template value<V>(values[r], s, shared.table);
 #pragma unroll
       for (int t = 0; t < kTokens; ++t) sums[r][t] = fused(x[s % kAtOnce][t], weight, sums[r][t]);
     }
   }
+  meet_lanes<Rows>();
   tokens.advance(V);
 }
 
@@ -86,10 +96,10 @@ struct FewRest {
   }
   template <int kTokens>
   __device__ __forceinline__ void multiply(float (&sums)[kRows][kTokens], typename Rows::Row (&rows)[kRows], int& first, int steps,
-                                           FewTokens<kTokens>& tokens, const float* table, int lane) const {
-    if ((steps & V) != 0) multiply_few_steps<Rows, V, false>(sums, rows, vectors, first, tokens, table, lane);
+                                           FewTokens<kTokens>& tokens, const FewShared<Rows>& shared, int lane) const {
+    if ((steps & V) != 0) multiply_few_steps<Rows, V, false>(sums, rows, vectors, first, tokens, shared, lane);
     first += steps & V;
-    smaller.multiply(sums, rows, first, steps, tokens, table, lane);
+    smaller.multiply(sums, rows, first, steps, tokens, shared, lane);
   }
 };
 
@@ -98,7 +108,7 @@ struct FewRest<Rows, V, kLeast, kRows, false> {
   __device__ __forceinline__ void load(const typename Rows::Row (&)[kRows], int, int, int) {}
   template <int kTokens>
   __device__ __forceinline__ void multiply(float (&)[kRows][kTokens], typename Rows::Row (&)[kRows], int&, int, FewTokens<kTokens>&,
-                                           const float*, int) const {}
+                                           const FewShared<Rows>&, int) const {}
 };
 
 // Calls act(0), act(1), ... act(kCount - 1) with the numbers as types: CUDA 11.8 does not unroll every loop that has the pragma.
@@ -115,7 +125,9 @@ __device__ __forceinline__ void for_each_number(const Act& act) {
 template <class Rows, int kRows, int kTokens, int kAhead>
 __global__ void __launch_bounds__(kFewWarps* kWarp) multiply_few(const __grid_constant__ MultiplyLaunch launch) {
   __shared__ float table[Rows::Table::kSize];
+  __shared__ typename FewShared<Rows>::OfRow of_rows[kFewWarps][kRows];
   Rows::Table::fill(table);
+  const FewShared<Rows> shared{table, of_rows[threadIdx.x / kWarp]};
   constexpr int kMain = Rows::kMain;
   static_assert(kMain >= kFewRest);
   const MultiplyPart& part = part_of_block(launch);
@@ -125,7 +137,7 @@ __global__ void __launch_bounds__(kFewWarps* kWarp) multiply_few(const __grid_co
   typename Rows::Row rows[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    rows[r] = Rows::row(part.weights, part.columns, row_of_group(part, launch.gated, group, kRows, r));
+    rows[r] = row_of<Rows>(launch, part, row_of_group(part, launch.gated, group, kRows, r));
   }
   FewTokens<kTokens> tokens(part, lane);
   const int steps = steps_of(part.columns);
@@ -146,12 +158,12 @@ __global__ void __launch_bounds__(kFewWarps* kWarp) multiply_few(const __grid_co
   while (first < whole) {
     if constexpr (kAhead == 0) {
       load_few<Rows, kMain>(vectors[0], rows, first, lane);
-      multiply_few_steps<Rows, kMain, true>(sums, rows, vectors[0], first, tokens, table, lane);
+      multiply_few_steps<Rows, kMain, true>(sums, rows, vectors[0], first, tokens, shared, lane);
       first += kMain;
     }
     for_each_number<kAhead>([&](auto a) {
       if (first >= whole) return;
-      multiply_few_steps<Rows, kMain, true>(sums, rows, vectors[a.value], first, tokens, table, lane);
+      multiply_few_steps<Rows, kMain, true>(sums, rows, vectors[a.value], first, tokens, shared, lane);
       first += kMain;
       load_next(vectors[a.value]);
     });
@@ -160,14 +172,14 @@ __global__ void __launch_bounds__(kFewWarps* kWarp) multiply_few(const __grid_co
   // The last main piece, which the last columns do not fill.
   if (first + kMain <= steps) {
     load_few<Rows, kMain>(vectors[0], rows, first, lane);
-    multiply_few_steps<Rows, kMain, false>(sums, rows, vectors[0], first, tokens, table, lane);
+    multiply_few_steps<Rows, kMain, false>(sums, rows, vectors[0], first, tokens, shared, lane);
     first += kMain;
   }
   if (kAhead == 0) rest.load(rows, first, steps, lane);
-  rest.multiply(sums, rows, first, steps, tokens, table, lane);
+  rest.multiply(sums, rows, first, steps, tokens, shared, lane);
   FewRest<Rows, kFewRest / 2, 1, kRows> smaller;
   smaller.load(rows, first, steps, lane);
-  smaller.multiply(sums, rows, first, steps, tokens, table, lane);
+  smaller.multiply(sums, rows, first, steps, tokens, shared, lane);
   write_outputs<Rows>(launch, part, group, 0, sums, lane);
 }
 

@@ -15,6 +15,9 @@ cudaError_t multiply_nf4(MultiplyLaunch& launch, int multiprocessors, cudaStream
 cudaError_t multiply_fixed4(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
 cudaError_t multiply_mxfp4(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
 cudaError_t multiply_fp8(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_sliced84(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_sliced63(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_sliced42(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
 
 // Most tokens that the kernel for a job of n tokens handles at once; 0: any number.
 constexpr int tokens_at_once(int n) { return n <= 2 ? n : n <= 4 ? 4 : n <= 8 ? 8 : 0; }
@@ -79,6 +82,12 @@ cudaError_t multiply_rows(MultiplyLaunch& launch, int multiprocessors, cudaStrea
     case 8: return launch_few<Rows, kRowsOfEight, 8, kAheadOfEight>(launch, stream);
     default: return launch_many<Rows, kManyRows, kManyBlocks>(launch, stream);
   }
+}
+
+template <int kBits>
+cudaError_t multiply_slices(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream) {
+  if (launch.reading == SliceReading::both) return multiply_rows<SlicedRows<kBits, true>, 4, 1, 8, 1>(launch, multiprocessors, stream);
+  return multiply_rows<SlicedRows<kBits, false>, 4, 2, 8, 1>(launch, multiprocessors, stream);
 }
 #endif
 

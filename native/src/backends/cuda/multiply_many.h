@@ -19,6 +19,10 @@ struct StagedTokens {
   float4 values[kManyQuads][kManySteps][kWarp];
 };
 
+// What a warp's lanes share of a row.
+template <class Rows>
+using ManyShared = typename Rows::template Shared<kManySteps>;
+
 // All warps call this; it stages steps [first, first + V).
 template <int V>
 __device__ __forceinline__ void stage_tokens(StagedTokens& staged, const MultiplyPart& part, int first_token, int first, int warp,
@@ -43,10 +47,12 @@ __device__ __forceinline__ void stage_tokens(StagedTokens& staged, const Multipl
 template <class Rows, int V, int kRows>
 __device__ __forceinline__ void multiply_staged(float (&sums)[kRows][kManyTileTokens], typename Rows::Row (&rows)[kRows],
                                                 const typename Rows::template Vector<V> (&vectors)[kRows], const Place& place,
-                                                const StagedTokens& staged, int token_tile, const float* table, int lane) {
+                                                const StagedTokens& staged, int token_tile, const float* table,
+                                                ManyShared<Rows> (&shared)[kRows], int lane) {
   typename Rows::template Values<V> values[kRows];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) values[r] = Rows::template expand<V>(rows[r], vectors[r], place, lane);
+  for (int r = 0; r < kRows; ++r) values[r] = expanded<Rows, V>(rows[r], vectors[r], place, shared[r], lane);
+  meet_lanes<Rows>();
 #pragma unroll
   for (int s = 0; s < V; ++s) {
     const float4 a = staged.values[token_tile * 2][s][lane];
@@ -65,11 +71,13 @@ __device__ __forceinline__ void multiply_staged(float (&sums)[kRows][kManyTileTo
 template <class Rows, int kRows>
 class ManyTile {
  public:
-  __device__ __forceinline__ ManyTile(const MultiplyLaunch& launch, StagedTokens* staged, const float* table)
+  __device__ __forceinline__ ManyTile(const MultiplyLaunch& launch, StagedTokens* staged, const float* table,
+                                      ManyShared<Rows> (&shared)[kManyWarps][kRows])
       : launch_(launch),
         part_(part_of_block(launch)),
         staged_(staged),
         table_(table),
+        shared_(shared[threadIdx.x / kWarp]),
         lane_(static_cast<int>(threadIdx.x) % kWarp),
         warp_(static_cast<int>(threadIdx.x) / kWarp) {
     const int block = static_cast<int>(blockIdx.x) - part_.first_block;
@@ -79,7 +87,7 @@ class ManyTile {
     group_ = block / token_blocks * kManyRowTiles + warp_ / kManyTokenTiles;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      rows_[r] = Rows::row(part_.weights, part_.columns, row_of_group(part_, launch.gated, group_, kRows, r));
+      rows_[r] = row_of<Rows>(launch, part_, row_of_group(part_, launch.gated, group_, kRows, r));
     }
     Rows::start(rows_);
   }
@@ -111,7 +119,7 @@ class ManyTile {
     buffer_ ^= 1;
     stage_tokens<V>(staged, part_, first_token_, place.first + place.skipped, warp_, lane_);
     __syncthreads();
-    multiply_staged<Rows, V>(sums_, rows_, vectors, place, staged, token_tile(), table_, lane_);
+    multiply_staged<Rows, V>(sums_, rows_, vectors, place, staged, token_tile(), table_, shared_, lane_);
   }
 
   template <int V>
@@ -127,6 +135,7 @@ class ManyTile {
   const MultiplyPart& part_;
   StagedTokens* const staged_;
   const float* const table_;
+  ManyShared<Rows> (&shared_)[kRows];
   const int lane_;
   const int warp_;
   int first_token_;
@@ -141,8 +150,9 @@ template <class Rows, int kRows, int kBlocks>
 __global__ void __launch_bounds__(kManyWarps* kWarp, kBlocks) multiply_many(const __grid_constant__ MultiplyLaunch launch) {
   __shared__ StagedTokens staged[2];
   __shared__ float table[Rows::Table::kSize];
+  __shared__ ManyShared<Rows> of_rows[kManyWarps][kRows];
   Rows::Table::fill(table);
-  ManyTile<Rows, kRows> tile(launch, staged, table);
+  ManyTile<Rows, kRows> tile(launch, staged, table, of_rows);
   tile.run();
 }
 

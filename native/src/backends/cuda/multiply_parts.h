@@ -8,24 +8,26 @@ namespace odmoe::cuda {
 // A job; its blocks begin at first_block of the launch.
 struct MultiplyPart {
   const uint8_t* weights;
+  const uint8_t* lower;
   const float* in;
   float* out;
   const float* biases;
-  int64_t in_stride;
-  int64_t out_stride;
+  int in_stride;
+  int out_stride;
   int rows;
   int columns;
   int n;
   int first_block;
 
-  ODMOE_BOTH const float* token(int number) const { return in + number * in_stride; }
+  ODMOE_BOTH const float* token(int number) const { return in + int64_t{number} * in_stride; }
 };
 
-// A kernel's parameter: all parts have one format.
+// A kernel's parameter: all parts have one format and one reading.
 struct MultiplyLaunch {
   MultiplyPart parts[kMostMultiplyJobs];
   int count;
   bool gated;
+  SliceReading reading;
   GluShape glu;  // only for gated products
 };
 static_assert(sizeof(MultiplyLaunch) <= 4096, "what a kernel takes");

@@ -1,12 +1,41 @@
-// Folds and writes a warp's partial sums: ROWS x TOKENS sums in every lane.
+// What products of few and of many tokens share: reading rows, and folding and writing a warp's partial sums, ROWS x TOKENS sums in
+// every lane.
 #pragma once
 #include "activations.h"
 #include "multiply_parts.h"
 #include "warp_folds.h"
+#include "sliced_rows.h"
 #include "weight_rows.h"
 
 #if defined(__CUDACC__) || defined(ODMOE_SIMULATED_CUDA)
 namespace odmoe::cuda {
+
+// A row for its reader.
+template <class Rows>
+__device__ __forceinline__ typename Rows::Row row_of(const MultiplyLaunch& launch, const MultiplyPart& part, int number) {
+  if constexpr (Rows::kSliced) {
+    return Rows::row(part.weights, part.lower, launch.reading, part.rows, part.columns, number);
+  } else {
+    return Rows::row(part.weights, part.columns, number);
+  }
+}
+
+template <class Rows, int V, class Shared>
+__device__ __forceinline__ typename Rows::template Values<V> expanded(typename Rows::Row& row,
+                                                                      const typename Rows::template Vector<V>& vector,
+                                                                      const Place& place, Shared& shared, int lane) {
+  if constexpr (Rows::kSliced) {
+    return Rows::template expand<V>(row, vector, shared, lane);
+  } else {
+    return Rows::template expand<V>(row, vector, place, lane);
+  }
+}
+
+// Between the lanes' writes to what they share and the reads, and the other way round.
+template <class Rows>
+__device__ __forceinline__ void meet_lanes() {
+  if constexpr (Rows::kSliced) __syncwarp();
+}
 
 template <class Rows, int kRows, int kTokens>
 __device__ __forceinline__ void write_outputs(const MultiplyLaunch& launch, const MultiplyPart& part, int group, int first_token,
@@ -37,7 +66,7 @@ __device__ __forceinline__ void write_outputs(const MultiplyLaunch& launch, cons
     } else {
       written = written && output < part.rows;
     }
-    if (written) part.out[token * part.out_stride + output] = result;
+    if (written) part.out[int64_t{token} * part.out_stride + output] = result;
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "cuda_backend.h"
 #include "cuda_error.h"
+#include "odmoe/error.h"
 
 namespace odmoe::cuda {
 namespace {
@@ -15,7 +16,9 @@ MultiplyJob job_of(const Product& product) {
           weights.rows,   weights.columns,
           product.in,     product.in_stride,
           product.out,    product.out_stride,
-          product.n,      nullptr};
+          product.n,      nullptr,
+          static_cast<const uint8_t*>(weights.lower.data),
+          weights.reading};
 }
 
 bool is_empty(const Vectors& vectors) { return vectors.rows <= 0 || vectors.vectors <= 0 || vectors.size <= 0; }
@@ -54,6 +57,9 @@ void CudaBackend::multiply_all(const Product* products, int count, const GluShap
   for (int i = 0; i < count; ++i) {
     if (products[i].n <= 0) continue;
     MultiplyJob job = job_of(products[i]);
+    if (slice_bits(job.format) != 0 && job.reading == SliceReading::both && job.lower == nullptr) {
+      throw Error(ErrorCode::internal, "a product reads a lower slice that is not loaded");
+    }
     if (biases != nullptr) job.biases = biases[i];
     if (fast_ && tensor_cores_take(job, context_.traits())) {
       check(launch_tensor_core_multiply(job, glu, scratch(tensor_core_scratch_bytes(job)), stream_), "a product");

@@ -177,6 +177,7 @@ void PagedExpertMemory::end_write(int index, const LoadLane& lane) {
   const auto at_lane = static_cast<size_t>(lane.index);
   check(cudaEventRecord(slot.written[at_lane], lane.stream), "recording an event");
   slot.writes[at_lane] = true;
+  slot.ordered = false;
 }
 
 void PagedExpertMemory::begin_read(int index) {
@@ -184,12 +185,11 @@ void PagedExpertMemory::begin_read(int index) {
   make_ready(index);
   Slot& slot = at(index);
   slot.reading = true;
-  if (slot.ordered) return;
+  if (slot.ordered.exchange(true)) return;
   for (size_t lane = 0; lane < kLoadLanes; ++lane) {
     if (!slot.writes[lane]) continue;
     check(cudaStreamWaitEvent(context_.compute_stream(), slot.written[lane], 0), "ordering an expert's use behind its load");
   }
-  slot.ordered = true;
 }
 
 void PagedExpertMemory::end_read(int index) {

@@ -58,7 +58,7 @@ class PagedExpertMemory final : public ExpertMemory {
   void let_go(int slot) override;
   void take(int slot) override;
 
-  // To be called before and after a lane's writes to the slot, within its load; several threads may call them at a time.
+  // To be called before and after a lane's writes to the slot, within its load or behind it; several threads may call them at a time.
   // begin_write throws DEVICE_OUT_OF_MEMORY or DEVICE_LOST in each thread if the slot cannot be mapped at its place.
   void begin_write(int slot, const LoadLane& lane);
   void end_write(int slot, const LoadLane& lane);
@@ -75,12 +75,12 @@ class PagedExpertMemory final : public ExpertMemory {
     std::mutex mutex;                                    // held while the slot is made ready; guards the next two members
     bool pending = false;                                // a place is claimed, but the slot is not mapped there yet
     std::exception_ptr failure;                          // the reason why it cannot be; until the next load
-    // These are not atomic. Uses and loads of a slot exclude each other, so that ExpertSlots' mutex orders the executor and the
-    // loader's threads. Within a load the mutex above orders the thread that makes the slot ready before all threads that write to
-    // it.
-    bool has_been_read = false;
+    // Atomic, because a lower slice is written while the slot is in use.
+    std::atomic<bool> has_been_read = false;
+    std::atomic<bool> ordered = false;  // the compute stream already waits for the writes
+    // Not atomic. Uses and whole loads of a slot exclude each other, so that ExpertSlots' mutex orders the executor and the loader's
+    // threads. Within a load the mutex above orders the thread that makes the slot ready before all threads that write to it.
     bool reading = false;  // begin_read came without its end_read: an operator has failed
-    bool ordered = false;  // the compute stream already waits for the writes
   };
 
   Slot& at(int slot) { return slots_[static_cast<size_t>(slot)]; }

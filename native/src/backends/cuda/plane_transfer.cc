@@ -51,6 +51,7 @@ void PlaneTransfer::each_block(uint64_t bytes, Visit visit) const {
 }
 
 uint64_t PlaneTransfer::scratch_bytes(int64_t rows) const {
+  if (source_ == nullptr) return 0;
   const uint64_t bytes = static_cast<uint64_t>(rows) * row_bytes_;
   uint64_t needed = LaneScratch::padded(bytes);
   if (source_->plain != nullptr) return needed;
@@ -62,6 +63,7 @@ uint64_t PlaneTransfer::scratch_bytes(int64_t rows) const {
 }
 
 const uint8_t* PlaneTransfer::bring(int64_t rows, LaneScratch& scratch, cudaStream_t stream) {
+  if (source_ == nullptr) return nullptr;
   const uint64_t bytes = static_cast<uint64_t>(rows) * row_bytes_;
   return source_->plain != nullptr ? bring_plain(bytes, scratch, stream) : bring_coded(bytes, scratch, stream);
 }

@@ -29,7 +29,7 @@ class LaneScratch {
 
 class PlaneTransfer {
  public:
-  PlaneTransfer() = default;
+  PlaneTransfer() = default;  // of a plane that is not written: needs nothing, brings null
   PlaneTransfer(const PlaneSource& source, uint64_t row_bytes, const StagingMemory& staging, int multiprocessors)
       : source_(&source),
         staging_(&staging),

@@ -15,6 +15,11 @@
 //       4 words: the end of each row's escapes; the escapes, 4 bytes each, by row and then by step. An escape is a weight whose
 //       exponent is not among the tile's 16: step << 16 | lane << 8 | exponent (its code means nothing). Then each row's pieces
 //       (main pieces of 16 steps): bytes of sign (bit 7) and mantissa, and behind them the codes, as in nf4.
+//  sliced84, sliced63, sliced42: codes of 4, 3 or 2 bits (main pieces of 32): in a piece a lane's codes follow one another from the low
+//       bits on, and lanes share a byte where a lane has less than one. Codes of 3 bits are a row of their low two bits, and, behind the
+//       last of these rows, a row of their highest bits. The upper slice then has an FP16 scale for each step of each row, and a byte
+//       for the zero of each; the lower slice has its codes alone. No part is filled up, so that slices need no more memory than in a
+//       pack
 #pragma once
 #include <cstdint>
 
@@ -37,7 +42,10 @@ ODMOE_BOTH constexpr int main_steps(WeightFormat format) {
     case WeightFormat::fp8:
     case WeightFormat::fixed4: return 16;
     case WeightFormat::nf4:
-    case WeightFormat::mxfp4: return 32;
+    case WeightFormat::mxfp4:
+    case WeightFormat::sliced84:
+    case WeightFormat::sliced63:
+    case WeightFormat::sliced42: return 32;
     default: return 8;
   }
 }
@@ -111,7 +119,12 @@ ODMOE_BOTH constexpr int64_t fixed4_prefix_bytes(int64_t columns) {
 // The start of a fixed4 row's piece, counted from the start of the row (all pieces before it have an even number of steps).
 ODMOE_BOTH constexpr int64_t fixed4_piece_offset(int first) { return int64_t{first} * (kLanes + kLanes / 2); }
 
-// Bytes of one row, without an int8 row's scale and a fixed4 tile's prefix.
+// The parts of a slice of all `groups` groups (steps of rows), counted from its start; only an upper slice has the last two.
+ODMOE_BOTH constexpr int64_t slice_high_bits_offset(int64_t groups) { return groups * (2 * kLanes / 8); }
+ODMOE_BOTH constexpr int64_t slice_scales_offset(int bits, int64_t groups) { return groups * bits * (kLanes / 8); }
+ODMOE_BOTH constexpr int64_t slice_zeros_offset(int bits, int64_t groups) { return slice_scales_offset(bits, groups) + groups * 2; }
+
+// Bytes of one row, without an int8 row's scale and a fixed4 tile's prefix; not for slices, whose rows have several parts.
 ODMOE_BOTH constexpr int64_t row_bytes(WeightFormat format, int64_t columns) {
   const int steps = steps_of(columns);
   switch (format) {
@@ -140,7 +153,8 @@ ODMOE_BOTH constexpr int64_t row_scales_offset(int64_t rows, int64_t columns) {
   return rows * row_bytes(WeightFormat::int8, columns);
 }
 
-// Bytes of a whole matrix.
+// Bytes of a whole matrix; of a sliced one's upper slice.
 uint64_t matrix_storage_bytes(WeightFormat format, int64_t rows, int64_t columns);
+uint64_t lower_slice_storage_bytes(WeightFormat format, int64_t rows, int64_t columns);
 
 }  // namespace odmoe::cuda

@@ -4,6 +4,7 @@
 //  Row                a row's address and the state for reading it; row() waits for no memory, start() does, and must come between
 //                     the first load() and the first expand()
 //  Vector<V>          V of the lane's values of a piece, as stored in memory; load() reads them
+//  kSliced, Shared    sliced_rows.h
 //  kRowScales         true: finished dots are multiplied by their row's scale
 //  Values<V>          the same in registers for value(); expand() makes them; for fixed4 rows it must go from the first step to the
 //                     last
@@ -63,9 +64,16 @@ struct NoTable {
   __device__ static void fill(float*) {}
 };
 
+// A lane of these formats needs nothing from other lanes.
+struct LoneLanes {
+  static constexpr bool kSliced = false;
+  template <int kSteps>
+  struct Shared {};
+};
+
 // Formats that are arrays of values.
 template <WeightFormat kFormat, int kValueBytes>
-struct PlainRows {
+struct PlainRows : LoneLanes {
   static constexpr int kMain = main_steps(kFormat);
   static constexpr bool kRowScales = kFormat == WeightFormat::int8;
   using Table = NoTable;
@@ -134,7 +142,7 @@ struct Nf4Table {
   }
 };
 
-struct Nf4Rows {
+struct Nf4Rows : LoneLanes {
   static constexpr int kMain = main_steps(WeightFormat::nf4);
   static constexpr bool kRowScales = false;
   using Table = Nf4Table;
@@ -190,7 +198,7 @@ struct Mxfp4Table {
   }
 };
 
-struct Mxfp4Rows {
+struct Mxfp4Rows : LoneLanes {
   static constexpr int kMain = main_steps(WeightFormat::mxfp4);
   static constexpr bool kRowScales = false;
   using Table = Mxfp4Table;
@@ -237,7 +245,7 @@ struct Mxfp4Rows {
   }
 };
 
-struct Fp8Rows {
+struct Fp8Rows : LoneLanes {
   static constexpr int kMain = main_steps(WeightFormat::fp8);
   static constexpr bool kRowScales = false;
   using Table = NoTable;
@@ -280,7 +288,7 @@ struct Fp8Rows {
   }
 };
 
-struct Fixed4Rows {
+struct Fixed4Rows : LoneLanes {
   static constexpr int kMain = main_steps(WeightFormat::fixed4);
   static constexpr bool kRowScales = false;
   using Table = NoTable;

@@ -23,7 +23,7 @@ uint64_t scratch_bytes(const Transfers& transfers, int planes, int64_t rows) {
 
 // Values are not converted to codes with scales: these formats are only for values that are shipped so.
 bool can_hold(WeightFormat format, Split split) {
-  if (slice_bits(format) != 0 || slice_bits(split) != 0) return false;
+  if (slice_bits(format) != 0 || slice_bits(split) != 0) return slice_bits(format) == slice_bits(split);
   if (format == WeightFormat::mxfp4) return split == Split::mxfp4;
   return format != WeightFormat::fp8 || split == Split::fp8;
 }
@@ -64,14 +64,21 @@ void WeightWriter::write_coded_rows(Matrix& matrix, int64_t first_row, int64_t r
   if (!can_hold(matrix.format, split)) throw Error(ErrorCode::internal, "a matrix's format holds no weights of this kind");
   Transfers transfers;
   for (int plane = 0; plane < plane_count(split); ++plane) {
+    if (planes[plane].plain == nullptr && planes[plane].blocks == nullptr) continue;
     const auto row_bytes = static_cast<uint64_t>(plane_row_bytes(split, plane, matrix.columns));
     transfers[static_cast<size_t>(plane)] = PlaneTransfer(planes[plane], row_bytes, staging_, multiprocessors_);
   }
   const ExpertMemoryDirectory::Found expert = experts_.find(matrix.storage.data);
   LoadLanes::Use lane(lanes_);
   if (expert.memory != nullptr) expert.memory->begin_write(expert.slot, *lane);
-  const RowsToWrite written{
-      matrix.format, static_cast<uint8_t*>(matrix.storage.data), matrix.rows, matrix.columns, first_row, 0, split, {}};
+  RowsToWrite written;
+  written.format = matrix.format;
+  written.storage = static_cast<uint8_t*>(matrix.storage.data);
+  written.lower = static_cast<uint8_t*>(matrix.lower.data);
+  written.rows = matrix.rows;
+  written.columns = matrix.columns;
+  written.first_row = first_row;
+  written.split = split;
   const bool host_memory_is_read = ask(lane, written, rows, transfers);
   if (expert.memory != nullptr) expert.memory->end_write(expert.slot, *lane);
   if (expert.memory == nullptr || host_memory_is_read) lane.mark();

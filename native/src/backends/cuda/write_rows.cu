@@ -259,7 +259,7 @@ cudaError_t launch_write_rows(const RowsToWrite& rows, cudaStream_t stream) {
     case Split::fp8: return launch_split<Split::fp8>(rows, stream);
     case Split::sliced84:
     case Split::sliced63:
-    case Split::sliced42: break;
+    case Split::sliced42: return launch_write_slices(rows, stream);
   }
   return cudaErrorInvalidValue;
 }
