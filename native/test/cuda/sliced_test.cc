@@ -84,9 +84,7 @@ class SlicedMatrix {
   SlicedMatrix(const SlicedMatrix&) = delete;
   SlicedMatrix& operator=(const SlicedMatrix&) = delete;
 
-  void add_lower() {
-    matrix.lower = backend_->allocate(backend_->lower_slice_bytes(matrix.format, matrix.rows, matrix.columns));
-  }
+  void add_lower() { matrix.lower = backend_->allocate(backend_->lower_slice_bytes(matrix.format, matrix.rows, matrix.columns)); }
 
   Matrix matrix;
 
@@ -167,7 +165,8 @@ void every_batch(Devices& devices, const SlicePair& pair) {
   // Enough rows that a warp computes two or four of them.
   const int processors = devices.cuda->info().threads;
   for (const int warps : {32, 128}) {
-    SlicedPair matrix(devices, pair, processors * warps + random_between(devices.random, 4, 7), random_between(devices.random, 1, 700));
+    SlicedPair matrix(devices, pair, processors * warps + random_between(devices.random, 4, 7),
+                      random_between(devices.random, 1, 700));
     equal_readings(devices, matrix, {1});
   }
 }

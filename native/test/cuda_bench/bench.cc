@@ -116,8 +116,9 @@ const Bench::Slices& Bench::slices(Split split, int64_t columns) {
   }
   for (int64_t i = 0; i < Slices::kRows; ++i) {
     for (float& weight : row) weight = normal(random);
-    const char* const fault = slice_row(split, row.data(), columns, slices.planes[0].data() + i * plane_row_bytes(split, 0, columns),
-                                        slices.planes[1].data() + i * plane_row_bytes(split, 1, columns));
+    const char* const fault =
+        slice_row(split, row.data(), columns, slices.planes[0].data() + i * plane_row_bytes(split, 0, columns),
+                  slices.planes[1].data() + i * plane_row_bytes(split, 1, columns));
     if (fault != nullptr) throw Error(ErrorCode::internal, fault);
   }
   return slices;
@@ -162,7 +163,8 @@ double bytes_read(const Backend& backend, WeightFormat format, int64_t rows, int
 }
 
 const char* format_name(WeightFormat format) {
-  constexpr const char* kNames[] = {"bf16", "fp16", "fp32", "int8", "nf4", "fixed4", "mxfp4", "fp8", "sliced84", "sliced63", "sliced42"};
+  constexpr const char* kNames[] = {"bf16",  "fp16", "fp32",     "int8",     "nf4",     "fixed4",
+                                    "mxfp4", "fp8",  "sliced84", "sliced63", "sliced42"};
   return kNames[static_cast<size_t>(format)];
 }
 

@@ -131,7 +131,8 @@ class PlacedRecovery {
   // Recovers as a load lane does: all slices share one piece of scratch, so that their exponents can stay in the second-level
   // cache.
   void recover() const {
-    RowsToWrite written{WeightFormat::bf16, matrix_.bytes(), nullptr, recovery_.rows, recovery_.columns, 0, 0, Split::bf16_e8_sm8, {}};
+    RowsToWrite written{
+        WeightFormat::bf16, matrix_.bytes(), nullptr, recovery_.rows, recovery_.columns, 0, 0, Split::bf16_e8_sm8, {}};
     for (const Slice& slice : slices_) {
       decode(slice);
       written.row_count = static_cast<int64_t>(slice.plain_bytes) / recovery_.columns;

@@ -59,7 +59,7 @@ struct RowsToWrite {
   WeightFormat format = WeightFormat::bf16;
   uint8_t* storage = nullptr;
   uint8_t* lower = nullptr;  // of sliced formats
-  int64_t rows = 0;  // rows of the matrix
+  int64_t rows = 0;          // rows of the matrix
   int64_t columns = 0;
   int64_t first_row = 0;
   int64_t row_count = 0;

@@ -12,11 +12,16 @@ namespace {
 
 MultiplyJob job_of(const Product& product) {
   const Matrix& weights = *product.weights;
-  return {weights.format, static_cast<const uint8_t*>(weights.storage.data),
-          weights.rows,   weights.columns,
-          product.in,     product.in_stride,
-          product.out,    product.out_stride,
-          product.n,      nullptr,
+  return {weights.format,
+          static_cast<const uint8_t*>(weights.storage.data),
+          weights.rows,
+          weights.columns,
+          product.in,
+          product.in_stride,
+          product.out,
+          product.out_stride,
+          product.n,
+          nullptr,
           static_cast<const uint8_t*>(weights.lower.data),
           weights.reading};
 }
