@@ -84,11 +84,13 @@ cudaError_t multiply_rows(MultiplyLaunch& launch, int multiprocessors, cudaStrea
   }
 }
 
-template <int kBits>
+// The blocks are kManyBlocks of multiply_rows, for both slices and for the upper one alone.
+template <int kBits, int kBlocksOfBoth, int kBlocksOfUpper>
 cudaError_t multiply_slices(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream) {
-  if (launch.reading == SliceReading::both)
-    return multiply_rows<SlicedRows<kBits, true>, 4, 1, 8, 1>(launch, multiprocessors, stream);
-  return multiply_rows<SlicedRows<kBits, false>, 4, 2, 8, 1>(launch, multiprocessors, stream);
+  if (launch.reading == SliceReading::both) {
+    return multiply_rows<SlicedRows<kBits, true>, 4, 1, 8, kBlocksOfBoth>(launch, multiprocessors, stream);
+  }
+  return multiply_rows<SlicedRows<kBits, false>, 4, 2, 8, kBlocksOfUpper>(launch, multiprocessors, stream);
 }
 #endif
 

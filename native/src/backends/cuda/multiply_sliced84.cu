@@ -3,7 +3,7 @@
 namespace odmoe::cuda {
 
 cudaError_t multiply_sliced84(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream) {
-  return multiply_slices<4>(launch, multiprocessors, stream);
+  return multiply_slices<4, 1, 2>(launch, multiprocessors, stream);
 }
 
 }  // namespace odmoe::cuda
