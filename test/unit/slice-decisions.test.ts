@@ -44,6 +44,13 @@ describe('critical executions', () => {
     assert.deepEqual(thresholdOfShare(renormalized, 0.9), { theta: 0.5, share: 0.5 });
   });
 
+  it('have the higher of two thresholds that are equally near to the wanted share', () => {
+    const renormalized = Float32Array.of(0.25, 0.75, 0.5, 1);
+    assert.deepEqual(thresholdOfShare(renormalized, 0.375), { theta: 1, share: 0.25 });
+    assert.deepEqual(thresholdOfShare(renormalized, 0.625), { theta: 0.75, share: 0.5 });
+    assert.deepEqual(thresholdOfShare(renormalized, 0.63), { theta: 0.5, share: 0.75 });
+  });
+
   it('are nearer to the wanted share by the measured threshold than by any other', () => {
     const weights = fc.array(fc.oneof(weight, fc.constantFrom(0.25, 0.5, 0.75)), { minLength: 1, maxLength: 60 });
     fc.assert(
