@@ -1,5 +1,6 @@
 /** Runs a prompt and its decode steps through the logical cache of a sequence, and counts what a decode step fetches and reads. */
-import { chooseExperts, renormalized } from '../../shared/decisions/slices/choose-experts.js';
+import { chooseExperts, renormalizedScores } from '../../shared/decisions/slices/choose-experts.js';
+import { thresholdOfShare } from '../../shared/decisions/slices/critical-executions.js';
 import { LogicalSequence, type SequenceRules } from '../../shared/decisions/slices/logical-sequence.js';
 import type { BudgetReport } from '../../shared/decisions/slices/miss-budget.js';
 import type { PromptScores } from './synthetic-scores.js';
@@ -53,7 +54,7 @@ export function replayScores({ promptTokens, positions }: PromptScores, rules: S
   return { steps, report: sequence.report };
 }
 
-/** The renormalized weight that this share of a prompt's executions reaches. */
+/** The renormalized weight that about this share of a prompt's executions reaches. */
 export function thetaOfPrompt(
   { promptTokens, positions }: PromptScores,
   expertsPerToken: number,
@@ -62,9 +63,8 @@ export function thetaOfPrompt(
   const weights = positions
     .slice(0, promptTokens)
     .flat()
-    .flatMap((router) =>
-      renormalized(router.scores, chooseExperts({ kind: 'top-k' }, router, expertsPerToken, NO_CACHE)),
-    )
-    .sort((left, right) => right - left);
-  return weights[Math.max(0, Math.round(share * weights.length) - 1)] ?? 1;
+    .flatMap((router) => [
+      ...renormalizedScores(router, chooseExperts({ kind: 'top-k' }, router, expertsPerToken, NO_CACHE)),
+    ]);
+  return thresholdOfShare(Float32Array.from(weights), share).theta;
 }

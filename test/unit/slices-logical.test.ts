@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { chooseExperts, renormalized, type Routing } from '../../shared/decisions/slices/choose-experts.js';
+import { chooseExperts, type Routing } from '../../shared/decisions/slices/choose-experts.js';
 import { LogicalCache, type CacheShape } from '../../shared/decisions/slices/logical-cache.js';
 import {
   LogicalSequence,
@@ -129,10 +129,6 @@ describe('the choice of experts', () => {
     assert.deepEqual(choose({ kind: 'cache-prior', lambda: 0.6, kept: 1 }, [5], 1), [0, 2, 4]);
     assert.deepEqual(choose({ kind: 'cache-prior', lambda: 4, kept: 1 }, [1, 3, 5]), [0, 1, 3]);
     assert.deepEqual(choose({ kind: 'cache-prior', lambda: 4, kept: 0 }, [1, 3, 5]), [1, 3, 5]);
-  });
-
-  it('weights by the original scores of the chosen experts', () => {
-    assert.deepEqual(renormalized([0.5, 0.25, 0.25], [0, 2]), [0.5 / 0.75, 0.25 / 0.75]);
   });
 
   it('always has the first J, no expert twice, and the order of rank', () => {

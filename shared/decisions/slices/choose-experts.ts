@@ -2,6 +2,7 @@
  * Which experts a token uses: its router's best ones, or cached ones among the good ones ("Mixture of cache-conditional experts", arXiv
  * 2412.00099). Whatever the rule, outputs are weighted by the router's own scores and summed by their rank.
  */
+import { renormalizedWeights } from './critical-executions.js';
 
 export type NumberList = readonly number[] | Float32Array | Float64Array;
 
@@ -54,10 +55,10 @@ export function rangeOf(logits: NumberList): number {
   return most - least;
 }
 
-/** Each score divided by the sum of the chosen ones. */
-export function renormalized(scores: NumberList, chosen: readonly number[]): number[] {
-  const sum = chosen.reduce((added, expert) => added + (scores[expert] ?? 0), 0);
-  return chosen.map((expert) => (scores[expert] ?? 0) / sum);
+/** The renormalized weights of a token's chosen experts, in their order. */
+export function renormalizedScores({ scores }: RouterScores, chosen: readonly number[]): Float32Array {
+  const weights = Float32Array.from(chosen, (expert) => scores[expert] ?? 0);
+  return renormalizedWeights(weights, chosen.length);
 }
 
 /** So many experts with the highest values, by rank. */

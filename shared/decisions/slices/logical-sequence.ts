@@ -6,11 +6,12 @@
 import {
   chooseExperts,
   rangeOf,
-  renormalized,
+  renormalizedScores,
   type NumberList,
   type RouterScores,
   type Routing,
 } from './choose-experts.js';
+import { isCritical } from './critical-executions.js';
 import { LogicalCache, type CacheShape } from './logical-cache.js';
 import { MissBudget, type BudgetReport } from './miss-budget.js';
 import { StepNumbers } from './step-numbers.js';
@@ -82,7 +83,7 @@ export class LogicalSequence {
     this.addRange(layer, router.logits);
     const view = { isCached: () => false, meanRange: 0 };
     const chosen = chooseExperts({ kind: 'top-k' }, router, this.rules.expertsPerToken, view);
-    renormalized(router.scores, chosen).forEach((weight, rank) =>
+    renormalizedScores(router, chosen).forEach((weight, rank) =>
       this.prompt.add(this.cache.numberOf(layer, chosen[rank] ?? 0), weight),
     );
   }
@@ -103,7 +104,7 @@ export class LogicalSequence {
     const isCached = (expert: number): boolean => this.cache.holds(this.cache.numberOf(layer, expert), 'upper');
     const routing = this.budget?.lever.routing ?? this.rules.routing;
     const chosen = chooseExperts(routing, router, this.rules.expertsPerToken, { isCached, meanRange });
-    const weights = renormalized(router.scores, chosen);
+    const weights = renormalizedScores(router, chosen);
     return chosen.map((expert, rank) => this.execute(layer, expert, weights[rank] ?? 0));
   }
 
@@ -138,7 +139,7 @@ export class LogicalSequence {
     this.budget?.fetch(upper);
     this.cache.use(number, 'upper');
     const result = { expert, renormalizedWeight };
-    if (!(renormalizedWeight >= this.rules.theta)) {
+    if (!isCritical(renormalizedWeight, this.rules.theta)) {
       return { ...result, precision: 'low', waitedBytes: upper, fetchedBytes: upper };
     }
     if (this.cache.holds(number, 'lower')) {
