@@ -169,6 +169,17 @@ void reads_each_row_by_itself(const Sliced& pair) {
   }
 }
 
+// A thread that works until `over` is set; the destructor sets it and waits, also after a failed check.
+struct Worker {
+  std::atomic<bool>& over;
+  std::thread thread;
+  ~Worker() { end(); }
+  void end() {
+    over = true;
+    if (thread.joinable()) thread.join();
+  }
+};
+
 void adds_lower_slices_during_executes() {
   Setting setting(kPairs[0], "auto", kSlow);
   TestedSlots& tested = setting.tested;
@@ -177,14 +188,15 @@ void adds_lower_slices_during_executes() {
   std::atomic<bool> over = false;
   int executes = 0;
   std::exception_ptr fault;
-  std::thread executor([&] {
-    const ExactFloatEnvironment exact;
-    try {
-      for (; !over || executes == 0; executes++) setting.check_executes(SliceReading::upper_centred, "during a load");
-    } catch (...) {
-      fault = std::current_exception();
-    }
-  });
+  Worker executor{over, std::thread([&] {
+                    const ExactFloatEnvironment exact;
+                    try {
+                      for (; !over || executes == 0; executes++)
+                        setting.check_executes(SliceReading::upper_centred, "during a load");
+                    } catch (...) {
+                      fault = std::current_exception();
+                    }
+                  })};
   {
     const ExpertSlots::Call call(tested.slots, 0, Kind::load_lower);
     tested.slots->load(call, setting.source, lower_only(), settled);
@@ -193,8 +205,7 @@ void adds_lower_slices_during_executes() {
     check_refused(ErrorCode::internal, [&] { tested.load(0, setting.source, lower_only()); });
     check(settled.wait().loaded, "loaded");
   }
-  over = true;
-  executor.join();
+  executor.end();
   if (fault != nullptr) std::rethrow_exception(fault);
   check(executes > 1, "executes went on");
   for (const SliceReading reading : kReadings) setting.check_executes(reading, "after the load");
