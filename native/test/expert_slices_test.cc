@@ -75,7 +75,7 @@ class TestedSlots {
 
   std::vector<float> execute(int slot, const std::vector<SliceReading>& readings, int first = 0) {
     const auto size = static_cast<size_t>(shape_.hidden_size);
-    const auto all = random_values(kRows * size, 6);
+    const auto all = random_values((kRows + 1) * size, 6);  // one row more than slots take
     const std::vector<float> input(all.begin() + first * shape_.hidden_size,
                                    all.begin() + (first + static_cast<int>(readings.size())) * shape_.hidden_size);
     std::vector<float> output(input.size());
