@@ -16,14 +16,6 @@ export function halfBitsOf(value: number): number {
   return ((power + BIAS) << FRACTION_BITS) + fraction;
 }
 
-/** The value of bits that stand for a finite number of at least 0. */
-export function valueOfHalfBits(bits: number): number {
-  const exponent = bits >> FRACTION_BITS;
-  const fraction = bits & (2 ** FRACTION_BITS - 1);
-  if (exponent === 0) return fraction * STEP_OF_DENORMALS;
-  return (1 + fraction / 2 ** FRACTION_BITS) * 2 ** (exponent - BIAS);
-}
-
 /** The nearest integer; of two that are equally near, the even one. */
 export function roundHalfToEven(value: number): number {
   const below = Math.floor(value);

@@ -1,4 +1,5 @@
-import { halfBitsOf, roundHalfToEven, valueOfHalfBits } from './half.js';
+import { halfValue } from '../../packs/checkpoint/expert-biases.js';
+import { halfBitsOf, roundHalfToEven } from './half.js';
 
 /** Bits of a code, and of its upper slice: MAT(high, low) of SliceMoE, section 4.2. */
 export interface SlicePair {
@@ -21,7 +22,7 @@ export interface SymmetricCodes {
 
 /** The scale as FP16, of an FP32 quotient. */
 function scaleOf(range: number, most: number): number {
-  return valueOfHalfBits(halfBitsOf(Math.fround(Math.fround(range) / most)));
+  return halfValue(halfBitsOf(Math.fround(Math.fround(range) / most)));
 }
 
 function within(value: number, lowest: number, highest: number): number {

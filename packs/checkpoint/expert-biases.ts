@@ -89,7 +89,7 @@ function valueAt(bytes: Buffer, at: number, split: PlainSplit): number {
 }
 
 /** Value of an FP16 number, from its bits. */
-function halfValue(bits: number): number {
+export function halfValue(bits: number): number {
   const sign = bits >= 0x8000 ? -1 : 1;
   const exponent = (bits >> 10) & 0x1f;
   const mantissa = bits & 0x3ff;

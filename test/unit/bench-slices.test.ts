@@ -4,7 +4,8 @@ import { readGroup } from '../../bench/slices/sliced-rows.js';
 import { SLICED_FORMS, VARIANTS } from '../../bench/slices/measure-slices.js';
 import { asymmetricCodes, symmetricCodes } from '../../bench/slices/quantize-group.js';
 import { sliceRows } from '../../native/index.js';
-import { halfBitsOf, roundHalfToEven, valueOfHalfBits } from '../../bench/slices/half.js';
+import { halfBitsOf, roundHalfToEven } from '../../bench/slices/half.js';
+import { halfValue } from '../../packs/checkpoint/expert-biases.js';
 import { planeRowBytes } from '../../shared/model/weight-dtype.js';
 
 const LARGEST_HALF = 65504;
@@ -36,23 +37,21 @@ function bytesOf(row: readonly number[]): Uint8Array {
 
 describe('FP16 numbers', () => {
   it('of every bit pattern have a value that has these bits again', () => {
-    for (let bits = 0; bits < INFINITE_HALF; bits += 1) assert.equal(halfBitsOf(valueOfHalfBits(bits)), bits);
-    assert.equal(valueOfHalfBits(INFINITE_HALF - 1), LARGEST_HALF);
-    assert.equal(valueOfHalfBits(0x3c00), 1);
+    for (let bits = 0; bits < INFINITE_HALF; bits += 1) assert.equal(halfBitsOf(halfValue(bits)), bits);
+    assert.equal(halfValue(INFINITE_HALF - 1), LARGEST_HALF);
+    assert.equal(halfValue(0x3c00), 1);
   });
 
   it('are the nearest ones, and of two that are equally near the one with an even last bit', () => {
     const value = fc.oneof(
       fc.double({ min: 0, max: LARGEST_HALF, noNaN: true }),
       fc.double({ min: 0, max: 1e-4, noNaN: true }),
-      fc
-        .integer({ min: 0, max: INFINITE_HALF - 2 })
-        .map((bits) => (valueOfHalfBits(bits) + valueOfHalfBits(bits + 1)) / 2),
+      fc.integer({ min: 0, max: INFINITE_HALF - 2 }).map((bits) => (halfValue(bits) + halfValue(bits + 1)) / 2),
     );
     fc.assert(
       fc.property(value, (given) => {
         const bits = halfBitsOf(given);
-        const distance = (other: number): number => Math.abs(valueOfHalfBits(other) - given);
+        const distance = (other: number): number => Math.abs(halfValue(other) - given);
         for (const other of [bits - 1, bits + 1]) {
           if (other < 0 || other >= INFINITE_HALF) continue;
           assert.ok(distance(bits) < distance(other) || (distance(bits) === distance(other) && bits % 2 === 0));
@@ -82,7 +81,7 @@ describe('the slices of a row', () => {
           for (const [group, values] of groupsOf(row).entries()) {
             const expected = asymmetricCodes(values, pair.high);
             const { scaleBits, zero, upper, lower } = readGroup(split, slices, row.length, group);
-            assert.equal(valueOfHalfBits(scaleBits), expected.scale);
+            assert.equal(halfValue(scaleBits), expected.scale);
             assert.equal(zero, expected.zero);
             const codes = upper.map((code, at) => code * 2 ** pair.low + (lower[at] ?? NaN));
             assert.deepEqual(codes, expected.codes);

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { valueOfHalfBits } from '../../bench/slices/half.js';
+import { halfValue } from '../../packs/checkpoint/expert-biases.js';
 import { readGroup } from '../../bench/slices/sliced-rows.js';
 import { plainGlu } from '../../engine/emulation/plain-shape.js';
 import {
@@ -100,7 +100,7 @@ function weightsOf(
   const step = 2 ** SLICE_BITS[split];
   return Array.from({ length: Math.ceil(columns / SLICE_GROUP_COLUMNS) }, (_, group) => {
     const { scaleBits, zero, upper, lower } = readGroup(split, slices, columns, group);
-    const scale = valueOfHalfBits(scaleBits);
+    const scale = halfValue(scaleBits);
     return upper.map((high, column) => {
       if (reading === 'both') return scale * (high * step + (lower[column] ?? NaN) - zero);
       if (reading === 'upperAmat') return scale * step * (high - Math.floor(zero / step));
