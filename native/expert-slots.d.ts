@@ -12,7 +12,7 @@ export interface ExpertShape {
 
 /** Memory that slots need: each slot, the lower slices in one, the part that all share (staging, activations), and each entry. */
 export interface ExpertSlotBytes {
-  /** Of a sliced expert: its upper slices. */
+  /** A sliced expert takes so much for its upper slices. */
   slotBytes: number;
   /** 0 for experts that are not sliced. */
   lowerBytes: number;

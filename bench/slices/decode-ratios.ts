@@ -5,7 +5,7 @@ export interface RatioRow {
   table: 'ratio';
   model: string;
   cache_gb: number;
-  /** What was compared with what. */
+  /** The two policies, or starts of the cache, that are compared. */
   compared: string;
   held: string;
   /** Null: one of the two does not reach what is held equal. */
@@ -32,7 +32,7 @@ export function ratioRows(rows: readonly DecodeRow[]): RatioRow[] {
   });
 }
 
-/** Of each policy the row with the least energy that keeps this much of the routing mass. */
+/** Compares, for each mass, the rows with the least energy that keep at least this much of the routing mass. */
 function curveRatios(rows: readonly DecodeRow[], model: string, cacheGb: number): RatioRow[] {
   return HELD_MASSES.map((mass) => {
     const bestOf = (policies: readonly string[]): DecodeRow | undefined =>

@@ -31,9 +31,9 @@ export interface DecodeRow {
   cache_gb: number;
   pair: string;
   policy: string;
-  /** Of Cache-Prior; null where the policy has none. */
+  /** Cache-Prior has it; null for the other policies. */
   lambda: number | null;
-  /** Of the cumulative threshold; null where the policy has none. */
+  /** The cumulative threshold has it; null for the other policies. */
   p: number | null;
   start: CacheStart;
   /** The constraint on misses and the lever with which it ended; null: none. */
@@ -68,7 +68,7 @@ const WINDOWS: readonly number[] = [10, 25, 50];
 const CRITICAL_SHARE = 0.3;
 const CONSTRAINED_CACHE_GB = 2.4;
 
-/** What a trace is made from. */
+/** The numbers that a synthetic trace is made from. */
 export type TraceSetting = Omit<ScoresSetting, 'shape'> & { readonly prompts: number };
 
 export const TRACE_SETTING: TraceSetting = {

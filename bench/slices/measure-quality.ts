@@ -86,7 +86,7 @@ class QualityMeasurer {
   private readonly passes: ForcedPasses;
   /** By record and token. */
   private readonly lossless: Prediction[][] = [];
-  /** Of all executions of the lossless passes. */
+  /** The renormalized weights of all executions of the lossless passes. */
   private renormalized = new Float32Array(0);
 
   constructor(private readonly material: QualityMaterial) {

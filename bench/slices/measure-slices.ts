@@ -25,7 +25,7 @@ export interface CodesRow {
 export interface PlanesRow {
   table: 'planes';
   pair: string;
-  /** Of one byte a code and one byte a group: all matrices in the order of their names, row-major. */
+  /** They hash one byte a code, and one byte a group: all matrices in the order of their names, row-major. */
   sha256_q: string;
   sha256_z: string;
 }

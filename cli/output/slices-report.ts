@@ -4,7 +4,7 @@ import type { Slices } from '../../packs/slices/open-slices.js';
 import { pairOfSplit } from '../../packs/slices/slice-pair.js';
 import { formatBytes } from '../../shared/base/text/units.js';
 
-/** What `odmoe inspect` says of slices. Pure. */
+/** The lines of `odmoe inspect` about slices. Pure. */
 export function slicesLines(slices: SlicesFacts): string[] {
   const { pair, digest, upperBytes, lowerBytes, upperBitsPerWeight, bitsPerWeight } = slices;
   return [
@@ -14,7 +14,7 @@ export function slicesLines(slices: SlicesFacts): string[] {
   ];
 }
 
-/** What `odmoe pack --slices` says at its end. Pure. */
+/** The lines that `odmoe pack --slices` prints at its end. Pure. */
 export function slicedLines(outcome: SliceOutcome): string[] {
   const { pair, digest, upperBytes, lowerBytes, resumedLayers, mendedFiles, alreadyWhole } = outcome;
   const resumed = resumedLayers > 0 ? `, ${resumedLayers} layers of them from an earlier run` : '';

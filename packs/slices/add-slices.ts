@@ -31,7 +31,7 @@ import { SlicingJournal } from './slicing-journal.js';
 import { verifySliceFiles } from './verify-slices.js';
 
 export interface SliceOptions {
-  /** What a pack of slices only is made from. Another pack is sliced from its own weights. */
+  /** A pack of slices only is made from this checkpoint. Any other pack is sliced from its own weights. */
   checkpoint?: ModelSource;
   onProgress?: (doneBytes: number, totalBytes: number) => void;
   signal?: AbortSignal;

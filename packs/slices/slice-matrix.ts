@@ -17,7 +17,7 @@ export interface SlicingTools extends Pick<PackingTools, 'crc32c' | 'joinPlanes'
   ): Promise<[upper: Uint8Array, lower: Uint8Array]>;
 }
 
-/** What was sliced, as the manifest of a lossless pack has it. */
+/** Format and checksum of the values that were sliced, as the manifest of a lossless pack has them. */
 export interface SlicedValues {
   source_format: ExactFormat;
   source_crc32c: number;

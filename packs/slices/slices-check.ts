@@ -1,4 +1,4 @@
-/** What is wrong in a well-formed slices.json. Pure. */
+/** Finds the errors in a well-formed slices.json. Pure. */
 import { type Manifest, type ManifestExtent, tensorName } from '../format/manifest.js';
 import { EXPERT_MATRICES } from '../model-config/model-family.js';
 import { sliceFileName, SLICES } from '../format/pack-layout.js';

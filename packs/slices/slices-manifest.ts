@@ -58,7 +58,7 @@ export type SlicedExpert = z.infer<typeof slicedExpertSchema>;
 export type SlicedMatrix = z.infer<typeof slicedMatrixSchema>;
 export type SliceFile = z.infer<typeof sliceFileSchema>;
 
-/** What a journal of slices in the making says of a finished layer. `files`: in the order of SLICES. */
+/** A finished layer in the journal of slices in the making. `files`: in the order of SLICES. */
 export const slicedLayerSchema = z.strictObject({
   layer: bytesSchema,
   files: z.tuple([sliceFileSchema, sliceFileSchema]),

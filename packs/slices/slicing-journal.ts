@@ -8,7 +8,7 @@ import { fileSize, parseLine, readLines } from '../packing/packing-journal.js';
 import { SLICED_SPLITS } from './slice-pair.js';
 import { type SlicedLayer, slicedLayerSchema } from './slices-manifest.js';
 
-/** What is sliced, and how. A journal with another plan is useless. */
+/** The plan names the weights that are sliced, and the pair of bits. A journal with another plan is useless. */
 const slicingPlanSchema = z.strictObject({
   format: z.literal('odmoe-slicing'),
   odmoe_version: z.string(),

@@ -18,7 +18,7 @@ export interface LayerTally {
 export interface Replay {
   /** By decode step and layer. */
   readonly steps: readonly (readonly LayerTally[])[];
-  /** Where the constraint on misses ended; null: there was none. */
+  /** The state in which the constraint on misses ended; null: there was none. */
   readonly report: BudgetReport | null;
 }
 

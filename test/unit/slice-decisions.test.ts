@@ -64,7 +64,7 @@ describe('critical executions', () => {
         for (const other of renormalized) {
           const [own, others] = [measured, shareOf(other)].map((one) => Math.abs(one - wanted)) as [number, number];
           assert.ok(own <= others);
-          // Of two thresholds that are equally near, the higher one.
+          // The higher of two thresholds that are equally near.
           if (own === others) assert.ok(theta >= other, `${theta} for ${other}`);
         }
       }),

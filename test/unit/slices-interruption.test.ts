@@ -127,7 +127,7 @@ async function removeSlices(output: string): Promise<void> {
   for (const name of await readdir(output)) if (name.startsWith('slic')) await rm(join(output, name));
 }
 
-/** What a kill leaves: partial files, a torn line of the journal, a lock of a process that is gone. */
+/** A kill leaves partial files, a torn line of the journal, a lock of a process that is gone. */
 async function leaveAsKilled(output: string): Promise<void> {
   await writeFile(join(output, 'slices-00001.upper.bin.partial'), 'half of it');
   await writeFile(join(output, 'slices.json.partial'), '{"format"');

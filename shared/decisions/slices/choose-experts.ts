@@ -9,7 +9,7 @@ export type NumberList = readonly number[] | Float32Array | Float64Array;
 /** The router's answer for one token and one layer, by expert. */
 export interface RouterScores {
   readonly logits: NumberList;
-  /** What outputs are weighted by: after softmax or sigmoid. */
+  /** They weight the outputs: after softmax or sigmoid. */
   readonly scores: NumberList;
 }
 

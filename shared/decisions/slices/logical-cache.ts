@@ -80,7 +80,7 @@ class UseOrder {
 
 export class LogicalCache {
   private readonly orders: Readonly<Record<Slice, UseOrder>>;
-  /** Where the bytes that the slices take are. */
+  /** The places of the two sums of bytes that slices take. */
   private readonly bytesAt: Readonly<Record<Slice, number>>;
 
   constructor(

@@ -38,7 +38,7 @@ export interface SequenceRules {
 
 export interface SlicedExecution {
   readonly expert: number;
-  /** Of the chosen experts' scores. */
+  /** The share of this expert in the sum of the chosen experts' scores. */
   readonly renormalizedWeight: number;
   readonly precision: 'high' | 'low';
   /** Bytes that the execution waits for, and all bytes that it fetches. */
@@ -55,7 +55,7 @@ export class LogicalSequence {
     private readonly rules: SequenceRules,
     readonly cache: LogicalCache,
     private readonly budget: MissBudget | null,
-    /** Of each layer: the sum of the ranges of its logits, then their count. */
+    /** Each layer has the sum of the ranges of its logits, then their count. */
     private readonly ranges: StepNumbers,
     private readonly prompt: PromptChoices,
   ) {

@@ -1,4 +1,4 @@
-/** What a logical cache holds when decode begins: SliceMoE's predictive cache warmup (section 4.3), and what it is compared with. */
+/** The contents of a logical cache when decode begins: by SliceMoE's predictive cache warmup (section 4.3), or by a baseline. */
 import { counterRandom } from '../../base/arithmetic/counter-random.js';
 import type { CacheContents, CacheShape } from './logical-cache.js';
 

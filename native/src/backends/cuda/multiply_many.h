@@ -19,7 +19,7 @@ struct StagedTokens {
   float4 values[kManyQuads][kManySteps][kWarp];
 };
 
-// What a warp's lanes share of a row.
+// Memory that a warp's lanes share for a row.
 template <class Rows>
 using ManyShared = typename Rows::template Shared<kManySteps>;
 

@@ -1,4 +1,4 @@
-// What products of few and of many tokens share: reading rows, and folding and writing a warp's partial sums, ROWS x TOKENS sums in
+// Products of few and of many tokens share this: reading rows, and folding and writing a warp's partial sums, ROWS x TOKENS sums in
 // every lane.
 #pragma once
 #include "activations.h"
