@@ -1,5 +1,6 @@
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { rowCount, selectRows } from '../../shared/wire/pass-rows.js';
+import type { ActivatedRow } from '../../shared/decisions/placement/activated-experts.js';
 import type { ExpertId } from '../../shared/model/expert-id.js';
 import type { ExpertRows, PassLayer } from '../../shared/wire/messages.js';
 import type { ExecuteWork } from '../cluster/placed-workers.js';
@@ -64,30 +65,6 @@ export function takeOutput(
     const ofRow = output.subarray(index * rowBytes, (index + 1) * rowBytes);
     step.outputs.set(ofRow, (row * expertsPerToken + rank) * rowBytes);
   });
-}
-
-/** A row of a pass, and the rank (0..k-1) that an expert has for it. */
-export interface ActivatedRow {
-  row: number;
-  rank: number;
-}
-
-/**
- * The experts that a pass's rows activate in one layer, each with the rows that chose it, in the order of their first appearance (rows,
- * then ranks). `choices`: the router's choices, rows x k by rank.
- */
-export function activatedExperts(
-  choices: ArrayLike<number>,
-  expertsPerToken: number,
-): Map<number, readonly ActivatedRow[]> {
-  const activated = new Map<number, ActivatedRow[]>();
-  for (const [index, expert] of Array.from(choices).entries()) {
-    const chosen = { row: Math.floor(index / expertsPerToken), rank: index % expertsPerToken };
-    const rows = activated.get(expert);
-    if (rows === undefined) activated.set(expert, [chosen]);
-    else rows.push(chosen);
-  }
-  return activated;
 }
 
 /** Bytes that a message needs beside its rows, and beside each row for its row range and its place among an expert's rows. */

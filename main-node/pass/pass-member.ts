@@ -2,7 +2,7 @@ import type { Sequence } from '../../native/index.js';
 import type { Predict } from '../../shared/wire/messages.js';
 import type { PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
 import type { ReusablePass } from './reusable-passes.js';
-import type { ActivatedRow } from './expert-work.js';
+import type { ActivatedRow } from '../../shared/decisions/placement/activated-experts.js';
 
 /** The predictions of a sequence's experts, as passes use them (decode/sequence-predictions.ts). */
 export interface MemberPredictions {

@@ -1,5 +1,6 @@
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import type { ActivatedRow, AssignedWork } from './expert-work.js';
+import type { ActivatedRow } from '../../shared/decisions/placement/activated-experts.js';
+import type { AssignedWork } from './expert-work.js';
 import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
 import { type CachingWorkers, assignCached } from '../../shared/decisions/placement/cached-assignment.js';
 import type { Placement } from '../../shared/wire/messages.js';

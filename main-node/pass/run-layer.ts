@@ -1,14 +1,13 @@
 import type { Predict, Placement, PassRow, RowRange } from '../../shared/wire/messages.js';
 import {
-  type ActivatedRow,
   type ExpertWork,
   type AssignedWork,
-  activatedExperts,
   splitLoadingRows,
   type LayerStep,
   bundleWork,
   takeOutput,
 } from './expert-work.js';
+import { activatedExperts, type ActivatedRow } from '../../shared/decisions/placement/activated-experts.js';
 import { type AnnouncedLayer, planLayer, type LayerPlan } from './plan-layer.js';
 import { cachingWorkersOf } from '../cluster/cached-layers.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { plainExecute } from './wire-messages.js';
-import { activatedExperts, bundleWork, miniBatchRowsFor, splitLoadingRows } from '../../main-node/pass/expert-work.js';
+import { bundleWork, miniBatchRowsFor, splitLoadingRows } from '../../main-node/pass/expert-work.js';
+import { activatedExperts } from '../../shared/decisions/placement/activated-experts.js';
 import { planLayer, type LayerPlan } from '../../main-node/pass/plan-layer.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/wire/limits.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { activatedExperts } from '../../main-node/pass/expert-work.js';
+import { activatedExperts } from '../../shared/decisions/placement/activated-experts.js';
 import { FirstLayerAhead, randomExperts, layersAskedAt } from '../../main-node/pass/own-predictions.js';
 import { announcedByPrediction } from '../../main-node/pass/announcements.js';
 import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';

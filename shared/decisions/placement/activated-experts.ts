@@ -1,0 +1,23 @@
+/** A row of a pass, and the rank (0..k-1) that an expert has for it. */
+export interface ActivatedRow {
+  row: number;
+  rank: number;
+}
+
+/**
+ * The experts that a pass's rows activate in one layer, each with the rows that chose it, in the order of their first appearance (rows,
+ * then ranks). `choices`: the router's choices, rows x k by rank.
+ */
+export function activatedExperts(
+  choices: ArrayLike<number>,
+  expertsPerToken: number,
+): Map<number, readonly ActivatedRow[]> {
+  const activated = new Map<number, ActivatedRow[]>();
+  for (const [index, expert] of Array.from(choices).entries()) {
+    const chosen = { row: Math.floor(index / expertsPerToken), rank: index % expertsPerToken };
+    const rows = activated.get(expert);
+    if (rows === undefined) activated.set(expert, [chosen]);
+    else rows.push(chosen);
+  }
+  return activated;
+}
