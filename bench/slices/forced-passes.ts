@@ -1,12 +1,11 @@
 /** Runs records through a model whose experts are in slots, layer by layer as main does, with each next token given (teacher forcing). */
-import { activatedExperts, type ActivatedRow } from '../../main-node/pass/expert-work.js';
+import { executeRows, runLayers, type LayerBuffers } from '../../engine/generation/run-layers.js';
 import type { ExpertSlots, Model, Pass, RouterChoice, Sequence } from '../../native/index.js';
+import { activatedExperts, type ActivatedRow } from '../../shared/decisions/placement/activated-experts.js';
 import { renormalizedWeights } from '../../shared/decisions/slices/critical-executions.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { QualityRecord } from './quality-records.js';
-
-const FLOAT_BYTES = 4;
 
 /** Rows of a pass, unless one record has more. */
 const ROWS = 512;
@@ -58,7 +57,6 @@ export class ForcedPasses {
   }
 
   private async runBatch(pass: Pass, batch: Batch, experts: PassExperts, visitor: PassVisitor): Promise<void> {
-    const { hiddenSize, expertsPerToken, expertLayers } = this.shape;
     const sequences: Sequence[] = [];
     try {
       const inputs = batch.records.map(({ inputIds }) => inputIds);
@@ -66,13 +64,9 @@ export class ForcedPasses {
       const rowSequence = Int32Array.from(inputs.flatMap((ids, sequence) => ids.map(() => sequence)));
       const positions = Int32Array.from(inputs.flatMap((ids) => [...ids.keys()]));
       await pass.begin(sequences, rowSequence, positions, Int32Array.from(inputs.flat()));
-      const hidden = new Uint8Array(batch.rows * hiddenSize * FLOAT_BYTES);
-      const outputs = new Uint8Array(hidden.length * expertsPerToken);
-      for (let layer = 0; layer < expertLayers; layer += 1) {
-        const choice = await pass.attend(layer, hidden);
-        await this.runExperts(layer, choice, experts, { hidden, outputs }, visitor);
-        await pass.combine(layer, outputs, choice.weights);
-      }
+      await runLayers(pass, this.shape, batch.rows, async (layer, choice, buffers) =>
+        this.runExperts(layer, choice, experts, buffers, visitor),
+      );
       await this.showLogits(pass, batch, visitor);
     } finally {
       for (const sequence of sequences) sequence.dispose();
@@ -83,27 +77,15 @@ export class ForcedPasses {
     layer: number,
     choice: RouterChoice,
     { high, mixed }: PassExperts,
-    buffers: { readonly hidden: Uint8Array; readonly outputs: Uint8Array },
+    buffers: LayerBuffers,
     visitor: PassVisitor,
   ): Promise<void> {
-    const { experts, expertsPerToken, hiddenSize } = this.shape;
+    const { experts, expertsPerToken } = this.shape;
     const renormalized = renormalizedWeights(choice.weights, expertsPerToken);
     const isHigh = mixed?.choose(renormalized) ?? null;
     visitor.routed?.(renormalized);
-    const rowBytes = hiddenSize * FLOAT_BYTES;
-    const execute = async (slots: ExpertSlots, slot: number, rows: readonly ActivatedRow[]): Promise<void> => {
-      if (rows.length === 0) return;
-      const input = new Uint8Array(rows.length * rowBytes);
-      const output = new Uint8Array(input.length);
-      rows.forEach(({ row }, at) => {
-        input.set(buffers.hidden.subarray(row * rowBytes, (row + 1) * rowBytes), at * rowBytes);
-      });
-      await slots.execute(slot, rows.length, input, output);
-      rows.forEach(({ row, rank }, at) => {
-        const ofRow = output.subarray(at * rowBytes, (at + 1) * rowBytes);
-        buffers.outputs.set(ofRow, (row * expertsPerToken + rank) * rowBytes);
-      });
-    };
+    const execute = async (slots: ExpertSlots, slot: number, rows: readonly ActivatedRow[]): Promise<void> =>
+      executeRows(slots, slot, rows, buffers, this.shape);
     for (const [expert, rows] of activatedExperts(choice.experts, expertsPerToken)) {
       const readsHigh = ({ row, rank }: ActivatedRow): boolean => isHigh?.[row * expertsPerToken + rank] ?? true;
       const slot = layer * experts + expert;

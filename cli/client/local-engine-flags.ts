@@ -41,7 +41,7 @@ export function addLocalEngineFlags(command: Command): Command {
 export async function openLocalEngine(
   directory: string,
   flags: LocalEngineFlags,
-  beside: Pick<LocalEngineOptions, 'emulation' | 'shadow'>,
+  beside: Pick<LocalEngineOptions, 'emulation' | 'shadow' | 'quality'>,
 ): Promise<LocalEngine> {
   const bar = createProgressBar('loading the model');
   try {

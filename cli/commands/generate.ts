@@ -1,5 +1,6 @@
 import { resolve } from 'node:path';
-import { Option, type Command } from 'commander';
+import { InvalidArgumentError, Option, type Command } from 'commander';
+import { readQuality, type Quality } from '../../shared/decisions/slices/quality.js';
 import type { EmulationSettings } from '../../shared/settings/node-settings.js';
 import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { SETTINGS } from '../../shared/settings/settings-table.js';
@@ -15,6 +16,7 @@ interface GenerateFlags extends GenerationFlags, LocalEngineFlags {
   shadow?: 'int8' | 'nf4' | 'fp16';
   profile?: string;
   expertStorage?: ExpertStorage;
+  quality?: Quality;
 }
 
 /** `odmoe generate`: runs the single-process engine. */
@@ -30,6 +32,11 @@ export function registerGenerateCommand(program: Command): void {
         '--shadow <precision>',
         'also run a quantized shadow, and report how well it predicts the experts',
       ).choices(['int8', 'nf4', 'fp16']),
+    )
+    .option(
+      '--quality <quality>',
+      "how exactly experts are computed: exact, or from a pack's slices, as sliced(8,4) (default: exact)",
+      parseQuality,
     )
     .option('--profile <file>', 'take the time and memory of the machine "cached" described there (bench/profiles)')
     .addOption(
@@ -50,6 +57,10 @@ log-probabilities, to the bit, from about 77 % of the bytes, and so faster where
 too varied for it stays as shipped; "resident" in the --json output counts the matrices of each form, and those that stayed.
 --resident auto measures, half a second long, which of both is faster on this machine, takes it and says so.
 
+--quality computes with the slices of a pack (odmoe pack --slices), which changes answers: sliced(8,4) reads all bits, sliced(8,4,low) the
+upper 4 bits of each weight, and sliced(8,4,critical=0.3) all bits for the 0.3 of executions that weigh most in their token. "arithmetic" in
+the --json output names it. Quote it for the shell.
+
 --profile emulates the fully cached deployment of a testbed: the tokens are this model's, each operation takes the time that the profiled
 machine needs for the profiled model, and memory is counted in its bytes. A machine slower than the profiled one shows its own speed.
 
@@ -60,6 +71,7 @@ Examples:
   odmoe generate ~/mixtral-pack "Write a haiku." --temperature 0.8 --top-p 0.95 --seed 1
   odmoe generate models/demo "Sort these numbers: 7 2 9 4" --shadow nf4
   odmoe generate ~/mixtral-pack "Write a haiku." --resident fixed4
+  odmoe generate ~/mixtral-pack "Write a haiku." --quality 'sliced(8,4,low)'
   odmoe generate models/demo "Tell me a story." --profile bench/profiles/rtx3090-testbed.yaml --json
   odmoe generate ~/model --prompt-token-ids 1,15,7 --max-tokens 20 --json`,
     )
@@ -72,19 +84,32 @@ function emulationFrom({ profile, expertStorage }: GenerateFlags): EmulationSett
   throw new OdmoeError('USAGE', '--expert-storage says how a profiled testbed stores experts: give its --profile too');
 }
 
+function parseQuality(text: string): Quality {
+  const read = readQuality(text);
+  if ('quality' in read) return read.quality;
+  throw new InvalidArgumentError(`${read.problem}.`);
+}
+
 async function generate(directory: string, text: string | undefined, flags: GenerateFlags): Promise<void> {
   const request = generationRequestFrom(flags, text);
   const engine = await openLocalEngine(directory, flags, {
     emulation: emulationFrom(flags),
     shadow: flags.shadow ?? null,
+    ...(flags.quality && { quality: flags.quality }),
   });
   try {
+    const { arithmetic } = engine;
     const resident = { ...engine.residentWeights(), choice: engine.weightFormChoice };
     const result = await withInterrupt((signal) =>
-      renderGeneration(engine.generate(request, signal), { json: flags.json, stream: !flags.json, resident }),
+      renderGeneration(engine.generate(request, signal), {
+        json: flags.json,
+        stream: !flags.json,
+        engine: { arithmetic, resident },
+      }),
     );
     if (!flags.json && standardError.isTerminal) {
-      standardError.write(`${generationSummary(result)}, ${weightFormSummary(resident)}\n`);
+      const computed = arithmetic === 'exact' ? '' : `, computed as ${arithmetic}`;
+      standardError.write(`${generationSummary(result)}, ${weightFormSummary(resident)}${computed}\n`);
     }
   } finally {
     engine.dispose();

@@ -19,8 +19,14 @@ export interface RenderOptions {
   json: boolean;
   /** Print the text as it comes. Only one of both may be set. */
   stream: boolean;
-  /** The weights of the answering process; with json, they are printed, too. */
-  resident?: WeightFormReport;
+  /** The engine of this process that answers; with json, it is printed, too. */
+  engine?: EngineReport;
+}
+
+export interface EngineReport {
+  /** "exact", "fast", or the text of a sliced quality. */
+  arithmetic: string;
+  resident: WeightFormReport;
 }
 
 /** A complete answer. */
@@ -35,7 +41,7 @@ export interface GenerationResult {
 /** Prints an answer on stdout as requested and returns it whole. Throws what the replies throw; with json, stdout then stays empty. */
 export async function renderGeneration(
   replies: AsyncIterable<GenerateReply>,
-  { json, stream, resident }: RenderOptions,
+  { json, stream, engine }: RenderOptions,
 ): Promise<GenerationResult> {
   let endsInNewline = true;
   const print = ({ text }: TokenReply): void => {
@@ -47,7 +53,7 @@ export async function renderGeneration(
     if (!endsInNewline) standardOutput.write('\n');
   });
   if (json) {
-    const object = { ...generationJson(result), ...(resident && { resident: weightFormJson(resident) }) };
+    const object = { ...generationJson(result), ...(engine && engineJson(engine)) };
     standardOutput.write(`${printableJson(object)}\n`);
   }
   return result;
@@ -127,6 +133,10 @@ export function generationJson({
 /** The forms of a model's weights, and the choice of --resident auto (null: a form was given). */
 export interface WeightFormReport extends ResidentWeights {
   choice: WeightFormChoice | null;
+}
+
+function engineJson({ arithmetic, resident }: EngineReport): Record<string, unknown> {
+  return { arithmetic, resident: weightFormJson(resident) };
 }
 
 function weightFormJson({ kinds, fellBack, choice }: WeightFormReport): Record<string, unknown> {

@@ -3,6 +3,7 @@ import type { EmulationSettings } from '../../shared/settings/node-settings.js';
 import type { WeightForm } from '../../shared/settings/setting-choices.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
+import { qualityText, type Quality } from '../../shared/decisions/slices/quality.js';
 import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import { describeDevice } from '../daemon/node-identity.js';
 import { validateGenerateRequest } from '../../shared/wire/generate-validation.js';
@@ -20,7 +21,7 @@ import {
   wouldRound,
 } from '../loading/choose-weight-form.js';
 import { loadDenseWeights, loadResidentExperts } from '../loading/load-weights.js';
-import { openModelSource } from '../../packs/open-model-source.js';
+import { openForQuality, type RuledSlices } from '../loading/open-for-quality.js';
 import { OutputFormats } from '../sampling/output-formats.js';
 import { generateTokens } from './generate-tokens.js';
 import { GenerationTiming } from './generation-timing.js';
@@ -29,6 +30,9 @@ import { InlinePromptEncoder } from './prompt-encoder.js';
 import { resolveGeneration } from './resolve-generation.js';
 import type { SequenceRunner } from './sequence-runner.js';
 import { ShadowedRunner } from './shadowed-runner.js';
+import { SlicedExperts } from './sliced-experts.js';
+
+const EXACT: Quality = { kind: 'exact' };
 
 export interface LocalEngineOptions {
   device: DeviceWish;
@@ -41,6 +45,8 @@ export interface LocalEngineOptions {
   resident: WeightForm | null;
   /** Weight form of a shadow that predicts beside the model; null: no shadow. */
   shadow: 'int8' | 'nf4' | 'fp16' | null;
+  /** How exactly the routed experts are computed; left out: exact. Sliced experts take neither an emulated machine nor a shadow. */
+  quality?: Quality;
   /** Rows of one pass of the prompt. */
   prefillRows: number;
   chooseSeed: () => number;
@@ -57,6 +63,8 @@ interface LoadedModel {
   deviceReason: string;
   weightBytes: number;
   model: Model;
+  /** Null: the experts are in the model. */
+  experts: SlicedExperts | null;
   /** The choice of 'auto'; null if the settings named a form. */
   choice: WeightFormChoice | null;
 }
@@ -82,13 +90,14 @@ export class LocalEngine {
 
   /** Opens and loads the pack or checkpoint in `directory`. Throws the errors of opening and loading, and closes everything then. */
   static async open(directory: string, options: LocalEngineOptions): Promise<LocalEngine> {
-    const source = await openModelSource(directory);
+    requireServed(options);
+    const { source, sliced } = await openForQuality(directory, options.quality ?? EXACT);
     const tokenizer = await openTokenizer(source.directory);
     requireExact(source, options.resident);
-    const main = await loadWholeModel('ROLE_MAIN', source, options.resident, options);
+    const main = await loadWholeModel('ROLE_MAIN', source, options.resident, sliced, options);
     if (options.shadow === null) return new LocalEngine(source, tokenizer, options, main, null);
     try {
-      const shadow = await loadWholeModel('ROLE_SHADOW', source, options.shadow, options);
+      const shadow = await loadWholeModel('ROLE_SHADOW', source, options.shadow, null, options);
       return new LocalEngine(source, tokenizer, options, main, shadow);
     } catch (thrown) {
       disposeModel(main);
@@ -102,7 +111,16 @@ export class LocalEngine {
 
   /** Memory of the model's matrices; the shadow's are not counted. */
   residentWeights(): ResidentWeights {
-    return this.main.model.residentWeights();
+    const { model, experts } = this.main;
+    const weights = model.residentWeights();
+    return experts === null ? weights : { ...weights, kinds: [...weights.kinds, experts.weights] };
+  }
+
+  /** How answers are computed: "exact", "fast" (tensor cores of a GPU), or the text of a sliced quality. */
+  get arithmetic(): string {
+    const { quality = EXACT, device } = this.options;
+    if (quality.kind !== 'exact') return qualityText(quality);
+    return this.device.info().backend === 'cuda' ? (device.arithmetic ?? 'exact') : 'exact';
   }
 
   /** The choice of `resident: auto`; null if the settings named a form. */
@@ -153,8 +171,13 @@ export class LocalEngine {
   /** A sequence of this model that the caller runs (benchmarks). */
   createRunner(): SequenceRunner {
     const { shape } = this.source;
-    if (this.shadow === null) return createLocalRunner(this.main.model, shape, this.options.prefillRows);
-    return new ShadowedRunner(this.main.model, this.shadow.model, shape, this.options.prefillRows);
+    const { model, experts } = this.main;
+    const { prefillRows } = this.options;
+    if (this.shadow !== null) return new ShadowedRunner(model, this.shadow.model, shape, prefillRows);
+    if (experts === null) return createLocalRunner(model, shape, prefillRows);
+    return createLocalRunner(model, shape, prefillRows, null, async (pass, rows, onRouter) =>
+      experts.forward(pass, rows, onRouter),
+    );
   }
 
   /** Idempotent. */
@@ -171,6 +194,18 @@ export class LocalEngine {
   }
 }
 
+/** Throws USAGE for options that sliced experts are not served with. */
+function requireServed({ quality = EXACT, device, emulation, shadow }: LocalEngineOptions): void {
+  if (quality.kind === 'exact') return;
+  const refusals: readonly (readonly [boolean, string])[] = [
+    [emulation !== null, 'an emulated machine computes exact experts: leave out --profile'],
+    [shadow !== null, 'a shadow predicts exact experts: leave out --shadow'],
+    [device.arithmetic === 'fast', 'slices are read by the one arithmetic: leave out --arithmetic fast'],
+  ];
+  const refused = refusals.find(([given]) => given);
+  if (refused !== undefined) throw new OdmoeError('USAGE', `${qualityText(quality)}: ${refused[1]}, or the quality`);
+}
+
 /** Throws USAGE when the form would round the model's values. */
 function requireExact({ name, shippedFormat }: ModelSource, resident: WeightForm | null): void {
   if (!wouldRound(shippedFormat, resident)) return;
@@ -184,10 +219,11 @@ async function loadWholeModel(
   role: RoleName,
   source: ModelSource,
   wanted: WeightFormat | 'auto' | null,
+  sliced: RuledSlices | null,
   options: LocalEngineOptions,
 ): Promise<LoadedModel> {
   const profiled = role === 'ROLE_MAIN' ? 'cached' : 'shadow';
-  const { environment, device, emulation } = options;
+  const { environment, device, emulation, prefillRows } = options;
   return fillRoleDevice(environment, device, emulation, profiled, async ({ device, reason: deviceReason }) => {
     const measure = emulation === null ? chooseWeightForm : null;
     const { format, choice } = await resolveWeightForm(device, source.shippedFormat, wanted, measure);
@@ -195,17 +231,20 @@ async function loadWholeModel(
     try {
       const onProgress = options.onProgress ?? undefined;
       await loadDenseWeights(model, source, format, onProgress);
-      await loadResidentExperts(model, source, format, onProgress);
+      if (sliced === null) await loadResidentExperts(model, source, format, onProgress);
+      const experts =
+        sliced && (await SlicedExperts.load(device, source.shape, sliced, prefillRows, options.onProgress));
+      const { usedBytes, contextBytes } = device.info();
+      return { role, device, deviceReason, weightBytes: usedBytes - contextBytes, model, experts, choice };
     } catch (thrown) {
       model.dispose();
       throw thrown;
     }
-    const { usedBytes, contextBytes } = device.info();
-    return { role, device, deviceReason, weightBytes: usedBytes - contextBytes, model, choice };
   });
 }
 
-function disposeModel({ model, device }: LoadedModel): void {
+function disposeModel({ model, experts, device }: LoadedModel): void {
+  experts?.dispose();
   model.dispose();
   device.dispose();
 }

@@ -6,6 +6,11 @@ import type { SequenceRunner } from './sequence-runner.js';
 /** Called with the experts that a layer's router chose for the token at `position`, by rank, when they are chosen. */
 export type ExpertObserver = (position: number, layer: number, experts: Int32Array) => void;
 
+/** Runs all layers of a pass that has begun with so many rows. `onRouter`: as Pass.forward takes it. */
+export type RunPass = (pass: Pass, rows: number, onRouter: Parameters<Pass['forward']>[0]) => Promise<void>;
+
+const WITH_RESIDENT_EXPERTS: RunPass = async (pass, _rows, onRouter) => pass.forward(onRouter);
+
 /** One sequence of a model with all experts in memory: the single-process engine. */
 export class LocalSequence implements SequenceRunner {
   readonly cache: Sequence;
@@ -17,6 +22,7 @@ export class LocalSequence implements SequenceRunner {
     private readonly shape: ModelShape,
     private readonly prefillRows: number,
     private readonly onExperts: ExpertObserver | null,
+    private readonly runPass: RunPass = WITH_RESIDENT_EXPERTS,
   ) {
     this.cache = model.createSequence();
     this.prefillPass = model.createPass(prefillRows);
@@ -57,7 +63,11 @@ export class LocalSequence implements SequenceRunner {
     const positions = Int32Array.from(tokenIds, (_, row) => position + row);
     await pass.begin([this.cache], new Int32Array(tokenIds.length), positions, Int32Array.from(tokenIds));
     const observer = this.onExperts;
-    await pass.forward(observer === null ? null : (layer, choice) => this.report(observer, position, layer, choice));
+    const onRouter =
+      observer === null
+        ? null
+        : (layer: number, choice: RouterChoice): void => this.report(observer, position, layer, choice);
+    await this.runPass(pass, tokenIds.length, onRouter);
   }
 
   private report(observer: ExpertObserver, firstPosition: number, layer: number, choice: RouterChoice): void {
@@ -68,12 +78,13 @@ export class LocalSequence implements SequenceRunner {
   }
 }
 
-/** The single-process engine as a SequenceRunner. `prefillRows`: rows of one prompt pass. */
+/** The single-process engine as a SequenceRunner. `prefillRows`: rows of one prompt pass. `runPass`: left out where the experts are the model's own. */
 export function createLocalRunner(
   model: Model,
   shape: ModelShape,
   prefillRows: number,
   onExperts: ExpertObserver | null = null,
+  runPass: RunPass = WITH_RESIDENT_EXPERTS,
 ): SequenceRunner {
-  return new LocalSequence(model, shape, prefillRows, onExperts);
+  return new LocalSequence(model, shape, prefillRows, onExperts, runPass);
 }

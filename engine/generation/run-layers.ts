@@ -1,0 +1,51 @@
+/** Runs the layers of a pass whose experts are in slots, as main runs them with workers: attend, execute, combine. */
+import type { ExpertSlots, Pass, RouterChoice } from '../../native/index.js';
+import type { ActivatedRow } from '../../shared/decisions/placement/activated-experts.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
+import type { SliceReading } from '../../shared/model/tensor-source.js';
+
+const FLOAT_BYTES = 4;
+
+/** Of one layer of a pass: the input of its experts, rows x hiddenSize FP32, and their outputs, rows x expertsPerToken x hiddenSize by rank. */
+export interface LayerBuffers {
+  readonly hidden: Uint8Array;
+  readonly outputs: Uint8Array;
+}
+
+/** Fills the outputs of all executions of a layer. */
+export type RunExperts = (layer: number, choice: RouterChoice, buffers: LayerBuffers) => Promise<void>;
+
+/** Runs all layers of a pass that has begun with so many rows. */
+export async function runLayers(pass: Pass, shape: ModelShape, rows: number, runExperts: RunExperts): Promise<void> {
+  const { hiddenSize, expertsPerToken, expertLayers } = shape;
+  const hidden = new Uint8Array(rows * hiddenSize * FLOAT_BYTES);
+  const outputs = new Uint8Array(hidden.length * expertsPerToken);
+  for (let layer = 0; layer < expertLayers; layer += 1) {
+    const choice = await pass.attend(layer, hidden);
+    await runExperts(layer, choice, { hidden, outputs });
+    await pass.combine(layer, outputs, choice.weights);
+  }
+}
+
+/** Runs the expert in a slot for some rows of a layer, none included. `readings`: as ExpertSlots.execute takes them. */
+export async function executeRows(
+  slots: Pick<ExpertSlots, 'execute'>,
+  slot: number,
+  rows: readonly ActivatedRow[],
+  { hidden, outputs }: LayerBuffers,
+  { hiddenSize, expertsPerToken }: Pick<ModelShape, 'hiddenSize' | 'expertsPerToken'>,
+  readings: readonly SliceReading[] = [],
+): Promise<void> {
+  if (rows.length === 0) return;
+  const rowBytes = hiddenSize * FLOAT_BYTES;
+  const input = new Uint8Array(rows.length * rowBytes);
+  const output = new Uint8Array(input.length);
+  rows.forEach(({ row }, at) => {
+    input.set(hidden.subarray(row * rowBytes, (row + 1) * rowBytes), at * rowBytes);
+  });
+  await slots.execute(slot, rows.length, input, output, readings);
+  rows.forEach(({ row, rank }, at) => {
+    const ofRow = output.subarray(at * rowBytes, (at + 1) * rowBytes);
+    outputs.set(ofRow, (row * expertsPerToken + rank) * rowBytes);
+  });
+}

@@ -1,0 +1,80 @@
+/**
+ * How each execution of a layer reads its expert. It depends on nothing but the quality, the model's measured thresholds and the router's weights
+ * for the row, so a process that holds all experts and a cluster come to the same readings.
+ */
+import type { SliceReading } from '../../model/tensor-source.js';
+import { isCritical, renormalizedWeights } from './critical-executions.js';
+import { qualityText, type Quality } from './quality.js';
+
+/** A quality that computes with slices. */
+export type SlicedQuality = Exclude<Quality, { kind: 'exact' }>;
+
+/** Executions that read both slices: all, none, or the critical ones by this threshold. */
+export type PrecisionRule = { readonly kind: 'high' | 'low' } | { readonly kind: 'critical'; readonly theta: number };
+
+/** A threshold as slices.json lists it: `critical` is the share of executions that are critical by `theta`. */
+export interface MeasuredTheta {
+  readonly critical: number;
+  readonly theta: number;
+}
+
+/** The reading of an upper slice alone: half the error of the paper's rule, from the same bytes. */
+const UPPER_READING: SliceReading = 'upperCentred';
+
+/** Millionths by which the share of a measured threshold may differ from the wanted share. */
+const SHARE_TOLERANCE_MILLIONTHS = 50_000;
+
+/** The rule of a quality, with the nearest of the measured thresholds; null: the model's were not measured. */
+export function precisionRule(
+  quality: SlicedQuality,
+  measured: readonly MeasuredTheta[] | null,
+): { readonly rule: PrecisionRule } | { readonly problem: string } {
+  if (quality.kind === 'high' || quality.kind === 'low') return { rule: { kind: quality.kind } };
+  const without = otherQualities(quality);
+  if (quality.kind === 'cached') return { problem: `a logical cache (cached=...) is not served yet; give ${without}` };
+  const nearest = nearestTheta(quality.share, measured ?? []);
+  if (nearest === null) {
+    return {
+      problem: `no threshold (theta) of critical executions was measured for this model, so its slices.json lists none; give ${without}`,
+    };
+  }
+  if (millionths(nearest.critical - quality.share) > SHARE_TOLERANCE_MILLIONTHS) {
+    const shares = (measured ?? []).map(({ critical }) => critical).sort((left, right) => left - right);
+    return {
+      problem: `no threshold (theta) near to critical=${quality.share} was measured for this model; slices.json lists ${shares.join(', ')}: give one of these`,
+    };
+  }
+  return { rule: { kind: 'critical', theta: Math.fround(nearest.theta) } };
+}
+
+/** True if some execution reads lower slices. */
+export function readsLowerSlices({ kind }: PrecisionRule): boolean {
+  return kind !== 'low';
+}
+
+/** The readings of a layer's executions, in the order of `weights`: the router's, rows x expertsPerToken by rank. */
+export function planReadings(rule: PrecisionRule, weights: Float32Array, expertsPerToken: number): SliceReading[] {
+  if (rule.kind !== 'critical') return Array.from(weights, () => (rule.kind === 'high' ? 'both' : UPPER_READING));
+  const { theta } = rule;
+  return Array.from(renormalizedWeights(weights, expertsPerToken), (weight) =>
+    isCritical(weight, theta) ? 'both' : UPPER_READING,
+  );
+}
+
+/** Of two thresholds that are equally near, the higher one, which reads fewer bytes. */
+function nearestTheta(share: number, measured: readonly MeasuredTheta[]): MeasuredTheta | null {
+  let nearest: MeasuredTheta | null = null;
+  for (const one of measured) {
+    const nearer = nearest === null ? -1 : millionths(one.critical - share) - millionths(nearest.critical - share);
+    if (nearest === null || nearer < 0 || (nearer === 0 && one.theta > nearest.theta)) nearest = one;
+  }
+  return nearest;
+}
+
+function millionths(difference: number): number {
+  return Math.round(Math.abs(difference) * 1e6);
+}
+
+function otherQualities({ split }: SlicedQuality): string {
+  return `${qualityText({ kind: 'high', split })} or ${qualityText({ kind: 'low', split })}`;
+}
