@@ -43,7 +43,7 @@ export async function openResidentModel(
 
 /** Logits of the prompt's last token and of each further token, as bits. */
 export async function logitBits(
-  model: ResidentTestModel,
+  model: Pick<ResidentTestModel, 'createRunner'>,
   promptIds: readonly number[],
   furtherIds: readonly number[],
   prefillRows: number,
