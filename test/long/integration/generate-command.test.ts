@@ -36,6 +36,7 @@ interface Answer {
   prompt_token_ids: number[];
   token_ids: number[];
   finish_reason: string;
+  arithmetic: string;
   logprobs?: { token_id: number; logprob: number; top: { token_id: number; logprob: number }[] }[];
   timing: Record<string, number>;
   sep: { recall: number; activated: number; predicted_correctly: number } | null;
@@ -80,6 +81,7 @@ describe('odmoe generate', () => {
     assert.deepEqual(answer.prompt_token_ids, sum.prompt_token_ids);
     assert.deepEqual(answer.token_ids, sum.token_ids);
     assert.equal(answer.finish_reason, 'stop');
+    assert.equal(answer.arithmetic, 'exact');
     assert.equal(answer.sep, null);
     assert.equal(answer.reloads, 0);
     assert.deepEqual(
@@ -127,6 +129,8 @@ describe('odmoe generate', () => {
     ['a prompt too long', ['generate', demoModel, 'a '.repeat(3000)], 2, /holds 2048/],
     ['more threads than can be', ['generate', demoModel, 'a', '--threads', '100000'], 2, /from 0 to 1024/],
     ['an address that is none', ['prompt', 'a', '--main', '127.0.0.1:99999'], 2, /HOST:PORT/],
+    ['no such slices', ['generate', demoModel, 'a', '--quality', 'sliced(8,3)'], 2, /no experts are sliced as \(8,3\)/],
+    ['a checkpoint without slices', ['generate', demoModel, 'a', '--quality', 'sliced(8,4)'], 2, /is a checkpoint/],
     ['no model', ['generate', join(demoModel, 'nowhere'), 'a'], 3, /no model/],
     ['text without a tokenizer', ['generate', fixture, 'a', '--max-tokens', '4'], 3, /--prompt-token-ids/],
     ['nobody there', ['prompt', 'a', '--main', '127.0.0.1:1'], 3, /127\.0\.0\.1:1/],
