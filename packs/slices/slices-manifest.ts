@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { MeasuredTheta } from '../../shared/decisions/slices/plan-readings.js';
 import { bytesSchema, crc32cSchema, extentSchema, positiveSchema, sha256Schema } from '../format/manifest.js';
 import { SLICE_FILE_PATTERN, SLICES } from '../format/pack-layout.js';
 import { SLICED_SPLITS } from './slice-pair.js';
@@ -38,7 +39,7 @@ const sliceFileSchema = z.strictObject({
 const criticalThresholdSchema = z.strictObject({
   critical: z.number().min(0).max(1),
   theta: z.number().min(0).max(1),
-});
+}) satisfies z.ZodType<MeasuredTheta>;
 
 export const slicesManifestSchema = z.strictObject({
   format: z.literal(SLICES_FORMAT),
