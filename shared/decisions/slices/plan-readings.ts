@@ -29,9 +29,9 @@ export function precisionRule(
   quality: SlicedQuality,
   measured: readonly MeasuredTheta[] | null,
 ): { readonly rule: PrecisionRule } | { readonly problem: string } {
-  if (quality.kind === 'high' || quality.kind === 'low') return { rule: { kind: quality.kind } };
   const without = otherQualities(quality);
   if (quality.kind === 'cached') return { problem: `a logical cache (cached=...) is not served yet; give ${without}` };
+  if (quality.kind !== 'critical') return { rule: { kind: quality.kind } };
   const nearest = nearestTheta(quality.share, measured ?? []);
   if (nearest === null) {
     return {
