@@ -3,6 +3,7 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { realEnvironment, type NodeEnvironment, type OwnWorker } from '../engine/environment/node-environment.js';
 import { PackServer } from '../packs/fetching/pack-server.js';
+import { slicesToServe } from '../packs/fetching/served-slices.js';
 import { exitWithParent, openHandles, requireAddon } from '../native/index.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
 import { advertisedAddress } from '../engine/daemon/advertised-address.js';
@@ -73,7 +74,8 @@ async function serveMain(
   { httpApi: planned, giveUp, ownWorker }: MainSurroundings,
   log: Logger,
 ): Promise<RunningMain> {
-  const { runtime, transport, discovery } = loaded.environment;
+  const { runtime, transport, discovery, openSlices } = loaded.environment;
+  const slices = openSlices && (await slicesToServe(openSlices, loaded.source, log));
   const identity = createNodeIdentity(settings, loaded.source, loaded.device.info(), runtime);
   let httpApi: HttpApi | null = null;
   const components = assemble(
@@ -91,8 +93,7 @@ async function serveMain(
     network: settings.network,
     log,
     node: { identify: () => identity, counts: () => counts.reply() },
-    ...servedBy(components),
-    pack: new PackServer(loaded.source, runtime),
+    ...servedBy(components, new PackServer(loaded.source, runtime, undefined, slices)),
     ...(ownWorker === null ? {} : { worker: ownWorker }),
   });
   identity.address = advertisedAddress(settings, server.port);
@@ -129,7 +130,10 @@ async function serveMain(
 }
 
 /** The handlers for calls of peers and clients. */
-function servedBy(components: MainComponents): Pick<RpcServerOptions, 'cluster' | 'inference'> {
+function servedBy(
+  components: MainComponents,
+  pack: PackServer,
+): Pick<RpcServerOptions, 'cluster' | 'inference' | 'pack'> {
   const { membership, inference } = components;
   return {
     cluster: {
@@ -137,6 +141,7 @@ function servedBy(components: MainComponents): Pick<RpcServerOptions, 'cluster' 
       status: () => components.status(),
     },
     inference: { generate: (request, signal) => inference.generate(request, signal) },
+    pack,
   };
 }
 

@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { fillNodeDevice } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackServer } from '../packs/fetching/pack-server.js';
+import { slicesToServe } from '../packs/fetching/served-slices.js';
 import type { FormatCompiler } from '../engine/sampling/format-compiler.js';
 import { OutputFormats } from '../engine/sampling/output-formats.js';
 import { exitWithParent, openHandles, requireAddon, type Device, type Model, type Pass } from '../native/index.js';
@@ -127,7 +128,8 @@ async function serveShadow(
   log: Logger,
   giveUp: GiveUp,
 ): Promise<RunningNode> {
-  const { runtime, transport, discovery } = loaded.environment;
+  const { runtime, transport, discovery, openSlices } = loaded.environment;
+  const slices = openSlices && (await slicesToServe(openSlices, loaded.source, log));
   const identity = createNodeIdentity(settings, loaded.source, loaded.device.info(), runtime);
   const service = createService(settings, loaded, identity, log, giveUp);
   const holders = (): object[] => [service, loaded.formats, joining ?? {}];
@@ -140,7 +142,7 @@ async function serveShadow(
     log,
     node: { identify: () => identity, counts: () => counts.reply() },
     shadow: { serve: (stream) => service.accept(stream) },
-    pack: new PackServer(loaded.source, runtime),
+    pack: new PackServer(loaded.source, runtime, undefined, slices),
   });
   identity.address = advertisedAddress(settings, server.port);
   const advertisement = await discovery.advertise(settings, identity, log).catch(async (error: unknown) => {

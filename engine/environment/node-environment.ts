@@ -19,6 +19,8 @@ import { type Discovery, multicastDiscovery } from '../../shared/transport/disco
 import { hostAddresses, InterfaceWatch } from '../../shared/transport/discovery/host-interfaces.js';
 import { networkPaceOf } from '../emulation/network-pace.js';
 import type { Pack } from '../../packs/format/open-pack.js';
+import type { OpenSlices } from '../../packs/fetching/served-slices.js';
+import { hasSlices, slicesOf } from '../../packs/slices/open-slices.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import type { Transport } from '../../shared/transport/transport.js';
@@ -35,6 +37,8 @@ export interface NodeEnvironment {
   readonly interfaces: InterfaceWatch;
   /** Opens the pack that the daemon serves. Throws the errors of openServedPack. */
   openPack(directory: string | null): Promise<Pack>;
+  /** Opens the slices beside the pack that the daemon serves; null: it serves none. */
+  readonly openSlices: OpenSlices | null;
   /** Turns prompts into tokens. */
   openPrompts(wanted: PromptsWanted): PromptEncoder;
   /** Compiles output formats, of which at most this many may wait; null: they are compiled in place. */
@@ -91,6 +95,7 @@ export function realEnvironment(
     interfaces,
     discovery: multicastDiscovery(runtime, interfaces),
     openPack: (directory) => openServedPack(directory),
+    openSlices: async (pack) => ((await hasSlices(pack)) ? slicesOf(pack) : null),
     openPrompts: ({ directory, tokenizer, queueLimit }) => {
       // Without a tokenizer there is no work for a thread.
       if (tokenizer === null) return new InlinePromptEncoder(tokenizer, runtime);

@@ -20,6 +20,8 @@ export interface DownloadState {
 export interface DownloadOptions {
   extent: ExpertExtent;
   packDigest: string;
+  /** Empty: the lossless parts are fetched. */
+  slicesDigest: string;
   source: Pick<PackSource, 'read'>;
   file: Pick<FileHandle, 'write'>;
   path: string;
@@ -38,13 +40,15 @@ export interface DownloadOptions {
  * @throws DamagedBytesError (PACK_CORRUPT), PeerFailure, STORAGE_FULL, STORAGE_FAILED, CANCELLED
  */
 export async function downloadExpert(options: DownloadOptions): Promise<void> {
-  const { extent, packDigest, source, state, signal } = options;
+  const { extent, packDigest, slicesDigest, source, state, signal } = options;
   const first = extent.chunks[state.chunksDone];
   if (first === undefined) return;
   const writer = new ChunkWriter(options);
   let offsetBytes = first.offsetBytes;
   const lengthBytes = extent.endBytes - offsetBytes;
-  const pieces = source.read({ packDigest, file: extent.file, offsetBytes, lengthBytes }, signal);
+  const range = { packDigest, file: extent.file, offsetBytes, lengthBytes };
+  const request = slicesDigest === '' ? range : { ...range, slicesDigest };
+  const pieces = source.read(request, signal);
   for await (const piece of fromPeer(pieces)) {
     if (offsetBytes + piece.length > extent.endBytes) throw wrongLength(extent, 'more');
     options.onReceived(piece.length);

@@ -8,7 +8,7 @@ import { DamagedBytesError, downloadExpert, type Crc32c, type DownloadState } fr
 import { FileCompletion } from './file-completion.js';
 import type { PackPeer, PackPeers } from './pack-peers.js';
 import { PeerFailure } from './peer-failure.js';
-import type { PartialPack } from './partial-pack.js';
+import type { FetchStore } from './fetch-store.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** Most experts that are fetched at a time, and how many more if a load waits for them. */
@@ -38,7 +38,7 @@ export interface FetchProgress {
 }
 
 export interface ExpertFetcherOptions {
-  partial: PartialPack;
+  partial: FetchStore;
   peers: PackPeers;
   crc32c: Crc32c;
   /** Throws STORAGE_FULL if the directory's disk has less free space. */
@@ -65,14 +65,14 @@ interface Task extends ExpertId {
 }
 
 /**
- * Fetches the experts that a worker needs into its partial pack: those for which a load waits first, the others in their order; several at a
+ * Fetches the experts that a worker needs into its partial pack, or one slice of each into the files of that slice: those for which a load waits first, the others in their order; several at a
  * time, from any peer that has them. A failed fetch is repeated, at another peer if there is one. When every expert of the pack has been
  * fetched, it fetches the other files, too, and the directory becomes an ordinary pack.
  */
 export class ExpertFetcher {
   private readonly options: ExpertFetcherOptions;
-  private readonly partialPack: PartialPack;
-  private readonly completion: FileCompletion;
+  private readonly store: FetchStore;
+  private readonly completion: FileCompletion | null;
   private readonly tasks = new Map<number, Task>();
   private readonly runningFetches = new Set<Promise<void>>();
   private readonly stop = new AbortController();
@@ -87,19 +87,15 @@ export class ExpertFetcher {
 
   constructor(options: ExpertFetcherOptions) {
     this.options = options;
-    this.partialPack = options.partial;
+    this.store = options.partial;
     this.movedMs = options.runtime.nowMs();
-    this.completion = new FileCompletion(
-      options.partial,
-      options.peers,
-      options.log,
-      options.requireRoom ?? requireFreeBytes,
-      options.runtime,
-    );
+    const { peers, log, requireRoom = requireFreeBytes, runtime } = options;
+    const { otherFilesOf } = options.partial;
+    this.completion = otherFilesOf && new FileCompletion(otherFilesOf, peers, log, requireRoom, runtime);
   }
 
   get progress(): FetchProgress {
-    const held = this.needed.filter(({ layer, expert }) => this.partialPack.held.has(layer, expert));
+    const held = this.needed.filter(({ layer, expert }) => this.store.held.has(layer, expert));
     return {
       neededBytes: this.bytesOf(this.needed),
       heldBytes: this.bytesOf(held),
@@ -116,13 +112,13 @@ export class ExpertFetcher {
     for (const [key, task] of this.tasks) {
       if (!wanted.has(key) && !task.running && task.waiters.size === 0) this.tasks.delete(key);
     }
-    for (const place of places) if (!this.partialPack.held.has(place.layer, place.expert)) this.task(place);
+    for (const place of places) if (!this.store.held.has(place.layer, place.expert)) this.task(place);
     this.pump();
   }
 
   /** Null if the expert is on the disk. Rejects with CANCELLED if the signal aborts, else with the reason why the expert does not arrive. */
   awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null {
-    if (this.partialPack.held.has(layer, expert)) return null;
+    if (this.store.held.has(layer, expert)) return null;
     const task = this.task({ layer, expert });
     const arrival = new Promise<void>((resolve, reject) => {
       const leave = (): void => {
@@ -157,8 +153,8 @@ export class ExpertFetcher {
 
   /** The expert's bytes on the disk are wrong: it is fetched again. @throws LockHeldError, STORAGE_FULL, STORAGE_FAILED */
   async forget(layer: number, expert: number): Promise<void> {
-    this.completion.postpone(this.options.runtime.nowMs());
-    await this.partialPack.forget(layer, expert);
+    this.completion?.postpone(this.options.runtime.nowMs());
+    await this.store.forget(layer, expert);
     this.task({ layer, expert });
     this.pump();
   }
@@ -172,7 +168,7 @@ export class ExpertFetcher {
     this.wakeOthers();
     await this.options.peers.close();
     while (this.runningFetches.size > 0) await Promise.all(this.runningFetches);
-    await this.partialPack.close();
+    await this.store.close();
   }
 
   /** The peers have changed: one of them may have missing experts. */
@@ -208,7 +204,7 @@ export class ExpertFetcher {
       if (this.urgentRunning() === 0) this.startAll([...this.tasks.values()], MAX_FETCHES);
       this.completeFiles();
     }
-    const unfinished = this.tasks.size > 0 || this.completion.isPending;
+    const unfinished = this.tasks.size > 0 || this.completion?.isPending === true;
     if (!unfinished || this.timer !== null) return;
     this.timer = this.options.runtime.after(TICK_MS, () => {
       this.timer = null;
@@ -227,10 +223,11 @@ export class ExpertFetcher {
   }
 
   private completeFiles(): void {
-    if (this.runningFetches.size > 0 || !this.completion.isDue(this.options.runtime.nowMs())) return;
+    const { completion } = this;
+    if (this.runningFetches.size > 0 || completion?.isDue(this.options.runtime.nowMs()) !== true) return;
     const signal = this.stop.signal;
     this.track(
-      this.completion.run(signal, this.options.runtime.nowMs()).then((whole) => {
+      completion.run(signal, this.options.runtime.nowMs()).then((whole) => {
         if (whole) this.options.onFetched();
       }),
     );
@@ -268,15 +265,16 @@ export class ExpertFetcher {
     const { layer, expert, state } = task;
     const { source } = peer;
     if (source === null) throw new PeerFailure('WORKER_LOST', `the connection to ${peer.address} is gone`);
-    const { pack } = this.partialPack;
-    const extent = this.partialPack.extent(layer, expert);
+    const { pack } = this.store;
+    const extent = this.store.extent(layer, expert);
     const { runtime, requireRoom = requireFreeBytes } = this.options;
     await runtime.outside(() => requireRoom(pack.directory, extent.storedBytes));
-    const file = await this.partialPack.openExpertFile(extent.file);
+    const file = await this.store.openExpertFile(extent.file);
     try {
       await downloadExpert({
         extent,
         packDigest: pack.packDigest,
+        slicesDigest: this.store.slicesDigest,
         source,
         file,
         path: `${pack.directory}/${extent.file}`,
@@ -298,7 +296,7 @@ export class ExpertFetcher {
     } finally {
       await runtime.outside(() => file.close());
     }
-    await this.partialPack.record(layer, expert);
+    await this.store.record(layer, expert);
   }
 
   private failed(task: Task, peer: PackPeer, error: OdmoeError): void {
@@ -373,11 +371,11 @@ export class ExpertFetcher {
   }
 
   private bytesOf(places: readonly ExpertId[]): number {
-    return places.reduce((sum, { layer, expert }) => sum + this.partialPack.extent(layer, expert).storedBytes, 0);
+    return places.reduce((sum, { layer, expert }) => sum + this.store.extent(layer, expert).storedBytes, 0);
   }
 
   private key({ layer, expert }: ExpertId): number {
-    return layer * this.partialPack.pack.shape.experts + expert;
+    return layer * this.store.pack.shape.experts + expert;
   }
 }
 

@@ -3,38 +3,46 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { fileExists } from '../../shared/base/files/read-file.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
-import { FETCH_JOURNAL_FILE, FETCHED_JOURNAL_FILE } from '../format/pack-layout.js';
+import { FETCH_JOURNAL_FILE, FETCHED_JOURNAL_FILE, type Slice, SLICES } from '../format/pack-layout.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { syncDirectory } from '../packing/pack-file.js';
 
-/** Identifies the pack of the journal. The manifest beside it must have this digest. */
-const headSchema = z.strictObject({ format: z.literal('odmoe-fetching'), pack_digest: z.string() });
+/** Identifies what the journal is of: a pack, or slices. The manifest, or slices.json, beside it must have this digest. */
+const headSchema = z.discriminatedUnion('format', [
+  z.strictObject({ format: z.literal('odmoe-fetching'), pack_digest: z.string() }),
+  z.strictObject({ format: z.literal('odmoe-fetching-slices'), slices_digest: z.string() }),
+]);
+export type FetchJournalHead = z.infer<typeof headSchema>;
+
 const recordSchema = z.strictObject({
   layer: z.int().min(0),
   expert: z.int().min(0),
+  slice: z.enum(SLICES).optional(),
   lost: z.literal(true).optional(),
 });
 
 export interface FetchedExpert {
   layer: number;
   expert: number;
+  /** Left out: the expert's lossless parts. */
+  slice?: Slice | undefined;
 }
 
 /**
- * The journal of a pack that is being fetched: a line with the pack's digest, then a line for each expert whose chunks are on the disk and had
+ * The journal of a pack, or of slices, that is being fetched: a line with its digest, then a line for each expert whose chunks are on the disk and had
  * the right checksums. A line with `lost` revokes an earlier one. A last line cut short by a crash is ignored.
  */
 export class FetchJournal {
   private readonly path: string;
   private readonly finishedPath: string;
 
-  constructor(directory: string) {
-    this.path = join(directory, FETCH_JOURNAL_FILE);
+  constructor(directory: string, name = FETCH_JOURNAL_FILE) {
+    this.path = join(directory, name);
     this.finishedPath = join(directory, FETCHED_JOURNAL_FILE);
   }
 
-  /** Null if there is no journal, or if it does not name its pack. */
-  async read(): Promise<{ packDigest: string; fetched: FetchedExpert[] } | null> {
+  /** Null if there is no journal, or if it does not say what it is of. */
+  async read(): Promise<{ head: FetchJournalHead; fetched: FetchedExpert[] } | null> {
     const [first, ...rest] = await this.readLines();
     const head = headSchema.safeParse(parseLine(first));
     if (!head.success) return null;
@@ -42,16 +50,16 @@ export class FetchJournal {
     for (const line of rest) {
       const record = recordSchema.safeParse(parseLine(line));
       if (!record.success) continue;
-      const { layer, expert, lost } = record.data;
-      if (lost === true) fetched.delete(`${layer} ${expert}`);
-      else fetched.set(`${layer} ${expert}`, { layer, expert });
+      const { layer, expert, slice, lost } = record.data;
+      const key = `${layer} ${expert} ${slice ?? ''}`;
+      if (lost === true) fetched.delete(key);
+      else fetched.set(key, { layer, expert, slice });
     }
-    return { packDigest: head.data.pack_digest, fetched: [...fetched.values()] };
+    return { head: head.data, fetched: [...fetched.values()] };
   }
 
   /** Begins a new journal and replaces any other. @throws STORAGE_FULL, STORAGE_FAILED */
-  async begin(directory: string, packDigest: string): Promise<void> {
-    const head = { format: 'odmoe-fetching', pack_digest: packDigest };
+  async begin(directory: string, head: FetchJournalHead): Promise<void> {
     try {
       await writeFile(this.path, `${JSON.stringify(head)}\n`, { flush: true });
       await syncDirectory(directory);
@@ -61,13 +69,13 @@ export class FetchJournal {
   }
 
   /** @throws STORAGE_FULL, STORAGE_FAILED */
-  async record({ layer, expert }: FetchedExpert): Promise<void> {
-    await this.append({ layer, expert });
+  async record({ layer, expert, slice }: FetchedExpert): Promise<void> {
+    await this.append({ layer, expert, slice });
   }
 
   /** Records that the expert is not on the disk any more. @throws STORAGE_FULL, STORAGE_FAILED */
-  async forget({ layer, expert }: FetchedExpert): Promise<void> {
-    await this.append({ layer, expert, lost: true });
+  async forget({ layer, expert, slice }: FetchedExpert): Promise<void> {
+    await this.append({ layer, expert, slice, lost: true });
   }
 
   /** The fetch is over: the journal gets another name. */

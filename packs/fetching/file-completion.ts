@@ -11,7 +11,7 @@ import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { DamagedBytesError } from './download-expert.js';
 import { fromPeer, PeerFailure } from './peer-failure.js';
 import type { PackPeers } from './pack-peers.js';
-import type { PartialPack } from './partial-pack.js';
+import type { CompletedPack } from './fetch-store.js';
 import { openCounted } from '../../shared/base/files/counted-file.js';
 
 /** Pause after a failure, and after damage, which is often followed by more. No load waits for these files. */
@@ -22,7 +22,7 @@ export class FileCompletion {
   private dueMs = 0;
 
   constructor(
-    private readonly partial: PartialPack,
+    private readonly partial: CompletedPack,
     private readonly peers: PackPeers,
     private readonly log: Logger,
     private readonly requireRoom: (directory: string, bytes: number) => Promise<void>,

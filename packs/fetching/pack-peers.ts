@@ -3,7 +3,9 @@ import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.j
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { HeldExperts } from '../format/held-experts.js';
+import type { Slice } from '../format/pack-layout.js';
 import type { ExpertId } from '../../shared/model/expert-id.js';
+import type { PackDescription } from '../../shared/wire/messages.js';
 import { PACK_SOURCES_LIMIT } from '../../shared/wire/limits.js';
 import type { PackSource } from '../../shared/transport/node-clients.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
@@ -30,6 +32,8 @@ export interface PackPeersOptions {
   packDigest: string;
   layers: number;
   experts: number;
+  /** The slice that is fetched, of the slices with this digest; left out: the lossless parts are fetched. */
+  slice?: { slice: Slice; digest: string };
   connect(address: string): PackSource;
   runtime: Runtime;
   log: Logger;
@@ -189,7 +193,7 @@ export class PackPeers {
   }
 
   private async describe(peer: PackPeer): Promise<void> {
-    const { packDigest, layers, experts } = this.options;
+    const { packDigest, layers, experts, slice } = this.options;
     peer.describing = true;
     try {
       const source = (peer.source ??= this.options.connect(peer.address));
@@ -199,8 +203,10 @@ export class PackPeers {
         this.failed(peer, otherPack(peer, description.packDigest, packDigest));
         return;
       }
-      peer.held = HeldExperts.fromBits(layers, experts, description.heldExperts);
-      peer.whole = description.whole;
+      const held = this.heldBy(peer, description);
+      if (held === null) return;
+      peer.held = held;
+      peer.whole = slice === undefined ? description.whole : held.isComplete;
       peer.describedMs = this.options.runtime.nowMs();
       this.options.onDescribed();
     } catch (thrown) {
@@ -209,11 +215,30 @@ export class PackPeers {
       peer.describing = false;
     }
   }
+
+  /** Null: the peer has other slices, and counts as failed. A peer without slices may get some. */
+  private heldBy(peer: PackPeer, { heldExperts, slices }: PackDescription): HeldExperts | null {
+    const { layers, experts, slice: wanted } = this.options;
+    if (wanted === undefined) return HeldExperts.fromBits(layers, experts, heldExperts);
+    if (slices === null || slices === undefined) return HeldExperts.none(layers, experts);
+    if (slices.digest !== wanted.digest) {
+      this.failed(peer, otherSlices(peer, slices.digest, wanted.digest));
+      return null;
+    }
+    return HeldExperts.fromBits(layers, experts, wanted.slice === 'upper' ? slices.heldUpper : slices.heldLower);
+  }
 }
 
 /** Load of a peer: streams count first; main counts as busier among equals. */
 function load({ streams, mainRank }: PackPeer): number {
   return 2 * streams + (mainRank === null ? 0 : 1);
+}
+
+function otherSlices(peer: PackPeer, theirs: string, ours: string): OdmoeError {
+  return new OdmoeError(
+    'NODE_REFUSED',
+    `${peer.address} holds other slices of the pack (${theirs.slice(0, 16)}, not ${ours.slice(0, 16)})`,
+  );
 }
 
 function otherPack(peer: PackPeer, theirs: string, ours: string): OdmoeError {

@@ -4,10 +4,11 @@ import { openFile, readFailure, type FileErrors } from '../../shared/base/files/
 import { expertExtents, type ExpertExtent } from '../format/extents.js';
 import { HeldExperts } from '../format/held-experts.js';
 import type { Pack } from '../format/open-pack.js';
-import { FETCH_MANIFEST_FILE, MANIFEST_FILE } from '../format/pack-layout.js';
+import { FETCH_MANIFEST_FILE, MANIFEST_FILE, SLICE_FILE_PATTERN } from '../format/pack-layout.js';
 import { PACK_PIECE_BYTES } from '../../shared/wire/limits.js';
 import type { PackDescription, PackPiece, ReadManifestRequest, ReadPackRequest } from '../../shared/wire/messages.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import { missingExpert, type ServedSlices, SlicesTable } from './served-slices.js';
 
 /** Most readers that a daemon serves at a time. Each costs an open file and a few pack pieces of PACK_PIECE_BYTES. */
 export const MAX_PACK_READERS = 16;
@@ -20,7 +21,7 @@ const READ_ERRORS: FileErrors = {
 
 /**
  * Serves pack pieces of the daemon's pack to peers, straight from its files and at the reader's pace. `held`: the experts on the disk of a pack that
- * is still being fetched; null: the pack is whole.
+ * is still being fetched; null: the pack is whole. `slices`: null: there are none.
  */
 export class PackServer {
   private readonly pack: Pack;
@@ -29,12 +30,19 @@ export class PackServer {
   private readonly all: HeldExperts;
   private readonly sizes: ReadonlyMap<string, number>;
   private readonly extents: readonly ExpertExtent[];
+  private readonly slices: SlicesTable | null;
   private readers = 0;
 
-  constructor(pack: Pack, runtime: Runtime, held: () => HeldExperts | null = () => null) {
+  constructor(
+    pack: Pack,
+    runtime: Runtime,
+    held: () => HeldExperts | null = () => null,
+    slices: ServedSlices | null = null,
+  ) {
     this.pack = pack;
     this.runtime = runtime;
     this.held = held;
+    this.slices = slices && new SlicesTable(slices);
     this.all = HeldExperts.all(pack.shape.expertLayers, pack.shape.experts);
     this.sizes = new Map(pack.manifest.files.map((file) => [file.name, file.size_bytes]));
     this.extents = expertExtents(pack.manifest);
@@ -49,30 +57,41 @@ export class PackServer {
       experts,
       whole: held === null,
       heldExperts: (held ?? this.all).toBits(),
+      ...(this.slices === null ? {} : { slices: this.slices.describe() }),
     };
   }
 
-  /** Sends the manifest to the end of its file; the reader checks it by its digest. @throws NODE_REFUSED, QUEUE_FULL, STORAGE_FAILED */
+  /** Sends the manifest, or slices.json, to the end of its file; the reader checks it by its digest. @throws NODE_REFUSED, QUEUE_FULL, STORAGE_FAILED */
   async *manifest(
-    { packDigest }: ReadManifestRequest,
+    { packDigest, slicesDigest = '' }: ReadManifestRequest,
     signal: AbortSignal,
   ): AsyncGenerator<PackPiece, void, undefined> {
     this.requireSamePack(packDigest);
-    yield* this.packPieces(this.held() === null ? MANIFEST_FILE : FETCH_MANIFEST_FILE, 0, null, signal);
+    const { directory } = this.pack;
+    if (slicesDigest === '') {
+      const name = this.held() === null ? MANIFEST_FILE : FETCH_MANIFEST_FILE;
+      yield* this.packPieces(join(directory, name), 0, null, signal);
+    } else {
+      const { served } = this.sameSlices(slicesDigest);
+      yield* this.packPieces(join(served.directory, served.manifestFile), 0, null, signal);
+    }
   }
 
   /** @throws NODE_REFUSED, PROTOCOL_VIOLATION (no such bytes in the pack), PACK_INCOMPLETE (not on this disk), QUEUE_FULL, STORAGE_FAILED */
   async *read(request: ReadPackRequest, signal: AbortSignal): AsyncGenerator<PackPiece, void, undefined> {
-    const { packDigest, file, offsetBytes, lengthBytes } = request;
+    const { packDigest, file, offsetBytes, lengthBytes, slicesDigest = '' } = request;
     this.requireSamePack(packDigest);
-    this.requireStretch(file, offsetBytes, lengthBytes);
-    this.requireHeld(file, offsetBytes, offsetBytes + lengthBytes);
-    yield* this.packPieces(file, offsetBytes, lengthBytes, signal);
+    const slices = SLICE_FILE_PATTERN.test(file) ? this.sameSlices(slicesDigest) : null;
+    requireStretch(request, slices?.sizes ?? this.sizes);
+    const missing = this.missing(slices, request);
+    if (missing !== undefined) throw notHere(missing);
+    const directory = slices?.served.directory ?? this.pack.directory;
+    yield* this.packPieces(join(directory, file), offsetBytes, lengthBytes, signal);
   }
 
   /** `lengthBytes` null: to the file's end. The bytes of a pack piece are valid until the next one is requested. */
   private async *packPieces(
-    file: string,
+    path: string,
     startBytes: number,
     lengthBytes: number | null,
     signal: AbortSignal,
@@ -84,7 +103,6 @@ export class PackServer {
       );
     }
     this.readers += 1;
-    const path = join(this.pack.directory, file);
     try {
       const handle = await this.runtime.outside(() => openFile(path));
       try {
@@ -119,36 +137,46 @@ export class PackServer {
     );
   }
 
-  /** The file's name is looked up in a table before it is joined to a path. */
-  private requireStretch(file: string, offsetBytes: number, lengthBytes: number): void {
-    const size = this.sizes.get(file);
-    if (size === undefined) {
-      throw new OdmoeError('PROTOCOL_VIOLATION', `the pack has no file ${JSON.stringify(file.slice(0, 100))}`);
-    }
-    if (lengthBytes < 1 || offsetBytes < 0 || offsetBytes + lengthBytes > size) {
-      throw new OdmoeError(
-        'PROTOCOL_VIOLATION',
-        `${lengthBytes} bytes from byte ${offsetBytes} of ${file} were asked for, which has ${size}`,
-      );
-    }
+  /** @throws NODE_REFUSED if the slices asked for are not here */
+  private sameSlices(slicesDigest: string): SlicesTable {
+    if (this.slices?.served.digest === slicesDigest) return this.slices;
+    const here = this.slices === null ? 'no slices are here' : `those here are ${this.slices.served.digest}`;
+    throw new OdmoeError(
+      'NODE_REFUSED',
+      `the slices asked for are ${slicesDigest || '(none)'}, and ${here}: restart the worker, which then asks for main's slices`,
+    );
   }
 
-  private requireHeld(file: string, offsetBytes: number, endBytes: number): void {
+  private missing(
+    slices: SlicesTable | null,
+    { file, offsetBytes, lengthBytes }: ReadPackRequest,
+  ): ExpertExtent | undefined {
+    const endBytes = offsetBytes + lengthBytes;
+    if (slices !== null) return slices.missing(file, offsetBytes, endBytes);
     const held = this.held();
-    if (held === null) return;
-    const missing = this.extents.find(
-      (extent) =>
-        extent.file === file &&
-        extent.offsetBytes < endBytes &&
-        extent.endBytes > offsetBytes &&
-        !held.has(extent.layer, extent.expert),
-    );
-    if (missing === undefined) return;
+    return held === null ? undefined : missingExpert(this.extents, held, { file, offsetBytes, endBytes });
+  }
+}
+
+/** The file's name is looked up in a table before it is joined to a path. */
+function requireStretch({ file, offsetBytes, lengthBytes }: ReadPackRequest, sizes: ReadonlyMap<string, number>): void {
+  const size = sizes.get(file);
+  if (size === undefined) {
+    throw new OdmoeError('PROTOCOL_VIOLATION', `the pack has no file ${JSON.stringify(file.slice(0, 100))}`);
+  }
+  if (lengthBytes < 1 || offsetBytes < 0 || offsetBytes + lengthBytes > size) {
     throw new OdmoeError(
-      'PACK_INCOMPLETE',
-      `expert ${missing.expert} of layer ${missing.layer} has not been fetched here: ask another node for it`,
+      'PROTOCOL_VIOLATION',
+      `${lengthBytes} bytes from byte ${offsetBytes} of ${file} were asked for, which has ${size}`,
     );
   }
+}
+
+function notHere({ layer, expert }: ExpertExtent): OdmoeError {
+  return new OdmoeError(
+    'PACK_INCOMPLETE',
+    `expert ${expert} of layer ${layer} has not been fetched here: ask another node for it`,
+  );
 }
 
 function shorter(path: string, offsetBytes: number): OdmoeError {

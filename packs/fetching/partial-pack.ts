@@ -1,4 +1,4 @@
-import { constants, readdir, rename, rm, stat, writeFile, type FileHandle } from 'node:fs/promises';
+import { readdir, rename, rm, writeFile, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ExpertId } from '../../shared/model/expert-id.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -18,11 +18,12 @@ import {
   PARTIAL_SUFFIX,
 } from '../format/pack-layout.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
-import { acquireProcessLock, type LockMessages, type ProcessLock } from '../../shared/base/files/process-lock.js';
+import type { ProcessLock } from '../../shared/base/files/process-lock.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { syncDirectory } from '../packing/pack-file.js';
 import { FetchJournal } from './fetch-journal.js';
-import { openCounted } from '../../shared/base/files/counted-file.js';
+import type { CompletedPack, FetchStore } from './fetch-store.js';
+import { acquireFetchLock, fileSize, openSized } from './fetched-files.js';
 
 /** State of a directory for a fetch: empty or absent, with an unfinished fetch, or with something else. */
 export type FetchPlace = 'new' | 'begun' | 'other';
@@ -71,7 +72,8 @@ export async function reopenFetch(directory: string): Promise<boolean> {
  * A directory into which a worker fetches the experts that it needs. It holds the manifest, expert files of full size with holes for missing
  * experts, and a journal of the experts that are present. Only this process may use it until it is closed or whole.
  */
-export class PartialPack {
+export class PartialPack implements FetchStore, CompletedPack {
+  readonly slicesDigest = '';
   readonly held: HeldExperts;
   readonly extents: readonly ExpertExtent[];
   private whole = false;
@@ -104,7 +106,7 @@ export class PartialPack {
         return null;
       }
       const pack = await begunPack(directory, path);
-      if (pack?.packDigest !== begun.packDigest) {
+      if (begun.head.format !== 'odmoe-fetching' || pack?.packDigest !== begun.head.pack_digest) {
         await lock.release();
         return null;
       }
@@ -137,7 +139,7 @@ export class PartialPack {
       for (const { name } of pack.manifest.files) await rm(join(directory, name), { force: true });
       await writeFile(path + PARTIAL_SUFFIX, manifest, { flush: true });
       await rename(path + PARTIAL_SUFFIX, path);
-      await journal.begin(directory, pack.packDigest);
+      await journal.begin(directory, { format: 'odmoe-fetching', pack_digest: pack.packDigest });
       return new PartialPack(pack, journal, lock, runtime);
     } catch (thrown) {
       await lock.release();
@@ -153,6 +155,11 @@ export class PartialPack {
     return partial;
   }
 
+  /** The other files come once every expert is here. */
+  get otherFilesOf(): CompletedPack {
+    return this;
+  }
+
   /** True if every file of the pack is on the disk: it is an ordinary pack. */
   get isWhole(): boolean {
     return this.whole;
@@ -166,22 +173,8 @@ export class PartialPack {
 
   /** Opens the file of an expert, with its full size; the caller closes it. @throws STORAGE_FULL, STORAGE_FAILED */
   openExpertFile(name: string): Promise<FileHandle> {
-    return this.runtime.outside(() => this.openSized(name));
-  }
-
-  private async openSized(name: string): Promise<FileHandle> {
-    const path = join(this.pack.directory, name);
-    let handle: FileHandle | null = null;
-    try {
-      // The file is not truncated, because it may already hold other experts.
-      handle = await openCounted(path, constants.O_RDWR | constants.O_CREAT);
-      const sizeBytes = this.fileEntry(name).size_bytes;
-      if ((await handle.stat()).size !== sizeBytes) await handle.truncate(sizeBytes);
-      return handle;
-    } catch (thrown) {
-      await handle?.close();
-      throw writeFailure(thrown, path, null);
-    }
+    const sizeBytes = this.fileEntry(name).size_bytes;
+    return this.runtime.outside(() => openSized(join(this.pack.directory, name), sizeBytes));
   }
 
   /** Records that every chunk of the expert is on the disk and had the right checksum. @throws STORAGE_FULL, STORAGE_FAILED */
@@ -328,26 +321,6 @@ const MANIFEST_ERRORS = {
   invalid: 'PACK_CORRUPT',
   remedy: 'remove the directory: the worker fetches it again',
 } as const;
-
-async function fileSize(path: string): Promise<number | null> {
-  try {
-    return (await stat(path)).size;
-  } catch (thrown) {
-    if (systemErrorCode(thrown) === 'ENOENT') return null;
-    throw writeFailure(thrown, path, null);
-  }
-}
-
-function acquireFetchLock(directory: string): Promise<ProcessLock> {
-  const messages: LockMessages = {
-    held: (holder, path) =>
-      `${directory}: ${holder} fetches into it; give each worker its own --model, or, if it is gone, remove ${path}`,
-    keepsComingBack: (path) => `${path}: keeps coming back; remove it when no worker uses ${directory}`,
-    takenAway: `${directory}: the lock was taken away by another process; start the worker again`,
-    again: 'start the worker again',
-  };
-  return acquireProcessLock(join(directory, FETCH_LOCK_FILE), messages);
-}
 
 /** Another worker has completed the pack since the directory was examined: it can be opened now. */
 export class BecameWholeError extends OdmoeError {}

@@ -36,13 +36,23 @@ function extentOf({ offset_bytes: offsetBytes, stored_bytes: storedBytes, crc32c
 
 export function expertExtent(entry: ManifestExpert): ExpertExtent {
   const biases = entry.biases === null ? [] : [entry.biases];
-  const chunks = [...EXPERT_MATRICES.flatMap((part): ManifestExtent[] => entry[part].chunks), ...biases]
-    .map(extentOf)
-    .sort((left, right) => left.offsetBytes - right.offsetBytes);
+  return extentOfChunks(entry, entry.file, [
+    ...EXPERT_MATRICES.flatMap((part): ManifestExtent[] => entry[part].chunks),
+    ...biases,
+  ]);
+}
+
+/** The extent of an expert whose bytes in the file are these. */
+export function extentOfChunks(
+  { layer, expert }: ExpertId,
+  file: string,
+  extents: readonly ManifestExtent[],
+): ExpertExtent {
+  const chunks = extents.map(extentOf).sort((left, right) => left.offsetBytes - right.offsetBytes);
   return {
-    layer: entry.layer,
-    expert: entry.expert,
-    file: entry.file,
+    layer,
+    expert,
+    file,
     chunks,
     offsetBytes: chunks[0]?.offsetBytes ?? 0,
     endBytes: chunks.reduce((end, chunk) => Math.max(end, chunk.offsetBytes + chunk.storedBytes), 0),

@@ -32,6 +32,10 @@ export class HeldExperts {
     return this.count === this.layers * this.experts;
   }
 
+  get isEmpty(): boolean {
+    return this.count === 0;
+  }
+
   has(layer: number, expert: number): boolean {
     const place = layer * this.experts + expert;
     return (((this.bits[place >> 3] ?? 0) >> (place & 7)) & 1) === 1;

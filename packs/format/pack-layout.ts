@@ -20,6 +20,10 @@ export const FETCH_LOCK_FILE = 'fetching.lock';
 export const FETCHED_JOURNAL_FILE = 'fetched.jsonl';
 /** Description of a pack's slices, written after all their files; the manifest does not name it. */
 export const SLICES_FILE = 'slices.json';
+/** Files of slices that a worker fetches in part: the journal of those on the disk, the future slices.json, and the writer's lock. */
+export const FETCH_SLICES_JOURNAL_FILE = 'fetching-slices.jsonl';
+export const FETCH_SLICES_FILE = 'fetching-slices.json';
+export const FETCH_SLICES_LOCK_FILE = 'fetching-slices.lock';
 /** Journal of the finished files of slices in the making; absent from whole slices. */
 export const SLICING_JOURNAL_FILE = 'slicing.jsonl';
 /** End of the name of a file that is being written. */
@@ -50,6 +54,13 @@ const EXPERT_FILE_PATTERN = /^experts-\d{5}\.bin$/;
 /** The slices of a sliced expert, in the order of the planes that they are. */
 export const SLICES = ['upper', 'lower'] as const;
 export type Slice = (typeof SLICES)[number];
+
+/** The slices that a directory has, or is to have: the upper ones are usable without the lower ones. */
+export type SliceSet = 'upper' | 'both';
+
+export function slicesOfSet(set: SliceSet): readonly Slice[] {
+  return set === 'both' ? SLICES : ['upper'];
+}
 
 /** Name of the file with one slice of all experts of an expert layer. */
 export function sliceFileName(layer: number, slice: Slice): string {

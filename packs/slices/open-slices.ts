@@ -13,9 +13,10 @@ import {
   rawChunk,
   readPackBiases,
 } from '../format/open-pack.js';
-import { sliceFileName, SLICES, SLICES_FILE } from '../format/pack-layout.js';
+import { sliceFileName, type SliceSet, SLICES, SLICES_FILE, slicesOfSet } from '../format/pack-layout.js';
 import { slicesProblems } from './slices-check.js';
 import {
+  filesOfSlice,
   type SlicedExpert,
   type SlicedMatrix,
   SLICES_FORMAT,
@@ -30,10 +31,12 @@ const SLICES_ERRORS: FileErrors = {
   remedy: 'make the slices with "odmoe pack --slices"',
 };
 
-/** The opened slices of a pack. They have not been read, but every file has the size that slices.json gives. */
+/** The opened slices of a pack. They have not been read, but every file that is to be there has the size that slices.json gives. */
 export interface Slices {
   readonly directory: string;
   readonly split: SlicedSplit;
+  /** The slices that are opened. Without the lower ones, an expert has its chunks of plane 0 only. */
+  readonly opened: SliceSet;
   /** SHA-256 of slices.json, hexadecimal. */
   readonly digest: string;
   readonly manifest: SlicesManifest;
@@ -42,18 +45,32 @@ export interface Slices {
 }
 
 /**
- * Opens the slices in the directory of a pack.
- * @throws PACK_INCOMPLETE if it has none, or unfinished ones; else as openAnyPack
+ * Opens the slices in the directory of a pack; 'upper': the upper ones, whether or not the lower ones are there.
+ * @throws PACK_INCOMPLETE if it has none, unfinished ones, or the upper ones alone where both are asked for; else as openAnyPack
  */
-export async function openSlices(directory: string): Promise<Slices> {
-  return slicesOf(await openAnyPack(directory));
+export async function openSlices(directory: string, asked: SliceSet = 'both'): Promise<Slices> {
+  return slicesOf(await openAnyPack(directory), asked);
 }
 
 /** As openSlices, for a pack that is open. */
-export async function slicesOf(pack: Pack): Promise<Slices> {
-  const slices = await readSlices(pack);
-  await checkFileSizes(slices.directory, slices.manifest.files, SLICES_ERRORS.remedy);
+export async function slicesOf(pack: Pack, asked: SliceSet = 'both'): Promise<Slices> {
+  const slices = await readSlices(pack, asked);
+  const { directory, manifest } = slices;
+  if (asked === 'both' && !(await hasLowerSlices(slices))) {
+    throw new OdmoeError(
+      'PACK_INCOMPLETE',
+      `${directory}: holds the upper slices alone, without the lower ones; ${SLICES_ERRORS.remedy}`,
+    );
+  }
+  const files = slicesOfSet(asked).flatMap((slice) => filesOfSlice(manifest, slice));
+  await checkFileSizes(directory, files, SLICES_ERRORS.remedy);
   return slices;
+}
+
+/** False if no file of lower slices is there: they were not fetched. */
+async function hasLowerSlices({ directory, manifest }: Slices): Promise<boolean> {
+  for (const { name } of filesOfSlice(manifest, 'lower')) if (await fileExists(join(directory, name))) return true;
+  return false;
 }
 
 /** True if the pack has slices, right ones or not. */
@@ -62,19 +79,24 @@ export async function hasSlices({ directory }: Pack): Promise<boolean> {
 }
 
 /** Reads slices.json and compares it with the pack. The files that it names are not examined. @throws as openSlices */
-export async function readSlices(pack: Pack): Promise<Slices> {
+export async function readSlices(pack: Pack, asked: SliceSet = 'both'): Promise<Slices> {
   const path = join(pack.directory, SLICES_FILE);
-  const bytes = await readBoundedFile(path, MANIFEST_LIMIT_BYTES, SLICES_ERRORS);
+  return slicesOfManifest(pack, await readBoundedFile(path, MANIFEST_LIMIT_BYTES, SLICES_ERRORS), path, asked);
+}
+
+/** The slices that the bytes of a slices.json describe; their files are not examined. `path`: source of the bytes. @throws as parseSlices */
+export function slicesOfManifest(pack: Pack, bytes: Uint8Array, path: string, asked: SliceSet): Slices {
   const manifest = parseSlices(parseJson(bytes, path, SLICES_ERRORS), pack, path);
   const { experts } = pack.shape;
   return {
     directory: pack.directory,
     split: manifest.split,
+    opened: asked,
     digest: createHash('sha256').update(bytes).digest('hex'),
     manifest,
     expert: (layer, expert) => {
       const entry = expert < experts ? manifest.experts[layer * experts + expert] : undefined;
-      if (entry !== undefined) return expertSource(entry, manifest.split, pack);
+      if (entry !== undefined) return expertSource(entry, manifest.split, asked, pack);
       throw new OdmoeError('INTERNAL', `${path}: asked for expert ${expert} of expert layer ${layer}, which it lacks`);
     },
   };
@@ -109,8 +131,13 @@ export function parseSlices(value: unknown, { manifest, directory }: Pack, path:
   return parsed.data;
 }
 
-function expertSource(entry: SlicedExpert, split: SlicedSplit, { directory, shape }: Pack): ExpertSource {
-  const paths = SLICES.map((slice) => join(directory, sliceFileName(entry.layer, slice)));
+function expertSource(
+  entry: SlicedExpert,
+  split: SlicedSplit,
+  set: SliceSet,
+  { directory, shape }: Pack,
+): ExpertSource {
+  const paths = slicesOfSet(set).map((slice) => join(directory, sliceFileName(entry.layer, slice)));
   const { biases } = entry;
   let read: Float32Array | null = null;
   return {
@@ -126,6 +153,6 @@ function expertSource(entry: SlicedExpert, split: SlicedSplit, { directory, shap
 
 function matrixSource(matrix: SlicedMatrix, split: SlicedSplit, paths: readonly string[]): TensorSource {
   const { rows, columns } = matrix;
-  const chunks = SLICES.map((slice, plane) => rawChunk(plane, paths[plane] ?? '', matrix[slice]));
+  const chunks = paths.map((path, plane) => rawChunk(plane, path, matrix[SLICES[plane] ?? 'upper']));
   return { rows, columns, split, chunks, view: null };
 }

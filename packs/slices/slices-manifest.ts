@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { MeasuredTheta } from '../../shared/decisions/slices/plan-readings.js';
 import { bytesSchema, crc32cSchema, extentSchema, positiveSchema, sha256Schema } from '../format/manifest.js';
-import { SLICE_FILE_PATTERN, SLICES } from '../format/pack-layout.js';
+import { type Slice, SLICE_FILE_PATTERN, SLICES } from '../format/pack-layout.js';
 import { SLICED_SPLITS } from './slice-pair.js';
 
 /** slices.json, format version 1 (docs/pack-format.md, "Slices"). */
@@ -72,9 +72,14 @@ export function serializeSlices(manifest: SlicesManifest): string {
   return `${JSON.stringify(slicesManifestSchema.parse(manifest))}\n`;
 }
 
+/** The files with one slice of every expert, by layer. */
+export function filesOfSlice({ files }: Pick<SlicesManifest, 'files'>, slice: Slice): SliceFile[] {
+  return files.filter((_, index) => SLICES[index % SLICES.length] === slice);
+}
+
 /** Bytes on the disk of all upper and of all lower slices. */
-export function sliceFileBytes({ files }: SlicesManifest): { upperBytes: number; lowerBytes: number } {
-  const sum = (first: number): number =>
-    files.reduce((bytes, file, index) => (index % SLICES.length === first ? bytes + file.size_bytes : bytes), 0);
-  return { upperBytes: sum(0), lowerBytes: sum(1) };
+export function sliceFileBytes(manifest: SlicesManifest): { upperBytes: number; lowerBytes: number } {
+  const sum = (slice: Slice): number =>
+    filesOfSlice(manifest, slice).reduce((bytes, { size_bytes: size }) => bytes + size, 0);
+  return { upperBytes: sum('upper'), lowerBytes: sum('lower') };
 }

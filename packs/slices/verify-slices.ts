@@ -21,7 +21,7 @@ export async function verifySliceFiles(
   tools: ByteTools,
   onBytes: (bytes: number) => void,
 ): Promise<PackDamage[]> {
-  const all = sliceExtents(manifest);
+  const all = labelledExtents(manifest);
   const damages: PackDamage[] = [];
   for (const file of manifest.files) {
     const extents = all.filter((extent) => extent.file === file.name);
@@ -87,7 +87,7 @@ async function wrongSlices(
   return damages;
 }
 
-function sliceExtents({ experts }: Slices['manifest']): FileExtent[] {
+function labelledExtents({ experts }: Slices['manifest']): FileExtent[] {
   const extents: FileExtent[] = [];
   const add = (layer: number, slice: Slice, label: string, extent: ManifestExtent): void => {
     const { offset_bytes: offsetBytes, stored_bytes: storedBytes, crc32c } = extent;

@@ -10,6 +10,7 @@ import type {
   NodeIdentity,
   PackDescription,
   PackPiece,
+  ReadManifestRequest,
   ReadPackRequest,
   ShadowReply,
   ShadowRequest,
@@ -105,7 +106,7 @@ export interface PackSource {
   describe(timeoutMs: number): Promise<PackDescription>;
   /** The pack pieces come at the pace of the loop over them. A caller that leaves the loop ends the call. */
   read(request: ReadPackRequest, signal: AbortSignal): AsyncIterable<Uint8Array>;
-  manifest(packDigest: string, signal: AbortSignal): AsyncIterable<Uint8Array>;
+  manifest(request: ReadManifestRequest, signal: AbortSignal): AsyncIterable<Uint8Array>;
   close(): void;
 }
 
@@ -120,7 +121,7 @@ export function openPackSource(
   return {
     describe: (timeoutMs) => connection.call(describe, {}, { timeoutMs }),
     read: (request, signal) => bytesOf(connection.replies(read, request, { signal, idleLimitMs })),
-    manifest: (packDigest, signal) => bytesOf(connection.replies(manifest, { packDigest }, { signal, idleLimitMs })),
+    manifest: (request, signal) => bytesOf(connection.replies(manifest, request, { signal, idleLimitMs })),
     close: () => connection.close(),
   };
 }

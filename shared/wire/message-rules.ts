@@ -154,12 +154,17 @@ function validateBegin({ promptTokens, tokenIds }: BeginSequence): void {
 }
 
 /** The bits must cover exactly the experts that the message names. */
-function validatePackDescription({ layers, experts, heldExperts }: PackDescription): void {
+function validatePackDescription({ layers, experts, heldExperts, slices }: PackDescription): void {
   const bytes = Math.ceil((layers * experts) / 8);
-  if (layers >= 1 && experts >= 1 && heldExperts.length === bytes && bytes <= MESSAGE_SIZE_LIMIT_BYTES) return;
-  throw violation(
-    `a pack of ${layers} layers with ${experts} experts is described by ${heldExperts.length} bytes, ${bytes} are expected`,
-  );
+  const described =
+    slices === null || slices === undefined ? [heldExperts] : [heldExperts, slices.heldUpper, slices.heldLower];
+  const wrong = described.find(({ length }) => length !== bytes);
+  if (layers < 1 || experts < 1 || wrong !== undefined || bytes > MESSAGE_SIZE_LIMIT_BYTES) {
+    throw violation(
+      `a pack of ${layers} layers with ${experts} experts is described by ${(wrong ?? heldExperts).length} bytes, ${bytes} are expected`,
+    );
+  }
+  if (slices?.digest === '') throw violation('slices of a pack are described without a digest');
 }
 
 /** The holder of the pack checks that the file exists and is long enough. */

@@ -204,6 +204,7 @@ export class SimulatedNode {
       discovery: memoryDiscovery(network, id, runtime, interfaces),
       devices: world.devices(runtime),
       openPack: (directory) => world.openPack(directory, runtime),
+      openSlices: null,
       openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer, runtime),
       openFormats: () => null,
       createHttpServer: null,

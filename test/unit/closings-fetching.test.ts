@@ -32,7 +32,7 @@ function connectionOf(source: PackSource): Connection {
     const isRead = 'file' in request;
     const all = isRead
       ? source.read(request as ReadPackRequest, signal)
-      : source.manifest((request as ReadManifestRequest).packDigest, signal);
+      : source.manifest(request as ReadManifestRequest, signal);
     for await (const bytes of all) yield { bytes };
   }
   return {
@@ -63,7 +63,7 @@ describe('closing the fetching waits for', () => {
     return {
       describe: () => work.whenLetGo(() => share.describe()),
       read: (request, signal) => bytesOf(share.read(request, signal)),
-      manifest: (packDigest, signal) => bytesOf(share.manifest({ packDigest }, signal)),
+      manifest: (request, signal) => bytesOf(share.manifest(request, signal)),
       close: () => void closed.push(address),
     };
   }

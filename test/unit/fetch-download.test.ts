@@ -33,6 +33,7 @@ describe('downloading an expert from a peer', () => {
     return downloadExpert({
       extent: EXTENT,
       packDigest: 'd',
+      slicesDigest: '',
       path: '/x',
       state,
       crc32c: countBytes,

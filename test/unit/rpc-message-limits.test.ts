@@ -231,6 +231,16 @@ describe('RPC messages about packs', () => {
     violates(() => described({ experts: 0, heldExperts: Buffer.alloc(0) }), 'no expert');
   });
 
+  it('have two bits for the slices of each expert, where there are slices', () => {
+    const bits = (upper: number, lower: number, digest = 'd') => ({
+      slices: { digest, heldUpper: Buffer.alloc(upper), heldLower: Buffer.alloc(lower) },
+    });
+    described(bits(2, 2));
+    violates(() => described(bits(1, 2)), 'too few upper bits');
+    violates(() => described(bits(2, 3)), 'too many lower bits');
+    violates(() => described(bits(2, 2, '')), 'no digest');
+  });
+
   it('have short texts', () => {
     for (const length of [TEXT_LIMIT - 1, TEXT_LIMIT]) {
       described({ packDigest: letters(length) });

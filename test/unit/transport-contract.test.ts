@@ -398,7 +398,7 @@ for (const [name, makeWorld] of [
       const source = openPackSource(client, address);
       const { signal } = new AbortController();
       await settled(source.describe(2000));
-      await settled(take(source.manifest('abc', signal)));
+      await settled(take(source.manifest({ packDigest: 'abc' }, signal)));
       await settled(take(source.read({ packDigest: 'abc', file: 'f', offsetBytes: 0, lengthBytes: 8 }, signal)));
       source.close();
       const toWorker = openWorkerStream(client, address, NETWORK);
@@ -553,7 +553,9 @@ for (const [name, makeWorld] of [
         await settled(readAll(source.read(wanted, signal))),
         pieces.map((piece) => [...piece]),
       );
-      await assert.rejects(settled(readAll(source.manifest('abc', signal))), { code: 'MODEL_NOT_FOUND' });
+      await assert.rejects(settled(readAll(source.manifest({ packDigest: 'abc' }, signal))), {
+        code: 'MODEL_NOT_FOUND',
+      });
       source.close();
     });
   });
