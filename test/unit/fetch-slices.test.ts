@@ -227,10 +227,8 @@ describe('fetching slices', function () {
     const missing = sliceExtents(slices.manifest, 'upper').filter(({ layer, expert }) => !hadUpper(layer, expert));
     const expected = missing.map(({ file, offsetBytes }) => `${file} ${offsetBytes}`);
     assert.ok(missing.length < everything.length);
-    assert.deepEqual(
-      reads.filter((read) => read.includes('upper')),
-      expected,
-    );
+    const asked = reads.filter((read) => read.includes('upper'));
+    assert.deepEqual(asked.sort(), expected.sort());
     await assertSame(partial.slices, everything, 2);
   });
 
