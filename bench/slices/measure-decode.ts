@@ -129,9 +129,11 @@ const FETCHES: readonly Policy[] = (['wait', 'background', 'never'] as const).fl
 export function measureDecode(setting: TraceSetting, cachesGb: readonly number[]): DecodeRow[] {
   const device = loadDeviceProfile(join(packageRoot(), 'bench', 'profiles', 'ufs-lpddr4.yaml')).devices.main;
   return (Object.keys(MODELS) as (keyof typeof MODELS)[]).flatMap((model) => {
-    const prompts = Array.from({ length: setting.prompts }, (_, prompt) =>
-      syntheticScores({ ...setting, shape: SCORED_SHAPES[model] }, prompt),
-    );
+    const scored = SCORED_SHAPES[model];
+    const prompts = Array.from({ length: setting.prompts }, (_, prompt): TracedPrompt => {
+      const scores = syntheticScores({ ...setting, shape: scored }, prompt);
+      return { ...scores, theta: thetaOfPrompt(scores, scored.expertsPerToken, CRITICAL_SHARE) };
+    });
     const { shape } = loadModelProfile(model);
     const rowsOf = (cacheGb: number, one: Policy, table: DecodeRow['table'], windows: readonly number[]): DecodeRow[] =>
       decodeRows({ model, shape, device, prompts, cacheGb, policy: one }, table, windows);
@@ -145,11 +147,14 @@ export function measureDecode(setting: TraceSetting, cachesGb: readonly number[]
   });
 }
 
+/** `theta`: what the wanted share of the prompt's executions reaches. */
+type TracedPrompt = PromptScores & { readonly theta: number };
+
 interface Run {
   readonly model: keyof typeof MODELS;
   readonly shape: ModelShape;
   readonly device: ProfiledDevice;
-  readonly prompts: readonly PromptScores[];
+  readonly prompts: readonly TracedPrompt[];
   readonly cacheGb: number;
   readonly policy: Policy;
 }
@@ -179,7 +184,7 @@ function sizesOf({ model, shape, policy: { isSliced } }: Run): { upperBytes: num
   return isSliced ? sizes : { upperBytes: sizes.upperBytes + sizes.lowerBytes, lowerBytes: 0 };
 }
 
-function rulesOf(run: Run, prompt: PromptScores): SequenceRules {
+function rulesOf(run: Run, { theta }: TracedPrompt): SequenceRules {
   const { layers, experts, expertsPerToken } = SCORED_SHAPES[run.model];
   const { routing, lowerFetch, start, target, isSliced } = run.policy;
   return {
@@ -187,7 +192,7 @@ function rulesOf(run: Run, prompt: PromptScores): SequenceRules {
     expertsPerToken,
     routing,
     lowerFetch,
-    theta: isSliced ? thetaOfPrompt(prompt, expertsPerToken, CRITICAL_SHARE) : Infinity,
+    theta: isSliced ? theta : Infinity,
     missTarget: target,
     start,
     seed: 1,
