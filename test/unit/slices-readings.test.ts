@@ -90,7 +90,10 @@ describe('the readings of the executions of a layer', () => {
       upper,
       upper,
     ]);
-    assert.deepEqual(planReadings({ kind: 'critical', theta: 0.51 }, weights, 2), ['both', ...Array(5).fill(upper)]);
+    assert.deepEqual(planReadings({ kind: 'critical', theta: 0.51 }, weights, 2), [
+      'both',
+      ...Array<string>(5).fill(upper),
+    ]);
   });
 
   it('depend on no other row', () => {
