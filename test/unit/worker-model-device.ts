@@ -5,7 +5,7 @@ import { CachePools } from '../../worker-node/cache/cache-pools.js';
 import type { CachedPart } from '../../worker-node/loader/cache-decisions.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import type { LoadEnd, SlotAction, SlotEvent, SlotLoad } from '../../worker-node/loader/slot-events.js';
-import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
+import { type ExpertLoads, SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 import { PARTS, perPart, type Part, type PerPart } from '../../shared/model/expert-parts.js';
 import { entriesOf, NO_CAPACITIES, perEntryKind } from '../../shared/decisions/caching/pool-capacities.js';
 
@@ -20,6 +20,8 @@ export interface ModelCache {
 interface ModelSlot {
   content: string | null;
   phase: 'empty' | 'loading' | 'cancelling' | 'loaded';
+  /** The lower slices; 'loading' also while their load is being cancelled. */
+  lower: 'missing' | 'loading' | 'loaded';
   running: number[];
   load: SlotLoad | null;
 }
@@ -46,13 +48,19 @@ export class ModelDevice {
   readonly answered = new Map<number, 'ran' | 'failed' | 'withdrawn'>();
   readonly decisions: CachePools | null;
   readonly abandoned = new Set<number>();
+  /** Tickets of executes that read the lower slices. */
+  private readonly readers = new Set<number>();
   private readonly workingSlots: number;
   private readonly cache: ModelCache | null;
   private readonly entries: PerPart<ModelEntry[]>;
   private readonly started: number[] = [];
   private ticket = 0;
 
-  constructor(workingSlots: number, cache: ModelCache | null = null) {
+  constructor(
+    workingSlots: number,
+    cache: ModelCache | null = null,
+    private readonly loads: ExpertLoads = 'whole',
+  ) {
     const layers = cache?.layers ?? 0;
     const ofLayer = entriesOf(cache?.each ?? NO_CAPACITIES);
     const entries = perEntryKind((kind) => layers * ofLayer[kind]);
@@ -60,8 +68,14 @@ export class ModelDevice {
     const options = { policy, experts, entries, toleranceMargin: 1, random: () => 0.5 };
     this.decisions = cache === null ? null : new CachePools(options);
     const slotCache = this.decisions === null ? null : { slots: entries.full, decisions: this.decisions };
-    this.schedule = new SlotSchedule(workingSlots, slotCache);
-    this.slots = times(workingSlots + entries.full, () => ({ content: null, phase: 'empty', running: [], load: null }));
+    this.schedule = new SlotSchedule(workingSlots, slotCache, loads);
+    this.slots = times(workingSlots + entries.full, () => ({
+      content: null,
+      phase: 'empty',
+      lower: 'missing',
+      running: [],
+      load: null,
+    }));
     const entry = (): ModelEntry => ({ content: null, filledBy: null, readers: new Set() });
     this.entries = perPart((part) => times(entries[part], entry));
     this.workingSlots = workingSlots;
@@ -90,25 +104,33 @@ export class ModelDevice {
     this.send({ kind: 'capacitiesChanged', capacities: new Map(layers.map((layer) => [layer, each])) });
   }
 
-  execute(place: PassExpert, last: boolean): void {
+  execute(place: PassExpert, last: boolean, readsLower = false): void {
     const ticket = ++this.ticket;
     this.asked.set(ticket, place);
+    if (readsLower) this.readers.add(ticket);
     const { sequence, position, layer, expert } = place;
-    this.send({ kind: 'execute', ticket, last, ...passOfSequence(sequence, position, 1), layer, expert });
+    this.send({ kind: 'execute', ticket, last, ...passOfSequence(sequence, position, 1), layer, expert, readsLower });
   }
 
   send(event: SlotEvent): void {
     for (const action of this.schedule.handle(event)) this.carryOut(action);
+    for (const { slot, tickets } of this.schedule.waitedLoads) {
+      if (this.slots[slot]?.lower !== 'loading') continue;
+      for (const ticket of tickets)
+        assert.ok(this.readers.has(ticket), 'an execute waits for lower slices that it does not read');
+    }
   }
 
   /** Lets one thing under way end; false when nothing is. */
   settle(choice: number, loadFails: boolean): boolean {
     const busy = [...this.slots.entries()].filter(
-      ([, slot]) => slot.phase === 'loading' || slot.phase === 'cancelling' || slot.running.length > 0,
+      ([, { phase, lower, running }]) =>
+        phase === 'loading' || phase === 'cancelling' || lower === 'loading' || running.length > 0,
     );
     const [index, slot] = busy[choice % Math.max(1, busy.length)] ?? [];
     if (index === undefined || slot === undefined) return false;
-    if (slot.running.length > 0) {
+    // While the lower slices load, executes with the upper ones run and end.
+    if (slot.running.length > 0 && (slot.lower !== 'loading' || choice % 3 > 0)) {
       this.answered.set(slot.running.shift() as number, 'ran');
       this.send({ kind: 'executeSettled', slot: index });
     } else if (slot.phase === 'cancelling') {
@@ -155,18 +177,21 @@ export class ModelDevice {
       case 'load':
         return this.beginLoad(action, slot);
       case 'cancelLoad':
-        assert.equal(slot.phase, 'loading');
+        assert.ok(isLoading(slot), 'a load is cancelled that is not under way');
+        assert.deepEqual(slot.running, [], 'an expert in use loses its load');
         slot.phase = 'cancelling';
         return;
       case 'evict':
         assert.equal(slot.phase, 'loaded');
         assert.deepEqual(slot.running, [], 'an expert in use is evicted');
+        assert.notEqual(slot.lower, 'loading', 'an expert is evicted while its lower slices load');
         slot.phase = 'empty';
+        slot.lower = 'missing';
         return;
       case 'execute':
         return this.start(action.ticket, slot);
       case 'prioritize':
-        assert.equal(slot.phase, 'loading');
+        assert.ok(isLoading(slot), 'a load is urgent that is not under way');
         return;
       case 'letGo':
         return assert.fail('memory is given up only by a device that shares it with rows of answers');
@@ -178,8 +203,15 @@ export class ModelDevice {
   }
 
   private beginLoad(load: SlotLoad, slot: ModelSlot): void {
-    assert.equal(slot.phase, 'empty', 'a load overwrites a slot');
     const content = `${load.layer} ${load.expert}`;
+    if (load.parts.exponent.from === 'notWanted') return this.beginLowerLoad(load, slot, content);
+    assert.equal(slot.phase, 'empty', 'a load overwrites a slot');
+    const lower = load.parts.signMantissa.from;
+    assert.equal(
+      lower === 'notWanted',
+      this.loads === 'slices',
+      'a load of an expert is not what the schedule was made for',
+    );
     if (this.cache !== null) {
       const twin = this.slots.findIndex((other) => other.phase !== 'empty' && other.content === content);
       assert.equal(twin, -1, `expert ${content} is loaded, and slot ${twin} has it`);
@@ -190,8 +222,15 @@ export class ModelDevice {
     for (const part of PARTS) this.usePart(part, load.parts[part], load.slot, content);
   }
 
+  private beginLowerLoad(load: SlotLoad, slot: ModelSlot, content: string): void {
+    assert.deepEqual([this.loads, slot.phase, slot.lower], ['slices', 'loaded', 'missing']);
+    assert.equal(slot.content, content, 'lower slices of another expert are added');
+    slot.lower = 'loading';
+    slot.load = load;
+  }
+
   private usePart(part: Part, plan: CachedPart, slot: number, content: string): void {
-    if (plan.entry < 0) return assert.equal(plan.from, 'storage');
+    if (plan.entry < 0) return assert.notEqual(plan.from, 'entry');
     const entry = this.entries[part][plan.entry] ?? assert.fail(`there is no entry ${plan.entry} for ${part}`);
     assert.equal(entry.filledBy, null, 'an entry is used while a load fills it');
     if (plan.from === 'entry') {
@@ -207,7 +246,13 @@ export class ModelDevice {
   private endLoad(index: number, outcome: LoadEnd['outcome'], choice: number): void {
     const slot = this.slots[index];
     assert.ok(slot?.load);
-    slot.phase = outcome === 'loaded' ? 'loaded' : 'empty';
+    if (slot.lower === 'loading') {
+      slot.lower = outcome === 'loaded' ? 'loaded' : 'missing';
+      slot.phase = 'loaded';
+    } else {
+      slot.phase = outcome === 'loaded' ? 'loaded' : 'empty';
+      slot.lower = outcome === 'loaded' && this.loads === 'whole' ? 'loaded' : 'missing';
+    }
     const isCached = (part: Part, chance: number): boolean => {
       const plan = slot.load?.parts[part];
       const entry = plan === undefined ? undefined : this.entries[part][plan.entry];
@@ -229,7 +274,12 @@ export class ModelDevice {
     assert.equal(slot.phase, 'loaded');
     assert.equal(slot.content, `${place.layer} ${place.expert}`, 'another expert than the one asked for runs');
     assert.ok(!this.started.includes(ticket) && !this.abandoned.has(ticket));
-    const earlier = this.started.filter((other) => samePlace(this.asked.get(other), place));
+    const readsLower = this.readers.has(ticket);
+    if (readsLower) assert.equal(slot.lower, 'loaded', 'an execute runs without the lower slices that it reads');
+    // An execute that needs no more than the upper slices overtakes those that wait for the lower ones.
+    const earlier = this.started.filter(
+      (other) => this.readers.has(other) === readsLower && samePlace(this.asked.get(other), place),
+    );
     assert.ok(
       earlier.every((other) => other < ticket),
       'mini-batches of an expert run out of order',
@@ -241,6 +291,10 @@ export class ModelDevice {
 
 function times<T>(count: number, make: (value: undefined, index: number) => T): T[] {
   return Array.from({ length: count }, make);
+}
+
+function isLoading({ phase, lower }: ModelSlot): boolean {
+  return phase === 'loading' || (phase === 'loaded' && lower === 'loading');
 }
 
 function samePlace(left: PassExpert | undefined, right: PassExpert): boolean {

@@ -2,6 +2,7 @@ import { CACHE_POLICIES } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
+import type { ExpertLoads } from '../../worker-node/loader/slot-schedule.js';
 import { ModelDevice, type ModelCache } from './worker-model-device.js';
 
 const places = fc.record({ sequence: fc.nat(2), position: fc.nat(2), layer: fc.nat(3), expert: fc.nat(3) });
@@ -16,11 +17,14 @@ const rowsOfPass = fc
 const layers = fc
   .tuple(rowsOfPass, fc.nat(3), fc.uniqueArray(fc.nat(3), { maxLength: 3 }))
   .map(([rows, layer, experts]) => ({ ...rows, layer, experts }));
+const predictions = fc
+  .tuple(layers, fc.uniqueArray(fc.nat(3), { maxLength: 2 }))
+  .map(([layer, critical]) => ({ ...layer, critical }));
 type Step = (device: ModelDevice) => void;
 const steps: fc.Arbitrary<Step> = fc.oneof(
   {
     weight: 4,
-    arbitrary: layers.map(
+    arbitrary: predictions.map(
       (layer): Step =>
         (device) =>
           device.send({ kind: 'predict', source: 'shadow', ...layer }),
@@ -28,7 +32,7 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
   },
   {
     weight: 2,
-    arbitrary: layers.map(
+    arbitrary: predictions.map(
       (layer): Step =>
         (device) =>
           device.send({ kind: 'predict', source: 'main', ...layer }),
@@ -59,10 +63,10 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
   },
   {
     weight: 5,
-    arbitrary: fc.tuple(places, fc.boolean()).map(
-      ([place, last]): Step =>
+    arbitrary: fc.tuple(places, fc.boolean(), fc.boolean()).map(
+      ([place, last, readsLower]): Step =>
         (device) =>
-          device.execute(place, last),
+          device.execute(place, last, readsLower),
     ),
   },
   {
@@ -114,15 +118,21 @@ const caches: fc.Arbitrary<ModelCache | null> = fc.option(
   { freq: 3 },
 );
 
+/** The cache of experts, or sliced experts without one. */
+const kinds = fc.oneof(
+  { weight: 3, arbitrary: caches.map((cache) => ({ cache, loads: 'whole' as const })) },
+  { weight: 2, arbitrary: fc.constant({ cache: null, loads: 'slices' as const }) },
+);
+
 describe('worker: the slot schedule under random events', () => {
-  it('never overwrites or evicts an expert in use, loads none twice, and runs each execute once in order', () => {
+  it('never overwrites or evicts an expert in use, loads none twice, and runs each execute once with the slices that it reads', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 4 }),
-        caches,
+        kinds,
         fc.array(steps, { maxLength: 120, size: 'max' }),
-        (slotCount, cache, script) => {
-          const device = new ModelDevice(slotCount, cache);
+        (slotCount, kind, script) => {
+          const device = new ModelDevice(slotCount, kind.cache, kind.loads);
           for (const step of script) step(device);
           device.drain();
           for (const ticket of device.asked.keys()) {
@@ -136,7 +146,7 @@ describe('worker: the slot schedule under random events', () => {
           assertAtRest(device);
         },
       ),
-      { numRuns: 800 },
+      { numRuns: 1000 },
     );
   });
 
@@ -144,10 +154,10 @@ describe('worker: the slot schedule under random events', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 3 }),
-        caches,
+        kinds,
         fc.array(steps, { maxLength: 60, size: 'max' }),
-        (slotCount, cache, script) => {
-          const device = new ModelDevice(slotCount, cache);
+        (slotCount, kind, script) => {
+          const device = new ModelDevice(slotCount, kind.cache, kind.loads);
           for (const step of script) step(device);
           device.abandon();
           device.drain();
@@ -175,8 +185,8 @@ describe('worker: the slot schedule under random events', () => {
       { maxLength: 60, size: 'max' },
     );
     fc.assert(
-      fc.property(fc.integer({ min: 1, max: 4 }), caches, shadowSteps, (slotCount, cache, script) => {
-        const device = new ModelDevice(slotCount, cache);
+      fc.property(fc.integer({ min: 1, max: 4 }), kinds, shadowSteps, (slotCount, kind, script) => {
+        const device = new ModelDevice(slotCount, kind.cache, kind.loads);
         for (const step of script) step(device);
         for (const sequence of [0, 1, 2]) device.send({ kind: 'restart', sequence, position: 0 });
         device.drain();
@@ -187,18 +197,18 @@ describe('worker: the slot schedule under random events', () => {
   });
 
   it('gives the same decisions when repeated', () => {
-    const run = (slotCount: number, cache: ModelCache | null, script: Step[]): string => {
-      const device = new ModelDevice(slotCount, cache);
+    const run = (slotCount: number, kind: { cache: ModelCache | null; loads: ExpertLoads }, script: Step[]): string => {
+      const device = new ModelDevice(slotCount, kind.cache, kind.loads);
       for (const step of script) step(device);
       return JSON.stringify([device.slots, [...device.answered], device.schedule.counters]);
     };
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 3 }),
-        caches,
+        kinds,
         fc.array(steps, { maxLength: 60, size: 'max' }),
-        (slotCount, cache, script) => {
-          assert.equal(run(slotCount, cache, script), run(slotCount, cache, script));
+        (slotCount, kind, script) => {
+          assert.equal(run(slotCount, kind, script), run(slotCount, kind, script));
         },
       ),
       { numRuns: 50 },

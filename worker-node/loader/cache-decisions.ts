@@ -24,9 +24,12 @@ export interface CachePoolsOptions {
   random: () => number;
 }
 
-/** The source of one part, and the entry that caches it; -1: the part is not cached. If the source is 'entry', `entry` holds the part. */
+/**
+ * The source of one part, and the entry that caches it; -1: the part is not cached. If the source is 'entry', `entry` holds the part. Slices of an
+ * expert may be 'notWanted'.
+ */
 export interface CachedPart {
-  from: 'storage' | 'entry';
+  from: 'storage' | 'entry' | 'notWanted';
   entry: number;
 }
 

@@ -4,8 +4,10 @@ import type { PassLayer, PassRow, RowRange } from '../../shared/wire/messages.js
 
 export interface WaitingExecute {
   ticket: number;
-  /** The expert was in a slot when the request came. */
+  /** The expert was in a slot when the request came, with the slices that the execute reads. */
   wasLoaded: boolean;
+  /** It needs the lower slices, too. */
+  readsLower: boolean;
 }
 
 /**
@@ -26,11 +28,18 @@ export interface Expectation extends PassLayer {
   running: number;
   /** The state of its executes. 'held': one has come and more mini-batches follow; 'last': the final one has come. */
   claim: 'none' | 'held' | 'last';
+  /** Some of its executes are expected to read the lower slices, too. */
+  expectsLower: boolean;
 }
 
 /** An execute waits for it or runs: it must not be dropped and must not lose its slot. */
 export function isPinned(expectation: Expectation): boolean {
   return expectation.waiting.length > 0 || expectation.running > 0;
+}
+
+/** The lower slices should be loaded: an execute waits for them, or one that reads them is expected. */
+export function wantsLower({ waiting, claim, expectsLower }: Expectation): boolean {
+  return (expectsLower && claim !== 'last') || waiting.some(({ readsLower }) => readsLower);
 }
 
 /** Only shadow has announced it, and main has not asked for it: shadow may withdraw it. */
@@ -175,6 +184,7 @@ export class Expectations {
       waiting: [],
       running: 0,
       claim: 'none',
+      expectsLower: false,
     };
     const layers = entryOf(this.bySequence, pass.sequence, () => new Map<string, Map<number, Expectation>>());
     entryOf(layers, layerKey(pass, layer), () => new Map<number, Expectation>()).set(expert, expectation);
@@ -202,9 +212,12 @@ export class Expectations {
     this.needy.add(expectation);
   }
 
-  takeWaiting(expectation: Expectation): WaitingExecute[] {
-    const taken = expectation.waiting.splice(0);
-    if (this.needy.delete(expectation)) this.queued.add(expectation);
+  /** Takes the waiting executes for which `mayGo` holds. */
+  takeWaiting(expectation: Expectation, mayGo: (waiting: WaitingExecute) => boolean = () => true): WaitingExecute[] {
+    const [taken, left]: [WaitingExecute[], WaitingExecute[]] = [[], []];
+    for (const waiting of expectation.waiting) (mayGo(waiting) ? taken : left).push(waiting);
+    expectation.waiting = left;
+    if (expectation.waiting.length === 0 && this.needy.delete(expectation)) this.queued.add(expectation);
     return taken;
   }
 

@@ -9,14 +9,22 @@ export interface LayerExperts extends PassLayer {
   experts: readonly number[];
 }
 
+/** `critical`: those of the experts whose lower slices are expected to be read, too. Left out: none. */
+export interface PredictedExperts extends LayerExperts {
+  critical?: readonly number[];
+}
+
 /** An event that the slot schedule handles. */
 export type SlotEvent =
   /** A later prediction of shadow for the same layer replaces its earlier one; a later one of main adds to it. */
-  | ({ kind: 'predict'; source: 'main' | 'shadow' } & LayerExperts)
+  | ({ kind: 'predict'; source: 'main' | 'shadow' } & PredictedExperts)
   /** Shadow had guessed a wrong token: its predictions for the sequence from `position` on are void. */
   | { kind: 'restart'; sequence: number; position: number }
-  /** Tickets rise from event to event. `last`: no further mini-batch for this expert follows. */
-  | ({ kind: 'execute'; ticket: number; last: boolean; expert: number } & PassLayer)
+  /**
+   * Tickets rise from event to event. `last`: no further mini-batch for this expert follows. `readsLower`: a row of it reads the lower slices,
+   * too; left out: none does, or the expert is not sliced.
+   */
+  | ({ kind: 'execute'; ticket: number; last: boolean; expert: number; readsLower?: boolean } & PassLayer)
   /** The pass's router has chosen at this layer: these experts will not be requested. */
   | ({ kind: 'release' } & LayerExperts)
   /** The sequence has ended. */
@@ -48,7 +56,7 @@ export interface LoadEnd {
   cached: PerPart<boolean>;
 }
 
-/** An expert to load, the source of its parts, and the entries that cache them. */
+/** An expert to load, or slices of it; the source of its parts, and the entries that cache them. */
 export interface SlotLoad {
   slot: number;
   layer: number;
@@ -69,7 +77,7 @@ export type SlotAction =
   | { kind: 'execute'; slot: number; ticket: number; wasLoaded: boolean }
   /** Nobody waits for that execute any more. */
   | { kind: 'withdraw'; ticket: number }
-  /** The expert could not be loaded into the slot. */
+  /** The expert, or the lower slices that the execute reads, could not be loaded into the slot. */
   | { kind: 'fail'; slot: number; ticket: number };
 
 export interface SlotCounters {

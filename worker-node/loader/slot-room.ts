@@ -104,7 +104,7 @@ export class SlotRoom {
   /** Displaces an expert that nobody has requested yet, and returns its slot. Null: there is none. */
   private announcedSlot(schedule: SlotYielding): Slot | null {
     const mayYield = (slot: Slot): boolean =>
-      slot.phase === 'loaded' && (this.canSpareWorking || !this.slots.isWorking(slot));
+      slot.phase === 'loaded' && slot.lower !== 'loading' && (this.canSpareWorking || !this.slots.isWorking(slot));
     const [victim] = this.victimsAmong(this.slots.slots.filter(mayYield), 'all');
     if (victim === undefined) return null;
     schedule.displace(victim);

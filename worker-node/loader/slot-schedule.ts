@@ -7,20 +7,33 @@
  * - Predictions at or behind main's progress in their sequence are late and are not loaded.
  * - With a cache, no expert is in two slots: all expectations of an expert share the slot that has it or loads it. Full experts of the cache
  *   have separate slots, so that there are always enough working slots.
+ * - Sliced experts may come in two loads: the upper slices first, with which executes of rows that read no more can run, and then the lower ones,
+ *   if they are expected to be read or an execute that reads them waits.
  */
 import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
 import type { CacheDecisions, CacheUse } from './cache-decisions.js';
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import type { PassLayer } from '../../shared/wire/messages.js';
-import { Expectations, isPinned, isSamePass, isShadowsAlone, type Expectation } from './expectations.js';
+import { Expectations, isPinned, isSamePass, isShadowsAlone, wantsLower, type Expectation } from './expectations.js';
 import { MainProgress } from './main-progress.js';
-import type { LayerExperts, LoadEnd, SlotAction, SlotCounters, SlotEvent } from './slot-events.js';
+import type { LayerExperts, LoadEnd, PredictedExperts, SlotAction, SlotCounters, SlotEvent } from './slot-events.js';
 import { SlotRoom, type SlotYielding } from './slot-room.js';
-import { isSlotPinned, loadOf, SlotTable, type Slot, type SlotCache, type WaitedLoad } from './slot-table.js';
+import {
+  isSlotPinned,
+  LOADED_PARTS,
+  loadOf,
+  SlotTable,
+  type Slot,
+  type SlotCache,
+  type WaitedLoad,
+} from './slot-table.js';
 import { perState } from '../../shared/decisions/caching/load-times.js';
 
 /** Predictions that may wait for a slot; beyond this number the oldest is dropped. */
 export const MAX_QUEUED_PREDICTIONS = 1024;
+
+/** One load brings all that the worker has of an expert; or the upper slices come first, and the lower ones by a load of their own if needed. */
+export type ExpertLoads = 'whole' | 'slices';
 
 export class SlotSchedule implements SlotYielding {
   private readonly slots: SlotTable;
@@ -37,7 +50,11 @@ export class SlotSchedule implements SlotYielding {
   private unannouncedLoads = 0;
 
   /** Without `cache` nothing is cached. The cache's slots have the numbers after the working ones. */
-  constructor(workingSlots: number, cache: SlotCache | null = null) {
+  constructor(
+    workingSlots: number,
+    cache: SlotCache | null = null,
+    private readonly loads: ExpertLoads = 'whole',
+  ) {
     this.slots = new SlotTable(workingSlots, cache?.slots ?? 0, cache !== null);
     this.cache = cache?.decisions ?? null;
     this.room = new SlotRoom(this.slots, this.expectations, this.progress, this.cache);
@@ -136,8 +153,8 @@ export class SlotSchedule implements SlotYielding {
     }
   }
 
-  private predict(source: 'main' | 'shadow', prediction: LayerExperts): void {
-    const { rows, experts } = prediction;
+  private predict(source: 'main' | 'shadow', prediction: PredictedExperts): void {
+    const { rows, experts, critical = [] } = prediction;
     const late = this.progress.isLate(source, prediction);
     this.forgetOldSequences();
     if (late) {
@@ -150,13 +167,21 @@ export class SlotSchedule implements SlotYielding {
       if (known !== undefined) {
         if (source === 'main') known.source = 'main';
         this.expectations.addRows(known, rows);
+        if (critical.includes(expert)) this.expectLower(known);
         continue;
       }
-      if (this.shareSlot(this.expectations.add(prediction, expert, source))) continue;
+      const added = this.expectations.add(prediction, expert, source);
+      if (critical.includes(expert)) this.expectLower(added);
+      if (this.shareSlot(added)) continue;
       if (this.expectations.queuedCount <= MAX_QUEUED_PREDICTIONS) continue;
       this.expectations.dropOldest();
       this.droppedPredictions += 1;
     }
+  }
+
+  private expectLower(expectation: Expectation): void {
+    expectation.expectsLower = true;
+    if (expectation.slot !== null) this.touched.add(expectation.slot);
   }
 
   private dropReplaced({ pass, layer, experts }: LayerExperts): void {
@@ -169,7 +194,8 @@ export class SlotSchedule implements SlotYielding {
     this.dropAll(this.expectations.withdraw(shadows, { sequence, from: position, end: Infinity }));
   }
 
-  private execute({ ticket, expert, last, ...here }: Extract<SlotEvent, { kind: 'execute' }>): void {
+  private execute(event: Extract<SlotEvent, { kind: 'execute' }>): void {
+    const { ticket, expert, last, readsLower = false, ...here } = event;
     this.progress.executed(here);
     this.dropPassed(here);
     let expectation = this.expectations.find(here, expert);
@@ -180,7 +206,8 @@ export class SlotSchedule implements SlotYielding {
     // A use costs one load, with any number of tokens and mini-batches.
     if (expectation.claim === 'none') this.cache?.activated(here.layer, expert, 1);
     const slot = expectation.slot === null ? null : this.slots.at(expectation.slot);
-    this.expectations.wait(expectation, { ticket, wasLoaded: slot?.phase === 'loaded' });
+    const wasLoaded = slot?.phase === 'loaded' && (!readsLower || slot.lower === 'loaded');
+    this.expectations.wait(expectation, { ticket, wasLoaded, readsLower });
     expectation.claim = last ? 'last' : 'held';
     if (slot !== null) this.touched.add(slot.index);
     for (const sequence of this.progress.idleSequences()) this.dropAll(this.expectations.ofSequence(sequence));
@@ -222,10 +249,12 @@ export class SlotSchedule implements SlotYielding {
   }
 
   private loadSettled(slot: Slot, { outcome, cached }: LoadEnd): void {
+    if (slot.lower === 'loading') return this.lowerSettled(slot, outcome);
     const wasCancelled = slot.phase === 'cancelling';
     if (slot.use !== null) this.cache?.loaded(slot.use, { loaded: outcome === 'loaded', cached });
     if (outcome === 'loaded') {
       this.slots.enter(slot, 'loaded');
+      if (this.loads === 'whole') this.slots.setLower(slot, 'loaded');
       this.touched.add(slot.index);
       if (slot.attached.size === 0) this.endUse(slot);
       return;
@@ -240,6 +269,22 @@ export class SlotSchedule implements SlotYielding {
       }
       for (const { ticket } of expectation.waiting) this.actions.push({ kind: 'fail', slot: slot.index, ticket });
       this.expectations.remove(expectation);
+    }
+  }
+
+  /** The upper slices are in the slot, however the load of the lower ones has ended. */
+  private lowerSettled(slot: Slot, outcome: LoadEnd['outcome']): void {
+    const wasCancelled = slot.phase === 'cancelling';
+    this.slots.setLower(slot, outcome === 'loaded' ? 'loaded' : 'missing');
+    this.slots.enter(slot, 'loaded');
+    this.touched.add(slot.index);
+    if (slot.attached.size === 0) return this.endUse(slot);
+    if (outcome === 'loaded' || wasCancelled) return;
+    for (const expectation of slot.attached) {
+      // The next execute that reads the lower slices tries again.
+      expectation.expectsLower = false;
+      const failed = this.expectations.takeWaiting(expectation, ({ readsLower }) => readsLower);
+      for (const { ticket } of failed) this.actions.push({ kind: 'fail', slot: slot.index, ticket });
     }
   }
 
@@ -280,18 +325,20 @@ export class SlotSchedule implements SlotYielding {
   private runLoaded(): void {
     for (const index of [...this.touched].sort((left, right) => left - right)) {
       const slot = this.slots.at(index);
-      if (slot.phase === 'loading' && !slot.urgent && isSlotPinned(slot)) {
+      if (slot.phase === 'loaded') this.run(slot);
+      if (this.slots.isAwaited(slot) && !slot.urgent) {
         slot.urgent = true;
         this.actions.push({ kind: 'prioritize', slot: index });
       }
-      if (slot.phase === 'loaded') this.run(slot);
     }
     this.touched.clear();
   }
 
   private run(slot: Slot): void {
     const started = [...slot.attached].flatMap((expectation) =>
-      this.expectations.takeWaiting(expectation).map((waiting) => ({ expectation, ...waiting })),
+      this.expectations
+        .takeWaiting(expectation, ({ readsLower }) => !readsLower || slot.lower === 'loaded')
+        .map((waiting) => ({ expectation, ...waiting })),
     );
     for (const { expectation, ticket, wasLoaded } of started.sort((left, right) => left.ticket - right.ticket)) {
       this.actions.push({ kind: 'execute', slot: slot.index, ticket, wasLoaded });
@@ -299,6 +346,15 @@ export class SlotSchedule implements SlotYielding {
       slot.running.push(expectation);
     }
     this.dropAll([...slot.attached].filter(({ claim }) => claim === 'last'));
+    if (slot.phase === 'loaded' && slot.lower === 'missing') this.loadLower(slot);
+  }
+
+  /** Adds the lower slices to the expert in the slot, if somebody wants them. */
+  private loadLower(slot: Slot): void {
+    if (![...slot.attached].some(wantsLower)) return;
+    this.slots.setLower(slot, 'loading');
+    slot.urgent = this.slots.isAwaited(slot);
+    this.actions.push({ kind: 'load', ...loadOf(slot, LOADED_PARTS.lower) });
   }
 
   private startLoads(): void {
@@ -320,7 +376,8 @@ export class SlotSchedule implements SlotYielding {
     const sharing = this.cache === null ? [next] : this.expectations.wanting(next);
     for (const expectation of sharing) this.attach(expectation, slot);
     slot.urgent = isSlotPinned(slot);
-    this.actions.push({ kind: 'load', ...loadOf(slot) });
+    const parts = this.loads === 'whole' ? LOADED_PARTS.all : LOADED_PARTS.upper;
+    this.actions.push({ kind: 'load', ...loadOf(slot, use?.parts ?? parts) });
   }
 
   /** With a cache: gives the expectation the slot that has its expert or loads it. False: there is none. */
@@ -373,7 +430,7 @@ export class SlotSchedule implements SlotYielding {
 
   /** Called when no expectation is attached to the slot. */
   private abandon(slot: Slot): void {
-    if (slot.phase === 'loading') {
+    if (slot.phase === 'loading' || (slot.phase === 'loaded' && slot.lower === 'loading')) {
       this.actions.push({ kind: 'cancelLoad', slot: slot.index });
       this.slots.enter(slot, 'cancelling');
     } else if (slot.phase === 'loaded') {

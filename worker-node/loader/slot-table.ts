@@ -4,15 +4,20 @@ import type { CacheDecisions, CacheUse, CachedPart } from './cache-decisions.js'
 import type { PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
 import { expertKey, isPinned, type Expectation } from './expectations.js';
 import type { SlotLoad } from './slot-events.js';
-import { perPart } from '../../shared/model/expert-parts.js';
+import { partOfPlane, perPart, type PerPart } from '../../shared/model/expert-parts.js';
 
 /** absent: the slot's memory has been given to others. */
 export type SlotPhase = 'empty' | 'loading' | 'cancelling' | 'loaded' | 'absent';
+
+/** The lower slices of a slot whose expert is loaded. An expert that comes by one load, sliced or not, has them from then on. */
+export type LowerSlices = 'missing' | 'loading' | 'loaded';
 
 /** A place for one expert at a time. */
 export interface Slot {
   readonly index: number;
   phase: SlotPhase;
+  /** 'loading' also in the phase 'cancelling', if the cancelled load is that of the lower slices. */
+  lower: LowerSlices;
   layer: number;
   expert: number;
   /** The expectations of its expert. If a loaded expert has none, the cache keeps it. */
@@ -61,6 +66,7 @@ export class SlotTable {
     this.slots = Array.from({ length: workingCount + cacheCount }, (_, index) => ({
       index,
       phase: 'empty',
+      lower: 'missing',
       layer: 0,
       expert: 0,
       use: null,
@@ -115,8 +121,14 @@ export class SlotTable {
     slot.phase = phase;
     slot.layer = content.layer;
     slot.expert = content.expert;
-    if (phase === 'loading') this.loading.add(slot);
-    else this.loading.delete(slot);
+    if (phase !== 'loaded' && phase !== 'cancelling') slot.lower = 'missing';
+    this.noteLoading(slot);
+  }
+
+  /** The slot's lower slices are in this state from now on. */
+  setLower(slot: Slot, lower: LowerSlices): void {
+    slot.lower = lower;
+    this.noteLoading(slot);
   }
 
   /** Marks whether the expert in the slot is in use. */
@@ -130,6 +142,17 @@ export class SlotTable {
     else if (this.slotByExpert.get(key) === slot) this.slotByExpert.delete(key);
   }
 
+  /** True if an execute waits for the load in the slot. In a slot that loads lower slices, those that need no more are not waiting any more. */
+  isAwaited(slot: Slot): boolean {
+    if (!this.loading.has(slot)) return false;
+    return slot.phase === 'loading' ? isSlotPinned(slot) : [...slot.attached].some(({ waiting }) => waiting.length > 0);
+  }
+
+  private noteLoading(slot: Slot): void {
+    if (slot.phase === 'loading' || (slot.phase === 'loaded' && slot.lower === 'loading')) this.loading.add(slot);
+    else this.loading.delete(slot);
+  }
+
   waitedLoads(): WaitedLoad[] {
     return [...this.loading].flatMap((slot) => {
       const tickets = [...slot.attached].flatMap(({ waiting }) => waiting.map(({ ticket }) => ticket));
@@ -140,15 +163,26 @@ export class SlotTable {
   }
 }
 
+/** The part of a sliced expert that has its upper slices. */
+const UPPER_PART = partOfPlane(0);
+
 /** True if an execute waits for the slot's expert or runs it. */
 export function isSlotPinned(slot: Slot): boolean {
   for (const expectation of slot.attached) if (isPinned(expectation)) return true;
   return false;
 }
 
-const FROM_STORAGE = perPart((): CachedPart => ({ from: 'storage', entry: -1 }));
+const FROM_STORAGE: CachedPart = { from: 'storage', entry: -1 };
+const NOT_WANTED: CachedPart = { from: 'notWanted', entry: -1 };
 
-/** The load of the slot's expert. */
-export function loadOf({ index, layer, expert, use, urgent }: Slot): SlotLoad {
-  return { slot: index, layer, expert, parts: use?.parts ?? FROM_STORAGE, urgent };
+/** The parts of a load of the whole expert, or of one slice of it. */
+export const LOADED_PARTS = {
+  all: perPart(() => FROM_STORAGE),
+  upper: perPart((part) => (part === UPPER_PART ? FROM_STORAGE : NOT_WANTED)),
+  lower: perPart((part) => (part === UPPER_PART ? NOT_WANTED : FROM_STORAGE)),
+} as const;
+
+/** The load of these parts of the slot's expert. */
+export function loadOf({ index, layer, expert, urgent }: Slot, parts: PerPart<CachedPart>): SlotLoad {
+  return { slot: index, layer, expert, parts, urgent };
 }
