@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { InvalidArgumentError, Option, type Command } from 'commander';
-import { readQuality, type Quality } from '../../shared/decisions/slices/quality.js';
+import { readQuality, type Quality } from '../../shared/settings/quality.js';
 import type { EmulationSettings } from '../../shared/settings/node-settings.js';
 import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { SETTINGS } from '../../shared/settings/settings-table.js';

@@ -1,13 +1,17 @@
+import { qualityText } from '../../shared/settings/quality.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
-/** The identity of a daemon that starts now; its address is added when it listens. `deviceInfo`: as the device reports it. */
+/**
+ * The identity of a daemon that starts now; its address is added when it listens. `deviceInfo`: as the device reports it. `slicesDigest`: of the
+ * slices with which main or a worker computes experts; left out where it computes them exactly.
+ */
 export function createNodeIdentity(
   settings: NodeSettings,
-  model: { name: string; packDigest: string },
+  model: { name: string; packDigest: string; slicesDigest?: string },
   deviceInfo: { backend: string; instructionSet: string; threads: number },
   runtime: Runtime,
 ): NodeIdentity {
@@ -22,6 +26,9 @@ export function createNodeIdentity(
     address: '',
     device: describeDevice(deviceInfo),
     release: odmoeVersion(),
+    ...(model.slicesDigest === undefined
+      ? {}
+      : { quality: qualityText(settings.main.quality), slicesDigest: model.slicesDigest }),
   };
 }
 

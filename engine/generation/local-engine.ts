@@ -3,7 +3,7 @@ import type { EmulationSettings } from '../../shared/settings/node-settings.js';
 import type { WeightForm } from '../../shared/settings/setting-choices.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
-import { qualityText, type Quality } from '../../shared/decisions/slices/quality.js';
+import { qualityText, type Quality } from '../../shared/settings/quality.js';
 import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import { describeDevice } from '../daemon/node-identity.js';
 import { validateGenerateRequest } from '../../shared/wire/generate-validation.js';

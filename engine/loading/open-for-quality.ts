@@ -4,7 +4,7 @@ import { openModelSource } from '../../packs/open-model-source.js';
 import { hasSlices, slicesOf, type Slices } from '../../packs/slices/open-slices.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { precisionRule, type PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
-import { PAIR_TEXTS, qualityText, type Quality } from '../../shared/decisions/slices/quality.js';
+import { PAIR_TEXTS, qualityText, type Quality } from '../../shared/settings/quality.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 
 /** The slices that stand in the place of a model's experts, and the rule by which executions read them. */

@@ -1,5 +1,6 @@
 /** Rows of the settings table that concern one role: devices, main, shadow and workers. */
 import { formatByteSize } from '../base/text/byte-size.js';
+import type { Quality } from './quality.js';
 import { CACHE_POLICIES } from './cache-policies.js';
 import { ARITHMETICS, EXPERTS, INSTRUCTION_SETS, PRECISIONS, QUANTIZED, WEIGHT_FORMS } from './setting-choices.js';
 import {
@@ -22,6 +23,7 @@ import {
   HTTP_ADDRESS,
   ORIGINS,
   POOL_SIZES,
+  QUALITY,
   SWITCH,
   text,
   wholeNumber,
@@ -115,6 +117,8 @@ export const SHADOW_ROWS = {
   },
 } as const satisfies SettingRows;
 
+const EXACT: Quality = { kind: 'exact' };
+
 const RESIDENT_HELP =
   'fixed4 gives the same answers from fewer bytes, auto measures what is faster (default: as shipped)';
 
@@ -143,6 +147,23 @@ export const MAIN_ROWS = {
     flag: {
       usage: '--resident <format>',
       roles: { main: `how main's own weights, and what its own worker keeps, are kept: ${RESIDENT_HELP}` },
+    },
+  },
+  quality: {
+    key: 'quality',
+    kind: QUALITY,
+    default: EXACT,
+    shown: 'exact',
+    help:
+      'How exactly experts are computed. exact: as they are shipped. A sliced quality loads fewer bytes and changes answers; all workers and main need ' +
+      'the same one, and slices of one pack (`odmoe pack --slices`). sliced(8,4): codes of 8 bits; sliced(8,4,low): their upper 4 bits alone; ' +
+      'sliced(8,4,critical=0.3): 8 bits for the three tenths of executions that the router weighs most, else 4. Also (6,3) and (4,2).',
+    flag: {
+      usage: '--quality <text>',
+      roles: {
+        main: "exact (default), or sliced experts, as in 'sliced(8,4,low)': fewer bytes to load, other answers",
+        worker: "main's quality: exact (default), or as in 'sliced(8,4,low)'",
+      },
     },
   },
   maxActiveSequences: {

@@ -3,6 +3,7 @@ import { InvalidArgumentError } from 'commander';
 import { isIPv4 } from 'node:net';
 import { z } from 'zod';
 import { parseByteSize, parseContextMemory } from '../base/text/byte-size.js';
+import { QUALITY_FORMS, readQuality, type Quality } from './quality.js';
 import { DEVICE_NAME_ERROR, deviceFlag, isDeviceName, type DeviceName } from './device-name.js';
 import { HTTP_ADDRESS_ERROR, httpAddressFlag, parseHttpAddress, type HttpAddress } from './http-address.js';
 import { wholeNumberFlag, wholeNumberOrAutoFlag } from './whole-number-flag.js';
@@ -175,6 +176,21 @@ export const HTTP_ADDRESS: ValueKind<HttpAddress | 'off'> = {
     parseHttpAddress(String(value)),
   ),
   parseFlag: httpAddressFlag,
+};
+
+export const QUALITY: ValueKind<Quality> = {
+  allowed: QUALITY_FORMS,
+  schema: z.string({ error: QUALITY_FORMS }).transform((value, context) => {
+    const read = readQuality(value);
+    if ('quality' in read) return read.quality;
+    context.addIssue({ code: 'custom', message: read.problem, input: value });
+    return z.NEVER;
+  }),
+  parseFlag: (value) => {
+    const read = readQuality(value);
+    if ('quality' in read) return read.quality;
+    throw new InvalidArgumentError(`${read.problem}.`);
+  },
 };
 
 export const HOSTS: ValueKind<string[]> = {

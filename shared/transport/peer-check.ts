@@ -52,7 +52,31 @@ function firstDifference(own: NodeIdentity, peer: NodeIdentity): Difference | nu
         "a worker without --model fetches main's when it is restarted",
     },
   ];
+  if (computesExperts(own) && computesExperts(peer)) comparisons.push(...qualityComparisons(own, peer));
   return comparisons.find(({ ownValue, peerValue }) => ownValue !== peerValue) ?? null;
+}
+
+/** Main says how experts are computed, and workers compute them. Shadow only predicts. */
+function computesExperts({ role }: NodeIdentity): boolean {
+  return role !== 'ROLE_SHADOW';
+}
+
+function qualityComparisons(own: NodeIdentity, peer: NodeIdentity): Difference[] {
+  return [
+    {
+      what: 'the quality',
+      ownValue: own.quality ?? '',
+      peerValue: peer.quality ?? '',
+      advice: 'give both the same `main.quality` in cluster.yaml (or --quality)',
+    },
+    {
+      what: 'the digest of the slices',
+      ownValue: own.slicesDigest ?? '',
+      peerValue: peer.slicesDigest ?? '',
+      advice:
+        'the slices were made differently: copy those of one pack to both, or make them again with the same odmoe',
+    },
+  ];
 }
 
 function describe(identity: NodeIdentity): string {

@@ -30,7 +30,7 @@ export const MESSAGE_RULES: Readonly<Record<string, (message: never) => unknown>
   Placement: validatePlacement,
   Prospect: validateProspect,
   Predict: validatePredict,
-  Announce: (announce: Announce) => validatePassLayer('announce', announce),
+  Announce: validateAnnounce,
   Execute: validateExecute,
   ExecuteResult: validateResult,
   Release: (release: Release) => validatePassLayer('release', release),
@@ -63,8 +63,20 @@ function validateIdentity({ id, role }: NodeIdentity): void {
 function validatePredict(predict: Predict): void {
   const { experts, workers = [] } = predict;
   validatePassLayer('predict', predict);
+  requireCriticalAmong('predict', predict);
   if (workers.length === 0 || workers.length === experts.length) return;
   throw violation(`a predict deals ${experts.length} experts to ${workers.length} workers`);
+}
+
+function validateAnnounce(announce: Announce): void {
+  validatePassLayer('announce', announce);
+  requireCriticalAmong('announce', announce);
+}
+
+function requireCriticalAmong(name: string, { experts, critical = [] }: Pick<Predict, 'experts' | 'critical'>): void {
+  const named = new Set(experts);
+  const other = critical.find((expert) => !named.has(expert));
+  if (other !== undefined) throw violation(`${name} calls expert ${other} critical, which it does not name`);
 }
 
 /** Requires at least one row. Returns the number of rows. */
@@ -85,14 +97,18 @@ function validateExecute(execute: Execute): void {
   validateTensor('execute', rows, execute, execute.hidden);
   if (execute.experts.length === 0) throw violation('an execute names no expert');
   requireDistinctExperts('execute', execute.experts);
-  for (const { expert, rows: indexes } of execute.experts) {
-    let previous = -1;
-    for (const index of indexes) {
-      if (index <= previous || index >= rows) {
-        throw violation(`expert ${expert} of an execute is to run on row ${index} after row ${previous} of ${rows}`);
-      }
-      previous = index;
-    }
+  for (const { expert, rows: indexes, upper = [] } of execute.experts) {
+    requireAscending(indexes, rows, `expert ${expert} of an execute is to run on row`);
+    const expertRows = indexes.length === 0 ? rows : indexes.length;
+    requireAscending(upper, expertRows, `expert ${expert} of an execute reads upper slices for its row`);
+  }
+}
+
+function requireAscending(indexes: readonly number[], end: number, place: string): void {
+  let previous = -1;
+  for (const index of indexes) {
+    if (index <= previous || index >= end) throw violation(`${place} ${index} after row ${previous} of ${end}`);
+    previous = index;
   }
 }
 

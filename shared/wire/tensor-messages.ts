@@ -35,7 +35,7 @@ const EXECUTE = {
 } as const;
 const RESULT = { requestId: 1, epoch: 2, hiddenSize: 3, dtype: 4, experts: 5, last: 6, kept: 7 } as const;
 const KEPT_EXPERTS = 1;
-const EXPERT_ROWS = { expert: 1, rows: 2, last: 3 } as const;
+const EXPERT_ROWS = { expert: 1, rows: 2, last: 3, upper: 4 } as const;
 const EXPERT_RESULT = {
   expert: 1,
   rows: 2,
@@ -68,9 +68,9 @@ export function encodeExecuteRequest(execute: Execute): Buffer {
     message.message(EXECUTE.rows, range.varint(ROW.rows, rows));
   }
   message.varint(EXECUTE.hiddenSize, execute.hiddenSize).varint(EXECUTE.dtype, TENSOR_TYPES.indexOf(execute.dtype));
-  for (const { expert, rows, last } of execute.experts) {
+  for (const { expert, rows, last, upper = [] } of execute.experts) {
     const asked = new MessageWriter().varint(EXPERT_ROWS.expert, expert).packed(EXPERT_ROWS.rows, rows);
-    message.message(EXECUTE.experts, asked.varint(EXPERT_ROWS.last, last ? 1 : 0));
+    message.message(EXECUTE.experts, asked.varint(EXPERT_ROWS.last, last ? 1 : 0).packed(EXPERT_ROWS.upper, upper));
   }
   message.bytes(EXECUTE.hidden, execute.hidden);
   return new MessageWriter().message(REQUEST_EXECUTE, message).encode();
@@ -179,18 +179,26 @@ function readRange(reader: FieldReader): RowRange {
 
 function readExpertRows(reader: FieldReader): ExpertRows {
   const rows: number[] = [];
-  const asked = { expert: 0, rows, last: false };
+  const upper: number[] = [];
+  const asked = { expert: 0, rows, last: false, upper };
   while (!reader.done) {
     const tag = reader.uint32();
     if (tag === varint(EXPERT_ROWS.expert)) asked.expert = reader.uint32();
     else if (tag === varint(EXPERT_ROWS.last)) asked.last = reader.varint() !== 0;
-    else if (tag === varint(EXPERT_ROWS.rows)) rows.push(reader.uint32());
-    else if (tag === delimited(EXPERT_ROWS.rows)) {
-      const packed = reader.message();
-      while (!packed.done) rows.push(packed.uint32());
-    } else reader.skip(tag & 7);
+    else if (!readNumbers(reader, tag, EXPERT_ROWS.rows, rows) && !readNumbers(reader, tag, EXPERT_ROWS.upper, upper))
+      reader.skip(tag & 7);
   }
   return asked;
+}
+
+/** Adds one value or a packed list of a repeated field to `numbers`. False, and nothing is read: the tag is another field's. */
+function readNumbers(reader: FieldReader, tag: number, field: number, numbers: number[]): boolean {
+  if (tag === varint(field)) numbers.push(reader.uint32());
+  else if (tag === delimited(field)) {
+    const packed = reader.message();
+    while (!packed.done) numbers.push(packed.uint32());
+  } else return false;
+  return true;
 }
 
 /** The ExecuteResult of a WorkerReply that holds nothing else; null if the message has another form. */
@@ -225,11 +233,7 @@ function readKept(reader: FieldReader): KeptExperts {
   const experts: number[] = [];
   while (!reader.done) {
     const tag = reader.uint32();
-    if (tag === varint(KEPT_EXPERTS)) experts.push(reader.uint32());
-    else if (tag === delimited(KEPT_EXPERTS)) {
-      const packed = reader.message();
-      while (!packed.done) experts.push(packed.uint32());
-    } else reader.skip(tag & 7);
+    if (!readNumbers(reader, tag, KEPT_EXPERTS, experts)) reader.skip(tag & 7);
   }
   return { experts };
 }

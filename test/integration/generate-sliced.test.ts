@@ -19,7 +19,7 @@ import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { isCritical } from '../../shared/decisions/slices/critical-executions.js';
 import type { MeasuredTheta } from '../../shared/decisions/slices/plan-readings.js';
-import { readQuality } from '../../shared/decisions/slices/quality.js';
+import { readQuality } from '../../shared/settings/quality.js';
 import type { SliceReading } from '../../shared/model/tensor-source.js';
 import { slice } from '../unit/sliced-pack.js';
 import { pack, refusal } from '../unit/tiny-pack.js';

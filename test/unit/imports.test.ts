@@ -36,7 +36,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
 const SHARED_MAY_IMPORT: Record<string, readonly string[]> = {
   base: [],
   model: ['base'],
-  settings: ['base'],
+  settings: ['model', 'base'],
   wire: ['base'],
   transport: ['wire', 'settings', 'base'],
   decisions: ['model', 'wire', 'settings', 'base'],

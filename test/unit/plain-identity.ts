@@ -15,6 +15,8 @@ export function plainIdentity(changes: Partial<NodeIdentity> = {}): NodeIdentity
     address: '127.0.0.1:1',
     device: 'cpu',
     release: odmoeVersion(),
+    quality: '',
+    slicesDigest: '',
     ...changes,
   };
 }

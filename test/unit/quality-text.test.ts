@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { qualityText, readQuality, type Quality } from '../../shared/decisions/slices/quality.js';
+import { qualityText, readQuality, type Quality } from '../../shared/settings/quality.js';
 import type { SlicedSplit } from '../../shared/model/tensor-source.js';
 
 const split = fc.constantFrom<SlicedSplit>('sliced84', 'sliced63', 'sliced42');

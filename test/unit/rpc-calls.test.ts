@@ -250,6 +250,12 @@ describe('checkPeer', () => {
     assert.equal(checkPeer(MAIN, { ...MAIN, id: 'w', role: 'ROLE_WORKER', bootId: 'other', address: 'x:2' }), null);
   });
 
+  it('accepts a shadow without a quality, because it only predicts', () => {
+    const main = { ...MAIN, quality: 'sliced(8,4)', slicesDigest: 'd5' };
+    assert.equal(checkPeer(main, { ...MAIN, id: 's', role: 'ROLE_SHADOW' }), null);
+    assert.equal(checkPeer({ ...MAIN, id: 's', role: 'ROLE_SHADOW' }, main), null);
+  });
+
   const differences: [Partial<NodeIdentity>, RegExp][] = [
     [
       { protocolVersion: 99 },
@@ -258,6 +264,8 @@ describe('checkPeer', () => {
     [{ cluster: 'lab' }, /cluster name is "lab" there and "test" here/],
     [{ modelName: 'mixtral' }, /model is "mixtral" there and "demo" here.*same pack/],
     [{ packDigest: '' }, /pack digest is \(none\) there and "abc" here/],
+    [{ quality: 'sliced(8,4,low)' }, /quality is "sliced\(8,4,low\)" there and \(none\) here.*main\.quality/],
+    [{ slicesDigest: 'd5' }, /digest of the slices is "d5" there and \(none\) here/],
   ];
   for (const [difference, message] of differences) {
     it(`refuses another ${Object.keys(difference).join()}, saying both values`, () => {

@@ -78,6 +78,14 @@ const announced = (rows: number): unknown =>
     kind: 'announce',
     announce: { ...plainPrediction({ layer: 0, experts: [1] }), rows: [{ sequence: 1, position: 0, rows }] },
   });
+const expectedCritical = (critical: number[]): (() => unknown)[] => {
+  const expected = { ...plainPrediction({ layer: 0, experts: [1, 2] }), critical };
+  return [
+    () => throughWorker({ kind: 'announce', announce: expected }),
+    () => predicted({ critical }),
+    () => predictedByShadow({ critical }),
+  ];
+};
 const released = (rows: number, position = 0): unknown =>
   throughWorker({
     kind: 'release',
@@ -109,6 +117,13 @@ const placed = (change: Partial<Placement>): unknown =>
 const prospect = (sources: string[]): unknown =>
   throughWorker({ kind: 'prospect', prospect: { number: 1, placement: PLACEMENT, sources } });
 
+describe('the critical experts of a prediction or an announce', () => {
+  it('are among its experts', () => {
+    for (const critical of [[], [1], [2, 1]]) for (const decode of expectedCritical(critical)) decode();
+    for (const decode of expectedCritical([1, 3])) violates(decode, 'critical experts that are not named');
+  });
+});
+
 describe('the rows of RPC messages', () => {
   const ofRows: [what: string, decode: (rows: number) => unknown][] = [
     ['an execute', executedRows],
@@ -124,6 +139,16 @@ describe('the rows of RPC messages', () => {
       for (const rows of [0, ROWS_LIMIT + 1]) violates(() => decode(rows), `${rows} rows of ${what}`);
     });
   }
+
+  it('that read upper slices ascend, and are rows of their expert', () => {
+    const three = { rows: [{ sequence: 1, position: 0, rows: 3 }], hiddenSize: 1, hidden: Buffer.alloc(12) };
+    const reads = (rows: number[], upper: number[]): unknown =>
+      executed({ ...three, experts: [{ expert: 0, rows, last: true, upper }] });
+    for (const upper of [[], [0], [2], [0, 1, 2]]) reads([], upper);
+    reads([0, 2], [1]);
+    for (const upper of [[3], [1, 0], [1, 1]]) violates(() => reads([], upper), `upper slices of rows ${upper.join()}`);
+    violates(() => reads([0, 2], [2]), "the upper slice of a row that is not the expert's");
+  });
 
   it('are limited for all runs together', () => {
     const runs = (...counts: number[]): Predict['rows'] =>

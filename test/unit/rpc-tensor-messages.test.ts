@@ -34,9 +34,15 @@ const executes: fc.Arbitrary<Execute> = fc.record({
   hiddenSize: uint32,
   dtype: tensorType,
   hidden: bytes,
-  experts: fc.array(fc.record({ expert: uint32, rows: fc.array(uint32, { maxLength: 5 }), last: fc.boolean() }), {
-    maxLength: 4,
-  }),
+  experts: fc.array(
+    fc.record({
+      expert: uint32,
+      rows: fc.array(uint32, { maxLength: 5 }),
+      last: fc.boolean(),
+      upper: fc.array(uint32, { maxLength: 5 }),
+    }),
+    { maxLength: 4 },
+  ),
 });
 const expertResults: fc.Arbitrary<ExpertResult> = fc.record({
   expert: uint32,
@@ -122,8 +128,8 @@ describe('the hand-written encoding of Execute and ExecuteResult', () => {
         { sequence: 9, position: 300, rows: 1 },
       ],
       experts: [
-        { expert: 6, rows: [0, 2], last: true },
-        { expert: 0, rows: [], last: false },
+        { expert: 6, rows: [0, 2], last: true, upper: [1] },
+        { expert: 0, rows: [], last: false, upper: [] },
       ],
       hidden: Uint8Array.of(1, 2, 3),
     };

@@ -100,7 +100,16 @@ describe('the wire of release 0.1, with another protocol,', () => {
   it('is understood as far as its greeting, so that both sides can explain the refusal', () => {
     assert.ok(greeting.length >= 8, `${greeting.length} messages`);
     for (const { message, json, base64 } of greeting) {
-      assert.deepEqual(toJson(codecOf(message).decode(Buffer.from(base64, 'base64'))), json);
+      const decoded = toJson(codecOf(message).decode(Buffer.from(base64, 'base64')));
+      assert.deepEqual(withoutEmptyTexts(decoded), withoutEmptyTexts(json));
     }
   });
 });
+
+/** Texts that a later release added are empty in a message of an earlier one. */
+function withoutEmptyTexts(json: JsonValue): JsonValue {
+  if (json === null || typeof json !== 'object') return json;
+  if (Array.isArray(json)) return json.map(withoutEmptyTexts);
+  const kept = Object.entries(json).filter(([, value]) => value !== '');
+  return Object.fromEntries(kept.map(([name, value]) => [name, withoutEmptyTexts(value)]));
+}

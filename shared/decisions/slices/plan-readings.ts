@@ -4,7 +4,7 @@
  */
 import type { SliceReading } from '../../model/tensor-source.js';
 import { isCritical, renormalizedWeights } from './critical-executions.js';
-import { qualityText, type Quality } from './quality.js';
+import { qualityText, type Quality } from '../../settings/quality.js';
 
 /** A quality that computes with slices. */
 export type SlicedQuality = Exclude<Quality, { kind: 'exact' }>;

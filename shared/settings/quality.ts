@@ -1,7 +1,7 @@
-import type { SlicedSplit } from '../../model/tensor-source.js';
-import { SLICE_BITS } from '../../model/weight-dtype.js';
-import { recordOf } from '../../model/expert-parts.js';
-import { parseByteSize } from '../../base/text/byte-size.js';
+import type { SlicedSplit } from '../model/tensor-source.js';
+import { SLICE_BITS } from '../model/weight-dtype.js';
+import { recordOf } from '../model/expert-parts.js';
+import { parseByteSize } from '../base/text/byte-size.js';
 
 /** How exactly the routed experts are computed. All else of a model is computed as shipped. */
 export type Quality =
@@ -28,7 +28,7 @@ export const PAIR_TEXTS: Readonly<Record<SlicedSplit, string>> = recordOf(
   (split) => `${2 * SLICE_BITS[split]},${SLICE_BITS[split]}`,
 );
 
-const FORMS =
+export const QUALITY_FORMS =
   'exact, sliced(h,l), sliced(h,l,low), sliced(h,l,critical=Q) or sliced(h,l,cached=BYTES,miss=P), ' +
   `with h,l one of ${SLICED_SPLITS.map((split) => PAIR_TEXTS[split]).join('; ')}`;
 
@@ -36,16 +36,16 @@ const FORMS =
 export function readQuality(text: string): ReadQuality {
   if (text === 'exact') return { quality: { kind: 'exact' } };
   const [, pair, rest = ''] = /^sliced\((\d+,\d+)(?:,([^()]+))?\)$/.exec(text) ?? [];
-  if (pair === undefined) return { problem: `expected ${FORMS}` };
+  if (pair === undefined) return { problem: `expected ${QUALITY_FORMS}` };
   const split = SLICED_SPLITS.find((one) => PAIR_TEXTS[one] === pair);
-  if (split === undefined) return { problem: `no experts are sliced as (${pair}); expected ${FORMS}` };
+  if (split === undefined) return { problem: `no experts are sliced as (${pair}); expected ${QUALITY_FORMS}` };
   if (rest === '') return { quality: { kind: 'high', split } };
   if (rest === 'low') return { quality: { kind: 'low', split } };
   const [, critical] = /^critical=(.*)$/.exec(rest) ?? [];
   if (critical !== undefined) return readCritical(split, critical);
   const [, cached, miss] = /^cached=([^,]*),miss=([^,]*)$/.exec(rest) ?? [];
   if (cached !== undefined && miss !== undefined) return readCached(split, cached, miss);
-  return { problem: `"${rest}" is not known; expected ${FORMS}` };
+  return { problem: `"${rest}" is not known; expected ${QUALITY_FORMS}` };
 }
 
 /** The one text of a quality: readQuality gives the same quality again. */
