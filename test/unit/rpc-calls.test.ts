@@ -40,6 +40,7 @@ const STATUS: StatusReply = {
   requests: 3,
   tokens: 4,
   groupReason: 'why',
+  arithmetic: 'exact',
   layerWaits: [{ layer: 3, passes: 9, waitMs: 2.5, stallMs: 0.5, slowestWorker: 'w' }],
   workerWaits: [{ ...WAIT, executeMs: 1.5, otherMs: 0.5, lastShare: 0.75, costMs: 0.25 }],
   workerHops: [{ worker: 'w', hops: 9, median: HOP, p99: { ...HOP, roundTripMs: 6 } }],
