@@ -1,4 +1,5 @@
 import type { RunningNode } from '../engine/daemon/running-node.js';
+import { shadowForm } from '../engine/loading/shadow-form.js';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { fillNodeDevice } from '../engine/devices/open-node-device.js';
@@ -100,7 +101,9 @@ async function loadDevice(
   const { source, environment } = opened;
   const { precision, quantize } = settings.shadow;
   return fillNodeDevice(environment, settings, log, async ({ device, reason: deviceReason }) => {
-    const model = await loadShadowModel(device, source, precision, quantize, () => requireWanted(abandoned));
+    const model = await loadShadowModel(device, source, shadowForm(precision), quantize, () =>
+      requireWanted(abandoned),
+    );
     const { usedBytes, contextBytes } = device.info();
     log.info('model loaded', { model: source.name, precision, deviceMemoryBytes: usedBytes });
     const pass = createPass(model);

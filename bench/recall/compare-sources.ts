@@ -1,5 +1,6 @@
 import { ExpertRecall } from '../../engine/generation/expert-recall.js';
 import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../engine/loading/load-weights.js';
+import { shadowForm, type ShadowPrecision } from '../../engine/loading/shadow-form.js';
 import { layersAskedAt } from '../../main-node/pass/own-predictions.js';
 import {
   openDevice,
@@ -14,7 +15,7 @@ import { openModelSource } from '../../packs/open-model-source.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { SepMetrics } from '../../shared/wire/messages.js';
-import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
+import { loadShadowModel, SHADOW_PASS_ROWS } from '../../shadow-node/predictor/shadow-model.js';
 import { recordTrace, type MainTrace } from './main-trace.js';
 import { tokenizePrompts, type RecallOptions, type RecallProgress } from './measure-recall.js';
 import { replayTrace } from './replay-trace.js';
@@ -109,7 +110,7 @@ async function shadowRecall(
   options: SourceOptions,
   step: () => void,
 ): Promise<SepMetrics> {
-  const model = await loadShadowModel(device, source, precision, quantized);
+  const model = await loadShadowModel(device, source, shadowForm(precision), quantized);
   const pass = model.createPass(SHADOW_PASS_ROWS);
   const recall = new ExpertRecall();
   try {

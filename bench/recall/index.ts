@@ -10,12 +10,12 @@ import { MAX_SEED, resolveSampling, type SamplingOptions } from '../../shared/wi
 import { requireWritableFile } from '../../shared/base/files/require-writable-file.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
-import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
+import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
 import { compareSources } from './compare-sources.js';
 import { demoPrompts, MOST_PROMPTS } from './demo-prompts.js';
 import { measureRecall, type RecallProgress } from './measure-recall.js';
 import { recallJson, recallPlot, recallTable, sourceJson, sourceTable } from './recall-report.js';
-import { chooseSetUps, RECALL_PRECISIONS, type RecallFigure } from './set-ups.js';
+import { chooseSetUps, NAMED_PRECISIONS, readPrecisions, type RecallFigure } from './set-ups.js';
 import { standardError } from '../../shared/base/text/text-output.js';
 import type { MeasuredRun } from '../history/measured-run.js';
 
@@ -49,7 +49,11 @@ export function registerBenchRecall(bench: Command, run: MeasuredRun): void {
     .option('--prompts <count>', `prompts, at most ${MOST_PROMPTS}`, wholeNumberFlag(1, MOST_PROMPTS), 60)
     .option('--tokens <count>', 'decode iterations of a prompt', wholeNumberFlag(1, MOST_ITERATIONS), 256)
     .option('--figure <3|6>', "set-ups of one of the paper's figures (default: both)", figure)
-    .option('--precision <list>', 'of fp16, int8, nf4 (default: all for figure 3, int8 for figure 6)', precisions)
+    .option(
+      '--precision <list>',
+      'of fp16, int8, nf4 (default: these for figure 3, int8 for figure 6), sliced(8,4), sliced(8,4,low) ...',
+      precisions,
+    )
     .option(
       '--align <list>',
       'periods TOKEN/KV in iterations, 0: never, such as 1/1,4/0, in place of a figure',
@@ -80,7 +84,8 @@ Examples:
   odmoe bench recall --plot recall.svg
   odmoe bench recall --sources --prompts 20 --tokens 128
   odmoe bench recall --figure 3 --temperature 1 --seed 7
-  odmoe bench recall --precision int8 --align 1/1,2/2,4/4,8/8,16/16`,
+  odmoe bench recall --precision int8 --align 1/1,2/2,4/4,8/8,16/16
+  odmoe bench recall --precision 'int8,sliced(8,4),sliced(8,4,low)' --align 1/1`,
     )
     .action(async (flags: RecallFlags, command: Command) => {
       if (flags.figure !== undefined && flags.align !== undefined) {
@@ -148,11 +153,9 @@ function figure(text: string): RecallFigure {
 }
 
 function precisions(text: string): ShadowPrecision[] {
-  return text.split(',').map((name) => {
-    const found = RECALL_PRECISIONS.find((precision) => precision === name.trim());
-    if (found === undefined) throw new InvalidArgumentError(`expected a list of ${RECALL_PRECISIONS.join(', ')}`);
-    return found;
-  });
+  const found = readPrecisions(text);
+  if (found === null) throw new InvalidArgumentError(`expected a list of ${NAMED_PRECISIONS.join(', ')}`);
+  return found;
 }
 
 function alignments(text: string): AlignmentPeriods[] {

@@ -1,13 +1,14 @@
 import { ExpertRecall } from '../../engine/generation/expert-recall.js';
 import { promptTokenIds } from '../../engine/generation/prompt-encoder.js';
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
+import { shadowForm, type ShadowPrecision } from '../../engine/loading/shadow-form.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { openDevice, type Device, type Model, type Pass } from '../../native/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { SepMetrics } from '../../shared/wire/messages.js';
 import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
 import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
-import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
+import { loadShadowModel, SHADOW_PASS_ROWS } from '../../shadow-node/predictor/shadow-model.js';
 import { recordTrace } from './main-trace.js';
 import { replayTrace } from './replay-trace.js';
 import type { RecallSetUp } from './set-ups.js';
@@ -91,7 +92,7 @@ async function withShadow(
   main: Model,
   work: (models: Models) => Promise<Followed>,
 ): Promise<Followed> {
-  const shadow = await loadShadowModel(device, source, precision, 'projections');
+  const shadow = await loadShadowModel(device, source, shadowForm(precision), 'projections');
   const pass = shadow.createPass(SHADOW_PASS_ROWS);
   try {
     return await work({ main, shadow, pass });

@@ -4,7 +4,7 @@ import { svgFile } from '../../shared/base/text/svg-drawing.js';
 import { linePlot } from '../plot/line-plot.js';
 import type { SourceReport } from './compare-sources.js';
 import type { RecallReport, RecallResult } from './measure-recall.js';
-import { alignmentName, FIGURE_6_PERIODS, isOfFigure3, isOfFigure6, RECALL_PRECISIONS } from './set-ups.js';
+import { alignmentName, FIGURE_6_PERIODS, isOfFigure3, isOfFigure6, NAMED_PRECISIONS } from './set-ups.js';
 import type { SepMetrics } from '../../shared/wire/messages.js';
 
 /** The settings of a report, besides the set-ups. */
@@ -106,14 +106,14 @@ export function sourceJson({ modelName, prompts, iterations, results }: SourceRe
 /** The text of an SVG file: curves of recall(n), a panel per precision, and a map of recall by periods if those of figure 6 were run. */
 export function recallPlot(report: RecallReport): string {
   const curves = report.results.filter((result) => isOfFigure3(result) || !isOfFigure6(result));
-  const maps = RECALL_PRECISIONS.map((precision) =>
+  const maps = NAMED_PRECISIONS.map((precision) =>
     report.results.filter((result) => result.precision === precision && isOfFigure6(result)),
   ).filter((results) => results.some((result) => !isOfFigure3(result)));
   return svgFile([...(curves.length === 0 ? [] : [curvesOf(curves)]), ...maps.map(mapOf)]);
 }
 
 function curvesOf(results: readonly RecallResult[]): ReturnType<typeof linePlot> {
-  const precisions = RECALL_PRECISIONS.filter((precision) => results.some((result) => result.precision === precision));
+  const precisions = NAMED_PRECISIONS.filter((precision) => results.some((result) => result.precision === precision));
   const panels = precisions.map((precision) => ({
     title: precision.toUpperCase(),
     series: results

@@ -1,7 +1,12 @@
+import { SLICED_PRECISIONS } from '../../shared/settings/setting-choices.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
-import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
+import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
 
+/** The precisions of figure 3. */
 export const RECALL_PRECISIONS: readonly ShadowPrecision[] = ['fp16', 'int8', 'nf4'];
+
+/** All that a run may name, in the order in which they are run. */
+export const NAMED_PRECISIONS: readonly ShadowPrecision[] = [...RECALL_PRECISIONS, ...SLICED_PRECISIONS];
 
 /** OD-MoE figure 3: tokens and key-value rows aligned at every iteration, tokens only, nothing. Additionally: key-value rows only. */
 export const FIGURE_3_ALIGNMENTS: readonly AlignmentPeriods[] = [
@@ -73,6 +78,13 @@ function sorted(setUps: readonly RecallSetUp[]): RecallSetUp[] {
     setUps.map((setUp) => [`${setUp.precision} ${alignmentName(setUp.alignment)}`, setUp] as const),
   );
   return [...unique.values()].sort(
-    (left, right) => RECALL_PRECISIONS.indexOf(left.precision) - RECALL_PRECISIONS.indexOf(right.precision),
+    (left, right) => NAMED_PRECISIONS.indexOf(left.precision) - NAMED_PRECISIONS.indexOf(right.precision),
   );
+}
+
+/** Reads precisions that commas separate; commas within parentheses belong to a name. Null: one is unknown. */
+export function readPrecisions(text: string): ShadowPrecision[] | null {
+  const names = text.split(/,(?![^(]*\))/).map((name) => name.trim());
+  const found = names.flatMap((name) => NAMED_PRECISIONS.filter((precision) => precision === name));
+  return found.length === names.length ? found : null;
 }

@@ -2,7 +2,7 @@ import { InvalidArgumentError, Option, type Command } from 'commander';
 import { type TableColumn, tableLines } from '../../cli/output/table.js';
 import { withInterrupt } from '../../cli/client/interrupt.js';
 import { profileFile } from '../../cli/client/simulation-flags.js';
-import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/settings/setting-choices.js';
+import { EXPERT_STORAGES, PRECISIONS, type ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
@@ -39,9 +39,7 @@ export function registerBenchServe(bench: Command, run: MeasuredRun): void {
     .option('--workers <n>', 'worker nodes', wholeNumberFlag(1, MOST_WORKERS), 8)
     .option('--seed <n>', 'of the lengths of prompts and answers', wholeNumberFlag(0, 2 ** 31), 1)
     .addOption(
-      new Option('--shadow <precision>', 'none: no predictions')
-        .choices(['none', 'fp16', 'int8', 'nf4'])
-        .default('int8'),
+      new Option('--shadow <precision>', 'none: no predictions').choices(['none', ...PRECISIONS]).default('int8'),
     )
     .option('--model <directory>', 'a pack or a checkpoint (default: the demo model)')
     .option(

@@ -1,3 +1,4 @@
+import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
 import { join } from 'node:path';
 import { runtime, transport } from '../../cli/client/process-runtime.js';
 import { DemoCluster } from '../../cli/demo/demo-cluster.js';
@@ -13,7 +14,7 @@ export interface DemoServing {
   /** The path of a pack or a checkpoint; null: the demo model. */
   model: string | null;
   workers: number;
-  shadow: 'none' | 'int8' | 'fp16' | 'nf4';
+  shadow: 'none' | ShadowPrecision;
   /** Number of answers of each user. */
   answers: number;
   seed: number;

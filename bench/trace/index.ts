@@ -9,9 +9,9 @@ import { THREADS_LIMIT } from '../../shared/settings/setting-limits.js';
 import { requireWritableFile } from '../../shared/base/files/require-writable-file.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
-import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
+import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
 import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
-import { RECALL_PRECISIONS } from '../recall/set-ups.js';
+import { NAMED_PRECISIONS } from '../recall/set-ups.js';
 import { recordedRecall } from '../../simulator/trace/trace-file.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { recordTraceDocument } from './record-trace.js';
@@ -42,7 +42,7 @@ export function registerBenchTrace(bench: Command): void {
     )
     .option('--prompts <count>', `prompts, at most ${MOST_PROMPTS}`, wholeNumberFlag(1, MOST_PROMPTS), 4)
     .option('--tokens <count>', 'decode iterations of a prompt', wholeNumberFlag(1, MOST_ITERATIONS), 64)
-    .option('--precision <name>', 'of the shadow: fp16, int8 or nf4', precision, 'int8')
+    .option('--precision <name>', 'of the shadow: fp16, int8, nf4, sliced(8,4) ...', precision, 'int8')
     .addOption(
       new Option('--quantize <what>', 'of the shadow: projections and experts, or embedding, routers and LM head, too')
         .choices(QUANTIZED)
@@ -82,8 +82,8 @@ async function run(out: string, flags: TraceFlags): Promise<void> {
 }
 
 function precision(text: string): ShadowPrecision {
-  const found = RECALL_PRECISIONS.find((name) => name === text);
-  if (found === undefined) throw new InvalidArgumentError(`Give one of ${RECALL_PRECISIONS.join(', ')}.`);
+  const found = NAMED_PRECISIONS.find((name) => name === text);
+  if (found === undefined) throw new InvalidArgumentError(`Give one of ${NAMED_PRECISIONS.join(', ')}.`);
   return found;
 }
 

@@ -1,12 +1,13 @@
 import { promptTokenIds } from '../../engine/generation/prompt-encoder.js';
 import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../engine/loading/load-weights.js';
+import { shadowForm, type ShadowPrecision } from '../../engine/loading/shadow-form.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { openDevice, type Model, type Pass, type Sequence } from '../../native/index.js';
 import { chooseToken } from '../../engine/sampling/choose-token.js';
 import { resolveSampling } from '../../shared/wire/sampling-options.js';
 import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { keyValuesDueBelow, takesMainToken, type AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
-import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
+import { loadShadowModel, SHADOW_PASS_ROWS } from '../../shadow-node/predictor/shadow-model.js';
 import { recordTrace, type MainTrace } from '../recall/main-trace.js';
 import type { TraceDocument, TracePrompt } from '../../simulator/trace/trace-file.js';
 
@@ -41,7 +42,7 @@ export async function recordTraceDocument(
   try {
     await loadDenseWeights(main, source, source.shippedFormat);
     await loadResidentExperts(main, source, source.shippedFormat);
-    shadow = await loadShadowModel(device, source, recording.precision, recording.quantize);
+    shadow = await loadShadowModel(device, source, shadowForm(recording.precision), recording.quantize);
     const tokenizer = await openTokenizer(source.directory);
     const prompts: TracePrompt[] = [];
     for (const prompt of recording.prompts) {

@@ -4,6 +4,7 @@ import { exitWithParent } from '../../native/index.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { packForServing } from '../../packs/pack-for-serving.js';
 import { type HttpAddress, httpAddressFlag } from '../../shared/settings/http-address.js';
+import { PRECISIONS } from '../../shared/settings/setting-choices.js';
 import { MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/settings/whole-number-flag.js';
@@ -108,7 +109,7 @@ function addClusterFlags(command: Command): void {
     )
     .addOption(
       new Option('--shadow <precision>', 'how the shadow is quantized; none: no predictions')
-        .choices(['none', 'fp16', 'int8', 'nf4'])
+        .choices(['none', ...PRECISIONS])
         .default('int8'),
     )
     .option('--align-token <n>', "iterations between alignments with main's tokens (0: never)", parseWhole, 1)

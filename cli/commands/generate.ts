@@ -1,8 +1,9 @@
 import { resolve } from 'node:path';
 import { InvalidArgumentError, Option, type Command } from 'commander';
+import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
 import { readQuality, type Quality } from '../../shared/settings/quality.js';
 import type { EmulationSettings } from '../../shared/settings/node-settings.js';
-import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
+import { PRECISIONS, type ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { SETTINGS } from '../../shared/settings/settings-table.js';
 import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../client/generation-flags.js';
 import { withInterrupt } from '../client/interrupt.js';
@@ -13,7 +14,7 @@ import { generationSummary, renderGeneration, weightFormSummary } from '../outpu
 import { standardError } from '../../shared/base/text/text-output.js';
 
 interface GenerateFlags extends GenerationFlags, LocalEngineFlags {
-  shadow?: 'int8' | 'nf4' | 'fp16';
+  shadow?: ShadowPrecision;
   profile?: string;
   expertStorage?: ExpertStorage;
   quality?: Quality;
@@ -31,7 +32,7 @@ export function registerGenerateCommand(program: Command): void {
       new Option(
         '--shadow <precision>',
         'also run a quantized shadow, and report how well it predicts the experts',
-      ).choices(['int8', 'nf4', 'fp16']),
+      ).choices(PRECISIONS),
     )
     .option(
       '--quality <quality>',
@@ -70,6 +71,7 @@ Examples:
   odmoe generate models/demo "Name a fox." --response-format '{"type":"object","properties":{"name":{"type":"string"}}}'
   odmoe generate ~/mixtral-pack "Write a haiku." --temperature 0.8 --top-p 0.95 --seed 1
   odmoe generate models/demo "Sort these numbers: 7 2 9 4" --shadow nf4
+  odmoe generate models/demo "Sort these numbers: 7 2 9 4" --shadow 'sliced(8,4,low)'
   odmoe generate ~/mixtral-pack "Write a haiku." --resident fixed4
   odmoe generate ~/mixtral-pack "Write a haiku." --quality 'sliced(8,4,low)'
   odmoe generate models/demo "Tell me a story." --profile bench/profiles/rtx3090-testbed.yaml --json

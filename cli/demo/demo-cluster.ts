@@ -1,3 +1,4 @@
+import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
 import type { HttpAddress } from '../../shared/settings/http-address.js';
 import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
@@ -14,7 +15,7 @@ export interface DemoClusterOptions {
   /** Directory of the pack. */
   packPath: string;
   workers: number;
-  shadow: 'none' | 'int8' | 'fp16' | 'nf4';
+  shadow: 'none' | ShadowPrecision;
   groupSize: number | 'auto';
   /** Alignment periods in iterations; 0: never. */
   alignTokenPeriod: number;

@@ -4,7 +4,7 @@ import type { WeightForm } from '../../shared/settings/setting-choices.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import { qualityText, type Quality } from '../../shared/settings/quality.js';
-import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
+import type { ModelSource } from '../../shared/model/tensor-source.js';
 import { describeDevice } from '../daemon/node-identity.js';
 import { validateGenerateRequest } from '../../shared/wire/generate-validation.js';
 import type { GenerateReply, GenerateRequest, NodeIdentity, NodeStatus, RoleName } from '../../shared/wire/messages.js';
@@ -22,6 +22,7 @@ import {
 } from '../loading/choose-weight-form.js';
 import { loadDenseWeights, loadResidentExperts } from '../loading/load-weights.js';
 import { openForQuality, type RuledSlices } from '../loading/open-for-quality.js';
+import { loadShadowWeights, shadowForm, type ShadowPrecision } from '../loading/shadow-form.js';
 import { OutputFormats } from '../sampling/output-formats.js';
 import { generateTokens } from './generate-tokens.js';
 import { GenerationTiming } from './generation-timing.js';
@@ -44,7 +45,7 @@ export interface LocalEngineOptions {
    */
   resident: WeightForm | null;
   /** Weight form of a shadow that predicts beside the model; null: no shadow. */
-  shadow: 'int8' | 'nf4' | 'fp16' | null;
+  shadow: ShadowPrecision | null;
   /** How exactly the routed experts are computed; left out: exact. Sliced experts take neither an emulated machine nor a shadow. */
   quality?: Quality;
   /** Rows of one pass of the prompt. */
@@ -94,10 +95,10 @@ export class LocalEngine {
     const { source, sliced } = await openForQuality(directory, options.quality ?? EXACT);
     const tokenizer = await openTokenizer(source.directory);
     requireExact(source, options.resident);
-    const main = await loadWholeModel('ROLE_MAIN', source, options.resident, sliced, options);
+    const main = await loadMain(source, sliced, options);
     if (options.shadow === null) return new LocalEngine(source, tokenizer, options, main, null);
     try {
-      const shadow = await loadWholeModel('ROLE_SHADOW', source, options.shadow, null, options);
+      const shadow = await loadShadow(source, options.shadow, options);
       return new LocalEngine(source, tokenizer, options, main, shadow);
     } catch (thrown) {
       disposeModel(main);
@@ -215,25 +216,46 @@ function requireExact({ name, shippedFormat }: ModelSource, resident: WeightForm
   );
 }
 
-async function loadWholeModel(
-  role: RoleName,
+async function loadMain(
   source: ModelSource,
-  wanted: WeightFormat | 'auto' | null,
   sliced: RuledSlices | null,
   options: LocalEngineOptions,
 ): Promise<LoadedModel> {
-  const profiled = role === 'ROLE_MAIN' ? 'cached' : 'shadow';
-  const { environment, device, emulation, prefillRows } = options;
-  return fillRoleDevice(environment, device, emulation, profiled, async ({ device, reason: deviceReason }) => {
+  const { emulation, resident, prefillRows } = options;
+  return loadWholeModel('ROLE_MAIN', source, options, async (device, model) => {
     const measure = emulation === null ? chooseWeightForm : null;
-    const { format, choice } = await resolveWeightForm(device, source.shippedFormat, wanted, measure);
+    const { format, choice } = await resolveWeightForm(device, source.shippedFormat, resident, measure);
+    const onProgress = options.onProgress ?? undefined;
+    await loadDenseWeights(model, source, format, onProgress);
+    if (sliced === null) await loadResidentExperts(model, source, format, onProgress);
+    const experts = sliced && (await SlicedExperts.load(device, source.shape, sliced, prefillRows, options.onProgress));
+    return { experts, choice };
+  });
+}
+
+async function loadShadow(
+  source: ModelSource,
+  precision: ShadowPrecision,
+  options: LocalEngineOptions,
+): Promise<LoadedModel> {
+  return loadWholeModel('ROLE_SHADOW', source, options, async (_device, model) => {
+    await loadShadowWeights(model, source, shadowForm(precision), 'projections', options.onProgress ?? undefined);
+    return { experts: null, choice: null };
+  });
+}
+
+/** Opens a device, and a model on it that `load` fills. */
+async function loadWholeModel(
+  role: RoleName,
+  source: ModelSource,
+  { environment, device: wish, emulation }: LocalEngineOptions,
+  load: (device: Device, model: Model) => Promise<Pick<LoadedModel, 'experts' | 'choice'>>,
+): Promise<LoadedModel> {
+  const profiled = role === 'ROLE_MAIN' ? 'cached' : 'shadow';
+  return fillRoleDevice(environment, wish, emulation, profiled, async ({ device, reason: deviceReason }) => {
     const model = device.createModel(source.shape);
     try {
-      const onProgress = options.onProgress ?? undefined;
-      await loadDenseWeights(model, source, format, onProgress);
-      if (sliced === null) await loadResidentExperts(model, source, format, onProgress);
-      const experts =
-        sliced && (await SlicedExperts.load(device, source.shape, sliced, prefillRows, options.onProgress));
+      const { experts, choice } = await load(device, model);
       const { usedBytes, contextBytes } = device.info();
       return { role, device, deviceReason, weightBytes: usedBytes - contextBytes, model, experts, choice };
     } catch (thrown) {

@@ -1,29 +1,27 @@
-import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../engine/loading/load-weights.js';
+import type { Quantized } from '../../engine/loading/load-weights.js';
+import { loadShadowWeights, type ShadowForm } from '../../engine/loading/shadow-form.js';
 import { type Device, type Model } from '../../native/index.js';
-import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 
 /** Most rows of one pass of the shadow: of a chunk of a prefill, or of positions that are run together to catch up. */
 export const SHADOW_PASS_ROWS = 128;
 
-export type ShadowPrecision = NodeSettings['shadow']['precision'];
-
 /**
- * Loads the whole model, which is quantized during the load: attention projections and experts in `precision`. Routers, embedding and LM head stay as
- * shipped, because routers are what is emulated; or they are in `precision`, too (`quantized` all, as in OD-MoE section 3.2). Norms are FP32.
- * @throws DEVICE_OUT_OF_MEMORY when the device's budget does not hold it, and the errors of reading the model
+ * Loads the whole model, which is quantized during the load: attention projections and experts in the format of `form`, or experts in its slices.
+ * Routers, embedding and LM head stay as shipped, because routers are what is emulated; or they are in its format, too (`quantized` all, as in
+ * OD-MoE section 3.2). Norms are FP32.
+ * @throws DEVICE_OUT_OF_MEMORY when the device's budget does not hold it, and the errors of loadShadowWeights
  */
 export async function loadShadowModel(
   device: Device,
   source: ModelSource,
-  precision: ShadowPrecision,
+  form: ShadowForm,
   quantized: Quantized,
   onProgress?: (doneBytes: number, totalBytes: number) => void,
 ): Promise<Model> {
   const model = device.createModel(source.shape);
   try {
-    await loadDenseWeights(model, source, precision, onProgress, quantized);
-    await loadResidentExperts(model, source, precision, onProgress);
+    await loadShadowWeights(model, source, form, quantized, onProgress);
     return model;
   } catch (error) {
     model.dispose();

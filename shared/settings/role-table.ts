@@ -100,7 +100,9 @@ export const SHADOW_ROWS = {
     key: 'precision',
     kind: choice(PRECISIONS),
     default: 'int8',
-    help: "How shadow's copy of the model is quantized: int8, fp16 or nf4.",
+    help:
+      "How shadow's copy of the model is quantized: int8, fp16 or nf4; or its experts are sliced, as sliced(8,4), or sliced(8,4,low) for the upper 4 bits " +
+      'alone, and all else is int8.',
     flag: { usage: '--precision <format>', roles: { shadow: 'how the copy is quantized' } },
     drawn: ['int8', 'nf4', 'fp16'],
   },

@@ -5,7 +5,16 @@ export type RoleSetting = (typeof ROLES)[number];
 
 export const INSTRUCTION_SETS = ['auto', 'avx512', 'avx2', 'neon', 'scalar'] as const;
 export const ARITHMETICS = ['exact', 'fast'] as const;
-export const PRECISIONS = ['int8', 'fp16', 'nf4'] as const;
+/** Experts of a shadow in slices: both, or the upper one alone. */
+export const SLICED_PRECISIONS = [
+  'sliced(8,4)',
+  'sliced(8,4,low)',
+  'sliced(6,3)',
+  'sliced(6,3,low)',
+  'sliced(4,2)',
+  'sliced(4,2,low)',
+] as const;
+export const PRECISIONS = ['int8', 'fp16', 'nf4', ...SLICED_PRECISIONS] as const;
 export const QUANTIZED = ['projections', 'all'] as const;
 export const LOG_LEVELS = ['error', 'warn', 'info', 'debug'] as const;
 export const LOG_FORMATS = ['text', 'json'] as const;
