@@ -7,6 +7,7 @@ import { storedBytes } from '../shared/model/part-sizes.js';
 import type { ExactFormat } from '../shared/model/tensor-source.js';
 import { type LayerKind, layerKinds } from './describe-layers.js';
 import type { CodecSetting } from './format/pack-codec.js';
+import type { MeasuredTheta } from '../shared/decisions/slices/plan-readings.js';
 import { isSlicesOnly } from './format/manifest.js';
 import type { Pack } from './format/open-pack.js';
 import { type LeftOutTensors, leftOutTensors } from './packing/left-out-tensors.js';
@@ -70,6 +71,8 @@ export interface SlicesFacts {
   /** Stored bits of a weight in rows of whole groups: of the upper slice alone, and of both. */
   upperBitsPerWeight: number;
   bitsPerWeight: number;
+  /** Thresholds of critical executions; null: not measured. */
+  theta: readonly MeasuredTheta[] | null;
 }
 
 /** Describes an opened model. `slotBytes`: the device memory of one expert, which the device knows. `slices`: null: the model has none. */
@@ -127,7 +130,8 @@ function packFacts(source: Pack | Checkpoint, slices: Slices | null): ModelDescr
 function slicesFacts({ split, digest, manifest }: Slices): SlicesFacts {
   const { upper, both } = bitsPerWeight(split);
   const bytes = sliceFileBytes(manifest);
-  return { pair: pairOfSplit(split), digest, ...bytes, upperBitsPerWeight: upper, bitsPerWeight: both };
+  const { theta } = manifest;
+  return { pair: pairOfSplit(split), digest, ...bytes, upperBitsPerWeight: upper, bitsPerWeight: both, theta };
 }
 
 function leftOutOf(source: Pack | Checkpoint): LeftOutTensors[] {

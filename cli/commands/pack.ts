@@ -1,6 +1,7 @@
 import { realpath } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { Command } from 'commander';
+import { measureThresholds, type ThresholdMeasurement } from '../../engine/planning/measure-thresholds.js';
 import { packCompression } from '../../packs/pack-compression.js';
 import { earlierCodec } from '../../packs/packing/earlier-codec.js';
 import { type MeasuredChoice, measureAndChoose } from '../../packs/packing/measure-codecs.js';
@@ -8,7 +9,7 @@ import { NATIVE_MEASURING_TOOLS, NATIVE_PACKING_TOOLS } from '../../packs/packin
 import { NATIVE_SLICING_TOOLS } from '../../packs/slices/native-slicing-tools.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../packs/packing/pack-checkpoint.js';
 import type { PackOutcome } from '../../packs/packing/pack-outcome.js';
-import { addSlices, type SliceOutcome } from '../../packs/slices/add-slices.js';
+import { addSlices, addThresholds, type SliceOutcome } from '../../packs/slices/add-slices.js';
 import { SLICE_PAIRS, splitOfPair } from '../../packs/slices/slice-pair.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { SlicedSplit } from '../../shared/model/tensor-source.js';
@@ -29,6 +30,7 @@ import { slicedLines } from '../output/slices-report.js';
 import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
+import { availableMemoryBytes } from '../../shared/base/runtime/available-memory.js';
 import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
 import { runtime } from '../client/process-runtime.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
@@ -44,6 +46,12 @@ interface PackFlags {
   slices?: string;
   only: boolean;
   json: boolean;
+}
+
+interface SlicedPack {
+  slices: SliceOutcome;
+  /** Null: the slices had thresholds before. */
+  measured: ThresholdMeasurement | null;
 }
 
 const AUTO = 'auto';
@@ -92,6 +100,8 @@ what is interrupted, however, goes on with the same command.
 beside the experts' lossless parts, of which no byte changes. A pack that is there already gets slices by the same command, or with
 the pack as <checkpoint> and <output>; where it has them, their checksums are compared and damaged files are made again. A pack
 holds slices of one pair of bits. With --only it holds no lossless parts of experts, so it cannot be served for exact answers.
+Then a short text runs through the model, which measures the thresholds for --quality 'sliced(8,4,critical=Q)'. That needs memory for
+all weights but the experts; where there is too little, the same command measures them later, on a machine with more.
 
 --codec auto measures every codec on a sample of the checkpoint, and the storage that the checkpoint lies on, and takes the one
 that an expert is loaded fastest with on this machine. Run it on a machine that is like the workers. raw, fixed4 and huffman give
@@ -122,24 +132,26 @@ async function pack(checkpoint: string, output: string, flags: PackFlags): Promi
   const split = flags.slices === undefined ? null : splitOfPair(flags.slices);
   if (flags.only && split === null)
     throw new OdmoeError('USAGE', '--only: nothing would be left of the experts; add --slices');
-  const { packed, slices } = await withInterrupt(async (signal) => {
+  const { packed, sliced } = await withInterrupt(async (signal) => {
     const isPack = split !== null && !flags.only && (await isPackDirectory(checkpoint));
     if (isPack) await requireSameDirectory(checkpoint, output);
     return {
       packed: isPack ? null : await packWithProgress(checkpoint, output, flags, signal),
-      slices: split === null ? null : await sliceWithProgress(checkpoint, output, split, flags, signal),
+      sliced: split === null ? null : await sliceWithProgress(checkpoint, output, split, flags, signal),
     };
   });
   const elapsedMs = Math.round(runtime.nowMs() - startedMs);
   if (flags.json) {
     const codecChoice = packed === null || packed.choice === null ? null : codecChoiceObject(packed.choice);
     const result = { ...packed?.outcome, elapsedMs, codecChoice };
-    const object = slices === null ? result : { ...result, slices };
+    const object = sliced === null ? result : { ...result, slices: { ...sliced.slices, thresholds: sliced.measured } };
     standardOutput.write(`${printableJson(snakeCaseKeys(object))}\n`);
     return;
   }
   const lines = packed === null ? [`${output}: a pack`] : await packSummary(packed.outcome, elapsedMs);
-  standardOutput.write(`${[...lines, ...(slices === null ? [] : slicedLines(slices))].join('\n')}\n`);
+  if (sliced !== null)
+    lines.push(...slicedLines(sliced.slices, sliced.measured, commandAgain(checkpoint, output, flags)));
+  standardOutput.write(`${lines.join('\n')}\n`);
 }
 
 /** @throws USAGE unless slices are to be added to the pack that they are made from */
@@ -160,15 +172,28 @@ async function sliceWithProgress(
   split: SlicedSplit,
   { only, longContext }: PackFlags,
   signal: AbortSignal,
-): Promise<SliceOutcome> {
+): Promise<SlicedPack> {
   const source = only ? { checkpoint: await openCheckpoint(checkpoint, { longContext }) } : {};
   const bar = createProgressBar('slicing');
   try {
     const onProgress = (done: number, total: number): void => bar.update(done, total);
-    return await addSlices(output, split, { ...source, onProgress, signal }, NATIVE_SLICING_TOOLS);
+    const slices = await addSlices(output, split, { ...source, onProgress, signal }, NATIVE_SLICING_TOOLS);
+    if (slices.theta !== null) return { slices, measured: null };
+    const exact = source.checkpoint ?? (await openAnyPack(output));
+    const measured = await measureThresholds(exact, { budgetBytes: availableMemoryBytes(), signal, onProgress });
+    if ('problem' in measured) return { slices, measured };
+    const { theta } = measured;
+    return { slices: { ...slices, theta, digest: await addThresholds(output, theta) }, measured };
   } finally {
     bar.stop();
   }
+}
+
+/** The command that continues where this one ended: it measures thresholds that are missing. */
+function commandAgain(checkpoint: string, output: string, { slices = '', only }: PackFlags): string {
+  return only
+    ? `odmoe pack ${checkpoint} ${output} --slices ${slices} --only`
+    : `odmoe pack ${output} ${output} --slices ${slices}`;
 }
 
 async function packWithProgress(

@@ -1,21 +1,41 @@
+import type { ThresholdMeasurement } from '../../engine/planning/measure-thresholds.js';
 import type { SlicesFacts } from '../../packs/describe-model.js';
 import type { SliceOutcome } from '../../packs/slices/add-slices.js';
 import type { Slices } from '../../packs/slices/open-slices.js';
 import { pairOfSplit } from '../../packs/slices/slice-pair.js';
+import type { MeasuredTheta } from '../../shared/decisions/slices/plan-readings.js';
 import { formatBytes } from '../../shared/base/text/units.js';
+
+const PAIRS_IN_LINE = 5;
 
 /** The lines of `odmoe inspect` about slices. Pure. */
 export function slicesLines(slices: SlicesFacts): string[] {
-  const { pair, digest, upperBytes, lowerBytes, upperBitsPerWeight, bitsPerWeight } = slices;
+  const { pair, digest, upperBytes, lowerBytes, upperBitsPerWeight, bitsPerWeight, theta } = slices;
   return [
     `  slices      (${pair}): ${formatBytes(upperBytes)} of upper slices (${bits(upperBitsPerWeight)} a weight), ` +
       `${formatBytes(lowerBytes)} of lower ones (${bits(bitsPerWeight)} with both)`,
     `              digest ${digest}`,
+    ...thresholdLines(theta),
   ];
 }
 
-/** The lines that `odmoe pack --slices` prints at its end. Pure. */
-export function slicedLines(outcome: SliceOutcome): string[] {
+/** The share of executions that each threshold makes critical. */
+function thresholdLines(theta: readonly MeasuredTheta[] | null): string[] {
+  if (theta === null) return ['              critical executions: no thresholds were measured'];
+  if (theta.length === 0) return ['              critical executions: no threshold separates executions of this model'];
+  const pairs = theta.map((one) => `${one.critical.toFixed(2)} from ${one.theta.toFixed(3)}`);
+  const lines: string[] = [];
+  for (let first = 0; first < pairs.length; first += PAIRS_IN_LINE) {
+    lines.push(`                ${pairs.slice(first, first + PAIRS_IN_LINE).join(', ')}`);
+  }
+  return ['              critical executions, by their weight (theta):', ...lines];
+}
+
+/**
+ * The lines that `odmoe pack --slices` prints at its end. Pure. `measured`: null where the slices had thresholds before. `again`: the command
+ * that measures what is missing.
+ */
+export function slicedLines(outcome: SliceOutcome, measured: ThresholdMeasurement | null, again: string): string[] {
   const { pair, digest, upperBytes, lowerBytes, resumedLayers, mendedFiles, alreadyWhole } = outcome;
   const resumed = resumedLayers > 0 ? `, ${resumedLayers} layers of them from an earlier run` : '';
   const done = alreadyWhole ? 'the pack already has slices' : 'added slices';
@@ -23,7 +43,16 @@ export function slicedLines(outcome: SliceOutcome): string[] {
     `  ${done} (${pair}): ${formatBytes(upperBytes)} upper, ${formatBytes(lowerBytes)} lower${resumed}`,
     ...(mendedFiles.length === 0 ? [] : [`  made again, because they were damaged: ${mendedFiles.join(', ')}`]),
     `  digest of the slices ${digest}`,
+    ...(measured === null ? [] : [measurementLine(measured, again)]),
   ];
+}
+
+function measurementLine(measured: ThresholdMeasurement, again: string): string {
+  if ('problem' in measured) {
+    return `  thresholds of critical executions were not measured: ${measured.problem}; measure them later with "${again}"`;
+  }
+  const tokens = measured.from === 'text' ? 'tokens of text' : 'random tokens, as the model has no tokenizer';
+  return `  measured ${measured.theta.length} thresholds of critical executions with ${measured.tokens} ${tokens}`;
 }
 
 /** How damaged slices are mended. */

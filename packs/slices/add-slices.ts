@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import { requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
+import type { MeasuredTheta } from '../../shared/decisions/slices/plan-readings.js';
 import type { ModelSource, SlicedSplit } from '../../shared/model/tensor-source.js';
 import { isSlicesOnly } from '../format/manifest.js';
 import { openAnyPack, type Pack } from '../format/open-pack.js';
@@ -45,6 +46,8 @@ export interface SliceOutcome {
   digest: string;
   upperBytes: number;
   lowerBytes: number;
+  /** Thresholds of critical executions; null: not measured. */
+  theta: readonly MeasuredTheta[] | null;
   /** Number of layers that an earlier, interrupted run had finished. */
   resumedLayers: number;
   /** Damaged files that were made again. */
@@ -85,6 +88,22 @@ export async function addSlices(
   try {
     if (await hasSlices(pack)) return await mendSlices(await readSlices(pack), context, tools);
     return await writeSlices(pack, context);
+  } finally {
+    await lock.release();
+  }
+}
+
+/**
+ * Writes measured thresholds into the slices.json of a pack, whose digest they change. Returns the new one.
+ * @throws STORAGE_FULL, LockHeldError; else as openSlices
+ */
+export async function addThresholds(directory: string, theta: readonly MeasuredTheta[]): Promise<string> {
+  const pack = await openAnyPack(directory);
+  const lock = await acquirePackingLock(pack.directory);
+  try {
+    const { manifest } = await readSlices(pack);
+    await lock.assertHeld();
+    return await writeSlicesManifest(pack, { ...manifest, theta: [...theta] });
   } finally {
     await lock.release();
   }
@@ -198,5 +217,6 @@ function outcomeOf(
   { directory, manifest, digest }: Pick<Slices, 'directory' | 'manifest' | 'digest'>,
   state: Pick<SliceOutcome, 'resumedLayers' | 'mendedFiles' | 'alreadyWhole'>,
 ): SliceOutcome {
-  return { directory, pair: pairOfSplit(manifest.split), digest, ...sliceFileBytes(manifest), ...state };
+  const { split, theta } = manifest;
+  return { directory, pair: pairOfSplit(split), digest, ...sliceFileBytes(manifest), theta, ...state };
 }

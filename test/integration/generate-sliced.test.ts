@@ -18,7 +18,7 @@ import { SLICES_FILE } from '../../packs/format/pack-layout.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { isCritical } from '../../shared/decisions/slices/critical-executions.js';
-import type { MeasuredTheta } from '../../shared/decisions/slices/plan-readings.js';
+import { type MeasuredTheta } from '../../shared/decisions/slices/plan-readings.js';
 import { readQuality } from '../../shared/settings/quality.js';
 import type { SliceReading } from '../../shared/model/tensor-source.js';
 import { slice } from '../unit/sliced-pack.js';

@@ -5,6 +5,7 @@ import {
   renormalizedWeights,
   thresholdOfShare,
 } from '../../shared/decisions/slices/critical-executions.js';
+import { measuredThresholds } from '../../shared/decisions/slices/plan-readings.js';
 
 const weight = fc.float({ min: 0, max: 1, noNaN: true });
 
@@ -49,6 +50,21 @@ describe('critical executions', () => {
     assert.deepEqual(thresholdOfShare(renormalized, 0.375), { theta: 1, share: 0.25 });
     assert.deepEqual(thresholdOfShare(renormalized, 0.625), { theta: 0.75, share: 0.5 });
     assert.deepEqual(thresholdOfShare(renormalized, 0.63), { theta: 0.5, share: 0.75 });
+  });
+
+  it('have a threshold for every twentieth of them, each listed once with the share that it really has', () => {
+    const even = measuredThresholds(Float32Array.from({ length: 100 }, (_, index) => (index + 1) / 128));
+    assert.deepEqual(
+      even.map(({ critical }) => critical),
+      Array.from({ length: 19 }, (_, index) => (index + 1) / 20),
+    );
+    assert.deepEqual(even[5], { critical: 0.3, theta: 71 / 128 });
+    assert.deepEqual(measuredThresholds(Float32Array.of(0.25, 0.25, 0.75)), [{ critical: 0.333333, theta: 0.75 }]);
+  });
+
+  it('have no threshold where it would make all executions critical, or none can be compared', () => {
+    for (const weights of [[1, 1, 1], [NaN, NaN], []])
+      assert.deepEqual(measuredThresholds(Float32Array.from(weights)), []);
   });
 
   it('are nearer to the wanted share by the measured threshold than by any other', () => {

@@ -5,8 +5,8 @@ import {
   planReadings,
   precisionRule,
   readsLowerSlices,
-  type MeasuredTheta,
   type PrecisionRule,
+  type MeasuredTheta,
 } from '../../shared/decisions/slices/plan-readings.js';
 
 const MEASURED: readonly MeasuredTheta[] = [
@@ -64,9 +64,11 @@ describe('the rule by which executions read slices', () => {
       problemOf(critical(0.4), MEASURED),
       /near to critical=0\.4 .* lists 0\.1, 0\.3, 0\.5: give one of these/,
     );
-    for (const none of [null, []]) {
-      assert.match(problemOf(critical(0.3), none), /was measured .* give sliced\(8,4\) or sliced\(8,4,low\)$/);
-    }
+    assert.match(
+      problemOf(critical(0.3), null),
+      /was measured .*"odmoe pack PACK PACK --slices 8,4", or give sliced\(8,4\) or sliced\(8,4,low\)$/,
+    );
+    assert.match(problemOf(critical(0.3), []), /no threshold .* as was measured: give sliced\(8,4\) or sliced/);
     const cached = { kind: 'cached', split: 'sliced63', cacheBytes: 1e9, missShare: 0.05 } as const;
     assert.match(problemOf(cached, MEASURED), /not served yet; give sliced\(6,3\) or sliced\(6,3,low\)$/);
   });

@@ -3,8 +3,8 @@
  * for the row, so a process that holds all experts and a cluster come to the same readings.
  */
 import type { SliceReading } from '../../model/tensor-source.js';
-import { isCritical, renormalizedWeights } from './critical-executions.js';
-import { qualityText, type Quality } from '../../settings/quality.js';
+import { isCritical, renormalizedWeights, thresholdOfShare } from './critical-executions.js';
+import { PAIR_TEXTS, qualityText, type Quality } from '../../settings/quality.js';
 
 /** A quality that computes with slices. */
 export type SlicedQuality = Exclude<Quality, { kind: 'exact' }>;
@@ -24,6 +24,11 @@ const UPPER_READING: SliceReading = 'upperCentred';
 /** Millionths by which the share of a measured threshold may differ from the wanted share. */
 const SHARE_TOLERANCE_MILLIONTHS = 50_000;
 
+/** Hundredths: the shares for which thresholds are measured. */
+const MEASURED_PERCENTS = Array.from({ length: 19 }, (_, index) => (index + 1) * 5);
+/** A share is asked for with at most so many decimals. */
+const SHARE_DECIMALS = 6;
+
 /** The rule of a quality, with the nearest of the measured thresholds; null: the model's were not measured. */
 export function precisionRule(
   quality: SlicedQuality,
@@ -35,7 +40,10 @@ export function precisionRule(
   const nearest = nearestTheta(quality.share, measured ?? []);
   if (nearest === null) {
     return {
-      problem: `no threshold (theta) of critical executions was measured for this model, so its slices.json lists none; give ${without}`,
+      problem:
+        measured === null
+          ? `no threshold (theta) of critical executions was measured for this model: measure them with "odmoe pack PACK PACK --slices ${PAIR_TEXTS[quality.split]}", or give ${without}`
+          : `no threshold (theta) separates executions of this model, as was measured: give ${without}`,
     };
   }
   if (millionths(nearest.critical - quality.share) > SHARE_TOLERANCE_MILLIONTHS) {
@@ -59,6 +67,21 @@ export function planReadings(rule: PrecisionRule, weights: Float32Array, experts
   return Array.from(renormalizedWeights(weights, expertsPerToken), (weight) =>
     isCritical(weight, theta) ? 'both' : UPPER_READING,
   );
+}
+
+/**
+ * Thresholds for shares of 0.05, 0.1 and so on to 0.95, by rising share. Each threshold is listed once, with the share that it really has. Where
+ * a router gives equal weights there are fewer of them, down to none: a threshold by which all executions are critical is none.
+ */
+export function measuredThresholds(renormalized: Float32Array): MeasuredTheta[] {
+  const byTheta = new Map<number, MeasuredTheta>();
+  if (renormalized.every((weight) => Number.isNaN(weight))) return [];
+  for (const percent of MEASURED_PERCENTS) {
+    const { theta, share } = thresholdOfShare(renormalized, percent / 100);
+    const critical = Number(share.toFixed(SHARE_DECIMALS));
+    if (critical > 0 && critical < 1) byTheta.set(theta, { critical, theta });
+  }
+  return [...byTheta.values()];
 }
 
 /** Of two thresholds that are equally near, the higher one, which reads fewer bytes. */
