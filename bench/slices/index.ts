@@ -5,14 +5,24 @@ import { packageRoot } from '../../shared/base/files/package-root.js';
 import { standardError } from '../../shared/base/text/text-output.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import type { MeasuredRun } from '../history/measured-run.js';
+import { MOST_PROMPTS } from '../recall/demo-prompts.js';
 import { ratioRows, type RatioRow } from './decode-ratios.js';
 import { CACHES_GB, measureDecode, TRACE_SETTING, type DecodeRow } from './measure-decode.js';
 import { ALL_VARIANTS, measureQuality, type QualityRow, type ThetaRow } from './measure-quality.js';
+import { measureShadows, SHADOWS, type ShadowRow } from './measure-shadow.js';
 import { measureCodes, measureErrors, type CodesRow, type ErrorRow, type PlanesRow } from './measure-slices.js';
 
-type SlicesRow = CodesRow | PlanesRow | ErrorRow | QualityRow | ThetaRow | DecodeRow | RatioRow;
+type SlicesRow = CodesRow | PlanesRow | ErrorRow | QualityRow | ThetaRow | ShadowRow | DecodeRow | RatioRow;
 
 const MOST_RECORDS = 100_000;
+const MOST_ITERATIONS = 65_536;
+
+interface SlicesFlags {
+  records: number;
+  prompts: number;
+  tokens: number;
+  json?: boolean;
+}
 
 /** Adds `odmoe bench slices`. */
 export function registerBenchSlices(bench: Command, run: MeasuredRun): void {
@@ -28,6 +38,13 @@ export function registerBenchSlices(bench: Command, run: MeasuredRun): void {
       wholeNumberFlag(1, MOST_RECORDS),
       300,
     )
+    .option(
+      '--prompts <count>',
+      'measure shadows on so many prompts of "odmoe bench recall"',
+      wholeNumberFlag(1, MOST_PROMPTS),
+      60,
+    )
+    .option('--tokens <count>', 'decode iterations of such a prompt', wholeNumberFlag(1, MOST_ITERATIONS), 256)
     .option('--json', 'one JSON array on stdout, with a field "table" in each row')
     .addHelpText(
       'after',
@@ -42,20 +59,29 @@ KL      KL(lossless || variant), natural logarithm, mean over all predicted toke
         and end, each token given
 agree   share of predicted tokens at which the most likely token is the same
 right   share of records whose answer and end are, token by token, the most likely ones
+recall  share of activated experts that a shadow predicts, aligned at every iteration, as "odmoe bench recall" measures it
+bytes   of all matrices of that shadow; its routers, embedding and LM head are as shipped
 
 The tables dbsc, energy and ratio are modelled on synthetic traces, for SliceMoE's device (bench/profiles/ufs-lpddr4.yaml).
 
 Example:
   odmoe bench slices --json > slices.json`,
     )
-    .action(async (checkpoint: string, flags: { records: number; json?: boolean }) => {
+    .action(async (checkpoint: string, flags: SlicesFlags) => {
       const ofExperts = [...(await measureCodes(checkpoint)), ...(await measureErrors(checkpoint))];
+      const { records, prompts, tokens: iterations } = flags;
       const onProgress = (variant: string): void => {
         if (standardError.isTerminal) standardError.write(`predictions of ${variant}\n`);
       };
-      const quality = await measureQuality(checkpoint, { records: flags.records, ...ALL_VARIANTS, onProgress });
+      const quality = await measureQuality(checkpoint, { records, ...ALL_VARIANTS, onProgress });
+      const shadow = await measureShadows(checkpoint, {
+        prompts,
+        iterations,
+        shadows: SHADOWS,
+        onProgress: (name) => onProgress(`a shadow of experts ${name}`),
+      });
       const decode = measureDecode(TRACE_SETTING, CACHES_GB);
-      const rows: SlicesRow[] = [...ofExperts, ...quality, ...decode, ...ratioRows(decode)];
+      const rows: SlicesRow[] = [...ofExperts, ...quality, ...shadow, ...decode, ...ratioRows(decode)];
       run.print(rows, flags.json === true, () => asTables(rows));
     });
 }
@@ -69,6 +95,7 @@ function asTables(rows: readonly SlicesRow[]): string {
   const ratios = rows.flatMap((row) => (row.table === 'ratio' ? [ratioCells(row)] : []));
   const quality = rows.flatMap((row) => (row.table === 'quality' ? [qualityCells(row)] : []));
   const thetas = rows.flatMap((row) => (row.table === 'theta' ? [thetaCells(row)] : []));
+  const shadows = rows.flatMap((row) => (row.table === 'shadow' ? [shadowCells(row)] : []));
   const tables = [
     tableLines([left('pair'), left('SHA-256 of the codes'), left('SHA-256 of the zeros')], planes),
     tableLines([left('variant'), right('error')], errors),
@@ -79,6 +106,9 @@ function asTables(rows: readonly SlicesRow[]): string {
     const columns = [left('variant'), ...['KL', 'agree', 'perplexity', 'of answers', 'right'].map(right)];
     tables.push(tableLines(columns, quality));
     tables.push(tableLines([left('pair'), ...['theta', 'critical', 'KL'].map(right)], thetas));
+  }
+  if (shadows.length > 0) {
+    tables.push(tableLines([left('experts'), left('attention'), right('recall'), right('bytes')], shadows));
   }
   return `${tables.map((lines) => lines.join('\n')).join('\n\n')}\n`;
 }
@@ -92,6 +122,10 @@ function qualityCells({ variant, kl, agree, ppl_all, ppl_answer, right }: Qualit
     ppl_answer.toPrecision(5),
     right.toFixed(4),
   ];
+}
+
+function shadowCells({ experts, attention, recall, bytes }: ShadowRow): string[] {
+  return [experts, attention, recall.toFixed(4), String(bytes)];
 }
 
 function thetaCells({ pair, theta, critical, kl }: ThetaRow): string[] {
