@@ -10,7 +10,7 @@ import type { NodeSettings } from '../shared/settings/node-settings.js';
 import { advertisedAddress } from '../engine/daemon/advertised-address.js';
 import { followAddresses } from '../engine/daemon/follow-addresses.js';
 import { ProcessCounts } from '../engine/daemon/process-counts.js';
-import { createNodeIdentity } from '../engine/daemon/node-identity.js';
+import { createNodeIdentity, type IdentifiedModel } from '../engine/daemon/node-identity.js';
 import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/transport/discovery/join-loop.js';
 import { assertInvariant } from '../shared/base/errors/assert-invariant.js';
@@ -18,6 +18,11 @@ import { type OdmoeError, toOdmoeError } from '../shared/base/errors/odmoe-error
 import type { Logger } from '../shared/base/log/logger.js';
 import { activationCountsPath } from '../shared/base/files/state-directory.js';
 import type { Pack } from '../packs/format/open-pack.js';
+import type { HeldExperts } from '../packs/format/held-experts.js';
+import { servedSlices } from '../packs/fetching/served-slices.js';
+import type { RuledSlices } from '../engine/loading/open-for-quality.js';
+import { readsLowerSlices } from '../shared/decisions/slices/plan-readings.js';
+import type { ModelSource } from '../shared/model/tensor-source.js';
 import { STATUS_INTERVAL_MS, ownNodeStatus, type ProcessFigures } from '../shared/wire/node-status.js';
 import type { Runtime } from '../shared/base/runtime/runtime.js';
 import { ActivationRecord } from './cache/activation-record.js';
@@ -83,13 +88,11 @@ async function openWorker(
 ): Promise<Pick<RunningNode, 'address' | 'openCounts' | 'components'> & { experts: ExpertService }> {
   const { runtime, measureReads, chooseWeightForm } = environment;
   const startedMs = runtime.nowMs();
-  const { source, partial } = await openWorkerPack(settings, environment, log, abandoned);
-  const supply =
-    partial === null
-      ? new PackMending(source, settings, environment, log)
-      : new PackFetch(partial, settings, environment, () => sendStatus(), log);
+  const pack = await openWorkerPack(settings, environment, log, abandoned);
+  const { source, sliced } = pack;
+  const supply = supplyOf(pack, settings, environment, () => sendStatus(), log);
   if (supply instanceof PackFetch) opened.push(reportFetch(supply, runtime, log));
-  opened.push(() => supply.close());
+  if (supply !== null) opened.push(() => supply.close());
   requireWanted(abandoned);
   const record = await openRecord(settings, source, runtime, log);
   if (record !== null) opened.push(() => record.close());
@@ -97,7 +100,8 @@ async function openWorker(
     nodeDevice,
     slots: await makeWorkerSlots({
       ...nodeDevice,
-      source,
+      source: loadedSource(source, sliced),
+      sliced: sliced && { split: sliced.slices.split, lower: readsLowerSlices(sliced.rule) },
       settings,
       runtime,
       log,
@@ -113,10 +117,11 @@ async function openWorker(
     sessions.sendToMain(lostDeviceReply(error));
     giveUp(error);
   };
-  const memory = { ...hostMemoryOf(settings, { source, partial }, record), ...sharedMemoryOf(settings, device) };
-  const experts = new ExpertService(slots, { source, runtime, log, supply, ...memory, onDeviceLost });
+  const loaded = { source: loadedSource(source, sliced), rule: sliced?.rule ?? null };
+  const memory = { ...hostMemoryOf(settings, pack, record), ...sharedMemoryOf(settings, device) };
+  const experts = new ExpertService(slots, { ...loaded, runtime, log, supply, ...memory, onDeviceLost });
   opened.push(() => experts.close());
-  const identity = createNodeIdentity(settings, source, device.info(), runtime);
+  const identity = createNodeIdentity(settings, identifiedModel(source, sliced), device.info(), runtime);
   const sendStatus = (): void => {
     const figures = { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() };
     sessions.sendToMain({
@@ -125,14 +130,43 @@ async function openWorker(
     });
   };
   const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, runtime, log, supply);
-  const share = new PackServer(source, runtime, () => (partial === null || partial.isWhole ? null : partial.held));
-  const components = (): object[] => [experts, sessions, supply, share, record ?? {}];
+  const share = openShare(pack, runtime);
+  const components = (): object[] => [experts, sessions, supply ?? {}, share, record ?? {}];
   const address = await listen(settings, { ...environment, identity, sessions, share, components }, log, opened);
   const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);
   opened.push(() => statusTimer.cancel());
   log.info('worker is ready', { address, model: source.name, device: identity.device, slots: experts.counters.slots });
   const openCounts = () => ({ ...experts.openCounts, earlyPredictions: sessions.earlyPredictions });
   return { address, openCounts, components, experts };
+}
+
+/** Brings experts that are missing or damaged here; null: nothing brings them. */
+function supplyOf(
+  { source, partial, sliced }: WorkerPack,
+  settings: NodeSettings,
+  environment: NodeEnvironment,
+  onReady: () => void,
+  log: Logger,
+): PackFetch | PackMending | null {
+  if (sliced !== null) return null;
+  if (partial === null) return new PackMending(source, settings, environment, log);
+  return new PackFetch(partial, settings, environment, onReady, log);
+}
+
+/** Gives other nodes what is here of the pack. */
+function openShare({ source, partial, sliced }: WorkerPack, runtime: Runtime): PackServer {
+  const held = (): HeldExperts | null => (partial === null || partial.isWhole ? null : partial.held);
+  return new PackServer(source, runtime, held, sliced && servedSlices(sliced.slices, source.shape));
+}
+
+/** The model as the worker loads it. */
+function loadedSource(source: Pack, sliced: RuledSlices | null): ModelSource {
+  if (sliced === null) return source;
+  return { ...source, expert: (layer, expert) => sliced.slices.expert(layer, expert) };
+}
+
+function identifiedModel({ name, packDigest }: Pack, sliced: RuledSlices | null): IdentifiedModel {
+  return { name, packDigest, ...(sliced === null ? {} : { slicesDigest: sliced.slices.digest }) };
 }
 
 /** The message that reports a lost device to main, without an execute that asked for it. */
@@ -236,14 +270,14 @@ function workerStatus(
   { device, reason }: Pick<NodeDevice, 'device' | 'reason'>,
   experts: ExpertService,
   sessions: WorkerSessions,
-  supply: { readonly status: Partial<NodeStatus> },
+  supply: { readonly status: Partial<NodeStatus> } | null,
 ): NodeStatus {
   const { droppedPredictions, ...counters } = experts.counters;
   const { epoch, staleMessages, droppedPredictions: droppedEarly } = sessions.counters;
   return {
     ...ownNodeStatus(identity, figures, device.info(), reason),
     ...counters,
-    ...supply.status,
+    ...supply?.status,
     epoch,
     staleMessages,
     droppedPredictions: droppedPredictions + droppedEarly,

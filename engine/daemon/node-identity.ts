@@ -5,13 +5,17 @@ import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
-/**
- * The identity of a daemon that starts now; its address is added when it listens. `deviceInfo`: as the device reports it. `slicesDigest`: of the
- * slices with which main or a worker computes experts; left out where it computes them exactly.
- */
+export interface IdentifiedModel {
+  readonly name: string;
+  readonly packDigest: string;
+  /** Digest of the slices with which main or a worker computes experts; left out where it computes them exactly. */
+  readonly slicesDigest?: string;
+}
+
+/** The identity of a daemon that starts now; its address is added when it listens. `deviceInfo`: as the device reports it. */
 export function createNodeIdentity(
   settings: NodeSettings,
-  model: { name: string; packDigest: string; slicesDigest?: string },
+  model: IdentifiedModel,
   deviceInfo: { backend: string; instructionSet: string; threads: number },
   runtime: Runtime,
 ): NodeIdentity {

@@ -19,6 +19,7 @@ import { type Discovery, multicastDiscovery } from '../../shared/transport/disco
 import { hostAddresses, InterfaceWatch } from '../../shared/transport/discovery/host-interfaces.js';
 import { networkPaceOf } from '../emulation/network-pace.js';
 import type { Pack } from '../../packs/format/open-pack.js';
+import type { Quality } from '../../shared/settings/quality.js';
 import type { OpenSlices } from '../../packs/fetching/served-slices.js';
 import { hasSlices, slicesOf } from '../../packs/slices/open-slices.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
@@ -35,8 +36,8 @@ export interface NodeEnvironment {
   readonly discovery: Discovery;
   /** Addresses of the host. */
   readonly interfaces: InterfaceWatch;
-  /** Opens the pack that the daemon serves. Throws the errors of openServedPack. */
-  openPack(directory: string | null): Promise<Pack>;
+  /** Opens the pack that the daemon serves; left out: one for exact answers. Throws the errors of openServedPack. */
+  openPack(directory: string | null, quality?: Quality): Promise<Pack>;
   /** Opens the slices beside the pack that the daemon serves; null: it serves none. */
   readonly openSlices: OpenSlices | null;
   /** Turns prompts into tokens. */
@@ -94,7 +95,7 @@ export function realEnvironment(
     transport: new GrpcTransport(runtime, networkPaceOf(emulation, runtime)),
     interfaces,
     discovery: multicastDiscovery(runtime, interfaces),
-    openPack: (directory) => openServedPack(directory),
+    openPack: (directory, quality) => openServedPack(directory, quality),
     openSlices: async (pack) => ((await hasSlices(pack)) ? slicesOf(pack) : null),
     openPrompts: ({ directory, tokenizer, queueLimit }) => {
       // Without a tokenizer there is no work for a thread.

@@ -1,9 +1,10 @@
 /** Opens a model for the quality in which it is to answer. */
-import { openAnyPack } from '../../packs/format/open-pack.js';
+import { openAnyPack, type Pack } from '../../packs/format/open-pack.js';
+import type { SliceSet } from '../../packs/format/pack-layout.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { hasSlices, slicesOf, type Slices } from '../../packs/slices/open-slices.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { precisionRule, type PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
+import { precisionRule, type PrecisionRule, type SlicedQuality } from '../../shared/decisions/slices/plan-readings.js';
 import { PAIR_TEXTS, qualityText, type Quality } from '../../shared/settings/quality.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 
@@ -26,31 +27,51 @@ export interface OpenedModel {
 export async function openForQuality(directory: string, quality: Quality): Promise<OpenedModel> {
   if (quality.kind === 'exact') return { source: await openModelSource(directory), sliced: null };
   const source = await openModelSource(directory, openAnyPack);
-  const wanted = qualityText(quality);
-  const pair = PAIR_TEXTS[quality.split];
   if (source.kind === 'checkpoint') {
+    const pair = PAIR_TEXTS[quality.split];
     throw new OdmoeError(
       'USAGE',
-      `${source.directory}: is a checkpoint, and ${wanted} computes with the slices of a pack: make one with ` +
+      `${source.directory}: is a checkpoint, and ${qualityText(quality)} computes with the slices of a pack: make one with ` +
         `"odmoe pack ${directory} PACK_DIR --slices ${pair}"`,
     );
   }
-  if (!(await hasSlices(source))) {
+  return { source, sliced: await slicesForQuality(source, quality) };
+}
+
+/**
+ * Opens the slices of a pack with which experts of this quality are computed, and finds the rule by which executions read them.
+ * @throws USAGE if the pack has other slices, or no threshold for the quality; PACK_INCOMPLETE if it has none; else as slicesOf
+ */
+export async function slicesForQuality(pack: Pack, quality: SlicedQuality): Promise<RuledSlices> {
+  const { directory } = pack;
+  if (!(await hasSlices(pack))) {
     throw new OdmoeError(
       'PACK_INCOMPLETE',
-      `${source.directory}: has no slices, which ${wanted} computes with: add them with ` +
-        `"odmoe pack ${directory} ${directory} --slices ${pair}"`,
+      `${directory}: has no slices, which ${qualityText(quality)} computes with: add them with ` +
+        `"odmoe pack ${directory} ${directory} --slices ${PAIR_TEXTS[quality.split]}"`,
     );
   }
-  const slices = await slicesOf(source);
+  return ruledSlices(await slicesOf(pack, slicesRead(quality)), quality);
+}
+
+/** The slices that executions of this quality read. */
+export function slicesRead({ kind }: SlicedQuality): SliceSet {
+  return kind === 'low' ? 'upper' : 'both';
+}
+
+/** @throws USAGE if the slices are not those of this quality, or have no threshold for it */
+export function ruledSlices(slices: Slices, quality: SlicedQuality): RuledSlices {
+  const { directory } = slices;
+  const wanted = qualityText(quality);
+  const pair = PAIR_TEXTS[quality.split];
   if (slices.split !== quality.split) {
     throw new OdmoeError(
       'USAGE',
-      `${source.directory}: has slices (${PAIR_TEXTS[slices.split]}), and ${wanted} needs (${pair}): ask for these, or make another pack ` +
+      `${directory}: has slices (${PAIR_TEXTS[slices.split]}), and ${wanted} needs (${pair}): ask for these, or make another pack ` +
         `with "--slices ${pair}"`,
     );
   }
   const found = precisionRule(quality, slices.manifest.theta);
-  if ('rule' in found) return { source, sliced: { slices, rule: found.rule } };
-  throw new OdmoeError('USAGE', `${source.directory}: ${wanted}: ${found.problem}`);
+  if ('rule' in found) return { slices, rule: found.rule };
+  throw new OdmoeError('USAGE', `${directory}: ${wanted}: ${found.problem}`);
 }

@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { PLAIN_LOADER, type Device, type ExpertShape, type LoaderOptions } from '../../native/index.js';
 import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
-import type { ModelSource } from '../../shared/model/tensor-source.js';
+import type { ModelSource, SlicedSplit } from '../../shared/model/tensor-source.js';
 import type { PerEntryKind } from '../../shared/decisions/caching/pool-capacities.js';
 
 /** More threads than this would only take processor time from the executions. */
@@ -12,8 +12,16 @@ export interface SlotSizes {
   shape: ExpertShape;
   /** Options without entries. */
   loader: LoaderOptions;
-  /** Bytes of a slot and of an entry of each kind, as the device counts them. */
+  /** Bytes of a slot with all that is loaded into it, and of an entry of each kind, as the device counts them. */
   entryBytes: PerEntryKind<number>;
+  /** Bytes of them for lower slices; 0: none are loaded. */
+  lowerBytes: number;
+}
+
+/** The slices of experts that are loaded. */
+export interface LoadedSlices {
+  split: SlicedSplit;
+  lower: boolean;
 }
 
 export interface LoaderSettings {
@@ -26,10 +34,18 @@ export interface LoaderSettings {
   readDepth?: number;
 }
 
-/** Sizes of slots and cache entries, and the loader's options, for the experts of a model. */
-export function slotSizes(device: Device, source: ModelSource, settings: LoaderSettings): SlotSizes {
+/**
+ * Sizes of slots and cache entries, and the loader's options, for the experts of a model. `sliced`: null if the source gives the experts as they
+ * were shipped.
+ */
+export function slotSizes(
+  device: Device,
+  source: ModelSource,
+  settings: LoaderSettings,
+  sliced: LoadedSlices | null = null,
+): SlotSizes {
   const { hiddenSize, expert, expertLayers, experts } = source.shape;
-  const shape: ExpertShape = { hiddenSize, glu: expert, format: source.shippedFormat };
+  const shape: ExpertShape = { hiddenSize, glu: expert, format: sliced?.split ?? source.shippedFormat };
   const automaticThreads = Math.min(MOST_AUTOMATIC_THREADS, Math.max(1, Math.floor(availableParallelism() / 2)));
   const loader: LoaderOptions = {
     ...PLAIN_LOADER,
@@ -38,6 +54,7 @@ export function slotSizes(device: Device, source: ModelSource, settings: LoaderS
     experts: expertLayers * experts,
     decompressionThreads: settings.decompressionThreads === 0 ? automaticThreads : settings.decompressionThreads,
   };
-  const { slotBytes, entryBytes } = device.expertSlotBytes(shape, 1, loader);
-  return { shape, loader, entryBytes: { full: slotBytes, ...entryBytes } };
+  const { slotBytes, entryBytes, ...bytes } = device.expertSlotBytes(shape, 1, loader);
+  const lowerBytes = sliced?.lower === true ? bytes.lowerBytes : 0;
+  return { shape, loader, entryBytes: { full: slotBytes + lowerBytes, ...entryBytes }, lowerBytes };
 }

@@ -35,7 +35,7 @@ const SLICES_ERRORS: FileErrors = {
 export interface Slices {
   readonly directory: string;
   readonly split: SlicedSplit;
-  /** The slices that are opened. Without the lower ones, an expert has its chunks of plane 0 only. */
+  /** The slices that are opened. An expert has the places of both; without the lower ones, only plane 0 may be read. */
   readonly opened: SliceSet;
   /** SHA-256 of slices.json, hexadecimal. */
   readonly digest: string;
@@ -96,7 +96,7 @@ export function slicesOfManifest(pack: Pack, bytes: Uint8Array, path: string, as
     manifest,
     expert: (layer, expert) => {
       const entry = expert < experts ? manifest.experts[layer * experts + expert] : undefined;
-      if (entry !== undefined) return expertSource(entry, manifest.split, asked, pack);
+      if (entry !== undefined) return expertSource(entry, manifest.split, pack);
       throw new OdmoeError('INTERNAL', `${path}: asked for expert ${expert} of expert layer ${layer}, which it lacks`);
     },
   };
@@ -131,13 +131,8 @@ export function parseSlices(value: unknown, { manifest, directory }: Pack, path:
   return parsed.data;
 }
 
-function expertSource(
-  entry: SlicedExpert,
-  split: SlicedSplit,
-  set: SliceSet,
-  { directory, shape }: Pack,
-): ExpertSource {
-  const paths = slicesOfSet(set).map((slice) => join(directory, sliceFileName(entry.layer, slice)));
+function expertSource(entry: SlicedExpert, split: SlicedSplit, { directory, shape }: Pack): ExpertSource {
+  const paths = SLICES.map((slice) => join(directory, sliceFileName(entry.layer, slice)));
   const { biases } = entry;
   let read: Float32Array | null = null;
   return {

@@ -1,3 +1,4 @@
+import { qualityText, type Quality } from './quality.js';
 import { isIP } from 'node:net';
 import { hostname, networkInterfaces } from 'node:os';
 import { dirname, resolve } from 'node:path';
@@ -107,6 +108,8 @@ function tunedSettings(role: RoleSetting, config: ClusterConfig, flags: DaemonFl
   checkPrediction(config, flags, given);
   checkDrafting(config, given);
   checkReplicas(config, flags, given);
+  const unsliced = role === 'shadow' ? null : unslicedMemory(given.main.quality, worker);
+  if (unsliced !== null) throw invalid(config, unsliced);
   return {
     device: { ...device, ...deviceRows, memoryBudgetBytes: budgetBytes },
     main: { ...given.main, http: httpSettings(config, flags, given) },
@@ -284,6 +287,15 @@ function dialAddress({ address }: ConfiguredNode): string {
 
 function invalid(config: ClusterConfig, message: string): OdmoeError {
   return new OdmoeError('CONFIG_INVALID', config.path === null ? message : `${config.path}: ${message}`);
+}
+
+/** The memory of a worker that holds no slices, with a remedy; null: there is none, or experts are not sliced. Pure. */
+function unslicedMemory(quality: Quality, { cacheBytes, pools, hostMemory }: NodeSettings['worker']): string | null {
+  if (quality.kind === 'exact') return null;
+  const without = `holds experts as they are shipped, and main.quality ${qualityText(quality)} computes with slices: leave it out`;
+  if (pools !== null) return `worker.pools ${without}`;
+  if (cacheBytes > 0) return `worker.cache (which placement.homes: strict sets, too) ${without}`;
+  return hostMemory === 0 ? null : `worker.host_memory ${without}`;
 }
 
 /** The reason why main's own worker cannot have the requested settings, with a remedy; null: it can. `hasBudget`: main has a memory budget. Pure. */

@@ -6,6 +6,11 @@ export function rowCount(ranges: readonly RowRange[]): number {
   return ranges.reduce((sum, { rows }) => sum + rows, 0);
 }
 
+/** The number of rows on which an expert of a pass with these rows runs. */
+export function rowsOfExpert({ rows }: { readonly rows: readonly number[] }, ranges: readonly RowRange[]): number {
+  return rows.length === 0 ? rowCount(ranges) : rows.length;
+}
+
 /** The first row identifies the pass: two passes in progress never run rows of one sequence. `rows` must not be empty. */
 export function passOfRanges(rows: readonly RowRange[]): { pass: PassRow; rows: readonly RowRange[] } {
   const { sequence, position } = requirePresent(rows[0], 'a pass has rows.');

@@ -179,9 +179,9 @@ function recordingSlots(slots: ExpertSlots, lanes: Lanes): ExpertSlots {
       lanes.ended('link', askedMs, what, !outcome.loaded);
       return outcome;
     },
-    execute: async (slot, rows, hidden, output) => {
+    execute: async (slot, rows, hidden, output, readings) => {
       const [askedMs, what] = [lanes.nowMs, describe('EC', slot)];
-      const outcome = await slots.execute(slot, rows, hidden, output);
+      const outcome = await slots.execute(slot, rows, hidden, output, readings);
       lanes.ended('processor', askedMs, what);
       return outcome;
     },

@@ -164,6 +164,19 @@ nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
     });
   });
 
+  it('refuse memory for whole experts where a worker computes with slices', () => {
+    const sliced = "main: {quality: 'sliced(8,4,low)'}\n";
+    const settled = (role: 'worker' | 'shadow', text: string): unknown => settle(role, { model: 'p' }, sliced + text);
+    const refused = (message: RegExp): object => ({ code: 'CONFIG_INVALID', message });
+    const quality = /sliced\(8,4,low\) computes with slices: leave it out/;
+    for (const text of ['worker: {cache: 1 MiB}', 'placement: {homes: strict}', 'worker: {pools: {full: 1}}']) {
+      assert.throws(() => settled('worker', text), refused(quality), text);
+    }
+    assert.throws(() => settled('worker', 'worker: {host_memory: 1 MiB}'), refused(/worker\.host_memory/));
+    assert.ok(settled('worker', 'worker: {slots: 3}'));
+    assert.ok(settled('shadow', 'worker: {cache: 1 MiB}'), 'it is not about shadow');
+  });
+
   it("choose the node that runs main's experts by the file, and by a flag that overrides it", () => {
     assert.equal(settle('main', { model: 'p' }, '').main.experts, 'workers');
     assert.equal(settle('main', { model: 'p' }, 'main: {experts: both}').main.experts, 'both');

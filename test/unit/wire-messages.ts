@@ -14,10 +14,11 @@ export interface PlainExecute extends Place, Partial<Omit<Execute, 'pass' | 'row
   expert: number;
   rows?: number;
   last?: boolean;
+  upper?: number[];
 }
 
 export function plainExecute(wanted: PlainExecute): Execute {
-  const { sequence = 1, position = 0, expert, rows = 1, last = true, ...fields } = wanted;
+  const { sequence = 1, position = 0, expert, rows = 1, last = true, upper, ...fields } = wanted;
   const hidden = Buffer.from([1, 2, 3, 4]);
   return {
     requestId: 1,
@@ -27,13 +28,16 @@ export function plainExecute(wanted: PlainExecute): Execute {
     hidden,
     ...passOfSequence(sequence, position, rows),
     ...fields,
-    experts: [{ expert, rows: [], last }],
+    experts: [upper === undefined ? { expert, rows: [], last } : { expert, rows: [], last, upper }],
   };
 }
 
-export function plainPrediction(wanted: Place & { epoch?: number; experts: number[]; workers?: number[] }): Predict {
-  const { sequence = 1, position = 0, layer, epoch = 1, experts, workers } = wanted;
-  const predict = { epoch, ...passOfSequence(sequence, position, 1), layer, experts };
+export function plainPrediction(
+  wanted: Place & { epoch?: number; experts: number[]; workers?: number[]; critical?: number[] },
+): Predict {
+  const { sequence = 1, position = 0, layer, epoch = 1, experts, workers, critical } = wanted;
+  const named = critical === undefined ? { experts } : { experts, critical };
+  const predict = { epoch, ...passOfSequence(sequence, position, 1), layer, ...named };
   return workers === undefined ? predict : { ...predict, workers };
 }
 

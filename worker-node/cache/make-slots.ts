@@ -3,7 +3,7 @@ import type { MachineTimes } from '../../engine/planning/fit-machine-times.js';
 import { measureMachineTimes } from '../../engine/planning/measure-machine-times.js';
 import { type ChooseWeightForm, resolveWeightForm } from '../../engine/loading/choose-weight-form.js';
 import { measureReadDepth, type MeasureReads, USUAL_READ_DEPTH } from '../../engine/planning/measure-read-depth.js';
-import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
+import { type LoadedSlices, slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
 import type { Device, ExpertSlots } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -35,12 +35,17 @@ export interface WorkerSlots {
   cache: ExpertCache | null;
   /** The slots have room to recode cached experts. Left out: they do not. */
   packs?: boolean;
+  /** Bytes for lower slices, which each slot has beside its own. Left out: none. */
+  lowerBytes?: number;
 }
 
 /** Inputs for making the slots of a worker. */
 export interface SlotMaterial {
   device: Device;
+  /** It gives the experts that are loaded: those that were shipped, or their slices. */
   source: ModelSource;
+  /** Null: experts are not sliced. */
+  sliced: LoadedSlices | null;
   settings: NodeSettings;
   /** Experts that this worker was asked for in earlier runs; null: the worker caches nothing. */
   counts: ActivationCounts | null;
@@ -55,10 +60,11 @@ export interface SlotMaterial {
  * one expert, or does not hold the pools that the settings ask for.
  */
 export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlots> {
-  const { device, source, settings, counts } = material;
+  const { device, source, settings, counts, sliced } = material;
   const { decompressionThreads, directIo } = settings.worker;
   const readDepth = await readDepthOf(material);
-  const sizes = slotSizes(device, source, { decompressionThreads, directIo, storageBytesPerS: 0, readDepth });
+  const reading = { decompressionThreads, directIo, storageBytesPerS: 0, readDepth };
+  const sizes = slotSizes(device, source, reading, sliced);
   const { shape, loader } = sizes;
   const { plan, packs: mayPack } = planMemory(material, sizes, await isToRecode(material));
   const cached = counts === null ? null : await planCache(material, sizes, plan, counts);
@@ -70,8 +76,11 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
     entries: perPart((part) => entries[part]),
   });
   tellOfReads(slots, material.log);
+  const { lowerBytes } = sizes;
+  if (lowerBytes > 0) for (let slot = 0; slot < slots.count; slot += 1) slots.takeLower(slot);
   const cache = cached === null || counts === null ? null : makeCache(material, cached, sizes, counts);
-  return { slots, maxRows: plan.maxRows, decompressionThreads: loader.decompressionThreads, cache, packs };
+  const { decompressionThreads: threads } = loader;
+  return { slots, maxRows: plan.maxRows, decompressionThreads: threads, cache, packs, lowerBytes };
 }
 
 /** Never throws: if storage cannot be measured yet, it is read at the usual depth. */
@@ -97,10 +106,18 @@ function tellOfReads(slots: ExpertSlots, log: Logger): void {
  * True if cached experts should be recoded to fixed4. False when the worker yields memory to others, because that memory goes back slot by
  * slot. Throws the errors of the measurement, except a lack of memory.
  */
-async function isToRecode({ device, source, settings, counts, chooseWeightForm, log }: SlotMaterial): Promise<boolean> {
+async function isToRecode(material: SlotMaterial): Promise<boolean> {
+  const { device, source, settings, counts, chooseWeightForm, log } = material;
   const { resident, yields } = settings.worker;
   const { shippedFormat } = source;
-  if (counts === null || yields || shippedFormat !== 'bf16' || device.info().backend === 'cuda') return false;
+  if (
+    material.sliced !== null ||
+    counts === null ||
+    yields ||
+    shippedFormat !== 'bf16' ||
+    device.info().backend === 'cuda'
+  )
+    return false;
   const { format, choice } = await resolveWeightForm(device, shippedFormat, resident, chooseWeightForm);
   if (choice !== null) log.info('the form of cached experts was measured', { ...choice });
   return format === 'fixed4';
@@ -109,7 +126,7 @@ async function isToRecode({ device, source, settings, counts, chooseWeightForm, 
 /** Adds room to recode experts if that costs no slot and only a small part of the cache. */
 function planMemory(
   material: SlotMaterial,
-  { shape, loader, entryBytes }: SlotSizes,
+  { shape, loader, entryBytes, lowerBytes }: SlotSizes,
   isToRecode: boolean,
 ): { plan: SlotPlan; packs: boolean } {
   const { device, source, settings, log } = material;
@@ -123,7 +140,10 @@ function planMemory(
   };
   const freeBytes = budgetBytes === 0 ? null : budgetBytes - usedBytes;
   const planned = (packs: boolean): SlotPlan =>
-    planSlots(wanted, freeBytes, (maxRows) => device.expertSlotBytes(shape, maxRows, { ...loader, packs }));
+    planSlots(wanted, freeBytes, (maxRows) => {
+      const bytes = device.expertSlotBytes(shape, maxRows, { ...loader, packs });
+      return { ...bytes, slotBytes: bytes.slotBytes + lowerBytes };
+    });
   const plain = planned(false);
   const roomy = isToRecode ? recodingPlan(() => planned(true)) : null;
   const packs =

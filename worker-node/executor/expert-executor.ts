@@ -9,7 +9,9 @@ import {
   type ExpertRows,
   type WorkerReply,
 } from '../../shared/wire/messages.js';
-import { rowCount } from '../../shared/wire/pass-rows.js';
+import { UPPER_READING } from '../../shared/decisions/slices/plan-readings.js';
+import type { SliceReading } from '../../shared/model/tensor-source.js';
+import { rowsOfExpert } from '../../shared/wire/pass-rows.js';
 
 /** Rows of an execution that may run on the event loop's thread. */
 export const SHORT_EXECUTION_ROWS = 4;
@@ -76,6 +78,8 @@ interface HeldRequest {
 interface HeldWork extends ExpertRows {
   readonly of: HeldRequest;
   readonly rowCount: number;
+  /** How each row reads a sliced expert; empty: every row reads both slices, or the expert is not sliced. */
+  readonly readings: readonly SliceReading[];
 }
 
 /** Times of the load that brought a slot's expert. */
@@ -163,10 +167,10 @@ export class ExpertExecutor {
       );
     }
     const of: HeldRequest = { request, reply, arrivedMs: this.nowMs(), open: experts, running: 0, done: [] };
-    const allRows = rowCount(request.rows);
     request.experts.forEach((asked, index) => {
-      const rows = asked.rows.length === 0 ? allRows : asked.rows.length;
-      this.heldWork.set(firstTicket + index, { ...asked, of, rowCount: rows });
+      const rows = rowsOfExpert(asked, request.rows);
+      const readings = readingsOf(rows, asked.upper ?? []);
+      this.heldWork.set(firstTicket + index, { ...asked, of, rowCount: rows, readings });
     });
     this.heldBytes += byteLength;
   }
@@ -253,7 +257,13 @@ export class ExpertExecutor {
     for (let first = 0; first < held.rowCount; first += this.maxRows) {
       const end = Math.min(held.rowCount, first + this.maxRows);
       const piece = [first * rowBytes, end * rowBytes] as const;
-      const outcome = await this.slots.execute(slot, end - first, hidden.subarray(...piece), output.subarray(...piece));
+      const outcome = await this.slots.execute(
+        slot,
+        end - first,
+        hidden.subarray(...piece),
+        output.subarray(...piece),
+        held.readings.slice(first, end),
+      );
       if (first === 0) begunMs = Math.max(begunMs, this.nowMs() - outcome.executeMs);
       executeMs += outcome.executeMs;
     }
@@ -267,12 +277,12 @@ export class ExpertExecutor {
   /** Runs it on this thread; null: the device is busy. */
   private executeHere(
     slot: number,
-    { rowCount: rows }: HeldWork,
+    { rowCount: rows, readings }: HeldWork,
     hidden: Uint8Array,
     output: Uint8Array,
   ): Execution | null {
     const calledMs = this.nowMs();
-    const executeMs = this.slots.executeHere?.(slot, rows, hidden, output) ?? null;
+    const executeMs = this.slots.executeHere?.(slot, rows, hidden, output, readings) ?? null;
     return executeMs === null ? null : { executeMs, calledMs, begunMs: calledMs };
   }
 
@@ -315,6 +325,14 @@ function gatherRows(hidden: Uint8Array, rows: readonly number[], rowBytes: numbe
     gathered.set(hidden.subarray(row * rowBytes, (row + 1) * rowBytes), index * rowBytes);
   });
   return gathered;
+}
+
+/** `upper`: the places of the rows that read the upper slices alone. */
+function readingsOf(rows: number, upper: readonly number[]): readonly SliceReading[] {
+  if (upper.length === 0) return [];
+  const readings = new Array<SliceReading>(rows).fill('both');
+  for (const place of upper) readings[place] = UPPER_READING;
+  return readings;
 }
 
 function wholeUs(milliseconds: number): number {

@@ -14,7 +14,9 @@ import type { WorkerSlots } from '../cache/make-slots.js';
 import { ExpertLoader, type ExpertSupply } from '../loader/expert-loader.js';
 import type { SlotAction, SlotEvent, SlotLoad } from '../loader/slot-events.js';
 import { SlotMemory } from '../loader/slot-memory.js';
-import { SlotSchedule } from '../loader/slot-schedule.js';
+import { type ExpertLoads, SlotSchedule } from '../loader/slot-schedule.js';
+import { rowsOfExpert } from '../../shared/wire/pass-rows.js';
+import type { PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
 import { ExpertExecutor, type SlotLoadTimes } from './expert-executor.js';
 import { PassTiming } from './pass-timing.js';
 
@@ -46,6 +48,8 @@ export interface ExpertServiceOptions {
   log: Logger;
   /** Null if every expert is on the disk. */
   supply: ExpertSupply | null;
+  /** How executes read sliced experts; left out, or null: experts are not sliced. */
+  rule?: PrecisionRule | null;
   /** Left out: host memory holds no experts. */
   hostMemory?: HostMemoryOptions | null;
   /** Free bytes of the device's budget, for a worker that shares its memory with others; left out: it shares nothing. */
@@ -54,12 +58,20 @@ export interface ExpertServiceOptions {
   onDeviceLost?: (error: OdmoeError) => void;
 }
 
+/** Executes that read all of an expert need it whole. Otherwise the upper slices serve some or all of them, and come first. */
+function loadsOf(rule: PrecisionRule | null): ExpertLoads {
+  return rule === null || rule.kind === 'high' ? 'whole' : 'slices';
+}
+
 /**
  * The experts of a worker. Asks the schedule how to react to each message; the loader and the executor carry that out. Callers pass valid
  * requests only, and requests of the current epoch.
  */
 export class ExpertService {
+  /** How executes read sliced experts; null: experts are not sliced. */
+  readonly rule: PrecisionRule | null;
   private readonly slots: ExpertSlots;
+  private readonly lowerBytes: number;
   private readonly cache: ExpertCache | null;
   private readonly schedule: SlotSchedule;
   private readonly loader: ExpertLoader;
@@ -88,14 +100,17 @@ export class ExpertService {
   private onSlotsEmpty: (() => void) | null = null;
   private closing: Promise<void> | null = null;
 
-  constructor({ slots, maxRows, cache, packs, decompressionThreads }: WorkerSlots, options: ExpertServiceOptions) {
-    const { source, runtime, log, supply, hostMemory = null, onDeviceLost } = options;
+  constructor(workerSlots: WorkerSlots, options: ExpertServiceOptions) {
+    const { slots, maxRows, cache, packs, decompressionThreads, lowerBytes = 0 } = workerSlots;
+    const { source, runtime, log, supply, rule = null, hostMemory = null, onDeviceLost } = options;
+    this.rule = rule;
+    this.lowerBytes = lowerBytes;
     this.freeDeviceBytes = options.freeDeviceBytes ?? null;
     this.log = log;
     this.onDeviceLost = onDeviceLost ?? (() => undefined);
     this.slots = slots;
     this.cache = cache;
-    this.schedule = new SlotSchedule(slots.count - (cache?.slots ?? 0), cache);
+    this.schedule = new SlotSchedule(slots.count - (cache?.slots ?? 0), cache, loadsOf(rule));
     this.loader = new ExpertLoader(slots, source, decompressionThreads, log, supply);
     this.hostMemory = hostMemory === null ? null : this.openHostMemory(hostMemory, options);
     this.loader.hostMemory = this.hostMemory;
@@ -112,6 +127,7 @@ export class ExpertService {
     this.recoder = packs === true ? this.makeRecoder() : null;
     this.memory = new SlotMemory({
       slots,
+      lowerBytes,
       log,
       room: this.schedule.room,
       cacheSlots: () => cache?.capacities.full ?? 0,
@@ -125,7 +141,7 @@ export class ExpertService {
     return {
       slots: this.slots.count - (this.cache?.slots ?? 0),
       slotsInUse: this.schedule.slotsInUse,
-      slotBytes: this.slots.slotBytes,
+      slotBytes: this.slotBytes,
       evictions: this.evictions,
       loads: this.loader.loads,
       storageReadBytes: this.loader.storageReadBytes,
@@ -142,8 +158,10 @@ export class ExpertService {
   }
 
   /** Shadow predicts these experts, or main announces them. */
-  expect(source: 'main' | 'shadow', { pass, rows, layer, experts }: Announce): void {
-    this.handle({ kind: 'predict', source, pass, rows, layer, experts });
+  expect(source: 'main' | 'shadow', { pass, rows, layer, experts, critical }: Announce): void {
+    // Under other rules nobody decides what an execute reads, or the lower slices are not even on the disk.
+    const lower = this.rule?.kind === 'critical' ? (critical ?? []) : [];
+    this.handle({ kind: 'predict', source, pass, rows, layer, experts, critical: lower });
   }
 
   restart({ sequence, position }: Restart): void {
@@ -164,8 +182,10 @@ export class ExpertService {
     if (this.cache === null) for (const each of experts) if (each.last) this.hostMemory?.countUse(layer, each.expert);
     this.nextTicket += experts.length;
     try {
-      experts.forEach(({ expert, last }, index) => {
-        this.handle({ kind: 'execute', ticket: firstTicket + index, pass, rows, layer, expert, last });
+      experts.forEach((asked, index) => {
+        const { expert, last } = asked;
+        const readsLower = this.rule !== null && (asked.upper ?? []).length < rowsOfExpert(asked, rows);
+        this.handle({ kind: 'execute', ticket: firstTicket + index, pass, rows, layer, expert, last, readsLower });
       });
     } catch (thrown) {
       this.executor.forget(firstTicket, request);
@@ -252,7 +272,12 @@ export class ExpertService {
   private get lentBytes(): number {
     const absent = this.schedule.room.absent.length;
     if (absent === 0 || this.freeDeviceBytes === null) return 0;
-    return Math.max(0, absent * this.slots.slotBytes - this.freeDeviceBytes());
+    return Math.max(0, absent * this.slotBytes - this.freeDeviceBytes());
+  }
+
+  /** Memory of one slot, with that of its lower slices. */
+  private get slotBytes(): number {
+    return this.slots.slotBytes + this.lowerBytes;
   }
 
   loseMain(): void {

@@ -11,6 +11,7 @@ import type { NodeEnvironment } from '../../engine/environment/node-environment.
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { requireWanted } from '../../engine/daemon/run-daemon.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { type RuledSlices, slicesForQuality } from '../../engine/loading/open-for-quality.js';
 import { directoryExists } from '../../shared/base/files/make-directories.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { Pack } from '../../packs/format/open-pack.js';
@@ -23,6 +24,8 @@ export interface WorkerPack {
   source: Pack;
   /** null: the pack was not fetched and is complete. */
   partial: PartialPack | null;
+  /** The slices with which the worker computes experts; null: it computes them exactly. */
+  sliced: RuledSlices | null;
 }
 
 /** Most workers of one machine that may fetch one pack by default, each into its own directory. */
@@ -95,16 +98,24 @@ class PackOpener {
     if (place === 'new' && directory === this.settings.modelPath) await this.warnOfNewPlace(directory);
     if (place === 'other') {
       const source = await this.openUndamaged(directory);
-      if (source !== null) {
-        const fetched = await runtime.outside(() => wasFetched(directory));
-        return { source, partial: fetched ? PartialPack.ofWhole(source, runtime) : null };
-      }
+      if (source !== null) return this.whole(source, directory);
     }
+    if (this.settings.main.quality.kind !== 'exact') throw notFetched(directory);
     const resumed = place === 'new' ? null : await runtime.outside(() => PartialPack.resume(directory, runtime));
     const partial = resumed ?? (await this.begin(directory, await main()));
     const { packDigest, name } = partial.pack;
     this.log.info('fetching what is needed of the pack', { directory, model: name, digest: packDigest });
-    return { source: partial.pack, partial };
+    return { source: partial.pack, partial, sliced: null };
+  }
+
+  private async whole(source: Pack, directory: string): Promise<WorkerPack> {
+    const { runtime } = this.environment;
+    const { quality } = this.settings.main;
+    if (quality.kind !== 'exact') {
+      return { source, partial: null, sliced: await runtime.outside(() => slicesForQuality(source, quality)) };
+    }
+    const fetched = await runtime.outside(() => wasFetched(directory));
+    return { source, partial: fetched ? PartialPack.ofWhole(source, runtime) : null, sliced: null };
   }
 
   /** A mistyped name also looks like a new place. So the log names the place before anything waits, and missing parent folders are not created. */
@@ -136,7 +147,7 @@ class PackOpener {
   private async openUndamaged(directory: string): Promise<Pack | null> {
     const { runtime } = this.environment;
     try {
-      return await this.environment.openPack(directory);
+      return await this.environment.openPack(directory, this.settings.main.quality);
     } catch (thrown) {
       const error = toOdmoeError(thrown);
       if (error.code !== 'PACK_CORRUPT' || !(await runtime.outside(() => reopenFetch(directory)))) throw thrown;
@@ -165,6 +176,13 @@ class PackOpener {
       await runtime.sleep(MANIFEST_RETRY_MS, this.abandoned);
     }
   }
+}
+
+function notFetched(directory: string): OdmoeError {
+  return new OdmoeError(
+    'MODEL_NOT_FOUND',
+    `${directory}: no pack, and a worker does not fetch slices yet: copy main's pack with its slices there`,
+  );
 }
 
 function changedMeanwhile(): OdmoeError {

@@ -4,7 +4,8 @@ import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.j
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { CachedPart } from './cache-decisions.js';
 import { OverallMean } from './overall-mean.js';
-import { perPart, type PerPart } from '../../shared/model/expert-parts.js';
+import { partOfPlane, perPart, type PerPart } from '../../shared/model/expert-parts.js';
+import type { ExpertId } from '../../shared/model/expert-id.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
 import type { LoadRates } from './host-memory-plan.js';
 import type { LoadTimes, PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
@@ -37,6 +38,11 @@ interface LoadUnderWay {
   readonly cancelled: AbortController;
   request: LoadRequest;
   begun: boolean;
+}
+
+/** The load brings the lower slices of an expert to its upper ones. */
+function isOfLower(parts: PerPart<CachedPart>): boolean {
+  return parts[partOfPlane(0)].from === 'notWanted';
 }
 
 /** Most times that one load fetches a damaged expert again. */
@@ -128,14 +134,15 @@ export class ExpertLoader {
       this.costs.add(hostBytes > 0 ? withoutHeld(parts) : parts, outcome);
       this.hostMemory?.countLoad(hostBytes);
       this.readBytes += outcome.readBytes;
-      if (loaded) this.succeeded(layer, expert, outcome);
+      if (loaded) this.succeeded(keyOf(layer, expert, parts), parts, outcome);
       return { outcome: loaded ? 'loaded' : 'cancelled', cached, error: null, loadMs };
     } catch (thrown) {
       const { code, message } = toOdmoeError(thrown);
-      const error = new OdmoeError(code, `Expert ${expert} of layer ${layer} could not be loaded: ${message}`, {
+      const what = isOfLower(parts) ? 'The lower slices of expert' : 'Expert';
+      const error = new OdmoeError(code, `${what} ${expert} of layer ${layer} could not be loaded: ${message}`, {
         cause: thrown,
       });
-      this.report(layer, expert, error);
+      this.report(keyOf(layer, expert, parts), { layer, expert }, error);
       return { outcome: 'failed', cached: NOTHING_CACHED, error, loadMs: 0 };
     } finally {
       this.underWay.delete(slot);
@@ -183,6 +190,7 @@ export class ExpertLoader {
         if (!signal.aborted) throw thrown;
       }
       if (signal.aborted) return null;
+      if (isOfLower(load.request.parts)) this.slots.takeLower(slot);
       load.begun = true;
       try {
         return await this.slots.load(slot, this.experts.numberOf(layer, expert), load.request);
@@ -207,19 +215,25 @@ export class ExpertLoader {
     }
   }
 
-  private succeeded(layer: number, expert: number, { loadMs }: LoadOutcome): void {
+  private succeeded(key: string, parts: PerPart<CachedPart>, { loadMs }: LoadOutcome): void {
+    this.failures.delete(key);
+    // Lower slices are no further expert.
+    if (isOfLower(parts)) return;
     this.#loads += 1;
-    this.failures.delete(`${layer} ${expert}`);
     this.loadMs.add(loadMs);
   }
 
   /** Logs a failure once until the expert can be loaded again: with a damaged pack a load may fail at every token. */
-  private report(layer: number, expert: number, error: OdmoeError): void {
-    const key = `${layer} ${expert}`;
+  private report(key: string, { layer, expert }: ExpertId, error: OdmoeError): void {
     if (this.failures.get(key)?.code === error.code) return;
     this.failures.set(key, { layer, expert, code: error.code });
     this.log.error('loading an expert failed', { layer, expert, error });
   }
+}
+
+/** The lower slices of an expert may fail by themselves. */
+function keyOf(layer: number, expert: number, parts: PerPart<CachedPart>): string {
+  return isOfLower(parts) ? `${layer} ${expert} lower` : `${layer} ${expert}`;
 }
 
 /** The parts that a load has read from storage: without parts that host memory held and that no entry was to cache. */

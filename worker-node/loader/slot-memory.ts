@@ -7,7 +7,9 @@ import type { SlotRoom } from './slot-room.js';
 
 /** Access of the slot memory to the other components of the worker. */
 export interface SlotMemoryParts {
-  slots: Pick<ExpertSlots, 'slotBytes' | 'take'>;
+  slots: Pick<ExpertSlots, 'slotBytes' | 'take' | 'takeLower' | 'letGo'>;
+  /** Bytes for lower slices that each slot has beside its own; 0: none. */
+  lowerBytes: number;
   room: SlotRoom;
   /** Number of cache slots that should have their memory. */
   cacheSlots: () => number;
@@ -21,31 +23,38 @@ export class SlotMemory implements YieldingMemory {
   constructor(private readonly parts: SlotMemoryParts) {}
 
   get yieldableBytes(): number {
-    const { room, slots } = this.parts;
-    return room.spare * slots.slotBytes;
+    return this.parts.room.spare * this.slotBytes;
   }
 
   yieldBytes(bytes: number): number {
-    const { room, slots, handle } = this.parts;
+    const { room, handle } = this.parts;
     const before = room.absent.length;
-    handle({ kind: 'memoryWanted', slots: Math.ceil(bytes / slots.slotBytes) });
-    return (room.absent.length - before) * slots.slotBytes;
+    handle({ kind: 'memoryWanted', slots: Math.ceil(bytes / this.slotBytes) });
+    return (room.absent.length - before) * this.slotBytes;
   }
 
   takeBack(freeBytes: number): void {
-    const { room, slots, cacheSlots } = this.parts;
+    const { room, cacheSlots } = this.parts;
     const wanted = room.returning(cacheSlots());
-    for (const slot of wanted.slice(0, Math.floor(freeBytes / slots.slotBytes))) {
+    for (const slot of wanted.slice(0, Math.floor(freeBytes / this.slotBytes))) {
       if (!this.take(slot)) return;
     }
   }
 
+  private get slotBytes(): number {
+    return this.parts.slots.slotBytes + this.parts.lowerBytes;
+  }
+
   /** False: the device does not have that much free memory. */
   private take(slot: number): boolean {
-    const { slots, handle, log } = this.parts;
+    const { slots, lowerBytes, handle, log } = this.parts;
+    let upperTaken = false;
     try {
       slots.take(slot);
+      upperTaken = true;
+      if (lowerBytes > 0) slots.takeLower(slot);
     } catch (thrown) {
+      if (upperTaken) slots.letGo(slot);
       const error = toOdmoeError(thrown);
       if (error.code !== 'DEVICE_OUT_OF_MEMORY') log.warn('a slot could not take its memory again', { slot, error });
       return false;

@@ -18,6 +18,8 @@ import type {
 } from '../../shared/wire/messages.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
+import type { PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
+import { rowsOfExpert } from '../../shared/wire/pass-rows.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ExpertService } from '../executor/expert-service.js';
 import { PlacementEpoch } from './placement-epoch.js';
@@ -133,6 +135,7 @@ export class WorkerSessions {
       case 'execute':
         this.epoch.requireCurrent(message.execute.epoch);
         checkExecute(message.execute, this.shape);
+        checkReadings(message.execute, this.experts.rule);
         return this.experts.execute(message.execute, (reply) => {
           session.stream.send(reply);
         });
@@ -297,6 +300,20 @@ function checkExecute(execute: Execute, shape: ModelShape): void {
     throw unfitting(`wire: bf16 is not yet supported (${execute.dtype} came): set wire to f32`);
   }
   if (!allFinite(execute.hidden)) throw unfitting('hidden states that are no finite numbers');
+}
+
+/** Checks whether the executes read what this worker has of its experts. */
+function checkReadings({ experts, rows }: Execute, rule: PrecisionRule | null): void {
+  if (rule !== null && rule.kind !== 'low') return;
+  for (const asked of experts) {
+    const upper = (asked.upper ?? []).length;
+    if (rule === null && upper > 0) {
+      throw unfitting(`rows that read upper slices, and this worker computes experts exactly: give it main's quality`);
+    }
+    if (rule !== null && upper < rowsOfExpert(asked, rows)) {
+      throw unfitting(`rows that read lower slices, and this worker has upper ones alone: give it main's quality`);
+    }
+  }
 }
 
 function checkExpectedExperts(

@@ -19,7 +19,7 @@ export interface MeasuredTheta {
 }
 
 /** The reading of an upper slice alone: half the error of the paper's rule, from the same bytes. */
-const UPPER_READING: SliceReading = 'upperCentred';
+export const UPPER_READING: SliceReading = 'upperCentred';
 
 /** Millionths by which the share of a measured threshold may differ from the wanted share. */
 const SHARE_TOLERANCE_MILLIONTHS = 50_000;
