@@ -68,6 +68,7 @@ export class SetUpSimulator {
         quantize: this.options.quantize,
         alignment: { token: alignTokenPeriod, keyValue: alignKeyValuePeriod },
         threads: 1,
+        scores: false,
       },
       () => undefined,
     );

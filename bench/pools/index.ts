@@ -147,6 +147,7 @@ async function recordDemo(setting: PoolsBenchSetting): Promise<TraceDocument> {
         quantize: 'projections',
         alignment: { token: 1, keyValue: 1 },
         threads: 0,
+        scores: false,
       },
       (done, total) => bar.update(done, total),
     );

@@ -12,7 +12,7 @@ import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js'
 import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
 import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
 import { NAMED_PRECISIONS } from '../recall/set-ups.js';
-import { recordedRecall } from '../../simulator/trace/trace-file.js';
+import { recordedRecall, type TraceDocument } from '../../simulator/trace/trace-file.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { recordTraceDocument } from './record-trace.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
@@ -65,6 +65,7 @@ async function run(out: string, flags: TraceFlags): Promise<void> {
     quantize: flags.quantize,
     alignment: flags.align,
     threads: flags.threads,
+    scores: true,
   };
   try {
     bar?.start(flags.prompts, 0);
@@ -75,10 +76,16 @@ async function run(out: string, flags: TraceFlags): Promise<void> {
       throw writeFailure(thrown, out, null);
     }
     bar?.stop();
-    standardOutput.write(`${out}: ${flags.prompts} prompts, recall ${recordedRecall(document).toFixed(4)}\n`);
+    standardOutput.write(
+      `${out}: ${flags.prompts} prompts, recall ${recordedRecall(document).toFixed(4)}${scoresText(document)}\n`,
+    );
   } finally {
     bar?.stop();
   }
+}
+
+function scoresText({ version }: TraceDocument): string {
+  return version === 2 ? '' : '; no scores: they do not follow from what the experts of this model read';
 }
 
 function precision(text: string): ShadowPrecision {

@@ -1,8 +1,10 @@
+import type { ModelSource } from '../../shared/model/tensor-source.js';
+import { openRouters, recordScores, type Routers } from './record-scores.js';
 import { promptTokenIds } from '../../engine/generation/prompt-encoder.js';
 import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../engine/loading/load-weights.js';
 import { shadowForm, type ShadowPrecision } from '../../engine/loading/shadow-form.js';
 import { openModelSource } from '../../packs/open-model-source.js';
-import { openDevice, type Model, type Pass, type Sequence } from '../../native/index.js';
+import { openDevice, type Device, type Model, type Pass, type Sequence } from '../../native/index.js';
 import { chooseToken } from '../../engine/sampling/choose-token.js';
 import { resolveSampling } from '../../shared/wire/sampling-options.js';
 import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
@@ -25,6 +27,8 @@ export interface TraceRecording {
   alignment: AlignmentPeriods;
   /** 0: as many threads as the process may use. */
   threads: number;
+  /** Records the scores of all experts, too (version 2), for a model whose routers tell them. */
+  scores: boolean;
 }
 
 /**
@@ -42,6 +46,7 @@ export async function recordTraceDocument(
   try {
     await loadDenseWeights(main, source, source.shippedFormat);
     await loadResidentExperts(main, source, source.shippedFormat);
+    const routers = recording.scores ? await openRouters(source) : null;
     shadow = await loadShadowModel(device, source, shadowForm(recording.precision), recording.quantize);
     const tokenizer = await openTokenizer(source.directory);
     const prompts: TracePrompt[] = [];
@@ -50,13 +55,13 @@ export async function recordTraceDocument(
         typeof prompt === 'string'
           ? promptTokenIds({ text: prompt, messages: [], promptTokenIds: [], raw: false }, tokenizer, 0)
           : prompt;
-      prompts.push(await recordPrompt({ main, shadow }, promptIds, recording));
+      prompts.push(await recordPrompt({ device, source, main, shadow, routers }, promptIds, recording));
       onProgress(prompts.length, recording.prompts.length);
     }
     const { expertLayers: layers, experts, expertsPerToken } = source.shape;
     return {
       format: 'odmoe-trace',
-      version: 1,
+      version: routers === null ? 1 : 2,
       model: source.name,
       precision: recording.precision,
       align_token: recording.alignment.token,
@@ -64,6 +69,7 @@ export async function recordTraceDocument(
       layers,
       experts,
       experts_per_token: expertsPerToken,
+      ...(routers && { router_score: routers.rule }),
       prompts,
     };
   } finally {
@@ -74,14 +80,18 @@ export async function recordTraceDocument(
 }
 
 async function recordPrompt(
-  { main, shadow }: { main: Model; shadow: Model },
+  models: { device: Device; source: ModelSource; main: Model; shadow: Model; routers: Routers | null },
   promptIds: readonly number[],
   { iterations, alignment }: TraceRecording,
 ): Promise<TracePrompt> {
+  const { main, shadow, routers } = models;
   const run = await recordTrace(main, promptIds, { iterations, sampling: GREEDY, endTokenIds: [] });
   try {
     const { predicted, guessedRight } = await followRun(run, shadow, alignment);
-    return { prompt_tokens: promptIds.length, activated: run.activated, predicted, guessed_right: guessedRight };
+    const { activated, tokenIds } = run;
+    const recorded = { prompt_tokens: promptIds.length, activated, predicted, guessed_right: guessedRight };
+    if (routers === null) return recorded;
+    return { ...recorded, scores: await recordScores(models, routers, [...promptIds, ...tokenIds], activated) };
   } finally {
     await run.sequence.end();
   }

@@ -1,18 +1,16 @@
 /** Measures which thresholds (theta) make which shares of a model's executions critical. */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { FROM_STORAGE, openDevice, PLAIN_LOADER, type Device, type Model, type Sequence } from '../../native/index.js';
+import { openDevice, type Device } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
-import { activatedExperts } from '../../shared/decisions/placement/activated-experts.js';
 import { renormalizedWeights } from '../../shared/decisions/slices/critical-executions.js';
 import { measuredThresholds, type MeasuredTheta } from '../../shared/decisions/slices/plan-readings.js';
 import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
-import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import { executeRows, runLayers } from '../generation/run-layers.js';
+import { runPassingExperts } from '../generation/passing-experts.js';
 import { loadDenseWeights } from '../loading/load-weights.js';
 
 /** Rows of the one pass that is measured. They are enough to activate every expert of a layer. */
@@ -20,8 +18,6 @@ const ROWS = 512;
 /** Tokens of a sequence of random token ids. */
 const RANDOM_TOKENS = 64;
 const SEED = 1;
-/** The one slot that all experts pass through. */
-const SLOT = 0;
 
 /** Faults of a machine, or of a model's tokenizer, which leave a model without thresholds but do no harm to its slices. */
 const HINDRANCES: ReadonlySet<ErrorCode> = new Set(['DEVICE_OUT_OF_MEMORY', 'TOKENIZER_INVALID', 'REQUEST_INVALID']);
@@ -99,52 +95,22 @@ async function runExactly(
   inputs: readonly number[][],
   { signal, onProgress }: ThresholdSetting,
 ): Promise<Float32Array> {
-  const { shape, shippedFormat: format } = source;
-  const { hiddenSize, expert: glu, expertsPerToken, expertLayers } = shape;
-  const rows = inputs.flat().length;
-  const model = device.createModel(shape);
+  const { expertsPerToken, expertLayers } = source.shape;
+  const renormalized = new Float32Array(expertLayers * inputs.flat().length * expertsPerToken);
+  const model = device.createModel(source.shape);
   try {
-    await loadDenseWeights(model, source, format);
-    const loader = { ...PLAIN_LOADER, ...partSizes(allExperts(source)) };
-    const slots = device.createExpertSlots({ hiddenSize, glu, format }, 1, rows, loader);
-    const renormalized = new Float32Array(expertLayers * rows * expertsPerToken);
-    try {
-      await inPass(model, inputs, async (pass) =>
-        runLayers(pass, shape, rows, async (layer, choice, buffers) => {
-          renormalized.set(renormalizedWeights(choice.weights, expertsPerToken), layer * choice.weights.length);
-          for (const [expert, activated] of activatedExperts(choice.experts, expertsPerToken)) {
-            if (signal.aborted) throw new OdmoeError('CANCELLED', 'measuring the thresholds of slices was interrupted');
-            await slots.load(SLOT, slots.register(source.expert(layer, expert)), FROM_STORAGE);
-            await executeRows(slots, SLOT, activated, buffers, shape);
-          }
-          onProgress(layer + 1, expertLayers);
-        }),
-      );
-    } finally {
-      slots.dispose();
-    }
+    await loadDenseWeights(model, source, source.shippedFormat);
+    await runPassingExperts(device, model, source, inputs, {
+      routed: (layer, { weights }) => {
+        renormalized.set(renormalizedWeights(weights, expertsPerToken), layer * weights.length);
+        onProgress(layer + 1, expertLayers);
+      },
+      beforeLoad: () => {
+        if (signal.aborted) throw new OdmoeError('CANCELLED', 'measuring the thresholds of slices was interrupted');
+      },
+    });
     return renormalized;
   } finally {
     model.dispose();
-  }
-}
-
-async function inPass(
-  model: Model,
-  inputs: readonly number[][],
-  work: (pass: ReturnType<Model['createPass']>) => Promise<void>,
-): Promise<void> {
-  const ids = inputs.flat();
-  const sequences: Sequence[] = [];
-  const pass = model.createPass(ids.length);
-  try {
-    inputs.forEach(() => sequences.push(model.createSequence()));
-    const rowSequence = Int32Array.from(inputs.flatMap((some, sequence) => some.map(() => sequence)));
-    const positions = Int32Array.from(inputs.flatMap((some) => [...some.keys()]));
-    await pass.begin(sequences, rowSequence, positions, Int32Array.from(ids));
-    await work(pass);
-  } finally {
-    for (const sequence of sequences) sequence.dispose();
-    pass.dispose();
   }
 }

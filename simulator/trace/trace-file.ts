@@ -9,6 +9,13 @@ const TRACE_LIMIT_BYTES = 512 * 1024 ** 2;
 /** Seed for the experts of rows that the trace does not have (wrong drafts). */
 const OFF_PATH_SEED = 1;
 
+/** Rules whose scores tell their logits. */
+export const ROUTER_SCORES = ['softmax', 'sigmoid'] as const;
+
+const HALF_BYTES = 2;
+const BASE64_BYTES = 3;
+const BASE64_CHARACTERS = 4;
+
 const count = z.int().min(1).max(65_536);
 const layersOfExperts = z.array(z.array(z.int().min(0)));
 const promptSchema = z.strictObject({
@@ -16,10 +23,12 @@ const promptSchema = z.strictObject({
   activated: z.array(layersOfExperts),
   predicted: z.array(layersOfExperts),
   guessed_right: z.array(z.boolean()),
+  /** Version 2, by position: the scores of all experts, [layer][expert] as FP16 little-endian, in base64. */
+  scores: z.array(z.base64()).optional(),
 });
 const traceSchema = z.strictObject({
   format: z.literal('odmoe-trace'),
-  version: z.literal(1),
+  version: z.union([z.literal(1), z.literal(2)]),
   model: z.string(),
   precision: z.string(),
   align_token: z.int().min(0),
@@ -27,6 +36,8 @@ const traceSchema = z.strictObject({
   layers: count,
   experts: count,
   experts_per_token: count,
+  /** Version 2: what the router makes scores of logits by. */
+  router_score: z.enum(ROUTER_SCORES).optional(),
   prompts: z.array(promptSchema).min(1),
 });
 
@@ -59,8 +70,11 @@ export function parseTrace(text: string, path: string): TraceDocument {
     const [issue] = parsed.error.issues;
     throw invalid(path, `${issue?.path.map(String).join('.') ?? ''}: ${issue?.message ?? ''}`, parsed.error);
   }
+  if ((parsed.data.version === 2) !== (parsed.data.router_score !== undefined)) {
+    throw invalid(path, 'router_score belongs to version 2, and only to that', null);
+  }
   for (const [index, prompt] of parsed.data.prompts.entries()) {
-    const problem = promptProblem(prompt, parsed.data);
+    const problem = promptProblem(prompt, parsed.data) ?? scoresProblem(prompt, parsed.data);
     if (problem !== null) throw invalid(path, `prompts.${index}: ${problem}`, null);
   }
   return parsed.data;
@@ -83,6 +97,15 @@ function promptProblem(prompt: TracePrompt, { layers, experts, experts_per_token
     }
   }
   return null;
+}
+
+function scoresProblem({ scores, activated }: TracePrompt, document: TraceDocument): string | null {
+  const { version, layers, experts } = document;
+  if (version === 1) return scores === undefined ? null : 'scores belong to version 2';
+  if (scores?.length !== activated.length) return 'scores need an entry for each position of activated';
+  const length = Math.ceil((layers * experts * HALF_BYTES) / BASE64_BYTES) * BASE64_CHARACTERS;
+  const wrong = scores.findIndex((text) => text.length !== length);
+  return wrong < 0 ? null : `scores.${wrong} is no base64 of ${layers * experts} FP16 numbers`;
 }
 
 function invalid(path: string, problem: string, cause: unknown): OdmoeError {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { assumedRecall } from '../../simulator/plan/assumed-recall.js';
+import { recordedScores } from '../../simulator/slices/recorded-scores.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
 import { parseTrace, recordedRecall, RecordedTrace } from '../../simulator/trace/trace-file.js';
 
@@ -70,6 +71,42 @@ describe('traces for the simulator', () => {
     // Four standard deviations of 6400 and of 400 draws.
     assert.ok(Math.abs(correct / 6400 - 0.9) < 0.015, `${correct / 6400}`);
     assert.ok(Math.abs(right / 400 - 0.7) < 0.092, `${right / 400}`);
+  });
+
+  it('of version 2 have the scores of all experts, and of version 1 none', () => {
+    // Two layers of four experts: 0.5, 0.25, 0.125, 0.125 and 1, 0, the least FP16, 0.
+    const halves = Uint16Array.of(0x3800, 0x3400, 0x3000, 0x3000, 0x3c00, 0, 1, 0);
+    const scores = Buffer.from(halves.buffer).toString('base64');
+    const [prompt] = DOCUMENT.prompts;
+    const second = {
+      ...DOCUMENT,
+      version: 2,
+      router_score: 'softmax',
+      prompts: [{ ...prompt, scores: [scores, scores] }],
+    };
+    const { promptTokens, positions } = recordedScores(parseTrace(JSON.stringify(second), 'trace.json'), 0);
+    assert.equal(promptTokens, 1);
+    assert.equal(positions.length, 2);
+    const [first, last] = positions[1] ?? [];
+    assert.deepEqual(Array.from(first?.scores ?? []), [0.5, 0.25, 0.125, 0.125]);
+    assert.deepEqual(Array.from(last?.scores ?? []), [1, 0, 2 ** -24, 0]);
+    const [most = 0, next = 0] = Array.from(first?.logits ?? []);
+    assert.ok(Math.abs(most - next - Math.log(2)) < 1e-12);
+    assert.ok(Array.from(last?.logits ?? []).every(Number.isFinite));
+    const sigmoid = { ...second, router_score: 'sigmoid' };
+    const [one] = recordedScores(parseTrace(JSON.stringify(sigmoid), 'trace.json'), 0).positions[0] ?? [];
+    assert.ok(Math.abs((one?.logits[1] ?? 0) + Math.log(3)) < 1e-12);
+    assert.throws(
+      () => recordedScores(parseTrace(JSON.stringify(DOCUMENT), 'trace.json'), 0),
+      /has no scores: record it/,
+    );
+    const refused = (document: object, message: RegExp): void =>
+      assert.throws(() => parseTrace(JSON.stringify(document), 'trace.json'), message);
+    refused({ ...second, router_score: undefined }, /router_score belongs to version 2/);
+    refused({ ...second, version: 1, router_score: undefined }, /scores belong to version 2/);
+    refused({ ...second, prompts: [{ ...prompt, scores: [scores] }] }, /an entry for each position/);
+    refused({ ...second, prompts: [{ ...prompt, scores: [scores, 'AAAA'] }] }, /scores\.1 is no base64 of 8 FP16/);
+    refused({ ...second, version: 3 }, /version/);
   });
 
   it('can be read from records, and stretched to more layers', () => {
