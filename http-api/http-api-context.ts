@@ -19,6 +19,8 @@ export interface ServedModel {
   readonly createdS: number;
   /** Version of odmoe, digest of the pack and arithmetic. The same fingerprint, request and seed give the same bits. */
   readonly fingerprint: string;
+  /** How answers are computed: "exact", "fast" (tensor cores of a GPU), or a quality such as "sliced(8,4,low)". */
+  readonly arithmetic: string;
   readonly packDigest: string;
   /** null: prompts are token ids, and answers have no text. */
   readonly tokenizer: Tokenizer | null;

@@ -43,6 +43,8 @@ import type { Manifest } from '../packs/format/manifest.js';
 import { odmoeVersion } from '../shared/base/files/odmoe-version.js';
 import type { Tokenizer } from '../shared/language/tokenizer/tokenizer.js';
 
+type Spread = NodeSettings['placement']['spread'];
+
 /** Number of joint passes: one after another, so that their rows share the workers. */
 const JOINT_PASSES = 1;
 /** Number of prompt chunk passes where passes are not joint: prompts run one at a time, and answers go on meanwhile. */
@@ -88,7 +90,7 @@ export interface ComponentSources extends LoadedMain {
 
 function createEngine(
   settings: NodeSettings,
-  { source, model, device, environment, experts }: ComponentSources,
+  { source, sliced, model, device, environment, experts }: ComponentSources,
   epoch: number,
   events: Pick<MainEvents, 'nodes' | 'passes'>,
   log: Logger,
@@ -98,11 +100,9 @@ function createEngine(
   const { placement } = settings;
   const drafting = { ...settings.drafting, rows: draftRowsOf(settings) };
   const homes = homesOfSettings(placement);
-  // With strict homes, no expert is dealt to other workers.
-  const spread = homes > 0 ? 'group' : spreadForDrafts(drafting.rows, placement.spread);
+  const spread = spreadUsed(homes, drafting.rows, placement.spread);
   logWhatDiffers(settings, { rows: drafting.rows, spread }, log);
-  const costs = nominalLayerCosts(shape, source.shippedFormat);
-  const grouping = { groupSize: placement.groupSize, costs, homes, spread: spread === 'all' };
+  const grouping = { ...groupingOf(placement, source), homes, spread: spread === 'all' };
   const roster = new Roster(shape, grouping, epoch, runtime, log, {
     ...events.nodes,
     distrusted: (id) => {
@@ -116,6 +116,7 @@ function createEngine(
     shape,
     roster,
     prediction: settings.prediction,
+    precision: sliced?.rule ?? null,
     spread,
     prefillOverlap: settings.main.prefillOverlap,
     runtime,
@@ -193,6 +194,16 @@ function passLoopOptions(
 /** Number of strict homes of each expert; 0: homes are not strict. */
 function homesOfSettings({ homes, replicas }: NodeSettings['placement']): number {
   return homes === 'strict' ? replicas : 0;
+}
+
+/** The size of groups, and the costs from which it follows where it is auto. */
+function groupingOf({ groupSize }: NodeSettings['placement'], { shape, shippedFormat }: Pack) {
+  return { groupSize, costs: nominalLayerCosts(shape, shippedFormat) };
+}
+
+/** With strict homes, no expert is dealt to other workers. */
+function spreadUsed(homes: number, draftRows: number | 'auto', wanted: Spread): Spread {
+  return homes > 0 ? 'group' : spreadForDrafts(draftRows, wanted);
 }
 
 /** Logs which of the settings that exclude one another main does not follow. */
@@ -289,6 +300,7 @@ export function assemble(
     formats: loaded.formats,
     limits: settings.main,
     firstSequence: epoch,
+    arithmetic: model.arithmetic,
     nodeStatuses: statuses,
     runtime,
     observer: observeAll([metrics.requests, events.requests]),
@@ -298,13 +310,14 @@ export function assemble(
   const status = (): StatusReply => {
     const nodes = statuses();
     const problems = problemsWithLost(membership.problems(), events.lostBeside(nodes));
-    const served = { httpAddress: httpAddress(), ownWorkerId, ...inference.counts() };
+    const { arithmetic } = model;
+    const served = { httpAddress: httpAddress(), ownWorkerId, arithmetic, ...inference.counts() };
     return { ...served, ...engineStatus(engine), nodes, problems: reportedProblems(problems) };
   };
   const figures = () => ({
     status: status(),
     peerCounts: roster.peerCounts(),
-    arithmetic: arithmeticOf(settings, loaded),
+    arithmetic: model.arithmetic,
     rows: rowFigures(engine),
   });
   return { engine, membership, inference, status, metrics: servedMetrics(metrics, figures), model, feed: events.feed };
@@ -335,6 +348,7 @@ function modelOf(settings: NodeSettings, loaded: LoadedMain & { environment: Nod
   return servedModel(source, {
     tokenizer,
     arithmetic: arithmeticOf(settings, loaded),
+    slicesDigest: loaded.sliced?.slices.digest ?? '',
     wallMs: environment.runtime.wallMs(),
     contextPositions: contextPositionsOf(settings.main, source.shape),
   });
@@ -343,11 +357,11 @@ function modelOf(settings: NodeSettings, loaded: LoadedMain & { environment: Nod
 function servedCluster(
   { discovery, placement }: NodeSettings,
   { source, environment: { interfaces } }: ComponentSources,
-  { name, family, parameters, weightFormat, contextPositions }: ServedModel,
+  { name, family, parameters, weightFormat, contextPositions, arithmetic }: ServedModel,
 ): ServedCluster {
   const { expertLayers, experts, expertsPerToken } = source.shape;
   return {
-    model: { name, family, parameters, weightFormat, contextPositions },
+    model: { name, family, parameters, weightFormat, contextPositions, arithmetic },
     expertLayers,
     experts,
     expertsPerToken,
@@ -373,8 +387,10 @@ const DIGEST_DIGITS = 12;
 interface ServingMain {
   tokenizer: Tokenizer | null;
   contextPositions: number;
-  /** Arithmetic of the devices that compute the answer. */
-  arithmetic: 'exact' | 'fast';
+  /** How answers are computed: "exact", "fast", or a sliced quality. */
+  arithmetic: string;
+  /** Empty where experts are computed exactly. */
+  slicesDigest: string;
   wallMs: number;
 }
 
@@ -383,7 +399,8 @@ function servedModel(pack: Pack, main: ServingMain): ServedModel {
   return {
     name: pack.name,
     createdS: Math.floor(main.wallMs / 1000),
-    fingerprint: fingerprintOf(packDigest, main.arithmetic),
+    fingerprint: fingerprintOf(packDigest, main),
+    arithmetic: main.arithmetic,
     packDigest,
     tokenizer: main.tokenizer,
     contextPositions: main.contextPositions,
@@ -396,8 +413,10 @@ function servedModel(pack: Pack, main: ServingMain): ServedModel {
 }
 
 /** Equal fingerprints, requests and seeds give equal answers, to the bit. */
-function fingerprintOf(packDigest: string, arithmetic: 'exact' | 'fast'): string {
-  return `odmoe-${odmoeVersion()}-${packDigest.slice(0, DIGEST_DIGITS)}-${arithmetic}`;
+function fingerprintOf(packDigest: string, { arithmetic, slicesDigest }: ServingMain): string {
+  const digests = [packDigest, slicesDigest].filter((digest) => digest !== '');
+  const shortened = digests.map((digest) => digest.slice(0, DIGEST_DIGITS));
+  return ['odmoe', odmoeVersion(), ...shortened, arithmetic].join('-');
 }
 
 /** Number of values in matrices and vectors, including those of all experts. */

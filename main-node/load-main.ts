@@ -1,14 +1,17 @@
 import type { NodeEnvironment } from '../engine/environment/node-environment.js';
 import { fillNodeDevice } from '../engine/devices/open-node-device.js';
+import { computedBy } from '../engine/devices/choose-device.js';
 import { SharedDevice } from '../engine/devices/shared-device.js';
 import type { FormatCompiler } from '../engine/sampling/format-compiler.js';
 import type { PromptEncoder } from '../engine/generation/prompt-encoder.js';
 import { resolveWeightForm, wouldRound } from '../engine/loading/choose-weight-form.js';
+import { slicesForQuality, type RuledSlices } from '../engine/loading/open-for-quality.js';
 import { loadDenseWeights } from '../engine/loading/load-weights.js';
 import type { Device, Model } from '../native/index.js';
 import type { Pack } from '../packs/format/open-pack.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
 import type { WeightForm } from '../shared/settings/setting-choices.js';
+import { qualityText } from '../shared/settings/quality.js';
 import { mostActiveSequences } from '../shared/settings/setting-limits.js';
 import { requireWanted } from '../engine/daemon/run-daemon.js';
 import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
@@ -20,6 +23,8 @@ import type { Tokenizer } from '../shared/language/tokenizer/tokenizer.js';
 /** All that main loads before it serves requests. */
 export interface LoadedMain {
   source: Pack;
+  /** The slices with which workers compute experts; null: they compute them exactly. */
+  sliced: RuledSlices | null;
   tokenizer: Tokenizer | null;
   prompts: PromptEncoder;
   /** null: output formats are compiled in this process, when a request names them. */
@@ -42,15 +47,17 @@ export async function loadMain(
   abandoned: AbortSignal,
 ): Promise<LoadedMain> {
   const { runtime } = environment;
-  const source = await environment.openPack(settings.modelPath);
+  const { quality } = settings.main;
+  const source = await environment.openPack(settings.modelPath, quality);
   requireExact(source, settings.main.resident);
+  const sliced = quality.kind === 'exact' ? null : await runtime.outside(() => slicesForQuality(source, quality));
   const tokenizer = await runtime.outside(() => openTokenizer(source.directory));
   const { maxActiveSequences, maxQueuedRequests } = settings.main;
   const queueLimit = mostActiveSequences(maxActiveSequences) + maxQueuedRequests;
   const prompts = environment.openPrompts({ directory: source.directory, tokenizer, queueLimit });
   const formats = environment.openFormats(queueLimit);
   try {
-    return await loadDevice(settings, environment, { source, tokenizer, prompts, formats }, log, abandoned);
+    return await loadDevice(settings, environment, { source, sliced, tokenizer, prompts, formats }, log, abandoned);
   } catch (thrown) {
     await Promise.all([prompts.close(), formats?.close()]);
     throw thrown;
@@ -69,7 +76,7 @@ function requireExact({ name, shippedFormat }: Pack, resident: WeightForm | null
 function loadDevice(
   settings: NodeSettings,
   environment: NodeEnvironment,
-  opened: Pick<LoadedMain, 'source' | 'tokenizer' | 'prompts' | 'formats'>,
+  opened: Pick<LoadedMain, 'source' | 'sliced' | 'tokenizer' | 'prompts' | 'formats'>,
   log: Logger,
   abandoned: AbortSignal,
 ): Promise<LoadedMain> {
@@ -111,7 +118,7 @@ export async function disposeLoaded({ prompts, formats, model, device }: LoadedM
   device.dispose();
 }
 
-/** Only a GPU may compute in a way that is faster than exact. */
-export function arithmeticOf({ device }: NodeSettings, loaded: Pick<LoadedMain, 'device'>): 'exact' | 'fast' {
-  return loaded.device.info().backend === 'cuda' ? device.arithmetic : 'exact';
+/** How answers are computed: "exact", "fast" (tensor cores of a GPU), or the text of a sliced quality. */
+export function arithmeticOf({ device, main }: NodeSettings, loaded: Pick<LoadedMain, 'device'>): string {
+  return main.quality.kind === 'exact' ? computedBy(loaded.device, device.arithmetic) : qualityText(main.quality);
 }

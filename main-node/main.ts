@@ -9,7 +9,7 @@ import type { NodeSettings } from '../shared/settings/node-settings.js';
 import { advertisedAddress } from '../engine/daemon/advertised-address.js';
 import { followAddresses } from '../engine/daemon/follow-addresses.js';
 import { ProcessCounts } from '../engine/daemon/process-counts.js';
-import { createNodeIdentity } from '../engine/daemon/node-identity.js';
+import { createNodeIdentity, type IdentifiedModel } from '../engine/daemon/node-identity.js';
 import { type GiveUp, runDaemon } from '../engine/daemon/run-daemon.js';
 import type { Stoppable } from '../shared/transport/discovery/discovery.js';
 import { toOdmoeError } from '../shared/base/errors/odmoe-error.js';
@@ -68,6 +68,11 @@ export async function runMain(ownWorker: OwnWorker['start'] | null = null): Prom
   );
 }
 
+function identifiedModel({ source, sliced }: LoadedMain): IdentifiedModel {
+  const { name, packDigest } = source;
+  return sliced === null ? { name, packDigest } : { name, packDigest, slicesDigest: sliced.slices.digest };
+}
+
 async function serveMain(
   settings: NodeSettings,
   loaded: ComponentSources,
@@ -76,7 +81,7 @@ async function serveMain(
 ): Promise<RunningMain> {
   const { runtime, transport, discovery, openSlices } = loaded.environment;
   const slices = openSlices && (await slicesToServe(openSlices, loaded.source, log));
-  const identity = createNodeIdentity(settings, loaded.source, loaded.device.info(), runtime);
+  const identity = createNodeIdentity(settings, identifiedModel(loaded), loaded.device.info(), runtime);
   let httpApi: HttpApi | null = null;
   const components = assemble(
     settings,

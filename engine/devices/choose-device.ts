@@ -68,6 +68,11 @@ function onGpu(wish: DeviceWish, device: number, reason: string): DeviceChoice {
   return { options: optionsFor(wish, 'cuda', device), reason };
 }
 
+/** How a device computes: only a GPU may compute in a way that is faster than exact. */
+export function computedBy(device: { info(): { backend: string } }, arithmetic: 'exact' | 'fast'): 'exact' | 'fast' {
+  return device.info().backend === 'cuda' ? arithmetic : 'exact';
+}
+
 function optionsFor(wish: DeviceWish, backend: DeviceOptions['backend'], device: number): DeviceOptions {
   const { instructionSet, threads, budgetBytes, arithmetic } = wish;
   return { backend, instructionSet, threads, budgetBytes, device, arithmetic: arithmetic ?? 'exact' };

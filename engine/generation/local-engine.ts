@@ -3,6 +3,7 @@ import type { EmulationSettings } from '../../shared/settings/node-settings.js';
 import type { WeightForm } from '../../shared/settings/setting-choices.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
+import { computedBy } from '../devices/choose-device.js';
 import { qualityText, type Quality } from '../../shared/settings/quality.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import { describeDevice } from '../daemon/node-identity.js';
@@ -121,7 +122,7 @@ export class LocalEngine {
   get arithmetic(): string {
     const { quality = EXACT, device } = this.options;
     if (quality.kind !== 'exact') return qualityText(quality);
-    return this.device.info().backend === 'cuda' ? (device.arithmetic ?? 'exact') : 'exact';
+    return computedBy(this.device, device.arithmetic ?? 'exact');
   }
 
   /** The choice of `resident: auto`; null if the settings named a form. */

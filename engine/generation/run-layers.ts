@@ -2,7 +2,6 @@
 import type { ExpertSlots, Pass, RouterChoice } from '../../native/index.js';
 import type { ActivatedRow } from '../../shared/decisions/placement/activated-experts.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import type { SliceReading } from '../../shared/model/tensor-source.js';
 
 const FLOAT_BYTES = 4;
 
@@ -27,14 +26,13 @@ export async function runLayers(pass: Pass, shape: ModelShape, rows: number, run
   }
 }
 
-/** Runs the expert in a slot for some rows of a layer, none included. `readings`: as ExpertSlots.execute takes them. */
+/** Runs the expert in a slot for some rows of a layer, none included. */
 export async function executeRows(
   slots: Pick<ExpertSlots, 'execute'>,
   slot: number,
   rows: readonly ActivatedRow[],
   { hidden, outputs }: LayerBuffers,
   { hiddenSize, expertsPerToken }: Pick<ModelShape, 'hiddenSize' | 'expertsPerToken'>,
-  readings: readonly SliceReading[] = [],
 ): Promise<void> {
   if (rows.length === 0) return;
   const rowBytes = hiddenSize * FLOAT_BYTES;
@@ -43,6 +41,7 @@ export async function executeRows(
   rows.forEach(({ row }, at) => {
     input.set(hidden.subarray(row * rowBytes, (row + 1) * rowBytes), at * rowBytes);
   });
+  const readings = rows.flatMap(({ reading }) => (reading === undefined ? [] : [reading]));
   await slots.execute(slot, rows.length, input, output, readings);
   rows.forEach(({ row, rank }, at) => {
     const ofRow = output.subarray(at * rowBytes, (at + 1) * rowBytes);

@@ -8,12 +8,12 @@ import {
   type ResidentWeights,
   type RouterChoice,
 } from '../../native/index.js';
-import { activatedExperts, type ActivatedRow } from '../../shared/decisions/placement/activated-experts.js';
+import { activatedExperts } from '../../shared/decisions/placement/activated-experts.js';
 import { planReadings, readsLowerSlices, type PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
 import { partOfPlane } from '../../shared/model/expert-parts.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { partSizes } from '../../shared/model/part-sizes.js';
-import type { ExpertSource, SliceReading } from '../../shared/model/tensor-source.js';
+import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import type { LoadProgress } from '../loading/load-weights.js';
 import type { RuledSlices } from '../loading/open-for-quality.js';
 import { executeRows, runLayers, type LayerBuffers } from './run-layers.js';
@@ -86,13 +86,11 @@ export class SlicedExperts {
   private async runExperts(layer: number, { experts, weights }: RouterChoice, buffers: LayerBuffers): Promise<void> {
     const { expertsPerToken } = this.shape;
     const readings = planReadings(this.rule, weights, expertsPerToken);
-    const readingOf = ({ row, rank }: ActivatedRow): SliceReading | undefined => readings[row * expertsPerToken + rank];
-    for (const [expert, rows] of activatedExperts(experts, expertsPerToken)) {
+    for (const [expert, rows] of activatedExperts(experts, expertsPerToken, readings)) {
       // Rows of one reading that follow one another take the least time.
-      const both = rows.filter((row) => readingOf(row) === 'both');
-      const ordered = [...both, ...rows.filter((row) => readingOf(row) !== 'both')];
-      const ofRows = ordered.map((row) => readingOf(row) ?? 'both');
-      await executeRows(this.slots, layer * this.shape.experts + expert, ordered, buffers, this.shape, ofRows);
+      const both = rows.filter(({ reading }) => reading === 'both');
+      const ordered = [...both, ...rows.filter(({ reading }) => reading !== 'both')];
+      await executeRows(this.slots, layer * this.shape.experts + expert, ordered, buffers, this.shape);
     }
   }
 }

@@ -28,6 +28,8 @@ export interface AlignmentSenderOptions {
   optimistic: boolean;
   /** Shadow deals experts to all workers. */
   spread: boolean;
+  /** The threshold of critical executions; 0: shadow names no critical experts. */
+  criticalTheta: number;
   /** The sampling settings, with the seed that main uses. */
   sampling: SamplingMessage;
 }
@@ -110,6 +112,7 @@ export class AlignmentSender {
    */
   followShadow(tokenIds: readonly number[], written: number): boolean {
     const { prefix } = this;
+    const { criticalTheta } = this.options;
     this.prefix = null;
     const shadow = this.currentShadow();
     if (shadow === null || !shadow.alive) {
@@ -135,6 +138,7 @@ export class AlignmentSender {
         optimistic: this.options.optimistic,
         spread: this.options.spread,
         sampling: this.options.sampling,
+        ...(criticalTheta === 0 ? {} : { criticalTheta }),
         ...(prefix === null ? {} : { prefixSequence: prefix.sequence, prefixPositions: prefix.positions }),
       },
     });

@@ -383,6 +383,7 @@ function createFeed(
       sampling,
       optimistic: drafting.optimistic,
       spread: engine.spread === 'all',
+      criticalTheta: engine.precision?.kind === 'critical' ? engine.precision.theta : 0,
     },
     () => (engine.prediction.source === 'sep' ? roster.shadow : null),
     () => roster.epoch,

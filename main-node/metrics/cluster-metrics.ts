@@ -7,7 +7,8 @@ export interface ClusterFigures {
   status: StatusReply;
   /** Counts of each connected peer over all its starts, by id. */
   peerCounts: ReadonlyMap<string, PeerCounts>;
-  arithmetic: 'exact' | 'fast';
+  /** "exact", "fast" or a sliced quality. */
+  arithmetic: string;
   rows: RowFigures;
 }
 

@@ -9,10 +9,11 @@ import { cachingWorkersOf } from '../cluster/cached-layers.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import { type MemberRows, decodePosition, rangeOf, expectedBy } from './pass-member.js';
 import { assignmentOf } from '../../shared/decisions/placement/assignment-of.js';
+import { criticalField, type PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
 import { ExpertDealer } from '../../shared/decisions/placement/expert-dealer.js';
 
 /** Experts of a layer that are expected for some rows of a pass. */
-export type ExpectedExperts = Pick<Predict, 'experts' | 'rows'>;
+export type ExpectedExperts = Pick<Predict, 'experts' | 'rows' | 'critical'>;
 
 /** Main's own announcements of a layer under a placement. */
 interface OwnLayer {
@@ -32,6 +33,8 @@ export interface AnnouncedPass {
   announcedByOthers(placement: Placement, layer: number): readonly (ReadonlyMap<number, string> | null)[];
   /** 'all': experts are dealt to all workers, whatever the group of the layer. */
   spread: 'group' | 'all';
+  /** The rule by which executions read sliced experts; null: experts are computed exactly. */
+  precision: PrecisionRule | null;
 }
 
 /**
@@ -166,7 +169,10 @@ export class Announcements {
     return takersOf(placement, layer, needed);
   }
 
-  /** `expected`: the experts with the rows that they are expected for; null: the experts are for all rows. */
+  /**
+   * `expected`: the experts with the rows that they are expected for; null: the experts are for all rows, among which nearly every expert has a
+   * critical one.
+   */
   private give(
     layer: number,
     { placement, holders }: OwnLayer,
@@ -178,15 +184,21 @@ export class Announcements {
       for (const expert of experts) holders.set(expert, [...(holders.get(expert) ?? []), worker]);
       const asking = expected?.filter((each) => each.experts.some((expert) => experts.includes(expert)));
       const rows = asking?.flatMap((each) => each.rows) ?? this.of.rows;
+      const critical = asking === undefined ? experts : experts.filter((expert) => asking.some(isCriticalIn(expert)));
       this.workers.worker(worker)?.sendAnnounce({
         epoch: placement.epoch,
         pass,
         rows,
         layer,
         experts,
+        ...criticalField(this.of.precision, critical),
       });
     }
   }
+}
+
+function isCriticalIn(expert: number): (expected: ExpectedExperts) => boolean {
+  return ({ critical = [] }) => critical.includes(expert);
 }
 
 interface AnnouncedRows {
@@ -204,7 +216,9 @@ export class AnnouncedPasses {
     for (let layer = 0; layer < layers; layer++) {
       const expected = members.flatMap((rows) => {
         const prediction = expectedBy(rows, layer);
-        return prediction?.mainAnnounces === true ? [{ experts: prediction.experts, rows: [rangeOf(rows)] }] : [];
+        if (prediction?.mainAnnounces !== true) return [];
+        const { experts, critical = [] } = prediction;
+        return [{ experts, critical, rows: [rangeOf(rows)] }];
       });
       if (expected.length > 0) announcements.announce(layer, expected);
     }
@@ -215,10 +229,10 @@ export class AnnouncedPasses {
   }
 
   /** Takes a prediction that has not been announced to the workers. If its pass does not run yet, `begin` announces it later. */
-  arrived({ pass, layer, experts }: Predict): void {
+  arrived({ pass, layer, experts, critical = [] }: Predict): void {
     const running = this.bySequence.get(pass.sequence);
     if (running === undefined || decodePosition(running.rows) !== pass.position) return;
-    running.announcements.announce(layer, [{ experts, rows: [rangeOf(running.rows)] }]);
+    running.announcements.announce(layer, [{ experts, critical, rows: [rangeOf(running.rows)] }]);
   }
 }
 

@@ -32,7 +32,8 @@ export function messageOf(step: LayerStep, work: readonly ExpertWork[]): Execute
   const experts = work.map(({ expert, rows, last }): ExpertRows => {
     const indexOf = (row: number): number => requirePresent(place.get(row), () => `row ${row} is sent.`);
     const indexes = rows.length === used.length ? [] : rows.map(({ row }) => indexOf(row));
-    return { expert, rows: indexes, last };
+    const upper = rows.flatMap(({ reading = 'both' }, index) => (reading === 'both' ? [] : [index]));
+    return upper.length === 0 ? { expert, rows: indexes, last } : { expert, rows: indexes, last, upper };
   });
   if (used.length === allRows) return { pass, layer, rows: step.rows, hidden: step.hidden, experts };
   const rowBytes = step.hidden.byteLength / allRows;

@@ -7,6 +7,12 @@ import { type MemberRows, decodePosition, rangeOf, expectedBy } from './pass-mem
 import { type Announcements, announcedByPrediction } from './announcements.js';
 import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 import type { Pass } from '../../native/index.js';
+import {
+  criticalField,
+  expertsReadWhole,
+  planReadings,
+  type PrecisionRule,
+} from '../../shared/decisions/slices/plan-readings.js';
 import { firstLayerWorkers } from '../../shared/decisions/placement/first-layer-workers.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 
@@ -17,6 +23,8 @@ export interface OwnPrediction {
   position: number;
   layer: number;
   experts: number[];
+  /** Those of the experts that are expected to read both slices for some row; left out: none. */
+  critical?: number[];
 }
 
 /**
@@ -27,22 +35,23 @@ export class OwnPredictions {
   constructor(
     private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>,
     private readonly announcements: Announcements,
-    private readonly isAlone: boolean,
+    private readonly options: { readonly isAlone: boolean; readonly precision: PrecisionRule | null },
   ) {}
 
   /** Announces predictions that are all for one layer. */
   announce(placement: Placement, predictions: readonly OwnPrediction[]): void {
     const [first] = predictions;
     const expected = predictions.flatMap((prediction) => {
-      const { rows, experts } = prediction;
+      const { rows, experts, critical = [] } = prediction;
       const here = this.predict(placement, prediction);
-      return !this.isAlone && here ? [{ experts, rows: [rangeOf(rows)] }] : [];
+      return !this.options.isAlone && here ? [{ experts, critical, rows: [rangeOf(rows)] }] : [];
     });
     if (first !== undefined && expected.length > 0) this.announcements.announce(first.layer, expected);
   }
 
   /** Returns true if the prediction is for the rows of this pass. */
-  private predict(placement: Placement, { rows, position, layer, experts }: OwnPrediction): boolean {
+  private predict(placement: Placement, { rows, position, layer, experts, critical = [] }: OwnPrediction): boolean {
+    const { isAlone, precision } = this.options;
     const { member, tokenIds, decodeFrom } = rows;
     const isHere = decodePosition(rows) === position;
     const run = { sequence: member.id, position, rows: isHere ? tokenIds.length - decodeFrom : 1 };
@@ -53,12 +62,16 @@ export class OwnPredictions {
       rows: [run],
       layer,
     };
-    const prediction = { ...place, experts, mainAnnounces: !this.isAlone };
+    const prediction = { ...place, experts, ...criticalField(precision, critical), mainAnnounces: !isAlone };
     // The pass runs again, and the layer's router has decided before: no message would release experts that were announced now.
     const isLate = member.predictions.arrive(prediction) === 'late';
-    if (!this.isAlone || isLate) return isHere;
-    for (const [worker, ofWorker] of expertsByWorker(assignPredictedExperts(placement, layer, experts)))
-      this.workers.worker(worker)?.sendAnnounce({ ...place, experts: ofWorker });
+    if (!isAlone || isLate) return isHere;
+    for (const [worker, ofWorker] of expertsByWorker(assignPredictedExperts(placement, layer, experts))) {
+      const ofCritical = critical.filter((expert) => ofWorker.includes(expert));
+      this.workers
+        .worker(worker)
+        ?.sendAnnounce({ ...place, experts: ofWorker, ...criticalField(precision, ofCritical) });
+    }
     return isHere;
   }
 }
@@ -145,7 +158,7 @@ export function layersAskedAt(layer: number, expertLayers: number, layersAhead: 
  */
 export class RouterAhead {
   constructor(
-    private readonly ahead: { expertLayers: number; layersAhead: number },
+    private readonly ahead: { expertLayers: number; layersAhead: number; precision: PrecisionRule | null },
     private readonly workers: Pick<PlacedWorkers, 'placement'>,
     private readonly members: readonly MemberRows[],
     private readonly announcements: Pick<Announcements, 'isWholeLayer'>,
@@ -158,15 +171,19 @@ export class RouterAhead {
       const { placement } = this.workers;
       if (placement === null) return;
       if (this.announcements.isWholeLayer(asked)) continue;
-      const { experts } = await pass.chooseAhead(asked);
+      const { experts, weights } = await pass.chooseAhead(asked);
+      const { precision } = this.ahead;
+      const readings = precision === null ? [] : planReadings(precision, weights, placement.expertsPerToken);
       let row = 0;
       const predictions = this.members.flatMap((rows) => {
         const [first, end] = [row + rows.decodeFrom, row + rows.tokenIds.length];
         row = end;
         const position = decodePosition(rows);
         if (position === null) return [];
-        const chosen = experts.subarray(first * placement.expertsPerToken, end * placement.expertsPerToken);
-        return [{ rows, position, layer: asked, experts: [...new Set(chosen)] }];
+        const range = [first * placement.expertsPerToken, end * placement.expertsPerToken] as const;
+        const chosen = experts.subarray(...range);
+        const critical = expertsReadWhole(chosen, readings.slice(...range));
+        return [{ rows, position, layer: asked, experts: [...new Set(chosen)], critical }];
       });
       this.own.announce(placement, predictions);
     }

@@ -8,6 +8,7 @@ import {
   takeOutput,
 } from './expert-work.js';
 import { activatedExperts, type ActivatedRow } from '../../shared/decisions/placement/activated-experts.js';
+import { criticalField, planReadings, type PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
 import { type AnnouncedLayer, planLayer, type LayerPlan } from './plan-layer.js';
 import { cachingWorkersOf } from '../cluster/cached-layers.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
@@ -44,6 +45,8 @@ export interface PassEngine {
   /** Prompts' experts load while those of the layer before run. */
   readonly prefillOverlap: boolean;
   readonly prediction: NodeSettings['prediction'];
+  /** The rule by which executions read sliced experts; null: experts are computed exactly. */
+  readonly precision: PrecisionRule | null;
   readonly spread: NodeSettings['placement']['spread'];
   /** Workers that have nothing left to do for a token load the next one's first layer. */
   readonly firstLayerAhead: boolean;
@@ -105,7 +108,9 @@ export class LayerRunner {
   decide(step: LayerStep, choice: RouterChoice): DecidedLayer {
     const { expertsPerToken } = this.engine.shape;
     const { members, isAlone } = this.context;
-    const activated = activatedExperts(choice.experts, expertsPerToken);
+    const { precision } = this.engine;
+    const readings = precision === null ? [] : planReadings(precision, choice.weights, expertsPerToken);
+    const activated = activatedExperts(choice.experts, expertsPerToken, readings);
     let row = 0;
     const predictions = members.map((rows) => {
       const [first, end] = [row + rows.decodeFrom, row + rows.tokenIds.length];
@@ -192,6 +197,10 @@ export class LayerRunner {
         rows,
         layer,
         experts: [...experts],
+        ...criticalField(
+          this.engine.precision,
+          [...experts].filter((expert) => isReadWhole(step.activated.get(expert))),
+        ),
       });
   }
 
@@ -223,6 +232,10 @@ export class LayerRunner {
     const answering = membersOf(this.context.owners, rows, ({ isAnswer }) => isAnswer);
     return [...answering].some((member) => isPredicted(this.engine, member)) ? 'mispredicted' : 'unpredicted';
   }
+}
+
+function isReadWhole(rows: readonly ActivatedRow[] = []): boolean {
+  return rows.some(({ reading }) => reading === 'both');
 }
 
 /** Has the workers run a layer's experts, takes their results, and counts the costs. */

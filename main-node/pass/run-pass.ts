@@ -78,7 +78,7 @@ export class PassRunner {
   }
 
   private announcementsOf(members: readonly MemberRows[]): Announcements {
-    const { miniBatchRows, spread, roster } = this.engine;
+    const { miniBatchRows, spread, roster, precision } = this.engine;
     const rowCount = members.reduce((sum, { tokenIds }) => sum + tokenIds.length, 0);
     return new Announcements(
       {
@@ -91,6 +91,7 @@ export class PassRunner {
             layer === FIRST_LAYER ? this.announcedAhead(placement, rows) : null,
           ]),
         spread,
+        precision,
       },
       roster,
       this.engine.jointDealer,
@@ -169,16 +170,16 @@ export class PassRunner {
     prefetch: RandomPrefetch | null;
     router: RouterAhead | null;
   } {
-    const { prediction, roster, shape } = this.engine;
+    const { prediction, roster, shape, precision } = this.engine;
     const { source, layersAhead } = prediction;
-    const own = new OwnPredictions(roster, announcements, isAlone);
+    const own = new OwnPredictions(roster, announcements, { isAlone, precision });
     const { expertLayers } = shape;
     const predicts = members.some((rows) => decodePosition(rows) !== null);
     return {
       prefetch: predicts && source === 'random' ? new RandomPrefetch(roster, members, own) : null,
       router:
         predicts && source === 'router-ahead'
-          ? new RouterAhead({ expertLayers, layersAhead }, roster, members, announcements, own)
+          ? new RouterAhead({ expertLayers, layersAhead, precision }, roster, members, announcements, own)
           : null,
     };
   }

@@ -31,6 +31,8 @@ export interface InferenceOptions {
   formats: FormatCompiler | null;
   eosTokenIds: readonly number[];
   limits: NodeSettings['main'];
+  /** How answers are computed: "exact", "fast" or a sliced quality. */
+  arithmetic: string;
   /** Sequence ids start above this, so that those of a restarted main are new. */
   firstSequence: number;
   nodeStatuses: () => NodeStatus[];
@@ -105,6 +107,7 @@ export class InferenceService {
   ): AsyncGenerator<GenerateReply, void, undefined> {
     const refusal = this.refusalOf(clientGone);
     if (refusal !== null) throw refusal;
+    requireArithmetic(request, this.options.arithmetic);
     this.begun.add(clientGone);
     const observed = new ObservedRequest(this.options.observer, () => this.options.runtime.nowMs());
     const abort = new AbortController();
@@ -248,8 +251,8 @@ export class InferenceService {
     { observed, watch }: { observed: ObservedRequest; watch: GenerationWatch },
     signal: AbortSignal,
   ): AsyncGenerator<GenerateReply, void, undefined> {
-    yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed } };
-    const { engine, tokenizer } = this.options;
+    const { engine, tokenizer, arithmetic } = this.options;
+    yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed, arithmetic } };
     const maxPositions = promptIds.length + options.maxTokens;
     const { sampling } = options;
     const request = {
@@ -298,6 +301,16 @@ export class InferenceService {
       },
     };
   }
+}
+
+/** @throws REQUEST_INVALID if the request wants another arithmetic */
+function requireArithmetic({ arithmetic: wanted = '' }: GenerateRequest, arithmetic: string): void {
+  if (wanted === '' || wanted === arithmetic) return;
+  throw new OdmoeError(
+    'REQUEST_INVALID',
+    `arithmetic: the request wants ${JSON.stringify(wanted)}, and this main computes answers as "${arithmetic}": ask without it, or ask a main ` +
+      'that computes so',
+  );
 }
 
 /** Most positions of prompt and answer together. */

@@ -9,6 +9,8 @@ export interface PassPrediction {
   layer: number;
   /** In order of first appearance: by position, then by the router's rank. */
   experts: number[];
+  /** Those of the experts that some of the positions is expected to read with both slices. */
+  critical: number[];
   /** True: replaces the earlier prediction of this pass and layer. */
   again: boolean;
   /** Time that shadow's own pass had taken when it chose the last of them. */
@@ -16,8 +18,11 @@ export interface PassPrediction {
 }
 
 /** A router's choice for a position. */
-interface Choice {
+export interface PositionChoice {
   experts: readonly number[];
+  /** Those of the experts that the position is expected to read with both slices. */
+  critical: readonly number[];
+  /** Time that the pass had taken by then. */
   runUs: number;
 }
 
@@ -27,7 +32,7 @@ interface Choice {
  */
 export class PassPredictions {
   /** position -> layer. Bounded by dropBelow: positions that main has run are forgotten. */
-  private readonly chosen = new Map<number, Choice[]>();
+  private readonly chosen = new Map<number, PositionChoice[]>();
   /** First position of a pass -> layer -> set that was sent last. */
   private readonly sent = new Map<number, number[][]>();
 
@@ -38,16 +43,16 @@ export class PassPredictions {
     return this.chosen.size + this.sent.size;
   }
 
-  /** `runUs`: time that the pass had taken by then. */
-  add(position: number, layer: number, experts: readonly number[], runUs: number): void {
+  add(position: number, layer: number, choice: PositionChoice): void {
     const layers = this.chosen.get(position) ?? [];
-    layers[layer] = { experts, runUs };
+    layers[layer] = choice;
     this.chosen.set(position, layers);
   }
 
   /** The prediction to send now for a pass and layer; null when it was sent already, or there is none. */
   news({ begin, rows }: PassRange, layer: number): PassPrediction | null {
     const set = new Set<number>();
+    const critical = new Set<number>();
     let runUs = 0;
     for (let position = begin; position < begin + rows; position += 1) {
       const layers = this.chosen.get(position);
@@ -55,6 +60,7 @@ export class PassPredictions {
       const choice = layers[layer];
       if (choice === undefined) continue;
       for (const expert of choice.experts) set.add(expert);
+      for (const expert of choice.critical) critical.add(expert);
       ({ runUs } = choice);
     }
     const experts = [...set];
@@ -63,7 +69,8 @@ export class PassPredictions {
     if (experts.length === 0 || (before !== undefined && isSame(before, experts))) return null;
     sent[layer] = experts;
     this.sent.set(begin, sent);
-    return { position: begin, rows, layer, experts: [...experts], again: before !== undefined, runUs };
+    const again = before !== undefined;
+    return { position: begin, rows, layer, experts: [...experts], critical: [...critical], again, runUs };
   }
 
   /** Main's passes have changed: returns the predictions to send for passes that positions have moved to. By pass, then by layer. */

@@ -94,13 +94,14 @@ class PassRun<Member extends ShadowStep> {
     return true;
   }
 
-  private takeChoice(layer: number, { experts }: RouterChoice): void {
+  private takeChoice(layer: number, { experts, weights }: RouterChoice): void {
     const runUs = Math.round((this.runtime.nowMs() - this.startedMs) * 1000);
     const rows = this.seats.reduce((sum, { member }) => sum + member.step.tokenIds.length, 0);
     const perRow = experts.length / rows;
     for (const { member, firstRow } of this.seats) {
       const end = firstRow + member.step.tokenIds.length;
-      const own = experts.subarray(firstRow * perRow, end * perRow);
+      const range = [firstRow * perRow, end * perRow] as const;
+      const own = { experts: experts.subarray(...range), weights: weights.subarray(...range) };
       this.guard(member, () => member.sequence.takeChoice(layer, own, runUs));
     }
   }

@@ -1,4 +1,5 @@
-import type { Model, Sequence } from '../../native/index.js';
+import type { Model, RouterChoice, Sequence } from '../../native/index.js';
+import { expertsReadWhole, planReadings } from '../../shared/decisions/slices/plan-readings.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { AlignRows, BeginSequence, DraftToken } from '../../shared/wire/messages.js';
 import { type FormatSource, NO_FORMATS } from '../../engine/sampling/output-formats.js';
@@ -214,13 +215,19 @@ export class ShadowSequence {
   }
 
   /** A layer's router has chosen for the step's rows, expertsPerToken each. `runUs`: time that the pass had taken by then. */
-  takeChoice(layer: number, experts: Int32Array, runUs: number): void {
+  takeChoice(layer: number, { experts, weights }: RouterChoice, runUs: number): void {
     if (this.running === null || this.running.cancelled || this.running.step.kind === 'prefill') return;
     const { position: first, tokenIds } = this.running.step;
     const perRow = this.shape.expertsPerToken;
     if (layer === 0) this.counts.predictedPositions += tokenIds.length;
+    const { criticalTheta = 0 } = this.start;
+    const readings =
+      criticalTheta === 0 ? [] : planReadings({ kind: 'critical', theta: criticalTheta }, weights, perRow);
     for (const row of tokenIds.keys()) {
-      this.predictions.add(first + row, layer, [...experts.subarray(row * perRow, (row + 1) * perRow)], runUs);
+      const range = [row * perRow, (row + 1) * perRow] as const;
+      const chosen = [...experts.subarray(...range)];
+      const critical = expertsReadWhole(chosen, readings.slice(...range));
+      this.predictions.add(first + row, layer, { experts: chosen, critical, runUs });
     }
     const passes = tokenIds.map((_, row) => passOf(this.outlook, first + row));
     for (const [index, pass] of passes.entries()) {

@@ -107,14 +107,20 @@ export class ShadowService implements PredictorEvents {
   onPrediction(sequence: number, prediction: PassPrediction, late: boolean): void {
     if (this.main === null) return;
     const { placement } = this;
-    const { position, rows, layer, experts, runUs } = prediction;
+    const { position, rows, layer, experts, critical, runUs } = prediction;
     const telling = this.tellings.get(sequence);
     const mainAnnounces = telling?.joint === true;
     // No worker loads experts for a pass that main is past.
     const isForWorkers = !late && !mainAnnounces;
     const workers = isForWorkers && telling !== undefined ? this.deal(sequence, telling, prediction) : [];
     const place = { ...passOfSequence(sequence, position, rows), layer };
-    const message = { epoch: placement?.epoch ?? 0, ...place, experts, workers };
+    const message = {
+      epoch: placement?.epoch ?? 0,
+      ...place,
+      experts,
+      workers,
+      ...(critical.length > 0 && { critical }),
+    };
     if (isForWorkers && placement !== null) {
       this.tellWorkers(placement, message, prediction.again);
       if (telling !== undefined) telling.sentBelow = Math.max(telling.sentBelow, position + 1);
@@ -284,13 +290,14 @@ export class ShadowService implements PredictorEvents {
    * experts now.
    */
   private tellWorkers(placement: Placement, predict: Predict, again: boolean): void {
-    const { layer, workers = [] } = predict;
+    const { epoch, pass, rows, layer, workers = [], critical = [] } = predict;
     const group = groupForLayer(placement, layer);
     if (group.length === 0) return;
     const alsoWithout = again && workers.length === 0 ? group : [];
     for (const [workerId, experts] of expertsByWorker(assignmentOf(placement, predict), alsoWithout)) {
-      const { epoch, pass, rows } = predict;
-      this.options.workers.send(workerId, { kind: 'predict', predict: { epoch, pass, rows, layer, experts } });
+      const ofWorker = critical.filter((expert) => experts.includes(expert));
+      const part = { epoch, pass, rows, layer, experts, ...(ofWorker.length > 0 && { critical: ofWorker }) };
+      this.options.workers.send(workerId, { kind: 'predict', predict: part });
     }
   }
 

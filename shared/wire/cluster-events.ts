@@ -17,7 +17,15 @@ export interface ClusterData {
   atMs: number;
   name: string;
   release: string;
-  model: { name: string; family: string; parameters: number; weightFormat: string; contextPositions: number };
+  model: {
+    name: string;
+    family: string;
+    parameters: number;
+    weightFormat: string;
+    contextPositions: number;
+    /** How answers are computed: "exact", "fast" (tensor cores of a GPU), or a quality such as "sliced(8,4,low)". */
+    arithmetic: string;
+  };
   expertLayers: number;
   experts: number;
   expertsPerToken: number;

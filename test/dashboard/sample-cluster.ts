@@ -139,6 +139,7 @@ export function sampleCluster(secondsOn: number): ClusterData {
     model: {
       name: 'Qwen3-30B-A3B',
       family: 'qwen3_moe',
+      arithmetic: 'exact',
       parameters: 30.5e9,
       weightFormat: 'bf16',
       contextPositions: 32_768,

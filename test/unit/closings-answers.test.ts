@@ -87,6 +87,7 @@ function request({ engine }: HeldMain): { service: InferenceService; replies: As
     prompts: new InlinePromptEncoder(null, RUNTIME),
     formats: null,
     eosTokenIds: [],
+    arithmetic: 'exact',
     firstSequence: 1,
     limits: testSettings('main', '/nowhere').main,
     nodeStatuses: () => [],

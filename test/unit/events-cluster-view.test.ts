@@ -25,7 +25,14 @@ const node = (id: string, role: RoleName, status: Partial<NodeStatus> = {}): Nod
 });
 
 const SERVED: ServedCluster = {
-  model: { name: 'm', family: 'mixtral', parameters: 1, weightFormat: 'BF16', contextPositions: 10 },
+  model: {
+    name: 'm',
+    family: 'mixtral',
+    parameters: 1,
+    weightFormat: 'BF16',
+    contextPositions: 10,
+    arithmetic: 'exact',
+  },
   expertLayers: 2,
   experts: 4,
   expertsPerToken: 2,

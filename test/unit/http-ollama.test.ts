@@ -228,6 +228,7 @@ const MODEL: ServedModel = {
   name: 'storyteller',
   createdS: 1_700_000_000,
   fingerprint: 'f',
+  arithmetic: 'exact',
   packDigest: 'ab',
   tokenizer: null,
   contextPositions: 2048,

@@ -120,6 +120,7 @@ describe('main: the announcer of a pass of several sequences', () => {
         copies: 1,
         spread: 'group' as const,
         announcedByOthers: () => [],
+        precision: null,
         ...changes,
       },
       workers,
@@ -185,6 +186,7 @@ describe('main: the announcer of a pass of several sequences', () => {
         copies: 1,
         spread: 'all',
         announcedByOthers: () => [],
+        precision: null,
       };
       const first = new Announcements(of, workers, dealer);
       first.announce(0, [expected(7, [1, 3])]);

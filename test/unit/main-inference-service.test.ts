@@ -39,6 +39,7 @@ function serviceWith(
     prompts,
     formats: null,
     eosTokenIds: [],
+    arithmetic: 'exact',
     firstSequence: 1,
     limits: { maxActiveSequences: 1, maxQueuedRequests: 1, maxContextPositions: 0 } as never,
     nodeStatuses: () => [],

@@ -66,6 +66,7 @@ function feedFor(
   layers: AlignedLayers = PLAIN_LAYERS,
   cache: Partial<ReadableCache> = {},
   keptNews: () => WorkerKept[] = () => [],
+  criticalTheta = 0,
 ): AlignmentSender {
   return new AlignmentSender(
     {
@@ -76,6 +77,7 @@ function feedFor(
       align: { tokenPeriod, keyValuePeriod, streamKeyValues },
       optimistic: true,
       spread: false,
+      criticalTheta,
       sampling: SAMPLING,
     },
     () => shadow.current,

@@ -136,6 +136,7 @@ export class PassCluster {
       spread: 'group',
       observer: null,
       prediction: { source: 'sep', layersAhead: 1 },
+      precision: null,
       firstLayerAhead: false,
       draftCosts: { passed: () => undefined },
       layerWaits: new LayerWaits(layers),

@@ -82,6 +82,7 @@ describe('placement: experts that workers cache', () => {
           rows: 1,
           layer: 2,
           experts: [3, 6],
+          critical: [],
           again: false,
           runUs: 0,
         },

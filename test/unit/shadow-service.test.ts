@@ -87,6 +87,7 @@ const predicted = (position: number, layer: number, experts: number[], again = f
   rows,
   layer,
   experts,
+  critical: [],
   again,
   runUs: 0,
 });

@@ -84,6 +84,22 @@ export function measuredThresholds(renormalized: Float32Array): MeasuredTheta[] 
   return [...byTheta.values()];
 }
 
+/**
+ * The field `critical` of a message that has workers load experts, where it tells them something: under other rules than 'critical' they know it
+ * from the quality.
+ */
+export function criticalField(
+  rule: PrecisionRule | null,
+  critical: readonly number[],
+): { critical?: readonly number[] } {
+  return rule?.kind === 'critical' && critical.length > 0 ? { critical } : {};
+}
+
+/** The experts that some row reads with both slices, each once. `readings`: of the same executions. */
+export function expertsReadWhole(experts: ArrayLike<number>, readings: readonly SliceReading[]): number[] {
+  return [...new Set(Array.from(experts).filter((_expert, index) => readings[index] === 'both'))];
+}
+
 /** Of two thresholds that are equally near, the higher one, which reads fewer bytes. */
 function nearestTheta(share: number, measured: readonly MeasuredTheta[]): MeasuredTheta | null {
   let nearest: MeasuredTheta | null = null;
