@@ -2,7 +2,8 @@ import type { RunningNode } from '../engine/daemon/running-node.js';
 import { shadowForm } from '../engine/loading/shadow-form.js';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { fillNodeDevice } from '../engine/devices/open-node-device.js';
+import { fillNodeDevice, type NodeDevice } from '../engine/devices/open-node-device.js';
+import { chooseShadowForm, memoryForShadow } from '../engine/loading/choose-shadow-form.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackServer } from '../packs/fetching/pack-server.js';
 import { slicesToServe } from '../packs/fetching/served-slices.js';
@@ -10,6 +11,7 @@ import type { FormatCompiler } from '../engine/sampling/format-compiler.js';
 import { OutputFormats } from '../engine/sampling/output-formats.js';
 import { exitWithParent, openHandles, requireAddon, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
+import type { ShadowPrecision } from '../shared/settings/setting-choices.js';
 import { advertisedAddress } from '../engine/daemon/advertised-address.js';
 import { followAddresses } from '../engine/daemon/follow-addresses.js';
 import { ProcessCounts } from '../engine/daemon/process-counts.js';
@@ -29,10 +31,18 @@ import { shadowStatus } from './rpc/shadow-status.js';
 import { WorkerLinks } from './rpc/worker-links.js';
 import { openWorkerStream } from '../shared/transport/node-clients.js';
 
+/** The precision of a shadow. */
+interface PrecisionChoice {
+  precision: ShadowPrecision;
+  /** Null: the settings named it. */
+  reason: string | null;
+}
+
 interface LoadedShadow {
   source: Pack;
   device: Device;
   deviceReason: string;
+  choice: PrecisionChoice;
   weightBytes: number;
   model: Model;
   pass: Pass;
@@ -99,8 +109,12 @@ async function loadDevice(
   abandoned: AbortSignal,
 ): Promise<LoadedShadow> {
   const { source, environment } = opened;
-  const { precision, quantize } = settings.shadow;
-  return fillNodeDevice(environment, settings, log, async ({ device, reason: deviceReason }) => {
+  const { quantize } = settings.shadow;
+  return fillNodeDevice(environment, settings, log, async (opening) => {
+    const { device, reason: deviceReason } = opening;
+    const choice = choosePrecision(settings, opened, opening);
+    const { precision, reason } = choice;
+    if (reason !== null) log.info('shadow precision chosen', { precision, reason });
     const model = await loadShadowModel(device, source, shadowForm(precision), quantize, () =>
       requireWanted(abandoned),
     );
@@ -112,8 +126,25 @@ async function loadDevice(
       model.dispose();
       device.dispose();
     };
-    return { ...opened, device, deviceReason, weightBytes: usedBytes - contextBytes, model, pass, dispose };
+    return { ...opened, device, deviceReason, choice, weightBytes: usedBytes - contextBytes, model, pass, dispose };
   });
+}
+
+/** The form of the settings; for `auto`, the one that fits this box. An emulated box has the memory of its profile, so it keeps the default. */
+function choosePrecision(
+  { shadow: { precision, quantize }, emulation }: NodeSettings,
+  { source, environment: { devices, runtime } }: Pick<LoadedShadow, 'source' | 'environment'>,
+  { device, options }: NodeDevice,
+): PrecisionChoice {
+  if (precision !== 'auto') return { precision, reason: null };
+  if (emulation !== null) return { precision: 'int8', reason: 'an emulated box computes as its profile says' };
+  const memoryBytes = memoryForShadow({
+    info: device.info(),
+    options,
+    cudaStatus: () => devices.cudaStatus(),
+    freeHostMemoryBytes: () => runtime.freeHostMemoryBytes(),
+  });
+  return chooseShadowForm(source, quantize, memoryBytes);
 }
 
 function createPass(model: Model): Pass {
@@ -199,6 +230,7 @@ function createService(
         device: device.info(),
         deviceReason: loaded.deviceReason,
         weightBytes: loaded.weightBytes,
+        weightFormat: weightFormatOf(loaded.choice),
         keyValueBytes: model.sequenceBytes,
         predictor: service.predictor.counts(),
         workers: workers.counts,
@@ -211,6 +243,11 @@ function createService(
     onDeviceLost: giveUp,
   });
   return service;
+}
+
+/** Empty for a form that the settings name. */
+function weightFormatOf({ precision, reason }: PrecisionChoice): string {
+  return reason === null ? '' : `${precision} (auto: ${reason})`;
 }
 
 function startJoining(

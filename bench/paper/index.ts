@@ -20,7 +20,7 @@ import { measureTable, PAPER_TABLES, type PaperTable, type TableResult } from '.
 import { paperProfileFile, SetUpRunner } from './measure-set-ups.js';
 import { reportJson, paperReportText } from './report.js';
 import type { ShadowQuantize } from './set-up.js';
-import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { standardError } from '../../shared/base/text/text-output.js';
 import type { MeasuredRun } from '../history/measured-run.js';
 

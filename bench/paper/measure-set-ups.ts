@@ -11,7 +11,7 @@ import { answerRequest, collectAnswer, Testbed, type TestbedAnswer } from './tes
 import { VirtualCached, VirtualTestbed } from './virtual-testbed.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
-import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 
 /** Tokens of an answer that is only for warm-up; its times do not count. */
 const WARM_UP_TOKENS = 4;

@@ -3,7 +3,7 @@ import { tableLines } from '../../cli/output/table.js';
 import { bestDecodeOverFullyCached, likeWithLike, type Cell, type PastRow, type TableResult } from './cells.js';
 import type { Range } from './measurement.js';
 import type { ShadowQuantize } from './set-up.js';
-import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 
 /** The conditions of the measurement. */
 export interface PaperConditions {

@@ -1,7 +1,7 @@
 import type { DemoClusterOptions } from '../../cli/demo/demo-cluster.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { ExpertStorage, RoleSetting } from '../../shared/settings/setting-choices.js';
-import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 
 /** The settings of the testbed that differ between ablations. */
 export interface SetUp {

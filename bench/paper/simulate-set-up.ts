@@ -10,7 +10,7 @@ import { simulateCluster } from '../../simulator/simulate/simulate-cluster.js';
 import { RecordedTrace, type TraceDocument } from '../../simulator/trace/trace-file.js';
 import { recordTraceDocument } from '../trace/record-trace.js';
 import { isCachedMachine, type CachedMachine, type SetUp, type ShadowQuantize } from './set-up.js';
-import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 
 export interface PaperTimes {
   decodeTokensPerS: number;

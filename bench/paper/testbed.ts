@@ -4,7 +4,7 @@ import { generate } from '../../shared/transport/node-clients.js';
 import { transport } from '../../cli/client/process-runtime.js';
 import type { Finished, GenerateReply, GenerateRequest } from '../../shared/wire/messages.js';
 import { daemonFlags, shadowOf, type SetUp, type ShadowQuantize } from './set-up.js';
-import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 
 /** Ten processes must start and load a model each, even on a machine with few cores. */
 const START_TIMEOUT_MS = 180_000;

@@ -1,6 +1,7 @@
 import { ExpertRecall } from '../../engine/generation/expert-recall.js';
 import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../engine/loading/load-weights.js';
-import { shadowForm, type ShadowPrecision } from '../../engine/loading/shadow-form.js';
+import { shadowForm } from '../../engine/loading/shadow-form.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { layersAskedAt } from '../../main-node/pass/own-predictions.js';
 import {
   openDevice,

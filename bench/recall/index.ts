@@ -10,7 +10,7 @@ import { MAX_SEED, resolveSampling, type SamplingOptions } from '../../shared/wi
 import { requireWritableFile } from '../../shared/base/files/require-writable-file.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
-import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { compareSources } from './compare-sources.js';
 import { demoPrompts, MOST_PROMPTS } from './demo-prompts.js';
 import { measureRecall, type RecallProgress } from './measure-recall.js';

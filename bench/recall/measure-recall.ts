@@ -1,7 +1,8 @@
 import { ExpertRecall } from '../../engine/generation/expert-recall.js';
 import { promptTokenIds } from '../../engine/generation/prompt-encoder.js';
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
-import { shadowForm, type ShadowPrecision } from '../../engine/loading/shadow-form.js';
+import { shadowForm } from '../../engine/loading/shadow-form.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { openDevice, type Device, type Model, type Pass } from '../../native/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';

@@ -1,6 +1,6 @@
 import { SLICED_PRECISIONS } from '../../shared/settings/setting-choices.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
-import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 
 /** The precisions of figure 3. */
 export const RECALL_PRECISIONS: readonly ShadowPrecision[] = ['fp16', 'int8', 'nf4'];

@@ -1,4 +1,4 @@
-import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { join } from 'node:path';
 import { runtime, transport } from '../../cli/client/process-runtime.js';
 import { DemoCluster } from '../../cli/demo/demo-cluster.js';

@@ -9,7 +9,7 @@ import { THREADS_LIMIT } from '../../shared/settings/setting-limits.js';
 import { requireWritableFile } from '../../shared/base/files/require-writable-file.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
-import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
 import { NAMED_PRECISIONS } from '../recall/set-ups.js';
 import { recordedRecall, type TraceDocument } from '../../simulator/trace/trace-file.js';

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { InvalidArgumentError, Option, type Command } from 'commander';
-import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { readQuality, type Quality } from '../../shared/settings/quality.js';
 import type { EmulationSettings } from '../../shared/settings/node-settings.js';
 import { PRECISIONS, type ExpertStorage } from '../../shared/settings/setting-choices.js';

@@ -1,4 +1,4 @@
-import type { ShadowPrecision } from '../../engine/loading/shadow-form.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import type { HttpAddress } from '../../shared/settings/http-address.js';
 import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';

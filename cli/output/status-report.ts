@@ -166,7 +166,7 @@ function memoryCells(node: NodeStatus): string[] {
   ];
 }
 
-/** Bytes of main's own weights, and their form. */
+/** Bytes of main's own weights, and their form; of shadow's if it chose the form itself. */
 function weightLines(nodes: readonly NodeStatus[]): string[] {
   const withWeights = nodes.filter(({ weightFormat }) => weightFormat !== '');
   if (withWeights.length === 0) return [];

@@ -1,6 +1,6 @@
 import { type Device, type Model, type ResidentWeights } from '../../native/index.js';
 import type { EmulationSettings } from '../../shared/settings/node-settings.js';
-import type { WeightForm } from '../../shared/settings/setting-choices.js';
+import type { ShadowPrecision, WeightForm } from '../../shared/settings/setting-choices.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import { computedBy } from '../devices/choose-device.js';
@@ -23,7 +23,7 @@ import {
 } from '../loading/choose-weight-form.js';
 import { loadDenseWeights, loadResidentExperts } from '../loading/load-weights.js';
 import { openForQuality, type RuledSlices } from '../loading/open-for-quality.js';
-import { loadShadowWeights, shadowForm, type ShadowPrecision } from '../loading/shadow-form.js';
+import { loadShadowWeights, shadowForm } from '../loading/shadow-form.js';
 import { OutputFormats } from '../sampling/output-formats.js';
 import { generateTokens } from './generate-tokens.js';
 import { GenerationTiming } from './generation-timing.js';

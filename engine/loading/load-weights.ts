@@ -68,7 +68,8 @@ export async function loadResidentExperts(
   }
 }
 
-function denseFormat(
+/** The format in which a dense tensor is loaded. */
+export function denseFormat(
   role: DenseRole,
   tensor: TensorSource,
   source: ModelSource,

@@ -14,11 +14,9 @@ import type {
   WeightFormat,
 } from '../../shared/model/tensor-source.js';
 import { allExperts, storedBytes } from '../../shared/model/part-sizes.js';
-import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { join } from 'node:path';
 import { loadDenseWeights, loadResidentExperts, type LoadProgress, type Quantized } from './load-weights.js';
-
-export type ShadowPrecision = NodeSettings['shadow']['precision'];
 
 /** Sliced experts, and the reading by which every execution reads them. */
 export interface ReadSlices {

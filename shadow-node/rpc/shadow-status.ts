@@ -12,6 +12,8 @@ export function shadowStatus(input: {
   device: DeviceInfo;
   deviceReason: string;
   weightBytes: number;
+  /** The form that `shadow.precision: auto` chose, and why; empty: the settings named one. */
+  weightFormat: string;
   keyValueBytes: number;
   predictor: PredictorCounts;
   workers: WorkerLinkCounts;
@@ -21,6 +23,7 @@ export function shadowStatus(input: {
     ...ownNodeStatus(input.identity, input.figures, device, input.deviceReason),
     epoch: input.epoch,
     weightBytes: input.weightBytes,
+    weightFormat: input.weightFormat,
     keyValueBytes: input.keyValueBytes,
     prefixBytes: predictor.prefixBytes,
     staleMessages: workers.stale,

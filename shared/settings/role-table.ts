@@ -2,7 +2,14 @@
 import { formatByteSize } from '../base/text/byte-size.js';
 import type { Quality } from './quality.js';
 import { CACHE_POLICIES } from './cache-policies.js';
-import { ARITHMETICS, EXPERTS, INSTRUCTION_SETS, PRECISIONS, QUANTIZED, WEIGHT_FORMS } from './setting-choices.js';
+import {
+  ARITHMETICS,
+  EXPERTS,
+  INSTRUCTION_SETS,
+  SHADOW_PRECISIONS,
+  QUANTIZED,
+  WEIGHT_FORMS,
+} from './setting-choices.js';
 import {
   MAX_ACTIVE_SEQUENCES,
   MILLISECONDS_LIMIT,
@@ -98,11 +105,11 @@ export const DEVICE_ROWS = {
 export const SHADOW_ROWS = {
   precision: {
     key: 'precision',
-    kind: choice(PRECISIONS),
+    kind: choice(SHADOW_PRECISIONS),
     default: 'int8',
     help:
       "How shadow's copy of the model is quantized: int8, fp16 or nf4; or its experts are sliced, as sliced(8,4), or sliced(8,4,low) for the upper 4 bits " +
-      'alone, and all else is int8.',
+      'alone, and all else is int8; or auto, the largest of these but fp16 that fits the memory of its box.',
     flag: { usage: '--precision <format>', roles: { shadow: 'how the copy is quantized' } },
     drawn: ['int8', 'nf4', 'fp16'],
   },

@@ -61,6 +61,27 @@ describe('a cluster on real sockets answers as the single-process engine does, t
     assert.ok(fixed4.deviceMemoryHighWaterBytes <= shipped.deviceMemoryHighWaterBytes);
   });
 
+  it('with a shadow that chooses the form of its weights itself, and says in its status why', async () => {
+    const reference = await openReference('demo');
+    try {
+      const request = requestFor([], { text: 'Name a fox.', raw: false, maxTokens: 12, ignoreEos: true });
+      const expected = await collect(reference.generate(request, new AbortController().signal));
+      cluster = await TestCluster.start({ model: 'demo', workers: 2 });
+      await cluster.addShadow('shadow', { precision: 'auto' });
+      await cluster.waitForRoster(2, 1);
+      const answer = await cluster.ask(request);
+      assertSameAnswer(answer, expected);
+      assert.ok((answer.finished.sep?.recall ?? 0) > 0.8, `recall ${answer.finished.sep?.recall}`);
+      const { nodes } = await cluster.status();
+      const formats = nodes.map(({ identity, weightFormat }) => [identity.role, weightFormat]);
+      const [, format] = formats.find(([role]) => role === 'ROLE_SHADOW') ?? assert.fail();
+      assert.match(format ?? '', /^sliced\(8,4\) \(auto: the largest form that fits [\d.]+ [MGT]iB\)$/);
+      assert.equal(cluster.log.matching('shadow precision chosen').length, 1);
+    } finally {
+      reference.dispose();
+    }
+  });
+
   it('with the demo model, in words', async () => {
     const request = requestFor([], {
       text: 'Tell me a story about a fox.',
