@@ -31,6 +31,8 @@ import { makeWorkerSlots } from './cache/make-slots.js';
 import { ExpertService } from './executor/expert-service.js';
 import { reportFetch } from './fetching/fetch-report.js';
 import { openWorkerPack, type WorkerPack } from './fetching/open-worker-pack.js';
+import { ProspectFetch } from './fetching/prospect-fetch.js';
+import { SlicesSupply } from './fetching/slices-supply.js';
 import { PackFetch } from './fetching/pack-fetch.js';
 import { PackMending } from './fetching/pack-mending.js';
 import { WorkerSessions } from './rpc/worker-sessions.js';
@@ -91,7 +93,7 @@ async function openWorker(
   const pack = await openWorkerPack(settings, environment, log, abandoned);
   const { source, sliced } = pack;
   const supply = supplyOf(pack, settings, environment, () => sendStatus(), log);
-  if (supply instanceof PackFetch) opened.push(reportFetch(supply, runtime, log));
+  if (supply instanceof ProspectFetch) opened.push(reportFetch(supply, runtime, log));
   if (supply !== null) opened.push(() => supply.close());
   requireWanted(abandoned);
   const record = await openRecord(settings, source, runtime, log);
@@ -142,21 +144,23 @@ async function openWorker(
 
 /** Brings experts that are missing or damaged here; null: nothing brings them. */
 function supplyOf(
-  { source, partial, sliced }: WorkerPack,
+  { source, partial, sliced, fetched }: WorkerPack,
   settings: NodeSettings,
   environment: NodeEnvironment,
   onReady: () => void,
   log: Logger,
-): PackFetch | PackMending | null {
+): PackFetch | PackMending | SlicesSupply | null {
+  if (partial !== null && fetched !== null)
+    return new SlicesSupply(partial, fetched, settings, environment, onReady, log);
   if (sliced !== null) return null;
   if (partial === null) return new PackMending(source, settings, environment, log);
   return new PackFetch(partial, settings, environment, onReady, log);
 }
 
 /** Gives other nodes what is here of the pack. */
-function openShare({ source, partial, sliced }: WorkerPack, runtime: Runtime): PackServer {
+function openShare({ source, partial, sliced, fetched }: WorkerPack, runtime: Runtime): PackServer {
   const held = (): HeldExperts | null => (partial === null || partial.isWhole ? null : partial.held);
-  return new PackServer(source, runtime, held, sliced && servedSlices(sliced.slices, source.shape));
+  return new PackServer(source, runtime, held, fetched ?? (sliced && servedSlices(sliced.slices, source.shape)));
 }
 
 /** The model as the worker loads it. */

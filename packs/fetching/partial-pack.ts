@@ -92,10 +92,11 @@ export class PartialPack implements FetchStore, CompletedPack {
   }
 
   /**
-   * Continues a fetch. Returns null if its journal and manifest are useless and the fetch must begin anew.
+   * Continues a fetch. Returns null if its journal and manifest are useless and the fetch must begin anew. `parse`: anyPackOfManifest where no
+   * lossless experts are needed.
    * @throws LockHeldError, MODEL_UNSUPPORTED (another format version), STORAGE_FAILED
    */
-  static async resume(directory: string, runtime: Runtime): Promise<PartialPack | null> {
+  static async resume(directory: string, runtime: Runtime, parse = packOfManifest): Promise<PartialPack | null> {
     const lock = await acquireFetchLock(directory);
     try {
       const journal = new FetchJournal(directory);
@@ -105,7 +106,7 @@ export class PartialPack implements FetchStore, CompletedPack {
         await lock.release();
         return null;
       }
-      const pack = await begunPack(directory, path);
+      const pack = await begunPack(directory, path, parse);
       if (begun.head.format !== 'odmoe-fetching' || pack?.packDigest !== begun.head.pack_digest) {
         await lock.release();
         return null;
@@ -120,12 +121,17 @@ export class PartialPack implements FetchStore, CompletedPack {
   }
 
   /**
-   * Begins a fetch of the pack that the manifest describes. The caller has checked the manifest's digest.
+   * Begins a fetch of the pack that the manifest describes. The caller has checked the manifest's digest. `parse`: as for resume.
    * @throws LockHeldError, PACK_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FULL, STORAGE_FAILED
    */
-  static async begin(directory: string, manifest: Uint8Array, runtime: Runtime): Promise<PartialPack> {
+  static async begin(
+    directory: string,
+    manifest: Uint8Array,
+    runtime: Runtime,
+    parse = packOfManifest,
+  ): Promise<PartialPack> {
     const path = join(directory, FETCH_MANIFEST_FILE);
-    const pack = packOfManifest(directory, manifest, path);
+    const pack = parse(directory, manifest, path);
     try {
       await makeDirectories(directory, 0o755);
     } catch (thrown) {
@@ -295,9 +301,9 @@ export class PartialPack implements FetchStore, CompletedPack {
 }
 
 /** Null if the bytes are not a valid manifest. */
-async function begunPack(directory: string, path: string): Promise<Pack | null> {
+async function begunPack(directory: string, path: string, parse: typeof packOfManifest): Promise<Pack | null> {
   try {
-    return packOfManifest(directory, await readBoundedFile(path, MANIFEST_LIMIT_BYTES, MANIFEST_ERRORS), path);
+    return parse(directory, await readBoundedFile(path, MANIFEST_LIMIT_BYTES, MANIFEST_ERRORS), path);
   } catch (thrown) {
     if (thrown instanceof OdmoeError && thrown.code === 'PACK_CORRUPT') return null;
     throw thrown;

@@ -109,6 +109,19 @@ export class SlicesFetch {
     return this.lower?.fetcher.progress ?? null;
   }
 
+  /** Progress of both. Lower slices count as needed when the upper ones are there. */
+  get progress(): FetchProgress {
+    const [upper, lower] = [this.upperProgress, this.lowerProgress];
+    if (lower === null) return upper;
+    return {
+      neededBytes: upper.neededBytes + lower.neededBytes,
+      heldBytes: upper.heldBytes + lower.heldBytes,
+      receivedBytes: upper.receivedBytes + lower.receivedBytes,
+      ready: this.isReady,
+      problem: upper.problem === '' ? lower.problem : upper.problem,
+    };
+  }
+
   /** As ExpertFetcher.awaitExpert, for one slice. */
   awaitSlice({ layer, expert }: ExpertId, slice: Slice, signal: AbortSignal): Promise<void> | null {
     return this.of(slice).awaitExpert(layer, expert, signal);

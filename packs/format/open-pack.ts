@@ -98,7 +98,8 @@ function requireLossless(pack: Pack): Pack {
   );
 }
 
-function anyPackOfManifest(directory: string, bytes: Uint8Array, path: string): Pack {
+/** As packOfManifest, also for a pack that has its experts in slices only. */
+export function anyPackOfManifest(directory: string, bytes: Uint8Array, path: string): Pack {
   const manifest = parseManifest(parseJson(bytes, path, MANIFEST_ERRORS), path);
   return packOf(directory, manifest, createHash('sha256').update(bytes).digest('hex'));
 }

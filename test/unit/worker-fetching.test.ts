@@ -3,7 +3,7 @@ import type { ExpertId } from '../../shared/model/expert-id.js';
 import { FetchReport, REPORT_INTERVAL_MS } from '../../worker-node/fetching/fetch-report.js';
 import { problemOf } from '../../worker-node/fetching/await-main.js';
 import { dataDirectory } from '../../engine/environment/node-environment.js';
-import { inTurn } from '../../worker-node/fetching/pack-fetch.js';
+import { inTurn } from '../../worker-node/fetching/prospect-fetch.js';
 import type { FetchProgress } from '../../packs/fetching/expert-fetcher.js';
 import { neededExperts } from '../../shared/decisions/placement/needed-experts.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';

@@ -10,11 +10,16 @@ import { fetchManifest } from '../../packs/fetching/fetch-manifest.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { requireWanted } from '../../engine/daemon/run-daemon.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { type RuledSlices, slicesForQuality } from '../../engine/loading/open-for-quality.js';
+import { type RuledSlices, ruledSlices, slicesForQuality, slicesRead } from '../../engine/loading/open-for-quality.js';
+import { openSlicesOfMain } from '../../packs/fetching/slices-fetch.js';
+import type { PartialSlices } from '../../packs/fetching/partial-slices.js';
+import type { SlicedQuality } from '../../shared/decisions/slices/plan-readings.js';
+import { qualityText } from '../../shared/settings/quality.js';
 import { directoryExists } from '../../shared/base/files/make-directories.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import type { Pack } from '../../packs/format/open-pack.js';
+import { anyPackOfManifest, packOfManifest, type Pack } from '../../packs/format/open-pack.js';
 import { LockHeldError } from '../../shared/base/files/process-lock.js';
 import { awaitMain, type FoundMain } from './await-main.js';
 import { openPackSource } from '../../shared/transport/node-clients.js';
@@ -26,6 +31,8 @@ export interface WorkerPack {
   partial: PartialPack | null;
   /** The slices with which the worker computes experts; null: it computes them exactly. */
   sliced: RuledSlices | null;
+  /** Those slices, if the worker fetches them from main. */
+  fetched: PartialSlices | null;
 }
 
 /** Most workers of one machine that may fetch one pack by default, each into its own directory. */
@@ -100,22 +107,73 @@ class PackOpener {
       const source = await this.openUndamaged(directory);
       if (source !== null) return this.whole(source, directory);
     }
-    if (this.settings.main.quality.kind !== 'exact') throw notFetched(directory);
-    const resumed = place === 'new' ? null : await runtime.outside(() => PartialPack.resume(directory, runtime));
-    const partial = resumed ?? (await this.begin(directory, await main()));
+    const { quality } = this.settings.main;
+    const parse = quality.kind === 'exact' ? packOfManifest : anyPackOfManifest;
+    const resumed = place === 'new' ? null : await runtime.outside(() => PartialPack.resume(directory, runtime, parse));
+    const found = resumed === null || quality.kind !== 'exact' ? await main() : null;
+    const partial = resumed ?? (await this.begin(directory, requirePresent(found, 'a fetch begins at main.')));
     const { packDigest, name } = partial.pack;
-    this.log.info('fetching what is needed of the pack', { directory, model: name, digest: packDigest });
-    return { source: partial.pack, partial, sliced: null };
+    this.log.info('fetching what is needed of the pack', {
+      directory,
+      model: name,
+      digest: packDigest,
+      quality: qualityText(quality),
+    });
+    if (quality.kind === 'exact') return { source: partial.pack, partial, sliced: null, fetched: null };
+    try {
+      return {
+        source: partial.pack,
+        partial,
+        ...(await this.beginSlices(partial.pack, quality, requirePresent(found, 'main gives slices.'))),
+      };
+    } catch (thrown) {
+      await partial.close();
+      throw thrown;
+    }
+  }
+
+  /** Opens main's slices in the directory of the pack, or begins to fetch them; waits until main describes them. */
+  private async beginSlices(
+    pack: Pack,
+    quality: SlicedQuality,
+    main: FoundMain,
+  ): Promise<Pick<WorkerPack, 'sliced' | 'fetched'>> {
+    const { runtime, transport } = this.environment;
+    for (let current = main; ; current = await this.awaitMain(current)) {
+      const source = openPackSource(transport, current.address);
+      try {
+        const fetched = await openSlicesOfMain(pack, slicesRead(quality), source, runtime, this.abandoned);
+        return { fetched, sliced: await this.ruled(fetched, quality) };
+      } catch (thrown) {
+        const error = toOdmoeError(thrown);
+        if (thrown instanceof LockHeldError || !isOfPeer(error)) throw thrown;
+        requireWanted(this.abandoned);
+        this.log.warn('main does not give its slices', { main: current.address, error });
+      } finally {
+        source.close();
+      }
+      await runtime.sleep(MANIFEST_RETRY_MS, this.abandoned);
+    }
+  }
+
+  private async ruled(fetched: PartialSlices, quality: SlicedQuality): Promise<RuledSlices> {
+    try {
+      return ruledSlices(fetched.slices, quality);
+    } catch (thrown) {
+      await fetched.close();
+      throw thrown;
+    }
   }
 
   private async whole(source: Pack, directory: string): Promise<WorkerPack> {
     const { runtime } = this.environment;
     const { quality } = this.settings.main;
     if (quality.kind !== 'exact') {
-      return { source, partial: null, sliced: await runtime.outside(() => slicesForQuality(source, quality)) };
+      const sliced = await runtime.outside(() => slicesForQuality(source, quality));
+      return { source, partial: null, sliced, fetched: null };
     }
     const fetched = await runtime.outside(() => wasFetched(directory));
-    return { source, partial: fetched ? PartialPack.ofWhole(source, runtime) : null, sliced: null };
+    return { source, partial: fetched ? PartialPack.ofWhole(source, runtime) : null, sliced: null, fetched: null };
   }
 
   /** A mistyped name also looks like a new place. So the log names the place before anything waits, and missing parent folders are not created. */
@@ -140,7 +198,8 @@ class PackOpener {
   private async begin(directory: string, main: FoundMain): Promise<PartialPack> {
     const manifest = await this.manifestOf(main);
     const { runtime } = this.environment;
-    return runtime.outside(() => PartialPack.begin(directory, manifest, runtime));
+    const parse = this.settings.main.quality.kind === 'exact' ? packOfManifest : anyPackOfManifest;
+    return runtime.outside(() => PartialPack.begin(directory, manifest, runtime, parse));
   }
 
   /** Null when a fetched pack lacks files or has files that are cut short: then they must be fetched again. */
@@ -178,10 +237,10 @@ class PackOpener {
   }
 }
 
-function notFetched(directory: string): OdmoeError {
-  return new OdmoeError(
-    'MODEL_NOT_FOUND',
-    `${directory}: no pack, and a worker does not fetch slices yet: copy main's pack with its slices there`,
+/** The peer did not answer, or not as it should; asking again may help. */
+function isOfPeer({ code }: OdmoeError): boolean {
+  return !['PACK_INCOMPLETE', 'NODE_REFUSED', 'MODEL_UNSUPPORTED', 'USAGE', 'STORAGE_FULL', 'STORAGE_FAILED'].includes(
+    code,
   );
 }
 

@@ -5,33 +5,19 @@ import { crc32c } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { ExpertId } from '../../shared/model/expert-id.js';
-import { neededExperts } from '../../shared/decisions/placement/needed-experts.js';
-import type { NodeStatus, Placement, Prospect } from '../../shared/wire/messages.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import type { ExpertSupply } from '../loader/expert-loader.js';
 import { openPackSource } from '../../shared/transport/node-clients.js';
+import { ProspectFetch } from './prospect-fetch.js';
 
-/** Longest reason that a status carries. */
-const PROBLEM_LENGTH_LIMIT = 1000;
-
-type FetchStatus = Pick<
-  NodeStatus,
-  'fetchNeededBytes' | 'fetchHeldBytes' | 'fetchReceivedBytes' | 'fetchReadyFor' | 'fetchProblem'
->;
-
-/** Fetches the experts that the worker needs of main's pack. Main's prospect tells which; main gets the progress. */
-export class PackFetch implements ExpertSupply {
+/** Fetches the experts that the worker needs of main's pack. */
+export class PackFetch extends ProspectFetch implements ExpertSupply {
   private readonly partial: PartialPack;
   private readonly peers: PackPeers;
   private readonly fetcher: ExpertFetcher;
-  private readonly workerId: string;
-  private readonly mainAddress: string | null;
-  private readonly onReady: () => void;
-  private prospect: Prospect | null = null;
-  private wasReady = false;
 
-  /** `onReady`: all experts of the prospect have come, and main waits for this news. */
+  /** `onReady`: as for ProspectFetch. */
   constructor(
     partial: PartialPack,
     settings: NodeSettings,
@@ -39,10 +25,8 @@ export class PackFetch implements ExpertSupply {
     onReady: () => void,
     log: Logger,
   ) {
+    super(settings, onReady);
     this.partial = partial;
-    this.workerId = settings.id;
-    this.mainAddress = settings.mainAddress;
-    this.onReady = onReady;
     const { packDigest, shape } = partial.pack;
     this.peers = new PackPeers({
       packDigest,
@@ -67,24 +51,12 @@ export class PackFetch implements ExpertSupply {
     });
   }
 
-  /** Some experts or files are still missing. */
   get isPartial(): boolean {
     return !this.partial.isWhole;
   }
 
   get progress(): FetchProgress {
     return this.fetcher.progress;
-  }
-
-  get status(): FetchStatus {
-    const { neededBytes, heldBytes, receivedBytes, ready, problem } = this.fetcher.progress;
-    return {
-      fetchNeededBytes: neededBytes,
-      fetchHeldBytes: heldBytes,
-      fetchReceivedBytes: receivedBytes,
-      fetchReadyFor: ready ? (this.prospect?.number ?? 0) : 0,
-      fetchProblem: problem.replaceAll(/\p{Cc}+/gu, ' ').slice(0, PROBLEM_LENGTH_LIMIT),
-    };
   }
 
   awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null {
@@ -99,44 +71,15 @@ export class PackFetch implements ExpertSupply {
     return this.partial.held.has(layer, expert) ? this.partial.pack.expert(layer, expert) : null;
   }
 
-  /** Sets main as a source of damaged experts; if no prospect comes, main is the only source. `toldAddress`: as in takeProspect. */
-  takeMain(reportedAddress: string): void {
-    const sources = this.isPartial ? (this.prospect?.sources ?? []) : [];
-    this.peers.setAddresses(this.mainAddresses(reportedAddress), sources);
-  }
-
-  /** `toldAddress`: main's address as main itself gives it. */
-  takeProspect(prospect: Prospect, reportedAddress: string): void {
-    this.prospect = prospect;
-    this.wasReady = false;
-    this.peers.setAddresses(this.mainAddresses(reportedAddress), prospect.sources);
-    this.fetcher.need(inTurn(prospect.placement, this.workerId));
-    this.fetched();
-  }
-
   close(): Promise<void> {
     return this.fetcher.close();
   }
 
-  /** The address in the settings may be the only one that reaches main from here, or an old address that main has left. */
-  private mainAddresses(reportedAddress: string): string[] {
-    return this.mainAddress === null ? [reportedAddress] : [this.mainAddress, reportedAddress];
+  protected setAddresses(mainAddresses: readonly string[], others: readonly string[]): void {
+    this.peers.setAddresses(mainAddresses, others);
   }
 
-  private fetched(): void {
-    if (this.wasReady || this.prospect === null || !this.fetcher.progress.ready) return;
-    this.wasReady = true;
-    this.onReady();
+  protected need(experts: readonly ExpertId[]): void {
+    this.fetcher.need(experts);
   }
-}
-
-/**
- * The experts that the worker needs, starting at a different point for each worker. Workers that fetch at the same time get different experts
- * first, and can then give them to each other. Pure.
- */
-export function inTurn(placement: Placement, workerId: string): ExpertId[] {
-  const needed = neededExperts(placement, workerId);
-  const index = placement.workers.findIndex(({ id }) => id === workerId);
-  const start = Math.floor((needed.length * Math.max(0, index)) / Math.max(1, placement.workers.length));
-  return [...needed.slice(start), ...needed.slice(0, start)];
 }

@@ -7,20 +7,21 @@ import { OverallMean } from './overall-mean.js';
 import { partOfPlane, perPart, type PerPart } from '../../shared/model/expert-parts.js';
 import type { ExpertId } from '../../shared/model/expert-id.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
+import { type Slice, SLICES } from '../../packs/format/pack-layout.js';
 import type { LoadRates } from './host-memory-plan.js';
 import type { LoadTimes, PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
 import { LoadCosts } from './load-costs.js';
 import type { LoadEnd, SlotLoad } from './slot-events.js';
 import { scheduleBlocks, taskPlaces } from '../../shared/decisions/caching/schedule-blocks.js';
 
-/** Fetches experts that are not on the disk yet. */
+/** Fetches experts that are not on the disk yet. `slices`: those that a load wants; of an expert that is not sliced, all is wanted. */
 export interface ExpertSupply {
   /** The place where the supply has the expert; null: the supply does not have it, so ask the pack. */
-  find(layer: number, expert: number): ExpertSource | null;
+  find(layer: number, expert: number, slices: readonly Slice[]): ExpertSource | null;
   /** Null when the expert is there. Rejects with CANCELLED when the signal aborts, otherwise with the reason why the expert does not come. */
-  awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null;
+  awaitExpert(layer: number, expert: number, signal: AbortSignal, slices: readonly Slice[]): Promise<void> | null;
   /** The expert's bytes on the disk are wrong: the expert counts as missing and is fetched again. Rejects when that cannot be noted. */
-  forget(layer: number, expert: number): Promise<void>;
+  forget(layer: number, expert: number, slices: readonly Slice[]): Promise<void>;
 }
 
 /** Experts in host memory; their loads read fewer bytes from storage. */
@@ -64,7 +65,7 @@ export class ExpertLoader {
   #loads = 0;
   private readBytes = 0;
   /** Experts that failed and have not been loaded since, with the code of the failure that was logged. */
-  private readonly failures = new Map<string, { layer: number; expert: number; code: string }>();
+  private readonly failures = new Map<string, ExpertId & { slices: readonly Slice[]; code: string }>();
 
   /** `threads`: number of decompression threads. `supply`: null if every expert is on the disk. */
   constructor(
@@ -78,7 +79,7 @@ export class ExpertLoader {
     this.experts = new RegisteredExperts(
       slots,
       source.shape.experts,
-      (layer, expert) => supply?.find(layer, expert) ?? source.expert(layer, expert),
+      (layer, expert) => supply?.find(layer, expert, []) ?? source.expert(layer, expert),
     );
     this.supply = supply;
     this.costs = new LoadCosts(source.expert(0, 0), threads);
@@ -109,8 +110,8 @@ export class ExpertLoader {
   /** Number of experts whose bytes were damaged and that have neither been loaded nor fetched again since. */
   get damagedExperts(): number {
     let damaged = 0;
-    for (const { layer, expert, code } of this.failures.values()) {
-      if (code === 'PACK_CORRUPT' && (this.supply?.find(layer, expert) ?? null) === null) damaged += 1;
+    for (const { layer, expert, slices, code } of this.failures.values()) {
+      if (code === 'PACK_CORRUPT' && (this.supply?.find(layer, expert, slices) ?? null) === null) damaged += 1;
     }
     return damaged;
   }
@@ -142,7 +143,7 @@ export class ExpertLoader {
       const error = new OdmoeError(code, `${what} ${expert} of layer ${layer} could not be loaded: ${message}`, {
         cause: thrown,
       });
-      this.report(keyOf(layer, expert, parts), { layer, expert }, error);
+      this.report(keyOf(layer, expert, parts), { layer, expert, slices: slicesOf(parts) }, error);
       return { outcome: 'failed', cached: NOTHING_CACHED, error, loadMs: 0 };
     } finally {
       this.underWay.delete(slot);
@@ -182,8 +183,9 @@ export class ExpertLoader {
   /** Null: it was cancelled before its expert had come. */
   private async carryOut(slot: number, layer: number, expert: number, load: LoadUnderWay): Promise<LoadOutcome | null> {
     const { signal } = load.cancelled;
+    const slices = slicesOf(load.request.parts);
     for (let renewals = 0; ; renewals += 1) {
-      const arrival = this.supply?.awaitExpert(layer, expert, signal) ?? null;
+      const arrival = this.supply?.awaitExpert(layer, expert, signal, slices) ?? null;
       try {
         if (arrival !== null) await arrival;
       } catch (thrown) {
@@ -196,17 +198,21 @@ export class ExpertLoader {
         return await this.slots.load(slot, this.experts.numberOf(layer, expert), load.request);
       } catch (thrown) {
         load.begun = false;
-        await this.renew(layer, expert, toOdmoeError(thrown), renewals);
+        await this.renew({ layer, expert, slices }, toOdmoeError(thrown), renewals);
       }
     }
   }
 
   /** If a damaged expert can be fetched again, that is not a failure yet. @throws the failure when it is one */
-  private async renew(layer: number, expert: number, failure: OdmoeError, renewals: number): Promise<void> {
+  private async renew(
+    { layer, expert, slices }: ExpertId & { slices: readonly Slice[] },
+    failure: OdmoeError,
+    renewals: number,
+  ): Promise<void> {
     if (this.supply === null || failure.code !== 'PACK_CORRUPT' || renewals >= MAX_RENEWALS) throw failure;
     this.log.warn('an expert on the disk is damaged and is fetched again', { layer, expert, error: failure });
     try {
-      await this.supply.forget(layer, expert);
+      await this.supply.forget(layer, expert, slices);
       // The expert may be stored at another place when it comes again.
       this.experts.forget(layer, expert);
     } catch (thrown) {
@@ -224,11 +230,17 @@ export class ExpertLoader {
   }
 
   /** Logs a failure once until the expert can be loaded again: with a damaged pack a load may fail at every token. */
-  private report(key: string, { layer, expert }: ExpertId, error: OdmoeError): void {
+  private report(key: string, failed: ExpertId & { slices: readonly Slice[] }, error: OdmoeError): void {
+    const { layer, expert } = failed;
     if (this.failures.get(key)?.code === error.code) return;
-    this.failures.set(key, { layer, expert, code: error.code });
+    this.failures.set(key, { ...failed, code: error.code });
     this.log.error('loading an expert failed', { layer, expert, error });
   }
+}
+
+/** The slices that a load wants, where the expert is sliced. */
+function slicesOf(parts: PerPart<CachedPart>): readonly Slice[] {
+  return SLICES.filter((_slice, plane) => parts[partOfPlane(plane)].from !== 'notWanted');
 }
 
 /** The lower slices of an expert may fail by themselves. */
