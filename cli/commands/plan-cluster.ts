@@ -6,7 +6,10 @@ import { plannedSlots, spareBytes } from '../../simulator/plan/worker-memory.js'
 import { parseByteSize } from '../../shared/base/text/byte-size.js';
 import { giveYoungObjectsRoom } from '../../engine/daemon/collection-pauses.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
-import { shippedStorage, type DeviceProfile } from '../../engine/emulation/device-profile.js';
+import { expertWeights } from '../../engine/emulation/layer-arithmetic.js';
+import { measuredLosses, slicedOffers } from '../../engine/planning/sliced-offers.js';
+import type { PlannedOffer } from '../output/sliced-offers-report.js';
+import { shippedStorage, storageForm, type DeviceProfile } from '../../engine/emulation/device-profile.js';
 import { modelProfileNames } from '../../engine/emulation/load-model-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { assumedRecall, KEY_VALUE_DECAY, PLANNED_ITERATIONS } from '../../simulator/plan/assumed-recall.js';
@@ -156,6 +159,7 @@ async function planCluster(
   const size = homes === 'strict' ? workers : Math.min(workers, groupSize === 'auto' ? expertsPerToken : groupSize);
   const timing = loadTiming(times, Math.floor(workers / size), expertsPerToken);
   const cachedMs = cachedTokenMs(profile);
+  const offers = await planOffers(flags, profile, boxes, { storage, best: search.best, trace: traces.traceFor });
   return {
     profile: profile.name,
     model: profile.model.name,
@@ -168,8 +172,32 @@ async function planCluster(
     breakdown: tokenBreakdown(times, search.best),
     boxes: boxNeeds(search.best, profile, boxes, storage),
     cachedTokensPerS: cachedMs === null ? null : 1000 / cachedMs,
+    offers,
     recallNote: traces.note,
   };
+}
+
+/** Simulates the best set-up with the experts of each offer in the same memory. */
+async function planOffers(
+  { model, tokens }: PlanFlags,
+  profile: DeviceProfile,
+  boxes: readonly WorkerBoxes[],
+  { storage, best, trace }: { storage: ExpertStorage; best: Candidate; trace: PlanTraces['traceFor'] },
+): Promise<PlannedOffer[]> {
+  const losses = model === undefined ? null : await measuredLosses(model);
+  const weights = expertWeights(profile.model.shape);
+  const offers: PlannedOffer[] = [];
+  for (const offer of slicedOffers(losses)) {
+    const times = boxTimes(profile, boxes, offer.form);
+    const result = await simulateCluster(times, best.setUp, trace(best.setUp), { tokens });
+    offers.push({
+      offer,
+      expertBytes: Math.round(weights * offer.form.storedBytes),
+      bytesShare: offer.form.storedBytes / storageForm(storage).storedBytes,
+      speedup: result.decodeTokensPerS / best.result.decodeTokensPerS,
+    });
+  }
+  return offers;
 }
 
 /** Approximate number of set-ups that are tried, for the progress bar only. */

@@ -3,7 +3,11 @@ import { resolve } from 'node:path';
 import { InvalidArgumentError, type Command } from 'commander';
 import { openServedPack } from '../../packs/open-served-pack.js';
 import type { MachineTimes } from '../../engine/planning/fit-machine-times.js';
-import { planCache } from '../../engine/planning/plan-cache.js';
+import { planCache, type CachePlans, type CacheRequest } from '../../engine/planning/plan-cache.js';
+import { measuredLosses, slicedOffers, type SlicedOffer } from '../../engine/planning/sliced-offers.js';
+import { expertWeights } from '../../engine/emulation/layer-arithmetic.js';
+import { storedBytes } from '../../shared/model/part-sizes.js';
+import type { PlannedOffer } from '../output/sliced-offers-report.js';
 import { measureMachineTimes } from '../../engine/planning/measure-machine-times.js';
 import { slotSizes, type LoaderSettings, type SlotSizes } from '../../engine/planning/slot-sizes.js';
 import { openDevice } from '../../native/index.js';
@@ -82,11 +86,34 @@ async function plan(directory: string, flags: PlanFlags): Promise<PlanOutcome> {
   const layers = flags.layers ?? (counts === null || counts.layers.length === 0 ? allLayers : counts.layers.length);
   const { threads: decompressionThreads, directIo } = flags;
   const { sizes, times } = await measure(pack, { decompressionThreads, directIo, storageBytesPerS: 0 }, activated);
-  const plans = planCache(
-    { budgetBytes: flags.memory, entryBytes: sizes.entryBytes, layers, experts, activated, counts, pools: flags.pools },
-    times,
-  );
-  return { pack, budgetBytes: flags.memory, activated, layers, sizes, times, counts, plans };
+  const { entryBytes } = sizes;
+  const request = { budgetBytes: flags.memory, entryBytes, layers, experts, activated, counts, pools: flags.pools };
+  const plans = planCache(request, times);
+  const losses = await measuredLosses(directory);
+  const offers = slicedOffers(losses).map((offer) => planOffer(offer, pack, request, { times, plans }));
+  return { pack, budgetBytes: flags.memory, activated, layers, sizes, times, counts, plans, offers };
+}
+
+/** The same plan for experts of an offer: as many bytes as it says, read at the same speed, and nothing to decompress. */
+function planOffer(
+  offer: SlicedOffer,
+  pack: Pack,
+  request: CacheRequest,
+  lossless: { times: MachineTimes; plans: CachePlans },
+): PlannedOffer {
+  const { load, costs } = lossless.times;
+  const expertBytes = Math.round(expertWeights(pack.shape) * offer.form.storedBytes);
+  const { gate, up, down } = pack.expert(0, 0);
+  const bytesShare = expertBytes / [gate, up, down].reduce((sum, tensor) => sum + storedBytes(tensor), 0);
+  // Both slices of a matrix are read one after the other.
+  const sliceMs = ((load.signMantissaReadMs + load.shards * load.exponentReadMs) * bytesShare) / 2;
+  const times = {
+    load: { ...load, signMantissaReadMs: sliceMs, exponentReadMs: sliceMs, decompressMs: 0, shards: 1 },
+    costs,
+  };
+  const entryBytes = { ...request.entryBytes, full: expertBytes };
+  const { fullOnly } = planCache({ ...request, entryBytes, pools: ['full'] }, times);
+  return { offer, expertBytes, bytesShare, speedup: lossless.plans.planned.makespanMs / fullOnly.makespanMs };
 }
 
 async function measure(

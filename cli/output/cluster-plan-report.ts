@@ -5,6 +5,7 @@ import type { LoadTiming } from '../../simulator/plan/io-bound.js';
 import { tokensPerS, type Candidate, type SearchOutcome } from '../../simulator/plan/search-set-ups.js';
 import { boundBy, type BoundBy, type TokenBreakdown } from '../../simulator/plan/token-breakdown.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
+import { offerLines, offersObject, type PlannedOffer } from './sliced-offers-report.js';
 import { tableLines } from './table.js';
 
 /** The needs of one kind of box. */
@@ -31,6 +32,8 @@ export interface ClusterPlan {
   cacheBytes: number;
   /** Speed of the profile's machine that holds the whole model; null: there is none. */
   cachedTokensPerS: number | null;
+  /** The best set-up with sliced experts. */
+  offers: PlannedOffer[];
   /** The assumed relation between recall and alignment. */
   recallNote: string;
 }
@@ -62,6 +65,7 @@ export function planJson(plan: ClusterPlan): unknown {
     totalMemoryBytes: boxes.reduce((sum, { count, usedBytes }) => sum + count * usedBytes, 0),
     fits: fits(plan),
     recallNote: plan.recallNote,
+    sliced: offersObject(plan.offers),
   });
 }
 
@@ -110,6 +114,8 @@ export function clusterPlanLines(plan: ClusterPlan): string[] {
     ...boxTable(plan.boxes),
     workerLine(plan),
     fits(plan) ? 'Everything fits.' : 'It does NOT fit: see the table.',
+    '',
+    ...offerLines(plan.offers, 'speed is that of the best set-up with them'),
     '',
     plan.recallNote,
   ];

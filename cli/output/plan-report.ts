@@ -8,6 +8,7 @@ import { formatByteSize } from '../../shared/base/text/byte-size.js';
 import { formatBytes } from '../../shared/base/text/units.js';
 import type { PoolPlan } from '../../shared/decisions/caching/plan-pools.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
+import { offerLines, offersObject, type PlannedOffer } from './sliced-offers-report.js';
 import { tableLines } from './table.js';
 import { bytesInPool, perPool } from '../../shared/decisions/caching/pool-capacities.js';
 
@@ -22,6 +23,8 @@ export interface PlanOutcome {
   times: MachineTimes;
   counts: ActivationCounts | null;
   plans: CachePlans;
+  /** Slices in place of the pack's experts. */
+  offers: PlannedOffer[];
 }
 
 const POOL_NAMES: Readonly<Record<Pool, string>> = {
@@ -41,6 +44,7 @@ export function planObject({
   times,
   counts,
   plans,
+  offers,
 }: PlanOutcome): unknown {
   const { planned, fullOnly, none, isAssumed } = plans;
   return snakeCaseKeys({
@@ -57,6 +61,7 @@ export function planObject({
     fullOnly: planFigures(fullOnly),
     none: planFigures(none),
     worker: { cache: budgetBytes, cachePolicy: 'planned', pools: planned.totals },
+    sliced: offersObject(offers),
   });
 }
 
@@ -74,6 +79,8 @@ export function cachePlanLines(outcome: PlanOutcome): string[] {
     ...expectationLines(outcome),
     '',
     ...useLines(outcome),
+    '',
+    ...offerLines(outcome.offers, 'speed is that of a layer with whole experts in the same memory, over this plan'),
   ];
 }
 

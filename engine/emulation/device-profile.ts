@@ -158,6 +158,13 @@ export const STORAGE_FORMS: Record<ExpertStorage, StorageForm> = {
   fp8: { exponentBytes: 1 / 32, storedBytes: 33 / 32, slotBytes: 33 / 32 },
 };
 
+/** A form by the name that the settings have for it, or one that is planned with alone. */
+export type PlannedStorage = ExpertStorage | StorageForm;
+
+export function storageForm(storage: PlannedStorage): StorageForm {
+  return typeof storage === 'string' ? STORAGE_FORMS[storage] : storage;
+}
+
 /** The format in which workers store experts when the settings do not name one: as published, or as computed. */
 export function shippedStorage({ quantization, weightBytes }: ProfiledModel): ExpertStorage {
   if (quantization !== 'none') return quantization;

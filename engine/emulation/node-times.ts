@@ -1,14 +1,15 @@
-import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { expertLayerNumbers, type ModelShape } from '../../shared/model/model-shape.js';
 import {
   STORAGE_FORMS,
+  storageForm,
   type DeviceBytes,
   type DeviceProfile,
   type DeviceTimes,
   type EmulatedDevice,
   type LayerTime,
   type OperatorTime,
+  type PlannedStorage,
   type ProfiledDevice,
   type ProfiledModel,
   type ProfiledRole,
@@ -32,11 +33,11 @@ const MS_PER_S = 1000;
  * link's time, or the time to recover plain values if that is longer (OD-MoE 3.1; ZipMoE 3.2 for packed forms). reservedBytes count with the
  * first allocation of a device: they are in the shared bytes of slots on a worker, and in outerBytes elsewhere.
  */
-export function nodeTimes(profile: DeviceProfile, role: ProfiledRole, expertStorage: ExpertStorage): EmulatedDevice {
+export function nodeTimes(profile: DeviceProfile, role: ProfiledRole, expertStorage: PlannedStorage): EmulatedDevice {
   const { shape } = profile.model;
   const device = deviceOf(profile, role);
   const work = layersWork(shape);
-  const form = STORAGE_FORMS[expertStorage];
+  const form = storageForm(expertStorage);
   const expertWeightBytes = role === 'worker' ? form.slotBytes : device.weightBytes;
   return {
     ...layerTimes(work, shape, device),

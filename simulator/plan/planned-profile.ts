@@ -1,8 +1,7 @@
 import { basename, resolve } from 'node:path';
-import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { nodeTimes } from '../../engine/emulation/node-times.js';
 import { loadModelProfile } from '../../engine/emulation/load-model-profile.js';
-import type { DeviceProfile } from '../../engine/emulation/device-profile.js';
+import type { DeviceProfile, PlannedStorage } from '../../engine/emulation/device-profile.js';
 import { readModelConfig } from '../../packs/checkpoint/model-config.js';
 import { clusterTimes, type ClusterTimes } from '../simulate/cluster-set-up.js';
 
@@ -39,7 +38,7 @@ export async function overrideProfile(profile: DeviceProfile, overrides: Profile
 }
 
 /** Times of a cluster with these boxes as workers, the first kind first. */
-export function boxTimes(profile: DeviceProfile, boxes: readonly WorkerBoxes[], storage: ExpertStorage): ClusterTimes {
+export function boxTimes(profile: DeviceProfile, boxes: readonly WorkerBoxes[], storage: PlannedStorage): ClusterTimes {
   const workers = boxes.flatMap(({ count, ...box }) => {
     const times = nodeTimes(profileOfBox(profile, box), 'worker', storage);
     return Array.from({ length: count }, () => times);

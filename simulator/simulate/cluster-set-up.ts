@@ -1,6 +1,5 @@
 import { SETTINGS } from '../../shared/settings/settings-table.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
-import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { nodeTimes } from '../../engine/emulation/node-times.js';
 import {
   attendMs,
@@ -8,6 +7,7 @@ import {
   type DeviceProfile,
   type EmulatedDevice,
   operatorMs,
+  type PlannedStorage,
 } from '../../engine/emulation/device-profile.js';
 import type { MessageProfile } from '../../engine/emulation/message-bytes.js';
 
@@ -51,7 +51,7 @@ export const DEFAULT_SET_UP: ClusterSetUp = {
 };
 
 /** Times of a profile's nodes, with experts stored in the given format. */
-export function clusterTimes(profile: DeviceProfile, expertStorage: ExpertStorage): ClusterTimes {
+export function clusterTimes(profile: DeviceProfile, expertStorage: PlannedStorage): ClusterTimes {
   return {
     main: nodeTimes(profile, 'main', expertStorage),
     shadow: profile.devices.shadow === null ? null : nodeTimes(profile, 'shadow', expertStorage),

@@ -106,6 +106,7 @@ describe('odmoe simulate and odmoe plan cluster:', function () {
       best: { decode_tokens_per_s: number };
       plain: { decode_tokens_per_s: number };
       tried: unknown[];
+      sliced: { quality: string; speedup: number; loss: number | null }[];
       fits: boolean;
     };
     const { groups, load_ms: loadMs, max_load_ms: maxLoadMs } = plan.equation1;
@@ -113,6 +114,8 @@ describe('odmoe simulate and odmoe plan cluster:', function () {
     assert.ok(groups >= 1);
     assert.ok(plan.best.decode_tokens_per_s >= plan.plain.decode_tokens_per_s);
     assert.ok(plan.tried.length > 40);
+    assert.equal(plan.sliced.length, 9);
+    assert.ok(plan.sliced.every(({ speedup, loss }) => speedup > 0.99 && loss === null));
     assert.equal(plan.fits, true);
   });
 
