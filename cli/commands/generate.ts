@@ -1,7 +1,8 @@
 import { resolve } from 'node:path';
-import { InvalidArgumentError, Option, type Command } from 'commander';
+import { Option, type Command } from 'commander';
 import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
-import { readQuality, type Quality } from '../../shared/settings/quality.js';
+import type { Quality } from '../../shared/settings/quality.js';
+import { qualityFlag } from '../../shared/settings/value-kinds.js';
 import type { EmulationSettings } from '../../shared/settings/node-settings.js';
 import { PRECISIONS, type ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { SETTINGS } from '../../shared/settings/settings-table.js';
@@ -37,7 +38,7 @@ export function registerGenerateCommand(program: Command): void {
     .option(
       '--quality <quality>',
       "how exactly experts are computed: exact, or from a pack's slices, as sliced(8,4) (default: exact)",
-      parseQuality,
+      qualityFlag,
     )
     .option('--profile <file>', 'take the time and memory of the machine "cached" described there (bench/profiles)')
     .addOption(
@@ -86,12 +87,6 @@ function emulationFrom({ profile, expertStorage }: GenerateFlags): EmulationSett
   throw new OdmoeError('USAGE', '--expert-storage says how a profiled testbed stores experts: give its --profile too');
 }
 
-function parseQuality(text: string): Quality {
-  const read = readQuality(text);
-  if ('quality' in read) return read.quality;
-  throw new InvalidArgumentError(`${read.problem}.`);
-}
-
 async function generate(directory: string, text: string | undefined, flags: GenerateFlags): Promise<void> {
   const request = generationRequestFrom(flags, text);
   const engine = await openLocalEngine(directory, flags, {
@@ -100,18 +95,16 @@ async function generate(directory: string, text: string | undefined, flags: Gene
     ...(flags.quality && { quality: flags.quality }),
   });
   try {
-    const { arithmetic } = engine;
     const resident = { ...engine.residentWeights(), choice: engine.weightFormChoice };
     const result = await withInterrupt((signal) =>
       renderGeneration(engine.generate(request, signal), {
         json: flags.json,
         stream: !flags.json,
-        engine: { arithmetic, resident },
+        engine: { resident },
       }),
     );
     if (!flags.json && standardError.isTerminal) {
-      const computed = arithmetic === 'exact' ? '' : `, computed as ${arithmetic}`;
-      standardError.write(`${generationSummary(result)}, ${weightFormSummary(resident)}${computed}\n`);
+      standardError.write(`${generationSummary(result)}, ${weightFormSummary(resident)}\n`);
     }
   } finally {
     engine.dispose();

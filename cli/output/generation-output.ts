@@ -12,6 +12,7 @@ import type {
 import { formatBytes } from '../../shared/base/text/units.js';
 import { nodeJson } from './node-json.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
+import { isExact } from '../../shared/settings/quality.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 
 export interface RenderOptions {
@@ -24,8 +25,6 @@ export interface RenderOptions {
 }
 
 export interface EngineReport {
-  /** "exact", "fast", or the text of a sliced quality. */
-  arithmetic: string;
   resident: WeightFormReport;
 }
 
@@ -101,6 +100,7 @@ export function generationJson({
   const logprobs = tokens.some((token) => token.top.length > 0) ? { logprobs: tokens.map(tokenLogprobsJson) } : {};
   return {
     text: finished.text,
+    arithmetic: started.arithmetic ?? '',
     prompt_token_ids: started.promptTokenIds,
     token_ids: tokens.map((token) => token.tokenId),
     finish_reason: finished.finishReason,
@@ -135,8 +135,8 @@ export interface WeightFormReport extends ResidentWeights {
   choice: WeightFormChoice | null;
 }
 
-function engineJson({ arithmetic, resident }: EngineReport): Record<string, unknown> {
-  return { arithmetic, resident: weightFormJson(resident) };
+function engineJson({ resident }: EngineReport): Record<string, unknown> {
+  return { resident: weightFormJson(resident) };
 }
 
 function weightFormJson({ kinds, fellBack, choice }: WeightFormReport): Record<string, unknown> {
@@ -155,6 +155,7 @@ export function weightFormSummary({ kinds, fellBack, choice }: WeightFormReport)
 /** A line for people: tokens, times, recall. */
 export function generationSummary({ started, tokens, finished }: GenerationResult): string {
   const parts = [`${tokens.length} tokens (${finished.finishReason})`];
+  const { arithmetic = '' } = started;
   const { cachedTokens } = finished;
   if (cachedTokens > 0) parts.push(`${cachedTokens} of ${started.promptTokenIds.length} prompt tokens were there`);
   if (finished.timing !== null) {
@@ -171,6 +172,7 @@ export function generationSummary({ started, tokens, finished }: GenerationResul
   if (finished.drafts !== null) {
     parts.push(`${finished.drafts.accepted} of ${finished.drafts.proposed} drafts accepted`);
   }
+  if (!isExact(arithmetic)) parts.push(`computed as ${arithmetic}`);
   return parts.join(', ');
 }
 

@@ -1,3 +1,4 @@
+import { isExact } from '../../shared/settings/quality.js';
 import { printableLine } from '../../shared/base/text/printable-text.js';
 import type { CacheStatus } from '../../shared/wire/messages.js';
 import type { NodeStatus, StatusReply } from '../../shared/wire/messages.js';
@@ -77,6 +78,7 @@ export function statusLines(status: StatusReply, earlier: EarlierStatus | null):
   return [
     headline(status, earlier),
     ...(status.httpAddress === '' ? [] : [`HTTP clients, and the page: http://${status.httpAddress}`]),
+    ...arithmeticLines(status),
     '',
     ...tableLines(
       ROSTER_COLUMNS,
@@ -101,6 +103,7 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
   return {
     nodes: status.nodes.map(nodeJson),
     placement: snakeCaseKeys(status.placement),
+    arithmetic: status.arithmetic ?? '',
     group_reason: status.groupReason,
     http_address: status.httpAddress === '' ? null : status.httpAddress,
     own_worker_id: status.ownWorkerId === '' ? null : status.ownWorkerId,
@@ -115,6 +118,12 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
     worker_hops: snakeCaseKeys(status.workerHops),
     links: snakeCaseKeys(status.links),
   };
+}
+
+/** Answers that are not computed exactly are never shown without a word about it. */
+function arithmeticLines({ arithmetic = '' }: StatusReply): string[] {
+  if (isExact(arithmetic)) return [];
+  return [`answers are computed as ${arithmetic}: they differ from those of the model as it was shipped`];
 }
 
 function headline(status: StatusReply, earlier: EarlierStatus | null): string {

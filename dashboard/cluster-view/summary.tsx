@@ -54,6 +54,7 @@ function modelFacts({ model, experts, expertLayers, expertsPerToken, release }: 
   return [
     `${formatParameters(model.parameters)} parameters`,
     model.weightFormat,
+    ...(model.arithmetic === 'exact' ? [] : [`answers computed as ${model.arithmetic}, not as the model was shipped`]),
     `${experts} experts in ${expertLayers} layers, ${expertsPerToken} a token`,
     `context ${formatCount(model.contextPositions)}`,
     `odmoe ${release}`,

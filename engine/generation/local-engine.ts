@@ -141,7 +141,8 @@ export class LocalEngine {
     const { chooseSeed } = this.options;
     const model = { tokenizer, prompts, formats, limits, chooseSeed };
     const { promptIds, options } = await resolveGeneration(valid, model, signal);
-    yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed } };
+    const { arithmetic } = this;
+    yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed, arithmetic } };
     const runner = this.createRunner();
     try {
       const steps = generateTokens(runner, promptIds, options, tokenizer, signal, this.options.environment.runtime);

@@ -14,8 +14,8 @@ export interface SlotSizes {
   loader: LoaderOptions;
   /** Bytes of a slot with all that is loaded into it, and of an entry of each kind, as the device counts them. */
   entryBytes: PerEntryKind<number>;
-  /** Bytes of them for lower slices; 0: none are loaded. */
-  lowerBytes: number;
+  /** Bytes of them for lower slices; null: none are loaded. An emulated device counts none. */
+  lowerBytes: number | null;
 }
 
 /** The slices of experts that are loaded. */
@@ -55,6 +55,6 @@ export function slotSizes(
     decompressionThreads: settings.decompressionThreads === 0 ? automaticThreads : settings.decompressionThreads,
   };
   const { slotBytes, entryBytes, ...bytes } = device.expertSlotBytes(shape, 1, loader);
-  const lowerBytes = sliced?.lower === true ? bytes.lowerBytes : 0;
-  return { shape, loader, entryBytes: { full: slotBytes + lowerBytes, ...entryBytes }, lowerBytes };
+  const lowerBytes = sliced?.lower === true ? bytes.lowerBytes : null;
+  return { shape, loader, entryBytes: { full: slotBytes + (lowerBytes ?? 0), ...entryBytes }, lowerBytes };
 }

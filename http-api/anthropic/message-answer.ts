@@ -9,13 +9,8 @@ import {
   stopOf,
   anthropicUsage,
   type MessageEvent,
+  type MessageHead,
 } from './message-events.js';
-
-/** The id and the model of an answer. */
-export interface MessageHead {
-  id: string;
-  model: string;
-}
 
 /** Makes the events of a streamed answer. */
 export class MessageStream {
@@ -38,7 +33,7 @@ export class MessageStream {
     const step = this.reader.take(reply);
     const { prompt } = this.reader.counts;
     if (reply.kind === 'started') {
-      return [{ type: 'message_start', message: emptyMessage(this.head.id, this.head.model, prompt) }];
+      return [{ type: 'message_start', message: emptyMessage(this.head, prompt) }];
     }
     if (step === null) return [];
     const events = this.blocks.of(step.deltas);
@@ -76,7 +71,7 @@ export class MessageBody {
   body(): object {
     const { prompt } = this.reader.counts;
     return {
-      ...emptyMessage(this.head.id, this.head.model, prompt),
+      ...emptyMessage(this.head, prompt),
       content: answerBlocks(this.deltas),
       ...this.stop,
       usage: anthropicUsage(this.reader.counts),

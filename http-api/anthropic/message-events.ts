@@ -22,13 +22,21 @@ export interface MessageEvent extends Record<string, unknown> {
   type: string;
 }
 
+/** The properties that begin every answer. */
+export interface MessageHead {
+  id: string;
+  model: string;
+  /** Left out where answers are exact. */
+  arithmetic?: string;
+}
+
 /** An answer of /v1/messages without content. */
-export function emptyMessage(id: string, model: string, inputTokens: number): Record<string, unknown> {
+export function emptyMessage({ id, ...head }: MessageHead, inputTokens: number): Record<string, unknown> {
   return {
     id,
     type: 'message',
     role: 'assistant',
-    model,
+    ...head,
     content: [],
     stop_reason: null,
     stop_sequence: null,

@@ -8,6 +8,7 @@ import type { TemplateArgument } from '../../shared/wire/messages.js';
 import type { ChatRequest, ChatTool, ToolChoice } from '../conversation/chat-request.js';
 import { effortArguments } from '../conversation/reasoning-effort.js';
 import { type FieldTable, fieldReader, type Fields, invalidField } from '../fields/field-table.js';
+import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
 import { numberWithin, SAMPLING_FIELDS, SHARED_SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 import { fromAnthropicMessages } from './conversation-turns.js';
 import {
@@ -67,6 +68,7 @@ export const MESSAGES_TABLE = {
       .optional()
       .describe('the answer names the one that ended it'),
     ...SHARED_SAMPLING_FIELDS,
+    ...ARITHMETIC_FIELD,
     repetition_penalty: SAMPLING_FIELDS.repetition_penalty,
     seed: SAMPLING_FIELDS.seed,
   },

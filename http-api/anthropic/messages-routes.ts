@@ -4,8 +4,10 @@ import type { AnswerReaderOptions } from '../answer/answer-reader.js';
 import { requireServedModel } from '../fields/model-field.js';
 import type { PreparedChat } from '../conversation/chat-request.js';
 import type { HttpApiContext, RegisterRoutes } from '../http-api-context.js';
+import { answerArithmetic, wantedArithmetic } from '../fields/arithmetic-field.js';
 import { samplingOfFields } from '../fields/sampling-fields.js';
-import { MessageBody, MessageStream, type MessageHead } from './message-answer.js';
+import { MessageBody, MessageStream } from './message-answer.js';
+import type { MessageHead } from './message-events.js';
 import {
   anthropicChat,
   type CountTokensFields,
@@ -72,11 +74,12 @@ function messageRequest(fields: MessagesFields, context: HttpApiContext): Messag
       ignoreEos: false,
       logprobs: 0,
       ...request,
+      ...wantedArithmetic(fields),
       maxTokens: fields.max_tokens,
       sampling: { ...samplingOfFields(fields, fields.seed), outputFormat },
       stop: fields.stop_sequences ?? [],
     },
-    head: { id: `msg_${runtime.randomId()}`, model: model.name },
+    head: { id: `msg_${runtime.randomId()}`, model: model.name, ...answerArithmetic(model) },
     reading: {
       tokenizer: model.tokenizer,
       createParser: (promptEnd) => prepared.createParser(promptEnd),

@@ -29,6 +29,8 @@ export interface OllamaHead {
   model: string;
   /** RFC 3339. */
   created_at: string;
+  /** Left out where answers are exact. */
+  arithmetic?: string;
 }
 
 /** A line of a stream with a part of the answer. */

@@ -2,6 +2,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { GenerateRequest } from '../../shared/wire/messages.js';
 import { type PreparedChat, type AnswerParser, type ResponseFormat, schemaOf } from '../conversation/chat-request.js';
 import type { HttpApiContext } from '../http-api-context.js';
+import { wantedArithmetic } from '../fields/arithmetic-field.js';
 import { invalidField } from '../fields/field-table.js';
 import type { AnswerStreamOptions } from './answer-stream.js';
 import { ollamaChat, promptChat, responseFormatOf } from './conversation.js';
@@ -53,6 +54,7 @@ function answerRequest(
   return {
     generate: {
       ...prompt,
+      ...wantedArithmetic(fields),
       maxTokens,
       sampling: { ...sampling, outputFormat: prepared.outputFormat },
       stop,

@@ -1,3 +1,4 @@
+import { answerArithmetic } from '../fields/arithmetic-field.js';
 import { jsonWithTexts } from '../delivery/json-text.js';
 import type { Dialect } from '../delivery/dialect.js';
 import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -7,7 +8,7 @@ import { type OllamaHead, emptyPart, type Endpoint, partLine } from './answer-li
 import { taggedName } from './model-name.js';
 
 interface Clocked {
-  model: Pick<ServedModel, 'name'>;
+  model: Pick<ServedModel, 'name' | 'arithmetic'>;
   runtime: Pick<Runtime, 'wallMs'>;
 }
 
@@ -17,7 +18,11 @@ export function lineOf(value: object): string {
 }
 
 export function ollamaHead({ model, runtime }: Clocked): OllamaHead {
-  return { model: taggedName(model.name), created_at: new Date(runtime.wallMs()).toISOString() };
+  return {
+    model: taggedName(model.name),
+    created_at: new Date(runtime.wallMs()).toISOString(),
+    ...answerArithmetic(model),
+  };
 }
 
 /** A sign of life is a part without text, because Ollama's clients do not accept empty lines. */

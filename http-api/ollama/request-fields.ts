@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { LOGPROBS_RANGE } from '../../shared/wire/generate-validation.js';
 import { type FieldTable, fieldReader, type Fields } from '../fields/field-table.js';
+import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
 import { jsonObject } from '../fields/json-object.js';
 import { numberWithin } from '../fields/sampling-fields.js';
 
@@ -57,6 +58,7 @@ const ANSWER_FIELDS = {
     .describe('the model stays loaded in any case; 0 without a prompt is answered by `unload`'),
   logprobs: z.boolean().optional().describe('log-probabilities of the tokens of the answer'),
   top_logprobs: numberWithin(LOGPROBS_RANGE).optional().describe('so many of the likeliest tokens with each'),
+  ...ARITHMETIC_FIELD,
 } as const;
 
 /** A prompt that is too long is refused, and a context is never shifted. */

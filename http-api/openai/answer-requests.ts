@@ -5,6 +5,7 @@ import type { ChatRequest, PreparedChat } from '../conversation/chat-request.js'
 import type { HttpApiContext } from '../http-api-context.js';
 import type { OpenaiHead } from './chat-chunks.js';
 import { type ClientFields, errorForClient } from '../answer/client-fields.js';
+import { answerArithmetic } from '../fields/arithmetic-field.js';
 import { mergeAnswers } from '../answer/merge-answers.js';
 
 /** Limit for seeds that main chooses: the largest range that a runtime draws from. */
@@ -16,6 +17,7 @@ export function openaiHead(prefix: string, { model, runtime }: Pick<HttpApiConte
     created: Math.floor(runtime.wallMs() / 1000),
     model: model.name,
     system_fingerprint: model.fingerprint,
+    ...answerArithmetic(model),
   };
 }
 

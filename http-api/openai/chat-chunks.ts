@@ -9,6 +9,8 @@ export interface OpenaiHead {
   created: number;
   model: string;
   system_fingerprint: string;
+  /** Left out where answers are exact. */
+  arithmetic?: string;
 }
 
 export interface Usage {

@@ -5,6 +5,7 @@ import { effortArguments } from '../conversation/reasoning-effort.js';
 import { chatMessagesFrom, messagesField } from './chat-messages.js';
 import { responseFormatField, responseFormatFrom, TOOL_FIELDS, toolChoiceFrom, toolsFrom } from './chat-tools.js';
 import { writtenJson } from '../requests/written-json.js';
+import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
 import { jsonObject } from '../fields/json-object.js';
 import { ALL_ROOM, numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fields.js';
@@ -113,6 +114,7 @@ export const CHAT_FIELDS = {
     max_tokens: maxTokensField.optional().describe('the older name of `max_completion_tokens`'),
     n: choicesField.describe(`answers, up to ${CHOICES_LIMIT}; answer i has the seed \`seed + i\``),
     ...SAMPLING_FIELDS,
+    ...ARITHMETIC_FIELD,
     logprobs: z.boolean().optional().describe('an entry for each token of the content and for the one that ends it'),
     top_logprobs: topLogprobsField.describe(
       `with \`logprobs\`: alternatives of each token, up to ${TOP_LOGPROBS_LIMIT}`,

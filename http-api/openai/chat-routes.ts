@@ -2,6 +2,7 @@ import type { GenerateRequest } from '../../shared/wire/messages.js';
 import type { ClientFields } from '../answer/client-fields.js';
 import type { PreparedChat } from '../conversation/chat-request.js';
 import type { HttpApiContext, RegisterRoutes } from '../http-api-context.js';
+import { wantedArithmetic } from '../fields/arithmetic-field.js';
 import { requireServedModel } from '../fields/model-field.js';
 import { openaiHead, answerSeeds, prepareFor } from './answer-requests.js';
 import { ChatBody, ChatStream } from './chat-answers.js';
@@ -59,6 +60,7 @@ function chatRequests(
 ): GenerateRequest[] {
   return answerSeeds(fields.seed, fields.n ?? 1, runtime).map((seed) => ({
     ...request,
+    ...wantedArithmetic(fields),
     text: '',
     promptTokenIds: [],
     raw: false,

@@ -10,6 +10,7 @@ import {
   topLogprobsField,
 } from './chat-fields.js';
 import { responseFormatField } from './chat-tools.js';
+import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
 import { SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 
@@ -62,6 +63,7 @@ export const COMPLETION_FIELDS = {
     n: choicesField.describe(`answers to each prompt, up to ${CHOICES_LIMIT}; answer i has the seed \`seed + i\``),
     best_of: choicesField.describe('the same as `n` only'),
     ...SAMPLING_FIELDS,
+    ...ARITHMETIC_FIELD,
     logprobs: topLogprobsField.describe('alternatives of each token; the token itself is always there'),
     response_format: responseFormatField,
     echo: z

@@ -3,6 +3,7 @@ import type { GenerateRequest } from '../../shared/wire/messages.js';
 import type { ClientFields } from '../answer/client-fields.js';
 import { schemaOf } from '../conversation/chat-request.js';
 import type { HttpApiContext, RegisterRoutes } from '../http-api-context.js';
+import { wantedArithmetic } from '../fields/arithmetic-field.js';
 import { requireServedModel } from '../fields/model-field.js';
 import { openaiHead, answerSeeds } from './answer-requests.js';
 import { responseFormatFrom } from './chat-tools.js';
@@ -44,6 +45,7 @@ function completionRequests(fields: CompletionFields, { runtime }: HttpApiContex
   const outputFormat = format === null ? null : jsonFormat(schemaOf(format));
   return promptsFrom(fields).flatMap(({ text, tokenIds }) =>
     seeds.map((seed) => ({
+      ...wantedArithmetic(fields),
       text: text ?? '',
       messages: [],
       promptTokenIds: tokenIds ?? [],

@@ -11,6 +11,7 @@ import {
   topLogprobsField,
 } from './chat-fields.js';
 import { FUNCTION_FIELDS, ONLY_FUNCTIONS, schemaObject, toolOf } from './chat-tools.js';
+import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
 import { fieldReader, type Fields, type FieldTable } from '../fields/field-table.js';
 import { inputField, responseMessages } from './response-input.js';
 import { jsonObject } from '../fields/json-object.js';
@@ -55,6 +56,7 @@ export const RESPONSE_FIELDS = {
       .optional()
       .describe('what the context does not hold is cut off; left out or -1: the room that the prompt leaves'),
     ...SAMPLING_FIELDS,
+    ...ARITHMETIC_FIELD,
     tools: z.array(tool).optional().describe('of the type `function`'),
     tool_choice: z
       .union(

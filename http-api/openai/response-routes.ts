@@ -3,6 +3,7 @@ import type { ClientFields } from '../answer/client-fields.js';
 import type { PreparedChat } from '../conversation/chat-request.js';
 import type { Dialect } from '../delivery/dialect.js';
 import type { HttpApiContext, RegisterRoutes } from '../http-api-context.js';
+import { answerArithmetic, wantedArithmetic } from '../fields/arithmetic-field.js';
 import { requireServedModel } from '../fields/model-field.js';
 import { generateAll, prepareFor } from './answer-requests.js';
 import { OPENAI } from './openai-dialect.js';
@@ -68,6 +69,7 @@ function eventsText(events: readonly ResponseEvent[]): string {
 function responseRequest(fields: ResponseFields, { request, outputFormat }: PreparedChat): GenerateRequest {
   return {
     ...request,
+    ...wantedArithmetic(fields),
     text: '',
     promptTokenIds: [],
     raw: false,
@@ -85,6 +87,7 @@ function responseProperties(fields: ResponseFields, { model, runtime }: HttpApiC
     created_at: Math.floor(runtime.wallMs() / 1000),
     model: model.name,
     system_fingerprint: model.fingerprint,
+    ...answerArithmetic(model),
     instructions: fields.instructions ?? null,
     max_output_tokens: fields.max_output_tokens ?? null,
     temperature: fields.temperature ?? 0,

@@ -93,3 +93,8 @@ function readShare(text: string): number | null {
   const share = Number(text);
   return share > 0 ? share : null;
 }
+
+/** True for the arithmetic of exact answers; an empty text is that of a main before qualities were there. */
+export function isExact(arithmetic: string): boolean {
+  return arithmetic === 'exact' || arithmetic === '';
+}

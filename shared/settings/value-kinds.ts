@@ -186,12 +186,15 @@ export const QUALITY: ValueKind<Quality> = {
     context.addIssue({ code: 'custom', message: read.problem, input: value });
     return z.NEVER;
   }),
-  parseFlag: (value) => {
-    const read = readQuality(value);
-    if ('quality' in read) return read.quality;
-    throw new InvalidArgumentError(`${read.problem}.`);
-  },
+  parseFlag: qualityFlag,
 };
+
+/** Parses the quality of a flag. */
+export function qualityFlag(value: string): Quality {
+  const read = readQuality(value);
+  if ('quality' in read) return read.quality;
+  throw new InvalidArgumentError(`${read.problem}.`);
+}
 
 export const HOSTS: ValueKind<string[]> = {
   allowed: 'a list of host names',

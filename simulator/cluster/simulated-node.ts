@@ -5,6 +5,7 @@ import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import { startMain } from '../../main-node/main.js';
 import { ownWorkerId } from '../../main-node/own-worker.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { Quality } from '../../shared/settings/quality.js';
 import { type OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { Pack } from '../../packs/format/open-pack.js';
@@ -26,7 +27,7 @@ export type PackHandlers = NonNullable<RpcServerOptions['pack']>;
 export interface NodeWorld {
   /** The devices of one start of the process. */
   devices(runtime: VirtualRuntime): Devices;
-  openPack(directory: string | null, runtime: VirtualRuntime): Promise<Pack>;
+  openPack(directory: string | null, runtime: VirtualRuntime, quality?: Quality): Promise<Pack>;
   /** Wraps the service by which peers read the node's pack; left out: it is not wrapped. */
   wrapPack?: (pack: PackHandlers) => PackHandlers;
   dataDirectory: string;
@@ -203,7 +204,7 @@ export class SimulatedNode {
       interfaces,
       discovery: memoryDiscovery(network, id, runtime, interfaces),
       devices: world.devices(runtime),
-      openPack: (directory) => world.openPack(directory, runtime),
+      openPack: (directory, quality) => world.openPack(directory, runtime, quality),
       openSlices: null,
       openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer, runtime),
       openFormats: () => null,

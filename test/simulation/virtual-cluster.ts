@@ -80,7 +80,7 @@ export class VirtualCluster {
   }
 
   static async start(plan: ClusterPlan): Promise<VirtualCluster> {
-    const cluster = new VirtualCluster(await packOf(plan.model ?? 'tiny', plan.codec));
+    const cluster = new VirtualCluster(plan.packDirectory ?? (await packOf(plan.model ?? 'tiny', plan.codec)));
     try {
       await cluster.add('main', 'main', plan.main);
       const indices = Array.from({ length: plan.workers }, (_, index) => index);
@@ -252,7 +252,7 @@ export class VirtualCluster {
     return {
       devices: (runtime) =>
         faults.devices(runtime, (budgetBytes) => ({ times, memory: { bytes: DEVICE_BYTES, budgetBytes } })),
-      openPack: (directory, runtime) => runtime.outside(() => openServedPack(directory)),
+      openPack: (directory, runtime, quality) => runtime.outside(() => openServedPack(directory, quality)),
       dataDirectory: join(this.directory, id, 'data'),
       log: this.log.logger(id),
       seed: SEED,

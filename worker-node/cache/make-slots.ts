@@ -35,8 +35,8 @@ export interface WorkerSlots {
   cache: ExpertCache | null;
   /** The slots have room to recode cached experts. Left out: they do not. */
   packs?: boolean;
-  /** Bytes for lower slices, which each slot has beside its own. Left out: none. */
-  lowerBytes?: number;
+  /** Bytes for lower slices, which each slot has beside its own; null or left out: no lower slices are loaded. */
+  lowerBytes?: number | null;
 }
 
 /** Inputs for making the slots of a worker. */
@@ -77,7 +77,7 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
   });
   tellOfReads(slots, material.log);
   const { lowerBytes } = sizes;
-  if (lowerBytes > 0) for (let slot = 0; slot < slots.count; slot += 1) slots.takeLower(slot);
+  if (lowerBytes !== null) for (let slot = 0; slot < slots.count; slot += 1) slots.takeLower(slot);
   const cache = cached === null || counts === null ? null : makeCache(material, cached, sizes, counts);
   const { decompressionThreads: threads } = loader;
   return { slots, maxRows: plan.maxRows, decompressionThreads: threads, cache, packs, lowerBytes };
@@ -142,7 +142,7 @@ function planMemory(
   const planned = (packs: boolean): SlotPlan =>
     planSlots(wanted, freeBytes, (maxRows) => {
       const bytes = device.expertSlotBytes(shape, maxRows, { ...loader, packs });
-      return { ...bytes, slotBytes: bytes.slotBytes + lowerBytes };
+      return { ...bytes, slotBytes: bytes.slotBytes + (lowerBytes ?? 0) };
     });
   const plain = planned(false);
   const roomy = isToRecode ? recodingPlan(() => planned(true)) : null;

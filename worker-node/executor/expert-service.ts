@@ -71,7 +71,7 @@ export class ExpertService {
   /** How executes read sliced experts; null: experts are not sliced. */
   readonly rule: PrecisionRule | null;
   private readonly slots: ExpertSlots;
-  private readonly lowerBytes: number;
+  private readonly lowerBytes: number | null;
   private readonly cache: ExpertCache | null;
   private readonly schedule: SlotSchedule;
   private readonly loader: ExpertLoader;
@@ -101,7 +101,7 @@ export class ExpertService {
   private closing: Promise<void> | null = null;
 
   constructor(workerSlots: WorkerSlots, options: ExpertServiceOptions) {
-    const { slots, maxRows, cache, packs, decompressionThreads, lowerBytes = 0 } = workerSlots;
+    const { slots, maxRows, cache, packs, decompressionThreads, lowerBytes = null } = workerSlots;
     const { source, runtime, log, supply, rule = null, hostMemory = null, onDeviceLost } = options;
     this.rule = rule;
     this.lowerBytes = lowerBytes;
@@ -277,7 +277,7 @@ export class ExpertService {
 
   /** Memory of one slot, with that of its lower slices. */
   private get slotBytes(): number {
-    return this.slots.slotBytes + this.lowerBytes;
+    return this.slots.slotBytes + (this.lowerBytes ?? 0);
   }
 
   loseMain(): void {

@@ -8,8 +8,8 @@ import type { SlotRoom } from './slot-room.js';
 /** Access of the slot memory to the other components of the worker. */
 export interface SlotMemoryParts {
   slots: Pick<ExpertSlots, 'slotBytes' | 'take' | 'takeLower' | 'letGo'>;
-  /** Bytes for lower slices that each slot has beside its own; 0: none. */
-  lowerBytes: number;
+  /** Bytes for lower slices that each slot has beside its own; null: it has none. */
+  lowerBytes: number | null;
   room: SlotRoom;
   /** Number of cache slots that should have their memory. */
   cacheSlots: () => number;
@@ -42,7 +42,7 @@ export class SlotMemory implements YieldingMemory {
   }
 
   private get slotBytes(): number {
-    return this.parts.slots.slotBytes + this.parts.lowerBytes;
+    return this.parts.slots.slotBytes + (this.parts.lowerBytes ?? 0);
   }
 
   /** False: the device does not have that much free memory. */
@@ -52,7 +52,7 @@ export class SlotMemory implements YieldingMemory {
     try {
       slots.take(slot);
       upperTaken = true;
-      if (lowerBytes > 0) slots.takeLower(slot);
+      if (lowerBytes !== null) slots.takeLower(slot);
     } catch (thrown) {
       if (upperTaken) slots.letGo(slot);
       const error = toOdmoeError(thrown);

@@ -5,6 +5,10 @@ import { realDevices } from '../../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../../engine/generation/local-engine.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../../packs/packing/pack-checkpoint.js';
 import { NATIVE_PACKING_TOOLS } from '../../../packs/packing/native-tools.js';
+import { addSlices, addThresholds } from '../../../packs/slices/add-slices.js';
+import { NATIVE_SLICING_TOOLS } from '../../../packs/slices/native-slicing-tools.js';
+import type { MeasuredTheta } from '../../../shared/decisions/slices/plan-readings.js';
+import type { Quality } from '../../../shared/settings/quality.js';
 import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { codecSetting, type PackCodec } from '../../../packs/format/pack-codec.js';
 
@@ -56,13 +60,27 @@ async function makePack(model: TestModel, codec: PackCodec): Promise<string> {
   return directory;
 }
 
+/** Directory of a pack of the model with slices (8,4) and these thresholds, removed at the end of the process. */
+export async function slicedPackOf(model: TestModel, theta: readonly MeasuredTheta[]): Promise<string> {
+  const directory = await makePack(model, DEFAULT_CODEC.codec);
+  await addSlices(directory, 'sliced84', {}, NATIVE_SLICING_TOOLS);
+  await addThresholds(directory, theta);
+  return directory;
+}
+
 /** The single-process engine with the model. Every cluster must give the same answers. */
 export async function openReference(model: TestModel, prefillRows = 256): Promise<LocalEngine> {
-  return LocalEngine.open(await packOf(model), {
+  return openReferenceOf(await packOf(model), { kind: 'exact' }, prefillRows);
+}
+
+/** The single-process engine with a pack. */
+export async function openReferenceOf(directory: string, quality: Quality, prefillRows = 256): Promise<LocalEngine> {
+  return LocalEngine.open(directory, {
     device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },
     emulation: null,
     resident: null,
     shadow: null,
+    quality,
     prefillRows,
     chooseSeed: () => 0,
     environment: realDevices(),
