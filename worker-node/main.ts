@@ -34,7 +34,9 @@ import { openWorkerPack, type WorkerPack } from './fetching/open-worker-pack.js'
 import { ProspectFetch } from './fetching/prospect-fetch.js';
 import { SlicesSupply } from './fetching/slices-supply.js';
 import { PackFetch } from './fetching/pack-fetch.js';
+import type { Mending } from './fetching/mending.js';
 import { PackMending } from './fetching/pack-mending.js';
+import { SlicesMending } from './fetching/slices-mending.js';
 import { WorkerSessions } from './rpc/worker-sessions.js';
 
 /**
@@ -94,7 +96,7 @@ async function openWorker(
   const { source, sliced } = pack;
   const supply = supplyOf(pack, settings, environment, () => sendStatus(), log);
   if (supply instanceof ProspectFetch) opened.push(reportFetch(supply, runtime, log));
-  if (supply !== null) opened.push(() => supply.close());
+  opened.push(() => supply.close());
   requireWanted(abandoned);
   const record = await openRecord(settings, source, runtime, log);
   if (record !== null) opened.push(() => record.close());
@@ -133,7 +135,7 @@ async function openWorker(
   };
   const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, runtime, log, supply);
   const share = openShare(pack, runtime);
-  const components = (): object[] => [experts, sessions, supply ?? {}, share, record ?? {}];
+  const components = (): object[] => [experts, sessions, supply, share, record ?? {}];
   const address = await listen(settings, { ...environment, identity, sessions, share, components }, log, opened);
   const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);
   opened.push(() => statusTimer.cancel());
@@ -142,17 +144,17 @@ async function openWorker(
   return { address, openCounts, components, experts };
 }
 
-/** Brings experts that are missing or damaged here; null: nothing brings them. */
+/** Brings experts that are missing or damaged here. */
 function supplyOf(
   { source, partial, sliced, fetched }: WorkerPack,
   settings: NodeSettings,
   environment: NodeEnvironment,
   onReady: () => void,
   log: Logger,
-): PackFetch | PackMending | SlicesSupply | null {
+): PackFetch | SlicesSupply | Mending {
   if (partial !== null && fetched !== null)
     return new SlicesSupply(partial, fetched, settings, environment, onReady, log);
-  if (sliced !== null) return null;
+  if (sliced !== null) return new SlicesMending(source, sliced.slices, settings, environment, log);
   if (partial === null) return new PackMending(source, settings, environment, log);
   return new PackFetch(partial, settings, environment, onReady, log);
 }
@@ -274,14 +276,14 @@ function workerStatus(
   { device, reason }: Pick<NodeDevice, 'device' | 'reason'>,
   experts: ExpertService,
   sessions: WorkerSessions,
-  supply: { readonly status: Partial<NodeStatus> } | null,
+  supply: { readonly status: Partial<NodeStatus> },
 ): NodeStatus {
   const { droppedPredictions, ...counters } = experts.counters;
   const { epoch, staleMessages, droppedPredictions: droppedEarly } = sessions.counters;
   return {
     ...ownNodeStatus(identity, figures, device.info(), reason),
     ...counters,
-    ...supply?.status,
+    ...supply.status,
     epoch,
     staleMessages,
     droppedPredictions: droppedPredictions + droppedEarly,

@@ -1,6 +1,6 @@
 /** A worker without a pack that computes with slices: it fetches them from main, and no lossless experts. */
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { PackServer } from '../../packs/fetching/pack-server.js';
 import { servedSlices } from '../../packs/fetching/served-slices.js';
@@ -8,7 +8,7 @@ import type { RunningNode } from '../../engine/daemon/running-node.js';
 import { FetchSetting, type PackService } from '../unit/fetch-test-pack.js';
 import { plainIdentity } from '../unit/plain-identity.js';
 import { refusal } from '../unit/tiny-pack.js';
-import { openPackSource, RUNTIME } from '../wall.js';
+import { ENVIRONMENT, openPackSource, RUNTIME } from '../wall.js';
 import { testSettings } from './harness/test-settings.js';
 import { ALL, CRITICAL, qualityOf, SlicedSetting } from './worker-sliced-setting.js';
 import type { WorkerTestClient } from './worker-test-client.js';
@@ -117,6 +117,30 @@ describe('worker daemon: fetching slices', function () {
       ({ fetchReceivedBytes }) => fetchReceivedBytes > 0,
     );
     assert.equal(status.damagedExperts, 0);
+  });
+
+  it('mends a damaged slice of its own pack from main, reads the other slice where it was, and leaves the pack as it is', async () => {
+    const address = await serveMain(share());
+    const directory = sliced.damaged('mended', 'lower', 0, 5);
+    sliced.damage(directory, 'upper', 1, 2);
+    const bytes = (): Buffer[] => sliced.slices.manifest.files.map(({ name }) => readFileSync(join(directory, name)));
+    const before = bytes();
+    const dataDirectory = fetching.parent;
+    const settings = { slots: 2, mainAddress: address, main: { quality: qualityOf(CRITICAL) } };
+    const node = await sliced.workers.start(settings, directory, { ...ENVIRONMENT, dataDirectory });
+    const main = await sliced.workers.connect(node, { address });
+    main.place(sliced.placement);
+    await sliced.check(main, 0, 5, 0, ALL);
+    await sliced.check(main, 0, 5, 1);
+    await sliced.check(main, 1, 2, 2, [0]);
+    await sliced.check(main, 0, 6, 3);
+    const status = await main.status(
+      'the mended slices are counted',
+      ({ fetchReceivedBytes }) => fetchReceivedBytes > 0,
+    );
+    const slices = sliced.sliceBytes('lower', 0, 5) + sliced.sliceBytes('upper', 1, 2);
+    assert.ok(status.fetchReceivedBytes >= slices && status.fetchReceivedBytes < 1.5 * slices);
+    assert.deepEqual(bytes(), before);
   });
 
   it('does not start where main has no slices, and says how to make them', async () => {

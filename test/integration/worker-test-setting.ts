@@ -97,9 +97,9 @@ export class WorkerSetting {
     return this.reference.source.shape;
   }
 
-  async start(changes: SettingsChanges = {}, directory = this.pack): Promise<RunningNode> {
+  async start(changes: SettingsChanges = {}, directory = this.pack, environment = ENVIRONMENT): Promise<RunningNode> {
     const settings = testSettings('worker', directory, { id: 'worker', ...changes });
-    const node = await startWorker(settings, ENVIRONMENT, this.log.logger('worker'));
+    const node = await startWorker(settings, environment, this.log.logger('worker'));
     this.nodes.push(node);
     return node;
   }

@@ -1,3 +1,4 @@
+import { SLICES } from '../../packs/format/pack-layout.js';
 import assert from 'node:assert/strict';
 import { cpSync, existsSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -163,7 +164,7 @@ describe('closing the fetching waits for', () => {
   /** `opened`: the directory for mended experts exists when the work is held back. */
   async function mending(opened: boolean): Promise<Closing> {
     const mending = new PackMending(pack, settings(), environment(), SILENT);
-    const forgetting = (): Promise<void> => mending.forget(0, 0);
+    const forgetting = (): Promise<void> => mending.forget(0, 0, SLICES);
     if (opened) await forgetting();
     work.holdNext();
     if (opened) mending.takeMain(MAIN);

@@ -22,7 +22,7 @@ const DOORS: readonly { code: RegExp; files: readonly string[]; instead: string 
   },
   {
     code: /AbortSignal\.(any|timeout)\(/,
-    files: ['cli/background/start-all.ts', 'worker-node/fetching/pack-mending.ts'],
+    files: ['cli/background/start-all.ts', 'worker-node/fetching/mending.ts'],
     instead: 'a signal that follows others keeps listeners at them as long as they live: listen by onAbort',
   },
   {

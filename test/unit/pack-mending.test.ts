@@ -1,3 +1,4 @@
+import { SLICES } from '../../packs/format/pack-layout.js';
 import assert from 'node:assert/strict';
 import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -16,9 +17,9 @@ describe('the directory for repaired experts', () => {
     setting.users.push(mending);
     const mended = join(setting.parent, 'mended');
     writeFileSync(mended, 'a file where a directory belongs');
-    await assert.rejects(mending.forget(0, 0), { code: 'MODEL_NOT_FOUND' });
+    await assert.rejects(mending.forget(0, 0, SLICES), { code: 'MODEL_NOT_FOUND' });
     rmSync(mended);
-    await mending.forget(0, 1);
+    await mending.forget(0, 1, SLICES);
     assert.ok(existsSync(mended));
   });
 });
