@@ -14,7 +14,7 @@ const NO_LIMITS: HttpSettings = {
   apiKeysPath: null,
 };
 
-export interface HttpPlan extends Omit<Partial<ClusterPlan>, 'packDirectory'> {
+export interface HttpPlan extends Partial<ClusterPlan> {
   /** A chat template (Jinja) that replaces the model's own. */
   chatTemplate?: string;
   apiKeys?: readonly string[];
