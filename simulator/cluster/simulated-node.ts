@@ -8,6 +8,7 @@ import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { Quality } from '../../shared/settings/quality.js';
 import { type OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
+import type { OpenSlices } from '../../packs/fetching/served-slices.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { LIVING_KINDS } from '../../shared/base/runtime/living.js';
 import type { PeerMessage } from '../../shared/transport/stream-pace.js';
@@ -28,6 +29,8 @@ export interface NodeWorld {
   /** The devices of one start of the process. */
   devices(runtime: VirtualRuntime): Devices;
   openPack(directory: string | null, runtime: VirtualRuntime, quality?: Quality): Promise<Pack>;
+  /** Opens the slices that the node serves beside its pack; left out: it serves none. */
+  openSlices?: OpenSlices;
   /** Wraps the service by which peers read the node's pack; left out: it is not wrapped. */
   wrapPack?: (pack: PackHandlers) => PackHandlers;
   dataDirectory: string;
@@ -205,7 +208,7 @@ export class SimulatedNode {
       discovery: memoryDiscovery(network, id, runtime, interfaces),
       devices: world.devices(runtime),
       openPack: (directory, quality) => world.openPack(directory, runtime, quality),
-      openSlices: null,
+      openSlices: world.openSlices ?? null,
       openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer, runtime),
       openFormats: () => null,
       createHttpServer: null,

@@ -5,6 +5,7 @@ import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.
 import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
+import type { Quality } from '../../shared/settings/quality.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { drawRows } from './drawn-rows.js';
 import { drawBudget, drawContextMemory } from './draw-budget.js';
@@ -52,6 +53,7 @@ export interface WantedNodes {
 /** Main, 1 to 8 workers, and mostly a shadow; some start later than others. */
 export function drawNodes(random: SeededRandom, model: ScenarioModel, wanted: WantedNodes): ScenarioNode[] {
   const shared = drawShared(random.fork('shared'));
+  const quality = drawQuality(random.fork('quality'), model);
   const discovery = random.pick(['mdns', 'main', 'configured'] as const);
   const workers = Math.max(wanted.leastWorkers, random.chance(0.5) ? 1 + random.int(3) : 1 + random.int(MAX_WORKERS));
   const shadows = Math.max(wanted.leastShadows, random.pick([0, 1, 1, 1, 2]));
@@ -62,12 +64,13 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel, wanted: Wa
   const peers = discovery === 'configured' ? ids.map(({ role, id }) => ({ role, id, address: `${id}:${PORT}` })) : [];
   const nodeOf = (role: RoleSetting, id: string): ScenarioNode => {
     const own = random.fork(id);
-    const settings = drawSettings(own, role, id, { shared, model });
+    const settings = withQuality(drawSettings(own, role, id, { shared, model }), quality);
     const memoryBudgetBytes = drawBudget(own.fork('budget'), role, model, settings, {
       mayNotFit: role === 'worker' && id !== 'w0',
     });
     const fetches = role === 'worker' && own.chance(wanted.fetches);
-    const replans = role === 'main' && settings.worker.pools === null && own.fork('own worker').chance(0.5);
+    const mayReplan = role === 'main' && settings.worker.pools === null && quality.kind === 'exact';
+    const replans = mayReplan && own.fork('own worker').chance(0.5);
     return {
       settings: {
         ...settings,
@@ -89,6 +92,34 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel, wanted: Wa
   };
   return [nodeOf('main', MAIN_ID), ...ids.map(({ role, id }) => nodeOf(role, id))];
 }
+
+/** The share of scenarios whose experts are sliced. */
+const SLICED_SHARE = 0.2;
+
+/** The packs of test/fixtures/packs have slices (8,4). A router that chooses one expert has no thresholds. */
+function drawQuality(random: SeededRandom, model: ScenarioModel): Quality {
+  if (!random.chance(SLICED_SHARE)) return { kind: 'exact' };
+  const split = 'sliced84';
+  const kind = random.pick(['high', 'low', 'critical', 'critical'] as const);
+  if (kind !== 'critical') return { kind, split };
+  return model === 'one-of-three' ? { kind: 'high', split } : { kind, split, share: random.pick([0.1, 0.3, 0.6]) };
+}
+
+/** All daemons have the same quality. Sliced experts are not cached by the policies of lossless ones. */
+function withQuality(settings: NodeSettings, quality: Quality): NodeSettings {
+  const main = { ...settings.main, quality };
+  if (quality.kind === 'exact') return { ...settings, main };
+  const worker = { ...settings.worker, ...NO_LOSSLESS_CACHE };
+  return { ...settings, main, worker };
+}
+
+const NO_LOSSLESS_CACHE = {
+  cacheBytes: 0,
+  cachePolicy: 'planned',
+  pools: null,
+  hostMemory: 0,
+  resident: null,
+} as const;
 
 function drawShared(random: SeededRandom): Shared {
   const defaults = defaultSettings('main', MAIN_ID);

@@ -247,7 +247,7 @@ export class FaultInjector {
 function expertFiles(directory: string): string[] {
   if (!existsSync(directory)) return [];
   return readdirSync(directory, { recursive: true, encoding: 'utf8' })
-    .filter((name) => basename(name).startsWith('experts-'))
+    .filter((name) => /^(experts|slices)-/.test(basename(name)))
     .sort()
     .map((name) => join(directory, name));
 }

@@ -7,7 +7,8 @@ import type { Pack } from '../../packs/format/open-pack.js';
 import type { GenerateRequest, PromptToken, TokenReply } from '../../shared/wire/messages.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import { modelDirectory } from './scenario-world.js';
-import type { ScenarioModel } from './scenario.js';
+import { qualityText, type Quality } from '../../shared/settings/quality.js';
+import type { Scenario, ScenarioModel } from './scenario.js';
 
 /** Answers that are remembered: those of a scenario, and of the smaller scenarios that shrinking tries. */
 const MOST_KNOWN = 256;
@@ -28,13 +29,17 @@ export interface ReferenceAnswer {
  */
 export class ReferenceAnswers {
   private readonly packs = new Map<ScenarioModel, Promise<Pack>>();
-  private readonly engines = new Map<ScenarioModel, Promise<LocalEngine>>();
+  /** By model and quality. */
+  private readonly engines = new Map<string, Promise<LocalEngine>>();
   private readonly known = new Map<string, Promise<ReferenceAnswer>>();
 
-  answer(model: ScenarioModel, request: GenerateRequest): Promise<ReferenceAnswer> {
-    const key = `${model} ${JSON.stringify(request)}`;
+  /** The answer of the scenario's model in the scenario's quality. */
+  answer(scenario: Pick<Scenario, 'model' | 'nodes'>, request: GenerateRequest): Promise<ReferenceAnswer> {
+    const { model } = scenario;
+    const quality = scenario.nodes[0]?.settings.main.quality ?? { kind: 'exact' };
+    const key = `${model} ${qualityText(quality)} ${JSON.stringify(request)}`;
     let answer = this.known.get(key);
-    if (answer === undefined) this.known.set(key, (answer = this.make(model, request)));
+    if (answer === undefined) this.known.set(key, (answer = this.make(model, quality, request)));
     for (const oldest of this.known.keys()) {
       if (this.known.size <= MOST_KNOWN) break;
       this.known.delete(oldest);
@@ -55,8 +60,8 @@ export class ReferenceAnswers {
     this.known.clear();
   }
 
-  private async make(model: ScenarioModel, request: GenerateRequest): Promise<ReferenceAnswer> {
-    const engine = await this.engine(model);
+  private async make(model: ScenarioModel, quality: Quality, request: GenerateRequest): Promise<ReferenceAnswer> {
+    const engine = await this.engine(model, quality);
     const tokens: TokenReply[] = [];
     const promptLogprobs: PromptToken[] = [];
     const answer = {
@@ -81,20 +86,22 @@ export class ReferenceAnswers {
     }
   }
 
-  private engine(model: ScenarioModel): Promise<LocalEngine> {
-    let engine = this.engines.get(model);
+  private engine(model: ScenarioModel, quality: Quality): Promise<LocalEngine> {
+    const key = `${model} ${qualityText(quality)}`;
+    let engine = this.engines.get(key);
     if (engine === undefined) {
       engine = LocalEngine.open(modelDirectory(model), {
         device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },
         emulation: null,
         resident: null,
         shadow: null,
+        quality,
         prefillRows: 64,
         environment: { devices: NATIVE_DEVICES, runtime: new WallRuntime() },
         chooseSeed: () => 0,
         onProgress: null,
       });
-      this.engines.set(model, engine);
+      this.engines.set(key, engine);
     }
     return engine;
   }

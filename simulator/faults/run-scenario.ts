@@ -381,7 +381,7 @@ class ScenarioRun {
 
   private async checkAnswers(): Promise<void> {
     for (const { answer, request, probe } of this.asked) {
-      const reference = await this.references.answer(this.scenario.model, request);
+      const reference = await this.references.answer(this.scenario, request);
       const mustSucceed = probe || this.isCalm();
       this.violations.push(...checkAnswer(answer, reference, { mustSucceed, scenario: this.scenario }));
     }
@@ -470,14 +470,14 @@ class ScenarioRun {
 
 /** Completes the requests: a next turn gets the earlier turn and the engine's answer to it before its own prompt. */
 function requestsOf(
-  { model, requests }: Scenario,
+  scenario: Scenario,
   references: ReferenceAnswers,
 ): Promise<{ drawn: ScenarioRequest; request: GenerateRequest }[]> {
   return Promise.all(
-    requests.map(async (drawn) => {
+    scenario.requests.map(async (drawn) => {
       const { request, follows } = drawn;
       if (follows === null) return { drawn, request };
-      const { promptTokenIds, tokens } = await references.answer(model, follows);
+      const { promptTokenIds, tokens } = await references.answer(scenario, follows);
       const before = [...promptTokenIds, ...tokens.map(({ tokenId }) => tokenId)];
       return { drawn, request: { ...request, promptTokenIds: [...before, ...request.promptTokenIds] } };
     }),

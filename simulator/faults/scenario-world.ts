@@ -11,6 +11,7 @@ import { recordingDevice } from '../timing/recording-device.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Pack } from '../../packs/format/open-pack.js';
+import { slicesOf } from '../../packs/slices/open-slices.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import type { NodeWorld, PackHandlers } from '../cluster/simulated-node.js';
@@ -83,12 +84,13 @@ export class ScenarioWorld {
         const devices = faults.devices(runtime, (budgetBytes) => this.pace(faults, budgetBytes));
         return this.recorded(id, devices, runtime);
       },
-      openPack: (directory, runtime) =>
+      openPack: (directory, runtime, quality) =>
         runtime.outside(() =>
           directory === modelDirectory(this.scenario.model)
             ? this.openShared(this.scenario.model)
-            : openServedPack(directory),
+            : openServedPack(directory, quality),
         ),
+      ...(settings.main.quality.kind === 'exact' ? {} : { openSlices: (pack: Pack) => slicesOf(pack) }),
       wrapPack: (pack) => pieceFaults.wrap(pack),
       dataDirectory: this.dataDirectory(id),
       log: this.logOf(id),
