@@ -90,10 +90,11 @@ export async function startOwnWorker(
 
 /**
  * The settings of main's own worker. It neither finds nor advertises anything, because main knows it. Its device is main's, whatever that is. If main
- * has a budget, the worker caches experts in all memory that answers leave, or in as much as worker.cache says.
+ * has a budget, the worker caches experts in all memory that answers leave, or in as much as worker.cache says; sliced experts are not cached.
  */
 function ownSettings(settings: NodeSettings, modelPath: string): NodeSettings {
   const { memoryBudgetBytes: budgetBytes } = settings.device;
+  const mayKeep = budgetBytes > 0 && settings.main.quality.kind === 'exact';
   return {
     ...settings,
     role: 'worker',
@@ -106,7 +107,7 @@ function ownSettings(settings: NodeSettings, modelPath: string): NodeSettings {
     advertiseHost: null,
     discovery: { provider: 'static', interfaceAddress: null, peers: [] },
     device: { ...settings.device, backend: 'cpu', device: null },
-    worker: budgetBytes === 0 ? settings.worker : keepingExperts(settings.worker, budgetBytes),
+    worker: mayKeep ? keepingExperts(settings.worker, budgetBytes) : settings.worker,
   };
 }
 

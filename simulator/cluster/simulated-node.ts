@@ -30,7 +30,7 @@ export interface NodeWorld {
   devices(runtime: VirtualRuntime): Devices;
   openPack(directory: string | null, runtime: VirtualRuntime, quality?: Quality): Promise<Pack>;
   /** Opens the slices that the node serves beside its pack; left out: it serves none. */
-  openSlices?: OpenSlices;
+  openSlices?: (pack: Pack, runtime: VirtualRuntime) => ReturnType<OpenSlices>;
   /** Wraps the service by which peers read the node's pack; left out: it is not wrapped. */
   wrapPack?: (pack: PackHandlers) => PackHandlers;
   dataDirectory: string;
@@ -201,6 +201,7 @@ export class SimulatedNode {
     const interfaces = new InterfaceWatch(runtime, () => [
       { name: 'eth0', address: network.addressOf(id), internal: false },
     ]);
+    const { openSlices: slices } = this.world;
     return {
       runtime,
       transport: this.transport(runtime),
@@ -208,7 +209,7 @@ export class SimulatedNode {
       discovery: memoryDiscovery(network, id, runtime, interfaces),
       devices: world.devices(runtime),
       openPack: (directory, quality) => world.openPack(directory, runtime, quality),
-      openSlices: world.openSlices ?? null,
+      openSlices: slices === undefined ? null : (pack) => slices(pack, runtime),
       openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer, runtime),
       openFormats: () => null,
       createHttpServer: null,

@@ -230,7 +230,8 @@ export class DeviceFaults {
           throw this.convertError(thrown);
         });
         loaded.readBytes += outcome.readBytes;
-        if (outcome.loaded) loaded.loads += 1;
+        // Lower slices that are added to a loaded expert are no further expert.
+        if (outcome.loaded && args[2].parts.exponent.from !== 'notWanted') loaded.loads += 1;
         return outcome;
       },
       execute: async (...args) => {

@@ -11,7 +11,7 @@ import { recordingDevice } from '../timing/recording-device.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Pack } from '../../packs/format/open-pack.js';
-import { slicesOf } from '../../packs/slices/open-slices.js';
+import { slicesOf, type Slices } from '../../packs/slices/open-slices.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import type { NodeWorld, PackHandlers } from '../cluster/simulated-node.js';
@@ -20,6 +20,10 @@ import { DeviceFaults } from './faulty-device.js';
 import type { Scenario, ScenarioModel, ScenarioNode } from './scenario.js';
 import { HeldExperts } from '../../packs/format/held-experts.js';
 import type { PackDescription, PackPiece } from '../../shared/wire/messages.js';
+
+/** Reads files of this machine, while virtual time stands still. */
+const openSlicesOutside = (pack: Pack, runtime: VirtualRuntime): Promise<Slices> =>
+  runtime.outside(() => slicesOf(pack));
 
 /** Directory of the fixture pack of a model. */
 export function modelDirectory(model: ScenarioModel): string {
@@ -90,7 +94,7 @@ export class ScenarioWorld {
             ? this.openShared(this.scenario.model)
             : openServedPack(directory, quality),
         ),
-      ...(settings.main.quality.kind === 'exact' ? {} : { openSlices: (pack: Pack) => slicesOf(pack) }),
+      ...(settings.main.quality.kind === 'exact' ? {} : { openSlices: openSlicesOutside }),
       wrapPack: (pack) => pieceFaults.wrap(pack),
       dataDirectory: this.dataDirectory(id),
       log: this.logOf(id),
