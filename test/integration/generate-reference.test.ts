@@ -149,7 +149,7 @@ describe('the demo model in the single-process engine', () => {
       const { replies, tokens, finished } = await answer({ text: reference.prompt });
       assert.deepEqual(replies[0], {
         kind: 'started',
-        started: { promptTokenIds: reference.prompt_token_ids, seed: 5 },
+        started: { promptTokenIds: reference.prompt_token_ids, seed: 5, arithmetic: 'exact' },
       });
       assert.deepEqual(
         tokens.map((token) => token.tokenId),
