@@ -22,7 +22,7 @@ export interface ShadowRow {
   attention: string;
   /** As `odmoe bench recall` measures it, aligned at every iteration. */
   recall: number;
-  /** Of all matrices of the shadow on its device. */
+  /** Bytes of all matrices of the shadow on its device. */
   bytes: number;
 }
 

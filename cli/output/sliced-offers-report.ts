@@ -2,7 +2,7 @@ import type { SlicedOffer } from '../../engine/planning/sliced-offers.js';
 import { formatBytes } from '../../shared/base/text/units.js';
 import { tableLines } from './table.js';
 
-/** What a plan expects of sliced experts, beside the lossless ones of the plan itself. */
+/** A sliced offer as a plan expects it to run, beside the lossless experts of the plan itself. */
 export interface PlannedOffer {
   offer: SlicedOffer;
   expertBytes: number;

@@ -1,8 +1,9 @@
 import type { Device, DeviceOptions } from '../../native/index.js';
-import type { EmulationSettings, NodeSettings } from '../../shared/settings/node-settings.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { loadDeviceProfile } from '../emulation/load-device-profile.js';
 import { deviceOf, nodeTimes } from '../emulation/node-times.js';
-import type { ProfiledRole } from '../emulation/device-profile.js';
+import type { PlannedStorage, ProfiledRole } from '../emulation/device-profile.js';
+import { slicedStorage } from '../emulation/sliced-storage.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { afterRefusal, chooseDevice, dependsOnCuda, type DeviceChoice, type DeviceWish } from './choose-device.js';
@@ -32,7 +33,7 @@ export interface NodeDevice {
 export async function fillRoleDevice<Filled>(
   environment: DeviceEnvironment,
   wish: DeviceWish,
-  settings: EmulationSettings | null,
+  settings: EmulatedStorage | null,
   role: ProfiledRole,
   fill: (opened: NodeDevice) => Promise<Filled>,
 ): Promise<Filled> {
@@ -58,15 +59,29 @@ async function fillOrDispose<Filled>(
   }
 }
 
+/** An emulated testbed, and the form in which its workers store experts. */
+export interface EmulatedStorage {
+  readonly profilePath: string;
+  readonly expertStorage: PlannedStorage;
+}
+
+/** Under a sliced quality, workers store slices, whatever emulation.expert_storage says. */
+function emulatedStorage({ emulation, main: { quality } }: NodeSettings): EmulatedStorage | null {
+  if (emulation === null || quality.kind === 'exact') return emulation;
+  return { ...emulation, expertStorage: slicedStorage(quality) };
+}
+
 /** Like fillRoleDevice, for a daemon; also logs the device and the reason for its choice. */
 export function fillNodeDevice<Filled>(
   environment: DeviceEnvironment,
-  { role, device: settings, emulation }: NodeSettings,
+  nodeSettings: NodeSettings,
   log: Logger,
   fill: (opened: NodeDevice) => Promise<Filled>,
 ): Promise<Filled> {
-  const { memoryBudgetBytes: budgetBytes, ...wish } = settings;
-  return fillRoleDevice(environment, { ...wish, budgetBytes }, emulation, role, (opened) => {
+  const { role, device } = nodeSettings;
+  const { memoryBudgetBytes: budgetBytes, ...wish } = device;
+  const emulated = emulatedStorage(nodeSettings);
+  return fillRoleDevice(environment, { ...wish, budgetBytes }, emulated, role, (opened) => {
     const { backend, instructionSet, name, contextBytes } = opened.device.info();
     log.info('device chosen', {
       device: `${backend} ${instructionSet}`,
@@ -81,7 +96,7 @@ export function fillNodeDevice<Filled>(
 function openEmulated(
   environment: DeviceEnvironment,
   wish: DeviceWish,
-  settings: EmulationSettings,
+  settings: EmulatedStorage,
   role: ProfiledRole,
 ): NodeDevice {
   const profile = loadDeviceProfile(settings.profilePath);

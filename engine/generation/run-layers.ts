@@ -5,7 +5,7 @@ import type { ModelShape } from '../../shared/model/model-shape.js';
 
 const FLOAT_BYTES = 4;
 
-/** Of one layer of a pass: the input of its experts, rows x hiddenSize FP32, and their outputs, rows x expertsPerToken x hiddenSize by rank. */
+/** One layer of a pass: the input of its experts, rows x hiddenSize FP32, and their outputs, rows x expertsPerToken x hiddenSize by rank. */
 export interface LayerBuffers {
   readonly hidden: Uint8Array;
   readonly outputs: Uint8Array;

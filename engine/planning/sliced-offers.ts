@@ -1,4 +1,4 @@
-/** What sliced experts would be in place of lossless ones: bytes of a weight, and the measured loss where there is a measurement. */
+/** Sliced experts as an offer in place of lossless ones: bytes of a weight, and the measured loss if there is a measurement. */
 import { createHash } from 'node:crypto';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ const CRITICAL_SHARE = 0.3;
 export interface SlicedOffer {
   /** As the flag --quality takes it. */
   readonly quality: string;
-  /** Where some executions alone read lower slices, the mean bytes of an execution, in memory as on the link. */
+  /** If only some executions read lower slices, storedBytes is the mean over executions; a slot has room for both slices. */
   readonly form: StorageForm;
   /** KL(lossless || sliced), mean over predicted tokens, natural logarithm; null: not measured for this model. */
   readonly loss: number | null;
@@ -26,8 +26,12 @@ export function slicedOffers(losses: MeasuredLosses | null): SlicedOffer[] {
   return SLICED_SPLITS.flatMap((split) => {
     const { upper, both } = bitsPerWeight(split);
     const offer = (quality: string, readBits: number): SlicedOffer => {
-      const readBytes = readBits / BYTE_BITS;
-      const form = { exponentBytes: upper / BYTE_BITS, storedBytes: readBytes, slotBytes: readBytes };
+      const slotBits = readBits === upper ? upper : both;
+      const form = {
+        exponentBytes: upper / BYTE_BITS,
+        storedBytes: readBits / BYTE_BITS,
+        slotBytes: slotBits / BYTE_BITS,
+      };
       return { quality, form, loss: losses?.[quality] ?? null };
     };
     return [

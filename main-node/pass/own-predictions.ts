@@ -206,6 +206,8 @@ export class FirstLayerAhead {
     private readonly sequence: number,
     private readonly lastPosition: number,
     private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>,
+    /** The rule by which executions read sliced experts; null: experts are computed exactly. */
+    private readonly precision: PrecisionRule | null,
   ) {}
 
   /**
@@ -229,6 +231,8 @@ export class FirstLayerAhead {
         ...passOfSequence(this.sequence, next, 1),
         layer: FIRST_LAYER,
         experts: [expert],
+        // The worker has nothing else to do, and nobody knows yet how the token will read the expert.
+        ...criticalField(this.precision, [expert]),
       });
     }
   }

@@ -160,7 +160,10 @@ export class PassRunner {
     if (isAlone) {
       const member = members[0]?.member;
       if (engine.firstLayerAhead && member !== undefined && !this.firstLayers.has(member))
-        this.firstLayers.set(member, new FirstLayerAhead(member.id, member.lastPosition, engine.roster));
+        this.firstLayers.set(
+          member,
+          new FirstLayerAhead(member.id, member.lastPosition, engine.roster, engine.precision),
+        );
     } else await engine.dispatcher.placement(signal);
     engine.announcedPasses.begin(announcements, members, engine.shape.expertLayers);
     this.announceWholeLayer(announcements, members, FIRST_LAYER);

@@ -33,8 +33,8 @@ export interface PositionChoice {
 export class PassPredictions {
   /** position -> layer. Bounded by dropBelow: positions that main has run are forgotten. */
   private readonly chosen = new Map<number, PositionChoice[]>();
-  /** First position of a pass -> layer -> set that was sent last. */
-  private readonly sent = new Map<number, number[][]>();
+  /** First position of a pass -> layer -> sets that were sent last. */
+  private readonly sent = new Map<number, SentSets[]>();
 
   constructor(private readonly layers: number) {}
 
@@ -63,14 +63,13 @@ export class PassPredictions {
       for (const expert of choice.critical) critical.add(expert);
       ({ runUs } = choice);
     }
-    const experts = [...set];
+    const news = { experts: [...set], critical: [...critical] };
     const sent = this.sent.get(begin) ?? [];
     const before = sent[layer];
-    if (experts.length === 0 || (before !== undefined && isSame(before, experts))) return null;
-    sent[layer] = experts;
+    if (news.experts.length === 0 || (before !== undefined && isSame(before, news))) return null;
+    sent[layer] = news;
     this.sent.set(begin, sent);
-    const again = before !== undefined;
-    return { position: begin, rows, layer, experts: [...experts], critical: [...critical], again, runUs };
+    return { position: begin, rows, layer, ...news, again: before !== undefined, runUs };
   }
 
   /** Main's passes have changed: returns the predictions to send for passes that positions have moved to. By pass, then by layer. */
@@ -101,6 +100,13 @@ export class PassPredictions {
   }
 }
 
-function isSame(left: readonly number[], right: readonly number[]): boolean {
+/** The experts of a prediction, and those of them that are critical. */
+type SentSets = Pick<PassPrediction, 'experts' | 'critical'>;
+
+function isSame(left: SentSets, right: SentSets): boolean {
+  return isSameList(left.experts, right.experts) && isSameList(left.critical, right.critical);
+}
+
+function isSameList(left: readonly number[], right: readonly number[]): boolean {
   return left.length === right.length && left.every((value, index) => value === right[index]);
 }

@@ -108,7 +108,11 @@ function tunedSettings(role: RoleSetting, config: ClusterConfig, flags: DaemonFl
   checkPrediction(config, flags, given);
   checkDrafting(config, given);
   checkReplicas(config, flags, given);
-  const unsliced = role === 'shadow' ? null : unslicedMemory(given.main.quality, worker);
+  const { arithmetic } = deviceRows;
+  const unsliced =
+    role === 'shadow'
+      ? null
+      : (fastSlices(given.main.quality, arithmetic) ?? unslicedMemory(given.main.quality, worker));
   if (unsliced !== null) throw invalid(config, unsliced);
   return {
     device: { ...device, ...deviceRows, memoryBudgetBytes: budgetBytes },
@@ -287,6 +291,12 @@ function dialAddress({ address }: ConfiguredNode): string {
 
 function invalid(config: ClusterConfig, message: string): OdmoeError {
   return new OdmoeError('CONFIG_INVALID', config.path === null ? message : `${config.path}: ${message}`);
+}
+
+/** Under a quality the same request has the same bits everywhere, which tensor cores do not keep. Null: there is no contradiction. Pure. */
+function fastSlices(quality: Quality, arithmetic: NodeSettings['device']['arithmetic']): string | null {
+  if (quality.kind === 'exact' || arithmetic === 'exact') return null;
+  return `main.quality ${qualityText(quality)} is computed by the one arithmetic: leave out arithmetic fast (--arithmetic), or the quality`;
 }
 
 /** The memory of a worker that holds no slices, with a remedy; null: there is none, or experts are not sliced. Pure. */

@@ -16,7 +16,7 @@ export const SLICED_PRECISIONS = [
 ] as const;
 export const PRECISIONS = ['int8', 'fp16', 'nf4', ...SLICED_PRECISIONS] as const;
 export type ShadowPrecision = (typeof PRECISIONS)[number];
-/** Of a shadow that is a daemon: auto chooses one of them by its memory. */
+/** The precisions of a shadow that is a daemon: auto chooses one of the others by its memory. */
 export const SHADOW_PRECISIONS = ['auto', ...PRECISIONS] as const;
 export const QUANTIZED = ['projections', 'all'] as const;
 export const LOG_LEVELS = ['error', 'warn', 'info', 'debug'] as const;

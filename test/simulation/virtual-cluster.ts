@@ -38,16 +38,15 @@ const EVENT_LIMIT = 3_000_000;
 const SEED = 1;
 const LINK = { latencyMs: 0.1, jitterMs: 0, bytesPerMs: 100_000 };
 const operator = (ms: number): OperatorTime => ({ overheadMs: ms, weightsMs: 0, rowMs: ms / 10 });
-const timesOf = (layerMs: number): DevicePace['times'] => ({
+const timesOf = (layerMs: number): Omit<DevicePace['times'], 'loadMs' | 'exponentShare'> => ({
   attendLayers: [[{ ...operator(layerMs), context: null }]],
   layersBehind: [],
   router: operator(0),
   expert: operator(layerMs),
   lmHead: operator(layerMs / 3),
-  loadMs: 1,
-  exponentShare: 0.4,
   recoverMs: 0,
 });
+const LOAD = { loadMs: 1, exponentShare: 0.4 };
 const TIMES = timesOf(0.3);
 /** Times of shadow. It has all experts in its memory and is ahead of main. */
 const SHADOW_TIMES = timesOf(0.03);
@@ -74,13 +73,17 @@ export class VirtualCluster {
     this.fail = reject;
   });
 
-  private constructor(private readonly packDirectory: string) {
+  private constructor(
+    private readonly packDirectory: string,
+    private readonly load: NonNullable<ClusterPlan['load']>,
+  ) {
     this.failed.catch(() => undefined);
     this.client = this.host('client');
   }
 
   static async start(plan: ClusterPlan): Promise<VirtualCluster> {
-    const cluster = new VirtualCluster(plan.packDirectory ?? (await packOf(plan.model ?? 'tiny', plan.codec)));
+    const packDirectory = plan.packDirectory ?? (await packOf(plan.model ?? 'tiny', plan.codec));
+    const cluster = new VirtualCluster(packDirectory, plan.load ?? LOAD);
     try {
       await cluster.add('main', 'main', plan.main);
       const indices = Array.from({ length: plan.workers }, (_, index) => index);
@@ -240,11 +243,13 @@ export class VirtualCluster {
   }
 
   private worldOf(role: RoleSetting, id: string): NodeWorld {
-    const { loadMs, ...operations } = role === 'shadow' ? SHADOW_TIMES : TIMES;
+    const { loadMs, exponentShare } = this.load;
+    const operations = role === 'shadow' ? SHADOW_TIMES : TIMES;
     const faults = this.devices.get(id) ?? new DeviceFaults(toOdmoeError);
     this.devices.set(id, faults);
     const times: DevicePace['times'] = {
       ...operations,
+      exponentShare,
       get loadMs() {
         return loadMs * faults.readSlowness;
       },

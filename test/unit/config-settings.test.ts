@@ -177,6 +177,16 @@ nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
     assert.ok(settled('shadow', 'worker: {cache: 1 MiB}'), 'it is not about shadow');
   });
 
+  it('refuse the arithmetic of tensor cores with a sliced quality, whose bits are the same everywhere', () => {
+    const sliced = "main: {quality: 'sliced(8,4)'}\n";
+    const refused = { code: 'CONFIG_INVALID', message: /quality sliced\(8,4\) is computed by the one arithmetic/ };
+    for (const role of ['main', 'worker'] as const) {
+      assert.throws(() => settle(role, { model: 'p', arithmetic: 'fast' }, sliced), refused);
+      assert.ok(settle(role, { model: 'p', arithmetic: 'fast' }, ''));
+    }
+    assert.ok(settle('shadow', { model: 'p', arithmetic: 'fast' }, sliced), 'shadow only predicts');
+  });
+
   it("choose the node that runs main's experts by the file, and by a flag that overrides it", () => {
     assert.equal(settle('main', { model: 'p' }, '').main.experts, 'workers');
     assert.equal(settle('main', { model: 'p' }, 'main: {experts: both}').main.experts, 'both');

@@ -71,7 +71,7 @@ describe('main: the workers that received a prediction', () => {
 describe('main: the announced first layer of the next token', () => {
   it('gives each worker one expert, when the worker has no more work for the current token', () => {
     const targets = new RecordingWorkers(placementOf(4));
-    const ahead = new FirstLayerAhead(7, 20, targets);
+    const ahead = new FirstLayerAhead(7, 20, targets, null);
     ahead.afterRouter(10, null);
     assert.deepEqual(targets.predicted, []);
     ahead.afterRouter(10, [predicted(10, 2, [4, 5], [0, 1]), predicted(10, 3, [1, 2], [2, 0])]);
@@ -93,7 +93,7 @@ describe('main: the announced first layer of the next token', () => {
 
   it('counts only for its own token and placement, once, and not behind the last token', () => {
     const targets = new RecordingWorkers(placementOf(2));
-    const ahead = new FirstLayerAhead(7, 11, targets);
+    const ahead = new FirstLayerAhead(7, 11, targets, null);
     ahead.afterRouter(10, []);
     assert.equal(ahead.take(placementOf(2, 2), 11).size, 0);
     assert.equal(ahead.take(placementOf(2), 12).size, 0);
@@ -106,7 +106,7 @@ describe('main: the announced first layer of the next token', () => {
 
   it('is released where the next pass of the sequence is another one', () => {
     const targets = new RecordingWorkers(placementOf(2));
-    const ahead = new FirstLayerAhead(7, 20, targets);
+    const ahead = new FirstLayerAhead(7, 20, targets, null);
     const announcedAt = (position: number): void => {
       ahead.afterRouter(position, []);
       targets.releases.length = 0;

@@ -9,6 +9,7 @@ import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js
 import { nodeTimes } from '../../engine/emulation/node-times.js';
 import { measuredLosses, slicedOffers } from '../../engine/planning/sliced-offers.js';
 import { NATIVE_BYTE_TOOLS } from '../../packs/packing/native-tools.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { readQuality } from '../../shared/settings/quality.js';
 import { pack } from './tiny-pack.js';
@@ -64,17 +65,28 @@ describe('the offers of sliced experts beside a plan', function () {
     }
   });
 
+  it('have slots for both slices, except where no execution reads lower ones', () => {
+    const forms = new Map(slicedOffers(null).map(({ quality, form }) => [quality, form]));
+    const [high, critical, low] = ['sliced(8,4)', 'sliced(8,4,critical=0.3)', 'sliced(8,4,low)'].map((quality) =>
+      requirePresent(forms.get(quality), quality),
+    );
+    assert.equal(critical?.slotBytes, high?.slotBytes);
+    assert.ok((critical?.storedBytes ?? 0) < (high?.storedBytes ?? 0));
+    assert.equal(low?.slotBytes, low?.storedBytes);
+  });
+
   it('take the time and memory of their bytes on a worker', () => {
     const profile = loadDeviceProfile(profileFile('orin-nx-rtx3090'));
     const shipped = nodeTimes(profile, 'worker', 'bf16');
     for (const { form } of slicedOffers(null)) {
       const times = nodeTimes(profile, 'worker', form);
       const share = form.storedBytes / 2;
-      assert.ok(Math.abs(times.slotBytes / shipped.slotBytes - share) < 1e-6);
+      const slotShare = form.slotBytes / 2;
+      assert.ok(Math.abs(times.slotBytes / shipped.slotBytes - slotShare) < 1e-6);
       const { linkLatencyMs } = profile.devices.worker;
       const linkShare = (times.loadMs - linkLatencyMs) / (shipped.loadMs - linkLatencyMs);
       assert.ok(Math.abs(linkShare - share) < 1e-6);
-      assert.ok(Math.abs(times.expert.weightsMs / shipped.expert.weightsMs - share) < 1e-6);
+      assert.ok(Math.abs(times.expert.weightsMs / shipped.expert.weightsMs - slotShare) < 1e-6);
     }
   });
 

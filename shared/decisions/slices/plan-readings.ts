@@ -100,7 +100,7 @@ export function expertsReadWhole(experts: ArrayLike<number>, readings: readonly 
   return [...new Set(Array.from(experts).filter((_expert, index) => readings[index] === 'both'))];
 }
 
-/** Of two thresholds that are equally near, the higher one, which reads fewer bytes. */
+/** The nearest threshold; if two are equally near, the higher one, which reads fewer bytes. */
 function nearestTheta(share: number, measured: readonly MeasuredTheta[]): MeasuredTheta | null {
   let nearest: MeasuredTheta | null = null;
   for (const one of measured) {
