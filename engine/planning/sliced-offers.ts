@@ -3,12 +3,13 @@ import { createHash } from 'node:crypto';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isPackDirectory, openAnyPack } from '../../packs/format/open-pack.js';
-import { bitsPerWeight, SLICED_SPLITS } from '../../packs/slices/slice-pair.js';
+import { SLICED_SPLITS } from '../../packs/slices/slice-pair.js';
 import { fileExists, readWholeFile } from '../../shared/base/files/read-file.js';
 import { qualityText } from '../../shared/settings/quality.js';
+import type { SlicedQuality } from '../../shared/decisions/slices/plan-readings.js';
 import type { StorageForm } from '../emulation/device-profile.js';
+import { slicedStorage } from '../emulation/sliced-storage.js';
 
-const BYTE_BITS = 8;
 /** The share of critical executions of the offers between all and none. */
 const CRITICAL_SHARE = 0.3;
 
@@ -24,20 +25,19 @@ export interface SlicedOffer {
 /** The offers for a model, the most exact of each pair of bits first. `losses`: null: none were measured for it. */
 export function slicedOffers(losses: MeasuredLosses | null): SlicedOffer[] {
   return SLICED_SPLITS.flatMap((split) => {
-    const { upper, both } = bitsPerWeight(split);
-    const offer = (quality: string, readBits: number): SlicedOffer => {
-      const slotBits = readBits === upper ? upper : both;
-      const form = {
-        exponentBytes: upper / BYTE_BITS,
-        storedBytes: readBits / BYTE_BITS,
-        slotBytes: slotBits / BYTE_BITS,
-      };
+    const whole = slicedStorage({ kind: 'high', split });
+    const lowerBytes = whole.storedBytes - whole.exponentBytes;
+    const offer = (asked: SlicedQuality, form = slicedStorage(asked)): SlicedOffer => {
+      const quality = qualityText(asked);
       return { quality, form, loss: losses?.[quality] ?? null };
     };
     return [
-      offer(qualityText({ kind: 'high', split }), both),
-      offer(qualityText({ kind: 'critical', split, share: CRITICAL_SHARE }), upper + CRITICAL_SHARE * (both - upper)),
-      offer(qualityText({ kind: 'low', split }), upper),
+      offer({ kind: 'high', split }),
+      offer(
+        { kind: 'critical', split, share: CRITICAL_SHARE },
+        { ...whole, storedBytes: whole.exponentBytes + CRITICAL_SHARE * lowerBytes },
+      ),
+      offer({ kind: 'low', split }),
     ];
   });
 }

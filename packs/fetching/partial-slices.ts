@@ -144,7 +144,7 @@ export class PartialSlices implements ServedSlices {
     return this.whole;
   }
 
-  /** Where an ExpertFetcher puts one slice of each expert. Closing it does nothing: it is closed with this. */
+  /** An ExpertFetcher puts one slice of each expert there. Closing it does nothing: it is closed with this. */
   store(slice: Slice): FetchStore {
     return {
       pack: this.pack,

@@ -190,7 +190,7 @@ describe('sliced experts in one process', function () {
       const [low, high] = [engine, both].map((one) =>
         one.residentWeights().kinds.find(({ format }) => format === 'sliced84'),
       );
-      // Of a group of 32 weights: 16 bytes of codes in each slice, and 3 bytes beside them in the upper one.
+      // A group of 32 weights has 16 bytes of codes in each slice, and 3 bytes beside them in the upper one.
       assert.ok(low !== undefined && high !== undefined);
       assert.equal(low.matrices, high.matrices);
       assert.equal(low.bytes * 35, high.bytes * 19);

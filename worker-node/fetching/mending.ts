@@ -28,7 +28,7 @@ export type MendingFetch = ExpertSupply & Pick<ProspectFetch, 'takeMain' | 'stat
  * made when the first damage is found; its experts are also used at later starts. A subclass says what of an expert is fetched.
  */
 export abstract class Mending implements ExpertSupply {
-  /** What is read from that directory: slices of experts; of an expert that is not sliced, both, which are all of it. */
+  /** The slices of experts that are read from that directory; an expert that is not sliced counts as both of its slices. */
   private readonly mended = new Set<string>();
   private opening: Promise<MendingFetch> | null = null;
   protected fetch: MendingFetch | null = null;
