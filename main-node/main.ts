@@ -9,7 +9,7 @@ import type { NodeSettings } from '../shared/settings/node-settings.js';
 import { advertisedAddress } from '../engine/daemon/advertised-address.js';
 import { followAddresses } from '../engine/daemon/follow-addresses.js';
 import { ProcessCounts } from '../engine/daemon/process-counts.js';
-import { createNodeIdentity, type IdentifiedModel } from '../engine/daemon/node-identity.js';
+import { createNodeIdentity, identifiedModel } from '../engine/daemon/node-identity.js';
 import { type GiveUp, runDaemon } from '../engine/daemon/run-daemon.js';
 import type { Stoppable } from '../shared/transport/discovery/discovery.js';
 import { toOdmoeError } from '../shared/base/errors/odmoe-error.js';
@@ -66,11 +66,6 @@ export async function runMain(ownWorker: OwnWorker['start'] | null = null): Prom
       startMain(settings, realEnvironment(settings, ownWorker), log, giveUp, abandoned),
     { requireAddon, exitWithParent },
   );
-}
-
-function identifiedModel({ source, sliced }: LoadedMain): IdentifiedModel {
-  const { name, packDigest } = source;
-  return sliced === null ? { name, packDigest } : { name, packDigest, slicesDigest: sliced.slices.digest };
 }
 
 async function serveMain(

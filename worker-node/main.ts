@@ -10,7 +10,7 @@ import type { NodeSettings } from '../shared/settings/node-settings.js';
 import { advertisedAddress } from '../engine/daemon/advertised-address.js';
 import { followAddresses } from '../engine/daemon/follow-addresses.js';
 import { ProcessCounts } from '../engine/daemon/process-counts.js';
-import { createNodeIdentity, type IdentifiedModel } from '../engine/daemon/node-identity.js';
+import { createNodeIdentity, identifiedModel } from '../engine/daemon/node-identity.js';
 import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/transport/discovery/join-loop.js';
 import { assertInvariant } from '../shared/base/errors/assert-invariant.js';
@@ -125,7 +125,7 @@ async function openWorker(
   const memory = { ...hostMemoryOf(settings, pack, record), ...sharedMemoryOf(settings, device) };
   const experts = new ExpertService(slots, { ...loaded, runtime, log, supply, ...memory, onDeviceLost });
   opened.push(() => experts.close());
-  const identity = createNodeIdentity(settings, identifiedModel(source, sliced), device.info(), runtime);
+  const identity = createNodeIdentity(settings, identifiedModel(pack), device.info(), runtime);
   const sendStatus = (): void => {
     const figures = { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() };
     sessions.sendToMain({
@@ -169,10 +169,6 @@ function openShare({ source, partial, sliced, fetched }: WorkerPack, runtime: Ru
 function loadedSource(source: Pack, sliced: RuledSlices | null): ModelSource {
   if (sliced === null) return source;
   return { ...source, expert: (layer, expert) => sliced.slices.expert(layer, expert) };
-}
-
-function identifiedModel({ name, packDigest }: Pack, sliced: RuledSlices | null): IdentifiedModel {
-  return { name, packDigest, ...(sliced === null ? {} : { slicesDigest: sliced.slices.digest }) };
 }
 
 /** The message that reports a lost device to main, without an execute that asked for it. */

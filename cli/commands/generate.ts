@@ -100,7 +100,7 @@ async function generate(directory: string, text: string | undefined, flags: Gene
       renderGeneration(engine.generate(request, signal), {
         json: flags.json,
         stream: !flags.json,
-        engine: { resident },
+        resident,
       }),
     );
     if (!flags.json && standardError.isTerminal) {

@@ -20,12 +20,8 @@ export interface RenderOptions {
   json: boolean;
   /** Print the text as it comes. Only one of both may be set. */
   stream: boolean;
-  /** The engine of this process that answers; with json, it is printed, too. */
-  engine?: EngineReport;
-}
-
-export interface EngineReport {
-  resident: WeightFormReport;
+  /** The weights of the answering process; with json, they are printed, too. */
+  resident?: WeightFormReport;
 }
 
 /** A complete answer. */
@@ -40,7 +36,7 @@ export interface GenerationResult {
 /** Prints an answer on stdout as requested and returns it whole. Throws what the replies throw; with json, stdout then stays empty. */
 export async function renderGeneration(
   replies: AsyncIterable<GenerateReply>,
-  { json, stream, engine }: RenderOptions,
+  { json, stream, resident }: RenderOptions,
 ): Promise<GenerationResult> {
   let endsInNewline = true;
   const print = ({ text }: TokenReply): void => {
@@ -52,7 +48,7 @@ export async function renderGeneration(
     if (!endsInNewline) standardOutput.write('\n');
   });
   if (json) {
-    const object = { ...generationJson(result), ...(engine && engineJson(engine)) };
+    const object = { ...generationJson(result), ...(resident && { resident: weightFormJson(resident) }) };
     standardOutput.write(`${printableJson(object)}\n`);
   }
   return result;
@@ -133,10 +129,6 @@ export function generationJson({
 /** The forms of a model's weights, and the choice of --resident auto (null: a form was given). */
 export interface WeightFormReport extends ResidentWeights {
   choice: WeightFormChoice | null;
-}
-
-function engineJson({ resident }: EngineReport): Record<string, unknown> {
-  return { resident: weightFormJson(resident) };
 }
 
 function weightFormJson({ kinds, fellBack, choice }: WeightFormReport): Record<string, unknown> {

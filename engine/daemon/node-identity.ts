@@ -12,6 +12,17 @@ export interface IdentifiedModel {
   readonly slicesDigest?: string;
 }
 
+/** `sliced`: the slices with which the daemon computes experts; null: it computes them exactly. */
+export function identifiedModel({
+  source: { name, packDigest },
+  sliced,
+}: {
+  source: Pick<IdentifiedModel, 'name' | 'packDigest'>;
+  sliced: { readonly slices: { readonly digest: string } } | null;
+}): IdentifiedModel {
+  return { name, packDigest, ...(sliced === null ? {} : { slicesDigest: sliced.slices.digest }) };
+}
+
 /** The identity of a daemon that starts now; its address is added when it listens. `deviceInfo`: as the device reports it. */
 export function createNodeIdentity(
   settings: NodeSettings,

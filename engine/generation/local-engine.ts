@@ -4,7 +4,7 @@ import type { ShadowPrecision, WeightForm } from '../../shared/settings/setting-
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import { computedBy } from '../devices/choose-device.js';
-import { qualityText, type Quality } from '../../shared/settings/quality.js';
+import { EXACT_QUALITY, qualityText, type Quality } from '../../shared/settings/quality.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import { describeDevice } from '../daemon/node-identity.js';
 import { validateGenerateRequest } from '../../shared/wire/generate-validation.js';
@@ -33,8 +33,6 @@ import { resolveGeneration } from './resolve-generation.js';
 import type { SequenceRunner } from './sequence-runner.js';
 import { ShadowedRunner } from './shadowed-runner.js';
 import { SlicedExperts } from './sliced-experts.js';
-
-const EXACT: Quality = { kind: 'exact' };
 
 export interface LocalEngineOptions {
   device: DeviceWish;
@@ -93,7 +91,7 @@ export class LocalEngine {
   /** Opens and loads the pack or checkpoint in `directory`. Throws the errors of opening and loading, and closes everything then. */
   static async open(directory: string, options: LocalEngineOptions): Promise<LocalEngine> {
     requireServed(options);
-    const { source, sliced } = await openForQuality(directory, options.quality ?? EXACT);
+    const { source, sliced } = await openForQuality(directory, options.quality ?? EXACT_QUALITY);
     const tokenizer = await openTokenizer(source.directory);
     requireExact(source, options.resident);
     const main = await loadMain(source, sliced, options);
@@ -120,7 +118,7 @@ export class LocalEngine {
 
   /** How answers are computed: "exact", "fast" (tensor cores of a GPU), or the text of a sliced quality. */
   get arithmetic(): string {
-    const { quality = EXACT, device } = this.options;
+    const { quality = EXACT_QUALITY, device } = this.options;
     if (quality.kind !== 'exact') return qualityText(quality);
     return computedBy(this.device, device.arithmetic ?? 'exact');
   }
@@ -198,7 +196,7 @@ export class LocalEngine {
 }
 
 /** Throws USAGE for options that sliced experts are not served with. */
-function requireServed({ quality = EXACT, device, emulation, shadow }: LocalEngineOptions): void {
+function requireServed({ quality = EXACT_QUALITY, device, emulation, shadow }: LocalEngineOptions): void {
   if (quality.kind === 'exact') return;
   const refusals: readonly (readonly [boolean, string])[] = [
     [emulation !== null, 'an emulated machine computes exact experts: leave out --profile'],

@@ -18,6 +18,8 @@ export type Quality =
       readonly missShare: number;
     };
 
+export const EXACT_QUALITY: Quality = { kind: 'exact' };
+
 export type ReadQuality = { readonly quality: Quality } | { readonly problem: string };
 
 const SLICED_SPLITS = Object.keys(SLICE_BITS) as SlicedSplit[];
@@ -34,7 +36,7 @@ export const QUALITY_FORMS =
 
 /** Reads the text of a quality. It has no spaces, except in a size such as "1.8 GB". */
 export function readQuality(text: string): ReadQuality {
-  if (text === 'exact') return { quality: { kind: 'exact' } };
+  if (text === 'exact') return { quality: EXACT_QUALITY };
   const [, pair, rest = ''] = /^sliced\((\d+,\d+)(?:,([^()]+))?\)$/.exec(text) ?? [];
   if (pair === undefined) return { problem: `expected ${QUALITY_FORMS}` };
   const split = SLICED_SPLITS.find((one) => PAIR_TEXTS[one] === pair);

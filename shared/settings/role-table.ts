@@ -1,6 +1,6 @@
 /** Rows of the settings table that concern one role: devices, main, shadow and workers. */
 import { formatByteSize } from '../base/text/byte-size.js';
-import type { Quality } from './quality.js';
+import { EXACT_QUALITY } from './quality.js';
 import { CACHE_POLICIES } from './cache-policies.js';
 import {
   ARITHMETICS,
@@ -126,8 +126,6 @@ export const SHADOW_ROWS = {
   },
 } as const satisfies SettingRows;
 
-const EXACT: Quality = { kind: 'exact' };
-
 const RESIDENT_HELP =
   'fixed4 gives the same answers from fewer bytes, auto measures what is faster (default: as shipped)';
 
@@ -161,7 +159,7 @@ export const MAIN_ROWS = {
   quality: {
     key: 'quality',
     kind: QUALITY,
-    default: EXACT,
+    default: EXACT_QUALITY,
     shown: 'exact',
     help:
       'How exactly experts are computed. exact: as they are shipped. A sliced quality loads fewer bytes and changes answers; all workers and main need ' +

@@ -5,7 +5,7 @@ import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.
 import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
-import type { Quality } from '../../shared/settings/quality.js';
+import { EXACT_QUALITY, type Quality } from '../../shared/settings/quality.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { drawRows } from './drawn-rows.js';
 import { drawBudget, drawContextMemory } from './draw-budget.js';
@@ -98,7 +98,7 @@ const SLICED_SHARE = 0.2;
 
 /** The packs of test/fixtures/packs have slices (8,4). A router that chooses one expert has no thresholds. */
 function drawQuality(random: SeededRandom, model: ScenarioModel): Quality {
-  if (!random.chance(SLICED_SHARE)) return { kind: 'exact' };
+  if (!random.chance(SLICED_SHARE)) return EXACT_QUALITY;
   const split = 'sliced84';
   const kind = random.pick(['high', 'low', 'critical', 'critical'] as const);
   if (kind !== 'critical') return { kind, split };

@@ -7,7 +7,7 @@ import type { Pack } from '../../packs/format/open-pack.js';
 import type { GenerateRequest, PromptToken, TokenReply } from '../../shared/wire/messages.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import { modelDirectory } from './scenario-world.js';
-import { qualityText, type Quality } from '../../shared/settings/quality.js';
+import { EXACT_QUALITY, qualityText, type Quality } from '../../shared/settings/quality.js';
 import type { Scenario, ScenarioModel } from './scenario.js';
 
 /** Answers that are remembered: those of a scenario, and of the smaller scenarios that shrinking tries. */
@@ -36,7 +36,7 @@ export class ReferenceAnswers {
   /** The answer of the scenario's model in the scenario's quality. */
   answer(scenario: Pick<Scenario, 'model' | 'nodes'>, request: GenerateRequest): Promise<ReferenceAnswer> {
     const { model } = scenario;
-    const quality = scenario.nodes[0]?.settings.main.quality ?? { kind: 'exact' };
+    const quality = scenario.nodes[0]?.settings.main.quality ?? EXACT_QUALITY;
     const key = `${model} ${qualityText(quality)} ${JSON.stringify(request)}`;
     let answer = this.known.get(key);
     if (answer === undefined) this.known.set(key, (answer = this.make(model, quality, request)));
