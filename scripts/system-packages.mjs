@@ -103,9 +103,9 @@ function linksWith({ header, library }) {
   }
 }
 
-/** True if CMake has configured a build before. It has then found the libraries. */
+/** True if CMake has configured a build before, and so has found the libraries. After an error it writes no file for make or ninja. */
 function isConfigured() {
-  return existsSync(join(packageRoot, 'build', 'CMakeCache.txt'));
+  return ['Makefile', 'build.ninja'].some((name) => existsSync(join(packageRoot, 'build', name)));
 }
 
 function missingForBuild() {
