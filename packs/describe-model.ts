@@ -7,6 +7,7 @@ import { storedBytes } from '../shared/model/part-sizes.js';
 import type { ExactFormat } from '../shared/model/tensor-source.js';
 import { type LayerKind, layerKinds } from './describe-layers.js';
 import type { CodecSetting } from './format/pack-codec.js';
+import type { FormRecall } from '../shared/decisions/slices/choose-shadow-form.js';
 import type { MeasuredTheta } from '../shared/decisions/slices/plan-readings.js';
 import { isSlicesOnly } from './format/manifest.js';
 import type { Pack } from './format/open-pack.js';
@@ -58,6 +59,8 @@ export interface ModelDescription {
     sourceFingerprint: string;
     /** Null: none. */
     slices: SlicesFacts | null;
+    /** Recall of the forms of a shadow; null: not measured. */
+    shadowRecall: readonly FormRecall[] | null;
   } | null;
 }
 
@@ -75,11 +78,19 @@ export interface SlicesFacts {
   theta: readonly MeasuredTheta[] | null;
 }
 
-/** Describes an opened model. `slotBytes`: the device memory of one expert, which the device knows. `slices`: null: the model has none. */
+/** Files beside a pack that its manifest does not name; null: there are none. */
+export interface BesidePack {
+  readonly slices: Slices | null;
+  readonly shadowRecall: readonly FormRecall[] | null;
+}
+
+const NOTHING_BESIDE: BesidePack = { slices: null, shadowRecall: null };
+
+/** Describes an opened model. `slotBytes`: the device memory of one expert, which the device knows. */
 export function describeModel(
   source: Pack | Checkpoint,
   slotBytes: number,
-  slices: Slices | null = null,
+  beside: BesidePack = NOTHING_BESIDE,
 ): ModelDescription {
   const { shape } = source;
   const bytesPerLayer = Array.from({ length: shape.expertLayers }, (_, layer) => layerBytes(source, layer));
@@ -106,11 +117,11 @@ export function describeModel(
     slotBytes,
     files,
     totalBytes: files.map((file) => file.sizeBytes).reduce(add, 0),
-    pack: packFacts(source, slices),
+    pack: packFacts(source, beside),
   };
 }
 
-function packFacts(source: Pack | Checkpoint, slices: Slices | null): ModelDescription['pack'] {
+function packFacts(source: Pack | Checkpoint, { slices, shadowRecall }: BesidePack): ModelDescription['pack'] {
   if (source.kind !== 'pack') return null;
   const { manifest, packDigest } = source;
   return {
@@ -124,6 +135,7 @@ function packFacts(source: Pack | Checkpoint, slices: Slices | null): ModelDescr
     compression: packCompression(manifest),
     sourceFingerprint: manifest.source.fingerprint,
     slices: slices === null ? null : slicesFacts(slices),
+    shadowRecall,
   };
 }
 

@@ -5,6 +5,8 @@ import { fileURLToPath } from 'node:url';
 import { fillNodeDevice, type NodeDevice } from '../engine/devices/open-node-device.js';
 import { chooseShadowForm, memoryForShadow } from '../engine/loading/choose-shadow-form.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
+import { toOdmoeError } from '../shared/base/errors/odmoe-error.js';
+import { readShadowRecall } from '../packs/shadow-recall-file.js';
 import { PackServer } from '../packs/fetching/pack-server.js';
 import { slicesToServe } from '../packs/fetching/served-slices.js';
 import type { FormatCompiler } from '../engine/sampling/format-compiler.js';
@@ -112,7 +114,7 @@ async function loadDevice(
   const { quantize } = settings.shadow;
   return fillNodeDevice(environment, settings, log, async (opening) => {
     const { device, reason: deviceReason } = opening;
-    const choice = choosePrecision(settings, opened, opening);
+    const choice = await choosePrecision(settings, opened, opening, log);
     const { precision, reason } = choice;
     if (reason !== null) log.info('shadow precision chosen', { precision, reason });
     const model = await loadShadowModel(device, source, shadowForm(precision), quantize, () =>
@@ -130,12 +132,13 @@ async function loadDevice(
   });
 }
 
-/** The form of the settings; for `auto`, the one that fits this box. An emulated box has the memory of its profile, so it keeps the default. */
-function choosePrecision(
+/** The form of the settings; for `auto`, one that fits this box. An emulated box has the memory of its profile, so it keeps the default. */
+async function choosePrecision(
   { shadow: { precision, quantize }, emulation }: NodeSettings,
   { source, environment: { devices, runtime } }: Pick<LoadedShadow, 'source' | 'environment'>,
   { device, options }: NodeDevice,
-): PrecisionChoice {
+  log: Logger,
+): Promise<PrecisionChoice> {
   if (precision !== 'auto') return { precision, reason: null };
   if (emulation !== null) return { precision: 'int8', reason: 'an emulated box computes as its profile says' };
   const memoryBytes = memoryForShadow({
@@ -144,7 +147,14 @@ function choosePrecision(
     cudaStatus: () => devices.cudaStatus(),
     freeHostMemoryBytes: () => runtime.freeHostMemoryBytes(),
   });
-  return chooseShadowForm(source, quantize, memoryBytes);
+  const recall = await runtime
+    .outside(() => readShadowRecall(source))
+    .catch((thrown: unknown) => {
+      // Recall changes nothing but speed, so a shadow starts without it.
+      log.warn('the measured recall of shadows is not used', { error: toOdmoeError(thrown) });
+      return null;
+    });
+  return chooseShadowForm(source, quantize, recall, memoryBytes);
 }
 
 function createPass(model: Model): Pass {

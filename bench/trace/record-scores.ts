@@ -1,5 +1,5 @@
 /** The scores that a model's routers give all experts. The native core returns the chosen experts alone, so they are computed here. */
-import { runPassingExperts } from '../../engine/generation/passing-experts.js';
+import { expertsIn, runPassingExperts } from '../../engine/generation/passing-experts.js';
 import { openTensor, type Device, type Model } from '../../native/index.js';
 import { exponential } from '../../shared/base/arithmetic/elementary.js';
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
@@ -62,7 +62,7 @@ export async function recordScores(
 ): Promise<string[]> {
   const { hiddenSize, experts, expertLayers } = source.shape;
   const positions = tokenIds.map(() => new Uint8Array(expertLayers * experts * HALF_BYTES));
-  await runPassingExperts(device, main, source, [tokenIds], {
+  await runPassingExperts(device, main, expertsIn(source.shippedFormat, source), [tokenIds], {
     routed: (layer, choice, hidden) => {
       assertInvariant(
         activated.flatMap((layers) => layers[layer] ?? []).every((expert, index) => expert === choice.experts[index]),

@@ -17,6 +17,8 @@ import { openAnyPack, type Pack } from '../../packs/format/open-pack.js';
 import { isPackFileName } from '../../packs/format/pack-layout.js';
 import { hasSlices, readSlices, type Slices, slicesOf } from '../../packs/slices/open-slices.js';
 import { verifySlices } from '../../packs/slices/verify-slices.js';
+import { recallLines } from '../output/measurements-report.js';
+import { readShadowRecall } from '../../packs/shadow-recall-file.js';
 import { mendingRemedy, slicesLines } from '../output/slices-report.js';
 import { describeCodec } from '../../packs/format/pack-codec.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
@@ -59,7 +61,8 @@ async function inspect(directory: string, flags: InspectFlags): Promise<void> {
   // Verifying names a file of slices that is missing or cut, too.
   const open = flags.verify ? readSlices : slicesOf;
   const slices = source.kind === 'pack' && (await hasSlices(source)) ? await open(source) : null;
-  const description = describeModel(source, slotBytesOf(source), slices);
+  const shadowRecall = source.kind === 'pack' ? await readShadowRecall(source) : null;
+  const description = describeModel(source, slotBytesOf(source), { slices, shadowRecall });
   const damages = flags.verify && source.kind === 'pack' ? await verifyWithProgress(source, slices) : null;
   if (flags.json) standardOutput.write(`${printableJson(snakeCaseKeys({ ...description, damages }))}\n`);
   else standardOutput.write(`${descriptionLines(description, flags.verify, damages).join('\n')}\n`);
@@ -127,6 +130,8 @@ function descriptionLines(model: ModelDescription, verify: boolean, damages: Pac
   );
   lines.push(`  digest      ${pack.digest}`);
   if (pack.slices !== null) lines.push(...slicesLines(pack.slices));
+  if (pack.shadowRecall !== null)
+    lines.push('  shadow      recall of each form, without alignment:', ...recallLines(pack.shadowRecall));
   if (damages?.length === 0) lines.push('  verified    every file and chunk is as the manifest says');
   return lines;
 }

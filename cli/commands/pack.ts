@@ -1,7 +1,7 @@
 import { realpath } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { Command } from 'commander';
-import { measureThresholds, type ThresholdMeasurement } from '../../engine/planning/measure-thresholds.js';
+import { calibrate } from '../../engine/planning/calibrate.js';
 import { packCompression } from '../../packs/pack-compression.js';
 import { earlierCodec } from '../../packs/packing/earlier-codec.js';
 import { type MeasuredChoice, measureAndChoose } from '../../packs/packing/measure-codecs.js';
@@ -11,7 +11,8 @@ import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../packs/packi
 import type { PackOutcome } from '../../packs/packing/pack-outcome.js';
 import { addSlices, addThresholds, type SliceOutcome } from '../../packs/slices/add-slices.js';
 import { SLICE_PAIRS, splitOfPair } from '../../packs/slices/slice-pair.js';
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { FormRecall } from '../../shared/decisions/slices/choose-shadow-form.js';
 import type { SlicedSplit } from '../../shared/model/tensor-source.js';
 import { isQuantizedSplit } from '../../shared/model/weight-dtype.js';
 import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
@@ -22,12 +23,14 @@ import {
   describeCodec,
   PACK_CODECS,
 } from '../../packs/format/pack-codec.js';
-import { isPackDirectory, openAnyPack } from '../../packs/format/open-pack.js';
+import { isPackDirectory, openAnyPack, type Pack } from '../../packs/format/open-pack.js';
+import { readShadowRecall, writeShadowRecall } from '../../packs/shadow-recall-file.js';
 import { parseWhole } from '../client/generation-flags.js';
 import { withInterrupt } from '../client/interrupt.js';
 import { codecChoiceLines, codecChoiceObject } from '../output/codec-choice-report.js';
+import { type Measurements, measurementLines } from '../output/measurements-report.js';
 import { slicedLines } from '../output/slices-report.js';
-import { createProgressBar } from '../../shared/base/text/progress-bar.js';
+import { createProgressBar, type ProgressBar } from '../../shared/base/text/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { availableMemoryBytes } from '../../shared/base/runtime/available-memory.js';
@@ -45,14 +48,19 @@ interface PackFlags {
   consume: boolean;
   slices?: string;
   only: boolean;
+  recall: boolean;
   json: boolean;
 }
 
-interface SlicedPack {
-  slices: SliceOutcome;
-  /** Null: the slices had thresholds before. */
-  measured: ThresholdMeasurement | null;
+/** The parts of a command that add to a pack. */
+interface Additions {
+  /** Null: no slices were asked for. */
+  slices: SliceOutcome | null;
+  /** Null: nothing was left to measure. */
+  measured: Measurements | null;
 }
+
+const NOTHING_ADDED: Additions = { slices: null, measured: null };
 
 const AUTO = 'auto';
 
@@ -66,7 +74,7 @@ export function registerPackCommand(program: Command): void {
     .description('convert a Hugging Face checkpoint into a pack, which workers load experts from')
     .argument(
       '<checkpoint>',
-      'directory with config.json and *.safetensors; with --slices also a pack, the same as <output>',
+      'directory with config.json and *.safetensors; with --slices or --recall also a pack, the same as <output>',
     )
     .argument('<output>', 'directory for the pack; new, empty, or with an unfinished pack of the same checkpoint')
     .option(
@@ -83,6 +91,7 @@ export function registerPackCommand(program: Command): void {
       '--slices <bits>',
       `add slices of the experts: bits of a weight and of its upper slice (${SLICE_PAIRS.join('; ')})`,
     )
+    .option('--recall', 'measure how well a shadow of each form predicts, for "shadow.precision: auto"', false)
     .option('--only', "with --slices: without the experts' lossless parts; exact answers need those", false)
     .option('--json', 'print one JSON object', false)
     .addHelpText(
@@ -102,6 +111,10 @@ the pack as <checkpoint> and <output>; where it has them, their checksums are co
 holds slices of one pair of bits. With --only it holds no lossless parts of experts, so it cannot be served for exact answers.
 Then a short text runs through the model, which measures the thresholds for --quality 'sliced(8,4,critical=Q)'. That needs memory for
 all weights but the experts; where there is too little, the same command measures them later, on a machine with more.
+
+--recall runs that text once more for each form in which a shadow may hold the model, and writes down which share of the experts it
+predicts. "shadow.precision: auto" then takes the form that predicts best in the memory of its box. A pack that is there already is
+measured by the same command.
 
 --codec auto measures every codec on a sample of the checkpoint, and the storage that the checkpoint lies on, and takes the one
 that an expert is loaded fastest with on this machine. Run it on a machine that is like the workers. raw, fixed4 and huffman give
@@ -132,25 +145,30 @@ async function pack(checkpoint: string, output: string, flags: PackFlags): Promi
   const split = flags.slices === undefined ? null : splitOfPair(flags.slices);
   if (flags.only && split === null)
     throw new OdmoeError('USAGE', '--only: nothing would be left of the experts; add --slices');
-  const { packed, sliced } = await withInterrupt(async (signal) => {
-    const isPack = split !== null && !flags.only && (await isPackDirectory(checkpoint));
+  const { packed, slices, measured } = await withInterrupt(async (signal) => {
+    const adds = split !== null || flags.recall;
+    const isPack = adds && !flags.only && (await isPackDirectory(checkpoint));
     if (isPack) await requireSameDirectory(checkpoint, output);
-    return {
-      packed: isPack ? null : await packWithProgress(checkpoint, output, flags, signal),
-      sliced: split === null ? null : await sliceWithProgress(checkpoint, output, split, flags, signal),
-    };
+    const packed = isPack ? null : await packWithProgress(checkpoint, output, flags, signal);
+    const added = adds ? await addWithProgress(checkpoint, output, split, flags, signal) : NOTHING_ADDED;
+    return { packed, ...added };
   });
   const elapsedMs = Math.round(runtime.nowMs() - startedMs);
   if (flags.json) {
     const codecChoice = packed === null || packed.choice === null ? null : codecChoiceObject(packed.choice);
     const result = { ...packed?.outcome, elapsedMs, codecChoice };
-    const object = sliced === null ? result : { ...result, slices: { ...sliced.slices, thresholds: sliced.measured } };
+    const object = {
+      ...result,
+      ...(slices === null ? {} : { slices }),
+      ...(slices === null && !flags.recall ? {} : { measured }),
+    };
     standardOutput.write(`${printableJson(snakeCaseKeys(object))}\n`);
     return;
   }
+  const again = commandAgain(checkpoint, output, flags);
   const lines = packed === null ? [`${output}: a pack`] : await packSummary(packed.outcome, elapsedMs);
-  if (sliced !== null)
-    lines.push(...slicedLines(sliced.slices, sliced.measured, commandAgain(checkpoint, output, flags)));
+  if (slices !== null) lines.push(...slicedLines(slices));
+  if (measured !== null) lines.push(...measurementLines(measured, again));
   standardOutput.write(`${lines.join('\n')}\n`);
 }
 
@@ -162,38 +180,69 @@ async function requireSameDirectory(checkpoint: string, output: string): Promise
   if (from === to) return;
   throw new OdmoeError(
     'USAGE',
-    `${checkpoint}: is a pack; slices are added to it where it is: give it as the output too, or give the checkpoint that it was made from`,
+    `${checkpoint}: is a pack; it is added to where it is: give it as the output too, or give the checkpoint that it was made from`,
   );
 }
 
-async function sliceWithProgress(
+async function addWithProgress(
   checkpoint: string,
   output: string,
-  split: SlicedSplit,
-  { only, longContext }: PackFlags,
+  split: SlicedSplit | null,
+  { only, longContext, recall }: PackFlags,
   signal: AbortSignal,
-): Promise<SlicedPack> {
+): Promise<Additions> {
   const source = only ? { checkpoint: await openCheckpoint(checkpoint, { longContext }) } : {};
-  const bar = createProgressBar('slicing');
+  const slices =
+    split === null
+      ? null
+      : await withBar('slicing', formatBytes, (onProgress) =>
+          addSlices(output, split, { ...source, onProgress, signal }, NATIVE_SLICING_TOOLS),
+        );
+  const pack = await openAnyPack(output);
+  const lacksTheta = slices?.theta === null;
+  const withRecall = recall && (await measuredRecall(pack)) === null;
+  if (!lacksTheta && !withRecall) return { slices, measured: null };
+  const measured = await withBar('measuring', String, (onProgress) => {
+    const setting = { budgetBytes: availableMemoryBytes(), signal, onProgress, withRecall };
+    return calibrate(source.checkpoint ?? pack, setting);
+  });
+  if ('problem' in measured) return { slices, measured };
+  if (measured.recall !== null) await writeShadowRecall(pack, measured.recall);
+  if (!lacksTheta) return { slices, measured: { ...measured, theta: null } };
+  const { theta } = measured;
+  return { slices: { ...slices, theta, digest: await addThresholds(output, theta) }, measured };
+}
+
+/** `describe`: formats an amount of the progress. */
+async function withBar<Result>(
+  label: string,
+  describe: (amount: number) => string,
+  run: (onProgress: ProgressBar['update']) => Promise<Result>,
+): Promise<Result> {
+  const bar = createProgressBar(label, describe);
   try {
-    const onProgress = (done: number, total: number): void => bar.update(done, total);
-    const slices = await addSlices(output, split, { ...source, onProgress, signal }, NATIVE_SLICING_TOOLS);
-    if (slices.theta !== null) return { slices, measured: null };
-    const exact = source.checkpoint ?? (await openAnyPack(output));
-    const measured = await measureThresholds(exact, { budgetBytes: availableMemoryBytes(), signal, onProgress });
-    if ('problem' in measured) return { slices, measured };
-    const { theta } = measured;
-    return { slices: { ...slices, theta, digest: await addThresholds(output, theta) }, measured };
+    return await run((done, total) => bar.update(done, total));
   } finally {
     bar.stop();
   }
 }
 
-/** The command that continues where this one ended: it measures thresholds that are missing. */
-function commandAgain(checkpoint: string, output: string, { slices = '', only }: PackFlags): string {
-  return only
-    ? `odmoe pack ${checkpoint} ${output} --slices ${slices} --only`
-    : `odmoe pack ${output} ${output} --slices ${slices}`;
+/** Null also where the file is damaged: it is then measured again. */
+async function measuredRecall(pack: Pack): Promise<readonly FormRecall[] | null> {
+  return await readShadowRecall(pack).catch((thrown: unknown) => {
+    if (toOdmoeError(thrown).code === 'PACK_CORRUPT') return null;
+    throw thrown;
+  });
+}
+
+/** The command that continues where this one ended: it measures what is missing. */
+function commandAgain(checkpoint: string, output: string, { slices, only, recall }: PackFlags): string {
+  const flags = [
+    ...(slices === undefined ? [] : [` --slices ${slices}`]),
+    ...(only ? [' --only'] : []),
+    ...(recall ? [' --recall'] : []),
+  ];
+  return `odmoe pack ${only ? checkpoint : output} ${output}${flags.join('')}`;
 }
 
 async function packWithProgress(

@@ -1,4 +1,3 @@
-import type { ThresholdMeasurement } from '../../engine/planning/measure-thresholds.js';
 import type { SlicesFacts } from '../../packs/describe-model.js';
 import type { SliceOutcome } from '../../packs/slices/add-slices.js';
 import type { Slices } from '../../packs/slices/open-slices.js';
@@ -31,11 +30,8 @@ function thresholdLines(theta: readonly MeasuredTheta[] | null): string[] {
   return ['              critical executions, by their weight (theta):', ...lines];
 }
 
-/**
- * The lines that `odmoe pack --slices` prints at its end. Pure. `measured`: null where the slices had thresholds before. `again`: the command
- * that measures what is missing.
- */
-export function slicedLines(outcome: SliceOutcome, measured: ThresholdMeasurement | null, again: string): string[] {
+/** The lines that `odmoe pack --slices` prints about slices. Pure. */
+export function slicedLines(outcome: SliceOutcome): string[] {
   const { pair, digest, upperBytes, lowerBytes, resumedLayers, mendedFiles, alreadyWhole } = outcome;
   const resumed = resumedLayers > 0 ? `, ${resumedLayers} layers of them from an earlier run` : '';
   const done = alreadyWhole ? 'the pack already has slices' : 'added slices';
@@ -43,16 +39,7 @@ export function slicedLines(outcome: SliceOutcome, measured: ThresholdMeasuremen
     `  ${done} (${pair}): ${formatBytes(upperBytes)} upper, ${formatBytes(lowerBytes)} lower${resumed}`,
     ...(mendedFiles.length === 0 ? [] : [`  made again, because they were damaged: ${mendedFiles.join(', ')}`]),
     `  digest of the slices ${digest}`,
-    ...(measured === null ? [] : [measurementLine(measured, again)]),
   ];
-}
-
-function measurementLine(measured: ThresholdMeasurement, again: string): string {
-  if ('problem' in measured) {
-    return `  thresholds of critical executions were not measured: ${measured.problem}; measure them later with "${again}"`;
-  }
-  const tokens = measured.from === 'text' ? 'tokens of text' : 'random tokens, as the model has no tokenizer';
-  return `  measured ${measured.theta.length} thresholds of critical executions with ${measured.tokens} ${tokens}`;
 }
 
 /** How damaged slices are mended. */

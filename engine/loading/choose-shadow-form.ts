@@ -1,8 +1,9 @@
-/** The form of a shadow under `shadow.precision: auto`, by the memory of its device. */
+/** The form of a shadow under `shadow.precision: auto`, by the memory of its device and the recall that was measured with the model. */
 import type { CudaStatus, DeviceInfo, DeviceOptions } from '../../native/index.js';
 import {
   AUTO_PRECISIONS,
   chooseShadowPrecision,
+  type FormRecall,
   type ShadowChoice,
 } from '../../shared/decisions/slices/choose-shadow-form.js';
 import { densePlaces } from '../../shared/model/dense-roles.js';
@@ -67,11 +68,17 @@ export function memoryForShadow({ info, options, cudaStatus, freeHostMemoryBytes
   return (gpu?.memoryBytes ?? 0) - info.usedBytes;
 }
 
-/** `memoryBytes`: as memoryForShadow gives it. */
-export function chooseShadowForm(source: ModelSource, quantized: Quantized, memoryBytes: number): ShadowChoice {
+/** `recall`: as it was measured with the model; null: it was not. `memoryBytes`: as memoryForShadow gives it. */
+export function chooseShadowForm(
+  source: ModelSource,
+  quantized: Quantized,
+  recall: readonly FormRecall[] | null,
+  memoryBytes: number,
+): ShadowChoice {
   const candidates = AUTO_PRECISIONS.map((precision) => ({
     precision,
     bytes: shadowBytes(source, shadowForm(precision), quantized),
+    recall: recall?.find((measured) => measured.precision === precision)?.recall ?? null,
   }));
   return chooseShadowPrecision(candidates, memoryBytes);
 }

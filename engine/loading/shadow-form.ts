@@ -60,7 +60,7 @@ export async function loadShadowWeights(
 }
 
 /** Gives the slices of each expert, valid until the next one is asked for. */
-interface SlicedSource {
+export interface SlicedSource {
   expert(layer: number, expert: number): ExpertSource | Promise<ExpertSource>;
   close?(): Promise<void>;
 }
@@ -88,7 +88,8 @@ async function loadSlicedExperts(
   }
 }
 
-async function openSlicedSource(source: ModelSource, split: SlicedSplit): Promise<SlicedSource> {
+/** The pack's own slices if they are of this split, else slices made of the lossless experts. To be closed. @throws as loadShadowWeights */
+export async function openSlicedSource(source: ModelSource, split: SlicedSplit): Promise<SlicedSource> {
   if (source.kind === 'pack' && (await fileExists(join(source.directory, SLICES_FILE)))) {
     const slices = await openSlices(source.directory);
     if (slices.split === split) return slices;

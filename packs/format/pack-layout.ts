@@ -20,6 +20,8 @@ export const FETCH_LOCK_FILE = 'fetching.lock';
 export const FETCHED_JOURNAL_FILE = 'fetched.jsonl';
 /** Description of a pack's slices, written after all their files; the manifest does not name it. */
 export const SLICES_FILE = 'slices.json';
+/** Recall of the forms in which a shadow may hold the model; the manifest does not name it. */
+export const SHADOW_RECALL_FILE = 'shadow-recall.json';
 /** Files of slices that a worker fetches in part: the journal of those on the disk, the future slices.json, and the writer's lock. */
 export const FETCH_SLICES_JOURNAL_FILE = 'fetching-slices.jsonl';
 export const FETCH_SLICES_FILE = 'fetching-slices.json';

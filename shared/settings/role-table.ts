@@ -109,7 +109,7 @@ export const SHADOW_ROWS = {
     default: 'int8',
     help:
       "How shadow's copy of the model is quantized: int8, fp16 or nf4; or its experts are sliced, as sliced(8,4), or sliced(8,4,low) for the upper 4 bits " +
-      'alone, and all else is int8; or auto, the largest of these but fp16 that fits the memory of its box.',
+      'alone, and all else is int8; or auto: of these but fp16 the one that predicts best in the memory of its box.',
     flag: { usage: '--precision <format>', roles: { shadow: 'how the copy is quantized' } },
     drawn: ['int8', 'nf4', 'fp16'],
   },

@@ -75,7 +75,10 @@ describe('a cluster on real sockets answers as the single-process engine does, t
       const { nodes } = await cluster.status();
       const formats = nodes.map(({ identity, weightFormat }) => [identity.role, weightFormat]);
       const [, format] = formats.find(([role]) => role === 'ROLE_SHADOW') ?? assert.fail();
-      assert.match(format ?? '', /^sliced\(8,4\) \(auto: the largest form that fits [\d.]+ [MGT]iB\)$/);
+      assert.match(
+        format ?? '',
+        /^sliced\(8,4\) \(auto: the largest form that fits [\d.]+ [MGT]iB; recall was not measured\)$/,
+      );
       assert.equal(cluster.log.matching('shadow precision chosen').length, 1);
     } finally {
       reference.dispose();

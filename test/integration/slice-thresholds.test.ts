@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { SlicedExperts } from '../../engine/generation/sliced-experts.js';
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
 import { openForQuality } from '../../engine/loading/open-for-quality.js';
-import { measureThresholds, type ThresholdMeasurement } from '../../engine/planning/measure-thresholds.js';
+import { calibrate, type CalibrationResult } from '../../engine/planning/calibrate.js';
 import { openDevice, openHandles } from '../../native/index.js';
 import { SLICES_FILE } from '../../packs/format/pack-layout.js';
 import { openModelSource } from '../../packs/open-model-source.js';
@@ -39,13 +39,14 @@ async function measured(
   directory: string,
   budgetBytes = 0,
   signal = new AbortController().signal,
-): Promise<{ found: ThresholdMeasurement; layers: number[] }> {
+): Promise<{ found: CalibrationResult; layers: number[] }> {
   const layers: number[] = [];
   const source = await openModelSource(directory);
-  const found = await measureThresholds(source, {
+  const found = await calibrate(source, {
     budgetBytes,
     signal,
     onProgress: (done) => layers.push(done),
+    withRecall: false,
   });
   return { found, layers };
 }
@@ -71,7 +72,7 @@ describe('thresholds of critical executions', function () {
     assert.match(output, /measured 19 thresholds of critical executions with 512 tokens of text$/m);
     const theta = await thetaOf(packed);
     const { found, layers } = await measured(DEMO);
-    assert.deepEqual(found, { theta, from: 'text', tokens: 512 });
+    assert.deepEqual(found, { theta, recall: null, from: 'text', tokens: 512 });
     assert.deepEqual((await measured(packed)).found, found);
     assert.deepEqual(theta, await expectedTheta());
     assert.deepEqual(layers, [1, 2, 3, 4, 5, 6, 7, 8]);
@@ -101,12 +102,13 @@ describe('thresholds of critical executions', function () {
     const manifest = JSON.parse(whole) as Record<string, unknown>;
     await writeFile(path, `${JSON.stringify({ ...manifest, theta: null })}\n`);
     const added = JSON.parse(odmoe('pack', directory, directory, '--slices', '8,4', '--json')) as {
-      slices: { digest: string; thresholds: unknown };
+      slices: { digest: string };
+      measured: unknown;
     };
     assert.equal(await readFile(path, 'utf8'), whole);
     const again = JSON.parse(odmoe('pack', directory, directory, '--slices', '8,4', '--json')) as typeof added;
     assert.equal(again.slices.digest, added.slices.digest);
-    assert.equal(again.slices.thresholds, null);
+    assert.equal(again.measured, null);
   });
 
   it('are measured with random tokens where there is no tokenizer, and not at all where memory is short', async () => {

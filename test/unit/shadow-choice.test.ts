@@ -15,17 +15,36 @@ const DEMO = join(packageRoot(), 'models', 'demo');
 const GIB = 1024 ** 3;
 
 const CANDIDATES = [
-  { precision: 'nf4', bytes: 5 * GIB },
-  { precision: 'sliced(8,4)', bytes: 9 * GIB },
-  { precision: 'sliced(4,2,low)', bytes: 3 * GIB },
+  { precision: 'nf4', bytes: 5 * GIB, recall: null },
+  { precision: 'sliced(8,4)', bytes: 9 * GIB, recall: null },
+  { precision: 'sliced(4,2,low)', bytes: 3 * GIB, recall: null },
+] as const;
+const MEASURED = [
+  { precision: 'nf4', bytes: 5 * GIB, recall: 0.95 },
+  { precision: 'sliced(6,3,low)', bytes: 4 * GIB, recall: 0.96 },
+  { precision: 'int8', bytes: 8 * GIB, recall: 0.9985 },
+  { precision: 'sliced(8,4)', bytes: 9 * GIB, recall: 0.999 },
+  { precision: 'sliced(4,2,low)', bytes: 3 * GIB, recall: null },
 ] as const;
 
 describe('the choice of a shadow by its memory', () => {
-  it('is the largest form that leaves a tenth of the memory, and else the smallest', () => {
+  it('is the form that predicts best in nine tenths of the memory, and the smallest of those that predict equally well', () => {
+    const chosen = (gib: number): unknown => chooseShadowPrecision(MEASURED, gib * GIB);
+    const best = (gib: number, recall: string): string =>
+      `predicts best of the forms that fit ${gib} GiB: recall ${recall}`;
+    assert.deepEqual(chosen(10), { precision: 'int8', reason: best(10, '0.9985') });
+    assert.deepEqual(chosen(8), { precision: 'sliced(6,3,low)', reason: best(8, '0.9600') });
+    const unmeasured = 'the largest form that fits 3.5 GiB; recall was not measured';
+    assert.deepEqual(chosen(3.5), { precision: 'sliced(4,2,low)', reason: unmeasured });
+    assert.deepEqual(chosen(1), { precision: 'sliced(4,2,low)', reason: 'the smallest form, though none fits 1 GiB' });
+  });
+
+  it('is the largest form that leaves a tenth of the memory where recall was not measured, and else the smallest', () => {
     const chosen = (gib: number): unknown => chooseShadowPrecision(CANDIDATES, gib * GIB);
-    assert.deepEqual(chosen(10), { precision: 'sliced(8,4)', reason: 'the largest form that fits 10 GiB' });
-    assert.deepEqual(chosen(9.99), { precision: 'nf4', reason: 'the largest form that fits 9.99 GiB' });
-    assert.deepEqual(chosen(3.5), { precision: 'sliced(4,2,low)', reason: 'the largest form that fits 3.5 GiB' });
+    const largest = (gib: number): string => `the largest form that fits ${gib} GiB; recall was not measured`;
+    assert.deepEqual(chosen(10), { precision: 'sliced(8,4)', reason: largest(10) });
+    assert.deepEqual(chosen(9.99), { precision: 'nf4', reason: largest(9.99) });
+    assert.deepEqual(chosen(3.5), { precision: 'sliced(4,2,low)', reason: largest(3.5) });
     assert.deepEqual(chosen(1), { precision: 'sliced(4,2,low)', reason: 'the smallest form, though none fits 1 GiB' });
   });
 
@@ -33,13 +52,34 @@ describe('the choice of a shadow by its memory', () => {
     const bytes = fc.integer({ min: 1, max: 1000 });
     fc.assert(
       fc.property(fc.array(bytes, { minLength: 8, maxLength: 8 }), bytes, bytes, (sizes, one, other) => {
-        const candidates = AUTO_PRECISIONS.map((precision, at) => ({ precision, bytes: sizes[at] ?? 0 }));
+        const candidates = AUTO_PRECISIONS.map((precision, at) => ({ precision, bytes: sizes[at] ?? 0, recall: null }));
         const bytesFor = (memory: number): number => {
           const { precision } = chooseShadowPrecision(candidates, memory);
           return candidates.find((candidate) => candidate.precision === precision)?.bytes ?? NaN;
         };
         if (Math.min(...sizes) <= one * 0.9) assert.ok(bytesFor(one) <= one * 0.9);
         assert.ok(bytesFor(Math.min(one, other)) <= bytesFor(Math.max(one, other)));
+      }),
+    );
+  });
+
+  it('never takes more than fits while a form fits, nor predicts worse with more memory', () => {
+    const number = fc.integer({ min: 1, max: 1000 });
+    const form = fc.record({ bytes: number, recall: fc.option(number.map((thousandths) => thousandths / 1000)) });
+    fc.assert(
+      fc.property(fc.array(form, { minLength: 8, maxLength: 8 }), number, number, (forms, one, other) => {
+        const candidates = AUTO_PRECISIONS.map((precision, at) => ({
+          precision,
+          ...(forms[at] ?? { bytes: 1, recall: null }),
+        }));
+        const found = (memory: number): (typeof candidates)[number] | undefined => {
+          const { precision } = chooseShadowPrecision(candidates, memory);
+          return candidates.find((candidate) => candidate.precision === precision);
+        };
+        const [less, more] = [Math.min(one, other), Math.max(one, other)];
+        const fits = (memory: number): boolean => candidates.some(({ bytes }) => bytes <= memory * 0.9);
+        if (fits(less)) assert.ok((found(less)?.bytes ?? NaN) <= less * 0.9);
+        if (fits(less)) assert.ok((found(less)?.recall ?? -1) <= (found(more)?.recall ?? -1) + 0.001);
       }),
     );
   });
@@ -72,13 +112,16 @@ describe('the choice of a shadow by its memory', () => {
     const source = await openModelSource(DEMO);
     const bytesOf = (precision: (typeof PRECISIONS)[number]): number =>
       shadowBytes(source, shadowForm(precision), 'projections');
-    const chosen = (memoryBytes: number): string => chooseShadowForm(source, 'projections', memoryBytes).precision;
+    const chosen = (memoryBytes: number): string =>
+      chooseShadowForm(source, 'projections', null, memoryBytes).precision;
     assert.equal(chosen(GIB), 'sliced(8,4)');
     for (const precision of AUTO_PRECISIONS) {
       const found = chosen(bytesOf(precision) / 0.9 + 1);
       assert.equal(bytesOf(found as typeof precision), bytesOf(precision));
     }
     assert.equal(chosen(1000), 'sliced(4,2,low)');
+    const recall = [{ precision: 'nf4', recall: 0.9 }] as const;
+    assert.equal(chooseShadowForm(source, 'projections', recall, GIB).precision, 'nf4');
   });
 });
 

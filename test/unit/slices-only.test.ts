@@ -49,7 +49,7 @@ describe('a pack of slices only', () => {
       assert.ok(isSlicesOnly(opened.manifest));
       const slices = await openSlices(output);
       assert.deepEqual(await verifySlices(slices, null, NATIVE_SLICING_TOOLS), []);
-      const { pack: facts, expertBytes } = describeModel(opened, 1, slices);
+      const { pack: facts, expertBytes } = describeModel(opened, 1, { slices, shadowRecall: null });
       assert.deepEqual([facts?.slicesOnly, facts?.slices?.pair, expertBytes], [true, '8,4', 0]);
     }, finiteTensors());
   });

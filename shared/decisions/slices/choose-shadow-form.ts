@@ -3,10 +3,22 @@ import { formatByteSize } from '../../base/text/byte-size.js';
 import { requirePresent } from '../../base/errors/assert-invariant.js';
 import { SLICED_PRECISIONS, type ShadowPrecision } from '../../settings/setting-choices.js';
 
+/** Forms that are chosen from. FP16 is none: a shadow reads all of its weights for a token, and would take twice as long for them. */
+export const AUTO_PRECISIONS = ['int8', 'nf4', ...SLICED_PRECISIONS] as const satisfies readonly ShadowPrecision[];
+export type AutoPrecision = (typeof AUTO_PRECISIONS)[number];
+
+/** The recall of a shadow of this form, as it was measured with the model. */
+export interface FormRecall {
+  readonly precision: AutoPrecision;
+  readonly recall: number;
+}
+
 export interface ShadowCandidate {
   readonly precision: ShadowPrecision;
   /** Memory of all of the shadow's weights. */
   readonly bytes: number;
+  /** Null: not measured. */
+  readonly recall: number | null;
 }
 
 export interface ShadowChoice {
@@ -14,18 +26,30 @@ export interface ShadowChoice {
   readonly reason: string;
 }
 
-/** Forms that are chosen from. FP16 is none: a shadow reads all of its weights for a token, and would take twice as long for them. */
-export const AUTO_PRECISIONS: readonly ShadowPrecision[] = ['int8', 'nf4', ...SLICED_PRECISIONS];
-
 /** The share of a shadow's memory that weights may take. The rest is for keys and values, and for passes. */
 const WEIGHTS_SHARE = 0.9;
 
-/** The largest candidate that fits; if none does, the smallest. `memoryBytes`: all that the shadow may take. */
+/** Recalls that differ by less are taken as equal: a measurement of some hundred tokens tells no more. Then the fewer bytes are read faster. */
+const RECALL_TOLERANCE = 0.001;
+
+/**
+ * Of the candidates that fit the one that predicts best, of those that predict equally well the smallest. Candidates without a recall are chosen only
+ * if none that fits has one: then the largest. If none fits, the smallest. `memoryBytes`: all that the shadow may take.
+ */
 export function chooseShadowPrecision(candidates: readonly ShadowCandidate[], memoryBytes: number): ShadowChoice {
   const bySize = [...candidates].sort((left, right) => left.bytes - right.bytes);
-  const largest = bySize.findLast(({ bytes }) => bytes <= memoryBytes * WEIGHTS_SHARE);
+  const fitting = bySize.filter(({ bytes }) => bytes <= memoryBytes * WEIGHTS_SHARE);
   const memory = formatByteSize(memoryBytes);
-  if (largest !== undefined) return { precision: largest.precision, reason: `the largest form that fits ${memory}` };
-  const smallest = requirePresent(bySize[0], 'there is a form to choose.');
-  return { precision: smallest.precision, reason: `the smallest form, though none fits ${memory}` };
+  const largest = fitting.at(-1);
+  if (largest === undefined) {
+    const smallest = requirePresent(bySize[0], 'there is a form to choose.');
+    return { precision: smallest.precision, reason: `the smallest form, though none fits ${memory}` };
+  }
+  const best = Math.max(...fitting.map(({ recall }) => recall ?? -1));
+  if (best < 0) {
+    return { precision: largest.precision, reason: `the largest form that fits ${memory}; recall was not measured` };
+  }
+  const chosen = fitting.find(({ recall }) => recall !== null && recall > best - RECALL_TOLERANCE);
+  const { precision, recall } = requirePresent(chosen, 'a form that fits predicts best.');
+  return { precision, reason: `predicts best of the forms that fit ${memory}: recall ${recall?.toFixed(4)}` };
 }
