@@ -15,8 +15,6 @@ namespace odmoe::cpu {
 // in; for more tokens, a group of tiles goes through the second-level cache.
 inline constexpr int kGroupTiles = 16;
 inline constexpr int kMostTokensAtOnce = 6;
-// Up to this many tokens multiply sliced weights without a copy of them in FP32.
-inline constexpr int kSlicedTokens = 2;
 
 // Scratch of one thread for KernelTable::matmul (its sums), router (three arrays of experts) and delta_rule, in floats.
 inline constexpr size_t kThreadScratch = size_t{kGroupTiles} * 4 * kMostTokensAtOnce * 32;
@@ -63,8 +61,7 @@ struct MatmulScratch {
 // Bytes of an expanded group of tiles, for formats whose weights are cached in another format in the second-level cache; else 0.
 static constexpr uint64_t expansion_bytes(WeightFormat format, int64_t columns, int n) {
   // A product of few tokens expands its weights as they stream in, or reads them as they are.
-  const int fewest = slice_bits(format) != 0 ? kSlicedTokens : kMostTokensAtOnce;
-  if (cached_format(format) == format || n <= fewest) return 0;
+  if (cached_format(format) == format || n <= kMostTokensAtOnce) return 0;
   return static_cast<uint64_t>(group_tiles(format, columns) * tile_bytes(cached_format(format), columns));
 }
 

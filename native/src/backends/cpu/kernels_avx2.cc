@@ -92,6 +92,7 @@ struct Simd {
     low = _mm256_cvtepi32_ps(_mm256_and_si256(codes, _mm256_set1_epi32(15)));
     high = _mm256_cvtepi32_ps(_mm256_srli_epi32(codes, 4));
   }
+  static constexpr bool kLooksUpCodes = false;
   template <bool kThree>
   static void expand_codes2(const uint8_t* group, int pair, Vector& low, Vector& high) {
     const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(group)));

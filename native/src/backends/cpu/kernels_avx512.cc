@@ -93,6 +93,14 @@ struct Simd {
     low = _mm512_cvtepi32_ps(_mm512_and_si512(codes, _mm512_set1_epi32(15)));
     high = _mm512_cvtepi32_ps(_mm512_srli_epi32(codes, 4));
   }
+  static constexpr bool kLooksUpCodes = true;
+  // The weights code * step + base of codes of 4 bits: all 16 possible ones are computed first, and then looked up.
+  static void look_up_codes4(const uint8_t* p, Vector step, Vector base, Vector& low, Vector& high) {
+    const __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const Vector weights = fma(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), step, base);
+    low = _mm512_permutexvar_ps(codes, weights);  // uses the low four bits of each index
+    high = _mm512_permutexvar_ps(_mm512_srli_epi32(codes, 4), weights);
+  }
   template <bool kThree>
   static void expand_codes2(const uint8_t* group, int, Vector& low, Vector& high) {
     int64_t both;

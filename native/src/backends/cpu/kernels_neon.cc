@@ -90,6 +90,7 @@ struct Simd {
     low = vcvtq_f32_u32(vandq_u32(codes, vdupq_n_u32(15)));
     high = vcvtq_f32_u32(vshrq_n_u32(codes, 4));
   }
+  static constexpr bool kLooksUpCodes = false;
   template <bool kThree>
   static void expand_codes2(const uint8_t* group, int pair, Vector& low, Vector& high) {
     const uint32x4_t bytes = vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(four_bytes(group + pair % 2 * 4)))));

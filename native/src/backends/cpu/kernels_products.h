@@ -120,16 +120,57 @@ void multiply_fp8_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles,
   multiply_expanded_tiles<Fp8Reader, Fp32Tile, Fp8Tile::kBlockBytes>(job, first_tile, tiles, scratch);
 }
 
+// Multiplies one token, for instruction sets with several vectors in a half of a row's block: the sums of two rows at a time stay in
+// registers, so that a step and a base are read once for all weights of a row's block.
+template <int kBits, bool kBoth>
+void multiply_sliced_token(const MatmulJob& job, int64_t first_tile, int64_t tiles, SlicedStream<kBits, kBoth>& stream) {
+  constexpr int kRows = 2;
+  const int64_t blocks = column_blocks(job.columns);
+  for (int64_t number = first_tile; number < first_tile + tiles; ++number) {
+    Vector rows[kTileRows][kVectors];
+    for (int i = 0; i < kTileRows * kVectors; ++i) rows[i / kVectors][i % kVectors] = Simd::zero();
+    for (int64_t first = 0; first < blocks; first += kRunBlocks) {
+      const int64_t count = blocks - first < kRunBlocks ? blocks - first : kRunBlocks;
+      const auto tile = stream.at(number, first, count);
+#pragma GCC unroll 2
+      for (int row0 = 0; row0 < kTileRows; row0 += kRows) {
+        Vector sums[kRows][kVectors];
+        for (int i = 0; i < kRows * kVectors; ++i) sums[i / kVectors][i % kVectors] = rows[row0 + i / kVectors][i % kVectors];
+        const float* x = job.in + first * kLanes;
+        for (int64_t block = 0; block < count; ++block, x += kLanes) {
+#pragma GCC unroll 2
+          for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+            for (int pair = 0; pair < kPairs; ++pair) {
+              Vector low, high;
+              tile.expand(block, row0 + r, pair, low, high);
+              sums[r][pair] = Simd::fma(Simd::load(x + pair * kWidth), low, sums[r][pair]);
+              sums[r][kPairs + pair] = Simd::fma(Simd::load(x + 16 + pair * kWidth), high, sums[r][kPairs + pair]);
+            }
+          }
+        }
+        for (int i = 0; i < kRows * kVectors; ++i) rows[row0 + i / kVectors][i % kVectors] = sums[i / kVectors][i % kVectors];
+      }
+    }
+    float dots[1][kTileRows];
+    Simd::fold_rows(rows, dots[0]);
+    store_dots<1>(job, number, 0, dots);
+  }
+}
+
 template <int kBits, bool kBoth>
 void multiply_sliced(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
   SlicedStream<kBits, kBoth> stream;
   stream.rows = SlicedRows(job.format, job.rows, job.columns, job.weights, job.lower, job.reading);
-  if (job.n <= kSlicedTokens) {
+  if constexpr (kPairs == 2 || kPairs == 4) {
+    if (job.n == 1 && job.columns % kLanes == 0) return multiply_sliced_token<kBits, kBoth>(job, first_tile, tiles, stream);
+  }
+  if (job.n <= kMostTokensAtOnce) {
     Panel panel{first_tile, 1, 0, kRunBlocks, nullptr};
     for (int64_t tile = first_tile; tile < first_tile + tiles; ++tile) {
       panel.first_tile = tile;
       stream.first_tile = tile;
-      multiply_tokens<FetchNothing, 1, kSlicedTokens>(job, panel, job.n, stream, scratch.sums);
+      multiply_tokens<FetchNothing, 1, kMostTokensAtOnce>(job, panel, job.n, stream, scratch.sums);
     }
     return;
   }

@@ -79,6 +79,7 @@ struct Simd {
     low = static_cast<float>(*p & 15);
     high = static_cast<float>(*p >> 4);
   }
+  static constexpr bool kLooksUpCodes = false;
   template <bool kThree>
   static void expand_codes2(const uint8_t* group, int pair, float& low, float& high) {
     const int byte = group[pair % 8] >> (pair / 8 * 2);

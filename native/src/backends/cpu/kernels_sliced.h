@@ -17,6 +17,20 @@ ODMOE_INLINE void expand_codes(const uint8_t* group, int pair, Vector& low, Vect
   }
 }
 
+// The weights code * step + base of codes of some bits.
+template <class Set, int kBits>
+ODMOE_INLINE void expand_steps(const uint8_t* group, int pair, float step, float base, Vector& low, Vector& high) {
+  const Vector steps = Simd::broadcast(step);
+  const Vector bases = Simd::broadcast(base);
+  if constexpr (kBits == 4 && Set::kLooksUpCodes) {
+    Set::look_up_codes4(group + pair * kWidth, steps, bases, low, high);
+  } else {
+    expand_codes<kBits>(group, pair, low, high);
+    low = Simd::fma(low, steps, bases);
+    high = Simd::fma(high, steps, bases);
+  }
+}
+
 // Rows of a matrix as slices.
 struct SlicedRows {
   const uint8_t* codes;
@@ -69,18 +83,26 @@ struct SlicedTile {
   const float* bases;
   ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
     const int64_t at = block * kTileRows + row;
-    expand_codes<kBits>(upper + at * kRowBytes, pair, low, high);
-    if constexpr (kBoth) {
+    // One line is prefetched with each block: many prefetches at once would wait for one another.
+    if (row == 0 && pair == 0) {
+      __builtin_prefetch(upper + at * kRowBytes + kStreamAhead);
+      if constexpr (kBoth) __builtin_prefetch(lower + at * kRowBytes + kStreamAhead);
+    }
+    const uint8_t* const codes = upper + at * kRowBytes;
+    if constexpr (!kBoth) {
+      expand_steps<Simd, kBits>(codes, pair, steps[at], bases[at], low, high);
+    } else {
       constexpr float kStep = 1 << kBits;
       Vector below_low, below_high;
+      expand_codes<kBits>(codes, pair, low, high);
       expand_codes<kBits>(lower + at * kRowBytes, pair, below_low, below_high);
       low = Simd::fma(low, Simd::broadcast(kStep), below_low);
       high = Simd::fma(high, Simd::broadcast(kStep), below_high);
+      const Vector step = Simd::broadcast(steps[at]);
+      const Vector base = Simd::broadcast(bases[at]);
+      low = Simd::fma(low, step, base);
+      high = Simd::fma(high, step, base);
     }
-    const Vector step = Simd::broadcast(steps[at]);
-    const Vector base = Simd::broadcast(bases[at]);
-    low = Simd::fma(low, step, base);
-    high = Simd::fma(high, step, base);
   }
 };
 
@@ -101,10 +123,6 @@ struct SlicedStream {
     const uint8_t* const upper = rows.codes + first * Tile::kRowBytes;
     const uint8_t* const lower = kBoth ? rows.lower + first * Tile::kRowBytes : nullptr;
     rows.prepare(first_tile + tile, block, blocks, steps, bases);
-    for (int64_t i = 0; i < blocks * Tile::kBlockBytes; i += 64) {
-      __builtin_prefetch(upper + i + kStreamAhead);
-      if constexpr (kBoth) __builtin_prefetch(lower + i + kStreamAhead);
-    }
     return {upper, lower, steps, bases};
   }
 };
