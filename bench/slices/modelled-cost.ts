@@ -7,7 +7,7 @@ import { layersWork, expertWeights, FLOAT_BYTES, vocabularyWeights } from '../..
 import type { ProfiledDevice, ProfiledEnergy } from '../../engine/emulation/device-profile.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { LayerTally } from '../../simulator/slices/replay-scores.js';
-import type { SliceSizes } from '../../shared/decisions/slices/logical-cache.js';
+import type { SliceSizes } from '../../shared/decisions/slices/displace-slices.js';
 import type { SlicePair } from './quantize-group.js';
 
 const BITS = 8;

@@ -1,18 +1,10 @@
 /**
  * The cache of slices that one sequence imagines (SliceMoE, section 4.1): one for all layers, with a capacity in bytes. It depends on nothing but the
  * sequence's own steps; a real cache may hold other slices.
- * Upper slices leave by LRU. Lower slices leave before any upper slice, also by LRU, and never take the place of an upper one: a lower slice for
- * which the upper slices leave no room is used and not kept. So a lower slice is never there without its upper one.
  */
 import { assertInvariant } from '../../base/errors/assert-invariant.js';
+import { displaceFor, sliceBytes, type HeldSlices, type Slice, type SliceSizes } from './displace-slices.js';
 import { StepNumbers } from './step-numbers.js';
-
-export type Slice = 'upper' | 'lower';
-
-export interface SliceSizes {
-  readonly upperBytes: number;
-  readonly lowerBytes: number;
-}
 
 export interface CacheShape extends SliceSizes {
   readonly layers: number;
@@ -78,7 +70,7 @@ class UseOrder {
   }
 }
 
-export class LogicalCache {
+export class LogicalCache implements HeldSlices {
   private readonly orders: Readonly<Record<Slice, UseOrder>>;
   /** The places of the two sums of bytes that slices take. */
   private readonly bytesAt: Readonly<Record<Slice, number>>;
@@ -98,11 +90,15 @@ export class LogicalCache {
   }
 
   get usedBytes(): number {
-    return this.numbers.get(this.bytesAt.upper) + this.numbers.get(this.bytesAt.lower);
+    return this.bytes('upper') + this.bytes('lower');
+  }
+
+  bytes(slice: Slice): number {
+    return this.numbers.get(this.bytesAt[slice]);
   }
 
   get contents(): CacheContents {
-    return { upper: this.listed('upper'), lower: this.listed('lower') };
+    return { upper: [...this.byUse('upper')], lower: [...this.byUse('lower')] };
   }
 
   holds(expert: number, slice: Slice): boolean {
@@ -137,35 +133,19 @@ export class LogicalCache {
     return new LogicalCache(this.shape, this.numbers.fork());
   }
 
-  private bytesOf(slice: Slice): number {
-    return slice === 'upper' ? this.shape.upperBytes : this.shape.lowerBytes;
+  *byUse(slice: Slice): Generator<number> {
+    for (let item = this.orders[slice].oldest; item !== null; item = this.orders[slice].after(item)) yield item;
   }
 
   /** Returns false if the slice is not kept; then nothing leaves. */
   private makeRoom(expert: number, slice: Slice): boolean {
-    const bytes = this.bytesOf(slice);
-    const { capacityBytes } = this.shape;
-    if (bytes > capacityBytes) return false;
-    if (slice === 'lower') {
-      const upperBytes = this.numbers.get(this.bytesAt.upper);
-      if (!this.holds(expert, 'upper') || upperBytes + bytes > capacityBytes) return false;
+    const leaving = displaceFor(this, this.shape, { slice, expert });
+    if (leaving === null) return false;
+    for (const { slice: kind, expert: gone } of leaving) {
+      this.orders[kind].remove(gone);
+      this.numbers.add(this.bytesAt[kind], -sliceBytes(this.shape, kind));
     }
-    while (this.usedBytes + bytes > capacityBytes) this.evictOldest();
-    this.numbers.add(this.bytesAt[slice], bytes);
+    this.numbers.add(this.bytesAt[slice], sliceBytes(this.shape, slice));
     return true;
-  }
-
-  private evictOldest(): void {
-    const slice = this.orders.lower.oldest === null ? 'upper' : 'lower';
-    const oldest = this.orders[slice].oldest;
-    assertInvariant(oldest !== null, 'a full logical cache holds a slice.');
-    this.orders[slice].remove(oldest);
-    this.numbers.add(this.bytesAt[slice], -this.bytesOf(slice));
-  }
-
-  private listed(slice: Slice): number[] {
-    const items: number[] = [];
-    for (let item = this.orders[slice].oldest; item !== null; item = this.orders[slice].after(item)) items.push(item);
-    return items;
   }
 }
