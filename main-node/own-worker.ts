@@ -90,11 +90,10 @@ export async function startOwnWorker(
 
 /**
  * The settings of main's own worker. It neither finds nor advertises anything, because main knows it. Its device is main's, whatever that is. If main
- * has a budget, the worker caches experts in all memory that answers leave, or in as much as worker.cache says; sliced experts are not cached.
+ * has a budget, the worker caches experts, or their slices, in all memory that answers leave, or in as much as worker.cache says.
  */
 function ownSettings(settings: NodeSettings, modelPath: string): NodeSettings {
   const { memoryBudgetBytes: budgetBytes } = settings.device;
-  const mayKeep = budgetBytes > 0 && settings.main.quality.kind === 'exact';
   return {
     ...settings,
     role: 'worker',
@@ -107,11 +106,11 @@ function ownSettings(settings: NodeSettings, modelPath: string): NodeSettings {
     advertiseHost: null,
     discovery: { provider: 'static', interfaceAddress: null, peers: [] },
     device: { ...settings.device, backend: 'cpu', device: null },
-    worker: mayKeep ? keepingExperts(settings.worker, budgetBytes) : settings.worker,
+    worker: budgetBytes > 0 ? keepingExperts(settings.worker, budgetBytes) : settings.worker,
   };
 }
 
-/** Whole experts only, because slots give their memory back one by one. `planned` can only be the default here: a plan needs memory that stays. */
+/** Whole experts or slices only, because slots give their memory back one by one. `planned` can only be the default here: a plan needs memory that stays. */
 function keepingExperts(worker: NodeSettings['worker'], budgetBytes: number): NodeSettings['worker'] {
   const cacheBytes = worker.cacheBytes === 0 ? budgetBytes : worker.cacheBytes;
   const cachePolicy = worker.cachePolicy === 'planned' ? 'lru' : worker.cachePolicy;

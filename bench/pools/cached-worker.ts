@@ -1,4 +1,4 @@
-import { CACHE_POLICIES } from '../../shared/settings/cache-policies.js';
+import { EXPERT_POLICIES } from '../../shared/settings/cache-policies.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import type { DeviceProfile } from '../../engine/emulation/device-profile.js';
@@ -13,7 +13,7 @@ import { clusterTimes, type ClusterTimes } from '../../simulator/simulate/cluste
 export const COMPARED_POLICIES = [
   'planned',
   'ranked',
-  ...CACHE_POLICIES.filter((name) => name !== 'planned'),
+  ...EXPERT_POLICIES.filter((name) => name !== 'planned'),
   'none',
 ] as const;
 export type ComparedPolicy = (typeof COMPARED_POLICIES)[number];

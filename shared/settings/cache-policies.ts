@@ -5,8 +5,12 @@ export type Pool = (typeof POOLS)[number];
 /** Most experts in each pool. */
 export type PoolCapacities = Readonly<Record<Pool, number>>;
 
-/** The rule by which a worker chooses the experts in its cache. */
-export const CACHE_POLICIES = ['planned', 'lru', 'fifo', 'marking', 'popularity', 'residency'] as const;
+/** The rule by which a worker chooses the experts in its cache, where experts are as they were shipped. */
+export const EXPERT_POLICIES = ['planned', 'lru', 'fifo', 'marking', 'popularity', 'residency'] as const;
+export type ExpertPolicy = (typeof EXPERT_POLICIES)[number];
+
+/** Sliced experts have one rule of their own. */
+export const CACHE_POLICIES = [...EXPERT_POLICIES, 'sliced'] as const;
 export type CachePolicy = (typeof CACHE_POLICIES)[number];
 
 /** Pools that a policy uses. */

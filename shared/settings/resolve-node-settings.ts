@@ -185,11 +185,11 @@ function emulationSettings(config: ClusterConfig, flags: DaemonFlags, { emulatio
 function workerSettings(
   config: ClusterConfig,
   flags: DaemonFlags,
-  { worker }: Given,
+  { main, worker }: Given,
   residentBytes: number,
 ): NodeSettings['worker'] {
   const pools = flags.cache === undefined ? worker.pools : null;
-  const cachePolicy = worker.cachePolicy ?? 'planned';
+  const cachePolicy = worker.cachePolicy ?? (main.quality.kind === 'exact' ? 'planned' : 'sliced');
   const cachePools = poolsOf(cachePolicy);
   const parts =
     pools === null ? [] : (['compressed', 'sign_mantissa', 'exponent'] as const).filter((pool) => pools[pool] > 0);
@@ -299,12 +299,15 @@ function fastSlices(quality: Quality, arithmetic: NodeSettings['device']['arithm
   return `main.quality ${qualityText(quality)} is computed by the one arithmetic: leave out arithmetic fast (--arithmetic), or the quality`;
 }
 
-/** The memory of a worker that holds no slices, with a remedy; null: there is none, or experts are not sliced. Pure. */
-function unslicedMemory(quality: Quality, { cacheBytes, pools, hostMemory }: NodeSettings['worker']): string | null {
-  if (quality.kind === 'exact') return null;
+/** What a worker would hold that its quality does not compute with, with a remedy; null: there is nothing. Pure. */
+function unslicedMemory(quality: Quality, { cachePolicy, pools, hostMemory }: NodeSettings['worker']): string | null {
+  if (quality.kind === 'exact') {
+    if (cachePolicy !== 'sliced') return null;
+    return 'cache policy sliced keeps slices, and main.quality exact computes without them: leave it out, or set a sliced quality (--quality)';
+  }
   const without = `holds experts as they are shipped, and main.quality ${qualityText(quality)} computes with slices: leave it out`;
   if (pools !== null) return `worker.pools ${without}`;
-  if (cacheBytes > 0) return `worker.cache (which placement.homes: strict sets, too) ${without}`;
+  if (cachePolicy !== 'sliced') return `cache policy ${cachePolicy} ${without}, or set it to sliced`;
   return hostMemory === 0 ? null : `worker.host_memory ${without}`;
 }
 

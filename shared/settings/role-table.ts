@@ -372,7 +372,7 @@ export const WORKER_ROWS = {
     default: undefined,
     shown: '0',
     help:
-      'Device memory, within the budget, for experts, or parts of experts, that are used often; 0: no cache, every expert is dropped after use. With ' +
+      'Device memory, within the budget, for experts, or parts or slices of experts, that are used often; 0: no cache, every expert is dropped after use. With ' +
       'strict homes the default is the memory budget.',
     inNodes: 'workers only: device memory for experts that are used often',
     flag: {
@@ -394,7 +394,9 @@ export const WORKER_ROWS = {
       'planned divides the cache between whole experts and compressed parts of experts, in the way that saves most time on this machine with this ' +
       'model. lru, fifo and marking cache whole experts. popularity caches only the experts that were used most in earlier runs. residency caches ' +
       'whole and compressed experts, and divides the cache again and again while answers run: less memory if computing hides the loads, more if ' +
-      "computing waits for them. For main's own worker with a memory budget the default is lru, and planned is refused.",
+      "computing waits for them. For main's own worker with a memory budget the default is lru, and planned is refused. sliced is for a sliced quality, " +
+      'the default there and the only one: one cache of slices over all layers, in which upper slices leave by LRU, and lower slices leave before any ' +
+      'upper one.',
     flag: { usage: '--cache-policy <name>', roles: forLoading('what is kept') },
     simplest: 'planned',
   },

@@ -1,4 +1,4 @@
-import { CACHE_POLICIES } from '../../shared/settings/cache-policies.js';
+import { EXPERT_POLICIES } from '../../shared/settings/cache-policies.js';
 import { ALIGN_ROWS, DRAFTING_ROWS, PLACEMENT_ROWS, PREDICTION_ROWS } from '../../shared/settings/cluster-table.js';
 import { BATCHING_ROWS, MAIN_ROWS, SHADOW_ROWS, WORKER_ROWS } from '../../shared/settings/role-table.js';
 import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
@@ -236,7 +236,7 @@ function drawWorker(
     replanPasses: random.fork('replan').pick(WORKER_ROWS.replanPasses.drawn),
   };
   if (random.chance(0.6)) return { ...drawn, cachePolicy: 'planned', pools: null };
-  const cachePolicy = random.pick(CACHE_POLICIES);
+  const cachePolicy = random.pick(EXPERT_POLICIES);
   const full = random.int(4);
   if (cachePolicy === 'residency')
     return { ...drawn, cachePolicy, pools: { ...NO_CAPACITIES, full, compressed: 1 + random.int(4) } };

@@ -166,15 +166,29 @@ nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
 
   it('refuse memory for whole experts where a worker computes with slices', () => {
     const sliced = "main: {quality: 'sliced(8,4,low)'}\n";
-    const settled = (role: 'worker' | 'shadow', text: string): unknown => settle(role, { model: 'p' }, sliced + text);
+    const settled = (role: 'worker' | 'shadow', text: string) => settle(role, { model: 'p' }, sliced + text).worker;
     const refused = (message: RegExp): object => ({ code: 'CONFIG_INVALID', message });
     const quality = /sliced\(8,4,low\) computes with slices: leave it out/;
-    for (const text of ['worker: {cache: 1 MiB}', 'placement: {homes: strict}', 'worker: {pools: {full: 1}}']) {
+    for (const text of ['worker: {cache: 1 MiB, cache_policy: lru}', 'worker: {pools: {full: 1}}']) {
       assert.throws(() => settled('worker', text), refused(quality), text);
     }
+    assert.throws(() => settled('worker', 'worker: {cache_policy: planned}'), refused(/or set it to sliced/));
     assert.throws(() => settled('worker', 'worker: {host_memory: 1 MiB}'), refused(/worker\.host_memory/));
     assert.ok(settled('worker', 'worker: {slots: 3}'));
-    assert.ok(settled('shadow', 'worker: {cache: 1 MiB}'), 'it is not about shadow');
+    assert.ok(settled('shadow', 'worker: {cache: 1 MiB, cache_policy: lru}'), 'it is not about shadow');
+  });
+
+  it('give a worker that computes with slices a cache of slices, and no other worker', () => {
+    const settled = (text: string) => settle('worker', { model: 'p' }, text).worker;
+    const sliced = "main: {quality: 'sliced(8,4)'}\n";
+    assert.equal(settled(`${sliced}worker: {cache: 1 MiB}`).cachePolicy, 'sliced');
+    assert.equal(settled(`${sliced}worker: {cache: 1 MiB, cache_policy: sliced}`).cacheBytes, 2 ** 20);
+    const strict = settled(`${sliced}placement: {homes: strict}`);
+    assert.deepEqual([strict.cachePolicy, strict.cacheBytes], ['sliced', 2 ** 30]);
+    assert.throws(() => settled('worker: {cache: 1 MiB, cache_policy: sliced}'), {
+      code: 'CONFIG_INVALID',
+      message: /sliced keeps slices, and main\.quality exact computes without them: leave it out/,
+    });
   });
 
   it('refuse the arithmetic of tensor cores with a sliced quality, whose bits are the same everywhere', () => {

@@ -1,6 +1,6 @@
 import {
-  CACHE_POLICIES,
-  type CachePolicy,
+  EXPERT_POLICIES,
+  type ExpertPolicy,
   poolsOf as poolsOfPolicy,
   type PoolCapacities,
 } from '../../shared/settings/cache-policies.js';
@@ -16,7 +16,7 @@ const EXPERTS = 6;
 const LAYERS = 2;
 const ALL_LOADED = { loaded: true, cached: perPart(() => true) };
 
-function poolsOf(capacities: PoolCapacities, policy: CachePolicy = 'planned', toleranceMargin = 0): CachePools {
+function poolsOf(capacities: PoolCapacities, policy: ExpertPolicy = 'planned', toleranceMargin = 0): CachePools {
   const pools = new CachePools({
     policy,
     experts: EXPERTS,
@@ -120,7 +120,7 @@ describe('cache pools', () => {
   });
 
   it('do not evict experts that are needed together for one another', () => {
-    for (const policy of CACHE_POLICIES) {
+    for (const policy of EXPERT_POLICIES) {
       const pools = poolsOf({ ...NO_CAPACITIES, full: 2 }, policy);
       useOnce(pools, 0);
       useOnce(pools, 1);
@@ -325,7 +325,7 @@ describe('cache pools under any interleaving', () => {
   it('never exceed a capacity, evict an expert in use, or give out an entry twice', () => {
     fc.assert(
       fc.property(
-        fc.constantFrom(...CACHE_POLICIES),
+        fc.constantFrom(...EXPERT_POLICIES),
         capacitiesArbitrary,
         fc.nat(3),
         steps,
@@ -397,7 +397,7 @@ function checkPools(
 }
 
 /** After everything was dropped, every pool can be filled to its capacity again. */
-function assertAllEntriesFree(pools: CachePools, policy: CachePolicy, capacities: PoolCapacities): void {
+function assertAllEntriesFree(pools: CachePools, policy: ExpertPolicy, capacities: PoolCapacities): void {
   const layer = LAYERS;
   pools.setCapacities(new Map([[layer, capacities]]));
   pools.seedCounts(

@@ -1,4 +1,4 @@
-import type { PoolCapacities, CachePolicy } from '../../shared/settings/cache-policies.js';
+import type { PoolCapacities, ExpertPolicy } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -27,7 +27,7 @@ const emptyCounts = (): ActivationCounts => new ActivationCounts(DIGEST, EXPERTS
 const cacheOf = (
   capacities: Partial<PoolCapacities>,
   counts = emptyCounts(),
-  policy: CachePolicy = 'planned',
+  policy: ExpertPolicy = 'planned',
 ): ExpertCache =>
   new ExpertCache({
     policy,

@@ -1,5 +1,5 @@
 import type { ExpertId } from '../../shared/model/expert-id.js';
-import type { CachePolicy, PoolCapacities } from '../../shared/settings/cache-policies.js';
+import type { ExpertPolicy, PoolCapacities } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import { CachePools } from '../../worker-node/cache/cache-pools.js';
 import type { CachedPart } from '../../worker-node/loader/cache-decisions.js';
@@ -11,7 +11,7 @@ import { entriesOf, NO_CAPACITIES, perEntryKind } from '../../shared/decisions/c
 
 /** Pools of a model device: number of experts of each layer in each pool. */
 export interface ModelCache {
-  policy: CachePolicy;
+  policy: ExpertPolicy;
   layers: number;
   experts: number;
   each: PoolCapacities;

@@ -1,4 +1,4 @@
-import type { PoolCapacities, CachePolicy } from '../../shared/settings/cache-policies.js';
+import type { PoolCapacities, ExpertPolicy } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import { CachePools } from '../../worker-node/cache/cache-pools.js';
 import { entriesOf, NO_CAPACITIES, perEntryKind } from '../../shared/decisions/caching/pool-capacities.js';
@@ -13,7 +13,7 @@ class CachedSchedule {
   readonly schedule: SlotSchedule;
   private ticket = 0;
 
-  constructor(capacities: Partial<PoolCapacities>, policy: CachePolicy = 'lru', workingSlots = 1) {
+  constructor(capacities: Partial<PoolCapacities>, policy: ExpertPolicy = 'lru', workingSlots = 1) {
     const each = { ...NO_CAPACITIES, ...capacities };
     const ofLayer = entriesOf(each);
     const entries = perEntryKind((kind) => 2 * ofLayer[kind]);

@@ -1,4 +1,4 @@
-import { CACHE_POLICIES } from '../../shared/settings/cache-policies.js';
+import { EXPERT_POLICIES } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
@@ -110,7 +110,7 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
 const pool = fc.nat(2);
 const caches: fc.Arbitrary<ModelCache | null> = fc.option(
   fc.record({
-    policy: fc.constantFrom(...CACHE_POLICIES),
+    policy: fc.constantFrom(...EXPERT_POLICIES),
     layers: fc.constant(4),
     experts: fc.constant(4),
     each: fc.record({ full: pool, compressed: pool, signMantissa: pool, exponent: pool }),

@@ -2,10 +2,10 @@ import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type {
   CacheCounters,
-  CacheDecisions,
   CachePoolsOptions,
   CacheUse,
   CachedPart,
+  ExpertDecisions,
   PlacedExpert,
   Readiness,
   UseLoaded,
@@ -46,7 +46,8 @@ class Use implements CacheUse {
 }
 
 /** The pools of all layers that a worker serves. A layer without capacities caches nothing. */
-export class CachePools implements CacheDecisions {
+export class CachePools implements ExpertDecisions {
+  readonly keeps = 'experts';
   readonly counters: CacheCounters = {
     uses: perState(() => 0),
     evictions: 0,
@@ -141,6 +142,10 @@ export class CachePools implements CacheDecisions {
 
   restoreFull(entry: number): void {
     this.entries.give('full', entry);
+  }
+
+  isInSlot(layer: number, expert: number): boolean {
+    return this.stateOf(layer, expert) === 'full';
   }
 
   stateOf(layer: number, expert: number): CompressionState {

@@ -1,6 +1,6 @@
 import {
   poolsOf,
-  type CachePolicy,
+  type ExpertPolicy,
   POOLS,
   type Pool,
   type PoolCapacities,
@@ -57,7 +57,7 @@ class FrequencyList {
 }
 
 export interface LayerPoolsSetting {
-  policy: CachePolicy;
+  policy: ExpertPolicy;
   experts: number;
   toleranceMargin: number;
   random: () => number;

@@ -1,4 +1,4 @@
-import { type CachePolicy, poolsOf } from '../../shared/settings/cache-policies.js';
+import { type ExpertPolicy, poolsOf } from '../../shared/settings/cache-policies.js';
 import type { MachineTimes } from '../../engine/planning/fit-machine-times.js';
 import { measureMachineTimes } from '../../engine/planning/measure-machine-times.js';
 import { type ChooseWeightForm, resolveWeightForm } from '../../engine/loading/choose-weight-form.js';
@@ -6,6 +6,7 @@ import { measureReadDepth, type MeasureReads, USUAL_READ_DEPTH } from '../../eng
 import { type LoadedSlices, slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
 import type { Device, ExpertSlots } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
@@ -14,9 +15,12 @@ import { entriesOf, NO_CAPACITIES, poolBytes } from '../../shared/decisions/cach
 import { randomFraction, type Runtime } from '../../shared/base/runtime/runtime.js';
 import { automaticSlots, planSlots, type SlotPlan } from '../loader/plan-slots.js';
 import { ExpertCache } from './expert-cache.js';
+import { SlicedCache } from './sliced-cache.js';
+import type { WorkerCache } from './worker-cache.js';
 import {
   planForMachine,
   planFullExperts,
+  planSlicedCache,
   planStates,
   requirePools,
   type CachePlan,
@@ -32,7 +36,7 @@ export interface WorkerSlots {
   maxRows: number;
   decompressionThreads: number;
   /** Null: cacheless. */
-  cache: ExpertCache | null;
+  cache: WorkerCache | null;
   /** The slots have room to recode cached experts. Left out: they do not. */
   packs?: boolean;
   /** Bytes for lower slices, which each slot has beside its own; null or left out: no lower slices are loaded. */
@@ -67,6 +71,7 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
   const sizes = slotSizes(device, source, reading, sliced);
   const { shape, loader } = sizes;
   const { plan, packs: mayPack } = planMemory(material, sizes, await isToRecode(material));
+  if (sliced !== null) return makeSlicedSlots(material, sizes, plan);
   const cached = counts === null ? null : await planCache(material, sizes, plan, counts);
   const entries = entriesOf(cached?.capacities ?? NO_CAPACITIES);
   const packs = mayPack && entries.full > 0;
@@ -76,11 +81,34 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
     entries: perPart((part) => entries[part]),
   });
   tellOfReads(slots, material.log);
-  const { lowerBytes } = sizes;
-  if (lowerBytes !== null) for (let slot = 0; slot < slots.count; slot += 1) slots.takeLower(slot);
   const cache = cached === null || counts === null ? null : makeCache(material, cached, sizes, counts);
-  const { decompressionThreads: threads } = loader;
-  return { slots, maxRows: plan.maxRows, decompressionThreads: threads, cache, packs, lowerBytes };
+  return { slots, maxRows: plan.maxRows, decompressionThreads: loader.decompressionThreads, cache, packs };
+}
+
+/** The slots for slices, and their cache if the worker has one. A working slot has memory for both slices from the beginning. */
+function makeSlicedSlots(
+  { device, source, settings, counts, log }: SlotMaterial,
+  { shape, loader, entryBytes, lowerBytes }: SlotSizes,
+  plan: SlotPlan,
+): WorkerSlots {
+  const { maxRows } = plan;
+  const cached = planSlicedCache(plan, {
+    upperBytes: entryBytes.full - (lowerBytes ?? 0),
+    lowerBytes,
+    experts: source.shape.experts * source.shape.expertLayers,
+  });
+  const slots = device.createExpertSlots(shape, plan.slots + (counts === null ? 0 : cached.slots), maxRows, loader);
+  tellOfReads(slots, log);
+  if (lowerBytes !== null) for (let slot = 0; slot < plan.slots; slot += 1) slots.takeLower(slot);
+  const made = { slots, maxRows, decompressionThreads: loader.decompressionThreads, lowerBytes };
+  if (counts === null || cached.slots === 0) return { ...made, cache: null };
+  const cache = new SlicedCache({
+    shape: { ...cached, experts: source.shape.experts },
+    memory: { slots: cached.slots, bytes: cached.bytes, firstSlot: plan.slots, isShared: settings.worker.yields, calls: slots },
+    counts,
+  });
+  log.info('cache planned', { policy: 'sliced', budgetBytes: plan.cacheBytes, capacities: cache.capacities });
+  return { ...made, cache };
 }
 
 /** Never throws: if storage cannot be measured yet, it is read at the usual depth. */
@@ -190,7 +218,8 @@ async function planCache(
   counts: ActivationCounts,
 ): Promise<CachePlan> {
   const { source, settings, log } = material;
-  const { cachePolicy: policy, pools, yields } = settings.worker;
+  const { pools, yields } = settings.worker;
+  const policy = expertPolicy(settings);
   const { groupSize } = settings.placement;
   const { expertLayers: layers, experts, expertsPerToken } = source.shape;
   const activated = groupSize === 'auto' ? 1 : Math.ceil(expertsPerToken / groupSize);
@@ -214,7 +243,7 @@ async function planCache(
 }
 
 /** The cache only makes the worker faster: if planning it fails, the worker must still start. */
-function planMeasured(request: WorkerCacheRequest, policy: CachePolicy, times: MachineTimes, log: Logger): CachePlan {
+function planMeasured(request: WorkerCacheRequest, policy: ExpertPolicy, times: MachineTimes, log: Logger): CachePlan {
   try {
     return policy === 'residency' ? planStates(request, times) : planForMachine(request, times);
   } catch (thrown) {
@@ -245,6 +274,11 @@ async function measureMachine(
   }
 }
 
+function expertPolicy({ worker }: NodeSettings): ExpertPolicy {
+  assertInvariant(worker.cachePolicy !== 'sliced', 'settings refuse a cache of slices where experts are not sliced.');
+  return worker.cachePolicy;
+}
+
 function makeCache(
   { source, settings, runtime }: SlotMaterial,
   plan: CachePlan,
@@ -252,7 +286,7 @@ function makeCache(
   counts: ActivationCounts,
 ): ExpertCache {
   return new ExpertCache({
-    policy: settings.worker.cachePolicy,
+    policy: expertPolicy(settings),
     replanPasses: settings.worker.replanPasses,
     experts: source.shape.experts,
     counts,

@@ -7,7 +7,7 @@ import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { CacheStatus, HostMemoryStatus } from '../../shared/wire/messages.js';
 import type { Announce, Execute, Release, Restart, WorkerReply } from '../../shared/wire/messages.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
-import type { ExpertCache } from '../cache/expert-cache.js';
+import type { WorkerCache } from '../cache/worker-cache.js';
 import { ExpertRecoder } from '../cache/expert-recoder.js';
 import { HostMemory, type HostMemoryOptions } from '../cache/host-memory.js';
 import type { WorkerSlots } from '../cache/make-slots.js';
@@ -72,7 +72,7 @@ export class ExpertService {
   readonly rule: PrecisionRule | null;
   private readonly slots: ExpertSlots;
   private readonly lowerBytes: number | null;
-  private readonly cache: ExpertCache | null;
+  private readonly cache: WorkerCache | null;
   private readonly schedule: SlotSchedule;
   private readonly loader: ExpertLoader;
   private readonly hostMemory: HostMemory | null;
@@ -159,9 +159,14 @@ export class ExpertService {
 
   /** Shadow predicts these experts, or main announces them. */
   expect(source: 'main' | 'shadow', { pass, rows, layer, experts, critical }: Announce): void {
-    // Under other rules nobody decides what an execute reads, or the lower slices are not even on the disk.
-    const lower = this.rule?.kind === 'critical' ? (critical ?? []) : [];
-    this.handle({ kind: 'predict', source, pass, rows, layer, experts, critical: lower });
+    this.handle({ kind: 'predict', source, pass, rows, layer, experts, critical: this.expectedLower(experts, critical) });
+  }
+
+  /** The experts whose lower slices are expected to be read. */
+  private expectedLower(experts: readonly number[], critical: readonly number[] = []): readonly number[] {
+    if (this.rule?.kind === 'high') return experts;
+    // Under 'low' the lower slices are not even on the disk.
+    return this.rule?.kind === 'critical' ? critical : [];
   }
 
   restart({ sequence, position }: Restart): void {
@@ -252,13 +257,13 @@ export class ExpertService {
 
   /** Runs between two passes: plans the capacities of each layer again, from measurements of the last passes. */
   private replan(): void {
-    const passes = this.cache?.replanPasses ?? null;
-    if (passes === null || this.cache === null) return;
+    const replanning = this.cache?.replanning ?? null;
+    if (replanning === null || this.cache === null) return;
     const { loadTimes } = this.loader;
     const capacities =
-      this.timing.seen > passes
-        ? this.cache.replan(this.timing.take(), loadTimes, this.lentBytes)
-        : this.cache.fit(loadTimes, this.lentBytes);
+      this.timing.seen > replanning.passes
+        ? replanning.replan(this.timing.take(), loadTimes, this.lentBytes)
+        : replanning.fit(loadTimes, this.lentBytes);
     if (capacities === null) return;
     this.log.debug('the cache was planned anew', { capacities: [...capacities.values()] });
     this.handle({ kind: 'capacitiesChanged', capacities });
@@ -308,7 +313,7 @@ export class ExpertService {
       runtime,
       log,
       numberOf: (layer, expert) => this.loader.numberOf(layer, expert),
-      rates: () => ((this.cache?.replanPasses ?? null) === null ? null : this.loader.loadRates),
+      rates: () => ((this.cache?.replanning ?? null) === null ? null : this.loader.loadRates),
       cached: () => this.cache?.decisions.cached().filter(({ state }) => state === 'full') ?? [],
     });
   }
@@ -393,7 +398,7 @@ export class ExpertService {
       case 'withdraw':
         return this.executor.fail(action.ticket, new OdmoeError('CANCELLED', 'the sequence has ended'));
       case 'fail':
-        return this.executor.fail(action.ticket, requirePresent(loadError, 'a load that fails says why.'));
+        return this.executor.fail(action.ticket, action.refusal ?? requirePresent(loadError, 'a load that fails says why.'));
     }
   }
 

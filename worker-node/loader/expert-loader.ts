@@ -192,7 +192,6 @@ export class ExpertLoader {
         if (!signal.aborted) throw thrown;
       }
       if (signal.aborted) return null;
-      if (isOfLower(load.request.parts)) this.slots.takeLower(slot);
       load.begun = true;
       try {
         return await this.slots.load(slot, this.experts.numberOf(layer, expert), load.request);

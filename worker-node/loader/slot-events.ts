@@ -1,4 +1,5 @@
 import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
+import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
 import type { CachedPart } from './cache-decisions.js';
 import type { PassLayer } from '../../shared/wire/messages.js';
@@ -77,8 +78,11 @@ export type SlotAction =
   | { kind: 'execute'; slot: number; ticket: number; wasLoaded: boolean }
   /** Nobody waits for that execute any more. */
   | { kind: 'withdraw'; ticket: number }
-  /** The expert, or the lower slices that the execute reads, could not be loaded into the slot. */
-  | { kind: 'fail'; slot: number; ticket: number };
+  /**
+   * The expert, or the lower slices that the execute reads, could not be loaded into the slot. `refusal`: the device had no memory for them;
+   * left out: the load that has just ended says why.
+   */
+  | { kind: 'fail'; slot: number; ticket: number; refusal?: OdmoeError };
 
 export interface SlotCounters {
   /** Experts that came too late to be loaded. */

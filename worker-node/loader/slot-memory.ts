@@ -28,17 +28,17 @@ export class SlotMemory implements YieldingMemory {
 
   yieldBytes(bytes: number): number {
     const { room, handle } = this.parts;
-    const before = room.absent.length;
+    const before = room.yielded;
     handle({ kind: 'memoryWanted', slots: Math.ceil(bytes / this.slotBytes) });
-    return (room.absent.length - before) * this.slotBytes;
+    return (room.yielded - before) * this.slotBytes;
   }
 
   takeBack(freeBytes: number): void {
     const { room, cacheSlots } = this.parts;
-    const wanted = room.returning(cacheSlots());
-    for (const slot of wanted.slice(0, Math.floor(freeBytes / this.slotBytes))) {
-      if (!this.take(slot)) return;
-    }
+    const free = Math.floor(freeBytes / this.slotBytes);
+    const wanted = room.returning(cacheSlots()).slice(0, free);
+    for (const slot of wanted) if (!this.take(slot)) return;
+    room.takeBack(free - wanted.length);
   }
 
   private get slotBytes(): number {

@@ -1,5 +1,5 @@
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
-import type { CacheDecisions } from './cache-decisions.js';
+import type { CacheDecisions, ExpertDecisions, SliceDecisions } from './cache-decisions.js';
 import { type Expectation, type Expectations, isPinned, compareProgress } from './expectations.js';
 import type { MainProgress } from './main-progress.js';
 import type { Slot, SlotTable } from './slot-table.js';
@@ -20,12 +20,19 @@ export interface SlotYielding {
  * sequences. The schedule carries out the choice.
  */
 export class SlotRoom {
+  private readonly sliced: SliceDecisions | null;
+  private readonly experts: ExpertDecisions | null;
+  private yieldedSlots = 0;
+
   constructor(
     private readonly slots: SlotTable,
     private readonly expectations: Expectations,
     private readonly progress: MainProgress,
-    private readonly cache: CacheDecisions | null,
-  ) {}
+    cache: CacheDecisions | null,
+  ) {
+    this.sliced = cache?.keeps === 'slices' ? cache : null;
+    this.experts = cache?.keeps === 'experts' ? cache : null;
+  }
 
   /** Number of executes without a slot, beyond those that an empty slot or a slot with a cancelled load will serve. */
   missingSlots(): number {
@@ -42,9 +49,16 @@ export class SlotRoom {
     return this.slots.slots.filter(({ phase }) => phase === 'absent').map(({ index }) => index);
   }
 
-  /** Number of slots that could still yield their memory, perhaps not at once. */
+  /** Number of slots that could still yield their memory, perhaps not at once. A sliced cache counts as slots of as many bytes. */
   get spare(): number {
-    return this.slots.slots.length - this.absent.length - LEAST_WORKING;
+    const { slots, working } = this.slots;
+    const own = this.sliced === null ? slots : working;
+    return own.length - this.absent.length - LEAST_WORKING + (this.sliced?.lendable ?? 0);
+  }
+
+  /** Number of slots that have yielded their memory so far; those that took it again count, too. */
+  get yielded(): number {
+    return this.yieldedSlots;
   }
 
   /**
@@ -55,10 +69,25 @@ export class SlotRoom {
    */
   yieldSlots(slots: number, schedule: SlotYielding, spareOnly = false): void {
     for (let left = slots; left > 0; left -= 1) {
-      const slot = spareOnly ? this.spareSlot() : (this.idleSlot() ?? this.announcedSlot(schedule));
-      if (slot === null) return;
-      schedule.letGo(slot);
+      if (!this.yieldSlot(schedule, spareOnly)) return;
+      this.yieldedSlots += 1;
     }
+  }
+
+  private yieldSlot(schedule: SlotYielding, spareOnly: boolean): boolean {
+    if (spareOnly) return giveUp(this.spareSlot(), schedule);
+    for (;;) {
+      if (this.sliced?.lend() === true || giveUp(this.idleSlot(), schedule)) return true;
+      const victim = this.announcedSlot();
+      if (victim === null) return false;
+      schedule.displace(victim);
+      if (this.slots.isWorking(victim)) return giveUp(victim, schedule);
+    }
+  }
+
+  /** A sliced cache takes the memory of so many slots again. */
+  takeBack(slots: number): void {
+    this.sliced?.takeBack(slots);
   }
 
   /** Slots that should take their memory again when it is free: all working ones, and cache slots until `cacheSlots` of them have memory. */
@@ -80,7 +109,7 @@ export class SlotRoom {
   memoryTaken(slot: Slot): void {
     assertInvariant(slot.phase === 'absent', () => `slot ${slot.index} had given its memory back.`);
     this.slots.enter(slot, 'empty');
-    if (!this.slots.isWorking(slot)) this.cache?.restoreFull(this.slots.entryOf(slot));
+    if (!this.slots.isWorking(slot)) this.experts?.restoreFull(this.slots.entryOf(slot));
   }
 
   /** True if the slot belongs to the cache and its expert is loaded. */
@@ -95,30 +124,33 @@ export class SlotRoom {
     return this.slots.working.length - gone > LEAST_WORKING;
   }
 
+  /** Slots of the cache whose expert is only expected and has its lower slices, the least needed first. */
+  lowerVictims(): Slot[] {
+    const mayLose = (slot: Slot): boolean => slot.phase === 'loaded' && slot.lower === 'loaded' && slot.use !== null;
+    return this.victimsAmong(this.slots.slots.slice(this.slots.working.length).filter(mayLose), 'all');
+  }
+
   private victimsAmong(slots: readonly Slot[], which: 'all' | 'of other layers'): Slot[] {
     const mayGo = (expectation: Expectation): boolean =>
       !isPinned(expectation) && (which === 'all' || !this.progress.isAtMain(expectation));
     return leastNeeded(slots, mayGo, (sequence) => this.progress.lastExecute(sequence));
   }
 
-  /** Displaces an expert that nobody has requested yet, and returns its slot. Null: there is none. */
-  private announcedSlot(schedule: SlotYielding): Slot | null {
+  /** The slot of an expert that nobody has requested yet. Null: there is none. */
+  private announcedSlot(): Slot | null {
     const mayYield = (slot: Slot): boolean =>
       slot.phase === 'loaded' && slot.lower !== 'loading' && (this.canSpareWorking || !this.slots.isWorking(slot));
-    const [victim] = this.victimsAmong(this.slots.slots.filter(mayYield), 'all');
-    if (victim === undefined) return null;
-    schedule.displace(victim);
-    return this.slots.isWorking(victim) ? victim : this.idleSlot();
+    return this.victimsAmong(this.slots.slots.filter(mayYield), 'all')[0] ?? null;
   }
 
   /** A slot of the cache that holds nothing. */
   private spareSlot(): Slot | null {
-    const entry = this.cache?.retireFree() ?? null;
+    const entry = this.experts?.retireFree() ?? null;
     return entry === null ? null : this.idleOf(entry);
   }
 
   private idleSlot(): Slot | null {
-    const entry = this.cache?.retireFull() ?? null;
+    const entry = this.experts?.retireFull() ?? null;
     if (entry !== null) return this.idleOf(entry);
     if (!this.canSpareWorking) return null;
     return this.slots.working.findLast(({ phase }) => phase === 'empty') ?? null;
@@ -131,6 +163,12 @@ export class SlotRoom {
     assertInvariant(isIdle, () => `nobody uses slot ${slot.index}, whose entry is free.`);
     return slot;
   }
+}
+
+/** False: there is no slot. */
+function giveUp(slot: Slot | null, schedule: SlotYielding): boolean {
+  if (slot !== null) schedule.letGo(slot);
+  return slot !== null;
 }
 
 /**

@@ -8,11 +8,13 @@
  * - With a cache, no expert is in two slots: all expectations of an expert share the slot that has it or loads it. Full experts of the cache
  *   have separate slots, so that there are always enough working slots.
  * - Sliced experts may come in two loads: the upper slices first, with which executes of rows that read no more can run, and then the lower ones,
- *   if they are expected to be read or an execute that reads them waits.
+ *   if they are expected to be read or an execute that reads them waits. A cache of slices decides where there is room for lower ones; executes
+ *   that wait for them come before predictions.
  */
 import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
-import type { CacheDecisions, CacheUse } from './cache-decisions.js';
+import type { CacheDecisions, CacheUse, SliceDecisions } from './cache-decisions.js';
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { PassLayer } from '../../shared/wire/messages.js';
 import { Expectations, isPinned, isSamePass, isShadowsAlone, wantsLower, type Expectation } from './expectations.js';
 import { MainProgress } from './main-progress.js';
@@ -38,6 +40,10 @@ export type ExpertLoads = 'whole' | 'slices';
 export class SlotSchedule implements SlotYielding {
   private readonly slots: SlotTable;
   private readonly cache: CacheDecisions | null;
+  /** The same cache if it keeps slices. */
+  private readonly sliced: SliceDecisions | null;
+  /** Slots of the sliced cache whose expert lacks lower slices that somebody wants. */
+  private readonly wantingLower = new Set<Slot>();
   private readonly expectations = new Expectations();
   private readonly progress = new MainProgress();
   readonly room: SlotRoom;
@@ -57,6 +63,7 @@ export class SlotSchedule implements SlotYielding {
   ) {
     this.slots = new SlotTable(workingSlots, cache?.slots ?? 0, cache !== null);
     this.cache = cache?.decisions ?? null;
+    this.sliced = this.cache?.keeps === 'slices' ? this.cache : null;
     this.room = new SlotRoom(this.slots, this.expectations, this.progress, this.cache);
   }
 
@@ -98,8 +105,10 @@ export class SlotSchedule implements SlotYielding {
     this.apply(event);
     do {
       this.runLoaded();
+      this.addLowers();
       this.startLoads();
     } while (this.touched.size > 0);
+    this.emptyLeft();
     return this.actions;
   }
 
@@ -254,7 +263,7 @@ export class SlotSchedule implements SlotYielding {
     if (slot.use !== null) this.cache?.loaded(slot.use, { loaded: outcome === 'loaded', cached });
     if (outcome === 'loaded') {
       this.slots.enter(slot, 'loaded');
-      if (this.loads === 'whole') this.slots.setLower(slot, 'loaded');
+      if (slot.whole) this.lowerLoaded(slot, true);
       this.touched.add(slot.index);
       if (slot.attached.size === 0) this.endUse(slot);
       return;
@@ -275,16 +284,27 @@ export class SlotSchedule implements SlotYielding {
   /** The upper slices are in the slot, however the load of the lower ones has ended. */
   private lowerSettled(slot: Slot, outcome: LoadEnd['outcome']): void {
     const wasCancelled = slot.phase === 'cancelling';
-    this.slots.setLower(slot, outcome === 'loaded' ? 'loaded' : 'missing');
+    this.lowerLoaded(slot, outcome === 'loaded');
     this.slots.enter(slot, 'loaded');
     this.touched.add(slot.index);
     if (slot.attached.size === 0) return this.endUse(slot);
-    if (outcome === 'loaded' || wasCancelled) return;
+    if (outcome === 'failed' && !wasCancelled) this.failLower(slot);
+  }
+
+  private lowerLoaded(slot: Slot, loaded: boolean): void {
+    this.slots.setLower(slot, loaded ? 'loaded' : 'missing');
+    if (slot.use !== null) this.sliced?.lowerLoaded(slot.use, loaded);
+  }
+
+  private failLower(slot: Slot, refusal?: OdmoeError): void {
+    this.touched.add(slot.index);
     for (const expectation of slot.attached) {
       // The next execute that reads the lower slices tries again.
       expectation.expectsLower = false;
       const failed = this.expectations.takeWaiting(expectation, ({ readsLower }) => readsLower);
-      for (const { ticket } of failed) this.actions.push({ kind: 'fail', slot: slot.index, ticket });
+      for (const { ticket } of failed) {
+        this.actions.push({ kind: 'fail', slot: slot.index, ticket, ...(refusal === undefined ? {} : { refusal }) });
+      }
     }
   }
 
@@ -340,18 +360,50 @@ export class SlotSchedule implements SlotYielding {
         .takeWaiting(expectation, ({ readsLower }) => !readsLower || slot.lower === 'loaded')
         .map((waiting) => ({ expectation, ...waiting })),
     );
+    const cachedUse = this.useInCache(slot);
+    if (cachedUse !== null && started.some(({ readsLower }) => readsLower)) this.sliced?.takeLower(cachedUse);
     for (const { expectation, ticket, wasLoaded } of started.sort((left, right) => left.ticket - right.ticket)) {
       this.actions.push({ kind: 'execute', slot: slot.index, ticket, wasLoaded });
       expectation.running += 1;
       slot.running.push(expectation);
     }
     this.dropAll([...slot.attached].filter(({ claim }) => claim === 'last'));
-    if (slot.phase === 'loaded' && slot.lower === 'missing') this.loadLower(slot);
+    if (!lacksLower(slot)) return;
+    if (this.sliced === null || this.slots.isWorking(slot)) this.loadLower(slot);
+    else this.wantingLower.add(slot);
   }
 
-  /** Adds the lower slices to the expert in the slot, if somebody wants them. */
+  /** Gives room for lower slices to slots of the sliced cache: first to those for which executes wait. */
+  private addLowers(): void {
+    const wanting = [...this.wantingLower].filter(lacksLower);
+    this.wantingLower.clear();
+    const [awaited, expected]: [Slot[], Slot[]] = [[], []];
+    for (const slot of wanting) (isLowerAwaited(slot) ? awaited : expected).push(slot);
+    for (const slot of [...awaited, ...expected]) {
+      if (!this.addLower(slot, isLowerAwaited(slot))) this.wantingLower.add(slot);
+    }
+  }
+
+  /** False: there is no room until another use ends. `mayDisplace`: an expert that is only expected may lose its lower slices for it. */
+  private addLower(slot: Slot, mayDisplace: boolean): boolean {
+    const use = this.useInCache(slot);
+    if (this.sliced === null || use === null) return true;
+    let memory = this.sliced.takeLower(use);
+    const [victim] = memory === 'noRoom' && mayDisplace ? this.room.lowerVictims() : [];
+    if (victim !== undefined) {
+      this.sliced.giveUpLower(requirePresent(victim.use, 'an expert that somebody expects is in use.'));
+      this.slots.setLower(victim, 'missing');
+      if (lacksLower(victim)) this.wantingLower.add(victim);
+      memory = this.sliced.takeLower(use);
+    }
+    if (memory === 'noRoom') return false;
+    if (memory === 'taken') this.loadLower(slot);
+    else this.failLower(slot, memory);
+    return true;
+  }
+
+  /** Adds the lower slices to the expert in the slot. */
   private loadLower(slot: Slot): void {
-    if (![...slot.attached].some(wantsLower)) return;
     this.slots.setLower(slot, 'loading');
     slot.urgent = this.slots.isAwaited(slot);
     this.actions.push({ kind: 'load', ...loadOf(slot, LOADED_PARTS.lower) });
@@ -376,8 +428,19 @@ export class SlotSchedule implements SlotYielding {
     const sharing = this.cache === null ? [next] : this.expectations.wanting(next);
     for (const expectation of sharing) this.attach(expectation, slot);
     slot.urgent = isSlotPinned(slot);
-    const parts = this.loads === 'whole' ? LOADED_PARTS.all : LOADED_PARTS.upper;
-    this.actions.push({ kind: 'load', ...loadOf(slot, use?.parts ?? parts) });
+    slot.whole = this.loads === 'whole' && this.hasLowerRoom(slot);
+    const parts = slot.whole ? (use?.parts ?? LOADED_PARTS.all) : LOADED_PARTS.upper;
+    this.actions.push({ kind: 'load', ...loadOf(slot, parts) });
+  }
+
+  private hasLowerRoom(slot: Slot): boolean {
+    const use = this.useInCache(slot);
+    return this.sliced === null || use === null || this.sliced.takeLower(use) === 'taken';
+  }
+
+  /** The use of the expert in a slot of the cache; null for a working slot, and where nothing uses the expert. */
+  private useInCache(slot: Slot): CacheUse | null {
+    return this.slots.isWorking(slot) ? null : slot.use;
   }
 
   /** With a cache: gives the expectation the slot that has its expert or loads it. False: there is none. */
@@ -386,12 +449,13 @@ export class SlotSchedule implements SlotYielding {
     let slot = this.slots.holding(expectation);
     if (slot === undefined) {
       const { layer, expert } = expectation;
-      if (this.cache.stateOf(layer, expert) !== 'full') return false;
+      if (!this.cache.isInSlot(layer, expert)) return false;
       const use = requirePresent(this.cache.acquire(layer, [expert])[0], 'a use is acquired for each expert.');
       slot = this.slots.ofCache(requirePresent(use.fullEntry, 'an expert that is cached whole has an entry.'));
       const isIts = slot.phase === 'loaded' && slot.layer === layer && slot.expert === expert;
       assertInvariant(isIts, 'the slot of an expert that is cached whole holds it.');
       this.beginUse(slot, use);
+      if (this.sliced !== null) this.slots.setLower(slot, this.sliced.hasLower(use) ? 'loaded' : 'missing');
     }
     this.attach(expectation, slot);
     return true;
@@ -419,7 +483,15 @@ export class SlotSchedule implements SlotYielding {
   }
 
   private isCached(slot: Slot): boolean {
-    return !this.slots.isWorking(slot) && this.cache?.stateOf(slot.layer, slot.expert) === 'full';
+    return !this.slots.isWorking(slot) && this.cache?.isInSlot(slot.layer, slot.expert) === true;
+  }
+
+  /** Empties the slots whose experts have left the sliced cache. */
+  private emptyLeft(): void {
+    for (const entry of this.sliced?.takeLeft() ?? []) {
+      const slot = this.slots.ofCache(entry);
+      if (slot.phase === 'loaded' && slot.attached.size === 0 && !this.isCached(slot)) this.empty(slot);
+    }
   }
 
   private empty(slot: Slot): void {
@@ -449,4 +521,13 @@ export class SlotSchedule implements SlotYielding {
       if (slot.attached.size === 0) this.abandon(slot);
     }
   }
+}
+
+/** Somebody wants the lower slices of the expert in the slot, and no load brings them. */
+function lacksLower({ phase, lower, attached }: Slot): boolean {
+  return phase === 'loaded' && lower === 'missing' && [...attached].some(wantsLower);
+}
+
+function isLowerAwaited({ attached }: Slot): boolean {
+  return [...attached].some(({ waiting }) => waiting.some(({ readsLower }) => readsLower));
 }

@@ -18,6 +18,8 @@ export interface Slot {
   phase: SlotPhase;
   /** 'loading' also in the phase 'cancelling', if the cancelled load is that of the lower slices. */
   lower: LowerSlices;
+  /** The load under way, or the last one, brings all that the worker has of the expert. */
+  whole: boolean;
   layer: number;
   expert: number;
   /** The expectations of its expert. If a loaded expert has none, the cache keeps it. */
@@ -37,14 +39,14 @@ export interface WaitedLoad {
   tickets: number[];
 }
 
-/** The slots for full experts of the cache, and the cache's decisions. */
+/** The slots of the cache, for full experts or slices, and the cache's decisions. */
 export interface SlotCache {
   readonly slots: number;
   readonly decisions: CacheDecisions;
 }
 
 /**
- * The slots of a worker: first the working slots, which take any expert, then the slots of the cache's full experts. Counts the slots in each
+ * The slots of a worker: first the working slots, which take any expert, then the slots of the cache. Counts the slots in each
  * phase; SlotSchedule decides when a slot may change.
  */
 export class SlotTable {
@@ -67,6 +69,7 @@ export class SlotTable {
       index,
       phase: 'empty',
       lower: 'missing',
+      whole: false,
       layer: 0,
       expert: 0,
       use: null,
@@ -157,14 +160,19 @@ export class SlotTable {
     return [...this.loading].flatMap((slot) => {
       const tickets = [...slot.attached].flatMap(({ waiting }) => waiting.map(({ ticket }) => ticket));
       if (tickets.length === 0) return [];
-      const state = slot.use?.state ?? 'missing';
-      return state === 'full' ? [] : [{ slot: slot.index, state, tickets }];
+      return [{ slot: slot.index, state: stateOfLoad(slot), tickets }];
     });
   }
 }
 
+/** A cache with all that it had of an expert when the use began may have lost its lower slices since. */
+function stateOfLoad({ use }: Slot): PartlyLoadedState {
+  const state = use?.state ?? 'missing';
+  return state === 'full' ? UPPER_PART : state;
+}
+
 /** The part of a sliced expert that has its upper slices. */
-const UPPER_PART = partOfPlane(0);
+export const UPPER_PART = partOfPlane(0);
 
 /** True if an execute waits for the slot's expert or runs it. */
 export function isSlotPinned(slot: Slot): boolean {
