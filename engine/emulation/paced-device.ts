@@ -10,13 +10,14 @@ import {
 } from '../../native/index.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { PARTS, perPart } from '../../shared/model/expert-parts.js';
+import { isSlicedSplit } from '../../shared/model/weight-dtype.js';
 import type { DevicePace } from './device-pace.js';
 import type { PaceRuntime } from './exact-timer.js';
 import { PacedLink } from './paced-link.js';
 import { HeldMemory, PacedMemory } from './paced-memory.js';
 import { PacedModel } from './paced-model.js';
 import { PacedProcessor } from './paced-processor.js';
-import { PacedExpertSlots, type PacedParts } from './paced-slots.js';
+import { PacedExpertSlots, type PacedParts, type SlotKind } from './paced-slots.js';
 
 /**
  * A device that emulates another one: `device` does the arithmetic, and each operation ends when the profiled device would have finished it.
@@ -58,10 +59,12 @@ class PacedDevice extends wrapperOf<Device>() {
     const held = new HeldMemory(this.memory);
     try {
       held.hold('slotSharedBytes', 1);
-      held.hold('slotBytes', loader.packs === true ? count + 1 : count);
+      const kind = slotKindOf(shape);
+      held.hold(kind, loader.packs === true ? count + 1 : count);
       for (const part of PARTS) held.hold(`${part}EntryBytes`, loader.entries[part]);
       const slots = this.device.createExpertSlots(shape, count, maxRows, loader);
-      return new PacedExpertSlots(slots, this.parts, this.memory?.bytes.slotBytes ?? slots.slotBytes, held);
+      const slotBytes = this.memory?.bytesOf(kind) ?? slots.slotBytes;
+      return new PacedExpertSlots(slots, this.parts, { bytes: slotBytes, kind }, held);
     } catch (thrown) {
       held.letGoAll();
       throw thrown;
@@ -71,9 +74,15 @@ class PacedDevice extends wrapperOf<Device>() {
   override expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes {
     if (this.memory === null) return this.device.expertSlotBytes(shape, maxRows, loader);
     const { bytes } = this.memory;
-    const { slotBytes, slotSharedBytes } = bytes;
-    const sharedBytes = slotSharedBytes + (loader.packs === true ? slotBytes : 0);
-    // The profile's model has no sliced experts.
-    return { slotBytes, lowerBytes: 0, sharedBytes, entryBytes: perPart((part) => bytes[`${part}EntryBytes`]) };
+    const kind = slotKindOf(shape);
+    const slotBytes = this.memory.bytesOf(kind);
+    const lowerBytes = kind === 'slotBytes' ? 0 : this.memory.bytesOf('lowerSliceBytes');
+    const sharedBytes = bytes.slotSharedBytes + (loader.packs === true ? slotBytes : 0);
+    return { slotBytes, lowerBytes, sharedBytes, entryBytes: perPart((part) => bytes[`${part}EntryBytes`]) };
   }
+}
+
+/** The memory that a slot has from the beginning. */
+function slotKindOf({ format }: ExpertShape): SlotKind {
+  return isSlicedSplit(format) ? 'upperSliceBytes' : 'slotBytes';
 }

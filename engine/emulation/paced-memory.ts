@@ -2,13 +2,16 @@ import type { DeviceBytes } from './device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { DevicePace } from './device-pace.js';
 
-export type PacedMemoryKind = keyof DeviceBytes;
+/** A slot for a sliced expert takes memory for its upper slices, and for its lower ones where it has them. */
+export type PacedMemoryKind = keyof DeviceBytes | 'upperSliceBytes' | 'lowerSliceBytes';
 
 const NAMES: Record<PacedMemoryKind, string> = {
   outerBytes: 'embedding, LM head and final norm',
   denseLayerBytes: 'the dense weights of a layer',
   expertBytes: 'a resident expert',
   slotBytes: 'slots for experts',
+  upperSliceBytes: 'slots for upper slices',
+  lowerSliceBytes: 'lower slices in slots',
   slotSharedBytes: 'what slots share',
   exponentEntryBytes: 'entries that keep exponents',
   signMantissaEntryBytes: 'entries that keep signs and mantissas',
@@ -41,7 +44,7 @@ export class PacedMemory {
 
   /** @throws DEVICE_OUT_OF_MEMORY when the budget does not hold that many more; then nothing is counted */
   hold(what: PacedMemoryKind, count: number): void {
-    const bytes = this.bytes[what] * count;
+    const bytes = this.bytesOf(what) * count;
     if (this.budgetBytes !== 0 && this.used + bytes > this.budgetBytes) {
       throw new OdmoeError(
         'DEVICE_OUT_OF_MEMORY',
@@ -54,7 +57,14 @@ export class PacedMemory {
   }
 
   letGo(what: PacedMemoryKind, count: number): void {
-    this.used -= this.bytes[what] * count;
+    this.used -= this.bytesOf(what) * count;
+  }
+
+  /** Slices are stored in the place of the parts of a lossless expert. */
+  bytesOf(what: PacedMemoryKind): number {
+    const { slotBytes, signMantissaEntryBytes } = this.bytes;
+    if (what === 'lowerSliceBytes') return signMantissaEntryBytes;
+    return what === 'upperSliceBytes' ? slotBytes - signMantissaEntryBytes : this.bytes[what];
   }
 }
 

@@ -16,6 +16,9 @@ import type { PacedLink, PacedLoad } from './paced-link.js';
 import type { HeldMemory } from './paced-memory.js';
 import type { PacedProcessor } from './paced-processor.js';
 
+/** Memory of a slot: for an expert as it was shipped, or for upper slices. */
+export type SlotKind = 'slotBytes' | 'upperSliceBytes';
+
 /** Components that the handles on one paced device share. */
 export interface PacedParts {
   readonly runtime: PaceRuntime;
@@ -46,6 +49,9 @@ interface Slot {
   loading: LoadUnderWay | null;
   loaded: boolean;
   hasMemory: boolean;
+  hasLowerMemory: boolean;
+  /** The real slot still has lower slices that the profiled one has given up. */
+  hasStaleLower: boolean;
   executing: number;
 }
 
@@ -56,6 +62,7 @@ interface Slot {
  */
 export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
   override readonly count: number;
+  override readonly slotBytes: number;
   // Left out, because it would take no paced time.
   override readonly executeHere = undefined;
   private readonly slots: Slot[];
@@ -71,15 +78,18 @@ export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
   constructor(
     private readonly handle: ExpertSlots,
     private readonly parts: PacedParts,
-    override readonly slotBytes: number,
+    private readonly slotMemory: { readonly bytes: number; readonly kind: SlotKind },
     private readonly held: HeldMemory,
   ) {
     super(handle);
     this.count = handle.count;
+    this.slotBytes = slotMemory.bytes;
     this.slots = Array.from({ length: handle.count }, () => ({
       loading: null,
       loaded: false,
       hasMemory: true,
+      hasLowerMemory: false,
+      hasStaleLower: false,
       executing: 0,
     }));
   }
@@ -89,6 +99,8 @@ export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
     const addsLower = request.parts.exponent.from === 'notWanted';
     if (slot.executing > 0 && !addsLower) throw misuse(`slot ${index} is executing; await that before loading over it`);
     if (!slot.hasMemory) throw misuse(`slot ${index} has given its memory back`);
+    const wantsLower = request.parts.signMantissa.from !== 'notWanted';
+    if (this.isSliced && wantsLower && !slot.hasLowerMemory) throw misuse(`slot ${index} has no memory for lower slices`);
     if (!addsLower) slot.loaded = false;
     const askedMs = this.parts.runtime.eventMs();
     const { stop, work } = this.startWork(index, expert, request);
@@ -157,15 +169,32 @@ export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
     if (slot.executing > 0) throw misuse(`slot ${index} is executing; await that before its memory goes`);
     slot.loaded = false;
     if (!slot.hasMemory) return;
+    this.letGoLower(index);
     slot.hasMemory = false;
-    this.held.letGo('slotBytes', 1);
+    this.held.letGo(this.slotMemory.kind, 1);
   }
 
   override take(index: number): void {
     const slot = this.idleSlot(index);
     if (slot.hasMemory) return;
-    this.held.hold('slotBytes', 1);
+    this.held.hold(this.slotMemory.kind, 1);
     slot.hasMemory = true;
+  }
+
+  override letGoLower(index: number): void {
+    const slot = this.idleSlot(index);
+    if (!slot.hasLowerMemory) return;
+    slot.hasLowerMemory = false;
+    slot.hasStaleLower = true;
+    this.held.letGo('lowerSliceBytes', 1);
+  }
+
+  override takeLower(index: number): void {
+    const slot = this.idleSlot(index);
+    if (!this.isSliced) throw misuse(`slot ${index} is for experts that are not sliced`);
+    if (slot.hasLowerMemory) return;
+    this.held.hold('lowerSliceBytes', 1);
+    slot.hasLowerMemory = true;
   }
 
   /** Takes the link like a load that nobody waits for. */
@@ -264,6 +293,7 @@ export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
       if (this.abandoned.size > 0) await Promise.allSettled(this.abandoned);
       if (stopped) return CANCELLED;
       begun = true;
+      this.prepareLower(index, request);
       return this.handle.load(index, expert, request);
     };
     const work = begin();
@@ -279,6 +309,19 @@ export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
       if (begun) this.handle.cancel(index);
     };
     return { stop, work };
+  }
+
+  /** Gives the real slot the memory for lower slices that the load wants, without those that the profiled slot has given up. */
+  private prepareLower(index: number, { parts }: LoadRequest): void {
+    if (!this.isSliced) return;
+    const slot = this.slotAt(index);
+    if (slot.hasStaleLower) this.handle.letGoLower(index);
+    slot.hasStaleLower = false;
+    if (parts.signMantissa.from !== 'notWanted') this.handle.takeLower(index);
+  }
+
+  private get isSliced(): boolean {
+    return this.slotMemory.kind === 'upperSliceBytes';
   }
 
   private partMs({ parts }: LoadRequest): PacedLoad['partMs'] {

@@ -14,7 +14,7 @@ export interface SlotSizes {
   loader: LoaderOptions;
   /** Bytes of a slot with all that is loaded into it, and of an entry of each kind, as the device counts them. */
   entryBytes: PerEntryKind<number>;
-  /** Bytes of them for lower slices; null: none are loaded. An emulated device counts none. */
+  /** Bytes of them for lower slices; null: none are loaded. */
   lowerBytes: number | null;
 }
 

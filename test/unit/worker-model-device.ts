@@ -1,7 +1,10 @@
 import type { ExpertId } from '../../shared/model/expert-id.js';
 import type { ExpertPolicy, PoolCapacities } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { CachePools } from '../../worker-node/cache/cache-pools.js';
+import { SlicesInSlots } from '../../worker-node/cache/slice-decisions.js';
+import { SliceMemory, type SlotMemoryCalls } from '../../worker-node/cache/slice-memory.js';
 import type { CachedPart } from '../../worker-node/loader/cache-decisions.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import type { LoadEnd, SlotAction, SlotEvent, SlotLoad } from '../../worker-node/loader/slot-events.js';
@@ -9,15 +12,33 @@ import { type ExpertLoads, SlotSchedule } from '../../worker-node/loader/slot-sc
 import { PARTS, perPart, type Part, type PerPart } from '../../shared/model/expert-parts.js';
 import { entriesOf, NO_CAPACITIES, perEntryKind } from '../../shared/decisions/caching/pool-capacities.js';
 
+/** A cache of slices, with the memory of its device in bytes. */
+export interface ModelSlices {
+  policy: 'sliced';
+  layers: number;
+  experts: number;
+  upperBytes: number;
+  lowerBytes: number;
+  bytes: number;
+  lowerPlaces: number;
+  /** Every so many calls the device refuses memory; 0: never. */
+  refusals: number;
+}
+
 /** Pools of a model device: number of experts of each layer in each pool. */
-export interface ModelCache {
+export interface ModelPools {
   policy: ExpertPolicy;
   layers: number;
   experts: number;
   each: PoolCapacities;
 }
 
+export type ModelCache = ModelPools | ModelSlices;
+
 interface ModelSlot {
+  /** Slots of a cache of slices take memory and give it back. */
+  hasMemory: boolean;
+  hasLowerMemory: boolean;
   content: string | null;
   phase: 'empty' | 'loading' | 'cancelling' | 'loaded';
   /** The lower slices; 'loading' also while their load is being cancelled. */
@@ -46,7 +67,7 @@ export class ModelDevice {
   readonly slots: ModelSlot[];
   readonly asked = new Map<number, PassExpert>();
   readonly answered = new Map<number, 'ran' | 'failed' | 'withdrawn'>();
-  readonly decisions: CachePools | null;
+  readonly decisions: CachePools | SlicesInSlots | null;
   readonly abandoned = new Set<number>();
   /** Tickets of executes that read the lower slices. */
   private readonly readers = new Set<number>();
@@ -62,14 +83,15 @@ export class ModelDevice {
     private readonly loads: ExpertLoads = 'whole',
   ) {
     const layers = cache?.layers ?? 0;
-    const ofLayer = entriesOf(cache?.each ?? NO_CAPACITIES);
+    const ofLayer = entriesOf(eachOf(cache));
     const entries = perEntryKind((kind) => layers * ofLayer[kind]);
-    const { policy, experts } = cache ?? { policy: 'lru', experts: 1 };
-    const options = { policy, experts, entries, toleranceMargin: 1, random: () => 0.5 };
-    this.decisions = cache === null ? null : new CachePools(options);
-    const slotCache = this.decisions === null ? null : { slots: entries.full, decisions: this.decisions };
+    const cacheSlots = cache?.policy === 'sliced' ? slotsOfSlices(cache) : entries.full;
+    this.decisions = cache === null ? null : this.decisionsOf(cache, entries, workingSlots);
+    const slotCache = this.decisions === null ? null : { slots: cacheSlots, decisions: this.decisions };
     this.schedule = new SlotSchedule(workingSlots, slotCache, loads);
-    this.slots = times(workingSlots + entries.full, () => ({
+    this.slots = times(workingSlots + cacheSlots, (_, slot) => ({
+      hasMemory: true,
+      hasLowerMemory: cache?.policy !== 'sliced' || slot < workingSlots,
       content: null,
       phase: 'empty',
       lower: 'missing',
@@ -100,7 +122,7 @@ export class ModelDevice {
 
   /** From now on the pools are those of these layers. */
   serve(layers: readonly number[]): void {
-    const each = this.cache?.each ?? NO_CAPACITIES;
+    const each = eachOf(this.cache);
     this.send({ kind: 'capacitiesChanged', capacities: new Map(layers.map((layer) => [layer, each])) });
   }
 
@@ -164,6 +186,66 @@ export class ModelDevice {
     this.send({ kind: 'mainLost' });
   }
 
+  private decisionsOf(
+    cache: ModelCache,
+    entries: ReturnType<typeof entriesOf>,
+    firstSlot: number,
+  ): CachePools | SlicesInSlots {
+    const { experts, policy } = cache;
+    if (policy !== 'sliced') {
+      return new CachePools({ policy, experts, entries, toleranceMargin: 1, random: () => 0.5 });
+    }
+    const slots = slotsOfSlices(cache);
+    const memory = new SliceMemory({ ...cache, slots, firstSlot, isShared: false, calls: this.memoryCalls(cache) });
+    return new SlicesInSlots({ ...cache, hasLower: true }, memory);
+  }
+
+  private memoryCalls({ refusals, bytes, upperBytes, lowerBytes }: ModelSlices): SlotMemoryCalls {
+    let calls = 0;
+    const slotAt = (index: number): ModelSlot => this.slots[index] ?? assert.fail(`there is no slot ${index}`);
+    const idle = (index: number): ModelSlot => {
+      const slot = slotAt(index);
+      assert.ok(slot.phase !== 'loading' && slot.phase !== 'cancelling', 'memory moves under a load');
+      assert.notEqual(slot.lower, 'loading', 'memory moves under a load of lower slices');
+      assert.ok(slot.running.every((ticket) => !this.readers.has(ticket)), 'memory moves under an execute');
+      return slot;
+    };
+    const fitting = (): void => {
+      const used = this.cached.reduce(
+        (sum, { hasMemory, hasLowerMemory }) =>
+          sum + (hasMemory ? upperBytes : 0) + (hasLowerMemory ? lowerBytes : 0),
+        0,
+      );
+      assert.ok(used <= bytes, `${used} of ${bytes} bytes`);
+    };
+    const refuse = (): void => {
+      calls += 1;
+      if (refusals > 0 && calls % refusals === 0) throw new OdmoeError('DEVICE_OUT_OF_MEMORY', 'the model is full');
+    };
+    return {
+      take: (index) => {
+        refuse();
+        idle(index).hasMemory = true;
+        fitting();
+      },
+      letGo: (index) => {
+        const slot = idle(index);
+        assert.deepEqual(slot.running, []);
+        slot.hasMemory = slot.hasLowerMemory = false;
+      },
+      takeLower: (index) => {
+        refuse();
+        idle(index).hasLowerMemory = true;
+        fitting();
+      },
+      letGoLower: (index) => {
+        const slot = idle(index);
+        slot.hasLowerMemory = false;
+        slot.lower = 'missing';
+      },
+    };
+  }
+
   private carryOut(action: SlotAction): void {
     if (action.kind === 'withdraw') {
       assert.equal(this.started.includes(action.ticket), false, 'an execute that runs is withdrawn');
@@ -206,10 +288,13 @@ export class ModelDevice {
     const content = `${load.layer} ${load.expert}`;
     if (load.parts.exponent.from === 'notWanted') return this.beginLowerLoad(load, slot, content);
     assert.equal(slot.phase, 'empty', 'a load overwrites a slot');
+    assert.ok(slot.hasMemory, 'a load has no memory');
     const lower = load.parts.signMantissa.from;
-    assert.equal(
-      lower === 'notWanted',
-      this.loads === 'slices',
+    const isMade = this.cache?.policy === 'sliced' ? this.loads === 'slices' && lower !== 'notWanted' : false;
+    assert.ok(!isMade, 'a load brings lower slices that it should not');
+    if (lower !== 'notWanted') assert.ok(slot.hasLowerMemory, 'lower slices have no memory');
+    assert.ok(
+      (lower === 'notWanted') === (this.loads === 'slices') || this.cache?.policy === 'sliced',
       'a load of an expert is not what the schedule was made for',
     );
     if (this.cache !== null) {
@@ -223,7 +308,9 @@ export class ModelDevice {
   }
 
   private beginLowerLoad(load: SlotLoad, slot: ModelSlot, content: string): void {
-    assert.deepEqual([this.loads, slot.phase, slot.lower], ['slices', 'loaded', 'missing']);
+    assert.deepEqual([slot.phase, slot.lower], ['loaded', 'missing']);
+    assert.ok(this.loads === 'slices' || this.cache?.policy === 'sliced');
+    assert.ok(slot.hasLowerMemory, 'lower slices have no memory');
     assert.equal(slot.content, content, 'lower slices of another expert are added');
     slot.lower = 'loading';
     slot.load = load;
@@ -251,7 +338,8 @@ export class ModelDevice {
       slot.phase = 'loaded';
     } else {
       slot.phase = outcome === 'loaded' ? 'loaded' : 'empty';
-      slot.lower = outcome === 'loaded' && this.loads === 'whole' ? 'loaded' : 'missing';
+      const isWhole = slot.load.parts.signMantissa.from !== 'notWanted';
+      slot.lower = outcome === 'loaded' && isWhole ? 'loaded' : 'missing';
     }
     const isCached = (part: Part, chance: number): boolean => {
       const plan = slot.load?.parts[part];
@@ -287,6 +375,14 @@ export class ModelDevice {
     this.started.push(ticket);
     slot.running.push(ticket);
   }
+}
+
+function eachOf(cache: ModelCache | null): PoolCapacities {
+  return cache === null || cache.policy === 'sliced' ? NO_CAPACITIES : cache.each;
+}
+
+function slotsOfSlices({ bytes, upperBytes, layers, experts }: ModelSlices): number {
+  return Math.min(layers * experts, Math.floor(bytes / upperBytes));
 }
 
 function times<T>(count: number, make: (value: undefined, index: number) => T): T[] {

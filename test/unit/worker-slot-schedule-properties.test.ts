@@ -118,9 +118,30 @@ const caches: fc.Arbitrary<ModelCache | null> = fc.option(
   { freq: 3 },
 );
 
-/** The cache of experts, or sliced experts without one. */
+/** Room for some upper slices, or for all slices. */
+const slices: fc.Arbitrary<ModelCache> = fc
+  .record({
+    lowerBytes: fc.constantFrom(0, 2, 3, 5),
+    lowerPlaces: fc.integer({ min: 1, max: 2 }),
+    moreBytes: fc.nat(40),
+    refusals: fc.constantFrom(0, 0, 3),
+  })
+  .map(({ moreBytes, ...cache }) => ({
+    ...cache,
+    policy: 'sliced',
+    layers: 4,
+    experts: 4,
+    upperBytes: 4,
+    bytes: 4 + cache.lowerPlaces * cache.lowerBytes + moreBytes,
+  }));
+
+/** The cache of experts, or sliced experts with and without one. */
 const kinds = fc.oneof(
   { weight: 3, arbitrary: caches.map((cache) => ({ cache, loads: 'whole' as const })) },
+  {
+    weight: 4,
+    arbitrary: fc.tuple(slices, fc.constantFrom<ExpertLoads>('whole', 'slices')).map(([cache, loads]) => ({ cache, loads })),
+  },
   { weight: 2, arbitrary: fc.constant({ cache: null, loads: 'slices' as const }) },
 );
 
@@ -220,7 +241,8 @@ describe('worker: the slot schedule under random events', () => {
 function assertAtRest(device: ModelDevice): void {
   assert.equal(device.schedule.slotsInUse, 0);
   assert.ok(device.working.every((slot) => slot.phase === 'empty'));
-  const kept = (device.decisions?.cached() ?? []).filter(({ state }) => state === 'full');
+  const isInSlot = (state: string): boolean => device.decisions?.keeps === 'slices' || state === 'full';
+  const kept = (device.decisions?.cached() ?? []).filter(({ state }) => isInSlot(state));
   assert.deepEqual(
     device.cached.flatMap(({ phase, content }) => (phase === 'loaded' ? [content] : [])).sort(),
     kept.map(({ layer, expert }) => `${layer} ${expert}`).sort(),
