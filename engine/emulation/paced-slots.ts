@@ -100,7 +100,8 @@ export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
     if (slot.executing > 0 && !addsLower) throw misuse(`slot ${index} is executing; await that before loading over it`);
     if (!slot.hasMemory) throw misuse(`slot ${index} has given its memory back`);
     const wantsLower = request.parts.signMantissa.from !== 'notWanted';
-    if (this.isSliced && wantsLower && !slot.hasLowerMemory) throw misuse(`slot ${index} has no memory for lower slices`);
+    if (this.isSliced && wantsLower && !slot.hasLowerMemory)
+      throw misuse(`slot ${index} has no memory for lower slices`);
     if (!addsLower) slot.loaded = false;
     const askedMs = this.parts.runtime.eventMs();
     const { stop, work } = this.startWork(index, expert, request);

@@ -96,7 +96,8 @@ describe('a cluster whose workers cache slices', function () {
               const answers = await Promise.all(
                 requests.map((each) =>
                   running.ask(each, undefined, (token) => {
-                    if (kills && token === KILLED_AT && running.node('worker-1').isAlive) running.node('worker-1').kill();
+                    if (kills && token === KILLED_AT && running.node('worker-1').isAlive)
+                      running.node('worker-1').kill();
                   }),
                 ),
               );

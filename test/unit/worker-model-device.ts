@@ -207,13 +207,15 @@ export class ModelDevice {
       const slot = slotAt(index);
       assert.ok(slot.phase !== 'loading' && slot.phase !== 'cancelling', 'memory moves under a load');
       assert.notEqual(slot.lower, 'loading', 'memory moves under a load of lower slices');
-      assert.ok(slot.running.every((ticket) => !this.readers.has(ticket)), 'memory moves under an execute');
+      assert.ok(
+        slot.running.every((ticket) => !this.readers.has(ticket)),
+        'memory moves under an execute',
+      );
       return slot;
     };
     const fitting = (): void => {
       const used = this.cached.reduce(
-        (sum, { hasMemory, hasLowerMemory }) =>
-          sum + (hasMemory ? upperBytes : 0) + (hasLowerMemory ? lowerBytes : 0),
+        (sum, { hasMemory, hasLowerMemory }) => sum + (hasMemory ? upperBytes : 0) + (hasLowerMemory ? lowerBytes : 0),
         0,
       );
       assert.ok(used <= bytes, `${used} of ${bytes} bytes`);

@@ -140,7 +140,9 @@ const kinds = fc.oneof(
   { weight: 3, arbitrary: caches.map((cache) => ({ cache, loads: 'whole' as const })) },
   {
     weight: 4,
-    arbitrary: fc.tuple(slices, fc.constantFrom<ExpertLoads>('whole', 'slices')).map(([cache, loads]) => ({ cache, loads })),
+    arbitrary: fc
+      .tuple(slices, fc.constantFrom<ExpertLoads>('whole', 'slices'))
+      .map(([cache, loads]) => ({ cache, loads })),
   },
   { weight: 2, arbitrary: fc.constant({ cache: null, loads: 'slices' as const }) },
 );

@@ -104,7 +104,13 @@ function makeSlicedSlots(
   if (counts === null || cached.slots === 0) return { ...made, cache: null };
   const cache = new SlicedCache({
     shape: { ...cached, experts: source.shape.experts },
-    memory: { slots: cached.slots, bytes: cached.bytes, firstSlot: plan.slots, isShared: settings.worker.yields, calls: slots },
+    memory: {
+      slots: cached.slots,
+      bytes: cached.bytes,
+      firstSlot: plan.slots,
+      isShared: settings.worker.yields,
+      calls: slots,
+    },
     counts,
   });
   log.info('cache planned', { policy: 'sliced', budgetBytes: plan.cacheBytes, capacities: cache.capacities });

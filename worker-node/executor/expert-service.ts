@@ -159,7 +159,15 @@ export class ExpertService {
 
   /** Shadow predicts these experts, or main announces them. */
   expect(source: 'main' | 'shadow', { pass, rows, layer, experts, critical }: Announce): void {
-    this.handle({ kind: 'predict', source, pass, rows, layer, experts, critical: this.expectedLower(experts, critical) });
+    this.handle({
+      kind: 'predict',
+      source,
+      pass,
+      rows,
+      layer,
+      experts,
+      critical: this.expectedLower(experts, critical),
+    });
   }
 
   /** The experts whose lower slices are expected to be read. */
@@ -398,7 +406,10 @@ export class ExpertService {
       case 'withdraw':
         return this.executor.fail(action.ticket, new OdmoeError('CANCELLED', 'the sequence has ended'));
       case 'fail':
-        return this.executor.fail(action.ticket, action.refusal ?? requirePresent(loadError, 'a load that fails says why.'));
+        return this.executor.fail(
+          action.ticket,
+          action.refusal ?? requirePresent(loadError, 'a load that fails says why.'),
+        );
     }
   }
 
