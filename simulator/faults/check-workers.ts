@@ -59,7 +59,7 @@ interface ScenarioWorker {
 
 function workersOf({ nodes }: Scenario): ScenarioWorker[] {
   return nodes.flatMap(({ settings: { id, role, main, worker, device } }): ScenarioWorker[] => {
-    const keepsExperts = worker.pools !== null;
+    const keepsExperts = worker.pools !== null || worker.cacheBytes > 0;
     if (role === 'worker') return [{ id, host: id, keepsExperts }];
     if (role !== 'main' || main.experts === 'workers') return [];
     // On a device with a budget it caches experts in the memory that answers leave.

@@ -163,7 +163,7 @@ function drawnOfSettings({ model, nodes }: Scenario): Drawn[] {
       if (role !== 'worker') return [];
       return [
         ['slots', worker.slots],
-        ['cachePolicy', worker.pools === null ? 'none' : worker.cachePolicy],
+        ['cachePolicy', worker.pools === null && worker.cacheBytes === 0 ? 'none' : worker.cachePolicy],
         ['hostMemory', hostMemoryKind(worker.hostMemory)],
         ['cachedForms', worker.pools === null ? 'none' : (worker.resident ?? 'shipped')],
       ];

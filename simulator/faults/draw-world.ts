@@ -8,7 +8,7 @@ import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { EXACT_QUALITY, type Quality } from '../../shared/settings/quality.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { drawRows } from './drawn-rows.js';
-import { drawBudget, drawContextMemory } from './draw-budget.js';
+import { DEVICE_BYTES, drawBudget, drawContextMemory } from './draw-budget.js';
 import type { DrawnLink, DrawnPace, ScenarioModel, ScenarioNode } from './scenario.js';
 import { MAIN_ID } from '../simulate/cluster-set-up.js';
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
@@ -64,7 +64,7 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel, wanted: Wa
   const peers = discovery === 'configured' ? ids.map(({ role, id }) => ({ role, id, address: `${id}:${PORT}` })) : [];
   const nodeOf = (role: RoleSetting, id: string): ScenarioNode => {
     const own = random.fork(id);
-    const settings = withQuality(drawSettings(own, role, id, { shared, model }), quality);
+    const settings = withQuality(drawSettings(own, role, id, { shared, model }), quality, own.fork('slices'));
     const memoryBudgetBytes = drawBudget(own.fork('budget'), role, model, settings, {
       mayNotFit: role === 'worker' && id !== 'w0',
     });
@@ -105,17 +105,21 @@ function drawQuality(random: SeededRandom, model: ScenarioModel): Quality {
   return model === 'one-of-three' ? { kind: 'high', split } : { kind, split, share: random.pick([0.1, 0.3, 0.6]) };
 }
 
-/** All daemons have the same quality. Sliced experts are not cached by the policies of lossless ones. */
-function withQuality(settings: NodeSettings, quality: Quality): NodeSettings {
+/** All daemons have the same quality. Slices have a cache of their own. */
+function withQuality(settings: NodeSettings, quality: Quality, random: SeededRandom): NodeSettings {
   const main = { ...settings.main, quality };
   if (quality.kind === 'exact') return { ...settings, main };
-  const worker = { ...settings.worker, ...NO_LOSSLESS_CACHE };
+  const worker = { ...settings.worker, ...NO_LOSSLESS_CACHE, cacheBytes: drawSlicedCache(random) };
   return { ...settings, main, worker };
 }
 
+/** No cache, or room for few upper slices up to all slices of a tiny model. */
+function drawSlicedCache(random: SeededRandom): number {
+  return random.chance(0.3) ? 0 : Math.round(DEVICE_BYTES.slotBytes * random.pick([1, 1.5, 2, 3.5, 6, 32]));
+}
+
 const NO_LOSSLESS_CACHE = {
-  cacheBytes: 0,
-  cachePolicy: 'planned',
+  cachePolicy: 'sliced',
   pools: null,
   hostMemory: 0,
   resident: null,
