@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import { InvalidArgumentError, type Command } from 'commander';
 import { openServedPack } from '../../packs/open-served-pack.js';
 import type { MachineTimes } from '../../engine/planning/fit-machine-times.js';
-import { planCache, type CachePlans, type CacheRequest } from '../../engine/planning/plan-cache.js';
+import { planCache, planSlices, type CachePlans, type CacheRequest } from '../../engine/planning/plan-cache.js';
 import { measuredLosses, slicedOffers, type SlicedOffer } from '../../engine/planning/sliced-offers.js';
 import { expertWeights } from '../../engine/emulation/layer-arithmetic.js';
 import { storedBytes } from '../../shared/model/part-sizes.js';
@@ -94,7 +94,7 @@ async function plan(directory: string, flags: PlanFlags): Promise<PlanOutcome> {
   return { pack, budgetBytes: flags.memory, activated, layers, sizes, times, counts, plans, offers };
 }
 
-/** The same plan for experts of an offer: as many bytes as it says, read at the same speed, and nothing to decompress. */
+/** The experts of an offer in a cache of slices of the same memory: read at the same speed, and nothing to decompress. */
 function planOffer(
   offer: SlicedOffer,
   pack: Pack,
@@ -102,18 +102,27 @@ function planOffer(
   lossless: { times: MachineTimes; plans: CachePlans },
 ): PlannedOffer {
   const { load, costs } = lossless.times;
-  const expertBytes = Math.round(expertWeights(pack.shape) * offer.form.storedBytes);
+  const weights = expertWeights(pack.shape);
+  const { exponentBytes: upper, storedBytes: read, slotBytes: both } = offer.form;
   const { gate, up, down } = pack.expert(0, 0);
-  const bytesShare = expertBytes / [gate, up, down].reduce((sum, tensor) => sum + storedBytes(tensor), 0);
-  // Both slices of a matrix are read one after the other.
-  const sliceMs = ((load.signMantissaReadMs + load.shards * load.exponentReadMs) * bytesShare) / 2;
+  const losslessBytes = [gate, up, down].reduce((sum, tensor) => sum + storedBytes(tensor), 0);
+  const tensorMs = load.signMantissaReadMs + load.shards * load.exponentReadMs;
+  const readMs = (bytesOfWeight: number): number => (tensorMs * weights * bytesOfWeight) / losslessBytes;
   const times = {
-    load: { ...load, signMantissaReadMs: sliceMs, exponentReadMs: sliceMs, decompressMs: 0, shards: 1 },
+    load: {
+      ...load,
+      exponentReadMs: readMs(upper),
+      signMantissaReadMs: readMs(read - upper),
+      decompressMs: 0,
+      shards: 1,
+    },
     costs,
   };
-  const entryBytes = { ...request.entryBytes, full: expertBytes };
-  const { fullOnly } = planCache({ ...request, entryBytes, pools: ['full'] }, times);
-  return { offer, expertBytes, bytesShare, speedup: lossless.plans.planned.makespanMs / fullOnly.makespanMs };
+  const sizes = { upperBytes: Math.round(weights * upper), lowerBytes: Math.round(weights * (both - upper)) };
+  const { makespanMs } = planSlices(request, sizes, times);
+  const expertBytes = Math.round(weights * read);
+  const speedup = lossless.plans.planned.makespanMs / makespanMs;
+  return { offer, expertBytes, bytesShare: expertBytes / losslessBytes, speedup };
 }
 
 async function measure(

@@ -80,7 +80,7 @@ export function cachePlanLines(outcome: PlanOutcome): string[] {
     '',
     ...useLines(outcome),
     '',
-    ...offerLines(outcome.offers, 'speed is that of a layer with whole experts in the same memory, over this plan'),
+    ...offerLines(outcome.offers, 'speed is that of a layer with a cache of slices in the same memory, over this plan'),
   ];
 }
 

@@ -32,7 +32,7 @@ export class PacedSequenceMemory {
   bytesOf(rowBlocks: number, states: number): number | null {
     if (this.memory === null) return null;
     const bytesOf = (kind: SharedKind, count: number): number =>
-      (this.memory?.bytes[SHARED_KINDS[kind].what] ?? 0) * SHARED_KINDS[kind].count * count;
+      (this.memory?.bytesOf(SHARED_KINDS[kind].what) ?? 0) * SHARED_KINDS[kind].count * count;
     return bytesOf('rowBlock', rowBlocks) + bytesOf('states', states);
   }
 

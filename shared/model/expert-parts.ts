@@ -21,6 +21,9 @@ export function partOfPlane(plane: number): Part {
   return plane === 0 ? 'exponent' : 'signMantissa';
 }
 
+/** The part of a sliced expert that has its upper slices. */
+export const UPPER_PART: Part = partOfPlane(0);
+
 /** An object with one value for each name, made in the order of the names. */
 export function recordOf<Name extends string, T>(names: readonly Name[], valueOf: (name: Name) => T): Record<Name, T> {
   return Object.fromEntries(names.map((name) => [name, valueOf(name)])) as Record<Name, T>;

@@ -1,5 +1,5 @@
 import { assertInvariant } from '../base/errors/assert-invariant.js';
-import type { ChunkCodec, ExactFormat, SlicedSplit, Split } from './tensor-source.js';
+import type { ChunkCodec, ExactFormat, SlicedSplit, Split, WeightFormat } from './tensor-source.js';
 
 /** Value types of weights, as safetensors names them. */
 export const WEIGHT_DTYPES = ['BF16', 'F16', 'F32'] as const;
@@ -43,7 +43,7 @@ export function isQuantizedSplit(split: Split | ExactFormat): split is Quantized
   return split === 'mxfp4' || split === 'fp8';
 }
 
-export function isSlicedSplit(split: Split): split is SlicedSplit {
+export function isSlicedSplit(split: Split | WeightFormat): split is SlicedSplit {
   return Object.hasOwn(SLICE_BITS, split);
 }
 

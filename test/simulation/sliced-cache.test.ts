@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { GenerateRequest, NodeStatus } from '../../shared/wire/messages.js';
 import { readQuality, type Quality } from '../../shared/settings/quality.js';
-import { DEVICE_BYTES } from '../../simulator/faults/draw-budget.js';
+import { BLOCK_POSITIONS, DEVICE_BYTES } from '../../simulator/faults/draw-budget.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import type { ClusterPlan } from '../integration/harness/test-cluster.js';
 import { openReferenceOf, slicedPackOf } from '../integration/harness/test-models.js';
@@ -13,6 +13,8 @@ const TOKENS = 14;
 const KILLED_AT = 4;
 const THETA = { critical: 0.3, theta: 0.55 };
 const QUALITIES = ['sliced(8,4)', 'sliced(8,4,low)', 'sliced(8,4,critical=0.3)'];
+/** Layers of the tiny model. */
+const LAYERS = 4;
 /** Bytes of an expert with both slices, as the emulated devices count them. */
 const EXPERT = DEVICE_BYTES.slotBytes;
 /** Room for all slices of the tiny model, for most upper ones, and for fewer than a token needs. */
@@ -29,7 +31,7 @@ const PLANS: [what: string, plan: Omit<ClusterPlan, 'main'> & { main?: SettingsC
   ['1 worker', { workers: 1 }, false],
   ['3 workers and a shadow', { workers: 3, shadow: 'int8' }, false],
   ['3 workers, one of which is killed', { workers: 3, shadow: 'nf4', main: { main: { prefillRows: 8 } } }, true],
-  ['3 workers with homes of their own', { workers: 3, main: { placement: { homes: 'strict' } } }, false],
+  ['3 workers with homes of their own', { workers: 3, main: { homes: 'strict' } }, false],
 ];
 
 describe('a cluster whose workers cache slices', function () {
@@ -54,10 +56,10 @@ describe('a cluster whose workers cache slices', function () {
   });
 
   const start = async (quality: Quality, plan: ClusterPlan, cacheBytes: number): Promise<VirtualCluster> => {
-    const { placement } = plan.main ?? {};
+    const { homes = 'group' } = plan.main ?? {};
     const main = { ...plan.main, main: { ...plan.main?.main, quality } };
     const worker = (): SettingsChanges => ({
-      ...(placement === undefined ? {} : { placement }),
+      homes,
       main: { quality },
       slots: 2,
       worker: { cacheBytes, cachePolicy: 'sliced' },
@@ -141,6 +143,42 @@ describe('a cluster whose workers cache slices', function () {
       });
     });
   }
+
+  it("gives rows the memory of slices in main's own worker before anybody is preempted, and takes it back", async () => {
+    const quality = qualityOf('sliced(8,4,critical=0.3)');
+    const asked = [0, 1, 2].map((index) =>
+      requestFor([7 + index, 17, 250, 3], { maxTokens: 40 + 8 * index, ignoreEos: true }),
+    );
+    const memoryBudgetBytes =
+      DEVICE_BYTES.outerBytes +
+      LAYERS * DEVICE_BYTES.denseLayerBytes +
+      DEVICE_BYTES.slotSharedBytes +
+      EXPERT +
+      (asked.length + 1) * LAYERS * BLOCK_POSITIONS * DEVICE_BYTES.cacheRowBytes;
+    const main = { quality, experts: 'local', reusePrefixes: false } as const;
+    const running = (cluster = await VirtualCluster.start({
+      packDirectory: pack,
+      workers: 0,
+      main: { device: { memoryBudgetBytes }, slots: 2, main, worker: { cachePolicy: 'sliced' } },
+    }));
+    await running.waitForRoster(1, 0);
+    const cacheOf = async () => {
+      const own = (await running.status()).nodes.find(({ identity }) => identity.id === 'main-worker');
+      return own?.cache ?? assert.fail('no cache');
+    };
+    const before = await cacheOf();
+    const answers = await running.passing(Promise.all(asked.map((each) => running.ask(each))));
+    const expected = await expectedOf(quality, asked);
+    answers.forEach((answer, index) => assertSameAnswer(answer, expected[index] ?? assert.fail()));
+    const { passes, nodes } = await running.status();
+    assert.equal(passes?.preemptions, 0);
+    assert.ok(nodes.every(({ deviceMemoryHighWaterBytes }) => deviceMemoryHighWaterBytes <= memoryBudgetBytes));
+    assert.deepEqual(running.deviceOf('main').violations, []);
+    const during = await cacheOf();
+    assert.ok(during.bytes < before.bytes && during.hits.full + during.hits.exponent > 0, JSON.stringify(during));
+    await running.sleep(3000);
+    assert.equal((await cacheOf()).bytes, before.bytes);
+  });
 
   it('keeps upper slices alone where lower ones have no room', async () => {
     const running = await start(qualityOf('sliced(8,4,critical=0.3)'), { workers: 1 }, SMALL_BYTES);

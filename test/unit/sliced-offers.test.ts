@@ -7,6 +7,7 @@ import { profileFile } from '../../cli/client/simulation-flags.js';
 import { offerLines, offersObject } from '../../cli/output/sliced-offers-report.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { nodeTimes } from '../../engine/emulation/node-times.js';
+import { planSlices } from '../../engine/planning/plan-cache.js';
 import { measuredLosses, slicedOffers } from '../../engine/planning/sliced-offers.js';
 import { NATIVE_BYTE_TOOLS } from '../../packs/packing/native-tools.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
@@ -88,6 +89,40 @@ describe('the offers of sliced experts beside a plan', function () {
       assert.ok(Math.abs(linkShare - share) < 1e-6);
       assert.ok(Math.abs(times.expert.weightsMs / shipped.expert.weightsMs - slotShare) < 1e-6);
     }
+  });
+
+  it('are planned with a cache of slices, which holds lower ones only beside all upper ones', () => {
+    const load = {
+      signMantissaReadMs: 1,
+      exponentReadMs: 1,
+      decompressMs: 0,
+      compressionRatio: 1,
+      threads: 1,
+      shards: 1,
+      tensors: 3,
+    };
+    const times = { load, costs: { executeMs: 0.1, startMs: 0, interference: 0 } };
+    const planned = (budgetBytes: number, lowerBytes = 4) =>
+      planSlices(
+        { budgetBytes, layers: 2, experts: 4, activated: 1, counts: null },
+        { upperBytes: 5, lowerBytes },
+        times,
+      );
+    const held = (...[budgetBytes, lowerBytes]: Parameters<typeof planned>): number[] => {
+      const { totals, usedBytes } = planned(budgetBytes, lowerBytes);
+      assert.ok(usedBytes <= budgetBytes);
+      return [totals.full, totals.exponent];
+    };
+    assert.deepEqual(held(0), [0, 0]);
+    assert.deepEqual(held(39), [0, 7], 'upper slices first');
+    assert.deepEqual(held(40 + 9), [2, 6]);
+    assert.deepEqual(held(1000), [8, 0]);
+    assert.deepEqual(held(22, 0), [4, 0], 'the upper slices are all of the expert');
+    const times4 = [0, 39, 49, 1000].map((budgetBytes) => planned(budgetBytes).makespanMs);
+    assert.deepEqual(
+      times4,
+      [...times4].sort((left, right) => right - left),
+    );
   });
 
   it('are reported with what is known, and say where no loss is', () => {

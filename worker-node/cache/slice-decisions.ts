@@ -8,9 +8,10 @@ import {
   type SliceOf,
   type SliceSizes,
 } from '../../shared/decisions/slices/displace-slices.js';
+import { UPPER_PART } from '../../shared/model/expert-parts.js';
 import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
 import type { CacheUse, LowerMemory, PlacedExpert, SliceDecisions, UseLoaded } from '../loader/cache-decisions.js';
-import { LOADED_PARTS, UPPER_PART } from '../loader/slot-table.js';
+import { LOADED_PARTS } from '../loader/slot-table.js';
 import type { SliceMemory } from './slice-memory.js';
 
 export interface SlicedCacheShape extends SliceSizes {

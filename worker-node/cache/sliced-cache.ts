@@ -1,9 +1,9 @@
 import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import { UPPER_PART } from '../../shared/model/expert-parts.js';
 import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
 import type { CacheStatus } from '../../shared/wire/messages.js';
-import { UPPER_PART } from '../loader/slot-table.js';
 import { SlicesInSlots, type SlicedCacheShape } from './slice-decisions.js';
 import { SliceMemory, type SliceMemoryOptions } from './slice-memory.js';
 import { countCached, ReportedExperts, type WorkerCache } from './worker-cache.js';

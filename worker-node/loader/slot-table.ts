@@ -4,7 +4,7 @@ import type { CacheDecisions, CacheUse, CachedPart } from './cache-decisions.js'
 import type { PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
 import { expertKey, isPinned, type Expectation } from './expectations.js';
 import type { SlotLoad } from './slot-events.js';
-import { partOfPlane, perPart, type PerPart } from '../../shared/model/expert-parts.js';
+import { perPart, type PerPart, UPPER_PART } from '../../shared/model/expert-parts.js';
 
 /** absent: the slot's memory has been given to others. */
 export type SlotPhase = 'empty' | 'loading' | 'cancelling' | 'loaded' | 'absent';
@@ -170,9 +170,6 @@ function stateOfLoad({ use }: Slot): PartlyLoadedState {
   const state = use?.state ?? 'missing';
   return state === 'full' ? UPPER_PART : state;
 }
-
-/** The part of a sliced expert that has its upper slices. */
-export const UPPER_PART = partOfPlane(0);
 
 /** True if an execute waits for the slot's expert or runs it. */
 export function isSlotPinned(slot: Slot): boolean {

@@ -79,6 +79,12 @@ export function planPools(request: PlanRequest): PoolPlans {
   return { planned: isWorth || !request.pools.includes('full') ? best : fullOnly, fullOnly, none };
 }
 
+/** The plan with these capacities of all layers together. @throws INTERNAL for a request that contradicts itself */
+export function planOfTotals(request: PlanRequest, totals: PoolCapacities): PoolPlan {
+  checkRequest(request);
+  return new PlanSearch(request).plan(totals);
+}
+
 class PlanSearch {
   private readonly expected: ExpectedMakespan;
   private readonly request: PlanRequest;
