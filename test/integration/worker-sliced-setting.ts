@@ -16,6 +16,7 @@ import type { RunningNode } from '../../engine/daemon/running-node.js';
 import type { Placement } from '../../shared/wire/messages.js';
 import { slice } from '../unit/sliced-pack.js';
 import { pack } from '../unit/tiny-pack.js';
+import type { SettingsChanges } from './harness/test-settings.js';
 import { hiddenStates, MAX_ROWS, WorkerSetting } from './worker-test-setting.js';
 import type { WorkerTestClient } from './worker-test-client.js';
 
@@ -98,8 +99,8 @@ export class SlicedSetting {
     return this.openedSlices ?? assert.fail('the slices are there only while a test runs');
   }
 
-  start(quality: string, directory = this.sliced, slots = 2): Promise<RunningNode> {
-    return this.workers.start({ slots, main: { quality: qualityOf(quality) } }, directory);
+  start(quality: string, directory = this.sliced, slots = 2, more: SettingsChanges = {}): Promise<RunningNode> {
+    return this.workers.start({ slots, main: { quality: qualityOf(quality) }, ...more }, directory);
   }
 
   get placement(): Placement {

@@ -62,6 +62,36 @@ describe('worker daemon: sliced experts', function () {
     assert.equal(other.wasLoaded, false, 'its lower slice comes when a row reads it');
   });
 
+  for (const quality of ['sliced(8,4)', CRITICAL, 'sliced(8,4,low)']) {
+    it(`caches slices within the memory budget, and computes the same with them: ${quality}`, async () => {
+      const readings = quality === CRITICAL ? [ALL, [], [1], []] : [quality.includes('low') ? ALL : []];
+      const plain = await sliced.connect(await sliced.start(quality));
+      const { deviceMemoryUsedBytes, slotBytes } = await plain.status('a status');
+      await plain.close();
+      const cacheBytes = 7 * slotBytes;
+      const memoryBudgetBytes = deviceMemoryUsedBytes + cacheBytes;
+      const worker = { cacheBytes, cachePolicy: 'sliced' } as const;
+      const more = { worker, device: { memoryBudgetBytes } };
+      const main = await sliced.connect(await sliced.start(quality, sliced.sliced, 2, more));
+      let position = 0;
+      // First few experts, whose slices all fit; then more of them, whose upper slices displace lower ones and each other.
+      for (const experts of [3, 3, 3, 8, 8, 3, 3]) {
+        for (let expert = 0; expert < experts; expert += 1) {
+          const upper = readings[position % readings.length] ?? assert.fail();
+          for (const layer of experts === 8 ? [0, 1, 2] : [0]) await sliced.check(main, layer, expert, position, upper);
+          position += 1;
+        }
+      }
+      const status = await main.status('all have run', ({ executions }) => executions === 15 + 48);
+      assert.ok(status.cache !== null);
+      const { kept, hits } = status.cache;
+      assert.ok(hits.full >= 3 && hits.full + hits.exponent < status.executions, JSON.stringify(status.cache));
+      assert.ok(kept.full + kept.exponent > 7 || quality.includes('low'), 'more experts than whole ones would fit');
+      assert.ok(status.deviceMemoryHighWaterBytes <= memoryBudgetBytes);
+      assert.equal(status.slots, 2);
+    });
+  }
+
   it('refuses rows that read what it does not have, and serves the next ones', async () => {
     const low = await sliced.connect(await sliced.start('sliced(8,4,low)'));
     const error = await low.error(sliced.request(0, 0, 0, [0, 1]));
