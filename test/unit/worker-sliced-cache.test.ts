@@ -22,6 +22,8 @@ class Cached {
   readonly upper = new Set<number>();
   readonly lower = new Set<number>();
   refuses = false;
+  /** Bytes of the cache that others have taken. */
+  takenBytes = 0;
 
   constructor(
     readonly keptBytes: number,
@@ -33,7 +35,10 @@ class Cached {
     const slots = Math.min(EXPERTS * LAYERS, Math.floor(bytes / UPPER));
     for (let slot = 0; slot < slots; slot += 1) this.upper.add(FIRST + slot);
     const take = (memory: Set<number>, slot: number): void => {
-      if (this.refuses) throw new OdmoeError('DEVICE_OUT_OF_MEMORY', 'the device is full');
+      const addedBytes = memory === this.upper ? UPPER : LOWER;
+      if (this.refuses || (this.takenBytes > 0 && this.usedBytes + addedBytes > bytes - this.takenBytes)) {
+        throw new OdmoeError('DEVICE_OUT_OF_MEMORY', 'the device is full');
+      }
       memory.add(slot);
       assert.ok(this.usedBytes <= bytes, `${this.usedBytes} of ${bytes} bytes`);
     };
@@ -226,6 +231,17 @@ describe('worker: the cache of slices', () => {
     assert.ok(refusal instanceof OdmoeError && refusal.code === 'DEVICE_OUT_OF_MEMORY');
     cached.refuses = false;
     assert.equal(cached.decisions.takeLower(use), 'taken');
+    cached.decisions.endUse(use);
+  });
+
+  it('gives up slices that nobody uses where others have taken its memory, rather than fail', () => {
+    const cached = new Cached(3 * UPPER + LOWER, true);
+    cached.use(0);
+    cached.use(1);
+    const use = cached.begin(2);
+    cached.takenBytes = UPPER;
+    assert.equal(cached.decisions.takeLower(use), 'taken');
+    assert.deepEqual(cached.contents, ['0 1 exponent', '0 2 exponent']);
     cached.decisions.endUse(use);
   });
 

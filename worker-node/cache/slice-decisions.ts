@@ -1,3 +1,4 @@
+import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
 import {
@@ -216,7 +217,7 @@ export class SlicesInSlots implements SliceDecisions, HeldSlices {
     const leaving = displaceFor(this, room, { slice: 'lower', expert: this.numberOfHeld(held) }, this.isPinned);
     if (leaving === null && this.passing >= this.shape.lowerPlaces) return 'noRoom';
     this.leave(leaving ?? []);
-    const refusal = this.memory.takeLower(held.entry);
+    const refusal = this.takeLowerMemory(held);
     if (refusal !== null) return refusal;
     if (leaving === null) {
       held.lower = 'passing';
@@ -226,6 +227,18 @@ export class SlicesInSlots implements SliceDecisions, HeldSlices {
       this.touch('lower', held);
     }
     return 'taken';
+  }
+
+  /** Slices that nobody uses leave as long as the device refuses memory for those that are wanted now. */
+  private takeLowerMemory(held: SlicedExpert): OdmoeError | null {
+    for (;;) {
+      const refusal = this.memory.takeLower(held.entry);
+      if (refusal === null) return null;
+      const fewerBytes = this.bytes('upper') + this.bytes('lower') - 1;
+      const leaving = displaceTo(this, this.shape, fewerBytes, this.isPinned);
+      if (leaving === null) return refusal;
+      this.leave(leaving);
+    }
   }
 
   private leave(leaving: readonly SliceOf[]): void {

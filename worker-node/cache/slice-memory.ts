@@ -51,12 +51,18 @@ export class SliceMemory {
     this.free.push(entry);
   }
 
-  /** Takes memory for the entry's lower slices. The caller knows that there is room. */
+  /**
+   * Takes memory for the entry's lower slices. The caller knows that there is room. If others have taken it although it was this cache's, free slots
+   * give up theirs. Null: it has the memory.
+   */
   takeLower(entry: number): OdmoeError | null {
     this.letGoFree(this.#bytes - this.options.lowerBytes);
-    const refusal = this.refusal(() => this.options.calls.takeLower(this.slotOf(entry)));
-    if (refusal === null) this.lower.add(entry);
-    return refusal;
+    for (;;) {
+      const refusal = this.refusal(() => this.options.calls.takeLower(this.slotOf(entry)));
+      if (refusal === null) this.lower.add(entry);
+      if (refusal === null || this.free.length === 0) return refusal;
+      this.letGoOne();
+    }
   }
 
   /** Does nothing for an entry without memory for lower slices. */
@@ -79,11 +85,13 @@ export class SliceMemory {
 
   /** Gives memory of free slots back until the cache holds at most so many bytes. */
   private letGoFree(bytes: number): void {
-    while (this.heldBytes > bytes) {
-      const entry = requirePresent(this.free.pop(), 'slices for which there is room leave a slot free.');
-      this.options.calls.letGo(this.slotOf(entry));
-      this.absent.push(entry);
-    }
+    while (this.heldBytes > bytes) this.letGoOne();
+  }
+
+  private letGoOne(): void {
+    const entry = requirePresent(this.free.pop(), 'slices for which there is room leave a slot free.');
+    this.options.calls.letGo(this.slotOf(entry));
+    this.absent.push(entry);
   }
 
   private claim(): void {
