@@ -237,6 +237,7 @@ describe("the cache policy of main's own worker", () => {
     assert.equal(policyOf({ ...budget, cachePolicy: 'residency' }), 'residency');
     assert.equal(policyOf({ ...budget, experts: 'workers' }, 'worker: {cache_policy: planned}'), 'planned');
     assert.equal(policyOf({ cachePolicy: 'planned' }), 'planned');
+    assert.equal(policyOf(budget, "main: {quality: 'sliced(8,4)'}"), 'sliced');
   });
 });
 

@@ -144,6 +144,36 @@ describe('a paced device holds', () => {
     });
   });
 
+  it('upper slices in each slot of sliced experts, and lower ones in those that take them', async () => {
+    const memory = { bytes: BYTES, budgetBytes: 2 * 200 + 50 };
+    await onPaced(
+      async (device) => {
+        const shape = { ...EXPERT_SHAPE, format: 'sliced84' } as const;
+        const { slotBytes, lowerBytes } = device.expertSlotBytes(shape, 4, PLAIN_LOADER);
+        assert.deepEqual([slotBytes, lowerBytes], [189, 11]);
+        const slots = device.createExpertSlots(shape, 2, 4, PLAIN_LOADER);
+        const used = (): number => device.info().usedBytes - 50;
+        assert.deepEqual([slots.slotBytes, used()], [189, 2 * 189]);
+        for (const slot of [0, 0, 1]) slots.takeLower(slot);
+        assert.equal(used(), 2 * 200);
+        slots.letGo(0);
+        assert.equal(used(), 200, 'the lower slices go, too');
+        slots.take(0);
+        assert.equal(used(), 200 + 189);
+        for (const slot of [1, 1]) slots.letGoLower(slot);
+        assert.equal(used(), 2 * 189);
+      },
+      { memory },
+    );
+    await onPaced(async (device) => {
+      const slots = device.createExpertSlots(EXPERT_SHAPE, 1, 4, PLAIN_LOADER);
+      const takeLower = (): void => {
+        slots.takeLower(0);
+      };
+      assert.throws(takeLower, codeIs('INTERNAL'), 'its experts are not sliced');
+    });
+  });
+
   it('no more than its budget', async () => {
     const memory = { bytes: BYTES, budgetBytes: modelBytes + rowBlockBytes };
     await onPaced(
