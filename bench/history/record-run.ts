@@ -64,13 +64,23 @@ async function appendRun(path: string, begin: RunBegin, { figures }: MeasuredRun
 
 /** The facts that are read before the run begins, because the commit may be another one at its end. */
 function runBegin({ root, args }: RecordPlace): RunBegin {
+  const forcedSet = forcedInstructionSet();
   return {
     commit: commitOf(root),
     date: `${new Date().toISOString().slice(0, 'YYYY-MM-DDTHH:MM:SS'.length)}Z`,
-    machine: thisMachine(),
-    command: commandLine(['odmoe', ...args]),
+    machine: thisMachine(forcedSet),
+    command: `${forcedSet === null ? '' : `${SET_VARIABLE}=${forcedSet} `}${commandLine(['odmoe', ...args])}`,
     note: null,
   };
+}
+
+/** Kernels of this instruction set run in place of the widest one. */
+const SET_VARIABLE = 'ODMOE_INSTRUCTION_SET';
+
+/** Null: the widest set of the processor is used. */
+function forcedInstructionSet(): string | null {
+  const forced = process.env[SET_VARIABLE] ?? '';
+  return forced === '' || forced === 'auto' ? null : forced;
 }
 
 const UNKNOWN_COMMIT = 'unknown';
@@ -94,7 +104,7 @@ function gitLines(root: string, args: readonly string[]): string[] | null {
   return status === 0 ? stdout.split('\n') : null;
 }
 
-function thisMachine(): RunMachine {
+function thisMachine(forcedSet: string | null): RunMachine {
   const native = nativeStatus();
   const gpus = native.loaded ? cudaStatus().devices.map(({ name }) => name) : [];
   return {
@@ -102,7 +112,7 @@ function thisMachine(): RunMachine {
     cores: availableParallelism(),
     memory_gib: Math.round(totalmem() / GIBIBYTE),
     gpu: gpus.length === 0 ? null : gpus.join(', '),
-    instruction_set: native.instructionSets[0] ?? null,
+    instruction_set: forcedSet ?? native.instructionSets[0] ?? null,
     load: loadavg()[0] ?? null,
   };
 }
