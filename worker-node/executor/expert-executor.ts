@@ -1,7 +1,9 @@
 import type { ExpertSlots } from '../../native/index.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { OverallMean } from '../loader/overall-mean.js';
+import { inPlaces, readingOrder, type ReadingOrder } from './reading-order.js';
 import {
   NO_TIMES,
   type Execute,
@@ -9,8 +11,6 @@ import {
   type ExpertRows,
   type WorkerReply,
 } from '../../shared/wire/messages.js';
-import { UPPER_READING } from '../../shared/decisions/slices/plan-readings.js';
-import type { SliceReading } from '../../shared/model/tensor-source.js';
 import { rowsOfExpert } from '../../shared/wire/pass-rows.js';
 
 /** Rows of an execution that may run on the event loop's thread. */
@@ -78,8 +78,7 @@ interface HeldRequest {
 interface HeldWork extends ExpertRows {
   readonly of: HeldRequest;
   readonly rowCount: number;
-  /** How each row reads a sliced expert; empty: every row reads both slices, or the expert is not sliced. */
-  readonly readings: readonly SliceReading[];
+  readonly order: ReadingOrder;
 }
 
 /** Times of the load that brought a slot's expert. */
@@ -97,6 +96,9 @@ interface Execution {
   begunMs: number;
 }
 
+/** The calls of slots by which experts run. */
+export type ExecutingSlots = Pick<ExpertSlots, 'execute' | 'executeHere'>;
+
 /** Limits of an executor. */
 export interface ExecutorLimits {
   experts: number;
@@ -108,7 +110,7 @@ export interface ExecutorLimits {
  * Results of one execute that are ready together are sent together: a finished expert waits for experts that run, never for experts that load.
  */
 export class ExpertExecutor {
-  private readonly slots: ExpertSlots;
+  private readonly slots: ExecutingSlots;
   private readonly maxRows: number;
   private readonly nowMs: () => number;
   private readonly log: Logger;
@@ -123,7 +125,7 @@ export class ExpertExecutor {
 
   /** `maxRows`: the row limit for which the slots were made. */
   constructor(
-    slots: ExpertSlots,
+    slots: ExecutingSlots,
     maxRows: number,
     nowMs: () => number,
     log: Logger,
@@ -169,8 +171,8 @@ export class ExpertExecutor {
     const of: HeldRequest = { request, reply, arrivedMs: this.nowMs(), open: experts, running: 0, done: [] };
     request.experts.forEach((asked, index) => {
       const rows = rowsOfExpert(asked, request.rows);
-      const readings = readingsOf(rows, asked.upper ?? []);
-      this.heldWork.set(firstTicket + index, { ...asked, of, rowCount: rows, readings });
+      const order = readingOrder(rows, asked.upper ?? []);
+      this.heldWork.set(firstTicket + index, { ...asked, of, rowCount: rows, order });
     });
     this.heldBytes += byteLength;
   }
@@ -182,8 +184,10 @@ export class ExpertExecutor {
     const { of, expert, rowCount: rows } = held;
     of.running += 1;
     try {
-      const output = Buffer.allocUnsafe(rows * of.request.hiddenSize * FLOAT_BYTES);
-      const { executeMs, calledMs, begunMs } = await this.execute(slot, held, output);
+      const rowBytes = of.request.hiddenSize * FLOAT_BYTES;
+      const computed = Buffer.allocUnsafe(rows * rowBytes);
+      const { executeMs, calledMs, begunMs } = await this.execute(slot, held, computed);
+      const output = inPlaces(computed, held.order.places, rowBytes);
       const endedMs = this.nowMs();
       this.#executions += 1;
       this.executeMs.add(executeMs);
@@ -244,7 +248,7 @@ export class ExpertExecutor {
   private async execute(slot: number, held: HeldWork, output: Uint8Array): Promise<Execution> {
     const { hiddenSize } = held.of.request;
     const rowBytes = hiddenSize * FLOAT_BYTES;
-    const hidden = gatherRows(held.of.request.hidden, held.rows, rowBytes);
+    const hidden = gatherRows(held.of.request.hidden, held, rowBytes);
     if (this.runsHere(held)) {
       // Meanwhile the rest of the message is handled, and its loads begin.
       await Promise.resolve();
@@ -262,7 +266,7 @@ export class ExpertExecutor {
         end - first,
         hidden.subarray(...piece),
         output.subarray(...piece),
-        held.readings.slice(first, end),
+        held.order.readings.slice(first, end),
       );
       if (first === 0) begunMs = Math.max(begunMs, this.nowMs() - outcome.executeMs);
       executeMs += outcome.executeMs;
@@ -277,7 +281,7 @@ export class ExpertExecutor {
   /** Runs it on this thread; null: the device is busy. */
   private executeHere(
     slot: number,
-    { rowCount: rows, readings }: HeldWork,
+    { rowCount: rows, order: { readings } }: HeldWork,
     hidden: Uint8Array,
     output: Uint8Array,
   ): Execution | null {
@@ -317,22 +321,17 @@ const NOT_RUN: Omit<ExpertResult, 'expert' | 'failure'> = {
   output: new Uint8Array(),
 };
 
-/** The chosen rows in one buffer; if all rows are chosen, they are not copied. */
-function gatherRows(hidden: Uint8Array, rows: readonly number[], rowBytes: number): Uint8Array {
-  if (rows.length * rowBytes === hidden.byteLength || rows.length === 0) return hidden;
-  const gathered = Buffer.allocUnsafe(rows.length * rowBytes);
-  rows.forEach((row, index) => {
+/** The rows in one buffer, in the order of computing; if that is the order in which all rows have come, they are not copied. */
+function gatherRows(hidden: Uint8Array, { rows, order: { places } }: HeldWork, rowBytes: number): Uint8Array {
+  const isEveryRow = rows.length * rowBytes === hidden.byteLength || rows.length === 0;
+  if (places === null && isEveryRow) return hidden;
+  const inOrder = (place: number): number => requirePresent(rows[place], 'every place has a row.');
+  const chosen = places === null ? rows : rows.length === 0 ? places : places.map(inOrder);
+  const gathered = Buffer.allocUnsafe(chosen.length * rowBytes);
+  chosen.forEach((row, index) => {
     gathered.set(hidden.subarray(row * rowBytes, (row + 1) * rowBytes), index * rowBytes);
   });
   return gathered;
-}
-
-/** `upper`: the places of the rows that read the upper slices alone. */
-function readingsOf(rows: number, upper: readonly number[]): readonly SliceReading[] {
-  if (upper.length === 0) return [];
-  const readings = new Array<SliceReading>(rows).fill('both');
-  for (const place of upper) readings[place] = UPPER_READING;
-  return readings;
 }
 
 function wholeUs(milliseconds: number): number {
