@@ -22,6 +22,7 @@ import {
   SLICES,
   SLICES_FILE,
   slicesOfSet,
+  SLICING_JOURNAL_FILE,
 } from '../format/pack-layout.js';
 import { syncDirectory } from '../packing/pack-file.js';
 import { type Slices, slicesOfManifest } from '../slices/open-slices.js';
@@ -38,6 +39,8 @@ export interface WantedSlices {
   /** SHA-256 of slices.json, as main gives it. */
   digest: string;
   set: SliceSet;
+  /** Throws if these slices cannot be used. Then nothing in the directory has been changed. Left out: all can. */
+  accept?: (slices: Slices) => unknown;
 }
 
 /**
@@ -68,9 +71,10 @@ export class PartialSlices implements ServedSlices {
 
   /**
    * Continues a fetch. Returns null if there is none, or it is of other slices, or its slices.json is damaged: then it must begin anew.
-   * @throws LockHeldError, MODEL_UNSUPPORTED (slices of another format version), STORAGE_FULL, STORAGE_FAILED
+   * @throws LockHeldError, MODEL_UNSUPPORTED (slices of another format version), STORAGE_FULL, STORAGE_FAILED; as wanted.accept
    */
-  static async resume({ pack, digest, set }: WantedSlices, runtime: Runtime): Promise<PartialSlices | null> {
+  static async resume(wanted: WantedSlices, runtime: Runtime): Promise<PartialSlices | null> {
+    const { pack, digest } = wanted;
     const { directory } = pack;
     const lock = await acquireFetchLock(directory, FETCH_SLICES_LOCK_FILE);
     try {
@@ -79,11 +83,12 @@ export class PartialSlices implements ServedSlices {
       const isOfThese = begun?.head.format === 'odmoe-fetching-slices' && begun.head.slices_digest === digest;
       const [wholePath, begunPath] = [join(directory, SLICES_FILE), join(directory, FETCH_SLICES_FILE)];
       const wasWhole = await fileExists(wholePath);
-      const slices = isOfThese ? await begunSlices({ pack, digest, set }, wasWhole ? wholePath : begunPath) : null;
+      const slices = isOfThese ? await begunSlices(wanted, wasWhole ? wholePath : begunPath) : null;
       if (slices === null || begun === null) {
         await lock.release();
         return null;
       }
+      wanted.accept?.(slices);
       const partial = new PartialSlices(pack, slices, journal, lock, runtime);
       partial.whole = wasWhole;
       await partial.take(begun.fetched);
@@ -98,17 +103,21 @@ export class PartialSlices implements ServedSlices {
 
   /**
    * Begins a fetch of the slices that these bytes of slices.json describe. What an earlier fetch left of other slices is removed.
-   * @throws LockHeldError, PACK_CORRUPT (also if the bytes have another digest), MODEL_UNSUPPORTED, STORAGE_FULL, STORAGE_FAILED
+   * @throws LockHeldError, PACK_CORRUPT (also if the bytes have another digest), MODEL_UNSUPPORTED, STORAGE_FULL, STORAGE_FAILED; as accept
    */
-  static async begin({ pack, digest, set }: WantedSlices, bytes: Uint8Array, runtime: Runtime): Promise<PartialSlices> {
+  static async begin(
+    { pack, digest, set, accept }: WantedSlices,
+    bytes: Uint8Array,
+    runtime: Runtime,
+  ): Promise<PartialSlices> {
     const { directory } = pack;
     const path = join(directory, FETCH_SLICES_FILE);
     requireDigest(bytes, digest, path);
     const slices = slicesOfManifest(pack, bytes, path, set);
+    accept?.(slices);
     const lock = await acquireFetchLock(directory, FETCH_SLICES_LOCK_FILE);
     try {
-      const isFetched = await fileExists(join(directory, FETCH_SLICES_JOURNAL_FILE));
-      if (!isFetched && (await fileExists(join(directory, SLICES_FILE)))) throw notFetched(directory);
+      if (await hasGivenSlices(directory)) throw notFetched(directory);
       await rm(join(directory, SLICES_FILE), { force: true });
       // Bytes of earlier slices would stay between the chunks.
       for (const { name } of slices.manifest.files) await rm(join(directory, name), { force: true });
@@ -266,6 +275,13 @@ export class PartialSlices implements ServedSlices {
   }
 }
 
+/** True if slices are there, whole or not finished, that no worker fetched: fetched ones must not take their place. */
+export async function hasGivenSlices(directory: string): Promise<boolean> {
+  if (await fileExists(join(directory, FETCH_SLICES_JOURNAL_FILE))) return false;
+  for (const name of [SLICES_FILE, SLICING_JOURNAL_FILE]) if (await fileExists(join(directory, name))) return true;
+  return false;
+}
+
 /** Null if the file is not there, or has not the bytes of these slices. */
 async function begunSlices({ pack, digest, set }: WantedSlices, path: string): Promise<Slices | null> {
   if (!(await fileExists(path))) return null;
@@ -294,6 +310,6 @@ function requireDigest(bytes: Uint8Array, digest: string, path: string): void {
 function notFetched(directory: string): OdmoeError {
   return new OdmoeError(
     'STORAGE_FAILED',
-    `${directory}: holds slices already that no worker fetched; remove ${SLICES_FILE} and slices-*.bin there, or fetch into another directory`,
+    `${directory}: holds slices already that no worker fetched; remove ${SLICES_FILE}, ${SLICING_JOURNAL_FILE} and slices-*.bin there, or fetch into another directory`,
   );
 }

@@ -3,30 +3,28 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ExpertId } from '../../shared/model/expert-id.js';
 import type { PackSource } from '../../shared/transport/node-clients.js';
-import type { Pack } from '../format/open-pack.js';
-import { type Slice, type SliceSet, slicesOfSet } from '../format/pack-layout.js';
+import { type Slice, slicesOfSet } from '../format/pack-layout.js';
 import type { Crc32c } from './download-expert.js';
 import { ExpertFetcher, type FetchProgress } from './expert-fetcher.js';
 import { fetchSlicesManifest } from './fetch-manifest.js';
 import { PackPeers } from './pack-peers.js';
-import { PartialSlices } from './partial-slices.js';
+import { PartialSlices, type WantedSlices } from './partial-slices.js';
 
 /** Longest time for main's description of its pack. */
 const DESCRIBE_TIMEOUT_MS = 3000;
 
 /**
- * Opens the slices of main's pack that are fetched into the directory of `pack`, and begins to fetch them where there are none. Main says which
- * slices they are, so that no other peer can give others. `set` may grow later: what is there already is kept.
+ * Opens the slices of main's pack that are fetched into the directory of `wanted.pack`, and begins to fetch them where there are none. Main says
+ * which slices they are, so that no other peer can give others. `set` may grow later: what is there already is kept.
  * @throws PACK_INCOMPLETE if main has no slices; NODE_REFUSED if it has another pack; the errors of the source, of fetchSlicesManifest and of PartialSlices
  */
 export async function openSlicesOfMain(
-  pack: Pack,
-  set: SliceSet,
+  wanted: Omit<WantedSlices, 'digest'>,
   main: Pick<PackSource, 'describe' | 'manifest'>,
   runtime: Runtime,
   signal: AbortSignal,
 ): Promise<PartialSlices> {
-  const { packDigest } = pack;
+  const { packDigest } = wanted.pack;
   const described = await main.describe(DESCRIBE_TIMEOUT_MS);
   if (described.packDigest !== packDigest) {
     throw new OdmoeError('NODE_REFUSED', `main holds another pack (${described.packDigest}, not ${packDigest})`);
@@ -38,11 +36,11 @@ export async function openSlicesOfMain(
       'main has no slices of its pack: make them with "odmoe pack --slices", and start main again',
     );
   }
-  const wanted = { pack, digest, set };
-  const resumed = await runtime.outside(() => PartialSlices.resume(wanted, runtime));
+  const ofMain = { ...wanted, digest };
+  const resumed = await runtime.outside(() => PartialSlices.resume(ofMain, runtime));
   if (resumed !== null) return resumed;
   const bytes = await fetchSlicesManifest(main, { packDigest, slicesDigest: digest }, signal);
-  return runtime.outside(() => PartialSlices.begin(wanted, bytes, runtime));
+  return runtime.outside(() => PartialSlices.begin(ofMain, bytes, runtime));
 }
 
 export interface SlicesFetchOptions {

@@ -8,7 +8,14 @@ import type { MeasuredTheta } from '../../shared/decisions/slices/plan-readings.
 import type { ModelSource, SlicedSplit } from '../../shared/model/tensor-source.js';
 import { isSlicesOnly } from '../format/manifest.js';
 import { openAnyPack, type Pack } from '../format/open-pack.js';
-import { PARTIAL_SUFFIX, sliceFileName, SLICES, SLICES_FILE, SLICING_JOURNAL_FILE } from '../format/pack-layout.js';
+import {
+  FETCH_SLICES_JOURNAL_FILE,
+  PARTIAL_SUFFIX,
+  sliceFileName,
+  SLICES,
+  SLICES_FILE,
+  SLICING_JOURNAL_FILE,
+} from '../format/pack-layout.js';
 import { layerExpertBytes } from '../packing/model-bytes.js';
 import { acquirePackingLock } from '../packing/pack-checkpoint.js';
 import { syncDirectory } from '../packing/pack-file.js';
@@ -172,6 +179,8 @@ async function writeSlicesManifest(pack: Pack, manifest: SlicesManifest): Promis
   const text = serializeSlices(manifest);
   parseSlices(JSON.parse(text), pack, path);
   try {
+    // The slices are not fetched ones any more, which a worker may replace.
+    await rm(join(pack.directory, FETCH_SLICES_JOURNAL_FILE), { force: true });
     await writeFile(path + PARTIAL_SUFFIX, text, { flush: true });
     await rename(path + PARTIAL_SUFFIX, path);
     await syncDirectory(pack.directory);

@@ -78,7 +78,7 @@ describe('fetching slices', function () {
   ): Promise<SlicesFetch> {
     const main = openPackSource(addresses[0] ?? '');
     try {
-      partial = await openSlicesOfMain(pack ?? (await workerPack()), set, main, RUNTIME, never);
+      partial = await openSlicesOfMain({ pack: pack ?? (await workerPack()), set }, main, RUNTIME, never);
     } finally {
       main.close();
     }

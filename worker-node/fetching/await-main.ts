@@ -36,7 +36,8 @@ export async function awaitMain(
   if (settings.mainAddress === null && settings.discovery.provider === 'static') {
     throw new OdmoeError(
       'MODEL_NOT_FOUND',
-      `no pack at ${settings.modelPath ?? '(no --model)'}, and no main to fetch it from: give --main HOST:PORT, or the directory of a pack`,
+      `no pack at ${settings.modelPath ?? '(no --model)'} that has all that is needed, and no main to fetch it from: give --main HOST:PORT, ` +
+        'or the directory of a pack',
     );
   }
   const advertised = new FairAddresses<string>(ADVERTISED_LIMITS);

@@ -10,11 +10,12 @@ import { fetchManifest } from '../../packs/fetching/fetch-manifest.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { requireWanted } from '../../engine/daemon/run-daemon.js';
-import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { type RuledSlices, ruledSlices, slicesForQuality, slicesRead } from '../../engine/loading/open-for-quality.js';
 import { openSlicesOfMain } from '../../packs/fetching/slices-fetch.js';
-import type { PartialSlices } from '../../packs/fetching/partial-slices.js';
+import { hasGivenSlices, type PartialSlices } from '../../packs/fetching/partial-slices.js';
+import type { Slices } from '../../packs/slices/open-slices.js';
 import type { SlicedQuality } from '../../shared/decisions/slices/plan-readings.js';
 import { qualityText } from '../../shared/settings/quality.js';
 import { directoryExists } from '../../shared/base/files/make-directories.js';
@@ -22,7 +23,7 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import { anyPackOfManifest, packOfManifest, type Pack } from '../../packs/format/open-pack.js';
 import { LockHeldError } from '../../shared/base/files/process-lock.js';
 import { awaitMain, type FoundMain } from './await-main.js';
-import { openPackSource } from '../../shared/transport/node-clients.js';
+import { openPackSource, type PackSource } from '../../shared/transport/node-clients.js';
 
 /** The pack that a worker serves from: a complete pack, or a partial one whose experts the worker fetches. */
 export interface WorkerPack {
@@ -39,8 +40,8 @@ export interface WorkerPack {
 const DEFAULT_DIRECTORIES_LIMIT = 64;
 /** Hexadecimal digits of the digest in a directory's name. */
 const DIGEST_DIGITS = 16;
-/** Pause before main is asked for its manifest again. */
-const MANIFEST_RETRY_MS = 1000;
+/** Pause before main is asked again. */
+const ASK_AGAIN_MS = 1000;
 
 /**
  * Opens the pack in the directory that the settings name, or one in the user's data directory. If there is no pack yet, the worker waits for
@@ -105,27 +106,28 @@ class PackOpener {
     if (place === 'new' && directory === this.settings.modelPath) await this.warnOfNewPlace(directory);
     if (place === 'other') {
       const source = await this.openUndamaged(directory);
-      if (source !== null) return this.whole(source, directory);
+      if (source !== null) return this.whole(source, main);
     }
+    const resumed =
+      place === 'new' ? null : await runtime.outside(() => PartialPack.resume(directory, runtime, this.parse));
+    if (resumed !== null) return this.fetchInto(resumed, main);
+    const found = await main();
+    return this.fetchInto(await this.begin(directory, found), () => Promise.resolve(found));
+  }
+
+  /** The worker fetches into this pack what it needs. The pack is closed if its slices cannot be opened. */
+  private async fetchInto(partial: PartialPack, main: () => Promise<FoundMain>): Promise<WorkerPack> {
+    const { pack: source } = partial;
     const { quality } = this.settings.main;
-    const parse = quality.kind === 'exact' ? packOfManifest : anyPackOfManifest;
-    const resumed = place === 'new' ? null : await runtime.outside(() => PartialPack.resume(directory, runtime, parse));
-    const found = resumed === null || quality.kind !== 'exact' ? await main() : null;
-    const partial = resumed ?? (await this.begin(directory, requirePresent(found, 'a fetch begins at main.')));
-    const { packDigest, name } = partial.pack;
     this.log.info('fetching what is needed of the pack', {
-      directory,
-      model: name,
-      digest: packDigest,
+      directory: source.directory,
+      model: source.name,
+      digest: source.packDigest,
       quality: qualityText(quality),
     });
-    if (quality.kind === 'exact') return { source: partial.pack, partial, sliced: null, fetched: null };
+    if (quality.kind === 'exact') return { source, partial, sliced: null, fetched: null };
     try {
-      return {
-        source: partial.pack,
-        partial,
-        ...(await this.beginSlices(partial.pack, quality, requirePresent(found, 'main gives slices.'))),
-      };
+      return { source, partial, ...(await this.beginSlices(source, quality, await main())) };
     } catch (thrown) {
       await partial.close();
       throw thrown;
@@ -138,42 +140,29 @@ class PackOpener {
     quality: SlicedQuality,
     main: FoundMain,
   ): Promise<Pick<WorkerPack, 'sliced' | 'fetched'>> {
-    const { runtime, transport } = this.environment;
-    for (let current = main; ; current = await this.awaitMain(current)) {
-      const source = openPackSource(transport, current.address);
-      try {
-        const fetched = await openSlicesOfMain(pack, slicesRead(quality), source, runtime, this.abandoned);
-        return { fetched, sliced: await this.ruled(fetched, quality) };
-      } catch (thrown) {
-        const error = toOdmoeError(thrown);
-        if (thrown instanceof LockHeldError || !isOfPeer(error)) throw thrown;
-        requireWanted(this.abandoned);
-        this.log.warn('main does not give its slices', { main: current.address, error });
-      } finally {
-        source.close();
-      }
-      await runtime.sleep(MANIFEST_RETRY_MS, this.abandoned);
-    }
+    const { runtime } = this.environment;
+    const accept = (slices: Slices): RuledSlices => ruledSlices(slices, quality);
+    const wanted = { pack, set: slicesRead(quality), accept };
+    const fetched = await this.askMain(main, { name: 'slices', passing: CONNECTION_FAILURES }, (source) =>
+      openSlicesOfMain(wanted, source, runtime, this.abandoned),
+    );
+    return { fetched, sliced: accept(fetched.slices) };
   }
 
-  private async ruled(fetched: PartialSlices, quality: SlicedQuality): Promise<RuledSlices> {
-    try {
-      return ruledSlices(fetched.slices, quality);
-    } catch (thrown) {
-      await fetched.close();
-      throw thrown;
-    }
-  }
-
-  private async whole(source: Pack, directory: string): Promise<WorkerPack> {
+  /** A pack that a worker fetched has its slices from main, too. A pack that was given, and slices that were given, are only read. */
+  private async whole(source: Pack, main: () => Promise<FoundMain>): Promise<WorkerPack> {
     const { runtime } = this.environment;
     const { quality } = this.settings.main;
-    if (quality.kind !== 'exact') {
-      const sliced = await runtime.outside(() => slicesForQuality(source, quality));
-      return { source, partial: null, sliced, fetched: null };
-    }
+    const { directory } = source;
     const fetched = await runtime.outside(() => wasFetched(directory));
-    return { source, partial: fetched ? PartialPack.ofWhole(source, runtime) : null, sliced: null, fetched: null };
+    if (quality.kind === 'exact') {
+      return { source, partial: fetched ? PartialPack.ofWhole(source, runtime) : null, sliced: null, fetched: null };
+    }
+    if (fetched && !(await runtime.outside(() => hasGivenSlices(directory)))) {
+      return this.fetchInto(PartialPack.ofWhole(source, runtime), main);
+    }
+    const sliced = await runtime.outside(() => slicesForQuality(source, quality));
+    return { source, partial: null, sliced, fetched: null };
   }
 
   /** A mistyped name also looks like a new place. So the log names the place before anything waits, and missing parent folders are not created. */
@@ -198,8 +187,12 @@ class PackOpener {
   private async begin(directory: string, main: FoundMain): Promise<PartialPack> {
     const manifest = await this.manifestOf(main);
     const { runtime } = this.environment;
-    const parse = this.settings.main.quality.kind === 'exact' ? packOfManifest : anyPackOfManifest;
-    return runtime.outside(() => PartialPack.begin(directory, manifest, runtime, parse));
+    return runtime.outside(() => PartialPack.begin(directory, manifest, runtime, this.parse));
+  }
+
+  /** Sliced experts need no lossless ones beside them. */
+  private get parse(): typeof packOfManifest {
+    return this.settings.main.quality.kind === 'exact' ? packOfManifest : anyPackOfManifest;
   }
 
   /** Null when a fetched pack lacks files or has files that are cut short: then they must be fetched again. */
@@ -216,33 +209,49 @@ class PackOpener {
   }
 
   /** Gets main's manifest; waits until main sends it. */
-  private async manifestOf(main: FoundMain): Promise<Buffer> {
+  private manifestOf(main: FoundMain): Promise<Buffer> {
     const { modelPath } = this.settings;
+    return this.askMain(main, { name: 'manifest', passing: MANIFEST_FAILURES }, (source, { identity }) => {
+      // A pack with another digest has another default directory.
+      if (modelPath === null && identity.packDigest !== main.identity.packDigest) throw changedMeanwhile();
+      return fetchManifest(source, identity.packDigest, this.abandoned);
+    });
+  }
+
+  /** Asks main, and asks again after a failure that may pass; the other failures are thrown. `name`: what main is to give. */
+  private async askMain<Given>(
+    main: FoundMain,
+    { name, passing }: { name: string; passing: ReadonlySet<ErrorCode> },
+    ask: (source: PackSource, main: FoundMain) => Promise<Given>,
+  ): Promise<Given> {
     const { runtime, transport } = this.environment;
     for (let current = main; ; current = await this.awaitMain(current)) {
-      const { packDigest } = current.identity;
-      // A pack with another digest has another default directory.
-      if (modelPath === null && packDigest !== main.identity.packDigest) throw changedMeanwhile();
       const source = openPackSource(transport, current.address);
       try {
-        return await fetchManifest(source, packDigest, this.abandoned);
+        return await ask(source, current);
       } catch (thrown) {
         requireWanted(this.abandoned);
-        this.log.warn('main does not give its manifest', { main: current.address, error: toOdmoeError(thrown) });
+        const error = toOdmoeError(thrown);
+        if (!passing.has(error.code)) throw error;
+        this.log.warn(`main does not give its ${name}`, { main: current.address, error });
       } finally {
         source.close();
       }
-      await runtime.sleep(MANIFEST_RETRY_MS, this.abandoned);
+      await runtime.sleep(ASK_AGAIN_MS, this.abandoned);
     }
   }
 }
 
-/** The peer did not answer, or not as it should; asking again may help. */
-function isOfPeer({ code }: OdmoeError): boolean {
-  return !['PACK_INCOMPLETE', 'NODE_REFUSED', 'MODEL_UNSUPPORTED', 'USAGE', 'STORAGE_FULL', 'STORAGE_FAILED'].includes(
-    code,
-  );
-}
+/** Main did not answer, or has no time now: it may answer the next call. Nothing on this machine fails with these codes. */
+const CONNECTION_FAILURES: ReadonlySet<ErrorCode> = new Set([
+  'NO_MAIN',
+  'WORKER_LOST',
+  'TIMEOUT',
+  'CANCELLED',
+  'QUEUE_FULL',
+]);
+/** Main refuses if it was started again with another pack. Before it is asked again it names the pack that it has now. */
+const MANIFEST_FAILURES: ReadonlySet<ErrorCode> = new Set([...CONNECTION_FAILURES, 'NODE_REFUSED']);
 
 function changedMeanwhile(): OdmoeError {
   return new OdmoeError('NODE_REFUSED', 'main was restarted with another pack meanwhile; start the worker again');
