@@ -3,7 +3,7 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { realEnvironment, type NodeEnvironment, type OwnWorker } from '../engine/environment/node-environment.js';
 import { PackServer } from '../packs/fetching/pack-server.js';
-import { slicesToServe } from '../packs/fetching/served-slices.js';
+import { type ServedSlices, servedSlices, slicesToServe } from '../packs/fetching/served-slices.js';
 import { exitWithParent, openHandles, requireAddon } from '../native/index.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
 import { advertisedAddress } from '../engine/daemon/advertised-address.js';
@@ -68,14 +68,23 @@ export async function runMain(ownWorker: OwnWorker['start'] | null = null): Prom
   );
 }
 
+/** The slices that workers fetch from main: those with which they are to compute, or those that lie beside its pack. */
+async function slicesOfMain(
+  { source, sliced, environment: { openSlices } }: ComponentSources,
+  log: Logger,
+): Promise<ServedSlices | null> {
+  if (sliced !== null) return servedSlices(sliced.slices, source.shape);
+  return openSlices && (await slicesToServe(openSlices, source, log));
+}
+
 async function serveMain(
   settings: NodeSettings,
   loaded: ComponentSources,
   { httpApi: planned, giveUp, ownWorker }: MainSurroundings,
   log: Logger,
 ): Promise<RunningMain> {
-  const { runtime, transport, discovery, openSlices } = loaded.environment;
-  const slices = openSlices && (await slicesToServe(openSlices, loaded.source, log));
+  const { runtime, transport, discovery } = loaded.environment;
+  const slices = await slicesOfMain(loaded, log);
   const identity = createNodeIdentity(settings, identifiedModel(loaded), loaded.device.info(), runtime);
   let httpApi: HttpApi | null = null;
   const components = assemble(
@@ -93,7 +102,7 @@ async function serveMain(
     network: settings.network,
     log,
     node: { identify: () => identity, counts: () => counts.reply() },
-    ...servedBy(components, new PackServer(loaded.source, runtime, undefined, slices)),
+    ...servedBy(components, new PackServer(loaded.source, runtime, { slices })),
     ...(ownWorker === null ? {} : { worker: ownWorker }),
   });
   identity.address = advertisedAddress(settings, server.port);

@@ -186,7 +186,7 @@ async function serveShadow(
     log,
     node: { identify: () => identity, counts: () => counts.reply() },
     shadow: { serve: (stream) => service.accept(stream) },
-    pack: new PackServer(loaded.source, runtime, undefined, slices),
+    pack: new PackServer(loaded.source, runtime, { slices }),
   });
   identity.address = advertisedAddress(settings, server.port);
   const advertisement = await discovery.advertise(settings, identity, log).catch(async (error: unknown) => {

@@ -162,7 +162,8 @@ function supplyOf(
 /** Gives other nodes what is here of the pack. */
 function openShare({ source, partial, sliced, fetched }: WorkerPack, runtime: Runtime): PackServer {
   const held = (): HeldExperts | null => (partial === null || partial.isWhole ? null : partial.held);
-  return new PackServer(source, runtime, held, fetched ?? (sliced && servedSlices(sliced.slices, source.shape)));
+  const slices = fetched ?? (sliced && servedSlices(sliced.slices, source.shape));
+  return new PackServer(source, runtime, { held, slices });
 }
 
 /** The model as the worker loads it. */

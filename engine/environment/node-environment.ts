@@ -21,7 +21,7 @@ import { networkPaceOf } from '../emulation/network-pace.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import type { Quality } from '../../shared/settings/quality.js';
 import type { OpenSlices } from '../../packs/fetching/served-slices.js';
-import { hasSlices, slicesOf } from '../../packs/slices/open-slices.js';
+import { heldSlices } from '../../packs/slices/open-slices.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import type { Transport } from '../../shared/transport/transport.js';
@@ -38,7 +38,7 @@ export interface NodeEnvironment {
   readonly interfaces: InterfaceWatch;
   /** Opens the pack that the daemon serves; left out: one for exact answers. Throws the errors of openServedPack. */
   openPack(directory: string | null, quality?: Quality): Promise<Pack>;
-  /** Opens the slices beside the pack that the daemon serves; null: it serves none. */
+  /** Opens the slices that the daemon serves beside its pack, if it has not opened them to compute with them; null: it serves none. */
   readonly openSlices: OpenSlices | null;
   /** Turns prompts into tokens. */
   openPrompts(wanted: PromptsWanted): PromptEncoder;
@@ -96,7 +96,7 @@ export function realEnvironment(
     interfaces,
     discovery: multicastDiscovery(runtime, interfaces),
     openPack: (directory, quality) => openServedPack(directory, quality),
-    openSlices: async (pack) => ((await hasSlices(pack)) ? slicesOf(pack) : null),
+    openSlices: heldSlices,
     openPrompts: ({ directory, tokenizer, queueLimit }) => {
       // Without a tokenizer there is no work for a thread.
       if (tokenizer === null) return new InlinePromptEncoder(tokenizer, runtime);

@@ -38,7 +38,7 @@ export interface FetchProgress {
 }
 
 export interface ExpertFetcherOptions {
-  partial: FetchStore;
+  store: FetchStore;
   peers: PackPeers;
   crc32c: Crc32c;
   /** Throws STORAGE_FULL if the directory's disk has less free space. */
@@ -87,10 +87,10 @@ export class ExpertFetcher {
 
   constructor(options: ExpertFetcherOptions) {
     this.options = options;
-    this.store = options.partial;
+    this.store = options.store;
     this.movedMs = options.runtime.nowMs();
     const { peers, log, requireRoom = requireFreeBytes, runtime } = options;
-    const { otherFilesOf } = options.partial;
+    const { otherFilesOf } = options.store;
     this.completion = otherFilesOf && new FileCompletion(otherFilesOf, peers, log, requireRoom, runtime);
   }
 

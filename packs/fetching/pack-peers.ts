@@ -203,10 +203,13 @@ export class PackPeers {
         this.failed(peer, otherPack(peer, description.packDigest, packDigest));
         return;
       }
-      const held = this.heldBy(peer, description);
-      if (held === null) return;
-      peer.held = held;
-      peer.whole = slice === undefined ? description.whole : held.isComplete;
+      const digest = description.slices?.digest;
+      if (slice !== undefined && digest !== undefined && digest !== slice.digest) {
+        this.failed(peer, otherSlices(peer, digest, slice.digest));
+        return;
+      }
+      peer.held = this.heldBy(description);
+      peer.whole = slice === undefined ? description.whole : peer.held.isComplete;
       peer.describedMs = this.options.runtime.nowMs();
       this.options.onDescribed();
     } catch (thrown) {
@@ -216,15 +219,11 @@ export class PackPeers {
     }
   }
 
-  /** Null: the peer has other slices, and counts as failed. A peer without slices may get some. */
-  private heldBy(peer: PackPeer, { heldExperts, slices }: PackDescription): HeldExperts | null {
+  /** The experts that a peer has of what is wanted. A peer without slices may get some later. */
+  private heldBy({ heldExperts, slices }: PackDescription): HeldExperts {
     const { layers, experts, slice: wanted } = this.options;
     if (wanted === undefined) return HeldExperts.fromBits(layers, experts, heldExperts);
     if (slices === null || slices === undefined) return HeldExperts.none(layers, experts);
-    if (slices.digest !== wanted.digest) {
-      this.failed(peer, otherSlices(peer, slices.digest, wanted.digest));
-      return null;
-    }
     return HeldExperts.fromBits(layers, experts, wanted.slice === 'upper' ? slices.heldUpper : slices.heldLower);
   }
 }

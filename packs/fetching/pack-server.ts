@@ -19,10 +19,15 @@ const READ_ERRORS: FileErrors = {
   remedy: 'ask another node for it',
 };
 
-/**
- * Serves pack pieces of the daemon's pack to peers, straight from its files and at the reader's pace. `held`: the experts on the disk of a pack that
- * is still being fetched; null: the pack is whole. `slices`: null: there are none.
- */
+/** What a daemon has of its pack, if that is not the whole pack without slices. */
+export interface ServedParts {
+  /** The lossless experts on the disk of a pack that is being fetched; null: the pack is whole. Left out: it always is. */
+  held?: () => HeldExperts | null;
+  /** Null, or left out: there are none. */
+  slices?: ServedSlices | null;
+}
+
+/** Serves pack pieces of the daemon's pack to peers, straight from its files and at the reader's pace. */
 export class PackServer {
   private readonly pack: Pack;
   private readonly runtime: Runtime;
@@ -33,12 +38,7 @@ export class PackServer {
   private readonly slices: SlicesTable | null;
   private readers = 0;
 
-  constructor(
-    pack: Pack,
-    runtime: Runtime,
-    held: () => HeldExperts | null = () => null,
-    slices: ServedSlices | null = null,
-  ) {
+  constructor(pack: Pack, runtime: Runtime, { held = () => null, slices = null }: ServedParts = {}) {
     this.pack = pack;
     this.runtime = runtime;
     this.held = held;
@@ -84,7 +84,7 @@ export class PackServer {
     const slices = SLICE_FILE_PATTERN.test(file) ? this.sameSlices(slicesDigest) : null;
     requireStretch(request, slices?.sizes ?? this.sizes);
     const missing = this.missing(slices, request);
-    if (missing !== undefined) throw notHere(missing);
+    if (missing !== undefined) throw notHere(missing, slices);
     const directory = slices?.served.directory ?? this.pack.directory;
     yield* this.packPieces(join(directory, file), offsetBytes, lengthBytes, signal);
   }
@@ -172,10 +172,11 @@ function requireStretch({ file, offsetBytes, lengthBytes }: ReadPackRequest, siz
   }
 }
 
-function notHere({ layer, expert }: ExpertExtent): OdmoeError {
+function notHere({ layer, expert, file }: ExpertExtent, slices: SlicesTable | null): OdmoeError {
+  const what = slices === null ? 'expert' : `the ${file.includes('.lower.') ? 'lower' : 'upper'} slice of expert`;
   return new OdmoeError(
     'PACK_INCOMPLETE',
-    `expert ${expert} of layer ${layer} has not been fetched here: ask another node for it`,
+    `${what} ${expert} of layer ${layer} has not been fetched here: ask another node for it`,
   );
 }
 

@@ -154,7 +154,7 @@ export class PartialSlices implements ServedSlices {
   }
 
   /** An ExpertFetcher puts one slice of each expert there. Closing it does nothing: it is closed with this. */
-  store(slice: Slice): FetchStore {
+  storeOf(slice: Slice): FetchStore {
     return {
       pack: this.pack,
       slicesDigest: this.digest,

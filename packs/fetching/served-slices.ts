@@ -11,7 +11,7 @@ import type { Slices } from '../slices/open-slices.js';
 import { sliceExtents } from '../slices/slice-extents.js';
 import type { SlicesManifest } from '../slices/slices-manifest.js';
 
-/** The slices that a daemon serves: all of them, or those that it has fetched until now. */
+/** The slices that a daemon serves: all of them, the upper ones alone, or those that it has fetched until now. */
 export interface ServedSlices {
   readonly directory: string;
   readonly digest: string;
@@ -21,7 +21,7 @@ export interface ServedSlices {
   readonly held: Readonly<Record<Slice, HeldExperts>>;
 }
 
-/** Slices that are whole, as openSlices gives them. */
+/** The slices that are opened. A daemon that has opened the upper ones alone does not serve lower ones. */
 export function servedSlices({ directory, digest, manifest, opened }: Slices, shape: ModelShape): ServedSlices {
   const { expertLayers: layers, experts } = shape;
   const held = recordOf(SLICES, (slice) =>

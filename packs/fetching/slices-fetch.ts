@@ -2,7 +2,10 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ExpertId } from '../../shared/model/expert-id.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { PackSource } from '../../shared/transport/node-clients.js';
+import type { PackDescription } from '../../shared/wire/messages.js';
+import { HeldExperts } from '../format/held-experts.js';
 import { type Slice, slicesOfSet } from '../format/pack-layout.js';
 import type { Crc32c } from './download-expert.js';
 import { ExpertFetcher, type FetchProgress } from './expert-fetcher.js';
@@ -16,7 +19,7 @@ const DESCRIBE_TIMEOUT_MS = 3000;
 /**
  * Opens the slices of main's pack that are fetched into the directory of `wanted.pack`, and begins to fetch them where there are none. Main says
  * which slices they are, so that no other peer can give others. `set` may grow later: what is there already is kept.
- * @throws PACK_INCOMPLETE if main has no slices; NODE_REFUSED if it has another pack; the errors of the source, of fetchSlicesManifest and of PartialSlices
+ * @throws PACK_INCOMPLETE if main has no slices, or not those that are missing here; NODE_REFUSED if it has another pack; the errors of the source, of fetchSlicesManifest and of PartialSlices
  */
 export async function openSlicesOfMain(
   wanted: Omit<WantedSlices, 'digest'>,
@@ -38,9 +41,21 @@ export async function openSlicesOfMain(
   }
   const ofMain = { ...wanted, digest };
   const resumed = await runtime.outside(() => PartialSlices.resume(ofMain, runtime));
+  if (resumed?.isWhole === true) return resumed;
+  if (wanted.set === 'both' && !hasAllLower(described, wanted.pack.shape)) {
+    await resumed?.close();
+    throw new OdmoeError(
+      'PACK_INCOMPLETE',
+      'main serves the upper slices of its pack alone, and the lower ones are needed, too: start main with the quality of this worker',
+    );
+  }
   if (resumed !== null) return resumed;
   const bytes = await fetchSlicesManifest(main, { packDigest, slicesDigest: digest }, signal);
   return runtime.outside(() => PartialSlices.begin(ofMain, bytes, runtime));
+}
+
+function hasAllLower({ slices }: PackDescription, { expertLayers, experts }: ModelShape): boolean {
+  return HeldExperts.fromBits(expertLayers, experts, slices?.heldLower ?? new Uint8Array()).isComplete;
 }
 
 export interface SlicesFetchOptions {
@@ -172,8 +187,8 @@ function openFetcher(
     log,
     onDescribed: () => fetcher.peersChanged(),
   });
-  const store = partial.store(slice);
+  const store = partial.storeOf(slice);
   const room = requireRoom === undefined ? {} : { requireRoom };
-  const fetcher: ExpertFetcher = new ExpertFetcher({ partial: store, peers, crc32c, ...room, runtime, log, onFetched });
+  const fetcher: ExpertFetcher = new ExpertFetcher({ store, peers, crc32c, ...room, runtime, log, onFetched });
   return { fetcher, peers };
 }

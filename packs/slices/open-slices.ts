@@ -55,15 +55,26 @@ export async function openSlices(directory: string, asked: SliceSet = 'both'): P
 /** As openSlices, for a pack that is open. */
 export async function slicesOf(pack: Pack, asked: SliceSet = 'both'): Promise<Slices> {
   const slices = await readSlices(pack, asked);
-  const { directory, manifest } = slices;
   if (asked === 'both' && !(await hasLowerSlices(slices))) {
     throw new OdmoeError(
       'PACK_INCOMPLETE',
-      `${directory}: holds the upper slices alone, without the lower ones; ${SLICES_ERRORS.remedy}`,
+      `${slices.directory}: holds the upper slices alone, without the lower ones; ${SLICES_ERRORS.remedy}`,
     );
   }
-  const files = slicesOfSet(asked).flatMap((slice) => filesOfSlice(manifest, slice));
-  await checkFileSizes(directory, files, SLICES_ERRORS.remedy);
+  return withWholeFiles(slices);
+}
+
+/** The slices that a pack has, both or the upper ones alone; null: it has none. @throws as openSlices */
+export async function heldSlices(pack: Pack): Promise<Slices | null> {
+  if (!(await hasSlices(pack))) return null;
+  const slices = await readSlices(pack);
+  return withWholeFiles((await hasLowerSlices(slices)) ? slices : { ...slices, opened: 'upper' });
+}
+
+/** @throws PACK_CORRUPT if a file of the slices that are opened is missing or has another size */
+async function withWholeFiles(slices: Slices): Promise<Slices> {
+  const files = slicesOfSet(slices.opened).flatMap((slice) => filesOfSlice(slices.manifest, slice));
+  await checkFileSizes(slices.directory, files, SLICES_ERRORS.remedy);
   return slices;
 }
 

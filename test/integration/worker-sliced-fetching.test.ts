@@ -20,7 +20,7 @@ describe('worker daemon: fetching slices', function () {
 
   const share = (): PackServer => {
     const { pack, slices } = sliced;
-    return new PackServer(pack, RUNTIME, undefined, servedSlices(slices, pack.shape));
+    return new PackServer(pack, RUNTIME, { slices: servedSlices(slices, pack.shape) });
   };
 
   /** A main that gives this, as far as workers fetch from it. */

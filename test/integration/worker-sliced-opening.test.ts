@@ -2,16 +2,19 @@
 import assert from 'node:assert/strict';
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { RunningNode } from '../../engine/daemon/running-node.js';
+import { startMain } from '../../main-node/main.js';
 import { PackServer } from '../../packs/fetching/pack-server.js';
 import { servedSlices } from '../../packs/fetching/served-slices.js';
-import { openSlices } from '../../packs/slices/open-slices.js';
-import { serializeSlices } from '../../packs/slices/slices-manifest.js';
+import { openSlices, type Slices } from '../../packs/slices/open-slices.js';
+import { filesOfSlice, serializeSlices } from '../../packs/slices/slices-manifest.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Quality } from '../../shared/settings/quality.js';
 import { openWorkerPack, type WorkerPack } from '../../worker-node/fetching/open-worker-pack.js';
 import { FetchSetting, type PackService } from '../unit/fetch-test-pack.js';
 import { plainIdentity } from '../unit/plain-identity.js';
 import { refusal } from '../unit/tiny-pack.js';
-import { ENVIRONMENT, RUNTIME } from '../wall.js';
+import { ENVIRONMENT, openPackSource, RUNTIME } from '../wall.js';
 import { testSettings } from './harness/test-settings.js';
 import { waitUntil } from './harness/wait-until.js';
 import { CRITICAL, qualityOf, SlicedSetting } from './worker-sliced-setting.js';
@@ -23,7 +26,7 @@ describe('worker daemon: opening what it has of sliced experts', function () {
 
   const share = (): PackServer => {
     const { pack, slices } = sliced;
-    return new PackServer(pack, RUNTIME, undefined, servedSlices(slices, pack.shape));
+    return new PackServer(pack, RUNTIME, { slices: servedSlices(slices, pack.shape) });
   };
 
   const serveMain = (pack: PackService): Promise<string> => {
@@ -147,7 +150,7 @@ describe('worker daemon: opening what it has of sliced experts', function () {
     const first = await open(CRITICAL, await serveMain(share()));
     await first.fetched?.close();
     const kept = readFileSync(join(fetching.directory, 'fetching-slices.jsonl'), 'utf8');
-    const address = await serveMain(new PackServer(sliced.pack, RUNTIME, undefined, unmeasured));
+    const address = await serveMain(new PackServer(sliced.pack, RUNTIME, { slices: unmeasured }));
     await assert.rejects(open(CRITICAL, address), refusal('USAGE', /threshold/));
     assert.equal(readFileSync(join(fetching.directory, 'fetching-slices.jsonl'), 'utf8'), kept);
     assert.deepEqual(locks(), []);
@@ -158,7 +161,7 @@ describe('worker daemon: opening what it has of sliced experts', function () {
   it('refuses a slices.json that is not what main described, and does not ask again for it', async () => {
     mkdirSync(fetching.directory);
     const wrong = { ...servedSlices(sliced.slices, sliced.pack.shape), manifestFile: 'manifest.json' };
-    const address = await serveMain(new PackServer(sliced.pack, RUNTIME, undefined, wrong));
+    const address = await serveMain(new PackServer(sliced.pack, RUNTIME, { slices: wrong }));
     await assert.rejects(open(CRITICAL, address), refusal('PACK_CORRUPT', /slices\.json that came has the digest/));
     assert.deepEqual(locks(), []);
     assert.deepEqual(sliced.workers.log.matching('main does not give'), []);
@@ -169,6 +172,62 @@ describe('worker daemon: opening what it has of sliced experts', function () {
     const main = failing('manifest', new OdmoeError('PACK_CORRUPT', 'the manifest is another'));
     await assert.rejects(open(CRITICAL, await serveMain(main)), refusal('PACK_CORRUPT', /the manifest is another/));
     assert.equal(main.failures, 1);
+  });
+
+  describe('from a main whose pack has the upper slices alone', () => {
+    let running: RunningNode | null = null;
+    let upperOnly: string;
+
+    before(() => {
+      upperOnly = join(sliced.root, 'upper-only');
+      cpSync(sliced.sliced, upperOnly, { recursive: true });
+      for (const { name } of filesOfSlice(sliced.slices.manifest, 'lower')) rmSync(join(upperOnly, name));
+    });
+
+    afterEach(async () => {
+      await running?.stop();
+      running = null;
+    });
+
+    async function startMainWith(quality: Quality, environment = ENVIRONMENT): Promise<string> {
+      const settings = testSettings('main', upperOnly, { id: 'main', main: { quality } });
+      running = await startMain(settings, environment, sliced.workers.log.logger('main'));
+      return running.address;
+    }
+
+    async function readLower(address: string): Promise<void> {
+      const source = openPackSource(address);
+      const { packDigest } = sliced.pack;
+      const slicesDigest = sliced.slices.digest;
+      const request = { packDigest, slicesDigest, file: 'slices-00000.lower.bin', offsetBytes: 0, lengthBytes: 16 };
+      try {
+        for await (const piece of source.read(request, new AbortController().signal))
+          assert.fail(`${piece.length} bytes`);
+      } finally {
+        source.close();
+      }
+    }
+
+    it('fetches them under a quality that reads no more, and is refused the others in words', async () => {
+      const openSlices = (): Promise<Slices> => assert.fail('main has opened its slices already');
+      const address = await startMainWith(qualityOf('sliced(8,4,low)'), { ...ENVIRONMENT, openSlices });
+      mkdirSync(fetching.directory);
+      const { fetched } = await open('sliced(8,4,low)', address);
+      assert.equal(fetched?.digest, sliced.slices.digest);
+      await assert.rejects(readLower(address), refusal('PACK_INCOMPLETE', /the lower slice of expert 0 of layer 0/));
+      rmSync(fetching.directory, { recursive: true });
+      await assert.rejects(open(CRITICAL, address), refusal('PACK_INCOMPLETE', /main serves the upper slices.*alone/));
+      assert.deepEqual(locks(), []);
+    });
+
+    it('finds them also where main itself computes exactly', async () => {
+      const source = openPackSource(await startMainWith({ kind: 'exact' }));
+      const { slices } = await source.describe(5000);
+      source.close();
+      assert.equal(slices?.digest, sliced.slices.digest);
+      assert.ok(slices.heldUpper.some((bits) => bits !== 0));
+      assert.ok(slices.heldLower.every((bits) => bits === 0));
+    });
   });
 
   it('asks again after a failure of the connection', async () => {

@@ -94,7 +94,7 @@ describe('closing the fetching waits for', () => {
     const partial = await beginPartial(work.runtime());
     const asked = peers(work.runtime(), () => fetcher.peersChanged());
     const fetcher: ExpertFetcher = new ExpertFetcher({
-      partial,
+      store: partial,
       peers: asked,
       crc32c,
       runtime: work.runtime(),

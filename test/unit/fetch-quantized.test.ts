@@ -38,7 +38,7 @@ describe('fetching a pack of quantized experts with biases', function () {
       onDescribed: () => fetcher.peersChanged(),
     });
     const fetcher: ExpertFetcher = new ExpertFetcher({
-      partial,
+      store: partial,
       peers,
       crc32c,
       runtime: RUNTIME,

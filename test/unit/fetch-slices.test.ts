@@ -60,7 +60,7 @@ describe('fetching slices', function () {
   after(() => rmSync(kept, { recursive: true, force: true }));
 
   const shareOf = (served: ServedSlices | null = servedSlices(slices, original.shape)): PackServer =>
-    new PackServer(original, RUNTIME, () => null, served);
+    new PackServer(original, RUNTIME, { slices: served });
 
   /** The worker's directory: of a pack of which it needs no lossless part. */
   async function workerPack(): Promise<Pack> {
@@ -257,9 +257,8 @@ describe('fetching slices', function () {
     const copy = join(setting.parent, 'hostile');
     cpSync(kept, copy, { recursive: true });
     for (const place of everything) for (const part of SLICES) damage(copy, place, part);
-    const wrong = new PackServer(original, RUNTIME, () => null, {
-      ...servedSlices(slices, original.shape),
-      directory: copy,
+    const wrong = new PackServer(original, RUNTIME, {
+      slices: { ...servedSlices(slices, original.shape), directory: copy },
     });
     const warnings: string[] = [];
     const log = { ...SILENT, warn: (event: string) => void warnings.push(event) };

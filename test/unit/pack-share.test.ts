@@ -117,7 +117,7 @@ describe('a pack that peers read from', function () {
     const { expertLayers: layers, experts } = pack.shape;
     const held = HeldExperts.none(layers, experts);
     held.add(1, 2);
-    const source = await open(new PackServer(pack, RUNTIME, () => held));
+    const source = await open(new PackServer(pack, RUNTIME, { held: () => held }));
     const description = await source.describe(5000);
     assert.deepEqual(
       [description.layers, description.experts, description.whole, description.packDigest],

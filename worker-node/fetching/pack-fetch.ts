@@ -40,7 +40,7 @@ export class PackFetch extends ProspectFetch implements ExpertSupply {
       },
     });
     this.fetcher = new ExpertFetcher({
-      partial,
+      store: partial,
       peers: this.peers,
       crc32c,
       runtime,

@@ -81,7 +81,7 @@ describe('the fetching of experts', function () {
       onDescribed: () => fetcher.peersChanged(),
     });
     const fetcher: ExpertFetcher = new ExpertFetcher({
-      partial,
+      store: partial,
       peers,
       crc32c,
       runtime,
@@ -130,7 +130,7 @@ describe('the fetching of experts', function () {
     const counted = halves.map((held, index) =>
       setting.serve(
         interruptedShare(
-          new PackServer(pack, RUNTIME, () => held),
+          new PackServer(pack, RUNTIME, { held: () => held }),
           () => void (pieces[index] = (pieces[index] ?? 0) + 1),
         ),
       ),
