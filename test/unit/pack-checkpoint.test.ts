@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { packCheckpoint, type PackOptions } from '../../packs/packing/pack-checkpoint.js';
@@ -11,7 +11,7 @@ import { openPack } from '../../packs/format/open-pack.js';
 import { CHUNK_ALIGNMENT_BYTES } from '../../packs/format/pack-layout.js';
 import { referenceCrc32c, referenceMergePlanes } from './reference-planes.js';
 import { noise, TINY_CONFIG, tinyTensors, withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
-import { directoryDigests, pack, TOOLS, withCheckpoint } from './tiny-pack.js';
+import { directoryDigests, pack, refusal, TOOLS, withCheckpoint } from './tiny-pack.js';
 
 /** The row-major values of a tensor, put together from its chunks as docs/pack-format.md says. */
 async function valuesOf(tensor: TensorSource): Promise<Uint8Array> {
@@ -146,6 +146,20 @@ describe('packing a checkpoint', () => {
       const dense = await readSafetensorsFile(join(output, 'dense.safetensors'));
       assert.equal(dense.tensors.size, 2 * 7 + 3);
       assert.ok(![...dense.tensors.keys()].some((name) => name.includes('experts')));
+    });
+  });
+
+  it('refuses a pointer of Git LFS in place of a small file, and writes nothing', async () => {
+    await withCheckpoint(async (checkpoint, output) => {
+      for (const name of ['tokenizer.json', 'chat_template.jinja']) {
+        await writeFile(
+          join(checkpoint, name),
+          'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n',
+        );
+        await assert.rejects(pack(checkpoint, output), refusal('MODEL_CORRUPT', /a pointer of Git LFS .*git lfs pull/));
+        await rm(join(checkpoint, name));
+      }
+      await assert.rejects(openPack(output), refusal('MODEL_NOT_FOUND', /./));
     });
   });
 

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { fetchPlace, PartialPack } from '../../packs/fetching/partial-pack.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
@@ -119,7 +119,13 @@ export abstract class Mending implements ExpertSupply {
 
   protected async openPartial(directory: string, parse = packOfManifest): Promise<PartialPack> {
     const { runtime } = this.environment;
-    const place = await runtime.outside(() => fetchPlace(directory));
+    const place = await runtime
+      .outside(() => fetchPlace(directory))
+      .catch((thrown: unknown) => {
+        if (toOdmoeError(thrown).code !== 'MODEL_NOT_FOUND') throw thrown;
+        const problem = 'a file stands in this path, which is for experts that are fetched again; rename or remove it';
+        throw new OdmoeError('STORAGE_FAILED', `${directory}: ${problem}`);
+      });
     if (place === 'other') {
       const { quality } = this.settings.main;
       return PartialPack.ofWhole(await this.environment.openPack(directory, quality), runtime);

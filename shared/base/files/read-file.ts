@@ -91,10 +91,14 @@ export function lfsPointer(path: string, code: ErrorCode): OdmoeError {
   );
 }
 
+/** Throws an error with this code if a pointer stands in place of the file with these bytes. */
+export function refuseLfsPointer(bytes: Uint8Array, path: string, code: ErrorCode): void {
+  if (Buffer.from(bytes.subarray(0, LFS_POINTER.length)).toString() === LFS_POINTER) throw lfsPointer(path, code);
+}
+
 /** Parses UTF-8 JSON. */
 export function parseJson(bytes: Uint8Array, path: string, errors: FileErrors): unknown {
-  if (Buffer.from(bytes.subarray(0, LFS_POINTER.length)).toString() === LFS_POINTER)
-    throw lfsPointer(path, errors.invalid);
+  refuseLfsPointer(bytes, path, errors.invalid);
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes)) as unknown;
   } catch (thrown) {
