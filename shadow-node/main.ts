@@ -1,11 +1,14 @@
 import type { RunningNode } from '../engine/daemon/running-node.js';
-import { shadowForm } from '../engine/loading/shadow-form.js';
+import { packQuality, shadowForm, type ShadowForm } from '../engine/loading/shadow-form.js';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { fillNodeDevice, type NodeDevice } from '../engine/devices/open-node-device.js';
 import { chooseShadowForm, memoryForShadow } from '../engine/loading/choose-shadow-form.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { toOdmoeError } from '../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../shared/base/errors/registry.js';
+import { isSlicesOnly } from '../packs/format/manifest.js';
+import { heldSlices } from '../packs/slices/open-slices.js';
 import { readShadowRecall } from '../packs/shadow-recall-file.js';
 import { PackServer } from '../packs/fetching/pack-server.js';
 import { slicesToServe } from '../packs/fetching/served-slices.js';
@@ -32,6 +35,9 @@ import { ShadowService } from './rpc/shadow-service.js';
 import { shadowStatus } from './rpc/shadow-status.js';
 import { WorkerLinks } from './rpc/worker-links.js';
 import { openWorkerStream } from '../shared/transport/node-clients.js';
+
+/** Faults of slices that lie beside lossless experts. */
+const SLICES_FAULTS: ReadonlySet<ErrorCode> = new Set(['PACK_CORRUPT', 'PACK_INCOMPLETE']);
 
 /** The precision of a shadow. */
 interface PrecisionChoice {
@@ -91,7 +97,7 @@ async function loadShadow(
   log: Logger,
   abandoned: AbortSignal,
 ): Promise<LoadedShadow> {
-  const source = await environment.openPack(settings.modelPath);
+  const source = await environment.openPack(settings.modelPath, packQuality(settings.shadow.precision));
   const tokenizer = await environment.runtime.outside(() => openTokenizer(source.directory));
   const compiler = environment.openFormats(MAX_SHADOW_SEQUENCES);
   try {
@@ -117,9 +123,16 @@ async function loadDevice(
     const choice = await choosePrecision(settings, opened, opening, log);
     const { precision, reason } = choice;
     if (reason !== null) log.info('shadow precision chosen', { precision, reason });
-    const model = await loadShadowModel(device, source, shadowForm(precision), quantize, () =>
-      requireWanted(abandoned),
-    );
+    const form = shadowForm(precision);
+    const load = (loaded: ShadowForm): Promise<Model> =>
+      loadShadowModel(device, source, loaded, quantize, () => requireWanted(abandoned));
+    const model = await load(form).catch((thrown: unknown) => {
+      const error = toOdmoeError(thrown);
+      const { sliced } = form;
+      if (sliced === null || isSlicesOnly(source.manifest) || !SLICES_FAULTS.has(error.code)) throw thrown;
+      log.warn('the slices of the pack cannot be used; the shadow makes slices of its lossless experts', { error });
+      return load({ ...form, sliced: { ...sliced, isMade: true } });
+    });
     const { usedBytes, contextBytes } = device.info();
     log.info('model loaded', { model: source.name, precision, deviceMemoryBytes: usedBytes });
     const pass = createPass(model);
@@ -154,7 +167,8 @@ async function choosePrecision(
       log.warn('the measured recall of shadows is not used', { error: toOdmoeError(thrown) });
       return null;
     });
-  return chooseShadowForm(source, quantize, recall, memoryBytes);
+  const onlySlices = isSlicesOnly(source.manifest) ? await runtime.outside(() => heldSlices(source)) : null;
+  return chooseShadowForm(source, quantize, { onlySlices, recall }, memoryBytes);
 }
 
 function createPass(model: Model): Pass {

@@ -93,7 +93,7 @@ export async function withShadowExperts<Result>(
 ): Promise<Result> {
   if (sliced === null) return await use(expertsIn(format, source));
   const { split, reading } = sliced;
-  const slices = await openSlicedSource(source, split);
+  const slices = await openSlicedSource(source, sliced);
   try {
     // All experts of a model have one shape, and their slices are raw, so they have one size.
     const sizes = partSizes([await slices.expert(0, 0)]);

@@ -1,13 +1,14 @@
 /** The form of a shadow under `shadow.precision: auto`, by the memory of its device and the recall that was measured with the model. */
 import type { CudaStatus, DeviceInfo, DeviceOptions } from '../../native/index.js';
+import type { Slices } from '../../packs/slices/open-slices.js';
 import {
   AUTO_PRECISIONS,
+  type AutoPrecision,
   chooseShadowPrecision,
   type FormRecall,
   type ShadowChoice,
 } from '../../shared/decisions/slices/choose-shadow-form.js';
 import { densePlaces } from '../../shared/model/dense-roles.js';
-import { allExperts } from '../../shared/model/part-sizes.js';
 import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import { isSlicedSplit, planeRowBytes } from '../../shared/model/weight-dtype.js';
 import { denseFormat, type Quantized } from './load-weights.js';
@@ -33,10 +34,10 @@ export function shadowBytes(source: ModelSource, { format, sliced }: ShadowForm,
   }
   const ofExperts = sliced?.split ?? format;
   const withLower = sliced?.reading === 'both';
-  for (const { gate, up, down } of allExperts(source)) {
-    for (const { rows, columns } of [gate, up, down]) bytes += rows * rowBytes(ofExperts, columns, withLower);
-  }
-  return bytes;
+  const { hiddenSize, experts, expertLayers, expert } = source.shape;
+  const gateAndUpBytes = 2 * expert.intermediateSize * rowBytes(ofExperts, hiddenSize, withLower);
+  const downBytes = hiddenSize * rowBytes(ofExperts, expert.intermediateSize, withLower);
+  return bytes + expertLayers * experts * (gateAndUpBytes + downBytes);
 }
 
 function rowBytes(format: WeightFormat, columns: number, withLower: boolean): number {
@@ -68,17 +69,31 @@ export function memoryForShadow({ info, options, cudaStatus, freeHostMemoryBytes
   return (gpu?.memoryBytes ?? 0) - info.usedBytes;
 }
 
-/** `recall`: as it was measured with the model; null: it was not. `memoryBytes`: as memoryForShadow gives it. */
+/** What a shadow's pack offers. */
+export interface OfferedForms {
+  /** The slices of a pack without lossless experts: a shadow takes no other form; null: a shadow makes any form of the lossless experts. */
+  readonly onlySlices: Pick<Slices, 'split' | 'opened'> | null;
+  /** As it was measured with the model; null: it was not. */
+  readonly recall: readonly FormRecall[] | null;
+}
+
+/** `memoryBytes`: as memoryForShadow gives it. */
 export function chooseShadowForm(
   source: ModelSource,
   quantized: Quantized,
-  recall: readonly FormRecall[] | null,
+  { onlySlices, recall }: OfferedForms,
   memoryBytes: number,
 ): ShadowChoice {
-  const candidates = AUTO_PRECISIONS.map((precision) => ({
+  const offered = AUTO_PRECISIONS.filter((precision) => onlySlices === null || holdsForm(onlySlices, precision));
+  const candidates = offered.map((precision) => ({
     precision,
     bytes: shadowBytes(source, shadowForm(precision), quantized),
     recall: recall?.find((measured) => measured.precision === precision)?.recall ?? null,
   }));
   return chooseShadowPrecision(candidates, memoryBytes);
+}
+
+function holdsForm({ split, opened }: Pick<Slices, 'split' | 'opened'>, precision: AutoPrecision): boolean {
+  const { sliced } = shadowForm(precision);
+  return sliced?.split === split && (opened === 'both' || sliced.reading !== 'both');
 }

@@ -1,11 +1,12 @@
 /** The forms in which a shadow holds a model's weights, and the loading of them. */
 import type { Model } from '../../native/index.js';
-import { SLICES_FILE } from '../../packs/format/pack-layout.js';
-import { openSlices } from '../../packs/slices/open-slices.js';
+import { isSlicesOnly } from '../../packs/format/manifest.js';
+import { openAnyPack, type Pack } from '../../packs/format/open-pack.js';
+import { hasSlices, readSlices, type Slices, slicesOf } from '../../packs/slices/open-slices.js';
 import { TemporarySlices } from '../../packs/slices/temporary-slices.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
-import { fileExists } from '../../shared/base/files/read-file.js';
-import { readQuality } from '../../shared/settings/quality.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { EXACT_QUALITY, PAIR_TEXTS, type Quality, readQuality } from '../../shared/settings/quality.js';
 import type {
   ExpertSource,
   ModelSource,
@@ -13,15 +14,16 @@ import type {
   SliceReading,
   WeightFormat,
 } from '../../shared/model/tensor-source.js';
-import { allExperts, storedBytes } from '../../shared/model/part-sizes.js';
+import { storedBytes } from '../../shared/model/part-sizes.js';
 import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
-import { join } from 'node:path';
 import { loadDenseWeights, loadResidentExperts, type LoadProgress, type Quantized } from './load-weights.js';
 
 /** Sliced experts, and the reading by which every execution reads them. */
 export interface ReadSlices {
   readonly split: SlicedSplit;
   readonly reading: SliceReading;
+  /** The slices of the pack, if it has any, are left aside: they are made of its lossless experts. */
+  readonly isMade?: boolean;
 }
 
 export interface ShadowForm {
@@ -35,11 +37,23 @@ const BESIDE_SLICES = 'int8';
 
 export function shadowForm(precision: ShadowPrecision): ShadowForm {
   if (precision === 'int8' || precision === 'fp16' || precision === 'nf4') return { format: precision, sliced: null };
+  const quality = slicedQuality(precision);
+  const reading = quality.kind === 'high' ? 'both' : 'upperCentred';
+  return { format: BESIDE_SLICES, sliced: { split: quality.split, reading } };
+}
+
+/** The quality for which a shadow's pack is opened: one that needs no lossless experts where the shadow may do without them. */
+export function packQuality(precision: ShadowPrecision | 'auto'): Quality {
+  // Any sliced quality opens any pack.
+  if (precision === 'auto') return slicedQuality('sliced(8,4)');
+  return shadowForm(precision).sliced === null ? EXACT_QUALITY : slicedQuality(precision);
+}
+
+function slicedQuality(precision: ShadowPrecision): Extract<Quality, { kind: 'high' | 'low' }> {
   const read = readQuality(precision);
   const quality = 'quality' in read ? read.quality : null;
   assertInvariant(quality?.kind === 'high' || quality?.kind === 'low', () => `no shadow is ${precision}`);
-  const reading = quality.kind === 'high' ? 'both' : 'upperCentred';
-  return { format: BESIDE_SLICES, sliced: { split: quality.split, reading } };
+  return quality;
 }
 
 /**
@@ -68,33 +82,48 @@ export interface SlicedSource {
 async function loadSlicedExperts(
   model: Model,
   source: ModelSource,
-  { split, reading }: ReadSlices,
+  sliced: ReadSlices,
   onProgress?: LoadProgress,
 ): Promise<void> {
+  const { split, reading } = sliced;
   const { expertLayers, experts } = source.shape;
-  const bytes = [...allExperts(source)].map(bytesOf);
-  const totalBytes = bytes.reduce((sum, each) => sum + each, 0);
-  const slices = await openSlicedSource(source, split);
-  let doneBytes = 0;
+  const slices = await openSlicedSource(source, sliced);
   try {
     for (let place = 0; place < expertLayers * experts; place += 1) {
       const [layer, expert] = [Math.floor(place / experts), place % experts];
-      await model.loadResidentExpert(layer, expert, await slices.expert(layer, expert), split, reading);
-      doneBytes += bytes[place] ?? 0;
-      onProgress?.(doneBytes, totalBytes);
+      const loaded = await slices.expert(layer, expert);
+      await model.loadResidentExpert(layer, expert, loaded, split, reading);
+      // All experts of a model have one shape, and their slices are raw.
+      onProgress?.((place + 1) * bytesOf(loaded), expertLayers * experts * bytesOf(loaded));
     }
   } finally {
     await slices.close?.();
   }
 }
 
-/** The pack's own slices if they are of this split, else slices made of the lossless experts. To be closed. @throws as loadShadowWeights */
-export async function openSlicedSource(source: ModelSource, split: SlicedSplit): Promise<SlicedSource> {
-  if (source.kind === 'pack' && (await fileExists(join(source.directory, SLICES_FILE)))) {
-    const slices = await openSlices(source.directory);
-    if (slices.split === split) return slices;
+/**
+ * The pack's own slices if they are of this split, else slices made of the lossless experts. To be closed.
+ * @throws USAGE if the pack has neither; else as loadShadowWeights
+ */
+export async function openSlicedSource(source: ModelSource, wanted: ReadSlices): Promise<SlicedSource> {
+  const pack = source.kind === 'pack' ? await openAnyPack(source.directory) : null;
+  const own = pack === null ? null : await ownSlices(pack, wanted);
+  if (own !== null) return own;
+  if (pack !== null && isSlicesOnly(pack.manifest)) {
+    throw new OdmoeError(
+      'USAGE',
+      `${pack.directory}: holds no lossless experts, and no slices (${PAIR_TEXTS[wanted.split]}): give the shadow a precision of the pair ` +
+        'that "odmoe inspect" names',
+    );
   }
-  return await TemporarySlices.create(source, split);
+  return await TemporarySlices.create(source, wanted.split);
+}
+
+/** Null: the pack has none of this split, or they are not to be used. */
+async function ownSlices(pack: Pack, { split, reading, isMade }: ReadSlices): Promise<Slices | null> {
+  if (isMade === true || !(await hasSlices(pack))) return null;
+  const set = reading === 'both' ? 'both' : 'upper';
+  return (await readSlices(pack, set)).split === split ? await slicesOf(pack, set) : null;
 }
 
 function bytesOf({ gate, up, down }: ExpertSource): number {

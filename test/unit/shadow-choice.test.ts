@@ -13,6 +13,7 @@ import { openTestDevice } from './native-test-model.js';
 
 const DEMO = join(packageRoot(), 'models', 'demo');
 const GIB = 1024 ** 3;
+const ANY_FORM = { onlySlices: null, recall: null };
 
 const CANDIDATES = [
   { precision: 'nf4', bytes: 5 * GIB, recall: null },
@@ -113,7 +114,7 @@ describe('the choice of a shadow by its memory', () => {
     const bytesOf = (precision: (typeof PRECISIONS)[number]): number =>
       shadowBytes(source, shadowForm(precision), 'projections');
     const chosen = (memoryBytes: number): string =>
-      chooseShadowForm(source, 'projections', null, memoryBytes).precision;
+      chooseShadowForm(source, 'projections', ANY_FORM, memoryBytes).precision;
     assert.equal(chosen(GIB), 'sliced(8,4)');
     for (const precision of AUTO_PRECISIONS) {
       const found = chosen(bytesOf(precision) / 0.9 + 1);
@@ -121,7 +122,13 @@ describe('the choice of a shadow by its memory', () => {
     }
     assert.equal(chosen(1000), 'sliced(4,2,low)');
     const recall = [{ precision: 'nf4', recall: 0.9 }] as const;
-    assert.equal(chooseShadowForm(source, 'projections', recall, GIB).precision, 'nf4');
+    assert.equal(chooseShadowForm(source, 'projections', { onlySlices: null, recall }, GIB).precision, 'nf4');
+    const upper = { split: 'sliced63', opened: 'upper' } as const;
+    const ofUpper = chooseShadowForm(source, 'projections', { onlySlices: upper, recall }, GIB).precision;
+    assert.equal(ofUpper, 'sliced(6,3,low)');
+    const both = { split: 'sliced63', opened: 'both' } as const;
+    const ofBoth = chooseShadowForm(source, 'projections', { onlySlices: both, recall: null }, GIB).precision;
+    assert.equal(ofBoth, 'sliced(6,3)');
   });
 });
 
