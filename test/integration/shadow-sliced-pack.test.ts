@@ -53,7 +53,7 @@ describe('a shadow of a pack with slices', function () {
   /** The form of the shadow's weights, as the cluster's status says it; the answer is that of one process. */
   const formOf = async (
     pack: string,
-    precision: string,
+    precision: Precision,
     quality: Quality,
   ): Promise<{ form: string; warnings: number }> => {
     const reference = await openReferenceOf(pack, quality);
