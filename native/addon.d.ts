@@ -134,8 +134,11 @@ export interface ModelHandle {
   createSequence(): Sequence;
   /** Device memory that all sequences of this model hold. Memory that several sequences share counts once. */
   readonly sequenceBytes: number;
-  /** Scratch for passes of up to maxRows rows. */
-  createPass(maxRows: number): Pass;
+  /**
+   * Scratch for passes of up to maxRows rows. `allScores` (left out: false): routers also answer the logits and scores of all experts; attend
+   * then rejects with MODEL_UNSUPPORTED where a sparsemixer chooses.
+   */
+  createPass(maxRows: number, allScores?: boolean): Pass;
   dispose(): void;
 }
 
@@ -180,6 +183,12 @@ export interface RouterChoice {
   /** rows x expertsPerToken, by rank. */
   experts: Int32Array;
   weights: Float32Array;
+  /**
+   * rows x experts, where the pass answers all scores. `logits`: with the router's bias, without the bias of its choice. `scores`: after
+   * softmax or sigmoid, before normalization and scale, so what weights are made from.
+   */
+  logits?: Float32Array;
+  scores?: Float32Array;
 }
 
 /**

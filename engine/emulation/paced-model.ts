@@ -62,8 +62,8 @@ export class PacedModel extends wrapperOf<Model>() {
     return this.sequenceMemory.bytes ?? this.handle.sequenceBytes;
   }
 
-  override createPass(maxRows: number): Pass {
-    return new PacedPass(this.handle.createPass(maxRows), this.parts, this.shape.expertLayers);
+  override createPass(maxRows: number, allScores = false): Pass {
+    return new PacedPass(this.handle.createPass(maxRows, allScores), this.parts, this.shape.expertLayers);
   }
 
   override dispose(): void {

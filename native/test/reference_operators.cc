@@ -127,7 +127,8 @@ Choice reference_router(const std::vector<float>& logits, int k, const RouterSha
       open[best] = false;
     }
   } else {
-    const std::vector<float> scores = router_scores(logits, shape.score);
+    chosen.scores = router_scores(logits, shape.score);
+    const std::vector<float>& scores = chosen.scores;
     std::vector<float> choice = scores;
     for (size_t e = 0; e < choice_bias.size(); ++e) choice[e] = choice[e] + choice_bias[e];
     std::vector<bool> open = open_experts(choice, shape);

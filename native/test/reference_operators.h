@@ -17,6 +17,7 @@ void reference_rotate(float* head, const float* cos, const float* sin, int pairs
 struct Choice {
   std::vector<int32_t> experts;
   std::vector<float> weights;
+  std::vector<float> scores;  // of all experts; empty: a sparsemixer has none
 };
 // One row; choice_bias and expert_scale empty: none.
 Choice reference_router(const std::vector<float>& logits, int k, const RouterShape& shape, const std::vector<float>& choice_bias,

@@ -105,7 +105,13 @@ void chooses(const std::string& set, int threads) {
     RouterWork work{experts.data(), weights.data(), in.data(), n, test.experts, test.k, test.shape, nullptr, nullptr, {}};
     if (!bias.empty()) work.choice_bias = device_bias.data();
     if (!scale.empty()) work.expert_scale = device_scale.data();
+    const bool has_scores = test.shape.score != RouterScore::sparsemixer;
+    std::vector<float> all_logits(logits.size());
+    std::vector<float> all_scores(logits.size());
+    work.host_logits = all_logits.data();
+    if (has_scores) work.host_scores = all_scores.data();
     backend->router(work);
+    check_same(all_logits.data(), logits.data(), logits.size(), std::string("logits, ") + test.name);
     for (int i = 0; i < n; ++i) {
       const std::vector<float> row(logits.begin() + i * test.experts, logits.begin() + (i + 1) * test.experts);
       const Choice expected = reference_router(row, test.k, test.shape, bias, scale);
@@ -114,6 +120,7 @@ void chooses(const std::string& set, int threads) {
       const std::vector<int32_t> got(experts.begin() + i * test.k, experts.begin() + (i + 1) * test.k);
       check(got == expected.experts, "experts, " + what);
       check_same(weights.data() + i * test.k, expected.weights.data(), expected.weights.size(), "weights, " + what);
+      check_same(all_scores.data() + i * test.experts, expected.scores.data(), expected.scores.size(), "scores, " + what);
       check(std::set<int32_t>(got.begin(), got.end()).size() == got.size(), "an expert is chosen twice, " + what);
     }
   }
@@ -136,6 +143,12 @@ void brings_along_and_refuses(const std::string& set) {
   check_refused(ErrorCode::model_unsupported, [&] { backend->router(work); });
   work.experts = 8;
   work.shape.groups = 8;
+  check_refused(ErrorCode::model_unsupported, [&] { backend->router(work); });
+  work.shape.groups = 1;
+  work.shape.score = RouterScore::sparsemixer;
+  backend->router(work);
+  float scores[8];
+  work.host_scores = scores;
   check_refused(ErrorCode::model_unsupported, [&] { backend->router(work); });
 }
 

@@ -148,9 +148,9 @@ export class DeviceFaults {
         this.requireSound();
         return this.wrapSequence(model.createSequence(), handles);
       },
-      createPass: (rows) => {
+      createPass: (...args) => {
         this.requireMemory();
-        return this.wrapPass(model.createPass(rows), device, handles);
+        return this.wrapPass(model.createPass(...args), device, handles);
       },
     });
   }
@@ -286,7 +286,7 @@ function watchedModel(model: Model, work: Watch): Model {
   return wrapHandle(model, {
     loadDense: (...args) => work(model.loadDense(...args)),
     loadResidentExpert: (...args) => work(model.loadResidentExpert(...args)),
-    createPass: (rows) => watchedPass(model.createPass(rows), work),
+    createPass: (...args) => watchedPass(model.createPass(...args), work),
   });
 }
 

@@ -37,7 +37,7 @@ export function recordingDevice(device: Device, recorded: RecordedNode): Device 
   return wrapHandle(device, {
     createModel: (shape) => {
       const model = device.createModel(shape);
-      return wrapHandle(model, { createPass: (maxRows) => new RecordingPass(model.createPass(maxRows), lanes) });
+      return wrapHandle(model, { createPass: (...args) => new RecordingPass(model.createPass(...args), lanes) });
     },
     createExpertSlots: (...args) => recordingSlots(device.createExpertSlots(...args), lanes),
   });

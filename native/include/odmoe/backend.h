@@ -112,6 +112,9 @@ struct RouterWork {
   const float* choice_bias = nullptr;   // device memory, `experts` floats; null: none
   const float* expert_scale = nullptr;  // likewise
   HostCopy along;
+  // Host memory, n x experts; null: not wanted. scores: after softmax or sigmoid, what weights are made from. A sparsemixer has none.
+  float* host_logits = nullptr;
+  float* host_scores = nullptr;
 };
 
 // s = sum over rank r in order of weights[i][r] * outputs[i][r] (s = w0 * o0; s = fma(wr, or, s)), and after the ranks fma(g,
@@ -129,6 +132,11 @@ struct CombineWork {
   float scale = 1;  // 1 is left out
   bool add = true;
 };
+
+// Bytes of all logits of a router's rows, and of all their scores.
+inline uint64_t logit_bytes(const RouterWork& work) {
+  return static_cast<uint64_t>(work.n) * static_cast<uint64_t>(work.experts) * sizeof(float);
+}
 
 // Throws MODEL_UNSUPPORTED for a choice that a router with room for `most_experts` experts cannot make.
 void check_router(const RouterWork& work, int most_experts);

@@ -16,7 +16,13 @@ namespace odmoe {
 struct RouterChoice {
   std::vector<int32_t> experts;
   std::vector<float> weights;
+  // rows x experts, where a pass answers all scores; else empty.
+  std::vector<float> logits;
+  std::vector<float> scores;
 };
+
+// A pass's routers answer their choice, or also the logits and scores of all experts.
+enum class RouterAnswer : uint8_t { choice, all_scores };
 
 struct PassRows {
   std::vector<std::shared_ptr<Sequence>> sequences;
@@ -35,7 +41,7 @@ struct PassState;
 // cancelled call; begin starts a new pass.
 class Pass : public LiveCount<Pass> {
  public:
-  Pass(std::shared_ptr<Model> model, int max_rows);
+  Pass(std::shared_ptr<Model> model, int max_rows, RouterAnswer answer = RouterAnswer::choice);
   ~Pass();
 
   void begin(PassRows rows);

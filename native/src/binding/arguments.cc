@@ -362,6 +362,10 @@ Napi::Value from_router_choice(Napi::Env env, const RouterChoice& choice) {
   Napi::Object object = Napi::Object::New(env);
   object.Set("experts", experts);
   object.Set("weights", from_floats(env, choice.weights));
+  if (!choice.scores.empty()) {
+    object.Set("logits", from_floats(env, choice.logits));
+    object.Set("scores", from_floats(env, choice.scores));
+  }
   return object;
 }
 

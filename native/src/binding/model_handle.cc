@@ -58,7 +58,9 @@ Napi::Value ModelHandle::sequence_bytes(const Napi::CallbackInfo& info) {
 
 Napi::Value ModelHandle::create_pass(const Napi::CallbackInfo& info) {
   const int max_rows = to_int(info[0], "maxRows", 1, kLargestPassRows);
-  return PassHandle::create(info.Env(), AddonData::of(info.Env()).pass, std::make_shared<Pass>(runtime(), max_rows));
+  const bool all_scores = info.Length() > 1 && to_flag(info[1], "allScores");
+  const RouterAnswer answer = all_scores ? RouterAnswer::all_scores : RouterAnswer::choice;
+  return PassHandle::create(info.Env(), AddonData::of(info.Env()).pass, std::make_shared<Pass>(runtime(), max_rows, answer));
 }
 
 }  // namespace odmoe

@@ -31,7 +31,12 @@ RouterChoice route(PassState& pass, const LayerShape& layer, const DenseWeights&
   const ModelShape& shape = pass.shape();
   const int n = pass.count();
   const size_t places = static_cast<size_t>(n) * static_cast<size_t>(shape.experts_per_token);
-  RouterChoice choice{std::vector<int32_t>(places), std::vector<float>(places)};
+  RouterChoice choice{std::vector<int32_t>(places), std::vector<float>(places), {}, {}};
+  const bool wants_all = pass.router_answer == RouterAnswer::all_scores;
+  if (wants_all) {
+    choice.logits.resize(static_cast<size_t>(n) * static_cast<size_t>(shape.experts));
+    choice.scores.resize(choice.logits.size());
+  }
   float* const logits = pass.router_logits.floats();
   Backend& backend = pass.backend();
   backend.matmul(logits, shape.experts, weights.matrix(DenseRole::router), in, pass.hidden(), n);
@@ -47,7 +52,9 @@ RouterChoice route(PassState& pass, const LayerShape& layer, const DenseWeights&
                   .shape = *layer.routed,
                   .choice_bias = weights.vector(DenseRole::choice_bias),
                   .expert_scale = weights.vector(DenseRole::expert_scale),
-                  .along = along});
+                  .along = along,
+                  .host_logits = wants_all ? choice.logits.data() : nullptr,
+                  .host_scores = wants_all ? choice.scores.data() : nullptr});
   return choice;
 }
 

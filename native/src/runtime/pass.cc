@@ -33,7 +33,8 @@ void copy_angles(PassState& pass) {
 
 }  // namespace
 
-Pass::Pass(std::shared_ptr<Model> model, int max_rows) : state_(std::make_unique<PassState>(std::move(model), max_rows)) {}
+Pass::Pass(std::shared_ptr<Model> model, int max_rows, RouterAnswer answer)
+    : state_(std::make_unique<PassState>(std::move(model), max_rows, answer)) {}
 
 Pass::~Pass() = default;
 

@@ -29,7 +29,8 @@ struct LayerNeeds {
 
 }  // namespace
 
-PassState::PassState(std::shared_ptr<Model> of, int rows) : model(std::move(of)), max_rows(rows) {
+PassState::PassState(std::shared_ptr<Model> of, int rows, RouterAnswer answer)
+    : model(std::move(of)), max_rows(rows), router_answer(answer) {
   const ModelShape& shape = model->shape();
   const LayerNeeds needs(shape, rows);
   const auto floats = [&](int64_t count, int64_t columns) {

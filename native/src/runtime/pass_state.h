@@ -46,7 +46,7 @@ class Scratch {
 };
 
 struct PassState {
-  PassState(std::shared_ptr<Model> of, int max_rows);
+  PassState(std::shared_ptr<Model> of, int max_rows, RouterAnswer answer);
 
   int count() const { return static_cast<int>(positions.size()); }
   Backend& backend() const { return model->backend(); }
@@ -59,6 +59,7 @@ struct PassState {
 
   std::shared_ptr<Model> model;
   int max_rows;
+  RouterAnswer router_answer;
   DeviceMemory residual;        // rows x hidden
   DeviceMemory normed;          // rows x hidden: input of a mixer or a feed-forward part
   DeviceMemory branch;          // rows x hidden: its output

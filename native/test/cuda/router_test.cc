@@ -27,6 +27,7 @@ void compare_choices(Devices& devices, const std::string& what, const Router& ro
   const size_t places = static_cast<size_t>(n) * static_cast<size_t>(k);
   std::vector<int32_t> chosen[2];
   std::vector<float> weights[2];
+  std::vector<float> scores[2];
   // Data that comes to the host along with the choice: nothing, little, or more than fits the usual path.
   const std::vector<float> hidden = random_floats(devices.random, devices.random() % 50 == 0 ? 300000 : n * 7);
   const bool brings = devices.random() % 2 == 0;
@@ -38,6 +39,8 @@ void compare_choices(Devices& devices, const std::string& what, const Router& ro
     // A place behind the last one shows writes past the end.
     chosen[which].assign(places + 1, -7);
     weights[which].assign(places + 1, -7.0f);
+    scores[which].assign(logits.size() + 1, -7.0f);
+    std::vector<float> all_logits(logits.size() + 1, -7.0f);
     const Floats beside(backend, hidden);
     std::vector<float> brought(hidden.size() + 1, -7.0f);
     RouterWork work;
@@ -51,7 +54,12 @@ void compare_choices(Devices& devices, const std::string& what, const Router& ro
     work.choice_bias = router.choice_bias.empty() ? nullptr : bias.data();
     work.expert_scale = router.expert_scale.empty() ? nullptr : scale.data();
     work.along = {brought.data(), beside.data(), brings ? hidden.size() * sizeof(float) : 0};
+    work.host_logits = all_logits.data();
+    if (router.shape.score != RouterScore::sparsemixer) work.host_scores = scores[which].data();
     backend->router(work);
+    std::vector<float> given(logits);
+    given.push_back(-7.0f);
+    expect_equal(what + ": all logits", all_logits, given);
     std::vector<float> expected(hidden.size() + 1, -7.0f);
     if (brings) std::copy(hidden.begin(), hidden.end(), expected.begin());
     expect_equal(what + ": what is brought along", brought, expected);
@@ -65,6 +73,7 @@ void compare_choices(Devices& devices, const std::string& what, const Router& ro
                                              ", expected " + std::to_string(chosen[1][i]));
   }
   expect_equal(named, weights[0], weights[1]);
+  expect_equal(named + ": all scores", scores[0], scores[1]);
 }
 
 std::vector<float> usual_logits(std::mt19937& random, int64_t count) {

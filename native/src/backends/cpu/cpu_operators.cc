@@ -49,6 +49,7 @@ void CpuBackend::router(const RouterWork& work) {
   for_ranges(work.n, int64_t{work.experts} * 8, [=, &work, this](int64_t begin, int64_t end, int thread) {
     for (int64_t i = begin; i < end; ++i) kernels_.router(work, i, thread_scratch(thread));
   });
+  if (work.host_logits != nullptr) copy_to_host(work.host_logits, work.logits, logit_bytes(work));
   copy_to_host(work.along.host, work.along.device, work.along.bytes);
 }
 

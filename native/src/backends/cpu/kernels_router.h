@@ -162,6 +162,10 @@ void router(const RouterWork& work, int64_t row, float* scratch) {
   } else {
     choose_by_score(work, logits, experts, weights, scratch, scratch + padded, scratch + 2 * padded);
   }
+  if (work.host_scores != nullptr) {
+    float* const scores = work.host_scores + row * work.experts;
+    for (int64_t e = 0; e < work.experts; ++e) scores[e] = scratch[e];
+  }
   const RouterShape& shape = work.shape;
   if (shape.normalize) {
     float total = weights[0];

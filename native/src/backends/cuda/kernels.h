@@ -168,6 +168,7 @@ struct RouterJob {
   RouterShape shape;
   const float* choice_bias = nullptr;
   const float* expert_scale = nullptr;
+  float* scores = nullptr;  // n x expert_count; null: not wanted
 };
 cudaError_t launch_router(const RouterJob& job, cudaStream_t stream);
 

@@ -152,9 +152,11 @@ void CudaBackend::store_and_attend(float* out, const AttentionRow* host_rows, co
 void CudaBackend::choose_experts(const RouterWork& work, uint8_t* bounce) {
   const uint64_t places = static_cast<uint64_t>(work.n) * static_cast<uint64_t>(work.k);
   const uint64_t bytes = places * (sizeof(int32_t) + sizeof(float));
+  const uint64_t score_bytes = work.host_scores != nullptr ? logit_bytes(work) : 0;
   RouterJob job;
-  job.experts = static_cast<int32_t*>(reserve(router_results_, bytes));
+  job.experts = static_cast<int32_t*>(reserve(router_results_, bytes + score_bytes));
   job.weights = reinterpret_cast<float*>(job.experts + places);
+  if (score_bytes > 0) job.scores = job.weights + places;
   job.logits = work.logits;
   job.n = work.n;
   job.expert_count = work.experts;
@@ -164,6 +166,13 @@ void CudaBackend::choose_experts(const RouterWork& work, uint8_t* bounce) {
   job.expert_scale = work.expert_scale;
   check(launch_router(job, stream_), "the router");
   check(cudaMemcpyAsync(bounce, router_results_.data, bytes, cudaMemcpyDeviceToHost, stream_), "copying the router's choice");
+  if (score_bytes > 0) {
+    check(cudaMemcpyAsync(work.host_scores, job.scores, score_bytes, cudaMemcpyDeviceToHost, stream_), "copying a router's scores");
+  }
+  if (work.host_logits != nullptr) {
+    check(cudaMemcpyAsync(work.host_logits, work.logits, logit_bytes(work), cudaMemcpyDeviceToHost, stream_),
+          "copying a router's logits");
+  }
 }
 
 void CudaBackend::router(const RouterWork& work) {

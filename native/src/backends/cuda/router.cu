@@ -136,7 +136,8 @@ __device__ void choose_mixed(const RouterJob& job, const float* logits, Chosen& 
   }
 }
 
-__device__ void choose_scored(const RouterJob& job, const float* logits, Chosen& chosen) {
+// wanted_scores: room for the scores of all experts of the row, or null.
+__device__ void choose_scored(const RouterJob& job, const float* logits, Chosen& chosen, float* wanted_scores) {
   __shared__ float scores[kMostExperts];
   __shared__ float choice[kMostExperts];
   __shared__ float group_scores[kMostExperts];
@@ -147,6 +148,7 @@ __device__ void choose_scored(const RouterJob& job, const float* logits, Chosen&
     for (int e = lane; e < job.expert_count; e += kWarp) scores[e] = sigmoid_of(logits[e]);
   }
   for (int e = lane; e < job.expert_count; e += kWarp) {
+    if (wanted_scores != nullptr) wanted_scores[e] = scores[e];
     choice[e] = job.choice_bias != nullptr ? scores[e] + job.choice_bias[e] : scores[e];
   }
   Ranking ranking(choice, job.expert_count);
@@ -166,7 +168,7 @@ __global__ void __launch_bounds__(kWarp) router_kernel(const RouterJob job) {
   if (job.shape.score == RouterScore::sparsemixer) {
     choose_mixed(job, logits, chosen);
   } else {
-    choose_scored(job, logits, chosen);
+    choose_scored(job, logits, chosen, job.scores == nullptr ? nullptr : job.scores + row * job.expert_count);
   }
   __syncwarp();
   float divisor = 1.0f;
