@@ -23,6 +23,7 @@ import type { ServedCluster } from './events/cluster-view.js';
 import { problemsWithLost } from './events/lost-nodes.js';
 import { MainEvents, type MainMoment } from './events/main-events.js';
 import type { ServedMetrics, ServedModel } from '../http-api/http-api-context.js';
+import { decisionRules } from '../engine/loading/open-for-quality.js';
 import { arithmeticOf, type LoadedMain } from './load-main.js';
 import type { ClusterFigures, RowFigures } from './metrics/cluster-metrics.js';
 import { MainMetrics } from './metrics/main-metrics.js';
@@ -116,7 +117,7 @@ function createEngine(
     shape,
     roster,
     prediction: settings.prediction,
-    precision: sliced?.rule ?? null,
+    ...sliceRules(sliced, shape),
     spread,
     prefillOverlap: settings.main.prefillOverlap,
     runtime,
@@ -149,6 +150,13 @@ function createEngine(
   };
 }
 
+function sliceRules(
+  sliced: LoadedMain['sliced'],
+  shape: PassEngine['shape'],
+): Pick<PassEngine, 'precision' | 'decisions'> {
+  return { precision: sliced?.rule ?? null, decisions: sliced && decisionRules(sliced, shape) };
+}
+
 /** Settings under which an expert of the next token's first layer may load before shadow has predicted it. */
 function announcesFirstLayerAhead(
   { prediction, drafting }: NodeSettings,
@@ -168,7 +176,9 @@ export function bytesForAnswers(
   return leastAnswerBytes({ device, model, devices, runtime }, [...new Set([loop.passes, loop.promptChunkPasses])]);
 }
 
-function draftRowsOf({ drafting, prediction, align }: NodeSettings): number | 'auto' {
+function draftRowsOf({ drafting, prediction, align, main }: NodeSettings): number | 'auto' {
+  // A logical cache decides on a row once the row before has run: rows after it cannot run in the same pass.
+  if (main.quality.kind === 'cached') return 1;
   return usableDraftRows(drafting.rows, prediction.source, align.tokenPeriod);
 }
 
@@ -179,15 +189,16 @@ function passLoopOptions(
   draftRows: number | 'auto',
 ): Omit<PassLoopOptions, 'runPass' | 'room'> {
   const { enabled: joint, maxDelayMs } = batching;
-  const { prefillRows: promptChunkRows } = main;
+  const { prefillRows: promptChunkRows, quality } = main;
+  const allScores = quality.kind === 'cached';
   if (joint) {
     const { maxRows } = batching;
-    const passes = new ReusablePasses(model, shape, maxRows, JOINT_PASSES);
+    const passes = new ReusablePasses(model, shape, maxRows, JOINT_PASSES, allScores);
     return { joint, maxRows, promptChunkRows, maxDelayMs, passes, promptChunkPasses: passes, runtime };
   }
   const maxRows = draftRows === 'auto' ? MAX_DRAFT_ROWS : draftRows;
-  const passes = new ReusablePasses(model, shape, maxRows, mostSeparatePasses(main.maxActiveSequences));
-  const promptChunkPasses = new ReusablePasses(model, shape, promptChunkRows, PROMPT_CHUNK_PASSES);
+  const passes = new ReusablePasses(model, shape, maxRows, mostSeparatePasses(main.maxActiveSequences), allScores);
+  const promptChunkPasses = new ReusablePasses(model, shape, promptChunkRows, PROMPT_CHUNK_PASSES, allScores);
   return { joint, maxRows, promptChunkRows, maxDelayMs, passes, promptChunkPasses, runtime };
 }
 
@@ -208,12 +219,16 @@ function spreadUsed(homes: number, draftRows: number | 'auto', wanted: Spread): 
 
 /** Logs which of the settings that exclude one another main does not follow. */
 function logWhatDiffers(
-  { drafting, prediction, placement, align }: NodeSettings,
+  { drafting, prediction, placement, align, main }: NodeSettings,
   used: { rows: number | 'auto'; spread: NodeSettings['placement']['spread'] },
   log: Logger,
 ): void {
   if (used.rows !== drafting.rows) {
-    log.warn('no drafts: shadow drafts only where it predicts and gets every token (prediction sep, align-token 1)', {
+    const reason =
+      main.quality.kind === 'cached'
+        ? 'no drafts: under a logical cache each pass runs one token of an answer'
+        : 'no drafts: shadow drafts only where it predicts and gets every token (prediction sep, align-token 1)';
+    log.warn(reason, {
       draft_rows: drafting.rows,
       prediction: prediction.source,
       align_token: align.tokenPeriod,

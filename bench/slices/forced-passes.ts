@@ -64,9 +64,10 @@ export class ForcedPasses {
       const rowSequence = Int32Array.from(inputs.flatMap((ids, sequence) => ids.map(() => sequence)));
       const positions = Int32Array.from(inputs.flatMap((ids) => [...ids.keys()]));
       await pass.begin(sequences, rowSequence, positions, Int32Array.from(inputs.flat()));
-      await runLayers(pass, this.shape, batch.rows, async (layer, choice, buffers) =>
-        this.runExperts(layer, choice, experts, buffers, visitor),
-      );
+      await runLayers(pass, this.shape, batch.rows, async (layer, choice, buffers) => {
+        await this.runExperts(layer, choice, experts, buffers, visitor);
+        return choice.weights;
+      });
       await this.showLogits(pass, batch, visitor);
     } finally {
       for (const sequence of sequences) sequence.dispose();

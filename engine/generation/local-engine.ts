@@ -176,9 +176,7 @@ export class LocalEngine {
     const { prefillRows } = this.options;
     if (this.shadow !== null) return new ShadowedRunner(model, this.shadow.model, shape, prefillRows);
     if (experts === null) return createLocalRunner(model, shape, prefillRows);
-    return createLocalRunner(model, shape, prefillRows, null, async (pass, rows, onRouter) =>
-      experts.forward(pass, rows, onRouter),
-    );
+    return createLocalRunner(model, shape, prefillRows, null, experts.forSequence());
   }
 
   /** Idempotent. */

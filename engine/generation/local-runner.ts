@@ -6,10 +6,27 @@ import type { SequenceRunner } from './sequence-runner.js';
 /** Called with the experts that a layer's router chose for the token at `position`, by rank, when they are chosen. */
 export type ExpertObserver = (position: number, layer: number, experts: Int32Array) => void;
 
-/** Runs all layers of a pass that has begun with so many rows. `onRouter`: as Pass.forward takes it. */
-export type RunPass = (pass: Pass, rows: number, onRouter: Parameters<Pass['forward']>[0]) => Promise<void>;
+/** The rows of a pass: at positions [position, position + count). */
+export interface PassRange {
+  readonly position: number;
+  readonly count: number;
+}
 
-const WITH_RESIDENT_EXPERTS: RunPass = async (pass, _rows, onRouter) => pass.forward(onRouter);
+/** The experts of one sequence's passes. */
+export interface SequenceExperts {
+  /** Routers of its passes answer all scores. */
+  readonly needsAllScores: boolean;
+  /** Called once, before the first pass. */
+  promptBegins(tokens: number): void;
+  /** Runs all layers of a pass that has begun. `onRouter`: as Pass.forward takes it. */
+  forward(pass: Pass, rows: PassRange, onRouter: Parameters<Pass['forward']>[0]): Promise<void>;
+}
+
+const RESIDENT_EXPERTS: SequenceExperts = {
+  needsAllScores: false,
+  promptBegins: () => undefined,
+  forward: async (pass, _rows, onRouter) => pass.forward(onRouter),
+};
 
 /** One sequence of a model with all experts in memory: the single-process engine. */
 export class LocalSequence implements SequenceRunner {
@@ -22,16 +39,17 @@ export class LocalSequence implements SequenceRunner {
     private readonly shape: ModelShape,
     private readonly prefillRows: number,
     private readonly onExperts: ExpertObserver | null,
-    private readonly runPass: RunPass = WITH_RESIDENT_EXPERTS,
+    private readonly experts: SequenceExperts = RESIDENT_EXPERTS,
   ) {
     this.cache = model.createSequence();
-    this.prefillPass = model.createPass(prefillRows);
-    this.decodePass = model.createPass(1);
+    this.prefillPass = model.createPass(prefillRows, experts.needsAllScores);
+    this.decodePass = model.createPass(1, experts.needsAllScores);
   }
 
   /** Runs in passes of prefillRows rows; the division of the prompt changes no bit of the result. */
   async prefill(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array> {
     let rows = 0;
+    this.experts.promptBegins(tokenIds.length);
     for (let start = 0; start < tokenIds.length; start += rows) {
       const chunkIds = tokenIds.slice(start, start + this.prefillRows);
       rows = chunkIds.length;
@@ -67,7 +85,7 @@ export class LocalSequence implements SequenceRunner {
       observer === null
         ? null
         : (layer: number, choice: RouterChoice): void => this.report(observer, position, layer, choice);
-    await this.runPass(pass, tokenIds.length, onRouter);
+    await this.experts.forward(pass, { position, count: tokenIds.length }, onRouter);
   }
 
   private report(observer: ExpertObserver, firstPosition: number, layer: number, choice: RouterChoice): void {
@@ -78,13 +96,13 @@ export class LocalSequence implements SequenceRunner {
   }
 }
 
-/** The single-process engine as a SequenceRunner. `prefillRows`: rows of one prompt pass. `runPass`: left out where the experts are the model's own. */
+/** The single-process engine as a SequenceRunner. `prefillRows`: rows of one prompt pass. `experts`: left out where they are the model's own. */
 export function createLocalRunner(
   model: Model,
   shape: ModelShape,
   prefillRows: number,
   onExperts: ExpertObserver | null = null,
-  runPass: RunPass = WITH_RESIDENT_EXPERTS,
+  experts: SequenceExperts = RESIDENT_EXPERTS,
 ): SequenceRunner {
-  return new LocalSequence(model, shape, prefillRows, onExperts, runPass);
+  return new LocalSequence(model, shape, prefillRows, onExperts, experts);
 }

@@ -72,6 +72,7 @@ export async function runPassingExperts(
           await slots.load(SLOT, slots.register(await source(layer, expert)), FROM_STORAGE);
           await executeRows(slots, SLOT, rows, buffers, shape);
         }
+        return choice.weights;
       });
     } finally {
       for (const sequence of sequences) sequence.dispose();

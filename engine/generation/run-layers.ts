@@ -11,8 +11,8 @@ export interface LayerBuffers {
   readonly outputs: Uint8Array;
 }
 
-/** Fills the outputs of all executions of a layer. */
-export type RunExperts = (layer: number, choice: RouterChoice, buffers: LayerBuffers) => Promise<void>;
+/** Fills the outputs of all executions of a layer, and returns their weights. */
+export type RunExperts = (layer: number, choice: RouterChoice, buffers: LayerBuffers) => Promise<Float32Array>;
 
 /** Runs all layers of a pass that has begun with so many rows. */
 export async function runLayers(pass: Pass, shape: ModelShape, rows: number, runExperts: RunExperts): Promise<void> {
@@ -21,8 +21,8 @@ export async function runLayers(pass: Pass, shape: ModelShape, rows: number, run
   const outputs = new Uint8Array(hidden.length * expertsPerToken);
   for (let layer = 0; layer < expertLayers; layer += 1) {
     const choice = await pass.attend(layer, hidden);
-    await runExperts(layer, choice, { hidden, outputs });
-    await pass.combine(layer, outputs, choice.weights);
+    const weights = await runExperts(layer, choice, { hidden, outputs });
+    await pass.combine(layer, outputs, weights);
   }
 }
 

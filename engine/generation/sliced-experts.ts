@@ -9,13 +9,21 @@ import {
   type RouterChoice,
 } from '../../native/index.js';
 import { activatedExperts } from '../../shared/decisions/placement/activated-experts.js';
-import { planReadings, readsLowerSlices, type PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
+import { planReadings, readsLowerSlices } from '../../shared/decisions/slices/plan-readings.js';
+import {
+  decideRows,
+  SequenceDecisions,
+  type DecidedRows,
+  type DecisionRules,
+} from '../../shared/decisions/slices/sequence-decisions.js';
+import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { partOfPlane } from '../../shared/model/expert-parts.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { partSizes } from '../../shared/model/part-sizes.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import type { LoadProgress } from '../loading/load-weights.js';
-import type { RuledSlices } from '../loading/open-for-quality.js';
+import { decisionRules, type RuledSlices } from '../loading/open-for-quality.js';
+import type { PassRange, SequenceExperts } from './local-runner.js';
 import { executeRows, runLayers, type LayerBuffers } from './run-layers.js';
 
 /** A load of upper slices alone. */
@@ -26,6 +34,9 @@ const UPPER_ALONE: LoadRequest = {
 
 type OnRouter = (layer: number, choice: RouterChoice) => void;
 
+/** Decides the executions of a layer. */
+type Decide = (layer: number, choice: RouterChoice) => DecidedRows;
+
 /**
  * All experts of a model as slices, in slots of one device: slot = expert layer * experts + expert. Lower slices are there only if the rule reads
  * them. Each execution reads what a worker of a cluster would read for it.
@@ -34,7 +45,7 @@ export class SlicedExperts {
   private constructor(
     private readonly slots: ExpertSlots,
     private readonly shape: ModelShape,
-    private readonly rule: PrecisionRule,
+    private readonly sliced: RuledSlices,
     /** Memory of the experts' matrices. */
     readonly weights: ResidentWeights['kinds'][number],
   ) {}
@@ -43,10 +54,11 @@ export class SlicedExperts {
   static async load(
     device: Device,
     shape: ModelShape,
-    { slices, rule }: RuledSlices,
+    sliced: RuledSlices,
     maxRows: number,
     onProgress: LoadProgress | null,
   ): Promise<SlicedExperts> {
+    const { slices, rule } = sliced;
     const sources = Array.from({ length: shape.expertLayers }, (_layer, layer) =>
       Array.from({ length: shape.experts }, (_expert, expert) => slices.expert(layer, expert)),
     ).flat();
@@ -64,18 +76,36 @@ export class SlicedExperts {
         onProgress?.(doneBytes, totalBytes);
       }
       const weights = { format: slices.split, matrices: 3 * sources.length, bytes: totalBytes };
-      return new SlicedExperts(slots, shape, rule, weights);
+      return new SlicedExperts(slots, shape, sliced, weights);
     } catch (thrown) {
       slots.dispose();
       throw thrown;
     }
   }
 
-  /** Runs all layers of a pass that has begun, as Pass.forward does with resident experts. */
-  async forward(pass: Pass, rows: number, onRouter: OnRouter | null): Promise<void> {
+  /** The experts as one sequence sees them. */
+  forSequence(): SequenceExperts {
+    const rules = decisionRules(this.sliced, this.shape);
+    if (rules !== null) return new LogicallyCachedExperts(this, rules);
+    return {
+      needsAllScores: false,
+      promptBegins: () => undefined,
+      forward: async (pass, { count }, onRouter) => this.forward(pass, count, onRouter),
+    };
+  }
+
+  /** Runs all layers of a pass that has begun, as Pass.forward does with resident experts. `decide`: left out where the router's choice stands. */
+  async forward(
+    pass: Pass,
+    rows: number,
+    onRouter: OnRouter | null,
+    decide: Decide = this.decideByWeights,
+  ): Promise<void> {
     await runLayers(pass, this.shape, rows, async (layer, choice, buffers) => {
       onRouter?.(layer, choice);
-      await this.runExperts(layer, choice, buffers);
+      const decided = decide(layer, choice);
+      await this.runExperts(layer, decided, buffers);
+      return decided.weights;
     });
   }
 
@@ -83,15 +113,41 @@ export class SlicedExperts {
     this.slots.dispose();
   }
 
-  private async runExperts(layer: number, { experts, weights }: RouterChoice, buffers: LayerBuffers): Promise<void> {
+  private readonly decideByWeights: Decide = (_layer, { experts, weights }) => {
+    const { rule } = this.sliced;
+    assertInvariant(rule.kind !== 'cached', 'a logical cache decides for the sequence that has it.');
+    return { experts, weights, readings: planReadings(rule, weights, this.shape.expertsPerToken) };
+  };
+
+  private async runExperts(layer: number, { experts, readings }: DecidedRows, buffers: LayerBuffers): Promise<void> {
     const { expertsPerToken } = this.shape;
-    const readings = planReadings(this.rule, weights, expertsPerToken);
     for (const [expert, rows] of activatedExperts(experts, expertsPerToken, readings)) {
       // Rows of one reading that follow one another take the least time.
       const both = rows.filter(({ reading }) => reading === 'both');
       const ordered = [...both, ...rows.filter(({ reading }) => reading !== 'both')];
       await executeRows(this.slots, layer * this.shape.experts + expert, ordered, buffers, this.shape);
     }
+  }
+}
+
+/** The experts of a sequence whose logical cache decides on them. */
+class LogicallyCachedExperts implements SequenceExperts {
+  readonly needsAllScores = true;
+  private decisions: SequenceDecisions | null = null;
+
+  constructor(
+    private readonly experts: SlicedExperts,
+    private readonly rules: DecisionRules,
+  ) {}
+
+  promptBegins(tokens: number): void {
+    this.decisions = SequenceDecisions.begin(this.rules, tokens);
+  }
+
+  async forward(pass: Pass, { position, count }: PassRange, onRouter: OnRouter | null): Promise<void> {
+    const decisions = requirePresent(this.decisions, 'a prompt begins before its first pass.');
+    const owners = Array.from({ length: count }, (_, row) => ({ decisions, position: position + row }));
+    await this.experts.forward(pass, count, onRouter, (layer, choice) => decideRows(this.rules, layer, owners, choice));
   }
 }
 

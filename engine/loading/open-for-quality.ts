@@ -4,9 +4,21 @@ import type { SliceSet } from '../../packs/format/pack-layout.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { hasSlices, slicesOf, type Slices } from '../../packs/slices/open-slices.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { precisionRule, type PrecisionRule, type SlicedQuality } from '../../shared/decisions/slices/plan-readings.js';
+import type { SequenceRules } from '../../shared/decisions/slices/logical-sequence.js';
+import { otherChoiceProblem, routersOf } from '../../shared/decisions/slices/output-weights.js';
+import {
+  alternatives,
+  precisionRule,
+  type PrecisionRule,
+  type SlicedQuality,
+} from '../../shared/decisions/slices/plan-readings.js';
+import type { DecisionRules } from '../../shared/decisions/slices/sequence-decisions.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import { PAIR_TEXTS, qualityText, type Quality } from '../../shared/settings/quality.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
+
+const UPPER_PLANE = 0;
+const LOWER_PLANE = 1;
 
 /** The slices that stand in the place of a model's experts, and the rule by which executions read them. */
 export interface RuledSlices {
@@ -51,7 +63,45 @@ export async function slicesForQuality(pack: Pack, quality: SlicedQuality): Prom
         `"odmoe pack ${directory} ${directory} --slices ${PAIR_TEXTS[quality.split]}"`,
     );
   }
+  const problem = quality.kind === 'cached' ? otherChoiceProblem(pack.shape) : null;
+  if (problem !== null) {
+    throw new OdmoeError(
+      'USAGE',
+      `${directory}: ${qualityText(quality)} may choose other experts than the router, and that is not defined for this model: ${problem}; ` +
+        `give ${alternatives(quality)}`,
+    );
+  }
   return ruledSlices(await slicesOf(pack, slicesRead(quality)), quality);
+}
+
+/** The rules by which a sequence's logical cache decides; null: the quality has none. The cache counts slices as they are stored. */
+export function decisionRules({ slices, rule }: RuledSlices, shape: ModelShape): DecisionRules | null {
+  if (rule.kind !== 'cached') return null;
+  const { gate, up, down } = slices.expert(0, 0);
+  const bytesOf = (wanted: number): number =>
+    [gate, up, down]
+      .flatMap(({ chunks }) => chunks)
+      .filter(({ plane }) => plane === wanted)
+      .reduce((sum, { storedBytes }) => sum + storedBytes, 0);
+  const { expertLayers: layers, experts, expertsPerToken } = shape;
+  const cache = {
+    layers,
+    experts,
+    capacityBytes: rule.cacheBytes,
+    upperBytes: bytesOf(UPPER_PLANE),
+    lowerBytes: bytesOf(LOWER_PLANE),
+  };
+  const sequence: SequenceRules = {
+    cache,
+    expertsPerToken,
+    routing: { kind: 'top-k' },
+    lowerFetch: 'wait',
+    theta: rule.theta,
+    missTarget: rule.missShare,
+    start: 'warm',
+    seed: 0,
+  };
+  return { sequence, routers: routersOf(shape) };
 }
 
 /** The slices that executions of this quality read. */

@@ -46,7 +46,8 @@ export class LoopMember implements ReadyMember {
   }
 
   get end(): number {
-    return this.member.tokenIds.length;
+    const { tokenIds, decisions = null, written } = this.member;
+    return decisions === null ? tokenIds.length : Math.min(tokenIds.length, decisions.passEnd(written));
   }
 
   get decodeFrom(): number {

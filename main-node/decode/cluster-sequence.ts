@@ -3,6 +3,8 @@ import type { SequenceRunner } from '../../engine/generation/sequence-runner.js'
 import { type Sequence, crc32c } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import { expectedRule } from '../../shared/decisions/slices/plan-readings.js';
+import { SequenceDecisions } from '../../shared/decisions/slices/sequence-decisions.js';
 import type { DraftMetrics, SepMetrics } from '../../shared/wire/messages.js';
 import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
 import type { BatchMember } from '../batching/batch-member.js';
@@ -103,6 +105,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   readonly feed: AlignmentSender;
   readonly lastPosition: number;
   readonly tokenIds: number[] = [];
+  readonly decisions: SequenceDecisions | null;
   wantedFrom = 0;
   decodeFrom: number;
   private readonly promptTokens: number;
@@ -130,6 +133,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     this.client = client;
     this.promptTokens = promptTokens;
     this.decodeFrom = promptTokens;
+    this.decisions = engine.decisions && SequenceDecisions.begin(engine.decisions, promptTokens);
     this.memory = engine.model.createSequence();
     const predictions = new SequencePredictions(promptTokens, engine.shape.expertLayers, engine.runtime);
     this.predictions = predictions;
@@ -182,6 +186,8 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     if (!this.tainted) return;
     this.tainted = false;
     this.preempt();
+    // Routers may have scored other numbers than they will now.
+    this.decisions?.cutBack(0);
     this.drafting.forgetPass();
     this.feed.forget();
     this.given.compareAll();
@@ -271,7 +277,10 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
       return this.give(position, accepted);
     }
     this.tokenIds.length = position;
-    if (this.written > position) this.memory.truncate(position);
+    if (this.written > position) {
+      this.memory.truncate(position);
+      this.decisions?.cutBack(position);
+    }
     // This is needed also if the sequence was preempted meanwhile.
     feed.rewind(position);
     if (feed.followShadow(this.tokenIds, this.written)) drafting.forgetDrafts();
@@ -310,6 +319,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     this.memory.dispose();
     this.memory = shared.sequence;
     this.rowProvenance = shared.provenance;
+    if (shared.decisions !== null) this.decisions?.beginWith(shared.decisions);
     this.cachedTokens = shared.positions;
     this.feed.beginsAs({ sequence: shared.from, positions: shared.positions });
   }
@@ -372,7 +382,8 @@ function createFeed(
   { id, promptTokens, maxPositions, sampling }: SequenceRequest,
   cache: () => ReadableCache,
 ): AlignmentSender {
-  const { shape, roster, align, drafting } = engine;
+  const { shape, roster, align, drafting, precision } = engine;
+  const expected = precision && expectedRule(precision);
   return new AlignmentSender(
     {
       sequence: id,
@@ -383,7 +394,7 @@ function createFeed(
       sampling,
       optimistic: drafting.optimistic,
       spread: engine.spread === 'all',
-      criticalTheta: engine.precision?.kind === 'critical' ? engine.precision.theta : 0,
+      criticalTheta: expected?.kind === 'critical' ? expected.theta : 0,
     },
     () => (engine.prediction.source === 'sep' ? roster.shadow : null),
     () => roster.epoch,

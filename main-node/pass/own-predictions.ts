@@ -9,6 +9,7 @@ import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 import type { Pass } from '../../native/index.js';
 import {
   criticalField,
+  expectedRule,
   expertsReadWhole,
   planReadings,
   type PrecisionRule,
@@ -173,7 +174,8 @@ export class RouterAhead {
       if (this.announcements.isWholeLayer(asked)) continue;
       const { experts, weights } = await pass.chooseAhead(asked);
       const { precision } = this.ahead;
-      const readings = precision === null ? [] : planReadings(precision, weights, placement.expertsPerToken);
+      const readings =
+        precision === null ? [] : planReadings(expectedRule(precision), weights, placement.expertsPerToken);
       let row = 0;
       const predictions = this.members.flatMap((rows) => {
         const [first, end] = [row + rows.decodeFrom, row + rows.tokenIds.length];

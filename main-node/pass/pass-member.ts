@@ -1,4 +1,5 @@
 import type { Sequence } from '../../native/index.js';
+import type { SequenceDecisions } from '../../shared/decisions/slices/sequence-decisions.js';
 import type { Predict } from '../../shared/wire/messages.js';
 import type { PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
 import type { ReusablePass } from './reusable-passes.js';
@@ -43,6 +44,8 @@ export interface PassMember {
   readonly sequence: Sequence;
   /** Provenance of the rows that the sequence holds or held. */
   readonly provenance: RowProvenance;
+  /** The decisions of its logical cache, which it keeps through preemptions; null, or left out: it has none. */
+  readonly decisions?: SequenceDecisions | null;
   readonly predictions: MemberPredictions;
   readonly feed: MemberFeed;
   readonly counters: RequestCounters;

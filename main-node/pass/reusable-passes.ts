@@ -26,6 +26,8 @@ export class ReusablePasses {
     private readonly shape: Pick<ModelShape, 'hiddenSize' | 'expertsPerToken'>,
     readonly rows: number,
     readonly count: number,
+    /** Routers answer all scores. */
+    private readonly allScores = false,
   ) {}
 
   /** Number of passes in use and of callers that wait for one. */
@@ -87,7 +89,7 @@ export class ReusablePasses {
   private create(): ReusablePass {
     const rowBytes = this.shape.hiddenSize * FLOAT_BYTES;
     return {
-      pass: this.model.createPass(this.rows),
+      pass: this.model.createPass(this.rows, this.allScores),
       hidden: new Uint8Array(this.rows * rowBytes),
       outputs: new Uint8Array(this.rows * this.shape.expertsPerToken * rowBytes),
     };

@@ -8,7 +8,14 @@ import {
   takeOutput,
 } from './expert-work.js';
 import { activatedExperts, type ActivatedRow } from '../../shared/decisions/placement/activated-experts.js';
-import { criticalField, planReadings, type PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
+import {
+  criticalField,
+  expectedRule,
+  planReadings,
+  type PrecisionRule,
+} from '../../shared/decisions/slices/plan-readings.js';
+import { decideRows, type DecidedRows, type DecisionRules } from '../../shared/decisions/slices/sequence-decisions.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { type AnnouncedLayer, planLayer, type LayerPlan } from './plan-layer.js';
 import { cachingWorkersOf } from '../cluster/cached-layers.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
@@ -47,6 +54,8 @@ export interface PassEngine {
   readonly prediction: NodeSettings['prediction'];
   /** The rule by which executions read sliced experts; null: experts are computed exactly. */
   readonly precision: PrecisionRule | null;
+  /** The rules of the sequences' logical caches; null: they have none. */
+  readonly decisions: DecisionRules | null;
   readonly spread: NodeSettings['placement']['spread'];
   /** Workers that have nothing left to do for a token load the next one's first layer. */
   readonly firstLayerAhead: boolean;
@@ -93,6 +102,8 @@ export interface PassContext {
 /** A layer whose router has chosen. */
 export interface DecidedLayer extends LayerStep {
   activated: ReadonlyMap<number, readonly ActivatedRow[]>;
+  /** Weights of the experts' outputs, rows x expertsPerToken by rank. */
+  weights: Float32Array;
   /** The prediction of each member; null: none has come in time. */
   predictions: readonly (Predict | null)[];
 }
@@ -104,13 +115,12 @@ export class LayerRunner {
     private readonly context: PassContext,
   ) {}
 
-  /** Takes the router's choice and compares it with the predictions, sequence by sequence. */
+  /** Takes the router's choice, or decides on other experts by logical caches, and compares it with the predictions, sequence by sequence. */
   decide(step: LayerStep, choice: RouterChoice): DecidedLayer {
     const { expertsPerToken } = this.engine.shape;
     const { members, isAlone } = this.context;
-    const { precision } = this.engine;
-    const readings = precision === null ? [] : planReadings(precision, choice.weights, expertsPerToken);
-    const activated = activatedExperts(choice.experts, expertsPerToken, readings);
+    const { experts, weights, readings } = this.executions(step.layer, choice);
+    const activated = activatedExperts(experts, expertsPerToken, readings);
     let row = 0;
     const predictions = members.map((rows) => {
       const [first, end] = [row + rows.decodeFrom, row + rows.tokenIds.length];
@@ -119,10 +129,23 @@ export class LayerRunner {
       if (position === null) return null;
       const own = isAlone
         ? activated.keys()
-        : new Set(choice.experts.subarray(first * expertsPerToken, end * expertsPerToken));
+        : new Set(experts.subarray(first * expertsPerToken, end * expertsPerToken));
       return rows.member.predictions.decide(position, step.layer, [...own]);
     });
-    return { ...step, activated, predictions };
+    return { ...step, activated, weights, predictions };
+  }
+
+  private executions(layer: number, choice: RouterChoice): DecidedRows {
+    const { precision, decisions: rules, shape } = this.engine;
+    if (precision === null) return { ...choice, readings: [] };
+    if (rules === null) {
+      return { ...choice, readings: planReadings(expectedRule(precision), choice.weights, shape.expertsPerToken) };
+    }
+    const owners = this.context.owners.map(({ member: { decisions }, position }) => ({
+      decisions: requirePresent(decisions, 'each sequence has a logical cache where the quality asks for it.'),
+      position,
+    }));
+    return decideRows(rules, layer, owners, choice);
   }
 
   /** Resolves when all outputs are there. If there is a placement, the first messages leave before this returns its promise. */

@@ -136,7 +136,7 @@ export class PassRunner {
         router?.routerHasChosen(slot.pass, layer) ?? NOTHING_TO_DO,
       ]);
       prefetch?.layerDone(layer);
-      await this.operators.combine(slot.pass, layer, outputs, { rows, weights: choice.weights });
+      await this.operators.combine(slot.pass, layer, outputs, { rows, weights: step.weights });
       observed?.layerEnded(layer);
     }
     for (const { member, position, tokenIds } of members) member.feed.allWritten(position + tokenIds.length);

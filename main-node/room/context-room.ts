@@ -135,10 +135,14 @@ export class ContextRoom implements SequenceRoom {
    * The member has ended, and no pass works on it. Its rows are retained for others if they are worth it. Takes the sequence over. `isSound`: the
    * answer has not failed.
    */
-  leave({ id, sequence, provenance, isTainted }: BatchMember, tokenIds: readonly number[], isSound: boolean): void {
+  leave(
+    { id, sequence, provenance, decisions = null, isTainted }: BatchMember,
+    tokenIds: readonly number[],
+    isSound: boolean,
+  ): void {
     this.tenants.delete(id);
     if (this.options.reusesPrefixes && isSound && !isTainted)
-      this.prefixes.keep({ id, sequence, tokenIds, provenance });
+      this.prefixes.keep({ id, sequence, tokenIds, provenance, decisions });
     else sequence.dispose();
     if (!isSound) this.prefixes.forget(id);
   }

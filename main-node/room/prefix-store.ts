@@ -1,4 +1,6 @@
 import type { Sequence } from '../../native/index.js';
+import type { DecisionRecord } from '../../shared/decisions/slices/decision-record.js';
+import type { SequenceDecisions } from '../../shared/decisions/slices/sequence-decisions.js';
 import type { BatchMember } from '../batching/batch-member.js';
 import type { RowProvenance } from '../pass/pass-member.js';
 import { commonTokens, type Prefix, HASH_BLOCK_TOKENS, PrefixIndex } from './prefix-index.js';
@@ -15,6 +17,8 @@ export interface SharedRows {
   readonly from: number;
   /** Provenance of these positions. */
   readonly provenance: RowProvenance;
+  /** What they have decided; null: they have no logical cache. */
+  readonly decisions: DecisionRecord | null;
 }
 
 /** A sequence whose rows may be retained: those of `tokenIds` that are written. */
@@ -23,12 +27,20 @@ export interface RowsToKeep {
   readonly sequence: Sequence;
   readonly tokenIds: readonly number[];
   readonly provenance: RowProvenance;
+  /** Null, or left out: it has no logical cache. Else only rows of its prompt are retained: in a prompt, rows of its answer would read other slices. */
+  readonly decisions?: SequenceDecisions | null;
 }
 
 interface RetainedPrefix extends Prefix {
   readonly sequence: Sequence;
   readonly provenance: RowProvenance;
+  readonly decisions: DecisionRecord | null;
   readonly id: number;
+}
+
+/** Rows that can be forked, and the way to what they have decided. */
+interface Forkable extends Omit<SharedRows, 'decisions'> {
+  readonly recordOf: (rows: number) => DecisionRecord | undefined;
 }
 
 /** Retains rows of sequences that have ended, and saved forks of running ones, for prompts that begin alike. */
@@ -53,11 +65,12 @@ export class PrefixStore {
    * A running sequence of a model with recurrences has advanced from `before` positions to its present length. Saves a fork at each such multiple
    * in between, if the sequence can still be forked there: later it can be forked near its own end only.
    */
-  passBy({ id, sequence, tokenIds, provenance }: RowsToKeep, before: number): void {
+  passBy({ id, sequence, tokenIds, provenance, decisions = null }: RowsToKeep, before: number): void {
     const { length, oldestPosition } = sequence;
     const first = Math.floor(before / SAVED_FORK_POSITIONS) + 1;
     for (let end = first * SAVED_FORK_POSITIONS; end <= length; end += SAVED_FORK_POSITIONS) {
-      if (end >= oldestPosition) this.insert({ id, sequence, tokenIds: tokenIds.slice(0, end), provenance }, true);
+      if (end >= oldestPosition)
+        this.insert({ id, sequence, tokenIds: tokenIds.slice(0, end), provenance, decisions }, true);
     }
   }
 
@@ -67,20 +80,33 @@ export class PrefixStore {
    */
   fork(tokenIds: readonly number[], most: number, running: Iterable<BatchMember>): SharedRows | null {
     const retained = this.index.longest(tokenIds, most);
-    let best: SharedRows | null = null;
+    let best: Forkable | null = null;
     if (retained !== null) {
-      const { sequence, id, provenance } = retained.prefix;
-      best = { sequence, positions: retained.positions, from: id, provenance };
+      const { sequence, id, provenance, decisions } = retained.prefix;
+      best = {
+        sequence,
+        positions: retained.positions,
+        from: id,
+        provenance,
+        recordOf: (rows) => decisions?.part(rows),
+      };
     }
-    for (const { id, sequence, tokenIds: others, written, provenance } of running) {
-      const positions = Math.min(commonTokens(others, tokenIds), written, most);
+    for (const { id, sequence, tokenIds: others, written, provenance, decisions } of running) {
+      const usable = Math.min(written, decisions?.decidedPromptRows ?? written, most);
+      const positions = Math.min(commonTokens(others, tokenIds), usable);
       if (positions <= (best?.positions ?? HASH_BLOCK_TOKENS - 1) || positions < sequence.oldestPosition) continue;
-      best = { sequence, positions, from: id, provenance };
+      best = { sequence, positions, from: id, provenance, recordOf: (rows) => decisions?.promptPart(rows) };
     }
     if (best === null) return null;
     if (retained !== null && best.from === retained.prefix.id) this.index.touch(retained.prefix);
-    const { sequence, positions, provenance } = best;
-    return { ...best, sequence: sequence.fork(positions), provenance: provenance.upTo(positions) };
+    const { sequence, positions, from, provenance, recordOf } = best;
+    return {
+      sequence: sequence.fork(positions),
+      positions,
+      from,
+      provenance: provenance.upTo(positions),
+      decisions: recordOf(positions) ?? null,
+    };
   }
 
   /** Drops all rows that the worker took part in. */
@@ -120,8 +146,8 @@ export class PrefixStore {
     prefix.sequence.dispose();
   }
 
-  private insert({ id, sequence, tokenIds, provenance }: RowsToKeep, isSavedFork: boolean): void {
-    const length = Math.min(sequence.length, tokenIds.length);
+  private insert({ id, sequence, tokenIds, provenance, decisions = null }: RowsToKeep, isSavedFork: boolean): void {
+    const length = Math.min(sequence.length, tokenIds.length, decisions?.decidedPromptRows ?? Infinity);
     if (length < HASH_BLOCK_TOKENS || length < sequence.oldestPosition) return;
     const retained = sequence.fork(length);
     const prefix = {
@@ -131,6 +157,7 @@ export class PrefixStore {
       isSavedFork,
       sequence: retained,
       provenance: provenance.upTo(length),
+      decisions: decisions?.promptPart(length) ?? null,
     };
     for (const dropped of this.index.insert(prefix)) dropped.sequence.dispose();
   }

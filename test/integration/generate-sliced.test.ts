@@ -209,11 +209,7 @@ describe('sliced experts in one process', function () {
     await refused(open(join(root, 'lossless'), high), 'PACK_INCOMPLETE', /has no slices.*"odmoe pack .* --slices 8,4"/);
     await refused(open(sliced, 'sliced(6,3)'), 'USAGE', /has slices \(8,4\), and sliced\(6,3\) needs \(6,3\)/);
     await refused(open(sliced, 'sliced(8,4,critical=0.3)'), 'USAGE', /no threshold .* give sliced\(8,4\) or/);
-    await refused(
-      open(sliced, 'sliced(8,4,cached=1GB,miss=0.05)'),
-      'USAGE',
-      /is not served yet; give sliced\(8,4\) or/,
-    );
+    await refused(open(sliced, 'sliced(8,4,cached=1GB,miss=0.05)'), 'USAGE', /no threshold .* give sliced\(8,4\) or/);
     await refused(open(sliced, high, { shadow: 'int8' }), 'USAGE', /leave out --shadow, or the quality$/);
     const emulation = { profilePath: '/none', expertStorage: 'fp32' } as const;
     await refused(open(sliced, high, { emulation }), 'USAGE', /leave out --profile, or the quality$/);

@@ -13,7 +13,12 @@ import { SLICES_FILE } from '../../packs/format/pack-layout.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { renormalizedWeights } from '../../shared/decisions/slices/critical-executions.js';
-import { planReadings, measuredThresholds, type MeasuredTheta } from '../../shared/decisions/slices/plan-readings.js';
+import {
+  expectedRule,
+  planReadings,
+  measuredThresholds,
+  type MeasuredTheta,
+} from '../../shared/decisions/slices/plan-readings.js';
 import { qualityText, type Quality } from '../../shared/settings/quality.js';
 import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { refusal } from '../unit/tiny-pack.js';
@@ -182,7 +187,7 @@ async function criticalShare(directory: string, quality: Quality, ids: readonly 
       tokens,
     );
     await experts.forward(pass, ids.length, (_layer, { weights }) => {
-      const readings = planReadings(sliced.rule, weights, source.shape.expertsPerToken);
+      const readings = planReadings(expectedRule(sliced.rule), weights, source.shape.expertsPerToken);
       counts.both += readings.filter((reading) => reading === 'both').length;
       counts.all += readings.length;
     });

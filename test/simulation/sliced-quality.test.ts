@@ -9,11 +9,12 @@ import { openReference, openReferenceOf, slicedPackOf } from '../integration/har
 import type { SettingsChanges } from '../integration/harness/test-settings.js';
 import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 
-const TOKENS = 14;
+/** More than the decode steps after which a miss budget pulls its first levers. */
+const TOKENS = 20;
 const KILLED_AT = 4;
 /** Between the lowest and the highest weight of a router that chooses two experts. */
 const THETA = { critical: 0.3, theta: 0.55 };
-const QUALITIES = ['sliced(8,4)', 'sliced(8,4,low)', 'sliced(8,4,critical=0.3)'];
+const QUALITIES = ['sliced(8,4)', 'sliced(8,4,low)', 'sliced(8,4,critical=0.3)', 'sliced(8,4,cached=200000,miss=0.05)'];
 
 const qualityOf = (text: string): Quality => {
   const read = readQuality(text);

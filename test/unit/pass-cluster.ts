@@ -137,6 +137,7 @@ export class PassCluster {
       observer: null,
       prediction: { source: 'sep', layersAhead: 1 },
       precision: null,
+      decisions: null,
       firstLayerAhead: false,
       draftCosts: { passed: () => undefined },
       layerWaits: new LayerWaits(layers),

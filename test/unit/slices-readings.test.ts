@@ -2,6 +2,8 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { isCritical, renormalizedWeights } from '../../shared/decisions/slices/critical-executions.js';
 import {
+  criticalField,
+  expectedRule,
   planReadings,
   precisionRule,
   readsLowerSlices,
@@ -50,6 +52,16 @@ describe('the rule by which executions read slices', () => {
     assert.deepEqual(ruleOf(0.55, MEASURED), { kind: 'critical', theta: 0.5 });
   });
 
+  it('takes the threshold nearest to a share of 0.3 for a logical cache, however far it is', () => {
+    const cached = { kind: 'cached', split: 'sliced63', cacheBytes: 1e9, missShare: 0.05 } as const;
+    const rule = (theta: number): PrecisionRule => ({ kind: 'cached', theta, cacheBytes: 1e9, missShare: 0.05 });
+    assert.deepEqual(precisionRule(cached, MEASURED), { rule: rule(Math.fround(0.7)) });
+    assert.deepEqual(precisionRule(cached, [{ critical: 0.9, theta: 0.5 }]), { rule: rule(0.5) });
+    assert.equal(readsLowerSlices(rule(0.5)), true);
+    assert.deepEqual(expectedRule(rule(0.5)), { kind: 'critical', theta: 0.5 });
+    assert.deepEqual(criticalField(rule(0.5), [3]), { critical: [3] });
+  });
+
   it('takes the higher of two thresholds that are equally near', () => {
     const equal = [
       { critical: 0.35, theta: 0.6 },
@@ -59,7 +71,7 @@ describe('the rule by which executions read slices', () => {
     assert.deepEqual(ruleOf(0.3, equal.toReversed()), { kind: 'critical', theta: Math.fround(0.8) });
   });
 
-  it('is refused with a way out where no measured share is near, none was measured, or a cache is wanted', () => {
+  it('is refused with a way out where no measured share is near, or none was measured', () => {
     assert.match(
       problemOf(critical(0.4), MEASURED),
       /near to critical=0\.4 .* lists 0\.1, 0\.3, 0\.5: give one of these/,
@@ -70,7 +82,8 @@ describe('the rule by which executions read slices', () => {
     );
     assert.match(problemOf(critical(0.3), []), /no threshold .* as was measured: give sliced\(8,4\) or sliced/);
     const cached = { kind: 'cached', split: 'sliced63', cacheBytes: 1e9, missShare: 0.05 } as const;
-    assert.match(problemOf(cached, MEASURED), /not served yet; give sliced\(6,3\) or sliced\(6,3,low\)$/);
+    assert.match(problemOf(cached, null), /no threshold .*--slices 6,3", or give sliced\(6,3\) or sliced\(6,3,low\)$/);
+    assert.match(problemOf(cached, []), /no threshold .* as was measured/);
   });
 });
 

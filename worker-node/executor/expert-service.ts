@@ -16,7 +16,7 @@ import type { SlotAction, SlotEvent, SlotLoad } from '../loader/slot-events.js';
 import { SlotMemory } from '../loader/slot-memory.js';
 import { type ExpertLoads, SlotSchedule } from '../loader/slot-schedule.js';
 import { rowsOfExpert } from '../../shared/wire/pass-rows.js';
-import type { PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
+import { readsBothWays, type PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
 import { ExpertExecutor, type SlotLoadTimes } from './expert-executor.js';
 import { PassTiming } from './pass-timing.js';
 
@@ -174,7 +174,7 @@ export class ExpertService {
   private expectedLower(experts: readonly number[], critical: readonly number[] = []): readonly number[] {
     if (this.rule?.kind === 'high') return experts;
     // Under 'low' the lower slices are not even on the disk.
-    return this.rule?.kind === 'critical' ? critical : [];
+    return this.rule !== null && readsBothWays(this.rule) ? critical : [];
   }
 
   restart({ sequence, position }: Restart): void {

@@ -3,14 +3,7 @@
  * The same prompt and the same tokens give the same decisions, wherever they run and whoever runs beside. It can be cut back to any step that it has
  * not been told to forget.
  */
-import {
-  chooseExperts,
-  rangeOf,
-  renormalizedScores,
-  type NumberList,
-  type RouterScores,
-  type Routing,
-} from './choose-experts.js';
+import { chooseExperts, rangeOf, renormalizedScores, type RouterScores, type Routing } from './choose-experts.js';
 import { isCritical } from './critical-executions.js';
 import { LogicalCache, type CacheShape } from './logical-cache.js';
 import { MissBudget, type BudgetReport } from './miss-budget.js';
@@ -44,6 +37,16 @@ export interface SlicedExecution {
   /** Bytes that the execution waits for, and all bytes that it fetches. */
   readonly waitedBytes: number;
   readonly fetchedBytes: number;
+}
+
+/** The experts of a token in one layer. */
+export interface LayerChoice {
+  /** By rank. */
+  readonly experts: readonly number[];
+  /** Each one's share in the sum of their scores. */
+  readonly renormalizedWeights: Float32Array;
+  /** The highest logit of the layer minus the lowest. */
+  readonly logitsRange: number;
 }
 
 export class LogicalSequence {
@@ -80,11 +83,17 @@ export class LogicalSequence {
 
   /** A token of the prompt in one layer. Prefill runs the router's own choice, with both slices. */
   takePrompt(layer: number, router: RouterScores): void {
-    this.addRange(layer, router.logits);
     const view = { isCached: () => false, meanRange: 0 };
-    const chosen = chooseExperts({ kind: 'top-k' }, router, this.rules.expertsPerToken, view);
-    renormalizedScores(router, chosen).forEach((weight, rank) =>
-      this.prompt.add(this.cache.numberOf(layer, chosen[rank] ?? 0), weight),
+    const experts = chooseExperts({ kind: 'top-k' }, router, this.rules.expertsPerToken, view);
+    const renormalizedWeights = renormalizedScores(router, experts);
+    this.takePromptChoice(layer, { experts, renormalizedWeights, logitsRange: rangeOf(router.logits) });
+  }
+
+  /** As takePrompt, for a choice that is known. */
+  takePromptChoice(layer: number, { experts, renormalizedWeights, logitsRange }: LayerChoice): void {
+    this.addRange(layer, logitsRange);
+    renormalizedWeights.forEach((weight, rank) =>
+      this.prompt.add(this.cache.numberOf(layer, experts[rank] ?? 0), weight),
     );
   }
 
@@ -100,12 +109,17 @@ export class LogicalSequence {
 
   /** The step's executions in one layer, by rank. */
   runLayer(layer: number, router: RouterScores): SlicedExecution[] {
-    const meanRange = this.addRange(layer, router.logits);
+    const meanRange = this.addRange(layer, rangeOf(router.logits));
     const isCached = (expert: number): boolean => this.cache.holds(this.cache.numberOf(layer, expert), 'upper');
     const routing = this.budget?.lever.routing ?? this.rules.routing;
     const chosen = chooseExperts(routing, router, this.rules.expertsPerToken, { isCached, meanRange });
-    const weights = renormalizedScores(router, chosen);
-    return chosen.map((expert, rank) => this.execute(layer, expert, weights[rank] ?? 0));
+    return this.executeAll(layer, chosen, renormalizedScores(router, chosen));
+  }
+
+  /** As runLayer, for a token that has run with this choice: the state becomes what it became then. */
+  repeatLayer(layer: number, { experts, renormalizedWeights, logitsRange }: LayerChoice): void {
+    this.addRange(layer, logitsRange);
+    this.executeAll(layer, experts, renormalizedWeights);
   }
 
   endStep(): void {
@@ -129,6 +143,10 @@ export class LogicalSequence {
   fork(): LogicalSequence {
     const { rules, cache, budget, ranges, prompt } = this;
     return new LogicalSequence(rules, cache.fork(), budget?.fork() ?? null, ranges.fork(), prompt.fork());
+  }
+
+  private executeAll(layer: number, experts: readonly number[], weights: Float32Array): SlicedExecution[] {
+    return experts.map((expert, rank) => this.execute(layer, expert, weights[rank] ?? 0));
   }
 
   private execute(layer: number, expert: number, renormalizedWeight: number): SlicedExecution {
@@ -163,8 +181,8 @@ export class LogicalSequence {
   }
 
   /** Returns the running mean, with this token's range. */
-  private addRange(layer: number, logits: NumberList): number {
-    this.ranges.add(2 * layer, rangeOf(logits));
+  private addRange(layer: number, logitsRange: number): number {
+    this.ranges.add(2 * layer, logitsRange);
     this.ranges.add(2 * layer + 1, 1);
     return this.ranges.get(2 * layer) / this.ranges.get(2 * layer + 1);
   }

@@ -10,7 +10,17 @@ import { PAIR_TEXTS, qualityText, type Quality } from '../../settings/quality.js
 export type SlicedQuality = Exclude<Quality, { kind: 'exact' }>;
 
 /** Executions that read both slices: all, none, or the critical ones by this threshold. */
-export type PrecisionRule = { readonly kind: 'high' | 'low' } | { readonly kind: 'critical'; readonly theta: number };
+export type WeightsRule = { readonly kind: 'high' | 'low' } | { readonly kind: 'critical'; readonly theta: number };
+
+/** Experts and slices that a sequence's logical cache decides on (sequence-decisions.ts). Executions are critical from `theta` on. */
+export interface CachedRule {
+  readonly kind: 'cached';
+  readonly theta: number;
+  readonly cacheBytes: number;
+  readonly missShare: number;
+}
+
+export type PrecisionRule = WeightsRule | CachedRule;
 
 /** A threshold as slices.json lists it: `critical` is the share of executions that are critical by `theta`. */
 export interface MeasuredTheta {
@@ -20,6 +30,9 @@ export interface MeasuredTheta {
 
 /** The reading of an upper slice alone: half the error of the paper's rule, from the same bytes. */
 export const UPPER_READING: SliceReading = 'upperCentred';
+
+/** The wanted share of critical executions under a logical cache. */
+export const CACHED_CRITICAL_SHARE = 0.3;
 
 /** Millionths by which the share of a measured threshold may differ from the wanted share. */
 const SHARE_TOLERANCE_MILLIONTHS = 50_000;
@@ -34,10 +47,10 @@ export function precisionRule(
   quality: SlicedQuality,
   measured: readonly MeasuredTheta[] | null,
 ): { readonly rule: PrecisionRule } | { readonly problem: string } {
-  const without = otherQualities(quality);
-  if (quality.kind === 'cached') return { problem: `a logical cache (cached=...) is not served yet; give ${without}` };
-  if (quality.kind !== 'critical') return { rule: { kind: quality.kind } };
-  const nearest = nearestTheta(quality.share, measured ?? []);
+  const without = alternatives(quality);
+  if (quality.kind !== 'critical' && quality.kind !== 'cached') return { rule: { kind: quality.kind } };
+  const share = quality.kind === 'cached' ? CACHED_CRITICAL_SHARE : quality.share;
+  const nearest = nearestTheta(share, measured ?? []);
   if (nearest === null) {
     return {
       problem:
@@ -46,13 +59,22 @@ export function precisionRule(
           : `no threshold (theta) separates executions of this model, as was measured: give ${without}`,
     };
   }
-  if (millionths(nearest.critical - quality.share) > SHARE_TOLERANCE_MILLIONTHS) {
+  const theta = Math.fround(nearest.theta);
+  if (quality.kind === 'cached') {
+    return { rule: { kind: 'cached', theta, cacheBytes: quality.cacheBytes, missShare: quality.missShare } };
+  }
+  if (millionths(nearest.critical - share) > SHARE_TOLERANCE_MILLIONTHS) {
     const shares = (measured ?? []).map(({ critical }) => critical).sort((left, right) => left - right);
     return {
-      problem: `no threshold (theta) near to critical=${quality.share} was measured for this model; slices.json lists ${shares.join(', ')}: give one of these`,
+      problem: `no threshold (theta) near to critical=${share} was measured for this model; slices.json lists ${shares.join(', ')}: give one of these`,
     };
   }
-  return { rule: { kind: 'critical', theta: Math.fround(nearest.theta) } };
+  return { rule: { kind: 'critical', theta } };
+}
+
+/** The rule by which readings are expected before the router has chosen: a logical cache has its own mind only then. */
+export function expectedRule(rule: PrecisionRule): WeightsRule {
+  return rule.kind === 'cached' ? { kind: 'critical', theta: rule.theta } : rule;
 }
 
 /** True if some execution reads lower slices. */
@@ -60,8 +82,13 @@ export function readsLowerSlices({ kind }: PrecisionRule): boolean {
   return kind !== 'low';
 }
 
+/** True if some executions read both slices and others one: workers are told by each message. */
+export function readsBothWays({ kind }: PrecisionRule): boolean {
+  return kind === 'critical' || kind === 'cached';
+}
+
 /** The readings of a layer's executions, in the order of `weights`: the router's, rows x expertsPerToken by rank. */
-export function planReadings(rule: PrecisionRule, weights: Float32Array, expertsPerToken: number): SliceReading[] {
+export function planReadings(rule: WeightsRule, weights: Float32Array, expertsPerToken: number): SliceReading[] {
   if (rule.kind !== 'critical') return Array.from(weights, () => (rule.kind === 'high' ? 'both' : UPPER_READING));
   const { theta } = rule;
   return Array.from(renormalizedWeights(weights, expertsPerToken), (weight) =>
@@ -85,14 +112,14 @@ export function measuredThresholds(renormalized: Float32Array): MeasuredTheta[] 
 }
 
 /**
- * The field `critical` of a message that has workers load experts, where it tells them something: under other rules than 'critical' they know it
- * from the quality.
+ * The field `critical` of a message that has workers load experts, where it tells them something: under rules by which all executions read alike
+ * they know it from the quality.
  */
 export function criticalField(
   rule: PrecisionRule | null,
   critical: readonly number[],
 ): { critical?: readonly number[] } {
-  return rule?.kind === 'critical' && critical.length > 0 ? { critical } : {};
+  return rule !== null && readsBothWays(rule) && critical.length > 0 ? { critical } : {};
 }
 
 /** The experts that some row reads with both slices, each once. `readings`: of the same executions. */
@@ -114,6 +141,7 @@ function millionths(difference: number): number {
   return Math.round(Math.abs(difference) * 1e6);
 }
 
-function otherQualities({ split }: SlicedQuality): string {
+/** Qualities of the same slices that every model offers, in words. */
+export function alternatives({ split }: SlicedQuality): string {
   return `${qualityText({ kind: 'high', split })} or ${qualityText({ kind: 'low', split })}`;
 }

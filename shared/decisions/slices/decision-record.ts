@@ -1,0 +1,94 @@
+/** What the rows of a sequence have decided in each layer. A row's layers are decided in order, and a layer's rows in order. */
+import { assertInvariant } from '../../base/errors/assert-invariant.js';
+import type { LayerChoice } from './logical-sequence.js';
+
+export interface DecidedLayer extends LayerChoice {
+  /** By rank: the execution reads both slices. */
+  readonly isHigh: readonly boolean[];
+}
+
+const FIRST_CAPACITY = 64;
+
+export class DecisionRecord {
+  private capacity = 0;
+  private experts = new Uint16Array();
+  private weights = new Float32Array();
+  private high = new Uint8Array();
+  private ranges = new Float64Array();
+  private readonly decided: Int32Array;
+
+  constructor(
+    private readonly layers: number,
+    private readonly expertsPerToken: number,
+  ) {
+    this.decided = new Int32Array(layers);
+  }
+
+  /** Rows that have decided in all layers. */
+  get rows(): number {
+    return this.rowsOf(this.layers - 1);
+  }
+
+  /** Rows that have decided in this layer. */
+  rowsOf(layer: number): number {
+    return this.decided[layer] ?? 0;
+  }
+
+  has(row: number, layer: number): boolean {
+    return row < this.rowsOf(layer);
+  }
+
+  /** The row is the layer's next one. */
+  add(row: number, layer: number, { experts, renormalizedWeights, logitsRange, isHigh }: DecidedLayer): void {
+    assertInvariant(row === this.rowsOf(layer), 'the rows of a layer decide one after the other.');
+    assertInvariant(layer === 0 || row < this.rowsOf(layer - 1), 'the layers of a row decide one after the other.');
+    if (row >= this.capacity) this.take(this, Math.max(FIRST_CAPACITY, 2 * row));
+    const place = row * this.layers + layer;
+    const first = place * this.expertsPerToken;
+    this.experts.set(experts, first);
+    this.weights.set(renormalizedWeights, first);
+    isHigh.forEach((high, rank) => (this.high[first + rank] = high ? 1 : 0));
+    this.ranges[place] = logitsRange;
+    this.decided[layer] = row + 1;
+  }
+
+  read(row: number, layer: number): DecidedLayer {
+    const place = row * this.layers + layer;
+    const first = place * this.expertsPerToken;
+    const end = first + this.expertsPerToken;
+    return {
+      experts: [...this.experts.subarray(first, end)],
+      renormalizedWeights: this.weights.slice(first, end),
+      logitsRange: this.ranges[place] ?? NaN,
+      isHigh: Array.from(this.high.subarray(first, end), (high) => high === 1),
+    };
+  }
+
+  /** A record of the first `rows` rows, which have decided in all layers. */
+  part(rows: number): DecisionRecord {
+    assertInvariant(rows <= this.rows, 'a part of a record has rows that have decided.');
+    const part = new DecisionRecord(this.layers, this.expertsPerToken);
+    part.take(this, rows);
+    part.decided.fill(rows);
+    return part;
+  }
+
+  /** Takes over the numbers of another record or of this one, with room for so many rows. */
+  private take({ experts, weights, high, ranges }: DecisionRecord, capacity: number): void {
+    const places = capacity * this.layers;
+    const count = places * this.expertsPerToken;
+    this.capacity = capacity;
+    this.experts = resized(experts, new Uint16Array(count));
+    this.weights = resized(weights, new Float32Array(count));
+    this.high = resized(high, new Uint8Array(count));
+    this.ranges = resized(ranges, new Float64Array(places));
+  }
+}
+
+type Numbers = Uint8Array | Uint16Array | Float32Array | Float64Array;
+
+/** Fills `into` with as much of `from` as it holds. */
+function resized<Array extends Numbers>(from: Array, into: Array): Array {
+  into.set(from.subarray(0, into.length));
+  return into;
+}
