@@ -3,6 +3,7 @@ import { assertInvariant } from '../../base/errors/assert-invariant.js';
 import type { LayerChoice } from './logical-sequence.js';
 
 export interface DecidedLayer extends LayerChoice {
+  readonly experts: readonly number[];
   /** By rank: the execution reads both slices. */
   readonly isHigh: readonly boolean[];
 }
@@ -53,14 +54,21 @@ export class DecisionRecord {
   }
 
   read(row: number, layer: number): DecidedLayer {
+    const choice = this.choice(row, layer);
+    const first = (row * this.layers + layer) * this.expertsPerToken;
+    const high = this.high.subarray(first, first + this.expertsPerToken);
+    return { ...choice, experts: Array.from(choice.experts), isHigh: Array.from(high, (flag) => flag === 1) };
+  }
+
+  /** The part of `read` by which a state is made again. */
+  choice(row: number, layer: number): LayerChoice {
     const place = row * this.layers + layer;
     const first = place * this.expertsPerToken;
     const end = first + this.expertsPerToken;
     return {
-      experts: [...this.experts.subarray(first, end)],
-      renormalizedWeights: this.weights.slice(first, end),
+      experts: this.experts.subarray(first, end),
+      renormalizedWeights: this.weights.subarray(first, end),
       logitsRange: this.ranges[place] ?? NaN,
-      isHigh: Array.from(this.high.subarray(first, end), (high) => high === 1),
     };
   }
 

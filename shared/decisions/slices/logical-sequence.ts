@@ -42,7 +42,7 @@ export interface SlicedExecution {
 /** The experts of a token in one layer. */
 export interface LayerChoice {
   /** By rank. */
-  readonly experts: readonly number[];
+  readonly experts: ArrayLike<number>;
   /** Each one's share in the sum of their scores. */
   readonly renormalizedWeights: Float32Array;
   /** The highest logit of the layer minus the lowest. */
@@ -145,8 +145,8 @@ export class LogicalSequence {
     return new LogicalSequence(rules, cache.fork(), budget?.fork() ?? null, ranges.fork(), prompt.fork());
   }
 
-  private executeAll(layer: number, experts: readonly number[], weights: Float32Array): SlicedExecution[] {
-    return experts.map((expert, rank) => this.execute(layer, expert, weights[rank] ?? 0));
+  private executeAll(layer: number, experts: ArrayLike<number>, weights: Float32Array): SlicedExecution[] {
+    return Array.from(experts, (expert, rank) => this.execute(layer, expert, weights[rank] ?? 0));
   }
 
   private execute(layer: number, expert: number, renormalizedWeight: number): SlicedExecution {

@@ -58,10 +58,10 @@ export class SequenceDecisions {
     return this.record.part(rows);
   }
 
-  /** The sequence has got rows of another one's prompt before its first pass. */
+  /** The sequence has got rows of another one's prompt before its first pass. Takes their record over. */
   beginWith(prompt: DecisionRecord): void {
     assertInvariant(this.record.rowsOf(0) === 0, 'a sequence begins with rows of another one, or with none.');
-    this.record = prompt.part(prompt.rows);
+    this.record = prompt;
     this.state = stateAfter(this.rules, this.promptRows, this.record);
   }
 
@@ -151,7 +151,7 @@ function stateAfter({ sequence, routers }: DecisionRules, promptRows: number, re
   const state = LogicalSequence.begin(sequence);
   for (let row = 0; row < record.rows; row += 1) {
     for (let layer = 0; layer < routers.length; layer += 1) {
-      const choice = record.read(row, layer);
+      const choice = record.choice(row, layer);
       if (row < promptRows) state.takePromptChoice(layer, choice);
       else state.repeatLayer(layer, choice);
     }
