@@ -158,6 +158,8 @@ describe('the record of decisions', () => {
     part.add(100, 0, layer(7));
     assert.deepEqual([part.read(100, 0), record.read(100, 0)], [layer(7), layer(100)]);
     assert.deepEqual(part.read(99, 1), layer(100));
+    record.add(300, 0, layer(300));
+    assert.equal(part.rowsOf(0), 101);
     assert.throws(() => part.part(101), /rows that have decided/);
   });
 

@@ -43,7 +43,7 @@ export class DecisionRecord {
   add(row: number, layer: number, { experts, renormalizedWeights, logitsRange, isHigh }: DecidedLayer): void {
     assertInvariant(row === this.rowsOf(layer), 'the rows of a layer decide one after the other.');
     assertInvariant(layer === 0 || row < this.rowsOf(layer - 1), 'the layers of a row decide one after the other.');
-    if (row >= this.capacity) this.take(this, Math.max(FIRST_CAPACITY, 2 * row));
+    if (row >= this.capacity) this.makeRoom(Math.max(FIRST_CAPACITY, 2 * row));
     const place = row * this.layers + layer;
     const first = place * this.expertsPerToken;
     this.experts.set(experts, first);
@@ -72,24 +72,30 @@ export class DecisionRecord {
     };
   }
 
-  /** A record of the first `rows` rows, which have decided in all layers. */
+  /**
+   * A record of the first `rows` rows, which have decided in all layers. It shares their memory, since what a row has decided never changes, and takes
+   * a copy when a row is added to it.
+   */
   part(rows: number): DecisionRecord {
     assertInvariant(rows <= this.rows, 'a part of a record has rows that have decided.');
     const part = new DecisionRecord(this.layers, this.expertsPerToken);
-    part.take(this, rows);
+    part.experts = this.experts;
+    part.weights = this.weights;
+    part.high = this.high;
+    part.ranges = this.ranges;
+    part.capacity = rows;
     part.decided.fill(rows);
     return part;
   }
 
-  /** Takes over the numbers of another record or of this one, with room for so many rows. */
-  private take({ experts, weights, high, ranges }: DecisionRecord, capacity: number): void {
+  private makeRoom(capacity: number): void {
     const places = capacity * this.layers;
     const count = places * this.expertsPerToken;
     this.capacity = capacity;
-    this.experts = resized(experts, new Uint16Array(count));
-    this.weights = resized(weights, new Float32Array(count));
-    this.high = resized(high, new Uint8Array(count));
-    this.ranges = resized(ranges, new Float64Array(places));
+    this.experts = resized(this.experts, new Uint16Array(count));
+    this.weights = resized(this.weights, new Float32Array(count));
+    this.high = resized(this.high, new Uint8Array(count));
+    this.ranges = resized(this.ranges, new Float64Array(places));
   }
 }
 
