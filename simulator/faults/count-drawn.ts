@@ -33,7 +33,7 @@ const DRAWABLE: Record<string, readonly (string | number)[]> = {
   faultsAtMain: YES_NO,
   optimistic: YES_NO,
   expertsOfMain: ['workers', 'local', 'both'],
-  quality: ['exact', 'high', 'low', 'critical'],
+  quality: ['exact', 'high', 'low', 'critical', 'cached'],
   residentOfMain: ['shipped', 'auto', 'fixed4'],
   replicas: [1, 2],
   streamKeyValues: YES_NO,

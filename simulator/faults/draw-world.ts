@@ -96,13 +96,25 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel, wanted: Wa
 /** The share of scenarios whose experts are sliced. */
 const SLICED_SHARE = 0.2;
 
+/** Their routers choose by other numbers than their scores, so that no logical cache can choose other experts. */
+const WITHOUT_LOGICAL_CACHE: ReadonlySet<ScenarioModel> = new Set<ScenarioModel>([
+  'dense-ends',
+  'latent-attention',
+  'short-convolutions',
+]);
+
 /** The packs of test/fixtures/packs have slices (8,4). A router that chooses one expert has no thresholds. */
 function drawQuality(random: SeededRandom, model: ScenarioModel): Quality {
   if (!random.chance(SLICED_SHARE)) return EXACT_QUALITY;
   const split = 'sliced84';
-  const kind = random.pick(['high', 'low', 'critical', 'critical'] as const);
-  if (kind !== 'critical') return { kind, split };
-  return model === 'one-of-three' ? { kind: 'high', split } : { kind, split, share: random.pick([0.1, 0.3, 0.6]) };
+  const kind = random.pick(['high', 'low', 'critical', 'cached'] as const);
+  if (kind === 'high' || kind === 'low') return { kind, split };
+  if (model === 'one-of-three') return { kind: 'high', split };
+  if (kind === 'critical' || WITHOUT_LOGICAL_CACHE.has(model)) {
+    return { kind: 'critical', split, share: random.pick([0.1, 0.3, 0.6]) };
+  }
+  const cacheBytes = Math.round(DEVICE_BYTES.slotBytes * random.pick([0.7, 2, 5, 20]));
+  return { kind, split, cacheBytes, missShare: random.pick([0.05, 0.3, 0.9]) };
 }
 
 /** All daemons have the same quality. Slices have a cache of their own. */
