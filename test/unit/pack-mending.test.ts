@@ -17,7 +17,10 @@ describe('the directory for repaired experts', () => {
     setting.users.push(mending);
     const mended = join(setting.parent, 'mended');
     writeFileSync(mended, 'a file where a directory belongs');
-    await assert.rejects(mending.forget(0, 0, SLICES), { code: 'STORAGE_FAILED', message: /a file stands in this path.*remove it/ });
+    await assert.rejects(mending.forget(0, 0, SLICES), {
+      code: 'STORAGE_FAILED',
+      message: /a file stands in this path.*remove it/,
+    });
     rmSync(mended);
     await mending.forget(0, 1, SLICES);
     assert.ok(existsSync(mended));
