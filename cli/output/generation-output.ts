@@ -4,6 +4,7 @@ import type { ResidentWeights } from '../../native/index.js';
 import type {
   Finished,
   GenerateReply,
+  LogicalCacheMetrics,
   PromptToken,
   Started,
   TokenLogprob,
@@ -122,8 +123,16 @@ export function generationJson({
     drafts: finished.drafts && { proposed: finished.drafts.proposed, accepted: finished.drafts.accepted },
     reloads: finished.reloads,
     cached_tokens: finished.cachedTokens,
+    ...logicalCacheJson(finished),
     nodes: finished.nodes.map(nodeJson),
   };
+}
+
+/** Nothing for an answer without a logical cache. */
+function logicalCacheJson({ logicalCache }: Finished): Record<string, unknown> {
+  if (logicalCache === undefined || logicalCache === null) return {};
+  const { missShare, lever, isMet } = logicalCache;
+  return { logical_cache: { miss_share: missShare, lever, is_met: isMet } };
 }
 
 /** The forms of a model's weights, and the choice of --resident auto (null: a form was given). */
@@ -165,6 +174,7 @@ export function generationSummary({ started, tokens, finished }: GenerationResul
     parts.push(`${finished.drafts.accepted} of ${finished.drafts.proposed} drafts accepted`);
   }
   if (!isExact(arithmetic)) parts.push(`computed as ${arithmetic}`);
+  if (finished.logicalCache) parts.push(missText(finished.logicalCache));
   return parts.join(', ');
 }
 
@@ -187,4 +197,9 @@ function promptLogprobsJson(promptIds: readonly number[], tokens: readonly Promp
 /** Rounds milliseconds or rates to three decimals. */
 function microseconds(value: number): number {
   return Math.round(value * 1000) / 1000;
+}
+
+function missText({ missShare, lever, isMet }: LogicalCacheMetrics): string {
+  const share = `misses ${(100 * missShare).toFixed(1)} % of the bytes of whole experts`;
+  return `${share}${isMet ? '' : ', more than asked'} (lever: ${lever})`;
 }

@@ -160,6 +160,7 @@ export class LocalEngine {
         reloads: 0,
         nodes: this.nodes(),
         drafts: null,
+        logicalCache: runner.logicalCache?.() ?? null,
         cachedTokens: 0,
       };
       yield { kind: 'finished', finished };

@@ -1,6 +1,7 @@
 import type { RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { observeLogits, type PromptLogitsObserver } from './prompt-logprobs.js';
+import type { BudgetReport } from '../../shared/decisions/slices/miss-budget.js';
 import type { SequenceRunner } from './sequence-runner.js';
 
 /** Called with the experts that a layer's router chose for the token at `position`, by rank, when they are chosen. */
@@ -18,6 +19,8 @@ export interface SequenceExperts {
   readonly needsAllScores: boolean;
   /** Called once, before the first pass. */
   promptBegins(tokens: number): void;
+  /** Where the constraint on misses of its logical cache stands; left out: it has none. */
+  readonly report?: BudgetReport | null;
   /** Runs all layers of a pass that has begun. `onRouter`: as Pass.forward takes it. */
   forward(pass: Pass, rows: PassRange, onRouter: Parameters<Pass['forward']>[0]): Promise<void>;
 }
@@ -68,6 +71,10 @@ export class LocalSequence implements SequenceRunner {
   /** Runs one token only for its keys, values and experts: no logits. */
   async advance(tokenId: number): Promise<void> {
     await this.forward(this.decodePass, [tokenId]);
+  }
+
+  logicalCache(): BudgetReport | null {
+    return this.experts.report ?? null;
   }
 
   async end(): Promise<void> {

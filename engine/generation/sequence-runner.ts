@@ -1,4 +1,5 @@
 import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { BudgetReport } from '../../shared/decisions/slices/miss-budget.js';
 import type { PromptLogitsObserver } from './prompt-logprobs.js';
 
 /**
@@ -10,6 +11,8 @@ export interface SequenceRunner {
   prefill(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array>;
   /** Runs the next token of the sequence; returns its logits. */
   decode(tokenId: number): Promise<Float32Array>;
+  /** Where the constraint on misses of its logical cache stands; null, or left out: it has none. */
+  logicalCache?(): BudgetReport | null;
   /** The answer has failed with this error: its rows must not be used again. */
   failed?(error: OdmoeError): void;
   /** Frees the sequence, also after an error. Idempotent. */

@@ -17,6 +17,7 @@ import {
   type DecisionRules,
 } from '../../shared/decisions/slices/sequence-decisions.js';
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import type { BudgetReport } from '../../shared/decisions/slices/miss-budget.js';
 import { partOfPlane } from '../../shared/model/expert-parts.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { partSizes } from '../../shared/model/part-sizes.js';
@@ -139,6 +140,10 @@ class LogicallyCachedExperts implements SequenceExperts {
     private readonly experts: SlicedExperts,
     private readonly rules: DecisionRules,
   ) {}
+
+  get report(): BudgetReport | null {
+    return this.decisions?.report ?? null;
+  }
 
   promptBegins(tokens: number): void {
     this.decisions = SequenceDecisions.begin(this.rules, tokens);

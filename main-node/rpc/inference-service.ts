@@ -297,6 +297,7 @@ export class InferenceService {
         reloads: sequence.counters.reloads,
         nodes: this.options.nodeStatuses(),
         drafts: sequence.draftMetrics(),
+        logicalCache: sequence.decisions?.report ?? null,
         cachedTokens: sequence.cost().cachedTokens,
       },
     };

@@ -24,7 +24,7 @@ type Fields<T> = {
 } & { [Name in keyof T & OfQualities]?: Message<NonNullable<T[Name]>> };
 
 /** Fields of qualities (main.quality), in whichever message: optional for code that makes a message of an exact cluster. */
-type OfQualities = 'quality' | 'slicesDigest' | 'arithmetic' | 'upper' | 'critical' | 'criticalTheta';
+type OfQualities = 'quality' | 'slicesDigest' | 'arithmetic' | 'upper' | 'critical' | 'criticalTheta' | 'logicalCache';
 
 /** `Ours`: members whose types are ours rather than the generated ones. */
 type OneOf<T extends { kind?: string }, Ours extends Partial<Record<NonNullable<T['kind']>, object>> = object> = {
@@ -75,6 +75,7 @@ export type JoinRequest = Message<Generated.JoinRequest>;
 export type KeptExperts = Message<Generated.KeptExperts>;
 export type LayerWait = Message<Generated.LayerWait>;
 export type LinkBytes = Message<Generated.LinkBytes>;
+export type LogicalCacheMetrics = Message<Generated.LogicalCacheMetrics>;
 export type LogitBias = Message<Generated.LogitBias>;
 export type NodeIdentity = Message<Generated.NodeIdentity>;
 export type NodeStatus = Message<Generated.NodeStatus>;

@@ -179,6 +179,7 @@ export const MESSAGES_OF_USERS: readonly string[] = [
   'Timing',
   'SepMetrics',
   'DraftMetrics',
+  'LogicalCacheMetrics',
   'StatusReply',
   'PassCounts',
   'LayerWait',

@@ -55,7 +55,10 @@ describe('logical caches of a cluster', function () {
         const prompt = [...history, ...tokensOf(turn, turn === 0 ? 40 : 7)];
         const request = requestFor(prompt, { maxTokens: TOKENS, logprobs: 3, ignoreEos: true });
         const answer = await running.ask(request);
-        assertSameAnswer(answer, await alone(request));
+        const expected = await alone(request);
+        assertSameAnswer(answer, expected);
+        assert.deepEqual(answer.finished.logicalCache, expected.finished.logicalCache);
+        assert.ok((expected.finished.logicalCache?.missShare ?? 0) > 0, 'misses are counted');
         assert.equal(answer.finished.cachedTokens, reusePrefixes ? lastPrompt : 0, `turn ${turn}`);
         lastPrompt = prompt.length;
         history = [...prompt, ...answer.tokens.map(({ tokenId }) => tokenId)];

@@ -8,6 +8,7 @@ import type { SliceReading } from '../../model/tensor-source.js';
 import { rangeOf, renormalizedScores, type RouterScores } from './choose-experts.js';
 import { DecisionRecord, type DecidedLayer } from './decision-record.js';
 import { LogicalSequence, type SequenceRules } from './logical-sequence.js';
+import type { BudgetReport } from './miss-budget.js';
 import { outputWeights } from './output-weights.js';
 import { UPPER_READING } from './plan-readings.js';
 
@@ -68,6 +69,11 @@ export class SequenceDecisions {
   /** Rows of the prompt that have decided in all layers. */
   get decidedPromptRows(): number {
     return Math.min(this.record.rows, this.promptRows);
+  }
+
+  /** Where the constraint on misses stands; null: there is none. */
+  get report(): BudgetReport | null {
+    return this.state.report;
   }
 
   /** The end of the longest pass that may begin at this row. */
