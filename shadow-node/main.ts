@@ -36,6 +36,7 @@ import { shadowStatus } from './rpc/shadow-status.js';
 import { WorkerLinks } from './rpc/worker-links.js';
 import { openWorkerStream } from '../shared/transport/node-clients.js';
 
+const EMULATED_PRECISION: ShadowPrecision = 'int8';
 /** Faults of slices that lie beside lossless experts. */
 const SLICES_FAULTS: ReadonlySet<ErrorCode> = new Set(['PACK_CORRUPT', 'PACK_INCOMPLETE']);
 
@@ -97,7 +98,7 @@ async function loadShadow(
   log: Logger,
   abandoned: AbortSignal,
 ): Promise<LoadedShadow> {
-  const source = await environment.openPack(settings.modelPath, packQuality(settings.shadow.precision));
+  const source = await environment.openPack(settings.modelPath, packQuality(usedPrecision(settings)));
   const tokenizer = await environment.runtime.outside(() => openTokenizer(source.directory));
   const compiler = environment.openFormats(MAX_SHADOW_SEQUENCES);
   try {
@@ -145,7 +146,12 @@ async function loadDevice(
   });
 }
 
-/** The form of the settings; for `auto`, one that fits this box. An emulated box has the memory of its profile, so it keeps the default. */
+/** An emulated box has the memory of its profile, so under `auto` it keeps the default. */
+function usedPrecision({ shadow: { precision }, emulation }: NodeSettings): ShadowPrecision | 'auto' {
+  return precision === 'auto' && emulation !== null ? EMULATED_PRECISION : precision;
+}
+
+/** The form of the settings; for `auto`, one that fits this box. */
 async function choosePrecision(
   { shadow: { precision, quantize }, emulation }: NodeSettings,
   { source, environment: { devices, runtime } }: Pick<LoadedShadow, 'source' | 'environment'>,
@@ -153,7 +159,8 @@ async function choosePrecision(
   log: Logger,
 ): Promise<PrecisionChoice> {
   if (precision !== 'auto') return { precision, reason: null };
-  if (emulation !== null) return { precision: 'int8', reason: 'an emulated box computes as its profile says' };
+  if (emulation !== null)
+    return { precision: EMULATED_PRECISION, reason: 'an emulated box computes as its profile says' };
   const memoryBytes = memoryForShadow({
     info: device.info(),
     options,

@@ -9,10 +9,13 @@ import { MOST_PROMPTS } from '../recall/demo-prompts.js';
 import { ratioRows, type RatioRow } from './decode-ratios.js';
 import { CACHES_GB, measureDecode, TRACE_SETTING, type DecodeRow } from './measure-decode.js';
 import { ALL_VARIANTS, measureQuality, type QualityRow, type ThetaRow } from './measure-quality.js';
+import type { MissesRow } from './measure-misses.js';
+import { measurePhases, type PhasesRow } from './measure-phases.js';
 import { measureShadows, SHADOWS, type ShadowRow } from './measure-shadow.js';
 import { measureCodes, measureErrors, type CodesRow, type ErrorRow, type PlanesRow } from './measure-slices.js';
 
-type SlicesRow = CodesRow | PlanesRow | ErrorRow | QualityRow | ThetaRow | ShadowRow | DecodeRow | RatioRow;
+type SlicesRow =
+  CodesRow | PlanesRow | ErrorRow | QualityRow | ThetaRow | MissesRow | ShadowRow | DecodeRow | PhasesRow | RatioRow;
 
 const MOST_RECORDS = 100_000;
 const MOST_ITERATIONS = 65_536;
@@ -62,28 +65,39 @@ right   share of records whose answer and end are, token by token, the most like
 recall  share of activated experts that a shadow predicts, aligned at every iteration, as "odmoe bench recall" measures it
 bytes   of all matrices of that shadow; its routers, embedding and LM head are as shipped
 
-The tables dbsc, energy and ratio are modelled on synthetic traces, for SliceMoE's device (bench/profiles/ufs-lpddr4.yaml).
+The table figure8 has quality under a constraint on misses: misses are bytes fetched over those of a system with whole experts, met the
+share of records that end below the constraint. high-bit caches whole experts, low-bit upper slices alone, AMAT reads both slices in the
+prompt, and AMAT+DBSC reads them for critical executions of the answer, too.
+
+The tables dbsc, energy, figure3 and ratio are modelled on synthetic traces, for SliceMoE's device (bench/profiles/ufs-lpddr4.yaml).
 
 Example:
   odmoe bench slices --json > slices.json`,
     )
     .action(async (checkpoint: string, flags: SlicesFlags) => {
-      const ofExperts = [...(await measureCodes(checkpoint)), ...(await measureErrors(checkpoint))];
-      const { records, prompts, tokens: iterations } = flags;
-      const onProgress = (variant: string): void => {
-        if (standardError.isTerminal) standardError.write(`predictions of ${variant}\n`);
-      };
-      const quality = await measureQuality(checkpoint, { records, ...ALL_VARIANTS, onProgress });
-      const shadow = await measureShadows(checkpoint, {
-        prompts,
-        iterations,
-        shadows: SHADOWS,
-        onProgress: (name) => onProgress(`a shadow of experts ${name}`),
-      });
-      const decode = measureDecode(TRACE_SETTING, CACHES_GB);
-      const rows: SlicesRow[] = [...ofExperts, ...quality, ...shadow, ...decode, ...ratioRows(decode)];
+      const rows = await measureAll(checkpoint, flags);
       run.print(rows, flags.json === true, () => asTables(rows));
     });
+}
+
+async function measureAll(
+  checkpoint: string,
+  { records, prompts, tokens: iterations }: SlicesFlags,
+): Promise<SlicesRow[]> {
+  const ofExperts = [...(await measureCodes(checkpoint)), ...(await measureErrors(checkpoint))];
+  const onProgress = (variant: string): void => {
+    if (standardError.isTerminal) standardError.write(`predictions of ${variant}\n`);
+  };
+  const quality = await measureQuality(checkpoint, { records, ...ALL_VARIANTS, onProgress });
+  const shadow = await measureShadows(checkpoint, {
+    prompts,
+    iterations,
+    shadows: SHADOWS,
+    onProgress: (name) => onProgress(`a shadow of experts ${name}`),
+  });
+  const decode = measureDecode(TRACE_SETTING, CACHES_GB);
+  const phases = measurePhases(TRACE_SETTING);
+  return [...ofExperts, ...quality, ...shadow, ...decode, ...phases, ...ratioRows(decode)];
 }
 
 function asTables(rows: readonly SlicesRow[]): string {
@@ -96,16 +110,23 @@ function asTables(rows: readonly SlicesRow[]): string {
   const quality = rows.flatMap((row) => (row.table === 'quality' ? [qualityCells(row)] : []));
   const thetas = rows.flatMap((row) => (row.table === 'theta' ? [thetaCells(row)] : []));
   const shadows = rows.flatMap((row) => (row.table === 'shadow' ? [shadowCells(row)] : []));
+  const misses = rows.flatMap((row) => (row.table === 'figure8' ? [missesCells(row)] : []));
+  const phases = rows.flatMap((row) => (row.table === 'figure3' ? [phasesCells(row)] : []));
   const tables = [
     tableLines([left('pair'), left('SHA-256 of the codes'), left('SHA-256 of the zeros')], planes),
     tableLines([left('variant'), right('error')], errors),
     tableLines([...DECODE_TEXTS.map(left), ...DECODE_NUMBERS.map(right)], decode),
+    tableLines([left('model'), left('phase'), ...['steps', 'used', 'top tenth', "prompt's"].map(right)], phases),
     tableLines([...RATIO_TEXTS.map(left), ...RATIO_NUMBERS.map(right)], ratios),
   ];
   if (quality.length > 0) {
     const columns = [left('variant'), ...['KL', 'agree', 'perplexity', 'of answers', 'right'].map(right)];
     tables.push(tableLines(columns, quality));
     tables.push(tableLines([left('pair'), ...['theta', 'critical', 'KL'].map(right)], thetas));
+  }
+  if (misses.length > 0) {
+    const columns = [left('policy'), left('pair'), ...['at most', 'misses', 'met', 'KL', 'agree'].map(right)];
+    tables.push(tableLines(columns, misses));
   }
   if (shadows.length > 0) {
     tables.push(tableLines([left('experts'), left('attention'), right('recall'), right('bytes')], shadows));
@@ -122,6 +143,21 @@ function qualityCells({ variant, kl, agree, ppl_all, ppl_answer, right }: Qualit
     ppl_answer.toPrecision(5),
     right.toFixed(4),
   ];
+}
+
+function missesCells({ policy, pair, target, misses, met, kl, agree }: MissesRow): string[] {
+  return [policy, pair, String(target), misses.toFixed(4), met.toFixed(3), kl.toExponential(3), agree.toFixed(4)];
+}
+
+function phasesCells({
+  model,
+  phase,
+  steps,
+  used,
+  top_tenth: top,
+  top_tenth_of_prompt: ofPrompt,
+}: PhasesRow): string[] {
+  return [model, phase, String(steps), used.toFixed(3), top.toFixed(3), ofPrompt.toFixed(3)];
 }
 
 function shadowCells({ experts, attention, recall, bytes }: ShadowRow): string[] {

@@ -1,5 +1,5 @@
 /**
- * Misses, modelled energy and modelled time of decode on synthetic traces (SliceMoE, sections 6.3 and figures 3, 9 and 10). What a wrong expert or a
+ * Misses, modelled energy and modelled time of decode on synthetic traces (SliceMoE, section 6.3 and figures 9 and 10). What a wrong expert or a
  * low precision costs in quality is not in these rows: `mass` and `high` beside them say how far the routing and the precision went.
  */
 import { join } from 'node:path';
@@ -64,7 +64,8 @@ const MODELS: Readonly<Record<keyof typeof SCORED_SHAPES, SlicePair>> = {
 export const CACHES_GB: readonly number[] = [1.8, 2.4, 3.6];
 const LAMBDAS: readonly number[] = [0, 0.1, 0.2, 0.4, 0.8];
 const MASSES: readonly number[] = [0.5, 0.7, 0.9];
-const WINDOWS: readonly number[] = [10, 25, 50];
+/** Decode steps that are counted, besides all. */
+export const DECODE_WINDOWS: readonly number[] = [10, 25, 50];
 const CRITICAL_SHARE = 0.3;
 const CONSTRAINED_CACHE_GB = 2.4;
 
@@ -138,7 +139,7 @@ export function measureDecode(setting: TraceSetting, cachesGb: readonly number[]
     const rowsOf = (cacheGb: number, one: Policy, table: DecodeRow['table'], windows: readonly number[]): DecodeRow[] =>
       decodeRows({ model, shape, device, prompts, cacheGb, policy: one }, table, windows);
     const { iterations } = setting;
-    const windows = [...WINDOWS.filter((steps) => steps < iterations), iterations];
+    const windows = [...DECODE_WINDOWS.filter((steps) => steps < iterations), iterations];
     return [
       ...cachesGb.flatMap((cacheGb) => CURVES.flatMap((one) => rowsOf(cacheGb, one, 'energy', [iterations]))),
       ...cachesGb.flatMap((cacheGb) => STARTS.flatMap((one) => rowsOf(cacheGb, one, 'dbsc', windows))),

@@ -5,10 +5,12 @@ import { openModelSource } from '../../packs/open-model-source.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { isCritical, thresholdOfShare } from '../../shared/decisions/slices/critical-executions.js';
+import { otherChoiceProblem } from '../../shared/decisions/slices/output-weights.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import { predictionOf, QualitySums, type Prediction, type QualityFigures } from './compare-logits.js';
 import type { ExpertMatrixValues } from './expert-matrices.js';
 import { ForcedPasses, type ChoosePrecision, type PassExperts } from './forced-passes.js';
+import { measureMisses, type MissesRow } from './measure-misses.js';
 import { SLICED_FORMS, VARIANTS, type SlicedForm } from './measure-slices.js';
 import { qualityRecords, type QualityRecord } from './quality-records.js';
 import type { QuantizedVariant } from './quantize-group.js';
@@ -34,6 +36,10 @@ export const CRITICAL_SHARES: readonly number[] = [0.1, 0.3, 0.5];
 /** Further thresholds, for the curve. */
 const THRESHOLDS: readonly number[] = [0.4, 0.6, 0.7, 0.8, 0.9];
 
+/** For figure 8: records, and the share of critical executions. */
+const FIGURE8_RECORDS = 40;
+const FIGURE8_CRITICAL_SHARE = 0.3;
+
 const SEED = 1;
 
 export interface QualityOptions {
@@ -53,7 +59,7 @@ export const ALL_VARIANTS: Pick<QualityOptions, 'variants' | 'forms'> = { varian
 export async function measureQuality(
   directory: string,
   { records: count, variants, forms, onProgress }: QualityOptions,
-): Promise<(QualityRow | ThetaRow)[]> {
+): Promise<(QualityRow | ThetaRow | MissesRow)[]> {
   const source = await openModelSource(directory);
   const records = await qualityRecords(source, count);
   if (records === null) return [];
@@ -63,9 +69,12 @@ export async function measureQuality(
     await loadDenseWeights(model, source, source.shippedFormat);
     const matrices = await readExperts(source);
     const measurer = new QualityMeasurer({ device, source, matrices, model, records, onProgress });
-    const rows: (QualityRow | ThetaRow)[] = [await measurer.measureLossless()];
+    const rows: (QualityRow | ThetaRow | MissesRow)[] = [await measurer.measureLossless()];
     for (const variant of variants) rows.push(await measurer.measureVariant(variant));
     for (const form of forms) rows.push(...(await measurer.measureCritical(form)));
+    if (otherChoiceProblem(source.shape) === null) {
+      for (const form of forms.slice(0, 1)) rows.push(...(await measurer.measureMisses(form)));
+    }
     return rows;
   } finally {
     model.dispose();
@@ -153,6 +162,19 @@ class QualityMeasurer {
       }),
     );
     return rows;
+  }
+
+  /** Figure 8, on the first records. It takes as long as many variants, so it is measured with one form. */
+  async measureMisses({ pair, name }: SlicedForm): Promise<MissesRow[]> {
+    const { theta } = thresholdOfShare(this.renormalized, FIGURE8_CRITICAL_SHARE);
+    const { model, records, onProgress } = this.material;
+    return await this.withVariant(variantNamed(`asym${pair.high}`), async (high) =>
+      this.withVariant(variantNamed(`centred${name}`), async (low) => {
+        const some = records.slice(0, FIGURE8_RECORDS);
+        const material = { model, records: some, lossless: this.lossless, pair, slots: { high, low }, theta };
+        return measureMisses(material, (policy) => onProgress(`${policy}, ${name}`));
+      }),
+    );
   }
 
   private async withVariant<T>(variant: QuantizedVariant, work: (experts: VariantExperts) => Promise<T>): Promise<T> {

@@ -61,8 +61,8 @@ too varied for it stays as shipped; "resident" in the --json output counts the m
 
 --quality computes with the slices of a pack (odmoe pack --slices), which changes answers: sliced(8,4) reads all bits, sliced(8,4,low) the
 upper 4 bits of each weight, sliced(8,4,critical=0.3) all bits for the 0.3 of executions that weigh most in their token, and
-sliced(8,4,cached=1.8GB,miss=0.05) those that a cache of this size would have at a miss rate of 0.05. "arithmetic" in the --json output
-names it. Quote it for the shell.
+sliced(8,4,cached=1.8GB,miss=0.05) lets bits and the choice of experts follow a cache of this size that the answer imagines, and aims at
+no more than 0.05 of the bytes missing. "arithmetic" in the --json output names it. Quote it for the shell.
 
 --profile emulates the fully cached deployment of a testbed: the tokens are this model's, each operation takes the time that the profiled
 machine needs for the profiled model, and memory is counted in its bytes. A machine slower than the profiled one shows its own speed.

@@ -23,6 +23,7 @@ import {
   describeCodec,
   PACK_CODECS,
 } from '../../packs/format/pack-codec.js';
+import { isSlicesOnly } from '../../packs/format/manifest.js';
 import { isPackDirectory, openAnyPack, type Pack } from '../../packs/format/open-pack.js';
 import { readShadowRecall, writeShadowRecall } from '../../packs/shadow-recall-file.js';
 import { parseWhole } from '../client/generation-flags.js';
@@ -202,6 +203,12 @@ async function addWithProgress(
   const lacksTheta = slices?.theta === null;
   const withRecall = recall && (await measuredRecall(pack)) === null;
   if (!lacksTheta && !withRecall) return { slices, measured: null };
+  if (isSlicesOnly(pack.manifest) && source.checkpoint === undefined) {
+    throw new OdmoeError(
+      'USAGE',
+      `${output}: holds slices only, and lossless experts are needed to measure: give the checkpoint that it was made from, and --only`,
+    );
+  }
   const measured = await withBar('measuring', String, (onProgress) => {
     const setting = { budgetBytes: availableMemoryBytes(), signal, onProgress, withRecall };
     return calibrate(source.checkpoint ?? pack, setting);

@@ -173,7 +173,8 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     const empty = this.engine.model.createSequence();
     this.memory.dispose();
     this.memory = empty;
-    this.rowProvenance = new RowProvenance();
+    // What rows have decided outlives them, and so does the provenance of the numbers from which they decided.
+    if (this.decisions === null) this.rowProvenance = new RowProvenance();
     this.engine.passLoop.countPreemption();
   }
 
@@ -186,8 +187,9 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     if (!this.tainted) return;
     this.tainted = false;
     this.preempt();
-    // Routers may have scored other numbers than they will now.
+    // The decisions follow from wrong values, so they are made anew.
     this.decisions?.cutBack(0);
+    this.rowProvenance = new RowProvenance();
     this.drafting.forgetPass();
     this.feed.forget();
     this.given.compareAll();
@@ -277,11 +279,9 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
       return this.give(position, accepted);
     }
     this.tokenIds.length = position;
-    if (this.written > position) {
-      this.memory.truncate(position);
-      this.decisions?.cutBack(position);
-    }
-    // This is needed also if the sequence was preempted meanwhile.
+    if (this.written > position) this.memory.truncate(position);
+    // Both are needed also if the sequence was preempted meanwhile.
+    this.decisions?.cutBack(position);
     feed.rewind(position);
     if (feed.followShadow(this.tokenIds, this.written)) drafting.forgetDrafts();
     this.tokenIds.push(tokenId);

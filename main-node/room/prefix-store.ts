@@ -27,7 +27,7 @@ export interface RowsToKeep {
   readonly sequence: Sequence;
   readonly tokenIds: readonly number[];
   readonly provenance: RowProvenance;
-  /** Null, or left out: it has no logical cache. Else only rows of its prompt are retained: in a prompt, rows of its answer would read other slices. */
+  /** Null, or left out: it has no logical cache. Else only rows of its prompt are retained: a prompt reads both slices for every row, so rows of an answer cannot stand in one. */
   readonly decisions?: SequenceDecisions | null;
 }
 
@@ -66,7 +66,8 @@ export class PrefixStore {
    * in between, if the sequence can still be forked there: later it can be forked near its own end only.
    */
   passBy({ id, sequence, tokenIds, provenance, decisions = null }: RowsToKeep, before: number): void {
-    const { length, oldestPosition } = sequence;
+    const { oldestPosition } = sequence;
+    const length = Math.min(sequence.length, decisions?.decidedPromptRows ?? Infinity);
     const first = Math.floor(before / SAVED_FORK_POSITIONS) + 1;
     for (let end = first * SAVED_FORK_POSITIONS; end <= length; end += SAVED_FORK_POSITIONS) {
       if (end >= oldestPosition)
@@ -157,7 +158,7 @@ export class PrefixStore {
       isSavedFork,
       sequence: retained,
       provenance: provenance.upTo(length),
-      decisions: decisions?.promptPart(length) ?? null,
+      decisions: decisions?.promptPart(length).trimmed() ?? null,
     };
     for (const dropped of this.index.insert(prefix)) dropped.sequence.dispose();
   }

@@ -82,7 +82,7 @@ export function isPackEntry(name: string): boolean {
   if (name.startsWith(`${LOCK_FILE}.`)) return true;
   const whole = name.endsWith(PARTIAL_SUFFIX) ? name.slice(0, -PARTIAL_SUFFIX.length) : name;
   if (SLICE_FILE_PATTERN.test(whole) || whole === SLICES_FILE || name === SLICING_JOURNAL_FILE) return true;
-  return isPackFileName(whole) || whole === MANIFEST_FILE;
+  return isPackFileName(whole) || whole === MANIFEST_FILE || name.startsWith(SHADOW_RECALL_FILE);
 }
 
 export function alignUp(offsetBytes: number): number {

@@ -79,6 +79,21 @@ describe('the recall of the forms of a shadow', function () {
     assert.deepEqual(await readFile(join(packed, SHADOW_RECALL_FILE)), before);
   });
 
+  it('is found by the same command again, and needs the checkpoint of a pack of slices only', async () => {
+    const before = await readFile(join(packed, SHADOW_RECALL_FILE), 'utf8');
+    assert.match(odmoe('pack', DEMO, packed, '--recall'), /already holds the whole pack/);
+    assert.equal(await readFile(join(packed, SHADOW_RECALL_FILE), 'utf8'), before);
+    const only = join(root, 'only');
+    odmoe('pack', DEMO, only, '--slices', '8,4', '--only', '--recall');
+    const { recall } = JSON.parse(await readFile(join(only, SHADOW_RECALL_FILE), 'utf8')) as { recall: unknown[] };
+    assert.equal(recall.length, 8);
+    await rm(join(only, SHADOW_RECALL_FILE));
+    const command = [join(packageRoot(), 'bin', 'odmoe'), 'pack', only, only, '--recall'];
+    const { status, stderr } = spawnSync(process.execPath, command, { encoding: 'utf8', timeout: COMMAND_TIMEOUT_MS });
+    assert.equal(status, 2);
+    assert.match(stderr, /holds slices only.*give the checkpoint/);
+  });
+
   it('is refused if it was measured with another model or is damaged, and is then measured again', async () => {
     const path = join(packed, SHADOW_RECALL_FILE);
     const before = await readFile(path, 'utf8');

@@ -20,7 +20,7 @@ export interface SlicedCacheShape extends SliceSizes {
   readonly experts: number;
   /** The worker loads lower slices at all. */
   readonly hasLower: boolean;
-  /** Lower slices that may be in slots in use although the cache does not keep them. The memory of so many is not for kept slices. */
+  /** Memory for so many lower slices stays free for executions whose lower slices the cache does not keep. */
   readonly lowerPlaces: number;
 }
 

@@ -250,8 +250,16 @@ const CONNECTION_FAILURES: ReadonlySet<ErrorCode> = new Set([
   'CANCELLED',
   'QUEUE_FULL',
 ]);
-/** Main refuses if it was started again with another pack. Before it is asked again it names the pack that it has now. */
-const MANIFEST_FAILURES: ReadonlySet<ErrorCode> = new Set([...CONNECTION_FAILURES, 'NODE_REFUSED']);
+/**
+ * Main refuses if it was started again with another pack. Before it is asked again it names the pack that it has now. Nothing has been written here yet,
+ * so a fault of a disk is main's, and may pass.
+ */
+const MANIFEST_FAILURES: ReadonlySet<ErrorCode> = new Set([
+  ...CONNECTION_FAILURES,
+  'NODE_REFUSED',
+  'STORAGE_FAILED',
+  'INTERNAL',
+]);
 
 function changedMeanwhile(): OdmoeError {
   return new OdmoeError('NODE_REFUSED', 'main was restarted with another pack meanwhile; start the worker again');

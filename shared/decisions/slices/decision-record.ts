@@ -88,6 +88,13 @@ export class DecisionRecord {
     return part;
   }
 
+  /** The same record in no more memory than its rows need, for one that is retained. */
+  trimmed(): DecisionRecord {
+    const copy = this.part(this.rows);
+    copy.makeRoom(this.rows);
+    return copy;
+  }
+
   private makeRoom(capacity: number): void {
     const places = capacity * this.layers;
     const count = places * this.expertsPerToken;

@@ -72,7 +72,7 @@ export function precisionRule(
   return { rule: { kind: 'critical', theta } };
 }
 
-/** The rule by which readings are expected before the router has chosen: a logical cache has its own mind only then. */
+/** The rule by which readings are expected before the router has chosen: a logical cache decides only after that. */
 export function expectedRule(rule: PrecisionRule): WeightsRule {
   return rule.kind === 'cached' ? { kind: 'critical', theta: rule.theta } : rule;
 }

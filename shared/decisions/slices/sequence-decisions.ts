@@ -86,10 +86,7 @@ export class SequenceDecisions {
     if (this.record.has(row, layer)) return this.record.read(row, layer);
     const decided = row < this.promptRows ? this.takePrompt(layer, router, own) : this.runLayer(row, layer, router);
     this.record.add(row, layer, decided);
-    if (layer === this.rules.routers.length - 1) {
-      if (row === this.promptRows - 1) this.state.endPrompt();
-      if (row >= this.promptRows) this.state.endStep();
-    }
+    if (layer === this.rules.routers.length - 1) endRow(this.state, row, this.promptRows);
     return decided;
   }
 
@@ -161,8 +158,13 @@ function stateAfter({ sequence, routers }: DecisionRules, promptRows: number, re
       if (row < promptRows) state.takePromptChoice(layer, choice);
       else state.repeatLayer(layer, choice);
     }
-    if (row === promptRows - 1) state.endPrompt();
-    if (row >= promptRows) state.endStep();
+    endRow(state, row, promptRows);
   }
   return state;
+}
+
+/** The row has decided in all layers. */
+function endRow(state: LogicalSequence, row: number, promptRows: number): void {
+  if (row === promptRows - 1) state.endPrompt();
+  if (row >= promptRows) state.endStep();
 }
