@@ -21,7 +21,7 @@ export interface ForcedDecode {
   /** Without experts of its own. */
   readonly model: Model;
   readonly records: readonly QualityRecord[];
-  /** So many first tokens of each record are its prompt. */
+  /** So many first tokens of each record are its prompt, or all before its answer where these are fewer. */
   readonly promptTokens: number;
   readonly slots: Readonly<Record<'high' | 'low', ExpertSlots>>;
   readonly readsHigh: ReadsHigh;
@@ -48,9 +48,10 @@ export async function decodeForced(decode: ForcedDecode, onPredicted: OnPredicte
   const pass = model.createPass(ROWS, true);
   const running: Running[] = [];
   try {
-    records.forEach(() => {
-      running.push({ sequence: model.createSequence(), decisions: SequenceDecisions.begin(rules, promptTokens) });
-    });
+    for (const record of records) {
+      const decisions = SequenceDecisions.begin(rules, promptRows(record, promptTokens));
+      running.push({ sequence: model.createSequence(), decisions });
+    }
     for (const rows of passesOf(records, promptTokens)) await runRows(decode, { pass, running, rows }, onPredicted);
     return running.map(({ decisions }) => requirePresent(decisions.report, 'misses are constrained.'));
   } finally {
@@ -59,16 +60,21 @@ export async function decodeForced(decode: ForcedDecode, onPredicted: OnPredicte
   }
 }
 
+/** Rows of the record's prompt. */
+export function promptRows({ answerFrom }: QualityRecord, promptTokens: number): number {
+  return Math.min(promptTokens, answerFrom);
+}
+
 /** The prompts, as many rows in a pass as fit; then pass after pass the next token of every record that has one. The last token of a record does not run. */
 function* passesOf(records: readonly QualityRecord[], promptTokens: number): Generator<Row[]> {
-  const prompts = records.flatMap((_, record) =>
-    Array.from({ length: promptTokens }, (__, position): Row => ({ record, position })),
+  const prompts = records.flatMap((one, record) =>
+    Array.from({ length: promptRows(one, promptTokens) }, (_, position): Row => ({ record, position })),
   );
   for (let first = 0; first < prompts.length; first += ROWS) yield prompts.slice(first, first + ROWS);
   const longest = Math.max(...records.map(({ tokenIds }) => tokenIds.length - 1));
-  for (let position = promptTokens; position < longest; position += 1) {
-    const rows = records.flatMap(({ tokenIds }, record): Row[] =>
-      position < tokenIds.length - 1 ? [{ record, position }] : [],
+  for (let position = 0; position < longest; position += 1) {
+    const rows = records.flatMap((one, record): Row[] =>
+      position >= promptRows(one, promptTokens) && position < one.tokenIds.length - 1 ? [{ record, position }] : [],
     );
     for (let first = 0; first < rows.length; first += ROWS) yield rows.slice(first, first + ROWS);
   }
@@ -83,7 +89,7 @@ async function runRows(
     requirePresent(items[record], 'a row belongs to a record.');
   const involved = [...new Set(rows.map(({ record }) => record))];
   const owners = rows.map((row) => ({ decisions: of(running, row).decisions, position: row.position }));
-  const isPrompt = rows.map(({ position }) => position < promptTokens);
+  const isPrompt = rows.map((row) => row.position < promptRows(of(records, row), promptTokens));
   await pass.begin(
     involved.map((record) => of(running, { record, position: 0 }).sequence),
     Int32Array.from(rows, ({ record }) => involved.indexOf(record)),

@@ -4,11 +4,11 @@
  */
 import type { ExpertSlots, Model } from '../../native/index.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import { MISS_TARGETS } from '../../shared/decisions/slices/miss-budget.js';
+import { FREE_STEPS, MISS_TARGETS } from '../../shared/decisions/slices/miss-budget.js';
 import { routersOf } from '../../shared/decisions/slices/output-weights.js';
 import type { DecisionRules } from '../../shared/decisions/slices/sequence-decisions.js';
 import { predictionOf, QualitySums, type Prediction } from './compare-logits.js';
-import { decodeForced, type ReadsHigh } from './forced-decode.js';
+import { decodeForced, promptRows, type ReadsHigh } from './forced-decode.js';
 import { sliceSizesOf } from './modelled-cost.js';
 import type { QualityRecord } from './quality-records.js';
 import type { SlicePair } from './quantize-group.js';
@@ -20,7 +20,7 @@ export interface MissesRow {
   /** Highest allowed share of missed bytes; the cache has room for this share of all experts with both slices. */
   target: number;
   capacity: number;
-  /** Bytes fetched over those that a system with whole experts asks for, mean over the records. Those of its first tokens do not count. */
+  /** Bytes fetched over those that a system with whole experts asks for, mean over the records. Those of the first decode steps do not count. */
   misses: number;
   /** The share of records that end below the target. */
   met: number;
@@ -93,10 +93,17 @@ async function measureOne(material: MissesMaterial, policy: MissPolicy, target: 
     },
   );
   const { kl, agree } = sums.figures(records.length);
-  const misses = reports.reduce((sum, { missShare }) => sum + missShare, 0) / reports.length;
-  const met = reports.filter(({ isMet }) => isMet).length / reports.length;
+  const counted = reports.filter((_, record) => hasCountedSteps(records[record]));
+  const misses = counted.reduce((sum, { missShare }) => sum + missShare, 0) / counted.length;
+  const met = counted.filter(({ isMet }) => isMet).length / counted.length;
   const name = `(${pair.high},${pair.low})`;
   return { table: 'figure8', policy: policy.name, pair: name, target, capacity: CAPACITY, misses, met, kl, agree };
+}
+
+/** The constraint counts some steps of the record. */
+function hasCountedSteps(record: QualityRecord | undefined): boolean {
+  if (record === undefined) return false;
+  return record.tokenIds.length - 1 - promptRows(record, PROMPT_TOKENS) > FREE_STEPS;
 }
 
 function rulesOf(
