@@ -56,6 +56,7 @@ const FINISHED: GenerateReply = {
     finishReason: 'length',
     stopString: '',
     text: 'all',
+    logicalCache: null,
     cachedTokens: 0,
     timing: null,
     sep: null,
