@@ -19,7 +19,7 @@ export interface SequenceExperts {
   readonly needsAllScores: boolean;
   /** Called once, before the first pass. */
   promptBegins(tokens: number): void;
-  /** Where the constraint on misses of its logical cache stands; left out: it has none. */
+  /** The state of the constraint on misses of its logical cache; left out: it has none. */
   readonly report?: BudgetReport | null;
   /** Runs all layers of a pass that has begun. `onRouter`: as Pass.forward takes it. */
   forward(pass: Pass, rows: PassRange, onRouter: Parameters<Pass['forward']>[0]): Promise<void>;

@@ -11,7 +11,7 @@ export interface SequenceRunner {
   prefill(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array>;
   /** Runs the next token of the sequence; returns its logits. */
   decode(tokenId: number): Promise<Float32Array>;
-  /** Where the constraint on misses of its logical cache stands; null, or left out: it has none. */
+  /** The state of the constraint on misses of its logical cache; null, or left out: it has none. */
   logicalCache?(): BudgetReport | null;
   /** The answer has failed with this error: its rows must not be used again. */
   failed?(error: OdmoeError): void;

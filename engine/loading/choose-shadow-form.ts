@@ -69,7 +69,7 @@ export function memoryForShadow({ info, options, cudaStatus, freeHostMemoryBytes
   return (gpu?.memoryBytes ?? 0) - info.usedBytes;
 }
 
-/** What a shadow's pack offers. */
+/** The forms that a shadow's pack offers. */
 export interface OfferedForms {
   /** The slices of a pack without lossless experts: a shadow takes no other form; null: a shadow makes any form of the lossless experts. */
   readonly onlySlices: Pick<Slices, 'split' | 'opened'> | null;

@@ -45,7 +45,7 @@ export function planCache(request: CacheRequest, times: MachineTimes): CachePlan
 }
 
 /**
- * What the policy `sliced` holds of a budget, with the most used experts in the cache: upper slices, and lower ones when there is room for all upper
+ * The slices that the policy `sliced` holds in a budget, with the most used experts in the cache: upper slices, and lower ones when there is room for all upper
  * ones. Its plan has an expert with both slices as a full one, and one with its upper slices as their part. `times`: reading upper slices in the place
  * of exponents, and lower ones in that of signs and mantissas.
  */

@@ -173,7 +173,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     const empty = this.engine.model.createSequence();
     this.memory.dispose();
     this.memory = empty;
-    // What rows have decided outlives them, and so does the provenance of the numbers from which they decided.
+    // Decisions outlive their rows, and so does the provenance of the numbers from which they follow.
     if (this.decisions === null) this.rowProvenance = new RowProvenance();
     this.engine.passLoop.countPreemption();
   }

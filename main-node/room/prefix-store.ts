@@ -17,7 +17,7 @@ export interface SharedRows {
   readonly from: number;
   /** Provenance of these positions. */
   readonly provenance: RowProvenance;
-  /** What they have decided; null: they have no logical cache. */
+  /** Their decisions; null: they have no logical cache. */
   readonly decisions: DecisionRecord | null;
 }
 

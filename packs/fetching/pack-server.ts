@@ -19,7 +19,7 @@ const READ_ERRORS: FileErrors = {
   remedy: 'ask another node for it',
 };
 
-/** What a daemon has of its pack, if that is not the whole pack without slices. */
+/** The parts of its pack that a daemon has, if that is not the whole pack without slices. */
 export interface ServedParts {
   /** The lossless experts on the disk of a pack that is being fetched; null: the pack is whole. Left out: it always is. */
   held?: () => HeldExperts | null;

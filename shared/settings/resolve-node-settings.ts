@@ -299,7 +299,7 @@ function fastSlices(quality: Quality, arithmetic: NodeSettings['device']['arithm
   return `main.quality ${qualityText(quality)} is computed by the one arithmetic: leave out arithmetic fast (--arithmetic), or the quality`;
 }
 
-/** What a worker would hold that its quality does not compute with, with a remedy; null: there is nothing. Pure. */
+/** Names the setting by which a worker would hold experts that its quality does not compute with, and a remedy; null: there is none. Pure. */
 function unslicedMemory(quality: Quality, { cachePolicy, pools, hostMemory }: NodeSettings['worker']): string | null {
   if (quality.kind === 'exact') {
     if (cachePolicy !== 'sliced') return null;

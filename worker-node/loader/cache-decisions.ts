@@ -71,7 +71,7 @@ export interface PlacedExpert {
   state: CompressionState;
 }
 
-/** What the slot schedule asks of any cache. */
+/** The questions that the slot schedule asks any cache. */
 interface CachedUses {
   /**
    * Sets the capacities of the layers; together they must fit the entries. Experts without a place are dropped; those in use are dropped when

@@ -33,7 +33,7 @@ const WEIGHTS_SHARE = 0.9;
 const RECALL_TOLERANCE = 0.001;
 
 /**
- * Of the candidates that fit the one that predicts best, of those that predict equally well the smallest. Candidates without a recall are chosen only
+ * Chooses the candidate that fits and predicts best, and the smallest of those that predict equally well. Candidates without a recall are chosen only
  * if none that fits has one: then the largest. If none fits, the smallest. `memoryBytes`: all that the shadow may take.
  */
 export function chooseShadowPrecision(candidates: readonly ShadowCandidate[], memoryBytes: number): ShadowChoice {

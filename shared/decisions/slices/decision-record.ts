@@ -1,4 +1,4 @@
-/** What the rows of a sequence have decided in each layer. A row's layers are decided in order, and a layer's rows in order. */
+/** A record of the decisions of a sequence's rows in each layer. A row's layers are decided in order, and a layer's rows in order. */
 import { assertInvariant } from '../../base/errors/assert-invariant.js';
 import type { LayerChoice } from './logical-sequence.js';
 

@@ -71,7 +71,7 @@ export class SequenceDecisions {
     return Math.min(this.record.rows, this.promptRows);
   }
 
-  /** Where the constraint on misses stands; null: there is none. */
+  /** The state of the constraint on misses; null: there is none. */
   get report(): BudgetReport | null {
     return this.state.report;
   }
