@@ -20,22 +20,12 @@ import {
 import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { loadShadowModel } from '../../shadow-node/predictor/shadow-model.js';
 import { refusal } from '../unit/tiny-pack.js';
+import { COMMAND_TIMEOUT_MS, odmoe } from './harness/run-odmoe.js';
 import { TestCluster } from './harness/test-cluster.js';
 
 const DEMO = join(packageRoot(), 'models', 'demo');
 const CPU = { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 } as const;
-const COMMAND_TIMEOUT_MS = 120_000;
 const ROWS = 512;
-
-function odmoe(...args: string[]): string {
-  const command = [join(packageRoot(), 'bin', 'odmoe'), ...args];
-  const { status, stdout, stderr } = spawnSync(process.execPath, command, {
-    encoding: 'utf8',
-    timeout: COMMAND_TIMEOUT_MS,
-  });
-  assert.equal(status, 0, stderr);
-  return stdout;
-}
 
 describe('the recall of the forms of a shadow', function () {
   this.timeout(2 * COMMAND_TIMEOUT_MS);

@@ -1,6 +1,5 @@
 /** Shadows of packs whose slices are all that they have of experts, or are damaged. */
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { cp, mkdtemp, rm, truncate } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -8,12 +7,12 @@ import { packageRoot } from '../../shared/base/files/package-root.js';
 import type { Quality } from '../../shared/settings/quality.js';
 import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { refusal } from '../unit/tiny-pack.js';
+import { COMMAND_TIMEOUT_MS, odmoe } from './harness/run-odmoe.js';
 import { openReferenceOf } from './harness/test-models.js';
 import { TestCluster } from './harness/test-cluster.js';
 import { assertSameAnswer, collect, requestFor } from './harness/answers.js';
 
 const DEMO = join(packageRoot(), 'models', 'demo');
-const COMMAND_TIMEOUT_MS = 120_000;
 type Precision = ShadowPrecision | 'auto';
 
 const LOW: Quality = { kind: 'low', split: 'sliced84' };
@@ -32,12 +31,7 @@ describe('a shadow of a pack with slices', function () {
       [only, ['--slices', '8,4', '--only']],
       [beside, ['--slices', '8,4']],
     ] as const) {
-      const command = [join(packageRoot(), 'bin', 'odmoe'), 'pack', DEMO, output, ...flags];
-      const { status, stderr } = spawnSync(process.execPath, command, {
-        encoding: 'utf8',
-        timeout: COMMAND_TIMEOUT_MS,
-      });
-      assert.equal(status, 0, stderr);
+      odmoe('pack', DEMO, output, ...flags);
     }
   });
 

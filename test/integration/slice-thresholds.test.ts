@@ -1,6 +1,5 @@
 /** Thresholds of critical executions: measured when a pack is sliced, and written into slices.json. */
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -22,23 +21,13 @@ import {
 import { qualityText, type Quality } from '../../shared/settings/quality.js';
 import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { refusal } from '../unit/tiny-pack.js';
+import { COMMAND_TIMEOUT_MS, odmoe } from './harness/run-odmoe.js';
 
 const DEMO = join(packageRoot(), 'models', 'demo');
 const CPU = { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 } as const;
-const COMMAND_TIMEOUT_MS = 120_000;
 /** The wanted share of critical executions, and how far an answer may be from it: it is not the text that was measured. */
 const SHARE = 0.3;
 const SHARE_TOLERANCE = 0.06;
-
-function odmoe(...args: string[]): string {
-  const command = [join(packageRoot(), 'bin', 'odmoe'), ...args];
-  const { status, stdout, stderr } = spawnSync(process.execPath, command, {
-    encoding: 'utf8',
-    timeout: COMMAND_TIMEOUT_MS,
-  });
-  assert.equal(status, 0, stderr);
-  return stdout;
-}
 
 async function measured(
   directory: string,
