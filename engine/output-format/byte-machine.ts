@@ -107,3 +107,33 @@ export function sequencesMachine(sequences: readonly (readonly ByteSet[])[]): By
     },
   });
 }
+
+/** Accepts the texts that both machines accept. */
+export function commonMachine(one: ByteMachine, other: ByteMachine): ByteMachine {
+  const machine = machineOf<readonly [number, number]>({
+    start: [0, 0],
+    key: (pair) => pair.join(' '),
+    isFinal: ([first, second]) => one.states[first]?.isFinal === true && other.states[second]?.isFinal === true,
+    edges: ([first, second]) =>
+      (one.states[first]?.edges ?? []).flatMap((edge) =>
+        (other.states[second]?.edges ?? []).flatMap(({ low, high, target }) => {
+          const common = { low: Math.max(low, edge.low), high: Math.min(high, edge.high) };
+          return common.low > common.high ? [] : [{ ...common, target: [edge.target, target] as const }];
+        }),
+      ),
+  });
+  return withoutDeadEnds(machine);
+}
+
+/** The machine without the edges after which no text ends. */
+function withoutDeadEnds({ states, takesSpecialTokens }: ByteMachine): ByteMachine {
+  const sources: number[][] = states.map(() => []);
+  for (const [source, { edges }] of states.entries()) for (const { target } of edges) sources[target]?.push(source);
+  const ending = new Set([...states.keys()].filter((state) => states[state]?.isFinal === true));
+  for (const state of ending) for (const source of sources[state] ?? []) ending.add(source);
+  const kept = states.map(({ edges, isFinal }) => ({
+    isFinal,
+    edges: edges.filter(({ target }) => ending.has(target)),
+  }));
+  return { states: kept, takesSpecialTokens };
+}

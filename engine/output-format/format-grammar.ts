@@ -1,6 +1,7 @@
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import { machineOf, textsMachine, type ByteMachine } from './byte-machine.js';
-import { PatternWork, both, textsWithoutAutomaton, withLength } from './character-automaton.js';
+import { both, textsWithoutAutomaton, withLength } from './character-automaton.js';
+import { PatternWork } from './pattern-automaton.js';
 import { REMEMBERED_GRAMMARS_LIMIT } from './format-limits.js';
 import { GrammarBuilder, type GrammarNode, type GrammarRule } from './grammar.js';
 import { formatInvalid, requireFormatBounds, partText } from '../../shared/wire/output-format.js';

@@ -4,17 +4,29 @@ export const SCHEMA_TEXT_LIMIT_BYTES = 256 * 1024;
 export const SCHEMA_DEPTH_LIMIT = 64;
 /** Most properties that one object of a schema names. Each property can be a frame at the same place, and FRAMES_LIMIT must hold them all. */
 export const PROPERTIES_LIMIT = 500;
-/** Largest minLength and minItems; maxLength and maxItems have no bound. */
+/** Largest minLength, minItems and minProperties; maxLength, maxItems and maxProperties have no bound. */
 export const LEAST_COUNT_LIMIT = 1_000_000;
+/** Largest multipleOf, in units of its last digit: an automaton has a state for each rest. */
+export const MULTIPLE_OF_LIMIT = 10_000;
+/** Most digits of a multipleOf behind the point. */
+export const MULTIPLE_OF_DIGITS = 6;
+/** Most classes of keys that the patternProperties of one object make. */
+export const KEY_CLASSES_LIMIT = 32;
+/** Most schemas that are made of conjunctions (allOf, and keywords beside $ref, anyOf and oneOf). */
+export const CONJUNCTIONS_LIMIT = 5000;
 
 /** Longest pattern, in UTF-16 units. */
 export const PATTERN_LENGTH_LIMIT = 4096;
 /** Largest count in a pattern's {n,m}. */
 export const PATTERN_COUNT_LIMIT = 4096;
+/** Unicode properties (\p) whose characters are remembered. */
+export const REMEMBERED_PROPERTIES_LIMIT = 8;
 /** Most levels of nested groups. */
 export const PATTERN_DEPTH_LIMIT = 100;
 /** States of a pattern before and after it is made deterministic, with the states for its length limits. */
 export const PATTERN_STATES_LIMIT = 20_000;
+/** About as many states count the length of a text with a pattern; a larger maxLength is written as if it were smaller. */
+export const COUNTED_STATES = 16_000;
 /** Most steps of making the patterns of a format deterministic. */
 export const PATTERN_WORK_LIMIT = 3_000_000;
 

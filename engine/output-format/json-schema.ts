@@ -7,12 +7,12 @@ export type JsonValue = null | boolean | number | bigint | string | JsonValue[] 
 
 export type JsonType = 'object' | 'array' | 'string' | 'number' | 'boolean' | 'null';
 
-/** A checked JSON schema, with only the parts that decide about values. */
+/** A checked JSON schema without conjunctions, with only the parts that decide about values. */
 export type JsonSchema =
   | { kind: 'any' }
   | { kind: 'never' }
   | ValuesSchema
-  | { kind: 'union'; options: readonly JsonSchema[] }
+  | UnionSchema<JsonSchema>
   | { kind: 'reference'; target: SchemaTarget }
   | TypedSchema;
 
@@ -24,43 +24,73 @@ export interface ValuesSchema {
   where: string;
 }
 
-/** The target of a $ref; set when the whole schema has been read. */
+/** `isExclusive`: exactly one option must accept a value (oneOf); else at least one (anyOf). `Inner`: the form of schemas inside this one. */
+export interface UnionSchema<Inner> {
+  kind: 'union';
+  /** Changed only while the schema is being read. */
+  options: readonly Inner[];
+  isExclusive: boolean;
+  where: string;
+}
+
+/** The target of a reference; set when the whole schema has been read. */
 export interface SchemaTarget {
   schema: JsonSchema | null;
 }
 
-export interface TypedSchema {
+export interface TypedSchema<Inner = JsonSchema> {
   kind: 'typed';
   types: ReadonlySet<JsonType>;
   number: NumberRule;
   string: StringRule;
-  array: ArrayRule;
-  object: ObjectRule;
+  array: ArrayRule<Inner>;
+  object: ObjectRule<Inner>;
+  /** Place in the schema, for messages. */
+  where: string;
 }
 
 export interface StringRule {
   /** Number of characters (code points). */
   least: number;
   most: number;
-  /** Automaton of the pattern, without the length limits; null: no pattern. */
+  /** Automaton of the pattern and the format, without the length limits; null: neither. */
   pattern: CharacterAutomaton | null;
   /** Place of the rule in the schema, for messages. */
   where: string;
 }
 
-export interface ArrayRule {
-  items: JsonSchema;
+export interface ArrayRule<Inner = JsonSchema> {
+  /** Schemas of the first items, by place. */
+  first: readonly Inner[];
+  /** Schema of the items behind those. */
+  items: Inner;
+  /** The schema does not mention items behind the first ones: they are valid, but are not written. */
+  isOpenByDefault: boolean;
+  /** Null: not given. Then all first items are written, although fewer are valid. */
+  least: number | null;
+  most: number;
+}
+
+export interface ObjectRule<Inner = JsonSchema> {
+  properties: ReadonlyMap<string, Inner>;
+  required: ReadonlySet<string>;
+  /** The keys that are not listed as properties, in classes: a key belongs to exactly one class. */
+  others: readonly KeyClass<Inner>[];
+  /** Keys that no schema mentions are not valid (unevaluatedProperties: false). */
+  isClosed: boolean;
+  /** Schema of every key (propertyNames). */
+  names: Inner;
   least: number;
   most: number;
 }
 
-export interface ObjectRule {
-  properties: ReadonlyMap<string, JsonSchema>;
-  required: ReadonlySet<string>;
-  /** Schema of keys that are not listed as properties. */
-  others: JsonSchema;
-  /** The schema does not mention other keys: they are valid, but are not written if there are properties. */
-  isOpenByDefault: boolean;
+/** Keys of one class, with the schema of their values. */
+export interface KeyClass<Inner = JsonSchema> {
+  /** Accepts the keys; null: every key. */
+  keys: CharacterAutomaton | null;
+  schema: Inner;
+  /** The schema does not mention these keys: they are valid, but are written only where no other key is mentioned. */
+  isDefault: boolean;
 }
 
 /** The value of a JSON text, with all digits of its integers. Throws SyntaxError. */

@@ -1,4 +1,5 @@
-import { machineOf, textsMachine, type ByteMachine } from './byte-machine.js';
+import { commonMachine, machineOf, textsMachine, type ByteMachine } from './byte-machine.js';
+import { decimalOf, isMultiple, multiplesMachine, tenTimes, type Decimal } from './number-multiples.js';
 
 /** Numbers that a schema accepts; absent bounds are infinite. A bound is a `bigint` if it is an integer that no double can represent. */
 export interface NumberRule {
@@ -7,6 +8,8 @@ export interface NumberRule {
   isLeastExcluded: boolean;
   most: number | bigint;
   isMostExcluded: boolean;
+  /** The number is a multiple of this one; null: any. It is whole if `isInteger`, and not whole otherwise. */
+  multipleOf: Decimal | null;
 }
 
 export const ANY_NUMBER: NumberRule = {
@@ -15,6 +18,7 @@ export const ANY_NUMBER: NumberRule = {
   isLeastExcluded: false,
   most: Infinity,
   isMostExcluded: false,
+  multipleOf: null,
 };
 
 /** Digits before the point when no bound asks for more: such integers are exact in a double. */
@@ -29,20 +33,31 @@ const [MINUS, PLUS, POINT, ZERO] = [0x2d, 0x2b, 0x2e, 0x30];
 export function numberMachine(rule: NumberRule): ByteMachine {
   if (isUnbounded(rule)) return anyNumberMachine();
   const range = decimalRange(rule);
-  return range === null ? textsMachine([]) : decimalMachine(range);
+  if (range === null) return textsMachine([]);
+  const { multipleOf } = rule;
+  return multipleOf === null
+    ? decimalMachine(range)
+    : commonMachine(decimalMachine(range), multiplesMachine(multipleOf));
 }
 
 /** True if `numberMachine` accepts any number. This takes much less work. */
 export function hasNumber(rule: NumberRule): boolean {
-  return isUnbounded(rule) || decimalRange(rule) !== null;
+  if (isUnbounded(rule)) return true;
+  const range = decimalRange(rule);
+  if (range === null || rule.multipleOf === null) return range !== null;
+  const { digits, fractionDigits } = rule.multipleOf;
+  const step = digits * tenTimes(Math.max(0, range.fractionDigits - fractionDigits));
+  const behindLow = range.low % step;
+  return range.low + (behindLow > 0n ? step - behindLow : -behindLow) <= range.high;
 }
 
-function isUnbounded({ isInteger, least, most }: NumberRule): boolean {
-  return !isInteger && least === -Infinity && most === Infinity;
+function isUnbounded({ isInteger, least, most, multipleOf }: NumberRule): boolean {
+  return !isInteger && least === -Infinity && most === Infinity && multipleOf === null;
 }
 
 export function isInNumberRule(value: number | bigint, rule: NumberRule): boolean {
   if (rule.isInteger && typeof value === 'number' && !Number.isInteger(value)) return false;
+  if (rule.multipleOf !== null && !isMultiple(decimalOf(value), rule.multipleOf)) return false;
   if (rule.isLeastExcluded ? value <= rule.least : value < rule.least) return false;
   return rule.isMostExcluded ? value < rule.most : value <= rule.most;
 }
@@ -68,9 +83,29 @@ function decimalRange(rule: NumberRule): DecimalRange | null {
   for (const fractionDigits of rule.isInteger ? [0] : [FRACTION_DIGITS, ...digitsOfBounds]) {
     const low = least === -Infinity ? null : scaled(least, fractionDigits, 'up');
     const high = most === Infinity ? null : scaled(most, fractionDigits, 'down');
-    if (low === null || high === null || low <= high) return shortNumbers(low, high, fractionDigits);
+    if (low === null || high === null || low <= high) {
+      return rule.multipleOf === null
+        ? shortNumbers(low, high, fractionDigits)
+        : exactNumbers(low, high, fractionDigits, rule.multipleOf);
+    }
   }
   return null;
+}
+
+/** The numbers between the bounds (null: no bound) that doubles hold with all the digits of a multiple; null: there are none. */
+function exactNumbers(
+  low: bigint | null,
+  high: bigint | null,
+  fractionDigits: number,
+  multipleOf: Decimal,
+): DecimalRange | null {
+  const last = tenTimes(WHOLE_DIGITS - multipleOf.fractionDigits + fractionDigits) - 1n;
+  const range = {
+    low: low === null || low < -last ? -last : low,
+    high: high === null || high > last ? last : high,
+    fractionDigits,
+  };
+  return range.low <= range.high ? range : null;
 }
 
 /** An end of a range: the neighbour of the bound (1: above, -1: below) or the bound itself (0). */
@@ -96,11 +131,6 @@ function shortNumbers(low: bigint | null, high: bigint | null, fractionDigits: n
   return { low: within(low, -usual, usual, -usual), high: within(high, -usual, usual, usual), fractionDigits };
 }
 
-/** 10 to a power. */
-function tenTimes(power: number): bigint {
-  return BigInt(`1${'0'.repeat(power)}`);
-}
-
 /** The next double above (1) or below (-1). */
 function doubleBeside(value: number, direction: 1 | -1): number {
   if (!Number.isFinite(value)) return value;
@@ -109,17 +139,6 @@ function doubleBeside(value: number, direction: 1 | -1): number {
   const step = value > 0 === direction > 0 ? 1n : -1n;
   const beside = new Float64Array(new BigInt64Array([(bits[0] ?? 0n) + step]).buffer);
   return beside[0] ?? value;
-}
-
-/** The shortest decimal that reads as the double, or the integer itself: digits times 10^-fractionDigits. */
-function decimalOf(value: number | bigint): { digits: bigint; fractionDigits: number } {
-  if (typeof value === 'bigint') return { digits: value, fractionDigits: 0 };
-  const [mantissa = '0', exponent = '0'] = String(value).split('e');
-  const [whole = '0', fraction = ''] = mantissa.split('.');
-  const fractionDigits = fraction.length - Number(exponent);
-  const digits = BigInt(whole + fraction);
-  if (fractionDigits >= 0) return { digits, fractionDigits };
-  return { digits: digits * tenTimes(-fractionDigits), fractionDigits: 0 };
 }
 
 function scaled(value: number | bigint, fractionDigits: number, rounding: 'up' | 'down'): bigint {

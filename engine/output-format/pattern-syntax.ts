@@ -1,6 +1,12 @@
 import { formatInvalid } from '../../shared/wire/output-format.js';
-import { codePointsOf, complement, LAST_CODE_POINT, union, type CodePoints } from './code-points.js';
-import { PATTERN_COUNT_LIMIT, PATTERN_DEPTH_LIMIT, PATTERN_LENGTH_LIMIT } from './format-limits.js';
+import { RecentMap } from '../../shared/base/runtime/recent-map.js';
+import { ANY_CODE_POINT, codePointsOf, complement, LAST_CODE_POINT, union, type CodePoints } from './code-points.js';
+import {
+  PATTERN_COUNT_LIMIT,
+  PATTERN_DEPTH_LIMIT,
+  PATTERN_LENGTH_LIMIT,
+  REMEMBERED_PROPERTIES_LIMIT,
+} from './format-limits.js';
 
 /** The syntax tree of a pattern. */
 export type Pattern =
@@ -8,6 +14,8 @@ export type Pattern =
   | { kind: 'sequence'; items: readonly Pattern[] }
   | { kind: 'choice'; options: readonly Pattern[] }
   | { kind: 'repeat'; body: Pattern; least: number; most: number }
+  /** The text goes on with the body, or (negative) does not. */
+  | { kind: 'lookahead'; body: Pattern; isNegative: boolean }
   | { kind: 'textStart' }
   | { kind: 'textEnd' };
 
@@ -41,8 +49,8 @@ const CLASSES: Readonly<Record<string, CodePoints>> = {
 const CONTROLS: Readonly<Record<string, number>> = { t: 9, n: 10, v: 11, f: 12, r: 13 };
 
 /**
- * Reads a pattern of ECMAScript (flag u). Refuses look-around, back references, \b and \p with a message that names them. `where`: the
- * pattern's place, for messages. Throws REQUEST_INVALID.
+ * Reads a pattern of ECMAScript (flag u). Refuses lookbehinds, back references and \b with a message that names them. `where`: the pattern's
+ * place, for messages. Throws REQUEST_INVALID.
  */
 export function parsePattern(source: string, where: string): Pattern {
   if (source.length > PATTERN_LENGTH_LIMIT) {
@@ -54,6 +62,8 @@ export function parsePattern(source: string, where: string): Pattern {
 class PatternReader {
   private at = 0;
   private depth = 0;
+  /** Lookaheads that are open. */
+  private lookaheads = 0;
 
   constructor(
     private readonly characters: readonly string[],
@@ -85,6 +95,7 @@ class PatternReader {
     const counts = this.readCounts();
     if (counts === null) return body;
     if (body.kind === 'textStart' || body.kind === 'textEnd') throw this.wrong('an anchor with a quantifier');
+    if (body.kind === 'lookahead') throw this.wrong('a lookahead with a quantifier');
     // A lazy quantifier matches the same texts.
     this.take('?');
     return { kind: 'repeat', body, ...counts };
@@ -116,7 +127,10 @@ class PatternReader {
 
   private readAtom(): Pattern {
     const character = this.next();
-    if (character === '^') return { kind: 'textStart' };
+    if (character === '^') {
+      if (this.lookaheads > 0) throw this.wrong('a ^ in a lookahead, which is not supported');
+      return { kind: 'textStart' };
+    }
     if (character === '$') return { kind: 'textEnd' };
     if (character === '(') return this.readGroup();
     if (character === '.') return { kind: 'character', set: complement(LINE_ENDS) };
@@ -130,23 +144,28 @@ class PatternReader {
   private readGroup(): Pattern {
     this.depth += 1;
     if (this.depth > PATTERN_DEPTH_LIMIT) throw this.wrong(`groups over ${PATTERN_DEPTH_LIMIT} deep`);
-    if (this.take('?')) this.readGroupKind();
-    const inner = this.readChoice();
+    const lookahead = this.take('?') ? this.readGroupKind() : null;
+    if (lookahead !== null) this.lookaheads += 1;
+    const body = this.readChoice();
     if (!this.take(')')) throw this.wrong('a ( without a )');
     this.depth -= 1;
-    return inner;
+    if (lookahead === null) return body;
+    this.lookaheads -= 1;
+    return { kind: 'lookahead', body, isNegative: lookahead === '!' };
   }
 
-  private readGroupKind(): void {
-    if (this.take(':')) return;
+  /** The sign of a lookahead; null: another group. */
+  private readGroupKind(): '=' | '!' | null {
+    if (this.take(':')) return null;
     const kind = this.next();
     const second = this.peek() ?? '';
-    if (kind === '=' || kind === '!') throw this.wrong('a lookahead, which is not supported');
+    if (kind === '=' || kind === '!') return kind;
     if (kind !== '<') throw this.wrong(`a group (?${kind}, which is not supported`);
     if (second === '=' || second === '!') throw this.wrong('a lookbehind, which is not supported');
     let name = '';
     while (this.peek() !== undefined && this.peek() !== '>') name += this.next();
     if (!this.take('>') || !/^[A-Za-z_$][\w$]*$/.test(name)) throw this.wrong('a group whose name is none');
+    return null;
   }
 
   private readClass(): CodePoints {
@@ -187,7 +206,7 @@ class PatternReader {
     if (control !== undefined) return single(control);
     if (letter === 'b' && isInClass) return single(8);
     if (letter === 'b' || letter === 'B') throw this.wrong(`the word boundary \\${letter}, which is not supported`);
-    if (letter === 'p' || letter === 'P') throw this.wrong(`the Unicode property \\${letter}, which is not supported`);
+    if (letter === 'p' || letter === 'P') return this.readProperty(letter);
     if (letter === 'k' || /^[1-9]$/.test(letter))
       throw this.wrong(`the back reference \\${letter}, which is not supported`);
     if (letter === '0') {
@@ -199,6 +218,14 @@ class PatternReader {
     if (letter === 'c') return single(this.readControlLetter());
     if (/^[A-Za-z]$/.test(letter)) throw this.wrong(`the escape \\${letter}, which is not supported`);
     return single(codePointAt(letter));
+  }
+
+  private readProperty(letter: 'p' | 'P'): CodePoints {
+    let name = '';
+    if (this.take('{')) while (this.peek() !== undefined && this.peek() !== '}') name += this.next();
+    const set = /^[\w=]+$/.test(name) && this.take('}') ? propertySet(name) : null;
+    if (set === null) throw this.wrong(`a \\${letter} without the name of a Unicode property`);
+    return letter === 'p' ? set : complement(set);
   }
 
   private readControlLetter(): number {
@@ -255,6 +282,31 @@ class PatternReader {
   private wrong(what: string): Error {
     return formatInvalid(`${this.where} has ${what} (near character ${this.at})`);
   }
+}
+
+/** Sets of Unicode properties that were asked for. */
+const propertySets = new RecentMap<string, CodePoints>(REMEMBERED_PROPERTIES_LIMIT);
+
+/** The characters with a Unicode property; null: there is no such property. */
+function propertySet(name: string): CodePoints | null {
+  let expression: RegExp;
+  try {
+    expression = new RegExp(`^\\p{${name}}$`, 'u');
+  } catch {
+    return null;
+  }
+  return propertySets.of(name, () => {
+    const ranges: [number, number][] = [];
+    for (const [first, last] of ANY_CODE_POINT) {
+      for (let codePoint = first; codePoint <= last; codePoint++) {
+        if (!expression.test(String.fromCodePoint(codePoint))) continue;
+        const range = ranges.at(-1);
+        if (range?.[1] === codePoint - 1) range[1] = codePoint;
+        else ranges.push([codePoint, codePoint]);
+      }
+    }
+    return codePointsOf(ranges);
+  });
 }
 
 function single(codePoint: number): CodePoints {

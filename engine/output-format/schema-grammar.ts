@@ -1,6 +1,6 @@
 import { formatInvalid } from '../../shared/wire/output-format.js';
 import { machineOf, textsMachine, type ByteMachine } from './byte-machine.js';
-import { otherTextsAutomaton, withLength } from './character-automaton.js';
+import { withLength } from './character-automaton.js';
 import { ANY_CODE_POINT } from './code-points.js';
 import type { GrammarBuilder, GrammarNode, GrammarRule } from './grammar.js';
 import {
@@ -15,6 +15,7 @@ import {
   type ValuesSchema,
 } from './json-schema.js';
 import { ANY_NUMBER, numberMachine, type NumberRule } from './number-machine.js';
+import { ObjectGrammar } from './object-grammar.js';
 import { schemaTakes } from './schema-takes.js';
 
 /** Most spaces after a line feed. */
@@ -26,8 +27,17 @@ const ANY_VALUE: TypedSchema = {
   types: new Set<JsonType>(['object', 'array', 'string', 'number', 'boolean', 'null']),
   number: ANY_NUMBER,
   string: { least: 0, most: Infinity, pattern: null, where: '' },
-  array: { items: { kind: 'any' }, least: 0, most: Infinity },
-  object: { properties: new Map(), required: new Set(), others: { kind: 'any' }, isOpenByDefault: true },
+  array: { first: [], items: { kind: 'any' }, isOpenByDefault: false, least: 0, most: Infinity },
+  object: {
+    properties: new Map(),
+    required: new Set(),
+    others: [{ keys: null, schema: { kind: 'any' }, isDefault: true }],
+    isClosed: false,
+    names: { kind: 'any' },
+    least: 0,
+    most: Infinity,
+  },
+  where: '$',
 };
 
 /**
@@ -103,8 +113,9 @@ export class SchemaGrammar {
   }
 
   private numberNode(rule: NumberRule): GrammarNode {
-    const { isInteger, least, isLeastExcluded, most, isMostExcluded } = rule;
-    const key = `number ${isInteger} ${least} ${isLeastExcluded} ${most} ${isMostExcluded}`;
+    const { isInteger, least, isLeastExcluded, most, isMostExcluded, multipleOf } = rule;
+    const multiples = multipleOf === null ? '' : `${multipleOf.digits}e-${multipleOf.fractionDigits}`;
+    const key = `number ${isInteger} ${least} ${isLeastExcluded} ${most} ${isMostExcluded} ${multiples}`;
     return this.builder.rememberedMachine(key, () => numberMachine(rule));
   }
 
@@ -117,53 +128,42 @@ export class SchemaGrammar {
     return builder.sequence(this.text('"'), inside, this.text('"'));
   }
 
-  private arrayNode({ items, least, most }: ArrayRule): GrammarNode {
+  private arrayNode({ first, items, isOpenByDefault, least, most: given }: ArrayRule): GrammarNode {
     const { builder } = this;
+    const isOpen = items.kind !== 'never' && (!isOpenByDefault || (least ?? 0) > first.length);
+    const most = isOpen ? given : Math.min(given, first.length);
+    const fewest = least ?? Math.min(first.length, most);
     const open = this.withGap('[', 'behind');
     if (most === 0) return builder.sequence(open, this.text(']'));
-    const item = this.nodeOf(items);
-    const more = builder.repeat(builder.sequence(this.comma(), item), Math.max(0, least - 1), most - 1);
-    const filled = builder.sequence(item, more, this.withGap(']', 'before'));
-    return builder.sequence(open, least === 0 ? builder.choice(this.text(']'), filled) : filled);
-  }
-
-  private objectNode({ properties, required, others, isOpenByDefault }: ObjectRule): GrammarNode {
-    const { builder } = this;
-    const listed = new Map(properties);
-    // A required key that is not listed as a property is written like a listed one.
-    for (const key of required) if (!listed.has(key)) listed.set(key, others);
-    const isOpen = others.kind !== 'never' && !(isOpenByDefault && listed.size > 0);
-    const other = isOpen ? this.otherProperty([...listed.keys()], others) : null;
-    const close = this.withGap('}', 'before');
-    let later = other === null ? close : this.othersBehind(other, close);
-    // The properties from a key on, without the comma before them. All alternatives share it, so its size grows only with the number of keys.
-    let written = other === null ? null : builder.sequence(other, later);
-    let mayEnd = true;
-    for (const [key, schema] of [...listed].reverse()) {
-      const property = builder.sequence(this.text(JSON.stringify(key)), this.colon(), this.nodeOf(schema), later);
-      mayEnd &&= !required.has(key);
-      written = required.has(key) || written === null ? property : builder.choice(property, written);
-      const more = builder.sequence(this.comma(), written);
-      later = mayEnd ? builder.choice(more, close) : more;
+    const close = this.withGap(']', 'before');
+    const [lead, ...others] = first;
+    const item = isOpen ? this.nodeOf(items) : null;
+    // The items behind the first ones, then from the last of the first ones to the second.
+    let behind = close;
+    if (item !== null && most > first.length) {
+      const written = Math.max(1, first.length);
+      const more = builder.repeat(builder.sequence(this.comma(), item), Math.max(0, fewest - written), most - written);
+      behind = builder.sequence(more, close);
     }
-    const empty = this.text('}');
-    const first = written === null ? empty : mayEnd ? builder.choice(written, empty) : written;
-    return builder.sequence(this.withGap('{', 'behind'), first);
+    for (const [index, schema] of [...others.entries()].reverse()) {
+      if (index + 1 >= most) continue;
+      const more = builder.sequence(this.comma(), this.nodeOf(schema), behind);
+      behind = index + 1 >= fewest ? builder.choice(more, close) : more;
+    }
+    const filled = builder.sequence(lead === undefined ? (item ?? builder.choice()) : this.nodeOf(lead), behind);
+    return builder.sequence(open, fewest === 0 ? builder.choice(this.text(']'), filled) : filled);
   }
 
-  /** The other properties after the first one. */
-  private othersBehind(other: GrammarNode, close: GrammarNode): GrammarNode {
+  private objectNode(rule: ObjectRule): GrammarNode {
     const { builder } = this;
-    return builder.sequence(builder.repeat(builder.sequence(this.comma(), other), 0, Infinity), close);
-  }
-
-  private otherProperty(listed: readonly string[], others: JsonSchema): GrammarNode {
-    const { builder } = this;
-    const key =
-      listed.length === 0
-        ? builder.repeat(builder.jsonCharacter(ANY_CODE_POINT), 0, Infinity)
-        : builder.jsonCharacters(otherTextsAutomaton(listed));
-    return builder.sequence(this.text('"'), key, this.text('"'), this.colon(), this.nodeOf(others));
+    return new ObjectGrammar(builder, {
+      valueOf: (schema) => this.nodeOf(schema),
+      text: (text) => this.text(text),
+      comma: this.comma(),
+      colon: this.colon(),
+      open: this.withGap('{', 'behind'),
+      close: this.withGap('}', 'before'),
+    }).nodeOf(rule);
   }
 
   private text(...texts: readonly string[]): GrammarNode {

@@ -1,49 +1,32 @@
 import { formatInvalid } from '../../shared/wire/output-format.js';
-import { patternAutomaton, type PatternWork } from './character-automaton.js';
-import { LEAST_COUNT_LIMIT, PROPERTIES_LIMIT, SCHEMA_DEPTH_LIMIT, SCHEMA_TEXT_LIMIT_BYTES } from './format-limits.js';
+import { automatonAccepts } from './character-automaton.js';
+import { PROPERTIES_LIMIT, SCHEMA_DEPTH_LIMIT, SCHEMA_TEXT_LIMIT_BYTES } from './format-limits.js';
 import {
   canonicalJson,
   readJsonValue,
   type JsonSchema,
   type JsonType,
   type JsonValue,
-  type SchemaTarget,
-  type StringRule,
   type TypedSchema,
 } from './json-schema.js';
-import { ANY_NUMBER, type NumberRule, hasNumber } from './number-machine.js';
-
-type JsonObject = Readonly<Record<string, JsonValue>>;
-
-/** Keywords that do not change which values a schema accepts. */
-const ANNOTATIONS: ReadonlySet<string> = new Set([
-  'title',
-  'description',
-  'default',
-  'examples',
-  '$schema',
-  '$id',
-  '$comment',
-  '$defs',
-  'definitions',
-  'deprecated',
-  'readOnly',
-  'writeOnly',
-  'strict',
-]);
-
-/** Keywords by the type of value that they restrict. */
-const KEYWORDS_OF_TYPE: Readonly<Record<JsonType, readonly string[]>> = {
-  object: ['properties', 'required', 'additionalProperties'],
-  array: ['items', 'minItems', 'maxItems'],
-  string: ['minLength', 'maxLength', 'pattern'],
-  number: ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'],
-  boolean: [],
-  null: [],
-};
-const ALL_TYPES = Object.keys(KEYWORDS_OF_TYPE) as JsonType[];
-const TYPED_KEYWORDS: ReadonlySet<string> = new Set(Object.values(KEYWORDS_OF_TYPE).flat());
-const OTHER_KEYWORDS: ReadonlySet<string> = new Set(['type', 'enum', 'const', 'anyOf', '$ref']);
+import { patternAutomaton, type PatternWork } from './pattern-automaton.js';
+import { allOf, ANY, NEVER, type ReadSchema, type ReadTarget } from './read-schema.js';
+import { withoutConjunctions } from './schema-conjunctions.js';
+import { ALL_TYPES, isAnnotation, isKnownKeyword, isTypedKeyword, KEYWORDS_OF_TYPE } from './schema-keywords.js';
+import {
+  contradictionOf,
+  countOf,
+  isObject,
+  keyClasses,
+  leastCount,
+  mostCount,
+  numberRule,
+  stringRule,
+  typesOf,
+  wrong,
+  type JsonObject,
+} from './schema-rules.js';
+import { isWrittenFormat } from './schema-formats.js';
 
 /**
  * Reads the text of a JSON schema. `work`: steps for the patterns of the whole format. Throws REQUEST_INVALID, which names the wrong or
@@ -60,7 +43,7 @@ export function readJsonSchema(text: string, work: PatternWork): JsonSchema {
     throw formatInvalid(`the JSON schema is no JSON: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
   }
   requireShallow(root, '$', 0);
-  return new SchemaReader(root, work).read();
+  return withoutConjunctions(new SchemaReader(root, work).read());
 }
 
 /** Throws for values that nest too deep, or contain a number that is too large for a double. */
@@ -76,57 +59,64 @@ function requireShallow(value: JsonValue, where: string, depth: number): void {
 
 class SchemaReader {
   /** The targets of $ref, by the object of the schema that it names. */
-  private readonly targets = new Map<JsonValue, SchemaTarget>();
-  private readonly waiting: { value: JsonValue; where: string; target: SchemaTarget }[] = [];
+  private readonly targets = new Map<JsonValue, ReadTarget>();
+  private readonly waiting: { value: JsonValue; where: string; target: ReadTarget }[] = [];
 
   constructor(
     private readonly root: JsonValue,
     private readonly patternWork: PatternWork,
   ) {}
 
-  read(): JsonSchema {
+  read(): ReadSchema {
     const schema = this.readSchema(this.root, '$');
     for (const { value, where, target } of this.waiting) target.schema = this.readSchema(value, where);
     return schema;
   }
 
-  private readSchema(value: JsonValue, where: string): JsonSchema {
-    if (value === true) return { kind: 'any' };
-    if (value === false) return { kind: 'never' };
+  private readSchema(value: JsonValue, where: string): ReadSchema {
+    if (value === true) return ANY;
+    if (value === false) return NEVER;
     if (!isObject(value)) throw formatInvalid(`${where} is no JSON schema: it must be an object, true or false`);
     for (const keyword of Object.keys(value)) {
-      if (ANNOTATIONS.has(keyword) || TYPED_KEYWORDS.has(keyword) || OTHER_KEYWORDS.has(keyword)) continue;
+      if (isKnownKeyword(keyword)) continue;
       throw formatInvalid(`the keyword ${shown(keyword)} at ${where} is not supported in a JSON schema; leave it out`);
     }
-    if (value['enum'] !== undefined || value['const'] !== undefined) return this.readValues(value, where);
-    if (value['$ref'] !== undefined) {
-      requireAlone(value, '$ref', where);
-      return this.readReference(value['$ref'], where);
-    }
-    if (value['anyOf'] !== undefined) return this.readUnion(value, where);
-    return this.readTyped(value, where);
+    if (value['nullable'] === true) return this.readNullable(value, where);
+    const parts: ReadSchema[] = [];
+    const { enum: listed, const: only, $ref: reference, anyOf, oneOf, allOf: joined, not } = value;
+    const isListed = listed !== undefined || only !== undefined;
+    if (isListed) parts.push(this.readValues(listed, only, where));
+    if (Object.keys(value).some(isTypedKeyword)) parts.push(this.readTyped(value, where, !isListed));
+    if (reference !== undefined) parts.push(this.readReference(reference, where));
+    if (anyOf !== undefined) parts.push(this.readUnion(anyOf, 'anyOf', where));
+    if (oneOf !== undefined) parts.push(this.readUnion(oneOf, 'oneOf', where));
+    if (joined !== undefined) parts.push(...this.readList(joined, 'allOf', where));
+    if (not !== undefined) parts.push(readNegation(not, where));
+    return allOf(parts, where);
   }
 
-  /** The values of enum and const that the other keywords accept. */
-  private readValues(value: JsonObject, where: string): JsonSchema {
-    const { enum: listed, const: only, ...others } = value;
+  /** OpenAPI 3.0: null is added to `type`; without a type, to what the other keywords accept. */
+  private readNullable(value: JsonObject, where: string): ReadSchema {
+    const { nullable: _, type, ...others } = value;
+    if (type !== undefined) {
+      return this.readSchema({ ...others, type: [...(Array.isArray(type) ? type : [type]), 'null'] }, where);
+    }
+    const rest = this.readSchema(others, where);
+    if (rest.kind === 'any' || rest.kind === 'values') return rest;
+    const none: ReadSchema = { kind: 'values', values: [null], where };
+    return { kind: 'union', options: [rest, none], isExclusive: false, where };
+  }
+
+  /** The values that both enum and const name. */
+  private readValues(listed: JsonValue | undefined, only: JsonValue | undefined, where: string): ReadSchema {
     if (listed !== undefined && !Array.isArray(listed)) throw wrong('enum', where, 'a list of values');
     const given = listed ?? [only ?? null];
     const values =
       only === undefined ? given : given.filter((candidate) => canonicalJson(candidate) === canonicalJson(only));
-    return { kind: 'values', values, conditions: this.conditionsOf(others, where), where };
+    return { kind: 'values', values, where };
   }
 
-  /** The conditions that a value must meet beside enum and const. */
-  private conditionsOf(others: JsonObject, where: string): JsonSchema[] {
-    const { $ref: reference, anyOf, ...typed } = others;
-    const conditions: JsonSchema[] = [this.typedOf(typed, where, false)];
-    if (reference !== undefined) conditions.push(this.readReference(reference, where));
-    if (anyOf !== undefined) conditions.push(this.readUnion({ anyOf }, where));
-    return conditions;
-  }
-
-  private readReference(reference: JsonValue | undefined, where: string): JsonSchema {
+  private readReference(reference: JsonValue, where: string): ReadSchema {
     if (typeof reference !== 'string') throw wrong('$ref', where, 'a text');
     const found = this.found(reference);
     if (found === undefined) {
@@ -136,7 +126,7 @@ class SchemaReader {
     }
     const known = this.targets.get(found);
     if (known !== undefined) return { kind: 'reference', target: known };
-    const target: SchemaTarget = { schema: null };
+    const target: ReadTarget = { schema: null };
     if (typeof found === 'object') this.targets.set(found, target);
     this.waiting.push({ value: found, where: reference.replace(/^#/, '$').replaceAll('/', '.'), target });
     return { kind: 'reference', target };
@@ -153,159 +143,110 @@ class SchemaReader {
     return at;
   }
 
-  private readUnion(value: JsonObject, where: string): JsonSchema {
-    const { anyOf, type, ...rest } = value;
-    if (!Array.isArray(anyOf) || anyOf.length === 0) throw wrong('anyOf', where, 'a list of at least one schema');
-    requireAlone({ ...rest, anyOf }, 'anyOf', where);
-    const options = anyOf.map((option, index) => {
-      const inner = `${where}.anyOf[${index}]`;
-      return this.readSchema(type === undefined ? option : withType(option, type, inner), inner);
-    });
-    return { kind: 'union', options };
+  private readUnion(given: JsonValue, keyword: 'anyOf' | 'oneOf', where: string): ReadSchema {
+    const options = this.readList(given, keyword, where);
+    return { kind: 'union', options, isExclusive: keyword === 'oneOf', where };
   }
 
-  private readTyped(value: JsonObject, where: string): JsonSchema {
-    const hasKeywords =
-      value['type'] !== undefined || Object.keys(value).some((keyword) => TYPED_KEYWORDS.has(keyword));
-    if (!hasKeywords) return { kind: 'any' };
-    return withoutContradictions(this.typedOf(value, where, true), where);
+  private readList(given: JsonValue, keyword: string, where: string): ReadSchema[] {
+    if (!Array.isArray(given) || given.length === 0) throw wrong(keyword, where, 'a list of at least one schema');
+    return given.map((option, index) => this.readSchema(option, `${where}.${keyword}[${index}]`));
   }
 
-  /** `infer`: without a type keyword, the types follow from the other keywords. */
-  private typedOf(value: JsonObject, where: string, infer: boolean): TypedSchema {
+  /** `infer`: without a type keyword, the types follow from the other keywords. Throws REQUEST_INVALID when no type is left then. */
+  private readTyped(value: JsonObject, where: string, infer: boolean): ReadSchema {
     const named = value['type'] === undefined ? null : typesOf(value['type'], where);
     const meant = ALL_TYPES.filter((type) => KEYWORDS_OF_TYPE[type].some((keyword) => value[keyword] !== undefined));
+    if (isWrittenFormat(value['format']) && !meant.includes('string')) meant.push('string');
     const types = new Set(named?.types ?? (infer && meant.length > 0 ? meant : ALL_TYPES));
-    return {
+    const schema: TypedSchema<ReadSchema> = {
       kind: 'typed',
       types,
       number: numberRule(value, where, named?.isInteger ?? false),
       string: stringRule(value, where, this.patternWork),
-      array: {
-        items: this.readSchema(value['items'] ?? true, `${where}.items`),
-        least: leastCount(value, 'minItems', where),
-        most: mostCount(value, 'maxItems', where),
-      },
+      array: this.arrayRule(value, where),
       object: this.objectRule(value, where),
+      where,
+    };
+    return infer ? withoutContradictions(schema) : schema;
+  }
+
+  private arrayRule(value: JsonObject, where: string): TypedSchema<ReadSchema>['array'] {
+    const { items, prefixItems, additionalItems, uniqueItems } = value;
+    if (uniqueItems !== undefined && typeof uniqueItems !== 'boolean')
+      throw wrong('uniqueItems', where, 'true or false');
+    const isOld = Array.isArray(items);
+    const given = isOld ? items : prefixItems;
+    const first = given === undefined ? [] : this.readList(given, isOld ? 'items' : 'prefixItems', where);
+    const behind = isOld ? additionalItems : items;
+    return {
+      first,
+      items: this.readSchema(behind ?? true, `${where}.${isOld ? 'additionalItems' : 'items'}`),
+      isOpenByDefault: behind === undefined && first.length > 0,
+      least: countOf(value, 'minItems', where) === null ? null : leastCount(value, 'minItems', where),
+      most: mostCount(value, 'maxItems', where),
     };
   }
 
-  private objectRule(value: JsonObject, where: string): TypedSchema['object'] {
-    const { properties: given = {}, required = [], additionalProperties: others } = value;
-    if (!isObject(given)) throw wrong('properties', where, 'an object of schemas');
+  private objectRule(value: JsonObject, where: string): TypedSchema<ReadSchema>['object'] {
+    const { required = [], additionalProperties, unevaluatedProperties } = value;
+    const given = schemasByKey(value, 'properties', where);
     if (!Array.isArray(required) || !required.every((key) => typeof key === 'string')) {
       throw wrong('required', where, 'a list of texts');
     }
-    if (Object.keys(given).length > PROPERTIES_LIMIT || required.length > PROPERTIES_LIMIT) {
+    if (given.length > PROPERTIES_LIMIT || required.length > PROPERTIES_LIMIT) {
       throw formatInvalid(`properties or required at ${where} has over ${PROPERTIES_LIMIT} keys; make it smaller`);
     }
-    const properties = new Map<string, JsonSchema>();
-    for (const [key, inner] of Object.entries(given))
-      properties.set(key, this.readSchema(inner, `${where}.properties.${key}`));
+    const patterns = schemasByKey(value, 'patternProperties', where).map(([source, inner]) => {
+      const place = `${where}.patternProperties.${source}`;
+      const keys = patternAutomaton(source, `the pattern at ${place}`, this.patternWork);
+      return { keys, schema: this.readSchema(inner, place) };
+    });
+    const properties = new Map<string, ReadSchema>();
+    for (const [key, inner] of given) {
+      const own = this.readSchema(inner, `${where}.properties.${key}`);
+      const matched = patterns.filter(({ keys }) => automatonAccepts(keys, key)).map(({ schema }) => schema);
+      properties.set(key, allOf([own, ...matched], where));
+    }
+    if (unevaluatedProperties !== undefined && typeof unevaluatedProperties !== 'boolean') {
+      throw wrong('unevaluatedProperties', where, 'true or false');
+    }
     return {
       properties,
       required: new Set(required),
-      others: this.readSchema(others ?? true, `${where}.additionalProperties`),
-      isOpenByDefault: others === undefined,
+      others: keyClasses(
+        patterns,
+        {
+          schema: this.readSchema(additionalProperties ?? true, `${where}.additionalProperties`),
+          isDefault: additionalProperties === undefined,
+        },
+        (parts) => allOf(parts, where),
+        where,
+      ),
+      isClosed: unevaluatedProperties === false,
+      names: this.readSchema(value['propertyNames'] ?? true, `${where}.propertyNames`),
+      least: leastCount(value, 'minProperties', where),
+      most: mostCount(value, 'maxProperties', where),
     };
   }
 }
 
-function isObject(value: JsonValue | undefined): value is Record<string, JsonValue> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+/** The entries of a keyword that is an object of schemas. */
+function schemasByKey(value: JsonObject, keyword: string, where: string): [string, JsonValue][] {
+  const given = value[keyword] ?? {};
+  if (!isObject(given)) throw wrong(keyword, where, 'an object of schemas');
+  return Object.entries(given);
 }
 
-function wrong(keyword: string, where: string, must: string): Error {
-  return formatInvalid(`${keyword} at ${where} is wrong; it must be ${must}`);
+function readNegation(not: JsonValue, where: string): ReadSchema {
+  const isEverything = not === true || (isObject(not) && Object.keys(not).every(isAnnotation));
+  if (isEverything) return NEVER;
+  if (not === false) return ANY;
+  throw formatInvalid(`not at ${where} is supported with {}, true and false alone; say which values are allowed`);
 }
 
 function shown(text: string): string {
   return JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}...` : text);
-}
-
-/** Allows only annotations beside $ref and anyOf: a conjunction with other keywords is not supported. */
-function requireAlone(value: JsonObject, keyword: string, where: string): void {
-  const beside = Object.keys(value).find((key) => key !== keyword && !ANNOTATIONS.has(key));
-  if (beside === undefined) return;
-  throw formatInvalid(`${beside} beside ${keyword} at ${where} is not supported; move it into what ${keyword} names`);
-}
-
-/** The option, restricted to the type that is given beside anyOf. */
-function withType(option: JsonValue, type: JsonValue, where: string): JsonValue {
-  if (option === true) return { type };
-  if (!isObject(option)) return option;
-  if (option['anyOf'] !== undefined || option['$ref'] !== undefined) {
-    throw formatInvalid(
-      `type beside anyOf is not supported where an option has anyOf or $ref (${where}); move it into the options`,
-    );
-  }
-  const outer = typesOf(type, where);
-  if (option['type'] === undefined) return { ...option, type };
-  const inner = typesOf(option['type'], where);
-  const both = [...inner.types].filter((candidate) => outer.types.has(candidate));
-  if (both.length === 0) return false;
-  const isInteger = inner.isInteger || outer.isInteger;
-  return { ...option, type: both.map((name) => (name === 'number' && isInteger ? 'integer' : name)) };
-}
-
-function typesOf(type: JsonValue, where: string): { types: Set<JsonType>; isInteger: boolean } {
-  const names = Array.isArray(type) ? type : [type];
-  const known = [...ALL_TYPES, 'integer'];
-  if (names.length === 0 || !names.every((name) => typeof name === 'string' && known.includes(name))) {
-    throw wrong('type', where, `one or a list of ${known.join(', ')}`);
-  }
-  const types = new Set(names.map((name) => (name === 'integer' ? 'number' : name) as JsonType));
-  return { types, isInteger: names.includes('integer') && !names.includes('number') };
-}
-
-function numberRule(value: JsonObject, where: string, isInteger: boolean): NumberRule {
-  const bound = (keyword: string): number | bigint | null => {
-    const given = value[keyword];
-    if (given === undefined) return null;
-    if (typeof given !== 'number' && typeof given !== 'bigint') throw wrong(keyword, where, 'a number');
-    return given;
-  };
-  const [least, above] = [bound('minimum'), bound('exclusiveMinimum')];
-  const [most, below] = [bound('maximum'), bound('exclusiveMaximum')];
-  const isLeastExcluded = above !== null && (least === null || above >= least);
-  const isMostExcluded = below !== null && (most === null || below <= most);
-  return {
-    isInteger,
-    least: (isLeastExcluded ? above : least) ?? ANY_NUMBER.least,
-    isLeastExcluded,
-    most: (isMostExcluded ? below : most) ?? ANY_NUMBER.most,
-    isMostExcluded,
-  };
-}
-
-function stringRule(value: JsonObject, where: string, work: PatternWork): StringRule {
-  const pattern = value['pattern'];
-  if (pattern !== undefined && typeof pattern !== 'string') throw wrong('pattern', where, 'a text');
-  return {
-    least: leastCount(value, 'minLength', where),
-    most: mostCount(value, 'maxLength', where),
-    pattern: pattern === undefined ? null : patternAutomaton(pattern, `the pattern at ${where}`, work),
-    where: `the pattern at ${where}`,
-  };
-}
-
-function count(value: JsonObject, keyword: string, where: string): number | null {
-  const written = value[keyword];
-  if (written === undefined) return null;
-  const given = typeof written === 'bigint' ? Number(written) : written;
-  if (typeof given !== 'number' || !Number.isInteger(given) || given < 0)
-    throw wrong(keyword, where, 'a whole number from 0 on');
-  return given;
-}
-
-function leastCount(value: JsonObject, keyword: string, where: string): number {
-  const least = count(value, keyword, where) ?? 0;
-  if (least > LEAST_COUNT_LIMIT) throw wrong(keyword, where, `at most ${LEAST_COUNT_LIMIT}`);
-  return least;
-}
-
-function mostCount(value: JsonObject, keyword: string, where: string): number {
-  return count(value, keyword, where) ?? Infinity;
 }
 
 /** One step of a JSON pointer in a URI; null: invalid. */
@@ -319,34 +260,13 @@ function decodedStep(step: string): string | null {
 
 /**
  * The schema without the types whose keywords allow no value. Throws REQUEST_INVALID when no type is left. Contradictions that only references
- * show are found when the grammar is made.
+ * and conjunctions show are found when the grammar is made.
  */
-function withoutContradictions(schema: TypedSchema, where: string): JsonSchema {
-  const contradictions = [...schema.types].map((type) => ({ type, contradiction: contradictionOf(schema, type) }));
-  const types = contradictions.filter(({ contradiction }) => contradiction === null).map(({ type }) => type);
-  if (types.length > 0) return { ...schema, types: new Set(types) };
-  const [first] = contradictions;
-  throw formatInvalid(`no value is taken at ${where}: ${first?.contradiction ?? 'it has no type'}; correct the schema`);
-}
-
-function contradictionOf({ number, string, array, object }: TypedSchema, type: JsonType): string | null {
-  switch (type) {
-    case 'number':
-      return hasNumber(number) ? null : 'no number lies within its bounds';
-    case 'string':
-      return string.least > string.most ? `minLength ${string.least} is above maxLength ${string.most}` : null;
-    case 'array':
-      return array.least > array.most ? `minItems ${array.least} is above maxItems ${array.most}` : null;
-    case 'object': {
-      const missing = [...object.required].find(
-        (key) => (object.properties.get(key) ?? object.others).kind === 'never',
-      );
-      return missing === undefined
-        ? null
-        : `the key ${JSON.stringify(missing.slice(0, 60))} is required and not allowed`;
-    }
-    case 'boolean':
-    case 'null':
-      return null;
-  }
+function withoutContradictions(schema: TypedSchema<ReadSchema>): ReadSchema {
+  const found = [...schema.types].map((type) => ({ type, contradiction: contradictionOf(schema, type) }));
+  const types = found.filter(({ contradiction }) => contradiction === null).map(({ type }) => type);
+  if (types.length > 0) return { ...schema, types: new Set<JsonType>(types) };
+  throw formatInvalid(
+    `no value is taken at ${schema.where}: ${found[0]?.contradiction ?? 'it has no type'}; correct the schema`,
+  );
 }

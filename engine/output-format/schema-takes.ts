@@ -4,10 +4,12 @@ import {
   type JsonSchema,
   type JsonType,
   type JsonValue,
+  type ObjectRule,
   type SchemaTarget,
   type TypedSchema,
 } from './json-schema.js';
 import { isInNumberRule } from './number-machine.js';
+import { classOfKey, schemaOfKey } from './schema-rules.js';
 
 /** True if a schema accepts a value by the standard. A valid value may still be one that answers are never written with. */
 export function schemaTakes(schema: JsonSchema, value: JsonValue): boolean {
@@ -30,7 +32,9 @@ class SchemaJudge {
         return isListed && schema.conditions.every((condition) => this.takes(condition, value));
       }
       case 'union':
-        return schema.options.some((option) => this.takes(option, value));
+        return schema.isExclusive
+          ? schema.options.filter((option) => this.takes(option, value)).length === 1
+          : schema.options.some((option) => this.takes(option, value));
       case 'reference':
         return this.takesAtReference(schema.target, value);
       case 'typed':
@@ -59,13 +63,21 @@ class SchemaJudge {
     }
     if (typeof value !== 'object' || value === null) return true;
     if (Array.isArray(value)) {
-      const fits = value.length >= array.least && value.length <= array.most;
-      return fits && value.every((item) => this.takes(array.items, item));
+      const fits = value.length >= (array.least ?? 0) && value.length <= array.most;
+      return fits && value.every((item, place) => this.takes(array.first[place] ?? array.items, item));
     }
+    return this.takesObject(object, value);
+  }
+
+  private takesObject(object: ObjectRule, value: Readonly<Record<string, JsonValue>>): boolean {
+    const entries = Object.entries(value);
+    if (entries.length < object.least || entries.length > object.most) return false;
     if (![...object.required].every((key) => Object.hasOwn(value, key))) return false;
-    return Object.entries(value).every(([key, inner]) =>
-      this.takes(object.properties.get(key) ?? object.others, inner),
-    );
+    return entries.every(([key, inner]) => {
+      const isMentioned = object.properties.has(key) || !classOfKey(object, key).isDefault;
+      if (object.isClosed && !isMentioned) return false;
+      return this.takes(object.names, key) && this.takes(schemaOfKey(object, key), inner);
+    });
   }
 }
 

@@ -20,6 +20,8 @@ const PATTERNS = [
   '^[^]*$',
   '^(no|(?<b>yes)+?)$',
 ];
+const FORMATS = ['date', 'time', 'date-time', 'duration', 'email', 'hostname', 'ipv4', 'ipv6', 'uuid', 'uri', 'color'];
+const KEY_PATTERNS = ['^x-', '^[a-z]+$', 'a', '^.{1,3}$', '^(?!a)'];
 const BOUNDS = [
   -1e300, -1e16, -1000, -12.5, -1, -0.001, 0, 1e-7, 0.1, 0.5, 1, 7, 99.99, 120, 1000, 123456789, 1e15, 1e21,
 ];
@@ -61,18 +63,49 @@ class SchemaDrawer {
       const array = (): DrawnSchema => this.array(depth);
       const object = (): DrawnSchema => this.object(depth);
       const union = (): DrawnSchema => ({ anyOf: this.list(3, () => this.schema(depth - 1, isInside)), default: null });
-      makers.push(array, object, object, object, union);
+      makers.push(array, object, object, object, union, () => this.joined(depth, isInside));
     }
     if (this.chance(12)) return this.one<DrawnSchema>([true, {}, { type: 'object' }, { type: 'array' }]);
     return this.one(makers)();
   }
 
+  /** A schema with conjunctions. */
+  private joined(depth: number, isInside: boolean): DrawnSchema {
+    const schemas = (count: number): DrawnSchema[] => this.list(count, () => this.schema(depth - 1, isInside));
+    const types = { type: ['object', 'string', 'number', 'array', 'null'] };
+    const elsewhere = isInside && this.defined.length > 0 ? { $ref: this.one(this.defined) } : {};
+    return this.one<() => DrawnSchema>([
+      () => ({ allOf: [types, ...schemas(1)], 'x-order': 1 }),
+      () => ({ allOf: [this.object(depth), this.object(depth)] }),
+      () => ({ ...this.object(depth), anyOf: [types, ...schemas(2)] }),
+      () => ({ ...types, ...elsewhere, anyOf: schemas(3) }),
+      () => ({ oneOf: [{ type: ['integer', 'null'] }, this.string(), this.object(depth)] }),
+      () => this.discriminated(depth),
+      () => ({ ...this.object(depth), nullable: true }),
+      () => ({ not: {} }),
+    ])();
+  }
+
+  private discriminated(depth: number): DrawnSchema {
+    const option = (kind: string): DrawnSchema => {
+      const schema = this.object(depth) as { properties: object; required: string[] };
+      return {
+        ...schema,
+        properties: { kind: { const: kind }, ...schema.properties },
+        required: ['kind', ...schema.required],
+      };
+    };
+    return { oneOf: [option('one'), option('two')], discriminator: { propertyName: 'kind' } };
+  }
+
   private string(): Record<string, unknown> {
-    return { type: 'string', ...this.lengths('Length'), ...(this.chance(2) ? { pattern: this.one(PATTERNS) } : {}) };
+    const format = this.chance(4) ? { format: this.one(FORMATS) } : this.lengths('Length');
+    return { type: 'string', ...format, ...(this.chance(3) ? { pattern: this.one(PATTERNS) } : {}) };
   }
 
   private number(): DrawnSchema {
-    return { type: this.one(['integer', 'number']), ...this.bounds() };
+    const multiple = this.chance(3) ? { multipleOf: this.one([1, 2, 7, 0.5, 0.25, 100, 12.5]) } : {};
+    return { type: this.one(['integer', 'number']), ...this.bounds(), ...multiple };
   }
 
   private bounds(): Record<string, unknown> {
@@ -98,6 +131,7 @@ class SchemaDrawer {
     return {
       type: 'array',
       ...this.lengths('Items'),
+      ...(this.chance(3) ? { prefixItems: this.list(3, () => this.schema(depth - 1, true)) } : {}),
       ...(this.chance(4) ? {} : { items: this.schema(depth - 1, true) }),
     };
   }
@@ -108,7 +142,22 @@ class SchemaDrawer {
     const required = keys.filter(() => this.chance(2));
     if (this.chance(8)) required.push('not listed');
     const others = this.one<DrawnSchema | undefined>([undefined, undefined, false, true, this.schema(depth - 1, true)]);
-    return { type: 'object', properties, required, ...(others === undefined ? {} : { additionalProperties: others }) };
+    const patterns = this.chance(4)
+      ? this.list(2, () => [this.one(KEY_PATTERNS), this.schema(depth - 1, true)] as const)
+      : [];
+    return {
+      type: 'object',
+      properties,
+      required,
+      ...(others === undefined ? {} : { additionalProperties: others }),
+      ...(patterns.length === 0 ? {} : { patternProperties: Object.fromEntries(patterns) }),
+      ...(this.chance(6)
+        ? { propertyNames: this.one([{ enum: TEXTS }, { pattern: this.one(KEY_PATTERNS) }, { maxLength: 5 }]) }
+        : {}),
+      // Keys that are not listed may come twice, so at most one of them is surely there.
+      ...(this.chance(4) ? { minProperties: Math.min(keys.length, 1 + this.random.int(3)) } : {}),
+      ...(this.chance(4) ? { maxProperties: 2 + this.random.int(5) } : {}),
+    };
   }
 
   private value(depth: number): unknown {
