@@ -97,7 +97,7 @@ class SchemaReader {
 
   /** OpenAPI 3.0: null is added to `type`; without a type, to what the other keywords accept. */
   private readNullable(value: JsonObject, where: string): ReadSchema {
-    const { nullable: _, type, ...others } = value;
+    const { type, ...others }: JsonObject = { ...value, nullable: false };
     if (type !== undefined) {
       return this.readSchema({ ...others, type: [...(Array.isArray(type) ? type : [type]), 'null'] }, where);
     }

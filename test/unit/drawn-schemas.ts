@@ -88,7 +88,7 @@ class SchemaDrawer {
 
   private discriminated(depth: number): DrawnSchema {
     const option = (kind: string): DrawnSchema => {
-      const schema = this.object(depth) as { properties: object; required: string[] };
+      const schema = this.object(depth);
       return {
         ...schema,
         properties: { kind: { const: kind }, ...schema.properties },
@@ -136,7 +136,7 @@ class SchemaDrawer {
     };
   }
 
-  private object(depth: number): DrawnSchema {
+  private object(depth: number): { properties: object; required: string[] } & Record<string, unknown> {
     const keys = [...new Set(this.list(4, () => this.one(TEXTS)))];
     const properties = Object.fromEntries(keys.map((key) => [key, this.schema(depth - 1, true)]));
     const required = keys.filter(() => this.chance(2));
