@@ -183,7 +183,7 @@ function promptOf(tokenizer: Tokenizer, length: number, index: number): number[]
     Array.from({ length: sentences }, (_, place) => stories[(index + place) % stories.length] ?? '').join(' ');
   const render = (text: string): number[] =>
     tokenizer.hasChatTemplate
-      ? tokenizer.encodeRendered(tokenizer.renderChat([{ role: 'user', content: text }], { values: {}, wallMs: 0 }))
+      ? tokenizer.encodeChat([{ role: 'user', content: text }], { values: {}, wallMs: 0 })
       : tokenizer.encode(text);
   // The common end of all requests belongs to the template.
   const ending = tokenizer.hasChatTemplate ? commonEnd(render('one'), render('two')) : 0;

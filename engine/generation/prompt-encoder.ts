@@ -49,10 +49,10 @@ export function promptTokenIds(request: PromptRequest, tokenizer: Tokenizer | nu
     throw new OdmoeError('REQUEST_INVALID', 'the model has no chat template that could take template arguments');
   }
   const context = { values: templateValues(templateArguments), wallMs, continueLast: request.continueLast ?? false };
-  if (request.messages.length > 0) return tokenizer.encodeRendered(tokenizer.renderChat(request.messages, context));
+  if (request.messages.length > 0) return tokenizer.encodeChat(request.messages, context);
   if (request.withoutSpecial === true) return tokenizer.encodeRendered(request.text);
   if (request.raw || !tokenizer.hasChatTemplate) return tokenizer.encode(request.text);
-  return tokenizer.encodeRendered(tokenizer.renderChat([{ role: 'user', content: request.text }], context));
+  return tokenizer.encodeChat([{ role: 'user', content: request.text }], context);
 }
 
 /**

@@ -11,6 +11,7 @@ export function templateTokenizer(source: string, specialNames: readonly string[
   return {
     encode: none,
     encodeRendered: none,
+    encodeChat: none,
     decode: none,
     renderChat: (messages, context) => template.render(messages, context),
     isSpecial: (tokenId) => tokenId < specialNames.length,

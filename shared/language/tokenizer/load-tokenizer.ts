@@ -5,6 +5,7 @@ import { OdmoeError } from '../../base/errors/odmoe-error.js';
 import { fileExists, readBoundedFile, readJsonFile, type FileErrors } from '../../base/files/read-file.js';
 import type { ChatMessage } from '../../wire/messages.js';
 import { chatTemplateFrom, type ChatTemplate } from './chat-template.js';
+import { SpecialNames } from './special-names.js';
 import { longestTokenBytes } from './longest-token.js';
 import { tokenBytesBy } from './token-bytes.js';
 import type { ChatContext, Tokenizer } from './tokenizer.js';
@@ -17,6 +18,8 @@ interface TokenizerEngine {
   id_to_token(tokenId: number): string | undefined;
   get_vocab(): Map<string, number>;
   get_added_tokens_decoder(): Map<number, { special: boolean; content: string }>;
+  /** Cuts a normalized text between added tokens into parts, each of which the model encodes by itself; null: it stays whole. */
+  pre_tokenizer: ((text: string, options: object) => string[]) | null;
 }
 const { Tokenizer: EngineConstructor } = tokenizersPackage as unknown as {
   Tokenizer: new (definition: object, config: object) => TokenizerEngine;
@@ -73,6 +76,9 @@ function tokenizerFrom(
   for (const [id, token] of added) if (token.special) special.add(id);
   const bytesOf = tokenBytesBy(definition);
 
+  const specialNames = new Set([...added.values()].filter((token) => token.special).map(({ content }) => content));
+  const names = new SpecialNames(specialNames);
+
   const encodeWith = (text: string, addSpecialTokens: boolean): number[] => {
     if (text === '') return [];
     const { ids } = engine.encode(text, { add_special_tokens: addSpecialTokens });
@@ -82,6 +88,14 @@ function tokenizerFrom(
     });
   };
 
+  const renderChat = (messages: readonly ChatMessage[], context: ChatContext): string => {
+    if (template !== null) return template.render(messages, context);
+    throw new OdmoeError(
+      'REQUEST_INVALID',
+      `the model in ${directory} has no chat template, so it cannot take chat messages; send plain text instead`,
+    );
+  };
+
   return {
     encode: (text) => encodeWith(text, true),
     encodeRendered: (text) => encodeWith(text, false),
@@ -89,12 +103,12 @@ function tokenizerFrom(
       const shown = tokenIds.filter((id) => !special.has(id) && engine.id_to_token(id) !== undefined);
       return shown.length === 0 ? '' : engine.decode(shown, { clean_up_tokenization_spaces: false });
     },
-    renderChat(messages: readonly ChatMessage[], context: ChatContext) {
-      if (template !== null) return template.render(messages, context);
-      throw new OdmoeError(
-        'REQUEST_INVALID',
-        `the model in ${directory} has no chat template, so it cannot take chat messages; send plain text instead`,
-      );
+    renderChat,
+    encodeChat(messages, context) {
+      const { guard, ...guarded } = names.guarded(messages, context);
+      const rendered = renderChat(guarded.messages, guarded.context);
+      if (guard === null) return encodeWith(rendered, false);
+      return withoutGuard(engine, guard, specialNames, () => encodeWith(rendered, false));
     },
     isSpecial: (tokenId) => special.has(tokenId),
     tokenBytes(tokenId) {
@@ -107,6 +121,27 @@ function tokenizerFrom(
     vocabularySize,
     longestTokenBytes: longestTokenBytes(definition, engine.get_vocab().keys()),
   };
+}
+
+/** Encodes with an engine that leaves out the guard once it has looked for the names of special tokens. */
+function withoutGuard<Result>(
+  engine: TokenizerEngine,
+  guard: string,
+  specialNames: ReadonlySet<string>,
+  encode: () => Result,
+): Result {
+  const cut = engine.pre_tokenizer;
+  // The engine's model knows the names of special tokens, so no part may be such a name as a whole.
+  const apart = (part: string): string[] => (specialNames.has(part) ? [...part] : [part]);
+  engine.pre_tokenizer = (text, options) => {
+    const plain = text.replaceAll(guard, '');
+    return (cut === null ? [plain] : cut(plain, options)).flatMap(apart);
+  };
+  try {
+    return encode();
+  } finally {
+    engine.pre_tokenizer = cut;
+  }
 }
 
 function createEngine(definition: object, config: object, directory: string): TokenizerEngine {

@@ -18,6 +18,11 @@ export interface Tokenizer {
   encodeRendered(text: string): number[];
   /** Text of the ids. Special tokens and ids without a token add nothing; spaces stay as the tokens have them. */
   decode(tokenIds: readonly number[]): string;
+  /**
+   * Ids of the chat template applied to the messages. The names of special tokens in the texts of users and tools are encoded as texts. Throws as
+   * renderChat does.
+   */
+  encodeChat(messages: readonly ChatMessage[], context: ChatContext): number[];
   /** The chat template applied to the messages, up to the place where the assistant's answer begins or goes on. */
   renderChat(messages: readonly ChatMessage[], context: ChatContext): string;
   /** True if decode leaves the id out of the text. */
