@@ -25,7 +25,6 @@ import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daem
 import { JoinLoop } from '../shared/transport/discovery/join-loop.js';
 import type { Logger } from '../shared/base/log/logger.js';
 import type { Pack } from '../packs/format/open-pack.js';
-import { PLAIN_RECEIVE_LIMIT_BYTES } from '../shared/wire/limits.js';
 import type { NodeIdentity } from '../shared/wire/messages.js';
 import { openTokenizer } from '../shared/language/tokenizer/load-tokenizer.js';
 import { retainedLimitsFor, NOTHING_RETAINED } from './predictor/retained-sequences.js';
@@ -244,7 +243,7 @@ function createService(
   const { runtime, transport } = loaded.environment;
   const startedMs = runtime.nowMs();
   const workers = new WorkerLinks({
-    open: (address) => openWorkerStream(transport, address, settings.network, PLAIN_RECEIVE_LIMIT_BYTES),
+    open: (address) => openWorkerStream(transport, address, settings.network),
     identity: () => identity,
     reconnectDelayMs: settings.network.reconnectDelayMs,
     runtime,

@@ -97,9 +97,13 @@ async function startEchoProcess(): Promise<EchoProcess> {
   const { tcpPort, rpcAddress } = await readPorts(child);
   const tcp = await connectTcp(tcpPort);
   const stream = openWorkerStream(new GrpcTransport(new WallRuntime()), rpcAddress, HOP_NETWORK);
+  const grpc = grpcPeer(stream);
+  // The stream takes only a small first message, and tensors from a peer that is known by it.
+  await grpc.roundTrip(new Uint8Array(Float32Array.BYTES_PER_ELEMENT));
+  stream.takeTensors();
   return {
     tcp,
-    grpc: grpcPeer(stream),
+    grpc,
     stop: () => {
       tcp.close();
       stream.close();

@@ -77,8 +77,6 @@ function replyCases(role: FalseRole): LimitsCase[] {
     },
     {
       name: `false-${role}-lists-large`,
-      // A worker's results may be as large. Messages and their parts use memory until the garbage collector runs.
-      bounds: { growthBytes: 5 * MESSAGE_SIZE_LIMIT_BYTES },
       about: `to main, by a false ${role}: the same with ${TENSOR_ELEMENTS} entries, before its welcome`,
       target: 'main',
       run: (cluster) => replyLists(cluster, role, TENSOR_ELEMENTS, false),

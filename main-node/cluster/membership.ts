@@ -389,6 +389,7 @@ export class Membership {
       (peer, { partialPack, highestEpoch }) => {
         if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
         roster.goAbove(highestEpoch, peer.id);
+        stream.takeTensors();
         const link = new WorkerLink(peer, address, stream, limits, log, partialPack);
         roster.addWorker(link);
         connected();

@@ -4,11 +4,12 @@ import { OdmoeError } from '../base/errors/odmoe-error.js';
 import { waitForPeer } from '../base/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../base/runtime/runtime.js';
 import { openChannel, type Channel } from './channel.js';
-import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS } from '../wire/limits.js';
+import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS, MESSAGE_SIZE_LIMIT_BYTES } from '../wire/limits.js';
 import type { StreamMethod } from './methods.js';
 import { silenceMessage, watchPeer, type PeerKeepalive } from './peer-keepalive.js';
 import type { StreamKeepalive } from './silence-bound.js';
 import { MessagePeerStream, type PeerStream, type StreamSide } from './peer-stream.js';
+import { raiseReplyLimit } from './receive-limit.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
 import { fromServiceError } from './rpc-errors.js';
 
@@ -19,21 +20,20 @@ const raw = (bytes: Buffer): Buffer => bytes;
 interface StreamSetup {
   readonly runtime: Runtime;
   readonly keepalive: StreamKeepalive;
-  readonly receiveLimitBytes: number;
   readonly pace: StreamPace | null;
 }
 
 export function openGrpcStream<Out extends PeerMessage, In extends PeerMessage>(
   address: string,
   method: StreamMethod<Out, In>,
-  { runtime, keepalive, receiveLimitBytes, pace }: StreamSetup,
+  { runtime, keepalive, pace }: StreamSetup,
 ): PeerStream<Out, In> {
-  const { windowBytes, lostCode } = method;
+  const { windowBytes, receiveLimitBytes, lostCode } = method;
   const channel = openChannel(address, runtime, windowBytes, receiveLimitBytes);
   const { client } = channel;
   const call: RawStream = client.makeBidiStreamRequest(method.path, raw, raw, new Metadata());
   const { ending, cancelForce } = endingOf(call, runtime);
-  const side = { ...ending, receiveLimitBytes, takeTensors: () => undefined };
+  const side = { ...ending, takeTensors: () => raiseReplyLimit(call, MESSAGE_SIZE_LIMIT_BYTES) };
   const carrier = carrierOf(call, pace);
   const stream = new MessagePeerStream(
     carrier,

@@ -27,11 +27,10 @@ export class GrpcTransport implements Transport {
     address: string,
     method: StreamMethod<Request, Reply>,
     network: NodeSettings['network'],
-    receiveLimitBytes = method.receiveLimitBytes,
   ): PeerStream<Request, Reply> {
     const { runtime, pace } = this;
     const keepalive = this.bounds.keepaliveOf(address, network);
-    return openGrpcStream(address, method, { runtime, keepalive, receiveLimitBytes, pace });
+    return openGrpcStream(address, method, { runtime, keepalive, pace });
   }
 
   connect(address: string, rules: MethodRules): GrpcConnection {

@@ -1,7 +1,6 @@
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import type { Runtime } from '../base/runtime/runtime.js';
 import type { MessageCodec, RpcMethod } from '../wire/codecs.js';
-import { MESSAGE_SIZE_LIMIT_BYTES, PLAIN_RECEIVE_LIMIT_BYTES } from '../wire/limits.js';
 import type { PeerMessage } from './stream-pace.js';
 import { type MessageDuplex, MessagePeerStream, type PeerStream } from './peer-stream.js';
 
@@ -98,7 +97,6 @@ export function openInProcess<Request extends PeerMessage, Reply extends PeerMes
     served.ended(new OdmoeError('CANCELLED', 'the peer in this process went away'));
   };
   const opened = new MessagePeerStream<Request, Reply>(duplexOf(toServer, toOpener), requests, replies, {
-    receiveLimitBytes: MESSAGE_SIZE_LIMIT_BYTES,
     takeTensors: () => undefined,
     finish: () => toServer.push({ kind: 'end', then: () => served.endedByPeer() }),
     fail: () => toServer.push({ kind: 'end', then: gone }),
@@ -108,7 +106,6 @@ export function openInProcess<Request extends PeerMessage, Reply extends PeerMes
     replies,
     requests,
     {
-      receiveLimitBytes: PLAIN_RECEIVE_LIMIT_BYTES,
       takeTensors: () => undefined,
       finish: () => {
         onOver();

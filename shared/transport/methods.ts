@@ -3,7 +3,6 @@ import type { ErrorCode } from '../base/errors/registry.js';
 import { inferenceGenerate, type MethodShape, type RpcMethod, rpcMethod, workerServe } from '../wire/codecs.js';
 import {
   FLOW_CONTROL_WINDOW_BYTES,
-  MESSAGE_SIZE_LIMIT_BYTES,
   PACK_PIECES_HELD_LIMIT,
   PACK_WINDOW_BYTES,
   PLAIN_RECEIVE_LIMIT_BYTES,
@@ -33,7 +32,7 @@ export interface MethodRules {
   readonly isOfMain: boolean;
   /** Bytes that may be on the way to the caller before the server must wait. */
   readonly windowBytes: number;
-  /** Largest reply that the caller receives. */
+  /** Largest reply that the caller receives, of a peer that sends no tensors. */
   readonly receiveLimitBytes: number;
   /** Errors for which a server logs no warning. */
   readonly everyday: ReadonlySet<ErrorCode>;
@@ -64,8 +63,8 @@ type Nothing = Record<string, never>;
 const PLAIN = { isOfMain: false, windowBytes: FLOW_CONTROL_WINDOW_BYTES, everyday: new Set<ErrorCode>() };
 const OF_ANY = { ...PLAIN, lostCode: 'NO_MAIN', receiveLimitBytes: REPLY_SIZE_LIMIT_BYTES } as const;
 const OF_MAIN = { ...OF_ANY, isOfMain: true } as const;
-/** The default receives tensors. */
-const OF_WORKER = { ...PLAIN, lostCode: 'WORKER_LOST', receiveLimitBytes: MESSAGE_SIZE_LIMIT_BYTES } as const;
+/** Replies with tensors are received from a peer that is known (PeerStream.takeTensors). */
+const OF_WORKER = { ...PLAIN, lostCode: 'WORKER_LOST', receiveLimitBytes: PLAIN_RECEIVE_LIMIT_BYTES } as const;
 const OF_SHADOW = { ...PLAIN, lostCode: 'SHADOW_LOST', receiveLimitBytes: PLAIN_RECEIVE_LIMIT_BYTES } as const;
 /** Any daemon may hold a pack. A reader that gets QUEUE_FULL or PACK_INCOMPLETE from one asks another. */
 const OF_PACK = {

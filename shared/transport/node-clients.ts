@@ -26,14 +26,12 @@ import type { Transport } from './transport.js';
 type Network = NodeSettings['network'];
 type Caller = Pick<Transport, 'call'>;
 
-/** `receiveLimitBytes`: the largest reply that is received; the default admits tensors. */
 export function openWorkerStream(
   transport: Pick<Transport, 'stream'>,
   address: string,
   network: Network,
-  receiveLimitBytes?: number,
 ): PeerStream<WorkerRequest, WorkerReply> {
-  return transport.stream(address, METHODS.worker.serve, network, receiveLimitBytes);
+  return transport.stream(address, METHODS.worker.serve, network);
 }
 
 export function openShadowStream(

@@ -1,6 +1,11 @@
 import { OdmoeError, toOdmoeError } from '../base/errors/odmoe-error.js';
 import type { MessageCodec } from '../wire/codecs.js';
-import { MESSAGE_SIZE_LIMIT_BYTES, STREAM_BACKLOG_LIMIT_BYTES } from '../wire/limits.js';
+import {
+  FIRST_MESSAGE_LIMIT_BYTES,
+  MESSAGE_SIZE_LIMIT_BYTES,
+  PLAIN_RECEIVE_LIMIT_BYTES,
+  STREAM_BACKLOG_LIMIT_BYTES,
+} from '../wire/limits.js';
 
 /** One side of a bidirectional stream, server or client. */
 export interface PeerStream<Out, In> {
@@ -18,9 +23,9 @@ export interface PeerStream<Out, In> {
   /** Called exactly once, whichever side or fault ends the stream; null: an orderly end. A handler that is set after the end is called, too. */
   onClose(handler: (error: OdmoeError | null) => void): void;
   /**
-   * Call this once the peer that opened the stream is known as a sender of tensors: from then on messages of up to MESSAGE_SIZE_LIMIT_BYTES are
-   * received. Before this call a message over PLAIN_RECEIVE_LIMIT_BYTES ends the stream while it arrives, so that strangers cannot fill the
-   * memory.
+   * Call this once the peer is known as a sender of tensors, at the opening side after the first message has come: from then on messages of up
+   * to MESSAGE_SIZE_LIMIT_BYTES are received. Before this call a message over PLAIN_RECEIVE_LIMIT_BYTES ends the stream while it arrives, and a
+   * first message over FIRST_MESSAGE_LIMIT_BYTES before it is decoded, so that strangers cannot fill the memory.
    */
   takeTensors(): void;
   /** Without an error: messages already sent still go out, then the stream ends. With an error: the peer gets its code and message. */
@@ -39,8 +44,6 @@ export interface MessageDuplex {
 
 /** The parts in which the two sides of a stream differ. */
 export interface StreamSide {
-  /** Largest message that is received before takeTensors is called. */
-  readonly receiveLimitBytes: number;
   /** Makes the carrier of the bytes accept larger messages, too. */
   takeTensors(): void;
   /** Ends our side in order; bytes already written go out first. */
@@ -60,7 +63,7 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
   sentBytes = 0;
   receivedBytes = 0;
   roundTripMs = 0;
-  private receiveLimitBytes: number;
+  private receiveLimitBytes = FIRST_MESSAGE_LIMIT_BYTES;
   private unsentBytes = 0;
   private closed: { error: OdmoeError | null } | null = null;
   private messageHandler: ((message: In) => void) | null = null;
@@ -71,9 +74,7 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
     private readonly outgoing: MessageCodec<Out>,
     private readonly incoming: MessageCodec<In>,
     private readonly side: StreamSide,
-  ) {
-    this.receiveLimitBytes = side.receiveLimitBytes;
-  }
+  ) {}
 
   get backlogBytes(): number {
     return this.unsentBytes;
@@ -187,6 +188,7 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
       this.close(new OdmoeError('PROTOCOL_VIOLATION', text));
       return;
     }
+    this.receiveLimitBytes = Math.max(this.receiveLimitBytes, PLAIN_RECEIVE_LIMIT_BYTES);
     try {
       const result: unknown = this.messageHandler?.(this.incoming.decode(bytes));
       if (result instanceof Promise) {

@@ -23,7 +23,7 @@ import {
 } from '../wire/limits.js';
 import { METHODS, type StreamMethod } from './methods.js';
 import { MessagePeerStream, type PeerStream } from './peer-stream.js';
-import { raiseReceiveLimit } from './receive-limit.js';
+import { raiseRequestLimit } from './receive-limit.js';
 import { STANDSTILL_METADATA, toServiceError } from './rpc-errors.js';
 import { type Handler, type ServedMethod, servedMethods } from './served-methods.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
@@ -119,8 +119,7 @@ function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
   return (call) => {
     const peer = call.getPeer();
     const side = {
-      receiveLimitBytes: PLAIN_RECEIVE_LIMIT_BYTES,
-      takeTensors: () => raiseReceiveLimit(call, MESSAGE_SIZE_LIMIT_BYTES),
+      takeTensors: () => raiseRequestLimit(call, MESSAGE_SIZE_LIMIT_BYTES),
       finish: () => {
         endInTime(call, runtime);
       },

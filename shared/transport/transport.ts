@@ -15,13 +15,12 @@ export interface Transport {
   serve(options: RpcServerOptions): Promise<RpcServer>;
   /**
    * Both ends may send messages at any time. A failure to connect is reported to onClose with the method's lost code, within CONNECT_TIMEOUT_MS.
-   * `network`: times of the keepalive. `receiveLimitBytes`: largest reply, if it differs from the method's.
+   * `network`: times of the keepalive.
    */
   stream<Request extends PeerMessage, Reply extends PeerMessage>(
     address: string,
     method: StreamMethod<Request, Reply>,
     network: NodeSettings['network'],
-    receiveLimitBytes?: number,
   ): PeerStream<Request, Reply>;
   /** One call over a connection of its own, as Connection.call. */
   call<Request, Reply>(

@@ -11,6 +11,9 @@ export const MESSAGE_SIZE_LIMIT_BYTES = 64 * MEGABYTE_BYTES;
 /** Largest message that carries no tensors and no lists by token or daemon (wire-limits.ts). */
 export const PLAIN_MESSAGE_LIMIT_BYTES = 2 * MEGABYTE_BYTES;
 
+/** Largest first message of a stream: a hello, a welcome or a refusal. */
+export const FIRST_MESSAGE_LIMIT_BYTES = MEGABYTE_BYTES;
+
 /** Largest message from a peer that sends no tensors. grpc-js collects a message before our code sees it. */
 export const PLAIN_RECEIVE_LIMIT_BYTES = 4 * MEGABYTE_BYTES;
 

@@ -10,7 +10,7 @@ import {
   type StreamSide,
 } from '../../shared/transport/peer-stream.js';
 import type { PeerMessage } from '../../shared/transport/stream-pace.js';
-import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS, PLAIN_RECEIVE_LIMIT_BYTES } from '../../shared/wire/limits.js';
+import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS } from '../../shared/wire/limits.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import type { ScheduledEvent } from '../../shared/base/runtime/virtual-clock.js';
 import type { ChannelSide } from './channel.js';
@@ -45,7 +45,6 @@ export function openMemoryStream<Out extends PeerMessage, In extends PeerMessage
   side: ChannelSide,
   method: StreamMethod<Out, In>,
   times: StreamKeepalive,
-  receiveLimitBytes: number,
 ): PeerStream<Out, In> {
   const { lostCode } = method;
   const { runtime } = side.owner;
@@ -70,7 +69,6 @@ export function openMemoryStream<Out extends PeerMessage, In extends PeerMessage
     side.close();
   };
   const ending = {
-    receiveLimitBytes,
     takeTensors: () => undefined,
     finish: () => {
       endWaits();
@@ -120,7 +118,6 @@ export function acceptMemoryStream<Out extends PeerMessage, In extends PeerMessa
   onOver: () => void,
 ): PeerStream<Out, In> {
   const ending = {
-    receiveLimitBytes: PLAIN_RECEIVE_LIMIT_BYTES,
     takeTensors: () => undefined,
     finish: () => {
       side.send({ kind: 'end' });

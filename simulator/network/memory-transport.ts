@@ -51,10 +51,10 @@ export function memoryTransport(
   const bounds = new SilenceBounds();
   const transport: Transport = {
     serve: (options) => serve(network, owner(SERVER_SILENCE_MS), options),
-    stream: (address, method, settings, receiveLimitBytes = method.receiveLimitBytes) => {
+    stream: (address, method, settings) => {
       const side = network.connect(owner(Infinity), address, { path: method.path, bytes: NOTHING });
       side.names.peer = network.workerAt(side.peerHost);
-      return openMemoryStream(side, method, bounds.keepaliveOf(address, settings), receiveLimitBytes);
+      return openMemoryStream(side, method, bounds.keepaliveOf(address, settings));
     },
     call: async (address, method, request, limits) =>
       callOnce(open(address, method, request, limits.timeoutMs), method, limits),

@@ -5,7 +5,6 @@ import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js
 import { messageBytes } from '../../engine/emulation/message-bytes.js';
 import { NetworkPace } from '../../engine/emulation/network-pace.js';
 import { type MessageDuplex, MessagePeerStream } from '../../shared/transport/peer-stream.js';
-import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/wire/limits.js';
 import type { WorkerRequest } from '../../shared/wire/messages.js';
 import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
@@ -33,7 +32,6 @@ function wire(): { near: MessageDuplex; far: MessageDuplex } {
 }
 
 const NO_ENDING = {
-  receiveLimitBytes: MESSAGE_SIZE_LIMIT_BYTES,
   takeTensors: () => undefined,
   finish: () => undefined,
   fail: () => undefined,

@@ -337,6 +337,22 @@ describe('main: problems with workers', () => {
     }));
 });
 
+describe('main: tensors of a worker', () => {
+  it('are taken after its welcome, and not of one that refuses', () =>
+    withWorkers(async ({ workers, passes, discover }) => {
+      workers.at.set(A, identity('w'));
+      discover('w', A);
+      workers.refusing.set(B, { code: 'NODE_REFUSED', message: 'not you' });
+      workers.at.set(B, identity('x'));
+      discover('x', B);
+      await passes(A_LITTLE_MS);
+      const taken = (at: string): boolean[] =>
+        workers.opened.filter(({ address }) => address === at).map(({ stream }) => stream.takesTensors);
+      assert.deepEqual(taken(A), [true]);
+      assert.ok(taken(B).length > 0 && !taken(B).includes(true));
+    }));
+});
+
 describe('main: an epoch in a welcome', () => {
   it('from a placement of an earlier main makes the next placements newer', () =>
     withWorkers(async ({ roster, workers, passes, discover }) => {

@@ -148,6 +148,10 @@ describe('streams between peers', function () {
   it('carry a message of 32 MiB', async () => {
     const address = await serve({ worker: { serve: echo } });
     const stream = openWorkerStream(address, NETWORK);
+    const welcome = new Promise((resolve) => stream.onMessage(resolve));
+    stream.send({ kind: 'hello', hello: IDENTITY });
+    await welcome;
+    stream.takeTensors();
     const reply = new Promise<WorkerReply>((resolve) => {
       stream.onMessage(resolve);
     });

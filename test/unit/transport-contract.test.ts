@@ -2,7 +2,12 @@ import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import { PLAIN_RECEIVE_LIMIT_BYTES, REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/wire/limits.js';
+import {
+  FIRST_MESSAGE_LIMIT_BYTES,
+  PLAIN_RECEIVE_LIMIT_BYTES,
+  REPLIES_HELD_LIMIT,
+  STREAM_BACKLOG_LIMIT_BYTES,
+} from '../../shared/wire/limits.js';
 import { rowCount } from '../../shared/wire/pass-rows.js';
 import type {
   GenerateReply,
@@ -80,6 +85,11 @@ function token(tokenId: number, text = 't'): GenerateReply {
 function executeOf(requestId: number, bytes = 16): WorkerRequest {
   const hidden = new Uint8Array(bytes).fill(requestId & 255);
   return { kind: 'execute', execute: plainExecute({ requestId, layer: 2, expert: 5, hiddenSize: bytes / 4, hidden }) };
+}
+
+function resultOf(requestId: number, bytes = 16): WorkerReply {
+  const output = new Uint8Array(bytes);
+  return { kind: 'result', result: plainResult({ requestId, hiddenSize: bytes / 4, expert: { output } }) };
 }
 
 function answer(stream: ServerStream, message: WorkerRequest): void {
@@ -228,27 +238,50 @@ for (const [name, makeWorld] of [
         assert.ok(gathered < PLAIN_RECEIVE_LIMIT_BYTES, 'the message is refused before it is gathered');
     });
 
-    it('takes long replies only where they may hold tensors', async () => {
+    it('takes long replies only of a peer that is known to send tensors', async () => {
       const address = await serve();
       const opened = [
         openWorkerStream(world.client, address, NETWORK),
-        openWorkerStream(world.client, address, NETWORK, PLAIN_RECEIVE_LIMIT_BYTES),
+        openWorkerStream(world.client, address, NETWORK),
       ];
       for (const stream of opened) stream.send(executeOf(0));
       await world.until(() => accepted.length === 2);
       const [ofMain, ofShadow] = opened.map((stream) => new Heard(stream));
-      const output = new Uint8Array(PLAIN_RECEIVE_LIMIT_BYTES);
-      for (const stream of accepted)
-        stream.send({
-          kind: 'result',
-          result: plainResult({ requestId: 1, hiddenSize: output.length / 4, expert: { output } }),
-        });
-      await world.until(() => ofMain?.messages.length === 1 && ofShadow?.ends.length === 1);
-      assert.deepEqual(ofShadow?.numbers, []);
+      for (const stream of accepted) stream.send(resultOf(0));
+      await world.until(() => ofMain?.messages.length === 1 && ofShadow?.messages.length === 1);
+      opened[0]?.takeTensors();
+      for (const stream of accepted) stream.send(resultOf(1, PLAIN_RECEIVE_LIMIT_BYTES));
+      await world.until(() => ofMain?.messages.length === 2 && ofShadow?.ends.length === 1);
+      assert.deepEqual(ofShadow?.numbers, [0]);
       const gathered = opened[1]?.receivedBytes ?? 0;
       if (name === 'gRPC')
         assert.ok(gathered < PLAIN_RECEIVE_LIMIT_BYTES, 'the message is refused before it is gathered');
       for (const stream of opened) stream.close();
+    });
+
+    it('takes no long first message of a peer, at either end', async () => {
+      const { client, peer } = await open({ worker: { serve: (stream) => accepted.push(stream) } });
+      const atClient = new Heard(client);
+      // A result has less than 1 KiB beside its tensor. Later messages may be longer.
+      peer.send(resultOf(1, FIRST_MESSAGE_LIMIT_BYTES - 1024));
+      peer.send(resultOf(2, 2 * FIRST_MESSAGE_LIMIT_BYTES));
+      await world.until(() => atClient.messages.length === 2);
+      client.close();
+
+      const second = openWorkerStream(world.client, server.address, NETWORK);
+      second.send(executeOf(0));
+      await world.until(() => accepted.length === 2);
+      const atSecond = new Heard(second);
+      accepted[1]?.send(resultOf(1, FIRST_MESSAGE_LIMIT_BYTES));
+      await world.until(() => atSecond.ends.length === 1);
+      assert.deepEqual([atSecond.ends[0]?.code, atSecond.numbers], ['PROTOCOL_VIOLATION', []]);
+
+      const third = openWorkerStream(world.client, server.address, NETWORK);
+      third.send(executeOf(0, FIRST_MESSAGE_LIMIT_BYTES));
+      await world.until(() => accepted.length === 3);
+      const atServer = new Heard(accepted[2] ?? assert.fail());
+      await world.until(() => atServer.ends.length === 1);
+      assert.deepEqual([atServer.ends[0]?.code, atServer.numbers], ['PROTOCOL_VIOLATION', []]);
     });
 
     it('delivers the messages that a server sent before it ended', async () => {
