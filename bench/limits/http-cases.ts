@@ -2,7 +2,7 @@
 import { connect, type Socket } from 'node:net';
 import { runtime } from '../../cli/client/process-runtime.js';
 import { BODY_LIMITS } from '../../http-api/requests/body-limits.js';
-import { BODIES_LIMIT_BYTES } from '../../http-api/requests/read-body.js';
+import { BODIES_LIMIT_BYTES } from '../../http-api/requests/body-memory.js';
 import { SERVER_BOUNDS } from '../../http-api/http-server.js';
 import { MEGABYTE_BYTES } from '../../shared/wire/limits.js';
 import type { CaseAnswer, LimitsCase } from './limits-case.js';
@@ -158,8 +158,7 @@ export const HTTP_CASES: readonly LimitsCase[] = [
     name: 'http-bodies',
     about: `${LARGE_BODIES} bodies of 15 MiB at a time, none of which ends`,
     target: 'main',
-    // Bodies that were dropped use memory until the garbage collector runs.
-    bounds: { growthBytes: 2 * BODIES_LIMIT_BYTES + GROWTH_LIMIT_BYTES },
+    bounds: { growthBytes: BODIES_LIMIT_BYTES + GROWTH_LIMIT_BYTES },
     run: ({ url }) => unendedBodies(url),
   },
 ];

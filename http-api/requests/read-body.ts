@@ -1,21 +1,16 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { BodyBytes, BodyMemory } from './body-memory.js';
 import { BODY_LIMITS } from './body-limits.js';
 import { BodyScan } from './body-scan.js';
 import { describePlace, findJsonFault } from './json-fault.js';
 import { keepWrittenJson } from './written-json.js';
 
-/** Most bytes of all bodies that are being read, and the bytes of each that do not count. So small bodies are always accepted. */
-export const BODIES_LIMIT_BYTES = 256 * 1024 * 1024;
-export const SMALL_BODY_BYTES = 64 * 1024;
-
 /** Reads the bodies of requests. */
 export class BodyReader {
-  /** Bytes of the bodies that are being read, without the first SMALL_BODY_BYTES of each. */
-  private largeBytes = 0;
-
-  constructor(private readonly largeLimitBytes = BODIES_LIMIT_BYTES) {}
+  /** `memory`: holds the bodies that are being read, without the first SMALL_BODY_BYTES of each. */
+  constructor(private readonly memory = new BodyMemory()) {}
 
   /**
    * Reads a body to its end and parses its JSON. The contents are counted while they arrive. Above a limit, the rest is dropped, so that the
@@ -28,59 +23,28 @@ export class BodyReader {
       payload.resume();
       throw new OdmoeError('REQUEST_TOO_LARGE', `the body has more than ${limitBytes} bytes; send less`);
     }
-    const body = new GatheredBody(new BodyScan({ ...BODY_LIMITS, bytes: limitBytes }), (bytes) => this.hold(bytes));
+    const scan = new BodyScan({ ...BODY_LIMITS, bytes: limitBytes });
+    const body = new BodyBytes(this.memory);
     try {
-      await gather(payload, body);
+      await gather(payload, (arrived) => {
+        for (const passed of scan.take(arrived)) body.add(passed);
+      });
       return parseBody(body.whole());
     } finally {
-      this.largeBytes -= body.largeBytes;
+      body.release();
     }
-  }
-
-  private hold(bytes: number): void {
-    if (this.largeBytes + bytes > this.largeLimitBytes) {
-      const held = `large requests of together ${this.largeLimitBytes} bytes are being read already`;
-      throw new OdmoeError('QUEUE_FULL', `${held}: ask again later`);
-    }
-    this.largeBytes += bytes;
   }
 }
 
-/** The bytes of a body that have arrived and are stored. */
-class GatheredBody {
-  largeBytes = 0;
-  private bytes = 0;
-  private readonly passed: Uint8Array[] = [];
-
-  /** `hold`: takes bytes from the limit that all bodies share. It throws when the limit is reached. */
-  constructor(
-    private readonly scan: BodyScan,
-    private readonly hold: (bytes: number) => void,
-  ) {}
-
-  take(arrived: Uint8Array): void {
-    for (const passed of this.scan.take(arrived)) {
-      this.bytes += passed.length;
-      const largeBytes = Math.max(0, this.bytes - SMALL_BODY_BYTES);
-      this.hold(largeBytes - this.largeBytes);
-      this.largeBytes = largeBytes;
-      this.passed.push(passed);
-    }
-  }
-
-  whole(): Uint8Array {
-    return Buffer.concat(this.passed);
-  }
-}
-
-function gather(payload: Readable, body: GatheredBody): Promise<void> {
+/** Resolves at the end of the payload. When `take` throws, the rest is dropped. */
+function gather(payload: Readable, take: (arrived: Uint8Array) => void): Promise<void> {
   return new Promise((resolve, reject) => {
     const leave = (): void => {
       payload.off('data', onData).off('end', onEnd).off('error', onError).off('close', onClose);
     };
     const onData = (arrived: Uint8Array): void => {
       try {
-        body.take(arrived);
+        take(arrived);
       } catch (thrown) {
         leave();
         payload.on('error', () => undefined).resume();

@@ -3,7 +3,8 @@ import { Readable } from 'node:stream';
 import fc from 'fast-check';
 import { BODY_LIMITS, BODY_PLACES, type BodyLimits } from '../../http-api/requests/body-limits.js';
 import { BodyScan } from '../../http-api/requests/body-scan.js';
-import { BodyReader, SMALL_BODY_BYTES } from '../../http-api/requests/read-body.js';
+import { BodyMemory, SMALL_BODY_BYTES } from '../../http-api/requests/body-memory.js';
+import { BodyReader } from '../../http-api/requests/read-body.js';
 
 /** The part of a body that the scan keeps. The body comes in pieces of these lengths, repeated to its end. */
 function kept(text: string, lengths: readonly number[] = [], limits: BodyLimits = BODY_LIMITS): string {
@@ -183,7 +184,7 @@ describe('a body that exceeds a limit', () => {
   });
 
   it('together with others is asked to retry, while small bodies always pass', async () => {
-    const reader = new BodyReader(SMALL_BODY_BYTES);
+    const reader = new BodyReader(new BodyMemory(SMALL_BODY_BYTES));
     const opened = (): Readable => new Readable({ read: () => undefined });
     const text = (bytes: number): Buffer => Buffer.from(`"${'x'.repeat(bytes - 2)}"`);
     const [first, second] = [opened(), opened()];
