@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import { living } from '../../shared/base/runtime/living.js';
 import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { ActivationRecord } from '../../worker-node/cache/activation-record.js';
@@ -11,8 +12,9 @@ import { ExpertCache } from '../../worker-node/cache/expert-cache.js';
 import { ExpertRecoder } from '../../worker-node/cache/expert-recoder.js';
 import { HostMemory, type HostMemoryOptions } from '../../worker-node/cache/host-memory.js';
 import { ExpertService } from '../../worker-node/executor/expert-service.js';
+import { livingBeyond } from '../left-behind.js';
 import { RUNTIME } from '../wall.js';
-import { type Closing, HeldWork, itWaitsForWork } from './held-work.js';
+import { type Closing, HeldWork, itWaitsForWork, leavesNothing } from './held-work.js';
 import { plainExecute, plainPrediction } from './wire-messages.js';
 import { settle, silentLog, TestSlots, testSource } from './worker-test-slots.js';
 
@@ -186,4 +188,20 @@ describe('closing a worker waits for', () => {
     'host memory that is being filled, before its slots go': filling,
     'a kept expert that is being recoded, before its slots go': recodingKept,
   });
+});
+
+describe('closing a worker', () => {
+  it('ends the waits for the end of the turn and for messages about the current layer', () =>
+    leavesNothing(async () => {
+      const before = living().names();
+      const slots = new TestSlots(1);
+      const service = new ExpertService(slotsOf(slots), { ...AROUND, runtime: RUNTIME });
+      // The execute needs the slot of a prediction, which may be right or wrong.
+      service.expect('shadow', plainPrediction({ epoch: 3, layer: 1, experts: [1] }));
+      await slots.endLoad(0);
+      service.execute(plainExecute({ requestId: 1, epoch: 3, layer: 0, expert: 2 }), () => undefined);
+      const waits = livingBeyond(before).map((name) => /turnEnd|decisionWaitEnd|ordering/.exec(name)?.[0]);
+      assert.deepEqual(waits.sort(), ['decisionWaitEnd', 'ordering', 'turnEnd']);
+      await service.close();
+    }));
 });
