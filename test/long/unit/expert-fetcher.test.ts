@@ -255,6 +255,38 @@ describe('the fetching of experts', function () {
     assertFetched(everything);
   });
 
+  it('goes on with the others when the expert that a load waits for comes damaged', async () => {
+    const manifest = readFileSync(join(pack.directory, 'manifest.json'));
+    const scratch = await PartialPack.begin(join(setting.parent, 'scratch'), manifest, RUNTIME);
+    const { file, offsetBytes } = scratch.extent(2, 3);
+    const corrupt = await setting.damagedShare(({ layer, expert }) => layer === 2 && expert === 3, scratch.extents);
+    await scratch.close();
+    // The other expert comes after the damaged one is asked for, and the damaged one after the other has yielded to it.
+    const asked: boolean[] = [];
+    let hasYielded = false;
+    const share = {
+      ...interruptedShare(corrupt, () => undefined),
+      read: async function* (request: ReadPackRequest, signal: AbortSignal) {
+        const isWaitedFor = request.file === file && request.offsetBytes === offsetBytes;
+        asked.push(isWaitedFor);
+        await waitUntil('its turn has come', () => (isWaitedFor ? hasYielded : asked.includes(true)));
+        yield* corrupt.read(request, signal);
+      },
+    };
+    const fetcher = await create([await setting.serve(share)]);
+    fetcher.need([{ layer: 0, expert: 0 }]);
+    await waitUntil('the other expert is asked for', () => asked.length > 0);
+    const load = new AbortController();
+    const waiting = fetcher.awaitExpert(2, 3, load.signal) ?? assert.fail('it is here');
+    await waitUntil('the other expert comes', () => fetcher.progress.receivedBytes > 0);
+    await delay(50);
+    assert.ok(!partial.held.has(0, 0), 'it does not yield');
+    hasYielded = true;
+    await waitUntil('the other expert is here', () => partial.held.has(0, 0), undefined, AWAIT_LIMIT_MS / 4);
+    load.abort();
+    await assert.rejects(waiting, { code: 'CANCELLED' });
+  });
+
   it('brings an expert that was not listed as needed, and stops the wait when the load is cancelled', async () => {
     const share = new PackServer(pack, RUNTIME);
     const fetcher = await create([await setting.serve(interruptedShare(share, () => delay(50)))]);
