@@ -1,6 +1,7 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
+import { onAbort } from '../../shared/base/runtime/living.js';
 import { addHappened, NOTHING_HAPPENED, type Happened } from '../../simulator/faults/happened.js';
 import type { SeedOutcome, SeedReport } from './seed-messages.js';
 import { readFileSync } from 'node:fs';
@@ -66,14 +67,13 @@ async function runBlocks(
   let block = takeBlock();
   while (block.length > 0 && isWanted()) {
     const runner = new SeedProcess(onOutcome, environment);
-    const stop = (): void => runner.stop();
-    signal?.addEventListener('abort', stop);
+    const leave = onAbort(signal, () => runner.stop());
     let failed: SeedOutcome | null = null;
     while (failed === null && block.length > 0) {
       failed = await runner.run(block);
       if (failed === null) block = takeBlock();
     }
-    signal?.removeEventListener('abort', stop);
+    leave();
     runner.stop();
     if (failed === null || !isWanted()) return;
     const { seed } = failed;

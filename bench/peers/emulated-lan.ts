@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 
 const SUBNET = '10.213.78';
 const START_LIMIT_MS = 10_000;
@@ -105,14 +106,15 @@ async function untilUp(child: ChildProcess, signal: AbortSignal): Promise<void> 
   let stderr = '';
   child.stderr?.on('data', (data: Buffer) => (stderr += data.toString()));
   signal.throwIfAborted();
-  const limit = AbortSignal.timeout(START_LIMIT_MS);
+  const leaves: (() => void)[] = [];
   const why = await new Promise<string | null>((settle) => {
     child.once('error', (error) => settle(error.message));
     child.once('exit', (status) => settle(stderr.trim() || `status ${status ?? 'unknown'}`));
     child.stdout?.once('data', () => settle(null));
-    limit.addEventListener('abort', () => settle('it took too long'), { once: true });
-    signal.addEventListener('abort', () => settle('interrupted'), { once: true });
+    leaves.push(onAbort(AbortSignal.timeout(START_LIMIT_MS), () => settle('it took too long')));
+    leaves.push(onAbort(signal, () => settle('interrupted')));
   });
+  for (const leave of leaves) leave();
   signal.throwIfAborted();
   if (why === null) return;
   throw new OdmoeError('USAGE', `the emulated LAN did not start (${why}); it needs root and /dev/net/tun`);
