@@ -116,7 +116,6 @@ async function openWorker(
   }));
   const { device } = nodeDevice;
   opened.push(() => device.dispose());
-  requireWanted(abandoned);
   const onDeviceLost = (error: OdmoeError): void => {
     sessions.sendToMain(lostDeviceReply(error));
     giveUp(error);
@@ -125,6 +124,7 @@ async function openWorker(
   const memory = { ...hostMemoryOf(settings, pack, record), ...sharedMemoryOf(settings, device) };
   const experts = new ExpertService(slots, { ...loaded, runtime, log, supply, ...memory, onDeviceLost });
   opened.push(() => experts.close());
+  requireWanted(abandoned);
   const identity = createNodeIdentity(settings, identifiedModel(pack), device.info(), runtime);
   const sendStatus = (): void => {
     const figures = { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() };

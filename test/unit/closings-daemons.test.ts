@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import { SharedDevice } from '../../engine/devices/shared-device.js';
-import { wrapHandle } from '../../native/index.js';
+import { openHandles, wrapHandle } from '../../native/index.js';
 import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import { startMain } from '../../main-node/main.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
@@ -121,9 +121,25 @@ describe('a daemon that fails to start releases everything: failure in', () => {
     for (const part of PARTS[role])
       it(`a ${role} leaves nothing open when its start fails in ${part}`, () =>
         leavesNothing(async () => {
+          const handles = openHandles();
           const { environment, open } = surroundings(async (_, end) => end(), part);
           const starting = START[role](await settingsOf(role, part), environment, silentLog);
           await assert.rejects(starting, { code: 'INTERNAL' });
-          assert.deepEqual(open(), []);
+          assert.deepEqual([open(), openHandles()], [[], handles]);
         }));
+
+  it('a worker leaves nothing open when it is not wanted any more once its slots are made', () =>
+    leavesNothing(async () => {
+      const handles = openHandles();
+      const { environment, open } = surroundings(async (_, end) => end(), null);
+      const abandoned = new AbortController();
+      const info = (event: string): void => {
+        if (event === 'experts are read from storage') abandoned.abort();
+      };
+      const log = { ...silentLog, info };
+      const settings = await settingsOf('worker', 'device');
+      await assert.rejects(startWorker(settings, environment, log, undefined, abandoned.signal), { code: 'CANCELLED' });
+      assert.ok(abandoned.signal.aborted);
+      assert.deepEqual([open(), openHandles()], [[], handles]);
+    }));
 });

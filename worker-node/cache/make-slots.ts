@@ -99,7 +99,7 @@ function makeSlicedSlots(
   });
   const slots = device.createExpertSlots(shape, plan.slots + (counts === null ? 0 : cached.slots), maxRows, loader);
   tellOfReads(slots, log);
-  if (lowerBytes !== null) for (let slot = 0; slot < plan.slots; slot += 1) slots.takeLower(slot);
+  if (lowerBytes !== null) takeLowers(slots, plan.slots);
   const made = { slots, maxRows, decompressionThreads: loader.decompressionThreads, lowerBytes };
   if (counts === null || cached.slots === 0) return { ...made, cache: null };
   const cache = new SlicedCache({
@@ -115,6 +115,16 @@ function makeSlicedSlots(
   });
   log.info('cache planned', { policy: 'sliced', budgetBytes: plan.cacheBytes, capacities: cache.capacities });
   return { ...made, cache };
+}
+
+/** Takes memory for the lower slices of so many slots. If there is none, the slots are disposed. */
+function takeLowers(slots: ExpertSlots, count: number): void {
+  try {
+    for (let slot = 0; slot < count; slot += 1) slots.takeLower(slot);
+  } catch (thrown) {
+    slots.dispose();
+    throw thrown;
+  }
 }
 
 /** Never throws: if storage cannot be measured yet, it is read at the usual depth. */
