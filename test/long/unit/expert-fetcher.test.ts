@@ -282,7 +282,7 @@ describe('the fetching of experts', function () {
     await delay(50);
     assert.ok(!partial.held.has(0, 0), 'it does not yield');
     hasYielded = true;
-    await waitUntil('the other expert is here', () => partial.held.has(0, 0), undefined, AWAIT_LIMIT_MS / 4);
+    await waitUntil('the other expert is here', () => partial.held.has(0, 0), AWAIT_LIMIT_MS / 4);
     load.abort();
     await assert.rejects(waiting, { code: 'CANCELLED' });
   });
