@@ -58,6 +58,8 @@ export interface CallSyntax {
   name: string;
   /** Texts around all calls of an answer. */
   section: Around;
+  /** Other texts that models write in place of the first marker. */
+  otherBegins: readonly string[];
   /** Texts around each call. */
   call: Around;
   body: CallBody;
@@ -73,6 +75,7 @@ const OBJECT: ObjectBody = { kind: 'object', argumentsKey: 'arguments', list: fa
 const syntax = (name: string, properties: Partial<CallSyntax> & Pick<CallSyntax, 'body'>): CallSyntax => ({
   name,
   section: NONE,
+  otherBegins: [],
   call: NONE,
   separator: '',
   unmarked: false,
@@ -214,6 +217,7 @@ export const GEMMA = syntax('gemma', {
 /** Granite 3, Phi 4 mini. */
 export const GRANITE = syntax('granite', {
   section: { begin: '<|tool_call|>', end: '' },
+  otherBegins: ['<tool_call>'],
   body: { ...OBJECT, list: true },
 });
 
@@ -226,8 +230,8 @@ export const HUNYUAN = syntax('hunyuan', {
 });
 
 /** The texts that begin calls in an answer. */
-export function callMarkers({ section, call, body, unmarked }: CallSyntax): string[] {
+export function callMarkers({ section, otherBegins, call, body, unmarked }: CallSyntax): string[] {
   if (unmarked) return ['<|python_tag|>'];
   const names = body.kind === 'keyed' ? [body.name.begin] : [];
-  return [section.begin, call.begin, ...names].map((marker) => marker.trim()).filter((marker) => marker !== '');
+  return [section.begin, ...otherBegins, call.begin, ...names].map((marker) => marker.trim()).filter((marker) => marker !== '');
 }

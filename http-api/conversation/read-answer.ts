@@ -45,21 +45,20 @@ class AnswerReader {
     this.callMarkers = new Set(style.calls === null ? [] : callMarkers(style.calls));
     const { reasoning: tags } = style;
     const found = [...this.callMarkers, ...(tags === null ? [] : [tags.begin, tags.answerBegin, tags.answerEnd])];
-    const known = new Set(tags === null ? found : [...found, tags.begin.trim(), tags.end]);
-    this.hidden = new Set(style.hidden.filter((name) => !known.has(name)));
+    this.hidden = new Set(style.hidden.filter((name) => !found.includes(name)));
     this.markers = new MarkerSet([...found, ...this.hidden]);
   }
 
   *reasoning(): Reading<void> {
     const end = this.style.reasoning?.end ?? '';
-    const markers = new MarkerSet([end, ...this.hidden, ...this.callMarkers]);
+    const markers = new MarkerSet([end, ...this.style.hidden, ...this.callMarkers]);
     let trim = true;
     for (;;) {
       const { marker, space, any } = yield* this.input.text(markers, reasoning, trim);
       if (any) trim = false;
       if (marker === null || marker === end) break;
       if (this.callMarkers.has(marker)) {
-        if (yield* this.callOrThought(space + marker, marker)) break;
+        if (yield* this.callOrThought(space, marker)) break;
       } else if (space !== '' && !trim) yield reasoning(space);
     }
     this.fresh = true;
@@ -68,15 +67,16 @@ class AnswerReader {
 
   /**
    * Reads the text after a call marker inside reasoning. If the reasoning is closed later, the text is reasoning. Otherwise (the model has not
-   * closed its reasoning) it is a call. True: no more reasoning follows. `begun`: the marker with the text before it.
+   * closed its reasoning) it is a call. True: no more reasoning follows. `space`: the white space before the marker.
    */
-  private *callOrThought(begun: string, marker: string): Reading<boolean> {
+  private *callOrThought(space: string, marker: string): Reading<boolean> {
+    const begun = space + this.shown(marker);
     const end = this.style.reasoning?.end ?? '';
     this.input.keep();
     const rest = this.unclosed ? null : yield* this.input.takeUntil(new MarkerSet([end]));
     if (rest !== null) {
       this.input.drop();
-      const shown = [...this.hidden].reduce((text, name) => text.replaceAll(name, ''), rest.text);
+      const shown = this.style.hidden.reduce((text, name) => text.replaceAll(name, ''), rest.text);
       yield reasoning((begun + shown).trimEnd());
       return true;
     }
@@ -85,6 +85,11 @@ class AnswerReader {
     if (yield* this.calls(marker)) return true;
     yield reasoning(begun);
     return false;
+  }
+
+  /** A marker that marks nothing here, as text: nothing of a special token's name. */
+  private shown(marker: string): string {
+    return this.style.hidden.some((name) => marker.startsWith(name)) ? '' : marker;
   }
 
   *content(): Reading<void> {
@@ -100,7 +105,7 @@ class AnswerReader {
       else if (this.inAnswerTag && marker === tags?.answerEnd) this.inAnswerTag = false;
       else if (this.callMarkers.has(marker) && (yield* this.calls(marker))) [this.fresh, this.trimStart] = [true, true];
       else {
-        yield content(space + marker);
+        yield content(space + this.shown(marker));
         this.endBeginning();
       }
     }

@@ -16,8 +16,8 @@ const AFTER_LISTED = /[\s\]]/;
 export function* readCalls(syntax: CallSyntax, marker: string, input: AnswerInput, book: CallBook): Reading<boolean> {
   input.keep();
   const sectionBegin = syntax.section.begin.trim();
-  // Models of Hunyuan and Mistral also write a list of objects.
-  const listed = syntax.body.kind === 'named' && (yield* startsList(input));
+  // Models of many forms also write a list of objects.
+  const listed = syntax.body.kind !== 'literal' && (yield* startsList(input));
   const callBegin = listed ? '' : syntax.call.begin.trim();
   const nameBegin = syntax.body.kind === 'keyed' ? syntax.body.name.begin : '';
   let opened = marker !== sectionBegin || callBegin === marker;
@@ -51,20 +51,25 @@ function* endOfCall({ call }: CallSyntax, input: AnswerInput): Reading<void> {
   yield* input.takeEnd(call.end.trim());
 }
 
-function* endOfSection({ section, body }: CallSyntax, input: AnswerInput, listed: boolean): Reading<void> {
+function* endOfSection({ section, call, body }: CallSyntax, input: AnswerInput, listed: boolean): Reading<void> {
   const list = listed || ('list' in body && body.list);
   if (section.end === '' && !list) return;
   if (list) yield* input.takeWhile(AFTER_LISTED);
   else yield* input.skipSpace();
+  if (listed) yield* input.takeEnd(call.end.trim());
+  yield* input.skipSpace();
   yield* input.takeEnd(section.end.trim());
 }
 
 /** Reads one call, up to the end of its arguments; false: there is no call, and nothing of it was yielded. */
 function* readCall(syntax: CallSyntax, input: AnswerInput, book: CallBook, named: boolean): Reading<boolean> {
   const { body } = syntax;
+  // Models of every form sometimes write an object.
+  yield* input.skipSpace();
+  if (body.kind === 'object' || (!named && (yield* input.peek()) === '{')) {
+    return yield* readObjectCall(input, book, syntax.unmarked);
+  }
   switch (body.kind) {
-    case 'object':
-      return yield* readObjectCall(input, book, syntax.unmarked);
     case 'named':
       return yield* readNamedCall(body, input, book);
     case 'keyed':
@@ -145,19 +150,20 @@ function* argumentsText(input: AnswerInput): Reading<string | null> {
 }
 
 function* readNamedCall(body: NamedBody, input: AnswerInput, book: CallBook): Reading<boolean> {
-  yield* input.skipSpace();
-  if ((yield* input.peek()) === '{') return yield* readObjectCall(input, book, false);
   yield* input.take(body.prefix);
   const written = yield* input.takeWhile(NAME_CHARACTER);
   const name = body.numbered ? written.replace(/:\d+$/, '') : written;
   if (name === '') return false;
   if (body.idMarker !== '' && (yield* input.take(body.idMarker))) yield* input.takeWhile(NAME_CHARACTER);
   yield* input.skipSpace();
-  yield* input.take(body.between.trim());
+  const isBetween = yield* input.take(body.between.trim());
   yield* input.skipSpace();
-  if ((yield* input.peek()) !== '{') return false;
+  const next = yield* input.peek();
+  const isCut = next === '' && isBetween && body.between !== '';
+  if (next !== '{' && !isCut) return false;
   input.drop();
   yield book.begin(name);
+  if (isCut) return true;
   yield* input.json((text) => book.more(text));
   if (body.after !== '') {
     yield* input.skipSpace();

@@ -7,7 +7,6 @@ const CHANNEL = '<|channel|>';
 const MESSAGE = '<|message|>';
 /** Markers that end a message: its own end, or the beginning of another message. */
 const ENDS = ['<|end|>', '<|call|>', '<|return|>', START, CHANNEL];
-export const HARMONY_TOKENS: readonly string[] = [...ENDS, MESSAGE, '<|constrain|>'];
 
 /**
  * Reads an answer of messages in channels (gpt-oss). A header names the channel, and the function that the message calls. Analysis is
@@ -19,7 +18,7 @@ export function* readHarmony(
   calls: boolean,
   hidden: readonly string[],
 ): Reading<void> {
-  const others = hidden.filter((name) => !HARMONY_TOKENS.includes(name));
+  const others = hidden.filter((name) => !ENDS.includes(name));
   const ends = new MarkerSet([...ENDS, ...others]);
   const heads = new MarkerSet([MESSAGE]);
   let end: string | null = START;
@@ -50,9 +49,10 @@ function* readHeader(input: AnswerInput, begin: string, heads: MarkerSet): Readi
 function* readCall(name: string, input: AnswerInput, book: CallBook, ends: MarkerSet): Reading<string | null> {
   yield book.begin(name);
   yield* input.skipSpace();
-  const none = (yield* input.peek()) !== '{';
-  if (none) yield book.more('{}');
-  else yield* input.json((text) => book.more(text));
+  const next = yield* input.peek();
+  if (next === '{') yield* input.json((text) => book.more(text));
+  // Where the answer is cut here, its arguments are unknown.
+  else if (next !== '') yield book.more('{}');
   return (yield* input.takeUntil(ends))?.marker ?? null;
 }
 

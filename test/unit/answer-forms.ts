@@ -55,6 +55,7 @@ export const FORMS: Form[] = [
       ],
       [`a${' '.repeat(64)}<tool_call>{"name": "now"}</tool_call>`, { content: 'a', calls: [now()] }],
       [`a${' '.repeat(65)}<tool_call>{"name": "now"}</tool_call>`, { content: `a${' '.repeat(65)}`, calls: [now()] }],
+      ['<tool_call>[{"name": "now"}, {"name": "now"}]</tool_call>So.', { calls: [now(), now()], content: 'So.' }],
       ['a <tool_call> is no call', { content: 'a <tool_call> is no call' }],
       ['x\n<tool_call>\n{"name": 5}', { content: 'x\n<tool_call>\n{"name": 5}' }],
       [
@@ -296,7 +297,12 @@ export const FORMS: Form[] = [
           calls: [oslo('{"a": {"x": true, "y": [1, 2]}}')],
         },
       ],
-      ['<|tool_call_start|>[{"name": "now"}]', { content: '<|tool_call_start|>[{"name": "now"}]' }],
+      ['<|tool_call_start|>[{"name": "now"}]', { calls: [now()] }],
+      [
+        '<|tool_call_start|>[{"name": "weather", "arguments": {"city": "Oslo"}}, {"name": "now", "arguments": {}}]<|tool_call_end|>So.',
+        { calls: [oslo('{"city": "Oslo"}'), now()], content: 'So.' },
+      ],
+      ['<|tool_call_start|>nothing', { content: 'nothing' }],
     ],
   },
   {
@@ -324,6 +330,10 @@ export const FORMS: Form[] = [
         {
           calls: [oslo('{"city": "Oslo"}'), now()],
         },
+      ],
+      [
+        '<tool_call>[{"name": "weather", "arguments": {"city": "Oslo"}}, {"name": "now", "arguments": {}}]',
+        { calls: [oslo('{"city": "Oslo"}'), now()] },
       ],
       ['<think>Hm.</think> <response>Yes.</response>', { reasoning: 'Hm.', content: 'Yes.' }],
     ],

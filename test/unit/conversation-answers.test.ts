@@ -39,6 +39,18 @@ for (const form of FORMS) {
       }
     });
 
+    it('show no name of a special token, whatever they hold', () => {
+      const { special = [] } = form;
+      const bits = [...special, ...form.answers.flatMap(([text]) => text.split(/(?=[<\[{\n"])/))];
+      fc.assert(
+        fc.property(fc.array(fc.constantFrom(...bits), { maxLength: 12 }), (parts) => {
+          const { content, reasoning } = read(form, [parts.join('~')]);
+          for (const name of special) assert.ok(!content.includes(name) && !reasoning.includes(name), name);
+        }),
+        { numRuns: 300 },
+      );
+    });
+
     it('parse to the same result however they are cut, whatever they hold', () => {
       const bits = form.answers.flatMap(([text]) => text.split(/(?=[<\[{\n"])/));
       const texts = fc.array(fc.oneof(fc.constantFrom(...bits), fc.string({ maxLength: 4 })), { maxLength: 12 });
@@ -63,5 +75,15 @@ describe('a tool call that was cut before its arguments', () => {
       assert.deepEqual(read(hermes, [text]).calls, [{ name: 'now', arguments: '' }]);
     }
     assert.deepEqual(read(hermes, ['<tool_call>\n{"name": "now"}']).calls, [{ name: 'now', arguments: '{}' }]);
+    const header = '<|channel|>commentary to=functions.now <|constrain|>json<|message|>';
+    const begins: [sign: string, text: string][] = [
+      ['gpt-oss', header],
+      ['Kimi', '<|tool_calls_section_begin|><|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>'],
+    ];
+    for (const [sign, text] of begins) {
+      const form = FORMS.find(({ name }) => name.startsWith(sign));
+      assert.ok(form !== undefined, sign);
+      assert.deepEqual(read(form, [text]), { reasoning: '', content: '', calls: [{ name: 'now', arguments: '' }] });
+    }
   });
 });
