@@ -233,5 +233,7 @@ export const HUNYUAN = syntax('hunyuan', {
 export function callMarkers({ section, otherBegins, call, body, unmarked }: CallSyntax): string[] {
   if (unmarked) return ['<|python_tag|>'];
   const names = body.kind === 'keyed' ? [body.name.begin] : [];
-  return [section.begin, ...otherBegins, call.begin, ...names].map((marker) => marker.trim()).filter((marker) => marker !== '');
+  return [section.begin, ...otherBegins, call.begin, ...names]
+    .map((marker) => marker.trim())
+    .filter((marker) => marker !== '');
 }
