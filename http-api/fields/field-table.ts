@@ -4,7 +4,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { issueText } from './issue-text.js';
 
 /**
- * The handling of each field of an endpoint's requests. A field in none of the lists is refused. docs/http.md has the same tables; a test
+ * The handling of each field of an endpoint's requests. A field in none of the lists is refused, unless its name begins as OWN_FIELD says. docs/http.md has the same tables; a test
  * keeps both equal.
  */
 export interface FieldTable<Shape extends z.ZodRawShape> {
@@ -20,6 +20,8 @@ export interface FieldTable<Shape extends z.ZodRawShape> {
 
 export type Fields<Table> = Table extends FieldTable<infer Shape> ? z.infer<z.ZodObject<Shape>> : never;
 
+/** Names that clients and programs between client and server give to their own fields. */
+const OWN_FIELD = /^(?:x[-_]|litellm_)/;
 /** Most characters of a value or a name that a message repeats. */
 const SHOWN_LIMIT = 60;
 
@@ -57,7 +59,7 @@ function requireKnown<Shape extends z.ZodRawShape>(
   value: unknown,
   within: string,
 ): void {
-  if (Object.hasOwn(table.done, name) || table.ignored.includes(name)) return;
+  if (Object.hasOwn(table.done, name) || table.ignored.includes(name) || OWN_FIELD.test(name)) return;
   const field = pathText([within, name.slice(0, SHOWN_LIMIT)]);
   const shown = JSON.stringify(field);
   const reason = Object.hasOwn(table.refused, name) ? table.refused[name] : undefined;

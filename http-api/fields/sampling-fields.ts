@@ -81,7 +81,10 @@ export const SAMPLING_FIELDS = {
 type SamplingFields = z.infer<z.ZodObject<typeof SAMPLING_FIELDS>>;
 
 /** `seed`: replaces the seed of the request. */
-export function samplingOfFields(fields: SamplingFields, seed: number | undefined): SamplingMessage {
+export function samplingOfFields(
+  fields: SamplingFields & { repeat_penalty?: number | undefined },
+  seed: number | undefined,
+): SamplingMessage {
   const topP = fields.top_p ?? 1;
   return {
     temperature: fields.temperature ?? 0,
@@ -89,7 +92,7 @@ export function samplingOfFields(fields: SamplingFields, seed: number | undefine
     topK: topP === 0 ? 1 : Math.max(0, fields.top_k ?? 0),
     topP,
     minP: fields.min_p ?? 0,
-    repetitionPenalty: fields.repetition_penalty ?? 1,
+    repetitionPenalty: fields.repetition_penalty ?? fields.repeat_penalty ?? 1,
     presencePenalty: fields.presence_penalty ?? 0,
     frequencyPenalty: fields.frequency_penalty ?? 0,
     logitBias: logitBiasFrom(fields.logit_bias ?? {}),

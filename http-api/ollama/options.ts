@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { SamplingMessage } from '../../shared/wire/messages.js';
-import { type FieldTable, fieldReader, type Fields, invalidField } from '../fields/field-table.js';
+import { type FieldTable, fieldReader } from '../fields/field-table.js';
 import {
   ALL_ROOM,
   SAMPLING_FIELDS,
@@ -16,7 +16,6 @@ export const OPTIONS_TABLE = {
   done: {
     ...SHARED_SAMPLING_FIELDS,
     repeat_penalty: SAMPLING_FIELDS.repetition_penalty,
-    repeat_last_n: z.int().min(-1).optional().describe('-1 (all tokens); another where no penalty is on'),
     seed: z.int().min(-1).optional().describe('-1, which is the default: drawn'),
     stop: SAMPLING_FIELDS.stop,
     num_predict: z
@@ -32,6 +31,8 @@ export const OPTIONS_TABLE = {
       .describe('where less than the context: what prompt and answer may have together'),
   },
   ignored: [
+    // Penalties count all tokens, whatever the window.
+    'repeat_last_n',
     'num_keep',
     'num_batch',
     'num_gpu',
@@ -50,7 +51,7 @@ export const OPTIONS_TABLE = {
     mirostat: [0],
     tfs_z: [1],
     typical_p: [1],
-    penalize_newline: [true],
+    penalize_newline: [true, false],
     vocab_only: [false],
     embedding_only: [false],
   },
@@ -71,23 +72,11 @@ export interface AnswerOptions {
 /** Throws REQUEST_INVALID with the field. */
 export function answerOptions(options: unknown): AnswerOptions {
   const fields = readOptions(options ?? {});
-  requireWholeWindow(fields);
-  const { repeat_penalty: repetition_penalty, seed = -1, num_predict: predict = -1 } = fields;
+  const { seed = -1, num_predict: predict = -1 } = fields;
   return {
-    sampling: samplingOfFields({ ...fields, repetition_penalty }, seed < 0 ? undefined : seed),
+    sampling: samplingOfFields(fields, seed < 0 ? undefined : seed),
     stop: stopFrom(fields),
     maxTokens: ROOM_LEFT.includes(predict) ? ALL_ROOM : predict,
     positions: fields.num_ctx ?? null,
   };
-}
-
-/** Penalties here count all tokens. A smaller window is accepted only if no penalty is on, because it then changes nothing. */
-function requireWholeWindow(fields: Fields<typeof OPTIONS_TABLE>): void {
-  if (fields.repeat_last_n === undefined || fields.repeat_last_n === -1) return;
-  const { repeat_penalty: repeat = 1, presence_penalty: presence = 0, frequency_penalty: frequency = 0 } = fields;
-  if ((repeat === 1 || repeat === 0) && presence === 0 && frequency === 0) return;
-  throw invalidField(
-    'options.repeat_last_n',
-    'options.repeat_last_n: with a penalty it must be -1, which means all tokens',
-  );
 }

@@ -24,6 +24,7 @@ const messageSchema = z.strictObject({
   images: noImages,
   tool_calls: z.array(toolCallSchema).nullish(),
   tool_name: z.string().nullish(),
+  name: z.unknown().optional(),
   tool_call_id: z.string().nullish(),
 });
 
@@ -34,6 +35,7 @@ const toolSchema = z.strictObject({
     type: z.literal('function').nullish(),
     description: z.string().nullish(),
     parameters: jsonObject.nullish(),
+    strict: z.unknown().optional(),
   }),
 });
 
@@ -61,8 +63,8 @@ const ANSWER_FIELDS = {
   ...ARITHMETIC_FIELD,
 } as const;
 
-/** A prompt that is too long is refused, and a context is never shifted. */
-const NEUTRAL = { truncate: [false], shift: [false] };
+/** A prompt that is too long is refused, and a context is never shifted, whatever these fields say. */
+const IGNORED = ['truncate', 'shift'] as const;
 
 export const CHAT_TABLE = {
   done: {
@@ -75,8 +77,8 @@ export const CHAT_TABLE = {
       ),
     tools: z.array(toolSchema).optional().describe('functions'),
   },
-  ignored: [],
-  neutral: NEUTRAL,
+  ignored: IGNORED,
+  neutral: {},
   refused: {},
 } as const satisfies FieldTable<z.ZodRawShape>;
 
@@ -87,8 +89,8 @@ export const GENERATE_TABLE = {
     system: z.string().optional().describe('a system message before the prompt'),
     raw: z.boolean().optional().describe('the prompt as it is, without the chat template'),
   },
-  ignored: [],
-  neutral: { ...NEUTRAL, suffix: [''], template: [''], context: [[]], images: [[]] },
+  ignored: IGNORED,
+  neutral: { suffix: [''], template: [''], context: [[]], images: [[]] },
   refused: {},
 } as const satisfies FieldTable<z.ZodRawShape>;
 

@@ -1,11 +1,13 @@
 import { z } from 'zod';
 import { jsonProperties } from '../../shared/base/json/exact-json.js';
+import type { TemplateArgument } from '../../shared/wire/messages.js';
 import type { ChatRequest } from '../conversation/chat-request.js';
 import { effortArguments } from '../conversation/reasoning-effort.js';
 import { chatMessagesFrom, messagesField } from './chat-messages.js';
 import { responseFormatField, responseFormatFrom, TOOL_FIELDS, toolChoiceFrom, toolsFrom } from './chat-tools.js';
 import { writtenJson } from '../requests/written-json.js';
 import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
+import { IGNORED_FIELDS, NEUTRAL_FIELDS } from './other-fields.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
 import { jsonObject } from '../fields/json-object.js';
 import { ALL_ROOM, numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fields.js';
@@ -53,51 +55,13 @@ export const STREAM_FIELDS = {
   stream_options: z
     .strictObject({
       include_usage: z.boolean().nullish(),
-      include_obfuscation: z.literal(false, { error: 'it is supported as false only' }).nullish(),
+      include_obfuscation: z.unknown().optional(),
+      continuous_usage_stats: z.unknown().optional(),
     })
     .optional()
     .describe('`include_usage`: a last chunk without choices tells `usage`'),
+  repeat_penalty: SAMPLING_FIELDS.repetition_penalty.describe('another name of `repetition_penalty`'),
   return_progress: z.boolean().optional().describe('the comments that keep a stream alive say how far the prompt is'),
-} as const;
-
-/** OpenAI stores or counts by these fields; here they have no counterpart. */
-export const IGNORED_FIELDS = [
-  'user',
-  'metadata',
-  'service_tier',
-  'safety_identifier',
-  'prompt_cache_key',
-  'prompt_cache_retention',
-  'prompt_cache_options',
-  'keep_alive',
-  'cache_control',
-  'cache_prompt',
-] as const;
-
-/** Fields of other servers besides OpenAI's, with the values that have no effect. */
-export const NEUTRAL_FIELDS = {
-  store: [false],
-  repeat_penalty: [1],
-  dry_multiplier: [0],
-  dynatemp_range: [0],
-  tfs_z: [1],
-  typical_p: [1],
-  xtc_probability: [0],
-  mirostat: [0],
-  priority: [0],
-  id_slot: [-1],
-  n_probs: [0],
-  n_predict: [-1],
-  repeat_last_n: [-1],
-  post_sampling_probs: [false],
-  return_tokens: [false],
-  min_tokens: [0],
-  stop_token_ids: [[]],
-  skip_special_tokens: [true],
-  spaces_between_special_tokens: [true],
-  include_stop_str_in_output: [false],
-  use_beam_search: [false],
-  length_penalty: [1],
 } as const;
 
 export const REASONING_EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] as const;
@@ -125,7 +89,18 @@ export const CHAT_FIELDS = {
     reasoning_effort: z
       .enum(REASONING_EFFORTS)
       .optional()
-      .describe('where the chat template has such a variable; `none` asks for no reasoning, elsewhere, too'),
+      .describe(
+        'a hint: it counts where the chat template has such a variable; `none` asks for no reasoning, elsewhere, too',
+      ),
+    reasoning: z
+      .looseObject({ effort: z.enum(REASONING_EFFORTS).nullish(), enabled: z.boolean().nullish() })
+      .optional()
+      .describe('`effort` as `reasoning_effort`; `enabled: false` asks for no reasoning; the rest changes nothing'),
+    enable_thinking: z.boolean().optional().describe('the same as in `chat_template_kwargs`'),
+    thinking: z
+      .looseObject({ type: z.string() })
+      .optional()
+      .describe('`type`: with `disabled` `enable_thinking` is false, else true'),
     continue_final_message: z
       .boolean()
       .optional()
@@ -135,19 +110,17 @@ export const CHAT_FIELDS = {
       .optional()
       .describe('false with `continue_final_message` only, true without it only'),
   },
-  ignored: IGNORED_FIELDS,
+  ignored: [...IGNORED_FIELDS, 'store'],
   neutral: {
     ...NEUTRAL_FIELDS,
     best_of: [1],
     echo: [false],
     modalities: [['text']],
-    verbosity: ['medium'],
     functions: [[]],
     function_call: ['none', 'auto'],
   },
   refused: {
     audio: 'answers are texts',
-    prediction: 'no text can be given in advance',
     web_search_options: 'nothing is searched',
     moderation: 'nothing is moderated',
   },
@@ -162,6 +135,8 @@ export function chatRequestFrom(fields: OpenaiChatFields, templateSource: string
   requireGenerationPrompt(fields);
   requireLogprobs(fields.top_logprobs, fields.logprobs === true, 'logprobs: true');
   requireFewAlternatives(fields.top_logprobs ?? 0, fields.n ?? 1, 'top_logprobs');
+  const wishes = templateWishes(fields.chat_template_kwargs, effortOf(fields), templateSource);
+  const given = new Set(wishes.templateArguments.map(({ name }) => name));
   return {
     messages: chatMessagesFrom(fields.messages),
     tools: toolsFrom(fields),
@@ -169,8 +144,25 @@ export function chatRequestFrom(fields: OpenaiChatFields, templateSource: string
     parallelToolCalls: fields.parallel_tool_calls ?? true,
     responseFormat: responseFormatFrom(fields.response_format),
     continueLast: fields.continue_final_message ?? false,
-    ...templateWishes(fields.chat_template_kwargs, fields.reasoning_effort, templateSource, 'reasoning_effort'),
+    ...wishes,
+    templateArguments: [
+      ...thinkingArguments(fields).filter(({ name }) => !given.has(name)),
+      ...wishes.templateArguments,
+    ],
   };
+}
+
+/** The wish for or against reasoning in the words of other servers, as a variable of the chat template. */
+function thinkingArguments({ enable_thinking: enabled, thinking }: OpenaiChatFields): TemplateArgument[] {
+  const wished = enabled ?? (thinking === undefined ? undefined : thinking.type !== 'disabled');
+  return wished === undefined ? [] : [{ name: 'enable_thinking', value: JSON.stringify(wished) }];
+}
+
+function effortOf({
+  reasoning_effort: effort,
+  reasoning,
+}: OpenaiChatFields): (typeof REASONING_EFFORTS)[number] | null {
+  return effort ?? (reasoning?.enabled === false ? 'none' : (reasoning?.effort ?? null));
 }
 
 /** `needed`: the field that asks for log-probabilities, without which there are no alternatives. Throws REQUEST_INVALID. */
@@ -179,15 +171,11 @@ export function requireLogprobs(top: number | undefined, areAsked: boolean, need
   throw invalidField('top_logprobs', `top_logprobs needs ${needed}`);
 }
 
-/**
- * The values for the chat template: its variables, and the amount of reasoning if the template has a variable for it. `field`: the client's
- * name of the effort. Throws REQUEST_INVALID, also for a template without that variable.
- */
+/** The values for the chat template: its variables, and the amount of reasoning if the template has a variable for it. */
 export function templateWishes(
   variables: Readonly<Record<string, unknown>> | undefined,
   effort: (typeof REASONING_EFFORTS)[number] | null | undefined,
   templateSource: string | null,
-  field: string,
 ): Pick<ChatRequest, 'templateArguments' | 'thinking'> {
   const given = (jsonProperties(writtenJson(variables ?? {})) ?? []).map(({ key, text }) => ({
     name: key,
@@ -195,12 +183,7 @@ export function templateWishes(
   }));
   if (effort === undefined || effort === null) return { templateArguments: given, thinking: null };
   if (effort === 'none') return { templateArguments: given, thinking: false };
-  const ofEffort = effortArguments(effort, templateSource);
-  if (ofEffort !== null) return { templateArguments: [...given, ...ofEffort], thinking: null };
-  throw invalidField(
-    field,
-    `${field}: the model's chat template has no degrees of reasoning; leave it out, or send 'none'`,
-  );
+  return { templateArguments: [...given, ...(effortArguments(effort, templateSource) ?? [])], thinking: null };
 }
 
 function requireGenerationPrompt({ add_generation_prompt: add, continue_final_message: goOn }: OpenaiChatFields): void {

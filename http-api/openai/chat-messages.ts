@@ -6,14 +6,29 @@ const textPart = z.strictObject({
   type: z.literal('text', { error: "only parts of the type 'text' are supported: no images, audio or files" }),
   text: z.string(),
   cache_control: z.unknown().optional(),
+  citations: z.unknown().optional(),
+  annotations: z.unknown().optional(),
 });
 const content = z.union([z.string(), z.array(textPart)], { error: 'it must be a text or a list of text parts' });
 
+/** What other servers and programs add to an answer, and clients send back with it. */
+const OF_EARLIER_ANSWERS = {
+  id: z.unknown().optional(),
+  cache_control: z.unknown().optional(),
+  extra_content: z.unknown().optional(),
+  provider_specific_fields: z.unknown().optional(),
+} as const;
+
 const toolCall = z.strictObject({
+  ...OF_EARLIER_ANSWERS,
   id: z.string(),
   type: z.literal('function', { error: "only calls of the type 'function' are supported" }).nullish(),
   index: z.number().nullish(),
-  function: z.strictObject({ name: z.string().min(1), arguments: z.string() }),
+  function: z.strictObject({
+    name: z.string().min(1),
+    arguments: z.string(),
+    parsed_arguments: z.unknown().optional(),
+  }),
 });
 
 const ROLES = ['system', 'developer', 'user', 'assistant', 'tool'] as const;
@@ -25,12 +40,17 @@ const message = z.strictObject({
   tool_calls: z.array(toolCall).nullish(),
   tool_call_id: z.string().nullish(),
   reasoning_content: z.string().nullish(),
+  reasoning: z.string().nullish(),
   // Fields of an earlier answer that clients send back.
-  refusal: z.literal('', { error: 'refusals are not supported; leave it out' }).nullish(),
+  refusal: z.unknown().optional(),
   annotations: z.unknown().optional(),
   audio: z.null({ error: 'audio is not supported; leave it out' }).optional(),
   function_call: z.null({ error: 'it is not supported; use tool_calls' }).optional(),
-  cache_control: z.unknown().optional(),
+  parsed: z.unknown().optional(),
+  reasoning_details: z.unknown().optional(),
+  thinking_blocks: z.unknown().optional(),
+  metadata: z.unknown().optional(),
+  ...OF_EARLIER_ANSWERS,
 });
 
 type MessageParameter = z.infer<typeof message>;
@@ -40,7 +60,7 @@ export const messagesField = z
   .min(1, 'it must hold a message')
   .describe(
     `roles ${ROLES.join(', ')}; \`content\` is a text, or parts of the type \`text\`, which become lines; \`tool_calls\`, \`tool_call_id\`, ` +
-      '`name`, `reasoning_content`',
+      '`name`, `reasoning_content` (or `reasoning`); what other servers add to an answer is left out',
   );
 
 /** Turns the messages of a request into those of the conversation. Throws REQUEST_INVALID with the field. */
@@ -55,6 +75,7 @@ export function chatMessagesFrom(messages: readonly MessageParameter[]): ChatMes
     }
     for (const call of calls) toolNames.set(call.id, call.function.name);
     const answered = role === 'tool' ? requireCallId(given, index) : '';
+    const reasoning = given.reasoning_content ?? given.reasoning;
     const shownName = name ?? toolNames.get(answered) ?? '';
     return {
       role,
@@ -62,7 +83,7 @@ export function chatMessagesFrom(messages: readonly MessageParameter[]): ChatMes
       ...(calls.length > 0 && { toolCalls: calls.map(({ id, function: called }) => ({ id, ...called })) }),
       ...(answered !== '' && { toolCallId: answered }),
       ...(shownName !== '' && { name: shownName }),
-      ...(typeof given.reasoning_content === 'string' && { reasoningContent: given.reasoning_content }),
+      ...(typeof reasoning === 'string' && { reasoningContent: reasoning }),
     };
   });
 }

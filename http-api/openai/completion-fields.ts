@@ -2,13 +2,12 @@ import { z } from 'zod';
 import {
   choicesField,
   CHOICES_LIMIT,
-  IGNORED_FIELDS,
   maxTokensField,
-  NEUTRAL_FIELDS,
   requireFewAlternatives,
   STREAM_FIELDS,
   topLogprobsField,
 } from './chat-fields.js';
+import { IGNORED_FIELDS, NEUTRAL_FIELDS } from './other-fields.js';
 import { responseFormatField } from './chat-tools.js';
 import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
@@ -71,7 +70,7 @@ export const COMPLETION_FIELDS = {
       .optional()
       .describe("the prompt's text comes first; with `logprobs` its tokens' log-probabilities, too"),
   },
-  ignored: IGNORED_FIELDS,
+  ignored: [...IGNORED_FIELDS, 'store'],
   neutral: { ...NEUTRAL_FIELDS, suffix: [''] },
   refused: {},
 } satisfies FieldTable<z.ZodRawShape>;

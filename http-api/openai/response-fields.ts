@@ -1,9 +1,7 @@
 import { z } from 'zod';
 import type { ChatRequest, ResponseFormat } from '../conversation/chat-request.js';
 import {
-  IGNORED_FIELDS,
   maxTokensField,
-  NEUTRAL_FIELDS,
   REASONING_EFFORTS,
   requireLogprobs,
   STREAM_FIELDS,
@@ -12,6 +10,7 @@ import {
 } from './chat-fields.js';
 import { FUNCTION_FIELDS, ONLY_FUNCTIONS, schemaObject, toolOf } from './chat-tools.js';
 import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
+import { IGNORED_FIELDS, NEUTRAL_FIELDS } from './other-fields.js';
 import { fieldReader, type Fields, type FieldTable } from '../fields/field-table.js';
 import { inputField, responseMessages } from './response-input.js';
 import { jsonObject } from '../fields/json-object.js';
@@ -92,7 +91,7 @@ export const RESPONSE_FIELDS = {
     metadata: z.record(z.string(), z.unknown()).optional().describe('comes back with the answer, and changes nothing'),
   },
   ignored: IGNORED_FIELDS.filter((name) => name !== 'metadata'),
-  neutral: { ...NEUTRAL_FIELDS, background: [false], truncation: ['disabled'] },
+  neutral: { ...NEUTRAL_FIELDS, store: [false], background: [false], truncation: ['disabled'] },
   refused: {
     previous_response_id: 'no answer is kept; send the whole conversation as input',
     conversation: 'no conversation is kept; send all of it as input',
@@ -118,7 +117,7 @@ export function responseChatFrom(fields: ResponseFields, templateSource: string 
     parallelToolCalls: fields.parallel_tool_calls ?? true,
     responseFormat: formatFrom(fields.text?.format ?? undefined),
     continueLast: false,
-    ...templateWishes(fields.chat_template_kwargs, fields.reasoning?.effort, templateSource, 'reasoning.effort'),
+    ...templateWishes(fields.chat_template_kwargs, fields.reasoning?.effort, templateSource),
   };
 }
 

@@ -142,7 +142,7 @@ describe("the reader of OpenAI's requests", () => {
       [{ tools: [{ type: 'custom', custom: {} }] }, 'tools[0].type'],
       [{ tool_choice: 'any' }, 'tool_choice'],
       [{ response_format: { type: 'grammar' } }, 'response_format.type'],
-      [{ reasoning_effort: 'high' }, 'reasoning_effort'],
+      [{ reasoning_effort: 'huge' }, 'reasoning_effort'],
       [{ add_generation_prompt: false }, 'add_generation_prompt'],
       [{ seed: 0.5 }, 'seed'],
       [{ max_tokens: -2 }, 'max_tokens'],
@@ -196,8 +196,48 @@ describe("the reader of OpenAI's requests", () => {
     const read = readChatFields({ messages: [USER], ...other, max_tokens: -1, seed: -1 });
     assert.deepEqual([read.max_tokens, read.seed], [ALL_ROOM, undefined]);
     assert.throws(() => readChatFields({ messages: [USER], dry_multiplier: 0.5 }), { field: 'dry_multiplier' });
+    readChatFields({ messages: [USER], dry_multiplier: 0, dry_base: 1.75, dry_allowed_length: 2, xtc_threshold: 0.1 });
     assert.throws(() => readChatFields({ messages: [USER], seed: -2 }), { field: 'seed' });
     assert.throws(() => readChatFields({ messages: [USER], max_tokens: -2 }), { field: 'max_tokens' });
+  });
+
+  it('takes hints and what only counts, routes or shows', () => {
+    const hints = {
+      store: true,
+      verbosity: 'low',
+      provider: { order: [] },
+      prediction: { type: 'content', content: 'a' },
+    };
+    const own = { 'x-title': 'a', x_client: 1, litellm_call_id: 'b', stream_options: { include_obfuscation: true } };
+    readChatFields({ messages: [USER], ...hints, ...own, reasoning: { effort: 'low', exclude: true } });
+    assert.throws(() => readChatFields({ messages: [USER], logit_processor: 1 }), { field: 'logit_processor' });
+    const sent = {
+      role: 'assistant',
+      content: 'a',
+      reasoning: null,
+      refusal: null,
+      thinking_blocks: [],
+      extra_content: {},
+    };
+    const thought = { role: 'assistant', content: 'a', reasoning: 'hm', reasoning_details: [] };
+    const { messages } = chatRequestFrom(readChatFields({ messages: [USER, sent, USER, thought, USER] }), null);
+    assert.deepEqual(
+      messages.map(({ reasoningContent = '' }) => reasoningContent),
+      ['', '', '', 'hm', ''],
+    );
+  });
+
+  it('takes wishes about reasoning in the words of other servers', () => {
+    const wished = (more: object): unknown => {
+      const { thinking, templateArguments } = chatRequestFrom(readChatFields({ messages: [USER], ...more }), null);
+      return [thinking, templateArguments.map(({ name, value }) => `${name}=${value}`).join()];
+    };
+    assert.deepEqual(wished({ reasoning_effort: 'high' }), [null, '']);
+    assert.deepEqual(wished({ reasoning: { enabled: false } }), [false, '']);
+    assert.deepEqual(wished({ enable_thinking: false }), [null, 'enable_thinking=false']);
+    assert.deepEqual(wished({ thinking: { type: 'disabled' } }), [null, 'enable_thinking=false']);
+    const both = { enable_thinking: true, chat_template_kwargs: { enable_thinking: false } };
+    assert.deepEqual(wished(both), [null, 'enable_thinking=false']);
   });
 
   it('takes a schema beside its type, once', () => {
