@@ -80,13 +80,15 @@ gweights_s           billions of weights over the same time
 read_bandwidth_gb_s  of the same rounds
 speedup_over_bf16    BF16's time over this form's, for the same experts and tokens
 
+The energy of the whole run stands below the table and in the line of --record, where this machine has counters of it.
+
 Examples:
   odmoe bench expert
   odmoe bench expert --hidden 4096 --intermediate 14336 --tokens 1,4 --json
   odmoe bench expert --tokens 1 --format 'fixed4 sliced(8,4) sliced(8,4,low)'`,
     )
     .action(async (flags: BenchExpertFlags) => {
-      const figures = await measure(flags);
+      const figures = await run.withEnergy(() => measure(flags));
       run.print(snakeCaseKeys(figures), flags.json, () => `${asTable(figures)}\n`);
     });
 }

@@ -38,7 +38,9 @@ export function registerBenchGenerate(bench: Command, run: MeasuredRun): void {
       'after',
       `
 Decode is given as a share of the memory read bandwidth (bytes of all weights that a token meets, and of the KV cache), prefill
-as a share of the FP32 fused multiply-add peak; both are measured in each round. Medians count.
+as a share of the FP32 fused multiply-add peak; both are measured in each round. Medians count. Joules of a decoded token, and of the
+whole run, come from this machine's counters, where it has some that can be read (RAPL, the INA3221 of a Jetson, nvidia-smi); they
+hold all that ran meanwhile, and are no modelled figures.
 
 --resident bf16,fixed4 loads the model once in each form and lets them take turns in every round; "decode speed-up" is the median
 over the rounds of the last one's decode speed divided by the first one's. --json then gives {"engines": [{"resident", "median",
@@ -55,15 +57,20 @@ Examples:
     )
     .action(async (directory: string, flags: BenchGenerateFlags) => {
       if (flags.contexts !== undefined) return benchContexts(directory, flags.contexts, flags, run);
-      const engines = await measureGenerate(directory, {
+      const options = {
         residents: flags.resident,
         promptTokens: flags.prompt,
         answerTokens: flags.tokens,
         rounds: flags.rounds,
         threads: flags.threads,
         prefillRows: flags.prefillRows,
-      });
-      run.print(snakeCaseKeys(asJson(engines, flags)), flags.json, () => `${asText(engines, flags)}\n`);
+      };
+      const engines = await run.withEnergy((meter) => measureGenerate(directory, options, meter));
+      run.print(
+        snakeCaseKeys({ ...asJson(engines, flags), energy: run.energy }),
+        flags.json,
+        () => `${asText(engines, flags)}\n`,
+      );
     });
 }
 
@@ -77,13 +84,26 @@ async function benchContexts(
   if (others.length > 0) throw new OdmoeError('USAGE', '--contexts measures one engine; give --resident one format');
   const { tokens: answerTokens, rounds, threads, prefillRows } = flags;
   const options = { contexts, resident, answerTokens, rounds, threads, prefillRows, machineMs: MACHINE_MS };
-  const measured = await measureContexts(directory, options);
-  run.print(snakeCaseKeys({ contexts: measured }), flags.json, () => `${contextsTable(measured)}\n`);
+  const measured = await run.withEnergy((meter) => measureContexts(directory, options, meter));
+  run.print(
+    snakeCaseKeys({ contexts: measured, energy: run.energy }),
+    flags.json,
+    () => `${contextsTable(measured)}\n`,
+  );
 }
 
 /** A table of medians over the rounds. */
 function contextsTable(contexts: readonly ContextFigures[]): string {
-  const titles = ['context', 'prefill tok/s', 'prefill GFLOP/s', 'share', 'decode tok/s', 'decode GB/s', 'share'];
+  const titles = [
+    'context',
+    'prefill tok/s',
+    'prefill GFLOP/s',
+    'share',
+    'decode tok/s',
+    'decode GB/s',
+    'share',
+    'J/tok',
+  ];
   const columns = titles.map((title) => ({ title, align: 'right' as const }));
   const rows = contexts.map((figures) => [
     String(figures.context),
@@ -93,6 +113,7 @@ function contextsTable(contexts: readonly ContextFigures[]): string {
     middle(figures.decodeTokensPerS).toFixed(2),
     billions(middle(figures.decodeBytesPerS)),
     percent(middle(figures.decodeShare)),
+    joules(middleMeasured(figures.decodeJoulesPerToken)),
   ]);
   return tableLines(columns, rows).join('\n');
 }
@@ -127,6 +148,7 @@ function asTable(rounds: readonly GenerateBenchRound[]): string {
     'decode tok/s',
     'decode GB/s',
     'share',
+    'J/tok',
     'FMA GFLOP/s',
     'prefill tok/s',
     'prefill GFLOP/s',
@@ -142,6 +164,7 @@ function cells(round: GenerateBenchRound): string[] {
     round.decodeTokensPerS.toFixed(2),
     billions(round.decodeBytesPerS),
     percent(round.decodeShare),
+    joules(round.decodeJoulesPerToken),
     billions(round.fmaFlopPerS),
     round.prefillTokensPerS.toFixed(1),
     billions(round.prefillFlopPerS),
@@ -150,11 +173,13 @@ function cells(round: GenerateBenchRound): string[] {
 }
 
 const billions = (value: number): string => (value / 1e9).toFixed(2);
+const joules = (value: number | null): string => value?.toPrecision(4) ?? '-';
 const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
 
 /** The median of each figure by itself. */
 function median(rounds: readonly GenerateBenchRound[]): GenerateBenchRound {
-  const of = (figure: keyof GenerateBenchRound): number => middle(rounds.map((round) => round[figure]));
+  const of = (figure: Exclude<keyof GenerateBenchRound, 'decodeJoulesPerToken'>): number =>
+    middle(rounds.map((round) => round[figure]));
   return {
     readBytesPerS: of('readBytesPerS'),
     fmaFlopPerS: of('fmaFlopPerS'),
@@ -164,11 +189,18 @@ function median(rounds: readonly GenerateBenchRound[]): GenerateBenchRound {
     prefillFlopPerS: of('prefillFlopPerS'),
     decodeShare: of('decodeShare'),
     prefillShare: of('prefillShare'),
+    decodeJoulesPerToken: middleMeasured(rounds.map(({ decodeJoulesPerToken }) => decodeJoulesPerToken)),
   };
 }
 
 function middle(values: readonly number[]): number {
   return [...values].sort((left, right) => left - right)[Math.floor(values.length / 2)] ?? 0;
+}
+
+/** Null: no round was measured. */
+function middleMeasured(values: readonly (number | null)[]): number | null {
+  const measured = values.filter((value) => value !== null);
+  return measured.length === 0 ? null : middle(measured);
 }
 
 function parseResidents(value: string): MeasuredWeightForm[] {

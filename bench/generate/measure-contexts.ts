@@ -4,7 +4,13 @@ import type { SequenceRunner } from '../../engine/generation/sequence-runner.js'
 import { highestIds } from '../../engine/sampling/highest.js';
 import { measureMachine } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { benchPrompt, meanWeightBytes, openEngine, type MeasuredWeightForm } from './measure-generate.js';
+import {
+  benchPrompt,
+  meanWeightBytes,
+  openEngine,
+  type JoulesMeter,
+  type MeasuredWeightForm,
+} from './measure-generate.js';
 import { decodeBytesPerToken, prefillFlop } from './model-cost.js';
 
 export interface ContextBenchOptions {
@@ -33,6 +39,8 @@ export interface ContextFigures {
   decodeBytesPerS: number[];
   /** Shares of the memory read bandwidth that was measured in the same round. */
   decodeShare: number[];
+  /** Of the whole machine, from its counters; null: not measured. */
+  decodeJoulesPerToken: (number | null)[];
 }
 
 interface FilledContext {
@@ -49,7 +57,11 @@ interface FilledContext {
  *
  * @throws USAGE when the model has fewer positions than the longest context and its answer need
  */
-export async function measureContexts(directory: string, options: ContextBenchOptions): Promise<ContextFigures[]> {
+export async function measureContexts(
+  directory: string,
+  options: ContextBenchOptions,
+  meter: JoulesMeter,
+): Promise<ContextFigures[]> {
   const engine = await openEngine(directory, options.resident, options);
   const filled: FilledContext[] = [];
   try {
@@ -58,7 +70,7 @@ export async function measureContexts(directory: string, options: ContextBenchOp
     await warmUp(engine, options.prefillRows);
     for (const context of options.contexts) filled.push(await fillContext(engine, context, options.machineMs));
     for (let round = 0; round < options.rounds; round++) {
-      for (const one of filled) await decodeRound(engine, one, options);
+      for (const one of filled) await decodeRound(engine, one, options, meter);
     }
     return filled.map(({ figures }) => figures);
   } finally {
@@ -105,6 +117,7 @@ async function fillContext(engine: LocalEngine, context: number, machineMs: numb
       decodeTokensPerS: [],
       decodeBytesPerS: [],
       decodeShare: [],
+      decodeJoulesPerToken: [],
     };
     return { figures, runner, tokenId: mostLikely(logits), length: context };
   } catch (thrown) {
@@ -114,18 +127,26 @@ async function fillContext(engine: LocalEngine, context: number, machineMs: numb
 }
 
 /** Tokens are chosen greedily between the passes, as in an answer. */
-async function decodeRound(engine: LocalEngine, one: FilledContext, options: ContextBenchOptions): Promise<void> {
+async function decodeRound(
+  engine: LocalEngine,
+  one: FilledContext,
+  options: ContextBenchOptions,
+  meter: JoulesMeter,
+): Promise<void> {
   const { answerTokens: tokens, machineMs } = options;
   const { readBytesPerS } = await measureMachine(engine.device, machineMs);
+  const before = meter.joules();
   const { ms } = await timed(async () => {
     for (let token = 0; token < tokens; token++) one.tokenId = mostLikely(await one.runner.decode(one.tokenId));
   });
+  const after = meter.joules();
   const tokensPerS = (tokens * 1000) / ms;
   const bytes = decodeBytesPerToken(engine.source.shape, meanWeightBytes(engine), one.length + tokens / 2);
   one.length += tokens;
   one.figures.decodeTokensPerS.push(tokensPerS);
   one.figures.decodeBytesPerS.push(tokensPerS * bytes);
   one.figures.decodeShare.push((tokensPerS * bytes) / readBytesPerS);
+  one.figures.decodeJoulesPerToken.push(before === null || after === null ? null : (after - before) / tokens);
 }
 
 async function timed<T>(run: () => Promise<T>): Promise<{ value: T; ms: number }> {

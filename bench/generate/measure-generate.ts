@@ -5,6 +5,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { rowBytes } from '../../shared/model/weight-dtype.js';
 import type { GenerateRequest, Timing } from '../../shared/wire/messages.js';
 import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
+import type { EnergyMeter } from '../energy/energy-meter.js';
 import { decodeBytesPerToken, multipliedWeights, prefillFlop } from './model-cost.js';
 
 /** The weight form of an engine; null: as shipped. */
@@ -31,7 +32,12 @@ export interface GenerateBenchRound {
   /** Share of the memory read bandwidth, and share of the FP32 FMA peak. */
   decodeShare: number;
   prefillShare: number;
+  /** Of the whole machine, from its counters; null: not measured. */
+  decodeJoulesPerToken: number | null;
 }
+
+/** Tells joules since some time; null: not measured. */
+export type JoulesMeter = Pick<EnergyMeter, 'joules'>;
 
 /** Time of each measurement of the machine's two figures in a round. */
 export const MACHINE_MS = 400;
@@ -43,15 +49,16 @@ export const MACHINE_MS = 400;
 export async function measureGenerate(
   directory: string,
   options: GenerateBenchOptions,
+  meter: JoulesMeter,
 ): Promise<GenerateBenchRound[][]> {
   const engines: LocalEngine[] = [];
   try {
     for (const resident of options.residents) engines.push(await openEngine(directory, resident, options));
     // The first answer touches the weights' pages and the code for the first time.
-    for (const engine of engines) await timeAnswer(engine, options);
+    for (const engine of engines) await timeAnswer(engine, options, meter);
     const rounds = engines.map((): GenerateBenchRound[] => []);
     for (let round = 0; round < options.rounds; round++) {
-      for (const [index, engine] of engines.entries()) rounds[index]?.push(await measureRound(engine, options));
+      for (const [index, engine] of engines.entries()) rounds[index]?.push(await measureRound(engine, options, meter));
     }
     return rounds;
   } finally {
@@ -78,10 +85,14 @@ export async function openEngine(
   });
 }
 
-async function measureRound(engine: LocalEngine, options: GenerateBenchOptions): Promise<GenerateBenchRound> {
+async function measureRound(
+  engine: LocalEngine,
+  options: GenerateBenchOptions,
+  meter: JoulesMeter,
+): Promise<GenerateBenchRound> {
   const { shape } = engine.source;
   const { readBytesPerS, fmaFlopPerS } = await measureMachine(engine.device, MACHINE_MS);
-  const timing = await timeAnswer(engine, options);
+  const { timing, decodeJoules } = await timeAnswer(engine, options, meter);
   const meanPositions = options.promptTokens + options.answerTokens / 2;
   const bytesPerToken = decodeBytesPerToken(shape, meanWeightBytes(engine), meanPositions);
   const decodeBytesPerS = timing.decodeTokensPerS * bytesPerToken;
@@ -95,6 +106,7 @@ async function measureRound(engine: LocalEngine, options: GenerateBenchOptions):
     prefillFlopPerS,
     decodeShare: decodeBytesPerS / readBytesPerS,
     prefillShare: prefillFlopPerS / fmaFlopPerS,
+    decodeJoulesPerToken: decodeJoules === null ? null : decodeJoules / (options.answerTokens - 1),
   };
 }
 
@@ -112,7 +124,12 @@ export function benchPrompt(vocabSize: number, tokens: number): number[] {
   return Array.from({ length: tokens }, (_, n) => Math.floor(counterRandom(0, n) * vocabSize));
 }
 
-async function timeAnswer(engine: LocalEngine, options: GenerateBenchOptions): Promise<Timing> {
+/** `decodeJoules`: from the first token of the answer, which the prompt gives, to the last one. */
+async function timeAnswer(
+  engine: LocalEngine,
+  options: GenerateBenchOptions,
+  meter: JoulesMeter,
+): Promise<{ timing: Timing; decodeJoules: number | null }> {
   const { vocabSize } = engine.source.shape;
   const request: GenerateRequest = {
     text: '',
@@ -125,8 +142,12 @@ async function timeAnswer(engine: LocalEngine, options: GenerateBenchOptions): P
     ignoreEos: true,
     logprobs: 0,
   };
+  let first: number | null = null;
   for await (const reply of engine.generate(request, new AbortController().signal)) {
-    if (reply.kind === 'finished' && reply.finished.timing !== null) return reply.finished.timing;
+    if (reply.kind === 'token') first ??= meter.joules();
+    if (reply.kind !== 'finished' || reply.finished.timing === null) continue;
+    const last = meter.joules();
+    return { timing: reply.finished.timing, decodeJoules: first === null || last === null ? null : last - first };
   }
   throw new OdmoeError('INTERNAL', 'an answer ended without its timing');
 }

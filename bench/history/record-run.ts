@@ -19,7 +19,7 @@ export interface RecordPlace {
   args: readonly string[];
 }
 
-type RunBegin = Omit<RunLine, 'figures'>;
+type RunBegin = Omit<RunLine, 'figures' | 'energy'>;
 
 /**
  * Adds `--record` to each command that the program has so far. Such a run appends a line to bench/history when it has printed its figures. The
@@ -53,10 +53,11 @@ async function requireHistoryFile(path: string): Promise<void> {
   requireWritableFile(path);
 }
 
-async function appendRun(path: string, begin: RunBegin, { figures }: MeasuredRun): Promise<void> {
+async function appendRun(path: string, begin: RunBegin, { figures, energy }: MeasuredRun): Promise<void> {
   const recorded = recordedFigures(requirePresent(figures, () => 'a benchmark that ends well has printed its figures'));
+  const measured = energy === null ? {} : { energy: recordedFigures(energy) };
   try {
-    await appendFile(path, `${JSON.stringify({ ...begin, figures: recorded })}\n`);
+    await appendFile(path, `${JSON.stringify({ ...begin, ...measured, figures: recorded })}\n`);
   } catch (thrown) {
     throw writeFailure(thrown, path, null);
   }

@@ -12,6 +12,14 @@ const machineShape = z.strictObject({
   load: z.number().nullable(),
 });
 
+/** Energy that the machine took while the run measured, from counters of its parts (bench/energy). */
+const energyShape = z.strictObject({
+  joules: z.number(),
+  seconds: z.number(),
+  counters: z.array(z.strictObject({ name: z.string(), joules: z.number() })),
+  missing: z.array(z.string()),
+});
+
 /** One line of a file in bench/history. Null: the run's notes do not say it; for `machine` also that the figures are the same on all. */
 const runLineShape = z.strictObject({
   /** Short hash; with "+changes" where the tree had some; "unknown" outside a checkout. */
@@ -26,6 +34,8 @@ const runLineShape = z.strictObject({
   command: z.string().nullable(),
   /** Conditions that nothing else says; a person adds them. */
   note: z.string().nullable(),
+  /** Left out: not measured. */
+  energy: energyShape.optional(),
   figures: z.union([z.record(z.string(), z.unknown()), z.array(z.record(z.string(), z.unknown()))]),
 });
 

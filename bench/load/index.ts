@@ -51,7 +51,8 @@ export function registerBenchLoad(bench: Command, run: MeasuredRun): void {
       `
 Cached reads come from the page cache, direct ones from the storage. Loads count the bytes read, beside the fastest raw reads of their
 kind of the same file, or where experts are held in host memory the stored bytes, beside copying. Stages take turns; a share is the
-median of the rounds, within a round; above 100 % the storage changed meanwhile. Of a pack the experts of one file are loaded. The random packs are written to the temporary directory (TMPDIR) and removed.
+median of the rounds, within a round; above 100 % the storage changed meanwhile. Of a pack the experts of one file are loaded. The random packs are written to the temporary directory (TMPDIR) and removed. The
+energy of the whole run stands below the table and in --json, where this machine has counters of it.
 
 Examples:
   odmoe bench load
@@ -68,10 +69,10 @@ async function benchLoad(flags: LoadFlags, run: MeasuredRun): Promise<void> {
   const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads, budgetBytes: 0 });
   try {
     const stages = await withPacks(flags, (packs) =>
-      measureLoadStages(device, packs, setting, (done, total) => bar.update(done, total)),
+      run.withEnergy(() => measureLoadStages(device, packs, setting, (done, total) => bar.update(done, total))),
     );
     bar.stop();
-    run.print(asJson(stages, setting), flags.json, () => asTable(stages));
+    run.print({ ...asJson(stages, setting), energy: run.energy }, flags.json, () => asTable(stages));
   } finally {
     bar.stop();
     device.dispose();

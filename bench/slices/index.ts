@@ -70,6 +70,7 @@ share of records that end below the constraint. high-bit caches whole experts, l
 prompt, and AMAT+DBSC reads them for critical executions of the answer, too.
 
 The tables dbsc, energy, figure3 and ratio are modelled on synthetic traces, for SliceMoE's device (bench/profiles/ufs-lpddr4.yaml).
+To measure the energy of a machine that has counters, run "odmoe bench generate" and "odmoe bench expert" there.
 
 Example:
   odmoe bench slices --json > slices.json`,

@@ -31,7 +31,8 @@ describe('the plan of bench generate', () => {
   it('has a prefill, and a decode for each round, of every context', async () => {
     await withTemporaryDirectory(async (directory) => {
       await synthesizeCheckpoint(directory, SHAPE, { dtype: 'BF16', seed: 1 });
-      const measured = await measureContexts(directory, OPTIONS);
+      let joules = 0;
+      const measured = await measureContexts(directory, OPTIONS, { joules: () => (joules += 6) });
       assert.deepEqual(
         measured.map(({ context }) => context),
         OPTIONS.contexts,
@@ -43,6 +44,8 @@ describe('the plan of bench generate', () => {
           assert.equal(rounds.length, 2);
           assert.ok(rounds.every((value) => value > 0 && Number.isFinite(value)));
         }
+        // Six joules between the begin and the end of three tokens.
+        assert.deepEqual(figures.decodeJoulesPerToken, [2, 2]);
       }
     });
   });
@@ -51,7 +54,7 @@ describe('the plan of bench generate', () => {
     await withTemporaryDirectory(async (directory) => {
       await synthesizeCheckpoint(directory, SHAPE, { dtype: 'BF16', seed: 1 });
       await assert.rejects(
-        measureContexts(directory, { ...OPTIONS, contexts: [59] }),
+        measureContexts(directory, { ...OPTIONS, contexts: [59] }, { joules: () => null }),
         (thrown: unknown) =>
           thrown instanceof OdmoeError && thrown.code === 'USAGE' && thrown.message.includes('64 positions'),
       );
