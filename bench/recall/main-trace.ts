@@ -1,4 +1,8 @@
-import { LocalSequence } from '../../engine/generation/local-runner.js';
+import {
+  LocalSequence,
+  RESIDENT_EXPERTS_WITH_SCORES,
+  type ExpertObserver,
+} from '../../engine/generation/local-runner.js';
 import type { Model } from '../../native/index.js';
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
 import { runAtOnce } from '../../shared/base/runtime/work-steps.js';
@@ -14,6 +18,8 @@ export interface MainTrace {
   tokenIds: number[];
   /** Experts by position, from the prompt's first position, and by layer. */
   activated: number[][][];
+  /** The scores of all experts, by position and layer; empty unless they were asked for. */
+  scores: Float32Array[][];
   /** The keys and values of every position that ran. Dispose of it by end(). */
   sequence: LocalSequence;
 }
@@ -24,18 +30,24 @@ export interface TraceOptions {
   sampling: SamplingOptions;
   /** Tokens that end the answer before they are run; empty if it must continue after its end. */
   endTokenIds: readonly number[];
+  /** Records the scores of all experts, too; left out: no. Routers must have them. */
+  withScores?: boolean;
 }
 
 /** Runs the full-precision model on the prompt. */
 export async function recordTrace(
   model: Model,
   promptIds: readonly number[],
-  { iterations, sampling, endTokenIds }: TraceOptions,
+  { iterations, sampling, endTokenIds, withScores = false }: TraceOptions,
 ): Promise<MainTrace> {
   const activated: number[][][] = [];
-  const sequence = new LocalSequence(model, model.shape, PREFILL_ROWS, (position, layer, chosen) => {
+  const scores: Float32Array[][] = [];
+  const observe: ExpertObserver = (position, layer, chosen, ofAll) => {
     (activated[position] ??= [])[layer] = [...chosen];
-  });
+    if (ofAll !== undefined) (scores[position] ??= [])[layer] = ofAll;
+  };
+  const experts = withScores ? RESIDENT_EXPERTS_WITH_SCORES : undefined;
+  const sequence = new LocalSequence(model, model.shape, PREFILL_ROWS, observe, experts);
   const limit = Math.min(iterations, model.shape.maxPositions - promptIds.length);
   const tokenIds: number[] = [];
   const maxPositions = promptIds.length + limit;
@@ -52,5 +64,5 @@ export async function recordTrace(
     await sequence.end();
     throw thrown;
   }
-  return { promptIds, tokenIds, activated, sequence };
+  return { promptIds, tokenIds, activated, scores, sequence };
 }

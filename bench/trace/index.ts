@@ -85,7 +85,7 @@ async function run(out: string, flags: TraceFlags): Promise<void> {
 }
 
 function scoresText({ version }: TraceDocument): string {
-  return version === 2 ? '' : '; no scores: they do not follow from what the experts of this model read';
+  return version === 2 ? '' : "; no scores: this model's routers do not score all experts by one rule";
 }
 
 function precision(text: string): ShadowPrecision {

@@ -1,107 +1,59 @@
-/** The scores that a model's routers give all experts. The native core returns the chosen experts alone, so they are computed here. */
-import { expertsIn, runPassingExperts } from '../../engine/generation/passing-experts.js';
-import { openTensor, type Device, type Model } from '../../native/index.js';
-import { exponential } from '../../shared/base/arithmetic/elementary.js';
-import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
+/** What a trace tells of a model's routers, beside the scores that they answer. */
+import { openTensor } from '../../native/index.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
+import { routersOf } from '../../shared/decisions/slices/output-weights.js';
 import { expertLayerNumbers } from '../../shared/model/model-shape.js';
 import type { ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
-import { ROUTER_SCORES } from '../../simulator/trace/trace-file.js';
+import { ROUTER_SCORES, type TraceDocument } from '../../simulator/trace/trace-file.js';
 import { halfBitsOf } from '../slices/half.js';
-
-export type RouterScore = (typeof ROUTER_SCORES)[number];
 
 const HALF_BYTES = 2;
 const FLOAT_BYTES = 4;
 
-/** The routers of a model by expert layer. */
-export interface Routers {
-  readonly rule: RouterScore;
-  readonly layers: readonly LayerRouter[];
-}
-
-interface LayerRouter {
-  /** A row for each expert. */
-  readonly weights: readonly Float32Array[];
-}
+export type TracedRouters = Required<Pick<TraceDocument, 'router_score'>> & Pick<TraceDocument, 'router_choice'>;
 
 /**
- * Reads the routers. Null: their scores do not follow from the input of the experts alone, by softmax or sigmoid of one product with a matrix
- * of BF16 or FP32.
+ * The rule of a model's routers. Null: they have no scores of all experts (sparsemixer), layers have different rules, or the bias of the choice is
+ * neither BF16 nor FP32.
  */
-export async function openRouters(source: ModelSource): Promise<Routers | null> {
-  const layers: LayerRouter[] = [];
-  const rules = new Set<RouterScore>();
-  for (const layer of expertLayerNumbers(source.shape)) {
-    const { routed, routedNorm, routerNorm } = requirePresent(
-      source.shape.layers[layer],
-      'an expert layer is a layer.',
-    );
-    const rule = ROUTER_SCORES.find((one) => one === routed?.score);
-    const values = await valuesOf(source.dense('router', layer));
-    if (rule === undefined || routed?.bias !== false || routedNorm || routerNorm || values === null) return null;
-    rules.add(rule);
-    const { hiddenSize, experts } = source.shape;
-    const weights = Array.from({ length: experts }, (_, expert) =>
-      values.subarray(expert * hiddenSize, (expert + 1) * hiddenSize),
-    );
-    layers.push({ weights });
+export async function tracedRouters(source: ModelSource): Promise<TracedRouters | null> {
+  const [first, ...others] = routersOf(source.shape);
+  const rule = ROUTER_SCORES.find((one) => one === first?.score);
+  if (first === undefined || rule === undefined) return null;
+  const same = ['score', 'choiceBias', 'groups', 'groupsKept', 'groupScore'] as const;
+  if (others.some((router) => same.some((key) => router[key] !== first[key]))) return null;
+  const { choiceBias, groups, groupsKept, groupScore } = first;
+  if (!choiceBias && groupsKept === groups) return { router_score: rule };
+  const bias: number[][] = [];
+  for (const layer of choiceBias ? expertLayerNumbers(source.shape) : []) {
+    const values = await valuesOf(source.dense('choiceBias', layer));
+    if (values === null) return null;
+    bias.push(values);
   }
-  const [rule] = rules;
-  return rule === undefined || rules.size > 1 ? null : { rule, layers };
+  const choice = { groups, groups_kept: groupsKept, group_score: groupScore };
+  return { router_score: rule, router_choice: { ...choice, ...(choiceBias && { bias }) } };
 }
 
-/**
- * Runs a text through the model again, which has its dense weights on the device, and returns the scores of its positions as a trace has them.
- * `activated`: the experts that the first run chose, which this one chooses, too.
- */
-export async function recordScores(
-  { device, main, source }: { device: Device; main: Model; source: ModelSource },
-  routers: Routers,
-  tokenIds: readonly number[],
-  activated: readonly (readonly (readonly number[])[])[],
-): Promise<string[]> {
-  const { hiddenSize, experts, expertLayers } = source.shape;
-  const positions = tokenIds.map(() => new Uint8Array(expertLayers * experts * HALF_BYTES));
-  await runPassingExperts(device, main, expertsIn(source.shippedFormat, source), [tokenIds], {
-    routed: (layer, choice, hidden) => {
-      assertInvariant(
-        activated.flatMap((layers) => layers[layer] ?? []).every((expert, index) => expert === choice.experts[index]),
-        'a text that runs again activates the same experts.',
-      );
-      const { weights } = requirePresent(routers.layers[layer], 'each expert layer has a router.');
-      const inputs = new Float32Array(hidden.buffer, hidden.byteOffset, hidden.byteLength / FLOAT_BYTES);
-      positions.forEach((bytes, row) => {
-        const scores = scoresOf(weights, inputs.subarray(row * hiddenSize, (row + 1) * hiddenSize), routers.rule);
-        const view = new DataView(bytes.buffer, layer * experts * HALF_BYTES);
-        scores.forEach((score, expert) => view.setUint16(expert * HALF_BYTES, halfBitsOf(score), true));
-      });
-    },
-  });
-  return positions.map((bytes) => Buffer.from(bytes).toString('base64'));
+/** The scores of a position as a trace has them. `layers`: of all experts, by expert layer. */
+export function tracedScores(layers: readonly Float32Array[]): string {
+  const scores = layers.flatMap((layer) => [...layer]);
+  const bytes = Buffer.alloc(scores.length * HALF_BYTES);
+  scores.forEach((score, index) => bytes.writeUInt16LE(halfBitsOf(score), index * HALF_BYTES));
+  return bytes.toString('base64');
 }
 
-function scoresOf(weights: readonly Float32Array[], input: Float32Array, rule: RouterScore): Float64Array {
-  const logits = Float64Array.from(weights, (row) =>
-    row.reduce((sum, weight, at) => sum + weight * (input[at] ?? 0), 0),
-  );
-  if (rule === 'sigmoid') return logits.map((logit) => 1 / (1 + exponential(-logit)));
-  const most = Math.max(...logits);
-  const powers = logits.map((logit) => exponential(logit - most));
-  const sum = powers.reduce((added, power) => added + power, 0);
-  return powers.map((power) => power / sum);
-}
-
-/** The values of a matrix, row-major; null: it is neither BF16 nor FP32. */
-async function valuesOf(source: TensorSource): Promise<Float32Array | null> {
+/** The values of a vector; null: it is neither BF16 nor FP32. */
+async function valuesOf(source: TensorSource): Promise<number[] | null> {
   if (source.split !== 'none-bf16' && source.split !== 'none-fp32') return null;
+  assertInvariant(source.rows === 1, 'the bias of a choice is a vector.');
   const tensor = openTensor(source);
   try {
     const [bytes = new Uint8Array(0)] = await tensor.read(source.rows);
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     const word = new DataView(new ArrayBuffer(FLOAT_BYTES));
-    return Float32Array.from({ length: source.rows * source.columns }, (_, index) => {
+    return Array.from({ length: source.columns }, (_, index) => {
       if (source.split === 'none-fp32') return view.getFloat32(index * FLOAT_BYTES, true);
-      word.setUint16(0, view.getUint16(index * 2, true));
+      word.setUint16(0, view.getUint16(index * HALF_BYTES, true));
       return word.getFloat32(0);
     });
   } finally {

@@ -1,11 +1,10 @@
-import type { ModelSource } from '../../shared/model/tensor-source.js';
-import { openRouters, recordScores, type Routers } from './record-scores.js';
+import { tracedRouters, tracedScores } from './record-scores.js';
 import { promptTokenIds } from '../../engine/generation/prompt-encoder.js';
 import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../engine/loading/load-weights.js';
 import { shadowForm } from '../../engine/loading/shadow-form.js';
 import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { openModelSource } from '../../packs/open-model-source.js';
-import { openDevice, type Device, type Model, type Pass, type Sequence } from '../../native/index.js';
+import { openDevice, type Model, type Pass, type Sequence } from '../../native/index.js';
 import { chooseToken } from '../../engine/sampling/choose-token.js';
 import { resolveSampling } from '../../shared/wire/sampling-options.js';
 import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
@@ -47,16 +46,11 @@ export async function recordTraceDocument(
   try {
     await loadDenseWeights(main, source, source.shippedFormat);
     await loadResidentExperts(main, source, source.shippedFormat);
-    const routers = recording.scores ? await openRouters(source) : null;
+    const routers = recording.scores ? await tracedRouters(source) : null;
     shadow = await loadShadowModel(device, source, shadowForm(recording.precision), recording.quantize);
-    const tokenizer = await openTokenizer(source.directory);
     const prompts: TracePrompt[] = [];
-    for (const prompt of recording.prompts) {
-      const promptIds =
-        typeof prompt === 'string'
-          ? promptTokenIds({ text: prompt, messages: [], promptTokenIds: [], raw: false }, tokenizer, 0)
-          : prompt;
-      prompts.push(await recordPrompt({ device, source, main, shadow, routers }, promptIds, recording));
+    for (const promptIds of await allTokenIds(source.directory, recording.prompts)) {
+      prompts.push(await recordPrompt({ main, shadow }, promptIds, { ...recording, scores: routers !== null }));
       onProgress(prompts.length, recording.prompts.length);
     }
     const { expertLayers: layers, experts, expertsPerToken } = source.shape;
@@ -70,7 +64,7 @@ export async function recordTraceDocument(
       layers,
       experts,
       experts_per_token: expertsPerToken,
-      ...(routers && { router_score: routers.rule }),
+      ...routers,
       prompts,
     };
   } finally {
@@ -80,19 +74,33 @@ export async function recordTraceDocument(
   }
 }
 
+/** The model in the directory needs a tokenizer where a prompt is a text. */
+async function allTokenIds(
+  directory: string,
+  prompts: readonly (string | readonly number[])[],
+): Promise<(readonly number[])[]> {
+  const ids: (readonly number[])[] = [];
+  for (const prompt of prompts) {
+    if (typeof prompt !== 'string') ids.push(prompt);
+    else {
+      const text = { text: prompt, messages: [], promptTokenIds: [], raw: false };
+      ids.push(promptTokenIds(text, await openTokenizer(directory), 0));
+    }
+  }
+  return ids;
+}
+
 async function recordPrompt(
-  models: { device: Device; source: ModelSource; main: Model; shadow: Model; routers: Routers | null },
+  { main, shadow }: { main: Model; shadow: Model },
   promptIds: readonly number[],
-  { iterations, alignment }: TraceRecording,
+  { iterations, alignment, scores: withScores }: TraceRecording,
 ): Promise<TracePrompt> {
-  const { main, shadow, routers } = models;
-  const run = await recordTrace(main, promptIds, { iterations, sampling: GREEDY, endTokenIds: [] });
+  const run = await recordTrace(main, promptIds, { iterations, sampling: GREEDY, endTokenIds: [], withScores });
   try {
     const { predicted, guessedRight } = await followRun(run, shadow, alignment);
-    const { activated, tokenIds } = run;
+    const { activated, scores } = run;
     const recorded = { prompt_tokens: promptIds.length, activated, predicted, guessed_right: guessedRight };
-    if (routers === null) return recorded;
-    return { ...recorded, scores: await recordScores(models, routers, [...promptIds, ...tokenIds], activated) };
+    return withScores ? { ...recorded, scores: scores.map(tracedScores) } : recorded;
   } finally {
     await run.sequence.end();
   }

@@ -4,8 +4,11 @@ import { observeLogits, type PromptLogitsObserver } from './prompt-logprobs.js';
 import type { BudgetReport } from '../../shared/decisions/slices/miss-budget.js';
 import type { SequenceRunner } from './sequence-runner.js';
 
-/** Called with the experts that a layer's router chose for the token at `position`, by rank, when they are chosen. */
-export type ExpertObserver = (position: number, layer: number, experts: Int32Array) => void;
+/**
+ * Called with the experts that a layer's router chose for the token at `position`, by rank, when they are chosen. `scores`: of all experts, where
+ * the passes answer them.
+ */
+export type ExpertObserver = (position: number, layer: number, experts: Int32Array, scores?: Float32Array) => void;
 
 /** The rows of a pass: at positions [position, position + count). */
 export interface PassRange {
@@ -30,6 +33,9 @@ const RESIDENT_EXPERTS: SequenceExperts = {
   promptBegins: () => undefined,
   forward: async (pass, _rows, onRouter) => pass.forward(onRouter),
 };
+
+/** The model's own experts, with routers that answer all scores. */
+export const RESIDENT_EXPERTS_WITH_SCORES: SequenceExperts = { ...RESIDENT_EXPERTS, needsAllScores: true };
 
 /** One sequence of a model with all experts in memory: the single-process engine. */
 export class LocalSequence implements SequenceRunner {
@@ -96,9 +102,10 @@ export class LocalSequence implements SequenceRunner {
   }
 
   private report(observer: ExpertObserver, firstPosition: number, layer: number, choice: RouterChoice): void {
-    const k = this.shape.expertsPerToken;
+    const { expertsPerToken: k, experts: all } = this.shape;
     for (let row = 0; row * k < choice.experts.length; row++) {
-      observer(firstPosition + row, layer, choice.experts.subarray(row * k, (row + 1) * k));
+      const scores = choice.scores?.subarray(row * all, (row + 1) * all);
+      observer(firstPosition + row, layer, choice.experts.subarray(row * k, (row + 1) * k), scores);
     }
   }
 }

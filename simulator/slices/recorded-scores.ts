@@ -2,7 +2,7 @@
 import { logarithm, timesPowerOfTwo } from '../../shared/base/arithmetic/elementary.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { RouterScores } from '../../shared/decisions/slices/choose-experts.js';
-import type { TraceDocument } from '../trace/trace-file.js';
+import type { TraceDocument, TracedChoice } from '../trace/trace-file.js';
 import type { PromptScores } from './synthetic-scores.js';
 
 const HALF_BYTES = 2;
@@ -19,7 +19,7 @@ const LEAST_BELOW_ONE = timesPowerOfTwo(1, -12);
  * @throws USAGE for a trace without scores
  */
 export function recordedScores(document: TraceDocument, prompt: number): PromptScores {
-  const { layers, experts, router_score: rule, prompts } = document;
+  const { layers, experts, router_score: rule, router_choice: choice, prompts } = document;
   const recorded = prompts[prompt];
   if (recorded?.scores === undefined || rule === undefined) {
     throw new OdmoeError(
@@ -32,10 +32,32 @@ export function recordedScores(document: TraceDocument, prompt: number): PromptS
     const values = halvesOf(Buffer.from(text, 'base64'));
     return Array.from({ length: layers }, (_, layer): RouterScores => {
       const scores = values.subarray(layer * experts, (layer + 1) * experts);
-      return { scores, logits: scores.map(logitOf) };
+      const router = { scores, logits: scores.map(logitOf) };
+      return choice === undefined ? router : { ...router, ranking: rankingOf(scores, choice, layer) };
     });
   });
   return { promptTokens: recorded.prompt_tokens, positions };
+}
+
+/** The scores by which the router ranks: with their bias, and -Infinity outside the best groups. */
+function rankingOf(
+  scores: Float64Array,
+  { bias, groups, groups_kept, group_score }: TracedChoice,
+  layer: number,
+): Float64Array {
+  const ranked = scores.map((score, expert) => score + (bias?.[layer]?.[expert] ?? 0));
+  if (groups_kept === groups) return ranked;
+  const size = ranked.length / groups;
+  const values = Array.from({ length: groups }, (_, group) => {
+    const [best = -Infinity, second = 0] = ranked
+      .slice(group * size, (group + 1) * size)
+      .sort()
+      .reverse();
+    return group_score === 'best-two' ? best + second : best;
+  });
+  const byValue = [...values.keys()].sort((one, other) => (values[other] ?? 0) - (values[one] ?? 0) || one - other);
+  const kept = new Set(byValue.slice(0, groups_kept));
+  return ranked.map((value, expert) => (kept.has(Math.floor(expert / size)) ? value : -Infinity));
 }
 
 function logitOfShare(score: number): number {

@@ -1,4 +1,5 @@
 /** Runs a prompt and its decode steps through the logical cache of a sequence, and counts what a decode step fetches and reads. */
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { chooseExperts, renormalizedScores } from '../../shared/decisions/slices/choose-experts.js';
 import { thresholdOfShare } from '../../shared/decisions/slices/critical-executions.js';
 import { LogicalSequence, type SequenceRules } from '../../shared/decisions/slices/logical-sequence.js';
@@ -24,7 +25,14 @@ export interface Replay {
 
 const NO_CACHE = { isCached: () => false, meanRange: 0 };
 
+/** @throws USAGE where the rules prefer cached experts and the routers choose by other numbers than their scores */
 export function replayScores({ promptTokens, positions }: PromptScores, rules: SequenceRules): Replay {
+  if (prefersCached(rules) && positions.some((layers) => layers.some(({ ranking }) => ranking !== undefined))) {
+    throw new OdmoeError(
+      'USAGE',
+      'routers that choose by other numbers than their scores cannot prefer cached experts',
+    );
+  }
   const sequence = LogicalSequence.begin(rules);
   for (const layers of positions.slice(0, promptTokens)) {
     layers.forEach((router, layer) => sequence.takePrompt(layer, router));
@@ -52,6 +60,11 @@ export function replayScores({ promptTokens, positions }: PromptScores, rules: S
     return tallies;
   });
   return { steps, report: sequence.report };
+}
+
+/** A constraint on misses is met by preferring cached experts. */
+function prefersCached({ routing, missTarget }: SequenceRules): boolean {
+  return routing.kind !== 'top-k' || missTarget !== null;
 }
 
 /** The renormalized weight that about this share of a prompt's executions reaches. */

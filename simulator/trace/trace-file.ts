@@ -12,6 +12,8 @@ const OFF_PATH_SEED = 1;
 /** Rules whose scores tell their logits. */
 export const ROUTER_SCORES = ['softmax', 'sigmoid'] as const;
 
+const GROUP_SCORES = ['best', 'best-two'] as const;
+
 const HALF_BYTES = 2;
 const BASE64_BYTES = 3;
 const BASE64_CHARACTERS = 4;
@@ -26,6 +28,16 @@ const promptSchema = z.strictObject({
   /** Version 2, by position: the scores of all experts, [layer][expert] as FP16 little-endian, in base64. */
   scores: z.array(z.base64()).optional(),
 });
+/** A choice by other numbers than the scores, which still weight the outputs. */
+const choiceSchema = z.strictObject({
+  /** Added to the scores, [layer][expert]; left out: 0. */
+  bias: z.array(z.array(z.number())).optional(),
+  /** Experts can be chosen of the best groups alone, of which each has as many experts. */
+  groups: count,
+  groups_kept: count,
+  /** The value of a group: that of its best expert, or the sum of its best two. */
+  group_score: z.enum(GROUP_SCORES),
+});
 const traceSchema = z.strictObject({
   format: z.literal('odmoe-trace'),
   version: z.union([z.literal(1), z.literal(2)]),
@@ -38,12 +50,15 @@ const traceSchema = z.strictObject({
   experts_per_token: count,
   /** Version 2: what the router makes scores of logits by. */
   router_score: z.enum(ROUTER_SCORES).optional(),
+  /** Version 2; left out: the router chooses the experts with the highest scores. */
+  router_choice: choiceSchema.optional(),
   prompts: z.array(promptSchema).min(1),
 });
 
 /** A trace file's content (docs/simulator.md). */
 export type TraceDocument = z.infer<typeof traceSchema>;
 export type TracePrompt = z.infer<typeof promptSchema>;
+export type TracedChoice = z.infer<typeof choiceSchema>;
 
 /** Reads and checks a trace. Throws USAGE, which names the file and the fault. */
 export function readTrace(path: string): TraceDocument {
@@ -73,11 +88,23 @@ export function parseTrace(text: string, path: string): TraceDocument {
   if ((parsed.data.version === 2) !== (parsed.data.router_score !== undefined)) {
     throw invalid(path, 'router_score belongs to version 2, and only to that', null);
   }
+  const ofChoice = choiceProblem(parsed.data);
+  if (ofChoice !== null) throw invalid(path, ofChoice, null);
   for (const [index, prompt] of parsed.data.prompts.entries()) {
     const problem = promptProblem(prompt, parsed.data) ?? scoresProblem(prompt, parsed.data);
     if (problem !== null) throw invalid(path, `prompts.${index}: ${problem}`, null);
   }
   return parsed.data;
+}
+
+function choiceProblem({ version, layers, experts, router_choice: choice }: TraceDocument): string | null {
+  if (choice === undefined) return null;
+  if (version === 1) return 'router_choice belongs to version 2';
+  const { bias, groups, groups_kept: kept } = choice;
+  if (experts % groups !== 0 || kept > groups)
+    return `router_choice keeps ${kept} of ${groups} groups of ${experts} experts`;
+  const isWhole = bias === undefined || (bias.length === layers && bias.every(({ length }) => length === experts));
+  return isWhole ? null : `router_choice.bias is not ${layers} layers of ${experts} numbers`;
 }
 
 function promptProblem(prompt: TracePrompt, { layers, experts, experts_per_token }: TraceDocument): string | null {

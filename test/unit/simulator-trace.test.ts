@@ -107,6 +107,26 @@ describe('traces for the simulator', () => {
     refused({ ...second, prompts: [{ ...prompt, scores: [scores] }] }, /an entry for each position/);
     refused({ ...second, prompts: [{ ...prompt, scores: [scores, 'AAAA'] }] }, /scores\.1 is no base64 of 8 FP16/);
     refused({ ...second, version: 3 }, /version/);
+    const choice = { groups: 2, groups_kept: 1, group_score: 'best-two' };
+    const bias = [
+      [0, 0, 0.3, 0.3],
+      [0, 0, 0, 0],
+    ];
+    const chosen = recordedScores(
+      parseTrace(JSON.stringify({ ...second, router_choice: { ...choice, bias } }), 'trace.json'),
+      0,
+    ).positions[0];
+    // 0.75 and 0.85 are the sums of the groups of the first layer, 1 and 2^-24 those of the second one.
+    assert.deepEqual(
+      chosen?.map(({ ranking }) => Array.from(ranking ?? [])),
+      [
+        [-Infinity, -Infinity, 0.425, 0.425],
+        [1, 0, -Infinity, -Infinity],
+      ],
+    );
+    refused({ ...DOCUMENT, router_choice: choice }, /router_choice belongs to version 2/);
+    refused({ ...second, router_choice: { ...choice, groups: 3 } }, /1 of 3 groups of 4 experts/);
+    refused({ ...second, router_choice: { ...choice, bias: [[0, 0, 0, 0]] } }, /is not 2 layers of 4 numbers/);
   });
 
   it('can be read from records, and stretched to more layers', () => {

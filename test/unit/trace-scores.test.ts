@@ -2,12 +2,15 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { recordTraceDocument } from '../../bench/trace/record-trace.js';
-import { openRouters } from '../../bench/trace/record-scores.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
+import { chooseExperts } from '../../shared/decisions/slices/choose-experts.js';
+import { routersOf } from '../../shared/decisions/slices/output-weights.js';
+import type { RouterShape } from '../../shared/model/model-shape.js';
 import { recordedScores } from '../../simulator/slices/recorded-scores.js';
 import { replayScores, thetaOfPrompt } from '../../simulator/slices/replay-scores.js';
 import { parseTrace, type TraceDocument } from '../../simulator/trace/trace-file.js';
+import { familyFixtures } from '../integration/harness/test-models.js';
 
 const DEMO = join(packageRoot(), 'models', 'demo');
 const PROMPT = Array.from({ length: 20 }, (_, n) => (n * 37 + 11) % 300);
@@ -75,16 +78,75 @@ describe('a recorded trace of version 2', function () {
     assert.ok(replayed(1e6).fetched < nothing.fetched);
   });
 
-  it('needs routers whose scores follow from what the experts read', async () => {
-    const source = await openModelSource(DEMO);
-    assert.equal((await openRouters(source))?.layers.length, 8);
-    const layersWith = (change: object): typeof source.shape.layers =>
-      source.shape.layers.map((layer) => ({ ...layer, ...change }));
-    const [first] = source.shape.layers;
-    for (const change of [{ routerNorm: true }, { routedNorm: true }, { routed: { ...first?.routed, bias: true } }]) {
-      const shape = { ...source.shape, layers: layersWith(change) };
-      const dense = source.dense.bind(source);
-      assert.equal(await openRouters({ ...source, shape, dense }), null);
+  it('is of any model whose routers score all experts, with what they choose by', async () => {
+    const versions = new Map<string, number>();
+    const choices = new Map<string, string[]>();
+    for (const name of familyFixtures()) {
+      const { router, recorded } = await recordFixture(join(packageRoot(), 'test', name));
+      versions.set(name, recorded.version);
+      choices.set(name, Object.keys(recorded.router_choice ?? {}));
+      if (recorded.version === 1) continue;
+      assert.equal(recorded.router_score, router?.score);
+      const { count, different } = compareChoices(recorded);
+      // Scores are rounded to FP16, so experts that are nearly equal may change places.
+      assert.ok(different <= 0.02 * count, `${name}: ${different} of ${count} choices differ`);
+      if (recorded.router_choice === undefined) continue;
+      const { router_choice: _, ...plain } = recorded;
+      const other = compareChoices(plain);
+      assert.ok(other.different > 0.1 * count, `${name}: the scores alone make ${other.different} of ${count} choices`);
+    }
+    const without = [...versions].filter(([, version]) => version === 1);
+    assert.deepEqual(without, [['fixtures/phimoe', 1]]);
+    assert.deepEqual(choices.get('fixtures/deepseekv3'), ['bias', 'groups', 'groups_kept', 'group_score']);
+    assert.deepEqual(choices.get('fixtures/deepseekv2-yarn'), ['groups', 'groups_kept', 'group_score']);
+    assert.deepEqual(choices.get('fixtures/minimaxm2'), ['bias', 'groups', 'groups_kept', 'group_score']);
+    for (const name of ['fixtures/gptoss', 'fixtures/gemma4moe', 'fixtures/mixtral'])
+      assert.deepEqual(choices.get(name), []);
+  });
+
+  it('replays the own choice alone of routers that choose by other numbers than their scores', async () => {
+    const { recorded } = await recordFixture(join(packageRoot(), 'test', 'fixtures', 'minimaxm2'));
+    const { layers, experts, experts_per_token: expertsPerToken } = recorded;
+    const scores = recordedScores(recorded, 0);
+    const rules = {
+      expertsPerToken,
+      routing: { kind: 'top-k' },
+      lowerFetch: 'wait',
+      theta: Infinity,
+      missTarget: null,
+      start: 'empty',
+      seed: 1,
+      cache: { ...SIZES, layers, experts, capacityBytes: 0 },
+    } as const;
+    const { steps } = replayScores(scores, rules);
+    assert.deepEqual([steps.length, steps[0]?.length], [4, layers]);
+    assert.deepEqual(new Set(steps.flat().map(({ mass }) => mass)), new Set([1]));
+    for (const given of [{ routing: { kind: 'cache-prior', lambda: 0.1, kept: 1 } } as const, { missTarget: 0.05 }]) {
+      assert.throws(() => replayScores(scores, { ...rules, ...given }), { code: 'USAGE', message: /other numbers/ });
     }
   });
 });
+
+/** A trace of a small model of a family. `router`: of its first layer with experts. */
+async function recordFixture(modelPath: string): Promise<{ router: RouterShape | undefined; recorded: TraceDocument }> {
+  const { shape } = await openModelSource(modelPath);
+  const prompts = [Array.from({ length: 12 }, (_, index) => (index * 7 + 1) % shape.vocabSize)];
+  const beside = { quantize: 'projections', alignment: { token: 1, keyValue: 1 }, threads: 1, scores: true } as const;
+  const recorded = await recordTraceDocument(
+    { modelPath, prompts, iterations: 4, precision: 'int8', ...beside },
+    () => undefined,
+  );
+  return { router: routersOf(shape)[0], recorded: parseTrace(JSON.stringify(recorded), 'trace.json') };
+}
+
+/** Compares the choices that follow from the recorded scores with the experts that the model activated. */
+function compareChoices(recorded: TraceDocument): { count: number; different: number } {
+  const { experts_per_token: count, prompts } = recorded;
+  const pairs = recordedScores(recorded, 0).positions.flatMap((layers, position) =>
+    layers.map((router, layer) => {
+      const chosen = chooseExperts({ kind: 'top-k' }, router, count, { isCached: () => false, meanRange: 0 });
+      return [chosen.join(), prompts[0]?.activated[position]?.[layer]?.join()];
+    }),
+  );
+  return { count: pairs.length, different: pairs.filter(([chosen, activated]) => chosen !== activated).length };
+}

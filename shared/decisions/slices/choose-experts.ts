@@ -2,6 +2,7 @@
  * Which experts a token uses: its router's best ones, or cached ones among the good ones ("Mixture of cache-conditional experts", arXiv
  * 2412.00099). Whatever the rule, outputs are weighted by the router's own scores and summed by their rank.
  */
+import { assertInvariant } from '../../base/errors/assert-invariant.js';
 import { renormalizedWeights } from './critical-executions.js';
 
 export type NumberList = readonly number[] | Float32Array | Float64Array;
@@ -11,6 +12,8 @@ export interface RouterScores {
   readonly logits: NumberList;
   /** They weight the outputs: after softmax or sigmoid. */
   readonly scores: NumberList;
+  /** What the router ranks experts by, where that is not their scores. Rules that prefer cached experts are not defined for such a router. */
+  readonly ranking?: NumberList;
 }
 
 /** `kept`: as many of the best experts (J) are chosen in any case. */
@@ -29,7 +32,11 @@ export interface CacheView {
 
 /** Returns experts by rank: the highest score first, of equal ones the lower number. */
 export function chooseExperts(routing: Routing, router: RouterScores, count: number, cache: CacheView): number[] {
-  if (routing.kind === 'top-k') return bestOf(router.scores, count);
+  if (routing.kind === 'top-k') return bestOf(router.ranking ?? router.scores, count);
+  assertInvariant(
+    router.ranking === undefined,
+    'a router that ranks by other numbers than its scores makes its own choice.',
+  );
   const kept = bestOf(router.scores, Math.min(routing.kept, count));
   if (routing.kind === 'cumulative') {
     const ranked = bestOf(router.scores, router.scores.length);
