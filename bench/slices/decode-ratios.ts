@@ -11,9 +11,9 @@ export interface RatioRow {
   /** Null: one of the two does not reach what is held equal. */
   energy: number | null;
   speed: number | null;
-  /** SliceMoE's largest ratios ("up to"), at equal accuracy. */
-  paper_energy: number;
-  paper_speed: number;
+  /** SliceMoE's largest ratios ("up to"), at equal accuracy; null: of another model. */
+  paper_energy: number | null;
+  paper_speed: number | null;
 }
 
 const HELD_MASSES: readonly number[] = [0.9, 0.95, 0.98];
@@ -45,7 +45,7 @@ function curveRatios(rows: readonly DecodeRow[], model: string, cacheGb: number)
       cache_gb: cacheGb,
       compared: 'Cache-Prior, high-bit / DBSC+PCW',
       held: `routing mass of at least ${mass}; precision is not held`,
-      ...ratiosOf(bestOf(['high-bit LRU', 'Cache-Prior']), bestOf(['DBSC+PCW']), PAPER_DBSC[model] ?? [NaN, NaN]),
+      ...ratiosOf(bestOf(['high-bit LRU', 'Cache-Prior']), bestOf(['DBSC+PCW']), PAPER_DBSC[model] ?? [null, null]),
     };
   });
 }
@@ -71,7 +71,7 @@ type Ratios = Pick<RatioRow, 'energy' | 'speed' | 'paper_energy' | 'paper_speed'
 function ratiosOf(
   slower: DecodeRow | undefined,
   faster: DecodeRow | undefined,
-  [paperEnergy, paperSpeed]: readonly [number, number],
+  [paperEnergy, paperSpeed]: readonly [number | null, number | null],
 ): Ratios {
   const compares = slower !== undefined && faster !== undefined;
   return {

@@ -7,11 +7,12 @@ import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import type { MeasuredRun } from '../history/measured-run.js';
 import { MOST_PROMPTS } from '../recall/demo-prompts.js';
 import { ratioRows, type RatioRow } from './decode-ratios.js';
-import { CACHES_GB, measureDecode, TRACE_SETTING, type DecodeRow } from './measure-decode.js';
+import { measureDecode, type DecodeRow } from './measure-decode.js';
 import { ALL_VARIANTS, measureQuality, type QualityRow, type ThetaRow } from './measure-quality.js';
 import type { MissesRow } from './measure-misses.js';
 import { measurePhases, type PhasesRow } from './measure-phases.js';
 import { measureShadows, SHADOWS, type ShadowRow } from './measure-shadow.js';
+import { recordedModel, syntheticModels, TRACE_SETTING, type ScoredModel } from './scored-models.js';
 import { measureCodes, measureErrors, type CodesRow, type ErrorRow, type PlanesRow } from './measure-slices.js';
 
 type SlicesRow =
@@ -24,6 +25,7 @@ interface SlicesFlags {
   records: number;
   prompts: number;
   tokens: number;
+  trace?: string;
   json?: boolean;
 }
 
@@ -48,6 +50,7 @@ export function registerBenchSlices(bench: Command, run: MeasuredRun): void {
       60,
     )
     .option('--tokens <count>', 'decode iterations of such a prompt', wholeNumberFlag(1, MOST_ITERATIONS), 256)
+    .option('--trace <file>', "only the modelled tables, from the scores of a trace that this checkpoint's model gave")
     .option('--json', 'one JSON array on stdout, with a field "table" in each row')
     .addHelpText(
       'after',
@@ -70,13 +73,18 @@ share of records that end below the constraint. high-bit caches whole experts, l
 prompt, and AMAT+DBSC reads them for critical executions of the answer, too.
 
 The tables dbsc, energy, figure3 and ratio are modelled on synthetic traces, for SliceMoE's device (bench/profiles/ufs-lpddr4.yaml).
+With --trace they are modelled on recorded scores, with the pair (8,4) and caches of an eighth, a fourth and half of all experts.
 To measure the energy of a machine that has counters, run "odmoe bench generate" and "odmoe bench expert" there.
 
-Example:
-  odmoe bench slices --json > slices.json`,
+Examples:
+  odmoe bench slices --json > slices.json
+  odmoe bench trace demo-trace.json && odmoe bench slices --trace demo-trace.json`,
     )
     .action(async (checkpoint: string, flags: SlicesFlags) => {
-      const rows = await measureAll(checkpoint, flags);
+      const rows =
+        flags.trace === undefined
+          ? await measureAll(checkpoint, flags)
+          : modelledRows([await recordedModel(flags.trace, checkpoint)]);
       run.print(rows, flags.json === true, () => asTables(rows));
     });
 }
@@ -96,9 +104,13 @@ async function measureAll(
     shadows: SHADOWS,
     onProgress: (name) => onProgress(`a shadow of experts ${name}`),
   });
-  const decode = measureDecode(TRACE_SETTING, CACHES_GB);
-  const phases = measurePhases(TRACE_SETTING);
-  return [...ofExperts, ...quality, ...shadow, ...decode, ...phases, ...ratioRows(decode)];
+  return [...ofExperts, ...quality, ...shadow, ...modelledRows(syntheticModels(TRACE_SETTING))];
+}
+
+/** The tables dbsc, energy, figure3 and ratio. */
+function modelledRows(models: readonly ScoredModel[]): SlicesRow[] {
+  const decode = measureDecode(models);
+  return [...decode, ...measurePhases(models), ...ratioRows(decode)];
 }
 
 function asTables(rows: readonly SlicesRow[]): string {
@@ -113,25 +125,19 @@ function asTables(rows: readonly SlicesRow[]): string {
   const shadows = rows.flatMap((row) => (row.table === 'shadow' ? [shadowCells(row)] : []));
   const misses = rows.flatMap((row) => (row.table === 'figure8' ? [missesCells(row)] : []));
   const phases = rows.flatMap((row) => (row.table === 'figure3' ? [phasesCells(row)] : []));
+  const shown = (columns: readonly TableColumn[], cells: readonly string[][]): string[][] =>
+    cells.length === 0 ? [] : [tableLines(columns, cells)];
   const tables = [
-    tableLines([left('pair'), left('SHA-256 of the codes'), left('SHA-256 of the zeros')], planes),
-    tableLines([left('variant'), right('error')], errors),
-    tableLines([...DECODE_TEXTS.map(left), ...DECODE_NUMBERS.map(right)], decode),
-    tableLines([left('model'), left('phase'), ...['steps', 'used', 'top tenth', "prompt's"].map(right)], phases),
-    tableLines([...RATIO_TEXTS.map(left), ...RATIO_NUMBERS.map(right)], ratios),
+    ...shown([left('pair'), left('SHA-256 of the codes'), left('SHA-256 of the zeros')], planes),
+    ...shown([left('variant'), right('error')], errors),
+    ...shown([...DECODE_TEXTS.map(left), ...DECODE_NUMBERS.map(right)], decode),
+    ...shown([left('model'), left('phase'), ...['steps', 'used', 'top tenth', "prompt's"].map(right)], phases),
+    ...shown([...RATIO_TEXTS.map(left), ...RATIO_NUMBERS.map(right)], ratios),
+    ...shown([left('variant'), ...['KL', 'agree', 'perplexity', 'of answers', 'right'].map(right)], quality),
+    ...shown([left('pair'), ...['theta', 'critical', 'KL'].map(right)], thetas),
+    ...shown([left('policy'), left('pair'), ...['at most', 'misses', 'met', 'KL', 'agree'].map(right)], misses),
+    ...shown([left('experts'), left('attention'), right('recall'), right('bytes')], shadows),
   ];
-  if (quality.length > 0) {
-    const columns = [left('variant'), ...['KL', 'agree', 'perplexity', 'of answers', 'right'].map(right)];
-    tables.push(tableLines(columns, quality));
-    tables.push(tableLines([left('pair'), ...['theta', 'critical', 'KL'].map(right)], thetas));
-  }
-  if (misses.length > 0) {
-    const columns = [left('policy'), left('pair'), ...['at most', 'misses', 'met', 'KL', 'agree'].map(right)];
-    tables.push(tableLines(columns, misses));
-  }
-  if (shadows.length > 0) {
-    tables.push(tableLines([left('experts'), left('attention'), right('recall'), right('bytes')], shadows));
-  }
   return `${tables.map((lines) => lines.join('\n')).join('\n\n')}\n`;
 }
 
@@ -172,18 +178,20 @@ function thetaCells({ pair, theta, critical, kl }: ThetaRow): string[] {
 const DECODE_TEXTS = ['table', 'model', 'policy', 'start'] as const;
 const DECODE_NUMBERS = ['GB', 'lambda', 'steps', 'modelled mJ', 'modelled ms', 'mass', 'high', 'misses'] as const;
 
+/** Energies and times below it are of a small model, and get more digits. */
+const MOST_SMALL = 10;
+
 function decodeCells(row: DecodeRow): string[] {
   const { table, model, policy, start, cache_gb: cacheGb, lambda, steps, mj, ms, mass, high, misses, target } = row;
   const named = target === null ? policy : `${policy} <= ${target}: ${row.lever}`;
-  const setting = [cacheGb, lambda ?? `p ${row.p}`, steps].map(String);
+  const setting = [Number(cacheGb.toPrecision(3)), lambda ?? `p ${row.p}`, steps].map(String);
   return [
     table,
     model,
     named,
     start,
     ...setting,
-    mj.toFixed(1),
-    ms.toFixed(1),
+    ...[mj, ms].map((value) => value.toFixed(value < MOST_SMALL ? 3 : 1)),
     ...[mass, high, misses].map(threeDecimals),
   ];
 }

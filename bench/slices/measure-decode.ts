@@ -1,33 +1,26 @@
 /**
- * Misses, modelled energy and modelled time of decode on synthetic traces (SliceMoE, section 6.3 and figures 9 and 10). What a wrong expert or a
+ * Misses, modelled energy and modelled time of decode, from routers' scores (SliceMoE, section 6.3 and figures 9 and 10). What a wrong expert or a
  * low precision costs in quality is not in these rows: `mass` and `high` beside them say how far the routing and the precision went.
  */
 import { join } from 'node:path';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import type { ProfiledDevice } from '../../engine/emulation/device-profile.js';
-import { loadModelProfile } from '../../engine/emulation/load-model-profile.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { Routing } from '../../shared/decisions/slices/choose-experts.js';
 import type { LowerFetch, SequenceRules } from '../../shared/decisions/slices/logical-sequence.js';
 import { MISS_TARGETS } from '../../shared/decisions/slices/miss-budget.js';
 import { CACHE_STARTS, type CacheStart } from '../../shared/decisions/slices/warm-cache.js';
 import { replayScores, thetaOfPrompt, type Replay } from '../../simulator/slices/replay-scores.js';
-import {
-  SCORED_SHAPES,
-  syntheticScores,
-  type PromptScores,
-  type ScoresSetting,
-} from '../../simulator/slices/synthetic-scores.js';
+import type { PromptScores } from '../../simulator/slices/synthetic-scores.js';
 import { sliceSizesOf, stepCosts } from './modelled-cost.js';
-import type { SlicePair } from './quantize-group.js';
+import type { ScoredModel } from './scored-models.js';
 
 const GB = 1e9;
 
 export interface DecodeRow {
   table: 'dbsc' | 'energy';
-  model: keyof typeof SCORED_SHAPES;
+  model: string;
   cache_gb: number;
   pair: string;
   policy: string;
@@ -55,33 +48,11 @@ export interface DecodeRow {
   bytes: number;
 }
 
-/** Models with the pairs that are used; SliceMoE says that Qwen1.5-MoE stands lower bits. */
-const MODELS: Readonly<Record<keyof typeof SCORED_SHAPES, SlicePair>> = {
-  'qwen1.5-moe-a2.7b': { high: 6, low: 3 },
-  'deepseek-v2-lite': { high: 8, low: 4 },
-};
-/** SliceMoE, section 6.1. */
-export const CACHES_GB: readonly number[] = [1.8, 2.4, 3.6];
 const LAMBDAS: readonly number[] = [0, 0.1, 0.2, 0.4, 0.8];
 const MASSES: readonly number[] = [0.5, 0.7, 0.9];
 /** Decode steps that are counted, besides all. */
 export const DECODE_WINDOWS: readonly number[] = [10, 25, 50];
 const CRITICAL_SHARE = 0.3;
-const CONSTRAINED_CACHE_GB = 2.4;
-
-/** The numbers that a synthetic trace is made from. */
-export type TraceSetting = Omit<ScoresSetting, 'shape'> & { readonly prompts: number };
-
-export const TRACE_SETTING: TraceSetting = {
-  prompts: 2,
-  promptTokens: 200,
-  iterations: 100,
-  popularity: 0.5,
-  topic: 1,
-  token: 1,
-  persistence: 0.6,
-  seed: 1,
-};
 
 interface Policy {
   readonly name: string;
@@ -126,34 +97,39 @@ const FETCHES: readonly Policy[] = (['wait', 'background', 'never'] as const).fl
   [null, ...MISS_TARGETS].map((target) => policy(`DBSC ${lowerFetch}`, { lowerFetch, target, start: 'warm' })),
 );
 
-/** `cachesGb`: sizes of the cache. */
-export function measureDecode(setting: TraceSetting, cachesGb: readonly number[]): DecodeRow[] {
+export function measureDecode(models: readonly ScoredModel[]): DecodeRow[] {
   const device = loadDeviceProfile(join(packageRoot(), 'bench', 'profiles', 'ufs-lpddr4.yaml')).devices.main;
-  return (Object.keys(MODELS) as (keyof typeof MODELS)[]).flatMap((model) => {
-    const scored = SCORED_SHAPES[model];
-    const prompts = Array.from({ length: setting.prompts }, (_, prompt): TracedPrompt => {
-      const scores = syntheticScores({ ...setting, shape: scored }, prompt);
-      return { ...scores, theta: thetaOfPrompt(scores, scored.expertsPerToken, CRITICAL_SHARE) };
+  return models.flatMap((model) => {
+    const { cachesGb, constrainedGb, iterations } = model;
+    const prompts = model.prompts.map((scores): TracedPrompt => {
+      return { ...scores, theta: thetaOfPrompt(scores, model.shape.expertsPerToken, CRITICAL_SHARE) };
     });
-    const { shape } = loadModelProfile(model);
-    const rowsOf = (cacheGb: number, one: Policy, table: DecodeRow['table'], windows: readonly number[]): DecodeRow[] =>
-      decodeRows({ model, shape, device, prompts, cacheGb, policy: one }, table, windows);
-    const { iterations } = setting;
+    const rowsOf = (
+      cacheGb: number,
+      one: Policy,
+      table: DecodeRow['table'],
+      windows: readonly number[],
+    ): DecodeRow[] =>
+      isPossible(one, model) ? decodeRows({ model, device, prompts, cacheGb, policy: one }, table, windows) : [];
     const windows = [...DECODE_WINDOWS.filter((steps) => steps < iterations), iterations];
     return [
       ...cachesGb.flatMap((cacheGb) => CURVES.flatMap((one) => rowsOf(cacheGb, one, 'energy', [iterations]))),
       ...cachesGb.flatMap((cacheGb) => STARTS.flatMap((one) => rowsOf(cacheGb, one, 'dbsc', windows))),
-      ...FETCHES.flatMap((one) => rowsOf(CONSTRAINED_CACHE_GB, one, 'dbsc', [iterations])),
+      ...FETCHES.flatMap((one) => rowsOf(constrainedGb, one, 'dbsc', [iterations])),
     ];
   });
+}
+
+/** A constraint on misses is met by preferring cached experts, too. */
+function isPossible({ routing, target }: Policy, { prefersCached }: ScoredModel): boolean {
+  return prefersCached || (routing.kind === 'top-k' && target === null);
 }
 
 /** `theta`: what the wanted share of the prompt's executions reaches. */
 type TracedPrompt = PromptScores & { readonly theta: number };
 
 interface Run {
-  readonly model: keyof typeof MODELS;
-  readonly shape: ModelShape;
+  readonly model: ScoredModel;
   readonly device: ProfiledDevice;
   readonly prompts: readonly TracedPrompt[];
   readonly cacheGb: number;
@@ -161,8 +137,8 @@ interface Run {
 }
 
 function decodeRows(run: Run, table: DecodeRow['table'], windows: readonly number[]): DecodeRow[] {
-  const { model, prompts, cacheGb, policy: used } = run;
-  const pair = MODELS[model];
+  const { prompts, cacheGb, policy: used } = run;
+  const { model, pair } = run.model;
   const { routing, start, target } = used;
   const replays = prompts.map((prompt) => replayScores(prompt, rulesOf(run, prompt)));
   return windows.map((steps): DecodeRow => {
@@ -180,13 +156,13 @@ function decodeRows(run: Run, table: DecodeRow['table'], windows: readonly numbe
   });
 }
 
-function sizesOf({ model, shape, policy: { isSliced } }: Run): { upperBytes: number; lowerBytes: number } {
-  const sizes = sliceSizesOf(shape, MODELS[model]);
+function sizesOf({ model: { shape, pair }, policy: { isSliced } }: Run): { upperBytes: number; lowerBytes: number } {
+  const sizes = sliceSizesOf(shape, pair);
   return isSliced ? sizes : { upperBytes: sizes.upperBytes + sizes.lowerBytes, lowerBytes: 0 };
 }
 
 function rulesOf(run: Run, { theta }: TracedPrompt): SequenceRules {
-  const { layers, experts, expertsPerToken } = SCORED_SHAPES[run.model];
+  const { expertLayers: layers, experts, expertsPerToken } = run.model.shape;
   const { routing, lowerFetch, start, target, isSliced } = run.policy;
   return {
     cache: { ...sizesOf(run), layers, experts, capacityBytes: run.cacheGb * GB },
@@ -203,10 +179,10 @@ function rulesOf(run: Run, { theta }: TracedPrompt): SequenceRules {
 type Means = Pick<DecodeRow, 'mj' | 'ms' | 'ms_overlapped' | 'mass' | 'high' | 'misses' | 'bytes'>;
 
 function meansOf(run: Run, replays: readonly Replay[], steps: number): Means {
-  const { shape, device } = run;
+  const { device, model } = run;
   const energy = requirePresent(device.energy, 'the profile ufs-lpddr4 has energies.');
   const sizes = sizesOf(run);
-  const costOf = stepCosts(shape, sizes, device, energy);
+  const costOf = stepCosts(model.shape, sizes, device, energy);
   const counted = replays.flatMap((replay) => replay.steps.slice(0, steps));
   const costs = replays.flatMap((replay, prompt) =>
     replay.steps.slice(0, steps).map((layers, step) => {

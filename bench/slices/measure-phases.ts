@@ -1,13 +1,15 @@
-/** The table `figure3` (SliceMoE, figure 3): how a model's experts are chosen in the prompt, and in the first steps after it, on synthetic traces. */
+/** The table `figure3` (SliceMoE, figure 3): how a model's experts are chosen in the prompt, and in the first steps after it, from routers' scores. */
 import { chooseExperts } from '../../shared/decisions/slices/choose-experts.js';
-import { SCORED_SHAPES, syntheticScores, type PromptScores } from '../../simulator/slices/synthetic-scores.js';
-import { DECODE_WINDOWS, type TraceSetting } from './measure-decode.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
+import type { PromptScores } from '../../simulator/slices/synthetic-scores.js';
+import { DECODE_WINDOWS } from './measure-decode.js';
+import type { ScoredModel } from './scored-models.js';
 
 export interface PhasesRow {
   table: 'figure3';
-  model: keyof typeof SCORED_SHAPES;
+  model: string;
   phase: 'prefill' | 'decode';
-  /** Tokens that are counted: of the prompt, or decode steps from the first on. */
+  /** Tokens that are counted: of the prompts, in the mean, or decode steps from the first on. */
   steps: number;
   /** The share of all experts that are chosen at least once. */
   used: number;
@@ -20,30 +22,24 @@ export interface PhasesRow {
 const TENTH = 0.1;
 const NO_CACHE = { isCached: () => false, meanRange: 0 };
 
-export function measurePhases(setting: TraceSetting): PhasesRow[] {
-  return (Object.keys(SCORED_SHAPES) as PhasesRow['model'][]).flatMap((model) => {
-    const prompts = Array.from({ length: setting.prompts }, (_, prompt) =>
-      syntheticScores({ ...setting, shape: SCORED_SHAPES[model] }, prompt),
-    );
-    const windows = [...DECODE_WINDOWS.filter((steps) => steps < setting.iterations), setting.iterations];
+export function measurePhases(models: readonly ScoredModel[]): PhasesRow[] {
+  return models.flatMap((model) => {
+    const { prompts, iterations } = model;
+    const windows = [...DECODE_WINDOWS.filter((steps) => steps < iterations), iterations];
+    const promptTokens = prompts.reduce((sum, prompt) => sum + prompt.promptTokens, 0) / prompts.length;
     return [
-      rowOf(model, 'prefill', setting.promptTokens, prompts),
-      ...windows.map((steps) => rowOf(model, 'decode', steps, prompts)),
+      rowOf(model, 'prefill', Math.round(promptTokens)),
+      ...windows.map((steps) => rowOf(model, 'decode', steps)),
     ];
   });
 }
 
 /** Means over the prompts. */
-function rowOf(
-  model: PhasesRow['model'],
-  phase: PhasesRow['phase'],
-  steps: number,
-  prompts: readonly PromptScores[],
-): PhasesRow {
+function rowOf({ model, prompts, shape }: ScoredModel, phase: PhasesRow['phase'], steps: number): PhasesRow {
   const figures = prompts.map((prompt) => {
-    const ofPrompt = countsOf(model, prompt, 0, prompt.promptTokens);
+    const ofPrompt = countsOf(shape, prompt, 0, prompt.promptTokens);
     const first = phase === 'prefill' ? 0 : prompt.promptTokens;
-    const counts = phase === 'prefill' ? ofPrompt : countsOf(model, prompt, first, first + steps);
+    const counts = phase === 'prefill' ? ofPrompt : countsOf(shape, prompt, first, first + steps);
     const all = counts.reduce((sum, count) => sum + count, 0);
     const shareOf = (experts: readonly number[]): number =>
       experts.reduce((sum, expert) => sum + (counts[expert] ?? 0), 0) / all;
@@ -67,8 +63,8 @@ function rowOf(
 }
 
 /** Choices of each expert of all layers, by layer and number. */
-function countsOf(model: PhasesRow['model'], { positions }: PromptScores, first: number, end: number): number[] {
-  const { layers, experts, expertsPerToken } = SCORED_SHAPES[model];
+function countsOf(shape: ModelShape, { positions }: PromptScores, first: number, end: number): number[] {
+  const { expertLayers: layers, experts, expertsPerToken } = shape;
   const counts = Array.from({ length: layers * experts }, () => 0);
   for (const routers of positions.slice(first, end)) {
     for (const [layer, router] of routers.entries()) {

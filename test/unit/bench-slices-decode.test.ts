@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { ratioRows } from '../../bench/slices/decode-ratios.js';
-import { measureDecode, TRACE_SETTING, type DecodeRow } from '../../bench/slices/measure-decode.js';
+import { measureDecode, type DecodeRow } from '../../bench/slices/measure-decode.js';
+import { syntheticModels, TRACE_SETTING } from '../../bench/slices/scored-models.js';
 import { sliceSizesOf, stepCosts } from '../../bench/slices/modelled-cost.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { loadModelProfile } from '../../engine/emulation/load-model-profile.js';
@@ -72,7 +73,7 @@ describe('synthetic scores', () => {
 });
 
 describe('decode on synthetic traces', () => {
-  const rows = measureDecode(SMALL, [1.8, 3.6]);
+  const rows = measureDecode(syntheticModels(SMALL, [1.8, 3.6]));
   const found = (cacheGb: number, policy: string, given: Partial<DecodeRow> = {}): DecodeRow => {
     const one = rows.find(
       (row) =>
@@ -107,9 +108,9 @@ describe('decode on synthetic traces', () => {
 
   it('changes with the seed, and not from run to run', () => {
     const tiny = { ...SMALL, promptTokens: 4, iterations: 2 };
-    const first = measureDecode(tiny, [2.4]);
-    assert.deepEqual(measureDecode(tiny, [2.4]), first);
-    assert.notDeepEqual(measureDecode({ ...tiny, seed: 2 }, [2.4]), first);
+    const first = measureDecode(syntheticModels(tiny, [2.4]));
+    assert.deepEqual(measureDecode(syntheticModels(tiny, [2.4])), first);
+    assert.notDeepEqual(measureDecode(syntheticModels({ ...tiny, seed: 2 }, [2.4])), first);
   });
 
   it('is compared at equal routing mass and at equal steps', () => {

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { decodeForced } from '../../bench/slices/forced-decode.js';
-import { TRACE_SETTING } from '../../bench/slices/measure-decode.js';
 import { measureMisses } from '../../bench/slices/measure-misses.js';
 import { measurePhases } from '../../bench/slices/measure-phases.js';
+import { syntheticModels, TRACE_SETTING } from '../../bench/slices/scored-models.js';
 import { VARIANTS } from '../../bench/slices/measure-slices.js';
 import { predictionOf, type Prediction } from '../../bench/slices/compare-logits.js';
 import { ForcedPasses } from '../../bench/slices/forced-passes.js';
@@ -80,7 +80,7 @@ describe('quality under a constraint on misses (figure 8)', function () {
 
 describe('the phases of expert selection (figure 3)', () => {
   it('show a tenth of the experts with most choices, and less of them in a short decode that the prompt foretells', () => {
-    const rows = measurePhases({ ...TRACE_SETTING, prompts: 1, promptTokens: 40, iterations: 30 });
+    const rows = measurePhases(syntheticModels({ ...TRACE_SETTING, prompts: 1, promptTokens: 40, iterations: 30 }));
     assert.deepEqual(
       rows.map(({ model, phase, steps }) => [model, phase, steps]),
       ['qwen1.5-moe-a2.7b', 'deepseek-v2-lite'].flatMap((model) => [
@@ -95,7 +95,9 @@ describe('the phases of expert selection (figure 3)', () => {
       if (phase === 'prefill') assert.equal(ofPrompt, top);
       else assert.ok(ofPrompt > 0.1 && ofPrompt < top, 'the prompt foretells a part of what decode chooses');
     }
-    const popular = measurePhases({ ...TRACE_SETTING, prompts: 1, promptTokens: 40, iterations: 30, popularity: 3 });
+    const popular = measurePhases(
+      syntheticModels({ ...TRACE_SETTING, prompts: 1, promptTokens: 40, iterations: 30, popularity: 3 }),
+    );
     for (const [index, row] of popular.entries()) assert.ok(row.top_tenth > (rows[index]?.top_tenth ?? 1));
   });
 });
