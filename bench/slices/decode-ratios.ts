@@ -28,7 +28,11 @@ export function ratioRows(rows: readonly DecodeRow[]): RatioRow[] {
   return places.flatMap((place) => {
     const [model, cacheGb] = JSON.parse(place) as [string, number];
     const here = rows.filter((row) => row.model === model && row.cache_gb === cacheGb);
-    return [...curveRatios(here, model, cacheGb), ...startRatios(here, model, cacheGb)];
+    return [
+      ...curveRatios(here, model, cacheGb),
+      ...startRatios(here, model, cacheGb, 'DBSC'),
+      ...startRatios(here, model, cacheGb, 'DBSC spare-critical'),
+    ];
   });
 }
 
@@ -50,8 +54,8 @@ function curveRatios(rows: readonly DecodeRow[], model: string, cacheGb: number)
   });
 }
 
-function startRatios(rows: readonly DecodeRow[], model: string, cacheGb: number): RatioRow[] {
-  const starts = rows.filter(({ table, policy }) => table === 'dbsc' && policy === 'DBSC');
+function startRatios(rows: readonly DecodeRow[], model: string, cacheGb: number, policy: string): RatioRow[] {
+  const starts = rows.filter((row) => row.table === 'dbsc' && row.policy === policy);
   return [...new Set(starts.map(({ steps }) => steps))].map((steps) => {
     const of = (start: string): DecodeRow | undefined =>
       starts.find((row) => row.start === start && row.steps === steps);
@@ -59,7 +63,7 @@ function startRatios(rows: readonly DecodeRow[], model: string, cacheGb: number)
       table: 'ratio',
       model,
       cache_gb: cacheGb,
-      compared: 'empty / warm',
+      compared: policy === 'DBSC' ? 'empty / warm' : 'empty / warm, spare-critical',
       held: `experts, critical share and the first ${steps} steps`,
       ...ratiosOf(of('empty'), of('warm'), PAPER_WARM),
     };

@@ -73,6 +73,8 @@ share of records that end below the constraint. high-bit caches whole experts, l
 prompt, and AMAT+DBSC reads them for critical executions of the answer, too.
 
 The tables dbsc, energy, figure3 and ratio are modelled on synthetic traces, for SliceMoE's device (bench/profiles/ufs-lpddr4.yaml).
+Lower slices leave the cache before any upper one, as the paper says; in rows with spare-critical they do so only beyond the share of the
+cache that critical executions read, so that they are not fetched again and again from a full cache.
 With --trace they are modelled on recorded scores, with the pair (8,4) and caches of an eighth, a fourth and half of all experts.
 To measure the energy of a machine that has counters, run "odmoe bench generate" and "odmoe bench expert" there.
 

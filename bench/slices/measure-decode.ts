@@ -62,6 +62,8 @@ interface Policy {
   readonly start: CacheStart;
   readonly lowerFetch: LowerFetch;
   readonly target: number | null;
+  /** True: lower slices of critical executions are spared; false: they leave before any upper slice (SliceMoE, section 4.1). */
+  readonly spares: boolean;
 }
 
 function policy(name: string, given: Partial<Policy>): Policy {
@@ -72,6 +74,7 @@ function policy(name: string, given: Partial<Policy>): Policy {
     start: 'last-layer',
     lowerFetch: 'wait',
     target: null,
+    spares: false,
   };
   return { ...none, ...given };
 }
@@ -90,7 +93,10 @@ const CURVES: readonly Policy[] = [
 ];
 
 /** Figure 10: the rest as in DBSC+PCW without a bias. */
-const STARTS: readonly Policy[] = CACHE_STARTS.map((start) => policy('DBSC', { start }));
+const STARTS: readonly Policy[] = [
+  ...CACHE_STARTS.map((start) => policy('DBSC', { start })),
+  ...CACHE_STARTS.map((start) => policy('DBSC spare-critical', { start, spares: true })),
+];
 
 /** Rules for missing lower slices, without a constraint and with each. */
 const FETCHES: readonly Policy[] = (['wait', 'background', 'never'] as const).flatMap((lowerFetch) =>
@@ -163,9 +169,13 @@ function sizesOf({ model: { shape, pair }, policy: { isSliced } }: Run): { upper
 
 function rulesOf(run: Run, { theta }: TracedPrompt): SequenceRules {
   const { expertLayers: layers, experts, expertsPerToken } = run.model.shape;
-  const { routing, lowerFetch, start, target, isSliced } = run.policy;
+  const { routing, lowerFetch, start, target, isSliced, spares } = run.policy;
+  const sizes = sizesOf(run);
+  // As if each cached expert had its lower slice in the share of executions that are critical.
+  const criticalBytes = CRITICAL_SHARE * sizes.lowerBytes;
+  const sparedShare = spares ? criticalBytes / (sizes.upperBytes + criticalBytes) : 0;
   return {
-    cache: { ...sizesOf(run), layers, experts, capacityBytes: run.cacheGb * GB },
+    cache: { ...sizes, layers, experts, capacityBytes: run.cacheGb * GB, sparedShare },
     expertsPerToken,
     routing,
     lowerFetch,

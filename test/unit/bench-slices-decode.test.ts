@@ -100,6 +100,23 @@ describe('decode on synthetic traces', () => {
     );
   });
 
+  it('fetches less where lower slices of critical executions are spared, and then a warm start never costs more', () => {
+    const bytes = (policy: string, start: DecodeRow['start'], cacheGb: number): number =>
+      found(cacheGb, policy, { table: 'dbsc', start, steps: SMALL.iterations }).bytes;
+    for (const cacheGb of [1.8, 3.6]) {
+      const warm = bytes('DBSC spare-critical', 'warm', cacheGb);
+      assert.ok(warm < bytes('DBSC', 'warm', cacheGb));
+      assert.ok(warm < bytes('DBSC spare-critical', 'empty', cacheGb));
+    }
+    const ratio = ratioRows(rows).find(
+      ({ model, compared, held, cache_gb: cacheGb }) =>
+        model === 'deepseek-v2-lite' && compared.endsWith('spare-critical') && held.includes('10 ') && cacheGb === 3.6,
+    );
+    const of = (start: DecodeRow['start']): DecodeRow =>
+      found(3.6, 'DBSC spare-critical', { table: 'dbsc', start, steps: 10 });
+    nearly(ratio?.energy ?? undefined, of('empty').mj / of('warm').mj);
+  });
+
   it('runs critical executions high if it waits for them, and seldom if it does not', () => {
     const high = (policy: string): number => found(2.4, policy, { target: null }).high;
     assert.ok(Math.abs(high('DBSC wait') - 0.3) < 0.05, String(high('DBSC wait')));

@@ -133,9 +133,8 @@ describe('modelled tables of a recorded trace', function () {
   it('refuse a model of another shape, and a trace without scores', async () => {
     const { path, document } = await record(TINY);
     await assert.rejects(recordedModel(path, BIASED), { code: 'USAGE', message: /trace was recorded from/ });
-    const { router_score: _, ...rest } = document;
-    const prompts = document.prompts.map(({ scores: __, ...prompt }) => prompt);
-    writeFileSync(path, JSON.stringify({ ...rest, version: 1, prompts }));
+    const prompts = document.prompts.map((prompt) => ({ ...prompt, scores: undefined }));
+    writeFileSync(path, JSON.stringify({ ...document, version: 1, router_score: undefined, prompts }));
     await assert.rejects(recordedModel(path, TINY), { code: 'USAGE', message: /has no scores/ });
   });
 });

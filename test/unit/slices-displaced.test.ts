@@ -58,6 +58,21 @@ describe('the slices that leave a cache', () => {
     assert.equal(displaceFor(held, cache(3), upper(3)), null, 'it is larger than the cache');
   });
 
+  it('are upper ones, too, where lower ones are spared', () => {
+    const held = new Held({ upper: [0, 1, 2], lower: [2, 0] });
+    // 18 bytes, of which lower slices have 6.
+    const sparing = (sparedShare: number, capacityBytes = 18) => ({ ...SIZES, capacityBytes, sparedShare });
+    assert.deepEqual(displaceFor(held, sparing(1 / 3), upper(3)), [lower(0), upper(0)]);
+    assert.deepEqual(displaceFor(held, sparing(1 / 4), upper(3)), [lower(2), lower(0), upper(0)]);
+    assert.deepEqual(displaceFor(held, sparing(1 / 2), lower(1)), [lower(0), upper(0)]);
+    assert.deepEqual(displaceFor(held, sparing(1 / 3), lower(1)), [lower(2)], 'no more than the share is spared');
+    assert.deepEqual(displaceFor(held, sparing(0.1), lower(1)), [lower(2)], 'not even one is spared');
+    const first = new Held({ upper: [0, 1], lower: [] });
+    assert.deepEqual(displaceFor(first, sparing(1 / 2, 8), lower(0)), [upper(1)], 'not the one that it belongs to');
+    assert.equal(displaceFor(first, sparing(1 / 4, 8), lower(0)), null);
+    assert.equal(displaceFor(new Held({ upper: [0], lower: [] }), sparing(1, 4), lower(0)), null);
+  });
+
   it('are none of those in use', () => {
     const held = new Held({ upper: [0, 1, 2], lower: [0] });
     const cache = { ...SIZES, capacityBytes: 15 };

@@ -3,14 +3,13 @@
  * sequence's own steps; a real cache may hold other slices.
  */
 import { assertInvariant } from '../../base/errors/assert-invariant.js';
-import { displaceFor, sliceBytes, type HeldSlices, type Slice, type SliceSizes } from './displace-slices.js';
+import { displaceFor, sliceBytes, type HeldSlices, type Slice, type SlicedCapacity } from './displace-slices.js';
 import { StepNumbers } from './step-numbers.js';
 
-export interface CacheShape extends SliceSizes {
+export interface CacheShape extends SlicedCapacity {
   readonly layers: number;
   /** Experts of a layer. */
   readonly experts: number;
-  readonly capacityBytes: number;
 }
 
 /** Slices by the number of their expert (LogicalCache.numberOf), the one that was used longest ago first. */
