@@ -1,5 +1,5 @@
 import type { RunningNode } from '../engine/daemon/running-node.js';
-import { packQuality, shadowForm, type ShadowForm } from '../engine/loading/shadow-form.js';
+import { packQuality, shadowForm, type ShadowForm, type ShadowLoading } from '../engine/loading/shadow-form.js';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { fillNodeDevice, type NodeDevice } from '../engine/devices/open-node-device.js';
@@ -117,15 +117,19 @@ async function loadDevice(
   abandoned: AbortSignal,
 ): Promise<LoadedShadow> {
   const { source, environment } = opened;
+  const { runtime } = environment;
   const { quantize } = settings.shadow;
+  const loading: ShadowLoading = {
+    onProgress: () => requireWanted(abandoned),
+    outside: (work) => runtime.outside(work),
+  };
   return fillNodeDevice(environment, settings, log, async (opening) => {
     const { device, reason: deviceReason } = opening;
     const choice = await choosePrecision(settings, opened, opening, log);
     const { precision, reason } = choice;
     if (reason !== null) log.info('shadow precision chosen', { precision, reason });
     const form = shadowForm(precision);
-    const load = (loaded: ShadowForm): Promise<Model> =>
-      loadShadowModel(device, source, loaded, quantize, () => requireWanted(abandoned));
+    const load = (loaded: ShadowForm): Promise<Model> => loadShadowModel(device, source, loaded, quantize, loading);
     const model = await load(form).catch((thrown: unknown) => {
       const error = toOdmoeError(thrown);
       const { sliced } = form;

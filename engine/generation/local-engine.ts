@@ -238,7 +238,14 @@ async function loadShadow(
   options: LocalEngineOptions,
 ): Promise<LoadedModel> {
   return loadWholeModel('ROLE_SHADOW', source, options, async (_device, model) => {
-    await loadShadowWeights(model, source, shadowForm(precision), 'projections', options.onProgress ?? undefined);
+    const { onProgress } = options;
+    await loadShadowWeights(
+      model,
+      source,
+      shadowForm(precision),
+      'projections',
+      onProgress === null ? {} : { onProgress },
+    );
     return { experts: null, choice: null };
   });
 }

@@ -56,6 +56,12 @@ function slicedQuality(precision: ShadowPrecision): Extract<Quality, { kind: 'hi
   return quality;
 }
 
+export interface ShadowLoading {
+  readonly onProgress?: LoadProgress;
+  /** Waits for files of slices (Runtime.outside); left out: the process has no other clock than the real one. */
+  readonly outside?: <Result>(work: () => Promise<Result>) => Promise<Result>;
+}
+
 /**
  * Loads all weights of a shadow, which are quantized during the load. A pack's own slices are taken where it has those of the form; else they are made of
  * its lossless experts. A lower slice that is not read takes no memory.
@@ -66,11 +72,12 @@ export async function loadShadowWeights(
   source: ModelSource,
   { format, sliced }: ShadowForm,
   quantized: Quantized,
-  onProgress?: LoadProgress,
+  loading: ShadowLoading = {},
 ): Promise<void> {
+  const { onProgress } = loading;
   await loadDenseWeights(model, source, format, onProgress, quantized);
   if (sliced === null) await loadResidentExperts(model, source, format, onProgress);
-  else await loadSlicedExperts(model, source, sliced, onProgress);
+  else await loadSlicedExperts(model, source, sliced, loading);
 }
 
 /** Gives the slices of each expert, valid until the next one is asked for. */
@@ -83,21 +90,21 @@ async function loadSlicedExperts(
   model: Model,
   source: ModelSource,
   sliced: ReadSlices,
-  onProgress?: LoadProgress,
+  { onProgress, outside = async (work) => work() }: ShadowLoading,
 ): Promise<void> {
   const { split, reading } = sliced;
   const { expertLayers, experts } = source.shape;
-  const slices = await openSlicedSource(source, sliced);
+  const slices = await outside(() => openSlicedSource(source, sliced));
   try {
     for (let place = 0; place < expertLayers * experts; place += 1) {
       const [layer, expert] = [Math.floor(place / experts), place % experts];
-      const loaded = await slices.expert(layer, expert);
+      const loaded = await outside(async () => slices.expert(layer, expert));
       await model.loadResidentExpert(layer, expert, loaded, split, reading);
       // All experts of a model have one shape, and their slices are raw.
       onProgress?.((place + 1) * bytesOf(loaded), expertLayers * experts * bytesOf(loaded));
     }
   } finally {
-    await slices.close?.();
+    await outside(async () => slices.close?.());
   }
 }
 

@@ -1,5 +1,5 @@
 import type { Quantized } from '../../engine/loading/load-weights.js';
-import { loadShadowWeights, type ShadowForm } from '../../engine/loading/shadow-form.js';
+import { loadShadowWeights, type ShadowForm, type ShadowLoading } from '../../engine/loading/shadow-form.js';
 import { type Device, type Model } from '../../native/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 
@@ -17,11 +17,11 @@ export async function loadShadowModel(
   source: ModelSource,
   form: ShadowForm,
   quantized: Quantized,
-  onProgress?: (doneBytes: number, totalBytes: number) => void,
+  loading?: ShadowLoading,
 ): Promise<Model> {
   const model = device.createModel(source.shape);
   try {
-    await loadShadowWeights(model, source, form, quantized, onProgress);
+    await loadShadowWeights(model, source, form, quantized, loading);
     return model;
   } catch (error) {
     model.dispose();

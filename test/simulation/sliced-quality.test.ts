@@ -25,7 +25,11 @@ const qualityOf = (text: string): Quality => {
 const PLANS: [what: string, plan: Omit<ClusterPlan, 'main'> & { main?: SettingsChanges }, kills: boolean][] = [
   ['1 worker and no shadow', { workers: 1 }, false],
   ['3 workers and a shadow', { workers: 3, shadow: 'int8' }, false],
-  ['7 workers of two slots, and drafts', { workers: 7, shadow: 'int8', main: { drafting: { rows: 4 } } }, false],
+  [
+    '7 workers of two slots, a sliced shadow, and drafts',
+    { workers: 7, shadow: 'sliced(8,4,low)', main: { drafting: { rows: 4 } } },
+    false,
+  ],
   ['3 workers, one of which is killed', { workers: 3, shadow: 'nf4', main: { main: { prefillRows: 8 } } }, true],
   [
     '3 workers and routers that are asked ahead',

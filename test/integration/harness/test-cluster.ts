@@ -1,3 +1,4 @@
+import type { ShadowPrecision } from '../../../shared/settings/setting-choices.js';
 import type { RunningNode } from '../../../engine/daemon/running-node.js';
 import type { Context } from 'mocha';
 import { startMain } from '../../../main-node/main.js';
@@ -25,7 +26,7 @@ export interface ClusterPlan {
   packDirectory?: string;
   workers: number;
   /** Precision of shadow's copy of the model. Absent: there is no shadow. */
-  shadow?: 'int8' | 'nf4' | 'fp16';
+  shadow?: ShadowPrecision;
   main?: SettingsChanges;
   /** Changes for worker number i. */
   worker?: (index: number) => SettingsChanges;
