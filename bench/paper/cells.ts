@@ -1,4 +1,6 @@
 import type { Measure, Measurement, Range } from './measurement.js';
+import { AUTO_PRECISIONS } from '../../shared/decisions/slices/choose-shadow-form.js';
+import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { paperSetUp, PAPER_SET_UP, type CachedMachine, type SetUp } from './set-up.js';
 
 /** One number of the paper, with ours. */
@@ -46,13 +48,29 @@ export interface PastRow {
   tokensEqual: boolean;
 }
 
+/** A shadow of some precision, in one set-up. */
+export interface ShadowRow {
+  precision: ShadowPrecision;
+  setUp: string;
+  decodeTokensPerS: number;
+  /** Lowest and highest value among the prompts. */
+  range: Range;
+  simulatedTokensPerS: number | null;
+  /** Time of one row of the shadow. */
+  shadowTokenMs: number | null;
+  shadowMemoryBytes: number | null;
+  recall: number | null;
+  acceptance: number | null;
+}
+
 export interface TableResult {
   cells: Cell[];
   orders: OrderCheck[];
   past: PastRow[];
+  shadows: ShadowRow[];
 }
 
-export const PAPER_TABLES = ['table2', 'figure8', 'figure9', 'figure10', 'past'] as const;
+export const PAPER_TABLES = ['table2', 'figure8', 'figure9', 'figure10', 'past', 'shadows'] as const;
 export type PaperTable = (typeof PAPER_TABLES)[number];
 
 const DECODE = 'decode tokens/s';
@@ -116,6 +134,7 @@ const KEY_VALUE_PERIODS = [1, 2, 4, 8, 16, 32];
 /** Each step beyond the paper alone, then all together. Experts stored as fixed4 leave room for a second slot in the same memory. */
 const PACKED: Partial<SetUp> = { expertStorage: 'fixed4' };
 const DRAFTING: Partial<SetUp> = { streamKeyValues: true, optimistic: true, draftRows: 'auto', spread: 'all' };
+const ALL_TOGETHER = paperSetUp({ ...DRAFTING, ...PACKED, prefillOverlap: true, slots: 2 });
 const PAST: readonly [string, SetUp][] = [
   ["paper's set-up", PAPER_SET_UP],
   ['streamed KV', paperSetUp({ streamKeyValues: true })],
@@ -125,7 +144,13 @@ const PAST: readonly [string, SetUp][] = [
   ['packed loads', paperSetUp(PACKED)],
   ['packed loads, 2 slots', paperSetUp({ ...PACKED, slots: 2 })],
   ['prefill overlapped', paperSetUp({ prefillOverlap: true })],
-  ['all together', paperSetUp({ ...DRAFTING, ...PACKED, prefillOverlap: true, slots: 2 })],
+  ['all together', ALL_TOGETHER],
+];
+
+/** Two set-ups: only recall and the shadow's own time count in the first one, and its guesses of tokens, too, in the second. */
+const SHADOWED: readonly [string, SetUp][] = [
+  ["paper's set-up", PAPER_SET_UP],
+  ['all together', ALL_TOGETHER],
 ];
 
 /** Experts in flight at a time: as many as a layer of the model has. */
@@ -152,11 +177,13 @@ function wholeWithDrafts(profile: string, expertStorage: SetUp['expertStorage'])
   });
 }
 
-/** Measures the cells of a table or figure of the paper. */
+const NOTHING: TableResult = { cells: [], orders: [], past: [], shadows: [] };
+
+/** Measures the cells of a table or figure of the paper, or of a table beside them. */
 export async function measureTable(table: PaperTable, measure: Measure): Promise<TableResult> {
   switch (table) {
     case 'table2':
-      return { cells: await table2(measure), orders: [], past: [] };
+      return { ...NOTHING, cells: await table2(measure) };
     case 'figure8':
       return figure8(measure);
     case 'figure9':
@@ -164,7 +191,9 @@ export async function measureTable(table: PaperTable, measure: Measure): Promise
     case 'figure10':
       return figure10(measure);
     case 'past':
-      return { cells: [], orders: [], past: await pastThePaper(measure) };
+      return { ...NOTHING, past: await pastThePaper(measure) };
+    case 'shadows':
+      return { ...NOTHING, shadows: await shadowsByPrecision(measure) };
   }
 }
 
@@ -217,7 +246,7 @@ async function figure8(measure: Measure): Promise<TableResult> {
   const measured = [...cells].sort(fastestFirst).map(({ row }) => row.charAt(0));
   const holds = cells.every((cell, index) => isNoSlower(cell, cells[index + 1]));
   const order = { table: 'figure8', expected: names.join(' > '), measured: measured.join(' > '), holds } as const;
-  return { cells, orders: [order], past: [] };
+  return { ...NOTHING, cells, orders: [order] };
 }
 
 /** Compares two cells; differences between two measurements of one set-up are tolerated. */
@@ -260,7 +289,7 @@ function withBest(table: PaperTable, cells: Cell[], best: string): TableResult {
   const expected = cells.find(({ row }) => row === best);
   const holds = expected !== undefined && cells.every((cell) => isNoSlower(expected, cell));
   const order = { table, expected: `${best} is best`, measured: `${measured} is best`, holds };
-  return { cells, orders: [order], past: [] };
+  return { ...NOTHING, cells, orders: [order] };
 }
 
 async function pastThePaper(measure: Measure): Promise<PastRow[]> {
@@ -295,6 +324,30 @@ function pastRow(
   };
 }
 
+/** Each precision that a shadow may be given by `shadow.precision: auto`, in both set-ups. */
+async function shadowsByPrecision(measure: Measure): Promise<ShadowRow[]> {
+  const rows: ShadowRow[] = [];
+  for (const precision of AUTO_PRECISIONS) {
+    for (const [name, setUp] of SHADOWED) {
+      const measured = await measure({ ...setUp, shadowPrecision: precision }, INPUT_TOKENS, OUTPUT_TOKENS);
+      const { decodeTokensPerS, decodeRange, simulated, shadowTokenMs, shadowMemoryBytes, recall, acceptance } =
+        measured;
+      rows.push({
+        precision,
+        setUp: name,
+        decodeTokensPerS,
+        range: decodeRange,
+        simulatedTokensPerS: simulated?.decodeTokensPerS ?? null,
+        shadowTokenMs,
+        shadowMemoryBytes,
+        recall,
+        acceptance,
+      });
+    }
+  }
+  return rows;
+}
+
 /** Decode speed of the fastest cluster relative to a machine that holds the whole model. */
 export interface Headline {
   cluster: string;
@@ -303,7 +356,7 @@ export interface Headline {
 }
 
 /** The fastest cluster compared with each machine that holds the whole model; empty if `past` was not measured. */
-export function likeWithLike({ past }: TableResult): Headline[] {
+export function likeWithLike({ past }: Pick<TableResult, 'past'>): Headline[] {
   const [fastest] = past
     .filter(({ wholeModel }) => !wholeModel)
     .sort((left, right) => right.decodeTokensPerS - left.decodeTokensPerS);
@@ -318,7 +371,7 @@ export function likeWithLike({ past }: TableResult): Headline[] {
 }
 
 /** Decode speed of the fastest cluster relative to the paper's fully cached machine; null if either was not measured. */
-export function bestDecodeOverFullyCached({ cells, past }: TableResult): number | null {
+export function bestDecodeOverFullyCached({ cells, past }: Pick<TableResult, 'cells' | 'past'>): number | null {
   const ofPast = past.filter(({ wholeModel }) => !wholeModel).map(({ overFullyCached }) => overFullyCached);
   const column = `${DECODE} (${INPUT_TOKENS}, ${OUTPUT_TOKENS})`;
   const ofTable = (row: Table2Row): number | null =>

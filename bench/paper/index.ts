@@ -116,17 +116,19 @@ async function benchPaper(flags: PaperFlags, run: MeasuredRun, signal: AbortSign
       prompts: flags.prompts,
       tokensLimit: flags.tokens,
       profilePath,
+      directory,
       signal,
       onProgress: printProgress,
     });
-    const result: TableResult = { cells: [], orders: [], past: [] };
+    const result: TableResult = { cells: [], orders: [], past: [], shadows: [] };
     try {
       for (const table of flags.only) {
         printProgress(`-- ${table}`);
-        const { cells, orders, past } = await measureTable(table, runner.measure);
+        const { cells, orders, past, shadows } = await measureTable(table, runner.measure);
         result.cells.push(...cells);
         result.orders.push(...orders);
         result.past.push(...past);
+        result.shadows.push(...shadows);
       }
     } finally {
       await runner.stop();

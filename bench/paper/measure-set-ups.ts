@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../engine/generation/local-engine.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
@@ -6,6 +7,8 @@ import type { EmulationSettings } from '../../shared/settings/node-settings.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { summarizeAnswers, type Measure, type Measurement } from './measurement.js';
 import { CACHED_PROFILES, isCachedMachine, type CachedMachine, type SetUp, type ShadowQuantize } from './set-up.js';
+import { wholeTokenMs } from '../../simulator/simulate/cluster-set-up.js';
+import { writeShadowProfile } from './shadow-profile.js';
 import { SetUpSimulator } from './simulate-set-up.js';
 import { answerRequest, collectAnswer, Testbed, type TestbedAnswer } from './testbed.js';
 import { VirtualCached, VirtualTestbed } from './virtual-testbed.js';
@@ -29,6 +32,8 @@ export interface MeasureOptions {
   tokensLimit: number;
   /** Null: no emulation; this machine's own times. */
   profilePath: string | null;
+  /** For profiles that are made; it is there until the end of the run. */
+  directory: string;
   /** True: in real time, with separate processes. False: on a virtual clock, if there is a profile. */
   wall: boolean;
   signal: AbortSignal;
@@ -69,9 +74,10 @@ export class SetUpRunner {
     const answers: TestbedAnswer[] = [];
     const asked = testbedPrompts(tokenizer, inputTokens, prompts);
     for (const prompt of asked) answers.push(await answer(prompt, tokens));
-    const profilePath = this.profileOf(setUp);
+    const profilePath = await this.profileOf(setUp);
     const simulated = profilePath === null ? null : await this.simulator.simulate(setUp, profilePath, asked, tokens);
-    const measurement = summarizeAnswers(answers, simulated);
+    const shadowTokenMs = profilePath === null ? null : wholeTokenMs(loadDeviceProfile(profilePath), 'shadow');
+    const measurement = summarizeAnswers(answers, { simulated, shadowTokenMs });
     this.known.set(key, measurement);
     const speed = `${measurement.decodeTokensPerS.toFixed(2)} tokens/s, first after ${measurement.ttftMs.toFixed(0)} ms`;
     const said = simulated === null ? '' : ` (simulated: ${simulated.decodeTokensPerS.toFixed(2)} tokens/s)`;
@@ -98,8 +104,9 @@ export class SetUpRunner {
   }
 
   private async startTestbed(setUp: SetUp): Promise<Running> {
-    const { packPath, precision, quantize, wall, signal } = this.options;
-    const profilePath = this.profileOf(setUp);
+    const { packPath, quantize, wall, signal } = this.options;
+    const profilePath = await this.profileOf(setUp);
+    const precision = setUp.shadowPrecision ?? this.options.precision;
     const common = { packPath, workers: setUp.workers ?? this.options.workers, setUp, precision, quantize };
     const testbed =
       wall || profilePath === null
@@ -113,7 +120,7 @@ export class SetUpRunner {
 
   private async startCached(machine: CachedMachine): Promise<Running> {
     const { packPath, wall, signal } = this.options;
-    const profilePath = this.profileOf(machine);
+    const profilePath = await this.profileOf(machine);
     if (!wall && profilePath !== null) {
       const cached = await VirtualCached.start(packPath, profilePath, PREFILL_ROWS);
       return {
@@ -140,11 +147,14 @@ export class SetUpRunner {
     };
   }
 
-  /** Null without emulation; else the set-up's own profile, or the given one. */
-  private profileOf(setUp: SetUp | CachedMachine): string | null {
-    const { profilePath } = this.options;
+  /** Null without emulation; else the set-up's own profile, or the given one, with the shadow of the set-up. */
+  private async profileOf(setUp: SetUp | CachedMachine): Promise<string | null> {
+    const { profilePath, directory } = this.options;
+    if (profilePath === null) return null;
     const profile = isCachedMachine(setUp) ? CACHED_PROFILES[setUp] : setUp.profile;
-    return profilePath === null || profile === null ? profilePath : paperProfileFile(profile);
+    const path = profile === null ? profilePath : paperProfileFile(profile);
+    if (isCachedMachine(setUp) || setUp.shadowPrecision === null) return path;
+    return writeShadowProfile(path, setUp.shadowPrecision, directory);
   }
 }
 
@@ -160,6 +170,7 @@ function describe(setUp: SetUp | CachedMachine): string {
     ...(setUp.spread === 'all' ? ['spread over all'] : []),
     ...(setUp.expertStorage === 'fp32' ? [] : [`${setUp.expertStorage}, ${setUp.slots} slots`]),
     ...(setUp.profile === null ? [] : [setUp.profile]),
+    ...(setUp.shadowPrecision === null ? [] : [`shadow ${setUp.shadowPrecision}`]),
   ];
   return parts.join(', ');
 }

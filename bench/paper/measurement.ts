@@ -22,18 +22,24 @@ export interface Measurement {
   /** Share of the drafts main ran that equalled its own token; null: there were none. */
   acceptance: number | null;
   reloads: number;
-  /** High-water mark of all devices together. */
+  /** High-water mark of all devices together, and of the shadow's; null: there is no shadow. */
   memoryBytes: number;
+  shadowMemoryBytes: number | null;
   tokenIds: number[][];
   /** The simulator's times; null: nothing was emulated. */
   simulated: PaperTimes | null;
+  /** Time of one row of the profiled shadow behind an empty context; null: nothing was emulated, or there is no shadow. */
+  shadowTokenMs: number | null;
 }
 
 /** Measures prompts of a length with answers of a length. */
 export type Measure = (setUp: SetUp | CachedMachine, inputTokens: number, outputTokens: number) => Promise<Measurement>;
 
 /** Throws PROTOCOL_VIOLATION if an answer has no times. */
-export function summarizeAnswers(answers: readonly TestbedAnswer[], simulated: PaperTimes | null): Measurement {
+export function summarizeAnswers(
+  answers: readonly TestbedAnswer[],
+  { simulated, shadowTokenMs }: Pick<Measurement, 'simulated' | 'shadowTokenMs'>,
+): Measurement {
   const timings = answers.map(({ finished }) => timingOf(finished));
   const speeds = timings.map((timing) => timing.decodeTokensPerS);
   const waitsMs = timings.map((timing) => timing.ttftMs);
@@ -41,7 +47,9 @@ export function summarizeAnswers(answers: readonly TestbedAnswer[], simulated: P
   const activated = sum(seps.map((sep) => sep.activated));
   const drafts = answers.flatMap(({ finished }) => finished.drafts ?? []);
   const proposed = sum(drafts.map((draft) => draft.proposed));
-  const highWater = answers.map(({ finished }) => sum(finished.nodes.map((node) => node.deviceMemoryHighWaterBytes)));
+  const nodes = answers.map(({ finished }) => finished.nodes);
+  const highWater = nodes.map((all) => sum(all.map(({ deviceMemoryHighWaterBytes: bytes }) => bytes)));
+  const ofShadow = nodes.flat().filter(({ identity }) => identity.role === 'ROLE_SHADOW');
   return {
     decodeTokensPerS: mean(speeds),
     decodeRange: rangeOf(speeds),
@@ -52,8 +60,11 @@ export function summarizeAnswers(answers: readonly TestbedAnswer[], simulated: P
     acceptance: proposed === 0 ? null : sum(drafts.map((draft) => draft.accepted)) / proposed,
     reloads: sum(answers.map(({ finished }) => finished.reloads)),
     memoryBytes: Math.max(...highWater),
+    shadowMemoryBytes:
+      ofShadow.length === 0 ? null : Math.max(...ofShadow.map(({ deviceMemoryHighWaterBytes: bytes }) => bytes)),
     tokenIds: answers.map(({ tokenIds }) => tokenIds),
     simulated,
+    shadowTokenMs,
   };
 }
 

@@ -1,6 +1,14 @@
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
-import { bestDecodeOverFullyCached, likeWithLike, type Cell, type PastRow, type TableResult } from './cells.js';
+import { formatBytes } from '../../shared/base/text/units.js';
+import {
+  bestDecodeOverFullyCached,
+  likeWithLike,
+  type Cell,
+  type PastRow,
+  type ShadowRow,
+  type TableResult,
+} from './cells.js';
 import type { Range } from './measurement.js';
 import type { ShadowQuantize } from './set-up.js';
 import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
@@ -41,6 +49,7 @@ export function reportJson(result: TableResult, conditions: PaperConditions): un
     })),
     orders: result.orders,
     past: result.past,
+    shadows: result.shadows,
     bestDecodeOverFullyCached: bestDecodeOverFullyCached(result),
     likeWithLike: likeWithLike(result),
   });
@@ -48,9 +57,9 @@ export function reportJson(result: TableResult, conditions: PaperConditions): un
 
 /** Tables for people. */
 export function paperReportText(result: TableResult, conditions: PaperConditions): string {
-  const sections = [cellSection(result.cells), pastSection(result.past), orderSection(result)].filter(
-    (section) => section.length > 0,
-  );
+  const { cells, past, shadows } = result;
+  const all = [cellSection(cells), pastSection(past), shadowSection(shadows), orderSection(result)];
+  const sections = all.filter((section) => section.length > 0);
   const best = bestDecodeOverFullyCached(result);
   const { profile, workers, prompts, precision, quantize, wall, tokensLimit } = conditions;
   const how = `${workers} workers, ${precision} shadow (${quantize}), ${prompts} prompts of each length, answers of at most ${tokensLimit} tokens`;
@@ -117,6 +126,36 @@ function pastSection(past: readonly PastRow[]): string[] {
       { title: 'recall', align: 'right' },
       { title: 'acceptance', align: 'right' },
       { title: 'tokens', align: 'left' },
+    ],
+    rows,
+  );
+}
+
+function shadowSection(shadows: readonly ShadowRow[]): string[] {
+  if (shadows.length === 0) return [];
+  const text = (value: number | null, digits: number): string => (value === null ? '-' : value.toFixed(digits));
+  const rows = shadows.map((row) => [
+    row.precision,
+    row.setUp,
+    row.decodeTokensPerS.toFixed(2),
+    rangeText(row.range),
+    text(row.simulatedTokensPerS, 2),
+    text(row.shadowTokenMs, 1),
+    row.shadowMemoryBytes === null ? '-' : formatBytes(row.shadowMemoryBytes),
+    text(row.recall, 4),
+    text(row.acceptance, 3),
+  ]);
+  return tableLines(
+    [
+      { title: 'shadow', align: 'left' },
+      { title: 'set-up', align: 'left' },
+      { title: 'tokens/s', align: 'right' },
+      { title: 'of prompts', align: 'right' },
+      { title: 'simulated', align: 'right' },
+      { title: "shadow's ms", align: 'right' },
+      { title: 'memory', align: 'right' },
+      { title: 'recall', align: 'right' },
+      { title: 'acceptance', align: 'right' },
     ],
     rows,
   );

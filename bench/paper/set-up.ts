@@ -21,6 +21,8 @@ export interface SetUp {
   slots: number;
   /** Null: the number from --workers. */
   workers: number | null;
+  /** Null: --precision, in the time and memory of the profile. Else the shadow's weights take the bytes of this precision. */
+  shadowPrecision: ShadowPrecision | null;
 }
 
 /** One machine that holds the whole model and generates alone, with the profile's weights (FP32) or in BF16. */
@@ -54,6 +56,7 @@ export const PAPER_SET_UP: SetUp = {
   expertStorage: 'fp32',
   slots: 1,
   workers: null,
+  shadowPrecision: null,
 };
 
 export function paperSetUp(changes: Partial<SetUp>): SetUp {

@@ -1,10 +1,10 @@
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import {
-  cachedTokenMs,
   clusterTimes,
   DEFAULT_SET_UP as SIMULATED_SET_UP,
   type ClusterSetUp,
+  wholeTokenMs,
 } from '../../simulator/simulate/cluster-set-up.js';
 import { simulateCluster } from '../../simulator/simulate/simulate-cluster.js';
 import { RecordedTrace, type TraceDocument } from '../../simulator/trace/trace-file.js';
@@ -42,7 +42,7 @@ export class SetUpSimulator {
   ): Promise<PaperTimes> {
     const profile = loadDeviceProfile(profilePath);
     if (isCachedMachine(setUp)) {
-      const cachedMs = requirePresent(cachedTokenMs(profile), 'a testbed has a fully cached machine.');
+      const cachedMs = requirePresent(wholeTokenMs(profile, 'cached'), 'a testbed has a fully cached machine.');
       return { decodeTokensPerS: 1000 / cachedMs, ttftMs: null };
     }
     const document = await this.traceFor(setUp, prompts, tokens);
@@ -52,11 +52,12 @@ export class SetUpSimulator {
   }
 
   private async traceFor(
-    { alignTokenPeriod, alignKeyValuePeriod }: SetUp,
+    { alignTokenPeriod, alignKeyValuePeriod, shadowPrecision }: SetUp,
     prompts: readonly (readonly number[])[],
     tokens: number,
   ): Promise<TraceDocument> {
-    const key = JSON.stringify([alignTokenPeriod, alignKeyValuePeriod, prompts, tokens]);
+    const precision = shadowPrecision ?? this.options.precision;
+    const key = JSON.stringify([alignTokenPeriod, alignKeyValuePeriod, precision, prompts, tokens]);
     const known = this.traces.get(key);
     if (known !== undefined) return known;
     const document = await recordTraceDocument(
@@ -64,7 +65,7 @@ export class SetUpSimulator {
         modelPath: this.options.packPath,
         prompts,
         iterations: tokens,
-        precision: this.options.precision,
+        precision,
         quantize: this.options.quantize,
         alignment: { token: alignTokenPeriod, keyValue: alignKeyValuePeriod },
         threads: 1,

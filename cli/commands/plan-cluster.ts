@@ -24,7 +24,7 @@ import {
   type SearchOutcome,
 } from '../../simulator/plan/search-set-ups.js';
 import { tokenBreakdown } from '../../simulator/plan/token-breakdown.js';
-import { cachedTokenMs, type ClusterSetUp } from '../../simulator/simulate/cluster-set-up.js';
+import { type ClusterSetUp, wholeTokenMs } from '../../simulator/simulate/cluster-set-up.js';
 import { simulateCluster } from '../../simulator/simulate/simulate-cluster.js';
 import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
@@ -158,7 +158,7 @@ async function planCluster(
   // With strict homes, all workers form one group.
   const size = homes === 'strict' ? workers : Math.min(workers, groupSize === 'auto' ? expertsPerToken : groupSize);
   const timing = loadTiming(times, Math.floor(workers / size), expertsPerToken);
-  const cachedMs = cachedTokenMs(profile);
+  const cachedMs = wholeTokenMs(profile, 'cached');
   const offers = await planOffers(flags, profile, boxes, { storage, best: search.best, trace: traces.traceFor });
   return {
     profile: profile.name,

@@ -5,7 +5,7 @@ import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js
 import { shippedStorage, type DeviceProfile } from '../../engine/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
-import { cachedTokenMs, clusterTimes, MAIN_ID, SHADOW_ID, workerIds } from '../../simulator/simulate/cluster-set-up.js';
+import { clusterTimes, MAIN_ID, SHADOW_ID, wholeTokenMs, workerIds } from '../../simulator/simulate/cluster-set-up.js';
 import type { SimulationResult } from '../../simulator/simulate/simulation-result.js';
 import { timingDiagram } from '../../simulator/timing/timing-diagram.js';
 import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
@@ -64,7 +64,7 @@ async function run(flags: SimulateFlags): Promise<void> {
 }
 
 function reportText(result: SimulationResult, profile: DeviceProfile, flags: SimulateFlags): string {
-  const cachedMs = cachedTokenMs(profile);
+  const cachedMs = wholeTokenMs(profile, 'cached');
   const report: SimulationReport = {
     profile: profile.name,
     model: profile.model.name,

@@ -51,6 +51,8 @@ export interface ProfiledDevice {
   reservedBytes: number;
   /** Bytes of one weight in this device's memory (the shadow's weights are quantized). */
   weightBytes: number;
+  /** The same of a weight of a routed expert, on a device that is no worker; null: as weightBytes. */
+  expertWeightBytes: number | null;
   /** Null: the profile says nothing about energy. */
   energy: ProfiledEnergy | null;
 }

@@ -29,7 +29,7 @@ const MS_PER_S = 1000;
 /**
  * Times and bytes of one device of a profile for the profiled model. Pure.
  * An operator reads its weights at weightBytesPerS while it multiplies rows by them at flopPerS (2 operations per parameter and row). A
- * worker's experts have the bytes of the storage form; on every other device experts have the bytes of that device's weights. A load takes the
+ * worker's experts have the bytes of the storage form; on every other device experts have the bytes that the profile gives them there. A load takes the
  * link's time, or the time to recover plain values if that is longer (OD-MoE 3.1; ZipMoE 3.2 for packed forms). reservedBytes count with the
  * first allocation of a device: they are in the shared bytes of slots on a worker, and in outerBytes elsewhere.
  */
@@ -38,7 +38,7 @@ export function nodeTimes(profile: DeviceProfile, role: ProfiledRole, expertStor
   const device = deviceOf(profile, role);
   const work = layersWork(shape);
   const form = storageForm(expertStorage);
-  const expertWeightBytes = role === 'worker' ? form.slotBytes : device.weightBytes;
+  const expertWeightBytes = role === 'worker' ? form.slotBytes : (device.expertWeightBytes ?? device.weightBytes);
   return {
     ...layerTimes(work, shape, device),
     router: operatorTime(shape.experts * shape.hiddenSize, device.weightBytes, 0, device),

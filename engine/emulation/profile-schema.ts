@@ -69,6 +69,7 @@ const deviceSchema = z.strictObject({
   recover_bytes_per_s: rate('bytes per second'),
   reserved_bytes: byteSize,
   weight_bytes: weightBytes,
+  expert_weight_bytes: weightBytes.optional(),
   energy: energySchema.optional(),
 });
 
@@ -125,6 +126,7 @@ function deviceOf(device: z.infer<typeof deviceSchema>): ProfiledDevice {
     recoverBytesPerS: device.recover_bytes_per_s,
     reservedBytes: device.reserved_bytes,
     weightBytes: device.weight_bytes,
+    expertWeightBytes: device.expert_weight_bytes ?? null,
     energy: device.energy === undefined ? null : energyOf(device.energy),
   };
 }

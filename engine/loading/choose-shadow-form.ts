@@ -40,6 +40,12 @@ export function shadowBytes(source: ModelSource, { format, sliced }: ShadowForm,
   return bytes + expertLayers * experts * (gateAndUpBytes + downBytes);
 }
 
+/** Bytes of a weight of a shadow in rows of so many columns: of projections, and of routed experts. */
+export function shadowWeightBytes({ format, sliced }: ShadowForm, columns: number): { dense: number; expert: number } {
+  const ofExperts = rowBytes(sliced?.split ?? format, columns, sliced?.reading === 'both');
+  return { dense: rowBytes(format, columns, true) / columns, expert: ofExperts / columns };
+}
+
 function rowBytes(format: WeightFormat, columns: number, withLower: boolean): number {
   if (isPlain(format)) return ROW_BYTES[format](columns);
   const planes = planeRowBytes(format, columns);

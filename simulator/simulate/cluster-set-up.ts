@@ -61,10 +61,13 @@ export function clusterTimes(profile: DeviceProfile, expertStorage: PlannedStora
   };
 }
 
-/** Time of a token on the profile's machine that holds the whole model: the fully cached row of OD-MoE table 2. Null: the profile has no such machine. */
-export function cachedTokenMs(profile: DeviceProfile): number | null {
-  if (profile.devices.cached === null) return null;
-  const times = nodeTimes(profile, 'cached', 'fp32');
+/**
+ * Time of a token on one of the profile's devices that hold the whole model: on `cached` the fully cached row of OD-MoE table 2. Null: the profile has no
+ * such device.
+ */
+export function wholeTokenMs(profile: DeviceProfile, role: 'cached' | 'shadow'): number | null {
+  if (profile.devices[role] === null) return null;
+  const times = nodeTimes(profile, role, 'fp32');
   const { expertLayers, expertsPerToken } = profile.model.shape;
   const experts = expertLayers * expertsPerToken * operatorMs(times.expert, 1);
   return denseMs(times, expertLayers, Int32Array.of(0)) + experts + operatorMs(times.lmHead, 1);

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { loadDeviceProfile, parseDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { nodeTimes } from '../../engine/emulation/node-times.js';
+import { wholeTokenMs } from '../../simulator/simulate/cluster-set-up.js';
 import { attendMs, operatorMs } from '../../engine/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
@@ -45,6 +46,22 @@ describe('a device profile', () => {
     near(total('shadow'), 45, 2.5);
     const main = nodeTimes(profile, 'main', 'fp32');
     near((main.outerBytes + 32 * main.denseLayerBytes) / 1e9, 7, 0.2);
+  });
+
+  it('reads and holds the experts of a shadow in the bytes that the profile gives them, and all else as before', () => {
+    const profile = loadDeviceProfile(TESTBED);
+    const plain = nodeTimes(profile, 'shadow', 'fp32');
+    const plainTokenMs = wholeTokenMs(profile, 'shadow') ?? assert.fail();
+    const { shadow } = profile.devices;
+    assert.ok(shadow !== null);
+    shadow.expertWeightBytes = 4.75 / 8;
+    const sliced = nodeTimes(profile, 'shadow', 'fp32');
+    assert.equal(sliced.expertBytes, plain.expertBytes * (4.75 / 8));
+    near(sliced.expert.weightsMs, plain.expert.weightsMs * (4.75 / 8), 1e-9);
+    const { expert, expertBytes, slotBytes } = plain;
+    assert.deepEqual({ ...sliced, expert, expertBytes, slotBytes }, plain);
+    const savedMs = 32 * 2 * (plain.expert.weightsMs - sliced.expert.weightsMs);
+    near(wholeTokenMs(profile, 'shadow') ?? assert.fail(), plainTokenMs - savedMs, 1e-9);
   });
 
   it('loads the bytes of the storage form, and executes the form in the slot', () => {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { profileFile } from '../../cli/client/simulation-flags.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { deviceOf, nodeTimes } from '../../engine/emulation/node-times.js';
-import { cachedTokenMs, clusterTimes, DEFAULT_SET_UP } from '../../simulator/simulate/cluster-set-up.js';
+import { clusterTimes, DEFAULT_SET_UP, wholeTokenMs } from '../../simulator/simulate/cluster-set-up.js';
 import { diskNeeds } from '../../simulator/plan/disk-needs.js';
 import { boxTimes, overrideProfile } from '../../simulator/plan/planned-profile.js';
 import { plannedSlots, spareBytes } from '../../simulator/plan/worker-memory.js';
@@ -54,7 +54,7 @@ describe('the boxes of a plan', () => {
 
   it('do without a shadow and without a machine that holds everything', () => {
     assert.equal(clusterTimes(HOME, 'bf16').shadow, null);
-    assert.equal(cachedTokenMs(HOME), null);
+    assert.equal(wholeTokenMs(HOME, 'cached'), null);
     assert.throws(() => nodeTimes(HOME, 'shadow', 'bf16'), /orin-nx-rtx3090 has no shadow/);
   });
 });

@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import {
   bestDecodeOverFullyCached,
@@ -18,10 +20,13 @@ import {
   type CachedMachine,
   type SetUp,
 } from '../../../bench/paper/set-up.js';
-import { testbedPrompts } from '../../../bench/paper/measure-set-ups.js';
+import { paperProfileFile, testbedPrompts } from '../../../bench/paper/measure-set-ups.js';
+import { writeShadowProfile } from '../../../bench/paper/shadow-profile.js';
+import { loadDeviceProfile } from '../../../engine/emulation/load-device-profile.js';
+import { AUTO_PRECISIONS } from '../../../shared/decisions/slices/choose-shadow-form.js';
 import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { parseDaemonFlags } from '../../../engine/daemon/parse-daemon-flags.js';
-import type { RoleSetting } from '../../../shared/settings/setting-choices.js';
+import type { RoleSetting, ShadowPrecision } from '../../../shared/settings/setting-choices.js';
 import { emptyNodeStatus } from '../../../shared/wire/node-status.js';
 import type { Finished, NodeIdentity } from '../../../shared/wire/messages.js';
 import { loadTokenizer } from '../../../shared/language/tokenizer/load-tokenizer.js';
@@ -47,7 +52,9 @@ function measurement(changes: Partial<Measurement>, tokens = 256): Measurement {
     decodeRange: { lowest: 1, highest: 1 },
     ttftRangeMs: { lowest: 900, highest: 1100 },
     memoryBytes: 60e9,
+    shadowMemoryBytes: null,
     simulated: { decodeTokensPerS: 2, ttftMs: null },
+    shadowTokenMs: null,
     tokenIds: [Array.from({ length: tokens }, (_, index) => index)],
     ...changes,
   };
@@ -76,7 +83,7 @@ describe("the paper's tables", () => {
     const calibrated = cells.filter((own) => own.calibrated).map(({ row, column }) => `${row}: ${column}`);
     assert.equal(calibrated.length, 3, 'the fully cached row and one cell of OD-MoE at most');
     assert.equal(calibrated.filter((name) => name.startsWith('OD-MoE')).length, 1);
-    assert.equal(bestDecodeOverFullyCached({ cells, orders: [], past: [] }), 0.8);
+    assert.equal(bestDecodeOverFullyCached({ cells, past: [] }), 0.8);
     // The published averages of the column.
     const mean = (row: string, name: string) => {
       const values = cells.filter((own) => own.row === row && own.column.startsWith(name)).map(({ paper }) => paper);
@@ -113,10 +120,7 @@ describe("the paper's tables", () => {
       fakeMeasure((setUp) => -speed(setUp)),
     );
     assert.equal(reversed.orders[0]?.holds, false);
-    assert.match(
-      paperReportText({ ...reversed, past: [] }, CONDITIONS),
-      /measured 6 > 5 > 4 > 3 > 2 > 1: another order/,
-    );
+    assert.match(paperReportText(reversed, CONDITIONS), /measured 6 > 5 > 4 > 3 > 2 > 1: another order/);
   });
 
   it('sweep the periods, with other workers for figure 10', async () => {
@@ -161,9 +165,9 @@ describe("the paper's tables", () => {
         ['all together', 1.6, true],
       ],
     );
-    assert.equal(bestDecodeOverFullyCached({ cells, orders: [], past }), 1.6);
+    assert.equal(bestDecodeOverFullyCached({ cells, past }), 1.6);
     assert.deepEqual(
-      likeWithLike({ cells, orders: [], past }).map(({ cluster, machine, ratio }) => [cluster, machine, ratio]),
+      likeWithLike({ past }).map(({ cluster, machine, ratio }) => [cluster, machine, ratio]),
       [
         ['drafts, dealt to all workers', 'fully cached', 1.6],
         ['drafts, dealt to all workers', 'fully cached, BF16', 1],
@@ -181,10 +185,60 @@ describe("the paper's tables", () => {
       ['expertStorage', 'slots'],
       ['prefillOverlap'],
     ]);
-    const text = paperReportText({ cells, orders: [], past }, CONDITIONS);
+    const text = paperReportText({ cells, orders: [], past, shadows: [] }, CONDITIONS);
     assert.match(text, /spread over all workers .* DIFFERENT/);
     assert.match(text, /best decode over fully cached, FP32, no drafts: 1\.600/);
     assert.match(text, /drafts, dealt to all workers over fully cached, BF16, drafts: 0\.400/);
+  });
+
+  it('show each shadow in both set-ups, in the time and memory of its weights', async () => {
+    const asked: SetUp[] = [];
+    const measure: Measure = async (setUp) => {
+      assert.ok(!isCachedMachine(setUp));
+      asked.push(setUp);
+      const recall = setUp.shadowPrecision === 'nf4' ? 0.97 : 0.99;
+      return measurement({ decodeTokensPerS: setUp.draftRows === 'auto' ? 8 : 4, recall, shadowMemoryBytes: 27e9 });
+    };
+    const { shadows } = await measureTable('shadows', measure);
+    assert.deepEqual(
+      shadows.map(({ precision, setUp, decodeTokensPerS }) => [precision, setUp, decodeTokensPerS]),
+      AUTO_PRECISIONS.flatMap((precision) => [
+        [precision, "paper's set-up", 4],
+        [precision, 'all together', 8],
+      ]),
+    );
+    assert.deepEqual(
+      asked.map(({ shadowPrecision }) => shadowPrecision),
+      shadows.map(({ precision }) => precision),
+    );
+    assert.deepEqual(differences(asked[0] ?? assert.fail()), ['shadowPrecision']);
+    const text = paperReportText({ cells: [], orders: [], past: [], shadows }, CONDITIONS);
+    assert.match(text, /nf4 +paper's set-up +4\.00 .* 27\.0 GB +0\.9700/);
+  });
+
+  it('give a shadow the bytes of its weights', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'odmoe-profile-'));
+    try {
+      const profilePath = paperProfileFile('rtx3090-testbed');
+      const { devices, ...rest } = loadDeviceProfile(profilePath);
+      const weights = {
+        'sliced(8,4,low)': [1, 4.75 / 8],
+        'sliced(6,3)': [1, 6.75 / 8],
+        nf4: [4.5 / 8, 4.5 / 8],
+      } as const;
+      for (const [precision, [dense, expert]] of Object.entries(weights)) {
+        const path = await writeShadowProfile(profilePath, precision as ShadowPrecision, directory);
+        const { devices: written, ...others } = loadDeviceProfile(path);
+        assert.deepEqual(others, rest);
+        assert.deepEqual({ ...written, shadow: null }, { ...devices, shadow: null });
+        const { shadow } = written;
+        // An INT8 row of 4,096 weights has a scale of four bytes.
+        assert.ok(Math.abs((shadow?.weightBytes ?? 0) - dense) <= 0.001 && shadow?.expertWeightBytes === expert);
+        assert.equal(shadow?.denseOverheadMs, devices.shadow?.denseOverheadMs);
+      }
+    } finally {
+      await rm(directory, { recursive: true, force: true });
+    }
   });
 
   it('are one JSON object of plain keys', async () => {
@@ -203,6 +257,7 @@ describe("the paper's tables", () => {
       'profile',
       'prompts',
       'quantize',
+      'shadows',
       'tokens_limit',
       'wall',
       'workers',
@@ -252,7 +307,7 @@ function differences(setUp: SetUp): string[] {
 
 describe('the answers of the testbed', () => {
   it('are summed up: means of times, recall over all experts', () => {
-    const identity = { id: 'w', role: 'ROLE_WORKER' } as NodeIdentity;
+    const identityOf = (role: NodeIdentity['role']) => ({ id: role, role }) as NodeIdentity;
     const answer = (decodeTokensPerS: number, correct: number, drafts: Finished['drafts']) => {
       const timing = {
         ttftMs: 100,
@@ -264,14 +319,17 @@ describe('the answers of the testbed', () => {
       };
       const counts = { late: 0, correctByIteration: [], activatedByIteration: [] };
       const sep = { recall: 0, activated: 100, predictedCorrectly: correct, ...counts };
-      const nodes = [1, 2].map((bytes) => ({ ...emptyNodeStatus(identity), deviceMemoryHighWaterBytes: bytes }));
+      const nodes = (['ROLE_WORKER', 'ROLE_SHADOW'] as const).map((role, index) => ({
+        ...emptyNodeStatus(identityOf(role)),
+        deviceMemoryHighWaterBytes: 1 + index,
+      }));
       const end = { finishReason: 'length', text: '', stopString: '', cachedTokens: 0 };
       const finished: Finished = { ...end, timing, sep, reloads: 3, nodes, drafts };
       return { tokenIds: [correct], finished };
     };
     const summary = summarizeAnswers(
       [answer(2, 90, { proposed: 10, accepted: 5 }), answer(4, 100, { proposed: 30, accepted: 25 })],
-      null,
+      { simulated: null, shadowTokenMs: 83 },
     );
     assert.deepEqual(summary, {
       decodeTokensPerS: 3,
@@ -283,10 +341,13 @@ describe('the answers of the testbed', () => {
       decodeRange: { lowest: 2, highest: 4 },
       ttftRangeMs: { lowest: 100, highest: 100 },
       memoryBytes: 3,
+      shadowMemoryBytes: 2,
       tokenIds: [[90], [100]],
       simulated: null,
+      shadowTokenMs: 83,
     });
-    assert.equal(summarizeAnswers([answer(2, 90, null)], null).acceptance, null);
+    const { acceptance } = summarizeAnswers([answer(2, 90, null)], { simulated: null, shadowTokenMs: null });
+    assert.equal(acceptance, null);
   });
 });
 
