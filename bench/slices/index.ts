@@ -11,12 +11,23 @@ import { measureDecode, type DecodeRow } from './measure-decode.js';
 import { ALL_VARIANTS, measureQuality, type QualityRow, type ThetaRow } from './measure-quality.js';
 import type { MissesRow } from './measure-misses.js';
 import { measurePhases, type PhasesRow } from './measure-phases.js';
+import { measureServed, SERVED, type ServedRow } from './measure-served.js';
 import { measureShadows, SHADOWS, type ShadowRow } from './measure-shadow.js';
 import { recordedModel, syntheticModels, TRACE_SETTING, type ScoredModel } from './scored-models.js';
 import { measureCodes, measureErrors, type CodesRow, type ErrorRow, type PlanesRow } from './measure-slices.js';
 
 type SlicesRow =
-  CodesRow | PlanesRow | ErrorRow | QualityRow | ThetaRow | MissesRow | ShadowRow | DecodeRow | PhasesRow | RatioRow;
+  | CodesRow
+  | PlanesRow
+  | ErrorRow
+  | QualityRow
+  | ThetaRow
+  | MissesRow
+  | ShadowRow
+  | ServedRow
+  | DecodeRow
+  | PhasesRow
+  | RatioRow;
 
 const MOST_RECORDS = 100_000;
 const MOST_ITERATIONS = 65_536;
@@ -72,6 +83,9 @@ The table figure8 has quality under a constraint on misses: misses are bytes fet
 share of records that end below the constraint. high-bit caches whole experts, low-bit upper slices alone, AMAT reads both slices in the
 prompt, and AMAT+DBSC reads them for critical executions of the answer, too.
 
+The table served has decode of whole clusters on a virtual clock, whose time goes into loads from a slow storage: tokens a second and bytes
+read, with lossless experts (exact) and with slices; nothing is cached.
+
 The tables dbsc, energy, figure3 and ratio are modelled on synthetic traces, for SliceMoE's device (bench/profiles/ufs-lpddr4.yaml).
 Lower slices leave the cache before any upper one, as the paper says; in rows with spare-critical they do so only beyond the share of the
 cache that critical executions read, so that they are not fetched again and again from a full cache.
@@ -106,7 +120,8 @@ async function measureAll(
     shadows: SHADOWS,
     onProgress: (name) => onProgress(`a shadow of experts ${name}`),
   });
-  return [...ofExperts, ...quality, ...shadow, ...modelledRows(syntheticModels(TRACE_SETTING))];
+  const served = await measureServed(checkpoint, SERVED);
+  return [...ofExperts, ...quality, ...shadow, ...served, ...modelledRows(syntheticModels(TRACE_SETTING))];
 }
 
 /** The tables dbsc, energy, figure3 and ratio. */
@@ -127,6 +142,7 @@ function asTables(rows: readonly SlicesRow[]): string {
   const shadows = rows.flatMap((row) => (row.table === 'shadow' ? [shadowCells(row)] : []));
   const misses = rows.flatMap((row) => (row.table === 'figure8' ? [missesCells(row)] : []));
   const phases = rows.flatMap((row) => (row.table === 'figure3' ? [phasesCells(row)] : []));
+  const served = rows.flatMap((row) => (row.table === 'served' ? [servedCells(row)] : []));
   const shown = (columns: readonly TableColumn[], cells: readonly string[][]): string[][] =>
     cells.length === 0 ? [] : [tableLines(columns, cells)];
   const tables = [
@@ -139,6 +155,10 @@ function asTables(rows: readonly SlicesRow[]): string {
     ...shown([left('pair'), ...['theta', 'critical', 'KL'].map(right)], thetas),
     ...shown([left('policy'), left('pair'), ...['at most', 'misses', 'met', 'KL', 'agree'].map(right)], misses),
     ...shown([left('experts'), left('attention'), right('recall'), right('bytes')], shadows),
+    ...shown(
+      [left('cluster'), left('quality'), ...['tokens/s', 'speed-up', 'loads', 'read', 'bytes a load'].map(right)],
+      served,
+    ),
   ];
   return `${tables.map((lines) => lines.join('\n')).join('\n\n')}\n`;
 }
@@ -171,6 +191,12 @@ function phasesCells({
 
 function shadowCells({ experts, attention, recall, bytes }: ShadowRow): string[] {
   return [experts, attention, recall.toFixed(4), String(bytes)];
+}
+
+function servedCells(row: ServedRow): string[] {
+  const cluster = `${row.workers} workers, ${row.prediction === 'off' ? 'no predictions' : 'a shadow'}`;
+  const speeds = [row.tokens_per_s, row.speedup].map((value) => value.toFixed(2));
+  return [cluster, row.quality, ...speeds, ...[row.loads, row.read_bytes, Math.round(row.bytes_a_load)].map(String)];
 }
 
 function thetaCells({ pair, theta, critical, kl }: ThetaRow): string[] {

@@ -38,15 +38,16 @@ const EVENT_LIMIT = 3_000_000;
 const SEED = 1;
 const LINK = { latencyMs: 0.1, jitterMs: 0, bytesPerMs: 100_000 };
 const operator = (ms: number): OperatorTime => ({ overheadMs: ms, weightsMs: 0, rowMs: ms / 10 });
-const timesOf = (layerMs: number): Omit<DevicePace['times'], 'loadMs' | 'exponentShare'> => ({
+const timesOf = (layerMs: number): DevicePace['times'] => ({
   attendLayers: [[{ ...operator(layerMs), context: null }]],
   layersBehind: [],
   router: operator(0),
   expert: operator(layerMs),
   lmHead: operator(layerMs / 3),
+  loadMs: 1,
+  exponentShare: 0.4,
   recoverMs: 0,
 });
-const LOAD = { loadMs: 1, exponentShare: 0.4 };
 const TIMES = timesOf(0.3);
 /** Times of shadow. It has all experts in its memory and is ahead of main. */
 const SHADOW_TIMES = timesOf(0.03);
@@ -73,17 +74,13 @@ export class VirtualCluster {
     this.fail = reject;
   });
 
-  private constructor(
-    private readonly packDirectory: string,
-    private readonly load: NonNullable<ClusterPlan['load']>,
-  ) {
+  private constructor(private readonly packDirectory: string) {
     this.failed.catch(() => undefined);
     this.client = this.host('client');
   }
 
   static async start(plan: ClusterPlan): Promise<VirtualCluster> {
-    const packDirectory = plan.packDirectory ?? (await packOf(plan.model ?? 'tiny', plan.codec));
-    const cluster = new VirtualCluster(packDirectory, plan.load ?? LOAD);
+    const cluster = new VirtualCluster(plan.packDirectory ?? (await packOf(plan.model ?? 'tiny', plan.codec)));
     try {
       await cluster.add('main', 'main', plan.main);
       const indices = Array.from({ length: plan.workers }, (_, index) => index);
@@ -243,13 +240,11 @@ export class VirtualCluster {
   }
 
   private worldOf(role: RoleSetting, id: string): NodeWorld {
-    const { loadMs, exponentShare } = this.load;
-    const operations = role === 'shadow' ? SHADOW_TIMES : TIMES;
+    const { loadMs, ...operations } = role === 'shadow' ? SHADOW_TIMES : TIMES;
     const faults = this.devices.get(id) ?? new DeviceFaults(toOdmoeError);
     this.devices.set(id, faults);
     const times: DevicePace['times'] = {
       ...operations,
-      exponentShare,
       get loadMs() {
         return loadMs * faults.readSlowness;
       },

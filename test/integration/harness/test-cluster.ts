@@ -18,8 +18,6 @@ const STATUS_TIMEOUT_MS = 20_000;
 
 export interface ClusterPlan {
   model?: TestModel;
-  /** On a virtual clock: the time of a load, and the share of its first part (exponents, or upper slices). Absent: 1 ms, 0.4. */
-  load?: { loadMs: number; exponentShare: number };
   /** Codec of the model's pack. */
   codec?: PackCodec;
   /** Directory of another pack, which replaces the model's pack. */
