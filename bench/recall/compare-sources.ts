@@ -19,7 +19,7 @@ import type { SepMetrics } from '../../shared/wire/messages.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from '../../shadow-node/predictor/shadow-model.js';
 import { recordTrace, type MainTrace } from './main-trace.js';
 import { tokenizePrompts, type RecallOptions, type RecallProgress } from './measure-recall.js';
-import { replayTrace } from './replay-trace.js';
+import { replayTraces } from './replay-trace.js';
 import { slotSizes } from '../../engine/planning/slot-sizes.js';
 
 const ALIGNED = { token: 1, keyValue: 1 };
@@ -117,7 +117,7 @@ async function shadowRecall(
   try {
     await withTraces(device, source, prompts, options, async (trace) => {
       const sampling = options.sampling.temperature === 0 ? null : options.sampling;
-      await replayTrace(trace, { model, pass }, { periods: ALIGNED, sampling }, recall);
+      await replayTraces([trace], { model, pass }, { periods: ALIGNED, sampling }, recall);
       step();
     });
   } finally {

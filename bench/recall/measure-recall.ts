@@ -11,7 +11,7 @@ import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
 import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from '../../shadow-node/predictor/shadow-model.js';
 import { recordTrace } from './main-trace.js';
-import { replayTrace } from './replay-trace.js';
+import { replayTraces } from './replay-trace.js';
 import type { RecallSetUp } from './set-ups.js';
 
 export interface RecallOptions {
@@ -122,7 +122,7 @@ function followPrompts(
         for (const [place, { alignment: periods }] of setUps.entries()) {
           const recall = recalls[place] as ExpertRecall;
           const ownTokens = own.temperature === 0 ? null : own;
-          await replayTrace(trace, { model: shadow, pass }, { periods, sampling: ownTokens }, recall);
+          await replayTraces([trace], { model: shadow, pass }, { periods, sampling: ownTokens }, recall);
           step();
         }
       } finally {

@@ -11,7 +11,7 @@ import { loadShadowModel, SHADOW_PASS_ROWS } from '../../shadow-node/predictor/s
 import { demoPrompts } from '../recall/demo-prompts.js';
 import { recordTrace, type MainTrace } from '../recall/main-trace.js';
 import { tokenizePrompts } from '../recall/measure-recall.js';
-import { replayTrace } from '../recall/replay-trace.js';
+import { replayTraces } from '../recall/replay-trace.js';
 import { SLICED_FORMS } from './measure-slices.js';
 
 export interface ShadowRow {
@@ -116,7 +116,7 @@ async function measureShadow(
   try {
     const recall = new ExpertRecall();
     const aligned = { periods: { token: 1, keyValue: 1 }, sampling: null };
-    for (const trace of traces) await replayTrace(trace, { model, pass }, aligned, recall);
+    await replayTraces(traces, { model, pass }, aligned, recall);
     const bytes = model.residentWeights().kinds.reduce((sum, kind) => sum + kind.bytes, 0);
     return { table: 'shadow', experts, attention, recall: recall.result().recall, bytes };
   } finally {

@@ -11,9 +11,10 @@ import { assertInvariant } from '../../base/errors/assert-invariant.js';
 export function renormalizedWeights(weights: Float32Array, expertsPerToken: number): Float32Array {
   const renormalized = new Float32Array(weights.length);
   for (let first = 0; first < weights.length; first += expertsPerToken) {
-    const ofRow = weights.subarray(first, first + expertsPerToken);
-    const sum = ofRow.reduce((added, weight) => Math.fround(added + weight), 0);
-    ofRow.forEach((weight, rank) => (renormalized[first + rank] = weight / sum));
+    const end = Math.min(first + expertsPerToken, weights.length);
+    let sum = 0;
+    for (let at = first; at < end; at += 1) sum = Math.fround(sum + (weights[at] ?? NaN));
+    for (let at = first; at < end; at += 1) renormalized[at] = (weights[at] ?? NaN) / sum;
   }
   return renormalized;
 }
