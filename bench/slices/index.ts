@@ -1,4 +1,4 @@
-import type { Command } from 'commander';
+import { InvalidArgumentError, Option, type Command } from 'commander';
 import { join } from 'node:path';
 import { tableLines, type TableColumn } from '../../cli/output/table.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
@@ -32,7 +32,15 @@ type SlicesRow =
 const MOST_RECORDS = 100_000;
 const MOST_ITERATIONS = 65_536;
 
+const MS_PER_S = 1000;
+const US_PER_S = 1e6;
+
+/** What the command measures, part by part. Some parts have several tables. */
+export const SLICES_PARTS = ['codes', 'mse', 'quality', 'shadow', 'served', 'decode', 'figure3'] as const;
+type SlicesPart = (typeof SLICES_PARTS)[number];
+
 interface SlicesFlags {
+  only: SlicesPart[];
   records: number;
   prompts: number;
   tokens: number;
@@ -48,6 +56,9 @@ export function registerBenchSlices(bench: Command, run: MeasuredRun): void {
       "what slices make of a checkpoint's experts (SliceMoE): codes, errors, and predictions of each variant of table 1",
     )
     .argument('[checkpoint]', 'a checkpoint with BF16 experts', join(packageRoot(), 'models', 'demo'))
+    .addOption(
+      new Option('--only <list>', `of ${SLICES_PARTS.join(',')}`).argParser(parts).default([...SLICES_PARTS], 'all'),
+    )
     .option(
       '--records <count>',
       "measure predictions on so many of the checkpoint's quality.jsonl",
@@ -80,7 +91,7 @@ recall  share of activated experts that a shadow predicts, aligned at every iter
 bytes   of all matrices of that shadow; its routers, embedding and LM head are as shipped
 
 The table figure8 has quality under a constraint on misses: misses are bytes fetched over those of a system with whole experts, met the
-share of records that end below the constraint. high-bit caches whole experts, low-bit upper slices alone, AMAT reads both slices in the
+share of records that end below the constraint (part quality). high-bit caches whole experts, low-bit upper slices alone, AMAT reads both slices in the
 prompt, and AMAT+DBSC reads them for critical executions of the answer, too.
 
 The table served has decode of whole clusters on a virtual clock, whose time goes into loads from a slow storage: tokens a second and bytes
@@ -94,40 +105,79 @@ To measure the energy of a machine that has counters, run "odmoe bench generate"
 
 Examples:
   odmoe bench slices --json > slices.json
+  odmoe bench slices --only shadow,served
   odmoe bench trace demo-trace.json && odmoe bench slices --trace demo-trace.json`,
     )
     .action(async (checkpoint: string, flags: SlicesFlags) => {
       const rows =
         flags.trace === undefined
-          ? await measureAll(checkpoint, flags)
+          ? await measureParts(checkpoint, flags)
           : modelledRows([await recordedModel(flags.trace, checkpoint)]);
       run.print(rows, flags.json === true, () => asTables(rows));
     });
 }
 
-async function measureAll(
+/** Says on standard error how long each part took. */
+async function measureParts(checkpoint: string, flags: SlicesFlags): Promise<SlicesRow[]> {
+  const rows: SlicesRow[] = [];
+  for (const part of flags.only) {
+    const startedMs = performance.now();
+    const before = process.cpuUsage();
+    rows.push(...(await measurePart(part, checkpoint, flags)));
+    const { user, system } = process.cpuUsage(before);
+    const wallS = (performance.now() - startedMs) / MS_PER_S;
+    const processorS = (user + system) / US_PER_S;
+    standardError.write(`${part}: ${wallS.toFixed(1)} s, ${processorS.toFixed(1)} s of processor time\n`);
+  }
+  return rows;
+}
+
+async function measurePart(
+  part: SlicesPart,
   checkpoint: string,
   { records, prompts, tokens: iterations }: SlicesFlags,
 ): Promise<SlicesRow[]> {
-  const ofExperts = [...(await measureCodes(checkpoint)), ...(await measureErrors(checkpoint))];
   const onProgress = (variant: string): void => {
     if (standardError.isTerminal) standardError.write(`predictions of ${variant}\n`);
   };
-  const quality = await measureQuality(checkpoint, { records, ...ALL_VARIANTS, onProgress });
-  const shadow = await measureShadows(checkpoint, {
-    prompts,
-    iterations,
-    shadows: SHADOWS,
-    onProgress: (name) => onProgress(`a shadow of experts ${name}`),
-  });
-  const served = await measureServed(checkpoint, SERVED);
-  return [...ofExperts, ...quality, ...shadow, ...served, ...modelledRows(syntheticModels(TRACE_SETTING))];
+  switch (part) {
+    case 'codes':
+      return measureCodes(checkpoint);
+    case 'mse':
+      return measureErrors(checkpoint);
+    case 'quality':
+      return measureQuality(checkpoint, { records, ...ALL_VARIANTS, onProgress });
+    case 'shadow':
+      return measureShadows(checkpoint, {
+        prompts,
+        iterations,
+        shadows: SHADOWS,
+        onProgress: (name) => onProgress(`a shadow of experts ${name}`),
+      });
+    case 'served':
+      return measureServed(checkpoint, SERVED);
+    case 'decode':
+      return decodeRows(syntheticModels(TRACE_SETTING));
+    case 'figure3':
+      return measurePhases(syntheticModels(TRACE_SETTING));
+  }
 }
 
 /** The tables dbsc, energy, figure3 and ratio. */
 function modelledRows(models: readonly ScoredModel[]): SlicesRow[] {
+  return [...decodeRows(models), ...measurePhases(models)];
+}
+
+function decodeRows(models: readonly ScoredModel[]): SlicesRow[] {
   const decode = measureDecode(models);
-  return [...decode, ...measurePhases(models), ...ratioRows(decode)];
+  return [...decode, ...ratioRows(decode)];
+}
+
+function parts(text: string): SlicesPart[] {
+  const asked = text.split(',').map((name) => name.trim());
+  const unknown = asked.find((name) => !SLICES_PARTS.some((part) => part === name));
+  if (unknown !== undefined) throw new InvalidArgumentError(`expected a list of ${SLICES_PARTS.join(', ')}`);
+  return SLICES_PARTS.filter((part) => asked.includes(part));
 }
 
 function asTables(rows: readonly SlicesRow[]): string {
@@ -143,25 +193,23 @@ function asTables(rows: readonly SlicesRow[]): string {
   const misses = rows.flatMap((row) => (row.table === 'figure8' ? [missesCells(row)] : []));
   const phases = rows.flatMap((row) => (row.table === 'figure3' ? [phasesCells(row)] : []));
   const served = rows.flatMap((row) => (row.table === 'served' ? [servedCells(row)] : []));
-  const shown = (columns: readonly TableColumn[], cells: readonly string[][]): string[][] =>
-    cells.length === 0 ? [] : [tableLines(columns, cells)];
-  const tables = [
-    ...shown([left('pair'), left('SHA-256 of the codes'), left('SHA-256 of the zeros')], planes),
-    ...shown([left('variant'), right('error')], errors),
-    ...shown([...DECODE_TEXTS.map(left), ...DECODE_NUMBERS.map(right)], decode),
-    ...shown([left('model'), left('phase'), ...['steps', 'used', 'top tenth', "prompt's"].map(right)], phases),
-    ...shown([...RATIO_TEXTS.map(left), ...RATIO_NUMBERS.map(right)], ratios),
-    ...shown([left('variant'), ...['KL', 'agree', 'perplexity', 'of answers', 'right'].map(right)], quality),
-    ...shown([left('pair'), ...['theta', 'critical', 'KL'].map(right)], thetas),
-    ...shown([left('policy'), left('pair'), ...['at most', 'misses', 'met', 'KL', 'agree'].map(right)], misses),
-    ...shown([left('experts'), left('attention'), right('recall'), right('bytes')], shadows),
-    ...shown(
-      [left('cluster'), left('quality'), ...['tokens/s', 'speed-up', 'loads', 'read', 'bytes a load'].map(right)],
-      served,
-    ),
+  const tables: [columns: TableColumn[], cells: string[][]][] = [
+    [[left('pair'), left('SHA-256 of the codes'), left('SHA-256 of the zeros')], planes],
+    [[left('variant'), right('error')], errors],
+    [[...DECODE_TEXTS.map(left), ...DECODE_NUMBERS.map(right)], decode],
+    [[left('model'), left('phase'), ...['steps', 'used', 'top tenth', "prompt's"].map(right)], phases],
+    [[...RATIO_TEXTS.map(left), ...RATIO_NUMBERS.map(right)], ratios],
+    [[left('variant'), ...['KL', 'agree', 'perplexity', 'of answers', 'right'].map(right)], quality],
+    [[left('pair'), ...['theta', 'critical', 'KL'].map(right)], thetas],
+    [[left('policy'), left('pair'), ...['at most', 'misses', 'met', 'KL', 'agree'].map(right)], misses],
+    [[left('experts'), left('attention'), right('recall'), right('bytes')], shadows],
+    [[...['cluster', 'quality'].map(left), ...SERVED_NUMBERS.map(right)], served],
   ];
-  return `${tables.map((lines) => lines.join('\n')).join('\n\n')}\n`;
+  const measured = tables.filter(([, cells]) => cells.length > 0);
+  return `${measured.map(([columns, cells]) => tableLines(columns, cells).join('\n')).join('\n\n')}\n`;
 }
+
+const SERVED_NUMBERS = ['tokens/s', 'speed-up', 'loads', 'bytes read', 'over the link', 'a load'] as const;
 
 function qualityCells({ variant, kl, agree, ppl_all, ppl_answer, right }: QualityRow): string[] {
   return [
@@ -196,7 +244,8 @@ function shadowCells({ experts, attention, recall, bytes }: ShadowRow): string[]
 function servedCells(row: ServedRow): string[] {
   const cluster = `${row.workers} workers, ${row.prediction === 'off' ? 'no predictions' : 'a shadow'}`;
   const speeds = [row.tokens_per_s, row.speedup].map((value) => value.toFixed(2));
-  return [cluster, row.quality, ...speeds, ...[row.loads, row.read_bytes, Math.round(row.bytes_a_load)].map(String)];
+  const counts = [row.loads, row.read_bytes, row.link_bytes, Math.round(row.bytes_a_load)].map(String);
+  return [cluster, row.quality, ...speeds, ...counts];
 }
 
 function thetaCells({ pair, theta, critical, kl }: ThetaRow): string[] {
