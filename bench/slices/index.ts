@@ -242,7 +242,7 @@ function shadowCells({ experts, attention, recall, bytes }: ShadowRow): string[]
 }
 
 function servedCells(row: ServedRow): string[] {
-  const cluster = `${row.workers} workers, ${row.prediction === 'off' ? 'no predictions' : 'a shadow'}`;
+  const cluster = `${row.workers} ${row.workers === 1 ? 'worker' : 'workers'}, ${row.prediction === 'off' ? 'no predictions' : 'a shadow'}`;
   const speeds = [row.tokens_per_s, row.speedup].map((value) => value.toFixed(2));
   const counts = [row.loads, row.read_bytes, row.link_bytes, Math.round(row.bytes_a_load)].map(String);
   return [cluster, row.quality, ...speeds, ...counts];
