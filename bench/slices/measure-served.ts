@@ -28,6 +28,7 @@ import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js
 import { partOfPlane, PARTS, recordOf, sumOfParts, type PerPart } from '../../shared/model/expert-parts.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import { readQuality, type Quality } from '../../shared/settings/quality.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
 import { answerAll, startDaemons, stopDaemons } from '../../simulator/cluster/run-daemons.js';
 import { SimulatedCluster } from '../../simulator/cluster/simulated-cluster.js';
 import type { NodeWorld } from '../../simulator/cluster/simulated-node.js';
@@ -35,7 +36,6 @@ import { ProfiledLinks } from '../../simulator/network/link-model.js';
 import { DEFAULT_SET_UP } from '../../simulator/simulate/cluster-set-up.js';
 import { clusterSettings } from '../../simulator/simulate/cluster-settings.js';
 import { SILENT } from '../../simulator/simulate/traced-world.js';
-import { answerRequest } from '../paper/testbed.js';
 import { demoPrompts } from '../recall/demo-prompts.js';
 
 export interface ServedRow {
@@ -146,7 +146,7 @@ async function serve({ pack, cluster, quality, promptIds, tokens }: Serving): Pr
   const running = await start(pack, cluster, qualityOf(quality), links);
   try {
     const plan = { total: 1, atOnce: 1 };
-    const [answer] = await answerAll(running, plan, () => answerRequest(promptIds, tokens));
+    const [answer] = await answerAll(running, plan, () => requestOf(promptIds, tokens));
     const { finished } = requirePresent(answer, 'an answer was asked for.');
     const timing = requirePresent(finished.timing, 'an answer of a cluster has its times.');
     const ofWorkers = finished.nodes.filter(({ identity }) => identity.role === 'ROLE_WORKER');
@@ -166,6 +166,12 @@ async function serve({ pack, cluster, quality, promptIds, tokens }: Serving): Pr
   } finally {
     await stopDaemons(running);
   }
+}
+
+/** Greedy, for exactly so many tokens. */
+function requestOf(promptIds: readonly number[], maxTokens: number): GenerateRequest {
+  const prompt = { text: '', messages: [], promptTokenIds: [...promptIds], raw: true };
+  return { ...prompt, stop: [], maxTokens, sampling: null, ignoreEos: true, logprobs: 0 };
 }
 
 function qualityOf(text: string): Quality {
