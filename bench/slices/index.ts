@@ -48,35 +48,7 @@ interface SlicesFlags {
   json?: boolean;
 }
 
-/** Adds `odmoe bench slices`. */
-export function registerBenchSlices(bench: Command, run: MeasuredRun): void {
-  bench
-    .command('slices')
-    .description(
-      "what slices make of a checkpoint's experts (SliceMoE): codes, errors, and predictions of each variant of table 1",
-    )
-    .argument('[checkpoint]', 'a checkpoint with BF16 experts', join(packageRoot(), 'models', 'demo'))
-    .addOption(
-      new Option('--only <list>', `of ${SLICES_PARTS.join(',')}`).argParser(parts).default([...SLICES_PARTS], 'all'),
-    )
-    .option(
-      '--records <count>',
-      "measure predictions on so many of the checkpoint's quality.jsonl",
-      wholeNumberFlag(1, MOST_RECORDS),
-      300,
-    )
-    .option(
-      '--prompts <count>',
-      'measure shadows on so many prompts of "odmoe bench recall"',
-      wholeNumberFlag(1, MOST_PROMPTS),
-      60,
-    )
-    .option('--tokens <count>', 'decode iterations of such a prompt', wholeNumberFlag(1, MOST_ITERATIONS), 256)
-    .option('--trace <file>', "only the modelled tables, from the scores of a trace that this checkpoint's model gave")
-    .option('--json', 'one JSON array on stdout, with a field "table" in each row')
-    .addHelpText(
-      'after',
-      `
+const HELP = `
 Variants: symH and asymH are codes of H bits; the others read the upper l bits of codes of h bits: amat(h,l) as the paper does,
 centred(h,l) in the middle, asymtrunc(h,l) with the zero as it was, symshift(h,l) and symclip(h,l) from symmetric codes. dbsc(h,l) reads
 both slices for executions whose renormalized weight is at least theta, and centred(h,l) for the others; "random" and "inverse" read
@@ -106,8 +78,35 @@ To measure the energy of a machine that has counters, run "odmoe bench generate"
 Examples:
   odmoe bench slices --json > slices.json
   odmoe bench slices --only shadow,served
-  odmoe bench trace demo-trace.json && odmoe bench slices --trace demo-trace.json`,
+  odmoe bench trace demo-trace.json && odmoe bench slices --trace demo-trace.json`;
+
+/** Adds `odmoe bench slices`. */
+export function registerBenchSlices(bench: Command, run: MeasuredRun): void {
+  bench
+    .command('slices')
+    .description(
+      "what slices make of a checkpoint's experts (SliceMoE): codes, errors, and predictions of each variant of table 1",
     )
+    .argument('[checkpoint]', 'a checkpoint with BF16 experts', join(packageRoot(), 'models', 'demo'))
+    .addOption(
+      new Option('--only <list>', `of ${SLICES_PARTS.join(',')}`).argParser(parts).default([...SLICES_PARTS], 'all'),
+    )
+    .option(
+      '--records <count>',
+      "measure predictions on so many of the checkpoint's quality.jsonl",
+      wholeNumberFlag(1, MOST_RECORDS),
+      300,
+    )
+    .option(
+      '--prompts <count>',
+      'measure shadows on so many prompts of "odmoe bench recall"',
+      wholeNumberFlag(1, MOST_PROMPTS),
+      60,
+    )
+    .option('--tokens <count>', 'decode iterations of such a prompt', wholeNumberFlag(1, MOST_ITERATIONS), 256)
+    .option('--trace <file>', "only the modelled tables, from the scores of a trace that this checkpoint's model gave")
+    .option('--json', 'one JSON array on stdout, with a field "table" in each row')
+    .addHelpText('after', HELP)
     .action(async (checkpoint: string, flags: SlicesFlags) => {
       const rows =
         flags.trace === undefined
