@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cfenv>
+#include <cstdint>
 #include <future>
 #include <stdexcept>
 #include <thread>
@@ -26,6 +27,11 @@ class InexactThread {
 #if defined(__x86_64__)
     constexpr unsigned kFlushToZero = 0x8040;
     _mm_setcsr(_mm_getcsr() | kFlushToZero);
+#elif defined(__aarch64__)
+    constexpr uint64_t kFlushToZero = uint64_t{1} << 24;
+    uint64_t control;
+    asm volatile("mrs %0, fpcr" : "=r"(control));
+    asm volatile("msr fpcr, %0" : : "r"(control | kFlushToZero));
 #endif
   }
   ~InexactThread() { std::fesetenv(&before_); }
