@@ -14,6 +14,7 @@ export default tseslint.config(
       'build/**',
       'build-sanitize/**',
       'build-gpu/**',
+      'build-arm/**',
       'node_modules/**',
       'models/**',
       'test/fixtures/**',
