@@ -104,6 +104,24 @@ describe('worker: the measured cost of loading', () => {
     });
   });
 
+  it('counts a load of one slice for that slice alone', () => {
+    const costs = new LoadCosts(expert, 5);
+    const none = { from: 'notWanted', entry: -1 } as const;
+    const upper = { exponent: stored, signMantissa: none };
+    costs.add(upper, outcome({ readMs: { exponent: 12, signMantissa: 0 }, decompressMs: 6 }));
+    const lower = { exponent: none, signMantissa: stored };
+    costs.add(lower, outcome({ readMs: { exponent: 0, signMantissa: 30 } }));
+    const { exponentReadMs, signMantissaReadMs, decompressMs } = costs.loadTimes;
+    assert.deepEqual(
+      { exponentReadMs, signMantissaReadMs, decompressMs },
+      {
+        exponentReadMs: 2,
+        signMantissaReadMs: 10,
+        decompressMs: 1,
+      },
+    );
+  });
+
   it('has the rates of storage and of host memory from loads of one source alone', () => {
     const costs = new LoadCosts(expert, 5);
     const fromStorage = perPart(() => stored);

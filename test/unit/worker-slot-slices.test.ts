@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { perPart } from '../../shared/model/expert-parts.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import type { LoadEnd, SlotAction } from '../../worker-node/loader/slot-events.js';
-import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
+import { type ExpertLoads, SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 
 const AT = passOfSequence(1, 5, 1);
 const STORED = { from: 'storage', entry: -1 } as const;
@@ -29,8 +29,8 @@ class Sliced {
   readonly schedule: SlotSchedule;
   private ticket = 0;
 
-  constructor(slots = 1) {
-    this.schedule = new SlotSchedule(slots, null, 'slices');
+  constructor(slots = 1, loads: ExpertLoads = 'slices') {
+    this.schedule = new SlotSchedule(slots, null, loads);
   }
 
   predict(
@@ -72,6 +72,18 @@ describe('worker: the slot schedule with sliced experts', () => {
     assert.deepEqual(sliced.ran(), [EVICT]);
   });
 
+  it('counts a load that is waited for by the slices that it reads', () => {
+    const sliced = new Sliced();
+    const [reader] = sliced.execute(0, 3, 'both');
+    const tickets = [reader];
+    assert.deepEqual(sliced.schedule.waitedLoads, [{ slot: 0, state: 'signMantissa', tickets }], 'the upper ones');
+    sliced.settled();
+    assert.deepEqual(sliced.schedule.waitedLoads, [{ slot: 0, state: 'exponent', tickets }], 'the lower ones');
+    const whole = new Sliced(1, 'whole');
+    whole.execute(0, 3, 'both');
+    assert.deepEqual(whole.schedule.waitedLoads, [{ slot: 0, state: 'missing', tickets }], 'both');
+  });
+
   it('loads the lower slices of a critical expert behind its upper ones, before anybody asks for them', () => {
     const sliced = new Sliced();
     assert.deepEqual(sliced.predict(0, [3], [3]), [load('upper', 0, 3)]);
@@ -97,7 +109,7 @@ describe('worker: the slot schedule with sliced experts', () => {
     const [other, run] = sliced.execute(0, 3, 'upper');
     assert.deepEqual(run, [start(other, true)]);
     assert.deepEqual(sliced.ran(), []);
-    assert.deepEqual(sliced.schedule.waitedLoads, [{ slot: 0, state: 'missing', tickets: [reader] }]);
+    assert.deepEqual(sliced.schedule.waitedLoads, [{ slot: 0, state: 'exponent', tickets: [reader] }]);
     assert.deepEqual(sliced.settled(), [start(reader, false)]);
     assert.deepEqual(sliced.ran(), [EVICT]);
   });

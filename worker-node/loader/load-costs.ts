@@ -1,6 +1,6 @@
 import type { LoadOutcome } from '../../native/index.js';
 import { OverallMean } from './overall-mean.js';
-import { partOfPlane, PARTS, perPart, sumOfParts, type PerPart } from '../../shared/model/expert-parts.js';
+import { partOfPlane, PARTS, perPart, sumOfParts, type PerPart, UPPER_PART } from '../../shared/model/expert-parts.js';
 import type { ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
 import type { CachedPart } from './cache-decisions.js';
 import type { LoadRates } from './host-memory-plan.js';
@@ -31,11 +31,12 @@ export class LoadCosts {
     };
   }
 
-  /** `parts`: each was read from storage or taken from an entry. */
+  /** `parts`: each was read from storage, taken from an entry, or not wanted: a load of one slice counts for that slice alone. */
   add(parts: PerPart<CachedPart>, outcome: LoadOutcome): void {
     if (!outcome.loaded) return;
     for (const part of PARTS) if (parts[part].from === 'storage') this.readMs[part].add(outcome.readMs[part]);
-    this.decompressMs.add(outcome.decompressMs);
+    // Lower slices have nothing to decompress.
+    if (parts[UPPER_PART].from !== 'notWanted') this.decompressMs.add(outcome.decompressMs);
     this.addRate(outcome);
   }
 

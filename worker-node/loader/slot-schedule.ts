@@ -29,6 +29,7 @@ import {
   type SlotCache,
   type WaitedLoad,
 } from './slot-table.js';
+import { PARTS } from '../../shared/model/expert-parts.js';
 import { perState } from '../../shared/decisions/caching/load-times.js';
 
 /** Predictions that may wait for a slot; beyond this number the oldest is dropped. */
@@ -263,7 +264,7 @@ export class SlotSchedule implements SlotYielding {
     if (slot.use !== null) this.cache?.loaded(slot.use, { loaded: outcome === 'loaded', cached });
     if (outcome === 'loaded') {
       this.slots.enter(slot, 'loaded');
-      if (slot.whole) this.lowerLoaded(slot, true);
+      if (bringsAll(slot)) this.lowerLoaded(slot, true);
       this.touched.add(slot.index);
       if (slot.attached.size === 0) this.endUse(slot);
       return;
@@ -405,8 +406,9 @@ export class SlotSchedule implements SlotYielding {
   /** Adds the lower slices to the expert in the slot. */
   private loadLower(slot: Slot): void {
     this.slots.setLower(slot, 'loading');
+    slot.parts = LOADED_PARTS.lower;
     slot.urgent = this.slots.isAwaited(slot);
-    this.actions.push({ kind: 'load', ...loadOf(slot, LOADED_PARTS.lower) });
+    this.actions.push({ kind: 'load', ...loadOf(slot) });
   }
 
   private startLoads(): void {
@@ -428,9 +430,9 @@ export class SlotSchedule implements SlotYielding {
     const sharing = this.cache === null ? [next] : this.expectations.wanting(next);
     for (const expectation of sharing) this.attach(expectation, slot);
     slot.urgent = isSlotPinned(slot);
-    slot.whole = this.loads === 'whole' && this.hasLowerRoom(slot);
-    const parts = slot.whole ? (use?.parts ?? LOADED_PARTS.all) : LOADED_PARTS.upper;
-    this.actions.push({ kind: 'load', ...loadOf(slot, parts) });
+    const loadsAll = this.loads === 'whole' && this.hasLowerRoom(slot);
+    slot.parts = loadsAll ? (use?.parts ?? LOADED_PARTS.all) : LOADED_PARTS.upper;
+    this.actions.push({ kind: 'load', ...loadOf(slot) });
   }
 
   private hasLowerRoom(slot: Slot): boolean {
@@ -521,6 +523,11 @@ export class SlotSchedule implements SlotYielding {
       if (slot.attached.size === 0) this.abandon(slot);
     }
   }
+}
+
+/** The slot's load brings all that the worker has of the expert. */
+function bringsAll({ parts }: Slot): boolean {
+  return PARTS.every((part) => parts[part].from !== 'notWanted');
 }
 
 /** Somebody wants the lower slices of the expert in the slot, and no load brings them. */

@@ -1,10 +1,20 @@
 import type { ExpertId } from '../../shared/model/expert-id.js';
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import type { CacheDecisions, CacheUse, CachedPart } from './cache-decisions.js';
-import type { PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
+import { type PartlyLoadedState, stateOfParts } from '../../shared/decisions/caching/load-times.js';
 import { expertKey, isPinned, type Expectation } from './expectations.js';
 import type { SlotLoad } from './slot-events.js';
 import { perPart, type PerPart, UPPER_PART } from '../../shared/model/expert-parts.js';
+
+const FROM_STORAGE: CachedPart = { from: 'storage', entry: -1 };
+const NOT_WANTED: CachedPart = { from: 'notWanted', entry: -1 };
+
+/** The parts of a load of the whole expert, or of one slice of it. */
+export const LOADED_PARTS = {
+  all: perPart(() => FROM_STORAGE),
+  upper: perPart((part) => (part === UPPER_PART ? FROM_STORAGE : NOT_WANTED)),
+  lower: perPart((part) => (part === UPPER_PART ? NOT_WANTED : FROM_STORAGE)),
+} as const;
 
 /** absent: the slot's memory has been given to others. */
 export type SlotPhase = 'empty' | 'loading' | 'cancelling' | 'loaded' | 'absent';
@@ -18,8 +28,8 @@ export interface Slot {
   phase: SlotPhase;
   /** 'loading' also in the phase 'cancelling', if the cancelled load is that of the lower slices. */
   lower: LowerSlices;
-  /** The load under way, or the last one, brings all that the worker has of the expert. */
-  whole: boolean;
+  /** The parts of the load under way, or of the last one. */
+  parts: PerPart<CachedPart>;
   layer: number;
   expert: number;
   /** The expectations of its expert. If a loaded expert has none, the cache keeps it. */
@@ -32,9 +42,10 @@ export interface Slot {
   urgent: boolean;
 }
 
-/** A load that executes wait for, and the expert's state in memory when the load began. */
+/** A load that executes wait for. */
 export interface WaitedLoad {
   slot: number;
+  /** An expert in this state would need the same reads: parts that the load does not read from storage count as in memory. */
   state: PartlyLoadedState;
   tickets: number[];
 }
@@ -69,7 +80,7 @@ export class SlotTable {
       index,
       phase: 'empty',
       lower: 'missing',
-      whole: false,
+      parts: LOADED_PARTS.all,
       layer: 0,
       expert: 0,
       use: null,
@@ -160,15 +171,9 @@ export class SlotTable {
     return [...this.loading].flatMap((slot) => {
       const tickets = [...slot.attached].flatMap(({ waiting }) => waiting.map(({ ticket }) => ticket));
       if (tickets.length === 0) return [];
-      return [{ slot: slot.index, state: stateOfLoad(slot), tickets }];
+      return [{ slot: slot.index, state: stateOfParts((part) => slot.parts[part].from !== 'storage'), tickets }];
     });
   }
-}
-
-/** A cache with all that it had of an expert when the use began may have lost its lower slices since. */
-function stateOfLoad({ use }: Slot): PartlyLoadedState {
-  const state = use?.state ?? 'missing';
-  return state === 'full' ? UPPER_PART : state;
 }
 
 /** True if an execute waits for the slot's expert or runs it. */
@@ -177,17 +182,7 @@ export function isSlotPinned(slot: Slot): boolean {
   return false;
 }
 
-const FROM_STORAGE: CachedPart = { from: 'storage', entry: -1 };
-const NOT_WANTED: CachedPart = { from: 'notWanted', entry: -1 };
-
-/** The parts of a load of the whole expert, or of one slice of it. */
-export const LOADED_PARTS = {
-  all: perPart(() => FROM_STORAGE),
-  upper: perPart((part) => (part === UPPER_PART ? FROM_STORAGE : NOT_WANTED)),
-  lower: perPart((part) => (part === UPPER_PART ? NOT_WANTED : FROM_STORAGE)),
-} as const;
-
-/** The load of these parts of the slot's expert. */
-export function loadOf({ index, layer, expert, urgent }: Slot, parts: PerPart<CachedPart>): SlotLoad {
+/** The load of the slot's parts. */
+export function loadOf({ index, layer, expert, parts, urgent }: Slot): SlotLoad {
   return { slot: index, layer, expert, parts, urgent };
 }
