@@ -95,6 +95,28 @@ describe('worker: the expert service', () => {
     );
   });
 
+  it('adds the times of both loads of an expert whose slices come in two, and reports each time once', async () => {
+    const slots = new TestSlots(1);
+    const clock = { ms: 0 };
+    const runtime = runtimeAt(() => clock.ms);
+    const rule = { kind: 'critical', theta: 0.5 } as const;
+    const service = testService(slots, 4, runtime, null, undefined, false, rule);
+    const here: Setting = { slots, clock, service, replies: [] };
+    const loadUsOf = (index: number): number => only(here.replies[index]).loadUs;
+    run(here, request(1, 0, 5));
+    await slots.endLoad(0, null, 3);
+    await slots.endLoad(0, null, 4);
+    assert.equal(loadUsOf(0), 7000);
+    assert.deepEqual([service.counters.loads, service.counters.loadMsMean], [1, 7]);
+    run(here, request(2, 1, 6, { last: false, upper: [0] }));
+    await slots.endLoad(0, null, 3);
+    assert.equal(loadUsOf(1), 3000);
+    run(here, request(3, 1, 6));
+    await slots.endLoad(0, null, 5);
+    assert.equal(loadUsOf(2), 5000, 'the upper slices have been reported already');
+    assert.deepEqual([service.counters.loads, service.counters.loadMsMean], [2, 7.5]);
+  });
+
   it('answers all waiting requests when the device is lost, reports it once, and takes nothing more', async () => {
     const lost = new OdmoeError('DEVICE_LOST', 'the device is gone');
     for (const where of ['execute', 'load'] as const) {

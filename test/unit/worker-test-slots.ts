@@ -9,6 +9,7 @@ import {
 } from '../../native/index.js';
 import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
+import type { PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ExpertCache } from '../../worker-node/cache/expert-cache.js';
 import { ExpertService } from '../../worker-node/executor/expert-service.js';
@@ -77,13 +78,13 @@ export class TestSlots implements ExpertSlots {
     this.calls.push(`take lower ${slot}`);
   }
 
-  async endLoad(slot: number, fault: Error | null = null): Promise<void> {
+  async endLoad(slot: number, fault: Error | null = null, loadMs = 2): Promise<void> {
     const load = this.pending.get(slot);
     assert.ok(load, `no load of slot ${slot} is under way`);
     this.pending.delete(slot);
     if (fault === null) {
       this.contents.set(slot, load.expert);
-      load.resolve({ ...OUTCOME, cached: load.fills, loaded: true, readBytes: 7, loadMs: 2 });
+      load.resolve({ ...OUTCOME, cached: load.fills, loaded: true, readBytes: 7, loadMs });
     } else {
       load.reject(fault);
     }
@@ -201,9 +202,11 @@ export function testService(
   cache: ExpertCache | null = null,
   onDeviceLost: (error: OdmoeError) => void = nothing,
   packs = false,
+  rule: PrecisionRule | null = null,
 ): ExpertService {
   const workerSlots = { slots, maxRows, decompressionThreads: 1, cache, packs };
-  return new ExpertService(workerSlots, { source: testSource, runtime, log: silentLog, supply: null, onDeviceLost });
+  const options = { source: testSource, runtime, log: silentLog, supply: null, onDeviceLost, rule };
+  return new ExpertService(workerSlots, options);
 }
 
 export const silentLog: Logger = { error: nothing, warn: nothing, info: nothing, debug: nothing };

@@ -81,8 +81,9 @@ interface HeldWork extends ExpertRows {
   readonly order: ReadingOrder;
 }
 
-/** Times of the load that brought a slot's expert. */
+/** Times of the load that brought a slot's expert, or of the two that brought its slices. */
 export interface SlotLoadTimes {
+  /** End of the last one. */
   endedMs: number;
   /** 0: an earlier execution has reported it already. */
   tookMs: number;

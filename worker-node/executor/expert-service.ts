@@ -11,7 +11,7 @@ import type { WorkerCache } from '../cache/worker-cache.js';
 import { ExpertRecoder } from '../cache/expert-recoder.js';
 import { HostMemory, type HostMemoryOptions } from '../cache/host-memory.js';
 import type { WorkerSlots } from '../cache/make-slots.js';
-import { ExpertLoader, type ExpertSupply } from '../loader/expert-loader.js';
+import { ExpertLoader, type ExpertSupply, isOfLower } from '../loader/expert-loader.js';
 import type { SlotAction, SlotEvent, SlotLoad } from '../loader/slot-events.js';
 import { SlotMemory } from '../loader/slot-memory.js';
 import { type ExpertLoads, SlotSchedule } from '../loader/slot-schedule.js';
@@ -83,7 +83,7 @@ export class ExpertService {
   private readonly executor: ExpertExecutor;
   private readonly log: Logger;
   private readonly runtime: Runtime;
-  /** The last load into each slot. */
+  /** The last load into each slot, or both loads of an expert whose lower slices came after its upper ones. */
   private readonly slotLoads: SlotLoadTimes[];
   private readonly timing = new PassTiming();
   private readonly underWay = new Set<Promise<void>>();
@@ -416,9 +416,16 @@ export class ExpertService {
   private async load(load: SlotLoad): Promise<void> {
     const { error, loadMs, ...end } = await this.loader.load(load);
     if (error?.code === 'DEVICE_LOST') this.loseDevice(error);
-    this.slotLoads[load.slot] = { endedMs: this.runtime.nowMs(), tookMs: loadMs };
+    this.noteLoad(load, loadMs, end.outcome === 'loaded');
     if (end.outcome === 'loaded') this.recoder?.loaded(load.slot);
     this.handle({ kind: 'loadSettled', slot: load.slot, ...end }, error);
+  }
+
+  /** Slices that come in two loads follow one another in a slot, so the expert has taken the sum of both times. */
+  private noteLoad({ slot, parts }: SlotLoad, loadMs: number, loaded: boolean): void {
+    const earlier = requirePresent(this.slotLoads[slot], () => `slot ${slot} is one of the worker's.`);
+    const tookMs = !isOfLower(parts) ? loadMs : earlier.tookMs + (loaded ? loadMs : 0);
+    this.slotLoads[slot] = { endedMs: this.runtime.nowMs(), tookMs };
   }
 
   private async runExpert(slot: number, ticket: number, wasLoaded: boolean): Promise<void> {

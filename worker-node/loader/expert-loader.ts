@@ -42,7 +42,7 @@ interface LoadUnderWay {
 }
 
 /** The load brings the lower slices of an expert to its upper ones. */
-function isOfLower(parts: PerPart<CachedPart>): boolean {
+export function isOfLower(parts: PerPart<CachedPart>): boolean {
   return parts[partOfPlane(0)].from === 'notWanted';
 }
 
@@ -103,6 +103,7 @@ export class ExpertLoader {
     return this.readBytes;
   }
 
+  /** Time of all loads, divided by the number of loaded experts: the two loads of an expert's slices count as one, with the sum of their times. */
   get loadMsMean(): number {
     return this.loadMs.mean;
   }
@@ -222,8 +223,8 @@ export class ExpertLoader {
 
   private succeeded(key: string, parts: PerPart<CachedPart>, { loadMs }: LoadOutcome): void {
     this.failures.delete(key);
-    // Lower slices are no further expert.
-    if (isOfLower(parts)) return;
+    // Lower slices are no further expert. They follow the load of their upper ones, and its time is theirs together.
+    if (isOfLower(parts)) return this.loadMs.addToLast(loadMs);
     this.#loads += 1;
     this.loadMs.add(loadMs);
   }

@@ -8,6 +8,11 @@ export class OverallMean {
     this.sum += value;
   }
 
+  /** Makes the last value so much larger. */
+  addToLast(value: number): void {
+    this.sum += value;
+  }
+
   get mean(): number {
     return this.count === 0 ? 0 : this.sum / this.count;
   }
