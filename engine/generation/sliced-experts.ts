@@ -18,9 +18,9 @@ import {
 } from '../../shared/decisions/slices/sequence-decisions.js';
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import type { BudgetReport } from '../../shared/decisions/slices/miss-budget.js';
-import { partOfPlane } from '../../shared/model/expert-parts.js';
+import { perPart, sumOfParts } from '../../shared/model/expert-parts.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import { partSizes } from '../../shared/model/part-sizes.js';
+import { partSizes, storedPartBytes } from '../../shared/model/part-sizes.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import type { LoadProgress } from '../loading/load-weights.js';
 import { decisionRules, type RuledSlices } from '../loading/open-for-quality.js';
@@ -156,9 +156,7 @@ class LogicallyCachedExperts implements SequenceExperts {
   }
 }
 
-function bytesWanted({ gate, up, down }: ExpertSource, { parts }: LoadRequest): number {
-  return [gate, up, down]
-    .flatMap(({ chunks }) => chunks)
-    .filter(({ plane }) => parts[partOfPlane(plane)].from !== 'notWanted')
-    .reduce((sum, { storedBytes }) => sum + storedBytes, 0);
+function bytesWanted(source: ExpertSource, { parts }: LoadRequest): number {
+  const bytes = storedPartBytes(source);
+  return sumOfParts(perPart((part) => (parts[part].from === 'notWanted' ? 0 : bytes[part])));
 }

@@ -14,11 +14,9 @@ import {
 } from '../../shared/decisions/slices/plan-readings.js';
 import type { DecisionRules } from '../../shared/decisions/slices/sequence-decisions.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
+import { storedPartBytes } from '../../shared/model/part-sizes.js';
 import { PAIR_TEXTS, qualityText, type Quality } from '../../shared/settings/quality.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-
-const UPPER_PLANE = 0;
-const LOWER_PLANE = 1;
 
 /** The slices that stand in the place of a model's experts, and the rule by which executions read them. */
 export interface RuledSlices {
@@ -77,19 +75,14 @@ export async function slicesForQuality(pack: Pack, quality: SlicedQuality): Prom
 /** The rules by which a sequence's logical cache decides; null: the quality has none. The cache counts slices as they are stored. */
 export function decisionRules({ slices, rule }: RuledSlices, shape: ModelShape): DecisionRules | null {
   if (rule.kind !== 'cached') return null;
-  const { gate, up, down } = slices.expert(0, 0);
-  const bytesOf = (wanted: number): number =>
-    [gate, up, down]
-      .flatMap(({ chunks }) => chunks)
-      .filter(({ plane }) => plane === wanted)
-      .reduce((sum, { storedBytes }) => sum + storedBytes, 0);
+  const { exponent: upperBytes, signMantissa: lowerBytes } = storedPartBytes(slices.expert(0, 0));
   const { expertLayers: layers, experts, expertsPerToken } = shape;
   const cache = {
     layers,
     experts,
     capacityBytes: rule.cacheBytes,
-    upperBytes: bytesOf(UPPER_PLANE),
-    lowerBytes: bytesOf(LOWER_PLANE),
+    upperBytes,
+    lowerBytes,
   };
   const sequence: SequenceRules = {
     cache,

@@ -1,6 +1,7 @@
+import { storedPartBytes } from '../../shared/model/part-sizes.js';
 import { logarithm, power } from '../../shared/base/arithmetic/elementary.js';
-import { partOfPlane, PARTS, perPart, sumOfParts, type Part, type PerPart } from '../../shared/model/expert-parts.js';
-import type { ChunkLocation, ExpertSource } from '../../shared/model/tensor-source.js';
+import { partOfPlane, PARTS, sumOfParts, type PerPart } from '../../shared/model/expert-parts.js';
+import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 import { type OverlapCosts, patternMakespans } from '../../shared/decisions/caching/makespan-estimate.js';
 import type { LoadTimes, PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
@@ -126,15 +127,12 @@ function fitInterference(
 }
 
 /** Bytes of one expert of the model, by part. */
-export function expertBytesByPart({ gate, up, down }: ExpertSource): ExpertBytes {
-  const tensors = [gate, up, down];
-  const chunks = tensors.flatMap((tensor) => tensor.chunks);
-  const chunksOf = (part: Part): ChunkLocation[] => chunks.filter(({ plane }) => partOfPlane(plane) === part);
-  const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
-  const exponents = chunksOf('exponent');
+export function expertBytesByPart(expert: ExpertSource): ExpertBytes {
+  const tensors = [expert.gate, expert.up, expert.down];
+  const exponents = tensors.flatMap(({ chunks }) => chunks.filter(({ plane }) => partOfPlane(plane) === 'exponent'));
   return {
-    stored: perPart((part) => sum(chunksOf(part).map(({ storedBytes }) => storedBytes))),
-    plainExponent: sum(exponents.map(({ plainBytes }) => plainBytes)),
+    stored: storedPartBytes(expert),
+    plainExponent: exponents.reduce((sum, { plainBytes }) => sum + plainBytes, 0),
     tensors: tensors.length,
     shards: Math.max(1, Math.round(exponents.length / tensors.length)),
   };

@@ -34,6 +34,15 @@ export function* allExperts(source: ModelSource): Generator<ExpertSource> {
   }
 }
 
+/** Stored bytes of an expert's matrices, by part. */
+export function storedPartBytes({ gate, up, down }: ExpertSource): PerPart<number> {
+  const sums = { ...perPart(() => 0) };
+  for (const { plane, storedBytes } of [gate, up, down].flatMap(({ chunks }) => chunks)) {
+    sums[partOfPlane(plane)] += storedBytes;
+  }
+  return sums;
+}
+
 /** Stored bytes of a tensor; for a view, its share of the stored matrix. */
 export function storedBytes({ rows, columns, view, chunks }: TensorSource): number {
   const bytes = chunks.reduce((sum, chunk) => sum + chunk.storedBytes, 0);

@@ -17,15 +17,14 @@ import {
   type AutoPrecision,
   type FormRecall,
 } from '../../shared/decisions/slices/choose-shadow-form.js';
-import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { loadShadowModel } from '../../shadow-node/predictor/shadow-model.js';
 import { refusal } from '../unit/tiny-pack.js';
+import { runCalibrationText } from './calibration-passes.js';
 import { COMMAND_TIMEOUT_MS, odmoe } from './harness/run-odmoe.js';
 import { TestCluster } from './harness/test-cluster.js';
 
 const DEMO = join(packageRoot(), 'models', 'demo');
 const CPU = { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 } as const;
-const ROWS = 512;
 
 describe('the recall of the forms of a shadow', function () {
   this.timeout(2 * COMMAND_TIMEOUT_MS);
@@ -123,10 +122,9 @@ function overlap(one: readonly number[], other: readonly number[]): number {
   return one.filter((expert) => other.includes(expert)).length;
 }
 
-/** The two experts of each layer and row of the first 512 tokens, each passage by itself; null: of the model as it was shipped. */
+/** The two experts of each layer and row of the calibration text; null: of the model as it was shipped. */
 async function activatedBy(precision: AutoPrecision | null): Promise<number[][]> {
   const source = await openModelSource(DEMO);
-  const tokenizer = await loadTokenizer(DEMO);
   const device = openDevice(CPU);
   const load = async (): Promise<Model> => {
     if (precision !== null) return loadShadowModel(device, source, shadowForm(precision), 'projections');
@@ -136,22 +134,10 @@ async function activatedBy(precision: AutoPrecision | null): Promise<number[][]>
     return model;
   };
   const model = await load();
-  const text = await readFile(join(packageRoot(), 'models', 'calibration.txt'), 'utf8');
   const pairs: number[][] = [];
-  let left = ROWS;
-  for (const passage of text.trim().split('\n\n')) {
-    const ids = Int32Array.from(tokenizer.encode(passage)).subarray(0, left);
-    if (ids.length === 0) break;
-    left -= ids.length;
-    const pass = model.createPass(ids.length);
-    const sequence = model.createSequence();
-    const positions = ids.map((_, row) => row);
-    await pass.begin([sequence], new Int32Array(ids.length), positions, ids);
-    await pass.forward((_layer, { experts }) => {
-      for (let at = 0; at < experts.length; at += 2) pairs.push([...experts.subarray(at, at + 2)]);
-    });
-    for (const used of [sequence, pass]) used.dispose();
-  }
+  await runCalibrationText(model, DEMO, ({ experts }) => {
+    for (let at = 0; at < experts.length; at += 2) pairs.push([...experts.subarray(at, at + 2)]);
+  });
   model.dispose();
   device.dispose();
   return pairs;

@@ -19,8 +19,8 @@ import {
   type MeasuredTheta,
 } from '../../shared/decisions/slices/plan-readings.js';
 import { qualityText, type Quality } from '../../shared/settings/quality.js';
-import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { refusal } from '../unit/tiny-pack.js';
+import { runCalibrationText } from './calibration-passes.js';
 import { COMMAND_TIMEOUT_MS, odmoe } from './harness/run-odmoe.js';
 
 const DEMO = join(packageRoot(), 'models', 'demo');
@@ -122,33 +122,16 @@ describe('thresholds of critical executions', function () {
   });
 });
 
-/** By whole passes of the native core, with all experts in memory: the first 512 tokens, each passage by itself. */
+/** By whole passes of the native core, with all experts in memory. */
 async function expectedTheta(): Promise<MeasuredTheta[]> {
   const source = await openModelSource(DEMO);
-  const tokenizer = await loadTokenizer(DEMO);
   const device = openDevice(CPU);
   const model = device.createModel(source.shape);
   try {
     await loadDenseWeights(model, source, source.shippedFormat);
     await loadResidentExperts(model, source, source.shippedFormat);
-    const text = await readFile(join(packageRoot(), 'models', 'calibration.txt'), 'utf8');
     const weights: number[] = [];
-    let left = 512;
-    for (const passage of text.trim().split('\n\n')) {
-      const ids = Int32Array.from(tokenizer.encode(passage)).subarray(0, left);
-      if (ids.length === 0) break;
-      left -= ids.length;
-      const pass = model.createPass(ids.length);
-      const sequence = model.createSequence();
-      await pass.begin(
-        [sequence],
-        new Int32Array(ids.length),
-        ids.map((_, row) => row),
-        ids,
-      );
-      await pass.forward((_layer, choice) => weights.push(...renormalizedWeights(choice.weights, 2)));
-      for (const used of [sequence, pass]) used.dispose();
-    }
+    await runCalibrationText(model, DEMO, (choice) => weights.push(...renormalizedWeights(choice.weights, 2)));
     return measuredThresholds(Float32Array.from(weights));
   } finally {
     model.dispose();

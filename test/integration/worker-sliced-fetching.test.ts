@@ -3,13 +3,10 @@ import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { PackServer } from '../../packs/fetching/pack-server.js';
-import { servedSlices } from '../../packs/fetching/served-slices.js';
 import type { RunningNode } from '../../engine/daemon/running-node.js';
-import { FetchSetting, type PackService } from '../unit/fetch-test-pack.js';
-import { plainIdentity } from '../unit/plain-identity.js';
+import { FetchSetting } from '../unit/fetch-test-pack.js';
 import { refusal } from '../unit/tiny-pack.js';
 import { ENVIRONMENT, openPackSource, RUNTIME } from '../wall.js';
-import { testSettings } from './harness/test-settings.js';
 import { ALL, CRITICAL, qualityOf, SlicedSetting } from './worker-sliced-setting.js';
 import type { WorkerTestClient } from './worker-test-client.js';
 
@@ -17,19 +14,6 @@ describe('worker daemon: fetching slices', function () {
   this.timeout(120_000);
   const sliced = new SlicedSetting();
   const fetching = new FetchSetting();
-
-  const share = (): PackServer => {
-    const { pack, slices } = sliced;
-    return new PackServer(pack, RUNTIME, { slices: servedSlices(slices, pack.shape) });
-  };
-
-  /** A main that gives this, as far as workers fetch from it. */
-  const serveMain = (pack: PackService): Promise<string> => {
-    const { cluster } = testSettings('worker', '/nowhere');
-    const { packDigest } = sliced.pack;
-    const identity = plainIdentity({ id: 'main', role: 'ROLE_MAIN', cluster, packDigest });
-    return fetching.serve(pack, { node: { identify: () => identity } });
-  };
 
   const start = (quality: string, mainAddress: string): Promise<RunningNode> => {
     mkdirSync(fetching.parent, { recursive: true });
@@ -51,7 +35,7 @@ describe('worker daemon: fetching slices', function () {
     new Map(readdirSync(fetching.directory).map((name) => [name, statSync(join(fetching.directory, name)).blocks]));
 
   it('fetches upper slices alone for a quality that reads no more, and no lossless part of an expert', async () => {
-    const address = await serveMain(share());
+    const address = await sliced.serveMain(fetching, sliced.share());
     const node = await start('sliced(8,4,low)', address);
     const main = await prepare(node, address);
     for (let layer = 0; layer < sliced.pack.shape.expertLayers; layer += 1)
@@ -71,7 +55,7 @@ describe('worker daemon: fetching slices', function () {
   });
 
   it('fetches both slices where rows read both, computes with them, and gives them to others', async () => {
-    const address = await serveMain(share());
+    const address = await sliced.serveMain(fetching, sliced.share());
     const node = await start(CRITICAL, address);
     const main = await prepare(node, address);
     await sliced.check(main, 0, 2, 0, [1]);
@@ -85,14 +69,14 @@ describe('worker daemon: fetching slices', function () {
     try {
       const { slices } = await source.describe(5000);
       assert.equal(slices?.digest, sliced.slices.digest);
-      assert.deepEqual(Buffer.from(slices.heldLower), Buffer.from(share().describe().slices?.heldLower ?? []));
+      assert.deepEqual(Buffer.from(slices.heldLower), Buffer.from(sliced.share().describe().slices?.heldLower ?? []));
     } finally {
       source.close();
     }
   });
 
   it('loads an expert whose slices come only now, before anything was announced', async () => {
-    const address = await serveMain(share());
+    const address = await sliced.serveMain(fetching, sliced.share());
     const node = await start(CRITICAL, address);
     const main = await sliced.workers.connect(node, { address });
     main.place(sliced.placement);
@@ -101,7 +85,7 @@ describe('worker daemon: fetching slices', function () {
   });
 
   it('fetches a slice again that is damaged on its disk', async () => {
-    const address = await serveMain(share());
+    const address = await sliced.serveMain(fetching, sliced.share());
     const first = await start(CRITICAL, address);
     await prepare(first, address);
     await first.stop();
@@ -120,7 +104,7 @@ describe('worker daemon: fetching slices', function () {
   });
 
   it('mends a damaged slice of its own pack from main, reads the other slice where it was, and leaves the pack as it is', async () => {
-    const address = await serveMain(share());
+    const address = await sliced.serveMain(fetching, sliced.share());
     const directory = sliced.damaged('mended', 'lower', 0, 5);
     sliced.damage(directory, 'upper', 1, 2);
     const bytes = (): Buffer[] => sliced.slices.manifest.files.map(({ name }) => readFileSync(join(directory, name)));
@@ -144,13 +128,13 @@ describe('worker daemon: fetching slices', function () {
   });
 
   it('does not start where main has no slices, and says how to make them', async () => {
-    const address = await serveMain(new PackServer(sliced.pack, RUNTIME));
+    const address = await sliced.serveMain(fetching, new PackServer(sliced.pack, RUNTIME));
     await assert.rejects(
       start('sliced(8,4)', address),
       refusal('PACK_INCOMPLETE', /main has no slices.*odmoe pack --slices/),
     );
     rmSync(fetching.directory, { recursive: true, force: true });
-    const other = await serveMain(share());
+    const other = await sliced.serveMain(fetching, sliced.share());
     await assert.rejects(start('sliced(6,3)', other), refusal('USAGE', /has slices \(8,4\)/));
   });
 });

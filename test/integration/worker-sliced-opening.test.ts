@@ -12,7 +12,6 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Quality } from '../../shared/settings/quality.js';
 import { openWorkerPack, type WorkerPack } from '../../worker-node/fetching/open-worker-pack.js';
 import { FetchSetting, type PackService } from '../unit/fetch-test-pack.js';
-import { plainIdentity } from '../unit/plain-identity.js';
 import { refusal } from '../unit/tiny-pack.js';
 import { ENVIRONMENT, openPackSource, RUNTIME } from '../wall.js';
 import { testSettings } from './harness/test-settings.js';
@@ -24,21 +23,9 @@ describe('worker daemon: opening what it has of sliced experts', function () {
   const sliced = new SlicedSetting();
   const fetching = new FetchSetting();
 
-  const share = (): PackServer => {
-    const { pack, slices } = sliced;
-    return new PackServer(pack, RUNTIME, { slices: servedSlices(slices, pack.shape) });
-  };
-
-  const serveMain = (pack: PackService): Promise<string> => {
-    const { cluster } = testSettings('worker', '/nowhere');
-    const { packDigest } = sliced.pack;
-    const identity = plainIdentity({ id: 'main', role: 'ROLE_MAIN', cluster, packDigest });
-    return fetching.serve(pack, { node: { identify: () => identity } });
-  };
-
   /** A service of main whose first call of this kind fails so. */
   const failing = (call: 'describe' | 'manifest', error: OdmoeError): PackService & { failures: number } => {
-    const good = share();
+    const good = sliced.share();
     const service = {
       failures: 0,
       describe: () => (call === 'describe' ? failOnce() : undefined, good.describe()),
@@ -81,7 +68,7 @@ describe('worker daemon: opening what it has of sliced experts', function () {
 
   it('fetches the slices into a whole pack that was fetched, and computes with them, now and after a restart', async () => {
     haveWholePack(true);
-    const address = await serveMain(share());
+    const address = await sliced.serveMain(fetching, sliced.share());
     const settings = { slots: 2, mainAddress: address, main: { quality: qualityOf(CRITICAL) } };
     for (const position of [0, 2]) {
       const node = await sliced.workers.start(settings, fetching.directory);
@@ -103,7 +90,7 @@ describe('worker daemon: opening what it has of sliced experts', function () {
   it('fetches nothing into a pack that was given, and says how to make slices', async () => {
     haveWholePack(false);
     const before = names();
-    const address = await serveMain(share());
+    const address = await sliced.serveMain(fetching, sliced.share());
     await assert.rejects(open(CRITICAL, address), refusal('PACK_INCOMPLETE', /has no slices.*--slices 8,4/));
     assert.deepEqual(names(), before);
   });
@@ -116,7 +103,7 @@ describe('worker daemon: opening what it has of sliced experts', function () {
   });
 
   it('leaves no lock when a start is abandoned that goes on with a fetch and waits for main', async () => {
-    const address = await serveMain(share());
+    const address = await sliced.serveMain(fetching, sliced.share());
     const first = await open(CRITICAL, address);
     await first.fetched?.close();
     await first.partial?.close();
@@ -134,10 +121,10 @@ describe('worker daemon: opening what it has of sliced experts', function () {
 
   it('leaves no lock when main has no slices, and starts as soon as it has', async () => {
     mkdirSync(fetching.directory);
-    const without = await serveMain(new PackServer(sliced.pack, RUNTIME));
+    const without = await sliced.serveMain(fetching, new PackServer(sliced.pack, RUNTIME));
     await assert.rejects(open('sliced(8,4)', without), refusal('PACK_INCOMPLETE', /main has no slices/));
     assert.deepEqual(locks(), []);
-    const address = await serveMain(share());
+    const address = await sliced.serveMain(fetching, sliced.share());
     assert.equal((await open('sliced(8,4)', address)).fetched?.digest, sliced.slices.digest);
   });
 
@@ -147,10 +134,10 @@ describe('worker daemon: opening what it has of sliced experts', function () {
     writeFileSync(join(directory, 'slices.json'), serializeSlices({ ...sliced.slices.manifest, theta: null }));
     const unmeasured = servedSlices(await openSlices(directory), sliced.pack.shape);
     haveWholePack(true);
-    const first = await open(CRITICAL, await serveMain(share()));
+    const first = await open(CRITICAL, await sliced.serveMain(fetching, sliced.share()));
     await first.fetched?.close();
     const kept = readFileSync(join(fetching.directory, 'fetching-slices.jsonl'), 'utf8');
-    const address = await serveMain(new PackServer(sliced.pack, RUNTIME, { slices: unmeasured }));
+    const address = await sliced.serveMain(fetching, new PackServer(sliced.pack, RUNTIME, { slices: unmeasured }));
     await assert.rejects(open(CRITICAL, address), refusal('USAGE', /threshold/));
     assert.equal(readFileSync(join(fetching.directory, 'fetching-slices.jsonl'), 'utf8'), kept);
     assert.deepEqual(locks(), []);
@@ -161,7 +148,7 @@ describe('worker daemon: opening what it has of sliced experts', function () {
   it('refuses a slices.json that is not what main described, and does not ask again for it', async () => {
     mkdirSync(fetching.directory);
     const wrong = { ...servedSlices(sliced.slices, sliced.pack.shape), manifestFile: 'manifest.json' };
-    const address = await serveMain(new PackServer(sliced.pack, RUNTIME, { slices: wrong }));
+    const address = await sliced.serveMain(fetching, new PackServer(sliced.pack, RUNTIME, { slices: wrong }));
     await assert.rejects(open(CRITICAL, address), refusal('PACK_CORRUPT', /slices\.json that came has the digest/));
     assert.deepEqual(locks(), []);
     assert.deepEqual(sliced.workers.log.matching('main does not give'), []);
@@ -170,7 +157,10 @@ describe('worker daemon: opening what it has of sliced experts', function () {
   it('does not ask again for a manifest that main cannot give', async () => {
     mkdirSync(fetching.directory);
     const main = failing('manifest', new OdmoeError('PACK_CORRUPT', 'the manifest is another'));
-    await assert.rejects(open(CRITICAL, await serveMain(main)), refusal('PACK_CORRUPT', /the manifest is another/));
+    await assert.rejects(
+      open(CRITICAL, await sliced.serveMain(fetching, main)),
+      refusal('PACK_CORRUPT', /the manifest is another/),
+    );
     assert.equal(main.failures, 1);
   });
 
@@ -233,7 +223,7 @@ describe('worker daemon: opening what it has of sliced experts', function () {
   it('asks again after a failure of the connection', async () => {
     mkdirSync(fetching.directory);
     const main = failing('describe', new OdmoeError('QUEUE_FULL', 'main has too many readers'));
-    assert.equal((await open(CRITICAL, await serveMain(main))).fetched?.digest, sliced.slices.digest);
+    assert.equal((await open(CRITICAL, await sliced.serveMain(fetching, main))).fetched?.digest, sliced.slices.digest);
     assert.equal(main.failures, 2);
     assert.equal(sliced.workers.log.matching('main does not give its slices').length, 1);
   });

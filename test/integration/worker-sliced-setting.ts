@@ -14,9 +14,14 @@ import { packageRoot } from '../../shared/base/files/package-root.js';
 import { readQuality, type Quality } from '../../shared/settings/quality.js';
 import type { RunningNode } from '../../engine/daemon/running-node.js';
 import type { Placement } from '../../shared/wire/messages.js';
+import { PackServer } from '../../packs/fetching/pack-server.js';
+import { servedSlices } from '../../packs/fetching/served-slices.js';
+import type { FetchSetting, PackService } from '../unit/fetch-test-pack.js';
+import { plainIdentity } from '../unit/plain-identity.js';
 import { slice } from '../unit/sliced-pack.js';
 import { pack } from '../unit/tiny-pack.js';
-import type { SettingsChanges } from './harness/test-settings.js';
+import { RUNTIME } from '../wall.js';
+import { testSettings, type SettingsChanges } from './harness/test-settings.js';
 import { hiddenStates, MAX_ROWS, WorkerSetting } from './worker-test-setting.js';
 import type { WorkerTestClient } from './worker-test-client.js';
 
@@ -97,6 +102,19 @@ export class SlicedSetting {
 
   get slices(): Slices {
     return this.openedSlices ?? assert.fail('the slices are there only while a test runs');
+  }
+
+  /** The service by which main gives the pack and its slices. */
+  share(): PackServer {
+    return new PackServer(this.pack, RUNTIME, { slices: servedSlices(this.slices, this.pack.shape) });
+  }
+
+  /** Starts a main that gives this, as far as workers fetch from it; returns its address. */
+  serveMain(fetching: FetchSetting, pack: PackService): Promise<string> {
+    const { cluster } = testSettings('worker', '/nowhere');
+    const { packDigest } = this.pack;
+    const identity = plainIdentity({ id: 'main', role: 'ROLE_MAIN', cluster, packDigest });
+    return fetching.serve(pack, { node: { identify: () => identity } });
   }
 
   start(quality: string, directory = this.sliced, slots = 2, more: SettingsChanges = {}): Promise<RunningNode> {
