@@ -37,7 +37,10 @@ export class SlicedCache implements WorkerCache {
     return new Map(layers.map((layer) => [layer, NO_CAPACITIES]));
   }
 
-  /** The whole experts that there is room for, and the upper slices alone. */
+  /**
+   * Two upper bounds over the same bytes, which are not to be added: `full` is most experts with all slices that are loaded, if nothing else is
+   * cached, and UPPER_PART most experts with their upper slices alone.
+   */
   get capacities(): PoolCapacities {
     const { upperBytes, lowerBytes, hasLower } = this.options.shape;
     const { capacityBytes } = this.decisions;
