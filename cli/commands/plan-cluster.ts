@@ -7,7 +7,7 @@ import { parseByteSize } from '../../shared/base/text/byte-size.js';
 import { giveYoungObjectsRoom } from '../../engine/daemon/collection-pauses.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { expertWeights } from '../../engine/emulation/layer-arithmetic.js';
-import { measuredLosses, slicedOffers } from '../../engine/planning/sliced-offers.js';
+import { lossMeasuredOn, slicedOffers } from '../../engine/planning/sliced-offers.js';
 import type { PlannedOffer } from '../output/sliced-offers-report.js';
 import { shippedStorage, storageForm, type DeviceProfile } from '../../engine/emulation/device-profile.js';
 import { modelProfileNames } from '../../engine/emulation/load-model-profile.js';
@@ -184,10 +184,10 @@ async function planOffers(
   boxes: readonly WorkerBoxes[],
   { storage, best, trace }: { storage: ExpertStorage; best: Candidate; trace: PlanTraces['traceFor'] },
 ): Promise<PlannedOffer[]> {
-  const losses = model === undefined ? null : await measuredLosses(model);
+  const measuredOn = model === undefined ? 'demo model' : await lossMeasuredOn(model);
   const weights = expertWeights(profile.model.shape);
   const offers: PlannedOffer[] = [];
-  for (const offer of slicedOffers(losses)) {
+  for (const offer of slicedOffers(measuredOn)) {
     const times = boxTimes(profile, boxes, offer.form);
     const result = await simulateCluster(times, best.setUp, trace(best.setUp), { tokens });
     offers.push({

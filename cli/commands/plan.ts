@@ -4,7 +4,7 @@ import { InvalidArgumentError, type Command } from 'commander';
 import { openServedPack } from '../../packs/open-served-pack.js';
 import type { MachineTimes } from '../../engine/planning/fit-machine-times.js';
 import { planCache, planSlices, type CachePlans, type CacheRequest } from '../../engine/planning/plan-cache.js';
-import { measuredLosses, slicedOffers, type SlicedOffer } from '../../engine/planning/sliced-offers.js';
+import { lossMeasuredOn, slicedOffers, type SlicedOffer } from '../../engine/planning/sliced-offers.js';
 import { expertWeights } from '../../engine/emulation/layer-arithmetic.js';
 import { storedBytes } from '../../shared/model/part-sizes.js';
 import type { PlannedOffer } from '../output/sliced-offers-report.js';
@@ -89,8 +89,9 @@ async function plan(directory: string, flags: PlanFlags): Promise<PlanOutcome> {
   const { entryBytes } = sizes;
   const request = { budgetBytes: flags.memory, entryBytes, layers, experts, activated, counts, pools: flags.pools };
   const plans = planCache(request, times);
-  const losses = await measuredLosses(directory);
-  const offers = slicedOffers(losses).map((offer) => planOffer(offer, pack, request, { times, plans }));
+  const offers = slicedOffers(await lossMeasuredOn(directory)).map((offer) =>
+    planOffer(offer, pack, request, { times, plans }),
+  );
   return { pack, budgetBytes: flags.memory, activated, layers, sizes, times, counts, plans, offers };
 }
 

@@ -13,12 +13,13 @@ export interface PlannedOffer {
 }
 
 export function offersObject(offers: readonly PlannedOffer[]): object[] {
-  return offers.map(({ offer: { quality, loss }, expertBytes, bytesShare, speedup }) => ({
-    quality,
+  return offers.map(({ offer, expertBytes, bytesShare, speedup }) => ({
+    quality: offer.quality,
     expertBytes,
     bytesShare,
     speedup,
-    loss,
+    loss: offer.loss,
+    lossMeasuredOn: offer.lossMeasuredOn,
   }));
 }
 
@@ -30,17 +31,16 @@ export function offerLines(offers: readonly PlannedOffer[], faster: string): str
     formatBytes(expertBytes),
     `${(bytesShare * 100).toFixed(0)} %`,
     `${speedup.toFixed(2)} times`,
-    loss === null ? '-' : loss.toExponential(1),
+    loss.toExponential(1),
   ]);
-  const isMeasured = offers.some(({ offer: { loss } }) => loss !== null);
+  const isOwn = offers.every(({ offer: { lossMeasuredOn } }) => lossMeasuredOn === 'this model');
   return [
     `Or sliced experts (odmoe pack --slices; --quality), which change answers; ${faster}:`,
     ...tableLines(
       [{ title: 'quality', align: 'left' }, ...['expert', 'of lossless', 'speed', 'loss'].map(right)],
       rows,
     ),
-    isMeasured
-      ? 'Loss: KL(lossless || sliced), mean over predicted tokens, as "odmoe bench slices" measured it with this model.'
-      : 'The loss is not measured for this model: "odmoe bench slices" measures it.',
+    'Loss: KL(lossless || sliced), mean over predicted tokens, as "odmoe bench slices" measured it with ' +
+      (isOwn ? 'this model.' : "odmoe's demo model. It was not measured with this model, whose loss may be another."),
   ];
 }

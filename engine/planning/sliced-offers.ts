@@ -1,9 +1,10 @@
-/** Sliced experts as an offer in place of lossless ones: bytes of a weight, and the measured loss if there is a measurement. */
+/** Sliced experts as an offer in place of lossless ones: bytes of a weight, and the loss as it was measured with this model or with another. */
 import { createHash } from 'node:crypto';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isPackDirectory, openAnyPack } from '../../packs/format/open-pack.js';
 import { SLICED_SPLITS } from '../../packs/slices/slice-pair.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { fileExists, readWholeFile } from '../../shared/base/files/read-file.js';
 import { qualityText } from '../../shared/settings/quality.js';
 import type { SlicedQuality } from '../../shared/decisions/slices/plan-readings.js';
@@ -18,18 +19,23 @@ export interface SlicedOffer {
   readonly quality: string;
   /** If only some executions read lower slices, storedBytes is the mean over executions; a slot has room for both slices. */
   readonly form: StorageForm;
-  /** KL(lossless || sliced), mean over predicted tokens, natural logarithm; null: not measured for this model. */
-  readonly loss: number | null;
+  /** KL(lossless || sliced), mean over predicted tokens, natural logarithm. */
+  readonly loss: number;
+  readonly lossMeasuredOn: MeasuredModel;
 }
 
-/** The offers for a model, the most exact of each pair of bits first. `losses`: null: none were measured for it. */
-export function slicedOffers(losses: MeasuredLosses | null): SlicedOffer[] {
+/** The model with which losses were measured. */
+export type MeasuredModel = 'this model' | 'demo model';
+
+/** The offers for a model, the most exact of each pair of bits first. */
+export function slicedOffers(lossMeasuredOn: MeasuredModel): SlicedOffer[] {
   return SLICED_SPLITS.flatMap((split) => {
     const whole = slicedStorage({ kind: 'high', split });
     const lowerBytes = whole.storedBytes - whole.exponentBytes;
     const offer = (asked: SlicedQuality, form = slicedStorage(asked)): SlicedOffer => {
       const quality = qualityText(asked);
-      return { quality, form, loss: losses?.[quality] ?? null };
+      const loss = requirePresent(DEMO_LOSSES[quality], () => `the loss of ${quality} was measured.`);
+      return { quality, form, loss, lossMeasuredOn };
     };
     return [
       offer({ kind: 'high', split }),
@@ -42,9 +48,6 @@ export function slicedOffers(losses: MeasuredLosses | null): SlicedOffer[] {
   });
 }
 
-/** Losses by the text of a quality. */
-export type MeasuredLosses = Readonly<Record<string, number>>;
-
 /** The model that comes with odmoe, by the fingerprint of its weights in a pack, and by its file as a checkpoint. */
 const DEMO = {
   fingerprint: '4771b63d1bfa7bedb399f9be1d70fb044505e5ec9d5945c3fdebdd5d8bc1c833',
@@ -53,8 +56,11 @@ const DEMO = {
   fileSha256: '4c467f5ca41db662fa839b6197759fa67c341bceeca1fbbd03a31b0860312544',
 };
 
-/** From "odmoe bench slices", table "quality" (docs/results.md, "Slices"): asym8, dbsc(8,4) at a critical share of 0.3, centred(8,4), and so on. */
-const DEMO_LOSSES: MeasuredLosses = {
+/**
+ * Losses of the demo model, by the text of a quality: "odmoe bench slices", tables "quality" (asym8, centred(8,4) and so on) and "theta" (the
+ * critical share nearest to 0.3). docs/results.md, "Slices", lists them in a table; a test holds them equal to it and to a recorded run.
+ */
+export const DEMO_LOSSES: Readonly<Record<string, number>> = {
   'sliced(8,4)': 7.2e-7,
   'sliced(8,4,critical=0.3)': 2.4e-4,
   'sliced(8,4,low)': 3.2e-4,
@@ -67,11 +73,12 @@ const DEMO_LOSSES: MeasuredLosses = {
 };
 
 /**
- * The losses that were measured with the weights in a directory, a pack or a checkpoint; null: none were.
+ * The model with which the losses of offers for a directory, a pack or a checkpoint, were measured. Packs have no losses of their own: thresholds in
+ * slices.json and recall in shadow-recall.json are none.
  * @throws PACK_CORRUPT, STORAGE_FAILED
  */
-export async function measuredLosses(directory: string): Promise<MeasuredLosses | null> {
-  return (await isDemo(directory)) ? DEMO_LOSSES : null;
+export async function lossMeasuredOn(directory: string): Promise<MeasuredModel> {
+  return (await isDemo(directory)) ? 'this model' : 'demo model';
 }
 
 async function isDemo(directory: string): Promise<boolean> {

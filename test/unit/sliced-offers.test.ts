@@ -1,14 +1,16 @@
 /** Sliced experts beside a lossless plan: their bytes, their speed, and the loss where it was measured. */
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
 import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { parseRunLines } from '../../bench/history/run-line.js';
 import { profileFile } from '../../cli/client/simulation-flags.js';
-import { offerLines, offersObject } from '../../cli/output/sliced-offers-report.js';
+import { offerLines, offersObject, type PlannedOffer } from '../../cli/output/sliced-offers-report.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { nodeTimes } from '../../engine/emulation/node-times.js';
 import { planSlices } from '../../engine/planning/plan-cache.js';
-import { measuredLosses, slicedOffers } from '../../engine/planning/sliced-offers.js';
+import { DEMO_LOSSES, lossMeasuredOn, type MeasuredModel, slicedOffers } from '../../engine/planning/sliced-offers.js';
 import { NATIVE_BYTE_TOOLS } from '../../packs/packing/native-tools.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
@@ -21,11 +23,8 @@ describe('the offers of sliced experts beside a plan', function () {
   this.timeout(60_000);
 
   it('name a quality, and the bytes of a weight that it reads', () => {
-    const offers = slicedOffers(null);
-    for (const { quality, loss } of offers) {
-      assert.ok('quality' in readQuality(quality), quality);
-      assert.equal(loss, null);
-    }
+    const offers = slicedOffers('demo model');
+    for (const { quality } of offers) assert.ok('quality' in readQuality(quality), quality);
     assert.deepEqual(
       offers.map(({ quality, form }) => [quality, Math.round(form.storedBytes * 8 * 1000) / 1000]),
       [
@@ -42,32 +41,29 @@ describe('the offers of sliced experts beside a plan', function () {
     );
   });
 
-  it('have the loss of the model that was measured, as a checkpoint or a pack, and of no other', async () => {
+  it('have the losses of the demo model, and say whether it is this one, as a checkpoint or a pack', async () => {
+    const losses = slicedOffers('this model').map(({ quality, loss }) => [quality, loss]);
+    assert.deepEqual(losses, Object.entries(DEMO_LOSSES));
+    assert.equal(await lossMeasuredOn(DEMO), 'this model');
     const root = await mkdtemp(join(tmpdir(), 'odmoe-offers-'));
     try {
-      const losses = await measuredLosses(DEMO);
-      assert.ok(losses !== null);
-      assert.deepEqual(
-        slicedOffers(losses).map(({ loss }) => loss),
-        Object.values(losses),
-      );
       const packed = join(root, 'packed');
       await pack(DEMO, packed, { tools: NATIVE_BYTE_TOOLS });
-      assert.equal(await measuredLosses(packed), losses);
+      assert.equal(await lossMeasuredOn(packed), 'this model');
       const other = join(root, 'other');
       await cp(DEMO, other, { recursive: true });
       const weights = await readFile(join(other, 'model.safetensors'));
       weights.writeUInt8(weights.readUInt8(weights.length - 1) ^ 1, weights.length - 1);
       await writeFile(join(other, 'model.safetensors'), weights);
-      assert.equal(await measuredLosses(other), null);
-      assert.equal(await measuredLosses(root), null);
+      assert.equal(await lossMeasuredOn(other), 'demo model');
+      assert.equal(await lossMeasuredOn(root), 'demo model');
     } finally {
       await rm(root, { recursive: true, force: true });
     }
   });
 
   it('have slots for both slices, except where no execution reads lower ones', () => {
-    const forms = new Map(slicedOffers(null).map(({ quality, form }) => [quality, form]));
+    const forms = new Map(slicedOffers('demo model').map(({ quality, form }) => [quality, form]));
     const [high, critical, low] = ['sliced(8,4)', 'sliced(8,4,critical=0.3)', 'sliced(8,4,low)'].map((quality) =>
       requirePresent(forms.get(quality), quality),
     );
@@ -79,7 +75,7 @@ describe('the offers of sliced experts beside a plan', function () {
   it('take the time and memory of their bytes on a worker', () => {
     const profile = loadDeviceProfile(profileFile('orin-nx-rtx3090'));
     const shipped = nodeTimes(profile, 'worker', 'bf16');
-    for (const { form } of slicedOffers(null)) {
+    for (const { form } of slicedOffers('demo model')) {
       const times = nodeTimes(profile, 'worker', form);
       const share = form.storedBytes / 2;
       const slotShare = form.slotBytes / 2;
@@ -125,20 +121,54 @@ describe('the offers of sliced experts beside a plan', function () {
     );
   });
 
-  it('are reported with what is known, and say where no loss is', () => {
-    const planned = (losses: Parameters<typeof slicedOffers>[0]): Parameters<typeof offersObject>[0] =>
-      slicedOffers(losses).map((offer) => ({ offer, expertBytes: 1000, bytesShare: 0.5, speedup: 2 }));
-    assert.deepEqual(offersObject(planned({ 'sliced(8,4,low)': 0.01 }))[2], {
+  it('have losses that docs/results.md lists, and the newest recorded run where there is one', async () => {
+    const document = await readFile(join(packageRoot(), 'docs', 'results.md'), 'utf8');
+    const listed = [...document.matchAll(/^\| (sliced\([^|]*\)) \| [a-z\d(),]+ \| (\d\.\de-\d) \|$/gm)];
+    assert.deepEqual(
+      listed.map(([, quality, loss]) => [quality, Number(loss)]),
+      Object.entries(DEMO_LOSSES),
+    );
+    for (const [quality, recorded] of await recordedLosses()) {
+      assert.equal(DEMO_LOSSES[quality]?.toExponential(1), recorded.toExponential(1), quality);
+    }
+  });
+
+  it('are reported with their loss and the model that it was measured with', () => {
+    const planned = (measuredOn: MeasuredModel): PlannedOffer[] =>
+      slicedOffers(measuredOn).map((offer) => ({ offer, expertBytes: 1000, bytesShare: 0.5, speedup: 2 }));
+    assert.deepEqual(offersObject(planned('demo model'))[2], {
       quality: 'sliced(8,4,low)',
       expertBytes: 1000,
       bytesShare: 0.5,
       speedup: 2,
-      loss: 0.01,
+      loss: 3.2e-4,
+      lossMeasuredOn: 'demo model',
     });
-    assert.match(
-      offerLines(planned({ 'sliced(8,4,low)': 0.01 }), '').join('\n'),
-      /low\) .* 50 % .*2\.00 times +1\.0e-2/,
-    );
-    assert.match(offerLines(planned(null), '').join('\n'), /The loss is not measured for this model/);
+    const [own, other] = (['this model', 'demo model'] as const).map((on) => offerLines(planned(on), '').join('\n'));
+    assert.match(own ?? '', /low\) .* 50 % .*2\.00 times +3\.2e-4[\s\S]*measured it with this model\.$/);
+    assert.match(other ?? '', /with odmoe's demo model\. It was not measured with this model/);
   });
 });
+
+/** KL by quality, in the newest line of bench/history/slices.jsonl; none where no run is recorded. */
+async function recordedLosses(): Promise<[quality: string, kl: number][]> {
+  const path = join(packageRoot(), 'bench', 'history', 'slices.jsonl');
+  if (!existsSync(path)) return [];
+  const rows = requirePresent(parseRunLines(await readFile(path, 'utf8'), path).at(-1)?.figures, path);
+  const measured = rows as { table: string; variant?: string; pair?: string; critical?: number; kl: number }[];
+  return ['8,4', '6,3', '4,2'].flatMap((pair): [string, number][] => {
+    const ofVariant = (name: string): number =>
+      requirePresent(
+        measured.find(({ table, variant }) => table === 'quality' && variant === name),
+        name,
+      ).kl;
+    const thetas = measured.filter((row) => row.table === 'theta' && row.pair?.includes(pair) === true);
+    const distance = ({ critical = 0 }: (typeof measured)[number]): number => Math.abs(critical - 0.3);
+    const [nearest] = thetas.sort((left, right) => distance(left) - distance(right));
+    return [
+      [`sliced(${pair})`, ofVariant(`asym${pair[0]}`)],
+      [`sliced(${pair},critical=0.3)`, requirePresent(nearest, pair).kl],
+      [`sliced(${pair},low)`, ofVariant(`centred(${pair})`)],
+    ];
+  });
+}
