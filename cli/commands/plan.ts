@@ -3,7 +3,8 @@ import { resolve } from 'node:path';
 import { InvalidArgumentError, type Command } from 'commander';
 import { openServedPack } from '../../packs/open-served-pack.js';
 import type { MachineTimes } from '../../engine/planning/fit-machine-times.js';
-import { planCache, planSlices, type CachePlans, type CacheRequest } from '../../engine/planning/plan-cache.js';
+import { planCache, type CachePlans, type CacheRequest } from '../../engine/planning/plan-cache.js';
+import { planWorkerSlices } from '../../engine/planning/plan-sliced-cache.js';
 import { lossMeasuredOn, slicedOffers, type SlicedOffer } from '../../engine/planning/sliced-offers.js';
 import { expertWeights } from '../../engine/emulation/layer-arithmetic.js';
 import { storedBytes } from '../../shared/model/part-sizes.js';
@@ -85,26 +86,32 @@ async function plan(directory: string, flags: PlanFlags): Promise<PlanOutcome> {
   const counts = flags.counts === undefined ? null : await requireCounts(flags.counts, pack);
   const layers = flags.layers ?? (counts === null || counts.layers.length === 0 ? allLayers : counts.layers.length);
   const { threads: decompressionThreads, directIo } = flags;
-  const { sizes, times } = await measure(pack, { decompressionThreads, directIo, storageBytesPerS: 0 }, activated);
+  const offered = slicedOffers(await lossMeasuredOn(directory));
+  const reading = { decompressionThreads, directIo, storageBytesPerS: 0 };
+  const { sizes, times, sliced } = await measure(pack, reading, activated, offered);
   const { entryBytes } = sizes;
   const request = { budgetBytes: flags.memory, entryBytes, layers, experts, activated, counts, pools: flags.pools };
   const plans = planCache(request, times);
-  const offers = slicedOffers(await lossMeasuredOn(directory)).map((offer) =>
-    planOffer(offer, pack, request, { times, plans }),
-  );
+  const offers = sliced.map((measured) => planOffer(measured, pack, request, { times, plans }));
   return { pack, budgetBytes: flags.memory, activated, layers, sizes, times, counts, plans, offers };
 }
 
-/** The experts of an offer in a cache of slices of the same memory: read at the same speed, and nothing to decompress. */
+/** An offer, and the slots for its slices on this machine. */
+interface SizedOffer {
+  offer: SlicedOffer;
+  sizes: SlotSizes;
+}
+
+/** The experts of an offer in a worker's cache of slices of the same memory: read at the same speed, and nothing to decompress. */
 function planOffer(
-  offer: SlicedOffer,
+  { offer, sizes }: SizedOffer,
   pack: Pack,
   request: CacheRequest,
   lossless: { times: MachineTimes; plans: CachePlans },
 ): PlannedOffer {
   const { load, costs } = lossless.times;
   const weights = expertWeights(pack.shape);
-  const { exponentBytes: upper, storedBytes: read, slotBytes: both } = offer.form;
+  const { exponentBytes: upper, storedBytes: read } = offer.form;
   const { gate, up, down } = pack.expert(0, 0);
   const losslessBytes = [gate, up, down].reduce((sum, tensor) => sum + storedBytes(tensor), 0);
   const tensorMs = load.signMantissaReadMs + load.shards * load.exponentReadMs;
@@ -119,8 +126,7 @@ function planOffer(
     },
     costs,
   };
-  const sizes = { upperBytes: Math.round(weights * upper), lowerBytes: Math.round(weights * (both - upper)) };
-  const { makespanMs } = planSlices(request, sizes, times);
+  const { makespanMs } = planWorkerSlices(request, sizes, pack.shape.expertsPerToken, times);
   const expertBytes = Math.round(weights * read);
   const speedup = lossless.plans.planned.makespanMs / makespanMs;
   return { offer, expertBytes, bytesShare: expertBytes / losslessBytes, speedup };
@@ -130,11 +136,13 @@ async function measure(
   pack: Pack,
   settings: LoaderSettings,
   activated: number,
-): Promise<{ sizes: SlotSizes; times: MachineTimes }> {
+  offered: readonly SlicedOffer[],
+): Promise<{ sizes: SlotSizes; times: MachineTimes; sliced: SizedOffer[] }> {
   const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 0, budgetBytes: 0 });
   try {
     const sizes = slotSizes(device, pack, settings);
-    return { sizes, times: await measureMachineTimes(device, pack, sizes, activated, () => runtime.nowMs()) };
+    const sliced = offered.map((offer) => ({ offer, sizes: slotSizes(device, pack, settings, offer.slices) }));
+    return { sizes, sliced, times: await measureMachineTimes(device, pack, sizes, activated, () => runtime.nowMs()) };
   } finally {
     device.dispose();
   }

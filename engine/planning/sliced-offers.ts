@@ -9,6 +9,8 @@ import { fileExists, readWholeFile } from '../../shared/base/files/read-file.js'
 import { qualityText } from '../../shared/settings/quality.js';
 import type { SlicedQuality } from '../../shared/decisions/slices/plan-readings.js';
 import type { StorageForm } from '../emulation/device-profile.js';
+import { slicesRead } from '../loading/open-for-quality.js';
+import type { LoadedSlices } from './slot-sizes.js';
 import { slicedStorage } from '../emulation/sliced-storage.js';
 
 /** The share of critical executions of the offers between all and none. */
@@ -19,6 +21,8 @@ export interface SlicedOffer {
   readonly quality: string;
   /** If only some executions read lower slices, storedBytes is the mean over executions; a slot has room for both slices. */
   readonly form: StorageForm;
+  /** Slices that its executions read. */
+  readonly slices: LoadedSlices;
   /** KL(lossless || sliced), mean over predicted tokens, natural logarithm. */
   readonly loss: number;
   readonly lossMeasuredOn: MeasuredModel;
@@ -35,7 +39,8 @@ export function slicedOffers(lossMeasuredOn: MeasuredModel): SlicedOffer[] {
     const offer = (asked: SlicedQuality, form = slicedStorage(asked)): SlicedOffer => {
       const quality = qualityText(asked);
       const loss = requirePresent(DEMO_LOSSES[quality], () => `the loss of ${quality} was measured.`);
-      return { quality, form, loss, lossMeasuredOn };
+      const slices = { split, lower: slicesRead(asked) === 'both' };
+      return { quality, form, slices, loss, lossMeasuredOn };
     };
     return [
       offer({ kind: 'high', split }),

@@ -1,4 +1,4 @@
-import { automaticSlots } from '../../worker-node/loader/plan-slots.js';
+import { automaticSlots } from '../../engine/planning/plan-slots.js';
 import type { DeviceProfile } from '../../engine/emulation/device-profile.js';
 import type { ClusterTimes } from '../simulate/cluster-set-up.js';
 import type { WorkerBoxes } from './planned-profile.js';

@@ -8,7 +8,7 @@ import {
   type LayerCosts,
 } from '../../shared/decisions/placement/group-size.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
-import { automaticSlots, AUTOMATIC_SLOTS_BYTES } from '../../worker-node/loader/plan-slots.js';
+import { automaticSlots, AUTOMATIC_SLOTS_BYTES } from '../../engine/planning/plan-slots.js';
 
 const MIXTRAL = nominalLayerCosts({ hiddenSize: 4096, expert: plainGlu(14_336) }, 'bf16');
 const QWEN3_30B = nominalLayerCosts({ hiddenSize: 2048, expert: plainGlu(768) }, 'bf16');

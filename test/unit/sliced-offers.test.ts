@@ -10,6 +10,7 @@ import { offerLines, offersObject, type PlannedOffer } from '../../cli/output/sl
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { nodeTimes } from '../../engine/emulation/node-times.js';
 import { planSlices } from '../../engine/planning/plan-cache.js';
+import { planWorkerSlices } from '../../engine/planning/plan-sliced-cache.js';
 import { DEMO_LOSSES, lossMeasuredOn, type MeasuredModel, slicedOffers } from '../../engine/planning/sliced-offers.js';
 import { NATIVE_BYTE_TOOLS } from '../../packs/packing/native-tools.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
@@ -17,6 +18,18 @@ import { packageRoot } from '../../shared/base/files/package-root.js';
 import { readQuality } from '../../shared/settings/quality.js';
 import { pack } from './tiny-pack.js';
 
+const TIMES = {
+  load: {
+    signMantissaReadMs: 1,
+    exponentReadMs: 1,
+    decompressMs: 0,
+    compressionRatio: 1,
+    threads: 1,
+    shards: 1,
+    tensors: 3,
+  },
+  costs: { executeMs: 0.1, startMs: 0, interference: 0 },
+};
 const DEMO = join(packageRoot(), 'models', 'demo');
 
 describe('the offers of sliced experts beside a plan', function () {
@@ -87,22 +100,28 @@ describe('the offers of sliced experts beside a plan', function () {
     }
   });
 
-  it('are planned with a cache of slices, which holds lower ones only beside all upper ones', () => {
-    const load = {
-      signMantissaReadMs: 1,
-      exponentReadMs: 1,
-      decompressMs: 0,
-      compressionRatio: 1,
-      threads: 1,
-      shards: 1,
-      tensors: 3,
+  it('leave the places in a cache that a worker has for lower slices that are not kept', () => {
+    const request = { layers: 2, experts: 4, activated: 1, counts: null };
+    const sizes = { entryBytes: { full: 9, exponent: 5, signMantissa: 4 }, lowerBytes: 4 };
+    const held = (budgetBytes: number, lowerBytes: number | null = 4): number[] => {
+      const { totals } = planWorkerSlices({ ...request, budgetBytes }, { ...sizes, lowerBytes }, 2, TIMES);
+      return [totals.full, totals.exponent];
     };
-    const times = { load, costs: { executeMs: 0.1, startMs: 0, interference: 0 } };
+    // A worker of this model has two slots, and so two places of 4 bytes.
+    assert.deepEqual(held(48), [0, 8], 'all upper slices, and no room for lower ones');
+    assert.deepEqual(held(48 + 8), [2, 6]);
+    assert.deepEqual(held(72 + 8), [8, 0]);
+    assert.deepEqual(held(15), [0, 2], 'at most half of the memory is for places');
+    assert.deepEqual(held(8), [0, 0], 'too small for a cache');
+    assert.deepEqual(held(45, null), [5, 0], 'no lower slices are loaded');
+  });
+
+  it('are planned with a cache of slices, which holds lower ones only beside all upper ones', () => {
     const planned = (budgetBytes: number, lowerBytes = 4) =>
       planSlices(
         { budgetBytes, layers: 2, experts: 4, activated: 1, counts: null },
         { upperBytes: 5, lowerBytes },
-        times,
+        TIMES,
       );
     const held = (...[budgetBytes, lowerBytes]: Parameters<typeof planned>): number[] => {
       const { totals, usedBytes } = planned(budgetBytes, lowerBytes);

@@ -4,7 +4,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import { perState } from '../../shared/decisions/caching/load-times.js';
 import { perPart } from '../../shared/model/expert-parts.js';
-import { planSlicedCache } from '../../worker-node/cache/worker-cache-plan.js';
+import { planSlicedCache } from '../../engine/planning/plan-sliced-cache.js';
 import { SlicedCache } from '../../worker-node/cache/sliced-cache.js';
 import type { CacheUse } from '../../worker-node/loader/cache-decisions.js';
 

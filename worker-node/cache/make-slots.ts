@@ -13,14 +13,14 @@ import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import { entriesOf, NO_CAPACITIES, poolBytes } from '../../shared/decisions/caching/pool-capacities.js';
 import { randomFraction, type Runtime } from '../../shared/base/runtime/runtime.js';
-import { automaticSlots, planSlots, type SlotPlan } from '../loader/plan-slots.js';
+import { planSlicedCache } from '../../engine/planning/plan-sliced-cache.js';
+import { automaticSlots, planSlots, type SlotPlan } from '../../engine/planning/plan-slots.js';
 import { ExpertCache } from './expert-cache.js';
 import { SlicedCache } from './sliced-cache.js';
 import type { WorkerCache } from './worker-cache.js';
 import {
   planForMachine,
   planFullExperts,
-  planSlicedCache,
   planStates,
   requirePools,
   type CachePlan,

@@ -13,6 +13,7 @@ import { UPPER_PART } from '../../shared/model/expert-parts.js';
 import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
 import type { CacheUse, LowerMemory, PlacedExpert, SliceDecisions, UseLoaded } from '../loader/cache-decisions.js';
 import { LOADED_PARTS } from '../loader/slot-table.js';
+import { lowerPlacesBytes } from '../../engine/planning/plan-sliced-cache.js';
 import type { SliceMemory } from './slice-memory.js';
 
 export interface SlicedCacheShape extends SliceSizes {
@@ -174,7 +175,7 @@ export class SlicesInSlots implements SliceDecisions, HeldSlices {
   private readonly isPinned = (expert: number): boolean => (this.orders.upper.get(expert)?.pins ?? 0) > 0;
 
   private get placesBytes(): number {
-    return this.shape.lowerPlaces * this.shape.lowerBytes;
+    return lowerPlacesBytes(this.shape);
   }
 
   /** Bytes of one `lend`: those of a working slot. */

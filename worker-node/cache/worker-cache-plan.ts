@@ -4,8 +4,6 @@ import { planCache, type CacheRequest } from '../../engine/planning/plan-cache.j
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { NO_CAPACITIES, poolBytes } from '../../shared/decisions/caching/pool-capacities.js';
-import type { SliceSizes } from '../../shared/decisions/slices/displace-slices.js';
-import type { SlotPlan } from '../loader/plan-slots.js';
 import { fillBudget, residencyCosts } from './cache-residency.js';
 import { sumOfParts } from '../../shared/model/expert-parts.js';
 
@@ -52,33 +50,6 @@ export function planStates(
   const usedBytes = poolBytes(capacities, entryBytes);
   assertInvariant(usedBytes <= budgetBytes, 'a residency plan stays within its budget');
   return { capacities, usedBytes, expected: null };
-}
-
-export interface SlicedCachePlan extends SliceSizes {
-  hasLower: boolean;
-  /** Slots of the cache: most experts whose upper slices it can hold. 0: the memory is too small for a cache. */
-  slots: number;
-  /** Lower slices that may be in the cache's slots without being kept. */
-  lowerPlaces: number;
-  bytes: number;
-}
-
-/**
- * A cache of slices in the memory of a plan. It leaves places for as many lower slices as there are working slots, but at most half of the memory:
- * executions that read them must go on when upper slices fill the cache. `lowerBytes`: null if no lower slices are loaded; `experts`: of all layers.
- */
-export function planSlicedCache(
-  { slots, cacheBytes }: SlotPlan,
-  { upperBytes, lowerBytes, experts }: { upperBytes: number; lowerBytes: number | null; experts: number },
-): SlicedCachePlan {
-  const hasLower = lowerBytes !== null;
-  const sizes = { upperBytes, lowerBytes: lowerBytes ?? 0 };
-  const lowerPlaces = hasLower ? Math.max(1, Math.min(slots, Math.floor(cacheBytes / 2 / Math.max(1, lowerBytes)))) : 0;
-  const mostBytes = experts * (sizes.upperBytes + sizes.lowerBytes) + lowerPlaces * sizes.lowerBytes;
-  const bytes = Math.min(cacheBytes, mostBytes);
-  const holdsOne = bytes - lowerPlaces * sizes.lowerBytes >= sizes.upperBytes;
-  const cacheSlots = holdsOne ? Math.min(experts, Math.floor(bytes / sizes.upperBytes)) : 0;
-  return { ...sizes, hasLower, slots: cacheSlots, lowerPlaces, bytes };
 }
 
 /** Throws DEVICE_OUT_OF_MEMORY when the pools that the settings list do not fit. */
