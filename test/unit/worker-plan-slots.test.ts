@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { planSlots } from '../../worker-node/loader/plan-slots.js';
+import { planSlots } from '../../engine/planning/plan-slots.js';
 
 const bytesFor = (maxRows: number) => ({ slotBytes: 1000, sharedBytes: 10 * maxRows });
 

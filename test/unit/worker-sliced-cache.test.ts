@@ -290,7 +290,7 @@ describe('worker: the cache of slices', () => {
 describe('the plan of a cache of slices', () => {
   const sizes = { upperBytes: UPPER, lowerBytes: LOWER, experts: 16 };
   const plan = (cacheBytes: number, lowerBytes: number | null = LOWER, slots = 2) =>
-    planSlicedCache({ slots, maxRows: 1, cacheBytes }, { ...sizes, lowerBytes });
+    planSlicedCache({ slots, cacheBytes }, { ...sizes, lowerBytes });
 
   it('leaves places for the lower slices in use, and takes no more memory than all slices need', () => {
     assert.deepEqual(plan(30), {
