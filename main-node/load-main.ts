@@ -5,7 +5,7 @@ import { SharedDevice } from '../engine/devices/shared-device.js';
 import type { FormatCompiler } from '../engine/sampling/format-compiler.js';
 import type { PromptEncoder } from '../engine/generation/prompt-encoder.js';
 import { resolveWeightForm, wouldRound } from '../engine/loading/choose-weight-form.js';
-import { slicesForQuality, type RuledSlices } from '../engine/loading/open-for-quality.js';
+import type { RuledSlices } from '../engine/loading/open-for-quality.js';
 import { loadDenseWeights } from '../engine/loading/load-weights.js';
 import type { Device, Model } from '../native/index.js';
 import type { Pack } from '../packs/format/open-pack.js';
@@ -50,7 +50,8 @@ export async function loadMain(
   const { quality } = settings.main;
   const source = await environment.openPack(settings.modelPath, quality);
   requireExact(source, settings.main.resident);
-  const sliced = quality.kind === 'exact' ? null : await runtime.outside(() => slicesForQuality(source, quality));
+  const sliced =
+    quality.kind === 'exact' ? null : await runtime.outside(() => environment.slicesForQuality(source, quality));
   const tokenizer = await runtime.outside(() => openTokenizer(source.directory));
   const { maxActiveSequences, maxQueuedRequests } = settings.main;
   const queueLimit = mostActiveSequences(maxActiveSequences) + maxQueuedRequests;

@@ -141,6 +141,7 @@ export function setUpOf(flags: SimulateFlags): ClusterSetUp {
     throw new OdmoeError('USAGE', `--prediction ${flags.prediction}: without a shadow there are no drafts to run`);
   }
   return {
+    quality: DEFAULT_SET_UP.quality,
     workers: flags.workers,
     slots: flags.slots ?? DEFAULT_SET_UP.slots,
     cacheBytes: flags.cache ?? DEFAULT_SET_UP.cacheBytes,

@@ -7,6 +7,7 @@ import { parseByteSize } from '../../shared/base/text/byte-size.js';
 import { giveYoungObjectsRoom } from '../../engine/daemon/collection-pauses.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { expertWeights } from '../../engine/emulation/layer-arithmetic.js';
+import { slicedStorage } from '../../engine/emulation/sliced-storage.js';
 import { lossMeasuredOn, slicedOffers } from '../../engine/planning/sliced-offers.js';
 import type { PlannedOffer } from '../output/sliced-offers-report.js';
 import { shippedStorage, storageForm, type DeviceProfile } from '../../engine/emulation/device-profile.js';
@@ -177,9 +178,9 @@ async function planCluster(
   };
 }
 
-/** Simulates the best set-up with the experts of each offer in the same memory. */
+/** Simulates the best set-up with the slices of each offer, and with a cache of them in the memory that its slots leave. */
 async function planOffers(
-  { model, tokens }: PlanFlags,
+  { model, tokens, cache }: PlanFlags,
   profile: DeviceProfile,
   boxes: readonly WorkerBoxes[],
   { storage, best, trace }: { storage: ExpertStorage; best: Candidate; trace: PlanTraces['traceFor'] },
@@ -187,9 +188,11 @@ async function planOffers(
   const measuredOn = model === undefined ? 'demo model' : await lossMeasuredOn(model);
   const weights = expertWeights(profile.model.shape);
   const offers: PlannedOffer[] = [];
-  for (const offer of slicedOffers(measuredOn)) {
-    const times = boxTimes(profile, boxes, offer.form);
-    const result = await simulateCluster(times, best.setUp, trace(best.setUp), { tokens });
+  for (const offer of slicedOffers(profile.model.shape.expertsPerToken, measuredOn)) {
+    const times = boxTimes(profile, boxes, slicedStorage(offer.asked));
+    const cacheBytes = cache ?? spareBytes(times, boxes, profile, best.setUp.slots);
+    const setUp = { ...best.setUp, quality: offer.asked, cacheBytes };
+    const result = await simulateCluster(times, setUp, trace(setUp), { tokens });
     offers.push({
       offer,
       expertBytes: Math.round(weights * offer.form.storedBytes),

@@ -4,6 +4,7 @@ import { InvalidArgumentError, type Command } from 'commander';
 import { openServedPack } from '../../packs/open-served-pack.js';
 import type { MachineTimes } from '../../engine/planning/fit-machine-times.js';
 import { planCache, type CachePlans, type CacheRequest } from '../../engine/planning/plan-cache.js';
+import { slicesRead } from '../../engine/loading/open-for-quality.js';
 import { planWorkerSlices } from '../../engine/planning/plan-sliced-cache.js';
 import { lossMeasuredOn, slicedOffers, type SlicedOffer } from '../../engine/planning/sliced-offers.js';
 import { expertWeights } from '../../engine/emulation/layer-arithmetic.js';
@@ -86,7 +87,7 @@ async function plan(directory: string, flags: PlanFlags): Promise<PlanOutcome> {
   const counts = flags.counts === undefined ? null : await requireCounts(flags.counts, pack);
   const layers = flags.layers ?? (counts === null || counts.layers.length === 0 ? allLayers : counts.layers.length);
   const { threads: decompressionThreads, directIo } = flags;
-  const offered = slicedOffers(await lossMeasuredOn(directory));
+  const offered = slicedOffers(pack.shape.expertsPerToken, await lossMeasuredOn(directory));
   const reading = { decompressionThreads, directIo, storageBytesPerS: 0 };
   const { sizes, times, sliced } = await measure(pack, reading, activated, offered);
   const { entryBytes } = sizes;
@@ -141,7 +142,10 @@ async function measure(
   const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 0, budgetBytes: 0 });
   try {
     const sizes = slotSizes(device, pack, settings);
-    const sliced = offered.map((offer) => ({ offer, sizes: slotSizes(device, pack, settings, offer.slices) }));
+    const sliced = offered.map((offer) => {
+      const slices = { split: offer.asked.split, lower: slicesRead(offer.asked) === 'both' };
+      return { offer, sizes: slotSizes(device, pack, settings, slices) };
+    });
     return { sizes, sliced, times: await measureMachineTimes(device, pack, sizes, activated, () => runtime.nowMs()) };
   } finally {
     device.dispose();

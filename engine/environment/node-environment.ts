@@ -5,6 +5,8 @@ import { join } from 'node:path';
 import { measureQueuedReads, waitUntil } from '../../native/index.js';
 import { type Devices, NATIVE_DEVICES } from '../devices/devices.js';
 import { chooseWeightForm, type ChooseWeightForm } from '../loading/choose-weight-form.js';
+import { type RuledSlices, slicesForQuality } from '../loading/open-for-quality.js';
+import type { SlicedQuality } from '../../shared/decisions/slices/plan-readings.js';
 import type { MeasureReads } from '../planning/measure-read-depth.js';
 import type { DeviceEnvironment } from '../devices/open-node-device.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
@@ -38,6 +40,8 @@ export interface NodeEnvironment {
   readonly interfaces: InterfaceWatch;
   /** Opens the pack that the daemon serves; left out: one for exact answers. Throws the errors of openServedPack. */
   openPack(directory: string | null, quality?: Quality): Promise<Pack>;
+  /** Opens the slices with which experts of a quality are computed. Throws the errors of slicesForQuality. */
+  slicesForQuality(pack: Pack, quality: SlicedQuality): Promise<RuledSlices>;
   /** Opens the slices that the daemon serves beside its pack, if it has not opened them to compute with them; null: it serves none. */
   readonly openSlices: OpenSlices | null;
   /** Turns prompts into tokens. */
@@ -96,6 +100,7 @@ export function realEnvironment(
     interfaces,
     discovery: multicastDiscovery(runtime, interfaces),
     openPack: (directory, quality) => openServedPack(directory, quality),
+    slicesForQuality,
     openSlices: heldSlices,
     openPrompts: ({ directory, tokenizer, queueLimit }) => {
       // Without a tokenizer there is no work for a thread.

@@ -9,20 +9,17 @@ import { fileExists, readWholeFile } from '../../shared/base/files/read-file.js'
 import { qualityText } from '../../shared/settings/quality.js';
 import type { SlicedQuality } from '../../shared/decisions/slices/plan-readings.js';
 import type { StorageForm } from '../emulation/device-profile.js';
-import { slicesRead } from '../loading/open-for-quality.js';
-import type { LoadedSlices } from './slot-sizes.js';
 import { slicedStorage } from '../emulation/sliced-storage.js';
 
 /** The share of critical executions of the offers between all and none. */
 const CRITICAL_SHARE = 0.3;
 
 export interface SlicedOffer {
-  /** As the flag --quality takes it. */
+  readonly asked: SlicedQuality;
+  /** The same as the flag --quality takes it. */
   readonly quality: string;
   /** If only some executions read lower slices, storedBytes is the mean over executions; a slot has room for both slices. */
   readonly form: StorageForm;
-  /** Slices that its executions read. */
-  readonly slices: LoadedSlices;
   /** KL(lossless || sliced), mean over predicted tokens, natural logarithm. */
   readonly loss: number;
   readonly lossMeasuredOn: MeasuredModel;
@@ -31,18 +28,20 @@ export interface SlicedOffer {
 /** The model with which losses were measured. */
 export type MeasuredModel = 'this model' | 'demo model';
 
-/** The offers for a model, the most exact of each pair of bits first. */
-export function slicedOffers(lossMeasuredOn: MeasuredModel): SlicedOffer[] {
+/**
+ * The offers for a model, the most exact of each pair of bits first. With one expert a token all weights are 1, and no execution is more critical
+ * than another.
+ */
+export function slicedOffers(expertsPerToken: number, lossMeasuredOn: MeasuredModel): SlicedOffer[] {
   return SLICED_SPLITS.flatMap((split) => {
     const whole = slicedStorage({ kind: 'high', split });
     const lowerBytes = whole.storedBytes - whole.exponentBytes;
     const offer = (asked: SlicedQuality, form = slicedStorage(asked)): SlicedOffer => {
       const quality = qualityText(asked);
       const loss = requirePresent(DEMO_LOSSES[quality], () => `the loss of ${quality} was measured.`);
-      const slices = { split, lower: slicesRead(asked) === 'both' };
-      return { quality, form, slices, loss, lossMeasuredOn };
+      return { asked, quality, form, loss, lossMeasuredOn };
     };
-    return [
+    const [high, critical, low] = [
       offer({ kind: 'high', split }),
       offer(
         { kind: 'critical', split, share: CRITICAL_SHARE },
@@ -50,6 +49,7 @@ export function slicedOffers(lossMeasuredOn: MeasuredModel): SlicedOffer[] {
       ),
       offer({ kind: 'low', split }),
     ];
+    return expertsPerToken > 1 ? [high, critical, low] : [high, low];
   });
 }
 

@@ -1,5 +1,6 @@
 import type { RunningNode } from '../../engine/daemon/running-node.js';
 import type { Devices } from '../../engine/devices/devices.js';
+import { slicesForQuality } from '../../engine/loading/open-for-quality.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import { startMain } from '../../main-node/main.js';
@@ -29,6 +30,8 @@ export interface NodeWorld {
   /** The devices of one start of the process. */
   devices(runtime: VirtualRuntime): Devices;
   openPack(directory: string | null, runtime: VirtualRuntime, quality?: Quality): Promise<Pack>;
+  /** As in NodeEnvironment; left out: those of the opened pack. */
+  slicesForQuality?: NodeEnvironment['slicesForQuality'];
   /** Opens the slices that the node serves beside its pack; left out: it serves none. */
   openSlices?: (pack: Pack, runtime: VirtualRuntime) => ReturnType<OpenSlices>;
   /** Wraps the service by which peers read the node's pack; left out: it is not wrapped. */
@@ -209,6 +212,7 @@ export class SimulatedNode {
       discovery: memoryDiscovery(network, id, runtime, interfaces),
       devices: world.devices(runtime),
       openPack: (directory, quality) => world.openPack(directory, runtime, quality),
+      slicesForQuality: world.slicesForQuality ?? slicesForQuality,
       openSlices: slices === undefined ? null : (pack) => slices(pack, runtime),
       openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer, runtime),
       openFormats: () => null,

@@ -1,3 +1,4 @@
+import type { Quality } from '../../shared/settings/quality.js';
 import { SETTINGS } from '../../shared/settings/settings-table.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { nodeTimes } from '../../engine/emulation/node-times.js';
@@ -23,6 +24,8 @@ export interface ClusterTimes extends MessageProfile {
 
 /** The settings of a simulated cluster: the daemons' settings, of one daemon or of all. */
 export interface ClusterSetUp extends Pick<NodeSettings, 'align' | 'drafting' | 'prediction' | 'placement'> {
+  /** Under a sliced quality workers cache slices. */
+  quality: Quality;
   workers: number;
   slots: number;
   /** Bytes of each worker's cache; 0: no cache. */
@@ -38,6 +41,7 @@ export interface ClusterSetUp extends Pick<NodeSettings, 'align' | 'drafting' | 
  * overlap in prefill (bench/paper/set-up.ts).
  */
 export const DEFAULT_SET_UP: ClusterSetUp = {
+  quality: { kind: 'exact' },
   workers: 8,
   slots: 1,
   cacheBytes: 0,

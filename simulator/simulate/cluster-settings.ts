@@ -34,8 +34,9 @@ function addressOf(role: RoleSetting, id: string): string {
 function roleSettings(role: RoleSetting, setUp: ClusterSetUp, directory: string, requests: number): NodeSettings {
   const flags = { cluster: 'simulated', id: role, model: directory, discovery: 'static' } as const;
   const defaults = resolveNodeSettings(role, defaultClusterConfig(), flags, NO_HOST);
-  const { align, drafting, prediction, placement, slots, cacheBytes, prefillRows, miniBatchRows, prefillOverlap } =
-    setUp;
+  const { align, drafting, prediction, placement, quality, slots, cacheBytes } = setUp;
+  const { prefillRows, miniBatchRows, prefillOverlap } = setUp;
+  const cachePolicy = quality.kind === 'exact' ? defaults.worker.cachePolicy : 'sliced';
   return {
     ...defaults,
     align,
@@ -47,13 +48,14 @@ function roleSettings(role: RoleSetting, setUp: ClusterSetUp, directory: string,
     device: { ...defaults.device, backend: 'cpu', memoryBudgetBytes: 0 },
     main: {
       ...defaults.main,
+      quality,
       prefillRows,
       miniBatchRows,
       prefillOverlap,
       maxActiveSequences: requests,
       maxQueuedRequests: Math.max(requests, defaults.main.maxQueuedRequests),
     },
-    worker: { ...defaults.worker, slots, cacheBytes },
+    worker: { ...defaults.worker, slots, cacheBytes, cachePolicy },
   };
 }
 

@@ -5,12 +5,15 @@ import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { EmulatedDevice } from '../../engine/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
+import { ruledSlices } from '../../engine/loading/open-for-quality.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { NodeWorld } from '../cluster/simulated-node.js';
 import { recordingDevice } from '../timing/recording-device.js';
 import type { ClusterTrace } from '../trace/cluster-trace.js';
 import { TraceDevice } from '../trace/trace-device.js';
+import { traceSlices } from '../trace/trace-pack.js';
+import { traceWeights } from '../trace/trace-weights.js';
 import { mainModel, shadowModel, type TraceModel } from '../trace/trace-model.js';
 import type { ClusterSetUp, ClusterTimes } from './cluster-set-up.js';
 import type { ClusterTiming } from './cluster-timing.js';
@@ -64,6 +67,7 @@ export function tracedWorld(cluster: TracedCluster, { role, id }: NodeSettings, 
   return {
     devices,
     openPack: async () => cluster.pack,
+    slicesForQuality: async (pack, quality) => ruledSlices(traceSlices(pack, quality.split), quality),
     dataDirectory: cluster.directory,
     log: SILENT,
     seed: index,
@@ -78,6 +82,7 @@ function paced(model: TraceModel | null, emulated: EmulatedDevice, runtime: Virt
 /** The trace model of a role. If shadow does not get every token of main, the trace has predictions for shadow's own text. */
 function modelOf({ trace, setUp }: TracedCluster, role: NodeSettings['role']): TraceModel | null {
   if (role === 'worker') return null;
-  if (role === 'main') return mainModel(trace);
-  return shadowModel(trace, setUp.align.tokenPeriod === 1 ? 'traced' : 'right');
+  const model =
+    role === 'main' ? mainModel(trace) : shadowModel(trace, setUp.align.tokenPeriod === 1 ? 'traced' : 'right');
+  return setUp.quality.kind === 'critical' ? { ...model, weights: traceWeights } : model;
 }

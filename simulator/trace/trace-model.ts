@@ -71,6 +71,8 @@ export interface TraceModel {
   experts(row: TracedRow, layer: number): readonly number[];
   /** The choice of main's router for this layer when it gets an earlier layer's hidden state. */
   ahead(row: TracedRow, layer: number): readonly number[];
+  /** The weights of these experts, as a router gives them by rank; left out: equal ones. */
+  weights?: (row: TracedRow, layer: number, experts: readonly number[]) => Float32Array;
   /** The token after this position. */
   nextToken(row: TracedRow): number;
 }

@@ -1,9 +1,13 @@
 import type { Manifest } from '../../packs/format/manifest.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { PACK_FORMAT, PACK_FORMAT_VERSION } from '../../packs/format/pack-layout.js';
+import type { Slices } from '../../packs/slices/open-slices.js';
+import { SLICES_FORMAT, SLICES_FORMAT_VERSION, type SlicesManifest } from '../../packs/slices/slices-manifest.js';
 import { STORAGE_FORMS, type StorageForm } from '../../engine/emulation/device-profile.js';
+import { slicedStorage } from '../../engine/emulation/sliced-storage.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import type { ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
+import type { ExpertSource, SlicedSplit, TensorSource } from '../../shared/model/tensor-source.js';
+import { traceThresholds } from './trace-weights.js';
 
 /** Filling a traced model's weights requires no read. */
 const NO_TENSOR: TensorSource = { rows: 1, columns: 1, split: 'none-bf16', chunks: [], view: null };
@@ -49,6 +53,24 @@ export function tracePack(name: string, shape: ModelShape, form: StorageForm = S
     dense: () => NO_TENSOR,
     expert: () => expert,
   };
+}
+
+/** Stands for the slices of such a pack. */
+export function traceSlices({ shape }: Pack, split: SlicedSplit): Slices {
+  const matrix = { ...matrixOf(slicedStorage({ kind: 'high', split })), split };
+  const expert: ExpertSource = { gate: matrix, up: matrix, down: matrix, biases: null };
+  const digest = '0'.repeat(DIGEST_DIGITS);
+  const manifest: SlicesManifest = {
+    format: SLICES_FORMAT,
+    format_version: SLICES_FORMAT_VERSION,
+    odmoe_version: '',
+    split,
+    source_fingerprint: digest,
+    theta: traceThresholds(shape.expertsPerToken),
+    files: [],
+    experts: [],
+  };
+  return { directory: '', split, opened: 'both', digest, manifest, expert: () => expert };
 }
 
 /** A matrix with one chunk of exponents and one of signs and mantissas. */

@@ -29,11 +29,11 @@ export class TracePass implements Pass {
 
   async attend(layer: number): Promise<RouterChoice> {
     if (layer === this.shape.expertLayers - 1) this.ran();
-    return this.choice((row) => this.model.experts(row, layer));
+    return this.choice(layer, (row) => this.model.experts(row, layer));
   }
 
   async chooseAhead(layer: number): Promise<RouterChoice> {
-    return this.choice((row) => this.model.ahead(row, layer));
+    return this.choice(layer, (row) => this.model.ahead(row, layer));
   }
 
   async combine(): Promise<void> {
@@ -44,7 +44,7 @@ export class TracePass implements Pass {
     for (let layer = 0; layer < this.shape.expertLayers; layer += 1) {
       onRouter?.(
         layer,
-        this.choice((row) => this.model.experts(row, layer)),
+        this.choice(layer, (row) => this.model.experts(row, layer)),
       );
     }
     this.ran();
@@ -69,11 +69,17 @@ export class TracePass implements Pass {
     this.rows = [];
   }
 
-  private choice(expertsOf: (row: TracedRow) => readonly number[]): RouterChoice {
+  private choice(layer: number, expertsOf: (row: TracedRow) => readonly number[]): RouterChoice {
     const { expertsPerToken } = this.shape;
     const experts = new Int32Array(this.rows.length * expertsPerToken);
-    this.rows.forEach((row, place) => experts.set(expertsOf(row), place * expertsPerToken));
-    return { experts, weights: new Float32Array(experts.length).fill(1 / expertsPerToken) };
+    const weights = new Float32Array(experts.length).fill(1 / expertsPerToken);
+    this.rows.forEach((row, place) => {
+      const chosen = expertsOf(row);
+      experts.set(chosen, place * expertsPerToken);
+      const ofRow = this.model.weights?.(row, layer, chosen);
+      if (ofRow !== undefined) weights.set(ofRow, place * expertsPerToken);
+    });
+    return { experts, weights };
   }
 
   private ran(): void {

@@ -36,7 +36,7 @@ describe('the offers of sliced experts beside a plan', function () {
   this.timeout(60_000);
 
   it('name a quality, and the bytes of a weight that it reads', () => {
-    const offers = slicedOffers('demo model');
+    const offers = slicedOffers(2, 'demo model');
     for (const { quality } of offers) assert.ok('quality' in readQuality(quality), quality);
     assert.deepEqual(
       offers.map(({ quality, form }) => [quality, Math.round(form.storedBytes * 8 * 1000) / 1000]),
@@ -54,8 +54,14 @@ describe('the offers of sliced experts beside a plan', function () {
     );
   });
 
+  it('have no share of critical executions where a token has one expert', () => {
+    const qualities = slicedOffers(1, 'demo model').map(({ quality }) => quality);
+    assert.deepEqual(qualities.slice(0, 2), ['sliced(8,4)', 'sliced(8,4,low)']);
+    assert.ok(!qualities.some((quality) => quality.includes('critical')));
+  });
+
   it('have the losses of the demo model, and say whether it is this one, as a checkpoint or a pack', async () => {
-    const losses = slicedOffers('this model').map(({ quality, loss }) => [quality, loss]);
+    const losses = slicedOffers(2, 'this model').map(({ quality, loss }) => [quality, loss]);
     assert.deepEqual(losses, Object.entries(DEMO_LOSSES));
     assert.equal(await lossMeasuredOn(DEMO), 'this model');
     const root = await mkdtemp(join(tmpdir(), 'odmoe-offers-'));
@@ -76,7 +82,7 @@ describe('the offers of sliced experts beside a plan', function () {
   });
 
   it('have slots for both slices, except where no execution reads lower ones', () => {
-    const forms = new Map(slicedOffers('demo model').map(({ quality, form }) => [quality, form]));
+    const forms = new Map(slicedOffers(2, 'demo model').map(({ quality, form }) => [quality, form]));
     const [high, critical, low] = ['sliced(8,4)', 'sliced(8,4,critical=0.3)', 'sliced(8,4,low)'].map((quality) =>
       requirePresent(forms.get(quality), quality),
     );
@@ -88,7 +94,7 @@ describe('the offers of sliced experts beside a plan', function () {
   it('take the time and memory of their bytes on a worker', () => {
     const profile = loadDeviceProfile(profileFile('orin-nx-rtx3090'));
     const shipped = nodeTimes(profile, 'worker', 'bf16');
-    for (const { form } of slicedOffers('demo model')) {
+    for (const { form } of slicedOffers(2, 'demo model')) {
       const times = nodeTimes(profile, 'worker', form);
       const share = form.storedBytes / 2;
       const slotShare = form.slotBytes / 2;
@@ -154,7 +160,7 @@ describe('the offers of sliced experts beside a plan', function () {
 
   it('are reported with their loss and the model that it was measured with', () => {
     const planned = (measuredOn: MeasuredModel): PlannedOffer[] =>
-      slicedOffers(measuredOn).map((offer) => ({ offer, expertBytes: 1000, bytesShare: 0.5, speedup: 2 }));
+      slicedOffers(2, measuredOn).map((offer) => ({ offer, expertBytes: 1000, bytesShare: 0.5, speedup: 2 }));
     assert.deepEqual(offersObject(planned('demo model'))[2], {
       quality: 'sliced(8,4,low)',
       expertBytes: 1000,

@@ -12,7 +12,7 @@ import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { requireWanted } from '../../engine/daemon/run-daemon.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
-import { type RuledSlices, ruledSlices, slicesForQuality, slicesRead } from '../../engine/loading/open-for-quality.js';
+import { type RuledSlices, ruledSlices, slicesRead } from '../../engine/loading/open-for-quality.js';
 import { openSlicesOfMain } from '../../packs/fetching/slices-fetch.js';
 import { hasGivenSlices, type PartialSlices } from '../../packs/fetching/partial-slices.js';
 import type { Slices } from '../../packs/slices/open-slices.js';
@@ -151,7 +151,8 @@ class PackOpener {
 
   /** A pack that a worker fetched has its slices from main, too. A pack that was given, and slices that were given, are only read. */
   private async whole(source: Pack, main: () => Promise<FoundMain>): Promise<WorkerPack> {
-    const { runtime } = this.environment;
+    const { environment } = this;
+    const { runtime } = environment;
     const { quality } = this.settings.main;
     const { directory } = source;
     const fetched = await runtime.outside(() => wasFetched(directory));
@@ -161,7 +162,7 @@ class PackOpener {
     if (fetched && !(await runtime.outside(() => hasGivenSlices(directory)))) {
       return this.fetchInto(PartialPack.ofWhole(source, runtime), main);
     }
-    const sliced = await runtime.outside(() => slicesForQuality(source, quality));
+    const sliced = await runtime.outside(() => environment.slicesForQuality(source, quality));
     return { source, partial: null, sliced, fetched: null };
   }
 
