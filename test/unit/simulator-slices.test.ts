@@ -4,6 +4,7 @@ import type { SlicedQuality } from '../../shared/decisions/slices/plan-readings.
 import type { ClusterSetUp } from '../../simulator/simulate/cluster-set-up.js';
 import { simulateCluster } from '../../simulator/simulate/simulate-cluster.js';
 import type { SimulationResult } from '../../simulator/simulate/simulation-result.js';
+import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
 import { traceThresholds, traceWeights } from '../../simulator/trace/trace-weights.js';
 import { FlatTrace, plainTimes, setUp } from './simulated-cluster-setting.js';
@@ -19,7 +20,10 @@ const TOKEN_MS = 2 * 15 + 1;
 
 describe('a simulated cluster of a sliced quality', () => {
   const times = plainTimes(2, LOAD_MS);
-  const run = (changes: Partial<ClusterSetUp>, trace = new FlatTrace(2, 8)): Promise<SimulationResult> => {
+  const run = (
+    changes: Partial<ClusterSetUp>,
+    trace: ClusterTrace = new FlatTrace(2, 8),
+  ): Promise<SimulationResult> => {
     const plain = setUp({ workers: 1, prediction: { source: 'off', layersAhead: 1 }, ...changes });
     return simulateCluster(times, plain, trace, { tokens: 9 });
   };
