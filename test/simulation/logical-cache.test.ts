@@ -69,7 +69,7 @@ describe('logical caches of a cluster', function () {
   for (const enabled of [true, false]) {
     it(`outlast preemptions: batching ${enabled}`, async () => {
       const layers = engine.source.shape.layers.length;
-      const contextMemoryBytes = 3 * BLOCK_POSITIONS * DEVICE_BYTES.cacheRowBytes * layers;
+      const contextMemoryBytes = 4 * BLOCK_POSITIONS * DEVICE_BYTES.cacheRowBytes * layers;
       const running = await start(2, {
         main: { contextMemoryBytes, maxActiveSequences: 8, prefillRows: 64 },
         batching: { enabled },
