@@ -175,12 +175,21 @@ describe('the offers of sliced experts beside a plan', function () {
   });
 });
 
-/** KL by quality, in the newest line of bench/history/slices.jsonl; none where no run is recorded. */
+interface LossRow {
+  table: string;
+  variant?: string;
+  pair?: string;
+  critical?: number;
+  kl: number;
+}
+
+/** KL by quality, in the newest line of bench/history/slices.jsonl that measured it; none where no run did. */
 async function recordedLosses(): Promise<[quality: string, kl: number][]> {
   const path = join(packageRoot(), 'bench', 'history', 'slices.jsonl');
   if (!existsSync(path)) return [];
-  const rows = requirePresent(parseRunLines(await readFile(path, 'utf8'), path).at(-1)?.figures, path);
-  const measured = rows as { table: string; variant?: string; pair?: string; critical?: number; kl: number }[];
+  const lines = parseRunLines(await readFile(path, 'utf8'), path).map(({ figures }) => figures as unknown as LossRow[]);
+  const measured = lines.findLast((rows) => rows.some(({ table }) => table === 'quality'));
+  if (measured === undefined) return [];
   return ['8,4', '6,3', '4,2'].flatMap((pair): [string, number][] => {
     const ofVariant = (name: string): number =>
       requirePresent(
