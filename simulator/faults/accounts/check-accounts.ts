@@ -36,7 +36,9 @@ export interface CalmTime {
  */
 export function checkAccounts(calm: CalmTime): Violation[] {
   const { events, settings, shape, placement } = calm;
-  const { accounts, passes, problems } = accountsOf(events, settings.id, placement, shape.expertLayers);
+  const hasLogicalCaches = settings.main.quality.kind === 'cached';
+  const counted = { host: settings.id, layers: shape.expertLayers, hasLogicalCaches };
+  const { accounts, passes, problems } = accountsOf(events, counted, placement);
   const hasBudget = settings.device.memoryBudgetBytes > 0;
   const found = [...problems, ...checkCounters({ ...calm, accounts, hasBudget })];
   const predicted = new Map<number, PredictedAnswer>();

@@ -51,41 +51,72 @@ export interface RanPasses {
   problems: string[];
 }
 
+/** The main whose passes are counted. */
+export interface CountedMain {
+  /** Its host. */
+  readonly host: string;
+  /** Number of expert layers. */
+  readonly layers: number;
+  /** Logical caches may choose other experts than routers do: executes then tell which. */
+  readonly hasLogicalCaches: boolean;
+}
+
 /**
  * Assigns executes to passes of main's device, and so the device's sequences to those of the messages. A pass and its executes have the same
- * rows at the same positions, and for each row the same experts in each layer: no other common information exists. Passes that did not run
- * through all `layers` are left out with their executes.
+ * rows at the same positions, and for each row the same experts in each layer, unless logical caches choose: no other common information exists.
+ * Passes that did not run through all layers are left out with their executes.
  */
-export function ranPasses(events: readonly Recorded[], main: string, layers: number): RanPasses {
-  const byShape = new Map<string, AskedPass[]>();
+export function ranPasses(
+  events: readonly Recorded[],
+  { host: main, layers, hasLogicalCaches }: CountedMain,
+): RanPasses {
+  const compared = (rows: ShapedRow[]): ShapedRow[] => (hasLogicalCaches ? rows.map(withoutExperts) : rows);
+  const byShape = new Map<string, Compared<AskedPass>[]>();
   for (const pass of askedPasses(events, main)) {
-    const shape = shapeOf(rowsAsked(pass));
-    byShape.set(shape, [...(byShape.get(shape) ?? []), pass]);
+    const rows = compared(rowsAsked(pass));
+    const shape = shapeOf(rows);
+    byShape.set(shape, [...(byShape.get(shape) ?? []), { pass, rows }]);
   }
   const begun = devicePasses(events);
   const ran = begun.filter(({ choices }) => choices.length === layers);
-  const alike = ran.map((device) => {
-    const asked = byShape.get(shapeOf(rowsRun(device))) ?? [];
-    return { device, asked: asked.filter(({ begunAt }) => isBetween(begunAt, device)) };
+  const alike = ran.map((pass) => {
+    const device = { pass, rows: compared(rowsRun(pass)) };
+    const asked = byShape.get(shapeOf(device.rows)) ?? [];
+    return { device, asked: asked.filter(({ pass: { begunAt } }) => isBetween(begunAt, pass)) };
   });
   const { names, unsure } = namesOf(alike);
   for (const { rows, choices } of begun)
     if (choices.length < layers) for (const { sequence } of rows) unsure.add(names.get(sequence) ?? -1);
   const problems: string[] = [];
   const taken = new Set<AskedPass>();
-  const passes = alike.flatMap(({ device, asked }): JointPass[] => {
+  const passes = alike.flatMap(({ device: { pass: device }, asked }): JointPass[] => {
     const members = membersRun(device, names);
-    const free = asked.filter((pass) => !taken.has(pass));
+    const free = asked.map(({ pass }) => pass).filter((pass) => !taken.has(pass));
     const pass = free.find((one) => isOf(one, members)) ?? free[0];
     if (pass !== undefined) {
       taken.add(pass);
-      return [{ ...device, members, executes: pass.executes, endedAt: pass.endedAt }];
+      const choices = hasLogicalCaches ? choicesAsked(pass, members, layers) : device.choices;
+      return [{ ...device, choices, members, executes: pass.executes, endedAt: pass.endedAt }];
     }
     const positions = device.rows.map(({ position }) => position).join(' ');
     problems.push(`of a pass at positions ${positions} executes ask for something else than its routers chose`);
     return [];
   });
   return { passes, unsure, problems };
+}
+
+/** The experts that executes ask for, by layer and row of the pass. */
+function choicesAsked({ executes }: AskedPass, members: readonly RanRows[], layers: number): number[][][] {
+  const rows = new Map(
+    members.flatMap(({ sequence, position, tokenIds, firstRow }) =>
+      tokenIds.map((_, index) => [`${sequence} ${position + index}`, firstRow + index] as const),
+    ),
+  );
+  const choices = Array.from({ length: layers }, () => Array.from(rows, (): number[] => []));
+  for (const { execute } of executes)
+    for (const { expert, whose, position } of pairsOf(execute))
+      choices[execute.layer]?.[rows.get(`${whose} ${position}`) ?? -1]?.push(expert);
+  return choices;
 }
 
 /** Executes are sent after the first router has chosen and before the second one has. */
@@ -139,6 +170,16 @@ interface ShapedRow {
   experts: string[];
 }
 
+/** A pass of main's device or its executes, and the rows by which they are compared. */
+interface Compared<Pass> {
+  readonly pass: Pass;
+  readonly rows: readonly ShapedRow[];
+}
+
+function withoutExperts(row: ShapedRow): ShapedRow {
+  return { ...row, experts: [] };
+}
+
 function rowsRun({ rows, choices }: DevicePass): ShapedRow[] {
   return rows.map(({ sequence, position }, row) => ({
     whose: sequence,
@@ -186,14 +227,14 @@ function membersOf(rows: readonly ShapedRow[]): Map<number, string> {
 }
 
 /** Finds the message numbers of the device's sequences: the numbers that fit in every pass. */
-function namesOf(alike: readonly { device: DevicePass; asked: readonly AskedPass[] }[]): {
+function namesOf(alike: readonly { device: Compared<DevicePass>; asked: readonly Compared<AskedPass>[] }[]): {
   names: Map<number, number>;
   unsure: Set<number>;
 } {
   const candidates = new Map<number, Set<number>>();
   for (const { device, asked } of alike) {
-    const members = asked.flatMap((pass) => [...membersOf(rowsAsked(pass))]);
-    for (const [created, runs] of membersOf(rowsRun(device))) {
+    const members = asked.flatMap(({ rows }) => [...membersOf(rows)]);
+    for (const [created, runs] of membersOf(device.rows)) {
       const fitting = members.flatMap(([sequence, asks]) => (asks === runs ? [sequence] : []));
       const before = candidates.get(created);
       candidates.set(created, new Set(before === undefined ? fitting : fitting.filter((one) => before.has(one))));
@@ -212,8 +253,9 @@ function namesOf(alike: readonly { device: DevicePass; asked: readonly AskedPass
 }
 
 /** Other sequences in the same passes. */
-function sharing(created: number, passes: readonly { device: DevicePass }[]): number[] {
-  return passes.flatMap(({ device: { rows } }) => {
+function sharing(created: number, passes: readonly { device: Compared<DevicePass> }[]): number[] {
+  return passes.flatMap(({ device: { pass } }) => {
+    const { rows } = pass;
     const members = [...new Set(rows.map(({ sequence }) => sequence))];
     return members.includes(created) ? members.filter((other) => other !== created) : [];
   });

@@ -13,7 +13,7 @@ import type {
   Restart,
 } from '../../../shared/wire/messages.js';
 import type { PeerMessage } from '../../../shared/transport/stream-pace.js';
-import { ranPasses, type JointPass } from './ran-passes.js';
+import { ranPasses, type JointPass, type CountedMain } from './ran-passes.js';
 import type { Recorded, RecordedMessage } from './recorder.js';
 
 /** A message about one sequence, or a pass or choice of main for it, in the order of events. */
@@ -67,19 +67,15 @@ export interface Accounts {
   problems: readonly string[];
 }
 
-/** `main`: its host. `placement`: the valid one when the record began. `layers`: number of expert layers. */
-export function accountsOf(
-  events: readonly Recorded[],
-  main: string,
-  placement: Placement | null,
-  layers: number,
-): Accounts {
+/** `placement`: the valid one when the record began. */
+export function accountsOf(events: readonly Recorded[], counted: CountedMain, placement: Placement | null): Accounts {
+  const { host: main } = counted;
   const bySequence = new Map<number, SequenceEvent[]>();
   const epochs = new Map<number, Set<number>>();
   const placements = new Map<number, Placement>(placement === null ? [] : [[placement.epoch, placement]]);
   const requests = new Map<string, readonly number[]>();
   let troubled = false;
-  const ran = ranPasses(events, main, layers);
+  const ran = ranPasses(events, counted);
   const ofDevice = deviceEvents(ran.passes);
   const add = (sequence: number, event: SequenceEvent, epoch: number | null = null): void => {
     bySequence.set(sequence, [...(bySequence.get(sequence) ?? []), event]);
