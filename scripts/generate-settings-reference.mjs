@@ -130,7 +130,7 @@ function defaultText({ default: value, required, shown }) {
   if (required === true) return 'required';
   if (value === null) return 'none';
   if (value === undefined) return shown === undefined ? 'see its description' : `\`${shown}\`, mostly`;
-  return `\`${valueText(value)}\``;
+  return `\`${shown !== undefined && typeof value === 'object' ? shown : valueText(value)}\``;
 }
 
 function flagText({ flag }) {

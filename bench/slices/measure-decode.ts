@@ -7,9 +7,9 @@ import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js
 import type { ProfiledDevice } from '../../engine/emulation/device-profile.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import type { Routing } from '../../shared/decisions/slices/choose-experts.js';
-import type { LowerFetch, SequenceRules } from '../../shared/decisions/slices/logical-sequence.js';
+import type { SequenceRules } from '../../shared/decisions/slices/logical-sequence.js';
 import { MISS_TARGETS } from '../../shared/decisions/slices/miss-budget.js';
+import { LOWER_FETCHES, type LowerFetch, type Routing } from '../../shared/settings/logical-rules.js';
 import { CACHE_STARTS, type CacheStart } from '../../shared/decisions/slices/warm-cache.js';
 import { replayScores, thetaOfPrompt, type Replay } from '../../simulator/slices/replay-scores.js';
 import type { PromptScores } from '../../simulator/slices/synthetic-scores.js';
@@ -99,7 +99,7 @@ const STARTS: readonly Policy[] = [
 ];
 
 /** Rules for missing lower slices, without a constraint and with each. */
-const FETCHES: readonly Policy[] = (['wait', 'background', 'never'] as const).flatMap((lowerFetch) =>
+const FETCHES: readonly Policy[] = LOWER_FETCHES.flatMap((lowerFetch) =>
   [null, ...MISS_TARGETS].map((target) => policy(`DBSC ${lowerFetch}`, { lowerFetch, target, start: 'warm' })),
 );
 

@@ -62,7 +62,9 @@ too varied for it stays as shipped; "resident" in the --json output counts the m
 --quality computes with the slices of a pack (odmoe pack --slices), which changes answers: sliced(8,4) reads all bits, sliced(8,4,low) the
 upper 4 bits of each weight, sliced(8,4,critical=0.3) all bits for the 0.3 of executions that weigh most in their token, and
 sliced(8,4,cached=1.8GB,miss=0.05) lets bits and the choice of experts follow a cache of this size that the answer imagines, and aims at
-no more than 0.05 of the bytes missing. "arithmetic" in the --json output names it. Quote it for the shell.
+no more than 0.05 of the bytes missing. Behind miss=0.05 may stand dbsc=background or dbsc=never (all bits that are missing come later, or not
+at all) and routing=cumulative(0.9,1) or routing=cache-prior(0.4,1) (experts in the cache are preferred), in this order. "arithmetic" in
+the --json output names it. Quote it for the shell.
 
 --profile emulates the fully cached deployment of a testbed: the tokens are this model's, each operation takes the time that the profiled
 machine needs for the profiled model, and memory is counted in its bytes. A machine slower than the profiled one shows its own speed.

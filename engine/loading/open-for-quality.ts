@@ -87,8 +87,8 @@ export function decisionRules({ slices, rule }: RuledSlices, shape: ModelShape):
   const sequence: SequenceRules = {
     cache,
     expertsPerToken,
-    routing: { kind: 'top-k' },
-    lowerFetch: 'wait',
+    routing: rule.routing,
+    lowerFetch: rule.lowerFetch,
     theta: rule.theta,
     missTarget: rule.missShare,
     start: 'warm',

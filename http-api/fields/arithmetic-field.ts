@@ -4,7 +4,7 @@ import type { GenerateRequest } from '../../shared/wire/messages.js';
 import { isExact } from '../../shared/settings/quality.js';
 
 /** More characters than the name of any arithmetic has. */
-const ARITHMETIC_LENGTH_LIMIT = 100;
+const ARITHMETIC_LENGTH_LIMIT = 128;
 
 export const ARITHMETIC_FIELD = {
   arithmetic: z

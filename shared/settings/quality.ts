@@ -2,6 +2,7 @@ import type { SlicedSplit } from '../model/tensor-source.js';
 import { SLICE_BITS } from '../model/weight-dtype.js';
 import { recordOf } from '../model/expert-parts.js';
 import { parseByteSize } from '../base/text/byte-size.js';
+import { readRules, RULES_FORMS, rulesText, type LogicalRules } from './logical-rules.js';
 
 /** How exactly the routed experts are computed. All else of a model is computed as shipped. */
 export type Quality =
@@ -11,12 +12,12 @@ export type Quality =
   /** Critical executions read both slices. `share`: the wanted share of critical executions. */
   | { readonly kind: 'critical'; readonly split: SlicedSplit; readonly share: number }
   /** Precision and routing follow a logical cache. `missShare`: most bytes fetched, of the bytes that a system without slices asks for. */
-  | {
+  | ({
       readonly kind: 'cached';
       readonly split: SlicedSplit;
       readonly cacheBytes: number;
       readonly missShare: number;
-    };
+    } & LogicalRules);
 
 export const EXACT_QUALITY: Quality = { kind: 'exact' };
 
@@ -32,12 +33,12 @@ export const PAIR_TEXTS: Readonly<Record<SlicedSplit, string>> = recordOf(
 
 export const QUALITY_FORMS =
   'exact, sliced(h,l), sliced(h,l,low), sliced(h,l,critical=Q) or sliced(h,l,cached=BYTES,miss=P), ' +
-  `with h,l one of ${SLICED_SPLITS.map((split) => PAIR_TEXTS[split]).join('; ')}`;
+  `with h,l one of ${SLICED_SPLITS.map((split) => PAIR_TEXTS[split]).join('; ')}; behind miss=P may stand ${RULES_FORMS}`;
 
 /** Reads the text of a quality. It has no spaces, except in a size such as "1.8 GB". */
 export function readQuality(text: string): ReadQuality {
   if (text === 'exact') return { quality: EXACT_QUALITY };
-  const [, pair, rest = ''] = /^sliced\((\d+,\d+)(?:,([^()]+))?\)$/.exec(text) ?? [];
+  const [, pair, rest = ''] = /^sliced\((\d+,\d+)(?:,(.+))?\)$/.exec(text) ?? [];
   if (pair === undefined) return { problem: `expected ${QUALITY_FORMS}` };
   const split = SLICED_SPLITS.find((one) => PAIR_TEXTS[one] === pair);
   if (split === undefined) return { problem: `no experts are sliced as (${pair}); expected ${QUALITY_FORMS}` };
@@ -45,8 +46,8 @@ export function readQuality(text: string): ReadQuality {
   if (rest === 'low') return { quality: { kind: 'low', split } };
   const [, critical] = /^critical=(.*)$/.exec(rest) ?? [];
   if (critical !== undefined) return readCritical(split, critical);
-  const [, cached, miss] = /^cached=([^,]*),miss=([^,]*)$/.exec(rest) ?? [];
-  if (cached !== undefined && miss !== undefined) return readCached(split, cached, miss);
+  const [, cached, miss, rules = ''] = /^cached=([^,]*),miss=([^,]*)(.*)$/.exec(rest) ?? [];
+  if (cached !== undefined && miss !== undefined) return readCached(split, { cached, miss, rules });
   return { problem: `"${rest}" is not known; expected ${QUALITY_FORMS}` };
 }
 
@@ -62,7 +63,7 @@ export function qualityText(quality: Quality): string {
     case 'critical':
       return `sliced(${pair},critical=${quality.share})`;
     case 'cached':
-      return `sliced(${pair},cached=${quality.cacheBytes},miss=${quality.missShare})`;
+      return `sliced(${pair},cached=${quality.cacheBytes},miss=${quality.missShare}${rulesText(quality)})`;
   }
 }
 
@@ -77,7 +78,10 @@ function readCritical(split: SlicedSplit, text: string): ReadQuality {
   };
 }
 
-function readCached(split: SlicedSplit, cached: string, miss: string): ReadQuality {
+function readCached(
+  split: SlicedSplit,
+  { cached, miss, rules }: Readonly<Record<'cached' | 'miss' | 'rules', string>>,
+): ReadQuality {
   const cacheBytes = parseByteSize(cached);
   if (cacheBytes === null || cacheBytes === 0) {
     return { problem: `cached is a size above 0, such as 1.8GB or a number of bytes, not "${cached}"` };
@@ -86,7 +90,9 @@ function readCached(split: SlicedSplit, cached: string, miss: string): ReadQuali
   if (missShare === null) {
     return { problem: `miss is a share between 0 and 1 with at most 6 decimals, such as 0.05, not "${miss}"` };
   }
-  return { quality: { kind: 'cached', split, cacheBytes, missShare } };
+  const read = readRules(rules);
+  if ('problem' in read) return read;
+  return { quality: { kind: 'cached', split, cacheBytes, missShare, ...read.rules } };
 }
 
 /** A number above 0 and below 1; null: the text is none. */

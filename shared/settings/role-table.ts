@@ -165,7 +165,8 @@ export const MAIN_ROWS = {
       'How exactly experts are computed. exact: as they are shipped. A sliced quality loads fewer bytes and changes answers; all workers and main need ' +
       'the same one, and slices of one pack (`odmoe pack --slices`). sliced(8,4): codes of 8 bits; sliced(8,4,low): their upper 4 bits alone; ' +
       'sliced(8,4,critical=0.3): 8 bits for the three tenths of executions that the router weighs most, else 4; ' +
-      'sliced(8,4,cached=1.8GB,miss=0.05): bits and experts follow a cache that the sequence imagines. Also (6,3) and (4,2).',
+      'sliced(8,4,cached=1.8GB,miss=0.05): bits and experts follow a cache that the sequence imagines, by rules that dbsc and routing name. ' +
+      'Also (6,3) and (4,2).',
     flag: {
       usage: '--quality <text>',
       roles: {

@@ -1,4 +1,6 @@
 import { CACHE_POLICIES } from '../../shared/settings/cache-policies.js';
+import { LOWER_FETCHES } from '../../shared/settings/logical-rules.js';
+import type { Quality } from '../../shared/settings/quality.js';
 import type { SamplingMessage } from '../../shared/wire/messages.js';
 import { drawableOfRows, drawnOfRows } from './drawn-rows.js';
 import { budgetKind } from './draw-budget.js';
@@ -34,6 +36,8 @@ const DRAWABLE: Record<string, readonly (string | number)[]> = {
   optimistic: YES_NO,
   expertsOfMain: ['workers', 'local', 'both'],
   quality: ['exact', 'high', 'low', 'critical', 'cached'],
+  lowerFetch: LOWER_FETCHES,
+  routing: ['top-k', 'cumulative', 'cache-prior'],
   residentOfMain: ['shipped', 'auto', 'fixed4'],
   replicas: [1, 2],
   streamKeyValues: YES_NO,
@@ -152,7 +156,7 @@ function drawnOfSettings({ model, nodes }: Scenario): Drawn[] {
     ['reusePrefixes', yesNo(main.main.reusePrefixes)],
     ['optimistic', yesNo(drafting.optimistic)],
     ['expertsOfMain', main.main.experts],
-    ['quality', main.main.quality.kind],
+    ...drawnOfQuality(main.main.quality),
     ['residentOfMain', main.main.resident ?? 'shipped'],
     ['replicas', placement.replicas],
     ['streamKeyValues', yesNo(align.streamKeyValues)],
@@ -168,6 +172,16 @@ function drawnOfSettings({ model, nodes }: Scenario): Drawn[] {
         ['cachedForms', worker.pools === null ? 'none' : (worker.resident ?? 'shipped')],
       ];
     }),
+  ];
+}
+
+function drawnOfQuality(quality: Quality): Drawn[] {
+  const { kind } = quality;
+  if (kind !== 'cached') return [['quality', kind]];
+  return [
+    ['quality', kind],
+    ['lowerFetch', quality.lowerFetch],
+    ['routing', quality.routing.kind],
   ];
 }
 

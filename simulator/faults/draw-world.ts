@@ -5,6 +5,7 @@ import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.
 import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
+import { LOWER_FETCHES, type Routing } from '../../shared/settings/logical-rules.js';
 import { EXACT_QUALITY, type Quality } from '../../shared/settings/quality.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { drawRows } from './drawn-rows.js';
@@ -114,7 +115,21 @@ function drawQuality(random: SeededRandom, model: ScenarioModel): Quality {
     return { kind: 'critical', split, share: random.pick([0.1, 0.3, 0.6]) };
   }
   const cacheBytes = Math.round(DEVICE_BYTES.slotBytes * random.pick([0.7, 2, 5, 20]));
-  return { kind, split, cacheBytes, missShare: random.pick([0.05, 0.3, 0.9]) };
+  const missShare = random.pick([0.05, 0.3, 0.9]);
+  return { kind, split, cacheBytes, missShare, lowerFetch: random.pick(LOWER_FETCHES), routing: drawRouting(random) };
+}
+
+function drawRouting(random: SeededRandom): Routing {
+  const kind = random.pick(['top-k', 'cumulative', 'cache-prior'] as const);
+  const kept = random.int(3);
+  switch (kind) {
+    case 'top-k':
+      return { kind };
+    case 'cumulative':
+      return { kind, mass: random.pick([0.5, 0.7, 0.9]), kept };
+    case 'cache-prior':
+      return { kind, lambda: random.pick([0.1, 0.4, 2]), kept };
+  }
 }
 
 /** All daemons have the same quality. Slices have a cache of their own. */

@@ -16,6 +16,7 @@ import { outputWeights } from '../../shared/decisions/slices/output-weights.js';
 import { planReadings } from '../../shared/decisions/slices/plan-readings.js';
 import type { DecidedRows, DecisionRules } from '../../shared/decisions/slices/sequence-decisions.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
+import { USUAL_RULES, type LogicalRules } from '../../shared/settings/logical-rules.js';
 import { readQuality } from '../../shared/settings/quality.js';
 import { slice } from '../unit/sliced-pack.js';
 import { pack } from '../unit/tiny-pack.js';
@@ -148,27 +149,52 @@ describe('a logical cache in one process', function () {
     assert.notDeepEqual(expected, await bitsOf('sliced(8,4,cached=1GB,miss=0.999999)'));
   });
 
+  /** Runs the model, and again with the decisions of a pure replay of its routers' scores. */
+  const assertReplayed = async (opened: SlicedModel): Promise<{ bits: Uint32Array[]; replayed: Replayed }> => {
+    const { bits, scores } = await scoresOf(opened);
+    const replayed = replay(opened.rules, scores);
+    const again = await bitsWith(opened, () =>
+      decidedBy(opened, (position, layer, choice) => {
+        const run = replayed.executions[position - PROMPT.length]?.[layer];
+        if (run === undefined) return { ...choice, readings: Array.from(choice.experts, () => 'both') };
+        const experts = run.map(({ expert }) => expert);
+        const router = opened.rules.routers[layer] ?? assert.fail();
+        return {
+          experts: Int32Array.from(experts),
+          weights: outputWeights(router, scores[position]?.[layer]?.scores ?? [], experts),
+          readings: run.map(({ precision }) => (precision === 'high' ? 'both' : 'upperCentred')),
+        };
+      }),
+    );
+    assert.deepEqual(again, bits);
+    return { bits, replayed };
+  };
+
   it('decides what a pure replay of the routers scores decides, and pulls levers', async () => {
     await withModel('sliced(8,4,cached=2MB,miss=0.05)', async (opened) => {
-      const { bits, scores } = await scoresOf(opened);
-      const { executions, levers, otherExperts } = replay(opened.rules, scores);
+      const { levers, otherExperts } = (await assertReplayed(opened)).replayed;
       assert.ok(levers.size > 2, [...levers].join('; '));
       assert.ok(otherExperts > 0, 'no expert was chosen in place of the routers own choice');
-      const replayed = await bitsWith(opened, () =>
-        decidedBy(opened, (position, layer, choice) => {
-          const run = executions[position - PROMPT.length]?.[layer];
-          if (run === undefined) return { ...choice, readings: Array.from(choice.experts, () => 'both') };
-          const experts = run.map(({ expert }) => expert);
-          const router = opened.rules.routers[layer] ?? assert.fail();
-          return {
-            experts: Int32Array.from(experts),
-            weights: outputWeights(router, scores[position]?.[layer]?.scores ?? [], experts),
-            readings: run.map(({ precision }) => (precision === 'high' ? 'both' : 'upperCentred')),
-          };
-        }),
-      );
-      assert.deepEqual(replayed, bits);
     });
+  });
+
+  it('follows the rules that the quality names', async () => {
+    const rules: [string, LogicalRules][] = [
+      ['', USUAL_RULES],
+      [',dbsc=background', { ...USUAL_RULES, lowerFetch: 'background' }],
+      [',dbsc=never', { ...USUAL_RULES, lowerFetch: 'never' }],
+      [',routing=cumulative(0.9,1)', { ...USUAL_RULES, routing: { kind: 'cumulative', mass: 0.9, kept: 1 } }],
+      [',routing=cache-prior(0.4,1)', { ...USUAL_RULES, routing: { kind: 'cache-prior', lambda: 0.4, kept: 1 } }],
+    ];
+    const answers = new Set<string>();
+    for (const [text, { lowerFetch, routing }] of rules) {
+      await withModel(`sliced(8,4,cached=3MB,miss=0.9${text})`, async (opened) => {
+        const { sequence } = opened.rules;
+        assert.deepEqual([sequence.lowerFetch, sequence.routing], [lowerFetch, routing]);
+        answers.add((await assertReplayed(opened)).bits.join());
+      });
+    }
+    assert.equal(answers.size, rules.length, 'each rule gives another answer');
   });
 
   it('gives the same bits for any division of the prompt, and each time', async () => {
@@ -178,11 +204,16 @@ describe('a logical cache in one process', function () {
   });
 });
 
+interface Replayed {
+  /** By step of the answer, layer and rank. */
+  readonly executions: SlicedExecution[][][];
+  readonly levers: Set<string>;
+  /** Number of executions by experts that the router did not choose. */
+  readonly otherExperts: number;
+}
+
 /** Runs the scores of prompt and answer through the logical cache alone. */
-function replay(
-  { sequence: rules }: DecisionRules,
-  scores: readonly (readonly RouterScores[])[],
-): { executions: SlicedExecution[][][]; levers: Set<string>; otherExperts: number } {
+function replay({ sequence: rules }: DecisionRules, scores: readonly (readonly RouterScores[])[]): Replayed {
   const sequence = LogicalSequence.begin(rules);
   for (const layers of scores.slice(0, PROMPT.length)) {
     layers.forEach((router, layer) => sequence.takePrompt(layer, router));

@@ -14,7 +14,14 @@ const TOKENS = 20;
 const KILLED_AT = 4;
 /** Between the lowest and the highest weight of a router that chooses two experts. */
 const THETA = { critical: 0.3, theta: 0.55 };
-const QUALITIES = ['sliced(8,4)', 'sliced(8,4,low)', 'sliced(8,4,critical=0.3)', 'sliced(8,4,cached=200000,miss=0.05)'];
+const QUALITIES = [
+  'sliced(8,4)',
+  'sliced(8,4,low)',
+  'sliced(8,4,critical=0.3)',
+  'sliced(8,4,cached=200000,miss=0.05)',
+  'sliced(8,4,cached=200000,miss=0.3,dbsc=background,routing=cumulative(0.9,1))',
+  'sliced(8,4,cached=200000,miss=0.3,dbsc=never,routing=cache-prior(0.4,1))',
+];
 
 const qualityOf = (text: string): Quality => {
   const read = readQuality(text);

@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { chooseExperts, type Routing } from '../../shared/decisions/slices/choose-experts.js';
+import { chooseExperts } from '../../shared/decisions/slices/choose-experts.js';
 import { LogicalCache, type CacheShape } from '../../shared/decisions/slices/logical-cache.js';
 import {
   LogicalSequence,
-  type LowerFetch,
   type SequenceRules,
   type SlicedExecution,
 } from '../../shared/decisions/slices/logical-sequence.js';
-import { FREE_STEPS, LEVERS, MissBudget } from '../../shared/decisions/slices/miss-budget.js';
+import { FREE_STEPS, LEVERS, MissBudget, pulledRouting } from '../../shared/decisions/slices/miss-budget.js';
+import { LOWER_FETCHES, type LowerFetch, type Routing } from '../../shared/settings/logical-rules.js';
 import { CACHE_STARTS, cacheContents, PromptChoices } from '../../shared/decisions/slices/warm-cache.js';
 
 /** One layer of experts whose upper slices have 4 bytes and whose lower slices have 3. */
@@ -256,6 +256,28 @@ describe('the miss budget', () => {
   });
 });
 
+describe('a lever', () => {
+  const routings = (asked: Routing): Routing[] => LEVERS.map((lever) => pulledRouting(asked, lever));
+
+  it('leaves the routing that was asked for, then puts a bias in its place', () => {
+    for (const asked of [{ kind: 'top-k' }, { kind: 'cumulative', mass: 0.9, kept: 1 }] as const) {
+      const [none, upperOnly, ...biased] = routings(asked);
+      assert.deepEqual([none, upperOnly], [asked, asked]);
+      assert.deepEqual(
+        biased,
+        LEVERS.slice(2).map(({ routing }) => routing),
+      );
+    }
+  });
+
+  it('never weakens a bias that was asked for', () => {
+    const kind = 'cache-prior';
+    assert.deepEqual(routings({ kind, lambda: 1.5, kept: 0 }).at(2), { kind, lambda: 1.5, kept: 0 });
+    assert.deepEqual(routings({ kind, lambda: 1.5, kept: 2 }).at(2), { kind, lambda: 1.5, kept: 1 });
+    assert.deepEqual(routings({ kind, lambda: 1.5, kept: 2 }).at(-1), { kind, lambda: 4, kept: 0 });
+  });
+});
+
 describe('a logical sequence', () => {
   const LAYERS = 2;
   const EXPERTS = 6;
@@ -278,7 +300,7 @@ describe('a logical sequence', () => {
       cache: fc.integer({ min: 0, max: 90 }).map((bytes) => shapeOf(bytes, LAYERS, EXPERTS)),
       expertsPerToken: fc.constant(2),
       routing,
-      lowerFetch: fc.constantFrom<LowerFetch>('wait', 'background', 'never'),
+      lowerFetch: fc.constantFrom(...LOWER_FETCHES),
       theta: fc.constantFrom(0, 0.6, 2),
       missTarget: fc.constantFrom(null, 0.01, 0.1, 0.5),
       start: fc.constantFrom(...CACHE_STARTS),

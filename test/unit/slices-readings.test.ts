@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
+import { USUAL_RULES } from '../../shared/settings/logical-rules.js';
 import { isCritical, renormalizedWeights } from '../../shared/decisions/slices/critical-executions.js';
 import {
   criticalField,
@@ -53,8 +54,14 @@ describe('the rule by which executions read slices', () => {
   });
 
   it('takes the threshold nearest to a share of 0.3 for a logical cache, however far it is', () => {
-    const cached = { kind: 'cached', split: 'sliced63', cacheBytes: 1e9, missShare: 0.05 } as const;
-    const rule = (theta: number): PrecisionRule => ({ kind: 'cached', theta, cacheBytes: 1e9, missShare: 0.05 });
+    const rules = {
+      cacheBytes: 1e9,
+      missShare: 0.05,
+      lowerFetch: 'background',
+      routing: { kind: 'cache-prior', lambda: 0.4, kept: 1 },
+    } as const;
+    const cached = { kind: 'cached', split: 'sliced63', ...rules } as const;
+    const rule = (theta: number): PrecisionRule => ({ kind: 'cached', theta, ...rules });
     assert.deepEqual(precisionRule(cached, MEASURED), { rule: rule(Math.fround(0.7)) });
     assert.deepEqual(precisionRule(cached, [{ critical: 0.9, theta: 0.5 }]), { rule: rule(0.5) });
     assert.equal(readsLowerSlices(rule(0.5)), true);
@@ -81,7 +88,13 @@ describe('the rule by which executions read slices', () => {
       /was measured .*"odmoe pack PACK PACK --slices 8,4", or give sliced\(8,4\) or sliced\(8,4,low\)$/,
     );
     assert.match(problemOf(critical(0.3), []), /no threshold .* as was measured: give sliced\(8,4\) or sliced/);
-    const cached = { kind: 'cached', split: 'sliced63', cacheBytes: 1e9, missShare: 0.05 } as const;
+    const cached = {
+      kind: 'cached',
+      split: 'sliced63',
+      cacheBytes: 1e9,
+      missShare: 0.05,
+      ...USUAL_RULES,
+    } as const;
     assert.match(problemOf(cached, null), /no threshold .*--slices 6,3", or give sliced\(6,3\) or sliced\(6,3,low\)$/);
     assert.match(problemOf(cached, []), /no threshold .* as was measured/);
   });

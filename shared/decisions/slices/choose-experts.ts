@@ -3,6 +3,7 @@
  * 2412.00099). Whatever the rule, outputs are weighted by the router's own scores and summed by their rank.
  */
 import { assertInvariant } from '../../base/errors/assert-invariant.js';
+import type { Routing } from '../../settings/logical-rules.js';
 import { renormalizedWeights } from './critical-executions.js';
 
 export type NumberList = readonly number[] | Float32Array | Float64Array;
@@ -15,14 +16,6 @@ export interface RouterScores {
   /** What the router ranks experts by, where that is not their scores. Rules that prefer cached experts are not defined for such a router. */
   readonly ranking?: NumberList;
 }
-
-/** `kept`: as many of the best experts (J) are chosen in any case. */
-export type Routing =
-  | { readonly kind: 'top-k' }
-  /** Cached experts are preferred among the fewest best ones whose scores sum to at least `mass`, with all scores summing to 1. */
-  | { readonly kind: 'cumulative'; readonly mass: number; readonly kept: number }
-  /** A cached expert's logit grows by lambda times the mean range of this layer's logits so far. */
-  | { readonly kind: 'cache-prior'; readonly lambda: number; readonly kept: number };
 
 export interface CacheView {
   readonly isCached: (expert: number) => boolean;

@@ -3,24 +3,17 @@
  * The same prompt and the same tokens give the same decisions, wherever they run and whoever runs beside. It can be cut back to any step that it has
  * not been told to forget.
  */
-import { chooseExperts, rangeOf, renormalizedScores, type RouterScores, type Routing } from './choose-experts.js';
+import type { LogicalRules } from '../../settings/logical-rules.js';
+import { chooseExperts, rangeOf, renormalizedScores, type RouterScores } from './choose-experts.js';
 import { isCritical } from './critical-executions.js';
 import { LogicalCache, type CacheShape } from './logical-cache.js';
-import { MissBudget, type BudgetReport } from './miss-budget.js';
+import { MissBudget, NO_LEVER, pulledRouting, type BudgetReport } from './miss-budget.js';
 import { StepNumbers } from './step-numbers.js';
 import { cacheContents, PromptChoices, type CacheStart } from './warm-cache.js';
 
-/**
- * A critical execution whose lower slice is not there: `wait` fetches it, and the execution runs high; `background` fetches it for later steps, and
- * the execution runs low; `never` fetches nothing.
- */
-export type LowerFetch = 'wait' | 'background' | 'never';
-
-export interface SequenceRules {
+export interface SequenceRules extends LogicalRules {
   readonly cache: CacheShape;
   readonly expertsPerToken: number;
-  readonly routing: Routing;
-  readonly lowerFetch: LowerFetch;
   /** Executions with at least this renormalized weight are critical. */
   readonly theta: number;
   /** Null: there is no constraint. */
@@ -111,7 +104,7 @@ export class LogicalSequence {
   runLayer(layer: number, router: RouterScores): SlicedExecution[] {
     const meanRange = this.addRange(layer, rangeOf(router.logits));
     const isCached = (expert: number): boolean => this.cache.holds(this.cache.numberOf(layer, expert), 'upper');
-    const routing = this.budget?.lever.routing ?? this.rules.routing;
+    const routing = pulledRouting(this.rules.routing, this.budget?.lever ?? NO_LEVER);
     const chosen = chooseExperts(routing, router, this.rules.expertsPerToken, { isCached, meanRange });
     return this.executeAll(layer, chosen, renormalizedScores(router, chosen));
   }

@@ -2,7 +2,7 @@
  * The miss-rate constraint of a sequence (SliceMoE, sections 3 and 6.1): bytes fetched, of the bytes that a system which keeps whole experts asks
  * for, stay below a target. Levers are pulled one after the other until they do. Swapping experts hurts more than low bits, so it comes last.
  */
-import type { Routing } from './choose-experts.js';
+import type { Routing } from '../../settings/logical-rules.js';
 import { StepNumbers } from './step-numbers.js';
 
 /** The constraint begins after so many decode steps; bytes before are not counted. */
@@ -26,7 +26,7 @@ function bias(lambda: number, kept: number): Lever {
   return { name: `bias ${lambda}, J = ${kept}`, upperOnly: true, routing: { kind: 'cache-prior', lambda, kept } };
 }
 
-const NO_LEVER: Lever = { name: 'none', upperOnly: false, routing: null };
+export const NO_LEVER: Lever = { name: 'none', upperOnly: false, routing: null };
 
 /** From the mildest to the strongest. */
 export const LEVERS: readonly Lever[] = [
@@ -35,6 +35,14 @@ export const LEVERS: readonly Lever[] = [
   ...[0.25, 0.5, 1, 2, 4].map((lambda) => bias(lambda, 1)),
   ...[1, 2, 4].map((lambda) => bias(lambda, 0)),
 ];
+
+/** The routing by which a sequence chooses: that of its lever, if it has one. A lever never weakens a bias that was asked for. */
+export function pulledRouting(asked: Routing, { routing: pulled }: Lever): Routing {
+  if (pulled === null) return asked;
+  if (asked.kind !== 'cache-prior' || pulled.kind !== 'cache-prior') return pulled;
+  const { kind } = asked;
+  return { kind, lambda: Math.max(asked.lambda, pulled.lambda), kept: Math.min(asked.kept, pulled.kept) };
+}
 
 export interface BudgetReport {
   readonly lever: string;

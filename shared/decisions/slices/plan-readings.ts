@@ -4,6 +4,7 @@
  */
 import type { SliceReading } from '../../model/tensor-source.js';
 import { isCritical, renormalizedWeights, thresholdOfShare } from './critical-executions.js';
+import type { LogicalRules } from '../../settings/logical-rules.js';
 import { PAIR_TEXTS, qualityText, type Quality } from '../../settings/quality.js';
 
 /** A quality that computes with slices. */
@@ -13,7 +14,7 @@ export type SlicedQuality = Exclude<Quality, { kind: 'exact' }>;
 export type WeightsRule = { readonly kind: 'high' | 'low' } | { readonly kind: 'critical'; readonly theta: number };
 
 /** Experts and slices that a sequence's logical cache decides on (sequence-decisions.ts). Executions are critical from `theta` on. */
-export interface CachedRule {
+export interface CachedRule extends LogicalRules {
   readonly kind: 'cached';
   readonly theta: number;
   readonly cacheBytes: number;
@@ -61,7 +62,8 @@ export function precisionRule(
   }
   const theta = Math.fround(nearest.theta);
   if (quality.kind === 'cached') {
-    return { rule: { kind: 'cached', theta, cacheBytes: quality.cacheBytes, missShare: quality.missShare } };
+    const { kind, cacheBytes, missShare, lowerFetch, routing } = quality;
+    return { rule: { kind, theta, cacheBytes, missShare, lowerFetch, routing } };
   }
   if (millionths(nearest.critical - share) > SHARE_TOLERANCE_MILLIONTHS) {
     const shares = (measured ?? []).map(({ critical }) => critical).sort((left, right) => left - right);
