@@ -125,6 +125,13 @@ export class PrefixStore {
     return new Set([...this.index.inDropOrder()].flatMap(({ provenance }) => provenance.workerIds));
   }
 
+  /** Bytes of the decisions of retained rows. Those that prefixes share count for each of them. */
+  get decisionBytes(): number {
+    let bytes = 0;
+    for (const { decisions } of this.index.inDropOrder()) bytes += decisions?.bytes ?? 0;
+    return bytes;
+  }
+
   /** Drops the prefix that is worth the least; false: none is retained. */
   dropFirst(): boolean {
     for (const prefix of this.index.inDropOrder()) {
@@ -158,7 +165,7 @@ export class PrefixStore {
       isSavedFork,
       sequence: retained,
       provenance: provenance.upTo(length),
-      decisions: decisions?.promptPart(length).trimmed() ?? null,
+      decisions: decisions?.promptPart(length) ?? null,
     };
     for (const dropped of this.index.insert(prefix)) dropped.sequence.dispose();
   }

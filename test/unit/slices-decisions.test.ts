@@ -1,6 +1,11 @@
 import assert from 'node:assert/strict';
-import { DecisionRecord } from '../../shared/decisions/slices/decision-record.js';
-import { decideRows, SequenceDecisions, type DecisionRules } from '../../shared/decisions/slices/sequence-decisions.js';
+import { DecisionRecord, RECORD_BLOCK_ROWS } from '../../shared/decisions/slices/decision-record.js';
+import {
+  decideRows,
+  decisionBytes,
+  SequenceDecisions,
+  type DecisionRules,
+} from '../../shared/decisions/slices/sequence-decisions.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { routersOf } from '../../shared/decisions/slices/output-weights.js';
 import { plainShape } from './plain-shape.js';
@@ -58,7 +63,8 @@ function run(decisions: SequenceDecisions, from: number, end: number, passRows: 
 }
 
 function decide(decisions: SequenceDecisions, from: number, rows: number, layer: number, into: unknown[][]): void {
-  const answers = (ANSWERS[layer] ?? []).slice(from, from + rows);
+  // Rows behind the last of the answers begin with the first one again.
+  const answers = Array.from({ length: rows }, (_, row) => ANSWERS[layer]?.[(from + row) % ROWS] ?? assert.fail());
   const joined = (of: 'weights' | 'logits' | 'scores'): Float32Array =>
     Float32Array.from(answers.flatMap((answer) => [...answer[of]]));
   const owners = answers.map((_, index) => ({ decisions, position: from + index }));
@@ -133,6 +139,53 @@ describe('the decisions of a sequence', () => {
     assert.deepEqual(run(decisions, 9, ROWS, 64).slice(9), whole.slice(9));
   });
 
+  it('go on from rows of a long prompt without taking more than a part of a block of them again', () => {
+    const prompt = 3 * RECORD_BLOCK_ROWS;
+    const end = prompt + 30;
+    const long = SequenceDecisions.begin(RULES, prompt);
+    const expected = run(long, 0, end, 100);
+    for (const rows of [9, RECORD_BLOCK_ROWS, 2 * RECORD_BLOCK_ROWS + 40, prompt - 1]) {
+      const part = long.promptPart(rows);
+      const choice = part.choice.bind(part);
+      let taken = 0;
+      part.choice = (row, layer) => {
+        taken += 1;
+        return choice(row, layer);
+      };
+      const decisions = SequenceDecisions.begin(RULES, prompt);
+      decisions.beginWith(part);
+      assert.equal(taken, LAYERS * (rows % RECORD_BLOCK_ROWS));
+      assert.deepEqual(run(decisions, rows, end, 300).slice(rows), expected.slice(rows));
+      // A prompt that goes on from this one finds the states of its own blocks, too.
+      const next = SequenceDecisions.begin(RULES, prompt);
+      next.beginWith(decisions.promptPart(prompt - 1));
+      assert.deepEqual(run(next, prompt - 1, end, 1).slice(prompt - 1), expected.slice(prompt - 1));
+    }
+  });
+
+  it('that are cut back to the end of the prompt begin the cache again', () => {
+    const prompt = RECORD_BLOCK_ROWS;
+    const decisions = SequenceDecisions.begin(RULES, prompt);
+    const expected = run(decisions, 0, prompt + 30, 64);
+    for (const kept of [prompt, prompt + 12]) {
+      decisions.cutBack(kept);
+      assert.deepEqual(run(decisions, kept, prompt + 30, 1).slice(kept), expected.slice(kept));
+    }
+  });
+
+  it('take the memory that is planned for their rows, block by block', () => {
+    assert.equal(decisionBytes(RULES, 0), 0);
+    const rowBytes = LAYERS * (7 * expertsPerToken + 8);
+    for (const rows of [1, RECORD_BLOCK_ROWS, RECORD_BLOCK_ROWS + 1, 600]) {
+      const decisions = SequenceDecisions.begin(RULES, 10);
+      run(decisions, 0, rows, 7);
+      assert.equal(decisions.bytes, decisionBytes(RULES, rows));
+      assert.ok(decisions.bytes > rows * rowBytes);
+      decisions.cutBack(0);
+      assert.ok(decisions.bytes < decisionBytes(RULES, 1));
+    }
+  });
+
   it('refuse a row of an answer before the row that it follows', () => {
     const decisions = SequenceDecisions.begin(RULES, 1);
     run(decisions, 0, 1, 1);
@@ -150,7 +203,7 @@ describe('the record of decisions', () => {
   });
 
   it('gives back what was added, whatever its length, and a part is independent', () => {
-    const record = new DecisionRecord(2, 2);
+    const record = new DecisionRecord({ layers: 2, experts: 400, expertsPerToken: 2 });
     for (let row = 0; row < 300; row += 1) for (const at of [0, 1]) record.add(row, at, layer(row + at));
     for (const row of [0, 63, 64, 299]) assert.deepEqual(record.read(row, 1), layer(row + 1));
     const part = record.part(100);
@@ -164,7 +217,7 @@ describe('the record of decisions', () => {
   });
 
   it('takes rows and layers in order only', () => {
-    const record = new DecisionRecord(2, 2);
+    const record = new DecisionRecord({ layers: 2, experts: 400, expertsPerToken: 2 });
     assert.throws(() => record.add(1, 0, layer(0)), /one after the other/);
     assert.throws(() => record.add(0, 1, layer(0)), /one after the other/);
   });

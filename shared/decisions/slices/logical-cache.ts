@@ -76,12 +76,21 @@ export class LogicalCache implements HeldSlices {
 
   constructor(
     readonly shape: CacheShape,
-    private readonly numbers = StepNumbers.zeros(2 * UseOrder.size(shape.layers * shape.experts) + 2),
+    private readonly numbers = StepNumbers.zeros(LogicalCache.numbers(shape.layers * shape.experts)),
   ) {
     const count = shape.layers * shape.experts;
     const size = UseOrder.size(count);
     this.orders = { upper: new UseOrder(numbers, 0, count), lower: new UseOrder(numbers, size, count) };
     this.bytesAt = { upper: 2 * size, lower: 2 * size + 1 };
+  }
+
+  /** Bytes of memory of a cache of this shape. */
+  static bytes({ layers, experts }: CacheShape): number {
+    return LogicalCache.numbers(layers * experts) * Float64Array.BYTES_PER_ELEMENT;
+  }
+
+  private static numbers(count: number): number {
+    return 2 * UseOrder.size(count) + 2;
   }
 
   numberOf(layer: number, expert: number): number {

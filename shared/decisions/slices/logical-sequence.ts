@@ -8,8 +8,9 @@ import { chooseExperts, rangeOf, renormalizedScores, type RouterScores } from '.
 import { isCritical } from './critical-executions.js';
 import { LogicalCache, type CacheShape } from './logical-cache.js';
 import { MissBudget, NO_LEVER, pulledRouting, type BudgetReport } from './miss-budget.js';
+import { emptyPromptState, type PromptState } from './prompt-state.js';
 import { StepNumbers } from './step-numbers.js';
-import { cacheContents, PromptChoices, type CacheStart } from './warm-cache.js';
+import { cacheContents, type CacheStart, type PromptChoices } from './warm-cache.js';
 
 export interface SequenceRules extends LogicalRules {
   readonly cache: CacheShape;
@@ -58,14 +59,15 @@ export class LogicalSequence {
     this.wholeBytes = rules.cache.upperBytes + rules.cache.lowerBytes;
   }
 
-  static begin(rules: SequenceRules): LogicalSequence {
+  /** `prompt`: the state after the first rows of the prompt, where some have run. */
+  static begin(rules: SequenceRules, prompt: PromptState = emptyPromptState(rules.cache)): LogicalSequence {
     const { cache, missTarget } = rules;
     return new LogicalSequence(
       rules,
       new LogicalCache(cache),
       missTarget === null ? null : new MissBudget(missTarget),
-      StepNumbers.zeros(2 * cache.layers),
-      PromptChoices.none(cache.layers * cache.experts),
+      StepNumbers.of(prompt.ranges),
+      prompt.choices.fork(),
     );
   }
 
@@ -88,6 +90,13 @@ export class LogicalSequence {
     renormalizedWeights.forEach((weight, rank) =>
       this.prompt.add(this.cache.numberOf(layer, experts[rank] ?? 0), weight),
     );
+  }
+
+  /** Writes a layer's part of the prompt's state, as it is now, into another one. */
+  notePrompt(layer: number, into: PromptState): void {
+    const first = this.cache.numberOf(layer, 0);
+    into.choices.take(this.prompt, first, first + this.rules.cache.experts);
+    for (const at of [2 * layer, 2 * layer + 1]) into.ranges[at] = this.ranges.get(at);
   }
 
   endPrompt(): void {

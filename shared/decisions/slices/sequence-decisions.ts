@@ -6,7 +6,14 @@ import { assertInvariant, requirePresent } from '../../base/errors/assert-invari
 import type { RouterShape } from '../../model/model-shape.js';
 import type { SliceReading } from '../../model/tensor-source.js';
 import { rangeOf, renormalizedScores, type RouterScores } from './choose-experts.js';
-import { DecisionRecord, type DecidedLayer } from './decision-record.js';
+import {
+  DecisionRecord,
+  RECORD_BLOCK_ROWS,
+  recordBytes,
+  type DecidedLayer,
+  type RecordShape,
+} from './decision-record.js';
+import { LogicalCache } from './logical-cache.js';
 import { LogicalSequence, type SequenceRules } from './logical-sequence.js';
 import type { BudgetReport } from './miss-budget.js';
 import { outputWeights } from './output-weights.js';
@@ -33,6 +40,21 @@ export interface DecidedRows {
   readonly readings: readonly SliceReading[];
 }
 
+/** Bytes of memory of the decisions of a sequence with so many rows, if it shares nothing. */
+export function decisionBytes({ sequence }: DecisionRules, rows: number): number {
+  return rows === 0 ? 0 : stateBytes(sequence) + recordBytes(recordShape(sequence), rows);
+}
+
+function recordShape({ cache: { layers, experts }, expertsPerToken }: SequenceRules): RecordShape {
+  return { layers, experts, expertsPerToken };
+}
+
+/** Bytes of a state: the cache, and what the prompt chose. */
+function stateBytes({ cache }: SequenceRules): number {
+  const { layers, experts } = cache;
+  return LogicalCache.bytes(cache) + layers * (2 * experts + 2) * Float64Array.BYTES_PER_ELEMENT;
+}
+
 /** Each new row of an answer runs in a pass without later rows of it: the next row decides by what this one has done in all layers. */
 export class SequenceDecisions {
   private state: LogicalSequence;
@@ -49,8 +71,7 @@ export class SequenceDecisions {
 
   /** `promptRows`: tokens of the prompt, at least 1. */
   static begin(rules: DecisionRules, promptRows: number): SequenceDecisions {
-    const { cache, expertsPerToken } = rules.sequence;
-    return new SequenceDecisions(rules, promptRows, new DecisionRecord(cache.layers, expertsPerToken));
+    return new SequenceDecisions(rules, promptRows, new DecisionRecord(recordShape(rules.sequence)));
   }
 
   /** The decisions of the first `rows` rows, which belong to the prompt: another prompt that begins with the same tokens can go on from them. */
@@ -71,6 +92,11 @@ export class SequenceDecisions {
     return Math.min(this.record.rows, this.promptRows);
   }
 
+  /** Bytes of memory. What a record shares with others counts as its own. */
+  get bytes(): number {
+    return stateBytes(this.rules.sequence) + this.record.bytes;
+  }
+
   /** The state of the constraint on misses; null: there is none. */
   get report(): BudgetReport | null {
     return this.state.report;
@@ -86,6 +112,9 @@ export class SequenceDecisions {
     if (this.record.has(row, layer)) return this.record.read(row, layer);
     const decided = row < this.promptRows ? this.takePrompt(layer, router, own) : this.runLayer(row, layer, router);
     this.record.add(row, layer, decided);
+    if (row < this.promptRows && (row + 1) % RECORD_BLOCK_ROWS === 0) {
+      this.state.notePrompt(layer, this.record.stateToFill((row + 1) / RECORD_BLOCK_ROWS));
+    }
     if (layer === this.rules.routers.length - 1) endRow(this.state, row, this.promptRows);
     return decided;
   }
@@ -149,10 +178,14 @@ export function decideRows(
   return { experts, weights, readings };
 }
 
-/** The state of a sequence whose rows have decided so. A row that has not decided in all layers counts as one that has not begun. */
+/**
+ * The state of a sequence whose rows have decided so. A row that has not decided in all layers counts as one that has not begun. Rows of the prompt
+ * before the last state that the record has need no work: less than a block of them is taken again.
+ */
 function stateAfter({ sequence, routers }: DecisionRules, promptRows: number, record: DecisionRecord): LogicalSequence {
-  const state = LogicalSequence.begin(sequence);
-  for (let row = 0; row < record.rows; row += 1) {
+  const known = record.stateBefore(Math.min(record.rows, promptRows - 1));
+  const state = LogicalSequence.begin(sequence, known?.state);
+  for (let row = known?.row ?? 0; row < record.rows; row += 1) {
     for (let layer = 0; layer < routers.length; layer += 1) {
       const choice = record.choice(row, layer);
       if (row < promptRows) state.takePromptChoice(layer, choice);

@@ -19,6 +19,11 @@ export class StepNumbers {
     return new StepNumbers(new Float64Array(count), 0);
   }
 
+  /** Takes a copy of the values. */
+  static of(values: Float64Array): StepNumbers {
+    return new StepNumbers(values.slice(), 0);
+  }
+
   /** The number of the next step. */
   get nextStep(): number {
     return this.oldest + this.starts.length;

@@ -36,6 +36,12 @@ export class PromptChoices {
     return (this.weights[expert] ?? 0) / this.count(expert);
   }
 
+  /** Takes the choices of the experts from `first` to before `end` over from another prompt. */
+  take({ counts, weights }: PromptChoices, first: number, end: number): void {
+    this.counts.set(counts.subarray(first, end), first);
+    this.weights.set(weights.subarray(first, end), first);
+  }
+
   fork(): PromptChoices {
     return new PromptChoices(this.counts.slice(), this.weights.slice());
   }
