@@ -131,7 +131,7 @@ function createEngine(
     layerWaits: new LayerWaits(shape.expertLayers),
   };
   const loop = passLoopOptions(settings, { model, shape, runtime }, drafting.rows);
-  const components = { device, model, devices: environment.devices, runtime };
+  const components = { device, model, devices: environment.devices, runtime, decisions: passEngine.decisions };
   const room = createContextRoom(settings, components, [...new Set([loop.passes, loop.promptChunkPasses])], experts);
   const passLoop = new PassLoop({ ...loop, runPass: retriedWithRoom(new PassRunner(passEngine).run, room), room });
   return {
@@ -169,11 +169,13 @@ function announcesFirstLayerAhead(
 /** Bytes of main's device that its own worker leaves for passes and the shortest answer when it makes its slots. */
 export function bytesForAnswers(
   settings: NodeSettings,
-  { source, model, device, environment }: Omit<ComponentSources, 'experts'>,
+  { source, sliced, model, device, environment }: Omit<ComponentSources, 'experts'>,
 ): number {
   const { runtime, devices } = environment;
   const loop = passLoopOptions(settings, { model, shape: source.shape, runtime }, draftRowsOf(settings));
-  return leastAnswerBytes({ device, model, devices, runtime }, [...new Set([loop.passes, loop.promptChunkPasses])]);
+  const { decisions } = sliceRules(sliced, source.shape);
+  const components = { device, model, devices, runtime, decisions };
+  return leastAnswerBytes(components, [...new Set([loop.passes, loop.promptChunkPasses])]);
 }
 
 function draftRowsOf({ drafting, prediction, align, main }: NodeSettings): number | 'auto' {
@@ -354,8 +356,8 @@ function engineStatus({ roster, layerWaits, passLoop }: ClusterEngine): EngineSt
 }
 
 function rowFigures({ room }: ClusterEngine): RowFigures {
-  const { prefixes: retainedPrefixes, droppedPrefixes } = room.counts();
-  return { retainedPrefixes, droppedPrefixes };
+  const { prefixes: retainedPrefixes, droppedPrefixes, decisionBytes } = room.counts();
+  return { retainedPrefixes, droppedPrefixes, decisionBytes };
 }
 
 function modelOf(settings: NodeSettings, loaded: LoadedMain & { environment: NodeEnvironment }): ServedModel {

@@ -17,6 +17,8 @@ export interface RowFigures {
   retainedPrefixes: number;
   /** Count since main's start. */
   droppedPrefixes: number;
+  /** Bytes of what logical caches have decided for rows. */
+  decisionBytes: number;
 }
 
 type Sample = readonly [labels: Record<string, string>, value: number];
@@ -73,6 +75,12 @@ const GAUGES: readonly ClusterMetric[] = [
     help: 'Beginnings of prompts whose rows main keeps for later ones.',
     labels: [],
     samples: ({ rows }) => [[{}, rows.retainedPrefixes]],
+  },
+  {
+    name: 'odmoe_decision_bytes',
+    help: 'Memory of what the logical caches of sequences have decided; it counts with their rows.',
+    labels: [],
+    samples: ({ rows }) => [[{}, rows.decisionBytes]],
   },
   plainGauge('odmoe_placement_epoch', 'Epoch of the placement; 0: none.', ({ placement }) => placement?.epoch ?? 0),
   plainGauge(

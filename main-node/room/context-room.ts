@@ -34,6 +34,8 @@ export interface ContextRoomOptions {
   readonly limitSetBy: LimitSetBy;
   /** Most bytes that a sequence of so many positions takes if it shares nothing. */
   readonly bytesOf: (positions: number) => number;
+  /** Most bytes of the decisions of so many rows, which count as memory for rows; left out: sequences decide nothing, or these bytes do not count. */
+  readonly decisionBytesOf?: ((rows: number) => number) | null;
   /** Most positions of a sequence, given by the model. */
   readonly maxPositions: number;
   /** The model is recurrent: its sequences cannot be forked far before their end. */
@@ -47,11 +49,18 @@ export interface RoomCounts {
   /** Bytes of sequences and prefixes together. */
   readonly keyValueBytes: number;
   readonly prefixBytes: number;
+  /** Bytes of what sequences and prefixes have decided by their logical caches. They are not on the device, and count within the same limit. */
+  readonly decisionBytes: number;
   readonly prefixes: number;
   /** Tokens of prompts that were not run, because their rows existed. */
   readonly cachedTokens: number;
   /** Prefixes that were dropped because memory was short. */
   readonly droppedPrefixes: number;
+}
+
+interface HeldBytes extends Pick<RoomCounts, 'keyValueBytes' | 'prefixBytes' | 'decisionBytes'> {
+  readonly heldBytes: number;
+  readonly freeableBytes: number;
 }
 
 interface Tenant {
@@ -74,8 +83,8 @@ export class ContextRoom implements SequenceRoom {
 
   counts(): RoomCounts {
     const { cachedTokens, droppedPrefixes, prefixes } = this;
-    const { keyValueBytes, prefixBytes } = this.held();
-    return { keyValueBytes, prefixBytes, prefixes: prefixes.size, cachedTokens, droppedPrefixes };
+    const { keyValueBytes, prefixBytes, decisionBytes } = this.held();
+    return { keyValueBytes, prefixBytes, decisionBytes, prefixes: prefixes.size, cachedTokens, droppedPrefixes };
   }
 
   get limitBytes(): number {
@@ -88,19 +97,18 @@ export class ContextRoom implements SequenceRoom {
 
   /** Bytes of the shortest answer. */
   get leastBytes(): number {
-    const { bytesOf, maxPositions } = this.options;
-    return bytesOf(Math.min(ROW_BLOCK_POSITIONS, maxPositions));
+    return this.bytesOfAll(Math.min(ROW_BLOCK_POSITIONS, this.options.maxPositions));
   }
 
   /** Most positions that a request can have at all; 0: not even a row block fits. */
   get mostPositions(): number {
-    const { bytesOf, limitBytes, maxPositions } = this.options;
-    if (bytesOf(maxPositions) <= limitBytes) return maxPositions;
+    const { limitBytes, maxPositions } = this.options;
+    if (this.bytesOfAll(maxPositions) <= limitBytes) return maxPositions;
     // More positions never take fewer bytes. `fits` row blocks fit, and `tooMany` do not.
     let [fits, tooMany] = [0, Math.ceil(maxPositions / ROW_BLOCK_POSITIONS)];
     while (tooMany - fits > 1) {
       const rowBlocks = Math.floor((fits + tooMany) / 2);
-      if (bytesOf(rowBlocks * ROW_BLOCK_POSITIONS) <= limitBytes) fits = rowBlocks;
+      if (this.bytesOfAll(rowBlocks * ROW_BLOCK_POSITIONS) <= limitBytes) fits = rowBlocks;
       else tooMany = rowBlocks;
     }
     return fits * ROW_BLOCK_POSITIONS;
@@ -108,8 +116,8 @@ export class ContextRoom implements SequenceRoom {
 
   /** @throws DEVICE_OUT_OF_MEMORY if a request of so many positions could not run even as the only one */
   requireFits(positions: number): void {
-    const { bytesOf, limitBytes, limitSetBy } = this.options;
-    const neededBytes = bytesOf(positions);
+    const { limitBytes, limitSetBy } = this.options;
+    const neededBytes = this.bytesOfAll(positions);
     if (neededBytes <= limitBytes) return;
     throw new OdmoeError(
       'DEVICE_OUT_OF_MEMORY',
@@ -120,10 +128,10 @@ export class ContextRoom implements SequenceRoom {
 
   /** True if a request could begin now: its prompt's rows and one more row block fit beside the memory that others hold and are going to need. */
   admits(promptTokens: number): boolean {
-    const { bytesOf, limitBytes } = this.options;
-    const { keyValueBytes, prefixBytes } = this.held();
+    const { heldBytes, freeableBytes } = this.held();
     const dueBytes = [...this.tenants.values()].reduce((sum, { member }) => sum + this.dueBytes(member), 0);
-    return keyValueBytes - prefixBytes + dueBytes + bytesOf(promptTokens) + this.rowBlockBytes <= limitBytes;
+    const neededBytes = this.bytesOfAll(promptTokens) + this.rowBlockBytes;
+    return heldBytes - freeableBytes + dueBytes + neededBytes <= this.options.limitBytes;
   }
 
   /** The member runs from now on. Members come in the order of their admission. */
@@ -218,8 +226,7 @@ export class ContextRoom implements SequenceRoom {
 
   /** Bytes of one more row block for a sequence that goes on. */
   private get rowBlockBytes(): number {
-    const { bytesOf } = this.options;
-    return bytesOf(2 * ROW_BLOCK_POSITIONS) - bytesOf(ROW_BLOCK_POSITIONS);
+    return this.bytesOfAll(2 * ROW_BLOCK_POSITIONS) - this.bytesOfAll(ROW_BLOCK_POSITIONS);
   }
 
   private dropFirst(): boolean {
@@ -248,14 +255,14 @@ export class ContextRoom implements SequenceRoom {
 
   private state(wanted: ReadonlyMap<number, MemberRows>, isRunning: (member: PassMember) => boolean): RoomState {
     const { limitBytes } = this.options;
-    const { keyValueBytes: heldBytes, prefixBytes } = this.held();
+    const { heldBytes, freeableBytes: prefixBytes } = this.held();
     const members = [...this.tenants.values()].map(({ member }): RoomMember => {
       const rows = wanted.get(member.id);
       return {
         id: member.id,
         holds: member.written > 0,
         isBusy: isRunning(member),
-        needBytes: rows === undefined ? null : bytesToWrite(rows),
+        needBytes: rows === undefined ? null : bytesToWrite(rows) + this.decisionBytesDue(member, endOf(rows)),
         dueBytes: this.dueBytes(member),
       };
     });
@@ -270,23 +277,59 @@ export class ContextRoom implements SequenceRoom {
     };
   }
 
-  private dueBytes({ tokenIds, written }: BatchMember): number {
+  private dueBytes(member: BatchMember): number {
+    const { tokenIds, written } = member;
     const { bytesOf } = this.options;
-    return bytesOf(tokenIds.length) - bytesOf(Math.min(written, tokenIds.length));
+    const rowBytes = bytesOf(tokenIds.length) - bytesOf(Math.min(written, tokenIds.length));
+    return rowBytes + this.decisionBytesDue(member, tokenIds.length);
   }
 
-  /** Bytes that are held. Rows that sequences share count for each of them, so that the share of sequences is never too low. */
-  private held(): { keyValueBytes: number; prefixBytes: number } {
-    const { model, bytesOf } = this.options;
-    const keyValueBytes = model.sequenceBytes;
-    if (this.prefixes.size === 0) return { keyValueBytes, prefixBytes: 0 };
-    const ofSequences = [...this.tenants.values()].reduce((sum, { member }) => sum + bytesOf(member.written), 0);
-    return { keyValueBytes, prefixBytes: Math.max(0, keyValueBytes - ofSequences) };
+  /** Most bytes of a sequence of so many positions: its rows, and what they decide. */
+  private bytesOfAll(positions: number): number {
+    const { bytesOf, decisionBytesOf } = this.options;
+    return bytesOf(positions) + (decisionBytesOf?.(positions) ?? 0);
   }
+
+  /** Bytes that the decisions of so many rows take beyond those that the member has. It keeps these while it is preempted. */
+  private decisionBytesDue({ decisions }: BatchMember, rows: number): number {
+    const { decisionBytesOf } = this.options;
+    return Math.max(0, (decisionBytesOf?.(rows) ?? 0) - (decisions?.bytes ?? 0));
+  }
+
+  /** Bytes that are held, and those of them that go when all prefixes are dropped. */
+  private held(): HeldBytes {
+    const { model, decisionBytesOf } = this.options;
+    const counts = decisionBytesOf !== undefined && decisionBytesOf !== null;
+    const members = [...this.tenants.values()].map(({ member }) => member);
+    const ofMembers = members.reduce((sum, { decisions }) => sum + (decisions?.bytes ?? 0), 0);
+    const [ofRunning, ofPrefixes] = counts ? [ofMembers, this.prefixes.decisionBytes] : [0, 0];
+    const [keyValueBytes, prefixBytes] = [model.sequenceBytes, this.prefixBytes(members)];
+    const decisionBytes = ofRunning + ofPrefixes;
+    return {
+      keyValueBytes,
+      prefixBytes,
+      decisionBytes,
+      heldBytes: keyValueBytes + decisionBytes,
+      freeableBytes: prefixBytes + ofPrefixes,
+    };
+  }
+
+  /** Bytes of rows of prefixes alone. Rows that sequences share count for each of them, so that the share of sequences is never too low. */
+  private prefixBytes(members: readonly BatchMember[]): number {
+    if (this.prefixes.size === 0) return 0;
+    const { model, bytesOf } = this.options;
+    const ofSequences = members.reduce((sum, { written }) => sum + bytesOf(written), 0);
+    return Math.max(0, model.sequenceBytes - ofSequences);
+  }
+}
+
+/** The number of rows that the sequence has after these. */
+function endOf({ position, tokenIds }: MemberRows): number {
+  return position + tokenIds.length;
 }
 
 /** Bytes that writing these rows newly takes. */
 function bytesToWrite(rows: MemberRows | undefined): number {
   if (rows === undefined) return 0;
-  return rows.member.sequence.bytesToWrite(rows.position, rows.position + rows.tokenIds.length);
+  return rows.member.sequence.bytesToWrite(rows.position, endOf(rows));
 }

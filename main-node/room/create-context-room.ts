@@ -5,6 +5,7 @@ import { formatByteSize } from '../../shared/base/text/byte-size.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { isRecurrent } from '../../shared/model/model-shape.js';
 import { ROW_BLOCK_POSITIONS, sequenceMemoryBytes } from './sequence-memory.js';
+import { decisionBytes, type DecisionRules } from '../../shared/decisions/slices/sequence-decisions.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { ContextRoom, type ContextRoomOptions, TO_RAISE } from './context-room.js';
@@ -20,6 +21,8 @@ export interface RoomComponents {
   readonly model: Model;
   readonly devices: Pick<Devices, 'cudaStatus'>;
   readonly runtime: Pick<Runtime, 'nowMs' | 'freeHostMemoryBytes'>;
+  /** The rules of the sequences' logical caches; null, or left out: they have none. */
+  readonly decisions?: DecisionRules | null;
 }
 
 /** The memory of main's own worker on the same device; null: main has none. */
@@ -45,6 +48,7 @@ export function createContextRoom(
     runtime: components.runtime,
     ...roomLimit(main.contextMemoryBytes, components, passes, experts?.yieldableBytes ?? 0),
     bytesOf: bytesOfPositions(components, passes),
+    decisionBytesOf: bytesOfDecisions(components),
     maxPositions: shape.maxPositions,
     isRecurrent: shape.layers.some(({ mixer }) => isRecurrent(mixer)),
     reusesPrefixes: main.reusePrefixes,
@@ -56,10 +60,9 @@ export function createContextRoom(
 /** Bytes of passes and of the shortest answer: main's own worker leaves this much free when it makes its slots. */
 export function leastAnswerBytes(components: RoomComponents, passes: readonly PlannedPasses[]): number {
   const { maxPositions } = components.model.shape;
-  return (
-    bytesOfPasses(components, passes) +
-    bytesOfPositions(components, passes)(Math.min(LEAST_ROW_BLOCKS * ROW_BLOCK_POSITIONS, maxPositions))
-  );
+  const positions = Math.min(LEAST_ROW_BLOCKS * ROW_BLOCK_POSITIONS, maxPositions);
+  const answerBytes = bytesOfPositions(components, passes)(positions);
+  return bytesOfPasses(components, passes) + answerBytes + (bytesOfDecisions(components)?.(positions) ?? 0);
 }
 
 /** One row block that is in use, and one to go on with. */
@@ -72,6 +75,12 @@ function bytesOfPositions(
   if (device.info().backend === 'emulated') return emulatedBytes(model);
   const passRows = Math.max(...passes.map(({ rows }) => rows));
   return (positions) => sequenceMemoryBytes(model.shape, positions, passRows);
+}
+
+/** Null: none are counted. An emulated device has the bytes of a profile's model, beside which those of this model's decisions mean nothing. */
+function bytesOfDecisions({ device, decisions = null }: RoomComponents): ((rows: number) => number) | null {
+  if (decisions === null || device.info().backend === 'emulated') return null;
+  return (rows) => decisionBytes(decisions, rows);
 }
 
 /** Rows come in row blocks: if not even one of them has room, every request would be refused. */

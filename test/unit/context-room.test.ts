@@ -133,6 +133,70 @@ describe('memory for sequences while one is idle', () => {
   });
 });
 
+describe('memory for what sequences decide', () => {
+  const blocks = (positions: number): number => Math.ceil(positions / ROW_BLOCK_POSITIONS);
+  const member = (id: number, written: number, bytes: number): BatchMember => {
+    const sequence = { bytesToWrite: (position: number, end: number) => 10 * (blocks(end) - blocks(position)) };
+    const tokenIds = new Array<number>(Math.max(written, ROW_BLOCK_POSITIONS)).fill(1);
+    return { id, tokenIds, written, sequence, decisions: { bytes } } as unknown as BatchMember;
+  };
+  const roomOf = (limitBytes: number, decides: boolean, members: readonly BatchMember[] = []): ContextRoom => {
+    const room = new ContextRoom({
+      runtime: RUNTIME,
+      model: { sequenceBytes: members.reduce((sum, { written }) => sum + 10 * blocks(written), 0) },
+      limitBytes,
+      limitSetBy: 'context_memory',
+      bytesOf: (positions) => 10 * blocks(positions),
+      decisionBytesOf: decides ? blocks : null,
+      maxPositions: 4096,
+      isRecurrent: false,
+      reusesPrefixes: false,
+    });
+    for (const one of members) room.enter(one);
+    return room;
+  };
+
+  it('counts with rows for the longest request', () => {
+    const positions = 4 * ROW_BLOCK_POSITIONS;
+    assert.equal(roomOf(44, true).mostPositions, positions);
+    assert.equal(roomOf(43, true).mostPositions, positions - ROW_BLOCK_POSITIONS);
+    assert.equal(roomOf(43, false).mostPositions, positions);
+    assert.throws(() => roomOf(43, true).requireFits(positions), { code: 'DEVICE_OUT_OF_MEMORY' });
+    assert.equal(roomOf(43, true).leastBytes, 11);
+  });
+
+  it('counts with rows that are held, also by a sequence that was preempted', () => {
+    const preempted = member(1, 0, 3);
+    const holder = member(2, 2 * ROW_BLOCK_POSITIONS, 2);
+    const waiting = member(3, 0, 0);
+    // Two blocks are held. The one that waits needs a block and one more to go on with, and so does the one that was preempted.
+    const held = [20, 3 + 2, 10, 11, 11];
+    const needed = held.reduce((sum, bytes) => sum + bytes, 0);
+    for (const [limitBytes, isAdmitted] of [
+      [needed, true],
+      [needed - 1, false],
+    ] as const) {
+      const room = roomOf(limitBytes, true, [preempted, holder]);
+      assert.equal(room.counts().decisionBytes, 5);
+      assert.equal(room.admits(waiting.tokenIds.length), isAdmitted);
+    }
+    assert.equal(roomOf(needed, false, [preempted, holder]).counts().decisionBytes, 0);
+    assert.ok(roomOf(50, false, [preempted, holder]).admits(waiting.tokenIds.length));
+  });
+
+  it('lets rows run only where it holds what they decide, too', () => {
+    const holder = member(1, 2 * ROW_BLOCK_POSITIONS, 2);
+    const waiting = member(2, 0, 0);
+    const runs = (limitBytes: number): number => {
+      const room = roomOf(limitBytes, true, [holder, waiting]);
+      const rows = { member: waiting, position: 0, tokenIds: waiting.tokenIds } as unknown as MemberRows;
+      return room.prepare([rows], nobody).length;
+    };
+    // The block that it writes, and one more to go on with.
+    assert.deepEqual([runs(22 + 11 + 11), runs(22 + 11 + 11 - 1)], [1, 0]);
+  });
+});
+
 /** Prompts with common beginnings: each hash block repeats one of two tokens. */
 const prompts = fc.array(
   fc

@@ -90,10 +90,10 @@ describe("main's metrics", () => {
       ['context', 'weights', 'key_value_cache', 'prefixes', 'scratch'].map(ofMain),
       [100, 700, 120, 30, 50],
     );
-    const rows = ['odmoe_kept_prefixes', 'odmoe_dropped_prefixes_total'];
+    const rows = ['odmoe_kept_prefixes', 'odmoe_dropped_prefixes_total', 'odmoe_decision_bytes'];
     assert.deepEqual(
       rows.map((name) => value(name)),
-      [3, 2],
+      [3, 2, 7],
     );
     const escaped = String.raw`w\"1\\`;
     const ofWorker = (name: string, labels = {}): number => value(name, { node: escaped, ...labels });

@@ -50,7 +50,7 @@ export function metricFigures(nodes: NodeStatus[] = [MAIN_STATUS, SHADOW_STATUS,
   const peers = nodes.filter(({ identity }) => identity.role !== 'ROLE_MAIN');
   return {
     arithmetic: 'exact',
-    rows: { retainedPrefixes: 3, droppedPrefixes: 2 },
+    rows: { retainedPrefixes: 3, droppedPrefixes: 2, decisionBytes: 7 },
     peerCounts: new Map(peers.map((peer) => [peer.identity.id, countsOf(peer)])),
     status: {
       nodes,
