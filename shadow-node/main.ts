@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { fillNodeDevice, type NodeDevice } from '../engine/devices/open-node-device.js';
 import { chooseShadowForm, memoryForShadow } from '../engine/loading/choose-shadow-form.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
-import { toOdmoeError } from '../shared/base/errors/odmoe-error.js';
+import { toOdmoeError, type OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../shared/base/errors/registry.js';
 import { isSlicesOnly } from '../packs/format/manifest.js';
 import { heldSlices } from '../packs/slices/open-slices.js';
@@ -119,21 +119,24 @@ async function loadDevice(
   const { source, environment } = opened;
   const { runtime } = environment;
   const { quantize } = settings.shadow;
-  const loading: ShadowLoading = {
-    onProgress: () => requireWanted(abandoned),
-    outside: (work) => runtime.outside(work),
-  };
   return fillNodeDevice(environment, settings, log, async (opening) => {
     const { device, reason: deviceReason } = opening;
     const choice = await choosePrecision(settings, opened, opening, log);
     const { precision, reason } = choice;
     if (reason !== null) log.info('shadow precision chosen', { precision, reason });
     const form = shadowForm(precision);
+    const faults: OdmoeError[] = [];
+    const loading: ShadowLoading = {
+      onProgress: () => requireWanted(abandoned),
+      outside: (work) => runtime.outside(work),
+      onSlicesFault: (error) => faults.push(error),
+    };
     const load = (loaded: ShadowForm): Promise<Model> => loadShadowModel(device, source, loaded, quantize, loading);
     const model = await load(form).catch((thrown: unknown) => {
-      const error = toOdmoeError(thrown);
+      const [error] = faults;
       const { sliced } = form;
-      if (sliced === null || isSlicesOnly(source.manifest) || !SLICES_FAULTS.has(error.code)) throw thrown;
+      const isMended = error !== undefined && SLICES_FAULTS.has(error.code) && !isSlicesOnly(source.manifest);
+      if (sliced === null || !isMended) throw thrown;
       log.warn('the slices of the pack cannot be used; the shadow makes slices of its lossless experts', { error });
       return load({ ...form, sliced: { ...sliced, isMade: true } });
     });

@@ -239,13 +239,8 @@ async function loadShadow(
 ): Promise<LoadedModel> {
   return loadWholeModel('ROLE_SHADOW', source, options, async (_device, model) => {
     const { onProgress } = options;
-    await loadShadowWeights(
-      model,
-      source,
-      shadowForm(precision),
-      'projections',
-      onProgress === null ? {} : { onProgress },
-    );
+    const loading = onProgress === null ? {} : { onProgress };
+    await loadShadowWeights(model, source, shadowForm(precision), 'projections', loading);
     return { experts: null, choice: null };
   });
 }

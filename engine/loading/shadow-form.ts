@@ -5,7 +5,8 @@ import { openAnyPack, type Pack } from '../../packs/format/open-pack.js';
 import { hasSlices, readSlices, type Slices, slicesOf } from '../../packs/slices/open-slices.js';
 import { TemporarySlices } from '../../packs/slices/temporary-slices.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { EXACT_QUALITY, PAIR_TEXTS, type Quality, readQuality } from '../../shared/settings/quality.js';
 import type {
   ExpertSource,
@@ -56,10 +57,13 @@ function slicedQuality(precision: ShadowPrecision): Extract<Quality, { kind: 'hi
   return quality;
 }
 
+/** How the weights of a shadow are loaded. */
 export interface ShadowLoading {
   readonly onProgress?: LoadProgress;
-  /** Waits for files of slices (Runtime.outside); left out: the process has no other clock than the real one. */
-  readonly outside?: <Result>(work: () => Promise<Result>) => Promise<Result>;
+  /** Opens slices and waits for them, as Runtime.outside does; left out: without a runtime. */
+  readonly outside?: Runtime['outside'];
+  /** Called before the load rejects, if the pack's own slices are why. */
+  readonly onSlicesFault?: (error: OdmoeError) => void;
 }
 
 /**
@@ -90,11 +94,15 @@ async function loadSlicedExperts(
   model: Model,
   source: ModelSource,
   sliced: ReadSlices,
-  { onProgress, outside = async (work) => work() }: ShadowLoading,
+  { onProgress, outside = (work) => work(), onSlicesFault }: ShadowLoading,
 ): Promise<void> {
   const { split, reading } = sliced;
   const { expertLayers, experts } = source.shape;
-  const slices = await outside(() => openSlicedSource(source, sliced));
+  const failed = (thrown: unknown): never => {
+    if (sliced.isMade !== true) onSlicesFault?.(toOdmoeError(thrown));
+    throw thrown;
+  };
+  const slices = await outside(() => openSlicedSource(source, sliced)).catch(failed);
   try {
     for (let place = 0; place < expertLayers * experts; place += 1) {
       const [layer, expert] = [Math.floor(place / experts), place % experts];
@@ -103,6 +111,9 @@ async function loadSlicedExperts(
       // All experts of a model have one shape, and their slices are raw.
       onProgress?.((place + 1) * bytesOf(loaded), expertLayers * experts * bytesOf(loaded));
     }
+  } catch (thrown) {
+    if (slices instanceof TemporarySlices) throw thrown;
+    failed(thrown);
   } finally {
     await outside(async () => slices.close?.());
   }

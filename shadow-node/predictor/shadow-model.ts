@@ -17,7 +17,7 @@ export async function loadShadowModel(
   source: ModelSource,
   form: ShadowForm,
   quantized: Quantized,
-  loading?: ShadowLoading,
+  loading: ShadowLoading = {},
 ): Promise<Model> {
   const model = device.createModel(source.shape);
   try {

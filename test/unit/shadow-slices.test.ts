@@ -180,6 +180,20 @@ describe('a shadow with sliced experts', () => {
     });
   });
 
+  it('opens slices and makes them outside the event loop', async () => {
+    const source = await openModelSource(DEMO);
+    let waits = 0;
+    const loading = {
+      outside: async <Result>(work: () => Promise<Result>): Promise<Result> => {
+        waits += 1;
+        return work();
+      },
+    };
+    (await loadShadowModel(device, source, shadowForm('sliced(8,4)'), 'projections', loading)).dispose();
+    const { expertLayers, experts } = source.shape;
+    assert.equal(waits, expertLayers * experts + 2);
+  });
+
   it('leaves no temporary file, not even where an expert cannot be read', async () => {
     const source = await openModelSource(DEMO);
     const broken: ModelSource = {
