@@ -1,15 +1,19 @@
 /** Shadows of packs whose slices are all that they have of experts, or are damaged. */
 import assert from 'node:assert/strict';
-import { cp, mkdtemp, rm, truncate } from 'node:fs/promises';
+import { cp, mkdtemp, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import type { Quality } from '../../shared/settings/quality.js';
 import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
+import { startShadow } from '../../shadow-node/main.js';
 import { refusal } from '../unit/tiny-pack.js';
+import { ENVIRONMENT } from '../wall.js';
 import { COMMAND_TIMEOUT_MS, odmoe } from './harness/run-odmoe.js';
 import { openReferenceOf } from './harness/test-models.js';
 import { TestCluster } from './harness/test-cluster.js';
+import { TestLog } from './harness/test-log.js';
+import { testSettings } from './harness/test-settings.js';
 import { assertSameAnswer, collect, requestFor } from './harness/answers.js';
 
 const DEMO = join(packageRoot(), 'models', 'demo');
@@ -90,6 +94,19 @@ describe('a shadow of a pack with slices', function () {
     for (const precision of ['sliced(8,4)', 'auto'] as const) {
       assert.equal((await formOf(pack, precision, { kind: 'exact' })).warnings, 1, precision);
     }
+  });
+
+  it('names a damaged file of other weights, and blames no slices for it', async () => {
+    const pack = await damaged(beside, 'dense', []);
+    const dense = join(pack, 'dense.safetensors');
+    const bytes = await readFile(dense);
+    const headerBytes = 8 + Number(bytes.readBigUInt64LE());
+    for (let at = headerBytes; at < bytes.length; at += 4096) bytes[at] = (bytes[at] ?? 0) ^ 1;
+    await writeFile(dense, bytes);
+    const log = new TestLog();
+    const settings = testSettings('shadow', pack, { precision: 'sliced(8,4)' });
+    await assert.rejects(startShadow(settings, ENVIRONMENT, log.logger('shadow')), refusal('PACK_CORRUPT', /dense/));
+    assert.equal(log.matching('makes slices of its lossless experts').length, 0);
   });
 
   it('is refused in words where the pack has nothing of which its form can be made', async () => {

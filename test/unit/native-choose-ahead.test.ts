@@ -39,8 +39,11 @@ async function loadSilenced(device: Device): Promise<Model> {
   return model;
 }
 
-async function begun(model: Model): Promise<{ pass: Pass; hidden: Uint8Array; outputs: Uint8Array }> {
-  const pass = model.createPass(TOKENS.length);
+async function begun(
+  model: Model,
+  allScores = false,
+): Promise<{ pass: Pass; hidden: Uint8Array; outputs: Uint8Array }> {
+  const pass = model.createPass(TOKENS.length, allScores);
   const positions = Int32Array.from(TOKENS.keys());
   await pass.begin([model.createSequence()], new Int32Array(TOKENS.length), positions, Int32Array.from(TOKENS));
   const hidden = new Uint8Array(TOKENS.length * hiddenSize * FLOAT_BYTES);
@@ -59,6 +62,16 @@ describe('the early choice of a router', () => {
     const chosen = await pass.attend(1, hidden);
     assert.deepEqual(ahead, chosen);
     assert.notDeepEqual(ahead.experts, first.experts);
+    device.dispose();
+  });
+
+  it('has no scores of the experts that were not chosen, though the pass answers them', async () => {
+    const device = openTestDevice({ threads: 1 });
+    const model = await loadFixture(device, { experts: false });
+    const { pass, hidden } = await begun(model, true);
+    assert.ok((await pass.attend(0, hidden)).scores !== undefined);
+    const { logits, scores } = await pass.chooseAhead(1);
+    assert.deepEqual([logits, scores], [undefined, undefined]);
     device.dispose();
   });
 

@@ -26,13 +26,14 @@ void run_always_rows(PassState& pass, const GluShape& glu, const DenseWeights& w
                         size, rows);
 }
 
-// The choice of the layer's router for `in`, rows x hidden. `along` is copied to the host together with the choice.
-RouterChoice route(PassState& pass, const LayerShape& layer, const DenseWeights& weights, const float* in, const HostCopy& along) {
+// The answer of the layer's router for `in`, rows x hidden. `along` is copied to the host together with it.
+RouterChoice route(PassState& pass, const LayerShape& layer, const DenseWeights& weights, const float* in, RouterAnswer answer,
+                   const HostCopy& along) {
   const ModelShape& shape = pass.shape();
   const int n = pass.count();
   const size_t places = static_cast<size_t>(n) * static_cast<size_t>(shape.experts_per_token);
   RouterChoice choice{std::vector<int32_t>(places), std::vector<float>(places), {}, {}};
-  const bool wants_all = pass.router_answer == RouterAnswer::all_scores;
+  const bool wants_all = answer == RouterAnswer::all_scores;
   if (wants_all) {
     choice.logits.resize(static_cast<size_t>(n) * static_cast<size_t>(shape.experts));
     choice.scores.resize(choice.logits.size());
@@ -74,7 +75,8 @@ void prepare_feed_forward(PassState& pass, const LayerShape& layer, const DenseW
 }
 
 RouterChoice choose_experts(PassState& pass, const LayerShape& layer, const DenseWeights& weights, std::span<uint8_t> hidden) {
-  return route(pass, layer, weights, router_input(pass, layer), {hidden.data(), expert_input(pass, layer), hidden.size()});
+  return route(pass, layer, weights, router_input(pass, layer), pass.router_answer,
+               {hidden.data(), expert_input(pass, layer), hidden.size()});
 }
 
 RouterChoice choose_ahead(PassState& pass, const LayerShape& layer, const DenseWeights& weights) {
@@ -86,7 +88,8 @@ RouterChoice choose_ahead(PassState& pass, const LayerShape& layer, const DenseW
     normalize_hidden(pass, in, pass.residual.floats(), pass.count(), weights.vector(DenseRole::feed_forward_norm),
                      weights.vector(DenseRole::feed_forward_norm_bias));
   }
-  return route(pass, layer, weights, in, {});
+  // A prediction needs no scores of the experts that were not chosen.
+  return route(pass, layer, weights, in, RouterAnswer::choice, {});
 }
 
 void run_always(PassState& pass, const LayerShape& layer, const DenseWeights& weights) {
