@@ -7,7 +7,7 @@ import type { AnswerDelta } from '../conversation/chat-request.js';
 const SIGNATURE = 'unsigned';
 
 export type AnswerBlock =
-  | { type: 'text'; text: string; citations: null }
+  | { type: 'text'; text: string }
   | { type: 'thinking'; thinking: string; signature: string }
   | { type: 'tool_use'; id: string; name: string; input: unknown };
 
@@ -85,9 +85,7 @@ export class BlockEvents {
     switch (delta.kind) {
       case 'content':
         return [
-          ...(this.open?.kind === 'text'
-            ? []
-            : this.begin({ kind: 'text' }, { type: 'text', text: '', citations: null })),
+          ...(this.open?.kind === 'text' ? [] : this.begin({ kind: 'text' }, { type: 'text', text: '' })),
           this.blockDelta({ type: 'text_delta', text: delta.text }),
         ];
       case 'reasoning':
@@ -134,7 +132,7 @@ export function answerBlocks(deltas: readonly AnswerDelta[]): AnswerBlock[] {
     const last = blocks.at(-1);
     if (delta.kind === 'content') {
       if (last?.type === 'text') last.text += delta.text;
-      else blocks.push({ type: 'text', text: delta.text, citations: null });
+      else blocks.push({ type: 'text', text: delta.text });
     } else if (delta.kind === 'reasoning') {
       if (last?.type === 'thinking') last.thinking += delta.text;
       else blocks.push({ type: 'thinking', thinking: delta.text, signature: SIGNATURE });

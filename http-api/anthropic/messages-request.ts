@@ -7,7 +7,7 @@ import {
 import type { TemplateArgument } from '../../shared/wire/messages.js';
 import type { ChatRequest, ChatTool, ToolChoice } from '../conversation/chat-request.js';
 import { effortArguments } from '../conversation/reasoning-effort.js';
-import { type FieldTable, fieldReader, type Fields, invalidField } from '../fields/field-table.js';
+import { type FieldTable, fieldReader, type Fields } from '../fields/field-table.js';
 import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
 import { numberWithin, SAMPLING_FIELDS, SHARED_SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 import { fromAnthropicMessages } from './conversation-turns.js';
@@ -39,7 +39,7 @@ const CONVERSATION_FIELDS = {
   output_config: outputConfigSchema
     .optional()
     .describe(
-      '`format` of the type json_schema; `effort` where the chat template has degrees of reasoning, elsewhere `high` alone, which is the default',
+      '`format` of the type json_schema; `effort` where the chat template has degrees of reasoning, elsewhere it is a hint that changes nothing',
     ),
 } as const;
 
@@ -106,14 +106,10 @@ export function anthropicChat(fields: CountTokensFields, template: string | null
   };
 }
 
-/** `high` is the default of Anthropic's own models. */
+/** Agents send an effort to every model; a template without degrees of reasoning has no use for it. */
 function effortOf(effort: string | null | undefined, template: string | null): TemplateArgument[] {
   if (effort === undefined || effort === null) return [];
-  const given = effortArguments(effort, template);
-  if (given !== null) return given;
-  if (effort === 'high') return [];
-  const field = 'output_config.effort';
-  throw invalidField(field, `${field}: the model's chat template has no degrees of reasoning; leave it out`);
+  return effortArguments(effort, template) ?? [];
 }
 
 function toolOf({ name, description, input_schema: parameters }: z.infer<typeof toolsSchema>[number]): ChatTool {
