@@ -144,9 +144,9 @@ export function parseManifest(value: unknown, path: string): Manifest {
   return parsed.data;
 }
 
-export function firstProblems(problems: string[]): string {
-  const named = problems.slice(0, PROBLEMS_NAMED).join('; ');
-  const more = problems.length - PROBLEMS_NAMED;
+export function firstProblems(problems: string[], most = PROBLEMS_NAMED): string {
+  const named = problems.slice(0, most).join('; ');
+  const more = problems.length - most;
   return more > 0 ? `${named}; and ${more} more` : named;
 }
 

@@ -22,7 +22,7 @@ import { syncDirectory } from '../packing/pack-file.js';
 import type { ByteTools } from '../packing/packing-context.js';
 import { SourceReader } from '../packing/source-reader.js';
 import { damageError } from '../packing/verify-pack.js';
-import { hasSlices, parseSlices, readSlices, type Slices } from './open-slices.js';
+import { hasSlices, isSlicesFileReadable, parseSlices, readSlices, type Slices } from './open-slices.js';
 import { sliceLayout } from './slice-layout.js';
 import { type SlicingContext, writeLayerSlices } from './slice-layer.js';
 import type { SlicingTools } from './slice-matrix.js';
@@ -65,7 +65,8 @@ export interface SliceOutcome {
 
 /**
  * Adds slices of all experts to a pack: beside the experts' lossless parts, from which they are made, or in place of them. No byte of the pack
- * itself changes. An interrupted run is continued by the next one; until the end the pack has no slices. Where it has them already, damaged files are made again.
+ * itself changes. An interrupted run is continued by the next one; until the end the pack has no slices. Where it has them already, damaged files are made again;
+ * where slices.json is not JSON, all slices are made again.
  * @throws USAGE if it has slices of another pair; STORAGE_FULL, CANCELLED, LockHeldError; MODEL_UNSUPPORTED for a weight that cannot be sliced;
  * else as openPack
  */
@@ -93,8 +94,9 @@ export async function addSlices(
     assertLocked: () => lock.assertHeld(),
   };
   try {
-    if (await hasSlices(pack)) return await mendSlices(await readSlices(pack), context, tools);
-    return await writeSlices(pack, context);
+    if (!(await hasSlices(pack))) return await writeSlices(pack, context);
+    if (await isSlicesFileReadable(pack)) return await mendSlices(await readSlices(pack), context, tools);
+    return { ...(await writeSlices(pack, context)), mendedFiles: [SLICES_FILE] };
   } finally {
     await lock.release();
   }

@@ -31,6 +31,9 @@ const SLICES_ERRORS: FileErrors = {
   remedy: 'make the slices with "odmoe pack --slices"',
 };
 
+/** One wrong size is found again in every expert, so a few problems say it. */
+const PROBLEMS_NAMED = 3;
+
 /** The opened slices of a pack. They have not been read, but every file that is to be there has the size that slices.json gives. */
 export interface Slices {
   readonly directory: string;
@@ -89,10 +92,26 @@ export async function hasSlices({ directory }: Pack): Promise<boolean> {
   return fileExists(join(directory, SLICES_FILE));
 }
 
+/** True if slices.json is JSON, right or not. @throws STORAGE_FAILED, PACK_INCOMPLETE if there is none */
+export async function isSlicesFileReadable({ directory }: Pack): Promise<boolean> {
+  const path = join(directory, SLICES_FILE);
+  try {
+    parseJson(await readSlicesFile(path), path, SLICES_ERRORS);
+    return true;
+  } catch (thrown) {
+    if (thrown instanceof OdmoeError && thrown.code === SLICES_ERRORS.invalid) return false;
+    throw thrown;
+  }
+}
+
+async function readSlicesFile(path: string): Promise<Buffer> {
+  return readBoundedFile(path, MANIFEST_LIMIT_BYTES, SLICES_ERRORS);
+}
+
 /** Reads slices.json and compares it with the pack. The files that it names are not examined. @throws as openSlices */
 export async function readSlices(pack: Pack, asked: SliceSet = 'both'): Promise<Slices> {
   const path = join(pack.directory, SLICES_FILE);
-  return slicesOfManifest(pack, await readBoundedFile(path, MANIFEST_LIMIT_BYTES, SLICES_ERRORS), path, asked);
+  return slicesOfManifest(pack, await readSlicesFile(path), path, asked);
 }
 
 /** The slices that the bytes of a slices.json describe; their files are not examined. `path`: source of the bytes. @throws as parseSlices */
@@ -131,14 +150,17 @@ export function parseSlices(value: unknown, { manifest, directory }: Pack, path:
   const parsed = slicesManifestSchema.safeParse(value);
   if (!parsed.success) {
     throw corrupt(
-      firstProblems(parsed.error.issues.map((issue) => `${z.core.toDotPath(issue.path)}: ${issue.message}`)),
+      firstProblems(
+        parsed.error.issues.map((issue) => `${z.core.toDotPath(issue.path)}: ${issue.message}`),
+        PROBLEMS_NAMED,
+      ),
     );
   }
   if (parsed.data.source_fingerprint !== manifest.source.fingerprint) {
     throw corrupt(`describes slices of another model than the pack in ${directory}`);
   }
   const problems = slicesProblems(parsed.data, manifest);
-  if (problems.length > 0) throw corrupt(firstProblems(problems));
+  if (problems.length > 0) throw corrupt(firstProblems(problems, PROBLEMS_NAMED));
   return parsed.data;
 }
 

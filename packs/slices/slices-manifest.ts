@@ -37,7 +37,7 @@ const sliceFileSchema = z.strictObject({
 
 /** The threshold at which this share of executions is critical, as measured with this model. */
 const criticalThresholdSchema = z.strictObject({
-  critical: z.number().min(0).max(1),
+  critical: z.number().gt(0).lt(1),
   theta: z.number().min(0).max(1),
 }) satisfies z.ZodType<MeasuredTheta>;
 

@@ -84,7 +84,9 @@ describe('slices.json', () => {
     refuses((copy) => void Object.assign(copy, { extra: 1 }), /extra/);
     refuses((copy) => void Object.assign(first(copy.experts).up, { plane: 1 }), /plane/);
     refuses((copy) => void Object.assign(copy, { split: 'bf16-e8-sm8' }), /split/);
-    refuses((copy) => void Object.assign(copy, { theta: [{ critical: 2, theta: 0 }] }), /theta\[0\]\.critical/);
+    for (const critical of [2, 1, 0, -0.1]) {
+      refuses((copy) => void Object.assign(copy, { theta: [{ critical, theta: 0 }] }), /theta\[0\]\.critical/);
+    }
     refuses((copy) => void (first(copy.experts).gate.lower.stored_bytes = -1), /gate\.lower\.stored_bytes/);
   });
 
@@ -100,6 +102,12 @@ describe('slices.json', () => {
     refuses((copy) => {
       first(copy.experts).biases = { offset_bytes: 0, stored_bytes: 1, crc32c: 0 };
     }, /has biases, and none are expected/);
+  });
+
+  it('is refused with the first three of many problems', () => {
+    const first3 = /^slices\.json: [^;]+; [^;]+; [^;]+; and \d+ more; remove it and make the slices with [^;]+$/;
+    refuses((copy) => void (copy.split = 'sliced42'), first3);
+    refuses((copy) => copy.files.forEach((file) => Object.assign(file, { size_bytes: -1 })), first3);
   });
 
   it('with any number changed is refused, or names no byte outside its files', () => {
@@ -155,6 +163,20 @@ describe('damaged slices', () => {
         assert.match(damaged.found, found);
         const { mendedFiles, alreadyWhole } = await slice(output);
         assert.deepEqual([mendedFiles, alreadyWhole], [[file], true]);
+        assert.deepEqual(await directoryDigests(output), whole);
+      }
+    });
+  });
+
+  it('are all made again by the advised command where slices.json is no JSON', async () => {
+    await withPack(async (output) => {
+      await slice(output);
+      const whole = await directoryDigests(output);
+      for (const text of ['', 'x', '{"format":', '\0\0']) {
+        await writeFile(join(output, 'slices.json'), text);
+        await assert.rejects(openSlices(output), refusal('PACK_CORRUPT', /make the slices with "odmoe pack --slices"/));
+        const { mendedFiles, alreadyWhole } = await slice(output);
+        assert.deepEqual([mendedFiles, alreadyWhole], [['slices.json'], false]);
         assert.deepEqual(await directoryDigests(output), whole);
       }
     });
