@@ -300,7 +300,10 @@ function fastSlices(quality: Quality, arithmetic: NodeSettings['device']['arithm
 }
 
 /** Names the setting by which a worker would hold experts that its quality does not compute with, and a remedy; null: there is none. Pure. */
-function unslicedMemory(quality: Quality, { cachePolicy, pools, hostMemory }: NodeSettings['worker']): string | null {
+function unslicedMemory(
+  quality: Quality,
+  { cachePolicy, pools, hostMemory, resident }: NodeSettings['worker'],
+): string | null {
   if (quality.kind === 'exact') {
     if (cachePolicy !== 'sliced') return null;
     return 'cache policy sliced keeps slices, and main.quality exact computes without them: leave it out, or set a sliced quality (--quality)';
@@ -308,7 +311,8 @@ function unslicedMemory(quality: Quality, { cachePolicy, pools, hostMemory }: No
   const without = `holds experts as they are shipped, and main.quality ${qualityText(quality)} computes with slices: leave it out`;
   if (pools !== null) return `worker.pools ${without}`;
   if (cachePolicy !== 'sliced') return `cache policy ${cachePolicy} ${without}, or set it to sliced`;
-  return hostMemory === 0 ? null : `worker.host_memory ${without}`;
+  if (hostMemory !== 0) return `worker.host_memory ${without}`;
+  return resident === null ? null : `worker.resident ${without}`;
 }
 
 /** The reason why main's own worker cannot have the requested settings, with a remedy; null: it can. `hasBudget`: main has a memory budget. Pure. */

@@ -174,6 +174,12 @@ nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
     }
     assert.throws(() => settled('worker', 'worker: {cache_policy: planned}'), refused(/or set it to sliced/));
     assert.throws(() => settled('worker', 'worker: {host_memory: 1 MiB}'), refused(/worker\.host_memory/));
+    for (const form of ['auto', 'bf16', 'fixed4']) {
+      assert.throws(
+        () => settled('worker', `worker: {resident: ${form}}`),
+        refused(/worker\.resident holds experts as/),
+      );
+    }
     assert.ok(settled('worker', 'worker: {slots: 3}'));
     assert.ok(settled('shadow', 'worker: {cache: 1 MiB, cache_policy: lru}'), 'it is not about shadow');
   });
