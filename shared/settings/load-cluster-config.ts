@@ -6,6 +6,7 @@ import { OdmoeError, toOdmoeError } from '../base/errors/odmoe-error.js';
 import { addressNodes, clusterConfigSchema, type ClusterConfig } from './cluster-config.js';
 import { findContradictions } from './config-contradictions.js';
 import { nearestKey } from '../base/text/nearest-key.js';
+import { WHOLE_SENTENCE } from './value-kinds.js';
 
 /** Most faults that one message shows. */
 const FAULTS_SHOWN_LIMIT = 20;
@@ -97,6 +98,7 @@ function expectation(issue: z.core.$ZodIssue, path: Path): string {
   if (path.length === 0) return 'expected a mapping of keys to values';
   if (issue.message.startsWith('Invalid input'))
     return `expected ${issue.message.replace(/^Invalid input: expected /, '')}`;
+  if (issue.code === 'custom' && issue.params === WHOLE_SENTENCE) return issue.message;
   return `expected ${issue.message}`;
 }
 

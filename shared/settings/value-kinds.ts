@@ -178,12 +178,16 @@ export const HTTP_ADDRESS: ValueKind<HttpAddress | 'off'> = {
   parseFlag: httpAddressFlag,
 };
 
+/** The parameters of an issue whose message is a sentence; other messages say what is expected. */
+export const WHOLE_SENTENCE = { isSentence: true } as const;
+
 export const QUALITY: ValueKind<Quality> = {
   allowed: QUALITY_FORMS,
   schema: z.string({ error: QUALITY_FORMS }).transform((value, context) => {
     const read = readQuality(value);
     if ('quality' in read) return read.quality;
-    context.addIssue({ code: 'custom', message: read.problem, input: value });
+    const message = `${JSON.stringify(value)} is no quality: ${read.problem}`;
+    context.addIssue({ code: 'custom', message, params: WHOLE_SENTENCE, input: value });
     return z.NEVER;
   }),
   parseFlag: qualityFlag,

@@ -118,6 +118,23 @@ describe('a configuration file', () => {
       [/^c\.yaml:2:10: log\.level: expected one of error, warn, info, debug$/],
     ],
     ['a size that is none', 'worker: {memory_budget: lots}', [/memory_budget: expected a size such as "1 GiB"/]],
+    [
+      'a quality that is cut',
+      'main: {quality: "sliced(8,4,low"}',
+      [/quality: "sliced\(8,4,low" is no quality: expected ex/],
+    ],
+    ['an empty quality', 'main: {quality: ""}', [/quality: "" is no quality: expected exact/]],
+    [
+      'a pair that is none',
+      'main: {quality: "sliced(5,2)"}',
+      [/quality: "sliced\(5,2\)" is no quality: no experts are/],
+    ],
+    [
+      'a share that is none',
+      'main: {quality: "sliced(8,4,critical=30%)"}',
+      [/quality: "sliced\(8,4,critical=30%\)" is no quality: critical is a share/],
+    ],
+    ['a quality that is a number', 'main: {quality: 8}', [/quality: expected exact, sliced/]],
     ['a group size', 'placement: {group_size: 0}', [/group_size: expected auto or a whole number/]],
     ['a missing key', 'nodes:\n  - role: worker\n', [/^c\.yaml:2:5: nodes\[0\]\.id: expected letters/]],
     [

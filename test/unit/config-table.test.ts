@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
@@ -23,6 +24,10 @@ describe('the settings table', () => {
     const script = join(packageRoot(), 'scripts', 'generate-settings-reference.mjs');
     const { status, stderr } = spawnSync(process.execPath, [script, '--check'], { encoding: 'utf8' });
     assert.equal(status, 0, stderr);
+    for (const name of ['cluster.yaml', join('docs', 'settings.md')]) {
+      const shown = readFileSync(join(packageRoot(), name), 'utf8');
+      assert.doesNotMatch(shown, /\[object |`(undefined|null|NaN)`/, name);
+    }
   });
 
   it('has defaults that the file accepts as values', () => {
