@@ -1,5 +1,6 @@
 import type { NodeStatus } from '../../shared/wire/messages.js';
 import type { ServedModel } from '../http-api-context.js';
+import { isExact } from '../../shared/settings/quality.js';
 import { taggedName } from './model-name.js';
 
 /** The model is never unloaded. Clients need a time, and some of them refuse times near the end of their calendar. */
@@ -21,8 +22,13 @@ export function modelDetails(model: ServedModel): ModelDetails {
     family: model.family,
     families: [model.family],
     parameter_size: parameterSize(model.parameters),
-    quantization_level: model.weightFormat,
+    quantization_level: quantizationLevel(model),
   };
+}
+
+/** The quality of sliced experts, or else the format as shipped, which tensor cores do not change. */
+function quantizationLevel({ arithmetic, weightFormat }: ServedModel): string {
+  return isExact(arithmetic) || arithmetic === 'fast' ? weightFormat : arithmetic;
 }
 
 /** For example "7.0M" or "46.7B". */

@@ -3,6 +3,7 @@ import { registerChatRoutes } from './chat-routes.js';
 import { registerCompletionRoutes } from './completion-routes.js';
 import { registerResponseRoutes } from './response-routes.js';
 import type { FastifyInstance } from 'fastify';
+import { answerArithmetic } from '../fields/arithmetic-field.js';
 import { requireServedModel } from '../fields/model-field.js';
 import { OPENAI } from './openai-dialect.js';
 
@@ -30,5 +31,12 @@ function registerModelRoutes(app: FastifyInstance, context: HttpApiContext): voi
 function modelObject({ model }: HttpApiContext): object {
   const { name: id, createdS: created, contextPositions } = model;
   // The number of context positions has the same name as in other servers.
-  return { id, object: 'model', created, owned_by: 'odmoe', max_model_len: contextPositions };
+  return {
+    id,
+    object: 'model',
+    created,
+    owned_by: 'odmoe',
+    max_model_len: contextPositions,
+    ...answerArithmetic(model),
+  };
 }

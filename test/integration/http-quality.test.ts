@@ -48,6 +48,11 @@ describe('HTTP clients of a main with a sliced quality', function () {
     });
   }
 
+  it('is named where the model is listed', async () => {
+    const { data } = (await (await api.fetch('/v1/models')).json()) as { data: object[] };
+    assert.equal((data[0] as Record<string, unknown>)['arithmetic'], LOW_TEXT);
+  });
+
   it('names the slices and the quality in the fingerprint, and the arithmetic in each chunk', async () => {
     const answer = await api.fetch('/v1/chat/completions', {
       model: 'demo',

@@ -264,6 +264,18 @@ describe("the model name for Ollama's clients", () => {
     }
   });
 
+  it('has the quality of its experts in place of their format, where they are sliced', () => {
+    const levelOf = (arithmetic: string): unknown => {
+      const model = { ...MODEL, arithmetic };
+      const { models } = modelTags(model) as { models: { details: object }[] };
+      const { details } = modelDescription(model, []) as { details: { quantization_level: string } };
+      assert.deepEqual(models[0]?.details, details);
+      return details.quantization_level;
+    };
+    for (const arithmetic of ['exact', 'fast', '']) assert.equal(levelOf(arithmetic), MODEL.weightFormat);
+    for (const arithmetic of ['sliced(8,4)', 'sliced(4,2,critical=0.3)']) assert.equal(levelOf(arithmetic), arithmetic);
+  });
+
   it('is listed and described', () => {
     const details = {
       parent_model: '',
