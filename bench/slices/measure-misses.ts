@@ -4,11 +4,11 @@
  */
 import type { ExpertSlots, Model } from '../../native/index.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import { FREE_STEPS, MISS_TARGETS } from '../../shared/decisions/slices/miss-budget.js';
+import { MISS_TARGETS } from '../../shared/decisions/slices/miss-budget.js';
 import { routersOf } from '../../shared/decisions/slices/output-weights.js';
 import type { DecisionRules } from '../../shared/decisions/slices/sequence-decisions.js';
 import { predictionOf, QualitySums, type Prediction } from './compare-logits.js';
-import { decodeForced, promptRows, type ReadsHigh } from './forced-decode.js';
+import { decodeForced, type ReadsHigh } from './forced-decode.js';
 import { sliceSizesOf } from './modelled-cost.js';
 import type { QualityRecord } from './quality-records.js';
 import type { SlicePair } from './quantize-group.js';
@@ -93,17 +93,12 @@ async function measureOne(material: MissesMaterial, policy: MissPolicy, target: 
     },
   );
   const { kl, agree } = sums.figures(records.length);
-  const counted = reports.filter((_, record) => hasCountedSteps(records[record]));
-  const misses = counted.reduce((sum, { missShare }) => sum + missShare, 0) / counted.length;
+  // Short records end before the constraint counts.
+  const counted = reports.filter(({ missShare }) => missShare !== null);
+  const misses = counted.reduce((sum, { missShare }) => sum + (missShare ?? 0), 0) / counted.length;
   const met = counted.filter(({ isMet }) => isMet).length / counted.length;
   const name = `(${pair.high},${pair.low})`;
   return { table: 'figure8', policy: policy.name, pair: name, target, capacity: CAPACITY, misses, met, kl, agree };
-}
-
-/** The constraint counts some steps of the record. */
-function hasCountedSteps(record: QualityRecord | undefined): boolean {
-  if (record === undefined) return false;
-  return record.tokenIds.length - 1 - promptRows(record, PROMPT_TOKENS) > FREE_STEPS;
 }
 
 function rulesOf(

@@ -13,6 +13,7 @@ import type {
 import { formatBytes } from '../../shared/base/text/units.js';
 import { nodeJson } from './node-json.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
+import { FREE_STEPS } from '../../shared/decisions/slices/miss-budget.js';
 import { isExact } from '../../shared/settings/quality.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 
@@ -128,11 +129,11 @@ export function generationJson({
   };
 }
 
-/** Nothing for an answer without a logical cache. */
+/** Nothing for an answer without a logical cache. `miss_share` and `is_met` are null where no token was counted. */
 function logicalCacheJson({ logicalCache }: Finished): Record<string, unknown> {
   if (logicalCache === undefined || logicalCache === null) return {};
   const { missShare, lever, isMet } = logicalCache;
-  return { logical_cache: { miss_share: missShare, lever, is_met: isMet } };
+  return { logical_cache: { miss_share: missShare, lever, is_met: missShare === null ? null : isMet } };
 }
 
 /** The forms of a model's weights, and the choice of --resident auto (null: a form was given). */
@@ -200,6 +201,7 @@ function microseconds(value: number): number {
 }
 
 function missText({ missShare, lever, isMet }: LogicalCacheMetrics): string {
+  if (missShare === null) return `misses are not counted in the first ${FREE_STEPS} tokens`;
   const share = `misses ${(100 * missShare).toFixed(1)} % of the bytes of whole experts`;
   return `${share}${isMet ? '' : ', more than asked'} (lever: ${lever})`;
 }

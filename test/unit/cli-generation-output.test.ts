@@ -50,6 +50,18 @@ describe('an answer printed on the terminal', () => {
     assert.doesNotMatch(generationSummary(ANSWER), /prompt tokens/);
   });
 
+  it('reports the misses of its logical cache, and says where none were counted', () => {
+    const cached = (missShare: number | null, isMet: boolean): GenerationResult => ({
+      ...ANSWER,
+      finished: { ...ANSWER.finished, logicalCache: { missShare, lever: 'none', isMet } },
+    });
+    const told = (answer: GenerationResult): unknown => generationJson(answer)['logical_cache'];
+    assert.deepEqual(told(cached(0, true)), { miss_share: 0, lever: 'none', is_met: true });
+    assert.deepEqual(told(cached(null, true)), { miss_share: null, lever: 'none', is_met: null });
+    assert.match(generationSummary(cached(0.25, false)), /misses 25\.0 % .*more than asked/);
+    assert.match(generationSummary(cached(null, true)), /misses are not counted in the first 10 tokens/);
+  });
+
   it('has null for drafts in its JSON, and no text for people, where drafting was off', () => {
     assert.equal(generationJson(ANSWER)['drafts'], null);
     assert.doesNotMatch(generationSummary(ANSWER), /draft/);

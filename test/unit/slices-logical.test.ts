@@ -230,9 +230,11 @@ describe('the miss budget', () => {
       assert.ok(budget.hasRoom);
       budget.endStep();
     }
-    assert.deepEqual(budget.report, { lever: 'none', missShare: 0, isMet: true });
+    assert.deepEqual(budget.report, { lever: 'none', missShare: null, isMet: true });
     budget.ask(100);
+    assert.deepEqual(budget.report, { lever: 'none', missShare: 0, isMet: true });
     budget.fetch(6);
+    assert.deepEqual(budget.report, { lever: 'none', missShare: 0.06, isMet: false });
     assert.equal(budget.hasRoom, false);
   });
 

@@ -46,8 +46,9 @@ export function pulledRouting(asked: Routing, { routing: pulled }: Lever): Routi
 
 export interface BudgetReport {
   readonly lever: string;
-  /** Bytes fetched over bytes asked, without the first steps. */
-  readonly missShare: number;
+  /** Bytes fetched over bytes asked, without the first steps; null: there were no others. */
+  readonly missShare: number | null;
+  /** The share is at or below the target, or null. */
   readonly isMet: boolean;
 }
 
@@ -76,9 +77,14 @@ export class MissBudget {
   }
 
   get report(): BudgetReport {
+    const { missShare } = this;
+    const isCounted = this.numbers.get(ASKED) > 0;
+    return { lever: this.lever.name, missShare: isCounted ? missShare : null, isMet: missShare <= this.target };
+  }
+
+  private get missShare(): number {
     const asked = this.numbers.get(ASKED);
-    const missShare = asked === 0 ? 0 : this.numbers.get(FETCHED) / asked;
-    return { lever: this.lever.name, missShare, isMet: missShare <= this.target };
+    return asked === 0 ? 0 : this.numbers.get(FETCHED) / asked;
   }
 
   /** `bytes`: of a whole expert. */
@@ -93,7 +99,7 @@ export class MissBudget {
   /** At the end of a step the next stronger or milder lever may be pulled. */
   endStep(): void {
     if (this.counts) {
-      const { missShare } = this.report;
+      const { missShare } = this;
       const lever = this.numbers.get(LEVER);
       if (missShare > this.target) this.numbers.set(LEVER, Math.min(lever + 1, LEVERS.length - 1));
       else if (missShare < EASED_SHARE * this.target) this.numbers.set(LEVER, Math.max(lever - 1, 0));
