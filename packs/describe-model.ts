@@ -4,7 +4,7 @@ import { densePlaces } from '../shared/model/dense-roles.js';
 import { EXPERT_MATRICES } from './model-config/model-family.js';
 import type { ModelShape } from '../shared/model/model-shape.js';
 import { storedBytes } from '../shared/model/part-sizes.js';
-import type { ExactFormat } from '../shared/model/tensor-source.js';
+import type { ExactFormat, SlicedSplit } from '../shared/model/tensor-source.js';
 import { type LayerKind, layerKinds } from './describe-layers.js';
 import type { CodecSetting } from './format/pack-codec.js';
 import type { FormRecall } from '../shared/decisions/slices/choose-shadow-form.js';
@@ -13,7 +13,7 @@ import { isSlicesOnly } from './format/manifest.js';
 import type { Pack } from './format/open-pack.js';
 import { type LeftOutTensors, leftOutTensors } from './packing/left-out-tensors.js';
 import { type PackCompression, packCompression } from './pack-compression.js';
-import type { Slices } from './slices/open-slices.js';
+import { type FoundSlices, NO_SLICES, type Slices } from './slices/open-slices.js';
 import { bitsPerWeight, pairOfSplit } from './slices/slice-pair.js';
 import { sliceFileBytes } from './slices/slices-manifest.js';
 
@@ -41,8 +41,8 @@ export interface ModelDescription {
   layerKinds: LayerKind[];
   /** Tensors of the checkpoint that the model does not need. */
   leftOut: LeftOutTensors[];
-  /** Device memory that one expert takes on a worker. */
-  slotBytes: number;
+  /** Device memory that one expert takes on a worker; null: the pack has slices only. */
+  slotBytes: number | null;
   files: DescribedFile[];
   totalBytes: number;
   /** Null for a checkpoint. */
@@ -57,8 +57,12 @@ export interface ModelDescription {
     slicesOnly: boolean;
     compression: PackCompression;
     sourceFingerprint: string;
-    /** Null: none. */
+    /** Null: none that can be described. */
     slices: SlicesFacts | null;
+    /** Slices in the making, which packing again finishes. */
+    slicesUnfinished: boolean;
+    /** What is wrong with the slices; null: their files have the right sizes. */
+    slicesDamage: string | null;
     /** Recall of the forms of a shadow; null: not measured. */
     shadowRecall: readonly FormRecall[] | null;
   } | null;
@@ -70,7 +74,10 @@ export interface SlicesFacts {
   pair: string;
   digest: string;
   upperBytes: number;
+  /** 0: the pack has no lower slices. */
   lowerBytes: number;
+  /** Device memory that one sliced expert takes on a worker. */
+  slotBytes: SlicedSlotBytes;
   /** Stored bits of a weight in rows of whole groups: of the upper slice alone, and of both. */
   upperBitsPerWeight: number;
   bitsPerWeight: number;
@@ -78,18 +85,32 @@ export interface SlicesFacts {
   theta: readonly MeasuredTheta[] | null;
 }
 
-/** Files beside a pack that its manifest does not name; null: there are none. */
+/** A slot with the upper slice alone, and with both. */
+export interface SlicedSlotBytes {
+  readonly upper: number;
+  readonly both: number;
+}
+
+/** Sizes of slots, which the device knows. */
+export interface DescribedSlots {
+  /** Of one expert as it is shipped. */
+  readonly shippedBytes: number;
+  slicedBytes(split: SlicedSplit): SlicedSlotBytes;
+}
+
+/** Files beside a pack that its manifest does not name. */
 export interface BesidePack {
-  readonly slices: Slices | null;
+  readonly slices: FoundSlices;
+  /** Null: there is none. */
   readonly shadowRecall: readonly FormRecall[] | null;
 }
 
-const NOTHING_BESIDE: BesidePack = { slices: null, shadowRecall: null };
+const NOTHING_BESIDE: BesidePack = { slices: NO_SLICES, shadowRecall: null };
 
-/** Describes an opened model. `slotBytes`: the device memory of one expert, which the device knows. */
+/** Describes an opened model. */
 export function describeModel(
   source: Pack | Checkpoint,
-  slotBytes: number,
+  slots: DescribedSlots,
   beside: BesidePack = NOTHING_BESIDE,
 ): ModelDescription {
   const { shape } = source;
@@ -114,14 +135,18 @@ export function describeModel(
     bytesPerLayer,
     layerKinds: layerKinds(shape),
     leftOut: leftOutOf(source),
-    slotBytes,
+    slotBytes: source.kind === 'pack' && isSlicesOnly(source.manifest) ? null : slots.shippedBytes,
     files,
     totalBytes: files.map((file) => file.sizeBytes).reduce(add, 0),
-    pack: packFacts(source, beside),
+    pack: packFacts(source, beside, slots),
   };
 }
 
-function packFacts(source: Pack | Checkpoint, { slices, shadowRecall }: BesidePack): ModelDescription['pack'] {
+function packFacts(
+  source: Pack | Checkpoint,
+  { slices: { slices, isUnfinished, damage }, shadowRecall }: BesidePack,
+  slots: DescribedSlots,
+): ModelDescription['pack'] {
   if (source.kind !== 'pack') return null;
   const { manifest, packDigest } = source;
   return {
@@ -134,16 +159,26 @@ function packFacts(source: Pack | Checkpoint, { slices, shadowRecall }: BesidePa
     slicesOnly: isSlicesOnly(manifest),
     compression: packCompression(manifest),
     sourceFingerprint: manifest.source.fingerprint,
-    slices: slices === null ? null : slicesFacts(slices),
+    slices: slices === null ? null : slicesFacts(slices, slots),
+    slicesUnfinished: isUnfinished,
+    slicesDamage: damage?.message ?? null,
     shadowRecall,
   };
 }
 
-function slicesFacts({ split, digest, manifest }: Slices): SlicesFacts {
+function slicesFacts({ split, opened, digest, manifest }: Slices, slots: DescribedSlots): SlicesFacts {
   const { upper, both } = bitsPerWeight(split);
-  const bytes = sliceFileBytes(manifest);
-  const { theta } = manifest;
-  return { pair: pairOfSplit(split), digest, ...bytes, upperBitsPerWeight: upper, bitsPerWeight: both, theta };
+  const { upperBytes, lowerBytes } = sliceFileBytes(manifest);
+  return {
+    pair: pairOfSplit(split),
+    digest,
+    upperBytes,
+    lowerBytes: opened === 'both' ? lowerBytes : 0,
+    slotBytes: slots.slicedBytes(split),
+    upperBitsPerWeight: upper,
+    bitsPerWeight: both,
+    theta: manifest.theta,
+  };
 }
 
 function leftOutOf(source: Pack | Checkpoint): LeftOutTensors[] {

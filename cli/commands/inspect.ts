@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { describeNumbers } from '../../packs/describe-layers.js';
-import { describeModel, type ModelDescription } from '../../packs/describe-model.js';
+import { describeModel, type DescribedSlots, type ModelDescription } from '../../packs/describe-model.js';
 import type { PackCompression } from '../../packs/pack-compression.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { NATIVE_BYTE_TOOLS } from '../../packs/packing/native-tools.js';
@@ -11,15 +11,15 @@ import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { formatBytes } from '../../shared/base/text/units.js';
-import type { ModelSource } from '../../shared/model/tensor-source.js';
+import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import { isSlicesOnly } from '../../packs/format/manifest.js';
 import { openAnyPack, type Pack } from '../../packs/format/open-pack.js';
 import { isPackFileName } from '../../packs/format/pack-layout.js';
-import { hasSlices, readSlices, type Slices, slicesOf } from '../../packs/slices/open-slices.js';
+import { findSlices, NO_SLICES, type Slices } from '../../packs/slices/open-slices.js';
 import { verifySlices } from '../../packs/slices/verify-slices.js';
 import { recallLines } from '../output/measurements-report.js';
 import { readShadowRecall } from '../../packs/shadow-recall-file.js';
-import { mendingRemedy, slicesLines } from '../output/slices-report.js';
+import { damagedLine, mendingRemedy, slicesLines, unfinishedLine } from '../output/slices-report.js';
 import { describeCodec } from '../../packs/format/pack-codec.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
@@ -58,30 +58,41 @@ Examples:
 
 async function inspect(directory: string, flags: InspectFlags): Promise<void> {
   const source = await openModelSource(directory, openAnyPack);
-  // Verifying names a file of slices that is missing or cut, too.
-  const open = flags.verify ? readSlices : slicesOf;
-  const slices = source.kind === 'pack' && (await hasSlices(source)) ? await open(source) : null;
+  const found = source.kind === 'pack' ? await findSlices(source) : NO_SLICES;
+  const { slices } = found;
   const shadowRecall = source.kind === 'pack' ? await readShadowRecall(source) : null;
-  const description = describeModel(source, slotBytesOf(source), { slices, shadowRecall });
+  const description = describeModel(source, slotsOf(source), { slices: found, shadowRecall });
   const damages = flags.verify && source.kind === 'pack' ? await verifyWithProgress(source, slices) : null;
   if (flags.json) standardOutput.write(`${printableJson(snakeCaseKeys({ ...description, damages }))}\n`);
   else standardOutput.write(`${descriptionLines(description, flags.verify, damages).join('\n')}\n`);
-  if (source.kind !== 'pack' || damages === null) return;
-  requireUndamaged(
-    source,
-    damages.filter(({ file }) => isPackFileName(file)),
-  );
-  if (damages.length > 0 && slices !== null) throw damageError(source.directory, damages, mendingRemedy(slices));
+  if (source.kind === 'pack' && damages !== null) {
+    requireUndamaged(
+      source,
+      damages.filter(({ file }) => isPackFileName(file)),
+    );
+    // Verifying names every file of slices that is missing or cut, too.
+    if (damages.length > 0 && slices !== null) throw damageError(source.directory, damages, mendingRemedy(slices));
+  }
+  if (found.damage !== null) throw found.damage;
 }
 
-/** Slot size on a processor. A device that maps memory uses whole pages. */
-function slotBytesOf({ shape: { hiddenSize, expert: glu }, shippedFormat: format }: ModelSource): number {
-  const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
-  try {
-    return device.expertSlotBytes({ hiddenSize, glu, format }, SLOT_ROWS, PLAIN_LOADER).slotBytes;
-  } finally {
-    device.dispose();
-  }
+/** Slot sizes on a processor. A device that maps memory uses whole pages. */
+function slotsOf({ shape: { hiddenSize, expert: glu }, shippedFormat }: ModelSource): DescribedSlots {
+  const slotOf = (format: WeightFormat): { slotBytes: number; lowerBytes: number } => {
+    const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
+    try {
+      return device.expertSlotBytes({ hiddenSize, glu, format }, SLOT_ROWS, PLAIN_LOADER);
+    } finally {
+      device.dispose();
+    }
+  };
+  return {
+    shippedBytes: slotOf(shippedFormat).slotBytes,
+    slicedBytes: (split) => {
+      const { slotBytes, lowerBytes } = slotOf(split);
+      return { upper: slotBytes, both: slotBytes + lowerBytes };
+    },
+  };
 }
 
 async function verifyWithProgress(pack: Pack, slices: Slices | null): Promise<PackDamage[]> {
@@ -114,7 +125,9 @@ function descriptionLines(model: ModelDescription, verify: boolean, damages: Pac
     ...layerLines(model),
     `  on disk     ${formatBytes(model.totalBytes)} in ${model.files.length} ${model.files.length === 1 ? 'file' : 'files'}: ${formatBytes(model.expertBytes)} of experts ` +
       `(${layerBytes(model.bytesPerLayer)} a layer), ${formatBytes(model.denseBytes)} of everything else`,
-    `  worker slot ${formatBytes(model.slotBytes)} of device memory for one expert`,
+    ...(model.slotBytes === null
+      ? []
+      : [`  worker slot ${formatBytes(model.slotBytes)} of device memory for one expert`]),
   ];
   if (pack === null) {
     if (verify)
@@ -130,9 +143,12 @@ function descriptionLines(model: ModelDescription, verify: boolean, damages: Pac
   );
   lines.push(`  digest      ${pack.digest}`);
   if (pack.slices !== null) lines.push(...slicesLines(pack.slices));
+  if (pack.slicesUnfinished) lines.push(unfinishedLine(model.directory));
+  if (pack.slicesDamage !== null) lines.push(damagedLine(pack.slices !== null));
   if (pack.shadowRecall !== null)
     lines.push('  shadow      recall of each form, without alignment:', ...recallLines(pack.shadowRecall));
-  if (damages?.length === 0) lines.push('  verified    every file and chunk is as the manifest says');
+  if (damages?.length === 0 && pack.slicesDamage === null)
+    lines.push('  verified    every file and chunk is as the manifest says');
   return lines;
 }
 

@@ -9,13 +9,28 @@ const PAIRS_IN_LINE = 5;
 
 /** The lines of `odmoe inspect` about slices. Pure. */
 export function slicesLines(slices: SlicesFacts): string[] {
-  const { pair, digest, upperBytes, lowerBytes, upperBitsPerWeight, bitsPerWeight, theta } = slices;
+  const { pair, digest, upperBytes, lowerBytes, slotBytes, upperBitsPerWeight, bitsPerWeight, theta } = slices;
+  const hasLower = lowerBytes > 0;
+  const lower = hasLower
+    ? `${formatBytes(lowerBytes)} of lower ones (${bits(bitsPerWeight)} with both)`
+    : 'no lower ones';
+  const both = hasLower ? `, ${formatBytes(slotBytes.both)} with both slices` : '';
   return [
-    `  slices      (${pair}): ${formatBytes(upperBytes)} of upper slices (${bits(upperBitsPerWeight)} a weight), ` +
-      `${formatBytes(lowerBytes)} of lower ones (${bits(bitsPerWeight)} with both)`,
+    `  slices      (${pair}): ${formatBytes(upperBytes)} of upper slices (${bits(upperBitsPerWeight)} a weight), ${lower}`,
+    `              worker slot ${formatBytes(slotBytes.upper)} of device memory for an upper slice${both}`,
     `              digest ${digest}`,
     ...thresholdLines(theta),
   ];
+}
+
+/** The line about slices in the making. Which pair it is, only the command that began them says. */
+export function unfinishedLine(directory: string): string {
+  return `  slices      unfinished: "odmoe pack ${directory} ${directory} --slices" with the same bits goes on with them`;
+}
+
+/** The line about damaged slices; the error after the description says which. */
+export function damagedLine(isDescribed: boolean): string {
+  return isDescribed ? '              damaged' : '  slices      damaged: slices.json is not readable';
 }
 
 /** The share of executions that each threshold makes critical. */

@@ -2,7 +2,7 @@
 import { openAnyPack, type Pack } from '../../packs/format/open-pack.js';
 import type { SliceSet } from '../../packs/format/pack-layout.js';
 import { openModelSource } from '../../packs/open-model-source.js';
-import { hasSlices, slicesOf, type Slices } from '../../packs/slices/open-slices.js';
+import { hasSlices, hasUnfinishedSlices, slicesOf, type Slices } from '../../packs/slices/open-slices.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { SequenceRules } from '../../shared/decisions/slices/logical-sequence.js';
 import { otherChoiceProblem, routersOf } from '../../shared/decisions/slices/output-weights.js';
@@ -55,9 +55,12 @@ export async function openForQuality(directory: string, quality: Quality): Promi
 export async function slicesForQuality(pack: Pack, quality: SlicedQuality): Promise<RuledSlices> {
   const { directory } = pack;
   if (!(await hasSlices(pack))) {
+    const [lack, remedy] = (await hasUnfinishedSlices(pack))
+      ? ['the slices are unfinished', 'go on with them by']
+      : ['has no slices', 'add them with'];
     throw new OdmoeError(
       'PACK_INCOMPLETE',
-      `${directory}: has no slices, which ${qualityText(quality)} computes with: add them with ` +
+      `${directory}: ${lack}, which ${qualityText(quality)} computes with: ${remedy} ` +
         `"odmoe pack ${directory} ${directory} --slices ${PAIR_TEXTS[quality.split]}"`,
     );
   }

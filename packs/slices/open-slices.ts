@@ -13,7 +13,14 @@ import {
   rawChunk,
   readPackBiases,
 } from '../format/open-pack.js';
-import { sliceFileName, type SliceSet, SLICES, SLICES_FILE, slicesOfSet } from '../format/pack-layout.js';
+import {
+  sliceFileName,
+  type SliceSet,
+  SLICES,
+  SLICES_FILE,
+  slicesOfSet,
+  SLICING_JOURNAL_FILE,
+} from '../format/pack-layout.js';
 import { slicesProblems } from './slices-check.js';
 import {
   filesOfSlice,
@@ -70,8 +77,38 @@ export async function slicesOf(pack: Pack, asked: SliceSet = 'both'): Promise<Sl
 /** The slices that a pack has, both or the upper ones alone; null: it has none. @throws as openSlices */
 export async function heldSlices(pack: Pack): Promise<Slices | null> {
   if (!(await hasSlices(pack))) return null;
+  return withWholeFiles(await describedSlices(pack));
+}
+
+/** What there is of a pack's slices, for people. */
+export interface FoundSlices {
+  /** As slices.json describes them; null: none, unfinished ones, or a slices.json that describes none. */
+  readonly slices: Slices | null;
+  /** slices.json is not there yet, but layers of slices may be. */
+  readonly isUnfinished: boolean;
+  /** Damage of slices.json, or files that are missing or of another size; null: none. */
+  readonly damage: OdmoeError | null;
+}
+
+export const NO_SLICES: FoundSlices = { slices: null, isUnfinished: false, damage: null };
+
+/** As heldSlices, but damaged slices are described as well. @throws STORAGE_FAILED, MODEL_UNSUPPORTED (another version) */
+export async function findSlices(pack: Pack): Promise<FoundSlices> {
+  if (!(await hasSlices(pack))) return { ...NO_SLICES, isUnfinished: await hasUnfinishedSlices(pack) };
+  let slices: Slices | null = null;
+  try {
+    slices = await describedSlices(pack);
+    return { ...NO_SLICES, slices: await withWholeFiles(slices) };
+  } catch (thrown) {
+    if (!(thrown instanceof OdmoeError) || thrown.code !== SLICES_ERRORS.invalid) throw thrown;
+    return { ...NO_SLICES, slices, damage: thrown };
+  }
+}
+
+/** The slices that slices.json describes, without the lower ones if no file of those is there. Sizes of files are not compared. */
+async function describedSlices(pack: Pack): Promise<Slices> {
   const slices = await readSlices(pack);
-  return withWholeFiles((await hasLowerSlices(slices)) ? slices : { ...slices, opened: 'upper' });
+  return (await hasLowerSlices(slices)) ? slices : { ...slices, opened: 'upper' };
 }
 
 /** @throws PACK_CORRUPT if a file of the slices that are opened is missing or has another size */
@@ -90,6 +127,11 @@ async function hasLowerSlices({ directory, manifest }: Slices): Promise<boolean>
 /** True if the pack has slices, right ones or not. */
 export async function hasSlices({ directory }: Pack): Promise<boolean> {
   return fileExists(join(directory, SLICES_FILE));
+}
+
+/** True if the making of slices has begun and was not ended. */
+export async function hasUnfinishedSlices(pack: Pack): Promise<boolean> {
+  return !(await hasSlices(pack)) && (await fileExists(join(pack.directory, SLICING_JOURNAL_FILE)));
 }
 
 /** True if slices.json is JSON, right or not. @throws STORAGE_FAILED, PACK_INCOMPLETE if there is none */

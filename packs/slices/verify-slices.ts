@@ -2,7 +2,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type FileExtent, matrixLabel } from '../format/extents.js';
 import type { ManifestExtent } from '../format/manifest.js';
 import type { Pack } from '../format/open-pack.js';
-import { type Slice, sliceFileName, SLICES } from '../format/pack-layout.js';
+import { type Slice, sliceFileName, SLICES, slicesOfSet } from '../format/pack-layout.js';
 import { EXPERT_MATRICES } from '../model-config/model-family.js';
 import { denseBytes, expertBytes, modelBytes } from '../packing/model-bytes.js';
 import type { ByteTools } from '../packing/packing-context.js';
@@ -10,20 +10,22 @@ import { SourceReader } from '../packing/source-reader.js';
 import { checksum, type PackDamage, verifyFileOf } from '../packing/verify-pack.js';
 import type { Slices } from './open-slices.js';
 import { sliceMatrix, type SlicingTools } from './slice-matrix.js';
+import { filesOfSlice, type SliceFile } from './slices-manifest.js';
 
 /**
- * Compares the size and SHA-256 of every file of slices and the CRC-32C of every chunk.
+ * Compares the size and SHA-256 of every file of the slices that are opened and the CRC-32C of every chunk.
  * @returns every damage found, in the order of files
  * @throws STORAGE_FAILED if a file cannot be read
  */
 export async function verifySliceFiles(
-  { directory, manifest }: Pick<Slices, 'directory' | 'manifest'>,
+  slices: Pick<Slices, 'directory' | 'manifest' | 'opened'>,
   tools: ByteTools,
   onBytes: (bytes: number) => void,
 ): Promise<PackDamage[]> {
+  const { directory, manifest } = slices;
   const all = labelledExtents(manifest);
   const damages: PackDamage[] = [];
-  for (const file of manifest.files) {
+  for (const file of openedFiles(slices)) {
     const extents = all.filter((extent) => extent.file === file.name);
     try {
       damages.push(...(await verifyFileOf({ file, extents, experts: [] }, directory, tools, onBytes)));
@@ -45,7 +47,7 @@ export async function verifySlices(
   tools: ByteTools & SlicingTools,
   onProgress?: (doneBytes: number, totalBytes: number) => void,
 ): Promise<PackDamage[]> {
-  const fileBytes = slices.manifest.files.reduce((sum, file) => sum + file.size_bytes, 0);
+  const fileBytes = openedFiles(slices).reduce((sum, file) => sum + file.size_bytes, 0);
   const totalBytes = fileBytes + (pack === null ? 0 : modelBytes(pack) - denseBytes(pack));
   let doneBytes = 0;
   const progress = (bytes: number): void => {
@@ -54,6 +56,12 @@ export async function verifySlices(
   };
   const damages = await verifySliceFiles(slices, tools, progress);
   return pack === null ? damages : [...damages, ...(await wrongSlices(slices, pack, tools, progress))];
+}
+
+/** Files of the slices that are opened, in the order of files. */
+function openedFiles({ manifest, opened }: Pick<Slices, 'manifest' | 'opened'>): SliceFile[] {
+  const wanted = new Set(slicesOfSet(opened).flatMap((slice) => filesOfSlice(manifest, slice)));
+  return manifest.files.filter((file) => wanted.has(file));
 }
 
 /** Slices that are not those of the weights, whatever their checksums say. */

@@ -8,7 +8,7 @@ import { openAnyPack, openPack } from '../../packs/format/open-pack.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
 import { NATIVE_SLICING_TOOLS } from '../../packs/slices/native-slicing-tools.js';
-import { openSlices } from '../../packs/slices/open-slices.js';
+import { NO_SLICES, openSlices } from '../../packs/slices/open-slices.js';
 import { verifySlices } from '../../packs/slices/verify-slices.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { finiteTensors, slice } from './sliced-pack.js';
@@ -49,8 +49,11 @@ describe('a pack of slices only', () => {
       assert.ok(isSlicesOnly(opened.manifest));
       const slices = await openSlices(output);
       assert.deepEqual(await verifySlices(slices, null, NATIVE_SLICING_TOOLS), []);
-      const { pack: facts, expertBytes } = describeModel(opened, 1, { slices, shadowRecall: null });
+      const slots = { shippedBytes: 1, slicedBytes: () => ({ upper: 2, both: 3 }) };
+      const beside = { slices: { ...NO_SLICES, slices }, shadowRecall: null };
+      const { pack: facts, expertBytes, slotBytes } = describeModel(opened, slots, beside);
       assert.deepEqual([facts?.slicesOnly, facts?.slices?.pair, expertBytes], [true, '8,4', 0]);
+      assert.deepEqual([slotBytes, facts?.slices?.slotBytes], [null, { upper: 2, both: 3 }]);
     }, finiteTensors());
   });
 
