@@ -1,11 +1,11 @@
 import { Command, CommanderError, Help } from 'commander';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { lastWords } from '../../engine/daemon/last-words.js';
 import { requireAddon } from '../../native/index.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 
-const USAGE_EXIT_STATUS = 2;
 const OUTPUT_LOST_EXIT_STATUS = 3;
 
 type Need = boolean | ((command: Command) => boolean);
@@ -73,7 +73,7 @@ export function createProgram(name: string): Command {
 
 /**
  * Parses the arguments and runs the command that they name. Ends the process with status 0 (done), 2 (bad usage) or the error's own status.
- * The error goes to stderr, as "odmoe: message [CODE]". If the reader closes stdout early (`| head`), the process ends quietly.
+ * The error goes to stderr, as "odmoe: message [CODE]"; with --json, also as an object to stdout. If the reader closes stdout early (`| head`), the process ends quietly.
  */
 export async function runCommandLine(program: Command, args: readonly string[]): Promise<never> {
   standardOutput.onError((error) => {
@@ -106,11 +106,34 @@ async function statusOf(program: Command, args: readonly string[]): Promise<numb
     await program.parseAsync(args, { from: 'user' });
     return Number(process.exitCode ?? 0);
   } catch (thrown) {
-    // Commander has already printed the fault. Help and version also come here, with status 0.
-    if (thrown instanceof CommanderError) return thrown.exitCode === 0 ? 0 : USAGE_EXIT_STATUS;
-    standardError.write(lastWords('odmoe', thrown));
-    return toOdmoeError(thrown).kind.exitStatus;
+    // Help and version also come here, with status 0.
+    if (thrown instanceof CommanderError && thrown.exitCode === 0) return 0;
+    // Commander has already printed its own faults.
+    if (!(thrown instanceof CommanderError)) standardError.write(lastWords('odmoe', thrown));
+    const error = thrown instanceof CommanderError ? usageError(thrown) : toOdmoeError(thrown);
+    if (asksForJson(program, args)) standardOutput.write(`${printableJson(errorJson(error))}\n`);
+    return error.kind.exitStatus;
   }
+}
+
+function usageError({ message }: CommanderError): OdmoeError {
+  return new OdmoeError('USAGE', message.replace(/^error: /, ''));
+}
+
+/** The object that --json prints on stdout in place of a result. `field`: the wrong field of a request; null: none is known. */
+export function errorJson({ code, message, field }: OdmoeError): object {
+  return { error: { code, message, field } };
+}
+
+/** True if the arguments name a command that has --json, and give it. They are read as they are, because a fault may end their parsing early. */
+export function asksForJson(program: Command, args: readonly string[]): boolean {
+  let command = program;
+  for (const [index, word] of args.entries()) {
+    if (word === '--') return false;
+    if (word === '--json') return command.options.some(({ long }) => long === '--json');
+    command = command.commands.find((child) => child.name() === word) ?? command;
+  }
+  return false;
 }
 
 /** The text of a default value in --help: lists separated by commas, words without quotes; null: there is none worth showing. Pure. */

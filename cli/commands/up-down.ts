@@ -11,6 +11,8 @@ import { readRecords, type ProcessRecord } from '../background/process-records.j
 import { runtime } from '../client/process-runtime.js';
 import { startAll } from '../background/start-all.js';
 import type { NodeToStart, StartOutcome } from '../background/start-in-background.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 import { stopInBackground, TERMINATE_GRACE_MS, type StopOutcome } from '../background/stop-in-background.js';
 
@@ -45,13 +47,14 @@ export function registerUpCommands(program: Command): void {
     .command('down')
     .description('stop what `odmoe up` has started on this host')
     .option('--config <file>', 'the configuration of the cluster', DEFAULT_CONFIG_PATH)
+    .option('--json', 'print one JSON object and nothing else', false)
     .addHelpText(
       'after',
       '\nA daemon gets SIGTERM, and SIGKILL if it does not stop: main first, which ends the answers under way within\n' +
         'main.stop_grace_ms (30 s), then the others. Only processes that `odmoe up` recorded and that still are\n' +
         'the same are touched; daemons started in the foreground are not.\n\nExample:\n  odmoe down\n',
     )
-    .action(async (options: { config: string }) => down(options.config));
+    .action(async (options: { config: string; json: boolean }) => down(options.config, options.json));
 }
 
 async function up(configPath: string, timeoutMs: number): Promise<void> {
@@ -78,43 +81,62 @@ async function up(configPath: string, timeoutMs: number): Promise<void> {
   });
 }
 
-async function down(configPath: string): Promise<void> {
+async function down(configPath: string, json: boolean): Promise<void> {
   const { cluster, main } = loadClusterConfig(configPath);
   const directory = stateDirectory(cluster);
   const graceMs = main.stop_grace_ms;
-  await withHostLock(directory, DOWN_WAIT_MS + graceMs, sayWaiting, () => stopRecorded(cluster, directory, graceMs));
-}
-
-/** `graceMs`: the time in which main ends the running answers; it needs the other daemons for that. */
-async function stopRecorded(cluster: string, directory: string, graceMs: number): Promise<void> {
-  const records = await readRecords(directory, warnUnreadable);
-  if (records.size === 0) {
+  const onStop = (outcome: StopOutcome): void => {
+    if (!json) standardOutput.write(`${describeStop(outcome)}\n`);
+  };
+  const stopped = await withHostLock(directory, DOWN_WAIT_MS + graceMs, sayWaiting, () =>
+    stopRecorded(directory, graceMs, onStop),
+  );
+  if (json) {
+    standardOutput.write(`${printableJson({ cluster, stopped: snakeCaseKeys(stopped) })}\n`);
+  } else if (stopped.length === 0) {
     standardOutput.write(
       `cluster ${cluster}: nothing was started by \`odmoe up\` on this host; a daemon that was started otherwise (odmoe main, shadow or ` +
         'worker) is stopped where it was started (Ctrl-C, or SIGTERM)\n',
     );
-    return;
   }
+}
+
+/**
+ * Stops all recorded daemons and returns what became of each. `graceMs`: the time in which main ends the running answers; it needs the other
+ * daemons for that.
+ */
+async function stopRecorded(
+  directory: string,
+  graceMs: number,
+  onStop: (outcome: StopOutcome) => void,
+): Promise<StopOutcome[]> {
+  const records = await readRecords(directory, warnUnreadable);
+  if (records.size === 0) return [];
   const mains = [...records.values()].filter(({ role }) => role === 'main');
   const others = [...records.values()].filter(({ role }) => role !== 'main');
   const patience = runtime.after(SAY_WAITING_MS, () =>
     sayWaiting(`main ends the answers under way, for ${graceMs} ms at most`),
   );
-  const stoppedMains = await stopAll(directory, mains, TERMINATE_GRACE_MS + graceMs);
+  const stoppedMains = await stopAll(directory, mains, TERMINATE_GRACE_MS + graceMs, onStop);
   patience.cancel();
-  const stopped = [...stoppedMains, ...(await stopAll(directory, others, TERMINATE_GRACE_MS))];
-  for (const outcome of stopped) if (outcome.status === 'rejected') throw outcome.reason;
+  const stopped = [...stoppedMains, ...(await stopAll(directory, others, TERMINATE_GRACE_MS, onStop))];
+  return stopped.map((outcome) => {
+    if (outcome.status === 'rejected') throw outcome.reason;
+    return outcome.value;
+  });
 }
 
 function stopAll(
   directory: string,
   records: readonly ProcessRecord[],
   graceMs: number,
-): Promise<PromiseSettledResult<void>[]> {
+  onStop: (outcome: StopOutcome) => void,
+): Promise<PromiseSettledResult<StopOutcome>[]> {
   return Promise.allSettled(
     records.map(async (record) => {
       const outcome = await stopInBackground(directory, record, graceMs);
-      standardOutput.write(`${describeStop(outcome)}\n`);
+      onStop(outcome);
+      return outcome;
     }),
   );
 }
