@@ -61,6 +61,7 @@ export function defaultClusterConfig(): ClusterConfig {
 
 /** The message of a syntax fault. It includes a remedy where the parser gives none. */
 function describeSyntax({ code, message, pos }: YAMLParseError, source: string): string {
+  if (code === 'MULTIPLE_DOCS') return 'a second document begins after "---"; keep one, in a file of its own';
   if (code !== 'DUPLICATE_KEY') return message;
   const key = /^[^:\n]*/.exec(source.slice(pos[0]))?.[0].trim() ?? '';
   return `${key.slice(0, KEY_SHOWN_LIMIT)}: this key stands there twice; leave one of them out`;
