@@ -128,7 +128,7 @@ export function errorJson({ code, message, field }: OdmoeError): object {
 /** True if the arguments name a command that has --json, and give it. They are read as they are, because a fault may end their parsing early. */
 export function asksForJson(program: Command, args: readonly string[]): boolean {
   let command = program;
-  for (const [index, word] of args.entries()) {
+  for (const word of args) {
     if (word === '--') return false;
     if (word === '--json') return command.options.some(({ long }) => long === '--json');
     command = command.commands.find((child) => child.name() === word) ?? command;
