@@ -4,7 +4,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { templateValues } from '../../shared/wire/template-arguments.js';
 import { plainJson } from './plain-json.js';
 import { chatTemplateFrom } from '../../shared/language/tokenizer/chat-template.js';
-import { strftime } from '../../shared/language/tokenizer/bounded-template.js';
+import { dateText } from '../../shared/language/jinja/dates.js';
 
 /** Templates of this test's own, each with what the templates of a family take of Jinja. */
 
@@ -210,7 +210,7 @@ describe('strftime for chat templates', () => {
       ['%a %H:%M:%S %I %p', 'Fri 12:05:07 12 PM'],
       ['100%% %Q %', '100% %Q %'],
     ];
-    for (const [format, expected] of formats) assert.equal(strftime(NOON, format), expected);
-    assert.equal(strftime(new Date(2031, 0, 3, 0, 1).getTime(), '%-I %p %-m %-d'), '12 AM 1 3');
+    for (const [format, expected] of formats) assert.equal(dateText(NOON, format), expected);
+    assert.equal(dateText(new Date(2031, 0, 3, 0, 1).getTime(), '%-I %p %-m %-d'), '12 AM 1 3');
   });
 });

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { BoundedTemplate } from '../../shared/language/tokenizer/bounded-template.js';
+import { BoundedTemplate } from '../../shared/language/jinja/bounded-template.js';
 import { chatTemplateFrom } from '../../shared/language/tokenizer/chat-template.js';
-import { TemplateBudget, TemplateLimitError } from '../../shared/language/tokenizer/template-budget.js';
+import { TemplateBudget, TemplateLimitError } from '../../shared/language/jinja/template-budget.js';
 
 /** A template that repeats a step on its own result. */
 function again(start: string, step: string, times = 60): string {

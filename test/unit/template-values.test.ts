@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { readExactJson } from '../../shared/base/json/exact-json.js';
 import { chatTemplateFrom } from '../../shared/language/tokenizer/chat-template.js';
-import { pythonFloat } from '../../shared/language/tokenizer/python-text.js';
+import { pythonFloat } from '../../shared/language/jinja/print-float.js';
 
 const ARGUMENTS =
   '{"id": 12345678901234567890, "10": 1, "2": [2, -0, 1.0, 1E5], "f": 1.50, "t": true, "n": null, "s": "a\'é\\n"}';

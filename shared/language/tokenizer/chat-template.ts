@@ -4,8 +4,8 @@ import type { ChatMessage } from '../../wire/messages.js';
 import { RecentMap } from '../../base/runtime/recent-map.js';
 import type { ChatContext } from './tokenizer.js';
 import { ConversationShaper } from './conversation-shape.js';
-import { BoundedTemplate } from './bounded-template.js';
-import { TemplateBudget, TemplateLimitError, type TemplateLimits } from './template-budget.js';
+import { BoundedTemplate } from '../jinja/bounded-template.js';
+import { TemplateBudget, TemplateLimitError, type TemplateLimits } from '../jinja/template-budget.js';
 import { TemplateForms } from './template-forms.js';
 
 export interface ChatTemplate {

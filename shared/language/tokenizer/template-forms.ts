@@ -1,6 +1,6 @@
 import type { ChatMessage } from '../../wire/messages.js';
 import { RecentMap } from '../../base/runtime/recent-map.js';
-import { TemplateLimitError } from './template-budget.js';
+import { TemplateLimitError } from '../jinja/template-budget.js';
 import {
   type CallForm,
   type ContentForm,
