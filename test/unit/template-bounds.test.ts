@@ -36,7 +36,7 @@ const HOSTILE: Readonly<Record<string, string>> = {
   'wide indentation': "{{ 'a\\nb' | indent(1000000000) }}",
   'indentation of many lines': again("s='a\\nb'", '{% set ns.s = ns.s | indent(1000, true) %}', 1000),
   'JSON with wide indentation': '{{ [1, [2]] | tojson(indent=1000000000) }}',
-  'JSON with long separators': `${LONG}{{ range(1000) | tojson(separators=(ns.s, ns.s)) }}`,
+  'JSON with long separators': `${LONG}{{ range(1000) | list | tojson(separators=(ns.s, ns.s)) }}`,
   'JSON of JSON': again("s='\"'", '{% set ns.s = ns.s | tojson %}'),
   'JSON of lists within lists': `${NESTED}{{ ns.l | tojson }}`,
   'lists within lists, printed': `${NESTED}{{ ns.l }}`,

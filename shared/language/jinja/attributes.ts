@@ -7,6 +7,7 @@ import { COSTS } from './template-budget.js';
 import { textMethod } from './text-methods.js';
 import {
   Callable,
+  defined,
   Dict,
   DictView,
   type Given,
@@ -29,7 +30,8 @@ const CHANGING_METHODS: ReadonlySet<string> = new Set(['clear', 'pop', 'popitem'
 /** Jinja's `object.name`: an attribute, or else an item. Throws TemplateError for an undefined value. */
 export function attributeOf(object: Value, name: string, context: TemplateContext): Value {
   requireDefined(object);
-  return ownAttribute(object, name, context) ?? dictItem(object, name) ?? missing(object, name);
+  const own = ownAttribute(object, name, context);
+  return defined(own === undefined ? dictItem(object, name) : own, missing(object, name));
 }
 
 /** Jinja's `object[place]`: an item, or else an attribute. Throws TemplateError for an undefined value. */
@@ -40,21 +42,22 @@ export function itemOf(object: Value, place: Value, context: TemplateContext): V
   const item = object instanceof Dict ? dictItem(object, place) : itemAt(object, place);
   if (item !== undefined) return item;
   const name = textOf(place);
-  return (name === null ? undefined : ownAttribute(object, name, context)) ?? missing(object, name ?? 'an item');
+  const own = name === null ? undefined : ownAttribute(object, name, context);
+  return defined(own, missing(object, name ?? 'an item'));
 }
 
 /** Only the attribute, as the filter attr finds it. */
 export function attributeAlone(object: Value, name: string, context: TemplateContext): Value {
   requireDefined(object);
-  return ownAttribute(object, name, context) ?? missing(object, name);
+  return defined(ownAttribute(object, name, context), missing(object, name));
 }
 
 function requireDefined(object: Value): void {
   if (object instanceof Undefined) throw new TemplateError(object.what);
 }
 
-function missing(object: Value, name: string): Undefined {
-  return new Undefined(`a ${typeName(object)} has no attribute ${name}`);
+function missing(object: Value, name: string): string {
+  return `a ${typeName(object)} has no attribute ${name}`;
 }
 
 function dictItem(object: Value, place: Value): Value | undefined {
@@ -100,7 +103,8 @@ function dictAttribute(dict: Dict, name: string, { budget }: TemplateContext): V
       return method((given) => {
         const [key = null, otherwise = null] = given.unnamed(name, 1, 2);
         budget.read(sizeOf(key));
-        return dict.get(key) ?? otherwise;
+        const value = dict.get(key);
+        return value === undefined ? otherwise : value;
       });
     case 'copy':
       return method((given) => {

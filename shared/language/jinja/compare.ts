@@ -33,7 +33,7 @@ export function isTrue(value: Value): boolean {
 
 /** Python's ==. */
 export function areEqual(a: Value, b: Value, budget: TemplateBudget, depth = 0): boolean {
-  if (a === b) return true;
+  if (a === b && typeof a !== 'string') return true;
   budget.spend(1);
   if (depth > DEPTH_LIMIT)
     throw new TemplateError(`more than ${DEPTH_LIMIT} lists and objects stand within one another`);

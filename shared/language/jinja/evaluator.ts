@@ -12,6 +12,7 @@ import { COSTS, type TemplateBudget } from './template-budget.js';
 import { TESTS } from './tests.js';
 import {
   Callable,
+  defined,
   Dict,
   Given,
   isInteger,
@@ -33,7 +34,7 @@ export class Evaluator implements TemplateContext {
   evaluate(node: Expression, scope: Scope): Value {
     this.budget.step();
     if (node.type === 'constant') return node.value;
-    if (node.type === 'name') return scope.get(node.name) ?? new Undefined(`'${node.name}' is undefined`);
+    if (node.type === 'name') return defined(scope.get(node.name), `'${node.name}' is undefined`);
     this.budget.enter();
     const value = this.valueOf(node, scope);
     this.budget.leave();

@@ -7,8 +7,7 @@ import { mathResult } from './operations.js';
 import { pythonText } from './print-python.js';
 import { iterate, listOf, sizeOf } from './sequences.js';
 import { COSTS } from './template-budget.js';
-import {
-  Dict,
+import { defined, Dict,
   Generator,
   Given,
   Group,
@@ -65,7 +64,7 @@ const first: Filter = (value, given, { budget }) => {
 const last: Filter = (value, given, { budget }) => {
   given.bound('last', []);
   if (value instanceof Generator) throw new TemplateError("'generator' object is not reversible");
-  return listOf(value, budget).at(-1) ?? new Undefined('No last item, sequence was empty.');
+  return defined(listOf(value, budget).at(-1), 'No last item, sequence was empty.');
 };
 
 const list: Filter = (value, given, { budget }) => {

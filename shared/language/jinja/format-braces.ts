@@ -68,6 +68,7 @@ class BracesFormat {
 
   private valueOf(path: string): Value {
     const [first = ''] = /^[^.[]*/.exec(path) ?? [];
+    if (first === '' && path !== '') throw new TemplateError(`the field {${path}} names no argument`);
     let value = this.argument(first);
     let rest = path.slice(first.length);
     while (rest !== '') {

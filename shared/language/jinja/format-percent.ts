@@ -45,7 +45,7 @@ function directiveText(match: RegExpExecArray, given: FormatValues, budget: Temp
   if (digits > FORMAT_DIGITS_LIMIT && type !== 's') throw new TemplateError('a format asks for too many digits');
   budget.spend(room);
   const directive = { flags, width: room, precision: HAS_PRECISION.test(whole) ? digits : null, type };
-  return directed(named ?? given.next(), directive, budget);
+  return directed(named === undefined ? given.next() : named, directive, budget);
 }
 
 /** The values of the directives, in their order or by their names. */

@@ -93,7 +93,7 @@ function formattedFloat(value: number, spec: Specification): string {
     return signedNumber(isNegative, '', '', type === '%' ? `${shown}%` : shown, spec, 3);
   }
   const digits = floatDigits(type === '%' ? value * 100 : value, spec);
-  const shown = 'EG'.includes(type) ? digits.toUpperCase() : digits;
+  const shown = type === 'E' || type === 'G' ? digits.toUpperCase() : digits;
   const [, whole = '', rest = ''] = /^(\d*)(.*)$/.exec(shown) ?? [];
   return signedNumber(isNegative, '', whole, type === '%' ? `${rest}%` : rest, spec, 3);
 }

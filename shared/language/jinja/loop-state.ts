@@ -1,6 +1,6 @@
 import { areEqual } from './compare.js';
 import { COSTS, type TemplateBudget } from './template-budget.js';
-import { Callable, type Given, Properties, TemplateError, Tuple, Undefined, type Value } from './values.js';
+import { Callable, defined, type Given, Properties, TemplateError, Tuple, type Value } from './values.js';
 
 /** The variable `loop` of a for loop. Items are asked for one by one, as Jinja does: a loop's condition may depend on its body. */
 export class LoopState extends Properties {
@@ -61,9 +61,9 @@ export class LoopState extends Properties {
       case 'revindex0':
         return this.length() - this.index0 - 1;
       case 'previtem':
-        return this.previous ?? new Undefined('there is no previous item');
+        return defined(this.previous, 'there is no previous item');
       case 'nextitem':
-        return this.peek() ?? new Undefined('there is no next item');
+        return defined(this.peek(), 'there is no next item');
       case 'cycle':
         return new Callable(name, (given) => this.cycle(given));
       case 'changed':

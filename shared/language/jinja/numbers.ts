@@ -195,7 +195,7 @@ function floorDivided(a: number, b: number): [quotient: number, rest: number] {
       divided -= 1;
     }
   } else rest = b < 0 ? -0 : 0;
-  if (divided === 0) return [a / b < 0 ? -0 : 0, rest];
+  if (divided === 0) return [a < 0 === b < 0 ? 0 : -0, rest];
   const floor = Math.floor(divided);
   return [divided - floor > 0.5 ? floor + 1 : floor, rest];
 }

@@ -47,6 +47,7 @@ function repeated(value: Value, times: Value, budget: TemplateBudget): Value | n
   const text = textOf(value);
   const items = Array.isArray(value) ? value : value instanceof Tuple ? value.items : null;
   if ((text === null && items === null) || !isInteger(times)) return null;
+  if (typeof times === 'bigint') throw new TemplateError('a number is too large for a repetition');
   const count = Math.max(0, toPlace(times));
   const size = sizeOf(value);
   if (size === 0) return value;

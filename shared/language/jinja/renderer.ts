@@ -7,7 +7,7 @@ import { pythonText } from './print-python.js';
 import { Scope } from './scope.js';
 import { iterate, listOf, sizeOf } from './sequences.js';
 import { COSTS } from './template-budget.js';
-import { Callable, Namespace, TemplateError, Undefined, type Value } from './values.js';
+import { Callable, defined, Namespace, TemplateError, type Value } from './values.js';
 
 /** How a statement ended: `break` and `continue` leave the statements around it. */
 type Ending = 'break' | 'continue' | null;
@@ -157,8 +157,7 @@ export class Renderer extends Evaluator {
         this.budget.enter();
         const inner = new Scope(scope);
         const variables = macroArguments(node, special, given);
-        for (const name of names)
-          inner.set(name, variables.get(name) ?? new Undefined(`parameter '${name}' was not provided`));
+        for (const name of names) inner.set(name, defined(variables.get(name), `parameter '${name}' was not provided`));
         for (const [name, value] of variables) inner.set(name, value);
         for (const [place, value] of defaults.entries()) {
           const name = names[names.length - defaults.length + place] ?? '';

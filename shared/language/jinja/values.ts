@@ -25,6 +25,11 @@ export class Undefined extends Special {
   }
 }
 
+/** The value; Undefined in place of none. None is a value. */
+export function defined(value: Value | undefined, what: string): Value {
+  return value === undefined ? new Undefined(what) : value;
+}
+
 export class Tuple extends Special {
   readonly typeName: string = 'tuple';
 
