@@ -119,7 +119,7 @@ describe('the values in a chat template', () => {
       render('{% for k, v in args.items() %}{{ k }}={{ v }};{% endfor %}', '{"items": 1, "get": 2}'),
       'items=1;get=2;',
     );
-    assert.equal(render('{{ args.items }}', '{"items": 1}'), '1');
+    assert.equal(render("{{ args['items'] }} {{ args.items is callable }}", '{"items": 1}'), '1 True');
   });
 
   it('come back unchanged through tojson, for any JSON', () => {

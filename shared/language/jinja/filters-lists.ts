@@ -7,7 +7,9 @@ import { mathResult } from './operations.js';
 import { pythonText } from './print-python.js';
 import { iterate, listOf, sizeOf } from './sequences.js';
 import { COSTS } from './template-budget.js';
-import { defined, Dict,
+import {
+  defined,
+  Dict,
   Generator,
   Given,
   Group,

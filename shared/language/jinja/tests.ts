@@ -91,7 +91,13 @@ export const TESTS: ReadonlyMap<string, Test> = new Map<string, Test>([
   plain('mapping', (value) => value instanceof Dict),
   plain('sequence', isSequence),
   plain('iterable', isIterable),
-  plain('callable', (value) => value instanceof Callable || (value instanceof Properties && value.call !== undefined)),
+  plain(
+    'callable',
+    (value) =>
+      value instanceof Callable ||
+      value instanceof Undefined ||
+      (value instanceof Properties && value.call !== undefined),
+  ),
   plain('escaped', (value) => value instanceof Markup),
   plain('odd', (value, context) => hasRest(value, 2, 1, context)),
   plain('even', (value, context) => hasRest(value, 2, 0, context)),
