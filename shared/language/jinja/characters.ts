@@ -4,6 +4,7 @@ import { SPACES } from './lexer.js';
 
 /** One half of a character that has two UTF-16 units. */
 const SURROGATE = /[\ud800-\udfff]/;
+const PAIRS = /[\ud800-\udbff][\udc00-\udfff]/g;
 
 /** Every character is one UTF-16 unit. */
 export function isPlain(text: string): boolean {
@@ -12,9 +13,7 @@ export function isPlain(text: string): boolean {
 
 export function characterCount(text: string): number {
   if (isPlain(text)) return text.length;
-  let count = 0;
-  for (const _ of text) count += 1;
-  return count;
+  return text.length - (text.match(PAIRS)?.length ?? 0);
 }
 
 /** The place in UTF-16 units of a place in characters. */

@@ -72,12 +72,14 @@ export class Evaluator implements TemplateContext {
   /** `operand`: the text of a block, for a filter whose node has none. */
   filtered(node: FilterNode, scope: Scope, operand: Value): Value {
     const inner = node.operand;
+    this.budget.enter();
     const value =
       inner === null
         ? operand
         : inner.type === 'filter'
           ? this.filtered(inner, scope, operand)
           : this.evaluate(inner, scope);
+    this.budget.leave();
     return this.filter(node.name, value, this.given(node.given, scope));
   }
 

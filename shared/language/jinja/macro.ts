@@ -1,4 +1,5 @@
 import type { ArgumentNodes, Expression, MacroNode, Statement, Target } from './nodes.js';
+import { DEPTH_LIMIT } from './template-budget.js';
 import { Dict, type Given, TemplateError, Tuple, Undefined, type Value } from './values.js';
 
 /** Names that a macro has only if its body uses them. */
@@ -106,10 +107,11 @@ class NameWalk {
     else if (target.type === 'targets') for (const item of target.items) this.target(item);
   }
 
-  private expression(node: Expression | null): void {
-    if (node === null) return;
+  /** Expressions that are too deep to be computed are left out. */
+  private expression(node: Expression | null, depth = 0): void {
+    if (node === null || depth > DEPTH_LIMIT) return;
     if (node.type === 'name' && !this.stored.has(node.name)) this.used.add(node.name);
-    for (const child of childrenOf(node)) this.expression(child);
+    for (const child of childrenOf(node)) this.expression(child, depth + 1);
   }
 }
 

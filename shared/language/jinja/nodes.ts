@@ -14,22 +14,29 @@ export interface ArgumentNodes {
 export type MathOperator = '+' | '-' | '*' | '/' | '//' | '%' | '**';
 export type CompareOperator = '==' | '!=' | '<' | '<=' | '>' | '>=' | 'in' | 'not in';
 
-export type SliceNode = {
+export interface SliceNode {
   readonly type: 'slice';
   readonly object: Expression;
   readonly start: Expression | null;
   readonly stop: Expression | null;
   readonly step: Expression | null;
-};
-export type FilterNode = {
+}
+export interface FilterNode {
   readonly type: 'filter';
   /** null: the text of a block. */
   readonly operand: Expression | null;
   readonly name: string;
   readonly given: ArgumentNodes;
-};
-export type CallNode = { readonly type: 'call'; readonly callee: Expression; readonly given: ArgumentNodes };
-export type NameNode = { readonly type: 'name'; readonly name: string };
+}
+export interface CallNode {
+  readonly type: 'call';
+  readonly callee: Expression;
+  readonly given: ArgumentNodes;
+}
+export interface NameNode {
+  readonly type: 'name';
+  readonly name: string;
+}
 
 export type Expression =
   | NameNode
@@ -71,13 +78,13 @@ export interface Signature {
   readonly defaults: readonly Expression[];
 }
 
-export type MacroNode = {
+export interface MacroNode {
   readonly type: 'macro';
   readonly name: string;
   readonly signature: Signature;
   readonly body: readonly Statement[];
-};
-export type ForNode = {
+}
+export interface ForNode {
   readonly type: 'for';
   readonly target: Target;
   readonly over: Expression;
@@ -85,7 +92,7 @@ export type ForNode = {
   readonly isRecursive: boolean;
   readonly body: readonly Statement[];
   readonly otherwise: readonly Statement[];
-};
+}
 
 export type Statement =
   | MacroNode

@@ -8,11 +8,8 @@ export class Scope {
 
   /** undefined: no variable has this name. */
   get(name: string): Value | undefined {
-    for (let scope: Scope | null = this; scope !== null; scope = scope.outer) {
-      const value = scope.variables.get(name);
-      if (value !== undefined) return value;
-    }
-    return undefined;
+    const own = this.variables.get(name);
+    return own === undefined ? this.outer?.get(name) : own;
   }
 
   set(name: string, value: Value): void {
@@ -21,8 +18,6 @@ export class Scope {
 
   /** The part of the whole template. */
   get root(): Scope {
-    let scope: Scope = this;
-    while (scope.outer?.outer) scope = scope.outer;
-    return scope;
+    return this.outer === null || this.outer.outer === null ? this : this.outer.root;
   }
 }

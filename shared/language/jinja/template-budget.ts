@@ -10,7 +10,7 @@ export interface TemplateLimits {
 }
 
 /** Most levels of nested nodes. The stack of a thread holds several times as many. */
-const DEPTH_LIMIT = 300;
+export const DEPTH_LIMIT = 300;
 
 /** Cost of one character or item, in work. Together with the limit it bounds the memory of a template's values. */
 export const COSTS = {

@@ -289,6 +289,6 @@ export function templateValue(given: unknown): Value {
   if (typeof given === 'number') return Number.isSafeInteger(given) ? given + 0 : new JsonFloat(given);
   if (given instanceof JsonFloat) return given;
   if (Array.isArray(given)) return given.map(templateValue);
-  const entries = given instanceof Map ? (given as Map<string, unknown>) : Object.entries(given as object);
+  const entries = given instanceof Map ? (given as Map<string, unknown>) : Object.entries(given);
   return Dict.of([...entries].map(([key, value]): [Value, Value] => [key, templateValue(value)]));
 }
