@@ -15,3 +15,6 @@ export interface TemplateContext {
   hasFilter(name: string): boolean;
   hasTest(name: string): boolean;
 }
+
+/** Changes a value. Throws TemplateError if the value or the arguments do not suit it. */
+export type Filter = (value: Value, given: Given, context: TemplateContext) => Value;

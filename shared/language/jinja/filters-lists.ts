@@ -1,6 +1,5 @@
 import { areEqual, isTrue, orderOf } from './compare.js';
-import type { TemplateContext } from './context.js';
-import type { Filter } from './filters.js';
+import type { Filter, TemplateContext } from './context.js';
 import { itemGetter, itemsGetter, withoutCase } from './item-getter.js';
 import { requireText, toPlace } from './numbers.js';
 import { mathResult } from './operations.js';

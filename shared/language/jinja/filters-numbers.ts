@@ -1,6 +1,6 @@
 import { JsonFloat } from '../../base/json/exact-json.js';
 import { isTrue } from './compare.js';
-import type { Filter } from './filters.js';
+import type { Filter } from './context.js';
 import {
   float,
   floatOfText,

@@ -1,6 +1,6 @@
 import { capitalized, characterCount, firstCharacters, linesOf, SPACE_RUNS, stripped } from './characters.js';
 import { isTrue } from './compare.js';
-import type { Filter } from './filters.js';
+import type { Filter } from './context.js';
 import { percentFormatted } from './format-percent.js';
 import { SPACES } from './lexer.js';
 import { escapedAlways, escapedText, unescaped } from './markup.js';

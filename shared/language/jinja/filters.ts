@@ -1,6 +1,6 @@
 import { attributeAlone } from './attributes.js';
 import { isTrue } from './compare.js';
-import type { TemplateContext } from './context.js';
+import type { Filter } from './context.js';
 import { LIST_FILTERS } from './filters-lists.js';
 import { NUMBER_FILTERS } from './filters-numbers.js';
 import { TEXT_FILTERS } from './filters-text.js';
@@ -8,10 +8,7 @@ import { jsonText } from './json-text.js';
 import { requireText } from './numbers.js';
 import { prettyText } from './pretty-print.js';
 import { lengthOf } from './sequences.js';
-import { type Given, TemplateError, Undefined, type Value } from './values.js';
-
-/** Changes a value. Throws TemplateError if the value or the arguments do not suit it. */
-export type Filter = (value: Value, given: Given, context: TemplateContext) => Value;
+import { TemplateError, Undefined } from './values.js';
 
 const length: Filter = (value, given) => {
   given.bound('length', []);
