@@ -49,7 +49,7 @@ export async function openHttpApi(
     context: {
       model: components.model,
       generate: (request, signal, watch) => inference.generate(validateGenerateRequest(request), signal, watch),
-      prepareChat: prepareChatFor(tokenizer),
+      prepareChat: prepareChatFor(tokenizer, log),
       tokenize: (text, addSpecial, signal) => inference.tokenize(text, addSpecial, signal),
       tokenizeChat: (request, signal) => inference.tokenizeChat(request, signal),
       status: () => components.status(),

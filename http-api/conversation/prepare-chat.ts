@@ -18,6 +18,8 @@ export interface ChatAbilities {
   tools: 'native' | 'fallback';
   /** The model can think before it answers. */
   thinking: boolean;
+  /** The error of the template where it was tried with tools, so that a message describes tools or calls in its place; null: there is none. */
+  problem: OdmoeError | null;
 }
 
 /** Limits for the render that finds the prompt's end: messages, and characters of each. */
@@ -48,8 +50,8 @@ export function createPrepareChat(tokenizer: Tokenizer): PrepareChat {
 }
 
 export function chatAbilities(tokenizer: Tokenizer): ChatAbilities {
-  const { native, style } = chatModelOf(tokenizer);
-  return { tools: native ? 'native' : 'fallback', thinking: canThink(style) };
+  const { native, style, abilities } = chatModelOf(tokenizer);
+  return { tools: native ? 'native' : 'fallback', thinking: canThink(style), problem: abilities.problem };
 }
 
 const models = new WeakMap<Tokenizer, ChatModel>();

@@ -11,6 +11,8 @@ export interface TemplateAbilities {
   calls: boolean;
   /** The template writes messages of tools. */
   results: boolean;
+  /** The error of the first of the small conversations that the template does not take; null: it takes all of them. */
+  problem: OdmoeError | null;
 }
 
 const [CALL] = PROBE_CALLED.toolCalls ?? [];
@@ -34,20 +36,24 @@ const TOOLS = [
 /** Renders small conversations to find the abilities. A template that does not end is not tried again: it counts as having none. */
 export function templateAbilities(tokenizer: Tokenizer): TemplateAbilities {
   let isEndless = false;
+  let problem: OdmoeError | null = null;
   const shows = (mark: string, messages: ChatMessage[], values: Record<string, unknown> = {}): boolean => {
     try {
       return !isEndless && tokenizer.renderChat(messages, { values, wallMs: 0 }).includes(mark);
     } catch (thrown) {
+      if (!(thrown instanceof OdmoeError)) throw thrown;
       isEndless = isTemplateFault(thrown);
+      problem ??= thrown;
       return false;
     }
   };
   const called = [PROBE_ASKED, PROBE_CALLED, RESULT];
-  return {
+  const abilities = {
     tools: shows(PROBE_MARK, [PROBE_ASKED], { tools: TOOLS }),
     calls: shows(`${PROBE_MARK}value`, called, { tools: TOOLS }),
     results: shows(`${PROBE_MARK}result`, called, { tools: TOOLS }),
   };
+  return { ...abilities, problem };
 }
 
 /** Tells whether the template itself is at fault, for any input. */

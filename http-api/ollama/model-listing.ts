@@ -60,7 +60,11 @@ export function runningModels(model: ServedModel, nodes: readonly NodeStatus[]):
 }
 
 /** The answer of /api/show. */
-export function modelDescription(model: ServedModel, capabilities: readonly string[]): object {
+export function modelDescription(
+  model: ServedModel,
+  capabilities: readonly string[],
+  templateProblem: string | null,
+): object {
   const { family } = model;
   return {
     license: '',
@@ -76,6 +80,7 @@ export function modelDescription(model: ServedModel, capabilities: readonly stri
       [`${family}.vocab_size`]: model.vocabSize,
     },
     capabilities,
+    ...(templateProblem === null ? {} : { template_problem: templateProblem }),
     modified_at: modifiedAt(model),
   };
 }

@@ -108,10 +108,11 @@ function addListings(app: FastifyInstance, context: HttpApiContext): void {
   app.get('/api/tags', route, async () => modelTags(model));
   app.get('/api/ps', route, async () => runningModels(model, context.status().nodes));
   const capabilities = capabilitiesOf(context);
+  const templateProblem = templateProblemOf(context);
   app.post('/api/show', route, async (request) => {
     const { model: asked, name } = readShowBody(request.body);
     requireTaggedModel(asked ?? name ?? '', model.name);
-    return modelDescription(model, capabilities);
+    return modelDescription(model, capabilities, templateProblem);
   });
 }
 
@@ -119,6 +120,11 @@ function addListings(app: FastifyInstance, context: HttpApiContext): void {
 function capabilitiesOf({ model: { tokenizer } }: HttpApiContext): string[] {
   if (tokenizer?.hasChatTemplate !== true) return ['completion'];
   return ['completion', 'tools', ...(chatAbilities(tokenizer).thinking ? ['thinking'] : [])];
+}
+
+/** What the model's chat template says where it fails with tools; null: it does not fail. */
+function templateProblemOf({ model: { tokenizer } }: HttpApiContext): string | null {
+  return tokenizer?.hasChatTemplate === true ? (chatAbilities(tokenizer).problem?.message ?? null) : null;
 }
 
 const ONE_MODEL = 'main serves the one model that its cluster was started with';

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import type { ChatRequest, PreparedChat } from '../../http-api/conversation/chat-request.js';
 import { chatAbilities, createPrepareChat } from '../../http-api/conversation/prepare-chat.js';
+import { prepareChatFor } from '../../http-api/conversation/served-chat.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ChatMessage } from '../../shared/wire/messages.js';
 import { templateValues } from '../../shared/wire/template-arguments.js';
@@ -144,7 +145,9 @@ describe('prompts of conversations with tools', () => {
   it('ask nothing more of a template that does not end', () => {
     const endless = `{% set ns = namespace(s='ab') %}{% for i in range(90) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}${BARE}`;
     const { tokenizer, rendered } = counted(endless);
-    assert.deepEqual(chatAbilities(tokenizer), { tools: 'fallback', thinking: false });
+    const { problem, ...abilities } = chatAbilities(tokenizer);
+    assert.deepEqual(abilities, { tools: 'fallback', thinking: false });
+    assert.equal(problem?.code, 'TOKENIZER_INVALID');
     assert.equal(rendered(), 1);
   });
 
@@ -171,8 +174,31 @@ describe('prompts of conversations with tools', () => {
   });
 
   it('report the abilities of the model', () => {
-    assert.deepEqual(chatAbilities(templateTokenizer(FULL)), { tools: 'native', thinking: true });
-    assert.deepEqual(chatAbilities(templateTokenizer(BARE)), { tools: 'fallback', thinking: false });
+    assert.deepEqual(chatAbilities(templateTokenizer(FULL)), { tools: 'native', thinking: true, problem: null });
+    assert.deepEqual(chatAbilities(templateTokenizer(BARE)), { tools: 'fallback', thinking: false, problem: null });
+  });
+});
+
+describe('a template that fails with tools', () => {
+  const failing =
+    '{% if tools %}{{ tools[0].function.name.nothing.more }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}';
+
+  it('is named in the log once, and in the abilities', () => {
+    const tokenizer = templateTokenizer(failing);
+    const warned: unknown[] = [];
+    prepareChatFor(tokenizer, { warn: (event, fields) => warned.push([event, fields]) });
+    const { tools, problem } = chatAbilities(tokenizer);
+    assert.equal(tools, 'fallback');
+    assert.match(problem?.message ?? '', /does not take these messages: a str has no attribute nothing/);
+    assert.equal(warned.length, 1);
+    assert.match(JSON.stringify(warned), /fails where it is tried with tools.*REQUEST_INVALID.*no attribute nothing/);
+  });
+
+  it('is not named where it takes them', () => {
+    const warned: unknown[] = [];
+    prepareChatFor(templateTokenizer(FULL), { warn: (event) => warned.push(event) });
+    prepareChatFor(null, { warn: (event) => warned.push(event) });
+    assert.deepEqual(warned, []);
   });
 });
 

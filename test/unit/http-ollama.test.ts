@@ -289,9 +289,11 @@ describe("the model name for Ollama's clients", () => {
     assert.deepEqual(modelTags(MODEL), {
       models: [{ name, model: name, digest: 'ab', details, modified_at: '2023-11-14T22:13:20.000Z', size: 9 }],
     });
-    const described = modelDescription(MODEL, ['completion']) as { model_info: Record<string, unknown> };
+    const described = modelDescription(MODEL, ['completion'], null) as { model_info: Record<string, unknown> };
     const architecture = String(described.model_info['general.architecture']);
     assert.equal(described.model_info[`${architecture}.context_length`], 2048);
+    assert.ok(!('template_problem' in described));
+    assert.equal((modelDescription(MODEL, [], 'no tools') as Record<string, unknown>)['template_problem'], 'no tools');
     assert.deepEqual([46.7e9, 6.96e6, 5000].map(parameterSize), ['46.7B', '7.0M', '5.0K']);
   });
 });
