@@ -1,6 +1,7 @@
 import { JsonFloat } from '../../base/json/exact-json.js';
 import { areEqual, isTrue } from './compare.js';
 import type { TemplateContext } from './context.js';
+import { escapedText } from './markup.js';
 import { toBigInt, toPlace } from './numbers.js';
 import { itemAt, listOf, sizeOf } from './sequences.js';
 import { COSTS } from './template-budget.js';
@@ -10,9 +11,10 @@ import {
   defined,
   Dict,
   DictView,
-  type Given,
+  Given,
   Group,
   isInteger,
+  Markup,
   Namespace,
   Properties,
   Range,
@@ -24,11 +26,15 @@ import {
   type Value,
 } from './values.js';
 
+const HIDDEN_NAME = /^__\w+__$/;
 /** Methods that would change a value. The sandbox of transformers hides them. */
 const CHANGING_METHODS: ReadonlySet<string> = new Set(['clear', 'pop', 'popitem', 'setdefault', 'update']);
 
 /** Jinja's `object.name`: an attribute, or else an item. Throws TemplateError for an undefined value. */
 export function attributeOf(object: Value, name: string, context: TemplateContext): Value {
+  // Python has such attributes for every value, and the sandbox hides them.
+  if (object instanceof Undefined && HIDDEN_NAME.test(name))
+    return new Undefined(`access to attribute ${name} is unsafe`);
   requireDefined(object);
   const own = ownAttribute(object, name, context);
   return defined(own === undefined ? dictItem(object, name) : own, missing(object, name));
@@ -40,7 +46,7 @@ export function itemOf(object: Value, place: Value, context: TemplateContext): V
   const text = textOf(object);
   if (text !== null) context.budget.read(text.length);
   const item = object instanceof Dict ? dictItem(object, place) : itemAt(object, place);
-  if (item !== undefined) return item;
+  if (item !== undefined) return object instanceof Markup ? asMarkup(item) : item;
   const name = textOf(place);
   const own = name === null ? undefined : ownAttribute(object, name, context);
   return defined(own, missing(object, name ?? 'an item'));
@@ -76,7 +82,13 @@ function ownAttribute(object: Value, name: string, context: TemplateContext): Va
   const text = textOf(object);
   if (text !== null) {
     const method = textMethod(name);
-    return method === null ? undefined : new Callable(name, (given) => method(text, given, context));
+    if (method === null) return undefined;
+    const isMarkup = object instanceof Markup;
+    return new Callable(name, (given) => {
+      const taken = isMarkup && name === 'join' ? withEscapedItems(given, context) : given;
+      const result = method(text, taken, context);
+      return isMarkup ? asMarkup(result) : result;
+    });
   }
   if (object instanceof Dict) return dictAttribute(object, name, context);
   if (object instanceof Namespace) return object.properties.get(name);
@@ -85,6 +97,18 @@ function ownAttribute(object: Value, name: string, context: TemplateContext): Va
     return listAttribute(object, name, context);
   if (object instanceof DictView && name === 'mapping') return object.dict;
   return numberAttribute(object, name);
+}
+
+/** Texts in the results of markup's methods are markup. */
+function asMarkup(value: Value): Value {
+  if (typeof value === 'string') return new Markup(value);
+  if (Array.isArray(value)) return value.map(asMarkup);
+  return value instanceof Tuple ? new Tuple(value.items.map(asMarkup)) : value;
+}
+
+function withEscapedItems(given: Given, { budget }: TemplateContext): Given {
+  const [items = null] = given.unnamed('join', 1, 1);
+  return new Given([listOf(items, budget).map((item) => escapedText(item, budget))], given.named);
 }
 
 function dictAttribute(dict: Dict, name: string, { budget }: TemplateContext): Value | undefined {
