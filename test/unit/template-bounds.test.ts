@@ -61,6 +61,25 @@ const HOSTILE: Readonly<Record<string, string>> = {
   'texts in capitals': `${LONG}{% for i in range(10000) %}{% set x = ns.s | upper %}{% endfor %}`,
   'texts compared': `${LONG}{% for i in range(10000) %}{% if ns.s ~ i == ns.s ~ i %}{% endif %}{% endfor %}`,
   'texts searched': `${LONG}{% for i in range(10000) %}{% if 'x' in ns.s %}{% endif %}{% endfor %}`,
+  'keys of long texts': `${LONG}{% set d = {'a': 1} %}{% for i in range(10000) %}{% set x = d[ns.s ~ i] %}{% endfor %}`,
+  'keys that are looked for': `${LONG}{% set d = {'a': 1} %}{% for i in range(10000) %}{% if ns.s ~ i in d %}{% endif %}{% endfor %}`,
+  'dictionaries of long texts': `${LONG}{% for i in range(10000) %}{% set x = {ns.s ~ i: 1} %}{% endfor %}`,
+  'beginnings of texts': `${LONG}{% for i in range(10000) %}{% set x = (ns.s ~ i).startswith('b') %}{% endfor %}`,
+  'lists within lists, compared': `${NESTED}{% set first = ns.l %}${NESTED}{{ ns.l == first }}`,
+  'lists within lists, written prettily': `${NESTED}{{ ns.l | pprint }}`,
+  'sums of lists': '{{ ([[1] * 1000] * 10000) | sum(start=[]) | length }}',
+  'rows that are filled': "{{ [1] | batch(1000000000, 'x') | list | length }}",
+  'empty slices': '{{ [1] | slice(1000000000) | list | length }}',
+  'lines between characters': `${LONG}{{ ns.s | wordwrap(1, wrapstring=ns.s) | length }}`,
+  'wide formats of signs': "{{ '%1000000000d' % 1 }}",
+  'wide formats of signs, given': "{{ '%*d' % (1000000000, 1) }}",
+  'wide formats of braces': "{{ '{:1000000000}'.format(1) }}",
+  'formats of formats': again("s='{0}{0}'", "{% set ns.s = ns.s.format('{0}{0}') %}"),
+  'wide columns': "{{ 'x'.ljust(1000000000) ~ 'x'.center(1000000000) }}",
+  'wide centres': "{{ 'x' | center(1000000000) }}",
+  'many zeros': "{{ 'x'.zfill(1000000000) }}",
+  'wide tabs': "{{ '\\t'.expandtabs(1000000000) }}",
+  'loops that call themselves': '{% for x in [1, 2] recursive %}{{ loop([1, 2]) }}{% endfor %}',
   dates: `${again("s='%B'", '{% set ns.s = ns.s ~ ns.s %}', 20)}{{ strftime_now(ns.s) }}`,
   'calls within calls': '{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}',
 };
@@ -110,6 +129,12 @@ describe('a chat template that would grow without end', () => {
       () => template?.render([{ role: 'user', content: 'Hi' }], PLAIN),
       (thrown) => thrown instanceof OdmoeError && thrown.code === 'REQUEST_INVALID' && thrown.message.length < 2000,
     );
+  });
+
+  it('is refused where a key has tuples within tuples without end', () => {
+    const source = `${again('t=(1,)', '{% set ns.t = (ns.t, ns.t) %}')}{{ {ns.t: 1} | length }}`;
+    const template = new BoundedTemplate(source);
+    assert.throws(() => template.render({}, new TemplateBudget(LIMITS), 0), /a key has more than 100000 parts/);
   });
 
   it('is refused where its numbers or its own properties have no end', () => {

@@ -45,6 +45,7 @@ export function itemOf(object: Value, place: Value, context: TemplateContext): V
   requireDefined(object);
   const text = textOf(object);
   if (text !== null) context.budget.read(text.length);
+  context.budget.read(sizeOf(place));
   const item = object instanceof Dict ? dictItem(object, place) : itemAt(object, place);
   if (item !== undefined) return object instanceof Markup ? asMarkup(item) : item;
   const name = textOf(place);

@@ -121,6 +121,7 @@ export function contains(container: Value, item: Value, budget: TemplateBudget):
     budget.read(text.length + part.length);
     return text.includes(part);
   }
+  budget.read(textOf(item)?.length ?? 0);
   if (container instanceof Dict) return container.has(item);
   if (container instanceof Undefined) return false;
   if (container instanceof Range) {

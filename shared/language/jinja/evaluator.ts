@@ -126,9 +126,7 @@ export class Evaluator implements TemplateContext {
       case 'list':
         return node.items.map((item) => this.evaluate(item, scope));
       case 'dict':
-        return Dict.of(
-          node.pairs.map(([key, value]) => [this.evaluate(key, scope), this.evaluate(value, scope)] as const),
-        );
+        return this.dict(node.pairs, scope);
       case 'choice':
         if (isTrue(this.evaluate(node.test, scope))) return this.evaluate(node.then, scope);
         if (node.otherwise !== null) return this.evaluate(node.otherwise, scope);
@@ -166,6 +164,16 @@ export class Evaluator implements TemplateContext {
       case 'test':
         return this.test(node.name, this.evaluate(node.operand, scope), this.given(node.given, scope));
     }
+  }
+
+  private dict(pairs: readonly (readonly [Expression, Expression])[], scope: Scope): Dict {
+    const dict = new Dict();
+    for (const [keyNode, valueNode] of pairs) {
+      const [key, value] = [this.evaluate(keyNode, scope), this.evaluate(valueNode, scope)];
+      this.budget.read(sizeOf(key));
+      dict.set(key, value);
+    }
+    return dict;
   }
 
   private compared(first: Value, others: Extract<Expression, { type: 'compare' }>['others'], scope: Scope): boolean {

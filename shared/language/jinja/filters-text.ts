@@ -51,7 +51,7 @@ function titled(text: string): string {
 const trim: Filter = (value, given, { budget }) => {
   const [chars = null] = given.bound('trim', ['chars']);
   const text = pythonText(value, budget);
-  budget.spend(text.length * CAPITALS_GROWTH);
+  budget.spend(text.length);
   return likeMarkup(value, stripped(text, chars === null ? null : requireText(chars, 'the argument of trim'), 'both'));
 };
 
@@ -105,10 +105,9 @@ const wordwrap: Filter = (value, given, { budget }) => {
   const [width = 79, breaksWords = true, wrapstring = null, breaksHyphens = true] = given.bound('wordwrap', names);
   const text = requireText(value, 'a wrapped value');
   const end = wrapstring === null ? '\n' : requireText(wrapstring, 'wrapstring');
-  budget.spend(text.length * COSTS.listedCharacter);
+  budget.spend(text.length * (COSTS.listedCharacter + end.length));
   const style = { width: toPlace(width), breaksWords: isTrue(breaksWords), breaksHyphens: isTrue(breaksHyphens) };
   const lines = linesOf(text).map((line) => wrapped(line, style).join(end));
-  budget.spend(lines.reduce((sum, line) => sum + line.length + end.length, 0) + text.length * end.length);
   return lines.join(end);
 };
 

@@ -47,7 +47,7 @@ function plain(name: string, apply: (text: string) => Value): [string, TextMetho
 function strips(name: string, sides: 'both' | 'left' | 'right'): [string, TextMethod] {
   const method: TextMethod = (text, given, { budget }) => {
     const [chars = null] = given.unnamed(name, 0, 1);
-    budget.spend(text.length * CAPITALS_GROWTH + sizeOf(chars));
+    budget.spend(text.length + sizeOf(chars));
     return stripped(text, chars === null ? null : requireText(chars, 'the argument of strip'), sides);
   };
   return [name, method];
@@ -66,7 +66,7 @@ function affixes(name: 'startswith' | 'endswith'): [string, TextMethod] {
     const [wanted = null, start = null, stop = null] = given.unnamed(name, 1, 3);
     const parts = wanted instanceof Tuple ? wanted.items : [wanted];
     const texts = parts.map((part) => requireText(part, `the argument of ${name}`));
-    budget.read(texts.reduce((sum, part) => sum + part.length + 1, 0));
+    budget.read(text.length + texts.reduce((sum, part) => sum + part.length + 1, 0));
     if (start === null && stop === null) {
       return texts.some((part) => (name === 'startswith' ? text.startsWith(part) : text.endsWith(part)));
     }

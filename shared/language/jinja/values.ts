@@ -188,11 +188,13 @@ export class DictView extends Special {
 /** Begins the keys of values that are no text. Texts that begin with it get it twice. */
 const KEY_PREFIX = '\u0000';
 const UNDEFINED_KEY = Symbol('undefined');
+/** Most tuples, items and characters of a key that is a tuple, so that its text stays short. */
+const TUPLE_KEY_LIMIT = 100_000;
 /** Most levels of tuples in a key. */
-const KEY_DEPTH_LIMIT = 100;
+const TUPLE_KEY_DEPTH_LIMIT = 100;
 
-/** A value that is the same for equal keys, and different for others. */
-export function hashOf(key: Value, depth = 0): unknown {
+/** A value that is the same for equal keys, and different for others. `size`: of the tuple that the key is a part of. */
+export function hashOf(key: Value, size = { parts: 0, depth: 0 }): unknown {
   if (typeof key === 'string') return key.startsWith(KEY_PREFIX) ? KEY_PREFIX + key : key;
   if (typeof key === 'boolean') return Number(key);
   if (key instanceof JsonFloat) {
@@ -201,12 +203,21 @@ export function hashOf(key: Value, depth = 0): unknown {
   }
   if (key instanceof Markup) return hashOf(key.text);
   if (key instanceof Undefined) return UNDEFINED_KEY;
-  if (key instanceof Tuple) {
-    if (depth > KEY_DEPTH_LIMIT) throw new TemplateError('a key has too many tuples within one another');
-    return `${KEY_PREFIX}(${key.items.map((item) => partOfHash(hashOf(item, depth + 1))).join('')})`;
-  }
+  if (key instanceof Tuple) return `${KEY_PREFIX}(${key.items.map((item) => itemHash(item, size)).join('')})`;
   if (Array.isArray(key) || key instanceof Dict) throw new TemplateError(`unhashable type: '${typeName(key)}'`);
   return key;
+}
+
+/** A tuple that stands in a tuple again and again is counted each time. */
+function itemHash(item: Value, size: { parts: number; depth: number }): string {
+  size.parts += 1 + (textOf(item)?.length ?? 0);
+  size.depth += 1;
+  if (size.parts > TUPLE_KEY_LIMIT || size.depth > TUPLE_KEY_DEPTH_LIMIT) {
+    throw new TemplateError(`a key has more than ${TUPLE_KEY_LIMIT} parts, or ${TUPLE_KEY_DEPTH_LIMIT} levels`);
+  }
+  const hashed = partOfHash(hashOf(item, size));
+  size.depth -= 1;
+  return hashed;
 }
 
 const objectNumbers = new WeakMap<object, number>();
