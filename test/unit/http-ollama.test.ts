@@ -268,7 +268,7 @@ describe("the model name for Ollama's clients", () => {
     const levelOf = (arithmetic: string): unknown => {
       const model = { ...MODEL, arithmetic };
       const { models } = modelTags(model) as { models: { details: object }[] };
-      const { details } = modelDescription(model, []) as { details: { quantization_level: string } };
+      const { details } = modelDescription(model, [], null) as { details: { quantization_level: string } };
       assert.deepEqual(models[0]?.details, details);
       return details.quantization_level;
     };
