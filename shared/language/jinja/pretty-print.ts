@@ -1,7 +1,7 @@
 import { linesOf } from './characters.js';
 import { orderOf } from './compare.js';
 import { pythonRepr } from './print-python.js';
-import type { TemplateBudget } from './template-budget.js';
+import { COSTS, type TemplateBudget } from './template-budget.js';
 import { Dict, TemplateError, Tuple, typeName, type Value } from './values.js';
 
 /** Python's pprint.pformat, for the filter pprint: long lists and dictionaries have one item on each line, and keys are sorted. */
@@ -13,7 +13,7 @@ export function prettyText(value: Value, budget: TemplateBudget): string {
 }
 
 function withSortedKeys(value: Value, budget: TemplateBudget): Value {
-  budget.spend(1);
+  budget.spend(COSTS.item);
   budget.enter();
   let result = value;
   if (Array.isArray(value)) result = value.map((item) => withSortedKeys(item, budget));

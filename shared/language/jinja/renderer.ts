@@ -126,14 +126,16 @@ export class Renderer extends Evaluator {
       return text;
     };
     const state = new LoopState(values, depth, node.isRecursive ? again : null, this.budget);
+    // As in Jinja, a loop whose body was left early each time counts as empty.
     let isEmpty = true;
     for (let item = state.next(); item !== undefined; item = state.next()) {
-      isEmpty = false;
       this.budget.step();
       const inner = new Scope(scope);
       inner.set('loop', state);
       this.assign(node.target, item, inner);
-      if (this.run(node.body, inner) === 'break') break;
+      const ending = this.run(node.body, inner);
+      if (ending === 'break') break;
+      if (ending === null) isEmpty = false;
     }
     return isEmpty ? this.run(node.otherwise, new Scope(scope)) : null;
   }
