@@ -4,6 +4,8 @@ import type { AnswerDelta } from '../conversation/chat-request.js';
 import { clientCode } from '../errors/error-answer.js';
 import { AnswerReader, type AnswerReaderOptions } from '../answer/answer-reader.js';
 import { chatLogprob, type ChatLogprob } from '../answer/logprob-entries.js';
+import { openCall, type CallEvent, type CallItem, type ItemStatus, type ResponseCall } from './response-calls.js';
+import type { CallForm } from './response-tools.js';
 
 /** An event of a streamed answer. */
 export interface ResponseEvent {
@@ -14,13 +16,23 @@ export interface ResponseEvent {
 
 export interface ResponseOptions extends AnswerReaderOptions {
   topLogprobs: number;
+  /** The forms of calls by the model's names of the tools. */
+  forms: ReadonlyMap<string, CallForm>;
+}
+
+/** An item that is not whole yet. */
+interface OpenItem {
+  item: OutputItem;
+  index: number;
+  part: OutputText | ReasoningText | null;
+  call: ResponseCall | null;
 }
 
 /** Makes the events of an answer, and the answer as a whole. Both always agree. */
 export class ResponseAnswer {
   private readonly reader: AnswerReader;
   private readonly output: OutputItem[] = [];
-  private open: { item: OutputItem; index: number; part: OutputText | ReasoningText | null } | null = null;
+  private open: OpenItem | null = null;
   private sequence = 0;
   private hasBegun = false;
   private status: 'in_progress' | 'completed' | 'incomplete' | 'failed' = 'in_progress';
@@ -91,29 +103,38 @@ export class ResponseAnswer {
       case 'reasoning':
         return [...this.openItem('reasoning'), ...this.addText(delta.text)];
       case 'toolCall':
-        return [...this.close('completed'), ...this.begun(functionCallItem(this.itemId(), delta.id, delta.name))];
+        return [...this.close('completed'), ...this.openCall(delta.id, delta.name)];
       case 'toolArguments':
-        return this.addArguments(delta.text);
+        return this.callEvents(this.open?.call?.take(delta.text) ?? []);
     }
   }
 
   private openItem(type: 'message' | 'reasoning'): ResponseEvent[] {
     if (this.open?.item.type === type) return [];
     const closed = this.close('completed');
-    return [...closed, ...this.begun(type === 'message' ? messageItem(this.itemId()) : reasoningItem(this.itemId()))];
-  }
-
-  private begun(item: OutputItem): ResponseEvent[] {
-    const index = this.output.push(item) - 1;
-    this.open = { item, index, part: null };
-    const added = this.event('response.output_item.added', { output_index: index, item: structuredClone(item) });
-    if (item.type === 'function_call') return [added];
+    const item = type === 'message' ? messageItem(this.itemId()) : reasoningItem(this.itemId());
+    const open = this.begun(item, null);
+    const added = this.addedEvent(open);
     const part = this.addPart(item);
-    this.open.part = part;
-    return [added, this.event('response.content_part.added', { ...this.place(), part: { ...part } })];
+    open.part = part;
+    return [...closed, added, this.event('response.content_part.added', { ...this.place(), part: { ...part } })];
   }
 
-  private addPart(item: Exclude<OutputItem, { type: 'function_call' }>): OutputText | ReasoningText {
+  private openCall(callId: string, name: string): ResponseEvent[] {
+    const call = openCall(this.itemId(), callId, name, this.options.forms.get(name));
+    return [this.addedEvent(this.begun(call.item, call))];
+  }
+
+  private begun(item: OutputItem, call: ResponseCall | null): OpenItem {
+    this.open = { item, index: this.output.push(item) - 1, part: null, call };
+    return this.open;
+  }
+
+  private addedEvent({ index, item }: OpenItem): ResponseEvent {
+    return this.event('response.output_item.added', { output_index: index, item: structuredClone(item) });
+  }
+
+  private addPart(item: MessageItem | ReasoningItem): OutputText | ReasoningText {
     if (item.type === 'message') {
       const part: OutputText = { type: 'output_text', text: '', annotations: [], logprobs: [] };
       item.content.push(part);
@@ -134,13 +155,11 @@ export class ResponseAnswer {
     return [this.event('response.output_text.delta', { ...this.place(), delta: text, logprobs })];
   }
 
-  private addArguments(text: string): ResponseEvent[] {
-    if (this.open?.item.type !== 'function_call') return [];
-    this.open.item.arguments += text;
-    const { item, index } = this.open;
-    return [
-      this.event('response.function_call_arguments.delta', { item_id: item.id, output_index: index, delta: text }),
-    ];
+  private callEvents(events: readonly CallEvent[]): ResponseEvent[] {
+    const { item, index } = this.open ?? { item: { id: '' }, index: 0 };
+    return events.map(([type, properties]) =>
+      this.event(type, { item_id: item.id, output_index: index, ...properties }),
+    );
   }
 
   private takeLogprobs(part: OutputText): ChatLogprob[] {
@@ -153,12 +172,9 @@ export class ResponseAnswer {
   /** Ends the open item. */
   private close(status: 'completed' | 'incomplete'): ResponseEvent[] {
     if (this.open === null) return [];
-    const { item, index, part } = this.open;
-    const events: ResponseEvent[] = [];
-    if (item.type === 'function_call') {
-      const properties = { item_id: item.id, output_index: index, name: item.name, arguments: item.arguments };
-      events.push(this.event('response.function_call_arguments.done', properties));
-    } else if (part?.type === 'output_text') {
+    const { item, index, part, call } = this.open;
+    const events: ResponseEvent[] = this.callEvents(call?.end() ?? []);
+    if (part?.type === 'output_text') {
       this.takeLogprobs(part);
       const { text, logprobs } = part;
       events.push(this.event('response.output_text.done', { ...this.place(), text, logprobs: [...logprobs] }));
@@ -194,13 +210,24 @@ export class ResponseAnswer {
   }
 }
 
-type ItemStatus = 'in_progress' | 'completed' | 'incomplete';
+interface ReasoningItem {
+  type: 'reasoning';
+  id: string;
+  status: ItemStatus;
+  summary: never[];
+  content: ReasoningText[];
+}
+
+interface MessageItem {
+  type: 'message';
+  id: string;
+  status: ItemStatus;
+  role: 'assistant';
+  content: OutputText[];
+}
 
 /** A part of an answer, as `output` lists it. */
-type OutputItem =
-  | { type: 'reasoning'; id: string; status: ItemStatus; summary: never[]; content: ReasoningText[] }
-  | { type: 'message'; id: string; status: ItemStatus; role: 'assistant'; content: OutputText[] }
-  | { type: 'function_call'; id: string; status: ItemStatus; call_id: string; name: string; arguments: string };
+type OutputItem = ReasoningItem | MessageItem | CallItem;
 
 interface ReasoningText {
   type: 'reasoning_text';
@@ -214,14 +241,10 @@ interface OutputText {
   logprobs: ChatLogprob[];
 }
 
-function messageItem(id: string): Extract<OutputItem, { type: 'message' }> {
+function messageItem(id: string): MessageItem {
   return { type: 'message', id: `msg_${id}`, status: 'in_progress', role: 'assistant', content: [] };
 }
 
-function reasoningItem(id: string): Extract<OutputItem, { type: 'reasoning' }> {
+function reasoningItem(id: string): ReasoningItem {
   return { type: 'reasoning', id: `rs_${id}`, status: 'in_progress', summary: [], content: [] };
-}
-
-function functionCallItem(id: string, callId: string, name: string): Extract<OutputItem, { type: 'function_call' }> {
-  return { type: 'function_call', id: `fc_${id}`, status: 'in_progress', call_id: callId, name, arguments: '' };
 }

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import type { ChatRequest, ResponseFormat } from '../conversation/chat-request.js';
+import { effortArguments } from '../conversation/reasoning-effort.js';
 import {
   maxTokensField,
   REASONING_EFFORTS,
@@ -8,19 +9,15 @@ import {
   templateWishes,
   topLogprobsField,
 } from './chat-fields.js';
-import { FUNCTION_FIELDS, ONLY_FUNCTIONS, schemaObject, toolOf } from './chat-tools.js';
+import { schemaObject } from './chat-tools.js';
 import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
 import { IGNORED_FIELDS, NEUTRAL_FIELDS } from './other-fields.js';
 import { fieldReader, type Fields, type FieldTable } from '../fields/field-table.js';
-import { inputField, responseMessages } from './response-input.js';
+import { inputField, readInput } from './response-input.js';
+import { chooseTools, offerTools, responseTool, responseToolChoice, type CallForm } from './response-tools.js';
 import { jsonObject } from '../fields/json-object.js';
 import { SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 import { writtenJson } from '../requests/written-json.js';
-
-const tool = z.strictObject({
-  type: z.literal('function', { error: ONLY_FUNCTIONS }),
-  ...FUNCTION_FIELDS,
-});
 
 const format = z.discriminatedUnion(
   'type',
@@ -39,6 +36,17 @@ const format = z.discriminatedUnion(
 );
 
 export const LOGPROBS_INCLUDED = 'message.output_text.logprobs';
+/** What clients may ask to be included besides. Answers here never have it. */
+const NEVER_THERE = [
+  'reasoning.encrypted_content',
+  'web_search_call.action.sources',
+  'web_search_call.results',
+  'file_search_call.results',
+  'code_interpreter_call.outputs',
+  'computer_call_output.output.image_url',
+  'message.input_image.image_url',
+] as const;
+const SUMMARIES = ['auto', 'concise', 'detailed', 'none'] as const;
 
 export const RESPONSE_FIELDS = {
   done: {
@@ -47,56 +55,68 @@ export const RESPONSE_FIELDS = {
     model: STREAM_FIELDS.model,
     stream: STREAM_FIELDS.stream.describe('server-sent events of the types that OpenAI names'),
     stream_options: z
-      .strictObject({ include_obfuscation: z.literal(false, { error: 'it is supported as false only' }).nullish() })
+      .strictObject({ include_obfuscation: z.boolean().nullish() })
       .optional()
-      .describe('`include_obfuscation`: false'),
+      .describe('`include_obfuscation` changes nothing: nothing is added to events'),
     return_progress: STREAM_FIELDS.return_progress,
     max_output_tokens: maxTokensField
       .optional()
       .describe('what the context does not hold is cut off; left out or -1: the room that the prompt leaves'),
     ...SAMPLING_FIELDS,
     ...ARITHMETIC_FIELD,
-    tools: z.array(tool).optional().describe('of the type `function`'),
-    tool_choice: z
-      .union(
-        [
-          z.enum(['none', 'auto', 'required']),
-          z.strictObject({ type: z.literal('function', { error: ONLY_FUNCTIONS }), name: z.string() }),
-        ],
-        { error: "it must be 'none', 'auto', 'required' or a function's name" },
-      )
+    tools: z
+      .array(responseTool)
       .optional()
-      .describe('`none`, `auto`, `required`, or a function, which then is called'),
+      .describe(
+        'of the types `function`, `custom` (a function with one text `input`), `namespace` (its tools one by one), `tool_search` with `execution: client`; ' +
+          'the others, which OpenAI runs, are left out with a word in `warnings`',
+      ),
+    tool_choice: responseToolChoice
+      .optional()
+      .describe(
+        '`none`, `auto`, `required`, a tool (`function`, `custom`), which then is called, or `allowed_tools`, of which alone the model hears; ' +
+          'a tool that OpenAI runs: `auto`, with a word in `warnings`',
+      ),
     parallel_tool_calls: z.boolean().optional().describe('false: at most one call where calls are forced'),
     text: z
       .strictObject({
         format: format.nullish(),
-        verbosity: z.literal('medium', { error: "it is supported as 'medium' only" }).nullish(),
+        verbosity: z.enum(['low', 'medium', 'high']).nullish(),
       })
       .optional()
-      .describe('`format`: `text`, `json_object`, `json_schema`'),
+      .describe('`format`: `text`, `json_object`, `json_schema`; `verbosity` changes nothing'),
     reasoning: z
       .strictObject({
         effort: z.enum(REASONING_EFFORTS).nullish(),
-        summary: z.literal('auto', { error: "it is supported as 'auto' only" }).nullish(),
+        summary: z.enum(SUMMARIES).nullish(),
+        generate_summary: z.enum(SUMMARIES).nullish(),
+        context: z.string().nullish(),
+        mode: z.string().nullish(),
       })
       .optional()
-      .describe('`effort`: as `reasoning_effort` of chats; `summary`: `auto`, which is none: reasoning is sent whole'),
+      .describe(
+        '`effort`: as `reasoning_effort` of chats, but a word in `warnings` where the template has no degrees; the others change nothing: ' +
+          'reasoning is sent whole, without a summary',
+      ),
     include: z
-      .array(z.literal(LOGPROBS_INCLUDED, { error: `only '${LOGPROBS_INCLUDED}' can be included` }))
+      .array(
+        z.enum([LOGPROBS_INCLUDED, ...NEVER_THERE], {
+          error: `only '${LOGPROBS_INCLUDED}' can be included, and what answers here never have, as '${NEVER_THERE[0]}'`,
+        }),
+      )
       .optional()
-      .describe(`\`${LOGPROBS_INCLUDED}\``),
+      .describe(`\`${LOGPROBS_INCLUDED}\`; \`${NEVER_THERE[0]}\` and the like are taken, and are never there`),
     top_logprobs: topLogprobsField.describe('alternatives of each token, where log-probabilities are included'),
     chat_template_kwargs: jsonObject.optional().describe('variables of the chat template'),
     metadata: z.record(z.string(), z.unknown()).optional().describe('comes back with the answer, and changes nothing'),
   },
-  ignored: IGNORED_FIELDS.filter((name) => name !== 'metadata'),
-  neutral: { ...NEUTRAL_FIELDS, store: [false], background: [false], truncation: ['disabled'] },
+  ignored: [...IGNORED_FIELDS.filter((name) => name !== 'metadata'), 'max_tool_calls'],
+  // Where a prompt fits, `auto` cuts nothing off; where it does not, it is refused.
+  neutral: { ...NEUTRAL_FIELDS, store: [false], background: [false], truncation: ['disabled', 'auto'] },
   refused: {
     previous_response_id: 'no answer is kept; send the whole conversation as input',
     conversation: 'no conversation is kept; send all of it as input',
     prompt: 'no prompts are kept; send instructions and input',
-    max_tool_calls: 'no tools are run here',
     context_management: 'a conversation is never shortened',
     moderation: 'nothing is moderated',
   },
@@ -106,18 +126,52 @@ export type ResponseFields = Fields<typeof RESPONSE_FIELDS>;
 
 export const readResponseFields = fieldReader(RESPONSE_FIELDS);
 
+export interface ResponseChat {
+  chat: ChatRequest;
+  /** The forms of calls by the model's names of the tools. */
+  forms: ReadonlyMap<string, CallForm>;
+  /** Wishes of the request that are not kept. */
+  warnings: readonly string[];
+}
+
 /** The conversation of a request. Throws REQUEST_INVALID with the field. */
-export function responseChatFrom(fields: ResponseFields, templateSource: string | null): ChatRequest {
+export function responseChatFrom(fields: ResponseFields, templateSource: string | null): ResponseChat {
   requireLogprobs(fields.top_logprobs, includesLogprobs(fields), `include: ["${LOGPROBS_INCLUDED}"]`);
-  const { tool_choice: choice = 'auto' } = fields;
-  return {
-    messages: responseMessages(fields.instructions, fields.input),
-    tools: (fields.tools ?? []).map(toolOf),
-    toolChoice: typeof choice === 'string' ? choice : { name: choice.name },
+  const input = readInput(fields.instructions, fields.input);
+  const offered = offerTools(fields.tools ?? [], input.tools);
+  const { tools, toolChoice, warning } = chooseTools(fields.tool_choice ?? 'auto', offered);
+  const effort = effortFrom(fields, templateSource);
+  const chat = {
+    messages: input.messages,
+    tools,
+    toolChoice,
     parallelToolCalls: fields.parallel_tool_calls ?? true,
     responseFormat: formatFrom(fields.text?.format ?? undefined),
     continueLast: false,
-    ...templateWishes(fields.chat_template_kwargs, fields.reasoning?.effort, templateSource),
+    ...templateWishes(fields.chat_template_kwargs, effort.kept, templateSource),
+  };
+  const warnings = [
+    ...offered.leftOut.map((type) => `tools: ${type} is left out, because such tools are not run here`),
+    ...input.leftOut.map((type) => `input: ${type} is left out, because such tools are not run here`),
+    warning,
+    effort.warning,
+  ];
+  return { chat, forms: offered.forms, warnings: warnings.filter((text) => text !== null) };
+}
+
+type Effort = NonNullable<ResponseFields['reasoning']>['effort'];
+
+/** Agents send an effort to every model. Where the template has no degrees it is a hint that nobody hears. */
+function effortFrom(
+  { reasoning }: ResponseFields,
+  templateSource: string | null,
+): { kept: Effort; warning: string | null } {
+  const effort = reasoning?.effort ?? null;
+  if (effort === null || effort === 'none' || effortArguments(effort, templateSource) !== null)
+    return { kept: effort, warning: null };
+  return {
+    kept: null,
+    warning: "reasoning.effort is left out, because the model's chat template has no degrees of reasoning",
   };
 }
 

@@ -1,111 +1,335 @@
 import { contentText } from './chat-messages.js';
 import { z } from 'zod';
 import type { ChatMessage } from '../../shared/wire/messages.js';
+import { invalidField } from '../fields/field-table.js';
+import { jsonObject } from '../fields/json-object.js';
+import { writtenJson } from '../requests/written-json.js';
+import {
+  CUSTOM_INPUT,
+  offeredName,
+  offerTools,
+  responseTool,
+  SEARCH_NAME,
+  type ResponseTool,
+} from './response-tools.js';
 
 const textPart = z.strictObject({
-  type: z.enum(['input_text', 'output_text', 'text'], {
-    error: "only parts of the types 'input_text' and 'output_text' are supported: no images, audio or files",
-  }),
+  type: z.enum(['input_text', 'output_text', 'text']),
   text: z.string(),
   annotations: z.unknown().optional(),
   logprobs: z.unknown().optional(),
   prompt_cache_breakpoint: z.unknown().optional(),
 });
-const content = z.union([z.string(), z.array(textPart)], { error: 'it must be a text or a list of text parts' });
+const refusalPart = z.strictObject({ type: z.literal('refusal'), refusal: z.string() });
+/** Parts that a tool's output may have and the model cannot see. */
+const unseenPart = z.looseObject({ type: z.enum(['input_image', 'input_file', 'input_audio']) });
+const UNSEEN = {
+  input_image: '[an image was here; this model cannot see images]',
+  input_file: '[a file was here; this model cannot read files]',
+  input_audio: '[a sound was here; this model cannot hear sounds]',
+} as const;
+const content = z.union(
+  [
+    z.string(),
+    z.array(
+      z.discriminatedUnion('type', [textPart, refusalPart], {
+        error: "only parts of the types 'input_text' and 'output_text' are supported: no images, audio or files",
+      }),
+    ),
+  ],
+  { error: 'it must be a text or a list of text parts' },
+);
+const output = z.union(
+  [
+    z.string(),
+    z.array(
+      z.discriminatedUnion('type', [textPart, unseenPart], {
+        error: "its type must be 'input_text', 'input_image', 'input_file' or 'input_audio'",
+      }),
+    ),
+  ],
+  { error: 'it must be a text or a list of parts' },
+);
+type Part = z.infer<typeof textPart> | z.infer<typeof refusalPart> | z.infer<typeof unseenPart>;
+
 /** Properties of an item that clients send back; they change nothing. */
-const itemProperties = { id: z.string().nullish(), status: z.string().nullish() };
+const itemProperties = {
+  id: z.string().nullish(),
+  status: z.string().nullish(),
+  caller: z.unknown().optional(),
+  created_by: z.unknown().optional(),
+};
+const callProperties = { ...itemProperties, call_id: z.string().min(1) };
 const ROLES = ['system', 'developer', 'user', 'assistant'] as const;
 
 const message = z.strictObject({
   ...itemProperties,
-  type: z.literal('message').optional(),
+  type: z.literal('message'),
   role: z.enum(ROLES, { error: `it must be one of ${ROLES.join(', ')}` }),
   content,
   phase: z.unknown().optional(),
 });
-const functionCall = z.strictObject({
+const namedCall = { ...callProperties, name: z.string().min(1), namespace: z.string().nullish() };
+const functionCall = z.strictObject({ ...namedCall, type: z.literal('function_call'), arguments: z.string() });
+const customCall = z.strictObject({ ...namedCall, type: z.literal('custom_tool_call'), input: z.string() });
+const searchCall = z.strictObject({
   ...itemProperties,
-  type: z.literal('function_call'),
-  call_id: z.string().min(1),
-  name: z.string().min(1),
-  arguments: z.string(),
+  type: z.literal('tool_search_call'),
+  call_id: z.string().nullish(),
+  execution: z.string().nullish(),
+  arguments: jsonObject.nullish(),
 });
-const functionCallOutput = z.strictObject({
+const searchOutput = z.strictObject({
   ...itemProperties,
-  type: z.literal('function_call_output'),
-  call_id: z.string().min(1),
-  output: content,
+  type: z.literal('tool_search_output'),
+  call_id: z.string().nullish(),
+  execution: z.string().nullish(),
+  tools: z.array(responseTool),
+});
+const additionalTools = z.strictObject({
+  ...itemProperties,
+  type: z.literal('additional_tools'),
+  role: z.string().nullish(),
+  tools: z.array(responseTool),
+});
+/** Calls of tools that OpenAI names and a client runs. Such tools are not offered here, so only conversations from elsewhere hold them. */
+const clientCall = z.looseObject({
+  ...callProperties,
+  type: z.enum(['local_shell_call', 'shell_call', 'apply_patch_call']),
+});
+const callOutput = z.strictObject({
+  ...callProperties,
+  type: z.enum(['function_call_output', 'custom_tool_call_output']),
+  name: z.string().nullish(),
+  output,
+});
+/** OpenAI's form of an output of its own shell has the call's id as `id`. */
+const clientOutput = z.looseObject({
+  type: z.enum(['local_shell_call_output', 'shell_call_output', 'apply_patch_call_output']),
+  id: z.string().nullish(),
+  call_id: z.string().nullish(),
+  output: z.union([z.string(), z.array(z.looseObject({}))]).nullish(),
 });
 const reasoning = z.strictObject({
   ...itemProperties,
   type: z.literal('reasoning'),
   summary: z.array(z.strictObject({ type: z.literal('summary_text'), text: z.string() })).nullish(),
   content: z.array(z.strictObject({ type: z.literal('reasoning_text'), text: z.string() })).nullish(),
-  encrypted_content: z.null({ error: 'no reasoning is encrypted here; leave it out' }).optional(),
+  encrypted_content: z.string().nullish(),
 });
+/** Records of tools that OpenAI runs. */
+const hostedItem = z.looseObject({
+  type: z.enum([
+    'web_search_call',
+    'file_search_call',
+    'code_interpreter_call',
+    'image_generation_call',
+    'computer_call',
+    'computer_call_output',
+    'mcp_list_tools',
+    'mcp_call',
+    'mcp_approval_request',
+    'mcp_approval_response',
+    'program',
+    'program_output',
+    'compaction_trigger',
+  ]),
+});
+const itemReference = z.looseObject({ type: z.literal('item_reference') });
 
-/** An item without a type is a message. */
+const TALK = [message, functionCall, customCall, callOutput, reasoning] as const;
 const item = z.preprocess(
-  (given) =>
-    typeof given === 'object' && given !== null && !('type' in given) ? { ...given, type: 'message' } : given,
+  addType,
   z.discriminatedUnion(
     'type',
-    [message.extend({ type: z.literal('message') }), functionCall, functionCallOutput, reasoning],
+    [...TALK, searchCall, searchOutput, additionalTools, clientCall, clientOutput, hostedItem, itemReference],
     {
-      error: "its type must be 'message', 'function_call', 'function_call_output' or 'reasoning'",
+      error:
+        "its type must be 'message', 'function_call', 'function_call_output', 'custom_tool_call', 'custom_tool_call_output' or 'reasoning'",
     },
   ),
 );
 
+/** An item without a type is a message; one with an id alone refers to an item, as OpenAI has it. */
+function addType(given: unknown): unknown {
+  if (typeof given !== 'object' || given === null || 'type' in given) return given;
+  const isReference = 'id' in given && !('role' in given) && !('content' in given);
+  return { ...given, type: isReference ? 'item_reference' : 'message' };
+}
+
 type InputItem = z.infer<typeof item>;
+type CallItem = Extract<InputItem, { type: 'function_call' | 'custom_tool_call' | 'tool_search_call' }>;
+type ClientCall = z.infer<typeof clientCall>;
 
 export const inputField = z
   .union([z.string().min(1, 'it must not be empty'), z.array(item).min(1, 'it must hold an item')], {
     error: 'it must be a text or a list of items',
   })
-  .describe('a text, or items: `message`, `function_call`, `function_call_output`, `reasoning`');
+  .describe(
+    'a text, or items: `message`, `function_call`, `custom_tool_call`, their `..._output`, `reasoning`, `additional_tools`, ' +
+      '`tool_search_call`, `tool_search_output`, calls and outputs of `local_shell`, `shell` and `apply_patch`. Pictures and files in outputs become a ' +
+      'short text. What OpenAI has encrypted is not read; records of tools that it runs are left out. `item_reference` is refused: nothing is stored',
+  );
 
-/** The conversation of a request. Adjacent reasoning, texts and calls of an assistant form one message. */
-export function responseMessages(
-  instructions: string | undefined,
-  input: string | readonly InputItem[],
-): ChatMessage[] {
-  const messages: ChatMessage[] = [];
-  if (instructions !== undefined && instructions !== '') messages.push({ role: 'system', content: instructions });
-  if (typeof input === 'string') return [...messages, { role: 'user', content: input }];
-  const toolNames = new Map<string, string>();
-  for (const given of input) {
-    if (given.type === 'function_call_output') {
-      const name = toolNames.get(given.call_id);
-      const output = { role: 'tool', content: contentText(given.output), toolCallId: given.call_id };
-      messages.push(name === undefined ? output : { ...output, name });
-    } else if (given.type === 'message' && given.role !== 'assistant') {
-      messages.push({ role: given.role, content: contentText(given.content) });
-    } else {
-      if (given.type === 'function_call') toolNames.set(given.call_id, given.name);
-      addToAssistant(messages, given);
+export interface InputConversation {
+  messages: ChatMessage[];
+  /** Tools that items of the input bring. */
+  tools: ResponseTool[];
+  /** Types of items that were left out. */
+  leftOut: string[];
+}
+
+/**
+ * The conversation of a request. Adjacent reasoning, texts and calls of an assistant form one message. Throws REQUEST_INVALID with the field.
+ */
+export function readInput(instructions: string | undefined, input: string | readonly InputItem[]): InputConversation {
+  const reader = new InputReader();
+  if (instructions !== undefined && instructions !== '')
+    reader.messages.push({ role: 'system', content: instructions });
+  if (typeof input === 'string') reader.messages.push({ role: 'user', content: input });
+  else for (const [index, given] of input.entries()) reader.take(given, index);
+  if (reader.messages.length === 0) throw invalidField('input', 'input: it holds no message; send one');
+  return { messages: reader.messages, tools: reader.tools, leftOut: [...reader.leftOut] };
+}
+
+class InputReader {
+  readonly messages: ChatMessage[] = [];
+  readonly tools: ResponseTool[] = [];
+  readonly leftOut = new Set<string>();
+  private readonly callNames = new Map<string, string>();
+
+  take(given: InputItem, index: number): void {
+    switch (given.type) {
+      case 'message':
+        this.takeMessage(given);
+        break;
+      case 'reasoning':
+        this.takeReasoning(given);
+        break;
+      case 'function_call':
+      case 'custom_tool_call':
+      case 'tool_search_call':
+        this.takeCall(given);
+        break;
+      case 'function_call_output':
+      case 'custom_tool_call_output':
+        this.takeOutput(given.call_id, partsText(given.output));
+        break;
+      case 'tool_search_output':
+        this.tools.push(...given.tools);
+        if (given.call_id) this.takeOutput(given.call_id, foundText(given.tools));
+        break;
+      case 'additional_tools':
+        this.tools.push(...given.tools);
+        break;
+      case 'item_reference':
+        throw storedItem(index);
+      default:
+        this.takeNamed(given);
     }
   }
-  return messages;
-}
 
-function addToAssistant(messages: ChatMessage[], given: Exclude<InputItem, { type: 'function_call_output' }>): void {
-  const last = messages.at(-1);
-  const open = last?.role === 'assistant' ? last : null;
-  if (given.type === 'function_call') {
-    const call = { id: given.call_id, name: given.name, arguments: given.arguments };
-    const turn = open ?? { role: 'assistant', content: '' };
-    turn.toolCalls = [...(turn.toolCalls ?? []), call];
-    if (open === null) messages.push(turn);
-    return;
+  /** Takes an item of a tool that OpenAI names. */
+  private takeNamed(given: Extract<InputItem, { type: ClientCall['type'] }> | NamedOutput | HostedItem): void {
+    if (isClientCall(given)) {
+      const { type, id: _id, call_id: callId, status: _status, ...rest } = given;
+      this.addCall(callId, type.replace(/_call$/, ''), JSON.stringify(rest));
+    } else if (isClientOutput(given)) {
+      const { output: shown = '' } = given;
+      const callId = given.call_id ?? given.id ?? '';
+      this.takeOutput(callId, typeof shown === 'string' ? shown : JSON.stringify(shown));
+    } else this.leftOut.add(given.type);
   }
-  const isFresh = open !== null && open.content === '' && open.toolCalls === undefined;
-  const turn: ChatMessage = isFresh ? open : { role: 'assistant', content: '' };
-  if (given.type === 'message') turn.content = contentText(given.content);
-  else turn.reasoningContent = (turn.reasoningContent ?? '') + reasoningText(given);
-  if (!isFresh) messages.push(turn);
+
+  private takeMessage({ role, content: given }: Extract<InputItem, { type: 'message' }>): void {
+    if (role === 'assistant') this.freshTurn().content = partsText(given);
+    else this.messages.push({ role, content: partsText(given) });
+  }
+
+  private takeReasoning({ content: texts, summary }: Extract<InputItem, { type: 'reasoning' }>): void {
+    const text = contentText(texts ?? summary ?? []);
+    // Encrypted reasoning without a summary says nothing.
+    if (text === '') return;
+    const turn = this.freshTurn();
+    turn.reasoningContent = (turn.reasoningContent ?? '') + text;
+  }
+
+  private takeCall(given: CallItem): void {
+    if (given.type === 'tool_search_call') {
+      if (given.call_id) this.addCall(given.call_id, SEARCH_NAME, writtenJson(given.arguments ?? {}));
+      else this.leftOut.add(given.type);
+      return;
+    }
+    const written = given.type === 'function_call' ? given.arguments : JSON.stringify({ [CUSTOM_INPUT]: given.input });
+    this.addCall(given.call_id, offeredName(given.namespace, given.name), written);
+  }
+
+  private addCall(id: string, name: string, written: string): void {
+    this.callNames.set(id, name);
+    const turn = this.openTurn() ?? this.newTurn();
+    turn.toolCalls = [...(turn.toolCalls ?? []), { id, name, arguments: written }];
+  }
+
+  private takeOutput(callId: string, text: string): void {
+    const name = this.callNames.get(callId);
+    const result = { role: 'tool', content: text, toolCallId: callId };
+    this.messages.push(name === undefined ? result : { ...result, name });
+  }
+
+  private openTurn(): ChatMessage | null {
+    const last = this.messages.at(-1);
+    return last?.role === 'assistant' ? last : null;
+  }
+
+  private newTurn(): ChatMessage {
+    const turn: ChatMessage = { role: 'assistant', content: '' };
+    this.messages.push(turn);
+    return turn;
+  }
+
+  /** The assistant's message that has no more than reasoning so far. */
+  private freshTurn(): ChatMessage {
+    const open = this.openTurn();
+    return open !== null && open.content === '' && open.toolCalls === undefined ? open : this.newTurn();
+  }
 }
 
-function reasoningText({ content: texts, summary }: Extract<InputItem, { type: 'reasoning' }>): string {
-  return contentText(texts ?? summary ?? []);
+type NamedOutput = z.infer<typeof clientOutput>;
+type HostedItem = z.infer<typeof hostedItem>;
+
+function isClientCall(given: ClientCall | NamedOutput | HostedItem): given is ClientCall {
+  return clientCall.shape.type.safeParse(given.type).success;
+}
+
+function isClientOutput(given: NamedOutput | HostedItem): given is NamedOutput {
+  return clientOutput.shape.type.safeParse(given.type).success;
+}
+
+function storedItem(index: number): Error {
+  const field = `input[${index}]`;
+  return invalidField(
+    field,
+    `${field} refers to an item by its id, but no items are stored here (store: false); send the item itself. The AI SDK does so with ` +
+      'providerOptions: { openai: { store: false } }',
+  );
+}
+
+/** The parts of a content as lines of one text. */
+function partsText(given: string | readonly Part[]): string {
+  if (typeof given === 'string') return given;
+  return contentText(given.map((part) => ({ text: partText(part) })));
+}
+
+function partText(part: Part): string {
+  if (part.type === 'refusal') return part.refusal;
+  return isUnseen(part) ? UNSEEN[part.type] : part.text;
+}
+
+function isUnseen(part: Part): part is z.infer<typeof unseenPart> {
+  return Object.hasOwn(UNSEEN, part.type);
+}
+
+/** The result of a search for tools, by the model's names for them. */
+function foundText(tools: readonly ResponseTool[]): string {
+  return JSON.stringify({ tools: offerTools(tools, []).tools.map(({ name }) => name) });
 }

@@ -27,22 +27,20 @@ export const registerResponseRoutes: RegisterRoutes = (app, context) => {
       const fields = readResponseFields(request.body);
       requireServedModel(fields.model, context);
       const { tokenizer } = context.model;
-      const prepared = prepareFor(
-        context,
-        responseChatFrom(fields, tokenizer?.chatTemplateSource ?? null),
-        CLIENT_FIELDS,
-      );
+      const { chat, forms, warnings } = responseChatFrom(fields, tokenizer?.chatTemplateSource ?? null);
+      const prepared = prepareFor(context, chat, CLIENT_FIELDS);
       const asked = {
         requests: [responseRequest(fields, prepared)],
         answersPerPrompt: 1,
         names: { ...CLIENT_FIELDS, output_format: fields.text?.format ? 'text.format' : 'tools' },
       };
-      const answer = new ResponseAnswer(context.runtime.randomId(), responseProperties(fields, context), {
+      const answer = new ResponseAnswer(context.runtime.randomId(), responseProperties(fields, warnings, context), {
         tokenizer,
         createParser: (promptEnd) => prepared.createParser(promptEnd),
         logprobs: includesLogprobs(fields),
         showSpecialTokens: prepared.request.showSpecialTokens ?? false,
         topLogprobs: fields.top_logprobs ?? 0,
+        forms,
       });
       if (fields.stream !== true) {
         await context.deliverBody(request, reply, OPENAI, async (signal, watch) => {
@@ -81,8 +79,12 @@ function responseRequest(fields: ResponseFields, { request, outputFormat }: Prep
   };
 }
 
-/** Properties of an answer that come from its request. */
-function responseProperties(fields: ResponseFields, { model, runtime }: HttpApiContext): object {
+/** Properties of an answer that come from its request. `warnings` is left out where there are none, as in OpenAI's answers. */
+function responseProperties(
+  fields: ResponseFields,
+  warnings: readonly string[],
+  { model, runtime }: HttpApiContext,
+): object {
   return {
     created_at: Math.floor(runtime.wallMs() / 1000),
     model: model.name,
@@ -95,12 +97,16 @@ function responseProperties(fields: ResponseFields, { model, runtime }: HttpApiC
     tools: fields.tools ?? [],
     tool_choice: fields.tool_choice ?? 'auto',
     parallel_tool_calls: fields.parallel_tool_calls ?? true,
-    text: { format: fields.text?.format ?? { type: 'text' } },
+    text: {
+      format: fields.text?.format ?? { type: 'text' },
+      ...(fields.text?.verbosity && { verbosity: fields.text.verbosity }),
+    },
     reasoning: { effort: fields.reasoning?.effort ?? null, summary: null },
     truncation: 'disabled',
     background: false,
     store: false,
     previous_response_id: null,
     metadata: fields.metadata ?? {},
+    ...(warnings.length > 0 && { warnings }),
   };
 }

@@ -7,6 +7,7 @@ import { ChatBody, ChatStream, type ChatAnswersOptions } from '../../http-api/op
 import { CompletionBody, CompletionStream } from '../../http-api/openai/completion-answers.js';
 import { keepAliveComment } from '../../http-api/openai/openai-dialect.js';
 import { ResponseAnswer, type ResponseEvent } from '../../http-api/openai/response-events.js';
+import type { CallForm } from '../../http-api/openai/response-tools.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Finished, GenerateReply } from '../../shared/wire/messages.js';
@@ -257,13 +258,14 @@ describe("OpenAI's answers", () => {
 
   describe('as typed events', () => {
     const members = { model: 'demo' };
+    const NO_FORMS = new Map<string, CallForm>();
 
     function eventsOf(
       parser: () => AnswerParser,
       replies: readonly GenerateReply[],
       logprobs = false,
     ): ResponseEvent[] {
-      const answer = new ResponseAnswer('1', members, { ...options, createParser: parser, logprobs });
+      const answer = new ResponseAnswer('1', members, { ...options, createParser: parser, logprobs, forms: NO_FORMS });
       return replies.flatMap((reply) => answer.take(reply));
     }
 
@@ -344,7 +346,7 @@ describe("OpenAI's answers", () => {
     });
 
     it('end with the failure', () => {
-      const answer = new ResponseAnswer('1', members, options);
+      const answer = new ResponseAnswer('1', members, { ...options, forms: NO_FORMS });
       for (const reply of repliesOf([4, 5]).slice(0, 2)) answer.take(reply);
       const [failed] = answer.fail(new OdmoeError('WORKER_LOST', 'gone'));
       assert.equal(failed?.type, 'response.failed');

@@ -152,7 +152,7 @@ describe("the reader of OpenAI's requests", () => {
     assert.equal(refusedField(completion({ prompt: '' })), 'prompt');
     assert.equal(refusedField(completion({ prompt: [[1], []] })), 'prompt[1]');
     assert.equal(refusedField(completion({ n: 2, best_of: 3 })), 'best_of');
-    assert.equal(refusedField(response({ input: [{ type: 'computer_call' }] })), 'input[0].type');
+    assert.equal(refusedField(response({ input: [{ type: 'weather_call' }] })), 'input[0].type');
     assert.equal(refusedField(response({ previous_response_id: 'resp_1' })), 'previous_response_id');
   });
 
@@ -299,7 +299,7 @@ describe("the reader of OpenAI's requests", () => {
         { type: 'message', role: 'assistant', content: 'Really.' },
       ],
     });
-    assert.deepEqual(responseChatFrom(fields, null).messages, [
+    assert.deepEqual(responseChatFrom(fields, null).chat.messages, [
       { role: 'system', content: 'Be brief.' },
       { role: 'user', content: 'What is 1 + 1?' },
       {
@@ -401,7 +401,7 @@ describe('tools in chats and responses', () => {
   };
   const inResponse = (names: string[]): ChatRequest => {
     const tools = names.map((name) => ({ type: 'function', name, parameters }));
-    return responseChatFrom(readResponseFields({ input: 'Hello', tools }), null);
+    return responseChatFrom(readResponseFields({ input: 'Hello', tools }), null).chat;
   };
 
   it('have the same bound and the same names for every client', () => {

@@ -67,7 +67,7 @@ describe('objects of requests that go into prompts', () => {
           ),
         ),
         null,
-      ),
+      ).chat,
     ].map(({ responseFormat }) => responseFormat);
     for (const format of schemas) assert.deepEqual(format, { kind: 'json_schema', schema: WRITTEN });
   });
