@@ -6,7 +6,6 @@ const BEGIN = new RegExp(`^\\s*\\{\\s*"${CUSTOM_INPUT}"\\s*:\\s*"`);
  * as the end of the string or an escape that has not come whole, ends the match.
  */
 const CHARACTERS = /(?:[^"\\]+|\\["\\/bfnrt]|\\u(?!d[89a-f])[0-9a-f]{4}|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})*/iy;
-// eslint-disable-next-line no-control-regex
 const CONTROLS = /[\u0000-\u001f]/g;
 
 /** Reads the input of a custom tool from the arguments of the function that stands for it, `{"input": "..."}`, while they come. */
@@ -54,8 +53,8 @@ function inputOf(written: string): string | null {
   }
   if (typeof given === 'string') return given;
   if (typeof given !== 'object' || given === null) return null;
-  const input = Object.hasOwn(given, CUSTOM_INPUT) ? (given as { input: unknown }).input : undefined;
-  const [only, ...others] = Object.values(given);
-  const text = input ?? (others.length === 0 ? only : undefined);
+  const properties = new Map(Object.entries(given as Record<string, unknown>));
+  const [only] = properties.values();
+  const text = properties.get(CUSTOM_INPUT) ?? (properties.size === 1 ? only : undefined);
   return typeof text === 'string' ? text : null;
 }

@@ -59,7 +59,8 @@ export function openCall(id: string, callId: string, name: string, form: CallFor
         execution: 'client',
         arguments: {},
       });
-    default:
+    case 'function':
+    case undefined:
       return functionCall({ type: 'function_call', id: `fc_${id}`, ...named, arguments: '' });
   }
 }

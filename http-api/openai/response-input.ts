@@ -93,10 +93,14 @@ const additionalTools = z.strictObject({
   tools: z.array(responseTool),
 });
 /** Calls of tools that OpenAI names and a client runs. Such tools are not offered here, so only conversations from elsewhere hold them. */
-const clientCall = z.looseObject({
-  ...callProperties,
-  type: z.enum(['local_shell_call', 'shell_call', 'apply_patch_call']),
-});
+const clientCall = z
+  .looseObject({ ...callProperties, type: z.enum(['local_shell_call', 'shell_call', 'apply_patch_call']) })
+  .transform((given): z.infer<typeof functionCall> => {
+    const { type, call_id: callId } = given;
+    const rest = Object.entries(given).filter(([name]) => name !== 'type' && !Object.hasOwn(callProperties, name));
+    const written = JSON.stringify(Object.fromEntries(rest));
+    return { type: 'function_call', call_id: callId, name: type.replace(/_call$/, ''), arguments: written };
+  });
 const callOutput = z.strictObject({
   ...callProperties,
   type: z.enum(['function_call_output', 'custom_tool_call_output']),
@@ -104,12 +108,17 @@ const callOutput = z.strictObject({
   output,
 });
 /** OpenAI's form of an output of its own shell has the call's id as `id`. */
-const clientOutput = z.looseObject({
-  type: z.enum(['local_shell_call_output', 'shell_call_output', 'apply_patch_call_output']),
-  id: z.string().nullish(),
-  call_id: z.string().nullish(),
-  output: z.union([z.string(), z.array(z.looseObject({}))]).nullish(),
-});
+const clientOutput = z
+  .looseObject({
+    type: z.enum(['local_shell_call_output', 'shell_call_output', 'apply_patch_call_output']),
+    id: z.string().nullish(),
+    call_id: z.string().nullish(),
+    output: z.union([z.string(), z.array(z.looseObject({}))]).nullish(),
+  })
+  .transform(({ id, call_id: callId, output: given }): z.infer<typeof callOutput> => {
+    const text = typeof given === 'string' ? given : JSON.stringify(given ?? '');
+    return { type: 'function_call_output', call_id: callId ?? id ?? '', output: text };
+  });
 const reasoning = z.strictObject({
   ...itemProperties,
   type: z.literal('reasoning'),
@@ -118,23 +127,25 @@ const reasoning = z.strictObject({
   encrypted_content: z.string().nullish(),
 });
 /** Records of tools that OpenAI runs. */
-const hostedItem = z.looseObject({
-  type: z.enum([
-    'web_search_call',
-    'file_search_call',
-    'code_interpreter_call',
-    'image_generation_call',
-    'computer_call',
-    'computer_call_output',
-    'mcp_list_tools',
-    'mcp_call',
-    'mcp_approval_request',
-    'mcp_approval_response',
-    'program',
-    'program_output',
-    'compaction_trigger',
-  ]),
-});
+const hostedItem = z
+  .looseObject({
+    type: z.enum([
+      'web_search_call',
+      'file_search_call',
+      'code_interpreter_call',
+      'image_generation_call',
+      'computer_call',
+      'computer_call_output',
+      'mcp_list_tools',
+      'mcp_call',
+      'mcp_approval_request',
+      'mcp_approval_response',
+      'program',
+      'program_output',
+      'compaction_trigger',
+    ]),
+  })
+  .transform(({ type }) => ({ type: 'hosted' as const, name: type }));
 const itemReference = z.looseObject({ type: z.literal('item_reference') });
 
 const TALK = [message, functionCall, customCall, callOutput, reasoning] as const;
@@ -159,7 +170,6 @@ function addType(given: unknown): unknown {
 
 type InputItem = z.infer<typeof item>;
 type CallItem = Extract<InputItem, { type: 'function_call' | 'custom_tool_call' | 'tool_search_call' }>;
-type ClientCall = z.infer<typeof clientCall>;
 
 export const inputField = z
   .union([z.string().min(1, 'it must not be empty'), z.array(item).min(1, 'it must hold an item')], {
@@ -224,21 +234,9 @@ class InputReader {
         break;
       case 'item_reference':
         throw storedItem(index);
-      default:
-        this.takeNamed(given);
+      case 'hosted':
+        this.leftOut.add(given.name);
     }
-  }
-
-  /** Takes an item of a tool that OpenAI names. */
-  private takeNamed(given: Extract<InputItem, { type: ClientCall['type'] }> | NamedOutput | HostedItem): void {
-    if (isClientCall(given)) {
-      const { type, id: _id, call_id: callId, status: _status, ...rest } = given;
-      this.addCall(callId, type.replace(/_call$/, ''), JSON.stringify(rest));
-    } else if (isClientOutput(given)) {
-      const { output: shown = '' } = given;
-      const callId = given.call_id ?? given.id ?? '';
-      this.takeOutput(callId, typeof shown === 'string' ? shown : JSON.stringify(shown));
-    } else this.leftOut.add(given.type);
   }
 
   private takeMessage({ role, content: given }: Extract<InputItem, { type: 'message' }>): void {
@@ -292,17 +290,6 @@ class InputReader {
     const open = this.openTurn();
     return open !== null && open.content === '' && open.toolCalls === undefined ? open : this.newTurn();
   }
-}
-
-type NamedOutput = z.infer<typeof clientOutput>;
-type HostedItem = z.infer<typeof hostedItem>;
-
-function isClientCall(given: ClientCall | NamedOutput | HostedItem): given is ClientCall {
-  return clientCall.shape.type.safeParse(given.type).success;
-}
-
-function isClientOutput(given: NamedOutput | HostedItem): given is NamedOutput {
-  return clientOutput.shape.type.safeParse(given.type).success;
 }
 
 function storedItem(index: number): Error {

@@ -7,6 +7,8 @@ import { readResponseFields, responseChatFrom, type ResponseChat } from '../../h
 import type { CallForm } from '../../http-api/openai/response-tools.js';
 
 const PATCH = '*** Begin Patch\n*** Add File: a "b" \\ c.txt\n+\tgrüß 🦊\n*** End Patch\n';
+/** Half a surrogate pair. */
+const LONE = /\p{Surrogate}/u;
 const GRAMMAR = { type: 'grammar', syntax: 'lark', definition: 'start: "a"' };
 const APPLY_PATCH = { type: 'custom', name: 'apply_patch', description: 'Edits files.', format: GRAMMAR };
 const CLOSE = { type: 'function', name: 'close', description: 'Closes one.', parameters: { type: 'object' } };
@@ -254,7 +256,7 @@ describe('calls in answers of the responses API', () => {
         const pieces = places.map((place, index) => written.slice(place, places[index + 1]));
         const given = inputOf(pieces);
         assert.equal(given.join(''), text);
-        for (const piece of given) assert.ok(cuts.length % 2 === 0 || piece.isWellFormed(), JSON.stringify(piece));
+        if (cuts.length % 2 !== 0) for (const piece of given) assert.ok(!LONE.test(piece), JSON.stringify(piece));
       }),
     );
     assert.ok(inputOf(['{"input": "long text', ' and more"}'])[0] === 'long text', 'the text waits for its end');
