@@ -18,6 +18,8 @@ const textPart = z.strictObject({
   text: z.string(),
   annotations: z.unknown().optional(),
   logprobs: z.unknown().optional(),
+  // OpenAI's client adds it to answers that it parses.
+  parsed: z.unknown().optional(),
   prompt_cache_breakpoint: z.unknown().optional(),
 });
 const refusalPart = z.strictObject({ type: z.literal('refusal'), refusal: z.string() });
@@ -70,7 +72,13 @@ const message = z.strictObject({
   phase: z.unknown().optional(),
 });
 const namedCall = { ...callProperties, name: z.string().min(1), namespace: z.string().nullish() };
-const functionCall = z.strictObject({ ...namedCall, type: z.literal('function_call'), arguments: z.string() });
+const functionCall = z.strictObject({
+  ...namedCall,
+  type: z.literal('function_call'),
+  arguments: z.string(),
+  // OpenAI's client adds it to answers that it parses.
+  parsed_arguments: z.unknown().optional(),
+});
 const customCall = z.strictObject({ ...namedCall, type: z.literal('custom_tool_call'), input: z.string() });
 const searchCall = z.strictObject({
   ...itemProperties,

@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { realDevices } from '../../../engine/environment/node-environment.js';
@@ -47,16 +47,40 @@ export function packOf(model: TestModel, codec: PackCodec = DEFAULT_CODEC.codec)
 }
 
 async function makePack(model: TestModel, codec: PackCodec): Promise<string> {
-  const parent = mkdtempSync(join(tmpdir(), 'odmoe-test-'));
-  directories.push(parent);
-  const directory = join(parent, basename(model));
+  const directory = join(temporaryDirectory(), basename(model));
+  await packInto(directory, checkpointOf(model), codec);
+  return directory;
+}
+
+function temporaryDirectory(): string {
+  const directory = mkdtempSync(join(tmpdir(), 'odmoe-test-'));
+  directories.push(directory);
+  return directory;
+}
+
+async function packInto(directory: string, checkpoint: string, codec: PackCodec): Promise<void> {
   const options = {
     codec: codecSetting(codec, null),
     shards: DEFAULT_SHARDS,
     name: null,
     onDamagedPack: 'replace',
   } as const;
-  await packCheckpoint(checkpointOf(model), directory, options, NATIVE_PACKING_TOOLS);
+  await packCheckpoint(checkpoint, directory, options, NATIVE_PACKING_TOOLS);
+}
+
+/**
+ * Directory of a pack of the model with another size of the context, removed at the end of the process. Agents' prompts need more than the small
+ * models have.
+ */
+export async function longPackOf(model: TestModel, contextPositions: number): Promise<string> {
+  const parent = temporaryDirectory();
+  const checkpoint = join(parent, basename(model));
+  cpSync(checkpointOf(model), checkpoint, { recursive: true });
+  const path = join(checkpoint, 'config.json');
+  const config = JSON.parse(readFileSync(path, 'utf8')) as object;
+  writeFileSync(path, JSON.stringify({ ...config, max_position_embeddings: contextPositions }));
+  const directory = join(parent, 'pack');
+  await packInto(directory, checkpoint, DEFAULT_CODEC.codec);
   return directory;
 }
 
