@@ -7,7 +7,6 @@ import { HttpCluster } from './harness/http-cluster.js';
 import { longPackOf } from './harness/test-models.js';
 
 type Responses = typeof OpenAI.prototype.responses;
-type StreamBody = Parameters<Responses['stream']>[0];
 type Answer = OpenAI.Responses.Response & { warnings?: string[] };
 
 interface Recorded {
@@ -41,7 +40,7 @@ describe('clients of the responses API', function () {
 
   /** The streamed answer, which OpenAI's client has put together from the events and compared with the last of them. */
   async function answered(body: object, most = 8): Promise<{ answer: Answer; types: string[]; input: string }> {
-    const stream = client.responses.stream({ ...body, model: 'demo', max_output_tokens: most } as StreamBody);
+    const stream = client.responses.stream({ ...body, model: 'demo', max_output_tokens: most });
     const types: string[] = [];
     let input = '';
     for await (const event of stream) {
