@@ -6,7 +6,6 @@ import { packageRoot } from '../../shared/base/files/package-root.js';
 import { HttpCluster } from './harness/http-cluster.js';
 import { longPackOf } from './harness/test-models.js';
 
-type Responses = typeof OpenAI.prototype.responses;
 type Answer = OpenAI.Responses.Response & { warnings?: string[] };
 
 interface Recorded {
