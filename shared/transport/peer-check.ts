@@ -61,12 +61,17 @@ function computesExperts({ role }: NodeIdentity): boolean {
   return role !== 'ROLE_SHADOW';
 }
 
+/** The quality of a node, as people write it. */
+function qualityOf({ quality = '' }: NodeIdentity): string {
+  return quality === '' ? 'exact' : quality;
+}
+
 function qualityComparisons(own: NodeIdentity, peer: NodeIdentity): Difference[] {
   return [
     {
       what: 'the quality',
-      ownValue: own.quality ?? '',
-      peerValue: peer.quality ?? '',
+      ownValue: qualityOf(own),
+      peerValue: qualityOf(peer),
       advice: 'give both the same `main.quality` in cluster.yaml (or --quality)',
     },
     {

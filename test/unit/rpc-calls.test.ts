@@ -265,7 +265,7 @@ describe('checkPeer', () => {
     [{ cluster: 'lab' }, /cluster name is "lab" there and "test" here/],
     [{ modelName: 'mixtral' }, /model is "mixtral" there and "demo" here.*same pack/],
     [{ packDigest: '' }, /pack digest is \(none\) there and "abc" here/],
-    [{ quality: 'sliced(8,4,low)' }, /quality is "sliced\(8,4,low\)" there and \(none\) here.*main\.quality/],
+    [{ quality: 'sliced(8,4,low)' }, /quality is "sliced\(8,4,low\)" there and "exact" here.*main\.quality/],
     [{ slicesDigest: 'd5' }, /digest of the slices is "d5" there and \(none\) here/],
   ];
   for (const [difference, message] of differences) {

@@ -53,6 +53,13 @@ describe('the rule by which executions read slices', () => {
     assert.deepEqual(ruleOf(0.55, MEASURED), { kind: 'critical', theta: 0.5 });
   });
 
+  it('takes no threshold whose share is more than twice the wanted one, or less than half of it', () => {
+    const least = [{ critical: 0.05, theta: 0.9 }];
+    assert.deepEqual(ruleOf(0.025, least), { kind: 'critical', theta: Math.fround(0.9) });
+    assert.match(problemOf(critical(0.02), least), /near to critical=0\.02 .* lists 0\.05/);
+    assert.match(problemOf(critical(0.05), [{ critical: 0.02, theta: 0.9 }]), /near to critical=0\.05/);
+  });
+
   it('takes the threshold nearest to a share of 0.3 for a logical cache, however far it is', () => {
     const rules = {
       cacheBytes: 1e9,

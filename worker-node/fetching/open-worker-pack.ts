@@ -178,7 +178,7 @@ class PackOpener {
       );
     }
     this.log.warn(
-      'the directory of the model does not exist: the worker fetches the experts that it needs from main into it',
+      "the directory of the model does not exist: the worker fetches what it needs of main's pack into it",
       {
         directory,
       },

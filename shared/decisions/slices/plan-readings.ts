@@ -37,6 +37,8 @@ export const CACHED_CRITICAL_SHARE = 0.3;
 
 /** Millionths by which the share of a measured threshold may differ from the wanted share. */
 const SHARE_TOLERANCE_MILLIONTHS = 50_000;
+/** Nor may it be more than so many times the wanted share, or less than such a part of it. */
+const SHARE_FACTOR = 2;
 
 /** Hundredths: the shares for which thresholds are measured. */
 const MEASURED_PERCENTS = Array.from({ length: 19 }, (_, index) => (index + 1) * 5);
@@ -65,13 +67,18 @@ export function precisionRule(
     const { kind, cacheBytes, missShare, lowerFetch, routing } = quality;
     return { rule: { kind, theta, cacheBytes, missShare, lowerFetch, routing } };
   }
-  if (millionths(nearest.critical - share) > SHARE_TOLERANCE_MILLIONTHS) {
+  if (!isNear(nearest.critical, share)) {
     const shares = (measured ?? []).map(({ critical }) => critical).sort((left, right) => left - right);
     return {
       problem: `no threshold (theta) near to critical=${share} was measured for this model; slices.json lists ${shares.join(', ')}: give one of these`,
     };
   }
   return { rule: { kind: 'critical', theta } };
+}
+
+function isNear(measured: number, wanted: number): boolean {
+  const isWithinFactor = measured <= wanted * SHARE_FACTOR && wanted <= measured * SHARE_FACTOR;
+  return isWithinFactor && millionths(measured - wanted) <= SHARE_TOLERANCE_MILLIONTHS;
 }
 
 /** The rule by which readings are expected before the router has chosen: a logical cache decides only after that. */
