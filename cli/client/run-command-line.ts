@@ -111,7 +111,9 @@ async function statusOf(program: Command, args: readonly string[]): Promise<numb
     // Commander has already printed its own faults.
     if (!(thrown instanceof CommanderError)) standardError.write(lastWords('odmoe', thrown));
     const error = thrown instanceof CommanderError ? usageError(thrown) : toOdmoeError(thrown);
-    if (asksForJson(program, args)) standardOutput.write(`${printableJson(errorJson(error))}\n`);
+    // A result that is already there stays the only object.
+    if (asksForJson(program, args) && !standardOutput.hasText)
+      standardOutput.write(`${printableJson(errorJson(error))}\n`);
     return error.kind.exitStatus;
   }
 }

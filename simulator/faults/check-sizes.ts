@@ -53,6 +53,8 @@ const PLACES = LAYERS * EXPERTS;
 /** Numbers of layers and experts under which a dealer remembers the experts that it has dealt. */
 const DEALT_ORDINALS = REMEMBERED_PASSES * LAYERS + WORKERS + 1;
 const LINES_OF_LOG = 64;
+/** Blocks of rows that the longest context of a scenario has. */
+const RECORD_BLOCKS = 8;
 
 /** Most entries of a place, for any requests. Collections inside an entry (`[]`) count separately, unless they are listed here. */
 const MAY_GROW: Readonly<Record<string, number>> = {
@@ -97,6 +99,8 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   // Rows of earlier requests, and the workers that took part in them.
   'RetainedSequences.retained': RETAINED_SEQUENCES_LIMIT,
   'PrefixIndex.sequences': RETAINED_PREFIXES_LIMIT,
+  'DecisionRecord.blocks': RETAINED_PREFIXES_LIMIT * RECORD_BLOCKS,
+  'DecisionRecord.states': RETAINED_PREFIXES_LIMIT * RECORD_BLOCKS,
   'RowProvenance.firstPositions': RETAINED_PREFIXES_LIMIT * WORKERS,
   // Clients, and the formats that they ask for.
   'ClientShares.rows': 1,

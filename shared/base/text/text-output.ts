@@ -28,8 +28,15 @@ export type TerminalText = string | TerminalMark;
  * are for terminals and are left out elsewhere.
  */
 export class TextOutput {
+  private written = false;
+
   /** `stream` is called at each use: a process may replace its stream. */
   constructor(private readonly stream: () => NodeJS.WriteStream) {}
+
+  /** True if something was written. */
+  get hasText(): boolean {
+    return this.written;
+  }
 
   get isTerminal(): boolean {
     return this.stream().isTTY;
@@ -43,12 +50,14 @@ export class TextOutput {
 
   write(...parts: TerminalText[]): void {
     const { isTerminal } = this;
+    this.written = true;
     const mark = ({ sequence }: TerminalMark): string => (isTerminal ? sequence : '');
     this.stream().write(parts.map((part) => (typeof part === 'string' ? printableText(part) : mark(part))).join(''));
   }
 
   /** Writes a model's answer. A file or a program gets each character unchanged; only a terminal gets a cleaned text. */
   writeAnswer(text: string): void {
+    this.written = true;
     this.stream().write(this.isTerminal ? printableText(text) : text);
   }
 
