@@ -22,7 +22,7 @@ export function fromAnthropicMessages(
   system: TextParameter | undefined,
   messages: readonly AnthropicMessage[],
 ): ChatMessage[] {
-  const systemText = system === undefined ? '' : joinedText(system);
+  const systemText = system === undefined ? '' : joinedText(withoutBillingHeader(system));
   const conversation: ChatMessage[] = systemText === '' ? [] : [{ role: 'system', content: systemText }];
   const toolNames = new Map<string, string>();
   const turns = turnsOf(messages);
@@ -39,6 +39,18 @@ export function fromAnthropicMessages(
 /** Joins the blocks of a text, each on its own line. */
 export function joinedText(text: TextParameter): string {
   return typeof text === 'string' ? text : text.map((block) => block.text).join('\n');
+}
+
+/**
+ * A line that Claude Code puts before its system text, `x-anthropic-billing-header: ... cch=...`. It changes with each request and is meant for
+ * the service alone: in a prompt it would keep every request from using the rows of earlier ones again.
+ */
+const BILLING_HEADER = /^x-anthropic-billing-header:[^\n]*(?:\n|$)/gm;
+
+function withoutBillingHeader(text: TextParameter): TextParameter {
+  const shown = (one: string): string => one.replace(BILLING_HEADER, '');
+  if (typeof text === 'string') return shown(text);
+  return text.map((block) => ({ ...block, text: shown(block.text) })).filter((block) => block.text !== '');
 }
 
 function turnsOf(messages: readonly AnthropicMessage[]): Turn[] {

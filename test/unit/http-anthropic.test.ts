@@ -48,6 +48,17 @@ describe("Anthropic's messages become a conversation", () => {
       { role: 'user', content: 'hi' },
     ]);
     assert.equal(chat({ system: 'One.' }).messages[0]?.content, 'One.');
+    const header = (id: string): string => `x-anthropic-billing-header: cc_version=2.1; cch=${id};`;
+    const asked = (id: string): unknown =>
+      chat({
+        system: [
+          { type: 'text', text: header(id) },
+          { type: 'text', text: 'One.' },
+        ],
+      }).messages[0]?.content;
+    assert.deepEqual([asked('1a'), asked('2b')], ['One.', 'One.'], 'without the header that changes each time');
+    assert.equal(chat({ system: `${header('1a')}\nOne.\nTwo.` }).messages[0]?.content, 'One.\nTwo.');
+    assert.equal(chat({ system: 'The x-anthropic-billing-header: a' }).messages[0]?.content.length, 33);
   });
 
   it('with calls of tools, their results and reasoning', () => {
