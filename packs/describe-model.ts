@@ -61,7 +61,7 @@ export interface ModelDescription {
     slices: SlicesFacts | null;
     /** Slices in the making, which packing again finishes. */
     slicesUnfinished: boolean;
-    /** What is wrong with the slices; null: their files have the right sizes. */
+    /** The fault of the slices; null: their files have the right sizes. */
     slicesDamage: string | null;
     /** Recall of the forms of a shadow; null: not measured. */
     shadowRecall: readonly FormRecall[] | null;

@@ -1,5 +1,5 @@
 /**
- * What Linux tells about the energy of this machine: RAPL's counters of Intel and AMD processors (/sys/class/powercap), and the INA3221 power
+ * Linux' counters of this machine's energy: RAPL's counters of Intel and AMD processors (/sys/class/powercap), and the INA3221 power
  * monitors on the rails of a Jetson.
  */
 import { readdirSync, readFileSync } from 'node:fs';

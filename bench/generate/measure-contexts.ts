@@ -39,7 +39,7 @@ export interface ContextFigures {
   decodeBytesPerS: number[];
   /** Shares of the memory read bandwidth that was measured in the same round. */
   decodeShare: number[];
-  /** Of the whole machine, from its counters; null: not measured. */
+  /** Energy of the whole machine, from its counters; null: not measured. */
   decodeJoulesPerToken: (number | null)[];
 }
 

@@ -32,7 +32,7 @@ export interface GenerateBenchRound {
   /** Share of the memory read bandwidth, and share of the FP32 FMA peak. */
   decodeShare: number;
   prefillShare: number;
-  /** Of the whole machine, from its counters; null: not measured. */
+  /** Energy of the whole machine, from its counters; null: not measured. */
   decodeJoulesPerToken: number | null;
 }
 

@@ -78,10 +78,10 @@ function cellSection(cells: readonly Cell[]): string[] {
     cell.row,
     cell.column,
     cell.paper === null ? '-' : String(cell.paper),
-    cell.measured === null ? '-' : cell.measured.toFixed(2),
+    figure(cell.measured, 2),
     rangeText(cell.range),
     percent(cellError(cell)),
-    cell.simulated === null ? '-' : cell.simulated.toFixed(2),
+    figure(cell.simulated, 2),
     percent(simulatorError(cell.simulated, cell.measured)),
     cell.calibrated ? 'calibrated' : cell.structureFitted ? 'structure' : '',
   ]);
@@ -102,17 +102,21 @@ function cellSection(cells: readonly Cell[]): string[] {
   );
 }
 
+function figure(value: number | null, digits: number): string {
+  return value === null ? '-' : value.toFixed(digits);
+}
+
 function pastSection(past: readonly PastRow[]): string[] {
   if (past.length === 0) return [];
   const rows = past.map((row) => [
     row.setUp,
     row.decodeTokensPerS.toFixed(2),
     rangeText(row.range),
-    row.simulatedTokensPerS === null ? '-' : row.simulatedTokensPerS.toFixed(2),
+    figure(row.simulatedTokensPerS, 2),
     row.overFullyCached.toFixed(3),
     row.ttftMs.toFixed(0),
-    row.recall === null ? '-' : row.recall.toFixed(4),
-    row.acceptance === null ? '-' : row.acceptance.toFixed(3),
+    figure(row.recall, 4),
+    figure(row.acceptance, 3),
     row.tokensEqual ? 'equal' : 'DIFFERENT',
   ]);
   return tableLines(
@@ -133,17 +137,16 @@ function pastSection(past: readonly PastRow[]): string[] {
 
 function shadowSection(shadows: readonly ShadowRow[]): string[] {
   if (shadows.length === 0) return [];
-  const text = (value: number | null, digits: number): string => (value === null ? '-' : value.toFixed(digits));
   const rows = shadows.map((row) => [
     row.precision,
     row.setUp,
     row.decodeTokensPerS.toFixed(2),
     rangeText(row.range),
-    text(row.simulatedTokensPerS, 2),
-    text(row.shadowTokenMs, 1),
+    figure(row.simulatedTokensPerS, 2),
+    figure(row.shadowTokenMs, 1),
     row.shadowMemoryBytes === null ? '-' : formatBytes(row.shadowMemoryBytes),
-    text(row.recall, 4),
-    text(row.acceptance, 3),
+    figure(row.recall, 4),
+    figure(row.acceptance, 3),
   ]);
   return tableLines(
     [

@@ -35,7 +35,7 @@ const MOST_ITERATIONS = 65_536;
 const MS_PER_S = 1000;
 const US_PER_S = 1e6;
 
-/** What the command measures, part by part. Some parts have several tables. */
+/** Parts of the measurement. Some have several tables. */
 export const SLICES_PARTS = ['codes', 'mse', 'quality', 'shadow', 'served', 'decode', 'figure3'] as const;
 type SlicesPart = (typeof SLICES_PARTS)[number];
 

@@ -48,7 +48,7 @@ export interface ServedRow {
   tokens_per_s: number;
   /** Over lossless experts in the same cluster. */
   speedup: number;
-  /** Of all workers, from their start to the end of the answer. */
+  /** The sum over all workers, from their start to the end of the answer. */
   loads: number;
   /** Bytes read from storage, as the workers' status in the answer's report says. */
   read_bytes: number;

@@ -1,4 +1,4 @@
-/** What a trace tells of a model's routers, beside the scores that they answer. */
+/** Properties of a model's routers that a trace has beside their scores. */
 import { openTensor } from '../../native/index.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { routersOf } from '../../shared/decisions/slices/output-weights.js';

@@ -133,7 +133,7 @@ export class ObjectGrammar {
     return builder.choice(here, later);
   }
 
-  /** What follows a property: more of them, or the end; null: neither is possible. */
+  /** The rest of an object behind a property: more of them, or the end; null: neither is possible. */
   private behind(from: number, count: number): GrammarNode | null {
     const { builder, parts } = this;
     const written = this.written(from, count);

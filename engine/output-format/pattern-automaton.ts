@@ -1,3 +1,4 @@
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { tooLarge } from '../../shared/wire/output-format.js';
 import { otherThan, tooManyStates, type CharacterAutomaton, type CharacterState } from './character-automaton.js';
 import { ANY_CODE_POINT, classesOf, codePointsKey, contains, union, type CodePoints } from './code-points.js';
@@ -229,8 +230,8 @@ class Determinizer {
     const { state, lookaheads } = this.configuration(member);
     if (state !== this.last) return false;
     return lookaheads.every((number) => {
-      const lookahead = this.lookaheads[number];
-      return lookahead?.automaton.states[lookahead.state]?.isFinal === true;
+      const { automaton, state: at } = this.lookahead(number);
+      return automaton.states[at]?.isFinal === true;
     });
   }
 
@@ -246,9 +247,7 @@ class Determinizer {
   }
 
   private lookaheadBehind(number: number, classIndex: number): number | 'met' | 'missed' {
-    const lookahead = this.lookaheads[number];
-    if (lookahead === undefined) return 'missed';
-    const { automaton, state, next } = lookahead;
+    const { automaton, state, next } = this.lookahead(number);
     const character = this.classes[classIndex]?.[0]?.[0] ?? 0;
     const edge = automaton.states[state]?.edges.find(({ set }) => contains(set, character));
     const known = next.get(classIndex) ?? (edge === undefined ? 'missed' : this.lookaheadAt(automaton, edge.target));
@@ -271,7 +270,11 @@ class Determinizer {
   }
 
   private configuration(number: number): Configuration {
-    return this.configurations[number] ?? { state: 0, lookaheads: [] };
+    return requirePresent(this.configurations[number], 'A state of a pattern has no configuration.');
+  }
+
+  private lookahead(number: number): Lookahead {
+    return requirePresent(this.lookaheads[number], 'A lookahead of a pattern was never made.');
   }
 
   private numberOf(configuration: Configuration): number {

@@ -8,7 +8,7 @@ export type ReadSchema =
   | UnionSchema<ReadSchema>
   | { kind: 'reference'; target: ReadTarget }
   | TypedSchema<ReadSchema>
-  /** What all parts accept. */
+  /** Accepts the values that all parts accept. */
   | { kind: 'all'; parts: readonly ReadSchema[]; where: string };
 
 /** The values of enum and const. */
@@ -26,7 +26,7 @@ export interface ReadTarget {
 export const ANY: ReadSchema = { kind: 'any' };
 export const NEVER: ReadSchema = { kind: 'never' };
 
-/** What all parts accept. */
+/** The schema of the values that all parts accept. */
 export function allOf(parts: readonly ReadSchema[], where: string): ReadSchema {
   const [first, second] = parts.filter(({ kind }) => kind !== 'any');
   if (first === undefined) return ANY;

@@ -25,7 +25,7 @@ export function withoutConjunctions(root: ReadSchema): JsonSchema {
   return new Conjunctions().of(root);
 }
 
-/** What must hold together, without references and nested conjunctions. */
+/** The parts of a conjunction, without references and nested conjunctions. */
 interface Flat {
   isNever: boolean;
   typed: TypedSchema<ReadSchema>[];

@@ -51,7 +51,7 @@ function* readCall(name: string, input: AnswerInput, book: CallBook, ends: Marke
   yield* input.skipSpace();
   const next = yield* input.peek();
   if (next === '{') yield* input.json((text) => book.more(text));
-  // Where the answer is cut here, its arguments are unknown.
+  // The arguments of an answer that is cut here are unknown.
   else if (next !== '') yield book.more('{}');
   return (yield* input.takeUntil(ends))?.marker ?? null;
 }

@@ -122,7 +122,7 @@ function capabilitiesOf({ model: { tokenizer } }: HttpApiContext): string[] {
   return ['completion', 'tools', ...(chatAbilities(tokenizer).thinking ? ['thinking'] : [])];
 }
 
-/** What the model's chat template says where it fails with tools; null: it does not fail. */
+/** The error of the model's chat template where it fails with tools; null: it does not fail. */
 function templateProblemOf({ model: { tokenizer } }: HttpApiContext): string | null {
   return tokenizer?.hasChatTemplate === true ? (chatAbilities(tokenizer).problem?.message ?? null) : null;
 }

@@ -11,7 +11,7 @@ const textPart = z.strictObject({
 });
 const content = z.union([z.string(), z.array(textPart)], { error: 'it must be a text or a list of text parts' });
 
-/** What other servers and programs add to an answer, and clients send back with it. */
+/** Properties that other servers and programs add to an answer. Clients send them back with it. */
 const OF_EARLIER_ANSWERS = {
   id: z.unknown().optional(),
   cache_control: z.unknown().optional(),

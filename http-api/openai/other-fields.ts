@@ -3,7 +3,7 @@
  * route, cache, schedule or display by them. Some matter only beside another field, which is off (NEUTRAL_FIELDS).
  */
 export const IGNORED_FIELDS = [
-  // Whose request it is, and what it is called.
+  // Names of the request and of its sender.
   'user',
   'user_id',
   'metadata',
@@ -54,7 +54,7 @@ export const IGNORED_FIELDS = [
   'speculative.p_min',
   'guided_decoding_backend',
   't_max_predict_ms',
-  // What is shown beside the answer.
+  // Things that are shown beside the answer.
   'verbosity',
   'include_reasoning',
   'separate_reasoning',

@@ -36,7 +36,7 @@ const format = z.discriminatedUnion(
 );
 
 export const LOGPROBS_INCLUDED = 'message.output_text.logprobs';
-/** What clients may ask to be included besides. Answers here never have it. */
+/** Parts that clients may ask for besides. Answers here never have them. */
 const NEVER_THERE = [
   'reasoning.encrypted_content',
   'web_search_call.action.sources',
@@ -111,7 +111,7 @@ export const RESPONSE_FIELDS = {
     metadata: z.record(z.string(), z.unknown()).optional().describe('comes back with the answer, and changes nothing'),
   },
   ignored: [...IGNORED_FIELDS.filter((name) => name !== 'metadata'), 'max_tool_calls'],
-  // Where a prompt fits, `auto` cuts nothing off; where it does not, it is refused.
+  // `auto` cuts nothing off: a prompt that does not fit is refused.
   neutral: { ...NEUTRAL_FIELDS, store: [false], background: [false], truncation: ['disabled', 'auto'] },
   refused: {
     previous_response_id: 'no answer is kept; send the whole conversation as input',
@@ -140,7 +140,6 @@ export function responseChatFrom(fields: ResponseFields, templateSource: string 
   const input = readInput(fields.instructions, fields.input);
   const offered = offerTools(fields.tools ?? [], input.tools);
   const { tools, toolChoice, warning } = chooseTools(fields.tool_choice ?? 'auto', offered);
-  const effort = effortFrom(fields, templateSource);
   const chat = {
     messages: input.messages,
     tools,
@@ -148,31 +147,22 @@ export function responseChatFrom(fields: ResponseFields, templateSource: string 
     parallelToolCalls: fields.parallel_tool_calls ?? true,
     responseFormat: formatFrom(fields.text?.format ?? undefined),
     continueLast: false,
-    ...templateWishes(fields.chat_template_kwargs, effort.kept, templateSource),
+    ...templateWishes(fields.chat_template_kwargs, fields.reasoning?.effort, templateSource),
   };
   const warnings = [
     ...offered.leftOut.map((type) => `tools: ${type} is left out, because such tools are not run here`),
     ...input.leftOut.map((type) => `input: ${type} is left out, because such tools are not run here`),
     warning,
-    effort.warning,
+    effortWarning(fields, templateSource),
   ];
   return { chat, forms: offered.forms, warnings: warnings.filter((text) => text !== null) };
 }
 
-type Effort = NonNullable<ResponseFields['reasoning']>['effort'];
-
 /** Agents send an effort to every model. Where the template has no degrees it is a hint that nobody hears. */
-function effortFrom(
-  { reasoning }: ResponseFields,
-  templateSource: string | null,
-): { kept: Effort; warning: string | null } {
-  const effort = reasoning?.effort ?? null;
-  if (effort === null || effort === 'none' || effortArguments(effort, templateSource) !== null)
-    return { kept: effort, warning: null };
-  return {
-    kept: null,
-    warning: "reasoning.effort is left out, because the model's chat template has no degrees of reasoning",
-  };
+function effortWarning({ reasoning }: ResponseFields, templateSource: string | null): string | null {
+  const effort = reasoning?.effort ?? 'none';
+  if (effort === 'none' || effortArguments(effort, templateSource) !== null) return null;
+  return "reasoning.effort is left out, because the model's chat template has no degrees of reasoning";
 }
 
 export function includesLogprobs({ include = [] }: Pick<ResponseFields, 'include'>): boolean {
