@@ -212,7 +212,7 @@ async function serveShadow(
     network: settings.network,
     log,
     node: { identify: () => identity, counts: () => counts.reply() },
-    shadow: { serve: (stream) => service.accept(stream) },
+    shadow: { serve: (stream, peer) => service.accept(stream, peer) },
     pack: new PackServer(loaded.source, runtime, { slices }),
   });
   identity.address = advertisedAddress(settings, server.port);

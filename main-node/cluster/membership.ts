@@ -8,6 +8,7 @@ import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.j
 import { dialAddress, hostOf, isAddress } from '../../shared/wire/addresses.js';
 import { reportedEpoch } from '../../shared/wire/epochs.js';
 import { noDaemonAnswers } from '../../shared/transport/rpc-errors.js';
+import { identityRefusal } from '../../shared/transport/call-permission.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { Transport } from '../../shared/transport/transport.js';
@@ -173,12 +174,13 @@ export class Membership {
   }
 
   /** Handles Cluster.Join. The caller's host is used if the peer cannot know its own. */
-  join(peer: NodeIdentity, { host }: PeerContext): JoinReply {
+  join(peer: NodeIdentity, context: PeerContext): JoinReply {
     const { roster } = this.options;
+    const { host } = context;
     const own = this.options.identity();
     const address = dialAddress(peer.address, host);
     if (!isAddress(address)) return { kind: 'refusal', refusal: badAddress(peer) };
-    const refusal = joinRefusal(own, peer, this.options.usesWorkers !== false);
+    const refusal = identityRefusal(peer, context) ?? joinRefusal(own, peer, this.options.usesWorkers !== false);
     if (refusal !== null) {
       const problem = { address, id: peer.id, ...refusal };
       if (this.refused.add(problem)) this.options.log.warn('peer refused', problem);

@@ -6,6 +6,7 @@ import { expertsByWorker } from '../../shared/decisions/placement/experts-by-wor
 import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import { PEER_EPOCH_LIMIT, reportedEpoch } from '../../shared/wire/epochs.js';
+import type { PeerContext } from '../../shared/transport/peer-context.js';
 import { PeerGreeting } from '../../shared/transport/peer-greeting.js';
 import { STATUS_INTERVAL_MS } from '../../shared/wire/node-status.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
@@ -85,7 +86,7 @@ export class ShadowService implements PredictorEvents {
   }
 
   /** Takes a stream that a node has opened to this daemon. */
-  accept(stream: MainStream): void {
+  accept(stream: MainStream, context: PeerContext): void {
     if (this.stopped) {
       stream.close(new OdmoeError('SHADOW_LOST', 'the shadow is stopping'));
       return;
@@ -100,7 +101,7 @@ export class ShadowService implements PredictorEvents {
     stream.onMessage((request) => {
       helloCame();
       if (this.main?.stream === stream) this.receive(request);
-      else this.greet(stream, request);
+      else this.greet(stream, request, context);
     });
   }
 
@@ -164,12 +165,12 @@ export class ShadowService implements PredictorEvents {
     await this.predictor.stop();
   }
 
-  private greet(stream: MainStream, request: ShadowRequest): void {
+  private greet(stream: MainStream, request: ShadowRequest, context: PeerContext): void {
     if (request.kind !== 'hello') {
       throw new OdmoeError('PROTOCOL_VIOLATION', `the first message to a shadow is ${request.kind}, not hello`);
     }
     const peer = request.hello;
-    if (!this.greeting.admits(stream, peer)) return;
+    if (!this.greeting.admits(stream, peer, context)) return;
     // This is the same main again: its old stream is dead, but its end has not been noticed yet.
     this.main?.stream.close(new OdmoeError('PROTOCOL_VIOLATION', `main ${peer.id} has opened a newer stream`));
     stream.takeTensors();

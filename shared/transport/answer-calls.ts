@@ -1,12 +1,16 @@
-/** How a server answers calls, over any transport: it decodes the request, runs the handler, and encodes its replies. */
+/** How a server answers calls, over any transport: it checks the caller, decodes the request, runs the handler, and encodes its replies. */
 import { toOdmoeError } from '../base/errors/odmoe-error.js';
 import type { Logger } from '../base/log/logger.js';
 import { onAbort } from '../base/runtime/living.js';
 import { waitForPeer } from '../base/runtime/peer-wait.js';
 import type { Runtime } from '../base/runtime/runtime.js';
+import { callRefusal } from './call-permission.js';
 import type { PeerContext } from './peer-context.js';
+import type { PeerStream } from './peer-stream.js';
 import { logFault, readsTooSlowly } from './rpc-errors.js';
-import type { ServedMethod } from './served-methods.js';
+import type { Handler, ServedMethod } from './served-methods.js';
+import type { StreamMethod } from './methods.js';
+import type { PeerMessage } from './stream-pace.js';
 
 export interface Caller {
   readonly peer: PeerContext;
@@ -36,6 +40,8 @@ export async function answerCall(
   { peer, name }: Caller,
   log: Logger,
 ): Promise<Buffer> {
+  const refusal = callRefusal(method, peer);
+  if (refusal !== null) throw refusal;
   try {
     return method.reply.encode(await handle(method.request.decode(request), peer));
   } catch (thrown) {
@@ -55,6 +61,8 @@ export async function answerReplies(
   gone: AbortSignal,
   { log, runtime, slowReaderLimitMs }: AnswerLimits,
 ): Promise<void> {
+  const refusal = callRefusal(method, caller.peer);
+  if (refusal !== null) throw refusal;
   let wake: () => void = () => undefined;
   const room = (): Promise<void> =>
     new Promise((resolve, reject) => {
@@ -78,4 +86,16 @@ export async function answerReplies(
   } finally {
     leave();
   }
+}
+
+/** Hands a stream that a peer has opened to its handler. A caller that may not open it gets the reason, and the stream ends. */
+export function answerStream<Request extends PeerMessage, Reply extends PeerMessage>(
+  method: StreamMethod<Request, Reply>,
+  handle: Handler<StreamMethod<Request, Reply>>,
+  stream: PeerStream<Reply, Request>,
+  peer: PeerContext,
+): void {
+  const refusal = callRefusal(method, peer);
+  if (refusal === null) handle(stream, peer);
+  else stream.close(refusal);
 }

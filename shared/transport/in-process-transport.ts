@@ -10,7 +10,7 @@ import type { PeerMessage } from './stream-pace.js';
 import type { RpcServer, RpcServerOptions, Transport } from './transport.js';
 
 /** A caller in the same process. */
-const OWN_PROCESS: PeerContext = { host: '127.0.0.1' };
+const OWN_PROCESS: PeerContext = { host: '127.0.0.1', caller: null };
 
 /**
  * Connects a worker and a main in one process without sockets. Main reaches the worker under `address`. Other peers reach the worker through

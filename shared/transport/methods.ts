@@ -23,9 +23,12 @@ import type {
   StatusReply,
 } from '../wire/messages.js';
 import type { PeerMessage } from './stream-pace.js';
+import type { PeerRole } from './trust/peer-role.js';
 
 /** The rules by which nodes call and serve a method. */
 export interface MethodRules {
+  /** Roles that may call the method. They count in a cluster with an authority: elsewhere nobody has a certificate. */
+  readonly callers: ReadonlySet<PeerRole>;
   /** The caller's error code if the connection fails. */
   readonly lostCode: ErrorCode;
   /** True if only main serves the method, so that an error advises about a main. */
@@ -60,6 +63,8 @@ export interface RepliesMethod<Request, Reply> extends RpcMethod<Request, Reply>
 
 type Nothing = Record<string, never>;
 
+type RulesForAll = Omit<MethodRules, 'callers'>;
+
 const PLAIN = { isOfMain: false, windowBytes: FLOW_CONTROL_WINDOW_BYTES, everyday: new Set<ErrorCode>() };
 const OF_ANY = { ...PLAIN, lostCode: 'NO_MAIN', receiveLimitBytes: REPLY_SIZE_LIMIT_BYTES } as const;
 const OF_MAIN = { ...OF_ANY, isOfMain: true } as const;
@@ -78,42 +83,53 @@ const OF_PACK = {
 } as const;
 const ANSWER = { ...OF_MAIN, heldByServer: REPLIES_HELD_LIMIT, heldByCaller: 256 } as const;
 
-/** Every method of proto/odmoe/v1, by its service. All transports and servers follow this table. */
+const EVERY_ROLE = ['main', 'shadow', 'worker', 'operator'] as const;
+const EVERY_NODE = ['main', 'shadow', 'worker'] as const;
+/** Main's own command line reaches main as an operator; main itself is listed because its certificate may do what an operator's may. */
+const OPERATORS = ['main', 'operator'] as const;
+
+/** Every method of proto/odmoe/v1, by its service, with the roles that may call it. All transports and servers follow this table. */
 export const METHODS = {
   node: {
-    identify: call(rpcMethod<Nothing, NodeIdentity>('Node', 'Identify'), OF_ANY),
-    counts: call(rpcMethod<Nothing, CountsReply>('Node', 'Counts'), OF_ANY),
+    identify: call(rpcMethod<Nothing, NodeIdentity>('Node', 'Identify'), EVERY_ROLE, OF_ANY),
+    counts: call(rpcMethod<Nothing, CountsReply>('Node', 'Counts'), OPERATORS, OF_ANY),
   },
-  worker: { serve: stream(workerServe(), OF_WORKER) },
-  shadow: { serve: stream(rpcMethod<ShadowRequest, ShadowReply>('Shadow', 'Serve'), OF_SHADOW) },
+  worker: { serve: stream(workerServe(), ['main', 'shadow'], OF_WORKER) },
+  shadow: { serve: stream(rpcMethod<ShadowRequest, ShadowReply>('Shadow', 'Serve'), ['main'], OF_SHADOW) },
   cluster: {
-    join: call(rpcMethod<JoinRequest, JoinReply>('Cluster', 'Join'), OF_MAIN),
-    status: call(rpcMethod<Nothing, StatusReply>('Cluster', 'Status'), OF_MAIN),
+    join: call(rpcMethod<JoinRequest, JoinReply>('Cluster', 'Join'), ['shadow', 'worker'], OF_MAIN),
+    status: call(rpcMethod<Nothing, StatusReply>('Cluster', 'Status'), EVERY_ROLE, OF_MAIN),
   },
-  inference: { generate: replies(inferenceGenerate(), ANSWER) },
+  inference: { generate: replies(inferenceGenerate(), OPERATORS, ANSWER) },
   pack: {
-    describe: call(rpcMethod<Nothing, PackDescription>('Pack', 'Describe'), OF_PACK),
-    manifest: replies(rpcMethod<ReadManifestRequest, PackPiece>('Pack', 'Manifest'), OF_PACK),
-    read: replies(rpcMethod<ReadPackRequest, PackPiece>('Pack', 'Read'), OF_PACK),
+    describe: call(rpcMethod<Nothing, PackDescription>('Pack', 'Describe'), EVERY_NODE, OF_PACK),
+    manifest: replies(rpcMethod<ReadManifestRequest, PackPiece>('Pack', 'Manifest'), EVERY_NODE, OF_PACK),
+    read: replies(rpcMethod<ReadPackRequest, PackPiece>('Pack', 'Read'), EVERY_NODE, OF_PACK),
   },
 };
 
 function stream<Request extends PeerMessage, Reply extends PeerMessage>(
   method: RpcMethod<Request, Reply>,
-  rules: MethodRules,
+  callers: readonly PeerRole[],
+  rules: RulesForAll,
 ): StreamMethod<Request, Reply> {
-  return { ...method, ...rules, shape: shapeOf(method, 'stream') };
+  return { ...method, ...rules, callers: new Set(callers), shape: shapeOf(method, 'stream') };
 }
 
-function call<Request, Reply>(method: RpcMethod<Request, Reply>, rules: MethodRules): CallMethod<Request, Reply> {
-  return { ...method, ...rules, shape: shapeOf(method, 'call') };
+function call<Request, Reply>(
+  method: RpcMethod<Request, Reply>,
+  callers: readonly PeerRole[],
+  rules: RulesForAll,
+): CallMethod<Request, Reply> {
+  return { ...method, ...rules, callers: new Set(callers), shape: shapeOf(method, 'call') };
 }
 
 function replies<Request, Reply>(
   method: RpcMethod<Request, Reply>,
-  rules: Omit<RepliesMethod<Request, Reply>, keyof RpcMethod<Request, Reply>>,
+  callers: readonly PeerRole[],
+  rules: Omit<RepliesMethod<Request, Reply>, keyof RpcMethod<Request, Reply> | 'callers'>,
 ): RepliesMethod<Request, Reply> {
-  return { ...method, ...rules, shape: shapeOf(method, 'replies') };
+  return { ...method, ...rules, callers: new Set(callers), shape: shapeOf(method, 'replies') };
 }
 
 function shapeOf<Shape extends MethodShape>(

@@ -1,5 +1,9 @@
+import type { CertifiedCaller } from './trust/peer-role.js';
+
 /** The caller of a method, as the transport knows it. Every handler gets it. */
 export interface PeerContext {
   /** Address from which the peer connected, without its port. */
   readonly host: string;
+  /** The peer that the caller's certificate names; null: the cluster has no authority, so that callers have no certificates. */
+  readonly caller: CertifiedCaller | null;
 }

@@ -5,7 +5,9 @@ import { RecentMap } from '../base/runtime/recent-map.js';
 import type { Runtime } from '../base/runtime/runtime.js';
 import { HANDSHAKE_TIMEOUT_MS } from '../wire/limits.js';
 import type { NodeIdentity, Refusal, Welcome } from '../wire/messages.js';
+import { identityRefusal } from './call-permission.js';
 import { checkPeer } from './peer-check.js';
+import type { PeerContext } from './peer-context.js';
 
 /** The functions of a peer's stream that a greeting uses. */
 export interface GreetedStream {
@@ -37,9 +39,9 @@ export class PeerGreeting {
     };
   }
 
-  /** True if the peer is accepted. A refused peer gets the reason, and its stream ends. */
-  admits(stream: GreetedStream, peer: NodeIdentity): boolean {
-    const refusal = checkPeer(this.identity(), peer) ?? this.refuse(peer);
+  /** True if the peer is accepted. A refused peer gets the reason, and its stream ends. `context`: the caller that opened the stream. */
+  admits(stream: GreetedStream, peer: NodeIdentity, context: PeerContext): boolean {
+    const refusal = identityRefusal(peer, context) ?? checkPeer(this.identity(), peer) ?? this.refuse(peer);
     if (refusal === null) {
       this.refusals.welcomed(peer);
       return true;

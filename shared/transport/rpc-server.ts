@@ -13,6 +13,7 @@ import type { Logger } from '../base/log/logger.js';
 import type { Runtime } from '../base/runtime/runtime.js';
 import { StandstillMeter } from '../base/runtime/standstill-meter.js';
 import { formatAddress } from '../wire/addresses.js';
+import { answerStream } from './answer-calls.js';
 import { serverOptions } from './channel-options.js';
 import { serverCredentials, unprotectedWarning } from './credentials.js';
 import {
@@ -153,7 +154,7 @@ function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
       end();
       openStreams.delete(stream);
     });
-    serve(stream, peerContextOf(call));
+    answerStream(method, serve, stream, peerContextOf(call));
   };
 }
 

@@ -11,7 +11,7 @@ export type RawServerStream = ServerDuplexStream<Buffer, Buffer>;
 
 /** The caller. Its host is empty if it is already gone. */
 export function peerContextOf(call: { getPeer(): string }): PeerContext {
-  return { host: hostOf(call.getPeer()) };
+  return { host: hostOf(call.getPeer()), caller: null };
 }
 
 /** `metadata`: of the reply. */

@@ -13,6 +13,7 @@ import {
   type ChannelNetwork,
   type MessageTap,
 } from './channel.js';
+import type { CertifiedCaller } from '../../shared/transport/trust/peer-role.js';
 import type { LinkModel } from './link-model.js';
 import { PackSources } from './pack-sources.js';
 
@@ -57,6 +58,8 @@ export class MemoryNetwork implements ChannelNetwork {
   /** Addresses of hosts whose address differs from their name. */
   private readonly addresses = new Map<string, string>();
   private readonly ownWorkers = new Map<string, string>();
+  /** The peers that the certificates of the hosts name. A host that is left out has no certificate, as in a cluster without an authority. */
+  readonly callers = new Map<string, CertifiedCaller>();
   /** Receives every message between peers when it is sent and when it arrives, with the ids of both nodes. */
   tap: MessageTap | null = null;
   /** Largest number of replies that waited for a reader, and largest number of bytes that one side of a connection had under way. */
@@ -211,7 +214,10 @@ export class MemoryNetwork implements ChannelNetwork {
     listener.runtime.happen(() => {
       this.recordArrival(side, frame);
       answering.send({ kind: 'accepted' });
-      listener.accept(answering, frame.path, frame.bytes, { host: this.addressOf(side.owner.host) });
+      listener.accept(answering, frame.path, frame.bytes, {
+        host: this.addressOf(side.owner.host),
+        caller: this.callers.get(side.owner.host) ?? null,
+      });
     });
   }
 

@@ -1,6 +1,7 @@
 import type { InterfaceWatch } from '../../shared/transport/discovery/host-interfaces.js';
 import type { Discovery } from '../../shared/transport/discovery/discovery.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { answerStream } from '../../shared/transport/answer-calls.js';
 import type { RpcMethod } from '../../shared/wire/codecs.js';
 import { METHODS, type StreamMethod } from '../../shared/transport/methods.js';
 import { servedMethods } from '../../shared/transport/served-methods.js';
@@ -163,7 +164,8 @@ function acceptor(
     if (served === undefined) {
       side.send({ kind: 'failed', code: 'PROTOCOL_VIOLATION', text: `${side.label} does not serve ${path}` });
       side.close();
-    } else if (served.shape === 'stream') served.handle(takeStream(side, served.method), peer);
+    } else if (served.shape === 'stream')
+      answerStream(served.method, served.handle, takeStream(side, served.method), peer);
     else if (served.shape === 'call') answerMemoryCall(side, served, bytes, peer, log);
     else {
       if (path === METHODS.inference.generate.path) {

@@ -128,7 +128,7 @@ async function predicting(): Promise<Closing> {
     createPredictor: (events) => new Predictor(model, model.createPass(), PASS_ROWS, events, RUNTIME),
   });
   const main = new MemoryStream<ShadowReply, ShadowRequest>();
-  service.accept(main);
+  service.accept(main, { host: '127.0.0.1', caller: null });
   main.arrive({ kind: 'hello', hello: IDENTITY });
   const placed = [{ id: 'w', address: 'w:1', slots: 1 }];
   const { expertLayers: layers, experts, expertsPerToken } = SHAPE;

@@ -249,7 +249,10 @@ describe('main: the dialling of a worker', () => {
 
   it('stops when the worker has joined and then not answered for a minute', () =>
     withWorkers(async ({ membership, workers, passes, failing }) => {
-      assert.equal(membership.join(identity('w', 'ROLE_WORKER', A), { host: '10.0.0.1' }).kind, 'welcome');
+      assert.equal(
+        membership.join(identity('w', 'ROLE_WORKER', A), { host: '10.0.0.1', caller: null }).kind,
+        'welcome',
+      );
       await passes(FORGET_JOINED_AFTER_MS - LONG_MS);
       assert.deepEqual(failing(), [A]);
       await passes(2 * LONG_MS);
@@ -286,10 +289,13 @@ describe('main: problems with workers', () => {
   it('end with their cause', () =>
     withWorkers(async ({ membership, workers, failing }) => {
       const stranger = { ...identity('w', 'ROLE_WORKER', A), cluster: 'another' };
-      assert.equal(membership.join(stranger, { host: '10.0.0.1' }).kind, 'refusal');
+      assert.equal(membership.join(stranger, { host: '10.0.0.1', caller: null }).kind, 'refusal');
       assert.deepEqual(failing(), [A]);
       workers.at.set(A, identity('w'));
-      assert.equal(membership.join(identity('w', 'ROLE_WORKER', A), { host: '10.0.0.1' }).kind, 'welcome');
+      assert.equal(
+        membership.join(identity('w', 'ROLE_WORKER', A), { host: '10.0.0.1', caller: null }).kind,
+        'welcome',
+      );
       assert.deepEqual(failing(), [], 'it is refused no more');
     }));
 

@@ -157,19 +157,19 @@ describe('main: the known addresses', () => {
     roster.addWorker(new WorkerLink(first, '127.0.0.1:1', stream, limits, SILENT, false));
     const [address = ''] = await deadAddresses(1);
     const second = { ...identity('w', 'ROLE_WORKER', address), bootId: 'another' };
-    const reply = membership.join(second, { host: '127.0.0.1' });
+    const reply = membership.join(second, { host: '127.0.0.1', caller: null });
     assert.ok(reply.kind === 'refusal' && reply.refusal.code === 'NODE_REFUSED');
     assert.match(reply.refusal.message, new RegExp(`daemon at ${address} has the id w.*its own --id`));
-    assert.equal(membership.join({ ...first, address }, { host: '127.0.0.1' }).kind, 'welcome');
+    assert.equal(membership.join({ ...first, address }, { host: '127.0.0.1', caller: null }).kind, 'welcome');
     await membership.stop();
   });
 
   it('of a refused peer are forgotten when it stops asking', () => {
     create();
     const stranger = { ...identity('w1', 'ROLE_WORKER', '10.0.0.5:7601'), cluster: 'another' };
-    assert.equal(membership.join(stranger, { host: '10.0.0.5' }).kind, 'refusal');
+    assert.equal(membership.join(stranger, { host: '10.0.0.5', caller: null }).kind, 'refusal');
     nowMs += FORGET_REFUSED_AFTER_MS - 1;
-    membership.join(stranger, { host: '10.0.0.5' });
+    membership.join(stranger, { host: '10.0.0.5', caller: null });
     nowMs += FORGET_REFUSED_AFTER_MS - 1;
     assert.deepEqual(failing(), ['10.0.0.5:7601']);
     nowMs += 1;

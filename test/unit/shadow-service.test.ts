@@ -62,7 +62,7 @@ function createShadow() {
     onDeviceLost: (error) => lost.push(error),
   });
   const main = new MemoryStream<ShadowReply, ShadowRequest>();
-  service.accept(main);
+  service.accept(main, { host: '127.0.0.1', caller: null });
   main.arrive({ kind: 'hello', hello: identity('main', 'ROLE_MAIN') });
   const place = (epoch: number, ids: string[]) => {
     const placed = ids.map((id) => ({ id, address: `${id}:1`, slots: 1 }));
@@ -113,7 +113,7 @@ describe('shadow: the service', () => {
   it('accepts tensors from its main alone', () => {
     const others = [identity('other', 'ROLE_MAIN'), identity('worker', 'ROLE_WORKER')].map((peer) => {
       const stream = new MemoryStream<ShadowReply, ShadowRequest>();
-      shadow.service.accept(stream);
+      shadow.service.accept(stream, { host: '127.0.0.1', caller: null });
       stream.arrive({ kind: 'hello', hello: peer });
       return stream;
     });

@@ -192,7 +192,7 @@ describe('the invariant checks of simulated clusters', () => {
 
 describe('damaged pack pieces of a simulated node', () => {
   const BYTES = Uint8Array.of(1, 2, 3, 4);
-  const PEER = { host: 'main' };
+  const PEER = { host: 'main', caller: null };
 
   async function readPack(
     change: (faults: PackPieceFaults) => void,

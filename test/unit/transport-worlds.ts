@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Transport } from '../../shared/transport/transport.js';
+import type { CertifiedCaller } from '../../shared/transport/trust/peer-role.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
@@ -41,10 +42,12 @@ export function grpcWorld(): TransportWorld {
   };
 }
 
-export function memoryWorld(): TransportWorld {
+/** `caller`: the peer that the client's certificate names; null: the cluster has no authority. */
+export function memoryWorld(caller: CertifiedCaller | null = null): TransportWorld {
   const clock = new VirtualClock();
   const links = new DrawnLinks(new SeededRandom(1), { latencyMs: 0.1, jitterMs: 0.05, bytesPerMs: 100_000 });
   const network = new MemoryNetwork(clock, links);
+  if (caller !== null) network.callers.set('client', caller);
   const transportOf = (host: string, seed: number): Transport =>
     memoryTransport(network, host, new VirtualRuntime(clock, seed));
   const pass = (durationMs: number): Promise<void> => clock.run(() => false, { untilMs: clock.nowMs + durationMs });

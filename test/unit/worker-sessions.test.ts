@@ -66,7 +66,7 @@ class Setting {
 
   connect(peer: NodeIdentity | null): Peer {
     const stream: Peer = new MemoryStream();
-    this.sessions.serve(stream, { host: '127.0.0.1' });
+    this.sessions.serve(stream, { host: '127.0.0.1', caller: null });
     if (peer !== null) stream.arrive({ kind: 'hello', hello: peer });
     return stream;
   }

@@ -166,7 +166,7 @@ export class WorkerSessions {
 
   private greet(session: Session, peer: NodeIdentity): void {
     session.helloCame();
-    if (!this.greeting.admits(session.stream, peer)) return;
+    if (!this.greeting.admits(session.stream, peer, session.context)) return;
     if (peer.role === 'ROLE_MAIN') {
       this.adoptMain(session, peer);
       session.stream.takeTensors();

@@ -16,6 +16,8 @@ export interface ErrorKind {
     | 'ABORTED'
     | 'CANCELLED'
     | 'UNIMPLEMENTED'
+    | 'PERMISSION_DENIED'
+    | 'UNAUTHENTICATED'
     | 'INTERNAL';
   readonly httpStatus: number;
   /** The meaning in one line, for the documentation. */
@@ -77,6 +79,7 @@ export const ERROR_KINDS = {
   DEVICE_DRIVER_TOO_OLD: kind(3, 'FAILED_PRECONDITION', 503, 'the GPU driver is older than this build of odmoe needs'),
   DEVICE_ARCHITECTURE_UNSUPPORTED: kind(3, 'FAILED_PRECONDITION', 503, 'this build of odmoe has no code for the GPU'),
   NODE_REFUSED: kind(3, 'FAILED_PRECONDITION', 503, 'a peer has another cluster, protocol, model or pack'),
+  NOT_ALLOWED: kind(2, 'PERMISSION_DENIED', 403, 'a certificate is of a role, id or cluster that may not do this'),
   NO_MAIN: kind(3, 'UNAVAILABLE', 503, 'no main node was found or it does not answer'),
   NO_WORKERS: kind(3, 'UNAVAILABLE', 503, 'no worker is connected to main'),
   WORKER_LOST: kind(3, 'UNAVAILABLE', 503, 'the connection to a worker broke while it had work'),
