@@ -124,7 +124,11 @@ describe('the transport between a main and a worker of one process', () => {
     await identifyPeer(transport.ofMain, ADDRESS, 10);
     const { opened } = open();
     transport.serveWorker(opened as unknown as Served, { host: '10.0.0.9', caller: null });
-    assert.deepEqual(callers, [{ host: '127.0.0.1', caller: null }, { host: '127.0.0.1', caller: null }, { host: '10.0.0.9', caller: null }]);
+    assert.deepEqual(callers, [
+      { host: '127.0.0.1', caller: null },
+      { host: '127.0.0.1', caller: null },
+      { host: '10.0.0.9', caller: null },
+    ]);
   });
 
   it('reaches nobody once the worker has stopped', async () => {
