@@ -1,7 +1,13 @@
-/** Roles that a certificate of a cluster can name. An operator is a person's command line: it asks daemons and serves nothing. */
-export type PeerRole = 'main' | 'shadow' | 'worker' | 'operator';
+/** The roles of certificates: those of daemons, and that of people who direct the cluster. */
+export const PEER_ROLES = ['main', 'shadow', 'worker', 'operator'] as const;
 
-/** The peer that a certificate names. */
+export type PeerRole = (typeof PEER_ROLES)[number];
+
+export function isPeerRole(text: string): text is PeerRole {
+  return PEER_ROLES.some((role) => role === text);
+}
+
+/** The names in a peer's certificate. */
 export interface CertifiedCaller {
   readonly cluster: string;
   readonly role: PeerRole;
