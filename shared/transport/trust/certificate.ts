@@ -15,14 +15,11 @@ import {
   utcTime,
   utf8String,
 } from './der.js';
-import { isPeerRole, type PeerRole } from './peer-role.js';
+import { type CertifiedCaller, isPeerRole, type PeerRole } from './peer-role.js';
 import type { Refusal } from './refusal.js';
 
-/** The peer that a certificate names. */
-export interface CertifiedPeer {
-  readonly cluster: string;
-  readonly role: PeerRole;
-  readonly id: string;
+/** The peer that a certificate names, with its key. */
+export interface CertifiedPeer extends CertifiedCaller {
   /** SHA-256 of the public key (SPKI, DER), 64 digits of base 16. */
   readonly keyDigest: string;
   /** Count of the newest roster when the certificate was made. Absent: the peer is known without a certificate (in one process). */
