@@ -1,37 +1,58 @@
 import { type ChannelCredentials, Client } from '@grpc/grpc-js';
 import type { Socket } from 'node:net';
 import { assertInvariant } from '../base/errors/assert-invariant.js';
+import type { OdmoeError } from '../base/errors/odmoe-error.js';
 import type { Runtime, Timer } from '../base/runtime/runtime.js';
 import { clientChannelOptions } from './channel-options.js';
-import { channelCredentials } from './credentials.js';
-import { CLOSE_GRACE_MS } from '../wire/limits.js';
+import { channelSecurity } from './credentials.js';
+import type { MethodRules } from './methods.js';
+import type { ClusterTrust } from './trust/cluster-trust.js';
+import { DialledPeer } from './trust/dialled-peer.js';
+import type { CertifiedCaller } from './trust/peer-role.js';
+import { CLOSE_GRACE_MS, REMOVAL_GRACE_MS } from '../wire/limits.js';
 import { living } from '../base/runtime/living.js';
 
 export interface Channel {
   readonly client: Client;
+  /** The peer that the certificate of the other end names; null: the cluster has no authority, or the channel has no connection yet. */
+  peer(): CertifiedCaller | null;
+  /** `refused`: called when a newer roster does not admit the peer any more; its connections end soon after. */
+  onRefused(refused: (reason: OdmoeError) => void): void;
   /** Running calls may end in order. A socket that is still open after CLOSE_GRACE_MS is destroyed. */
   close(): void;
 }
 
 /**
- * A separate channel to one peer. grpc-js never gives up a connection whose peer accepts it and then sends nothing (a stopped process does so),
- * not even when the client is closed. Each redial would add one more. So the channel records its sockets here.
+ * A separate channel to one peer, for methods with these rules. grpc-js never gives up a connection whose peer accepts it and then sends nothing (a
+ * stopped process does so), not even when the client is closed. Each redial would add one more. So the channel records its sockets here.
  */
 export function openChannel(
   address: string,
   runtime: Runtime,
-  windowBytes: number,
-  receiveLimitBytes: number,
+  { windowBytes, receiveLimitBytes, servedBy }: Pick<MethodRules, 'windowBytes' | 'receiveLimitBytes' | 'servedBy'>,
+  trust: ClusterTrust | null,
 ): Channel {
   const sockets = new ChannelSockets();
-  const credentials = channelCredentials();
+  const dialled = trust === null ? null : new DialledPeer(trust);
+  const { credentials, options } = channelSecurity(dialled, servedBy);
   recordSockets(credentials, (socket) => sockets.add(socket));
-  const client = new Client(address, credentials, clientChannelOptions(windowBytes, receiveLimitBytes));
+  const client = new Client(address, credentials, {
+    ...clientChannelOptions(windowBytes, receiveLimitBytes),
+    ...options,
+  });
   const end = living().begin('channel', address);
   return {
     client,
+    peer: () => dialled?.peer ?? null,
+    onRefused: (refused) => {
+      dialled?.watch((reason) => {
+        refused(reason);
+        sockets.endSoon(runtime);
+      });
+    },
     close: () => {
       end();
+      dialled?.stop();
       client.close();
       sockets.close(runtime);
     },
@@ -87,6 +108,11 @@ class ChannelSockets {
     this.grace ??= runtime.after(CLOSE_GRACE_MS, () => this.destroy());
     this.grace.unref();
     if (this.open.size === 0) this.destroy();
+  }
+
+  /** The peer is not admitted any more: what it may still read are the words that end its calls. */
+  endSoon(runtime: Runtime): void {
+    runtime.after(REMOVAL_GRACE_MS, () => this.destroy()).unref();
   }
 
   private destroy(): void {

@@ -1,13 +1,25 @@
-import { ChannelCredentials, ServerCredentials } from '@grpc/grpc-js';
+import { ChannelCredentials, type ChannelOptions, credentials } from '@grpc/grpc-js';
 import { isIP } from 'node:net';
+import { createSecureContext } from 'node:tls';
+import type { MethodRules } from './methods.js';
+import { ANY_NODE_NAME, roleName } from './trust/certificate.js';
+import type { DialledPeer } from './trust/dialled-peer.js';
+import { tlsOptions } from './trust/tls-options.js';
 
-/** The only door through which channel security enters. Plaintext for now: see `unprotectedWarning`. */
-export function channelCredentials(): ChannelCredentials {
-  return ChannelCredentials.createInsecure();
-}
-
-export function serverCredentials(): ServerCredentials {
-  return ServerCredentials.createInsecure();
+/** The security of a channel to a daemon of the role. `dialled`: checks the peer's certificate; null: the cluster has no authority. */
+export function channelSecurity(
+  dialled: DialledPeer | null,
+  servedBy: MethodRules['servedBy'],
+): { credentials: ChannelCredentials; options: ChannelOptions } {
+  if (dialled === null) return { credentials: ChannelCredentials.createInsecure(), options: {} };
+  const context = createSecureContext(tlsOptions(dialled.trust));
+  return {
+    credentials: credentials.createFromSecureContext(context, {
+      checkServerIdentity: (name, certificate) => dialled.check(name, certificate),
+    }),
+    // Daemons are dialled by address, and their certificates hold names.
+    options: { 'grpc.ssl_target_name_override': servedBy === 'any node' ? ANY_NODE_NAME : roleName(servedBy) },
+  };
 }
 
 /** True if only this machine can reach the host: 127.0.0.0/8, ::1 (also IPv4-mapped) and "localhost". */

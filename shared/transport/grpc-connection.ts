@@ -10,6 +10,7 @@ import type { CallMethod, MethodRules, RepliesMethod } from './methods.js';
 import { silenceMessage, watchPeer } from './peer-keepalive.js';
 import { cancelledCall, fromServiceError, notInTime } from './rpc-errors.js';
 import { SilenceBound } from './silence-bound.js';
+import type { ClusterTrust } from './trust/cluster-trust.js';
 import type { CallLimits, Connection, RepliesLimits } from './transport.js';
 
 const raw = (bytes: Buffer): Buffer => bytes;
@@ -21,9 +22,10 @@ export class GrpcConnection implements Connection {
   constructor(
     private readonly runtime: Runtime,
     private readonly address: string,
-    { windowBytes, receiveLimitBytes }: MethodRules,
+    rules: MethodRules,
+    trust: ClusterTrust | null,
   ) {
-    this.channel = openChannel(address, runtime, windowBytes, receiveLimitBytes);
+    this.channel = openChannel(address, runtime, rules, trust);
   }
 
   async call<Request, Reply>(method: CallMethod<Request, Reply>, request: Request, limits: CallLimits): Promise<Reply> {
@@ -75,7 +77,7 @@ export class GrpcConnection implements Connection {
       bound: new SilenceBound(MAIN_CHECK.keepaliveTimeoutMs),
     };
     const keepalive = watchPeer(runtime, channel, check, (silentMs) => {
-      const peer = method.isOfMain ? `main at ${address}` : address;
+      const peer = method.servedBy === 'main' ? `main at ${address}` : address;
       silence = new OdmoeError(method.lostCode, silenceMessage(peer, silentMs));
       cancel();
     });
@@ -101,7 +103,7 @@ export class GrpcConnection implements Connection {
 export function readReplies(
   call: ClientReadableStream<Buffer>,
   peer: string,
-  rules: Pick<RepliesMethod<object, object>, 'lostCode' | 'isOfMain' | 'heldByCaller'>,
+  rules: Pick<RepliesMethod<object, object>, 'lostCode' | 'servedBy' | 'heldByCaller'>,
   runtime: Runtime,
   idleLimitMs = Infinity,
 ): AsyncGenerator<Buffer, void, undefined> {

@@ -8,6 +8,7 @@ import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS, MESSAGE_SIZE_LIMIT_BYTES } from '..
 import type { StreamMethod } from './methods.js';
 import { silenceMessage, watchPeer, type PeerKeepalive } from './peer-keepalive.js';
 import type { StreamKeepalive } from './silence-bound.js';
+import type { ClusterTrust } from './trust/cluster-trust.js';
 import { MessagePeerStream, type PeerStream, type StreamSide } from './peer-stream.js';
 import { raiseReplyLimit } from './receive-limit.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
@@ -21,19 +22,24 @@ interface StreamSetup {
   readonly runtime: Runtime;
   readonly keepalive: StreamKeepalive;
   readonly pace: StreamPace | null;
+  readonly trust: ClusterTrust | null;
 }
 
 export function openGrpcStream<Out extends PeerMessage, In extends PeerMessage>(
   address: string,
   method: StreamMethod<Out, In>,
-  { runtime, keepalive, pace }: StreamSetup,
+  { runtime, keepalive, pace, trust }: StreamSetup,
 ): PeerStream<Out, In> {
-  const { windowBytes, receiveLimitBytes, lostCode } = method;
-  const channel = openChannel(address, runtime, windowBytes, receiveLimitBytes);
+  const { lostCode } = method;
+  const channel = openChannel(address, runtime, method, trust);
   const { client } = channel;
   const call: RawStream = client.makeBidiStreamRequest(method.path, raw, raw, new Metadata());
   const { ending, cancelForce } = endingOf(call, runtime);
-  const side = { ...ending, takeTensors: () => raiseReplyLimit(call, MESSAGE_SIZE_LIMIT_BYTES) };
+  const side = {
+    ...ending,
+    takeTensors: () => raiseReplyLimit(call, MESSAGE_SIZE_LIMIT_BYTES),
+    certifiedPeer: () => channel.peer(),
+  };
   const carrier = carrierOf(call, pace);
   const stream = new MessagePeerStream(
     carrier,
@@ -48,6 +54,7 @@ export function openGrpcStream<Out extends PeerMessage, In extends PeerMessage>(
     (silentMs) => stream.close(new OdmoeError(lostCode, silenceMessage(address, silentMs))),
     (roundTripMs) => stream.answeredIn(roundTripMs),
   );
+  channel.onRefused((reason) => stream.close(reason));
   const settle = (error: OdmoeError | null): void => {
     connecting.cancel();
     cancelForce();

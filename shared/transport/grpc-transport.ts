@@ -7,20 +7,26 @@ import type { PeerStream } from './peer-stream.js';
 import { startRpcServer } from './rpc-server.js';
 import { SilenceBounds } from './silence-bound.js';
 import type { PeerMessage, StreamPace } from './stream-pace.js';
+import type { ClusterTrust } from './trust/cluster-trust.js';
 import type { CallLimits, RepliesLimits, RpcServer, RpcServerOptions, Transport } from './transport.js';
 
 /** gRPC over TCP. */
 export class GrpcTransport implements Transport {
   private readonly bounds = new SilenceBounds();
 
-  /** `pace`: the emulated pace of the streams between daemons; null: no emulation. */
+  /**
+   * @param pace the emulated pace of the streams between daemons; null: no emulation
+   * @param trust this process's part in the trust of a cluster with an authority; null: connections are plaintext, and everybody is let in
+   */
   constructor(
     private readonly runtime: Runtime,
     private readonly pace: StreamPace | null = null,
+    private readonly trust: ClusterTrust | null = null,
   ) {}
 
   serve(options: RpcServerOptions): Promise<RpcServer> {
-    return startRpcServer(this.runtime, options, this.pace);
+    const { pace, trust } = this;
+    return startRpcServer(this.runtime, options, { pace, trust });
   }
 
   stream<Request extends PeerMessage, Reply extends PeerMessage>(
@@ -28,13 +34,13 @@ export class GrpcTransport implements Transport {
     method: StreamMethod<Request, Reply>,
     network: NodeSettings['network'],
   ): PeerStream<Request, Reply> {
-    const { runtime, pace } = this;
+    const { runtime, pace, trust } = this;
     const keepalive = this.bounds.keepaliveOf(address, network);
-    return openGrpcStream(address, method, { runtime, keepalive, pace });
+    return openGrpcStream(address, method, { runtime, keepalive, pace, trust });
   }
 
   connect(address: string, rules: MethodRules): GrpcConnection {
-    return new GrpcConnection(this.runtime, address, rules);
+    return new GrpcConnection(this.runtime, address, rules, this.trust);
   }
 
   async call<Request, Reply>(

@@ -97,6 +97,7 @@ export function openInProcess<Request extends PeerMessage, Reply extends PeerMes
     served.ended(new OdmoeError('CANCELLED', 'the peer in this process went away'));
   };
   const opened = new MessagePeerStream<Request, Reply>(duplexOf(toServer, toOpener), requests, replies, {
+    certifiedPeer: () => null,
     takeTensors: () => undefined,
     finish: () => toServer.push({ kind: 'end', then: () => served.endedByPeer() }),
     fail: () => toServer.push({ kind: 'end', then: gone }),
@@ -106,6 +107,7 @@ export function openInProcess<Request extends PeerMessage, Reply extends PeerMes
     replies,
     requests,
     {
+      certifiedPeer: () => null,
       takeTensors: () => undefined,
       finish: () => {
         onOver();

@@ -31,8 +31,8 @@ export interface MethodRules {
   readonly callers: ReadonlySet<PeerRole>;
   /** The caller's error code if the connection fails. */
   readonly lostCode: ErrorCode;
-  /** True if only main serves the method, so that an error advises about a main. */
-  readonly isOfMain: boolean;
+  /** The daemons that serve the method. In a cluster with an authority the peer's certificate must say so. */
+  readonly servedBy: 'main' | 'shadow' | 'worker' | 'any node';
   /** Bytes that may be on the way to the caller before the server must wait. */
   readonly windowBytes: number;
   /** Largest reply that the caller receives, of a peer that sends no tensors. */
@@ -65,16 +65,31 @@ type Nothing = Record<string, never>;
 
 type RulesForAll = Omit<MethodRules, 'callers'>;
 
-const PLAIN = { isOfMain: false, windowBytes: FLOW_CONTROL_WINDOW_BYTES, everyday: new Set<ErrorCode>() };
-const OF_ANY = { ...PLAIN, lostCode: 'NO_MAIN', receiveLimitBytes: REPLY_SIZE_LIMIT_BYTES } as const;
-const OF_MAIN = { ...OF_ANY, isOfMain: true } as const;
+const PLAIN = { windowBytes: FLOW_CONTROL_WINDOW_BYTES, everyday: new Set<ErrorCode>() };
+const OF_ANY = {
+  ...PLAIN,
+  servedBy: 'any node',
+  lostCode: 'NO_MAIN',
+  receiveLimitBytes: REPLY_SIZE_LIMIT_BYTES,
+} as const;
+const OF_MAIN = { ...OF_ANY, servedBy: 'main' } as const;
 /** Replies with tensors are received from a peer that is known (PeerStream.takeTensors). */
-const OF_WORKER = { ...PLAIN, lostCode: 'WORKER_LOST', receiveLimitBytes: PLAIN_RECEIVE_LIMIT_BYTES } as const;
-const OF_SHADOW = { ...PLAIN, lostCode: 'SHADOW_LOST', receiveLimitBytes: PLAIN_RECEIVE_LIMIT_BYTES } as const;
+const OF_WORKER = {
+  ...PLAIN,
+  servedBy: 'worker',
+  lostCode: 'WORKER_LOST',
+  receiveLimitBytes: PLAIN_RECEIVE_LIMIT_BYTES,
+} as const;
+const OF_SHADOW = {
+  ...PLAIN,
+  servedBy: 'shadow',
+  lostCode: 'SHADOW_LOST',
+  receiveLimitBytes: PLAIN_RECEIVE_LIMIT_BYTES,
+} as const;
 /** Any daemon may hold a pack. A reader that gets QUEUE_FULL or PACK_INCOMPLETE from one asks another. */
 const OF_PACK = {
   lostCode: 'WORKER_LOST',
-  isOfMain: false,
+  servedBy: 'any node',
   windowBytes: PACK_WINDOW_BYTES,
   receiveLimitBytes: PLAIN_RECEIVE_LIMIT_BYTES,
   everyday: new Set<ErrorCode>(['QUEUE_FULL', 'PACK_INCOMPLETE']),

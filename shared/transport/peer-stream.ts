@@ -6,9 +6,12 @@ import {
   PLAIN_RECEIVE_LIMIT_BYTES,
   STREAM_BACKLOG_LIMIT_BYTES,
 } from '../wire/limits.js';
+import type { CertifiedCaller } from './trust/peer-role.js';
 
 /** One side of a bidirectional stream, server or client. */
 export interface PeerStream<Out, In> {
+  /** The peer that the certificate of the other end names; null: the cluster has no authority, or nothing has arrived from there yet. */
+  readonly certifiedPeer: CertifiedCaller | null;
   /** Never throws; does nothing after the stream's end. The stream closes if more than STREAM_BACKLOG_LIMIT_BYTES are unsent. */
   send(message: Out): void;
   /** Bytes given to send() that have not left for the network yet. */
@@ -44,6 +47,8 @@ export interface MessageDuplex {
 
 /** The parts in which the two sides of a stream differ. */
 export interface StreamSide {
+  /** The peer that the certificate of the other end names; null: none is known. */
+  certifiedPeer(): CertifiedCaller | null;
   /** Makes the carrier of the bytes accept larger messages, too. */
   takeTensors(): void;
   /** Ends our side in order; bytes already written go out first. */
@@ -75,6 +80,10 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
     private readonly incoming: MessageCodec<In>,
     private readonly side: StreamSide,
   ) {}
+
+  get certifiedPeer(): CertifiedCaller | null {
+    return this.side.certifiedPeer();
+  }
 
   get backlogBytes(): number {
     return this.unsentBytes;

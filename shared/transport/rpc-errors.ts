@@ -28,7 +28,7 @@ export function toServiceError(thrown: unknown): ServiceError {
  */
 export function fromServiceError(
   thrown: unknown,
-  { lostCode, isOfMain }: Pick<MethodRules, 'lostCode' | 'isOfMain'>,
+  { lostCode, servedBy }: Pick<MethodRules, 'lostCode' | 'servedBy'>,
   peer: string,
 ): OdmoeError {
   if (!isServiceError(thrown)) return toOdmoeError(thrown);
@@ -41,7 +41,7 @@ export function fromServiceError(
     return new OdmoeError('PROTOCOL_VIOLATION', `${peer} does not serve this call: ${thrown.details}`, cause);
   }
   const failure = `the connection to ${peer} failed: ${plainDetails(thrown.details)}`;
-  const advice = isOfMain ? '; is main running there? odmoe doctor says what answers' : '';
+  const advice = servedBy === 'main' ? '; is main running there? odmoe doctor says what answers' : '';
   return new OdmoeError(lostCode, `${failure}${advice}`, cause);
 }
 

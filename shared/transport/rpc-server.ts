@@ -7,15 +7,16 @@ import {
   type UntypedServiceImplementation,
 } from '@grpc/grpc-js';
 import { HealthImplementation } from 'grpc-health-check';
-import { createServer } from 'node:net';
-import { OdmoeError } from '../base/errors/odmoe-error.js';
+import { assertInvariant } from '../base/errors/assert-invariant.js';
+import { OdmoeError, toOdmoeError } from '../base/errors/odmoe-error.js';
 import type { Logger } from '../base/log/logger.js';
 import type { Runtime } from '../base/runtime/runtime.js';
 import { StandstillMeter } from '../base/runtime/standstill-meter.js';
 import { formatAddress } from '../wire/addresses.js';
 import { answerStream } from './answer-calls.js';
 import { serverOptions } from './channel-options.js';
-import { serverCredentials, unprotectedWarning } from './credentials.js';
+import { unprotectedWarning } from './credentials.js';
+import { openServerPort, type ServerPort } from './server-port.js';
 import {
   CLOSE_GRACE_MS,
   MESSAGE_SIZE_LIMIT_BYTES,
@@ -28,9 +29,18 @@ import { raiseRequestLimit } from './receive-limit.js';
 import { STANDSTILL_METADATA, toServiceError } from './rpc-errors.js';
 import { type Handler, type ServedMethod, servedMethods } from './served-methods.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
-import { grpcCall, grpcReplies, peerContextOf, type RawServerStream } from './server-handlers.js';
+import { type CallerOf, grpcCall, grpcReplies, peerContextOf, type RawServerStream } from './server-handlers.js';
 import type { RpcServer, RpcServerOptions } from './transport.js';
+import type { ClusterTrust } from './trust/cluster-trust.js';
+import type { CertifiedCaller } from './trust/peer-role.js';
 import { living } from '../base/runtime/living.js';
+
+interface ServerSetup {
+  /** The emulated pace of the streams between daemons; null: no emulation. */
+  readonly pace: StreamPace | null;
+  /** null: the cluster has no authority, and everybody is let in. */
+  readonly trust: ClusterTrust | null;
+}
 
 /**
  * A daemon's server. It serves the methods in the options, and grpc.health.v1.Health. Throws PORT_UNAVAILABLE. Logs one warning if other machines
@@ -39,34 +49,50 @@ import { living } from '../base/runtime/living.js';
 export async function startRpcServer(
   runtime: Runtime,
   options: RpcServerOptions,
-  pace: StreamPace | null,
+  { pace, trust }: ServerSetup,
 ): Promise<RpcServer> {
   // Our code gets every fault as an error; grpc-js would also print it, past our log.
   setLogVerbosity(logVerbosity.NONE);
   const server = new Server(serverOptions(PLAIN_RECEIVE_LIMIT_BYTES));
-  const openStreams = new Set<PeerStream<never, unknown>>();
+  const openStreams: OpenStreams = new Map();
   const standstills = new StandstillMeter(runtime);
-  addMethods(server, options, { openStreams, log: options.log, pace, runtime, standstills });
+  let door: ServerPort | null = null;
+  const callerOf: CallerOf = (call) => {
+    assertInvariant(door !== null, 'A server that is called has a port.');
+    return door.callerOf(call);
+  };
+  addMethods(server, options, { openStreams, log: options.log, pace, runtime, standstills, callerOf });
   const health = new HealthImplementation({ '': 'SERVING' });
   health.addToServer(server);
-  const port = await bind(server, options).catch((thrown: unknown) => {
+  const endStreamsOf = ({ id }: CertifiedCaller, reason: OdmoeError): void => {
+    for (const [stream, caller] of [...openStreams]) if (caller?.id === id) stream.close(reason);
+  };
+  try {
+    door = await openServerPort(server, { ...options, trust, endStreamsOf }, runtime);
+  } catch (thrown) {
     standstills.stop();
+    server.forceShutdown();
     throw thrown;
-  });
-  const warning = unprotectedWarning(options.host);
-  if (warning !== null) options.log.warn(warning, { address: formatAddress(options.host, port) });
+  }
+  const { port } = door;
+  const address = formatAddress(options.host, port);
+  const warning = trust === null ? unprotectedWarning(options.host) : null;
+  if (warning !== null) options.log.warn(warning, { address });
   let stopping: Promise<void> | null = null;
   return {
-    address: formatAddress(options.host, port),
+    address,
     port,
     tellLeaving: () => health.setStatus('', 'NOT_SERVING'),
     stop: () => {
       standstills.stop();
-      stopping ??= stopServer(server, openStreams, health, runtime);
+      stopping ??= stopServer(server, door, openStreams, health, runtime);
       return stopping;
     },
   };
 }
+
+/** The streams that peers have opened, each with the peer that its certificate names. */
+type OpenStreams = Map<PeerStream<never, unknown>, CertifiedCaller | null>;
 
 const raw = (bytes: Buffer): Buffer => bytes;
 
@@ -92,10 +118,10 @@ function grpcHandler(
   serving: PeerServing,
 ): UntypedServiceImplementation[string] {
   if (served.shape === 'stream') return serveStreams(served.method, served.handle, serving);
-  const { runtime, standstills } = serving;
-  if (served.shape === 'replies') return grpcReplies(served, { log, runtime, slowReaderLimitMs });
+  const { runtime, standstills, callerOf } = serving;
+  if (served.shape === 'replies') return grpcReplies(served, { log, runtime, slowReaderLimitMs }, callerOf);
   const isKeepalive = served.method.path === METHODS.node.identify.path;
-  return grpcCall(served, log, () => (isKeepalive ? standstillMetadata(standstills) : null));
+  return grpcCall(served, log, callerOf, () => (isKeepalive ? standstillMetadata(standstills) : null));
 }
 
 function standstillMetadata(standstills: StandstillMeter): Metadata {
@@ -105,7 +131,8 @@ function standstillMetadata(standstills: StandstillMeter): Metadata {
 }
 
 interface PeerServing {
-  openStreams: Set<PeerStream<never, unknown>>;
+  openStreams: OpenStreams;
+  callerOf: CallerOf;
   log: Logger;
   pace: StreamPace | null;
   runtime: Runtime;
@@ -115,11 +142,12 @@ interface PeerServing {
 function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
   method: StreamMethod<Request, Reply>,
   serve: Handler<StreamMethod<Request, Reply>>,
-  { openStreams, log, pace, runtime }: PeerServing,
+  { openStreams, log, pace, runtime, callerOf }: PeerServing,
 ): (call: RawServerStream) => void {
   return (call) => {
     const peer = call.getPeer();
     const side = {
+      certifiedPeer: (): CertifiedCaller | null => openStreams.get(stream) ?? null,
       takeTensors: () => raiseRequestLimit(call, MESSAGE_SIZE_LIMIT_BYTES),
       finish: () => {
         endInTime(call, runtime);
@@ -137,7 +165,6 @@ function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
       pace?.codec(method.request) ?? method.request,
       side,
     );
-    openStreams.add(stream);
     const end = living().begin('stream', `${method.path} of ${peer}`);
     const gone = (): void => {
       carrier.afterDelivery(() => stream.ended(new OdmoeError('CANCELLED', `the peer at ${peer} went away`)));
@@ -154,7 +181,13 @@ function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
       end();
       openStreams.delete(stream);
     });
-    answerStream(method, serve, stream, peerContextOf(call));
+    try {
+      const context = peerContextOf(call, callerOf);
+      openStreams.set(stream, context.caller);
+      answerStream(method, serve, stream, context);
+    } catch (thrown) {
+      stream.close(toOdmoeError(thrown));
+    }
   };
 }
 
@@ -170,56 +203,16 @@ function endInTime(call: ServerDuplexStream<Buffer, Buffer>, runtime: Runtime): 
   });
 }
 
-async function bind(server: Server, options: RpcServerOptions): Promise<number> {
-  const address = formatAddress(options.host, options.port);
-  return new Promise((resolve, reject) => {
-    server.bindAsync(address, serverCredentials(), (error, port) => {
-      if (error === null) {
-        resolve(port);
-        return;
-      }
-      server.forceShutdown();
-      explainBindFailure(options.host, options.port).then((reason) => {
-        reject(new OdmoeError('PORT_UNAVAILABLE', `cannot listen on ${address}: ${reason}`, { cause: error }));
-      }, reject);
-    });
-  });
-}
-
-/** grpc-js does not give the reason why it could not bind; a plain listener does. */
-async function explainBindFailure(host: string, port: number): Promise<string> {
-  const probe = createServer();
-  const code = await new Promise<string>((resolve) => {
-    probe.once('error', (error: NodeJS.ErrnoException) => {
-      resolve(error.code ?? error.message);
-    });
-    probe.listen({ host, port, exclusive: true }, () => {
-      probe.close(() => {
-        resolve('free by now');
-      });
-    });
-  });
-  switch (code) {
-    case 'EADDRINUSE':
-      return 'the port is in use; is another daemon running? stop it, or choose another --port';
-    case 'EADDRNOTAVAIL':
-    case 'ENOTFOUND':
-      return 'this machine has no such address; give one of its own as --host, or 0.0.0.0 for all of them';
-    case 'EACCES':
-      return 'ports below 1024 need more rights; choose a higher --port';
-    default:
-      return `${code}; try again, or choose another --port or --host`;
-  }
-}
-
 async function stopServer(
   server: Server,
-  openStreams: ReadonlySet<PeerStream<never, unknown>>,
+  door: ServerPort | null,
+  openStreams: OpenStreams,
   health: HealthImplementation,
   runtime: Runtime,
 ): Promise<void> {
   health.setStatus('', 'NOT_SERVING');
-  for (const stream of openStreams) stream.close();
+  door?.close();
+  for (const stream of openStreams.keys()) stream.close();
   await new Promise<void>((resolve) => {
     const timer = runtime.after(CLOSE_GRACE_MS, () => {
       server.forceShutdown();

@@ -6,24 +6,36 @@ import { answerCall, type AnswerLimits, answerReplies } from './answer-calls.js'
 import type { PeerContext } from './peer-context.js';
 import { toServiceError } from './rpc-errors.js';
 import type { ServedMethod } from './served-methods.js';
+import type { CertifiedCaller } from './trust/peer-role.js';
 
 export type RawServerStream = ServerDuplexStream<Buffer, Buffer>;
 
-/** The caller. Its host is empty if it is already gone. */
-export function peerContextOf(call: { getPeer(): string }): PeerContext {
-  return { host: hostOf(call.getPeer()), caller: null };
+/** The part of a call of grpc-js that knows the certificate of its connection. */
+export type AuthenticatedCall = Pick<ServerUnaryCall<Buffer, Buffer>, 'getAuthContext'>;
+
+/** The peer that the caller's certificate names; null: the cluster has no authority. Throws CANCELLED if the caller has gone. */
+export type CallerOf = (call: AuthenticatedCall) => CertifiedCaller | null;
+
+/** The caller. Its host is empty if it is already gone. Throws CANCELLED if its certificate is needed and it has gone. */
+export function peerContextOf(call: AuthenticatedCall & { getPeer(): string }, callerOf: CallerOf): PeerContext {
+  return { host: hostOf(call.getPeer()), caller: callerOf(call) };
 }
 
 /** `metadata`: of the reply. */
 export function grpcCall(
   served: Extract<ServedMethod, { shape: 'call' }>,
   log: Logger,
+  callerOf: CallerOf,
   metadata: () => Metadata | null,
 ): (call: ServerUnaryCall<Buffer, Buffer>, callback: sendUnaryData<Buffer>) => void {
   return (call, callback) => {
     const initial = metadata();
     if (initial !== null) call.sendMetadata(initial);
-    answerCall(served, call.request, { peer: peerContextOf(call), name: call.getPeer() }, log).then(
+    const answer = async (): Promise<Buffer> => {
+      const peer = peerContextOf(call, callerOf);
+      return answerCall(served, call.request, { peer, name: call.getPeer() }, log);
+    };
+    answer().then(
       (reply) => callback(null, reply),
       (thrown: unknown) => callback(toServiceError(thrown)),
     );
@@ -33,17 +45,21 @@ export function grpcCall(
 export function grpcReplies(
   served: Extract<ServedMethod, { shape: 'replies' }>,
   limits: AnswerLimits,
+  callerOf: CallerOf,
 ): (call: ServerWritableStream<Buffer, Buffer>) => void {
   return (call) => {
     const gone = new AbortController();
     call.on('cancelled', () => gone.abort());
-    const caller = {
-      peer: peerContextOf(call),
-      name: call.getPeer(),
-      send: (reply: Buffer, taken: () => void) => call.write(reply, taken),
-      unread: () => call.writableLength,
+    const answer = async (): Promise<void> => {
+      const caller = {
+        peer: peerContextOf(call, callerOf),
+        name: call.getPeer(),
+        send: (reply: Buffer, taken: () => void) => call.write(reply, taken),
+        unread: () => call.writableLength,
+      };
+      return answerReplies(served, call.request, caller, gone.signal, limits);
     };
-    answerReplies(served, call.request, caller, gone.signal, limits).then(
+    answer().then(
       () => call.end(),
       (thrown: unknown) => call.emit('error', toServiceError(thrown)),
     );

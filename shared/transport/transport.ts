@@ -1,4 +1,5 @@
 /** Communication between nodes: implemented by gRPC (grpc-transport.ts) and, in one process, by the simulator's network. */
+import type { TLSSocket } from 'node:tls';
 import type { NodeSettings } from '../settings/node-settings.js';
 import type { Logger } from '../base/log/logger.js';
 import type { CallMethod, MethodRules, RepliesMethod, StreamMethod } from './methods.js';
@@ -75,6 +76,8 @@ export interface RpcServerOptions extends Partial<Omit<Services, 'node'>> {
   network: NodeSettings['network'];
   log: Logger;
   node: Pick<Services['node'], 'identify'> & Partial<Services['node']>;
+  /** Takes the connections of machines that ask to be let in; left out: this daemon lets nobody in. Only in a cluster with an authority. */
+  enrol?: ((socket: TLSSocket) => void) | undefined;
   /** Longest time that a client may leave replies unread; default SLOW_READER_LIMIT_MS. */
   slowReaderLimitMs?: number;
 }

@@ -44,6 +44,22 @@ export const TEXT_LENGTH_LIMIT = 4096;
 /** Longest time to connect. */
 export const CONNECT_TIMEOUT_MS = 3000;
 
+/** Most connections to a daemon at one time, in all and from one host. A node of a cluster opens a handful. */
+export const CONNECTIONS_LIMIT = { all: 4096, ofHost: 512 } as const;
+
+/** Most TLS handshakes under way at one time, in all and from one host. A handshake takes some milliseconds. */
+export const TLS_HANDSHAKES_LIMIT = { all: 256, ofHost: 32 } as const;
+
+/** Longest TLS handshake. */
+export const TLS_HANDSHAKE_TIMEOUT_MS = 5000;
+
+/** Most connections of refused peers that are open while they get the reason, and the time that each of them has to read it. */
+export const REFUSED_CONNECTIONS_LIMIT = 32;
+export const REFUSED_CONNECTION_MS = 3000;
+
+/** Time between the words that tell a removed peer why its streams end and the end of its connections. */
+export const REMOVAL_GRACE_MS = 200;
+
 /** Longest wait for a stream's first message: hello from its opener, the reply from the other side. */
 export const HANDSHAKE_TIMEOUT_MS = 5000;
 

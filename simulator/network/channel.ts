@@ -1,3 +1,4 @@
+import type { CertifiedCaller } from '../../shared/transport/trust/peer-role.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { PeerMessage } from '../../shared/transport/stream-pace.js';
 import type { ScheduledEvent, VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
@@ -41,6 +42,8 @@ export interface CarriedBytes {
 
 /** The services that a side needs of its network. */
 export interface ChannelNetwork {
+  /** The peers that the certificates of hosts name. */
+  readonly callers: ReadonlyMap<string, CertifiedCaller>;
   readonly clock: VirtualClock;
   readonly links: LinkModel;
   tap: MessageTap | null;
@@ -96,7 +99,7 @@ export class ChannelSide {
   readonly carried: CarriedBytes = { sent: 0, arrived: 0 };
 
   constructor(
-    private readonly network: ChannelNetwork,
+    readonly network: ChannelNetwork,
     readonly owner: ChannelOwner,
     readonly peerHost: string,
     readonly label: string,

@@ -70,6 +70,7 @@ export function openMemoryStream<Out extends PeerMessage, In extends PeerMessage
   };
   const ending = {
     takeTensors: () => undefined,
+    certifiedPeer: () => side.network.callers.get(side.peerHost) ?? null,
     finish: () => {
       endWaits();
       side.send({ kind: 'end' });
@@ -119,6 +120,7 @@ export function acceptMemoryStream<Out extends PeerMessage, In extends PeerMessa
 ): PeerStream<Out, In> {
   const ending = {
     takeTensors: () => undefined,
+    certifiedPeer: () => side.network.callers.get(side.peerHost) ?? null,
     finish: () => {
       side.send({ kind: 'end' });
       side.close();

@@ -37,7 +37,7 @@ describe('OdmoeError', () => {
     for (const code of codes) {
       const sent = toServiceError(new OdmoeError(code, `about ${code}`));
       assert.equal(sent.code, status[ERROR_KINDS[code].grpcStatus], code);
-      const received = fromServiceError(sent, { lostCode: 'NO_MAIN', isOfMain: true }, 'peer');
+      const received = fromServiceError(sent, { lostCode: 'NO_MAIN', servedBy: 'main' }, 'peer');
       assert.equal(received.code, code);
       assert.equal(received.message, `about ${code}`);
     }

@@ -48,6 +48,9 @@ const DOORS: readonly Door[] = [
     code: /\bsocket\.(on|once)\(|\bserver\.(on|once)\(/,
     files: [
       'shared/transport/channel.ts',
+      'shared/transport/server-port.ts',
+      'shared/transport/admitted-sockets.ts',
+      'shared/transport/refuser.ts',
       'http-api/start-http-api.ts',
       'http-api/http-server.ts',
       'cli/doctor/cluster-checks.ts',

@@ -18,7 +18,12 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'engine/daemon/run-daemon.ts': [2, 'how long the own stop may take'],
   'shared/transport/peer-keepalive.ts': [1, 'pause before the next question'],
   'shared/transport/grpc-stream.ts': [1, 'how long the own end of a stream may take'],
-  'shared/transport/channel.ts': [1, 'how long the own end of a channel may take'],
+  'shared/transport/channel.ts': [
+    2,
+    'how long the own end of a channel may take, and how long a removed peer has to read why',
+  ],
+  'shared/transport/server-port.ts': [1, 'how long a removed peer has to read why'],
+  'shared/transport/refuser.ts': [1, 'how long a refused stranger has to read why'],
   'shared/transport/rpc-server.ts': [2, 'how long the own end of streams and server may take'],
   'shared/base/files/process-lock.ts': [1, 'pause before a lock is looked at again'],
   'packs/fetching/expert-fetcher.ts': [1, 'when peers are asked anew'],

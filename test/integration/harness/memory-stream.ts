@@ -4,6 +4,7 @@ import type { PeerStream } from '../../../shared/transport/peer-stream.js';
 /** One side of a stream without a network: it remembers the sent messages, and the test gives it the received ones. */
 export class MemoryStream<Out, In> implements PeerStream<Out, In> {
   readonly sent: Out[] = [];
+  readonly certifiedPeer = null;
   backlogBytes = 0;
   sentBytes = 0;
   receivedBytes = 0;

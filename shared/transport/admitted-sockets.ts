@@ -1,0 +1,30 @@
+import type { TLSSocket } from 'node:tls';
+import type { CertifiedPeer } from './trust/certificate.js';
+
+/** The open connections of admitted peers. */
+export class AdmittedSockets {
+  private readonly peers = new Map<TLSSocket, CertifiedPeer>();
+  private readonly byFingerprint = new Map<string, Set<TLSSocket>>();
+
+  add(socket: TLSSocket, peer: CertifiedPeer): void {
+    const fingerprint = socket.getPeerX509Certificate()?.fingerprint256 ?? '';
+    const ofCertificate = this.byFingerprint.get(fingerprint) ?? new Set();
+    this.byFingerprint.set(fingerprint, ofCertificate.add(socket));
+    this.peers.set(socket, peer);
+    socket.once('close', () => {
+      this.peers.delete(socket);
+      ofCertificate.delete(socket);
+      if (ofCertificate.size === 0) this.byFingerprint.delete(fingerprint);
+    });
+  }
+
+  /** The peer whose certificate has this SHA-256; null: it has no open connection. */
+  peerOf(fingerprint: string): CertifiedPeer | null {
+    const [socket] = this.byFingerprint.get(fingerprint) ?? [];
+    return (socket && this.peers.get(socket)) ?? null;
+  }
+
+  entries(): [TLSSocket, CertifiedPeer][] {
+    return [...this.peers];
+  }
+}

@@ -1,0 +1,212 @@
+/** The port of a daemon's server. It hands connections to the gRPC server, and in a cluster with an authority only those of admitted peers. */
+import { type ConnectionInjector, type Server, ServerCredentials } from '@grpc/grpc-js';
+import { createServer, type Server as TcpServer, type Socket } from 'node:net';
+import { createServer as createTlsServer, type Server as TlsServer, type TLSSocket } from 'node:tls';
+import { assertInvariant } from '../base/errors/assert-invariant.js';
+import { OdmoeError } from '../base/errors/odmoe-error.js';
+import type { Logger } from '../base/log/logger.js';
+import type { Runtime } from '../base/runtime/runtime.js';
+import { formatAddress } from '../wire/addresses.js';
+import { CONNECTIONS_LIMIT, REMOVAL_GRACE_MS, TLS_HANDSHAKE_TIMEOUT_MS, TLS_HANDSHAKES_LIMIT } from '../wire/limits.js';
+import { ConnectionCount } from './connection-count.js';
+import type { AuthenticatedCall } from './server-handlers.js';
+import { AdmittedSockets } from './admitted-sockets.js';
+import { admittedPeer } from './trust/certified-socket.js';
+import type { CertifiedPeer } from './trust/certificate.js';
+import type { ClusterTrust } from './trust/cluster-trust.js';
+import type { CertifiedCaller } from './trust/peer-role.js';
+import { isRefusal } from './trust/refusal.js';
+import { Refuser } from './refuser.js';
+import { ENROLMENT_PROTOCOL, tlsOptions } from './trust/tls-options.js';
+
+export interface ServerPort {
+  readonly port: number;
+  /** The peer of the call's certificate; null: the cluster has no authority. Throws CANCELLED if the peer has gone. */
+  callerOf(call: AuthenticatedCall): CertifiedCaller | null;
+  /** Takes no new connections. Those that the gRPC server has got are its own to end. */
+  close(): void;
+}
+
+export interface PortOptions {
+  readonly host: string;
+  readonly port: number;
+  readonly log: Logger;
+  /** null: the cluster has no authority, and everybody is let in. */
+  readonly trust: ClusterTrust | null;
+  /** Takes the connections of machines that ask to be let in; left out: this daemon lets nobody in. */
+  readonly enrol?: ((socket: TLSSocket) => void) | undefined;
+  /** Ends the streams of a peer that is not admitted any more. Its connections end soon after. */
+  readonly endStreamsOf: (peer: CertifiedPeer, reason: OdmoeError) => void;
+}
+
+/** Throws PORT_UNAVAILABLE. */
+export async function openServerPort(server: Server, options: PortOptions, runtime: Runtime): Promise<ServerPort> {
+  const injector = server.createConnectionInjector(ServerCredentials.createInsecure());
+  const { trust } = options;
+  if (trust !== null) return openTrustedPort(injector, { ...options, trust }, runtime);
+  const connections = new ConnectionCount(CONNECTIONS_LIMIT);
+  const listener = createServer((socket) => {
+    if (counted(connections, socket)) injector.injectConnection(socket);
+  });
+  const port = await listen(listener, options);
+  return { port, callerOf: () => null, close: () => void listener.close() };
+}
+
+/** Counts a connection until it closes. A connection past the limits is destroyed: false. */
+function counted(connections: ConnectionCount, socket: Socket): boolean {
+  const host = socket.remoteAddress ?? '';
+  if (!connections.begin(host)) {
+    socket.destroy();
+    return false;
+  }
+  socket.once('close', () => connections.end(host));
+  return true;
+}
+
+type TrustedOptions = PortOptions & { readonly trust: ClusterTrust };
+
+async function openTrustedPort(
+  injector: ConnectionInjector,
+  options: TrustedOptions,
+  runtime: Runtime,
+): Promise<ServerPort> {
+  const trusted = new TrustedPort(injector, options, runtime);
+  try {
+    trusted.port = await listen(trusted.tls, options);
+    return trusted;
+  } catch (thrown) {
+    trusted.close();
+    throw thrown;
+  }
+}
+
+/** A port at which TLS shows who a peer is. */
+class TrustedPort implements ServerPort {
+  readonly tls: TlsServer;
+  private readonly admitted = new AdmittedSockets();
+  private readonly connections = new ConnectionCount(CONNECTIONS_LIMIT);
+  private readonly handshakes = new ConnectionCount(TLS_HANDSHAKES_LIMIT);
+  /** Ends the count of a handshake, by the peer's address. */
+  private readonly handshakeEnds = new Map<string, () => void>();
+  private readonly refuser: Refuser;
+  private readonly unwatch: () => void;
+  port = 0;
+
+  constructor(
+    private readonly injector: ConnectionInjector,
+    private readonly options: TrustedOptions,
+    private readonly runtime: Runtime,
+  ) {
+    const { trust, log, enrol } = options;
+    this.refuser = new Refuser(runtime);
+    this.tls = createTlsServer({
+      ...tlsOptions(trust),
+      requestCert: true,
+      // A refused peer must get words, so this class looks at its certificate, and TLS does not.
+      rejectUnauthorized: false,
+      ALPNProtocols: enrol === undefined ? ['h2'] : ['h2', ENROLMENT_PROTOCOL],
+      handshakeTimeout: TLS_HANDSHAKE_TIMEOUT_MS,
+    });
+    this.tls.prependListener('connection', (socket: Socket) => this.beginHandshake(socket));
+    this.tls.on('secureConnection', (socket) => this.take(socket));
+    this.tls.on('tlsClientError', ({ message }, socket) => {
+      log.debug('a connection ended in its TLS handshake', { peer: socket.remoteAddress ?? '', reason: message });
+    });
+    this.unwatch = trust.watch(() => this.trustChanged());
+  }
+
+  callerOf(call: AuthenticatedCall): CertifiedCaller {
+    const fingerprint = call.getAuthContext().sslPeerCertificate?.fingerprint256;
+    const peer = fingerprint === undefined ? null : this.admitted.peerOf(fingerprint);
+    if (peer === null) throw new OdmoeError('CANCELLED', 'the peer has gone');
+    return peer;
+  }
+
+  close(): void {
+    this.unwatch();
+    this.tls.close();
+    this.refuser.close();
+  }
+
+  private beginHandshake(socket: Socket): void {
+    if (!counted(this.connections, socket)) return;
+    const host = socket.remoteAddress ?? '';
+    if (!this.handshakes.begin(host)) {
+      socket.destroy();
+      return;
+    }
+    const key = placeOf(socket);
+    const end = (): void => {
+      if (this.handshakeEnds.delete(key)) this.handshakes.end(host);
+    };
+    this.handshakeEnds.set(key, end);
+    socket.once('close', end);
+  }
+
+  private take(socket: TLSSocket): void {
+    this.handshakeEnds.get(placeOf(socket))?.();
+    socket.on('error', () => undefined);
+    const { trust, enrol, log } = this.options;
+    if (socket.alpnProtocol === ENROLMENT_PROTOCOL && enrol !== undefined) {
+      enrol(socket);
+      return;
+    }
+    const peer = admittedPeer(socket, trust);
+    if (isRefusal(peer)) {
+      log.warn('refused a connection', { peer: socket.remoteAddress ?? '', reason: peer.refusal });
+      this.refuser.refuse(socket, peer.refusal);
+      return;
+    }
+    this.admitted.add(socket, peer);
+    this.injector.injectConnection(socket);
+  }
+
+  /** The own certificate may be a new one, and peers may have been removed. */
+  private trustChanged(): void {
+    const { trust, endStreamsOf } = this.options;
+    this.tls.setSecureContext(tlsOptions(trust));
+    for (const [socket, peer] of this.admitted.entries()) {
+      const refusal = trust.refusalOf(peer);
+      if (refusal === null) continue;
+      endStreamsOf(peer, new OdmoeError('TRUST_REFUSED', refusal));
+      this.runtime.after(REMOVAL_GRACE_MS, () => socket.destroy()).unref();
+    }
+  }
+}
+
+function placeOf({ remoteAddress = '', remotePort = 0 }: Socket): string {
+  return formatAddress(remoteAddress, remotePort);
+}
+
+/** Resolves with the port. Throws PORT_UNAVAILABLE. */
+async function listen(listener: TcpServer, { host, port }: Pick<PortOptions, 'host' | 'port'>): Promise<number> {
+  return new Promise((resolve, reject) => {
+    listener.once('error', (error: NodeJS.ErrnoException) => {
+      const reason = unavailableBecause(error.code ?? error.message);
+      reject(
+        new OdmoeError('PORT_UNAVAILABLE', `cannot listen on ${formatAddress(host, port)}: ${reason}`, {
+          cause: error,
+        }),
+      );
+    });
+    listener.listen({ host, port, exclusive: true }, () => {
+      const address = listener.address();
+      assertInvariant(address !== null && typeof address === 'object', 'A TCP server that listens has a port.');
+      resolve(address.port);
+    });
+  });
+}
+
+function unavailableBecause(code: string): string {
+  switch (code) {
+    case 'EADDRINUSE':
+      return 'the port is in use; is another daemon running? stop it, or choose another --port';
+    case 'EADDRNOTAVAIL':
+    case 'ENOTFOUND':
+      return 'this machine has no such address; give one of its own as --host, or 0.0.0.0 for all of them';
+    case 'EACCES':
+      return 'ports below 1024 need more rights; choose a higher --port';
+    default:
+      return `${code}; try again, or choose another --port or --host`;
+  }
+}

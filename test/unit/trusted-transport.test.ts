@@ -1,0 +1,245 @@
+import assert from 'node:assert/strict';
+import { setTimeout as delay } from 'node:timers/promises';
+import { connect as connectTcp } from 'node:net';
+import { connect, type TLSSocket } from 'node:tls';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
+import { fetchStatus, identifyPeer, openShadowStream, openWorkerStream } from '../../shared/transport/node-clients.js';
+import type { PeerContext } from '../../shared/transport/peer-context.js';
+import type { RpcServer, RpcServerOptions, Transport } from '../../shared/transport/transport.js';
+import { pemOf } from '../../shared/transport/trust/tls-options.js';
+import { TLS_HANDSHAKES_LIMIT } from '../../shared/wire/limits.js';
+import { RUNTIME } from '../wall.js';
+import { TestCluster, type TestMember } from './cluster-authority.js';
+import { plainIdentity } from './plain-identity.js';
+
+const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
+const TIMEOUT_MS = 5000;
+
+/** Lines that a daemon logs. */
+class Lines implements Logger {
+  readonly all: string[] = [];
+  readonly error = (text: string, fields = {}): void => this.note(text, fields);
+  readonly warn = (text: string, fields = {}): void => this.note(text, fields);
+  readonly info = (text: string, fields = {}): void => this.note(text, fields);
+  readonly debug = (text: string, fields = {}): void => this.note(text, fields);
+
+  private note(text: string, fields: object): void {
+    this.all.push(`${text} ${JSON.stringify(fields)}`);
+  }
+}
+
+describe('transport of a cluster with an authority', () => {
+  let servers: RpcServer[];
+  let log: Lines;
+  let cluster: TestCluster;
+
+  beforeEach(() => {
+    servers = [];
+    log = new Lines();
+    cluster = new TestCluster();
+  });
+
+  afterEach(async () => {
+    await Promise.all(servers.map((server) => server.stop()));
+  });
+
+  function transportOf(member: TestMember | null): Transport {
+    return new GrpcTransport(RUNTIME, null, member);
+  }
+
+  async function serve(member: TestMember | null, more: Partial<RpcServerOptions> = {}): Promise<string> {
+    const node = { identify: () => plainIdentity() };
+    const options = { host: '127.0.0.1', port: 0, network: NETWORK, log, node, ...more };
+    const server = await transportOf(member).serve(options);
+    servers.push(server);
+    return server.address;
+  }
+
+  async function refusalOf(asked: Promise<unknown>): Promise<OdmoeError> {
+    const thrown: unknown = await asked.then(
+      () => null,
+      (error: unknown) => error,
+    );
+    assert.ok(thrown instanceof OdmoeError, 'it was refused');
+    return thrown;
+  }
+
+  it('tells each handler which peer calls, and the caller which peer answers', async () => {
+    const seen: PeerContext['caller'][] = [];
+    const address = await serve(cluster.member('worker', 'jetson-2'), {
+      node: { identify: (_, { caller }) => (seen.push(caller), plainIdentity()) },
+      worker: { serve: (stream, { caller }) => (seen.push(caller), stream.close()) },
+    });
+    const client = transportOf(cluster.member('main', 'box'));
+    await identifyPeer(client, address, TIMEOUT_MS);
+    const stream = openWorkerStream(client, address, NETWORK);
+    await new Promise((resolve) => stream.onClose(resolve));
+    for (const caller of seen) {
+      assert.deepEqual([caller?.cluster, caller?.role, caller?.id], ['test', 'main', 'box']);
+    }
+    assert.equal(seen.length, 2);
+    assert.equal(stream.certifiedPeer?.id, 'jetson-2');
+  });
+
+  it('refuses a peer of another authority with the same cluster name, in words on both sides', async () => {
+    const address = await serve(cluster.member('main'));
+    const stranger = new TestCluster().member('worker', 'stranger');
+    // A client of another authority does not accept main's certificate, so it sends nothing.
+    const refused = await refusalOf(identifyPeer(transportOf(stranger), address, TIMEOUT_MS));
+    assert.match(refused.message, /certificate/);
+    // A hostile client accepts everything.
+    const words = await askAsStranger(address, stranger);
+    assert.match(words.message, /not of the authority of "test"/);
+    assert.equal(words.code, '16');
+    assert.ok(log.all.some((line) => line.includes('not of the authority of')));
+  });
+
+  it('refuses a peer without a certificate and says how to join', async () => {
+    const words = await askAsStranger(await serve(cluster.member('main')), null);
+    assert.match(words.message, /no certificate of the cluster "test": let it join by `odmoe worker`/);
+  });
+
+  it('refuses a role, or a server of another role, by the names in the certificates', async () => {
+    const main = await serve(cluster.member('main'), {
+      cluster: {
+        join: () => Promise.reject(new Error('unused')),
+        status: () => Promise.reject(new OdmoeError('QUEUE_FULL', 'full')),
+      },
+      shadow: { serve: (stream) => stream.close() },
+    });
+    const worker = transportOf(cluster.member('worker', 'jetson-2'));
+    assert.equal((await refusalOf(fetchStatus(worker, main, TIMEOUT_MS))).code, 'QUEUE_FULL');
+    const asShadow = openShadowStream(worker, main, NETWORK);
+    const error = await new Promise<OdmoeError | null>((resolve) => asShadow.onClose(resolve));
+    // Main's certificate does not have the name of a shadow.
+    assert.match(error?.message ?? '', /the daemon there is not shadow.odmoe.internal/);
+    const operator = transportOf(cluster.member('operator', 'laptop'));
+    const shadow = await serve(cluster.member('shadow'), { shadow: { serve: (stream) => stream.close() } });
+    const stream = openShadowStream(operator, shadow, NETWORK);
+    const refused = await new Promise<OdmoeError | null>((resolve) => stream.onClose(resolve));
+    assert.equal(refused?.code, 'NOT_ALLOWED');
+  });
+
+  it('tells a plaintext client and a plaintext server that nothing answers', async () => {
+    const main = await serve(cluster.member('main'));
+    assert.equal((await refusalOf(identifyPeer(transportOf(null), main, TIMEOUT_MS))).code, 'NO_MAIN');
+    const plain = await serve(null);
+    assert.equal(
+      (await refusalOf(identifyPeer(transportOf(cluster.member('worker')), plain, TIMEOUT_MS))).code,
+      'NO_MAIN',
+    );
+  });
+
+  it('ends the streams of a removed peer with words, and takes it no more', async () => {
+    const worker = cluster.member('worker', 'jetson-2');
+    const address = await serve(worker, { worker: { serve: () => undefined } });
+    const client = transportOf(cluster.member('shadow', 'helper'));
+    const stream = openWorkerStream(client, address, NETWORK);
+    await identifyPeer(client, address, TIMEOUT_MS);
+    const ended = new Promise<OdmoeError | null>((resolve) => stream.onClose(resolve));
+    cluster.remove('helper');
+    const reason = await ended;
+    assert.equal(reason?.code, 'TRUST_REFUSED');
+    assert.equal(reason.message, 'node helper was removed from "test"');
+    const again = await refusalOf(identifyPeer(client, address, TIMEOUT_MS));
+    assert.deepEqual([again.code, again.message], ['TRUST_REFUSED', 'node helper was removed from "test"']);
+  });
+
+  it('ends its own stream to a removed peer', async () => {
+    const address = await serve(cluster.member('worker', 'jetson-2'), { worker: { serve: () => undefined } });
+    const client = transportOf(cluster.member('main', 'box'));
+    const stream = openWorkerStream(client, address, NETWORK);
+    await identifyPeer(client, address, TIMEOUT_MS);
+    const ended = new Promise<OdmoeError | null>((resolve) => stream.onClose(resolve));
+    cluster.remove('jetson-2');
+    assert.equal((await ended)?.code, 'TRUST_REFUSED');
+    const again = await refusalOf(identifyPeer(client, address, TIMEOUT_MS));
+    assert.match(again.message, /node jetson-2 was removed from "test"/);
+  });
+
+  it('shows a renewed certificate to new connections, and goes on with old streams', async () => {
+    const member = cluster.member('worker', 'jetson-2');
+    const address = await serve(member, { worker: { serve: (stream) => stream.onMessage(() => stream.close()) } });
+    const client = transportOf(cluster.member('main', 'box'));
+    const before = await certificateAt(address);
+    const stream = openWorkerStream(client, address, NETWORK);
+    await identifyPeer(client, address, TIMEOUT_MS);
+    member.own = cluster.certify('worker', 'jetson-2');
+    cluster.changed();
+    assert.notEqual(await certificateAt(address), before);
+    stream.send({ kind: 'hello', hello: plainIdentity() } as never);
+    assert.equal(await new Promise((resolve) => stream.onClose(resolve)), null);
+    await identifyPeer(client, address, TIMEOUT_MS);
+  });
+
+  it('speaks TLS 1.3 alone', async () => {
+    const address = await serve(cluster.member('main'));
+    await assert.rejects(dial(address, { maxVersion: 'TLSv1.2' }), { code: /PROTOCOL_VERSION|ALERT/ });
+  });
+
+  it('drops handshakes that never end when one host has too many, and serves others', async () => {
+    const address = await serve(cluster.member('main'));
+    const [host = '', port = ''] = address.split(':');
+    const silent = Array.from({ length: TLS_HANDSHAKES_LIMIT.ofHost + 50 }, () =>
+      connectTcp({ host, port: Number(port) }),
+    );
+    let closed = 0;
+    for (const socket of silent) {
+      socket.on('error', () => undefined);
+      socket.on('close', () => (closed += 1));
+    }
+    while (closed < 50) await delay(5);
+    // Another address of this machine stands for another host.
+    const other = await dial(address, { localAddress: '127.0.0.2', ...certificateOf(cluster.member('worker')) });
+    assert.equal(other.alpnProtocol, 'h2');
+    other.destroy();
+    for (const socket of silent) socket.destroy();
+  });
+
+  /** A TLS connection that accepts any server. */
+  function dial(address: string, more: object): Promise<TLSSocket> {
+    const [host, port] = address.split(':');
+    return new Promise((resolve, reject) => {
+      const options = { host, port: Number(port), rejectUnauthorized: false, ALPNProtocols: ['h2'], ...more };
+      const socket = connect(options, () => resolve(socket));
+      socket.on('error', reject);
+    });
+  }
+
+  async function certificateAt(address: string): Promise<string> {
+    const socket = await dial(address, certificateOf(cluster.member('worker')));
+    const { fingerprint256 } = socket.getPeerCertificate();
+    socket.destroy();
+    return fingerprint256;
+  }
+
+  function certificateOf({ own }: TestMember): object {
+    return {
+      cert: pemOf('CERTIFICATE', own.certificate),
+      key: own.key.export({ type: 'pkcs8', format: 'pem' }),
+    };
+  }
+
+  /** The status and words that a client gets which accepts any server. */
+  async function askAsStranger(address: string, member: TestMember | null): Promise<{ code: string; message: string }> {
+    const { connect: connectHttp2 } = await import('node:http2');
+    const socket = await dial(address, member === null ? {} : certificateOf(member));
+    const session = connectHttp2('https://node', { createConnection: () => socket });
+    return new Promise((resolve, reject) => {
+      session.on('error', reject);
+      const stream = session.request({
+        ':method': 'POST',
+        ':path': '/odmoe.v1.Node/Identify',
+        'content-type': 'application/grpc',
+      });
+      stream.on('error', reject);
+      stream.on('response', (headers) => {
+        resolve({ code: String(headers['grpc-status']), message: decodeURI(String(headers['grpc-message'])) });
+        session.destroy();
+      });
+      stream.end();
+    });
+  }
+});
