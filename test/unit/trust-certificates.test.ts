@@ -98,18 +98,24 @@ describe('names of nodes', () => {
 describe('certificates', () => {
   it('name the peer that they were made for', () => {
     fc.assert(
-      fc.property(IDENTIFIERS, IDENTIFIERS, fc.constantFrom(...PEER_ROLES), fc.nat(), (cluster, id, role, issuedAt) => {
-        const authority = createAuthority(cluster);
-        assert.equal(clusterOfAuthority(authority.certificate), cluster);
-        const certificate = issueCertificate(authority, { role, id }, publicKey, issuedAt);
-        assert.deepEqual(readPeerCertificate(certificate, authority.certificate), {
-          cluster,
-          role,
-          id,
-          keyDigest: keyDigest(publicKey),
-          issuedAt,
-        });
-      }),
+      fc.property(
+        IDENTIFIERS,
+        IDENTIFIERS,
+        fc.constantFrom(...PEER_ROLES),
+        fc.integer({ min: 1, max: 2 ** 48 - 1 }),
+        (cluster, id, role, issuedAt) => {
+          const authority = createAuthority(cluster);
+          assert.equal(clusterOfAuthority(authority.certificate), cluster);
+          const certificate = issueCertificate(authority, { role, id }, publicKey, issuedAt);
+          assert.deepEqual(readPeerCertificate(certificate, authority.certificate), {
+            cluster,
+            role,
+            id,
+            keyDigest: keyDigest(publicKey),
+            issuedAt,
+          });
+        },
+      ),
       { numRuns: 40 },
     );
   });

@@ -22,7 +22,7 @@ import type { Refusal } from './refusal.js';
 export interface CertifiedPeer extends CertifiedCaller {
   /** SHA-256 of the public key (SPKI, DER), 64 digits of base 16. */
   readonly keyDigest: string;
-  /** Count of the newest roster when the certificate was made. Absent: the peer is known without a certificate (in one process). */
+  /** Count of the newest roster when the certificate was made; the next roster lists the key. Absent: no roster came before it. */
   readonly issuedAt?: number;
 }
 
@@ -133,8 +133,8 @@ export function clusterOfAuthority(certificateDer: Buffer): string | null {
 }
 
 /**
- * Certifies that the public key is the peer's. Returns DER.
- * @param rosterCount count of the newest roster, which is older than the one that will list the key
+ * Certifies that the public key is the peer's. Returns DER. Main's way to here is certifyPeer, which lists the key, too.
+ * @param rosterCount count of the newest roster; the next one must list the key. 0: there is no roster.
  */
 export function issueCertificate(
   authority: Authority,
@@ -185,7 +185,9 @@ export function readPeerCertificate(certificateDer: Buffer, authorityDer: Buffer
   }
   const named = peerOfNames(certificate.subjectAltName ?? '');
   if (named?.cluster !== cluster) return { refusal: 'the names in the certificate do not belong together' };
-  return { ...named, keyDigest: keyDigest(certificate.publicKey), issuedAt: countOf(certificate.serialNumber) };
+  const issuedAt = countOf(certificate.serialNumber);
+  const peer = { ...named, keyDigest: keyDigest(certificate.publicKey) };
+  return issuedAt === 0 ? peer : { ...peer, issuedAt };
 }
 
 /** Reads the names as OpenSSL writes them. Null unless they are exactly the names that issueCertificate gives to such a peer. */

@@ -1,0 +1,159 @@
+/** Changes of the roster, as main makes them. Each gives the next roster, which main signs, writes to the disk and then sends to its nodes. */
+import type { KeyObject } from 'node:crypto';
+import { issueCertificate, keyDigest, type Authority, type CertifiedPeer } from './certificate.js';
+import type { PeerRole } from './peer-role.js';
+import { isRefusal, type Refusal } from './refusal.js';
+import {
+  keysOf,
+  minuteOf,
+  presentEntry,
+  ROSTER_ENTRIES_LIMIT,
+  ROSTER_PACKS_LIMIT,
+  type Roster,
+  type RosterEntry,
+} from './roster.js';
+
+/** How long a key is good after its node has renewed it. */
+export const PREVIOUS_KEY_MS = 24 * 3_600_000;
+
+/** Counts that a restored roster leaves out: more changes than main can have made since the backup. */
+const RESTORED_COUNTS = 1_000_000;
+
+/** A peer of the cluster as main admits it: the roster that lists it, and its certificate (DER). */
+export interface CertifiedEntry {
+  readonly roster: Roster;
+  readonly certificate: Buffer;
+}
+
+/** The roster of a new authority. */
+export function firstRoster(cluster: string): Roster {
+  return { cluster, count: 1, entries: [], packs: [] };
+}
+
+/**
+ * Lists the key of a peer that joins. The same peer with the same key gives the same roster. Refused: the id is taken, or the key is known.
+ * @param nowMs main's clock, milliseconds since 1970
+ */
+export function listPeer(
+  roster: Roster,
+  peer: { role: PeerRole; id: string; keyDigest: string },
+  nowMs: number,
+): Roster | Refusal {
+  const { id, role } = peer;
+  const ofKey = roster.entries.find((entry) => keysOf(entry).includes(peer.keyDigest));
+  const present = presentEntry(roster, id);
+  if (ofKey !== undefined && ofKey === present && ofKey.role === role) return roster;
+  if (ofKey !== undefined) {
+    const holder = ofKey.removed === undefined ? `is that of ${ofKey.role} ${ofKey.id}` : 'was removed';
+    return { refusal: `this key ${holder}: take a new one, by --rejoin` };
+  }
+  if (present !== undefined) {
+    const holder = `a ${present.role} of "${roster.cluster}" since ${minuteOf(present.since)}`;
+    return {
+      refusal: `${id} is ${holder}, with another key: choose another --id, or say on main: odmoe node replace ${id}`,
+    };
+  }
+  const room = entriesWithRoom(roster);
+  if (room === null) {
+    return {
+      refusal: `"${roster.cluster}" has ${ROSTER_ENTRIES_LIMIT} nodes, the most there may be: remove one first`,
+    };
+  }
+  return next(roster, { entries: [...room, { id, role, keyDigest: peer.keyDigest, since: nowMs }] });
+}
+
+/** Lists a peer that joins, and makes its certificate. Refused: as by listPeer. */
+export function certifyPeer(
+  authority: Authority,
+  roster: Roster,
+  peer: { role: PeerRole; id: string },
+  publicKey: KeyObject,
+  nowMs: number,
+): CertifiedEntry | Refusal {
+  const listed = listPeer(roster, { ...peer, keyDigest: keyDigest(publicKey) }, nowMs);
+  if (isRefusal(listed)) return listed;
+  return { roster: listed, certificate: issueCertificate(authority, peer, publicKey, roster.count) };
+}
+
+/**
+ * Gives a listed peer a new key. The key by which it asks is good for a day more. Refused: the peer is not listed with its key, or the new key
+ * is another's.
+ */
+export function renewPeer(
+  authority: Authority,
+  roster: Roster,
+  peer: CertifiedPeer,
+  publicKey: KeyObject,
+  nowMs: number,
+): CertifiedEntry | Refusal {
+  const { id, role } = peer;
+  const newDigest = keyDigest(publicKey);
+  const present = presentEntry(roster, id);
+  if (present?.role !== role || !keysOf(present).includes(peer.keyDigest)) {
+    return { refusal: `node ${id} has no key to renew in "${roster.cluster}": odmoe ${role} --rejoin` };
+  }
+  if (newDigest === present.keyDigest) return certifyPeer(authority, roster, peer, publicKey, nowMs);
+  if (roster.entries.some((entry) => keysOf(entry).includes(newDigest))) {
+    return { refusal: 'the new key is known already: make another one' };
+  }
+  const renewed = { ...present, keyDigest: newDigest, previousKeyDigest: peer.keyDigest, renewedAt: nowMs };
+  const entries = roster.entries.map((entry) => (entry === present ? renewed : entry));
+  return {
+    roster: next(roster, { entries }),
+    certificate: issueCertificate(authority, peer, publicKey, roster.count),
+  };
+}
+
+/** Removes a peer. Its keys never come back. Refused: nobody has this id, or main has it. */
+export function removePeer(roster: Roster, id: string, nowMs: number): Roster | Refusal {
+  const present = presentEntry(roster, id);
+  if (present === undefined) {
+    return { refusal: `"${roster.cluster}" has no node ${id}: odmoe node list shows those that it has` };
+  }
+  if (present.role === 'main') return { refusal: `${id} is main itself, which cannot be removed` };
+  const entries = roster.entries.map((entry) => (entry === present ? { ...entry, removed: nowMs } : entry));
+  return next(roster, { entries });
+}
+
+/** Ends the day of keys that were renewed more than a day ago. The same roster: there are none. */
+export function withoutPreviousKeys(roster: Roster, nowMs: number): Roster {
+  const isOver = ({ removed, renewedAt }: RosterEntry): boolean =>
+    removed === undefined && renewedAt !== undefined && nowMs - renewedAt > PREVIOUS_KEY_MS;
+  if (!roster.entries.some(isOver)) return roster;
+  const entries = roster.entries.map((entry) => (isOver(entry) ? withoutPreviousKey(entry) : entry));
+  return next(roster, { entries });
+}
+
+function withoutPreviousKey({ id, role, keyDigest, since }: RosterEntry): RosterEntry {
+  return { id, role, keyDigest, since };
+}
+
+/** Lets nodes fetch a pack, by the digest of its manifest. Of too many packs, those are forgotten that were not allowed again for longest. */
+export function allowPack(roster: Roster, manifestDigest: string): Roster {
+  if (roster.packs.at(-1) === manifestDigest) return roster;
+  const others = roster.packs.filter((digest) => digest !== manifestDigest);
+  return next(roster, { packs: [...others, manifestDigest].slice(-ROSTER_PACKS_LIMIT) });
+}
+
+/**
+ * The roster of a backup, to go on with. Nodes have seen higher counts than the backup has, and take only higher ones. Times of day grow from
+ * one restoring to the next, so the count has the time as a bound, too.
+ */
+export function restoredRoster(roster: Roster, nowMs: number): Roster {
+  return { ...roster, count: Math.max(roster.count + RESTORED_COUNTS, Math.floor(nowMs)) };
+}
+
+function next(roster: Roster, changes: Partial<Pick<Roster, 'entries' | 'packs'>>): Roster {
+  return { ...roster, ...changes, count: roster.count + 1 };
+}
+
+/** The entries with room for one more; of too many, the peer is forgotten that was removed first. Null: all are present. */
+function entriesWithRoom({ entries }: Roster): readonly RosterEntry[] | null {
+  if (entries.length < ROSTER_ENTRIES_LIMIT) return entries;
+  const removed = entries.filter((entry) => entry.removed !== undefined);
+  const oldest = removed.reduce<RosterEntry | null>(
+    (first, entry) => (first === null || (entry.removed ?? 0) < (first.removed ?? 0) ? entry : first),
+    null,
+  );
+  return oldest === null ? null : entries.filter((entry) => entry !== oldest);
+}
