@@ -1,5 +1,6 @@
 import { Metadata, status, type ServiceError } from '@grpc/grpc-js';
 import { isErrorCode, OdmoeError, toOdmoeError } from '../base/errors/odmoe-error.js';
+import type { ErrorCode } from '../base/errors/registry.js';
 import type { Logger } from '../base/log/logger.js';
 import type { RpcMethod } from '../wire/codecs.js';
 import type { MethodRules } from './methods.js';
@@ -12,6 +13,12 @@ export const STANDSTILL_METADATA = 'odmoe-stall-ms';
 
 /** Longest message of a gRPC status. Trailers have a size limit of their own. */
 const STATUS_MESSAGE_LIMIT = 2000;
+
+/** Refusals that carry no code of ours: they come from the door, before a connection reaches a handler. */
+const REFUSALS: ReadonlyMap<status, ErrorCode> = new Map([
+  [status.UNAUTHENTICATED, 'TRUST_REFUSED'],
+  [status.PERMISSION_DENIED, 'NOT_ALLOWED'],
+]);
 
 /** The error that a handler gives to grpc-js, so that the caller gets the same OdmoeError. */
 export function toServiceError(thrown: unknown): ServiceError {
@@ -40,6 +47,8 @@ export function fromServiceError(
   if (thrown.code === status.UNIMPLEMENTED) {
     return new OdmoeError('PROTOCOL_VIOLATION', `${peer} does not serve this call: ${thrown.details}`, cause);
   }
+  const refusal = REFUSALS.get(thrown.code);
+  if (refusal !== undefined) return new OdmoeError(refusal, `${peer} refused this call: ${thrown.details}`, cause);
   const failure = `the connection to ${peer} failed: ${plainDetails(thrown.details)}`;
   const advice = servedBy === 'main' ? '; is main running there? odmoe doctor says what answers' : '';
   return new OdmoeError(lostCode, `${failure}${advice}`, cause);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { status } from '@grpc/grpc-js';
+import { Metadata, status } from '@grpc/grpc-js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { ERROR_KINDS, type ErrorCode } from '../../shared/base/errors/registry.js';
 import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -40,6 +40,19 @@ describe('OdmoeError', () => {
       const received = fromServiceError(sent, { lostCode: 'NO_MAIN', servedBy: 'main' }, 'peer');
       assert.equal(received.code, code);
       assert.equal(received.message, `about ${code}`);
+    }
+  });
+
+  it('is told from the status of a refusal that comes without a code', () => {
+    for (const [code, expected] of [
+      [status.UNAUTHENTICATED, 'TRUST_REFUSED'],
+      [status.PERMISSION_DENIED, 'NOT_ALLOWED'],
+      [status.UNAVAILABLE, 'NO_MAIN'],
+    ] as const) {
+      const thrown = Object.assign(new Error(), { code, details: 'node w1 was removed', metadata: new Metadata() });
+      const received = fromServiceError(thrown, { lostCode: 'NO_MAIN', isOfMain: true }, 'main');
+      assert.equal(received.code, expected);
+      assert.match(received.message, /main.*: node w1 was removed/);
     }
   });
 

@@ -10,6 +10,8 @@ export interface ErrorKind {
     | 'INVALID_ARGUMENT'
     | 'FAILED_PRECONDITION'
     | 'RESOURCE_EXHAUSTED'
+    | 'UNAUTHENTICATED'
+    | 'PERMISSION_DENIED'
     | 'UNAVAILABLE'
     | 'DEADLINE_EXCEEDED'
     | 'DATA_LOSS'
@@ -78,6 +80,10 @@ export const ERROR_KINDS = {
   DEVICE_LOST: kind(3, 'UNAVAILABLE', 503, 'the device has failed or its driver has given it up; the daemon ends'),
   DEVICE_DRIVER_TOO_OLD: kind(3, 'FAILED_PRECONDITION', 503, 'the GPU driver is older than this build of odmoe needs'),
   DEVICE_ARCHITECTURE_UNSUPPORTED: kind(3, 'FAILED_PRECONDITION', 503, 'this build of odmoe has no code for the GPU'),
+  TRUST_REFUSED: kind(3, 'UNAUTHENTICATED', 403, 'a peer is not in the cluster, or was removed from it'),
+  NOT_ALLOWED: kind(2, 'PERMISSION_DENIED', 403, 'the role of the caller may not ask for this'),
+  JOIN_TOKEN_INVALID: kind(2, 'UNAUTHENTICATED', 403, 'a token or a code for joining a cluster is not good'),
+  TLS_MISMATCH: kind(3, 'FAILED_PRECONDITION', 503, 'one side of a connection speaks TLS and the other does not'),
   NODE_REFUSED: kind(3, 'FAILED_PRECONDITION', 503, 'a peer has another cluster, protocol, model or pack'),
   NOT_ALLOWED: kind(2, 'PERMISSION_DENIED', 403, 'a certificate is of a role, id or cluster that may not do this'),
   TRUST_REFUSED: kind(3, 'UNAUTHENTICATED', 401, 'the cluster does not admit this peer, or this node the other one'),

@@ -1,0 +1,30 @@
+/** Shows that a joining peer holds its key, and that it speaks on this very connection: nobody can pass the proof on. */
+import { createPublicKey, sign, verify, type KeyObject } from 'node:crypto';
+import { assertInvariant } from '../../base/errors/assert-invariant.js';
+import { spkiOf } from './certificate.js';
+
+/** Length of what a TLS connection exports for proofs and codes, in bytes. */
+export const EXPORTER_BYTES = 32;
+/** The label by which a TLS connection exports it (RFC 5705), without a context. */
+export const EXPORTER_LABEL = 'EXPORTER-odmoe-join-1';
+
+const PURPOSE = 'odmoe join 1';
+
+/**
+ * @param key the peer's private key
+ * @param exporter what the TLS connection exports
+ */
+export function proveKey(key: KeyObject, exporter: Buffer, id: string): Buffer {
+  return sign('sha256', provenText(spkiOf(createPublicKey(key)), exporter, id), key);
+}
+
+/** True: whoever sent the proof holds the private key of `publicKey`, and joins as `id` on the connection of `exporter`. */
+export function isKeyProof(proof: Buffer, publicKey: KeyObject, exporter: Buffer, id: string): boolean {
+  return verify('sha256', provenText(spkiOf(publicKey), exporter, id), publicKey, proof);
+}
+
+/** Every part before the id has a fixed length, so the bytes are read in one way only. */
+function provenText(spki: Buffer, exporter: Buffer, id: string): Buffer {
+  assertInvariant(exporter.length === EXPORTER_BYTES, `A connection exported ${exporter.length} bytes for a proof.`);
+  return Buffer.concat([Buffer.from(PURPOSE), exporter, spki, Buffer.from(id)]);
+}

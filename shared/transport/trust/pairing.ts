@@ -1,0 +1,253 @@
+/**
+ * Pairing: a machine that wants in shows a code of six digits, and the operator types it at main. The machine commits itself to a nonce, then main
+ * tells its own, then the machine reveals: so whoever stands between has one guess in a million, and no second one without another code on a screen.
+ */
+import { createHash, type KeyObject } from 'node:crypto';
+import { formatDuration } from '../../base/text/units.js';
+import { isIdentifier } from '../../base/text/identifier.js';
+import { readPublicKey, spkiOf } from './certificate.js';
+import { EXPORTER_BYTES, isKeyProof } from './key-proof.js';
+import type { PeerRole } from './peer-role.js';
+import { isRefusal, type Refusal } from './refusal.js';
+import { secretBytes, type Chance } from './secret-bytes.js';
+
+export const PAIRING_NONCE_BYTES = 32;
+export const PAIRINGS_LIMIT = 16;
+export const PAIRING_LIFE_MS = 10 * 60_000;
+export const WRONG_CODES_LIMIT = 3;
+/** One new machine in this time and from one address. */
+export const PAIRING_PAUSE_MS = 1000;
+/**
+ * Most beginnings in PAIRING_LIFE_MS, of machines that have gone, too. Whoever stands between sees its code before the operator does, and could
+ * begin again until it is the one on the machine's screen.
+ */
+export const BEGINNINGS_LIMIT = 64;
+
+const PURPOSE = 'odmoe pair 1';
+const CODES = 1_000_000;
+const CODE_DIGITS = 6;
+const PAIRING_ID_BYTES = 16;
+/** Longest text about a machine that main keeps, in characters. */
+const DEVICE_LIMIT = 100;
+
+/** The first message: a machine wants in. */
+export interface PairingRequest {
+  /** pairingCommitment of the nonce and the key that the machine will reveal. */
+  readonly commitment: Buffer;
+  readonly id: string;
+  readonly role: PeerRole;
+  /** What the machine says of its device, for the operator. */
+  readonly device: string;
+  /** The network address that the request comes from. */
+  readonly address: string;
+}
+
+/** The second message. */
+export interface PairingReveal {
+  readonly nonce: Buffer;
+  /** The machine's public key (SPKI, DER). */
+  readonly spki: Buffer;
+  /** proveKey by that key, on the connection that carries this message. */
+  readonly proof: Buffer;
+  /** What that connection exports. */
+  readonly exporter: Buffer;
+}
+
+/** A machine that waits. */
+export interface Pairing {
+  readonly pairingId: string;
+  readonly request: PairingRequest;
+  readonly mainNonce: Buffer;
+  /** On a clock that never goes back, in milliseconds. */
+  readonly begunMs: number;
+  /** Null until the machine has revealed its nonce: it shows no code yet. */
+  readonly revealed: { readonly publicKey: KeyObject; readonly nonce: Buffer; readonly code: string } | null;
+}
+
+/** The machines that wait at main. It is in memory alone: when main starts again, they begin again. */
+export interface PairingBook {
+  readonly pairings: readonly Pairing[];
+  readonly wrongCodes: number;
+  /** Beginnings of the last PAIRING_LIFE_MS. */
+  readonly begun: readonly { readonly address: string; readonly begunMs: number }[];
+}
+
+/** All that a code depends on. */
+export interface PairingCodeParts {
+  readonly commitment: Buffer;
+  readonly mainNonce: Buffer;
+  readonly nonce: Buffer;
+  /** Digest of the authority that main shows, 64 digits of base 16. */
+  readonly authorityDigest: string;
+  readonly spki: Buffer;
+  readonly exporter: Buffer;
+}
+
+export const EMPTY_PAIRING_BOOK: PairingBook = { pairings: [], wrongCodes: 0, begun: [] };
+
+/** The machine's commitment: SHA-256 of the purpose, its nonce and its public key (SPKI, DER). */
+export function pairingCommitment(nonce: Buffer, spki: Buffer): Buffer {
+  return createHash('sha256').update(PURPOSE).update(nonce).update(spki).digest();
+}
+
+/** The code, six digits. Main and machine compute the same one unless somebody stands between. */
+export function pairingCode(parts: PairingCodeParts): string {
+  const { commitment, mainNonce, nonce, authorityDigest, spki, exporter } = parts;
+  const digest = createHash('sha256')
+    .update(commitment)
+    .update(mainNonce)
+    .update(nonce)
+    .update(Buffer.from(authorityDigest, 'hex'))
+    .update(spki)
+    .update(exporter)
+    .digest();
+  return String(digest.readUIntBE(0, 6) % CODES).padStart(CODE_DIGITS, '0');
+}
+
+/** "482 913" */
+export function shownCode(code: string): string {
+  return `${code.slice(0, 3)} ${code.slice(3)}`;
+}
+
+/** Six digits as a person types them, with spaces or a dash between; null: something else. */
+export function typedCode(text: string): string | null {
+  const digits = text.replace(/[\s-]/g, '');
+  return /^\d{6}$/.test(digits) ? digits : null;
+}
+
+/**
+ * Takes a machine in that wants to wait. A machine that begins again takes the place of its older request. Refused: too many wait, or too fast.
+ * @param nowMs a clock that never goes back
+ */
+export function beginPairing(
+  book: PairingBook,
+  request: PairingRequest,
+  nowMs: number,
+  chance: Chance,
+): { book: PairingBook; pairing: Pairing } | Refusal {
+  const present = withoutOld(book, nowMs);
+  const why = reasonAgainst(present, request, nowMs);
+  if (why !== null) return { refusal: why };
+  const others = present.pairings.filter((each) => !isSameMachine(each.request, request));
+  if (others.length >= PAIRINGS_LIMIT) {
+    return { refusal: `${PAIRINGS_LIMIT} machines wait at main already: accept them there, or try again in ${LIFE}` };
+  }
+  const pairing: Pairing = {
+    pairingId: secretBytes(chance, PAIRING_ID_BYTES).toString('hex'),
+    request: { ...request, device: request.device.slice(0, DEVICE_LIMIT) },
+    mainNonce: secretBytes(chance, PAIRING_NONCE_BYTES),
+    begunMs: nowMs,
+    revealed: null,
+  };
+  const begun = [...present.begun, { address: request.address, begunMs: nowMs }];
+  return { book: { ...present, pairings: [...others, pairing], begun }, pairing };
+}
+
+function reasonAgainst({ begun }: PairingBook, request: PairingRequest, nowMs: number): string | null {
+  if (!isIdentifier(request.id)) return 'the id of the machine is not one that odmoe takes: give another --id';
+  if (request.role === 'main') return 'nobody joins as main: pair as worker or shadow';
+  if (request.role === 'operator') return 'operators join by a token: odmoe operator add on main makes one';
+  if (request.commitment.length !== 32) return 'the commitment is not a SHA-256: use odmoe of the same version';
+  const isSoon = begun.some((each) => each.address === request.address && nowMs - each.begunMs < PAIRING_PAUSE_MS);
+  if (isSoon) return `one machine a second may ask from ${request.address}: try again in a second`;
+  if (begun.length < BEGINNINGS_LIMIT) return null;
+  return `${BEGINNINGS_LIMIT} machines have asked in ${LIFE}, the most there may be: try again later, or join by a token`;
+}
+
+const LIFE = formatDuration(PAIRING_LIFE_MS);
+
+/** The same process asks again, or one that took its place. */
+function isSameMachine(one: PairingRequest, other: PairingRequest): boolean {
+  return one.id === other.id && one.role === other.role && one.address === other.address;
+}
+
+/** The machine reveals its nonce and its key; from now on its code can be accepted. The same again changes nothing. Refused: it does not fit. */
+export function revealPairing(
+  book: PairingBook,
+  pairingId: string,
+  reveal: PairingReveal,
+  authorityDigest: string,
+  nowMs: number,
+): { book: PairingBook; pairing: Pairing } | Refusal {
+  const present = withoutOld(book, nowMs);
+  const pairing = present.pairings.find((each) => each.pairingId === pairingId);
+  if (pairing === undefined) {
+    const reasons = `it waited longer than ${LIFE}, wrong codes were typed, or main was started again`;
+    return { refusal: `this machine waits no more (${reasons}): start it again for a new code` };
+  }
+  const { request, mainNonce } = pairing;
+  const { nonce, spki, exporter, proof } = reveal;
+  const isCommitted = pairingCommitment(nonce, spki).equals(request.commitment);
+  if (nonce.length !== PAIRING_NONCE_BYTES || !isCommitted) {
+    return { refusal: 'the machine has revealed something else than it committed itself to: do not go on' };
+  }
+  const publicKey = readPublicKey(spki);
+  if (isRefusal(publicKey)) return publicKey;
+  if (exporter.length !== EXPORTER_BYTES || !isKeyProof(proof, publicKey, exporter, request.id)) {
+    return { refusal: 'the machine does not hold the key that it shows, or somebody stands between: do not go on' };
+  }
+  const code = pairingCode({ commitment: request.commitment, mainNonce, nonce, authorityDigest, spki, exporter });
+  // A second reveal, on another connection, would be a second guess.
+  if (pairing.revealed !== null && pairing.revealed.code !== code) {
+    return { refusal: 'the machine has shown another code before: start it again' };
+  }
+  const shown: Pairing = { ...pairing, revealed: { publicKey, nonce, code } };
+  const pairings = present.pairings.map((each) => (each === pairing ? shown : each));
+  return { book: { ...present, pairings }, pairing: shown };
+}
+
+/** The result of a code that was typed. The book is the next one in every case. */
+export type Acceptance =
+  { readonly book: PairingBook; readonly pairing: Pairing } | { readonly book: PairingBook; readonly refusal: string };
+
+/** The operator has typed a code. The machine that shows it waits no more. Three wrong codes send every machine away. */
+export function acceptPairing(book: PairingBook, typed: string, nowMs: number): Acceptance {
+  const present = withoutOld(book, nowMs);
+  const code = typedCode(typed);
+  if (code === null) return { book: present, refusal: 'a code has six digits, as the machine shows them' };
+  const [pairing, ...twins] = present.pairings.filter(({ revealed }) => revealed?.code === code);
+  if (pairing === undefined) return wrongCode(present, code);
+  if (twins.length > 0) {
+    const others = present.pairings.filter(({ revealed }) => revealed?.code !== code);
+    const shown = `${twins.length + 1} machines show the code ${shownCode(code)}`;
+    return { book: { ...present, pairings: others }, refusal: `${shown}: start them again, one after the other` };
+  }
+  return { book: { ...withoutPairing(present, pairing.pairingId), wrongCodes: 0 }, pairing };
+}
+
+function wrongCode(book: PairingBook, code: string): Acceptance {
+  if (book.pairings.length === 0) {
+    return { book, refusal: 'no machine waits: start odmoe worker on it, and look that it names this main' };
+  }
+  const wrongCodes = book.wrongCodes + 1;
+  const what = `no machine with the code ${shownCode(code)} waits`;
+  if (wrongCodes < WRONG_CODES_LIMIT) {
+    const advice = 'if a machine shows it, something stands between you: do not go on';
+    return { book: { ...book, wrongCodes }, refusal: `${what}; ${advice}` };
+  }
+  const away = `after ${WRONG_CODES_LIMIT} wrong codes every machine was sent away`;
+  return { book: { ...book, wrongCodes: 0, pairings: [] }, refusal: `${what}, and ${away}: start them again` };
+}
+
+/** The book without a machine that has gone. */
+export function withoutPairing(book: PairingBook, pairingId: string): PairingBook {
+  return { ...book, pairings: book.pairings.filter((each) => each.pairingId !== pairingId) };
+}
+
+/** The machines that wait and show a code, the one that began first before the others. */
+export function waitingPairings(book: PairingBook, nowMs: number): readonly Pairing[] {
+  return withoutOld(book, nowMs).pairings.filter(({ revealed }) => revealed !== null);
+}
+
+function withoutOld(book: PairingBook, nowMs: number): PairingBook {
+  return {
+    ...book,
+    pairings: book.pairings.filter(({ begunMs }) => nowMs - begunMs < PAIRING_LIFE_MS),
+    begun: book.begun.filter(({ begunMs }) => nowMs - begunMs < PAIRING_LIFE_MS),
+  };
+}
+
+/** The public key (SPKI, DER) of a machine that shows a code. */
+export function revealedSpki({ revealed }: Pairing): Buffer | null {
+  return revealed === null ? null : spkiOf(revealed.publicKey);
+}
