@@ -1,5 +1,6 @@
 import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { NodeIdentity, Refusal, Welcome } from '../../shared/wire/messages.js';
+import { identityRefusal } from '../../shared/transport/call-permission.js';
 import { checkPeer } from '../../shared/transport/peer-check.js';
 import { HANDSHAKE_TIMEOUT_MS } from '../../shared/wire/limits.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
@@ -36,7 +37,8 @@ export async function serveStream<Request, Reply extends FirstReply>(
   // A peer may send more right behind its welcome; these messages wait here for the link.
   const early: Reply[] = [];
   const welcome = await firstReply(stream, hello, { ended, early, runtime });
-  const refusal = checkPeer(own, welcome.identity);
+  const refusal =
+    identityRefusal(welcome.identity, { caller: stream.certifiedPeer }) ?? checkPeer(own, welcome.identity);
   if (refusal !== null) {
     const error = refusalError(refusal);
     stream.close(error);

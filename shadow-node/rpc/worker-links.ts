@@ -1,6 +1,7 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { HANDSHAKE_TIMEOUT_MS } from '../../shared/wire/limits.js';
+import { servedWorkerRefusal } from '../../shared/transport/call-permission.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { NodeIdentity, PlacedWorker, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
@@ -111,9 +112,15 @@ class PredictedWorker {
 
   private receive(stream: PeerStream<WorkerRequest, WorkerReply>, reply: WorkerReply): void {
     const worker = this.id;
+    let wrongWorker: OdmoeError | null = null;
     switch (reply.kind) {
       case 'welcome':
         this.clearTimer();
+        wrongWorker = servedWorkerRefusal(worker, stream.certifiedPeer);
+        if (wrongWorker !== null) {
+          stream.close(wrongWorker);
+          return;
+        }
         this.welcome = true;
         this.reported = false;
         this.options.log.info('connected to worker', { worker, address: this.address });

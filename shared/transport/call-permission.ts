@@ -3,7 +3,7 @@ import { OdmoeError } from '../base/errors/odmoe-error.js';
 import type { NodeIdentity, Refusal } from '../wire/messages.js';
 import type { MethodRules } from './methods.js';
 import type { PeerContext } from './peer-context.js';
-import type { PeerRole } from './trust/peer-role.js';
+import type { CertifiedCaller, PeerRole } from './trust/peer-role.js';
 
 /** Null if the caller may call the method, else NOT_ALLOWED. Without an authority every caller may. */
 export function callRefusal(
@@ -42,4 +42,13 @@ export function identityRefusal(
     };
   }
   return null;
+}
+
+/** Null if the daemon that serves as this worker may, else NOT_ALLOWED. Main's own worker is served at main's address, with main's certificate. */
+export function servedWorkerRefusal(id: string, certified: CertifiedCaller | null): OdmoeError | null {
+  if (certified === null || certified.role === 'main' || certified.id === id) return null;
+  return new OdmoeError(
+    'NOT_ALLOWED',
+    `worker "${certified.id}" answers at the address of worker "${id}": give each worker its own address`,
+  );
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import { callRefusal, identityRefusal } from '../../shared/transport/call-permission.js';
+import { callRefusal, identityRefusal, servedWorkerRefusal } from '../../shared/transport/call-permission.js';
 import { METHODS } from '../../shared/transport/methods.js';
 import type { RpcServerOptions } from '../../shared/transport/transport.js';
 import type { CertifiedCaller, PeerRole } from '../../shared/transport/trust/peer-role.js';
@@ -135,5 +135,13 @@ describe('call permission', () => {
       assert.equal(refusal?.code, 'NOT_ALLOWED');
       assert.match(refusal.message, new RegExp(`states the ${Object.keys(stated)[0]} `));
     }
+  });
+
+  it('takes as a worker the worker of that id, and main for its own worker', () => {
+    const certified = (role: PeerRole, id: string): CertifiedCaller => ({ cluster: 'test', role, id });
+    assert.equal(servedWorkerRefusal('jetson-2', certified('worker', 'jetson-2')), null);
+    assert.equal(servedWorkerRefusal('box-worker', certified('main', 'box')), null);
+    assert.equal(servedWorkerRefusal('jetson-2', null), null);
+    assert.equal(servedWorkerRefusal('jetson-2', certified('worker', 'jetson-3'))?.code, 'NOT_ALLOWED');
   });
 });

@@ -50,7 +50,7 @@ describe('OdmoeError', () => {
       [status.UNAVAILABLE, 'NO_MAIN'],
     ] as const) {
       const thrown = Object.assign(new Error(), { code, details: 'node w1 was removed', metadata: new Metadata() });
-      const received = fromServiceError(thrown, { lostCode: 'NO_MAIN', isOfMain: true }, 'main');
+      const received = fromServiceError(thrown, { lostCode: 'NO_MAIN', servedBy: 'main' }, 'main');
       assert.equal(received.code, expected);
       assert.match(received.message, /main.*: node w1 was removed/);
     }

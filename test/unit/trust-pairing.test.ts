@@ -3,7 +3,7 @@ import { createPublicKey, type KeyObject } from 'node:crypto';
 import fc from 'fast-check';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { createNodeKey, spkiOf } from '../../shared/transport/trust/certificate.js';
-import { EXPORTER_BYTES, proveKey } from '../../shared/transport/trust/key-proof.js';
+import { EXPORTER_BYTES, proveKey } from '../../engine/trust/key-proof.js';
 import {
   acceptPairing,
   BEGINNINGS_LIMIT,
@@ -25,7 +25,7 @@ import {
   type PairingBook,
   type PairingReveal,
   type PairingRequest,
-} from '../../shared/transport/trust/pairing.js';
+} from '../../engine/trust/pairing.js';
 import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
 
 const DIGEST = '3f2a'.repeat(16);

@@ -22,7 +22,7 @@ import {
   restoredRoster,
   withoutPreviousKeys,
   type CertifiedEntry,
-} from '../../shared/transport/trust/roster-changes.js';
+} from '../../engine/trust/roster-changes.js';
 import {
   admit,
   newerRoster,
@@ -33,7 +33,7 @@ import {
   ROSTER_PACKS_LIMIT,
   signRoster,
   type Roster,
-} from '../../shared/transport/trust/roster.js';
+} from '../../engine/trust/roster.js';
 
 const NOW_MS = Date.UTC(2026, 10, 25, 10, 2, 33);
 const home = createAuthority('home');

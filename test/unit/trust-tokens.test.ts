@@ -2,14 +2,14 @@ import assert from 'node:assert/strict';
 import { createHash, createPublicKey } from 'node:crypto';
 import fc from 'fast-check';
 import { wordlist } from '@scure/bip39/wordlists/english';
-import { authorityWords } from '../../shared/transport/trust/authority-words.js';
-import { fromBase32, toBase32 } from '../../shared/transport/trust/base32.js';
+import { authorityWords } from '../../engine/trust/authority-words.js';
+import { fromBase32, toBase32 } from '../../engine/trust/base32.js';
 import { createNodeKey } from '../../shared/transport/trust/certificate.js';
-import { joinTokenText, makeJoinToken, readJoinToken, secretDigest } from '../../shared/transport/trust/join-token.js';
-import { EXPORTER_BYTES, isKeyProof, proveKey } from '../../shared/transport/trust/key-proof.js';
+import { joinTokenText, makeJoinToken, readJoinToken, secretDigest } from '../../engine/trust/join-token.js';
+import { EXPORTER_BYTES, isKeyProof, proveKey } from '../../engine/trust/key-proof.js';
 import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
-import { firstRoster, listPeer } from '../../shared/transport/trust/roster-changes.js';
-import type { Roster } from '../../shared/transport/trust/roster.js';
+import { firstRoster, listPeer } from '../../engine/trust/roster-changes.js';
+import type { Roster } from '../../engine/trust/roster.js';
 import {
   createToken,
   EMPTY_TOKEN_BOOK,
@@ -24,7 +24,7 @@ import {
   type TokenBook,
   type TokenClock,
   type TokenUse,
-} from '../../shared/transport/trust/token-book.js';
+} from '../../engine/trust/token-book.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 
 const DIGEST = '3f2a'.repeat(16);

@@ -85,8 +85,6 @@ export const ERROR_KINDS = {
   JOIN_TOKEN_INVALID: kind(2, 'UNAUTHENTICATED', 403, 'a token or a code for joining a cluster is not good'),
   TLS_MISMATCH: kind(3, 'FAILED_PRECONDITION', 503, 'one side of a connection speaks TLS and the other does not'),
   NODE_REFUSED: kind(3, 'FAILED_PRECONDITION', 503, 'a peer has another cluster, protocol, model or pack'),
-  NOT_ALLOWED: kind(2, 'PERMISSION_DENIED', 403, 'a certificate is of a role, id or cluster that may not do this'),
-  TRUST_REFUSED: kind(3, 'UNAUTHENTICATED', 401, 'the cluster does not admit this peer, or this node the other one'),
   NO_MAIN: kind(3, 'UNAVAILABLE', 503, 'no main node was found or it does not answer'),
   NO_WORKERS: kind(3, 'UNAVAILABLE', 503, 'no worker is connected to main'),
   WORKER_LOST: kind(3, 'UNAVAILABLE', 503, 'the connection to a worker broke while it had work'),

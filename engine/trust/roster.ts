@@ -1,10 +1,10 @@
 import { sign, verify, X509Certificate } from 'node:crypto';
 import { z } from 'zod';
-import { assertInvariant } from '../../base/errors/assert-invariant.js';
-import { isIdentifier } from '../../base/text/identifier.js';
-import { clusterOfAuthority, type Authority, type CertifiedPeer } from './certificate.js';
-import { PEER_ROLES, type PeerRole } from './peer-role.js';
-import type { Refusal } from './refusal.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
+import { isIdentifier } from '../../shared/base/text/identifier.js';
+import { clusterOfAuthority, type Authority, type CertifiedPeer } from '../../shared/transport/trust/certificate.js';
+import { PEER_ROLES, type PeerRole } from '../../shared/transport/trust/peer-role.js';
+import type { Refusal } from '../../shared/transport/trust/refusal.js';
 
 /** A key that is or was in the cluster. An id has one entry that is not removed, at most; keys that were replaced by force keep theirs. */
 export interface RosterEntry {

@@ -1,4 +1,4 @@
-import type { Runtime } from '../../base/runtime/runtime.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
 /** Chance that nobody can guess where the runtime is a real one: its numbers come from the system's generator for keys. */
 export type Chance = Pick<Runtime, 'randomInt'>;

@@ -1,5 +1,5 @@
 import { wordlist } from '@scure/bip39/wordlists/english';
-import { requirePresent } from '../../base/errors/assert-invariant.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 
 const WORD_BITS = 11;
 const WORD_COUNT = 4;

@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { fromBase32, toBase32 } from './base32.js';
-import type { Refusal } from './refusal.js';
+import type { Refusal } from '../../shared/transport/trust/refusal.js';
 import { secretBytes, type Chance } from './secret-bytes.js';
 
 /** What a token says. */

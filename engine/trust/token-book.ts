@@ -1,11 +1,11 @@
 /** The join tokens that main has given out. Pure: each function gives the next book, which main writes to the disk before it acts on it. */
 import { timingSafeEqual } from 'node:crypto';
 import { z } from 'zod';
-import { isIdentifier } from '../../base/text/identifier.js';
-import { formatDuration } from '../../base/text/units.js';
+import { isIdentifier } from '../../shared/base/text/identifier.js';
+import { formatDuration } from '../../shared/base/text/units.js';
 import { makeJoinToken, joinTokenText, secretDigest } from './join-token.js';
-import { PEER_ROLES, type PeerRole } from './peer-role.js';
-import type { Refusal } from './refusal.js';
+import { PEER_ROLES, type PeerRole } from '../../shared/transport/trust/peer-role.js';
+import type { Refusal } from '../../shared/transport/trust/refusal.js';
 import { minuteOf, type Roster } from './roster.js';
 import type { Chance } from './secret-bytes.js';
 

@@ -1,8 +1,13 @@
 /** Changes of the roster, as main makes them. Each gives the next roster, which main signs, writes to the disk and then sends to its nodes. */
 import type { KeyObject } from 'node:crypto';
-import { issueCertificate, keyDigest, type Authority, type CertifiedPeer } from './certificate.js';
-import type { PeerRole } from './peer-role.js';
-import { isRefusal, type Refusal } from './refusal.js';
+import {
+  issueCertificate,
+  keyDigest,
+  type Authority,
+  type CertifiedPeer,
+} from '../../shared/transport/trust/certificate.js';
+import type { PeerRole } from '../../shared/transport/trust/peer-role.js';
+import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
 import {
   keysOf,
   minuteOf,

@@ -3,12 +3,12 @@
  * tells its own, then the machine reveals: so whoever stands between has one guess in a million, and no second one without another code on a screen.
  */
 import { createHash, type KeyObject } from 'node:crypto';
-import { formatDuration } from '../../base/text/units.js';
-import { isIdentifier } from '../../base/text/identifier.js';
-import { readPublicKey, spkiOf } from './certificate.js';
+import { formatDuration } from '../../shared/base/text/units.js';
+import { isIdentifier } from '../../shared/base/text/identifier.js';
+import { readPublicKey, spkiOf } from '../../shared/transport/trust/certificate.js';
 import { EXPORTER_BYTES, isKeyProof } from './key-proof.js';
-import type { PeerRole } from './peer-role.js';
-import { isRefusal, type Refusal } from './refusal.js';
+import type { PeerRole } from '../../shared/transport/trust/peer-role.js';
+import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
 import { secretBytes, type Chance } from './secret-bytes.js';
 
 export const PAIRING_NONCE_BYTES = 32;

@@ -1,7 +1,7 @@
 /** Shows that a joining peer holds its key, and that it speaks on this very connection: nobody can pass the proof on. */
 import { createPublicKey, sign, verify, type KeyObject } from 'node:crypto';
-import { assertInvariant } from '../../base/errors/assert-invariant.js';
-import { spkiOf } from './certificate.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
+import { spkiOf } from '../../shared/transport/trust/certificate.js';
 
 /** Length of what a TLS connection exports for proofs and codes, in bytes. */
 export const EXPORTER_BYTES = 32;
