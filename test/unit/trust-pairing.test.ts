@@ -286,7 +286,8 @@ describe('pairing', () => {
             book = done(revealPairing(begun.book, begun.pairing.pairingId, machine.reveal(), DIGEST, nowMs)).book;
           } else {
             const shown = book.pairings.find(({ request }) => request.id === machine.id);
-            const code = kind === 1 || shown?.revealed == null ? otherCode(book) : shown.revealed.code;
+            const revealed = shown?.revealed ?? null;
+            const code = kind === 1 || revealed === null ? otherCode(book) : revealed.code;
             const waits = waitingPairings(book, nowMs);
             const result = acceptPairing(book, code, nowMs);
             const right = waits.find(({ revealed }) => revealed?.code === code);

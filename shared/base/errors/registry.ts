@@ -18,8 +18,8 @@ export interface ErrorKind {
     | 'ABORTED'
     | 'CANCELLED'
     | 'UNIMPLEMENTED'
-    | 'PERMISSION_DENIED'
-    | 'UNAUTHENTICATED'
+     
+     
     | 'INTERNAL';
   readonly httpStatus: number;
   /** The meaning in one line, for the documentation. */
