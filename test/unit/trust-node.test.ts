@@ -1,0 +1,102 @@
+import assert from 'node:assert/strict';
+import { createPublicKey } from 'node:crypto';
+import { NodeTrust, type NodeTrustOptions } from '../../engine/trust/node-trust.js';
+import { type Roster, type RosterEntry, signRoster } from '../../engine/trust/roster.js';
+import {
+  type CertifiedPeer,
+  createAuthority,
+  createNodeKey,
+  issueCertificate,
+} from '../../shared/transport/trust/certificate.js';
+import type { OwnCertificate } from '../../shared/transport/trust/cluster-trust.js';
+import { isRefusal } from '../../shared/transport/trust/refusal.js';
+
+const AUTHORITY = createAuthority('home');
+const DIGEST = 'ab'.repeat(32);
+const WORKER: CertifiedPeer = { cluster: 'home', role: 'worker', id: 'jetson-2', keyDigest: DIGEST, issuedAt: 1 };
+const LISTED: RosterEntry = { id: 'jetson-2', role: 'worker', keyDigest: DIGEST, since: 1 };
+
+function certify(): OwnCertificate {
+  const key = createNodeKey();
+  return { key, certificate: issueCertificate(AUTHORITY, { role: 'main', id: 'box' }, createPublicKey(key)) };
+}
+
+function signed(count: number, entries: readonly RosterEntry[], authority = AUTHORITY): Uint8Array {
+  const roster: Roster = { cluster: 'home', count, entries, packs: [] };
+  return signRoster(roster, authority);
+}
+
+describe('trust of a node', () => {
+  let saved: { roster?: Uint8Array; own?: OwnCertificate }[];
+
+  function trustOf(changes: Partial<NodeTrustOptions> = {}): NodeTrust {
+    saved = [];
+    const save: NodeTrustOptions['save'] = (kept) => saved.push(kept);
+    const { certificate: authority } = AUTHORITY;
+    return new NodeTrust({
+      cluster: 'home',
+      authority,
+      own: certify(),
+      admission: 'listed',
+      roster: null,
+      save,
+      ...changes,
+    });
+  }
+
+  it('takes a newer roster, keeps it, and tells its watchers once', () => {
+    const trust = trustOf({ roster: signed(3, []) });
+    let told = 0;
+    const stop = trust.watch(() => (told += 1));
+    assert.match(trust.refusalOf(WORKER) ?? '', /not in the roster/);
+    const bytes = signed(4, [LISTED]);
+    trust.takeRoster(bytes);
+    trust.takeRoster(bytes);
+    assert.equal(trust.refusalOf(WORKER), null);
+    assert.deepEqual([told, saved], [1, [{ roster: bytes }]]);
+    stop();
+    trust.takeRoster(signed(5, [{ ...LISTED, removed: 0 }]));
+    assert.equal(told, 1);
+    assert.match(trust.refusalOf(WORKER) ?? '', /was removed from "home"/);
+  });
+
+  it('goes on with its own roster when an older one, or one of another authority, is offered', () => {
+    const trust = trustOf({ roster: signed(4, [{ ...LISTED, removed: 0 }]) });
+    for (const offered of [signed(3, [LISTED]), signed(9, [LISTED], createAuthority('home')), Buffer.from('odmoe')]) {
+      assert.ok(isRefusal(trust.takeRoster(offered)));
+    }
+    assert.equal(trust.roster?.count, 4);
+    assert.match(trust.refusalOf(WORKER) ?? '', /was removed/);
+    assert.deepEqual(saved, []);
+  });
+
+  it('does not go on with a roster that could not be kept', () => {
+    const full = new Error('the disk is full');
+    const trust = trustOf({
+      save: () => {
+        throw full;
+      },
+    });
+    assert.throws(() => trust.takeRoster(signed(1, [LISTED])), full);
+    assert.equal(trust.roster, null);
+  });
+
+  it('lets a worker take certified peers before it has a roster, and lets main take none', () => {
+    assert.equal(trustOf({ admission: 'not-removed' }).refusalOf(WORKER), null);
+    assert.match(trustOf({ admission: 'listed' }).refusalOf(WORKER) ?? '', /no roster/);
+  });
+
+  it('counts a damaged roster of its own disk as none', () => {
+    assert.equal(trustOf({ roster: Buffer.from('broken') }).roster, null);
+  });
+
+  it('shows a renewed certificate, keeps it, and tells its watchers', () => {
+    const trust = trustOf();
+    let told = 0;
+    trust.watch(() => (told += 1));
+    const own = certify();
+    trust.renew(own);
+    assert.equal(trust.own, own);
+    assert.deepEqual([told, saved], [1, [{ own }]]);
+  });
+});
