@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { FileHandle } from 'node:fs/promises';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { openFile, readFailure, type FileErrors } from '../../shared/base/files/read-file.js';
+import { openFile, readFailure, refuseWrongDownloadAt, type FileErrors } from '../../shared/base/files/read-file.js';
 import {
   checkHeaderLength,
   HEADER_LENGTH_BYTES,
@@ -30,6 +30,7 @@ export const CHECKPOINT_FILE_ERRORS: FileErrors = {
  */
 export async function readSafetensorsFile(path: string): Promise<SafetensorsFile> {
   try {
+    await refuseWrongDownloadAt(path, CHECKPOINT_FILE_ERRORS.invalid);
     const handle = await openFile(path);
     try {
       return await readHeader(handle, path);

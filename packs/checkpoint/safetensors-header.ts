@@ -1,5 +1,4 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { LFS_HEADER_BYTES, lfsPointer } from '../../shared/base/files/read-file.js';
 
 /** Bytes before the header: its length, little-endian. */
 export const HEADER_LENGTH_BYTES = 8;
@@ -46,7 +45,6 @@ function corrupt(file: string, problem: string): OdmoeError {
 
 /** Checks the length field against the file. @throws MODEL_CORRUPT */
 export function checkHeaderLength(headerBytes: bigint, fileBytes: number, file: string): number {
-  if (headerBytes === LFS_HEADER_BYTES) throw lfsPointer(file, 'MODEL_CORRUPT');
   if (headerBytes > BigInt(SAFETENSORS_HEADER_LIMIT_BYTES)) {
     throw corrupt(file, `header of ${headerBytes} bytes announced, expected at most ${SAFETENSORS_HEADER_LIMIT_BYTES}`);
   }

@@ -9,6 +9,7 @@ import {
   parseJson,
   readBoundedFile,
   readFailure,
+  refuseWrongDownloadAt,
   type FileErrors,
 } from '../../shared/base/files/read-file.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
@@ -160,7 +161,10 @@ export async function checkFileSizes(directory: string, files: readonly Manifest
       throw readFailure(thrown, path, MANIFEST_ERRORS);
     });
     if (found === null) problems.push(`${name} is missing`);
-    else if (found.size !== expected) problems.push(`${name} has ${found.size} bytes, expected ${expected}`);
+    else if (found.size !== expected) {
+      await refuseWrongDownloadAt(path, MANIFEST_ERRORS.invalid);
+      problems.push(`${name} has ${found.size} bytes, expected ${expected}`);
+    }
   }
   if (problems.length > 0) {
     throw new OdmoeError('PACK_CORRUPT', `${directory}: ${firstProblems(problems)}; ${remedy}`);

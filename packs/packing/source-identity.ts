@@ -2,7 +2,8 @@ import { createHash } from 'node:crypto';
 import { basename, join } from 'node:path';
 import type { ExpertId } from '../../shared/model/expert-id.js';
 import type { Checkpoint } from '../checkpoint/checkpoint.js';
-import { fileExists, readFailure, readWholeFile, refuseLfsPointer } from '../../shared/base/files/read-file.js';
+import { fileExists, readFailure, readWholeFile } from '../../shared/base/files/read-file.js';
+import { refuseWrongDownload } from '../../shared/base/files/wrong-download.js';
 import { CHECKPOINT_FILE_ERRORS } from '../checkpoint/safetensors-file.js';
 import { COPIED_FILES } from '../format/pack-layout.js';
 import { type Manifest, tensorName } from '../format/manifest.js';
@@ -14,7 +15,7 @@ import { exactFormatOf } from '../../shared/model/weight-dtype.js';
 /**
  * Distinguishes checkpoints on this machine without reading their weights: SHA-256 over the name, size, time of change and header of each weight
  * file and the content of the small ones. For caches and journals; never part of a pack.
- * @throws MODEL_CORRUPT if a pointer of Git LFS stands in place of a small file; STORAGE_FAILED
+ * @throws MODEL_CORRUPT if a wrong download stands in place of a small file; STORAGE_FAILED
  */
 export async function sourceIdentity(checkpoint: Checkpoint): Promise<string> {
   const hash = createHash('sha256');
@@ -24,7 +25,7 @@ export async function sourceIdentity(checkpoint: Checkpoint): Promise<string> {
     const content = await readWholeFile(path).catch((thrown: unknown) => {
       throw readFailure(thrown, path, CHECKPOINT_FILE_ERRORS);
     });
-    refuseLfsPointer(content, path, CHECKPOINT_FILE_ERRORS.invalid);
+    refuseWrongDownload(content, path, CHECKPOINT_FILE_ERRORS.invalid);
     hash.update(`${name} ${content.length}\n`).update(content);
   }
   for (const file of [...checkpoint.files].sort((a, b) => (a.path < b.path ? -1 : 1))) {

@@ -151,17 +151,6 @@ describe('opening a Hugging Face checkpoint', () => {
     });
   });
 
-  it('names pointers of Git LFS in the place of files', async () => {
-    const pointer = 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n';
-    await withTemporaryDirectory(async (directory) => {
-      for (const name of ['model.safetensors', 'config.json']) {
-        await writeTinyCheckpoint(directory);
-        await writeFile(join(directory, name), pointer);
-        await refuses(directory, 'MODEL_CORRUPT', new RegExp(`${name}: a pointer of Git LFS .*git lfs pull`));
-      }
-    });
-  });
-
   it('refuses a config.json that is not JSON, truncated, or absurdly large', async () => {
     await withTemporaryDirectory(async (directory) => {
       await writeTinyCheckpoint(directory);

@@ -3,6 +3,7 @@ import { OdmoeError } from '../errors/odmoe-error.js';
 import { fileFailure, systemErrorCode } from '../errors/system-failure.js';
 import type { ErrorCode } from '../errors/registry.js';
 import { openCounted } from './counted-file.js';
+import { EXAMINED_BYTES, refuseWrongDownload } from './wrong-download.js';
 
 /** Errors to report about a file that must be read whole. They differ between the files of a checkpoint and those of a pack. */
 export interface FileErrors {
@@ -78,27 +79,28 @@ export async function readBoundedFile(path: string, limitBytes: number, errors: 
   }
 }
 
-/** The first characters of a Git LFS pointer. Git leaves a pointer in place of a large file if Git LFS was not installed to fetch it. */
-const LFS_POINTER = 'version https://git-lfs.github.com/';
-/** The first bytes of a pointer, read as the length of a safetensors header. */
-export const LFS_HEADER_BYTES = Buffer.from(LFS_POINTER).readBigUInt64LE();
-
-export function lfsPointer(path: string, code: ErrorCode): OdmoeError {
-  const problem = 'a pointer of Git LFS stands in place of the file';
-  return new OdmoeError(
-    code,
-    `${path}: ${problem}; run \`git lfs pull\` in its repository, or download the file itself`,
-  );
+/** Throws an error with this code if a wrong download stands in place of the file. @throws also what openFile throws */
+export async function refuseWrongDownloadAt(path: string, code: ErrorCode): Promise<void> {
+  const bytes = new Uint8Array(EXAMINED_BYTES);
+  const handle = await openFile(path);
+  try {
+    const { bytesRead } = await handle.read(bytes, 0, bytes.length, 0);
+    refuseWrongDownload(bytes.subarray(0, bytesRead), path, code);
+  } finally {
+    await handle.close();
+  }
 }
 
-/** Throws an error with this code if a pointer stands in place of the file with these bytes. */
-export function refuseLfsPointer(bytes: Uint8Array, path: string, code: ErrorCode): void {
-  if (Buffer.from(bytes.subarray(0, LFS_POINTER.length)).toString() === LFS_POINTER) throw lfsPointer(path, code);
+/** Bytes of a model's file of at most limitBytes. No wrong download stands in its place. */
+export async function readModelFile(path: string, limitBytes: number, errors: FileErrors): Promise<Buffer> {
+  const bytes = await readBoundedFile(path, limitBytes, errors);
+  refuseWrongDownload(bytes, path, errors.invalid);
+  return bytes;
 }
 
-/** Parses UTF-8 JSON. */
+/** Parses UTF-8 JSON. An error says so if a wrong download stands in place of the file. */
 export function parseJson(bytes: Uint8Array, path: string, errors: FileErrors): unknown {
-  refuseLfsPointer(bytes, path, errors.invalid);
+  refuseWrongDownload(bytes, path, errors.invalid);
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes)) as unknown;
   } catch (thrown) {

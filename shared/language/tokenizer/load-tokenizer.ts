@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import * as tokenizersPackage from '@huggingface/tokenizers';
 import { z } from 'zod';
 import { OdmoeError } from '../../base/errors/odmoe-error.js';
-import { fileExists, readBoundedFile, readJsonFile, type FileErrors } from '../../base/files/read-file.js';
+import { fileExists, readJsonFile, readModelFile, type FileErrors } from '../../base/files/read-file.js';
 import type { ChatMessage } from '../../wire/messages.js';
 import { chatTemplateFrom, type ChatTemplate } from './chat-template.js';
 import { SpecialNames } from './special-names.js';
@@ -32,7 +32,8 @@ const TEMPLATE_FILE = 'chat_template.jinja';
 const TOKENIZER_LIMIT_BYTES = 256 * 1024 * 1024;
 const CONFIG_LIMIT_BYTES = 64 * 1024 * 1024;
 const TEMPLATE_LIMIT_BYTES = 1024 * 1024;
-const REMEDY = "copy it from the model's repository, or give the prompt as token ids (--prompt-token-ids)";
+const REMEDY =
+  "copy it from the model's repository, or take tokenizer.json away and give prompts as token ids (--prompt-token-ids)";
 
 const FILE_ERRORS: FileErrors = { missing: 'TOKENIZER_INVALID', invalid: 'TOKENIZER_INVALID', remedy: REMEDY };
 
@@ -52,7 +53,7 @@ export async function loadTokenizer(directory: string): Promise<Tokenizer> {
   const config = (await fileExists(configPath)) ? await readObject(configPath, CONFIG_LIMIT_BYTES, configSchema) : {};
   const templatePath = join(directory, TEMPLATE_FILE);
   const templateText = (await fileExists(templatePath))
-    ? (await readBoundedFile(templatePath, TEMPLATE_LIMIT_BYTES, FILE_ERRORS)).toString('utf8')
+    ? (await readModelFile(templatePath, TEMPLATE_LIMIT_BYTES, FILE_ERRORS)).toString('utf8')
     : null;
   return tokenizerFrom(definition, config, chatTemplateFrom(config, templateText, directory), directory);
 }
