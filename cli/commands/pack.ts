@@ -3,6 +3,7 @@ import { resolve } from 'node:path';
 import type { Command } from 'commander';
 import { calibrate } from '../../engine/planning/calibrate.js';
 import { packCompression } from '../../packs/pack-compression.js';
+import { checkTokenizer } from '../../packs/packing/check-tokenizer.js';
 import { earlierCodec } from '../../packs/packing/earlier-codec.js';
 import { type MeasuredChoice, measureAndChoose } from '../../packs/packing/measure-codecs.js';
 import { NATIVE_MEASURING_TOOLS, NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
@@ -37,7 +38,7 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { availableMemoryBytes } from '../../shared/base/runtime/available-memory.js';
 import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
 import { runtime } from '../client/process-runtime.js';
-import { standardOutput } from '../../shared/base/text/text-output.js';
+import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 
 interface PackFlags {
@@ -150,6 +151,8 @@ async function pack(checkpoint: string, output: string, flags: PackFlags): Promi
     const adds = split !== null || flags.recall;
     const isPack = adds && !flags.only && (await isPackDirectory(checkpoint));
     if (isPack) await requireSameDirectory(checkpoint, output);
+    const warning = await checkTokenizer(checkpoint);
+    if (warning !== null) standardError.write(`odmoe: ${warning}\n`);
     const packed = isPack ? null : await packWithProgress(checkpoint, output, flags, signal);
     const added = adds ? await addWithProgress(checkpoint, output, split, flags, signal) : NOTHING_ADDED;
     return { packed, ...added };
