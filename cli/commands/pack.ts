@@ -104,8 +104,9 @@ model. After an interruption run the same command again: it continues with the f
 directory cannot be served by mistake.
 
 --consume is for a disk that does not hold checkpoint and pack at once: each weight file (*.safetensors) of the checkpoint is deleted
-as soon as every file of the pack that is made from it is on the disk, has been read back and compared. Nothing else is deleted, and
-what is interrupted, however, goes on with the same command.
+as soon as every file of the pack that is made from it is on the disk, has been read back and compared. Of a link, as in the cache of
+Hugging Face, the file that it leads to is deleted too. Nothing else is deleted; whether all of it may be is checked first; and what
+is interrupted, however, goes on with the same command.
 
 --slices 8,4 adds the experts in 8 bits a weight, whose upper 4 bits are usable without the lower ones. They lie in files of their own
 beside the experts' lossless parts, of which no byte changes. A pack that is there already gets slices by the same command, or with
@@ -152,7 +153,7 @@ async function pack(checkpoint: string, output: string, flags: PackFlags): Promi
     const isPack = adds && !flags.only && (await isPackDirectory(checkpoint));
     if (isPack) await requireSameDirectory(checkpoint, output);
     const warning = await checkTokenizer(checkpoint);
-    if (warning !== null) standardError.write(`odmoe: ${warning}\n`);
+    if (warning !== null) warn(warning);
     const packed = isPack ? null : await packWithProgress(checkpoint, output, flags, signal);
     const added = adds ? await addWithProgress(checkpoint, output, split, flags, signal) : NOTHING_ADDED;
     return { packed, ...added };
@@ -174,6 +175,10 @@ async function pack(checkpoint: string, output: string, flags: PackFlags): Promi
   if (slices !== null) lines.push(...slicedLines(slices));
   if (measured !== null) lines.push(...measurementLines(measured, again));
   standardOutput.write(`${lines.join('\n')}\n`);
+}
+
+function warn(warning: string): void {
+  standardError.write(`odmoe: ${warning}\n`);
 }
 
 /** @throws USAGE unless slices are to be added to the pack that they are made from */
@@ -277,6 +282,7 @@ async function packWithProgress(
         consume: flags.consume,
         slicesOnly: flags.only,
         onProgress: (done, total) => bar.update(done, total),
+        onWarning: warn,
         signal,
       },
       NATIVE_PACKING_TOOLS,

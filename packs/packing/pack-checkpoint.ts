@@ -26,6 +26,7 @@ import {
   LOCK_FILE,
 } from '../format/pack-layout.js';
 import { type CodecSetting, codecSetting } from '../format/pack-codec.js';
+import { checkConsume } from './check-consume.js';
 import { expertTensors, matchWholePack } from './match-whole-pack.js';
 import { PackFile, syncDirectory } from './pack-file.js';
 import type { PackOutcome } from './pack-outcome.js';
@@ -57,6 +58,8 @@ export interface PackOptions {
   /** Leaves the experts' lossless parts out. Only addSlices makes what this leaves usable. */
   slicesOnly?: boolean;
   onProgress?: (doneBytes: number, totalBytes: number) => void;
+  /** Called before the work begins. */
+  onWarning?: (warning: string) => void;
   signal?: AbortSignal;
 }
 
@@ -90,6 +93,8 @@ export async function packCheckpoint(
     );
   }
   const checkpoint = await openSource(checkpointDirectory, outputDirectory, longContext);
+  const warning = consume ? await checkConsume(checkpoint.files) : null;
+  if (warning !== null) options.onWarning?.(warning);
   // Quantized experts and slices have no exponents to code.
   const { codec, level } =
     slicesOnly || isQuantizedSplit(checkpoint.shippedFormat) ? codecSetting('raw', null) : wanted;

@@ -1,7 +1,21 @@
 import assert from 'node:assert/strict';
-import { cpSync, existsSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { openModelSource } from '../../packs/open-model-source.js';
+import { checkConsume, type DeletionSystem } from '../../packs/packing/check-consume.js';
+import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
 import { peakBytes, type SourceFile } from '../../packs/packing/checkpoint-file-consumer.js';
 import { tinyTensors, withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
 import { failingAt, pack, refusal, TOOLS } from './tiny-pack.js';
@@ -198,6 +212,89 @@ describe('packing that consumes its checkpoint', () => {
       assert.deepEqual(checkpointFilesIn(checkpoint), []);
       rmSync(checkpoint, { recursive: true });
       assert.equal((await openModelSource(output)).packDigest, digest);
+    });
+  });
+});
+
+describe('the check before a checkpoint is consumed', () => {
+  /** A system of another user, whose checks of permission fail with these codes. */
+  function systemOf(codes: Readonly<Record<string, string>>, change: Partial<DeletionSystem> = {}): DeletionSystem {
+    return {
+      accessForWriting: async (path) => {
+        const code = Object.entries(codes).find(([end]) => path.endsWith(end))?.[1];
+        if (code !== undefined) throw Object.assign(new Error(code), { code, path, syscall: 'access' });
+        return Promise.resolve();
+      },
+      ownership: async () => Promise.resolve({ mode: 0o755, uid: 7 }),
+      userId: 1000,
+      ...change,
+    };
+  }
+
+  it('refuses what could not be deleted, and deletes nothing', async () => {
+    await withCheckpointFiles(async (checkpoint) => {
+      const { files } = await openCheckpoint(checkpoint);
+      const sticky = async (path: string): Promise<{ mode: number; uid: number }> =>
+        Promise.resolve({ mode: path.endsWith('tiny') ? 0o1777 : 0o644, uid: 7 });
+      const cases: [DeletionSystem, RegExp][] = [
+        [
+          systemOf({ tiny: 'EACCES' }),
+          /of its directory, this user may not use it; check the permissions.*without --consume/,
+        ],
+        [systemOf({ tiny: 'EROFS' }), /of its directory, the file system is read-only; .*mount it for writing/],
+        [
+          systemOf({ '.safetensors': 'EPERM' }),
+          /\.safetensors: --consume could not delete it: it is immutable; .*chattr -i/,
+        ],
+        [
+          systemOf({}, { ownership: sticky }),
+          /belongs to another user \(uid 7\), and its directory has the sticky bit/,
+        ],
+      ];
+      for (const [system, words] of cases) {
+        await assert.rejects(checkConsume(files, system), refusal('STORAGE_FAILED', words));
+      }
+      const allowed = [
+        systemOf({ '.safetensors': 'EACCES' }),
+        systemOf({}, { ownership: sticky, userId: 7 }),
+        systemOf({}, { ownership: sticky, userId: 0 }),
+        systemOf({}, { ownership: sticky, userId: null }),
+      ];
+      for (const system of allowed) assert.equal(await checkConsume(files, system), null);
+      assert.equal(checkpointFilesIn(checkpoint).length, CHECKPOINT_FILES);
+    });
+  });
+
+  it('examines what links lead to, and says before the work that it is deleted too', async () => {
+    await withCheckpointFiles(async (checkpoint, output) => {
+      const blobs = join(checkpoint, '..', 'blobs');
+      mkdirSync(blobs);
+      for (const name of checkpointFilesIn(checkpoint)) {
+        renameSync(join(checkpoint, name), join(blobs, name));
+        symlinkSync(join('..', 'blobs', name), join(checkpoint, name));
+      }
+      const { files } = await openCheckpoint(checkpoint);
+      await assert.rejects(
+        checkConsume(files, systemOf({ blobs: 'EACCES' })),
+        refusal('STORAGE_FAILED', /blobs\/model-00001.*of its directory/),
+      );
+      const [shared = ''] = checkpointFilesIn(checkpoint);
+      linkSync(join(blobs, shared), join(blobs, 'another-name'));
+      const seen: string[] = [];
+      const warnings: string[] = [];
+      await pack(checkpoint, output, {
+        consume: true,
+        onWarning: (warning) => warnings.push(warning),
+        onProgress: () => seen.push(...(warnings.length === 0 ? ['work before words'] : [])),
+      });
+      assert.deepEqual(seen, []);
+      assert.equal(warnings.length, 1);
+      assert.match(
+        warnings[0] ?? '',
+        /4 of the weight files are links.* in \S+\/blobs is deleted with them, also for other revisions/,
+      );
+      assert.match(warnings[0] ?? '', new RegExp(`${shared}: has another name on the disk`));
+      assert.deepEqual(readdirSync(blobs), ['another-name']);
     });
   });
 });
