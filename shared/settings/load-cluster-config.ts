@@ -1,17 +1,16 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
-import { LineCounter, isMap, isScalar, parseDocument, type Document, type YAMLParseError } from 'yaml';
+import { LineCounter, isMap, isScalar, parseDocument, type Document } from 'yaml';
 import type { z } from 'zod';
 import { OdmoeError, toOdmoeError } from '../base/errors/odmoe-error.js';
 import { addressNodes, clusterConfigSchema, type ClusterConfig } from './cluster-config.js';
 import { findContradictions } from './config-contradictions.js';
 import { nearestKey } from '../base/text/nearest-key.js';
 import { WHOLE_SENTENCE } from './value-kinds.js';
+import { syntaxFault } from './yaml-faults.js';
 
 /** Most faults that one message shows. */
 const FAULTS_SHOWN_LIMIT = 20;
-/** Most characters of a wrong key that are shown. */
-const KEY_SHOWN_LIMIT = 80;
 
 type Path = readonly (string | number)[];
 
@@ -38,10 +37,8 @@ export function loadClusterConfig(path: string): ClusterConfig {
 export function parseClusterConfig(source: string, path: string): ClusterConfig {
   const lines = new LineCounter();
   const document = parseDocument(source, { lineCounter: lines, prettyErrors: false, uniqueKeys: true });
-  const [syntaxFault] = document.errors;
-  if (syntaxFault !== undefined) {
-    throw invalid([`${place(path, lines, syntaxFault.pos[0])}: ${describeSyntax(syntaxFault, source)}`]);
-  }
+  const fault = syntaxFault(document.errors, source);
+  if (fault !== null) throw invalid([`${place(path, lines, fault.offset)}: ${fault.message}`]);
   const parsed = clusterConfigSchema.safeParse(withoutEmptySections(plain(document, path)));
   if (!parsed.success) {
     throw invalid(parsed.error.issues.flatMap(faultsOfIssue).map((fault) => tell(fault, document, lines, path)));
@@ -57,14 +54,6 @@ export function parseClusterConfig(source: string, path: string): ClusterConfig 
 /** The configuration if no file is given. */
 export function defaultClusterConfig(): ClusterConfig {
   return { ...clusterConfigSchema.parse({}), path: null, nodes: [] };
-}
-
-/** The message of a syntax fault. It includes a remedy where the parser gives none. */
-function describeSyntax({ code, message, pos }: YAMLParseError, source: string): string {
-  if (code === 'MULTIPLE_DOCS') return 'a second document begins after "---"; keep one, in a file of its own';
-  if (code !== 'DUPLICATE_KEY') return message;
-  const key = /^[^:\n]*/.exec(source.slice(pos[0]))?.[0].trim() ?? '';
-  return `${key.slice(0, KEY_SHOWN_LIMIT)}: this key stands there twice; leave one of them out`;
 }
 
 function plain(document: Document, path: string): unknown {
