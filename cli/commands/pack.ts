@@ -1,6 +1,6 @@
 import { realpath } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import { calibrate } from '../../engine/planning/calibrate.js';
 import { packCompression } from '../../packs/pack-compression.js';
 import { checkTokenizer } from '../../packs/packing/check-tokenizer.js';
@@ -79,10 +79,10 @@ export function registerPackCommand(program: Command): void {
       'directory with config.json and *.safetensors; with --slices or --recall also a pack, the same as <output>',
     )
     .argument('<output>', 'directory for the pack; new, empty, or with an unfinished pack of the same checkpoint')
-    .option(
-      '--codec <name>',
-      `how the exponents of experts are stored: ${[...PACK_CODECS, AUTO].join(', ')}`,
-      DEFAULT_CODEC.codec,
+    .addOption(
+      new Option('--codec <name>', 'how the exponents of experts are stored')
+        .choices([...PACK_CODECS, AUTO])
+        .default(DEFAULT_CODEC.codec),
     )
     .option('--level <n>', `level of the codec: ${levelRanges()}`, parseWhole)
     .option('--shards <n>', 'chunks that the exponents of a matrix are cut into', parseWhole, DEFAULT_SHARDS)

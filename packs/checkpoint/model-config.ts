@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { ConfigReader, ConfigUsage } from '../model-config/config-reader.js';
+import { ConfigReader, ConfigUsage, isObject } from '../model-config/config-reader.js';
 import { deepseekV2 } from '../families/deepseek-v2.js';
 import { deepseekV3 } from '../families/deepseek-v3.js';
 import { ernie45Moe } from '../families/ernie4-5-moe.js';
@@ -68,8 +68,6 @@ const headSchema = z.looseObject({
   architectures: z.array(z.string()).nullish(),
   model_type: z.string().nullish(),
 });
-const tokenId = z.int().min(0);
-const generationSchema = z.looseObject({ eos_token_id: z.union([tokenId, z.array(tokenId)]).nullish() });
 
 /**
  * Reads the contents of config.json by the family of its architecture.
@@ -150,10 +148,9 @@ async function readConfigFile(path: string): Promise<unknown> {
 
 async function readGenerationEos(path: string): Promise<number[]> {
   if (!(await fileExists(path))) return [];
-  const parsed = generationSchema.safeParse(await readJsonFile(path, CONFIG_LIMIT_BYTES, CHECKPOINT_FILE_ERRORS));
-  if (!parsed.success) {
-    throw new OdmoeError('MODEL_CORRUPT', `${path}: ${z.prettifyError(parsed.error)}; download it again`);
+  const value = await readJsonFile(path, CONFIG_LIMIT_BYTES, CHECKPOINT_FILE_ERRORS);
+  if (!isObject(value)) {
+    throw new OdmoeError('MODEL_CORRUPT', `${path}: is no JSON object; ${CHECKPOINT_FILE_ERRORS.remedy}`);
   }
-  const eos = parsed.data.eos_token_id ?? [];
-  return Array.isArray(eos) ? eos : [eos];
+  return new ConfigReader(value, { path, quantization: 'none', longContext: false }).tokenIds('eos_token_id');
 }

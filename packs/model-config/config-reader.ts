@@ -1,3 +1,4 @@
+import { basename } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { SIZE_LIMIT } from '../../shared/model/model-shape.js';
@@ -30,6 +31,9 @@ export class ConfigUsage {
   /** Paths of objects whose values are read one by one. */
   readonly entered = new Set<string>();
 }
+
+/** -1 stands there in files of programs that mean no token by it. */
+const TOKEN_IDS_WANTED = `a token id or a list of them (whole numbers from 0 to ${SIZE_LIMIT}; tokenizer.json gives each token's id), or null if there is no such token`;
 
 interface Found {
   key: string;
@@ -148,7 +152,7 @@ export class ConfigReader {
       if (found === null) return [];
       const list: readonly unknown[] = Array.isArray(found.value) ? found.value : [found.value];
       return list.map((item) => {
-        if (!isWhole(item, 0)) throw this.wrong(found, 'a token id or a list of them');
+        if (!isWhole(item, 0)) throw this.wrong(found, TOKEN_IDS_WANTED);
         return item;
       });
     });
@@ -237,7 +241,7 @@ export class ConfigReader {
   corrupt(problem: string): OdmoeError {
     return new OdmoeError(
       'MODEL_CORRUPT',
-      `${this.context.path}: ${problem}; correct it, or download config.json again`,
+      `${this.context.path}: ${problem}; correct it, or download ${basename(this.context.path)} again`,
     );
   }
 

@@ -102,8 +102,16 @@ describe('opening a Hugging Face checkpoint', () => {
       await writeTinyCheckpoint(directory);
       await writeFile(join(directory, 'generation_config.json'), '{"eos_token_id": [9, 2, 5]}');
       assert.deepEqual((await openModelSource(directory)).eosTokenIds, [2, 5, 9]);
-      await writeFile(join(directory, 'generation_config.json'), '{"eos_token_id": "end"}');
-      await refuses(directory, 'MODEL_CORRUPT', /generation_config\.json.*eos_token_id/s);
+      for (const eos of ['"end"', '-1', '[2, 2.5]', '1e12']) {
+        await writeFile(join(directory, 'generation_config.json'), `{"eos_token_id": ${eos}}`);
+        await refuses(
+          directory,
+          'MODEL_CORRUPT',
+          /generation_config\.json: eos_token_id is .*, expected a token id or a list .*null.*download generation_config\.json again/,
+        );
+      }
+      await writeFile(join(directory, 'generation_config.json'), '[]');
+      await refuses(directory, 'MODEL_CORRUPT', /generation_config\.json: is no JSON object/);
     });
   });
 

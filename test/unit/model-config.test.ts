@@ -90,7 +90,13 @@ describe('a Mixtral config.json', () => {
     refuses({ head_dim: 5 }, 'MODEL_CORRUPT', /odd/);
     refuses({ hidden_size: 18 }, 'MODEL_CORRUPT', /no head_dim/);
     refuses({ architectures: 'MixtralForCausalLM' }, 'MODEL_CORRUPT', /architectures/);
-    refuses({ eos_token_id: -1 }, 'MODEL_CORRUPT', /eos_token_id/);
+    for (const eos of [-1, 1.5, 2 ** 31, '</s>', true, [2, -1]]) {
+      refuses(
+        { eos_token_id: eos },
+        'MODEL_CORRUPT',
+        /eos_token_id is .*, expected a token id or a list of them \(whole numbers from 0 to 2147483647.*or null if there is no such token; correct/,
+      );
+    }
   });
 
   it('causes no errors but our own, whatever JSON it holds', () => {

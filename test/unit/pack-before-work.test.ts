@@ -6,12 +6,16 @@ import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
 
-function packByCommand(checkpoint: string, output: string): { status: number | null; stdout: string; stderr: string } {
-  const command = [join(packageRoot(), 'bin', 'odmoe'), 'pack', checkpoint, output, '--json'];
+function packByCommand(
+  checkpoint: string,
+  output: string,
+  ...flags: string[]
+): { status: number | null; stdout: string; stderr: string } {
+  const command = [join(packageRoot(), 'bin', 'odmoe'), 'pack', checkpoint, output, '--json', ...flags];
   return spawnSync(process.execPath, command, { encoding: 'utf8', timeout: 60_000 });
 }
 
-describe('odmoe pack and the tokenizer', () => {
+describe('odmoe pack before it begins', () => {
   it('refuses a tokenizer that cannot be loaded, before anything is written', async function () {
     this.timeout(120_000);
     await withTemporaryDirectory(async (directory) => {
@@ -37,5 +41,11 @@ describe('odmoe pack and the tokenizer', () => {
     const { stderr } = packByCommand('/nowhere/model', '/nowhere/pack');
     assert.doesNotMatch(stderr, /tokenizer/);
     assert.match(stderr, /\[MODEL_NOT_FOUND\]/);
+  });
+
+  it('lists the codecs that it knows where another one is named', () => {
+    const { status, stderr } = packByCommand('/nowhere/model', '/nowhere/pack', '--codec', 'brotli');
+    assert.equal(status, 2, stderr);
+    assert.match(stderr, /'brotli' is invalid\. Allowed choices are raw, zstd, lz4hc, fixed4, huffman, auto\./);
   });
 });
