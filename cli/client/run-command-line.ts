@@ -1,7 +1,7 @@
 import { Command, CommanderError, Help } from 'commander';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { lastWords } from '../../engine/daemon/last-words.js';
+import { errorJson, lastWords } from '../../engine/daemon/last-words.js';
 import { requireAddon } from '../../native/index.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
@@ -120,11 +120,6 @@ async function statusOf(program: Command, args: readonly string[]): Promise<numb
 
 function usageError({ message }: CommanderError): OdmoeError {
   return new OdmoeError('USAGE', message.replace(/^error: /, ''));
-}
-
-/** The object that --json prints on stdout in place of a result. `field`: the wrong field of a request; null: none is known. */
-export function errorJson({ code, message, field }: OdmoeError): object {
-  return { error: { code, message, field } };
 }
 
 /** True if the arguments name a command that has --json, and give it. They are read as they are, because a fault may end their parsing early. */

@@ -82,7 +82,7 @@ export async function runDaemon(role: RoleSetting, start: StartNode, native: Nat
     const node = await start(settings, log, giveUp, ending.abandoned);
     if (ending.started(node)) standardOutput.write(readyText(`odmoe ${role} ${settings.id}`, node));
   } catch (thrown) {
-    if (!ending.startFailed()) endWithWords(`odmoe ${role}`, thrown);
+    if (!ending.startFailed()) endWithWords({ name: `odmoe ${role}`, wantsJson: false }, thrown);
   }
   return new Promise<never>(() => undefined);
 }
@@ -100,7 +100,7 @@ function orExit<Result>(role: RoleSetting, work: () => Result): Result {
   try {
     return work();
   } catch (thrown) {
-    endWithWords(`odmoe ${role}`, thrown);
+    endWithWords({ name: `odmoe ${role}`, wantsJson: false }, thrown);
   }
 }
 

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 
@@ -57,5 +58,60 @@ describe('a command with --json that ends with an error', () => {
   it('prints nothing on stdout without --json, or where --json is no flag', () => {
     assert.equal(odmoe('down', '--config', '/nowhere/cluster.yaml').stdout, '');
     assert.equal(odmoe('up', '--config', '/nowhere/cluster.yaml', '--json').stdout, '');
+  });
+});
+
+describe('an error of bin/odmoe itself', () => {
+  let root: string;
+  beforeEach(() => {
+    root = mkdtempSync(join(tmpdir(), 'odmoe-entry-'));
+    cpSync(join(packageRoot(), 'bin'), join(root, 'bin'), { recursive: true });
+    cpSync(join(packageRoot(), 'package.json'), join(root, 'package.json'));
+  });
+  afterEach(() => {
+    rmSync(root, { recursive: true, force: true });
+  });
+
+  function requireError(words: RegExp, args: readonly string[], preloaded: string[] = []): void {
+    const command = [...preloaded, join(root, 'bin', 'odmoe')];
+    const run = (...more: string[]): Ended =>
+      spawnSync(process.execPath, [...command, ...args, ...more], { encoding: 'utf8', timeout: 60_000 });
+    const told = run('--json');
+    assert.equal(told.status, 3, told.stderr);
+    const { error } = JSON.parse(told.stdout) as { error: { code: string; message: string; field: null } };
+    assert.equal(error.code, 'INSTALLATION_INCOMPLETE');
+    assert.match(error.message, words);
+    assert.equal(told.stderr, `odmoe: ${error.message} [${error.code}]\n`);
+    assert.equal(error.field, null);
+    const untold = run('--', '--json');
+    assert.deepEqual([untold.stdout, untold.stderr], ['', told.stderr]);
+  }
+
+  it('is an object with --json where odmoe is not built', () => {
+    requireError(/cli\/main\.js is missing: odmoe is not built; run `npm run build` in /, ['status']);
+    requireError(/bench\/main\.js is missing: this installation has neither benchmarks/, ['bench', 'codec']);
+  });
+
+  it('is an object with --json where the benchmarks cannot be built', () => {
+    mkdirSync(join(root, 'bench'));
+    writeFileSync(join(root, 'bench', 'main.ts'), '');
+    requireError(/the benchmarks cannot be built: Cannot find module/, ['bench', 'codec']);
+  });
+
+  it('is an object with --json where a module is missing', () => {
+    mkdirSync(join(root, 'dist', 'engine', 'daemon'), { recursive: true });
+    for (const folder of ['engine', 'shared']) {
+      cpSync(join(packageRoot(), 'dist', folder), join(root, 'dist', folder), { recursive: true });
+    }
+    mkdirSync(join(root, 'dist', 'cli'));
+    writeFileSync(join(root, 'dist', 'cli', 'main.js'), "import 'no-such-package';\n");
+    requireError(/a module is missing \(Cannot find package 'no-such-package'.*run `npm run setup` in /, ['status']);
+  });
+
+  it('is an object with --json where Node is too old', () => {
+    const preload = join(root, 'old-node.cjs');
+    const versions = "{ ...process.versions, node: '18.20.4' }";
+    writeFileSync(preload, `Object.defineProperty(process, 'versions', { value: ${versions} });\n`);
+    requireError(/^Node 18\.20\.4 is too old; install Node 20\.17 or newer/, ['status'], ['--require', preload]);
   });
 });
