@@ -13,8 +13,9 @@ import type { NodeSettings } from '../shared/settings/node-settings.js';
 import type { WeightForm } from '../shared/settings/setting-choices.js';
 import { qualityText } from '../shared/settings/quality.js';
 import { mostActiveSequences } from '../shared/settings/setting-limits.js';
+import { closeAll, type Closer } from '../engine/daemon/close-all.js';
 import { requireWanted } from '../engine/daemon/run-daemon.js';
-import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../shared/base/log/logger.js';
 import type { WeightFormat } from '../shared/model/tensor-source.js';
 import { openTokenizer } from '../shared/language/tokenizer/load-tokenizer.js';
@@ -56,11 +57,14 @@ export async function loadMain(
   const { maxActiveSequences, maxQueuedRequests } = settings.main;
   const queueLimit = mostActiveSequences(maxActiveSequences) + maxQueuedRequests;
   const prompts = environment.openPrompts({ directory: source.directory, tokenizer, queueLimit });
-  const formats = environment.openFormats(queueLimit);
+  let formats: FormatCompiler | null = null;
   try {
+    formats = environment.openFormats(queueLimit);
     return await loadDevice(settings, environment, { source, sliced, tokenizer, prompts, formats }, log, abandoned);
   } catch (thrown) {
-    await Promise.all([prompts.close(), formats?.close()]);
+    await closeAll([closersOf({ prompts, formats })]).catch((fault: unknown) => {
+      log.warn('what was opened for the model did not close cleanly', { error: toOdmoeError(fault) });
+    });
     throw thrown;
   }
 }
@@ -113,10 +117,13 @@ function loadDevice(
   });
 }
 
+/** Frees all that was loaded. @throws the first failure, after all the rest is freed */
 export async function disposeLoaded({ prompts, formats, model, device }: LoadedMain): Promise<void> {
-  await Promise.all([prompts.close(), formats?.close()]);
-  model.dispose();
-  device.dispose();
+  await closeAll([closersOf({ prompts, formats }), [() => model.dispose()], [() => device.dispose()]]);
+}
+
+function closersOf({ prompts, formats }: Pick<LoadedMain, 'prompts' | 'formats'>): Closer[] {
+  return [() => prompts.close(), () => formats?.close()];
 }
 
 /** How answers are computed: "exact", "fast" (tensor cores of a GPU), or the text of a sliced quality. */

@@ -10,6 +10,7 @@ import { advertisedAddress } from '../engine/daemon/advertised-address.js';
 import { followAddresses } from '../engine/daemon/follow-addresses.js';
 import { ProcessCounts } from '../engine/daemon/process-counts.js';
 import { createNodeIdentity, identifiedModel } from '../engine/daemon/node-identity.js';
+import { closeAll } from '../engine/daemon/close-all.js';
 import { type GiveUp, runDaemon } from '../engine/daemon/run-daemon.js';
 import type { Stoppable } from '../shared/transport/discovery/discovery.js';
 import { toOdmoeError } from '../shared/base/errors/odmoe-error.js';
@@ -48,12 +49,9 @@ export async function startMain(
     const components = { ...loaded, environment: { ...environment, transport }, experts };
     return await serveMain(settings, components, { httpApi, giveUp, ownWorker }, log);
   } catch (thrown) {
-    try {
-      await ownWorker?.stop();
-    } catch (fault) {
-      log.warn("main's own worker did not stop cleanly", { error: toOdmoeError(fault) });
-    }
-    await disposeLoaded(loaded);
+    await closeAll([[() => ownWorker?.stop()], [() => disposeLoaded(loaded)]]).catch((fault: unknown) => {
+      log.warn('main did not stop cleanly after a failed start', { error: toOdmoeError(fault) });
+    });
     throw thrown;
   }
 }
@@ -207,21 +205,19 @@ async function stopMain(
 ): Promise<void> {
   const { engine, membership, inference } = components;
   components.feed.stop();
-  await Promise.all([
-    httpApi?.close(),
-    inference.stop(),
-    server.stop(),
-    ...started.map((component) => component.stop()),
+  await closeAll([
+    [
+      () => httpApi?.close(),
+      () => inference.stop(),
+      () => server.stop(),
+      ...started.map((component) => () => component.stop()),
+    ],
+    [() => engine.roster.stop()],
+    [() => membership.stop()],
+    [() => ownWorker?.stop()],
+    [() => engine.passLoop.dispose(), () => engine.room.dispose()],
+    [() => disposeLoaded(loaded)],
   ]);
-  engine.roster.stop();
-  await membership.stop();
-  try {
-    await ownWorker?.stop();
-  } finally {
-    engine.passLoop.dispose();
-    engine.room.dispose();
-    await disposeLoaded(loaded);
-  }
 }
 
 const entry = process.argv[1];

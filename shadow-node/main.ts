@@ -21,6 +21,7 @@ import { advertisedAddress } from '../engine/daemon/advertised-address.js';
 import { followAddresses } from '../engine/daemon/follow-addresses.js';
 import { ProcessCounts } from '../engine/daemon/process-counts.js';
 import { createNodeIdentity } from '../engine/daemon/node-identity.js';
+import { closeAll } from '../engine/daemon/close-all.js';
 import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/transport/discovery/join-loop.js';
 import type { Logger } from '../shared/base/log/logger.js';
@@ -76,8 +77,9 @@ export async function startShadow(
   try {
     return await serveShadow(settings, loaded, log, giveUp);
   } catch (error) {
-    await loaded.compiler?.close();
-    loaded.dispose();
+    await closeAll([[() => loaded.compiler?.close()], [() => loaded.dispose()]]).catch((fault: unknown) => {
+      log.warn('the shadow did not stop cleanly after a failed start', { error: toOdmoeError(fault) });
+    });
     throw error;
   }
 }
@@ -226,9 +228,11 @@ async function serveShadow(
   let stopping: Promise<void> | null = null;
   const stop = async (): Promise<void> => {
     stopFollowing();
-    await Promise.all([joining?.stop(), advertisement.stop(), service.stop(), loaded.compiler?.close()]);
-    await server.stop();
-    loaded.dispose();
+    await closeAll([
+      [() => joining?.stop(), () => advertisement.stop(), () => service.stop(), () => loaded.compiler?.close()],
+      [() => server.stop()],
+      [() => loaded.dispose()],
+    ]);
   };
   return {
     address: server.address,

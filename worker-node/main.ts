@@ -11,10 +11,11 @@ import { advertisedAddress } from '../engine/daemon/advertised-address.js';
 import { followAddresses } from '../engine/daemon/follow-addresses.js';
 import { ProcessCounts } from '../engine/daemon/process-counts.js';
 import { createNodeIdentity, identifiedModel } from '../engine/daemon/node-identity.js';
+import { closeAll, type Closer } from '../engine/daemon/close-all.js';
 import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/transport/discovery/join-loop.js';
 import { assertInvariant } from '../shared/base/errors/assert-invariant.js';
-import { type OdmoeError, toOdmoeError } from '../shared/base/errors/odmoe-error.js';
+import type { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../shared/base/log/logger.js';
 import { activationCountsPath } from '../shared/base/files/state-directory.js';
 import type { Pack } from '../packs/format/open-pack.js';
@@ -52,15 +53,13 @@ export async function startWorker(
   abandoned: AbortSignal = new AbortController().signal,
 ): Promise<RunningNode> {
   const opened: Closer[] = [];
-  const close = async (): Promise<void> => {
-    const faults: unknown[] = [];
-    for (const closer of opened.splice(0).reverse()) {
-      await Promise.resolve()
-        .then(closer)
-        .catch((thrown: unknown) => faults.push(thrown));
-    }
-    if (faults.length > 0) throw toOdmoeError(faults[0]);
-  };
+  const close = (): Promise<void> =>
+    closeAll(
+      opened
+        .splice(0)
+        .reverse()
+        .map((closer) => [closer]),
+    );
   try {
     const { experts, ...opening } = await openWorker(settings, environment, log, { opened, giveUp, abandoned });
     let stopping: Promise<void> | null = null;
@@ -72,8 +71,6 @@ export async function startWorker(
 }
 
 /** Undoes one step of a start. Steps are undone in reverse order. */
-type Closer = () => Promise<void> | void;
-
 /** Runs the worker as its own process: `odmoe worker`. */
 export function runWorker(): Promise<never> {
   return runDaemon(

@@ -2,7 +2,9 @@
 import { mkdtemp, open, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { withInterrupt } from '../../cli/client/interrupt.js';
 import { FROM_STORAGE, PLAIN_LOADER, type Device, type ExpertSlots } from '../../native/index.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
 import { SLICE_GROUP_COLUMNS } from '../../shared/model/weight-dtype.js';
@@ -30,8 +32,8 @@ export async function readExperts(source: ModelSource): Promise<ExpertMatrixValu
 }
 
 /**
- * Quantizes all experts and loads them. `maxRows`: most rows of one execute.
- * @throws STORAGE_FULL, STORAGE_FAILED, DEVICE_OUT_OF_MEMORY
+ * Quantizes all experts and loads them. `maxRows`: most rows of one execute. Their file is gone afterwards, also where the process is asked to end.
+ * @throws STORAGE_FULL, STORAGE_FAILED, DEVICE_OUT_OF_MEMORY, CANCELLED
  */
 export async function loadVariant(
   device: Device,
@@ -40,34 +42,58 @@ export async function loadVariant(
   variant: QuantizedVariant,
   maxRows: number,
 ): Promise<VariantExperts> {
-  const directory = await mkdtemp(join(tmpdir(), 'odmoe-slices-'));
-  try {
-    const path = join(directory, 'experts');
-    await writeValues(path, matrices, variant);
-    const experts = expertsIn(path, source);
-    const { hiddenSize, expert: glu } = source.shape;
-    const loader = { ...PLAIN_LOADER, ...partSizes(experts) };
-    const slots = device.createExpertSlots({ hiddenSize, glu, format: 'fp32' }, experts.length, maxRows, loader);
+  return withInterrupt(async (signal) => {
+    const directory = await mkdtemp(join(tmpdir(), 'odmoe-slices-'));
     try {
-      for (const [slot, expert] of experts.entries()) await slots.load(slot, slots.register(expert), FROM_STORAGE);
-    } catch (thrown) {
-      slots.dispose();
-      throw thrown;
+      const path = join(directory, 'experts');
+      await writeValues(path, matrices, variant, signal);
+      return await loadFrom(path, device, source, maxRows, signal);
+    } finally {
+      await rm(directory, { recursive: true, force: true });
     }
-    return slots;
-  } finally {
-    await rm(directory, { recursive: true, force: true });
+  });
+}
+
+async function loadFrom(
+  path: string,
+  device: Device,
+  source: ModelSource,
+  maxRows: number,
+  signal: AbortSignal,
+): Promise<VariantExperts> {
+  const experts = expertsIn(path, source);
+  const { hiddenSize, expert: glu } = source.shape;
+  const loader = { ...PLAIN_LOADER, ...partSizes(experts) };
+  const slots = device.createExpertSlots({ hiddenSize, glu, format: 'fp32' }, experts.length, maxRows, loader);
+  try {
+    for (const [slot, expert] of experts.entries()) {
+      requireWanted(signal);
+      await slots.load(slot, slots.register(expert), FROM_STORAGE);
+    }
+    requireWanted(signal);
+  } catch (thrown) {
+    slots.dispose();
+    throw thrown;
   }
+  return slots;
+}
+
+function requireWanted(signal: AbortSignal): void {
+  if (signal.aborted) throw new OdmoeError('CANCELLED', 'interrupted; nothing measured so far is kept');
 }
 
 async function writeValues(
   path: string,
   matrices: readonly ExpertMatrixValues[],
   variant: QuantizedVariant,
+  signal: AbortSignal,
 ): Promise<void> {
   const file = await open(path, 'w');
   try {
-    for (const matrix of matrices) await file.writeFile(new Uint8Array(valuesOf(matrix, variant).buffer));
+    for (const matrix of matrices) {
+      requireWanted(signal);
+      await file.writeFile(new Uint8Array(valuesOf(matrix, variant).buffer));
+    }
   } catch (thrown) {
     throw writeFailure(thrown, path, null);
   } finally {

@@ -50,8 +50,8 @@ export function planSlots(
     if (maxRows === 1) {
       throw new OdmoeError(
         'DEVICE_OUT_OF_MEMORY',
-        `One expert of this model takes ${slotBytes + sharedBytes} bytes of device memory, and the budget has ` +
-          `${Math.max(0, freeBytes)} left: give it a larger memory budget (--memory-budget).`,
+        `a slot for one expert of this model takes ${slotBytes} bytes of device memory, and what all slots share ${sharedBytes} bytes; the ` +
+          `budget has ${Math.max(0, freeBytes)} left for both: give it a larger memory budget (--memory-budget)`,
       );
     }
   }

@@ -94,8 +94,9 @@ function requireLossless(pack: Pack): Pack {
   if (!isSlicesOnly(pack.manifest)) return pack;
   throw new OdmoeError(
     'PACK_INCOMPLETE',
-    `${pack.directory}: holds the experts in slices only, and exact answers need their lossless parts: pack the checkpoint again ` +
-      'without --only',
+    `${pack.directory}: holds the experts in slices only, and exact answers and a shadow of another form need their lossless parts: ask for the ` +
+      "slices (--quality 'sliced(8,4)', for a shadow --precision 'sliced(8,4)', with the bits that `odmoe inspect` shows), or pack the " +
+      'checkpoint again without --only',
   );
 }
 

@@ -114,7 +114,10 @@ describe('a shadow of a pack with slices', function () {
     const cluster = await TestCluster.start({ packDirectory: only, workers: 0, main: settings });
     try {
       const start = (precision: Precision): Promise<void> => cluster.addShadow('shadow', { ...settings, precision });
-      await assert.rejects(start('int8'), refusal('PACK_INCOMPLETE', /slices only/));
+      await assert.rejects(
+        start('int8'),
+        refusal('PACK_INCOMPLETE', /slices only.*a shadow --precision 'sliced\(8,4\)'/),
+      );
       await assert.rejects(start('sliced(6,3)'), refusal('USAGE', /no slices \(6,3\)/));
     } finally {
       await cluster.stop();

@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { divergence, predictionOf, QualitySums } from '../../bench/slices/compare-logits.js';
@@ -113,6 +115,22 @@ describe('passes with experts in slots', () => {
     await passes.run(experts, { predicted: (_record, _index, ofToken) => found.push(ofToken) });
     return found;
   };
+
+  it('leave no file behind where the process is asked to end while they are loaded', async () => {
+    const [own, usual] = [await mkdtemp(join(tmpdir(), 'odmoe-interrupted-')), process.env.TMPDIR];
+    try {
+      const matrices = await readExperts(source);
+      process.env.TMPDIR = own;
+      const loading = loadVariant(device, source, matrices, LOSSLESS, passes.maxRows);
+      process.emit('SIGTERM', 'SIGTERM');
+      await assert.rejects(loading, { code: 'CANCELLED' });
+      assert.deepEqual(await readdir(own), []);
+    } finally {
+      if (usual === undefined) delete process.env.TMPDIR;
+      else process.env.TMPDIR = usual;
+      await rm(own, { recursive: true, force: true });
+    }
+  });
 
   it('give the logits of the single-process engine to the bit where no expert is sliced', async () => {
     const found = await logitsOf({ high: await variantExperts('lossless'), mixed: null });

@@ -37,7 +37,8 @@ describe('worker: the slots within a memory budget', () => {
   it('give an error with the missing bytes when not one fits', () => {
     assert.throws(() => planSlots({ slots: 4, maxRows: 64, cacheBytes: 0 }, 1009, bytesFor), {
       code: 'DEVICE_OUT_OF_MEMORY',
-      message: /takes 1010 bytes .* has 1009 left/,
+      message:
+        /one expert of this model takes 1000 bytes .* all slots share 10 bytes; the budget has 1009 left for both/,
     });
   });
 
