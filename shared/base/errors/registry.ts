@@ -18,8 +18,6 @@ export interface ErrorKind {
     | 'ABORTED'
     | 'CANCELLED'
     | 'UNIMPLEMENTED'
-     
-     
     | 'INTERNAL';
   readonly httpStatus: number;
   /** The meaning in one line, for the documentation. */
