@@ -1,0 +1,132 @@
+import { rename, rm } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
+import { fileExists, readBoundedFile, readJsonFile, type FileErrors } from '../../shared/base/files/read-file.js';
+import { syncDirectory } from '../../shared/base/files/replace-file.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
+import { openAuthority, type Authority } from '../../shared/transport/trust/certificate.js';
+import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
+import { readRoster, ROSTER_LIMIT_BYTES, signRoster, type Roster } from './roster.js';
+import { parseTokenBook, type TokenBook } from './token-book.js';
+import {
+  makePrivateDirectory,
+  readCertificate,
+  readKey,
+  writeCertificate,
+  writeKey,
+  writePrivateFile,
+} from './key-files.js';
+
+/** What main keeps of its cluster. Whoever has the key owns the cluster. */
+export interface AuthorityState {
+  readonly authority: Authority;
+  readonly roster: Roster;
+  readonly tokens: TokenBook;
+}
+
+/** The files of an authority, in its directory. */
+export const AUTHORITY_FILES = {
+  key: 'authority.key',
+  certificate: 'authority.crt',
+  roster: 'roster',
+  tokens: 'tokens',
+} as const;
+
+/** Enough for every token with all its uses. */
+const TOKENS_LIMIT_BYTES = 4 * 1024 * 1024;
+
+const ERRORS: FileErrors = {
+  missing: 'STORAGE_FAILED',
+  invalid: 'STORAGE_FAILED',
+  remedy: 'put the directory aside and restore it from a backup, by odmoe cluster restore',
+};
+
+/** `stateDirectory`: that of the cluster, from the settings. */
+export function authorityDirectory(stateDirectory: string): string {
+  return join(stateDirectory, 'authority');
+}
+
+/**
+ * Writes a new authority to the disk, all of it or nothing.
+ * @throws CONFIG_INVALID there is one already; STORAGE_FULL, STORAGE_FAILED
+ */
+export async function createAuthorityFiles(stateDirectory: string, state: AuthorityState): Promise<void> {
+  const directory = authorityDirectory(stateDirectory);
+  const partial = `${directory}.${process.pid}.partial`;
+  await makePrivateDirectory(stateDirectory);
+  try {
+    await rm(partial, { recursive: true, force: true });
+    await makePrivateDirectory(partial);
+    const { authority, roster, tokens } = state;
+    await writeKey(join(partial, AUTHORITY_FILES.key), authority.key);
+    await writeCertificate(join(partial, AUTHORITY_FILES.certificate), authority.certificate);
+    await writePrivateFile(join(partial, AUTHORITY_FILES.roster), signRoster(roster, authority));
+    await writePrivateFile(join(partial, AUTHORITY_FILES.tokens), textOf(tokens));
+    await rename(partial, directory);
+    await syncDirectory(dirname(directory));
+  } catch (thrown) {
+    await rm(partial, { recursive: true, force: true }).catch(() => undefined);
+    if (['ENOTEMPTY', 'EEXIST', 'ENOTDIR'].includes(systemErrorCode(thrown))) throw authorityExists(directory);
+    throw writeFailure(thrown, directory, null);
+  }
+}
+
+function authorityExists(directory: string): OdmoeError {
+  const advice = 'to make a new one, put this directory aside; then every machine has to join again';
+  return new OdmoeError('CONFIG_INVALID', `${directory}: this cluster has an authority already; ${advice}`);
+}
+
+/**
+ * Main's authority, roster and tokens; null: the cluster has no authority. Everything is checked.
+ * @throws STORAGE_FAILED a file is missing or damaged, or does not belong to the others; CONFIG_INVALID it is another cluster's
+ */
+export async function readAuthorityFiles(stateDirectory: string, cluster: string): Promise<AuthorityState | null> {
+  const directory = authorityDirectory(stateDirectory);
+  return (await fileExists(directory)) ? await readAuthorityDirectory(directory, cluster) : null;
+}
+
+async function readAuthorityDirectory(directory: string, cluster: string): Promise<AuthorityState> {
+  const pathOf = (name: keyof typeof AUTHORITY_FILES): string => join(directory, AUTHORITY_FILES[name]);
+  const key = await readKey(pathOf('key'), ERRORS);
+  const certificate = await readCertificate(pathOf('certificate'), ERRORS);
+  const authority = required(openAuthority(key, certificate), pathOf('certificate'));
+  if (authority.cluster !== cluster) {
+    const what = `the authority of the cluster "${authority.cluster}", and this is "${cluster}"`;
+    throw new OdmoeError('CONFIG_INVALID', `${directory}: ${what}; put it where it belongs, or correct --cluster`);
+  }
+  const bytes = await readBoundedFile(pathOf('roster'), ROSTER_LIMIT_BYTES, ERRORS);
+  const roster = required(readRoster(bytes, certificate), pathOf('roster'));
+  const tokens = parseTokenBook(await readJsonFile(pathOf('tokens'), TOKENS_LIMIT_BYTES, ERRORS));
+  return { authority, roster, tokens: required(tokens ?? NO_TOKENS, pathOf('tokens')) };
+}
+
+const NO_TOKENS: Refusal = { refusal: 'not a list of join tokens, or a damaged one' };
+
+function required<Value extends object>(result: Value | Refusal, path: string): Value {
+  if (!isRefusal(result)) return result;
+  throw new OdmoeError('STORAGE_FAILED', `${path}: ${result.refusal}; ${ERRORS.remedy}`);
+}
+
+/**
+ * Writes main's next roster to the disk. Main sends it to nobody before. Calls must not overlap. Returns the signed bytes.
+ * @throws STORAGE_FULL, STORAGE_FAILED
+ */
+export async function writeAuthorityRoster(
+  stateDirectory: string,
+  roster: Roster,
+  authority: Authority,
+): Promise<Buffer> {
+  const bytes = signRoster(roster, authority);
+  await writePrivateFile(join(authorityDirectory(stateDirectory), AUTHORITY_FILES.roster), bytes);
+  return bytes;
+}
+
+/** Writes main's next tokens to the disk, before main acts on them. Calls must not overlap. @throws STORAGE_FULL, STORAGE_FAILED */
+export async function writeTokens(stateDirectory: string, tokens: TokenBook): Promise<void> {
+  await writePrivateFile(join(authorityDirectory(stateDirectory), AUTHORITY_FILES.tokens), textOf(tokens));
+}
+
+function textOf(tokens: TokenBook): string {
+  return `${JSON.stringify(tokens)}\n`;
+}
