@@ -5,6 +5,7 @@ import type { OdmoeError } from '../base/errors/odmoe-error.js';
 import type { Runtime, Timer } from '../base/runtime/runtime.js';
 import { clientChannelOptions } from './channel-options.js';
 import { channelSecurity } from './credentials.js';
+import { isSocketAddress } from './operator-socket.js';
 import type { MethodRules } from './methods.js';
 import type { ClusterTrust } from './trust/cluster-trust.js';
 import { DialledPeer } from './trust/dialled-peer.js';
@@ -33,7 +34,8 @@ export function openChannel(
   trust: ClusterTrust | null,
 ): Channel {
   const sockets = new ChannelSockets();
-  const dialled = trust === null ? null : new DialledPeer(trust);
+  // A socket of this host needs no certificate: its file lets its owner in.
+  const dialled = trust === null || isSocketAddress(address) ? null : new DialledPeer(trust);
   const { credentials, options } = channelSecurity(dialled, servedBy);
   recordSockets(credentials, (socket) => sockets.add(socket));
   const client = new Client(address, credentials, {

@@ -16,6 +16,7 @@ import { formatAddress } from '../wire/addresses.js';
 import { answerStream } from './answer-calls.js';
 import { serverOptions } from './channel-options.js';
 import { unprotectedWarning } from './credentials.js';
+import { openOperatorSocket } from './operator-socket.js';
 import { openServerPort, type ServerPort } from './server-port.js';
 import {
   CLOSE_GRACE_MS,
@@ -53,28 +54,30 @@ export async function startRpcServer(
 ): Promise<RpcServer> {
   // Our code gets every fault as an error; grpc-js would also print it, past our log.
   setLogVerbosity(logVerbosity.NONE);
-  const server = new Server(serverOptions(PLAIN_RECEIVE_LIMIT_BYTES));
   const openStreams: OpenStreams = new Map();
   const standstills = new StandstillMeter(runtime);
-  let door: ServerPort | null = null;
-  const callerOf: CallerOf = (call) => {
-    assertInvariant(door !== null, 'A server that is called has a port.');
-    return door.callerOf(call);
-  };
-  addMethods(server, options, { openStreams, log: options.log, pace, runtime, standstills, callerOf });
-  const health = new HealthImplementation({ '': 'SERVING' });
-  health.addToServer(server);
+  const serving = { openStreams, log: options.log, pace, runtime, standstills };
   const endStreamsOf = ({ id }: CertifiedCaller, reason: OdmoeError): void => {
     for (const [stream, caller] of [...openStreams]) if (caller?.id === id) stream.close(reason);
   };
+  const doors: Door[] = [];
+  let port: number;
   try {
-    door = await openServerPort(server, { ...options, trust, endStreamsOf }, runtime);
+    const door = await openDoor(options, serving, (server) =>
+      openServerPort(server, { ...options, trust, endStreamsOf }, runtime),
+    );
+    doors.push(door);
+    ({ port } = door.port);
+    const path = options.operatorSocket;
+    if (trust !== null && path !== undefined) {
+      const operator = { cluster: trust.cluster, role: 'operator', id: LOCAL_OPERATOR } as const;
+      doors.push(await openDoor(options, serving, (server) => openOperatorSocket(server, path, operator)));
+    }
   } catch (thrown) {
     standstills.stop();
-    server.forceShutdown();
+    await stopServer(doors, openStreams, runtime);
     throw thrown;
   }
-  const { port } = door;
   const address = formatAddress(options.host, port);
   const warning = trust === null ? unprotectedWarning(options.host) : null;
   if (warning !== null) options.log.warn(warning, { address });
@@ -82,13 +85,46 @@ export async function startRpcServer(
   return {
     address,
     port,
-    tellLeaving: () => health.setStatus('', 'NOT_SERVING'),
+    tellLeaving: () => doors.forEach(({ health }) => health.setStatus('', 'NOT_SERVING')),
     stop: () => {
       standstills.stop();
-      stopping ??= stopServer(server, door, openStreams, health, runtime);
+      stopping ??= stopServer(doors, openStreams, runtime);
       return stopping;
     },
   };
+}
+
+/** Id of the person at main's own host, as logs name it. */
+const LOCAL_OPERATOR = 'local';
+
+/** One way into the daemon, with a gRPC server of its own, so that the callers of each are known by it. */
+interface Door {
+  readonly server: Server;
+  readonly health: HealthImplementation;
+  readonly port: ServerPort;
+}
+
+async function openDoor(
+  options: RpcServerOptions,
+  serving: Omit<PeerServing, 'callerOf'>,
+  open: (server: Server) => Promise<ServerPort>,
+): Promise<Door> {
+  const server = new Server(serverOptions(PLAIN_RECEIVE_LIMIT_BYTES));
+  let port: ServerPort | null = null;
+  const callerOf: CallerOf = (call) => {
+    assertInvariant(port !== null, 'A server that is called has a port.');
+    return port.callerOf(call);
+  };
+  addMethods(server, options, { ...serving, callerOf });
+  const health = new HealthImplementation({ '': 'SERVING' });
+  health.addToServer(server);
+  try {
+    port = await open(server);
+  } catch (thrown) {
+    server.forceShutdown();
+    throw thrown;
+  }
+  return { server, health, port };
 }
 
 /** The streams that peers have opened, each with the peer that its certificate names. */
@@ -203,17 +239,17 @@ function endInTime(call: ServerDuplexStream<Buffer, Buffer>, runtime: Runtime): 
   });
 }
 
-async function stopServer(
-  server: Server,
-  door: ServerPort | null,
-  openStreams: OpenStreams,
-  health: HealthImplementation,
-  runtime: Runtime,
-): Promise<void> {
-  health.setStatus('', 'NOT_SERVING');
-  door?.close();
+async function stopServer(doors: readonly Door[], openStreams: OpenStreams, runtime: Runtime): Promise<void> {
+  for (const { health, port } of doors) {
+    health.setStatus('', 'NOT_SERVING');
+    port.close();
+  }
   for (const stream of openStreams.keys()) stream.close();
-  await new Promise<void>((resolve) => {
+  await Promise.all(doors.map(({ server }) => shutDown(server, runtime)));
+}
+
+async function shutDown(server: Server, runtime: Runtime): Promise<void> {
+  return new Promise((resolve) => {
     const timer = runtime.after(CLOSE_GRACE_MS, () => {
       server.forceShutdown();
       resolve();

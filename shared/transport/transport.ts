@@ -78,6 +78,8 @@ export interface RpcServerOptions extends Partial<Omit<Services, 'node'>> {
   node: Pick<Services['node'], 'identify'> & Partial<Services['node']>;
   /** Takes the connections of machines that ask to be let in; left out: this daemon lets nobody in. Only in a cluster with an authority. */
   enrol?: ((socket: TLSSocket) => void) | undefined;
+  /** Path of a Unix socket for operators on this host; left out: there is none. Only in a cluster with an authority. */
+  operatorSocket?: string | undefined;
   /** Longest time that a client may leave replies unread; default SLOW_READER_LIMIT_MS. */
   slowReaderLimitMs?: number;
 }

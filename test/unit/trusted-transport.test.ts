@@ -1,11 +1,15 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
-import { connect as connectTcp } from 'node:net';
+import { mkdtempSync, renameSync, rmSync, statSync } from 'node:fs';
+import { connect as connectTcp, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { connect, type TLSSocket } from 'node:tls';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { fetchStatus, identifyPeer, openShadowStream, openWorkerStream } from '../../shared/transport/node-clients.js';
+import { socketAddress } from '../../shared/transport/operator-socket.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { RpcServer, RpcServerOptions, Transport } from '../../shared/transport/transport.js';
 import { pemOf } from '../../shared/transport/trust/tls-options.js';
@@ -173,6 +177,42 @@ describe('transport of a cluster with an authority', () => {
     assert.equal(await new Promise((resolve) => stream.onClose(resolve)), null);
     await identifyPeer(client, address, TIMEOUT_MS);
   });
+
+  it('lets operators of its host in by a Unix socket that only its user can open', async () => {
+    const directory = mkdtempSync(join(tmpdir(), 'odmoe-door-'));
+    const path = join(directory, 'private', 'main.sock');
+    const seen: PeerContext['caller'][] = [];
+    const options: Partial<RpcServerOptions> = {
+      node: { identify: (_, { caller }) => (seen.push(caller), plainIdentity()) },
+      operatorSocket: path,
+    };
+    try {
+      await serve(cluster.member('main'), options);
+      await identifyPeer(transportOf(null), socketAddress(path), TIMEOUT_MS);
+      assert.deepEqual(seen, [{ cluster: 'test', role: 'operator', id: 'local' }]);
+      assert.deepEqual([statSync(path).mode & 0o777, statSync(dirname(path)).mode & 0o777], [0o600, 0o700]);
+      const second = await refusalOf(serve(cluster.member('main'), options));
+      assert.match(second.message, /another main of this cluster runs here/);
+      await servers.pop()?.stop();
+      // A killed main leaves its socket behind.
+      renameSync(await leftBehind(directory), path);
+      await serve(cluster.member('main'), options);
+      await identifyPeer(transportOf(null), socketAddress(path), TIMEOUT_MS);
+    } finally {
+      await Promise.all(servers.splice(0).map((server) => server.stop()));
+      rmSync(directory, { recursive: true, force: true });
+    }
+  });
+
+  /** Path of a socket on which nobody listens. */
+  async function leftBehind(directory: string): Promise<string> {
+    const [bound, left] = [join(directory, 'bound'), join(directory, 'left')];
+    const listener = createServer();
+    await new Promise<void>((resolve) => listener.listen({ path: bound }, resolve));
+    renameSync(bound, left);
+    await new Promise((resolve) => listener.close(resolve));
+    return left;
+  }
 
   it('speaks TLS 1.3 alone', async () => {
     const address = await serve(cluster.member('main'));
