@@ -1,7 +1,9 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ChatMessage, ToolCall } from '../../shared/wire/messages.js';
+import { type ReadPart, readText, requireWords } from '../conversation/unread-part.js';
 import { writtenJson } from '../requests/written-json.js';
-import type { ContentBlock, AnthropicMessage, TextParameter } from './messages-schema.js';
+import type { ContentBlock, AnthropicMessage, ResultContent, TextParameter } from './messages-schema.js';
+import { readOtherBlock } from './other-blocks.js';
 
 /** A block with its field in the request, for errors. */
 interface PlacedBlock {
@@ -16,7 +18,7 @@ interface Turn {
 
 /**
  * Turns Anthropic's messages into messages of the conversation. Adjacent messages of one role form one turn. A tool's result becomes a
- * message of its own. Throws REQUEST_INVALID with the field.
+ * message of its own, and a note replaces a block that no model here reads. Throws REQUEST_INVALID with the field.
  */
 export function fromAnthropicMessages(
   system: TextParameter | undefined,
@@ -26,6 +28,7 @@ export function fromAnthropicMessages(
   const conversation: ChatMessage[] = systemText === '' ? [] : [{ role: 'system', content: systemText }];
   const toolNames = new Map<string, string>();
   const turns = turnsOf(messages);
+  requireNewestWords(turns.at(-1));
   for (const turn of turns) {
     if (turn.role === 'assistant') conversation.push(assistantMessage(turn, toolNames));
     else conversation.push(...askingMessages(turn, toolNames));
@@ -68,12 +71,31 @@ function turnsOf(messages: readonly AnthropicMessage[]): Turn[] {
   return turns;
 }
 
-/** Builds the message of an assistant: text, reasoning and calls. Its blocks of text are joined in their order. */
+/** A user who sends no more than, say, a picture expects an answer to it. */
+function requireNewestWords(turn: Turn | undefined): void {
+  if (turn?.role !== 'user' || turn.blocks.some(({ block }) => block.type === 'tool_result')) return;
+  const parts = turn.blocks.map(({ block }) => readBlock(block)).filter((part) => part !== null);
+  requireWords(parts, turn.blocks[0]?.field ?? 'messages');
+}
+
+/** The words of a block; null: it is none of words. */
+function readBlock(block: ContentBlock): ReadPart | null {
+  if (block.type === 'text') return readText(block.text);
+  return block.type === 'other' ? readOtherBlock(block.given) : null;
+}
+
+/** Builds the message of an assistant: text, reasoning and calls. Its blocks of text are joined in their order; other blocks become lines. */
 function assistantMessage({ blocks }: Turn, toolNames: Map<string, string>): ChatMessage {
   let [content, reasoningContent] = ['', ''];
+  let isLineOpen = true;
   const toolCalls: ToolCall[] = [];
   for (const { block, field } of blocks) {
-    if (block.type === 'text') content += block.text;
+    const said = readBlock(block);
+    if (said !== null) {
+      const continues = block.type === 'text' && isLineOpen;
+      content += continues || content === '' ? said.text : `\n${said.text}`;
+      isLineOpen = block.type === 'text';
+    } else if (block.type === 'other') continue;
     else if (block.type === 'thinking') reasoningContent += block.thinking;
     else if (block.type === 'tool_use') {
       toolCalls.push({ id: block.id, name: block.name, arguments: writtenJson(block.input) });
@@ -92,20 +114,29 @@ function assistantMessage({ blocks }: Turn, toolNames: Map<string, string>): Cha
 function askingMessages({ role, blocks }: Turn, toolNames: ReadonlyMap<string, string>): ChatMessage[] {
   const messages: ChatMessage[] = [];
   for (const { block, field } of blocks) {
-    if (block.type === 'text') {
+    const said = readBlock(block);
+    if (said !== null) {
       const last = messages.at(-1);
-      if (last?.role === role) last.content += `\n${block.text}`;
-      else messages.push({ role, content: block.text });
-    } else if (block.type === 'tool_result' && role === 'user') {
+      if (last?.role === role) last.content += `\n${said.text}`;
+      else messages.push({ role, content: said.text });
+    } else if (block.type === 'other') continue;
+    else if (block.type === 'tool_result' && role === 'user') {
       const name = toolNames.get(block.tool_use_id);
       if (name === undefined) {
         throw invalid(`${field}.tool_use_id`, `no tool_use before it has the id ${JSON.stringify(block.tool_use_id)}`);
       }
-      const content = `${block.is_error === true ? 'Error: ' : ''}${joinedText(block.content ?? '')}`;
+      const content = `${block.is_error === true ? 'Error: ' : ''}${resultText(block.content)}`;
       messages.push({ role: 'tool', content, toolCallId: block.tool_use_id, name });
     } else throw misplaced(block.type, field, role);
   }
   return messages;
+}
+
+/** The text of a tool's result, each block on its own line. */
+function resultText(content: ResultContent): string {
+  if (typeof content === 'string') return content;
+  const parts = (content ?? []).map(readBlock).filter((part) => part !== null);
+  return parts.map(({ text }) => text).join('\n');
 }
 
 function misplaced(type: string, field: string, role: string): OdmoeError {

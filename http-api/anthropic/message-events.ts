@@ -28,6 +28,8 @@ export interface MessageHead {
   model: string;
   /** Left out where answers are exact. */
   arithmetic?: string;
+  /** Wishes of the request that are not kept; left out where there are none, as in Anthropic's answers. */
+  warnings?: readonly string[];
 }
 
 /** An answer of /v1/messages without content. */

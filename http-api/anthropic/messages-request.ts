@@ -4,57 +4,88 @@ import {
   STOP_STRING_LENGTH_LIMIT,
   STOP_STRINGS_LIMIT,
 } from '../../shared/wire/generate-validation.js';
-import type { TemplateArgument } from '../../shared/wire/messages.js';
-import type { ChatRequest, ChatTool, ToolChoice } from '../conversation/chat-request.js';
-import { effortArguments } from '../conversation/reasoning-effort.js';
+import type { ChatRequest } from '../conversation/chat-request.js';
+import { effortArguments, effortWarning } from '../conversation/reasoning-effort.js';
 import { type FieldTable, fieldReader, type Fields } from '../fields/field-table.js';
 import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
 import { numberWithin, SAMPLING_FIELDS, SHARED_SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 import { fromAnthropicMessages } from './conversation-turns.js';
 import {
+  contextSchema,
+  formatSchema,
   messagesSchema,
   outputConfigSchema,
   textSchema,
   thinkingSchema,
-  toolChoiceSchema,
-  type ToolChoiceParameter,
-  toolsSchema,
 } from './messages-schema.js';
+import { chosenTools, toolChoiceField, toolServersField, toolsField } from './message-tools.js';
 import { writtenJson } from '../requests/written-json.js';
 
 /** Fields of a conversation that both endpoints share. */
 const CONVERSATION_FIELDS = {
   model: z.string().describe('the id of `/v1/models`'),
   messages: messagesSchema.describe(
-    'blocks: text, tool_use, tool_result, thinking; a last assistant message is continued',
+    'blocks: text, tool_use, tool_result, thinking; what is in others is read, or a note replaces them ([see above](#anthropic)); ' +
+      'a last assistant message is continued',
   ),
   system: textSchema.optional().describe('text, or blocks of text'),
-  tools: toolsSchema.optional().describe('custom tools'),
-  tool_choice: toolChoiceSchema.optional().describe('auto, any, tool, none; with `disable_parallel_tool_use`'),
+  tools: toolsField
+    .optional()
+    .describe('custom tools; those with a type of Anthropic are left out with a word in `warnings`'),
+  tool_choice: toolChoiceField
+    .optional()
+    .describe(
+      'auto, any, tool, none; with `disable_parallel_tool_use`. A tool that is left out: auto, with a word in `warnings`',
+    ),
+  mcp_servers: toolServersField.optional().describe('left out with a word in `warnings`'),
   thinking: thinkingSchema
     .optional()
     .describe(
-      'enabled or disabled where the chat template lets one say so, adaptive: as it has it; `budget_tokens` bounds nothing: `max_tokens` does',
+      'enabled or disabled where the chat template lets one say so, elsewhere a hint with a word in `warnings`; adaptive: as the template has it; ' +
+        '`budget_tokens` bounds nothing: `max_tokens` does; `display` changes nothing: thoughts are sent whole',
     ),
   output_config: outputConfigSchema
     .optional()
     .describe(
-      '`format` of the type json_schema; `effort` where the chat template has degrees of reasoning, elsewhere it is a hint that changes nothing',
+      '`format` of the type json_schema; `effort` where the chat template has degrees of reasoning, elsewhere it is a hint with a word in `warnings`; ' +
+        '`task_budget` changes nothing',
+    ),
+  output_format: formatSchema.optional().describe('an older name of `output_config.format`'),
+  container: z
+    .union([z.string(), z.looseObject({})])
+    .optional()
+    .describe('left out with a word in `warnings`: nothing is run here'),
+  context_management: contextSchema
+    .optional()
+    .describe(
+      '`edits` are left out with a word in `warnings`: a conversation is never shortened. Thoughts are kept as the chat template keeps them',
     ),
 } as const;
 
-const IGNORED = ['metadata', 'service_tier', 'cache_control', 'user_profile_id', 'workspace_id'];
+/** The edit that, with `keep: all`, edits nothing. */
+const KEPT_THOUGHTS = 'clear_thinking_20251015';
+/** Most characters of a type that a warning shows. */
+const TYPE_SHOWN_LIMIT = 40;
 
-const NEUTRAL = {
-  speed: ['standard'],
-  mcp_servers: [[]],
-  context_management: [{ edits: [] }, { edits: [{ type: 'clear_thinking_20251015', keep: 'all' }] }],
-};
+const IGNORED = [
+  'metadata',
+  'service_tier',
+  'cache_control',
+  'user_profile_id',
+  'workspace_id',
+  'betas',
+  'anthropic_beta',
+  'anthropic_version',
+  'inference_geo',
+  'speed',
+  'diagnostics',
+  'fallbacks',
+  'fallback_credit_token',
+];
 
 const REFUSED = {
-  container: 'nothing is run here',
-  inference_geo: 'the model runs where its cluster is',
-  diagnostics: 'nothing of a prompt is kept for the next one',
+  compaction: 'a conversation is never shortened',
+  safeguards: 'nothing is moderated',
 };
 
 export const MESSAGES_TABLE = {
@@ -73,14 +104,14 @@ export const MESSAGES_TABLE = {
     seed: SAMPLING_FIELDS.seed,
   },
   ignored: IGNORED,
-  neutral: NEUTRAL,
+  neutral: {},
   refused: REFUSED,
 } as const satisfies FieldTable<z.ZodRawShape>;
 
 export const COUNT_TOKENS_TABLE = {
   done: CONVERSATION_FIELDS,
   ignored: IGNORED,
-  neutral: NEUTRAL,
+  neutral: {},
   refused: REFUSED,
 } as const satisfies FieldTable<z.ZodRawShape>;
 
@@ -90,42 +121,41 @@ export const readCountTokensBody = fieldReader(COUNT_TOKENS_TABLE);
 export type MessagesFields = Fields<typeof MESSAGES_TABLE>;
 export type CountTokensFields = Fields<typeof COUNT_TOKENS_TABLE>;
 
-/** The conversation of a request. `template`: the text of the model's chat template. Throws REQUEST_INVALID with the field. */
-export function anthropicChat(fields: CountTokensFields, template: string | null): ChatRequest {
-  const { system, messages, tools, tool_choice: choice, thinking, output_config: output } = fields;
+/** A request's conversation, and its wishes that are not kept. */
+export interface AnthropicChat {
+  chat: ChatRequest;
+  warnings: readonly string[];
+}
+
+/** `template`: the text of the model's chat template. Throws REQUEST_INVALID with the field. */
+export function anthropicChat(fields: CountTokensFields, template: string | null): AnthropicChat {
+  const { system, messages, tool_choice: choice, thinking, output_config: output } = fields;
   const conversation = fromAnthropicMessages(system, messages);
-  return {
+  const { chosen, warnings } = chosenTools(fields);
+  const format = output?.format ?? fields.output_format;
+  const effort = output?.effort ?? null;
+  const chat: ChatRequest = {
     messages: conversation,
-    tools: (tools ?? []).map(toolOf),
-    toolChoice: toolChoiceOf(choice),
+    ...chosen,
     parallelToolCalls: choice === undefined || choice.type === 'none' || choice.disable_parallel_tool_use !== true,
-    responseFormat: output?.format ? { kind: 'json_schema', schema: writtenJson(output.format.schema) } : null,
+    responseFormat: format ? { kind: 'json_schema', schema: writtenJson(format.schema) } : null,
     continueLast: conversation.at(-1)?.role === 'assistant',
-    templateArguments: effortOf(output?.effort, template),
+    templateArguments: effort === null ? [] : (effortArguments(effort, template) ?? []),
     thinking: thinking === undefined || thinking.type === 'adaptive' ? null : thinking.type === 'enabled',
+    // Agents send the same wish to every model.
+    isThinkingHint: true,
   };
+  const effortWord = effortWarning('output_config.effort', effort, template);
+  return { chat, warnings: [...warnings, ...unkeptWishes(fields), ...(effortWord === null ? [] : [effortWord])] };
 }
 
-/** Agents send an effort to every model; a template without degrees of reasoning has no use for it. */
-function effortOf(effort: string | null | undefined, template: string | null): TemplateArgument[] {
-  if (effort === undefined || effort === null) return [];
-  return effortArguments(effort, template) ?? [];
-}
-
-function toolOf({ name, description, input_schema: parameters }: z.infer<typeof toolsSchema>[number]): ChatTool {
-  return { name, description: description ?? '', parameters };
-}
-
-function toolChoiceOf(choice: ToolChoiceParameter | undefined): ToolChoice {
-  switch (choice?.type) {
-    case undefined:
-    case 'auto':
-      return 'auto';
-    case 'any':
-      return 'required';
-    case 'tool':
-      return { name: choice.name };
-    case 'none':
-      return 'none';
-  }
+function unkeptWishes({ container, context_management: context }: CountTokensFields): string[] {
+  const edits = (context?.edits ?? []).filter(({ type, keep }) => !(type === KEPT_THOUGHTS && keep === 'all'));
+  return [
+    ...(container === undefined ? [] : ['container is left out, because nothing is run here']),
+    ...edits.map(
+      ({ type }) =>
+        `context_management: ${type.slice(0, TYPE_SHOWN_LIMIT)} is left out, because a conversation is never shortened`,
+    ),
+  ];
 }

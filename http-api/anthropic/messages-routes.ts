@@ -48,7 +48,7 @@ export const registerAnthropic: RegisterRoutes = (app, context) => {
     app.post(`${prefix}/messages/count_tokens`, route, async (request, reply) => {
       const fields = readCountTokensBody(request.body);
       requireServedModel(fields.model, context);
-      const prompt = preparedChat(fields, context).request;
+      const prompt = preparedChat(fields, context).prepared.request;
       await context.deliverBody(request, reply, ANTHROPIC, async (signal) => ({
         input_tokens: (await context.tokenizeChat(prompt, signal)).length,
       }));
@@ -57,14 +57,20 @@ export const registerAnthropic: RegisterRoutes = (app, context) => {
   }
 };
 
-function preparedChat(fields: CountTokensFields, { prepareChat, model }: HttpApiContext): PreparedChat {
-  return prepareChat(anthropicChat(fields, model.tokenizer?.chatTemplateSource ?? null));
+/** `warnings`: wishes that are not kept. */
+function preparedChat(
+  fields: CountTokensFields,
+  { prepareChat, model }: HttpApiContext,
+): { prepared: PreparedChat; warnings: string[] } {
+  const { chat, warnings } = anthropicChat(fields, model.tokenizer?.chatTemplateSource ?? null);
+  const prepared = prepareChat(chat);
+  return { prepared, warnings: [...warnings, ...prepared.warnings] };
 }
 
 function messageRequest(fields: MessagesFields, context: HttpApiContext): MessageRequest {
   requireServedModel(fields.model, context);
   const { model, runtime } = context;
-  const prepared = preparedChat(fields, context);
+  const { prepared, warnings } = preparedChat(fields, context);
   const { request, outputFormat } = prepared;
   return {
     generate: {
@@ -79,7 +85,12 @@ function messageRequest(fields: MessagesFields, context: HttpApiContext): Messag
       sampling: { ...samplingOfFields(fields, fields.seed), outputFormat },
       stop: fields.stop_sequences ?? [],
     },
-    head: { id: `msg_${runtime.randomId()}`, model: model.name, ...answerArithmetic(model) },
+    head: {
+      id: `msg_${runtime.randomId()}`,
+      model: model.name,
+      ...answerArithmetic(model),
+      ...(warnings.length > 0 && { warnings }),
+    },
     reading: {
       tokenizer: model.tokenizer,
       createParser: (promptEnd) => prepared.createParser(promptEnd),

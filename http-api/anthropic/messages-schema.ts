@@ -1,5 +1,7 @@
 import { z } from 'zod';
 import { jsonObject } from '../fields/json-object.js';
+import { otherType } from '../fields/other-type.js';
+import type { GivenBlock } from './other-blocks.js';
 
 /** Most characters of an unknown type that an error message shows. */
 const TYPE_SHOWN_LIMIT = 40;
@@ -11,9 +13,11 @@ const textBlock = z.strictObject({
   type: z.literal('text'),
   text: z.string(),
   cache_control,
-  citations: z.null().optional(),
+  /** Places of documents on which an earlier answer was based. */
+  citations: z.unknown().optional(),
 });
-const textOnly = z.discriminatedUnion('type', [textBlock], { error: otherBlock });
+const textOnly = z.discriminatedUnion('type', [textBlock], { error: refusedBlock });
+const NO_BLOCK = { error: 'it must be an object with a type' };
 const toolUseBlock = z.strictObject({
   type: z.literal('tool_use'),
   id: z.string().min(1),
@@ -21,11 +25,12 @@ const toolUseBlock = z.strictObject({
   input: jsonObject,
   cache_control,
   caller: z.unknown().optional(),
+  toolset_name: z.unknown().optional(),
 });
 const toolResultBlock = z.strictObject({
   type: z.literal('tool_result'),
   tool_use_id: z.string().min(1),
-  content: z.union([z.string(), z.array(textOnly)]).optional(),
+  content: z.union([z.string(), z.array(z.union([textBlock, otherBlock(['text'])], NO_BLOCK))]).nullish(),
   is_error: z.boolean().nullish(),
   cache_control,
 });
@@ -34,11 +39,16 @@ const thinkingBlock = z.strictObject({
   type: z.literal('thinking'),
   thinking: z.string(),
   signature: z.string().nullish(),
+  cache_control,
 });
 
-const anyBlock = z.discriminatedUnion('type', [textBlock, toolUseBlock, toolResultBlock, thinkingBlock], {
-  error: otherBlock,
-});
+const anyBlock = z.union(
+  [
+    z.discriminatedUnion('type', [textBlock, toolUseBlock, toolResultBlock, thinkingBlock]),
+    otherBlock(['text', 'tool_use', 'tool_result', 'thinking']),
+  ],
+  NO_BLOCK,
+);
 
 export type ContentBlock = z.infer<typeof anyBlock>;
 
@@ -53,56 +63,42 @@ export const messagesSchema = z
   )
   .min(1);
 
-/** A tool of the client. Tools that Anthropic runs are not supported. */
-const toolSchema = z.strictObject({
-  type: z.literal('custom', { error: 'only tools of the type custom are supported' }).nullish(),
-  name: z.string().min(1),
-  description: z.string().nullish(),
-  input_schema: jsonObject,
-  cache_control,
-  /** A wish about how its arguments are streamed. */
-  eager_input_streaming: z.boolean().nullish(),
-  /** A forced call follows its schema with or without this flag. */
-  strict: z.boolean().nullish(),
-  defer_loading: z.literal(false).nullish(),
-  allowed_callers: z.tuple([z.literal('direct')]).nullish(),
-  input_examples: z.tuple([]).nullish(),
-});
+/** How thoughts are shown and sent back. They are shown as they are. */
+const SHOWN_FIELDS = { display: z.unknown().optional(), block_binding: z.unknown().optional() } as const;
 
-export const toolsSchema = z.array(toolSchema);
-
-const disable_parallel_tool_use = z.boolean().nullish();
-
-export const toolChoiceSchema = z.discriminatedUnion('type', [
-  z.strictObject({ type: z.literal('auto'), disable_parallel_tool_use }),
-  z.strictObject({ type: z.literal('any'), disable_parallel_tool_use }),
-  z.strictObject({ type: z.literal('tool'), name: z.string().min(1), disable_parallel_tool_use }),
-  z.strictObject({ type: z.literal('none') }),
-]);
-
-/** Reasoning is shown as it is; only max_tokens bounds it. */
+/** Only max_tokens bounds reasoning. */
 export const thinkingSchema = z.discriminatedUnion('type', [
-  z.strictObject({
-    type: z.literal('enabled'),
-    budget_tokens: z.int().min(1).optional(),
-    display: z.literal('summarized').nullish(),
-  }),
-  z.strictObject({ type: z.literal('adaptive'), display: z.literal('summarized').nullish() }),
-  z.strictObject({ type: z.literal('disabled') }),
+  z.strictObject({ type: z.literal('enabled'), budget_tokens: z.int().min(1).nullish(), ...SHOWN_FIELDS }),
+  z.strictObject({ type: z.literal('adaptive'), budget_tokens: z.int().min(1).nullish(), ...SHOWN_FIELDS }),
+  z.strictObject({ type: z.literal('disabled'), ...SHOWN_FIELDS }),
 ]);
+
+export const formatSchema = z.strictObject({ type: z.literal('json_schema'), schema: jsonObject });
 
 export const outputConfigSchema = z.strictObject({
   effort: z.enum(['low', 'medium', 'high', 'xhigh', 'max']).nullish(),
-  format: z.strictObject({ type: z.literal('json_schema'), schema: jsonObject }).nullish(),
+  format: formatSchema.nullish(),
+  /** A hint to the model of how many tokens a whole task may take. */
+  task_budget: z.unknown().optional(),
+});
+
+/** Edits by which Anthropic shortens a conversation. */
+export const contextSchema = z.looseObject({
+  edits: z.array(z.looseObject({ type: z.string(), keep: z.unknown().optional() })).nullish(),
 });
 
 export type AnthropicMessage = z.infer<typeof messagesSchema>[number];
 export type TextParameter = z.infer<typeof textSchema>;
-export type ToolChoiceParameter = z.infer<typeof toolChoiceSchema>;
+export type ResultContent = z.infer<typeof toolResultBlock>['content'];
 
-/** The error names the type of a block that is refused: images, documents and blocks of Anthropic's own tools. */
-function otherBlock({ input }: { input?: unknown }): string {
+/** A block of any type but these. */
+function otherBlock(types: readonly string[]): z.ZodType<{ type: 'other'; given: GivenBlock }> {
+  return otherType(types).transform((given) => ({ type: 'other' as const, given }));
+}
+
+/** The error names the type of a block where texts alone may stand. */
+function refusedBlock({ input }: { input?: unknown }): string {
   const type = typeof input === 'object' && input !== null && 'type' in input ? input.type : undefined;
-  if (typeof type !== 'string') return 'it must be an object with a type';
-  return `a block of the type ${JSON.stringify(type.slice(0, TYPE_SHOWN_LIMIT))} is not supported here`;
+  if (typeof type !== 'string') return NO_BLOCK.error;
+  return `a block of the type ${JSON.stringify(type.slice(0, TYPE_SHOWN_LIMIT))} cannot stand here; it must be a text`;
 }

@@ -34,12 +34,16 @@ export interface ChatRequest {
   templateArguments: TemplateArgument[];
   /** Tells whether the model must think before it answers, if its template has a variable for that; null: the template's default. */
   thinking: boolean | null;
+  /** True: a model that cannot do as `thinking` says answers nevertheless, and `warnings` say so. Default: the request is refused. */
+  isThinkingHint?: boolean;
 }
 
 /** Parts of a GenerateRequest that follow from a conversation. */
 export interface PreparedChat {
   request: Pick<GenerateRequest, 'messages' | 'templateArguments' | 'continueLast' | 'showSpecialTokens'>;
   outputFormat: OutputFormat | null;
+  /** Wishes of the request that are not kept. */
+  warnings: readonly string[];
   /**
    * Makes the parser of an answer. `promptEnd`: the last tokens of the prompt as text, with special tokens' names. `answer`: its number among
    * the answers to the prompt; default 0.

@@ -90,9 +90,13 @@ function specialNames(tokenizer: Tokenizer): Set<string> {
 function prepare(model: ChatModel, chat: ChatRequest): ReturnType<PrepareChat> {
   const tools = chat.toolChoice === 'none' ? [] : chat.tools;
   const messages = promptMessages(model, chat.messages, tools);
+  const fault = thinkingFault(chat.thinking, model);
+  if (fault !== null && !(chat.isThinkingHint ?? false)) {
+    throw new OdmoeError('REQUEST_INVALID', `${fault}; leave it out`, { field: 'thinking' });
+  }
   const templateArguments = [
     ...chat.templateArguments,
-    ...thinkingArguments(chat.thinking, model.style, chat.templateArguments, model.alwaysThinks),
+    ...thinkingArguments(chat.thinking, model.style, chat.templateArguments),
     ...(model.native && tools.length > 0 ? [toolsArgument(tools)] : []),
   ];
   const { continueLast } = chat;
@@ -101,6 +105,7 @@ function prepare(model: ChatModel, chat: ChatRequest): ReturnType<PrepareChat> {
   return {
     request: { messages, templateArguments, continueLast, showSpecialTokens: hasSpecialMarkers(style) },
     outputFormat: outputFormatOf(model, chat, tools, { messages, templateArguments }),
+    warnings: fault === null ? [] : [`thinking: ${fault}`],
     createParser: (promptEnd, answer) =>
       createAnswerParser({
         style,
@@ -228,15 +233,21 @@ function canThink({ variables, reasoning, harmony }: ChatStyle): boolean {
   return harmony || reasoning !== null || SWITCHES.some((name) => variables.has(name));
 }
 
-/**
- * Template variables for the choice of thinking. Variables that the client set do not change. `alwaysThinks`: the template opens the reasoning
- * and has no variable for it. @throws REQUEST_INVALID if the template cannot do it
- */
+/** The reason why the model cannot do as wished; null: it can, or nothing was wished. */
+function thinkingFault(
+  thinking: boolean | null,
+  { style, alwaysThinks }: Pick<ChatModel, 'style' | 'alwaysThinks'>,
+): string | null {
+  if (thinking === null || [...SWITCHES, EFFORT].some((name) => style.variables.has(name))) return null;
+  if (thinking) return canThink(style) ? null : 'thinking was asked for, but the model has none';
+  return alwaysThinks ? 'no thinking was asked for, but the model always thinks before it answers' : null;
+}
+
+/** Template variables for the choice of thinking. Variables that the client set do not change. */
 function thinkingArguments(
   thinking: boolean | null,
   style: ChatStyle,
   given: readonly TemplateArgument[],
-  alwaysThinks: boolean,
 ): TemplateArgument[] {
   if (thinking === null) return [];
   const names = SWITCHES.filter((name) => style.variables.has(name));
@@ -244,18 +255,6 @@ function thinkingArguments(
   if (names.length > 0) {
     return names.filter((name) => !isGiven(name)).map((name) => ({ name, value: String(thinking) }));
   }
-  if (style.variables.has(EFFORT)) {
-    return thinking || isGiven(EFFORT) ? [] : [{ name: EFFORT, value: '"low"' }];
-  }
-  if (thinking && !canThink(style)) {
-    throw new OdmoeError('REQUEST_INVALID', 'thinking was asked for, but the model has none; leave it out', {
-      field: 'thinking',
-    });
-  }
-  if (!thinking && alwaysThinks) {
-    throw new OdmoeError('REQUEST_INVALID', 'the model always thinks before it answers; leave it out to let it', {
-      field: 'thinking',
-    });
-  }
-  return [];
+  if (!style.variables.has(EFFORT)) return [];
+  return thinking || isGiven(EFFORT) ? [] : [{ name: EFFORT, value: '"low"' }];
 }

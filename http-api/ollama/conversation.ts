@@ -1,6 +1,7 @@
 import type { ChatMessage, TemplateArgument, ToolCall } from '../../shared/wire/messages.js';
 import type { ChatRequest, ResponseFormat } from '../conversation/chat-request.js';
 import { effortArguments } from '../conversation/reasoning-effort.js';
+import { type ReadPart, readText, requireWords, unreadPart } from '../conversation/unread-part.js';
 import { invalidField } from '../fields/field-table.js';
 import { writtenJson } from '../requests/written-json.js';
 import type { OllamaChatFields, GenerateFields, OllamaMessage } from './request-fields.js';
@@ -56,8 +57,10 @@ function thinkingOf(
 function conversationOf(messages: readonly OllamaMessage[]): ChatMessage[] {
   const open: ToolCall[] = [];
   let calls = 0;
-  return messages.map(({ role, content, thinking, tool_calls, tool_name, tool_call_id }) => {
-    const message: ChatMessage = { role, content: content ?? '' };
+  return messages.map(({ role, thinking, tool_calls, tool_name, tool_call_id, ...said }, index) => {
+    const parts = partsOf(said);
+    if (role === 'user' && index === messages.length - 1) requireWords(parts, `messages[${index}].images`);
+    const message: ChatMessage = { role, content: parts.map(({ text }) => text).join('\n') };
     if (role === 'tool') {
       const answered = open.findIndex((call) =>
         tool_call_id ? call.id === tool_call_id : !tool_name || call.name === tool_name,
@@ -78,4 +81,10 @@ function conversationOf(messages: readonly OllamaMessage[]): ChatMessage[] {
       ...(toolCalls.length > 0 && { toolCalls }),
     };
   });
+}
+
+/** The words of a message, and a part for each image. */
+function partsOf({ content, images }: Pick<OllamaMessage, 'content' | 'images'>): ReadPart[] {
+  const words = content ? [readText(content)] : [];
+  return [...words, ...(images ?? []).map(() => unreadPart('image'))];
 }

@@ -15,13 +15,11 @@ const toolCallSchema = z.strictObject({
   }),
 });
 
-const noImages = z.tuple([], { error: 'images are not supported' }).nullish();
-
 const messageSchema = z.strictObject({
   role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']),
   content: z.string().nullish(),
   thinking: z.string().nullish(),
-  images: noImages,
+  images: z.array(z.unknown()).nullish(),
   tool_calls: z.array(toolCallSchema).nullish(),
   tool_name: z.string().nullish(),
   name: z.unknown().optional(),
@@ -73,7 +71,8 @@ export const CHAT_TABLE = {
       .array(messageSchema)
       .optional()
       .describe(
-        'roles: system, user, assistant, tool; a last assistant message is continued; none: the model is loaded',
+        'roles: system, user, assistant, tool; a last assistant message is continued; a note replaces each of their [`images`](#parts-that-are-no-text); ' +
+          'none: the model is loaded',
       ),
     tools: z.array(toolSchema).optional().describe('functions'),
   },

@@ -1,15 +1,8 @@
 import { z } from 'zod';
 import type { ChatMessage } from '../../shared/wire/messages.js';
+import { requireWords } from '../conversation/unread-part.js';
 import { invalidField } from '../fields/field-table.js';
-
-const textPart = z.strictObject({
-  type: z.literal('text', { error: "only parts of the type 'text' are supported: no images, audio or files" }),
-  text: z.string(),
-  cache_control: z.unknown().optional(),
-  citations: z.unknown().optional(),
-  annotations: z.unknown().optional(),
-});
-const content = z.union([z.string(), z.array(textPart)], { error: 'it must be a text or a list of text parts' });
+import { contentField, contentText, readParts } from './content-parts.js';
 
 /** Properties that other servers and programs add to an answer. Clients send them back with it. */
 const OF_EARLIER_ANSWERS = {
@@ -35,7 +28,7 @@ const ROLES = ['system', 'developer', 'user', 'assistant', 'tool'] as const;
 
 const message = z.strictObject({
   role: z.enum(ROLES, { error: `it must be one of ${ROLES.join(', ')}` }),
-  content: content.nullish(),
+  content: contentField.nullish(),
   name: z.string().nullish(),
   tool_calls: z.array(toolCall).nullish(),
   tool_call_id: z.string().nullish(),
@@ -59,7 +52,8 @@ export const messagesField = z
   .array(message)
   .min(1, 'it must hold a message')
   .describe(
-    `roles ${ROLES.join(', ')}; \`content\` is a text, or parts of the type \`text\`, which become lines; \`tool_calls\`, \`tool_call_id\`, ` +
+    `roles ${ROLES.join(', ')}; \`content\` is a text, or parts, which become lines; a note replaces [those that are no text](#parts-that-are-no-text); ` +
+      '`tool_calls`, `tool_call_id`, ' +
       '`name`, `reasoning_content` (or `reasoning`); what other servers add to an answer is left out',
   );
 
@@ -70,6 +64,9 @@ export function chatMessagesFrom(messages: readonly MessageParameter[]): ChatMes
     const { role, name } = given;
     const calls = given.tool_calls ?? [];
     requireContent(given, index);
+    if (role === 'user' && index === messages.length - 1) {
+      requireWords(readParts(given.content ?? ''), `messages[${index}].content`);
+    }
     if (calls.length > 0 && role !== 'assistant') {
       throw invalidField(`messages[${index}].tool_calls`, `messages[${index}]: only an assistant calls tools`);
     }
@@ -92,16 +89,11 @@ export function chatMessagesFrom(messages: readonly MessageParameter[]): ChatMes
 function requireContent({ role, content: given }: MessageParameter, index: number): void {
   if (role === 'assistant' || role === 'tool' || (given !== undefined && given !== null)) return;
   const field = `messages[${index}].content`;
-  throw invalidField(field, `${field}: it is missing; it must be a text or a list of text parts`);
+  throw invalidField(field, `${field}: it is missing; it must be a text or a list of parts`);
 }
 
 function requireCallId({ tool_call_id: callId }: MessageParameter, index: number): string {
   if (typeof callId === 'string' && callId !== '') return callId;
   const field = `messages[${index}].tool_call_id`;
   throw invalidField(field, `${field}: a tool's message must name the call that it answers`);
-}
-
-/** Joins the parts of a content as lines of one text. */
-export function contentText(given: string | readonly { text: string }[]): string {
-  return typeof given === 'string' ? given : given.map(({ text }) => text).join('\n');
 }

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import type { ChatRequest, ResponseFormat } from '../conversation/chat-request.js';
-import { effortArguments } from '../conversation/reasoning-effort.js';
+import { leftOutWarning } from '../conversation/left-out-tools.js';
+import { effortWarning } from '../conversation/reasoning-effort.js';
 import {
   maxTokensField,
   REASONING_EFFORTS,
@@ -150,19 +151,12 @@ export function responseChatFrom(fields: ResponseFields, templateSource: string 
     ...templateWishes(fields.chat_template_kwargs, fields.reasoning?.effort, templateSource),
   };
   const warnings = [
-    ...offered.leftOut.map((type) => `tools: ${type} is left out, because such tools are not run here`),
-    ...input.leftOut.map((type) => `input: ${type} is left out, because such tools are not run here`),
+    ...offered.leftOut.map((type) => leftOutWarning('tools', type)),
+    ...input.leftOut.map((type) => leftOutWarning('input', type)),
     warning,
-    effortWarning(fields, templateSource),
+    effortWarning('reasoning.effort', fields.reasoning?.effort, templateSource),
   ];
   return { chat, forms: offered.forms, warnings: warnings.filter((text) => text !== null) };
-}
-
-/** Agents send an effort to every model. Where the template has no degrees it is a hint that nobody hears. */
-function effortWarning({ reasoning }: ResponseFields, templateSource: string | null): string | null {
-  const effort = reasoning?.effort ?? 'none';
-  if (effort === 'none' || effortArguments(effort, templateSource) !== null) return null;
-  return "reasoning.effort is left out, because the model's chat template has no degrees of reasoning";
 }
 
 export function includesLogprobs({ include = [] }: Pick<ResponseFields, 'include'>): boolean {

@@ -1,9 +1,10 @@
-import { contentText } from './chat-messages.js';
 import { z } from 'zod';
 import type { ChatMessage } from '../../shared/wire/messages.js';
+import { requireWords } from '../conversation/unread-part.js';
 import { invalidField } from '../fields/field-table.js';
 import { jsonObject } from '../fields/json-object.js';
 import { writtenJson } from '../requests/written-json.js';
+import { contentField, contentText, linesOf, readParts } from './content-parts.js';
 import {
   CUSTOM_INPUT,
   offeredName,
@@ -12,47 +13,6 @@ import {
   SEARCH_NAME,
   type ResponseTool,
 } from './response-tools.js';
-
-const textPart = z.strictObject({
-  type: z.enum(['input_text', 'output_text', 'text']),
-  text: z.string(),
-  annotations: z.unknown().optional(),
-  logprobs: z.unknown().optional(),
-  // OpenAI's client adds it to answers that it parses.
-  parsed: z.unknown().optional(),
-  prompt_cache_breakpoint: z.unknown().optional(),
-});
-const refusalPart = z.strictObject({ type: z.literal('refusal'), refusal: z.string() });
-/** Parts that a tool's output may have and the model cannot see. */
-const unseenPart = z.looseObject({ type: z.enum(['input_image', 'input_file', 'input_audio']) });
-const UNSEEN = {
-  input_image: '[an image was here; this model cannot see images]',
-  input_file: '[a file was here; this model cannot read files]',
-  input_audio: '[a sound was here; this model cannot hear sounds]',
-} as const;
-const content = z.union(
-  [
-    z.string(),
-    z.array(
-      z.discriminatedUnion('type', [textPart, refusalPart], {
-        error: "only parts of the types 'input_text' and 'output_text' are supported: no images, audio or files",
-      }),
-    ),
-  ],
-  { error: 'it must be a text or a list of text parts' },
-);
-const output = z.union(
-  [
-    z.string(),
-    z.array(
-      z.discriminatedUnion('type', [textPart, unseenPart], {
-        error: "its type must be 'input_text', 'input_image', 'input_file' or 'input_audio'",
-      }),
-    ),
-  ],
-  { error: 'it must be a text or a list of parts' },
-);
-type Part = z.infer<typeof textPart> | z.infer<typeof refusalPart> | z.infer<typeof unseenPart>;
 
 /** Properties of an item that clients send back; they change nothing. */
 const itemProperties = {
@@ -68,7 +28,7 @@ const message = z.strictObject({
   ...itemProperties,
   type: z.literal('message'),
   role: z.enum(ROLES, { error: `it must be one of ${ROLES.join(', ')}` }),
-  content,
+  content: contentField,
   phase: z.unknown().optional(),
 });
 const namedCall = { ...callProperties, name: z.string().min(1), namespace: z.string().nullish() };
@@ -113,7 +73,7 @@ const callOutput = z.strictObject({
   ...callProperties,
   type: z.enum(['function_call_output', 'custom_tool_call_output']),
   name: z.string().nullish(),
-  output,
+  output: contentField,
 });
 /** OpenAI's form of an output of its own shell has the call's id as `id`. */
 const clientOutput = z
@@ -185,8 +145,9 @@ export const inputField = z
   })
   .describe(
     'a text, or items: `message`, `function_call`, `custom_tool_call`, their `..._output`, `reasoning`, `additional_tools`, ' +
-      '`tool_search_call`, `tool_search_output`, calls and outputs of `local_shell`, `shell` and `apply_patch`. Pictures and files in outputs become a ' +
-      'short text. What OpenAI has encrypted is not read; records of tools that it runs are left out. `item_reference` is refused: nothing is stored',
+      '`tool_search_call`, `tool_search_output`, calls and outputs of `local_shell`, `shell` and `apply_patch`. ' +
+      'A note replaces [parts that are no text](#parts-that-are-no-text). What OpenAI has encrypted is not read; records of tools that it runs are left out. ' +
+      '`item_reference` is refused: nothing is stored',
   );
 
 export interface InputConversation {
@@ -206,8 +167,15 @@ export function readInput(instructions: string | undefined, input: string | read
     reader.messages.push({ role: 'system', content: instructions });
   if (typeof input === 'string') reader.messages.push({ role: 'user', content: input });
   else for (const [index, given] of input.entries()) reader.take(given, index);
+  requireNewestWords(input);
   if (reader.messages.length === 0) throw invalidField('input', 'input: it holds no message; send one');
   return { messages: reader.messages, tools: reader.tools, leftOut: [...reader.leftOut] };
+}
+
+function requireNewestWords(input: string | readonly InputItem[]): void {
+  const newest = typeof input === 'string' ? undefined : input.at(-1);
+  if (newest?.type !== 'message' || newest.role !== 'user') return;
+  requireWords(readParts(newest.content), `input[${input.length - 1}].content`);
 }
 
 class InputReader {
@@ -231,7 +199,7 @@ class InputReader {
         break;
       case 'function_call_output':
       case 'custom_tool_call_output':
-        this.takeOutput(given.call_id, partsText(given.output));
+        this.takeOutput(given.call_id, contentText(given.output));
         break;
       case 'tool_search_output':
         this.tools.push(...given.tools);
@@ -248,12 +216,12 @@ class InputReader {
   }
 
   private takeMessage({ role, content: given }: Extract<InputItem, { type: 'message' }>): void {
-    if (role === 'assistant') this.freshTurn().content = partsText(given);
-    else this.messages.push({ role, content: partsText(given) });
+    if (role === 'assistant') this.freshTurn().content = contentText(given);
+    else this.messages.push({ role, content: contentText(given) });
   }
 
   private takeReasoning({ content: texts, summary }: Extract<InputItem, { type: 'reasoning' }>): void {
-    const text = contentText(texts ?? summary ?? []);
+    const text = linesOf(texts ?? summary ?? []);
     // Encrypted reasoning without a summary says nothing.
     if (text === '') return;
     const turn = this.freshTurn();
@@ -307,21 +275,6 @@ function storedItem(index: number): Error {
     `${field} refers to an item by its id, but no items are stored here (store: false); send the item itself. The AI SDK does so with ` +
       'providerOptions: { openai: { store: false } }',
   );
-}
-
-/** The parts of a content as lines of one text. */
-function partsText(given: string | readonly Part[]): string {
-  if (typeof given === 'string') return given;
-  return contentText(given.map((part) => ({ text: partText(part) })));
-}
-
-function partText(part: Part): string {
-  if (part.type === 'refusal') return part.refusal;
-  return isUnseen(part) ? UNSEEN[part.type] : part.text;
-}
-
-function isUnseen(part: Part): part is z.infer<typeof unseenPart> {
-  return Object.hasOwn(UNSEEN, part.type);
 }
 
 /** The result of a search for tools, by the model's names for them. */

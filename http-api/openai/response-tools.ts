@@ -1,13 +1,9 @@
 import { z } from 'zod';
-import type { ChatTool, ToolChoice } from '../conversation/chat-request.js';
+import type { ChatTool } from '../conversation/chat-request.js';
+import { chooseByMode, type ChosenTools, withoutForcedTool } from '../conversation/left-out-tools.js';
+import { CALLER_FIELDS } from '../fields/caller-fields.js';
+import { otherType } from '../fields/other-type.js';
 import { FUNCTION_FIELDS, schemaObject, toolOf } from './chat-tools.js';
-
-/** Properties of a tool that say who may call it, and when it is shown. They change nothing here. */
-const CALLER_FIELDS = {
-  allowed_callers: z.unknown().optional(),
-  defer_loading: z.boolean().nullish(),
-  output_schema: z.unknown().optional(),
-} as const;
 
 const functionTool = z.strictObject({ type: z.literal('function'), ...FUNCTION_FIELDS, ...CALLER_FIELDS });
 
@@ -44,14 +40,10 @@ const searchTool = z.strictObject({
   parameters: schemaObject.nullish(),
 });
 
-/** Without `abort` zod would report this issue alone, and not that of the form which the type names. */
-const NEXT_FORM = { abort: true } as const;
 const OFFERED_TYPES: readonly string[] = ['function', 'custom', 'namespace', 'tool_search'];
 
-const hostedTool = z.looseObject({ type: z.string().refine((type) => !OFFERED_TYPES.includes(type), NEXT_FORM) });
-
 export const responseTool = z.union(
-  [z.discriminatedUnion('type', [functionTool, customTool, namespaceTool, searchTool]), hostedTool],
+  [z.discriminatedUnion('type', [functionTool, customTool, namespaceTool, searchTool]), otherType(OFFERED_TYPES)],
   { error: 'it must be an object with a type' },
 );
 
@@ -173,19 +165,11 @@ const allowedChoice = z.strictObject({
   tools: z.array(z.looseObject({ type: z.string(), name: z.string().nullish(), namespace: z.string().nullish() })),
 });
 const CHOICE_TYPES: readonly string[] = ['function', 'custom', 'allowed_tools'];
-const hostedChoice = z.looseObject({ type: z.string().refine((type) => !CHOICE_TYPES.includes(type), NEXT_FORM) });
 
 export const responseToolChoice = z.union(
-  [z.enum(MODES), z.discriminatedUnion('type', [namedChoice, allowedChoice]), hostedChoice],
+  [z.enum(MODES), z.discriminatedUnion('type', [namedChoice, allowedChoice]), otherType(CHOICE_TYPES)],
   { error: "it must be 'none', 'auto', 'required', a tool's type and name, or 'allowed_tools'" },
 );
-
-/** The functions among which the model chooses, and how. `warning`: a wish that cannot be kept. */
-export interface ChosenTools {
-  tools: ChatTool[];
-  toolChoice: ToolChoice;
-  warning: string | null;
-}
 
 export function chooseTools(choice: z.infer<typeof responseToolChoice>, offered: OfferedTools): ChosenTools {
   const { tools, forms } = offered;
@@ -203,18 +187,7 @@ export function chooseTools(choice: z.infer<typeof responseToolChoice>, offered:
     const inside = [...forms].find(([, { name }]) => name === choice.name)?.[0];
     return { tools, toolChoice: { name: forms.has(exact) ? exact : (inside ?? exact) }, warning: null };
   }
-  return { tools, toolChoice: 'auto', warning: hostedWarning(choice.type) };
-}
-
-function chooseByMode(mode: (typeof MODES)[number], { tools, leftOut }: OfferedTools): ChosenTools {
-  const [hosted] = leftOut;
-  if (mode === 'required' && tools.length === 0 && hosted !== undefined)
-    return { tools, toolChoice: 'auto', warning: hostedWarning(hosted) };
-  return { tools, toolChoice: mode, warning: null };
-}
-
-function hostedWarning(type: string): string {
-  return `tool_choice: a call of ${type} cannot be forced, because such tools are not run here; the model answers without it`;
+  return withoutForcedTool(tools, choice.type);
 }
 
 type ObjectChoice = Exclude<z.infer<typeof responseToolChoice>, string>;

@@ -28,12 +28,15 @@ export interface PlaceLimits {
   areTokenIds?: boolean;
   /** True: it is a picture or a file. Its data is dropped, because no model here reads it. */
   isPicture?: boolean;
+  /** True: it is a picture or a file if it is encoded, else a text, which is kept. */
+  isPictureIfEncoded?: boolean;
 }
 
 const PARTS: PlaceLimits = { entries: CONTENT_PARTS_LIMIT };
 const TOKEN_IDS: PlaceLimits = { entries: TOKEN_IDS_LIMIT, areTokenIds: true };
 const SCHEMA: PlaceLimits = { bytes: SCHEMA_LIMIT_BYTES };
 const PICTURE: PlaceLimits = { isPicture: true };
+const PICTURE_OR_TEXT: PlaceLimits = { isPictureIfEncoded: true };
 
 /** The places of all dialects with limits: "messages[].content" is the content of any message. */
 export const BODY_PLACES: Readonly<Record<string, PlaceLimits>> = {
@@ -71,9 +74,10 @@ export const BODY_PLACES: Readonly<Record<string, PlaceLimits>> = {
   'messages[].content[].image_url.url': PICTURE,
   'messages[].content[].input_audio.data': PICTURE,
   'messages[].content[].file.file_data': PICTURE,
-  'messages[].content[].source.data': PICTURE,
+  'messages[].content[].source.data': PICTURE_OR_TEXT,
   'messages[].content[].source.url': PICTURE,
-  'messages[].content[].content[].source.data': PICTURE,
+  'messages[].content[].source.content[].source.data': PICTURE,
+  'messages[].content[].content[].source.data': PICTURE_OR_TEXT,
   'input[].content[].image_url': PICTURE,
   'input[].content[].file_data': PICTURE,
   'input[].output[].image_url': PICTURE,

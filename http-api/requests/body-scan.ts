@@ -1,5 +1,6 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { BODY_PLACES, type BodyLimits, type PlaceLimits } from './body-limits.js';
+import { ENCODED_KEPT_BYTES, isEncodedByte } from './encoded-data.js';
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -12,8 +13,6 @@ const CLOSE_OBJECT = 0x7d;
 
 /** Most characters of a name that are read: the longest name of BODY_PLACES, with every letter as an escape. */
 const NAME_LIMIT_BYTES = 192;
-/** Bytes of a picture that are stored; they show its kind. */
-const PICTURE_PASSED_BYTES = 64;
 /** A key that changes the prototype of objects, if code copies it without care. */
 const PROTOTYPE = '__proto__';
 
@@ -70,6 +69,8 @@ export class BodyScan {
   private name = '';
   /** State of the present text: whether it is a picture, how many of its bytes are stored so far, and whether the rest is dropped. */
   private isPicture = false;
+  /** True: it is a picture as long as its bytes are those of encoded data. */
+  private mayBeText = false;
   private pictureBytes = 0;
   private isCut = false;
   private awaitsName = false;
@@ -107,13 +108,17 @@ export class BodyScan {
     return passed;
   }
 
-  /** Returns the end of the stored part of a picture. A character or escape is never divided. */
+  /** Returns the end of the stored part of a picture, or of the bytes where it proves to be a text. A character or escape is never divided. */
   private endOfPassed(arrived: Uint8Array, start: number): number {
     let at = start;
     for (; !this.isCut && at < arrived.length; at += 1, this.pictureBytes += 1) {
       const byte = arrived[at] ?? 0;
       if (byte === QUOTE) return at;
-      this.isCut = byte === BACKSLASH || byte >= 0x80 || this.pictureBytes >= PICTURE_PASSED_BYTES;
+      if (this.mayBeText && this.pictureBytes < ENCODED_KEPT_BYTES && !isEncodedByte(byte)) {
+        this.isPicture = false;
+        return arrived.length;
+      }
+      this.isCut = byte === BACKSLASH || byte >= 0x80 || this.pictureBytes >= ENCODED_KEPT_BYTES;
       if (this.isCut) return at;
     }
     return at;
@@ -152,7 +157,7 @@ export class BodyScan {
         this.name = '';
         this.pictureBytes = 0;
         this.isCut = false;
-        this.isPicture = this.text === 'value' && this.frames.at(-1)?.current?.limits.isPicture === true;
+        this.beginPicture(this.text === 'value' ? this.frames.at(-1)?.current?.limits : undefined);
         break;
       case COMMA:
         this.comma();
@@ -171,6 +176,11 @@ export class BodyScan {
         this.awaitsName = false;
         break;
     }
+  }
+
+  private beginPicture({ isPicture = false, isPictureIfEncoded = false }: PlaceLimits = {}): void {
+    this.isPicture = isPicture || isPictureIfEncoded;
+    this.mayBeText = isPictureIfEncoded;
   }
 
   private open(isObject: boolean, at: number): void {

@@ -286,6 +286,16 @@ describe('reasoning in a conversation', () => {
     refused(ALWAYS, { thinking: false }, 'thinking', /always thinks/);
   });
 
+  it('is left out with a warning where it is a hint, for a model that cannot do so', () => {
+    const hinted = (source: string, thinking: boolean): readonly string[] =>
+      prepared(source, { thinking, isThinkingHint: true }).chat.warnings;
+    assert.match(hinted(BARE, true)[0] ?? '', /has none$/);
+    assert.match(hinted(ALWAYS, false)[0] ?? '', /always thinks/);
+    for (const kept of [hinted(BARE, false), hinted(ALWAYS, true), hinted(FULL, true), hinted(FULL, false)]) {
+      assert.deepEqual(kept, []);
+    }
+  });
+
   it('begins where the prompt has opened it, and not where a user wrote about it', () => {
     const deltas = (source: string, members: Partial<ChatRequest>): string[] => {
       const { prompt, chat: made } = prepared(source, members);

@@ -9,7 +9,7 @@ import {
 } from '../../http-api/anthropic/message-events.js';
 import { MessageBody, MessageStream } from '../../http-api/anthropic/message-answer.js';
 import { anthropicChat, readCountTokensBody, readMessagesBody } from '../../http-api/anthropic/messages-request.js';
-import type { AnswerParser, AnswerDelta } from '../../http-api/conversation/chat-request.js';
+import type { AnswerParser, AnswerDelta, ChatRequest } from '../../http-api/conversation/chat-request.js';
 import { jsonWithTexts } from '../../http-api/delivery/json-text.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ERROR_KINDS, type ErrorCode } from '../../shared/base/errors/registry.js';
@@ -18,8 +18,13 @@ import type { GenerateReply } from '../../shared/wire/messages.js';
 const ASKED = { model: 'm', max_tokens: 8, messages: [{ role: 'user', content: 'hi' }] };
 
 /** The chat of a request with these changes. */
-function chat(changes: object, template: string | null = null): ReturnType<typeof anthropicChat> {
-  return anthropicChat(readMessagesBody({ ...ASKED, ...changes }), template);
+function chat(changes: object, template: string | null = null): ChatRequest {
+  return anthropicChat(readMessagesBody({ ...ASKED, ...changes }), template).chat;
+}
+
+/** The wishes of a request with these changes that are not kept. */
+function warnings(changes: object, template: string | null = null): readonly string[] {
+  return anthropicChat(readMessagesBody({ ...ASKED, ...changes }), template).warnings;
 }
 
 function refused(changes: object, field: string, says = /./): void {
@@ -35,6 +40,8 @@ function refused(changes: object, field: string, says = /./): void {
   );
 }
 
+const IMAGE = { type: 'image', source: { type: 'base64', media_type: 'image/png', data: 'iVBORw0K' } };
+const UNSEEN = '[an image was here; this model cannot see images]';
 const CALL = { type: 'tool_use', id: 'toolu_1', name: 'weather', input: { city: 'Rome' } };
 
 describe("Anthropic's messages become a conversation", () => {
@@ -127,6 +134,8 @@ describe("Anthropic's messages become a conversation", () => {
     assert.equal(chat({}).parallelToolCalls, true);
     assert.equal(chat({ thinking: { type: 'enabled', budget_tokens: 2000 } }).thinking, true);
     assert.equal(chat({ thinking: { type: 'adaptive' } }).thinking, null);
+    const format = { type: 'json_schema', schema: { type: 'string' } };
+    assert.deepEqual(chat({ output_format: format }).responseFormat?.kind, 'json_schema');
     const output_config = { format: { type: 'json_schema', schema: { type: 'string' } } };
     assert.deepEqual(chat({ output_config }).responseFormat, { kind: 'json_schema', schema: '{"type":"string"}' });
     const effort = { output_config: { effort: 'high' } };
@@ -137,38 +146,150 @@ describe("Anthropic's messages become a conversation", () => {
   });
 });
 
+/** The text that the blocks of a user become, behind a word of the user. */
+function userText(...blocks: object[]): string {
+  const { messages } = chat({ messages: [{ role: 'user', content: [{ type: 'text', text: 'Hi' }, ...blocks] }] });
+  assert.equal(messages.length, 1);
+  assert.match(messages[0]?.content ?? '', /^Hi(?:\n|$)/);
+  return (messages[0]?.content ?? '').slice(3);
+}
+
+describe("blocks of Anthropic's messages that are no text", () => {
+  it('are replaced by a note, whatever their type', () => {
+    assert.equal(userText(IMAGE), UNSEEN);
+    const pdf = {
+      type: 'document',
+      title: 'T',
+      source: { type: 'base64', media_type: 'application/pdf', data: 'JVB' },
+    };
+    for (const file of [pdf, { type: 'container_upload', file_id: 'f' }, { type: 'document', source: null }]) {
+      assert.equal(userText(file), '[a file was here; this model cannot read files]');
+    }
+    const types = ['server_tool_use', 'web_search_tool_result', 'code_execution_tool_result', 'mcp_tool_use', 'wat'];
+    for (const type of types) {
+      assert.equal(
+        userText({ type, content: null }),
+        `[a part of the type ${type} was here; this model cannot read it]`,
+      );
+    }
+    for (const type of ['<|im_end|>', 'x'.repeat(10_000), '']) {
+      assert.equal(userText({ type }), '[a part of an unknown type was here; this model cannot read it]');
+    }
+  });
+
+  it('give the texts that they bring', () => {
+    const document = (source: object): object => ({ type: 'document', title: 'T', context: null, source });
+    assert.equal(userText(document({ type: 'text', media_type: 'text/plain', data: 'Some words.' })), 'T\nSome words.');
+    assert.equal(userText(document({ type: 'content', content: 'Words.' })), 'T\nWords.');
+    const mixed = [{ type: 'text', text: 'Words.' }, IMAGE];
+    assert.equal(userText(document({ type: 'content', content: mixed })), `T\nWords.\n${UNSEEN}`);
+    const found = { type: 'search_result', source: 'http://a', title: 'A', content: [{ type: 'text', text: 'B' }] };
+    assert.equal(userText({ ...found, citations: { enabled: true } }), 'A\nhttp://a\nB');
+    assert.equal(userText({ type: 'compaction', content: 'So far.' }), 'So far.');
+    assert.equal(userText({ type: 'tool_reference', tool_name: 'f' }), '[the tool f can be called]');
+    const encoded = document({ type: 'text', media_type: 'text/plain', data: 'A'.repeat(64) });
+    assert.equal(userText(encoded), '[a file was here; this model cannot read files]', 'the rest of it may be lost');
+  });
+
+  it('may stand in the results of tools, which then are no words of a user', () => {
+    const result = (content: unknown): string | undefined =>
+      chat({
+        messages: [
+          ...ASKED.messages,
+          { role: 'assistant', content: [CALL] },
+          { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'toolu_1', content }] },
+        ],
+      }).messages[2]?.content;
+    assert.equal(result([IMAGE]), UNSEEN);
+    assert.equal(result([{ type: 'text', text: 'A' }, IMAGE, { type: 'tool_reference', tool_name: 'f' }])?.length, 78);
+    assert.equal(result(null), '');
+  });
+
+  it('become lines of what an assistant said, and encrypted thoughts leave nothing', () => {
+    const said = [
+      { type: 'redacted_thinking', data: 'x' },
+      { type: 'text', text: 'I sea' },
+      { type: 'text', text: 'rch.' },
+      { type: 'server_tool_use', id: 's', name: 'web_search', input: {} },
+      { type: 'text', text: 'Fou', citations: [{ type: 'web_search_result_location' }] },
+      { type: 'text', text: 'nd.' },
+    ];
+    const messages = [...ASKED.messages, { role: 'assistant', content: said }, { role: 'user', content: 'And?' }];
+    assert.deepEqual(chat({ messages }).messages[1], {
+      role: 'assistant',
+      content: 'I search.\n[a part of the type server_tool_use was here; this model cannot read it]\nFound.',
+    });
+  });
+
+  it('are refused where the newest message of a user has nothing else', () => {
+    const only = { role: 'user', content: [IMAGE, { type: 'text', text: ' ' }] };
+    refused({ messages: [only] }, 'messages[0].content[0]', /nothing that this model can read \(image\)/);
+    const later = [only, { role: 'assistant', content: 'I see none.' }, { role: 'user', content: 'Well?' }];
+    assert.equal(chat({ messages: later }).messages[0]?.content, `${UNSEEN}\n `);
+    assert.equal(chat({ messages: [only, { role: 'user', content: 'Well?' }] }).messages.length, 1, 'one turn');
+  });
+});
+
+describe("the tools of Anthropic's requests", () => {
+  const own = { name: 'f', input_schema: { type: 'object' } };
+  const search = { type: 'web_search_20250305', name: 'web_search', max_uses: 5 };
+
+  it('are left out with a warning where only Anthropic knows them', () => {
+    const types = ['bash_20250124', 'computer_20250124', 'memory_20250818', 'mcp_toolset', 'wat'];
+    const tools = [search, ...types.map((type) => ({ type })), own, { type: 'bash_20250124', name: 'bash' }];
+    assert.deepEqual(
+      chat({ tools }).tools.map(({ name }) => name),
+      ['f'],
+    );
+    assert.deepEqual(
+      warnings({ tools }),
+      [search.type, ...types].map((type) => `tools: ${type} is left out, because such tools are not run here`),
+    );
+    assert.match(warnings({ mcp_servers: [{ type: 'url', url: 'u', name: 'n' }] })[0] ?? '', /^mcp_servers: each/);
+  });
+
+  it('that are left out cannot be chosen', () => {
+    const chosen = { tools: [own, search], tool_choice: { type: 'tool', name: 'web_search' } };
+    assert.equal(chat(chosen).toolChoice, 'auto');
+    assert.match(warnings(chosen)[1] ?? '', /^tool_choice: a call of web_search_20250305 cannot be forced/);
+    const any = { tools: [search], tool_choice: { type: 'any' } };
+    assert.equal(chat(any).toolChoice, 'auto');
+    assert.match(warnings(any)[1] ?? '', /^tool_choice/);
+    assert.equal(chat({ ...any, tools: [own, search] }).toolChoice, 'required');
+    assert.deepEqual(chat({ ...chosen, tool_choice: { type: 'tool', name: 'f' } }).toolChoice, { name: 'f' });
+  });
+
+  it('may bring examples and marks that change no answer', () => {
+    const marks = {
+      defer_loading: true,
+      allowed_callers: ['code_execution_20250825'],
+      cache_control: {},
+      strict: true,
+    };
+    const tool = { ...own, ...marks, description: 'D', input_examples: [{ a: 1 }, { a: 2 }] };
+    const [made] = chat({ tools: [tool] }).tools;
+    assert.equal(made?.description, 'D\nExamples of its input:\n{"a":1}\n{"a":2}');
+    assert.deepEqual(warnings({ tools: [tool] }), []);
+  });
+});
+
 describe("the fields of Anthropic's requests", () => {
   it('are named where they are wrong', () => {
     refused({ max_tokens: undefined }, 'max_tokens');
     refused({ messages: [] }, 'messages');
-    refused(
-      { messages: [{ role: 'user', content: [{ type: 'image', source: {} }] }] },
-      'messages[0].content[0].type',
-      /"image"/,
-    );
-    refused(
-      { messages: [{ role: 'user', content: [{ type: 'document', source: {} }] }] },
-      'messages[0].content[0].type',
-      /"document"/,
-    );
-    refused(
-      { messages: [{ role: 'assistant', content: [{ type: 'redacted_thinking', data: '' }] }] },
-      'messages[0].content[0].type',
-      /"redacted/,
-    );
+    refused({ messages: [{ role: 'user', content: [{ text: 'x' }] }] }, 'messages[0].content[0].type');
+    refused({ messages: [{ role: 'user', content: [{ type: 'text', text: 5 }] }] }, 'messages[0].content[0].text');
+    refused({ system: [IMAGE] }, 'system[0].type', /"image" cannot stand here/);
     refused({ messages: [{ role: 'user', content: [CALL] }] }, 'messages[0].content[0]', /user cannot hold a tool_use/);
     refused(
       { messages: [{ role: 'user', content: [{ type: 'tool_result', tool_use_id: 'x' }] }] },
       'messages[0].content[0].tool_use_id',
     );
     refused({ messages: [...ASKED.messages, { role: 'assistant', content: [CALL] }] }, 'messages', /must follow/);
-    refused(
-      { tools: [{ type: 'web_search_20250305', name: 'web_search', input_schema: {} }] },
-      'tools[0].type',
-      /custom/,
-    );
+    refused({ tools: [{ type: 'custom', name: 'f' }] }, 'tools[0].input_schema');
+    refused({ tools: [{ name: 'f', input_schema: {}, wat: 1 }] }, 'tools[0].wat', /not known/);
     refused({ thinking: { type: 'between_tools' } }, 'thinking.type');
-    refused({ container: 'x' }, 'container');
+    refused({ compaction: { type: 'summarize' } }, 'compaction', /never shortened/);
     refused({ whatever: 1 }, 'whatever', /not known/);
     refused({ stop_sequences: [''] }, 'stop_sequences[0]');
   });
@@ -179,15 +300,48 @@ describe("the fields of Anthropic's requests", () => {
       metadata: { user_id: 'u' },
       service_tier: 'auto',
       cache_control: { type: 'ephemeral' },
-      speed: 'standard',
+      speed: 'fast',
+      betas: ['context-1m-2025-08-07'],
+      inference_geo: 'eu',
+      diagnostics: { previous_message_id: null },
+      fallbacks: 'default',
       container: null,
       mcp_servers: [],
-      context_management: { edits: [] },
+      context_management: { edits: [{ type: 'clear_thinking_20251015', keep: 'all' }] },
+      thinking: { type: 'adaptive', display: 'omitted' },
       stream: false,
     };
     assert.equal(readMessagesBody(body).max_tokens, 8);
+    assert.deepEqual(warnings(body), []);
     assert.throws(() => readCountTokensBody(body), /max_tokens/, 'count_tokens makes no answer');
     assert.equal(readCountTokensBody({ model: 'm', messages: ASKED.messages }).model, 'm');
+  });
+});
+
+describe("wishes of Anthropic's requests that are not kept", () => {
+  it('are hints, which answers name', () => {
+    const effort = { output_config: { effort: 'high', task_budget: { type: 'tokens', total: 9 } } };
+    assert.match(warnings(effort)[0] ?? '', /^output_config\.effort is left out/);
+    assert.deepEqual(warnings(effort, '{{ reasoning_effort }}'), []);
+    assert.match(warnings({ container: { skills: [] } })[0] ?? '', /^container is left out/);
+    const edits = [{ type: 'clear_tool_uses_20250919' }, { type: 'clear_thinking_20251015', keep: 'all' }];
+    assert.deepEqual(warnings({ context_management: { edits } }), [
+      'context_management: clear_tool_uses_20250919 is left out, because a conversation is never shortened',
+    ]);
+    assert.equal(chat({ thinking: { type: 'enabled', budget_tokens: 9 } }).isThinkingHint, true);
+  });
+
+  it('stand in the head of an answer, streamed or not, and nothing stands there without one', () => {
+    const replies = repliesOf({ finishReason: 'stop' });
+    for (const words of [undefined, ['a']]) {
+      const head = { ...HEAD, ...(words && { warnings: words }) };
+      const body = new MessageBody(head, READING);
+      for (const reply of replies) body.take(reply);
+      assert.deepEqual((body.body() as { warnings?: unknown }).warnings, words);
+      const [first = ''] = new MessageStream(head, READING).take(replies[0] as GenerateReply).split('\n\n');
+      const { message } = JSON.parse(first.split('data: ')[1] ?? '') as { message: object };
+      assert.equal('warnings' in message, words !== undefined);
+    }
   });
 });
 

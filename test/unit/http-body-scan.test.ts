@@ -135,6 +135,16 @@ describe('the content of a body is counted while it arrives:', () => {
       { numRuns: 300 },
     );
     const long = 'x'.repeat(1000);
+    const documents = Object.entries(BODY_PLACES).filter(([, { isPictureIfEncoded }]) => isPictureIfEncoded === true);
+    assert.ok(documents.length > 1);
+    for (const [path] of documents) {
+      for (const pieces of [[7], [1000]]) {
+        assert.equal(kept(bodyWith(path, `"${long}"`), pieces), bodyWith(path, `"${long.slice(0, 64)}"`), path);
+        for (const words of [`One word. ${long}`, `x\\n${long}`, `é${long}`, `${long.slice(0, 63)} ${long}`]) {
+          assert.equal(kept(bodyWith(path, `"${words}"`), pieces), bodyWith(path, `"${words}"`), words.slice(0, 70));
+        }
+      }
+    }
     for (const path of [
       'messages[].content',
       'messages[].content[].text',

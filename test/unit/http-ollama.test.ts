@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import type { ChatRequest } from '../../http-api/conversation/chat-request.js';
 import { ollamaChat, promptChat } from '../../http-api/ollama/conversation.js';
 import { figuresOf, joinedParts, PartMaker } from '../../http-api/ollama/answer-lines.js';
 import { modelDescription, modelTags, parameterSize } from '../../http-api/ollama/model-listing.js';
@@ -162,12 +163,21 @@ describe("Ollama's requests become a conversation", () => {
     refused(() => asked({ think: 'low' }, '{{ messages }}'), 'think', /degrees/);
   });
 
-  it('unless they use unsupported fields', () => {
-    refused(
-      () => readChatBody({ model: 'm', messages: [{ role: 'user', content: '', images: ['x'] }] }),
-      'messages[0].images',
-      /images/,
+  it('in which a note replaces each image, unless the newest message has nothing else', () => {
+    const pictured = { role: 'user', content: '', images: ['x', 'y'] };
+    const chat = (...messages: object[]): ChatRequest => ollamaChat(readChatBody({ model: 'm', messages }), null);
+    const note = '[an image was here; this model cannot see images]';
+    const { messages } = chat(pictured, { role: 'assistant', content: 'A' }, { ...pictured, content: 'B' });
+    assert.deepEqual(
+      messages.map(({ content }) => content),
+      [`${note}\n${note}`, 'A', `B\n${note}\n${note}`],
     );
+    refused(() => chat(pictured), 'messages[0].images', /nothing that this model can read/);
+    assert.equal(chat({ role: 'tool', content: '', images: ['x'] }).messages[0]?.content, note);
+  });
+
+  it('unless they use unsupported fields', () => {
+    refused(() => readGenerateBody({ model: 'm', prompt: 'a', images: ['x'] }), 'images');
     refused(() => readChatBody({ model: 'm', messages: [{ role: 'boss', content: '' }] }), 'messages[0].role');
     refused(() => readChatBody({ model: 'm', format: 'xml' }), 'format');
     readChatBody({ model: 'm', truncate: true, shift: true, messages: [{ role: 'tool', content: '', name: 'a' }] });

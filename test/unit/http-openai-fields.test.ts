@@ -114,7 +114,7 @@ describe("the reader of OpenAI's requests", () => {
       [{ messages: [USER, { role: 'user', content: 5 }] }, 'messages[1].content'],
       [
         { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'x' } }] }] },
-        'messages[0].content[0].type',
+        'messages[0].content',
       ],
       [{ messages: [{ ...USER, weight: 1 }] }, 'messages[0].weight'],
       [{ messages: [{ role: 'tool', content: '4' }] }, 'messages[0].tool_call_id'],
@@ -189,6 +189,50 @@ describe("the reader of OpenAI's requests", () => {
     ]);
     assert.deepEqual(request.templateArguments, [{ name: 'enable_thinking', value: 'false' }]);
     assert.equal(request.thinking, false);
+  });
+
+  it('puts a note in place of parts that are no text, unless the newest message has nothing else', () => {
+    const parts = [
+      { type: 'image_url', image_url: { url: 'data:image/png;base64,AA' } },
+      { type: 'input_audio', input_audio: { data: '', format: 'wav' } },
+      { type: 'file', file: { file_id: 'f' } },
+      { type: 'video_url', video_url: null },
+      { type: 'wat' },
+    ];
+    const notes =
+      '[an image was here; this model cannot see images]\n[a sound was here; this model cannot hear sounds]\n' +
+      '[a file was here; this model cannot read files]\n[a video was here; this model cannot see videos]\n' +
+      '[a part of the type wat was here; this model cannot read it]';
+    const refusal = { role: 'assistant', content: [{ type: 'refusal', refusal: 'No.' }] };
+    const worded = [{ type: 'text', text: 'Look:' }, ...parts];
+    const messages = [{ role: 'user', content: parts }, refusal, { role: 'user', content: worded }];
+    const contents = ['No.', `Look:\n${notes}`];
+    const { messages: made } = chatRequestFrom(readChatFields({ messages }), null);
+    assert.deepEqual(
+      made.map(({ content }) => content),
+      [notes, ...contents],
+    );
+    const { chat: responded } = responseChatFrom(readResponseFields({ input: messages }), null);
+    assert.deepEqual(
+      responded.messages.map(({ content }) => content),
+      [notes, ...contents],
+    );
+    const only = {
+      content: [
+        { type: 'input_image', image_url: 'x' },
+        { type: 'input_text', text: ' ' },
+      ],
+    };
+    const input = [USER, { role: 'user', ...only }];
+    assert.equal(refusedField(response({ input })), 'input[1].content');
+    assert.equal(refusedField(chat({ messages: input })), 'messages[1].content');
+    const call = { id: 'c', function: { name: 'f', arguments: '' } };
+    const tool = [USER, { role: 'assistant', tool_calls: [call] }, { role: 'tool', tool_call_id: 'c', ...only }];
+    assert.match(chatRequestFrom(readChatFields({ messages: tool }), null).messages[2]?.content ?? '', /^\[an image/);
+    assert.equal(
+      refusedField(chat({ messages: [{ role: 'user', content: [{ text: 'x' }] }] })),
+      'messages[0].content[0].type',
+    );
   });
 
   it("takes other servers' fields at neutral values", () => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { anthropicChat as anthropicChat, readMessagesBody } from '../../http-api/anthropic/messages-request.js';
+import { anthropicChat, readMessagesBody } from '../../http-api/anthropic/messages-request.js';
 import { ollamaChat, promptChat } from '../../http-api/ollama/conversation.js';
 import { answerOptions } from '../../http-api/ollama/options.js';
 import { readChatBody, readGenerateBody } from '../../http-api/ollama/request-fields.js';
@@ -45,8 +45,30 @@ describe('random requests are accepted, or refused by a field name:', () => {
       'is_error',
       'thinking',
       'signature',
+      'source',
+      'data',
+      'title',
+      'tool_name',
+      'edits',
     ];
-    const values = ['user', 'assistant', 'system', 'text', 'tool_use', 'tool_result', 'thinking', 'image', 'x'];
+    const values = [
+      'user',
+      'assistant',
+      'system',
+      'text',
+      'tool_use',
+      'tool_result',
+      'thinking',
+      'image',
+      'document',
+      'search_result',
+      'compaction',
+      'tool_reference',
+      'redacted_thinking',
+      'any',
+      'tool',
+      'x',
+    ];
     const member = drawn(names, values);
     const places = [
       'messages',
@@ -55,6 +77,9 @@ describe('random requests are accepted, or refused by a field name:', () => {
       'tool_choice',
       'thinking',
       'output_config',
+      'mcp_servers',
+      'container',
+      'context_management',
       'stop_sequences',
       'top_k',
     ];

@@ -58,7 +58,7 @@ describe('objects of requests that go into prompts', () => {
           ),
         ),
         null,
-      ),
+      ).chat,
       ollamaChat(readOllamaBody(parsed(`{${message}, "format": ${WRITTEN}}`)), null),
       responseChatFrom(
         readResponseFields(
@@ -82,7 +82,7 @@ describe('objects of requests that go into prompts', () => {
       "messages": [{"role": "user", "content": "Hi"},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": ${WRITTEN}}]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "R"}]}]}`);
-    const { messages, tools } = anthropicChat(readMessagesBody(body), null);
+    const { messages, tools } = anthropicChat(readMessagesBody(body), null).chat;
     assert.equal(messages[1]?.toolCalls?.[0]?.arguments, WRITTEN);
     assert.equal(writtenJson(tools[0]?.parameters ?? {}), WRITTEN);
   });

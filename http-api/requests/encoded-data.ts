@@ -1,0 +1,16 @@
+/** Data that is written in letters, as base64 has it. */
+
+/** Of encoded data this many bytes are kept, which are letters; they show its kind. */
+export const ENCODED_KEPT_BYTES = 64;
+const LETTERS = '[A-Za-z0-9+/=_-]';
+const ENCODED_LETTER = new RegExp(LETTERS);
+const ENCODED_BEGIN = new RegExp(`^${LETTERS}{${ENCODED_KEPT_BYTES}}`);
+
+export function isEncodedByte(byte: number): boolean {
+  return ENCODED_LETTER.test(String.fromCharCode(byte));
+}
+
+/** True: the text begins as encoded data does. Words have a space, a point or another sign sooner. */
+export function isEncoded(text: string): boolean {
+  return ENCODED_BEGIN.test(text);
+}
