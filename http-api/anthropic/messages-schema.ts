@@ -18,6 +18,7 @@ const textBlock = z.strictObject({
 });
 const textOnly = z.discriminatedUnion('type', [textBlock], { error: refusedBlock });
 const NO_BLOCK = { error: 'it must be an object with a type' };
+const NO_TYPE = { error: 'it must be the type of a block' };
 const toolUseBlock = z.strictObject({
   type: z.literal('tool_use'),
   id: z.string().min(1),
@@ -44,7 +45,7 @@ const thinkingBlock = z.strictObject({
 
 const anyBlock = z.union(
   [
-    z.discriminatedUnion('type', [textBlock, toolUseBlock, toolResultBlock, thinkingBlock]),
+    z.discriminatedUnion('type', [textBlock, toolUseBlock, toolResultBlock, thinkingBlock], NO_TYPE),
     otherBlock(['text', 'tool_use', 'tool_result', 'thinking']),
   ],
   NO_BLOCK,

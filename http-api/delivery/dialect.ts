@@ -4,8 +4,8 @@ import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** The form of the route's errors; if left out: OpenAI's form. */
-    dialect?: Pick<Dialect, 'errorBody'>;
+    /** The form of the route's errors, or its choice by the request; if left out: OpenAI's form. */
+    dialect?: ErrorForm | ((request: FastifyRequest) => ErrorForm);
     /** A header for the request's id, besides x-request-id. */
     requestIdHeader?: string;
     /** True: the route needs no API key. */
@@ -31,6 +31,9 @@ export interface Dialect {
   errorEvent(error: OdmoeError, requestId: string): string;
 }
 
+/** The part of a dialect by which errors are answered. */
+export type ErrorForm = Pick<Dialect, 'errorBody'>;
+
 /** Makes the parts of a streamed answer, each framed for sending. The next part is requested only when the client has read the last one. */
 export type StreamMaker = (signal: AbortSignal, watch: GenerationWatch) => AsyncGenerator<string, void, undefined>;
 
@@ -52,6 +55,6 @@ export type DeliverStream = (
 export type DeliverBody = (
   request: FastifyRequest,
   reply: FastifyReply,
-  dialect: Pick<Dialect, 'errorBody'>,
+  dialect: ErrorForm,
   make: BodyMaker,
 ) => Promise<void>;

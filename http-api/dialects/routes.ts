@@ -5,10 +5,12 @@ import { registerOpenAi } from '../openai/register-openai.js';
 import { registerEvents } from '../page/events-route.js';
 import { registerPage } from '../page/page-routes.js';
 import { registerSession } from '../page/session-routes.js';
+import { registerModels } from './model-routes.js';
 import { registerTokens } from '../tokens/token-routes.js';
 
 /** All routes besides /health: one entry per dialect, the page, and the routes with the page's data. */
 export const HTTP_ROUTES: readonly RegisterRoutes[] = [
+  registerModels,
   registerOpenAi,
   registerAnthropic,
   registerOllama,

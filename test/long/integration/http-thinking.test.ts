@@ -2,12 +2,7 @@ import assert from 'node:assert/strict';
 import Anthropic from '@anthropic-ai/sdk';
 import { Ollama } from 'ollama';
 import { HttpCluster } from '../../integration/harness/http-cluster.js';
-
-/** The demo model's template, with thoughts that the prompt opens unless a request forbids it. */
-const TEMPLATE =
-  "<|bos|>{% for message in messages %}{% if message['role'] == 'assistant' %}<|assistant|>\n{{ message['content'] }}<|end|>\n{% else %}" +
-  "<|user|>\n{{ message['content'] }}<|end|>\n{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>\n" +
-  '{% if enable_thinking is not defined or enable_thinking %}<think>\n{% else %}<think>\n\n</think>\n\n{% endif %}{% endif %}';
+import { THINKING_TEMPLATE } from '../../integration/harness/thinking-template.js';
 
 const ASKED = [{ role: 'user' as const, content: 'What is 3 plus 4?' }];
 /** The model never learnt to end its thoughts: the format of the answer makes it, where its tokens run out. */
@@ -26,7 +21,7 @@ describe('the HTTP server with a reasoning model', function () {
   let ollama: Ollama;
 
   before(async () => {
-    api = await HttpCluster.start({ workers: 1, chatTemplate: TEMPLATE });
+    api = await HttpCluster.start({ workers: 1, chatTemplate: THINKING_TEMPLATE });
     anthropic = new Anthropic({ apiKey: 'none', baseURL: api.url, maxRetries: 0 });
     ollama = new Ollama({ host: api.url });
   });
