@@ -165,6 +165,53 @@ describe("the HTTP server for Anthropic's clients", function () {
     assert.ok(promptTokens(after.usage) > promptTokens(message.usage));
   });
 
+  it('lists the model', async () => {
+    const listed: string[] = [];
+    for await (const { id, display_name } of client.models.list()) listed.push(id, display_name);
+    assert.deepEqual(listed, [model, model]);
+    assert.equal((await client.models.retrieve(model)).max_input_tokens, 2048);
+    await assert.rejects(client.models.retrieve('claude'), (error) => {
+      assert.ok(error instanceof Anthropic.NotFoundError);
+      assert.equal(error.type, 'not_found_error');
+      return true;
+    });
+  });
+
+  it('goes on with the session of an agent that holds what the model cannot read', async () => {
+    const shot = {
+      type: 'image' as const,
+      source: { type: 'base64' as const, media_type: 'image/png' as const, data: '' },
+    };
+    const session = {
+      model,
+      max_tokens: 8,
+      tools: [WEATHER, { type: 'web_search_20250305' as const, name: 'web_search' as const }],
+      thinking: { type: 'enabled' as const, budget_tokens: 1024 },
+      messages: [
+        { role: 'user' as const, content: [shot, { type: 'text' as const, text: 'Look.' }] },
+        {
+          role: 'assistant' as const,
+          content: [
+            { type: 'redacted_thinking' as const, data: 'gAAA' },
+            { type: 'tool_use' as const, id: 'toolu_1', name: 'weather', input: { city: 'Rome', days: 1 } },
+          ],
+        },
+        { role: 'user' as const, content: [{ type: 'tool_result' as const, tool_use_id: 'toolu_1', content: [shot] }] },
+        // Claude Code puts reminders between turns.
+        { role: 'system' as const, content: 'Be short.' } as unknown as Anthropic.MessageParam,
+      ],
+    };
+    const whole = (await client.messages.create(session)) as Anthropic.Message & { warnings?: string[] };
+    assert.deepEqual(
+      whole.warnings?.map((warning) => warning.split(':')[0]),
+      ['tools', 'thinking'],
+    );
+    const streamed: typeof whole = await client.messages.stream(session).finalMessage();
+    assert.deepEqual([streamed.content, streamed.warnings], [whole.content, whole.warnings]);
+    const blind = { ...session, messages: [{ role: 'user' as const, content: [shot] }] };
+    await assert.rejects(client.messages.create(blind), /nothing that this model can read \(image\)/);
+  });
+
   it('answers in the requested format', async () => {
     const schema = {
       type: 'object',
