@@ -5,6 +5,7 @@ import {
   STOP_STRINGS_LIMIT,
 } from '../../shared/wire/generate-validation.js';
 import type { ChatRequest } from '../conversation/chat-request.js';
+import { shownType } from '../conversation/left-out-tools.js';
 import { effortArguments, effortWarning } from '../conversation/reasoning-effort.js';
 import { type FieldTable, fieldReader, type Fields } from '../fields/field-table.js';
 import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
@@ -64,8 +65,6 @@ const CONVERSATION_FIELDS = {
 
 /** The edit that, with `keep: all`, edits nothing. */
 const KEPT_THOUGHTS = 'clear_thinking_20251015';
-/** Most characters of a type that a warning shows. */
-const TYPE_SHOWN_LIMIT = 40;
 
 const IGNORED = [
   'metadata',
@@ -154,8 +153,7 @@ function unkeptWishes({ container, context_management: context }: CountTokensFie
   return [
     ...(container === undefined ? [] : ['container is left out, because nothing is run here']),
     ...edits.map(
-      ({ type }) =>
-        `context_management: ${type.slice(0, TYPE_SHOWN_LIMIT)} is left out, because a conversation is never shortened`,
+      ({ type }) => `context_management: ${shownType(type)} is left out, because a conversation is never shortened`,
     ),
   ];
 }

@@ -1,10 +1,8 @@
 import { z } from 'zod';
+import { shownType } from '../conversation/left-out-tools.js';
 import { jsonObject } from '../fields/json-object.js';
 import { otherType } from '../fields/other-type.js';
 import type { GivenBlock } from './other-blocks.js';
-
-/** Most characters of an unknown type that an error message shows. */
-const TYPE_SHOWN_LIMIT = 40;
 
 /** Marks for a prompt cache; they do not change any answer. */
 const cache_control = z.unknown().optional();
@@ -101,5 +99,5 @@ function otherBlock(types: readonly string[]): z.ZodType<{ type: 'other'; given:
 function refusedBlock({ input }: { input?: unknown }): string {
   const type = typeof input === 'object' && input !== null && 'type' in input ? input.type : undefined;
   if (typeof type !== 'string') return NO_BLOCK.error;
-  return `a block of the type ${JSON.stringify(type.slice(0, TYPE_SHOWN_LIMIT))} cannot stand here; it must be a text`;
+  return `a block of the type ${JSON.stringify(shownType(type))} cannot stand here; it must be a text`;
 }

@@ -8,14 +8,22 @@ export interface ChosenTools {
   warning: string | null;
 }
 
+/** Most characters of a type that a warning or an error shows. */
+const TYPE_SHOWN_LIMIT = 40;
+
+/** The beginning of a type that a client wrote. */
+export function shownType(type: string): string {
+  return type.slice(0, TYPE_SHOWN_LIMIT);
+}
+
 /** `field`: of the request. `type`: the tool's, or that of a record of its calls. */
 export function leftOutWarning(field: string, type: string): string {
-  return `${field}: ${type} is left out, because such tools are not run here`;
+  return `${field}: ${shownType(type)} is left out, because such tools are not run here`;
 }
 
 /** The model answers as it likes where a tool that is left out was to be called. */
 export function withoutForcedTool(tools: ChatTool[], type: string): ChosenTools {
-  const warning = `tool_choice: a call of ${type} cannot be forced, because such tools are not run here; the model answers without it`;
+  const warning = `tool_choice: a call of ${shownType(type)} cannot be forced, because such tools are not run here; the model answers without it`;
   return { tools, toolChoice: 'auto', warning };
 }
 

@@ -245,6 +245,8 @@ describe("the tools of Anthropic's requests", () => {
       warnings({ tools }),
       [search.type, ...types].map((type) => `tools: ${type} is left out, because such tools are not run here`),
     );
+    const [long = ''] = warnings({ tools: [{ type: 'x'.repeat(10_000) }] });
+    assert.match(long, /^tools: x{40} is left out/);
     assert.match(warnings({ mcp_servers: [{ type: 'url', url: 'u', name: 'n' }] })[0] ?? '', /^mcp_servers: each/);
   });
 
