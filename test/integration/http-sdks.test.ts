@@ -1,0 +1,97 @@
+import assert from 'node:assert/strict';
+import { HttpCluster } from './harness/http-cluster.js';
+import { openAiSdkChat, openAiSdkCompatible, openAiSdkMessages, openAiSdkResponses } from './sdk-clients/ai-sdk.js';
+import {
+  openLangChainChat,
+  openLangChainMessages,
+  openLangChainOllama,
+  openLangChainResponses,
+} from './sdk-clients/langchain.js';
+import {
+  MODEL,
+  PLAIN_VISIT,
+  PROMPT,
+  RESULT_TOKENS,
+  TEXT_TOKENS,
+  VISIT,
+  type Answer,
+  type OpenSdkClient,
+} from './sdk-clients/question.js';
+import { openChat, openMessages, openOllama, openResponses } from './sdk-clients/service-clients.js';
+
+/** Client libraries, by the package and what they speak. */
+const CLIENTS: Readonly<Record<string, OpenSdkClient>> = {
+  'openai, chats,': openChat,
+  'openai, responses,': openResponses,
+  '@anthropic-ai/sdk': openMessages,
+  ollama: openOllama,
+  '@ai-sdk/openai, responses,': openAiSdkResponses,
+  '@ai-sdk/openai, chats,': openAiSdkChat,
+  '@ai-sdk/openai-compatible': openAiSdkCompatible,
+  '@ai-sdk/anthropic': openAiSdkMessages,
+  '@langchain/openai, chats,': openLangChainChat,
+  '@langchain/openai, responses,': openLangChainResponses,
+  '@langchain/anthropic': openLangChainMessages,
+  '@langchain/ollama': openLangChainOllama,
+};
+const PRINTING = ['warn', 'error', 'info'] as const;
+
+describe('a client library', function () {
+  this.timeout(60_000);
+  let api: HttpCluster;
+  let expected: Answer;
+  const printed: unknown[] = [];
+  const keepWarning = (warning: Error): number => printed.push(warning.message);
+  const originals = PRINTING.map((name) => console[name]);
+
+  before(async () => {
+    api = await HttpCluster.start({ workers: 1 });
+    const body = { model: MODEL, messages: [{ role: 'user', content: PROMPT }], max_tokens: TEXT_TOKENS };
+    const reply = (await (await api.fetch('/v1/chat/completions', body)).json()) as {
+      choices: [{ message: { content: string } }];
+      usage: { prompt_tokens: number; completion_tokens: number };
+    };
+    const { prompt_tokens: promptTokens, completion_tokens: answerTokens } = reply.usage;
+    expected = { text: reply.choices[0].message.content, promptTokens, answerTokens };
+  });
+
+  after(() => api.stop());
+
+  beforeEach(() => {
+    for (const name of PRINTING) console[name] = (...values: unknown[]) => printed.push(...values);
+    process.on('warning', keepWarning);
+  });
+
+  afterEach(() => {
+    for (const [index, name] of PRINTING.entries()) console[name] = originals[index] ?? assert.fail();
+    process.off('warning', keepWarning);
+    assert.deepEqual(printed.splice(0), [], 'a client has something to say about its answers');
+  });
+
+  for (const [name, open] of Object.entries(CLIENTS)) {
+    it(`${name} gets the text that others get, whole and streamed`, async () => {
+      const client = open(api.url);
+      assert.deepEqual(await client.text(), expected);
+      const { deltas, ...streamed } = await client.streamedText();
+      assert.deepEqual(streamed, expected);
+      assert.ok(deltas > 3, `the text came in ${deltas} pieces`);
+    });
+
+    it(`${name} gets objects of its schema, whole and streamed`, async () => {
+      const client = open(api.url);
+      for (const isStreamed of [false, true]) {
+        const object = await client.object(isStreamed);
+        assert.ok([VISIT, PLAIN_VISIT].some((shape) => shape.strict().safeParse(object).success), JSON.stringify(object));
+      }
+    });
+
+    it(`${name} gets a call, whole and streamed, and an answer to its result`, async () => {
+      const client = open(api.url);
+      const [whole, streamed] = [await client.toolTurn(false), await client.toolTurn(true)];
+      assert.deepEqual(whole.given, VISIT.strict().parse(whole.given));
+      assert.deepEqual(streamed, whole);
+      assert.ok(whole.after.promptTokens >= whole.promptTokens + RESULT_TOKENS, 'the result is in the prompt');
+      assert.ok(whole.after.answerTokens > 0);
+    });
+  }
+});
