@@ -71,23 +71,24 @@ describe('a client library', function () {
   for (const [name, open] of Object.entries(CLIENTS)) {
     it(`${name} gets the text that others get, whole and streamed`, async () => {
       const client = open(api.url);
-      assert.deepEqual(await client.text(), expected);
-      const { deltas, ...streamed } = await client.streamedText();
+      const [whole, { deltas, ...streamed }] = await Promise.all([client.text(), client.streamedText()]);
+      assert.deepEqual(whole, expected);
       assert.deepEqual(streamed, expected);
       assert.ok(deltas > 3, `the text came in ${deltas} pieces`);
     });
 
     it(`${name} gets objects of its schema, whole and streamed`, async () => {
       const client = open(api.url);
-      for (const isStreamed of [false, true]) {
-        const object = await client.object(isStreamed);
-        assert.ok([VISIT, PLAIN_VISIT].some((shape) => shape.strict().safeParse(object).success), JSON.stringify(object));
+      const objects = await Promise.all([client.object(false), client.object(true)]);
+      for (const object of objects) {
+        const isValid = [VISIT, PLAIN_VISIT].some((shape) => shape.strict().safeParse(object).success);
+        assert.ok(isValid, JSON.stringify(object));
       }
     });
 
     it(`${name} gets a call, whole and streamed, and an answer to its result`, async () => {
       const client = open(api.url);
-      const [whole, streamed] = [await client.toolTurn(false), await client.toolTurn(true)];
+      const [whole, streamed] = await Promise.all([client.toolTurn(false), client.toolTurn(true)]);
       assert.deepEqual(whole.given, VISIT.strict().parse(whole.given));
       assert.deepEqual(streamed, whole);
       assert.ok(whole.after.promptTokens >= whole.promptTokens + RESULT_TOKENS, 'the result is in the prompt');

@@ -29,7 +29,8 @@ import {
 
 const SETTINGS = { apiKey: 'none' };
 
-export const openAiSdkResponses: OpenSdkClient = (url) => client(createOpenAI({ ...SETTINGS, baseURL: `${url}/v1` })(MODEL));
+export const openAiSdkResponses: OpenSdkClient = (url) =>
+  client(createOpenAI({ ...SETTINGS, baseURL: `${url}/v1` })(MODEL));
 
 export const openAiSdkChat: OpenSdkClient = (url) =>
   client(createOpenAI({ ...SETTINGS, baseURL: `${url}/v1` }).chat(MODEL));

@@ -46,7 +46,7 @@ function chatOpenAi(url: string, useResponsesApi: boolean): Integration {
       useResponsesApi,
       configuration: { baseURL: `${url}/v1` },
     });
-  const calling = model(OBJECT_TOKENS).bindTools([VISITING], { tool_choice: 'required' });
+  const calling = model(OBJECT_TOKENS).bindTools([VISITING], { tool_choice: TOOL.name });
   const object = model(OBJECT_TOKENS).withStructuredOutput(VISIT, { name: 'visit' });
   return {
     model,
@@ -82,15 +82,20 @@ export const openLangChainOllama: OpenSdkClient = (url) => {
     model,
     call: (isStreamed) =>
       firstCalling(
-        async (seed) =>
-          isStreamed ? joined(await calling(seed).stream([ASKED])) : calling(seed).invoke([ASKED]),
+        async (seed) => (isStreamed ? joined(await calling(seed).stream([ASKED])) : calling(seed).invoke([ASKED])),
         ({ tool_calls: calls = [] }) => calls.length > 0,
       ),
     object: async (isStreamed) => (isStreamed ? last(await object.stream(PROMPT)) : object.invoke(PROMPT)),
   });
 };
 
-function answerOf({ text, usage_metadata: usage }: { text: string; usage_metadata?: UsageMetadata | undefined }): Answer {
+function answerOf({
+  text,
+  usage_metadata: usage,
+}: {
+  text: string;
+  usage_metadata?: UsageMetadata | undefined;
+}): Answer {
   return { text, promptTokens: usage?.input_tokens ?? 0, answerTokens: usage?.output_tokens ?? 0 };
 }
 

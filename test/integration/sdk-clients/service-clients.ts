@@ -160,7 +160,11 @@ export const openOllama: OpenSdkClient = (url) => {
     for await (const part of await client.chat({ ...request, stream: true })) parts.push(part);
     const contents = parts.map(({ message }) => message.content).filter((content) => content !== '');
     const calls = parts.flatMap(({ message }) => message.tool_calls ?? []);
-    const message = { role: 'assistant', content: contents.join(''), ...(calls.length > 0 ? { tool_calls: calls } : {}) };
+    const message = {
+      role: 'assistant',
+      content: contents.join(''),
+      ...(calls.length > 0 ? { tool_calls: calls } : {}),
+    };
     return { ...(parts.at(-1) ?? assert.fail('an empty stream')), message, deltas: contents.length };
   };
   return {
@@ -172,7 +176,8 @@ export const openOllama: OpenSdkClient = (url) => {
     object: async (isStreamed) => VISIT.parse(JSON.parse((await ask(object, isStreamed)).message.content)),
     toolTurn: async (isStreamed) => {
       const answer = await firstCalling(
-        (seed) => ask({ ...text, tools, format, options: { temperature, seed, num_predict: OBJECT_TOKENS } }, isStreamed),
+        (seed) =>
+          ask({ ...text, tools, format, options: { temperature, seed, num_predict: OBJECT_TOKENS } }, isStreamed),
         ({ message }) => message.tool_calls !== undefined,
       );
       const [called, ...more] = answer.message.tool_calls ?? [];
