@@ -136,35 +136,6 @@ describe("the HTTP server for Anthropic's clients", function () {
     assert.deepEqual(await bare.json(), { input_tokens: counted });
   });
 
-  it('requires a tool call, and takes its result', async () => {
-    const tools = { tools: [WEATHER], tool_choice: { type: 'any' as const } };
-    const asked = { model, max_tokens: 120, messages: ASKED, ...tools };
-    const message = await client.messages.create(asked);
-    assert.equal(message.stop_reason, 'tool_use');
-    const call = message.content.find((block) => block.type === 'tool_use');
-    assert.ok(call !== undefined);
-    assert.equal(call.name, 'weather');
-    const { city, days } = call.input as { city: string; days: number };
-    assert.equal(typeof city, 'string');
-    assert.ok(Number.isInteger(days) && days >= 1 && days <= 9);
-    const streamed = await client.messages.stream(asked).finalMessage();
-    assert.deepEqual(
-      streamed.content.map((block) => (block.type === 'tool_use' ? [block.name, block.input] : block.type)),
-      message.content.map((block) => (block.type === 'tool_use' ? [block.name, block.input] : block.type)),
-    );
-    const after = await client.messages.create({
-      model,
-      max_tokens: 5,
-      tools: [WEATHER],
-      messages: [
-        ...ASKED,
-        { role: 'assistant', content: message.content },
-        { role: 'user', content: [{ type: 'tool_result', tool_use_id: call.id, content: 'sunny' }] },
-      ],
-    });
-    assert.ok(promptTokens(after.usage) > promptTokens(message.usage));
-  });
-
   it('lists the model', async () => {
     const listed: string[] = [];
     for await (const { id, display_name } of client.models.list()) listed.push(id, display_name);
@@ -210,23 +181,6 @@ describe("the HTTP server for Anthropic's clients", function () {
     assert.deepEqual([streamed.content, streamed.warnings], [whole.content, whole.warnings]);
     const blind = { ...session, messages: [{ role: 'user' as const, content: [shot] }] };
     await assert.rejects(client.messages.create(blind), /nothing that this model can read \(image\)/);
-  });
-
-  it('answers in the requested format', async () => {
-    const schema = {
-      type: 'object',
-      properties: { name: { enum: ['Cora', 'Tom'] } },
-      required: ['name'],
-      additionalProperties: false,
-    };
-    const message = await client.messages.create({
-      model,
-      max_tokens: 60,
-      messages: ASKED,
-      output_config: { format: { type: 'json_schema', schema } },
-    });
-    const { name } = JSON.parse(textOf(message)) as { name: string };
-    assert.ok(['Cora', 'Tom'].includes(name));
   });
 
   it("refuses invalid requests in Anthropic's form", async () => {

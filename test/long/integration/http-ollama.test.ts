@@ -136,32 +136,6 @@ describe("the HTTP server for Ollama's clients", function () {
     assert.equal(typeof JSON.parse(String(response)), 'object');
   });
 
-  it('sends tool calls, with their arguments as an object, and takes their results', async () => {
-    const parameters = { type: 'object', properties: { city: { type: 'string', maxLength: 8 } }, required: ['city'] };
-    const tools = [{ type: 'function', function: { name: 'weather', description: 'Of a city.', parameters } }];
-    const question = { role: 'user', content: 'Weather?' };
-    // The demo model calls nothing by itself; hot, and with one short answer beside a call, it does so for some seeds.
-    const asked = { model, messages: [question], tools, format: { const: 1 } };
-    const optionsOf = (seed: number): object => ({ temperature: 30, seed, num_predict: 120 });
-    for (let seed = 0; seed < 20; seed += 1) {
-      const { message } = await client.chat({ ...asked, options: optionsOf(seed) });
-      const [call] = message.tool_calls ?? [];
-      if (call === undefined) continue;
-      assert.equal(call.function.name, 'weather');
-      assert.equal(typeof (call.function.arguments as { city: unknown }).city, 'string');
-      const streamed: unknown[] = [];
-      for await (const part of await client.chat({ ...asked, options: optionsOf(seed), stream: true })) {
-        streamed.push(...(part.message.tool_calls ?? []).map(({ function: called }) => called));
-      }
-      assert.deepEqual(streamed, [call.function]);
-      const messages = [question, message, { role: 'tool', tool_name: 'weather', content: 'sunny' }];
-      const after = await client.chat({ model, messages, tools, options: { num_predict: 3 } });
-      assert.equal(after.eval_count, 3);
-      return;
-    }
-    assert.fail('none of 20 answers was a call');
-  });
-
   it('sends log-probabilities, whose tokens make the content', async () => {
     const asked = { model, messages: ASKED, logprobs: true, top_logprobs: 2 };
     const whole = await client.chat(asked);

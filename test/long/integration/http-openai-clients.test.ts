@@ -1,10 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
-import { generateObject, generateText, stepCountIs, streamText, tool } from 'ai';
 import OpenAI from 'openai';
-import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
 import { HttpCluster } from '../../integration/harness/http-cluster.js';
 import { waitUntil } from '../../integration/harness/wait-until.js';
@@ -67,71 +64,6 @@ describe('the HTTP client', function () {
         assert.deepEqual([again?.id, again?.function], [call.id, call.function]);
       });
     }
-
-    it('leaves the choice of a call to the model, and sends the call back', async () => {
-      const call = {
-        id: 'call_1',
-        type: 'function' as const,
-        function: { name: 'add', arguments: '{"a":1,"sign":"plus"}' },
-      };
-      const without = await client.chat.completions.create({ model: 'demo', messages: MESSAGES, max_tokens: 5 });
-      const answer = await client.chat.completions.create({
-        model: 'demo',
-        tools: [ADD],
-        tool_choice: 'auto',
-        max_tokens: 5,
-        messages: [
-          ...MESSAGES,
-          { role: 'assistant', content: null, tool_calls: [call] },
-          { role: 'tool', tool_call_id: 'call_1', content: '2' },
-        ],
-      });
-      assert.ok((answer.choices[0]?.message.content ?? '').length > 0);
-      assert.ok((answer.usage?.prompt_tokens ?? 0) > (without.usage?.prompt_tokens ?? 0) + 20);
-    });
-
-    it('gets an answer that follows a schema, by its own helper', async () => {
-      const shape = z.object({
-        name: z.enum(['fox', 'dog']),
-        legs: z.int().min(1).max(8),
-        tags: z.array(z.boolean()).max(3),
-      });
-      const answer = await client.chat.completions.parse({
-        model: 'demo',
-        messages: MESSAGES,
-        max_tokens: 200,
-        temperature: 2,
-        seed: 1,
-        response_format: zodResponseFormat(shape, 'animal'),
-      });
-      const [choice] = answer.choices;
-      assert.equal(choice?.finish_reason, 'stop');
-      assert.deepEqual(choice.message.parsed, shape.parse(JSON.parse(choice.message.content ?? '')));
-    });
-
-    it('gets a response that follows a schema, and a call of a tool', async () => {
-      const { name, parameters } = ADD.function;
-      const answer = await client.responses.create({
-        model: 'demo',
-        input: PROMPT,
-        max_output_tokens: 120,
-        temperature: 2,
-        text: { format: { type: 'json_schema', name: 'sum', schema: parameters } },
-      });
-      addArguments.parse(JSON.parse(answer.output_text));
-      const called = await client.responses.create({
-        model: 'demo',
-        input: PROMPT,
-        max_output_tokens: 120,
-        temperature: 2,
-        tools: [{ type: 'function', name, parameters, strict: true }],
-        tool_choice: { type: 'function', name },
-      });
-      const [item] = called.output;
-      assert.ok(item?.type === 'function_call');
-      assert.equal(item.name, 'add');
-      addArguments.parse(JSON.parse(item.arguments));
-    });
 
     it('gets an error for a schema that cannot be followed', async () => {
       const schema = { type: 'object', properties: { a: { type: 'string', format: 'no-such-format' } }, not: {} };
@@ -221,69 +153,6 @@ describe('the HTTP client', function () {
     } finally {
       await other.stop();
     }
-  });
-
-  describe('ai, with @ai-sdk/openai-compatible,', () => {
-    const model = (): ReturnType<ReturnType<typeof createOpenAICompatible>> => {
-      const settings = {
-        name: 'odmoe',
-        baseURL: `${api.url}/v1`,
-        includeUsage: true,
-        supportsStructuredOutputs: true,
-      };
-      return createOpenAICompatible(settings)('demo');
-    };
-    const setting = { maxRetries: 0, maxOutputTokens: 120, seed: 4 };
-
-    it('generates and streams the same text', async () => {
-      const asked = { ...setting, prompt: PROMPT, maxOutputTokens: 12, stopSequences: ['never'] };
-      const whole = await generateText({ ...asked, model: model() });
-      assert.ok(whole.text.length > 0);
-      assert.equal(whole.finishReason, 'length');
-      assert.equal(whole.usage.outputTokens, 12);
-      const stream = streamText({ ...asked, model: model() });
-      let text = '';
-      for await (const delta of stream.textStream) text += delta;
-      assert.equal(text, whole.text);
-      assert.deepEqual((await stream.usage).totalTokens, whole.usage.totalTokens);
-    });
-
-    it('generates an object that follows a schema', async () => {
-      const schema = z.object({ animal: z.enum(['fox', 'dog']), age: z.int().min(0).max(30) });
-      const { object } = await generateObject({ ...setting, model: model(), schema, prompt: PROMPT, temperature: 1.5 });
-      assert.deepEqual(object, schema.parse(object));
-    });
-
-    it('runs a called tool, and continues with its result', async () => {
-      const given: unknown[] = [];
-      const add = tool({
-        description: 'Adds two numbers.',
-        inputSchema: addArguments,
-        execute: (input) => {
-          given.push(input);
-          return 3;
-        },
-      });
-      const asked = {
-        ...setting,
-        model: model(),
-        prompt: PROMPT,
-        temperature: 1.5,
-        tools: { add },
-        toolChoice: { type: 'tool', toolName: 'add' } as const,
-      };
-      const stream = streamText(asked);
-      const calls = await stream.toolCalls;
-      assert.equal(calls.length, 1);
-      assert.deepEqual(given, [calls[0]?.input]);
-      addArguments.parse(given[0]);
-      assert.equal((await stream.toolResults)[0]?.output, 3);
-      const { steps } = await generateText({ ...asked, stopWhen: stepCountIs(2) });
-      assert.deepEqual(
-        steps.map(({ toolResults }) => toolResults.map(({ output }) => output)),
-        [[3], [3]],
-      );
-    });
   });
 
   describe('curl', () => {
