@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { HttpCluster } from './harness/http-cluster.js';
-import { openAiSdkChat, openAiSdkCompatible, openAiSdkMessages, openAiSdkResponses } from './sdk-clients/ai-sdk.js';
+import { openVercelChat, openVercelCompatible, openVercelMessages, openVercelResponses } from './sdk-clients/ai-sdk.js';
 import {
   openLangChainChat,
   openLangChainMessages,
@@ -25,16 +25,15 @@ const CLIENTS: Readonly<Record<string, OpenSdkClient>> = {
   'openai, responses,': openResponses,
   '@anthropic-ai/sdk': openMessages,
   ollama: openOllama,
-  '@ai-sdk/openai, responses,': openAiSdkResponses,
-  '@ai-sdk/openai, chats,': openAiSdkChat,
-  '@ai-sdk/openai-compatible': openAiSdkCompatible,
-  '@ai-sdk/anthropic': openAiSdkMessages,
+  '@ai-sdk/openai, responses,': openVercelResponses,
+  '@ai-sdk/openai, chats,': openVercelChat,
+  '@ai-sdk/openai-compatible': openVercelCompatible,
+  '@ai-sdk/anthropic': openVercelMessages,
   '@langchain/openai, chats,': openLangChainChat,
   '@langchain/openai, responses,': openLangChainResponses,
   '@langchain/anthropic': openLangChainMessages,
   '@langchain/ollama': openLangChainOllama,
 };
-const PRINTING = ['warn', 'error', 'info'] as const;
 
 describe('a client library', function () {
   this.timeout(60_000);
@@ -42,7 +41,8 @@ describe('a client library', function () {
   let expected: Answer;
   const printed: unknown[] = [];
   const keepWarning = (warning: Error): number => printed.push(warning.message);
-  const originals = PRINTING.map((name) => console[name]);
+  const keep = (...values: unknown[]): number => printed.push(...values);
+  const realConsole = globalThis.console;
 
   before(async () => {
     api = await HttpCluster.start({ workers: 1 });
@@ -58,12 +58,12 @@ describe('a client library', function () {
   after(() => api.stop());
 
   beforeEach(() => {
-    for (const name of PRINTING) console[name] = (...values: unknown[]) => printed.push(...values);
+    globalThis.console = Object.assign(Object.create(realConsole) as Console, { warn: keep, error: keep, info: keep });
     process.on('warning', keepWarning);
   });
 
   afterEach(() => {
-    for (const [index, name] of PRINTING.entries()) console[name] = originals[index] ?? assert.fail();
+    globalThis.console = realConsole;
     process.off('warning', keepWarning);
     assert.deepEqual(printed.splice(0), [], 'a client has something to say about its answers');
   });

@@ -29,16 +29,16 @@ import {
 
 const SETTINGS = { apiKey: 'none' };
 
-export const openAiSdkResponses: OpenSdkClient = (url) =>
+export const openVercelResponses: OpenSdkClient = (url) =>
   client(createOpenAI({ ...SETTINGS, baseURL: `${url}/v1` })(MODEL));
 
-export const openAiSdkChat: OpenSdkClient = (url) =>
+export const openVercelChat: OpenSdkClient = (url) =>
   client(createOpenAI({ ...SETTINGS, baseURL: `${url}/v1` }).chat(MODEL));
 
-export const openAiSdkMessages: OpenSdkClient = (url) =>
+export const openVercelMessages: OpenSdkClient = (url) =>
   client(createAnthropic({ ...SETTINGS, baseURL: `${url}/v1` })(MODEL));
 
-export const openAiSdkCompatible: OpenSdkClient = (url) => {
+export const openVercelCompatible: OpenSdkClient = (url) => {
   const settings = { name: 'odmoe', baseURL: `${url}/v1`, includeUsage: true, supportsStructuredOutputs: true };
   return client(createOpenAICompatible(settings)(MODEL));
 };

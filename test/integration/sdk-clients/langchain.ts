@@ -30,7 +30,7 @@ const ASKED = new HumanMessage(PROMPT);
 type Ask = (isStreamed: boolean) => Promise<AIMessageChunk>;
 
 interface Integration {
-  model(maxTokens: number): BaseChatModel;
+  model: (maxTokens: number) => BaseChatModel;
   /** An answer with a call. */
   call: Ask;
   object: SdkClient['object'];
