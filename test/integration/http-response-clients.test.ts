@@ -1,28 +1,13 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import OpenAI from 'openai';
-import { packageRoot } from '../../shared/base/files/package-root.js';
 import { HttpCluster } from './harness/http-cluster.js';
+import { recordedRequests } from './harness/recorded-requests.js';
 import { longPackOf } from './harness/test-models.js';
 
 type Answer = OpenAI.Responses.Response & { warnings?: string[] };
 
-interface Recorded {
-  conversation: string;
-  body: Record<string, unknown> & { input: Record<string, unknown>[]; tools?: { type: string }[] };
-}
-
-/**
- * Requests that a client sent to a server which answered from a script, in their order. Their paths and ids were replaced, and long texts were cut:
- * what counts here is their form.
- */
-function recorded(file: string): Recorded[] {
-  const text = readFileSync(join(packageRoot(), 'test', 'fixtures', 'http-clients', file), 'utf8');
-  return text
-    .trim()
-    .split('\n')
-    .map((line) => JSON.parse(line) as Recorded);
+interface Body {
+  input: Record<string, unknown>[];
 }
 
 describe('clients of the responses API', function () {
@@ -49,33 +34,9 @@ describe('clients of the responses API', function () {
     return { answer: await stream.finalResponse(), types, input };
   }
 
-  const codex = recorded('codex-0.169.0.jsonl');
+  const codex = recordedRequests<Body>('codex-0.169.0.jsonl');
 
-  for (const conversation of new Set(codex.map((one) => one.conversation))) {
-    it(`answers Codex to the end of its conversation with ${conversation}`, async () => {
-      const requests = codex.filter((one) => one.conversation === conversation).map(({ body }) => body);
-      let before = 0;
-      for (const body of requests) {
-        const { answer, types } = await answered(body);
-        assert.equal(types[0], 'response.created');
-        assert.match(types.at(-1) ?? '', /^response\.(completed|incomplete)$/);
-        const { usage, warnings = [] } = answer;
-        const prompt = usage?.input_tokens ?? 0;
-        assert.ok(prompt > before, `a prompt of ${prompt} tokens after one of ${before}`);
-        const cached = usage?.input_tokens_details.cached_tokens ?? 0;
-        if (before > 0) assert.ok(cached > before / 2, `${cached} of ${before} tokens were there`);
-        before = prompt;
-        const offersSearch = body.tools?.some(({ type }) => type === 'web_search') === true;
-        assert.equal(
-          warnings.some((text) => text.startsWith('tools: web_search is left out')),
-          offersSearch,
-        );
-      }
-      assert.ok(before > 1000);
-    });
-  }
-
-  const last = (conversation: string): Recorded['body'] => {
+  const last = (conversation: string): Body => {
     const found = codex.filter((one) => one.conversation === conversation).at(-1);
     assert.ok(found !== undefined);
     return found.body;
@@ -124,7 +85,7 @@ describe('clients of the responses API', function () {
   });
 
   it("answers the AI SDK's provider of OpenAI's models, and says what to do about items that are not stored", async () => {
-    for (const { conversation, body } of recorded('ai-sdk-openai-3.0.141.jsonl')) {
+    for (const { conversation, body } of recordedRequests<Body>('ai-sdk-openai-3.0.141.jsonl')) {
       const reply = await api.fetch('/v1/responses', body);
       const text = await reply.text();
       const isStored = body.input.some(({ type }) => type === 'item_reference');
