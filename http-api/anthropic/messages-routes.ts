@@ -141,6 +141,9 @@ export const ANTHROPIC = {
   errorEvent: (error: OdmoeError, requestId: string) => framed(anthropicError(error, requestId)),
 } satisfies Dialect;
 
+/** Agents know by these words that a conversation has become too long, and shorten it. */
+const TOO_LONG = 'prompt is too long';
+
 /** The body of an error, and its event's data. */
 interface ErrorBody extends MessageEvent {
   error: { type: string; message: string };
@@ -150,5 +153,6 @@ interface ErrorBody extends MessageEvent {
 function anthropicError(error: OdmoeError, requestId: string): ErrorBody {
   const { httpStatus } = error.kind;
   const type = TYPES[httpStatus] ?? (httpStatus < 500 ? 'invalid_request_error' : 'api_error');
-  return { type: 'error', error: { type, message: error.message }, request_id: requestId };
+  const message = error.code === 'PROMPT_TOO_LONG' ? `${TOO_LONG}: ${error.message}` : error.message;
+  return { type: 'error', error: { type, message }, request_id: requestId };
 }

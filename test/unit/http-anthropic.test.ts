@@ -518,7 +518,8 @@ describe("Anthropic's errors", () => {
     const types = new Set(
       (Object.keys(ERROR_KINDS) as ErrorCode[]).map((code) => {
         const body = ANTHROPIC.errorBody(new OdmoeError(code, 'why'), 'r1');
-        assert.deepEqual(body, { type: 'error', error: { type: body.error.type, message: 'why' }, request_id: 'r1' });
+        const message = code === 'PROMPT_TOO_LONG' ? 'prompt is too long: why' : 'why';
+        assert.deepEqual(body, { type: 'error', error: { type: body.error.type, message }, request_id: 'r1' });
         return body.error.type;
       }),
     );
