@@ -36,8 +36,8 @@ export interface NodeCredentials {
   readonly authority: Buffer;
   /** What the certificate says. */
   readonly peer: CertifiedPeer;
-  /** The newest roster that the node has seen; null: none yet. */
-  readonly roster: Roster | null;
+  /** The newest roster that the node has seen. */
+  readonly roster: Roster;
 }
 
 /** What main has sent to a node that joins or renews its key. */
@@ -46,6 +46,8 @@ export interface Certified {
   readonly certificate: Buffer;
   /** The authority's certificate, DER. */
   readonly authority: Buffer;
+  /** The signed bytes of main's roster. */
+  readonly roster: Uint8Array;
 }
 
 const KEY = 'node.key';
@@ -80,7 +82,9 @@ export async function readIdentity(stateDirectory: string, id: string): Promise<
   const peer = required(readPeerCertificate(certificate, authority), join(directory, CERTIFICATE));
   if (peer.id !== id) throw unusable(join(directory, CERTIFICATE), `it is that of ${peer.id}`);
   const key = await keyOf(directory, peer);
-  return { key, certificate, authority, peer, roster: await readNodeRoster(directory, authority) };
+  const roster = await readNodeRoster(directory, authority);
+  if (roster === null) throw unusable(join(directory, ROSTER), 'no such file');
+  return { key, certificate, authority, peer, roster };
 }
 
 /** The key of the certificate. A process that ended between the last two steps of storeIdentity left it under its first name. */
@@ -113,20 +117,24 @@ export async function keyToCertify(stateDirectory: string, id: string): Promise<
 
 /**
  * Stores what main has sent for keyToCertify. From now on readIdentity gives it.
- * @throws TRUST_REFUSED the certificate is not for this node and its key; STORAGE_FULL, STORAGE_FAILED
+ * @throws TRUST_REFUSED the certificate is not for this node and its key, or the roster is old; STORAGE_FULL, STORAGE_FAILED
  */
 export async function storeIdentity(stateDirectory: string, id: string, certified: Certified): Promise<void> {
   const directory = identityDirectory(stateDirectory, id);
-  const { certificate, authority } = certified;
+  const { certificate, authority, roster } = certified;
   const key = await keyToCertify(stateDirectory, id);
   const peer = clusterOfAuthority(authority) === null ? NO_AUTHORITY : readPeerCertificate(certificate, authority);
   if (isRefusal(peer)) throw notOurs(peer.refusal);
   if (peer.id !== id || peer.keyDigest !== digestOf(key)) throw notOurs('it is for another node or another key');
+  const signed = readRoster(roster, authority);
+  if (isRefusal(signed)) throw notOurs(signed.refusal);
   if (!(await hasAuthority(directory, authority))) {
     // What belongs to another authority goes first, so that a crash leaves nothing that does not fit together.
     for (const name of [CERTIFICATE, ROSTER]) await rm(join(directory, name), { force: true });
     await writeCertificate(join(directory, AUTHORITY), authority);
   }
+  const newest = await storeRoster(stateDirectory, id, roster);
+  if (isRefusal(newest)) throw notOurs(newest.refusal);
   await writeCertificate(join(directory, CERTIFICATE), certificate);
   await takeNextKey(directory);
 }
@@ -134,7 +142,7 @@ export async function storeIdentity(stateDirectory: string, id: string, certifie
 const NO_AUTHORITY: Refusal = { refusal: 'the certificate of the authority is not one of odmoe' };
 
 function notOurs(reason: string): OdmoeError {
-  return new OdmoeError('TRUST_REFUSED', `main sent a certificate that is of no use here: ${reason}; join again`);
+  return new OdmoeError('TRUST_REFUSED', `what main sent is of no use here: ${reason}; join again, by --rejoin`);
 }
 
 async function hasAuthority(directory: string, authority: Buffer): Promise<boolean> {

@@ -5,7 +5,7 @@
 import { createHash, type KeyObject } from 'node:crypto';
 import { formatDuration } from '../../shared/base/text/units.js';
 import { isIdentifier } from '../../shared/base/text/identifier.js';
-import { readPublicKey, spkiOf } from '../../shared/transport/trust/certificate.js';
+import { readPublicKey } from '../../shared/transport/trust/certificate.js';
 import { EXPORTER_BYTES, isKeyProof } from './key-proof.js';
 import type { PeerRole } from '../../shared/transport/trust/peer-role.js';
 import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
@@ -245,9 +245,4 @@ function withoutOld(book: PairingBook, nowMs: number): PairingBook {
     pairings: book.pairings.filter(({ begunMs }) => nowMs - begunMs < PAIRING_LIFE_MS),
     begun: book.begun.filter(({ begunMs }) => nowMs - begunMs < PAIRING_LIFE_MS),
   };
-}
-
-/** The public key (SPKI, DER) of a machine that shows a code. */
-export function revealedSpki({ revealed }: Pairing): Buffer | null {
-  return revealed === null ? null : spkiOf(revealed.publicKey);
 }

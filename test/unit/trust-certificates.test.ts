@@ -20,6 +20,7 @@ import {
   readPublicKey,
   roleName,
   spkiOf,
+  type Authority,
 } from '../../shared/transport/trust/certificate.js';
 import { bitString, der, objectIdentifier, unsignedInteger } from '../../shared/transport/trust/der.js';
 import { PEER_ROLES } from '../../shared/transport/trust/peer-role.js';
@@ -339,6 +340,54 @@ describe('OpenSSL', () => {
       assert.match(text, /TLSv1\.3/);
     } finally {
       server.close();
+    }
+  });
+
+  it('serves a client of ours by openssl s_server, and asks for its certificate', async () => {
+    const serverKey = createNodeKey();
+    const keyPem = (key: KeyObject): string => key.export({ type: 'pkcs8', format: 'pem' }) as string;
+    const main = file(
+      'server.pem',
+      `${pem(issueCertificate(home, { role: 'main', id: 'box' }, createPublicKey(serverKey)))}${keyPem(serverKey)}`,
+    );
+    const authority = join(folder, 'authority.pem');
+    const fixed = 's_server -accept 127.0.0.1:0 -tls1_3 -Verify 1 -verify_return_error -naccept 2 -www'.split(' ');
+    const server = spawn('openssl', [...fixed, '-cert', main, '-key', main, '-CAfile', authority]);
+    const closed = new Promise((resolve) => server.on('close', resolve));
+    const port = await new Promise<number>((resolve, reject) => {
+      let text = '';
+      server.stdout.on('data', (part: Buffer) => {
+        text += part.toString();
+        const found = /ACCEPT 127\.0\.0\.1:(\d+)/.exec(text)?.[1];
+        if (found !== undefined) resolve(Number(found));
+      });
+      server.on('error', reject);
+    });
+    const ask = (authorityOfClient: Authority): Promise<string> =>
+      new Promise((resolve) => {
+        const socket = connect({
+          host: '127.0.0.1',
+          port,
+          servername: 'main.odmoe.internal',
+          minVersion: 'TLSv1.3',
+          ca: pem(home.certificate),
+          cert: pem(issueCertificate(authorityOfClient, { role: 'worker', id: 'w1' }, publicKey)),
+          key: keyPem(nodeKey),
+        });
+        let text = '';
+        socket.on('data', (part: Buffer) => (text += part.toString()));
+        socket.on('error', (thrown: NodeJS.ErrnoException) => resolve(thrown.code ?? thrown.message));
+        socket.on('end', () => resolve(text));
+        socket.write('GET / HTTP/1.0\r\n\r\n');
+      });
+    try {
+      const page = await ask(home);
+      assert.match(page, /HTTP\/1\.0 200/);
+      assert.match(page, /OU ?= ?worker, CN ?= ?w1/);
+      assert.doesNotMatch(await ask(createAuthority('home')), /200/);
+    } finally {
+      server.kill();
+      await closed;
     }
   });
 });

@@ -168,11 +168,15 @@ describe('the files of an authority', () => {
 });
 
 describe('the files of a node', () => {
+  const rosterOf = (authority: Authority, count = 2): Buffer =>
+    signRoster({ ...firstRoster('home'), count }, authority);
+
   /** Main certifies the key that the node asks for. */
   async function joined(directory: string, authority = home, id = 'w1'): Promise<NodeCredentials> {
     const key = await keyToCertify(directory, id);
     const certificate = issueCertificate(authority, { role: 'worker', id }, createPublicKey(key), 1);
-    await storeIdentity(directory, id, { certificate, authority: authority.certificate });
+    const roster = rosterOf(authority);
+    await storeIdentity(directory, id, { certificate, authority: authority.certificate, roster });
     const identity = await readIdentity(directory, id);
     assert.ok(identity !== null);
     assert.equal(identity.peer.keyDigest, keyDigest(createPublicKey(key)));
@@ -184,12 +188,12 @@ describe('the files of a node', () => {
     const directory = stateOf('worker');
     assert.equal(await readIdentity(directory, 'w1'), null);
     const { peer, roster, authority } = await joined(directory);
-    assert.deepEqual([peer.id, peer.role, roster], ['w1', 'worker', null]);
+    assert.deepEqual([peer.id, peer.role, roster.count], ['w1', 'worker', 2]);
     assert.ok(authority.equals(home.certificate));
     const own = identityDirectory(directory, 'w1');
     assert.equal(own, join(directory, 'nodes', 'w1'));
     assert.equal(modeOf(own), '700');
-    assert.deepEqual(readdirSync(own).sort(), ['authority.crt', 'node.crt', 'node.key']);
+    assert.deepEqual(readdirSync(own).sort(), ['authority.crt', 'node.crt', 'node.key', 'roster']);
     for (const name of readdirSync(own)) assert.equal(modeOf(join(own, name)), '600', name);
     assert.throws(() => identityDirectory(directory, '../w1'), /with the id/);
   });
@@ -216,7 +220,7 @@ describe('the files of a node', () => {
     const certificate = issueCertificate(home, { role: 'worker', id: 'w1' }, createPublicKey(next), 2);
     const oldKey = readFileSync(join(own, 'node.key'));
     const nextKey = readFileSync(join(own, 'node.key.next'));
-    await storeIdentity(directory, 'w1', { certificate, authority: home.certificate });
+    await storeIdentity(directory, 'w1', { certificate, authority: home.certificate, roster: rosterOf(home, 3) });
     // The state between the last two steps: the certificate is new, and the key has its first name.
     writeFileSync(join(own, 'node.key'), oldKey);
     writeFileSync(join(own, 'node.key.next'), nextKey);
@@ -232,6 +236,7 @@ describe('the files of a node', () => {
     const other = createAuthority('home');
     const peer = { role: 'worker', id: 'w1' } as const;
     const authority = home.certificate;
+    const roster = rosterOf(home);
     for (const [certified, words] of [
       [{ certificate: issueCertificate(other, peer, publicKey), authority }, /not of the authority/],
       [
@@ -240,8 +245,12 @@ describe('the files of a node', () => {
       ],
       [{ certificate: issueCertificate(home, peer, createPublicKey(createNodeKey())), authority }, /another key/],
       [{ certificate: authority, authority: Buffer.from('none') }, /not one of odmoe/],
+      [
+        { certificate: issueCertificate(home, peer, publicKey), authority, roster: rosterOf(other) },
+        /roster is not signed by this cluster's authority/,
+      ],
     ] as const) {
-      await assert.rejects(storeIdentity(directory, 'w1', certified), code('TRUST_REFUSED', words));
+      await assert.rejects(storeIdentity(directory, 'w1', { roster, ...certified }), code('TRUST_REFUSED', words));
     }
     assert.equal(await readIdentity(directory, 'w1'), null);
   });
@@ -257,11 +266,23 @@ describe('the files of a node', () => {
           const result = await storeRoster(directory, 'w1', signRoster({ ...firstRoster('home'), count }, home));
           assert.equal(isRefusal(result), count < highest);
           highest = Math.max(highest, count);
-          assert.equal((await readIdentity(directory, 'w1'))?.roster?.count, highest);
+          assert.equal((await readIdentity(directory, 'w1'))?.roster.count, highest);
         }
       }),
       { numRuns: 15 },
     );
+  });
+
+  it('keep their certificate when main comes with an older roster than they have seen', async () => {
+    const directory = stateOf('worker');
+    const before = await joined(directory);
+    await storeRoster(directory, 'w1', rosterOf(home, 50));
+    const next = createPublicKey(await keyToCertify(directory, 'w1'));
+    const certificate = issueCertificate(home, { role: 'worker', id: 'w1' }, next, 3);
+    const certified = { certificate, authority: home.certificate, roster: rosterOf(home, 4) };
+    await assert.rejects(storeIdentity(directory, 'w1', certified), code('TRUST_REFUSED', /count 4, .* seen 50/));
+    const after = await readIdentity(directory, 'w1');
+    assert.deepEqual([after?.peer, after?.roster.count], [before.peer, 50]);
   });
 
   it('take rosters of their own authority alone', async () => {
@@ -270,7 +291,7 @@ describe('the files of a node', () => {
     const strange = signRoster({ ...firstRoster('home'), count: 99 }, createAuthority('home'));
     const result = await storeRoster(directory, 'w1', strange);
     assert.ok(isRefusal(result));
-    assert.equal((await readIdentity(directory, 'w1'))?.roster, null);
+    assert.equal((await readIdentity(directory, 'w1'))?.roster.count, 2);
   });
 
   it('keep nothing of one authority beside another, and nothing once forgotten', async () => {
@@ -280,7 +301,7 @@ describe('the files of a node', () => {
     const other = createAuthority('home');
     const moved = await joined(directory, other);
     assert.ok(moved.authority.equals(other.certificate));
-    assert.equal(moved.roster, null);
+    assert.equal(moved.roster.count, 2);
     await forgetIdentity(directory, 'w1');
     assert.equal(await readIdentity(directory, 'w1'), null);
     assert.deepEqual(readdirSync(join(directory, 'nodes')), []);
@@ -302,6 +323,7 @@ describe('the files of a node', () => {
     await tryWith('node.key', () => copy('node.key'), /the key of the certificate is not there; .*--rejoin/);
     await tryWith('node.crt', () => copy('node.crt'), /it is that of w2/);
     await tryWith('node.crt', () => writeFileSync(join(own, 'node.crt'), 'x'), /not a certificate in PEM/);
+    await tryWith('roster', () => rmSync(join(own, 'roster')), /roster: no such file/);
     await tryWith('authority.crt', () => rmSync(join(own, 'authority.crt')), /no such file/);
     await tryWith(
       'authority.crt',
