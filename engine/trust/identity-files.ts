@@ -38,6 +38,8 @@ export interface NodeCredentials {
   readonly peer: CertifiedPeer;
   /** The newest roster that the node has seen. */
   readonly roster: Roster;
+  /** The same, as the authority signed it. */
+  readonly signedRoster: Buffer;
 }
 
 /** What main has sent to a node that joins or renews its key. */
@@ -82,9 +84,9 @@ export async function readIdentity(stateDirectory: string, id: string): Promise<
   const peer = required(readPeerCertificate(certificate, authority), join(directory, CERTIFICATE));
   if (peer.id !== id) throw unusable(join(directory, CERTIFICATE), `it is that of ${peer.id}`);
   const key = await keyOf(directory, peer);
-  const roster = await readNodeRoster(directory, authority);
-  if (roster === null) throw unusable(join(directory, ROSTER), 'no such file');
-  return { key, certificate, authority, peer, roster };
+  const kept = await readNodeRoster(directory, authority);
+  if (kept === null) throw unusable(join(directory, ROSTER), 'no such file');
+  return { key, certificate, authority, peer, ...kept };
 }
 
 /** The key of the certificate. A process that ended between the last two steps of storeIdentity left it under its first name. */
@@ -179,15 +181,19 @@ export async function storeRoster(stateDirectory: string, id: string, bytes: Uin
   const offered = readRoster(bytes, authority);
   if (isRefusal(offered)) return offered;
   const have = await readNodeRoster(directory, authority);
-  const newest = newerRoster(have, offered);
+  const newest = newerRoster(have?.roster ?? null, offered);
   if (newest === offered) await writePrivateFile(join(directory, ROSTER), bytes);
   return newest;
 }
 
-async function readNodeRoster(directory: string, authority: Buffer): Promise<Roster | null> {
+async function readNodeRoster(
+  directory: string,
+  authority: Buffer,
+): Promise<Pick<NodeCredentials, 'roster' | 'signedRoster'> | null> {
   const path = join(directory, ROSTER);
   if (!(await fileExists(path))) return null;
-  return required(readRoster(await readBoundedFile(path, ROSTER_LIMIT_BYTES, ERRORS), authority), path);
+  const signedRoster = await readBoundedFile(path, ROSTER_LIMIT_BYTES, ERRORS);
+  return { roster: required(readRoster(signedRoster, authority), path), signedRoster };
 }
 
 /** DER of a certificate that is an authority's. */

@@ -32,7 +32,7 @@ import {
 } from '../../shared/transport/trust/certificate.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import { certifyPeer, firstRoster } from '../../engine/trust/roster-changes.js';
-import { signRoster, type Roster } from '../../engine/trust/roster.js';
+import { readRoster, signRoster, type Roster } from '../../engine/trust/roster.js';
 import { createToken, EMPTY_TOKEN_BOOK } from '../../engine/trust/token-book.js';
 
 const NOW_MS = Date.UTC(2026, 10, 25);
@@ -187,7 +187,8 @@ describe('the files of a node', () => {
   it('are there once it has joined, for this user alone', async () => {
     const directory = stateOf('worker');
     assert.equal(await readIdentity(directory, 'w1'), null);
-    const { peer, roster, authority } = await joined(directory);
+    const { peer, roster, signedRoster, authority } = await joined(directory);
+    assert.deepEqual(readRoster(signedRoster, authority), roster);
     assert.deepEqual([peer.id, peer.role, roster.count], ['w1', 'worker', 2]);
     assert.ok(authority.equals(home.certificate));
     const own = identityDirectory(directory, 'w1');
