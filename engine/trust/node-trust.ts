@@ -1,3 +1,4 @@
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import type { CertifiedPeer } from '../../shared/transport/trust/certificate.js';
 import type { ClusterTrust, OwnCertificate } from '../../shared/transport/trust/cluster-trust.js';
 import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
@@ -9,10 +10,10 @@ export interface NodeTrustOptions {
   readonly authority: Buffer;
   readonly own: OwnCertificate;
   readonly admission: Admission;
-  /** The newest roster that this node has seen, as it was signed; null: none yet. */
-  readonly roster: Uint8Array | null;
-  /** Keeps a newer roster or certificate for the next start. What fails here is the caller's to report. */
-  readonly save: (kept: { roster?: Uint8Array; own?: OwnCertificate }) => void;
+  /** The newest roster that this node has seen, as the authority signed it; null: none yet. */
+  readonly signedRoster: Uint8Array | null;
+  /** Keeps a newer roster for the next start. A roster counts at once, also where it cannot be kept: a removal must not wait for a disk. */
+  readonly saveRoster: (signed: Uint8Array) => void;
 }
 
 /** A node's part in the trust of its cluster: its certificate, and the newest roster that it has seen. */
@@ -20,16 +21,21 @@ export class NodeTrust implements ClusterTrust {
   readonly cluster: string;
   readonly authority: Buffer;
   private certificate: OwnCertificate;
-  private newest: Roster | null = null;
+  private newest: { readonly roster: Roster; readonly signed: Uint8Array } | null = null;
   private readonly watchers = new Set<() => void>();
 
-  /** The roster given must be one that this authority has signed; a damaged one counts as none. */
   constructor(private readonly options: NodeTrustOptions) {
     this.cluster = options.cluster;
     this.authority = options.authority;
     this.certificate = options.own;
-    const roster = options.roster === null ? null : readRoster(options.roster, options.authority);
-    if (roster !== null && !isRefusal(roster)) this.newest = roster;
+    const { signedRoster: signed } = options;
+    const roster = signed === null ? null : readRoster(signed, options.authority);
+    if (roster === null || signed === null) return;
+    assertInvariant(
+      !isRefusal(roster),
+      "A node's own roster is signed by its authority: whoever reads it checks that.",
+    );
+    this.newest = { roster, signed };
   }
 
   get own(): OwnCertificate {
@@ -38,28 +44,32 @@ export class NodeTrust implements ClusterTrust {
 
   /** Null: this node has seen none yet. */
   get roster(): Roster | null {
-    return this.newest;
+    return this.newest?.roster ?? null;
+  }
+
+  /** The same, as the authority signed it, to hand it on. */
+  get signedRoster(): Uint8Array | null {
+    return this.newest?.signed ?? null;
   }
 
   refusalOf(peer: CertifiedPeer): string | null {
-    return admit(peer, this.newest, this.options.admission);
+    return admit(peer, this.roster, this.options.admission);
   }
 
   /** Goes on with a roster that main has sent, if it is newer than the own one. Refused: it is not signed by the authority, or older. */
   takeRoster(bytes: Uint8Array): Roster | Refusal {
     const offered = readRoster(bytes, this.authority);
     if (isRefusal(offered)) return offered;
-    const next = newerRoster(this.newest, offered);
-    if (isRefusal(next) || next === this.newest) return next;
-    this.options.save({ roster: bytes });
-    this.newest = next;
+    const next = newerRoster(this.roster, offered);
+    if (isRefusal(next) || next === this.roster) return next;
+    this.newest = { roster: next, signed: bytes };
     this.tellWatchers();
+    this.options.saveRoster(bytes);
     return next;
   }
 
-  /** Shows a renewed certificate from now on. Connections that stand go on. */
+  /** Shows a renewed certificate from now on; the caller has stored it. Connections that stand go on. */
   renew(own: OwnCertificate): void {
-    this.options.save({ own });
     this.certificate = own;
     this.tellWatchers();
   }

@@ -1,0 +1,93 @@
+import { createPublicKey } from 'node:crypto';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { isRefusal } from '../../shared/transport/trust/refusal.js';
+import { type AuthorityState, readAuthorityFiles, writeAuthorityRoster } from './authority-files.js';
+import { keyToCertify, type NodeCredentials, readIdentity, storeIdentity, storeRoster } from './identity-files.js';
+import { NodeTrust } from './node-trust.js';
+import { certifyPeer } from './roster-changes.js';
+import { signRoster } from './roster.js';
+
+type Node = Pick<NodeSettings, 'role' | 'id' | 'cluster' | 'stateDirectory'>;
+
+/** A daemon's part in the trust of its cluster, from the files of its state directory. */
+export interface OpenTrust {
+  readonly trust: NodeTrust;
+  /** Only main has it. */
+  readonly authority: AuthorityState | null;
+  /** Resolves when every newer roster that has come is on the disk. */
+  saved(): Promise<void>;
+}
+
+/**
+ * Null: the cluster has no authority, or this daemon has not joined it. Main certifies itself the first time.
+ * @throws STORAGE_FAILED a file is missing, damaged or does not belong to the others; CONFIG_INVALID the files are of another cluster or role
+ */
+export async function openNodeTrust(node: Node, nowMs: number, log: Logger): Promise<OpenTrust | null> {
+  const { role, id, cluster, stateDirectory } = node;
+  const authority = role === 'main' ? await readAuthorityFiles(stateDirectory, cluster) : null;
+  if (role === 'main' && authority === null) return null;
+  const stored = await readIdentity(stateDirectory, id);
+  const isOwn = authority === null || stored?.authority.equals(authority.authority.certificate) === true;
+  const certified =
+    authority !== null && (stored === null || !isOwn) ? await certifyMain(node, authority, nowMs) : null;
+  const credentials = certified === null ? stored : await readIdentity(stateDirectory, id);
+  if (credentials === null) return null;
+  requireOwn(credentials, node);
+  let saving = Promise.resolve();
+  const trust = new NodeTrust({
+    cluster,
+    authority: credentials.authority,
+    own: credentials,
+    admission: role === 'worker' ? 'not-removed' : 'listed',
+    signedRoster: newestSigned(credentials, certified ?? authority),
+    saveRoster: (signed) => {
+      saving = saving.then(() => keepRoster(node, signed, log));
+    },
+  });
+  return { trust, authority: certified ?? authority, saved: () => saving };
+}
+
+/** Lists main itself in the roster, and stores its certificate. The roster is on the disk before anybody can see the certificate. */
+async function certifyMain(
+  { id, stateDirectory }: Node,
+  state: AuthorityState,
+  nowMs: number,
+): Promise<AuthorityState> {
+  const { authority, roster } = state;
+  const key = await keyToCertify(stateDirectory, id);
+  const entry = certifyPeer(authority, roster, { role: 'main', id }, createPublicKey(key), nowMs);
+  if (isRefusal(entry)) throw new OdmoeError('CONFIG_INVALID', `main has no certificate: ${entry.refusal}`);
+  const signed = await writeAuthorityRoster(stateDirectory, entry.roster, authority);
+  await storeIdentity(stateDirectory, id, {
+    certificate: entry.certificate,
+    authority: authority.certificate,
+    roster: signed,
+  });
+  return { ...state, roster: entry.roster };
+}
+
+/** Main's own is that of its authority; other nodes have that of their last day. */
+function newestSigned({ signedRoster }: NodeCredentials, state: AuthorityState | null): Uint8Array {
+  return state === null ? signedRoster : signRoster(state.roster, state.authority);
+}
+
+function requireOwn({ peer }: NodeCredentials, { role, id, cluster }: Node): void {
+  if (peer.cluster === cluster && peer.role === role) return;
+  throw new OdmoeError(
+    'CONFIG_INVALID',
+    `${id} has joined "${peer.cluster}" as ${peer.role}, and is started as ${role} of "${cluster}": give it another --id, or join again by --rejoin`,
+  );
+}
+
+async function keepRoster({ id, stateDirectory }: Node, signed: Uint8Array, log: Logger): Promise<void> {
+  try {
+    const kept = await storeRoster(stateDirectory, id, signed);
+    if (isRefusal(kept)) log.error('a roster was not kept', { reason: kept.refusal });
+  } catch (thrown) {
+    log.error('a roster was not kept: after a restart this node goes on with an older one', {
+      error: toOdmoeError(thrown),
+    });
+  }
+}

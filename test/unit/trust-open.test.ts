@@ -1,0 +1,123 @@
+import assert from 'node:assert/strict';
+import { createPublicKey } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createAuthorityFiles, readAuthorityFiles, writeAuthorityRoster } from '../../engine/trust/authority-files.js';
+import { keyToCertify, readIdentity, storeIdentity } from '../../engine/trust/identity-files.js';
+import { openNodeTrust } from '../../engine/trust/open-node-trust.js';
+import { certifyPeer, firstRoster, removePeer } from '../../engine/trust/roster-changes.js';
+import { type Roster, signRoster } from '../../engine/trust/roster.js';
+import { EMPTY_TOKEN_BOOK } from '../../engine/trust/token-book.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import { createAuthority, readPeerCertificate } from '../../shared/transport/trust/certificate.js';
+import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
+
+const SILENT: Logger = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
+const NOW_MS = 1_000_000;
+
+describe("a daemon's part in the trust of its cluster", () => {
+  let stateDirectory: string;
+  const authority = createAuthority('home');
+
+  beforeEach(() => {
+    stateDirectory = mkdtempSync(join(tmpdir(), 'odmoe-trust-'));
+  });
+
+  afterEach(() => {
+    rmSync(stateDirectory, { recursive: true, force: true });
+  });
+
+  const node = (role: 'main' | 'worker', id: string) => ({ role, id, cluster: 'home', stateDirectory }) as const;
+
+  function done<Value extends object>(result: Value | Refusal): Value {
+    assert.ok(!isRefusal(result));
+    return result;
+  }
+
+  async function makeAuthority(): Promise<void> {
+    const state = { authority, roster: firstRoster('home'), tokens: EMPTY_TOKEN_BOOK };
+    await createAuthorityFiles(stateDirectory, state);
+  }
+
+  /** Lets the node join as main would. Returns the roster that lists it. */
+  async function joined(role: 'worker', id: string, roster = firstRoster('home')): Promise<Roster> {
+    const key = await keyToCertify(stateDirectory, id);
+    const entry = done(certifyPeer(authority, roster, { role, id }, createPublicKey(key), NOW_MS));
+    await storeIdentity(stateDirectory, id, {
+      certificate: entry.certificate,
+      authority: authority.certificate,
+      roster: signRoster(entry.roster, authority),
+    });
+    return entry.roster;
+  }
+
+  it('is nothing without an authority, and before a worker has joined', async () => {
+    assert.equal(await openNodeTrust(node('main', 'box'), NOW_MS, SILENT), null);
+    assert.equal(await openNodeTrust(node('worker', 'jetson-2'), NOW_MS, SILENT), null);
+  });
+
+  it('begins with the first start of main, which lists and certifies itself once', async () => {
+    await makeAuthority();
+    const first = await openNodeTrust(node('main', 'box'), NOW_MS, SILENT);
+    assert.ok(first !== null);
+    const peer = done(readPeerCertificate(first.trust.own.certificate, first.trust.authority));
+    assert.deepEqual([peer.role, peer.id, peer.cluster], ['main', 'box', 'home']);
+    assert.equal(first.trust.refusalOf(peer), null);
+    const kept = await readAuthorityFiles(stateDirectory, 'home');
+    assert.deepEqual(
+      kept?.roster.entries.map(({ id, role }) => [id, role]),
+      [['box', 'main']],
+    );
+    const second = await openNodeTrust(node('main', 'box'), NOW_MS + 1, SILENT);
+    assert.ok(second !== null);
+    assert.ok(second.trust.own.certificate.equals(first.trust.own.certificate));
+    assert.equal(second.trust.roster?.count, first.trust.roster?.count);
+  });
+
+  it('starts again with a new authority when main has one', async () => {
+    await joined('worker', 'box');
+    await makeAuthority();
+    // The identity of "box" is that of a worker of the same authority, which main cannot be.
+    await assert.rejects(openNodeTrust(node('main', 'box'), NOW_MS, SILENT), { code: 'CONFIG_INVALID' });
+    const other = await openNodeTrust(node('main', 'other'), NOW_MS, SILENT);
+    assert.equal(other?.trust.cluster, 'home');
+  });
+
+  it('keeps a newer roster for the next start', async () => {
+    const roster = await joined('worker', 'jetson-2');
+    const opened = await openNodeTrust(node('worker', 'jetson-2'), NOW_MS, SILENT);
+    assert.ok(opened !== null);
+    const newer = done(removePeer(roster, 'jetson-2', NOW_MS));
+    done(opened.trust.takeRoster(signRoster(newer, authority)));
+    await opened.saved();
+    assert.equal((await readIdentity(stateDirectory, 'jetson-2'))?.roster.count, newer.count);
+    const again = await openNodeTrust(node('worker', 'jetson-2'), NOW_MS, SILENT);
+    assert.equal(again?.trust.roster?.count, newer.count);
+  });
+
+  it('says when a roster could not be kept, and goes on with it', async () => {
+    const roster = await joined('worker', 'jetson-2');
+    const lines: string[] = [];
+    const log: Logger = { ...SILENT, error: (event) => void lines.push(event) };
+    const opened = await openNodeTrust(node('worker', 'jetson-2'), NOW_MS, log);
+    assert.ok(opened !== null);
+    rmSync(stateDirectory, { recursive: true });
+    const newer = done(removePeer(roster, 'jetson-2', NOW_MS));
+    done(opened.trust.takeRoster(signRoster(newer, authority)));
+    await opened.saved();
+    assert.equal(opened.trust.roster?.count, newer.count);
+    assert.match(lines[0] ?? '', /was not kept/);
+  });
+
+  it('goes on with the roster of the authority when main was ended between writing it and its own', async () => {
+    await makeAuthority();
+    await openNodeTrust(node('main', 'box'), NOW_MS, SILENT);
+    const kept = await readAuthorityFiles(stateDirectory, 'home');
+    assert.ok(kept !== null);
+    const next = await joined('worker', 'jetson-2', kept.roster);
+    await writeAuthorityRoster(stateDirectory, next, authority);
+    const again = await openNodeTrust(node('main', 'box'), NOW_MS, SILENT);
+    assert.equal(again?.trust.roster?.count, next.count);
+  });
+});
