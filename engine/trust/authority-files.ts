@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import { fileExists, readBoundedFile, readJsonFile, type FileErrors } from '../../shared/base/files/read-file.js';
-import { syncDirectory } from '../../shared/base/files/replace-file.js';
+import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { openAuthority, type Authority } from '../../shared/transport/trust/certificate.js';
 import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';

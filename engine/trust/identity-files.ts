@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { fileExists, readBoundedFile, type FileErrors } from '../../shared/base/files/read-file.js';
+import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
-import { syncDirectory } from '../../shared/base/files/replace-file.js';
 import { isIdentifier } from '../../shared/base/text/identifier.js';
 import {
   clusterOfAuthority,

@@ -2,10 +2,10 @@ import { appendFile, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { fileExists } from '../../shared/base/files/read-file.js';
+import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import { FETCH_JOURNAL_FILE, FETCHED_JOURNAL_FILE, type Slice, SLICES } from '../format/pack-layout.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
-import { syncDirectory } from '../packing/pack-file.js';
 
 /** Identifies what the journal is of: a pack, or slices. The manifest, or slices.json, beside it must have this digest. */
 const headSchema = z.discriminatedUnion('format', [

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import type { ExpertId } from '../../shared/model/expert-id.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { makeDirectories } from '../../shared/base/files/make-directories.js';
+import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 import { fileExists, readBoundedFile } from '../../shared/base/files/read-file.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import { expertExtents, type ExpertExtent } from '../format/extents.js';
@@ -20,7 +21,6 @@ import {
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ProcessLock } from '../../shared/base/files/process-lock.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
-import { syncDirectory } from '../packing/pack-file.js';
 import { FetchJournal } from './fetch-journal.js';
 import type { CompletedPack, FetchStore } from './fetch-store.js';
 import { acquireFetchLock, fileSize, openSized } from './fetched-files.js';

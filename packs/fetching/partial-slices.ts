@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { fileExists, readBoundedFile } from '../../shared/base/files/read-file.js';
+import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 import type { ProcessLock } from '../../shared/base/files/process-lock.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
@@ -24,7 +25,6 @@ import {
   slicesOfSet,
   SLICING_JOURNAL_FILE,
 } from '../format/pack-layout.js';
-import { syncDirectory } from '../packing/pack-file.js';
 import { type Slices, slicesOfManifest } from '../slices/open-slices.js';
 import { sliceExtents } from '../slices/slice-extents.js';
 import { filesOfSlice, type SlicesManifest } from '../slices/slices-manifest.js';

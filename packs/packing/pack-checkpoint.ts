@@ -5,6 +5,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type Checkpoint, openCheckpoint } from '../checkpoint/checkpoint.js';
 import { isQuantizedSplit } from '../../shared/model/weight-dtype.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
+import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 import type { SafetensorsFile } from '../checkpoint/safetensors-file.js';
 import { isPackDirectory } from '../format/open-pack.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
@@ -28,7 +29,7 @@ import {
 import { type CodecSetting, codecSetting } from '../format/pack-codec.js';
 import { checkConsume } from './check-consume.js';
 import { expertTensors, matchWholePack } from './match-whole-pack.js';
-import { PackFile, syncDirectory } from './pack-file.js';
+import { PackFile } from './pack-file.js';
 import type { PackOutcome } from './pack-outcome.js';
 import type { PackingContext, PackingTools } from './packing-context.js';
 import { PackingJournal, type PackingPlan } from './packing-journal.js';

@@ -5,6 +5,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ManifestFile } from '../format/manifest.js';
 import { PARTIAL_SUFFIX } from '../format/pack-layout.js';
 import { openCounted } from '../../shared/base/files/counted-file.js';
+import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 
 /** The functions of an open file that packing uses. */
 export interface WritableFile {
@@ -81,15 +82,5 @@ export class PackFile {
   async abandon(): Promise<void> {
     await this.file.close();
     await rm(join(this.directory, this.name + PARTIAL_SUFFIX), { force: true });
-  }
-}
-
-/** Makes renames in the directory survive a power cut. */
-export async function syncDirectory(directory: string): Promise<void> {
-  const handle = await openCounted(directory, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
   }
 }

@@ -2,9 +2,9 @@ import { appendFile, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
+import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 import { codecLevelSchema, codecSchema, finishedFileSchema, type FinishedFile } from '../format/manifest.js';
 import { JOURNAL_FILE } from '../format/pack-layout.js';
-import { syncDirectory } from './pack-file.js';
 
 /** The source and the settings of a pack. A journal with another plan is useless. */
 export const packingPlanSchema = z.strictObject({

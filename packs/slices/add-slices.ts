@@ -3,6 +3,7 @@ import { rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
+import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 import { requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
 import type { MeasuredTheta } from '../../shared/decisions/slices/plan-readings.js';
 import type { ModelSource, SlicedSplit } from '../../shared/model/tensor-source.js';
@@ -18,7 +19,6 @@ import {
 } from '../format/pack-layout.js';
 import { layerExpertBytes } from '../packing/model-bytes.js';
 import { acquirePackingLock } from '../packing/pack-checkpoint.js';
-import { syncDirectory } from '../packing/pack-file.js';
 import type { ByteTools } from '../packing/packing-context.js';
 import { SourceReader } from '../packing/source-reader.js';
 import { damageError } from '../packing/verify-pack.js';

@@ -1,11 +1,8 @@
-import { constants, rename, rm } from 'node:fs/promises';
+import { rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { systemErrorCode } from '../errors/system-failure.js';
 import { writeFailure } from './storage-error.js';
 import { openCounted } from './counted-file.js';
-
-/** Error codes of file systems that do not write directories to the disk on demand. */
-const NO_SYNC_CODES: ReadonlySet<string> = new Set(['EINVAL', 'ENOTSUP', 'EOPNOTSUPP']);
+import { syncDirectory } from './sync-directory.js';
 
 /**
  * Replaces the file in one step: a reader sees the old contents or the new ones, also after a crash. When this resolves, the new ones are on the
@@ -31,17 +28,5 @@ export async function replaceFile(path: string, contents: string | Uint8Array, m
     // If the partial file cannot be removed either, the error of the write is still the one to report.
     await rm(partial, { force: true }).catch(() => undefined);
     throw writeFailure(thrown, path, null);
-  }
-}
-
-/** Writes the names in a directory to the disk: without it a renamed file may have its old name after a crash. Throws the system's error. */
-export async function syncDirectory(path: string): Promise<void> {
-  const directory = await openCounted(path, constants.O_RDONLY | constants.O_DIRECTORY);
-  try {
-    await directory.sync().catch((thrown: unknown) => {
-      if (!NO_SYNC_CODES.has(systemErrorCode(thrown))) throw thrown;
-    });
-  } finally {
-    await directory.close();
   }
 }
