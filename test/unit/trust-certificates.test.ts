@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { createPublicKey, generateKeyPairSync, X509Certificate, type KeyObject } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect, createServer } from 'node:tls';
@@ -272,6 +272,19 @@ describe('OpenSSL', () => {
     const root = openssl('x509', '-in', join(folder, 'authority.pem'), '-noout', '-text').text.replace(/\s+/g, ' ');
     assert.ok(root.includes('Basic Constraints: critical CA:TRUE, pathlen:0'), root);
     assert.ok(root.includes('Key Usage: critical Certificate Sign'), root);
+  });
+
+  it("makes certificates in the authority's name that are refused, whatever their keys are", () => {
+    const kinds = ['rsa:2048', 'ed25519', 'ec -pkeyopt ec_paramgen_curve:P-384', 'ec -pkeyopt ec_paramgen_curve:P-256'];
+    for (const kind of [...kinds, 'ec -pkeyopt ec_paramgen_curve:P-256 -pkeyopt ec_param_enc:explicit']) {
+      const path = join(folder, 'forged.pem');
+      const fixed = `req -x509 -nodes -newkey ${kind} -days 1 -addext basicConstraints=critical,CA:FALSE`.split(' ');
+      const names = ['-subj', '/O=home/CN=odmoe authority', '-addext', 'subjectAltName=URI:odmoe://home/worker/w1'];
+      const { text, status } = openssl(...fixed, ...names, '-out', path, '-keyout', join(folder, 'forged.key'));
+      assert.equal(status, 0, text);
+      const forged = new X509Certificate(readFileSync(path));
+      assert.ok(isRefusal(readPeerCertificate(forged.raw, home.certificate)), kind);
+    }
   });
 
   it('keeps two nodes apart in a handshake of TLS 1.3 with both certificates', async () => {
