@@ -35,6 +35,8 @@ import { PassRunner } from './pass/run-pass.js';
 import { ExpertDispatcher } from './pass/expert-dispatcher.js';
 import { LayerWaits } from './pass/layer-waits.js';
 import { createContextRoom, type ExpertMemory, leastAnswerBytes } from './room/create-context-room.js';
+import { ExecutionChecks, type ExecutionCheckOptions } from './verify/execution-checks.js';
+import { runOnMain } from './verify/main-opinion.js';
 import { retriedWithRoom } from './room/retried-pass.js';
 import { contextPositionsOf, InferenceService } from './rpc/inference-service.js';
 import { nodeStatuses } from './rpc/node-statuses.js';
@@ -78,6 +80,7 @@ export function openCounts({ engine, inference }: MainComponents): Record<string
     passes: passLoop.openCount,
     expertsOwed: [...roster.outstanding().values()].reduce((sum, experts) => sum + experts, 0),
     waiters: roster.waiterCount,
+    checks: engine.checks?.openCount ?? 0,
     // This must be 0: no rows that a distrusted worker took part in are retained.
     workersDistrustedWithRows: [...engine.room.retainedFrom].filter((id) => distrustedIds.has(id)).length,
   };
@@ -91,11 +94,11 @@ export interface ComponentSources extends LoadedMain {
 
 function createEngine(
   settings: NodeSettings,
-  { source, sliced, model, device, environment, experts }: ComponentSources,
-  epoch: number,
-  events: Pick<MainEvents, 'nodes' | 'passes'>,
+  loaded: ComponentSources,
+  { epoch, events, ...numbers }: EngineSurroundings,
   log: Logger,
 ): ClusterEngine {
+  const { source, sliced, model, device, environment, experts } = loaded;
   const { shape } = source;
   const { runtime } = environment;
   const { placement } = settings;
@@ -106,12 +109,17 @@ function createEngine(
   const grouping = { ...groupingOf(placement, source), homes, spread: spread === 'all' };
   const roster = new Roster(shape, grouping, epoch, runtime, log, {
     ...events.nodes,
+    changed: () => {
+      events.nodes.changed();
+      checks?.placementChanged();
+    },
     distrusted: (id) => {
       events.nodes.distrusted(id);
       room.distrust(id);
       passLoop.distrust(id);
     },
   });
+  const checks = createChecks(settings, loaded, { roster, isIdle: () => passLoop.isEmpty, ...numbers }, log);
   const draftCosts = new DraftCostMeter();
   const passEngine: PassEngine = {
     shape,
@@ -121,6 +129,7 @@ function createEngine(
     spread,
     prefillOverlap: settings.main.prefillOverlap,
     runtime,
+    checks,
     observer: events.passes,
     dispatcher: new ExpertDispatcher(roster, settings.main.workerGraceMs, log),
     announcedPasses: new AnnouncedPasses(),
@@ -136,6 +145,7 @@ function createEngine(
   const passLoop = new PassLoop({ ...loop, runPass: retriedWithRoom(new PassRunner(passEngine).run, room), room });
   return {
     ...passEngine,
+    checks,
     draftCosts,
     model,
     roster,
@@ -148,6 +158,27 @@ function createEngine(
     cachedNews: new CachedNews(roster),
     predictionPost: new PredictionPost(roster, passEngine.announcedPasses, events.passes),
   };
+}
+
+/** What the engine takes from the rest of main. */
+interface EngineSurroundings {
+  epoch: number;
+  events: Pick<MainEvents, 'nodes' | 'passes'>;
+  ownWorkerId: string;
+  nextSequence: () => number;
+}
+
+/** Null: no executions are run again. */
+function createChecks(
+  { main: { verifyShare: share } }: NodeSettings,
+  { source, sliced, device, environment: { runtime } }: ComponentSources,
+  parts: Pick<ExecutionCheckOptions, 'isIdle' | 'ownWorkerId' | 'nextSequence'> & { roster: Roster },
+  log: Logger,
+): ExecutionChecks | null {
+  if (share === 0) return null;
+  const { roster: workers, ...others } = parts;
+  const ofMain = { device, source, sliced };
+  return new ExecutionChecks({ ...others, share, workers, runtime, log, runOnMain: (check) => runOnMain(ofMain, check) });
 }
 
 function sliceRules(
@@ -291,7 +322,9 @@ export function assemble(
   const model = modelOf(settings, loaded);
   const moment = (): MainMoment => ({ status, ...inference.counts(), peerCounts: roster.peerCounts() });
   const events = new MainEvents(servedCluster(settings, loaded, model), moment, runtime, startedMs);
-  const engine = createEngine(settings, loaded, epoch, events, log);
+  let sequences = epoch;
+  const nextSequence = (): number => sequences++;
+  const engine = createEngine(settings, loaded, { epoch, events, ownWorkerId, nextSequence }, log);
   const { roster, shape } = engine;
   const membership = new Membership({
     identity: () => identity,
@@ -316,7 +349,7 @@ export function assemble(
     prompts: loaded.prompts,
     formats: loaded.formats,
     limits: settings.main,
-    firstSequence: epoch,
+    nextSequence,
     arithmetic: model.arithmetic,
     nodeStatuses: statuses,
     runtime,
@@ -326,7 +359,8 @@ export function assemble(
   });
   const status = (): StatusReply => {
     const nodes = statuses();
-    const problems = problemsWithLost(membership.problems(), events.lostBeside(nodes));
+    const found = [...membership.problems(), ...(engine.checks?.problems() ?? [])];
+    const problems = problemsWithLost(found, events.lostBeside(nodes));
     const { arithmetic } = model;
     const served = { httpAddress: httpAddress(), ownWorkerId, arithmetic, ...inference.counts() };
     return { ...served, ...engineStatus(engine), nodes, problems: reportedProblems(problems) };
@@ -342,11 +376,12 @@ export function assemble(
 
 type EngineStatus = Pick<
   StatusReply,
-  'placement' | 'groupReason' | 'links' | 'passes' | 'layerWaits' | 'workerWaits' | 'workerHops'
+  'placement' | 'groupReason' | 'links' | 'passes' | 'layerWaits' | 'workerWaits' | 'workerHops' | 'verification'
 >;
 
-function engineStatus({ roster, layerWaits, passLoop }: ClusterEngine): EngineStatus {
+function engineStatus({ roster, layerWaits, passLoop, checks }: ClusterEngine): EngineStatus {
   return {
+    verification: checks?.status ?? null,
     placement: roster.placement,
     groupReason: roster.groupReason,
     links: roster.links(),

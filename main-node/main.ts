@@ -212,6 +212,7 @@ async function stopMain(
       () => server.stop(),
       ...started.map((component) => () => component.stop()),
     ],
+    [() => engine.checks?.stop()],
     [() => engine.roster.stop()],
     [() => membership.stop()],
     [() => ownWorker?.stop()],

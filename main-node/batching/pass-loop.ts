@@ -154,6 +154,11 @@ export class PassLoop {
     return joint ? Math.max(1, Math.floor(maxRows / Math.max(1, this.members.size))) : maxRows;
   }
 
+  /** True while no sequence runs. */
+  get isEmpty(): boolean {
+    return this.members.size === 0 && this.leaving.size === 0;
+  }
+
   /** Number of members whose rows wait for a pass. */
   get waitingCount(): number {
     return this.ready().length;

@@ -39,9 +39,18 @@ export class DistrustedWorkers {
     return new Set([...this.starts.values()].map(({ id }) => id));
   }
 
-  setAside(link: WorkerLink, why: string): void {
-    const { id, address, identity } = link;
+  /** True if this start of the worker is distrusted. */
+  has({ identity }: WorkerLink): boolean {
+    return this.starts.get(identity.bootId) !== undefined;
+  }
+
+  /** This start of the worker is distrusted, also if it is not connected. */
+  note({ id, address, identity }: WorkerLink, why: string): void {
     this.starts.set(identity.bootId, { id, address, why });
+  }
+
+  setAside(link: WorkerLink, why: string): void {
+    this.note(link, why);
     this.aside.add(link);
   }
 
@@ -157,6 +166,8 @@ export class Roster implements PlacedWorkers {
   private readonly damaged = new DamagedWorkers();
   private readonly distrusted = new DistrustedWorkers();
   private readonly failing: FailingWorkers;
+  /** Every connection that passes have known, also when it has ended. */
+  private readonly met = new WeakMap<WorkerOrders, WorkerLink>();
   /** Workers to which the current placement has been published. */
   private placed: ReadonlyMap<string, WorkerLink> = new Map();
   private readonly shadows: ShadowLink[] = [];
@@ -286,6 +297,7 @@ export class Roster implements PlacedWorkers {
 
   addWorker(link: WorkerLink): void {
     const { id, address, identity, partialPack } = link;
+    this.met.set(link, link);
     this.log.info('worker joined', {
       worker: id,
       address,
@@ -334,20 +346,28 @@ export class Roster implements PlacedWorkers {
     this.replan();
   }
 
-  /** A worker with wrong values leaves the placement, also if it is the last one: no answer is better than a wrong one. */
+  /**
+   * A worker with wrong values leaves the placement, also if it is the last one: no answer is better than a wrong one. It may have disconnected since,
+   * and come back: it is known by its start. Of a worker that was started again since only the earlier rows are dropped.
+   */
   distrust(worker: WorkerOrders, why: string): void {
-    const link = [...this.workers.values()].find((placed) => placed === worker);
-    if (link === undefined) return;
-    this.workers.delete(link.id);
+    const known = this.met.get(worker);
+    if (known === undefined) return;
+    const { id, address, identity } = known;
+    const present = this.connectedWorkers().find((link) => link.id === id);
+    if (present !== undefined && present.identity.bootId !== identity.bootId) return this.observer.distrusted(id);
+    if (this.distrusted.has(known)) return;
+    this.log.warn(DISTRUST_EVENT, { worker: id, address, why });
+    if (present === undefined) this.distrusted.note(known, why);
+    else this.setAside(present, why);
+    this.observer.distrusted(id);
+    present?.disbelieve(why);
+  }
+
+  private setAside(link: WorkerLink, why: string): void {
+    for (const set of [this.fetching, this.damaged, this.failing]) set.remove(link);
     this.distrusted.setAside(link, why);
-    this.log.warn(DISTRUST_EVENT, {
-      worker: link.id,
-      address: link.address,
-      why,
-    });
-    this.replan();
-    this.observer.distrusted(link.id);
-    link.disbelieve(why);
+    if (this.workers.delete(link.id)) this.replan();
   }
 
   /** Ids of distrusted workers. */

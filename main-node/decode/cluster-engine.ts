@@ -6,6 +6,7 @@ import type { PassLoop } from '../batching/pass-loop.js';
 import type { ContextRoom } from '../room/context-room.js';
 import type { Roster } from '../cluster/roster.js';
 import type { PassEngine } from '../pass/run-layer.js';
+import type { ExecutionChecks } from '../verify/execution-checks.js';
 import type { ClusterCosts, DraftCostMeter } from './draft-costs.js';
 import type { CachedNews } from './cached-news.js';
 import type { PredictionPost } from './prediction-post.js';
@@ -23,6 +24,7 @@ export interface ClusterEngine extends PassEngine {
   readonly align: NodeSettings['align'];
   readonly drafting: NodeSettings['drafting'];
   readonly draftCosts: DraftCostMeter;
+  readonly checks: ExecutionChecks | null;
   readonly runtime: Runtime;
   readonly log: Logger;
 }

@@ -257,7 +257,7 @@ export class ExpertDispatcher {
 }
 
 /** The result of a message that has one expert. */
-async function answerOf(
+export async function answerOf(
   link: WorkerOrders,
   message: ExecuteWork,
   epoch: number,

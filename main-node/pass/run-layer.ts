@@ -62,6 +62,8 @@ export interface PassEngine {
   /** Takes the durations of passes that have rows of answers alone, without their waits for loads. */
   readonly draftCosts: { passed(rows: number, layers: number, layersMs: number): void };
   readonly layerWaits: LayerWaits;
+  /** Has a share of the executions run again by other workers; null: none. */
+  readonly checks: { ran(step: LayerStep, outcome: ExpertOutcome): void } | null;
   /** Null: passes are not observed. */
   readonly observer: PassObserver | null;
   readonly runtime: Pick<Runtime, 'nowMs'>;
@@ -328,6 +330,7 @@ export class SendQueues {
         counters.reloads += 1;
     takeOutput(step, work, result.output, engine.shape);
     noteProvenance(context.owners, work.rows, workerId);
+    engine.checks?.ran(step, outcome);
     context.observed?.received(step.layer, outcome);
   };
 }

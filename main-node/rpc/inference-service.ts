@@ -33,8 +33,8 @@ export interface InferenceOptions {
   limits: NodeSettings['main'];
   /** How answers are computed: "exact", "fast" or a sliced quality. */
   arithmetic: string;
-  /** Sequence ids start above this, so that those of a restarted main are new. */
-  firstSequence: number;
+  /** Returns a sequence id that was not used before, by an earlier start of main either. */
+  nextSequence: () => number;
   nodeStatuses: () => NodeStatus[];
   observer: RequestObserver;
   runtime: Runtime;
@@ -50,7 +50,6 @@ export class InferenceService {
   private readonly running = new Set<{ abort: AbortController; ended: Promise<void> }>();
   private readonly sequences = new Set<ClusterSequence>();
   private readonly formats: OutputFormats;
-  private nextSequence: number;
   private requestCount = 0;
   private tokenCount = 0;
   /** Signals of clients whose requests have begun: if one request has several answers, its later ones are not refused. */
@@ -68,7 +67,6 @@ export class InferenceService {
       // An operator who sets a number wants so many at once, and accepts that some of them are preempted if memory is short.
       (promptTokens) => options.limits.maxActiveSequences !== 'auto' || options.engine.room.admits(promptTokens),
     );
-    this.nextSequence = options.firstSequence;
     const { tokenizer, engine, eosTokenIds } = options;
     this.formats = new OutputFormats(tokenizer, engine.shape.vocabSize, eosTokenIds, options.formats);
     this.formats.prepare();
@@ -256,7 +254,7 @@ export class InferenceService {
     const maxPositions = promptIds.length + options.maxTokens;
     const { sampling } = options;
     const request = {
-      id: this.nextSequence++,
+      id: this.options.nextSequence(),
       client: watch.client,
       promptTokens: promptIds.length,
       maxPositions,

@@ -109,6 +109,7 @@ function tunedSettings(role: RoleSetting, config: ClusterConfig, flags: DaemonFl
   checkDrafting(config, given);
   checkReplicas(config, flags, given);
   const { arithmetic } = deviceRows;
+  if (role === 'main') checkVerifiable(config, given.main.verifyShare, arithmetic);
   const unsliced =
     role === 'shadow'
       ? null
@@ -144,6 +145,17 @@ function checkPrediction(config: ClusterConfig, flags: DaemonFlags, { prediction
 function checkReplicas(config: ClusterConfig, flags: DaemonFlags, { placement }: Given): void {
   if ((flags.replicas ?? 1) === 1 || placement.homes === 'strict') return;
   throw invalid(config, 'only strict homes have copies of experts: add --homes strict, or leave out --replicas');
+}
+
+/** Bits are compared, and tensor cores do not keep them. */
+function checkVerifiable(config: ClusterConfig, share: number, arithmetic: NodeSettings['device']['arithmetic']): void {
+  const { main, worker, nodes } = config;
+  const isFast = [arithmetic, main.arithmetic, worker.arithmetic, ...nodes.map((node) => node.arithmetic)];
+  if (share === 0 || !isFast.includes('fast')) return;
+  throw invalid(
+    config,
+    'main.verify_share (--verify-share) compares the bits of two workers, and arithmetic fast (--arithmetic) does not keep them: leave one of the two out',
+  );
 }
 
 function checkDrafting(config: ClusterConfig, { prediction: { source }, drafting: { optimistic, rows } }: Given): void {

@@ -31,6 +31,7 @@ import {
   ORIGINS,
   POOL_SIZES,
   QUALITY,
+  SHARE,
   SWITCH,
   text,
   wholeNumber,
@@ -279,6 +280,20 @@ export const MAIN_ROWS = {
       },
     },
     drawn: [0, 200, 30_000],
+  },
+  verifyShare: {
+    key: 'verify_share',
+    kind: SHARE,
+    default: 0,
+    help:
+      'The share of expert executions that main has another worker run again, after it has used the result, to compare the bits; 0: none. A worker that gave ' +
+      'other bits than others do is set aside. Each check costs one execution, and a load where the other worker has not cached the expert. It needs two ' +
+      'workers for each expert: with `placement.homes: strict`, `placement.replicas: 2`.',
+    flag: {
+      usage: '--verify-share <share>',
+      roles: { main: 'share of expert executions that another worker runs again, to find workers that lie; 0 (default) to 1' },
+    },
+    drawn: [0, 0, 0, 0.2, 1],
   },
 } as const satisfies SettingRows;
 

@@ -78,6 +78,19 @@ function textOrNumber(error: string): z.ZodType<string | number> {
   return z.union([z.string(), z.number()], { error });
 }
 
+const SHARE_ERROR = 'a number from 0 to 1';
+
+/** A part of a whole. */
+export const SHARE: ValueKind<number> = {
+  allowed: SHARE_ERROR,
+  schema: z.number({ error: SHARE_ERROR }).min(0, { error: SHARE_ERROR }).max(1, { error: SHARE_ERROR }),
+  parseFlag: (value) => {
+    const share = /^(?:\d+\.?\d*|\.\d+)$/.test(value) ? Number(value) : NaN;
+    if (share >= 0 && share <= 1) return share;
+    throw new InvalidArgumentError('Give a number from 0 to 1, as in 0.01.');
+  },
+};
+
 const SIZE_ERROR = 'a size such as "1 GiB", "512 MiB" or a number of bytes; 0: no limit';
 
 export const BYTE_SIZE: ValueKind<number> = {

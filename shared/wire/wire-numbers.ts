@@ -182,6 +182,7 @@ export const MESSAGES_OF_USERS: readonly string[] = [
   'LogicalCacheMetrics',
   'StatusReply',
   'PassCounts',
+  'Verification',
   'LayerWait',
   'WorkerWait',
   'WorkerHops',

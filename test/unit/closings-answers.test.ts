@@ -88,7 +88,7 @@ function request({ engine }: HeldMain): { service: InferenceService; replies: As
     formats: null,
     eosTokenIds: [],
     arithmetic: 'exact',
-    firstSequence: 1,
+    nextSequence: () => 1,
     limits: testSettings('main', '/nowhere').main,
     nodeStatuses: () => [],
     observer: new MainMetrics().requests,

@@ -40,7 +40,7 @@ function serviceWith(
     formats: null,
     eosTokenIds: [],
     arithmetic: 'exact',
-    firstSequence: 1,
+    nextSequence: () => 1,
     limits: { maxActiveSequences: 1, maxQueuedRequests: 1, maxContextPositions: 0 } as never,
     nodeStatuses: () => [],
     observer: new MainMetrics().requests,

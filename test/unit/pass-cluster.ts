@@ -134,6 +134,7 @@ export class PassCluster {
       miniBatchRows: ALL_ROWS,
       prefillOverlap: true,
       spread: 'group',
+      checks: null,
       observer: null,
       prediction: { source: 'sep', layersAhead: 1 },
       precision: null,
