@@ -79,6 +79,7 @@ export function statusLines(status: StatusReply, earlier: EarlierStatus | null):
     headline(status, earlier),
     ...(status.httpAddress === '' ? [] : [`HTTP clients, and the page: http://${status.httpAddress}`]),
     ...arithmeticLines(status),
+    ...verificationLines(status),
     '',
     ...tableLines(
       ROSTER_COLUMNS,
@@ -112,6 +113,7 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
     requests: status.requests,
     tokens: status.tokens,
     passes: status.passes,
+    verification: snakeCaseKeys(status.verification ?? null),
     problems: snakeCaseKeys(status.problems),
     layer_waits: snakeCaseKeys(status.layerWaits),
     worker_waits: snakeCaseKeys(status.workerWaits),
@@ -124,6 +126,16 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
 function arithmeticLines({ arithmetic = '' }: StatusReply): string[] {
   if (isExact(arithmetic)) return [];
   return [`answers are computed as ${arithmetic}: they differ from those of the model as it was shipped`];
+}
+
+/** Executions that are run again elsewhere to find workers that lie, where main.verify_share asks for it. */
+function verificationLines({ verification }: StatusReply): string[] {
+  if (verification === null || verification === undefined) return [];
+  const { share, agreed, differed, dropped, impossible, open, obstacle } = verification;
+  const made = `${agreed + differed} compared, ${differed} differed`;
+  const others = `${open} under way, ${dropped} dropped, ${impossible} without a second worker`;
+  const line = `a share of ${share} of executions is run again by another worker: ${made}, ${others}`;
+  return obstacle === '' ? [line] : [line, `executions cannot be compared: ${printableLine(obstacle)}`];
 }
 
 function headline(status: StatusReply, earlier: EarlierStatus | null): string {

@@ -193,6 +193,16 @@ const COUNTERS: readonly ClusterMetric[] = [
     labels: [],
     samples: ({ rows }) => [[{}, rows.droppedPrefixes]],
   },
+  {
+    name: 'odmoe_verify_checks_total',
+    help: 'Executions drawn to be run again by another worker (main.verify_share), by result: agreed, differed, dropped, impossible.',
+    labels: ['result'],
+    samples: ({ status: { verification } }) => {
+      if (verification === null || verification === undefined) return [];
+      const { agreed, differed, dropped, impossible } = verification;
+      return Object.entries({ agreed, differed, dropped, impossible }).map(([result, count]): Sample => [{ result }, count]);
+    },
+  },
   nodeCounter('odmoe_expert_loads_total', 'Experts that a worker has loaded.', 'loads', isWorker),
   nodeCounter('odmoe_expert_evictions_total', 'Experts that a worker has given up for others.', 'evictions', isWorker),
   nodeCounter(
