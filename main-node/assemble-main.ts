@@ -178,7 +178,14 @@ function createChecks(
   if (share === 0) return null;
   const { roster: workers, ...others } = parts;
   const ofMain = { device, source, sliced };
-  return new ExecutionChecks({ ...others, share, workers, runtime, log, runOnMain: (check) => runOnMain(ofMain, check) });
+  return new ExecutionChecks({
+    ...others,
+    share,
+    workers,
+    runtime,
+    log,
+    runOnMain: (check) => runOnMain(ofMain, check),
+  });
 }
 
 function sliceRules(

@@ -200,7 +200,10 @@ const COUNTERS: readonly ClusterMetric[] = [
     samples: ({ status: { verification } }) => {
       if (verification === null || verification === undefined) return [];
       const { agreed, differed, dropped, impossible } = verification;
-      return Object.entries({ agreed, differed, dropped, impossible }).map(([result, count]): Sample => [{ result }, count]);
+      return Object.entries({ agreed, differed, dropped, impossible }).map(([result, count]): Sample => [
+        { result },
+        count,
+      ]);
     },
   },
   nodeCounter('odmoe_expert_loads_total', 'Experts that a worker has loaded.', 'loads', isWorker),

@@ -234,21 +234,22 @@ export class ExecutionChecks {
   private async compare(check: DrawnCheck, given: readonly LinkedOpinion[]): Promise<void> {
     const opinions = [...given];
     const asked = new Set(given.map(({ workerId }) => workerId));
-    let verdict = judgeCheck(opinions);
+    let verdict = judgeCheck<LinkedOpinion>(opinions);
     if (verdict.kind === 'agreed') {
       this.counts.agreed += 1;
       return;
     }
     this.counts.differed += 1;
-    const mains = verdict.kind === 'open' ? await this.opinionOfMain(check) : null;
-    if (mains !== null) verdict = judgeCheck([...opinions, mains]);
+    let next = verdict.kind === 'open' ? await this.opinionOfMain(check) : null;
     while (verdict.kind === 'open') {
-      const next = await this.askFurther(check, asked);
-      if (next === null) return this.dispute(check, opinions);
+      next ??= await this.askFurther(check, asked);
+      if (next === null) break;
       opinions.push(next);
-      verdict = judgeCheck(opinions);
+      verdict = judgeCheck<LinkedOpinion>(opinions);
+      next = null;
     }
-    if (verdict.kind === 'lies') this.setAside(check, verdict.liars, verdict.witnesses);
+    this.setAside(check, verdict.liars, verdict.witnesses);
+    if (verdict.kind === 'open') this.dispute(check, verdict.witnesses);
   }
 
   private setAside(check: DrawnCheck, liars: readonly LinkedOpinion[], witnesses: readonly LinkedOpinion[]): void {
@@ -291,7 +292,11 @@ export class ExecutionChecks {
   private dispute(check: DrawnCheck, opinions: readonly LinkedOpinion[]): void {
     const workers = opinions.map(({ workerId }) => workerId);
     const { layer, expert } = check.work;
-    this.options.log.warn('workers give different values, and nobody could say which are right', { workers, layer, expert });
+    this.options.log.warn('workers give different values, and nobody could say which are right', {
+      workers,
+      layer,
+      expert,
+    });
     this.disputes.push({ opinions: opinions.map((one) => ({ ...one, output: new Uint8Array() })), check });
     if (this.disputes.length > MAX_DISPUTES) this.disputes.shift();
   }

@@ -8,30 +8,31 @@ export interface CheckOpinion extends Opinion {
   readonly isMains: boolean;
 }
 
-/** 'agreed': all gave the same. 'lies': those of `liars` are proved wrong. 'open': another opinion is needed. */
-export type CheckVerdict<Given> =
-  { readonly kind: 'agreed' | 'open' } | { readonly kind: 'lies'; readonly liars: Given[]; readonly witnesses: Given[] };
+/** 'agreed': all gave the same. 'lies': it is decided. 'open': another opinion is needed. `liars`: those whose values are proved wrong so far. */
+export interface CheckVerdict<Given> {
+  readonly kind: 'agreed' | 'lies' | 'open';
+  readonly liars: readonly Given[];
+  readonly witnesses: readonly Given[];
+}
 
 /**
- * Judges two or more opinions on one execution. Values that are no finite numbers are proved wrong by finite ones, as everywhere. Main's own
- * values are right. Otherwise the first values that two workers gave are right: two that lie together, and in the same way, are believed.
+ * Judges the opinions on one execution. Values that are no finite numbers are proved wrong by finite ones, as everywhere. Main's own values are
+ * right. Otherwise the first values that two workers gave are right: two that lie together, and in the same way, are believed.
  */
 export function judgeCheck<Given extends CheckOpinion>(opinions: readonly Given[]): CheckVerdict<Given> {
-  const [first] = opinions;
-  if (first === undefined || opinions.length < 2) return { kind: 'open' };
   const finite = opinions.filter(({ output }) => allFinite(output));
-  if (finite.length > 0 && finite.length < opinions.length) return proved(opinions, finite);
-  if (opinions.every(({ output }) => sameValues(output, first.output))) return { kind: 'agreed' };
-  const right = opinions.find(({ isMains }) => isMains) ?? opinions.find((one) => supporters(opinions, one).length > 1);
-  return right === undefined ? { kind: 'open' } : proved(opinions, supporters(opinions, right));
+  const believable = finite.length > 0 ? finite : opinions;
+  const right =
+    finite.find(({ isMains }) => isMains) ?? believable.find((one) => supporters(believable, one).length > 1);
+  const isDecided = right !== undefined || (finite.length === 1 && opinions.length > 1);
+  const witnesses = right === undefined ? finite : supporters(believable, right);
+  const liars = opinions.filter((one) => !witnesses.includes(one) && (right !== undefined || finite.length > 0));
+  if (!isDecided) return { kind: 'open', liars, witnesses };
+  return { kind: liars.length === 0 ? 'agreed' : 'lies', liars, witnesses };
 }
 
 function supporters<Given extends CheckOpinion>(opinions: readonly Given[], { output }: Given): Given[] {
   return opinions.filter((other) => sameValues(other.output, output));
-}
-
-function proved<Given extends CheckOpinion>(opinions: readonly Given[], witnesses: Given[]): CheckVerdict<Given> {
-  return { kind: 'lies', liars: opinions.filter((one) => !witnesses.includes(one)), witnesses };
 }
 
 /** The reason why a worker is set aside. */

@@ -291,7 +291,9 @@ export const MAIN_ROWS = {
       'workers for each expert: with `placement.homes: strict`, `placement.replicas: 2`.',
     flag: {
       usage: '--verify-share <share>',
-      roles: { main: 'share of expert executions that another worker runs again, to find workers that lie; 0 (default) to 1' },
+      roles: {
+        main: 'share of expert executions that another worker runs again, to find workers that lie; 0 (default) to 1',
+      },
     },
     drawn: [0, 0, 0, 0.2, 1],
   },

@@ -25,18 +25,24 @@ const OF_FAULT: Partial<Record<FaultKind, readonly ErrorCode[]>> = {
   memoryRefused: ['DEVICE_OUT_OF_MEMORY'],
   // Allowed because there may be no other worker that can run the same expert.
   falseValues: ['OUTPUT_NOT_FINITE'],
+  // Some of the answer was given out before the lie was found.
+  falseNumbers: ['WORKER_DISTRUSTED'],
 };
 
 /** An answer must equal the engine's, or fail with a code that a fault explains. */
 export function checkAnswer(
   answer: SimulatedAnswer,
   reference: ReferenceAnswer,
-  { mustSucceed, scenario }: { mustSucceed: boolean; scenario: Scenario },
+  { mustSucceed, scenario, mayHoldLie }: { mustSucceed: boolean; scenario: Scenario; mayHoldLie: boolean },
 ): Violation[] {
   const [main] = scenario.nodes;
   const place = `the answer asked for at ${answer.askedMs} ms`;
   if (answer.error !== null && answer.error.code === reference.refusal) return [];
-  const wrong = wrongPrompt(answer, reference) ?? firstDifference(answer.tokens, reference.tokens);
+  // A lie that main has not found yet shows in the answer.
+  if (mayHoldLie && answer.error === null) return [];
+  const wrong = mayHoldLie
+    ? null
+    : (wrongPrompt(answer, reference) ?? firstDifference(answer.tokens, reference.tokens));
   if (wrong !== null) return [{ invariant: 'answers equal the engine', detail: `${place}: ${wrong}` }];
   if (answer.error === null) return answer.finished === null ? [] : checkFinished(answer, reference, place);
   const { code, message } = answer.error;

@@ -4,8 +4,8 @@ import { drawRequests } from './draw-requests.js';
 import { drawTheme, nodesWanted, withTheme } from './draw-theme.js';
 import { drawLink, drawNodes, drawPace } from './draw-world.js';
 import {
+  ANY_FAULTS,
   BUSY_MS,
-  FAULT_KINDS,
   SCENARIO_MODELS,
   type Fault,
   type FaultKind,
@@ -39,8 +39,23 @@ export function drawScenario(seed: number): Scenario {
     restsMs: [],
     calmMs: 0,
   };
-  const scenario = withTheme(random.fork('of the theme'), drawn);
+  const scenario = withLiar(random.fork('liar'), withTheme(random.fork('of the theme'), drawn));
   return { ...scenario, calmMs: calmFrom(scenario.faults) };
+}
+
+/** Share of the clusters that verify executions in which a worker lies. */
+const LIARS = 0.6;
+
+/** Where main verifies executions, a worker may give wrong finite numbers for some time. */
+function withLiar(random: SeededRandom, scenario: Scenario): Scenario {
+  const main = scenario.nodes[0]?.settings.main;
+  const workers = scenario.nodes.flatMap(({ settings: { role, id } }) => (role === 'worker' ? [id] : []));
+  if (main === undefined || main.verifyShare === 0 || main.experts === 'local' || !random.chance(LIARS))
+    return scenario;
+  const [atMs, forMs] = [random.int(BUSY_MS), 200 + random.int(LONGEST_FAULT_MS)];
+  const seed = random.int(2 ** 31);
+  const lies: Fault = { kind: 'falseNumbers', atMs, forMs, node: random.pick(workers), peer: '', seed };
+  return { ...scenario, faults: [...scenario.faults, lies] };
 }
 
 function calmFrom(faults: readonly Fault[]): number {
@@ -49,7 +64,7 @@ function calmFrom(faults: readonly Fault[]): number {
 
 function drawFaults(random: SeededRandom, nodes: readonly ScenarioNode[]): Fault[] {
   const count = random.pick([0, 0, 1, 1, 2, 3, 4, 6]);
-  const faults = Array.from({ length: count }, () => drawFault(random, random.pick(FAULT_KINDS), nodes)).flatMap(
+  const faults = Array.from({ length: count }, () => drawFault(random, random.pick(ANY_FAULTS), nodes)).flatMap(
     (fault) => (fault.kind === 'wallClockJump' && random.chance(0.6) ? jumpAndRestart(random, fault) : [fault]),
   );
   if (random.chance(LONG_STOPS)) faults.push(...longStop(random, nodes));

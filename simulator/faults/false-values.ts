@@ -22,3 +22,18 @@ export function falseValues(seed: number): Falsify {
     values.setUint32((drawn % count) * FLOAT_BYTES, pattern, true);
   };
 }
+
+/**
+ * A device that lies: it gives zeros, or flips the last bit of a number, in one of some outputs. All are finite numbers. `lied`: called at each lie.
+ */
+export function falseNumbers(seed: number, lied: () => void): Falsify {
+  const oneIn = 1 + ((seed >>> 1) % 8);
+  let outputs = 0;
+  return (output) => {
+    outputs += 1;
+    if (outputs % oneIn !== 0) return;
+    lied();
+    if (seed % 2 === 0) output.fill(0);
+    else output[0] = (output[0] ?? 0) ^ 1;
+  };
+}

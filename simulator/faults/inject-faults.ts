@@ -3,7 +3,7 @@ import { basename, join } from 'node:path';
 import { FETCH_LOCK_FILE } from '../../packs/format/pack-layout.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
-import { falseValues } from './false-values.js';
+import { type Falsify, falseNumbers, falseValues } from './false-values.js';
 import { RoguePeer } from './rogue-peer.js';
 import type { Fault, Scenario } from './scenario.js';
 import type { ScenarioWorld } from './scenario-world.js';
@@ -88,7 +88,12 @@ export class FaultInjector {
       case 'falseHoldings':
         return this.givePackPiecesFalsely(fault);
       case 'falseValues':
-        return this.giveFalseValues(fault);
+        return this.giveFalseValues(fault, falseValues(fault.seed));
+      case 'falseNumbers':
+        return this.giveFalseValues(
+          fault,
+          falseNumbers(fault.seed, () => this.world.lies.lied(fault.node, this.cluster.clock.nowMs)),
+        );
       case 'slowDevice':
         return this.slowDown(fault.node);
       case 'deviceLost':
@@ -153,9 +158,9 @@ export class FaultInjector {
     };
   }
 
-  private giveFalseValues({ node, seed }: Fault): () => void {
+  private giveFalseValues({ node }: Fault, falsify: Falsify): () => void {
     const faults = this.faultsOf(node);
-    faults.falsify = falseValues(seed);
+    faults.falsify = falsify;
     return () => {
       faults.falsify = null;
     };

@@ -46,9 +46,12 @@ const MAY_BE_SET_ASIDE: ReadonlySet<FaultKind> = new Set([
   'failingReads',
   'flippedBits',
   'falseValues',
+  'falseNumbers',
   'deviceLost',
   'memoryRefused',
 ]);
+
+const GIVE_FALSELY: ReadonlySet<FaultKind> = new Set(['falseValues', 'falseNumbers']);
 
 /** Records when main last got the status of each node, and the workers of its latest placement. */
 export class HeardNodes {
@@ -155,7 +158,6 @@ export async function runScenario(
   keepLines = 0,
   operations: OperationLog | null = null,
 ): Promise<ScenarioOutcome> {
-  const world = new ScenarioWorld(scenario, (model) => references.pack(model), operations);
   const random = new SeededRandom(scenario.seed).fork('links');
   const isPatient = new SeededRandom(scenario.seed).fork('clients').chance(0.5);
   const cluster = new SimulatedCluster({
@@ -168,6 +170,12 @@ export async function runScenario(
     // Wait like HTTP clients, or like the daemons' client.
     ...(isPatient ? { clientPatienceMs: Infinity } : {}),
   });
+  const world = new ScenarioWorld(
+    scenario,
+    (model) => references.pack(model),
+    operations,
+    () => cluster.clock.nowMs,
+  );
   const { shape } = await references.pack(scenario.model);
   const run = new ScenarioRun(scenario, cluster, world, references, shape);
   try {
@@ -383,7 +391,13 @@ class ScenarioRun {
     for (const { answer, request, probe } of this.asked) {
       const reference = await this.references.answer(this.scenario, request);
       const mustSucceed = probe || this.isCalm();
-      this.violations.push(...checkAnswer(answer, reference, { mustSucceed, scenario: this.scenario }));
+      this.violations.push(
+        ...checkAnswer(answer, reference, {
+          mustSucceed,
+          scenario: this.scenario,
+          mayHoldLie: this.world.lies.mayHold(answer),
+        }),
+      );
     }
   }
 
@@ -432,7 +446,7 @@ class ScenarioRun {
   /** Checks that main does not set aside a worker that gave right values. */
   private checkTrust(): void {
     const liars = new Set(
-      this.scenario.faults.flatMap(({ kind, node }) => (kind === 'falseValues' ? [node, ownWorkerId(node)] : [])),
+      this.scenario.faults.flatMap(({ kind, node }) => (GIVE_FALSELY.has(kind) ? [node, ownWorkerId(node)] : [])),
     );
     for (const { event, fields } of this.world.logged) {
       const worker = String(fields['worker']);

@@ -1,3 +1,5 @@
+import { DISTRUST_EVENT } from '../../main-node/cluster/roster.js';
+import { LieWatch } from './lie-watch.js';
 import { accessSync, constants, cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -43,6 +45,7 @@ export class ScenarioWorld {
   readonly devices = new Map<string, DeviceFaults>();
   readonly packPieceFaults = new Map<string, PackPieceFaults>();
   readonly logged: LoggedLine[] = [];
+  readonly lies = new LieWatch();
   private readonly directory = mkdtempSync(join(quickDirectory(), 'odmoe-faults-'));
   private readonly ownPacks = new Set<string>();
 
@@ -50,7 +53,8 @@ export class ScenarioWorld {
   constructor(
     private readonly scenario: Scenario,
     private readonly openShared: (model: ScenarioModel) => Promise<Pack>,
-    private readonly operations: OperationLog | null = null,
+    private readonly operations: OperationLog | null,
+    private readonly nowMs: () => number,
   ) {
     const damaged = scenario.faults.filter(({ kind }) => kind === 'flippedBits').map(({ node }) => node);
     for (const id of new Set(damaged)) if (!this.fetches(id)) this.copyPack(id);
@@ -150,6 +154,7 @@ export class ScenarioWorld {
       (level: LoggedLine['level']) =>
       (event: string, fields: Record<string, unknown> = {}): void => {
         this.logged.push({ node, level, event, fields });
+        if (event === DISTRUST_EVENT) this.lies.setAside(String(fields['worker']), this.nowMs());
       };
     return { error: note('error'), warn: note('warn'), info: () => undefined, debug: () => undefined };
   }

@@ -8,8 +8,8 @@ export const SCENARIO_MODELS = [
 ] as const;
 export type ScenarioModel = (typeof SCENARIO_MODELS)[number];
 
-/** Faults that may happen to a cluster. */
-export const FAULT_KINDS = [
+/** Faults that are drawn for any cluster. */
+export const ANY_FAULTS = [
   'kill',
   'restart',
   'stopAndContinue',
@@ -35,6 +35,8 @@ export const FAULT_KINDS = [
   'wallClockJump',
   'changeAddress',
 ] as const;
+/** Faults that may happen to a cluster. A worker gives false numbers only where main verifies executions: nothing else finds them. */
+export const FAULT_KINDS = [...ANY_FAULTS, 'falseNumbers'] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
 /** Special cases that need several conditions at once and that random drawing rarely produces: a scenario with a theme is made for its case. */

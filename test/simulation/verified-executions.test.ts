@@ -140,9 +140,12 @@ describe('a simulated cluster that verifies executions', () => {
     const checks = executes.filter(({ execute }) => execute.pass.sequence !== own);
     const work = executes.filter(({ execute }) => execute.pass.sequence === own);
     assert.ok(checks.length > 10 && work.length > 10, `${checks.length} checks and ${work.length} messages of work`);
-    const formOf = ({ execute: { experts, rows: _rows, hidden: _hidden, pass, layer: _layer, requestId: _id, ...same } }: {
+    const formOf = ({
+      execute: { experts, rows: _rows, hidden: _hidden, pass, layer: _layer, requestId: _id, ...same },
+    }: {
       execute: Execute;
-    }): string => JSON.stringify([same, Object.keys(pass), experts.map((expert) => [Object.keys(expert), expert.last])]);
+    }): string =>
+      JSON.stringify([same, Object.keys(pass), experts.map((expert) => [Object.keys(expert), expert.last])]);
     const forms = new Set(work.map(formOf));
     for (const check of checks) {
       const { pass, rows, layer, experts, hidden } = check.execute;

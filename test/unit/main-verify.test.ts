@@ -36,10 +36,14 @@ const plan = (workers: number, more: Partial<Parameters<typeof planPlacement>[0]
   });
 
 describe('main: opinions on a checked execution', () => {
-  const opinion = (workerId: string, output: Uint8Array, isMains = false): CheckOpinion => ({ workerId, output, isMains });
+  const opinion = (workerId: string, output: Uint8Array, isMains = false): CheckOpinion => ({
+    workerId,
+    output,
+    isMains,
+  });
   const judged = (...opinions: CheckOpinion[]): string => {
-    const verdict = judgeCheck(opinions);
-    return verdict.kind === 'lies' ? `lies: ${verdict.liars.map(({ workerId }) => workerId).join()}` : verdict.kind;
+    const { kind, liars } = judgeCheck(opinions);
+    return liars.length === 0 ? kind : `${kind}: ${liars.map(({ workerId }) => workerId).join()}`;
   };
 
   it('agree to the bit, or leave it open who lied', () => {
@@ -64,6 +68,10 @@ describe('main: opinions on a checked execution', () => {
   it('that are no finite numbers are wrong where another one is finite', () => {
     assert.equal(judged(opinion('a', RIGHT), opinion('b', valuesOf(NAN, NAN))), 'lies: b');
     assert.equal(judged(opinion('a', RIGHT), opinion('main', valuesOf(NAN, NAN), true)), 'lies: main');
+    const open = [opinion('a', RIGHT), opinion('b', WRONG), opinion('c', valuesOf(NAN, NAN))];
+    assert.equal(judged(...open), 'open: c', 'they decide nothing between others');
+    assert.equal(judged(...open, opinion('main', RIGHT, true)), 'lies: b,c');
+    assert.equal(judged(opinion('a', valuesOf(NAN)), opinion('b', valuesOf(NAN + 1))), 'agreed');
   });
 });
 
@@ -76,7 +84,10 @@ describe('main: workers that can check an execution', () => {
     const strict = plan(4, { homes: 2 });
     const [first = '', second = ''] = strictHomesOf(strict, 1, 3);
     assert.deepEqual(secondWorkers(strict, expert, first), [second]);
-    assert.deepEqual(secondWorkers(plan(4, { homes: 1 }), expert, strictHomesOf(plan(4, { homes: 1 }), 1, 3)[0] ?? ''), []);
+    assert.deepEqual(
+      secondWorkers(plan(4, { homes: 1 }), expert, strictHomesOf(plan(4, { homes: 1 }), 1, 3)[0] ?? ''),
+      [],
+    );
   });
 
   it('are missing for a reason that has words', () => {
@@ -176,10 +187,7 @@ describe('main: executions that are run again', () => {
   const tried = (
     outputs: Readonly<Record<string, Uint8Array | 'fails'>>,
     run: (tried: Tried) => Promise<void>,
-    {
-      cached = () => true,
-      ...options
-    }: Partial<ExecutionCheckOptions> & { cached?: (id: string) => boolean } = {},
+    { cached = () => true, ...options }: Partial<ExecutionCheckOptions> & { cached?: (id: string) => boolean } = {},
   ): Promise<void> =>
     onVirtualClock(async (runtime) => {
       const workers = new ScriptedWorkers(runtime, outputs, cached);
