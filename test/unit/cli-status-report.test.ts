@@ -80,6 +80,20 @@ describe('the printed status of a cluster', () => {
     assert.equal(statusJson(STATUS)['own_worker_id'], null);
   });
 
+  it('shows what verified executions have found, and why nothing can be compared', () => {
+    assert.doesNotMatch(statusLines(STATUS, null).join('\n'), /run again|compared/);
+    assert.equal(statusJson(STATUS)['verification'], null);
+    const verification = { share: 0.01, agreed: 7, differed: 1, dropped: 2, impossible: 3, open: 4, obstacle: 'alone' };
+    const lines = statusLines({ ...STATUS, verification }, null);
+    assert.ok(
+      lines.includes(
+        'a share of 0.01 of executions is run again by another worker: 8 compared, 1 differed, 4 under way, 2 dropped, 3 without a second worker',
+      ),
+    );
+    assert.ok(lines.includes('executions cannot be compared: alone'));
+    assert.deepEqual(statusJson({ ...STATUS, verification })['verification'], verification);
+  });
+
   it("shows the size and the form of main's weights where main reports them", () => {
     assert.doesNotMatch(statusLines(STATUS, null).join('\n'), /weights:/);
     const [main, ...others] = STATUS.nodes;

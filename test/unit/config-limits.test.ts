@@ -194,3 +194,17 @@ describe('settings that other settings make meaningless', () => {
     });
   }
 });
+
+describe('the share of verified executions', () => {
+  it('is a number from 0 to 1, in cluster.yaml and as a flag', () => {
+    const parse = (value: string): unknown => parseDaemonFlags('main', ['--model', '/p', '--verify-share', value]);
+    for (const value of ['0', '1', '0.01', '.5']) {
+      taken(`main: {verify_share: ${value}}`);
+      parse(value);
+    }
+    for (const value of ['1.01', '-0.1', 'half', '1e-2x', '']) {
+      refused(`main: {verify_share: ${value === '' ? '""' : value}}`, 'verify_share');
+      assert.throws(() => parse(value), { code: 'USAGE' }, value);
+    }
+  });
+});

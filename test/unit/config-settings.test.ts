@@ -207,6 +207,17 @@ nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
     assert.ok(settle('shadow', { model: 'p', arithmetic: 'fast' }, sliced), 'shadow only predicts');
   });
 
+  it('refuses to verify executions whose bits fast arithmetic does not keep, wherever it stands', () => {
+    const verified = 'main: {verify_share: 0.1}';
+    const refused = { code: 'CONFIG_INVALID', message: /main.verify_share .* arithmetic fast/ };
+    assert.equal(settle('main', { model: 'p' }, verified).main.verifyShare, 0.1);
+    assert.throws(() => settle('main', { model: 'p', arithmetic: 'fast' }, verified), refused);
+    for (const source of ['worker: {arithmetic: fast}', 'nodes: [{id: a, role: worker, arithmetic: fast}]']) {
+      assert.throws(() => settle('main', { model: 'p', verifyShare: 1 }, source), refused, source);
+      assert.ok(settle('main', { model: 'p' }, source), 'without a share nothing is compared');
+    }
+  });
+
   it("choose the node that runs main's experts by the file, and by a flag that overrides it", () => {
     assert.equal(settle('main', { model: 'p' }, '').main.experts, 'workers');
     assert.equal(settle('main', { model: 'p' }, 'main: {experts: both}').main.experts, 'both');

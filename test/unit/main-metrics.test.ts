@@ -138,6 +138,7 @@ describe("main's metrics", () => {
       'prediction',
       'protocol',
       'quantile',
+      'result',
       'role',
       'route',
       'stage',

@@ -63,6 +63,7 @@ export function metricFigures(nodes: NodeStatus[] = [MAIN_STATUS, SHADOW_STATUS,
       requests: 3,
       tokens: 4,
       passes: null,
+      verification: { share: 0.1, agreed: 3, differed: 1, dropped: 2, impossible: 0, open: 0, obstacle: '' },
       ownWorkerId: '',
       layerWaits: [0, 1].map((layer) => ({ layer, passes: 1, waitMs: 3, stallMs: 1, slowestWorker: '' })),
       workerWaits: peers.filter(isWorker).map(({ identity }) => ({

@@ -35,6 +35,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'http-api/start-http-api.ts': [2, 'how long the own end of the HTTP API may take'],
   'main-node/own-worker.ts': [1, 'when memory is taken back'],
   'main-node/rpc/inference-service.ts': [1, 'a turn for requests that begin their next answers'],
+  'main-node/verify/execution-checks.ts': [2, 'pace: when a check is made, and when its sequence ends'],
   'main-node/decode/sequence-drafting.ts': [
     1,
     'pace: a pass begins without drafts that do not come; nobody is lost by it',

@@ -39,6 +39,7 @@ const STATUS: StatusReply = {
   problems: [{ address: 'a:1', id: 'w', code: 'NODE_REFUSED', message: 'why' }],
   requests: 3,
   tokens: 4,
+  verification: null,
   groupReason: 'why',
   arithmetic: 'exact',
   layerWaits: [{ layer: 3, passes: 9, waitMs: 2.5, stallMs: 0.5, slowestWorker: 'w' }],
