@@ -12,7 +12,7 @@ import type { NodeIdentity, StatusReply } from '../shared/wire/messages.js';
 import { PassLoop, type PassLoopOptions } from './batching/pass-loop.js';
 import { reportedProblems } from './cluster/reported-problems.js';
 import { Membership } from './cluster/membership.js';
-import { Roster } from './cluster/roster.js';
+import { Roster, type RosterObserver } from './cluster/roster.js';
 import type { ShadowListener } from './cluster/shadow-link.js';
 import type { ClusterEngine } from './decode/cluster-engine.js';
 import { DraftCostMeter } from './decode/draft-costs.js';
@@ -107,18 +107,8 @@ function createEngine(
   const spread = spreadUsed(homes, drafting.rows, placement.spread);
   logWhatDiffers(settings, { rows: drafting.rows, spread }, log);
   const grouping = { ...groupingOf(placement, source), homes, spread: spread === 'all' };
-  const roster = new Roster(shape, grouping, epoch, runtime, log, {
-    ...events.nodes,
-    changed: () => {
-      events.nodes.changed();
-      checks?.placementChanged();
-    },
-    distrusted: (id) => {
-      events.nodes.distrusted(id);
-      room.distrust(id);
-      passLoop.distrust(id);
-    },
-  });
+  const observer = observedBy(events.nodes, () => ({ checks, room, passLoop }));
+  const roster = new Roster(shape, grouping, epoch, runtime, log, observer);
   const checks = createChecks(settings, loaded, { roster, isIdle: () => passLoop.isEmpty, ...numbers }, log);
   const draftCosts = new DraftCostMeter();
   const passEngine: PassEngine = {
@@ -157,6 +147,26 @@ function createEngine(
     passLoop,
     cachedNews: new CachedNews(roster),
     predictionPost: new PredictionPost(roster, passEngine.announcedPasses, events.passes),
+  };
+}
+
+/** The parts of the engine are told what the roster tells its observer. */
+function observedBy(
+  nodes: RosterObserver,
+  parts: () => Pick<ClusterEngine, 'checks' | 'room' | 'passLoop'>,
+): RosterObserver {
+  return {
+    ...nodes,
+    changed: () => {
+      nodes.changed();
+      parts().checks?.placementChanged();
+    },
+    distrusted: (id) => {
+      const { room, passLoop } = parts();
+      nodes.distrusted(id);
+      room.distrust(id);
+      passLoop.distrust(id);
+    },
   };
 }
 
@@ -323,27 +333,16 @@ export function assemble(
   { identity, giveUp, httpAddress, ownWorkerId }: AssembleOptions,
   log: Logger,
 ): MainComponents {
-  const { runtime, transport } = loaded.environment;
+  const { runtime } = loaded.environment;
   const startedMs = runtime.nowMs();
   const epoch = firstEpoch(runtime.wallMs());
   const model = modelOf(settings, loaded);
   const moment = (): MainMoment => ({ status, ...inference.counts(), peerCounts: roster.peerCounts() });
   const events = new MainEvents(servedCluster(settings, loaded, model), moment, runtime, startedMs);
-  let sequences = epoch;
-  const nextSequence = (): number => sequences++;
+  const nextSequence = numbersFrom(epoch);
   const engine = createEngine(settings, loaded, { epoch, events, ownWorkerId, nextSequence }, log);
-  const { roster, shape } = engine;
-  const membership = new Membership({
-    identity: () => identity,
-    network: settings.network,
-    runtime,
-    transport,
-    shape,
-    roster,
-    usesWorkers: settings.main.experts !== 'local',
-    shadowListener: shadowListener(engine),
-    log,
-  });
+  const { roster } = engine;
+  const membership = createMembership(settings, loaded, engine, identity);
   const statuses = () => {
     const figures = { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() };
     return nodeStatuses(identity, loaded, roster, figures, engine.room.counts());
@@ -379,6 +378,32 @@ export function assemble(
     rows: rowFigures(engine),
   });
   return { engine, membership, inference, status, metrics: servedMetrics(metrics, figures), model, feed: events.feed };
+}
+
+function createMembership(
+  { network, main }: NodeSettings,
+  { environment: { runtime, transport } }: ComponentSources,
+  engine: ClusterEngine,
+  identity: NodeIdentity,
+): Membership {
+  const { roster, shape, log } = engine;
+  return new Membership({
+    identity: () => identity,
+    network,
+    runtime,
+    transport,
+    shape,
+    roster,
+    usesWorkers: main.experts !== 'local',
+    shadowListener: shadowListener(engine),
+    log,
+  });
+}
+
+/** Rising whole numbers. */
+function numbersFrom(first: number): () => number {
+  let next = first;
+  return () => next++;
 }
 
 type EngineStatus = Pick<

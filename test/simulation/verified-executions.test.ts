@@ -140,16 +140,16 @@ describe('a simulated cluster that verifies executions', () => {
     const checks = executes.filter(({ execute }) => execute.pass.sequence !== own);
     const work = executes.filter(({ execute }) => execute.pass.sequence === own);
     assert.ok(checks.length > 10 && work.length > 10, `${checks.length} checks and ${work.length} messages of work`);
-    const formOf = ({
-      execute: { experts, rows: _rows, hidden: _hidden, pass, layer: _layer, requestId: _id, ...same },
-    }: {
-      execute: Execute;
-    }): string =>
-      JSON.stringify([same, Object.keys(pass), experts.map((expert) => [Object.keys(expert), expert.last])]);
+    const formOf = ({ execute }: { execute: Execute }): string => {
+      const { epoch, hiddenSize, dtype, pass, experts } = execute;
+      const ofExperts = experts.map((expert) => [Object.keys(expert), expert.last]);
+      return JSON.stringify([Object.keys(execute).sort(), epoch, hiddenSize, dtype, Object.keys(pass), ofExperts]);
+    };
     const forms = new Set(work.map(formOf));
     for (const check of checks) {
       const { pass, rows, layer, experts, hidden } = check.execute;
       assert.ok(forms.has(formOf(check)), formOf(check));
+      assert.equal(experts.length, 1);
       assert.deepEqual([rows[0]?.sequence, rows[0]?.position], [pass.sequence, pass.position]);
       assert.ok(pass.sequence > own && pass.sequence < own + 1000, 'numbers are of one series');
       const original = work.find(
