@@ -121,6 +121,34 @@ describe('main: distrusted workers', () => {
     assert.deepEqual([placedIds(), problemIds()], [['honest', 'liar'], []]);
   });
 
+  it('are found after they have disconnected: the rows go, and they are not placed when they are back', async () => {
+    roster.removeWorker(liar.link, 'test');
+    roster.distrust(liar.link, WHY);
+    assert.deepEqual([notified, problemIds()], [['liar, placed: honest'], ['liar']]);
+    roster.addWorker(new TestWorker('liar').link);
+    await roster.waitForChange(50, never);
+    assert.deepEqual(placedIds(), ['honest']);
+  });
+
+  it('are found by an earlier connection, and leave the placement under the present one', async () => {
+    roster.removeWorker(liar.link, 'test');
+    const back = new TestWorker('liar');
+    roster.addWorker(back.link);
+    await roster.waitForChange(50, never);
+    roster.distrust(liar.link, WHY);
+    assert.deepEqual([placedIds(), notified.length, roster.connectedWorkers().length], [['honest'], 1, 2]);
+    roster.distrust(back.link, WHY);
+    assert.equal(notified.length, 1, 'once is enough');
+  });
+
+  it('that were started again since lose their earlier rows, and stay placed', async () => {
+    roster.removeWorker(liar.link, 'test');
+    roster.addWorker(new TestWorker('liar', 'another boot').link);
+    await roster.waitForChange(50, never);
+    roster.distrust(liar.link, WHY);
+    assert.deepEqual([placedIds(), notified.length, problemIds()], [['honest', 'liar'], 1, []]);
+  });
+
   it('are remembered up to a bound', () => {
     for (let number = 0; number < MAX_DISTRUSTED + 3; number += 1) {
       const { link } = new TestWorker(`liar ${number}`);
