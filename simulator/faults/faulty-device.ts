@@ -49,7 +49,10 @@ export class DeviceFaults {
   private readonly working = new Set<Promise<unknown>>();
   /** Handles of the latest start of the process. */
   handles: HandleCounts = noHandles();
-  /** Counts since the latest start of the process: experts that were loaded, and bytes read for them and for loads that ended without their expert. */
+  /**
+   * Counts of the slots that there are, since the latest start of the process: experts that were loaded, and bytes read for them and for loads that
+   * ended without their expert.
+   */
   loaded = { loads: 0, readBytes: 0 };
   /** Main only: receives the rows and choices of its passes. */
   passTap: PassTap | null = null;
@@ -222,6 +225,7 @@ export class DeviceFaults {
 
   private wrapSlots(slots: ExpertSlots, handles: HandleCounts): ExpertSlots {
     const { loaded } = this;
+    const own = { loads: 0, readBytes: 0 };
     return counted(slots, handles, 'slots', {
       load: async (...args) => {
         this.requireSound();
@@ -229,9 +233,12 @@ export class DeviceFaults {
         const outcome = await slots.load(...args).catch((thrown: unknown) => {
           throw this.convertError(thrown);
         });
-        loaded.readBytes += outcome.readBytes;
         // Lower slices that are added to a loaded expert are no further expert.
-        if (outcome.loaded && args[2].parts.exponent.from !== 'notWanted') loaded.loads += 1;
+        const isExpert = outcome.loaded && args[2].parts.exponent.from !== 'notWanted';
+        for (const counts of [loaded, own]) {
+          counts.readBytes += outcome.readBytes;
+          if (isExpert) counts.loads += 1;
+        }
         return outcome;
       },
       execute: async (...args) => {
@@ -239,6 +246,13 @@ export class DeviceFaults {
         const executed = await slots.execute(...args);
         this.falsify?.(args[3]);
         return executed;
+      },
+      dispose: () => {
+        // A slot that main makes to decide a check is gone before its worker is stopped: its load is none of the worker.
+        loaded.loads -= own.loads;
+        loaded.readBytes -= own.readBytes;
+        Object.assign(own, { loads: 0, readBytes: 0 });
+        slots.dispose();
       },
       pack: async (...args) => {
         this.requireSound();
