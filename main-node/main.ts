@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { realEnvironment, type NodeEnvironment, type OwnWorker } from '../engine/environment/node-environment.js';
 import { PackServer } from '../packs/fetching/pack-server.js';
 import { type ServedSlices, servedSlices, slicesToServe } from '../packs/fetching/served-slices.js';
-import { exitWithParent, openHandles, requireAddon } from '../native/index.js';
+import { exitWithParent, leaveNoCore, openHandles, requireAddon } from '../native/index.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
 import { advertisedAddress } from '../engine/daemon/advertised-address.js';
 import { followAddresses } from '../engine/daemon/follow-addresses.js';
@@ -62,7 +62,7 @@ export async function runMain(ownWorker: OwnWorker['start'] | null = null): Prom
     'main',
     (settings, log, giveUp, abandoned) =>
       startMain(settings, realEnvironment(settings, ownWorker), log, giveUp, abandoned),
-    { requireAddon, exitWithParent },
+    { requireAddon, exitWithParent, leaveNoCore },
   );
 }
 

@@ -340,6 +340,8 @@ export interface Addon {
   openHandles(): OpenHandles;
   /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves no process running. Other systems: does nothing. */
   exitWithParent(): void;
+  /** Linux: no core file of this process has its memory. Other systems: does nothing. */
+  leaveNoCore(): void;
   /**
    * Measures the memory read bandwidth and the FP32 FMA peak of this machine with the device's number of threads, measured for
    * `milliseconds` each.

@@ -187,6 +187,14 @@ export function exitWithParent(): void {
 }
 
 /**
+ * Linux: the system writes no core file of this process and of those that it starts, so that no prompt gets onto the disk by a crash. Other
+ * systems: does nothing.
+ */
+export function leaveNoCore(): void {
+  addon().leaveNoCore();
+}
+
+/**
  * Resolves at this time of CLOCK_MONOTONIC (process.hrtime), at most about 0.1 ms later; at once for a time that has passed. Rejects with
  * QUEUE_FULL.
  */

@@ -14,7 +14,7 @@ import { PackServer } from '../packs/fetching/pack-server.js';
 import { slicesToServe } from '../packs/fetching/served-slices.js';
 import type { FormatCompiler } from '../engine/sampling/format-compiler.js';
 import { OutputFormats } from '../engine/sampling/output-formats.js';
-import { exitWithParent, openHandles, requireAddon, type Device, type Model, type Pass } from '../native/index.js';
+import { exitWithParent, leaveNoCore, openHandles, requireAddon, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
 import type { ShadowPrecision } from '../shared/settings/setting-choices.js';
 import { advertisedAddress } from '../engine/daemon/advertised-address.js';
@@ -89,7 +89,7 @@ export async function runShadow(): Promise<never> {
   return runDaemon(
     'shadow',
     (settings, log, giveUp, abandoned) => startShadow(settings, realEnvironment(settings), log, giveUp, abandoned),
-    { requireAddon, exitWithParent },
+    { requireAddon, exitWithParent, leaveNoCore },
   );
 }
 

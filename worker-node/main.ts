@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { fillNodeDevice, type NodeDevice } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackServer } from '../packs/fetching/pack-server.js';
-import { type Device, exitWithParent, openHandles, requireAddon } from '../native/index.js';
+import { type Device, exitWithParent, leaveNoCore, openHandles, requireAddon } from '../native/index.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
 import { advertisedAddress } from '../engine/daemon/advertised-address.js';
 import { followAddresses } from '../engine/daemon/follow-addresses.js';
@@ -76,7 +76,7 @@ export function runWorker(): Promise<never> {
   return runDaemon(
     'worker',
     (settings, log, giveUp, abandoned) => startWorker(settings, realEnvironment(settings), log, giveUp, abandoned),
-    { requireAddon, exitWithParent },
+    { requireAddon, exitWithParent, leaveNoCore },
   );
 }
 

@@ -38,6 +38,7 @@ export interface NativeParts {
   /** @throws DEVICE_UNAVAILABLE when the library cannot be used */
   requireAddon: () => void;
   exitWithParent: () => void;
+  leaveNoCore: () => void;
 }
 
 /** Call between the steps of a start. Throws CANCELLED when the start is abandoned. */
@@ -59,6 +60,7 @@ export async function runDaemon(role: RoleSetting, start: StartNode, native: Nat
   }
   // Check this before any wait: a worker may search for main for hours.
   orExit(role, () => native.requireAddon());
+  orExit(role, () => native.leaveNoCore());
   const { settings } = request;
   const log = createLogger(settings.log, { role, id: settings.id }, PROCESS);
   const ending = new Ending(role, log);

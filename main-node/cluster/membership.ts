@@ -6,9 +6,16 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
 import { dialAddress, hostOf, isAddress } from '../../shared/wire/addresses.js';
+import {
+  ARRIVALS_OF_PLAIN_PEER,
+  ARRIVALS_OF_TENSOR_PEER,
+  GREETED_HOSTS_LIMIT,
+  GREETINGS_OF_HOST,
+} from '../../shared/wire/limits.js';
 import { reportedEpoch } from '../../shared/wire/epochs.js';
 import { noDaemonAnswers } from '../../shared/transport/rpc-errors.js';
 import { identityRefusal } from '../../shared/transport/call-permission.js';
+import { ArrivalBound } from '../../shared/transport/arrival-bound.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { Transport } from '../../shared/transport/transport.js';
@@ -70,10 +77,10 @@ export const FORGET_JOINED_AFTER_MS = 60_000;
 /** The same for a peer found by mDNS, which will be found again there if it lives. */
 export const FORGET_DISCOVERED_AFTER_MS = 60 * 60_000;
 
-/** A worker that let an execute run out of time hangs: it is not used for so long, unless it is restarted. */
+/** A peer that let an execute run out of time, or that floods main, is not used for so long, unless it is restarted. */
 export const UNRESPONSIVE_PAUSE_MS = 60_000;
 
-/** Most workers that are left unused in this way at a time. */
+/** Most peers that are left unused in this way at a time. */
 export const MAX_LEFT_ALONE = 256;
 
 /** Most addresses of daemons that have not been welcomed yet, of all hosts and of one host: anybody can send as many as they like. */
@@ -127,6 +134,7 @@ export class Membership {
   private readonly refused: RefusedPeers;
   /** The entries of `known` that are not configured and have not been welcomed yet. */
   private readonly strangers = new FairAddresses<KnownAddress>(STRANGERS_LIMITS);
+  private readonly joins: TokenBuckets;
   private readonly newOfHost: TokenBuckets;
   private readonly newOfAll: TokenBuckets;
   private readonly streams = new Set<PeerStream<never, unknown>>();
@@ -134,7 +142,7 @@ export class Membership {
   private readonly dials = new Set<PeerDial>();
   /** Boot ids of peers that a hello is being sent to: a peer with two known addresses gets one stream. */
   private readonly greeting = new Set<string>();
-  /** Boot ids of workers that hang, with the time until which they are not used. */
+  /** Boot ids of peers that hang or flood, with the time until which they are not used. */
   private readonly unresponsive = new RecentMap<string, number>(MAX_LEFT_ALONE);
   private stopped = false;
   private readonly halt = new AbortController();
@@ -142,6 +150,7 @@ export class Membership {
   constructor(private readonly options: MembershipOptions) {
     const now = (): number => options.runtime.nowMs();
     this.refused = new RefusedPeers(now);
+    this.joins = new TokenBuckets(GREETINGS_OF_HOST, GREETED_HOSTS_LIMIT, now);
     this.newOfHost = new TokenBuckets(NEW_STRANGERS_OF_HOST, MAX_COUNTED_HOSTS, now);
     this.newOfAll = new TokenBuckets(NEW_STRANGERS, 1, now);
   }
@@ -177,6 +186,7 @@ export class Membership {
   join(peer: NodeIdentity, context: PeerContext): JoinReply {
     const { roster } = this.options;
     const { host } = context;
+    if (!this.joins.take(host)) return { kind: 'refusal', refusal: tooOften(host) };
     const own = this.options.identity();
     const address = dialAddress(peer.address, host);
     if (!isAddress(address)) return { kind: 'refusal', refusal: badAddress(peer) };
@@ -377,6 +387,8 @@ export class Membership {
     const { network, shape, roster, log, runtime, transport } = this.options;
     const own = this.options.identity();
     const stream = openWorkerStream(transport, address, network);
+    const arrivals = new ArrivalBound(ARRIVALS_OF_TENSOR_PEER, runtime);
+    stream.boundArrivals(arrivals);
     const limits = {
       hiddenSize: shape.hiddenSize,
       experts: shape.experts,
@@ -405,7 +417,7 @@ export class Membership {
             roster.removeWorker(link, reasonOf(error));
             link.streamClosed(error);
             this.wakeOthers(peer.id, address);
-            if (link.unresponsive) this.leaveAlone(peer.bootId);
+            if (link.unresponsive || arrivals.isBroken) this.leaveAlone(peer.bootId);
           },
         };
       },
@@ -435,7 +447,7 @@ export class Membership {
     if (this.unresponsive.get(peer.bootId) === undefined) return;
     throw new OdmoeError(
       'WORKER_LOST',
-      `worker ${peer.id} at ${address} let an execute run out of time, or sent errors that answer nothing, and is left alone for ` +
+      `${peer.id} at ${address} let an execute run out of time, or sent what nobody asked for, and is left alone for ` +
         `${UNRESPONSIVE_PAUSE_MS / 1000} s; restart it if it hangs`,
     );
   }
@@ -444,6 +456,8 @@ export class Membership {
     const { network, shape, roster, log, shadowListener, runtime, transport } = this.options;
     const own = this.options.identity();
     const stream = openShadowStream(transport, address, network);
+    const arrivals = new ArrivalBound(ARRIVALS_OF_PLAIN_PEER, runtime);
+    stream.boundArrivals(arrivals);
     const served = serveStream(stream, { kind: 'hello', hello: own }, own, runtime, (peer, { highestEpoch }) => {
       if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
       roster.goAbove(highestEpoch, peer.id);
@@ -457,6 +471,7 @@ export class Membership {
         streamClosed: (error) => {
           link.streamClosed();
           roster.removeShadow(link, reasonOf(error));
+          if (arrivals.isBroken) this.leaveAlone(peer.bootId);
           this.wakeOthers(peer.id, address);
         },
       };
@@ -508,6 +523,14 @@ function joinRefusal(own: NodeIdentity, peer: NodeIdentity, usesWorkers: boolean
   if (peer.role === 'ROLE_MAIN') return secondMain(own, peer);
   if (peer.role === 'ROLE_WORKER' && !usesWorkers) return unusedWorker(own, peer);
   return checkPeer(own, peer);
+}
+
+function tooOften(host: string): Refusal {
+  const { burst, perSecond } = GREETINGS_OF_HOST;
+  return {
+    code: 'QUEUE_FULL',
+    message: `${host} asks to join too often: ${burst} times at once and ${perSecond} a second are taken; try again later`,
+  };
 }
 
 /** The refusal of a peer whose own address cannot be dialled. */

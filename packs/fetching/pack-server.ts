@@ -5,13 +5,11 @@ import { expertExtents, type ExpertExtent } from '../format/extents.js';
 import { HeldExperts } from '../format/held-experts.js';
 import type { Pack } from '../format/open-pack.js';
 import { FETCH_MANIFEST_FILE, MANIFEST_FILE, SLICE_FILE_PATTERN } from '../format/pack-layout.js';
-import { PACK_PIECE_BYTES } from '../../shared/wire/limits.js';
+import { PACK_PIECE_BYTES, PACK_READERS_LIMIT, PACK_READERS_OF_HOST_LIMIT } from '../../shared/wire/limits.js';
+import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { PackDescription, PackPiece, ReadManifestRequest, ReadPackRequest } from '../../shared/wire/messages.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { missingExpert, type ServedSlices, SlicesTable } from './served-slices.js';
-
-/** Most readers that a daemon serves at a time. Each costs an open file and a few pack pieces of PACK_PIECE_BYTES. */
-export const MAX_PACK_READERS = 16;
 
 const READ_ERRORS: FileErrors = {
   missing: 'PACK_INCOMPLETE',
@@ -37,6 +35,7 @@ export class PackServer {
   private readonly extents: readonly ExpertExtent[];
   private readonly slices: SlicesTable | null;
   private readers = 0;
+  private readonly readersOfHost = new Map<string, number>();
 
   constructor(pack: Pack, runtime: Runtime, { held = () => null, slices = null }: ServedParts = {}) {
     this.pack = pack;
@@ -65,20 +64,25 @@ export class PackServer {
   async *manifest(
     { packDigest, slicesDigest = '' }: ReadManifestRequest,
     signal: AbortSignal,
+    peer: PeerContext,
   ): AsyncGenerator<PackPiece, void, undefined> {
     this.requireSamePack(packDigest);
     const { directory } = this.pack;
     if (slicesDigest === '') {
       const name = this.held() === null ? MANIFEST_FILE : FETCH_MANIFEST_FILE;
-      yield* this.packPieces(join(directory, name), 0, null, signal);
+      yield* this.packPieces(join(directory, name), 0, null, signal, peer);
     } else {
       const { served } = this.sameSlices(slicesDigest);
-      yield* this.packPieces(join(served.directory, served.manifestFile), 0, null, signal);
+      yield* this.packPieces(join(served.directory, served.manifestFile), 0, null, signal, peer);
     }
   }
 
   /** @throws NODE_REFUSED, PROTOCOL_VIOLATION (no such bytes in the pack), PACK_INCOMPLETE (not on this disk), QUEUE_FULL, STORAGE_FAILED */
-  async *read(request: ReadPackRequest, signal: AbortSignal): AsyncGenerator<PackPiece, void, undefined> {
+  async *read(
+    request: ReadPackRequest,
+    signal: AbortSignal,
+    peer: PeerContext,
+  ): AsyncGenerator<PackPiece, void, undefined> {
     const { packDigest, file, offsetBytes, lengthBytes, slicesDigest = '' } = request;
     this.requireSamePack(packDigest);
     const slices = SLICE_FILE_PATTERN.test(file) ? this.sameSlices(slicesDigest) : null;
@@ -86,7 +90,7 @@ export class PackServer {
     const missing = this.missing(slices, request);
     if (missing !== undefined) throw notHere(missing, slices);
     const directory = slices?.served.directory ?? this.pack.directory;
-    yield* this.packPieces(join(directory, file), offsetBytes, lengthBytes, signal);
+    yield* this.packPieces(join(directory, file), offsetBytes, lengthBytes, signal, peer);
   }
 
   /** `lengthBytes` null: to the file's end. The bytes of a pack piece are valid until the next one is requested. */
@@ -95,14 +99,9 @@ export class PackServer {
     startBytes: number,
     lengthBytes: number | null,
     signal: AbortSignal,
+    { host }: PeerContext,
   ): AsyncGenerator<PackPiece, void, undefined> {
-    if (this.readers >= MAX_PACK_READERS) {
-      throw new OdmoeError(
-        'QUEUE_FULL',
-        `${this.readers} peers read the pack from here already: ask again, or another node`,
-      );
-    }
-    this.readers += 1;
+    this.countReader(host);
     try {
       const handle = await this.runtime.outside(() => openFile(path));
       try {
@@ -124,8 +123,28 @@ export class PackServer {
     } catch (thrown) {
       throw readFailure(thrown, path, READ_ERRORS);
     } finally {
-      this.readers -= 1;
+      this.forgetReader(host);
     }
+  }
+
+  /** @throws QUEUE_FULL when too many read, or too many of this host */
+  private countReader(host: string): void {
+    const ofHost = this.readersOfHost.get(host) ?? 0;
+    if (this.readers >= PACK_READERS_LIMIT || ofHost >= PACK_READERS_OF_HOST_LIMIT) {
+      throw new OdmoeError(
+        'QUEUE_FULL',
+        `${this.readers} readers of the pack are served here already, ${ofHost} of them of ${host}: ask again, or another node`,
+      );
+    }
+    this.readers += 1;
+    this.readersOfHost.set(host, ofHost + 1);
+  }
+
+  private forgetReader(host: string): void {
+    this.readers -= 1;
+    const ofHost = (this.readersOfHost.get(host) ?? 0) - 1;
+    if (ofHost > 0) this.readersOfHost.set(host, ofHost);
+    else this.readersOfHost.delete(host);
   }
 
   private requireSamePack(packDigest: string): void {

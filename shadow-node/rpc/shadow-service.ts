@@ -6,8 +6,11 @@ import { expertsByWorker } from '../../shared/decisions/placement/experts-by-wor
 import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import { PEER_EPOCH_LIMIT, reportedEpoch } from '../../shared/wire/epochs.js';
+import { ARRIVALS_OF_TENSOR_PEER } from '../../shared/wire/limits.js';
+import { ArrivalBound } from '../../shared/transport/arrival-bound.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
 import { PeerGreeting } from '../../shared/transport/peer-greeting.js';
+import { StreamAdmission } from '../../shared/transport/stream-admission.js';
 import { STATUS_INTERVAL_MS } from '../../shared/wire/node-status.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type {
@@ -64,10 +67,12 @@ export class ShadowService implements PredictorEvents {
   private highestEpoch = 0;
   private stopped = false;
   private readonly greeting: PeerGreeting;
+  private readonly admission: StreamAdmission;
   private readonly streams = new Set<MainStream>();
 
   constructor(private readonly options: ShadowServiceOptions) {
     this.predictor = options.createPredictor(this);
+    this.admission = new StreamAdmission(options.runtime);
     this.greeting = new PeerGreeting(
       () => options.identity(),
       (peer) => this.refuseMain(peer),
@@ -91,10 +96,13 @@ export class ShadowService implements PredictorEvents {
       stream.close(new OdmoeError('SHADOW_LOST', 'the shadow is stopping'));
       return;
     }
+    const left = this.admission.admit(stream, context);
+    if (left === null) return;
     this.streams.add(stream);
     const helloCame = this.greeting.awaitHello(stream);
     stream.onClose((error) => {
       helloCame();
+      left();
       this.streams.delete(stream);
       if (this.main?.stream === stream) this.mainGone(error);
     });
@@ -174,6 +182,7 @@ export class ShadowService implements PredictorEvents {
     // This is the same main again: its old stream is dead, but its end has not been noticed yet.
     this.main?.stream.close(new OdmoeError('PROTOCOL_VIOLATION', `main ${peer.id} has opened a newer stream`));
     stream.takeTensors();
+    stream.boundArrivals(new ArrivalBound(ARRIVALS_OF_TENSOR_PEER, this.options.runtime));
     this.greeting.welcome(stream, { partialPack: false, highestEpoch: reportedEpoch(this.highestEpoch) });
     const statusTimer = this.options.runtime.every(STATUS_INTERVAL_MS, () => this.sendStatus());
     this.main = { stream, identity: peer, statusTimer };

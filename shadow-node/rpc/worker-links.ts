@@ -2,6 +2,8 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { HANDSHAKE_TIMEOUT_MS } from '../../shared/wire/limits.js';
 import { servedWorkerRefusal } from '../../shared/transport/call-permission.js';
+import { ArrivalBound } from '../../shared/transport/arrival-bound.js';
+import { ARRIVALS_OF_PLAIN_PEER, HANDSHAKE_TIMEOUT_MS } from '../../shared/wire/limits.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { NodeIdentity, PlacedWorker, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
@@ -100,6 +102,7 @@ class PredictedWorker {
   private connect(): void {
     const stream = this.options.open(this.address);
     this.stream = stream;
+    stream.boundArrivals(new ArrivalBound(ARRIVALS_OF_PLAIN_PEER, this.options.runtime));
     stream.onMessage((reply) => this.receive(stream, reply));
     stream.onClose((error) => this.streamClosed(error));
     stream.send({ kind: 'hello', hello: this.options.identity() });

@@ -7,6 +7,7 @@ import {
   STREAM_BACKLOG_LIMIT_BYTES,
 } from '../wire/limits.js';
 import type { CertifiedCaller } from './trust/peer-role.js';
+import type { ArrivalBound } from './arrival-bound.js';
 
 /** One side of a bidirectional stream, server or client. */
 export interface PeerStream<Out, In> {
@@ -31,6 +32,8 @@ export interface PeerStream<Out, In> {
    * first message over FIRST_MESSAGE_LIMIT_BYTES before it is decoded, so that strangers cannot fill the memory.
    */
   takeTensors(): void;
+  /** From now on the stream closes, before it decodes the message, when more arrives than this bound allows. A later bound takes the place of an earlier. */
+  boundArrivals(bound: ArrivalBound): void;
   /** Without an error: messages already sent still go out, then the stream ends. With an error: the peer gets its code and message. */
   close(error?: OdmoeError): void;
 }
@@ -70,6 +73,7 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
   roundTripMs = 0;
   private receiveLimitBytes = FIRST_MESSAGE_LIMIT_BYTES;
   private unsentBytes = 0;
+  private arrivals: ArrivalBound | null = null;
   private closed: { error: OdmoeError | null } | null = null;
   private messageHandler: ((message: In) => void) | null = null;
   private closeHandler: ((error: OdmoeError | null) => void) | null = null;
@@ -142,6 +146,10 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
     this.side.takeTensors();
   }
 
+  boundArrivals(bound: ArrivalBound): void {
+    this.arrivals = bound;
+  }
+
   close(error?: OdmoeError): void {
     if (this.closed !== null) return;
     if (error === undefined) this.side.finish();
@@ -192,6 +200,11 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
   private deliver(bytes: Buffer): void {
     if (this.closed !== null) return;
     this.receivedBytes += bytes.length;
+    const flood = this.arrivals?.arrived(bytes.length) ?? null;
+    if (flood !== null) {
+      this.close(flood);
+      return;
+    }
     if (bytes.length > this.receiveLimitBytes) {
       const text = `a message of ${bytes.length} bytes came; ${this.receiveLimitBytes} are taken of this peer`;
       this.close(new OdmoeError('PROTOCOL_VIOLATION', text));

@@ -1,3 +1,5 @@
+import type { Rate } from '../base/runtime/token-buckets.js';
+
 /** Version of proto/odmoe/v1 and of its rules. Peers of another version are refused. */
 export const PROTOCOL_VERSION = 6;
 
@@ -88,3 +90,32 @@ export const CLIENT_CHECK_TIMEOUT_MS = 20_000;
 
 /** Interval at which a user's client asks main for a sign of life, and the longest time for the reply, in which main may be busy with other work. */
 export const MAIN_CHECK = { keepaliveIntervalMs: 5000, keepaliveTimeoutMs: 20_000 };
+
+/**
+ * What one stream may bring of a peer that sends no tensors (a shadow; a peer before its hello), and of one that does (main; a worker). Work at
+ * full speed stays far below: docs/security.md has the measured figures.
+ */
+export const ARRIVALS_OF_PLAIN_PEER = {
+  messages: { burst: 40_000, perSecond: 10_000 },
+  bytes: { burst: 64 * MEGABYTE_BYTES, perSecond: 16 * MEGABYTE_BYTES },
+} as const satisfies Record<string, Rate>;
+export const ARRIVALS_OF_TENSOR_PEER = {
+  messages: { burst: 120_000, perSecond: 30_000 },
+  bytes: { burst: 8192 * MEGABYTE_BYTES, perSecond: 4096 * MEGABYTE_BYTES },
+} as const satisfies Record<string, Rate>;
+
+/** Hellos and joins that one host may send to a daemon. Each daemon of a host sends one every half second at most. */
+export const GREETINGS_OF_HOST: Rate = { burst: 256, perSecond: 64 };
+/** Most hosts whose greetings are counted. The one that was heard least recently is forgotten. */
+export const GREETED_HOSTS_LIMIT = 1024;
+
+/** Most streams that a worker or a shadow serves at a time, in all and of one host, streams without a hello included. A peer has one. */
+export const SERVED_STREAMS_LIMIT = 128;
+export const SERVED_STREAMS_OF_HOST_LIMIT = 32;
+
+/** Most readers of a pack that a daemon serves at a time, in all and of one host. Each costs an open file and a few pack pieces. */
+export const PACK_READERS_LIMIT = 16;
+export const PACK_READERS_OF_HOST_LIMIT = 12;
+
+/** Most announced experts without a slot that a worker keeps of main, and as many of its shadows. The oldest of the same sender are dropped. */
+export const QUEUED_PREDICTIONS_LIMIT = 1024;

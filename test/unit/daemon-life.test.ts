@@ -62,7 +62,7 @@ describe('the process of a daemon', function () {
     const source = `
       import { requireWanted, runDaemon } from ${JSON.stringify(DAEMON_MODULE)};
       import { OdmoeError } from ${JSON.stringify(ERRORS_MODULE)};
-      await runDaemon('worker', async (settings, log, giveUp, abandoned) => { ${STARTS[kind]} }, { requireAddon: () => undefined, exitWithParent: () => process.stdout.write('bound to parent\\n') });`;
+      await runDaemon('worker', async (settings, log, giveUp, abandoned) => { ${STARTS[kind]} }, { requireAddon: () => undefined, exitWithParent: () => process.stdout.write('bound to parent\\n'), leaveNoCore: () => undefined });`;
     // With -e there is no script path, but the daemon's arguments begin at the same index as behind a script path.
     const child = spawn(process.execPath, ['--input-type=module', '-e', source, 'script', ...args], { stdio: 'pipe' });
     children.push(child);

@@ -92,9 +92,9 @@ export function interruptedShare(
   let pieces = 0;
   return {
     describe: () => share.describe(),
-    manifest: (request, signal) => share.manifest(request, signal),
-    read: async function* (request, signal) {
-      for await (const piece of share.read(request, signal)) {
+    manifest: (request, signal, peer) => share.manifest(request, signal, peer),
+    read: async function* (request, signal, peer) {
+      for await (const piece of share.read(request, signal, peer)) {
         await Promise.race([beforePiece(++pieces), aborted(signal)]);
         if (signal.aborted) return;
         yield piece;

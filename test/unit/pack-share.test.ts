@@ -11,14 +11,14 @@ import { setTimeout as delay } from 'node:timers/promises';
 
 import { fetchManifest } from '../../packs/fetching/fetch-manifest.js';
 
-import { MAX_PACK_READERS, PackServer } from '../../packs/fetching/pack-server.js';
+import { PackServer } from '../../packs/fetching/pack-server.js';
 import { expertExtents } from '../../packs/format/extents.js';
 
 import { HeldExperts } from '../../packs/format/held-experts.js';
 
 import type { Pack } from '../../packs/format/open-pack.js';
 
-import { PACK_PIECE_BYTES, PACK_PIECES_HELD_LIMIT } from '../../shared/wire/limits.js';
+import { PACK_PIECE_BYTES, PACK_PIECES_HELD_LIMIT, PACK_READERS_LIMIT, PACK_READERS_OF_HOST_LIMIT } from '../../shared/wire/limits.js';
 import type { PackSource } from '../../shared/transport/node-clients.js';
 
 import type { ReadPackRequest } from '../../shared/wire/messages.js';
@@ -133,23 +133,41 @@ describe('a pack that peers read from', function () {
     await collect(source.read(dense, never));
   });
 
-  it('serves a bounded number of readers, and the next one when one has gone', async () => {
+  it('serves a bounded number of readers of one host, and the next one when one has gone', async () => {
     let release: () => void = () => undefined;
     const released = new Promise<void>((resolve) => (release = resolve));
     const source = await open(interruptedShare(new PackServer(pack, RUNTIME), () => released));
     const read = (): Promise<Buffer> => collect(source.read(request(), never));
-    const held = Array.from({ length: MAX_PACK_READERS }, read);
+    const held = Array.from({ length: PACK_READERS_OF_HOST_LIMIT }, read);
     await delay(200);
-    await assert.rejects(read(), { code: 'QUEUE_FULL' });
+    await assert.rejects(read(), { code: 'QUEUE_FULL', message: /12 of them of 127\.0\.0\.1/ });
     release();
     await Promise.all(held);
     await read();
   });
 
+  it('leaves readers of other hosts their share, within a bound of all', async () => {
+    const share = new PackServer(pack, RUNTIME);
+    const held: AsyncGenerator[] = [];
+    const begin = async (host: string): Promise<void> => {
+      const reader = share.read(request({ lengthBytes: 100_000 }), never, { host });
+      await reader.next();
+      held.push(reader);
+    };
+    for (let reader = 0; reader < PACK_READERS_OF_HOST_LIMIT; reader += 1) await begin('greedy');
+    await assert.rejects(begin('greedy'), { code: 'QUEUE_FULL' });
+    const others = PACK_READERS_LIMIT - PACK_READERS_OF_HOST_LIMIT;
+    for (let reader = 0; reader < others; reader += 1) await begin(`modest-${reader}`);
+    await assert.rejects(begin('one-more'), { code: 'QUEUE_FULL' });
+    for (const reader of held) await reader.return(undefined);
+    await begin('greedy');
+    await held.at(-1)?.return(undefined);
+  });
+
   it('ends a read whose reader leaves', async () => {
     const share = new PackServer(pack, RUNTIME);
     const source = await open(share);
-    for (let round = 0; round < 2 * MAX_PACK_READERS; round += 1) {
+    for (let round = 0; round < 2 * PACK_READERS_LIMIT; round += 1) {
       for await (const piece of source.read(request({ lengthBytes: 100_000 }), never)) {
         assert.ok(piece.length > 0);
         break;

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import { IDLE_SEQUENCE_EXECUTES, MAX_FOLLOWED_SEQUENCES } from '../../worker-node/loader/main-progress.js';
 import type { LoadEnd, SlotAction } from '../../worker-node/loader/slot-events.js';
-import { MAX_QUEUED_PREDICTIONS, SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
+import { QUEUED_PREDICTIONS_LIMIT } from '../../shared/wire/limits.js';
+import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 import { perPart } from '../../shared/model/expert-parts.js';
 
 const predict = (schedule: SlotSchedule, layer: number, experts: number[], position = 5, sequence = 1): SlotAction[] =>
@@ -232,7 +233,7 @@ describe('worker: predictions in the slot schedule', () => {
   it('drop the oldest beyond the bound of the queue', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [0]);
-    for (let position = 0; position < MAX_QUEUED_PREDICTIONS + 2; position++) predict(schedule, 1, [1], 10 + position);
+    for (let position = 0; position < QUEUED_PREDICTIONS_LIMIT + 2; position++) predict(schedule, 1, [1], 10 + position);
     assert.equal(schedule.counters.droppedPredictions, 2);
     loaded(schedule);
     const [, actions] = execute(schedule, 0, 0, { position: 5 });
@@ -241,6 +242,17 @@ describe('worker: predictions in the slot schedule', () => {
     loaded(schedule);
     const [, first] = execute(schedule, 1, 1, { position: 12 });
     assert.equal(first[0]?.kind, 'execute', 'positions 10 and 11 were dropped, 12 is the oldest left');
+  });
+
+  it('of shadows displace none that main has announced', () => {
+    const schedule = new SlotSchedule(1);
+    predict(schedule, 0, [0]);
+    announce(schedule, 0, [2], 6);
+    for (let position = 0; position < 3 * QUEUED_PREDICTIONS_LIMIT; position++) predict(schedule, 1, [1], 10 + position);
+    assert.equal(schedule.counters.droppedPredictions, 2 * QUEUED_PREDICTIONS_LIMIT);
+    loaded(schedule);
+    execute(schedule, 0, 0);
+    assert.deepEqual(ran(schedule), [evict(), load(0, 2)], "main's expert comes next");
   });
 
   it('of a peer that predicts without end stay within their bounds, and main is served', () => {

@@ -67,16 +67,16 @@ export function expertKey({ layer, expert }: ExpertId): string {
 
 /**
  * All expectations of a worker, and the order in which they are loaded. Every look-up uses an index: a peer that sends predictions without end
- * makes no message more expensive. The caller bounds the expectations without a slot: by `dropOldest`, and by the executes that it accepts.
+ * makes no message more expensive. The caller bounds the expectations without a slot: by `dropBeyond`, and by the executes that it accepts.
  */
 export class Expectations {
   /** By the pass's sequence, then by its position and the layer, then by expert. */
   private readonly bySequence = new Map<number, Map<string, Map<number, Expectation>>>();
   /** Expectations with waiting executes and no slot, the longest waiting first. */
   private readonly needy = new Set<Expectation>();
-  /** Predictions without a slot, the longest waiting first. */
-  private readonly queued = new Set<Expectation>();
-  /** The expectations of both sets, by expert. */
+  /** Predictions without a slot, by who announced them, the longest waiting first. */
+  private readonly queuedOf = { main: new Set<Expectation>(), shadow: new Set<Expectation>() };
+  /** The expectations of these sets, by expert. */
   private readonly unslotted = new Map<string, Set<Expectation>>();
   /** By sequence: expectations with rows of that sequence whose pass begins with another sequence. */
   private readonly joinedBySequence = new Map<number, Set<Expectation>>();
@@ -87,7 +87,7 @@ export class Expectations {
   }
 
   get queuedCount(): number {
-    return this.queued.size;
+    return this.queuedOf.main.size + this.queuedOf.shadow.size;
   }
 
   get openCounts(): { expectations: number; sequences: number } {
@@ -208,7 +208,7 @@ export class Expectations {
   wait(expectation: Expectation, waiting: WaitingExecute): void {
     expectation.waiting.push(waiting);
     if (expectation.slot !== null || this.needy.has(expectation)) return;
-    this.queued.delete(expectation);
+    this.queuedOf[expectation.source].delete(expectation);
     this.needy.add(expectation);
   }
 
@@ -217,7 +217,9 @@ export class Expectations {
     const [taken, left]: [WaitingExecute[], WaitingExecute[]] = [[], []];
     for (const waiting of expectation.waiting) (mayGo(waiting) ? taken : left).push(waiting);
     expectation.waiting = left;
-    if (expectation.waiting.length === 0 && this.needy.delete(expectation)) this.queued.add(expectation);
+    if (expectation.waiting.length === 0 && this.needy.delete(expectation)) {
+      this.queuedOf[expectation.source].add(expectation);
+    }
     return taken;
   }
 
@@ -235,10 +237,24 @@ export class Expectations {
     expectation.order = ++this.lastOrder;
   }
 
-  /** Drops the prediction that has been without a slot for longest. */
-  dropOldest(): void {
-    const [oldest] = this.queued;
-    if (oldest !== undefined) this.remove(oldest);
+  /** Main announces what shadow may have announced before. */
+  announcedByMain(expectation: Expectation): void {
+    if (this.queuedOf[expectation.source].delete(expectation)) this.queuedOf.main.add(expectation);
+    expectation.source = 'main';
+  }
+
+  /**
+   * Drops the predictions of this sender that have been without a slot for longest, until the limit holds. Returns their number. A shadow that
+   * predicts without end displaces only predictions of shadows.
+   */
+  dropBeyond(limit: number, source: Expectation['source']): number {
+    let dropped = 0;
+    for (const oldest of this.queuedOf[source]) {
+      if (this.queuedOf[source].size <= limit) break;
+      this.remove(oldest);
+      dropped += 1;
+    }
+    return dropped;
   }
 
   longestWaiting(): Expectation | undefined {
@@ -256,15 +272,20 @@ export class Expectations {
     const needy = this.longestWaiting();
     if (needy !== undefined) return needy;
     let oldest: Expectation | undefined;
-    for (const expectation of this.queued) {
+    for (const expectation of this.queued()) {
       if (oldest === undefined || expectation.order < oldest.order) oldest = expectation;
     }
     let next = oldest;
-    for (const expectation of this.queued) {
+    for (const expectation of this.queued()) {
       if (next === undefined || expectation.pass.sequence !== next.pass.sequence) continue;
       if ((compareProgress(expectation, next) || expectation.order - next.order) < 0) next = expectation;
     }
     return next;
+  }
+
+  private *queued(): Iterable<Expectation> {
+    yield* this.queuedOf.main;
+    yield* this.queuedOf.shadow;
   }
 
   private ownOfLayer(pass: PassRow, layer: number): ReadonlyMap<number, Expectation> | undefined {
@@ -285,13 +306,13 @@ export class Expectations {
   }
 
   private index(expectation: Expectation): void {
-    (expectation.waiting.length > 0 ? this.needy : this.queued).add(expectation);
+    (expectation.waiting.length > 0 ? this.needy : this.queuedOf[expectation.source]).add(expectation);
     entryOf(this.unslotted, expertKey(expectation), () => new Set<Expectation>()).add(expectation);
   }
 
   private unindex(expectation: Expectation): void {
     this.needy.delete(expectation);
-    this.queued.delete(expectation);
+    this.queuedOf[expectation.source].delete(expectation);
     const alike = this.unslotted.get(expertKey(expectation));
     alike?.delete(expectation);
     if (alike?.size === 0) this.unslotted.delete(expertKey(expectation));

@@ -30,10 +30,8 @@ import {
   type WaitedLoad,
 } from './slot-table.js';
 import { PARTS } from '../../shared/model/expert-parts.js';
+import { QUEUED_PREDICTIONS_LIMIT } from '../../shared/wire/limits.js';
 import { perState } from '../../shared/decisions/caching/load-times.js';
-
-/** Predictions that may wait for a slot; beyond this number the oldest is dropped. */
-export const MAX_QUEUED_PREDICTIONS = 1024;
 
 /** One load brings all that the worker has of an expert; or the upper slices come first, and the lower ones by a load of their own if needed. */
 export type ExpertLoads = 'whole' | 'slices';
@@ -175,7 +173,7 @@ export class SlotSchedule implements SlotYielding {
     for (const expert of experts) {
       const known = this.expectations.find(prediction, expert) ?? this.expectations.findJoint(prediction, expert);
       if (known !== undefined) {
-        if (source === 'main') known.source = 'main';
+        if (source === 'main') this.expectations.announcedByMain(known);
         this.expectations.addRows(known, rows);
         if (critical.includes(expert)) this.expectLower(known);
         continue;
@@ -183,9 +181,7 @@ export class SlotSchedule implements SlotYielding {
       const added = this.expectations.add(prediction, expert, source);
       if (critical.includes(expert)) this.expectLower(added);
       if (this.shareSlot(added)) continue;
-      if (this.expectations.queuedCount <= MAX_QUEUED_PREDICTIONS) continue;
-      this.expectations.dropOldest();
-      this.droppedPredictions += 1;
+      this.droppedPredictions += this.expectations.dropBeyond(QUEUED_PREDICTIONS_LIMIT, source);
     }
   }
 

@@ -5,7 +5,10 @@ import type { ModelShape } from '../../shared/model/model-shape.js';
 import { layersOfWorker } from '../../shared/decisions/placement/plan-placement.js';
 import { dialAddress } from '../../shared/wire/addresses.js';
 import { reportedEpoch } from '../../shared/wire/epochs.js';
+import { ARRIVALS_OF_TENSOR_PEER } from '../../shared/wire/limits.js';
+import { ArrivalBound } from '../../shared/transport/arrival-bound.js';
 import { PeerGreeting } from '../../shared/transport/peer-greeting.js';
+import { StreamAdmission } from '../../shared/transport/stream-admission.js';
 import type {
   Execute,
   NodeIdentity,
@@ -39,6 +42,8 @@ type WorkerStream = PeerStream<WorkerReply, WorkerRequest>;
 interface Session {
   readonly stream: WorkerStream;
   readonly helloCame: () => void;
+  /** Gives the place of the stream back. */
+  readonly left: () => void;
   /** The opener of the stream, as the transport knows it. */
   readonly context: PeerContext;
   peer: NodeIdentity | null;
@@ -57,6 +62,7 @@ export class WorkerSessions {
   private readonly epoch = new PlacementEpoch();
   private readonly tellStatus: () => void;
   private readonly greeting: PeerGreeting;
+  private readonly admission: StreamAdmission;
   private readonly fetch: ProspectTaker | null;
   private main: Session | null = null;
 
@@ -66,7 +72,7 @@ export class WorkerSessions {
     shape: ModelShape,
     identity: () => NodeIdentity,
     tellStatus: () => void,
-    runtime: Runtime,
+    private readonly runtime: Runtime,
     log: Logger,
     fetch: ProspectTaker | null = null,
   ) {
@@ -76,6 +82,7 @@ export class WorkerSessions {
     this.tellStatus = tellStatus;
     this.log = log;
     this.fetch = fetch;
+    this.admission = new StreamAdmission(runtime);
     this.greeting = new PeerGreeting(identity, (peer) => this.refuseRole(peer), runtime, log);
   }
 
@@ -94,8 +101,11 @@ export class WorkerSessions {
   }
 
   serve(stream: WorkerStream, context: PeerContext): void {
+    const left = this.admission.admit(stream, context);
+    if (left === null) return;
     const session: Session = {
       stream,
+      left,
       helloCame: this.greeting.awaitHello(stream),
       context,
       peer: null,
@@ -170,6 +180,7 @@ export class WorkerSessions {
     if (peer.role === 'ROLE_MAIN') {
       this.adoptMain(session, peer);
       session.stream.takeTensors();
+      session.stream.boundArrivals(new ArrivalBound(ARRIVALS_OF_TENSOR_PEER, this.runtime));
     }
     session.peer = peer;
     this.log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
@@ -248,6 +259,7 @@ export class WorkerSessions {
 
   private closed(session: Session, error: OdmoeError | null): void {
     session.helloCame();
+    session.left();
     if (session.peer === null) return;
     this.log.info('a peer is gone', {
       peer: session.peer.id,

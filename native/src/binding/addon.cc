@@ -11,6 +11,7 @@
 #include "arguments.h"
 #include "async_call.h"
 #include "codec_calls.h"
+#include "core_files.h"
 #include "format_names.h"
 #include "handles.h"
 #include "model_shape_argument.h"
@@ -202,6 +203,11 @@ Napi::Value exit_with_parent_of(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+Napi::Value leave_no_core_of(const Napi::CallbackInfo& info) {
+  leave_no_core();
+  return info.Env().Undefined();
+}
+
 struct MachineSpeed {
   double read_bytes_per_s = 0;
   double fma_flop_per_s = 0;
@@ -364,6 +370,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add_promise<wait_until_of>(exports, "waitUntil");
   add<open_handles>(exports, "openHandles");
   add<exit_with_parent_of>(exports, "exitWithParent");
+  add<leave_no_core_of>(exports, "leaveNoCore");
   add_promise<measure_machine_of>(exports, "measureMachine");
   add_promise<measure_experts_of>(exports, "measureExperts");
   add_promise<measure_operators_of>(exports, "measureOperators");

@@ -6,9 +6,29 @@ export interface Rate {
   readonly perSecond: number;
 }
 
-interface Bucket {
-  left: number;
-  filledMs: number;
+/** Limits how much passes: a burst, and so much a second after that. */
+export class TokenBucket {
+  private left: number;
+  private filledMs: number;
+
+  constructor(
+    private readonly rate: Rate,
+    private readonly nowMs: () => number,
+  ) {
+    this.left = rate.burst;
+    this.filledMs = nowMs();
+  }
+
+  /** True: so much more may pass, and is counted. */
+  take(amount = 1): boolean {
+    const { burst, perSecond } = this.rate;
+    const nowMs = this.nowMs();
+    this.left = Math.min(burst, this.left + ((nowMs - this.filledMs) / 1000) * perSecond);
+    this.filledMs = nowMs;
+    if (this.left < amount) return false;
+    this.left -= amount;
+    return true;
+  }
 }
 
 /**
@@ -16,7 +36,7 @@ interface Bucket {
  * bucket.
  */
 export class TokenBuckets {
-  private readonly buckets: RecentMap<string, Bucket>;
+  private readonly buckets: RecentMap<string, TokenBucket>;
 
   constructor(
     private readonly rate: Rate,
@@ -32,12 +52,8 @@ export class TokenBuckets {
 
   /** True: one more of the kind may pass, and is counted. */
   take(kind: string): boolean {
-    const { burst, perSecond } = this.rate;
-    const nowMs = this.nowMs();
-    const known = this.buckets.get(kind);
-    const left = known === undefined ? burst : known.left + ((nowMs - known.filledMs) / 1000) * perSecond;
-    const isLet = left >= 1;
-    this.buckets.set(kind, { left: Math.min(burst, left) - (isLet ? 1 : 0), filledMs: nowMs });
-    return isLet;
+    const bucket = this.buckets.get(kind) ?? new TokenBucket(this.rate, this.nowMs);
+    this.buckets.set(kind, bucket);
+    return bucket.take();
   }
 }

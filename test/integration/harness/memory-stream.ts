@@ -1,4 +1,5 @@
 import type { OdmoeError } from '../../../shared/base/errors/odmoe-error.js';
+import type { ArrivalBound } from '../../../shared/transport/arrival-bound.js';
 import type { PeerStream } from '../../../shared/transport/peer-stream.js';
 
 /** One side of a stream without a network: it remembers the sent messages, and the test gives it the received ones. */
@@ -11,12 +12,17 @@ export class MemoryStream<Out, In> implements PeerStream<Out, In> {
   roundTripMs = 0;
   closedWith: OdmoeError | null | undefined = undefined;
   takesTensors = false;
+  arrivals: ArrivalBound | null = null;
   private messageHandler: ((message: In) => void) | null = null;
   private closeHandler: ((error: OdmoeError | null) => void) | null = null;
   private readonly early: In[] = [];
 
   takeTensors(): void {
     this.takesTensors = true;
+  }
+
+  boundArrivals(bound: ArrivalBound): void {
+    this.arrivals = bound;
   }
 
   send(message: Out): void {
