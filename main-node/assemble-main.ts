@@ -394,6 +394,7 @@ function createMembership(
     transport,
     shape,
     roster,
+    ownHosts: () => loaded.environment.interfaces.addresses.map(({ address }) => address),
     usesWorkers: main.experts !== 'local',
     shadowListener: shadowListener(engine),
     log,

@@ -7,6 +7,7 @@ import type { EmulationSettings } from '../../shared/settings/node-settings.js';
 import { PRECISIONS, type ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { SETTINGS } from '../../shared/settings/settings-table.js';
 import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../client/generation-flags.js';
+import { promptText } from '../client/prompt-text.js';
 import { withInterrupt } from '../client/interrupt.js';
 import { addLocalEngineFlags, openLocalEngine, type LocalEngineFlags } from '../client/local-engine-flags.js';
 import { settingFlag } from '../client/setting-flags.js';
@@ -27,7 +28,7 @@ export function registerGenerateCommand(program: Command): void {
     .command('generate')
     .description('answer a prompt in this process, with all experts in memory')
     .argument('<model>', 'a pack, or a Hugging Face checkpoint directory')
-    .argument('[text]', 'the prompt');
+    .argument('[text]', 'the prompt; -: it comes by standard input');
   addLocalEngineFlags(addGenerationFlags(command))
     .addOption(
       new Option(
@@ -91,7 +92,7 @@ function emulationFrom({ profile, expertStorage }: GenerateFlags): EmulationSett
 }
 
 async function generate(directory: string, text: string | undefined, flags: GenerateFlags): Promise<void> {
-  const request = generationRequestFrom(flags, text);
+  const request = generationRequestFrom(flags, await promptText(text));
   const engine = await openLocalEngine(directory, flags, {
     emulation: emulationFrom(flags),
     shadow: flags.shadow ?? null,

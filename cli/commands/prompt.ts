@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 
 import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
 import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../client/generation-flags.js';
+import { promptText } from '../client/prompt-text.js';
 import { withInterrupt } from '../client/interrupt.js';
 import { generationSummary, renderGeneration } from '../output/generation-output.js';
 import { transport } from '../client/process-runtime.js';
@@ -13,7 +14,7 @@ export function registerPromptCommand(program: Command): void {
   const command = program
     .command('prompt')
     .description('ask a running cluster; the answer is printed as it comes')
-    .argument('[text]', 'the prompt');
+    .argument('[text]', 'the prompt; -: it comes by standard input');
   addGenerationFlags(addMainFlags(command))
     .addHelpText(
       'after',
@@ -24,10 +25,11 @@ Examples:
   odmoe prompt "Tell me a story about a fox."
   odmoe prompt "What is 17 plus 25?" --main 192.168.1.10:7600 --json
   odmoe prompt "Write a haiku." --temperature 0.8 --top-p 0.95 --max-tokens 60
-  odmoe prompt "Once upon a time" --raw --stop "."`,
+  odmoe prompt "Once upon a time" --raw --stop "."
+  odmoe prompt - < question.txt      (nobody else on this machine sees the prompt in the list of processes)`,
     )
     .action(async (text: string | undefined, flags: GenerationFlags & MainFlags) => {
-      const request = generationRequestFrom(flags, text);
+      const request = generationRequestFrom(flags, await promptText(text));
       const address = await resolveMainAddress(flags);
       const result = await withInterrupt((signal) =>
         renderGeneration(generate(transport, address, request, signal), { json: flags.json, stream: !flags.json }),

@@ -24,6 +24,7 @@ import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import { TokenBuckets } from '../../shared/base/runtime/token-buckets.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { IDENTIFY_TIMEOUT_MS, PeerDial, serveStream } from './peer-dial.js';
+import { mayDial } from './dialled-host.js';
 import type { Roster } from './roster.js';
 import { ShadowLink, type ShadowListener } from './shadow-link.js';
 import { WorkerLink } from './worker-link.js';
@@ -121,6 +122,8 @@ export interface MembershipOptions {
   shape: ModelShape;
   roster: Roster;
   shadowListener: ShadowListener;
+  /** This machine's addresses: a daemon beside main may be reached by loopback. None if left out. */
+  ownHosts?: () => readonly string[];
   /** False: main's own worker runs all experts, and no other worker is taken (main.experts: local). True if left out. */
   usesWorkers?: boolean;
   log: Logger;
@@ -191,6 +194,9 @@ export class Membership {
     const address = dialAddress(peer.address, host);
     if (!isAddress(address)) return { kind: 'refusal', refusal: badAddress(peer) };
     const refusal = identityRefusal(peer, context) ?? joinRefusal(own, peer, this.options.usesWorkers !== false);
+    if (!mayDial(hostOf(address), host, this.options.ownHosts?.() ?? []))
+      return { kind: 'refusal', refusal: foreignAddress(peer, host) };
+    const refusal = joinRefusal(own, peer, this.options.usesWorkers !== false);
     if (refusal !== null) {
       const problem = { address, id: peer.id, ...refusal };
       if (this.refused.add(problem)) this.options.log.warn('peer refused', problem);
@@ -538,6 +544,15 @@ function badAddress(peer: NodeIdentity): Refusal {
   return {
     code: 'PROTOCOL_VIOLATION',
     message: `${peer.id} says that it is reached at "${peer.address}", which is not HOST:PORT: nothing can be dialled there`,
+  };
+}
+
+function foreignAddress(peer: NodeIdentity, host: string): Refusal {
+  return {
+    code: 'NODE_REFUSED',
+    message:
+      `${peer.id} asks from ${host} and says that it is reached at "${peer.address}", which is no address of another machine: start it ` +
+      'without --host, or give it the address of its network',
   };
 }
 

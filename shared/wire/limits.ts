@@ -92,15 +92,15 @@ export const CLIENT_CHECK_TIMEOUT_MS = 20_000;
 export const MAIN_CHECK = { keepaliveIntervalMs: 5000, keepaliveTimeoutMs: 20_000 };
 
 /**
- * What one stream may bring of a peer that sends no tensors (a shadow; a peer before its hello), and of one that does (main; a worker). Work at
- * full speed stays far below: docs/security.md has the measured figures.
+ * What one stream may bring of a peer that sends no tensors (a shadow; a peer before its hello), and of one that does (main; a worker). Work
+ * at full speed stays below: a stream brings one to two messages for each layer of a token (docs/security.md has the figures).
  */
 export const ARRIVALS_OF_PLAIN_PEER = {
   messages: { burst: 40_000, perSecond: 10_000 },
   bytes: { burst: 64 * MEGABYTE_BYTES, perSecond: 16 * MEGABYTE_BYTES },
 } as const satisfies Record<string, Rate>;
 export const ARRIVALS_OF_TENSOR_PEER = {
-  messages: { burst: 120_000, perSecond: 30_000 },
+  messages: { burst: 80_000, perSecond: 20_000 },
   bytes: { burst: 8192 * MEGABYTE_BYTES, perSecond: 4096 * MEGABYTE_BYTES },
 } as const satisfies Record<string, Rate>;
 

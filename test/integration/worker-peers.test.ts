@@ -1,15 +1,32 @@
 import assert from 'node:assert/strict';
 import { connect as connectSocket } from 'node:net';
 import { join } from 'node:path';
-import { Client, Metadata, credentials } from '@grpc/grpc-js';
+import { Client, Metadata, credentials, type ClientDuplexStream } from '@grpc/grpc-js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { parseAddress } from '../../shared/wire/addresses.js';
 import { waitUntil } from './harness/wait-until.js';
 import { CHECKPOINT, MAX_ROWS, WorkerSetting, hiddenStates } from './worker-test-setting.js';
 import { startRpcServer } from '../wall.js';
+import { METHODS } from '../../shared/transport/methods.js';
+import { SERVED_STREAMS_OF_HOST_LIMIT } from '../../shared/wire/limits.js';
+
+const raw = (bytes: Buffer): Buffer => bytes;
 
 describe('worker daemon: the connections to its peers', () => {
-  const setting = new WorkerSetting();
+  const clients: Client[] = [];
+
+  afterEach(() => {
+    for (const client of clients.splice(0)) client.close();
+  });
+
+  /** A stream of any bytes, and the words with which the worker ends it. */
+  function openRaw(address: string): { call: ClientDuplexStream<Buffer, Buffer>; ended: Promise<string> } {
+    const client = new Client(address, credentials.createInsecure());
+    clients.push(client);
+    const call = client.makeBidiStreamRequest(METHODS.worker.serve.path, raw, raw, new Metadata());
+    call.on('data', () => undefined);
+    return { call, ended: new Promise((resolve) => call.on('error', ({ message }: Error) => resolve(message))) };
+  }
 
   it('survive garbage on its port', async () => {
     const node = await setting.start();
@@ -18,7 +35,6 @@ describe('worker daemon: the connections to its peers', () => {
     socket.on('error', () => undefined);
     socket.write(Buffer.from('GET / HTTP/1.1\r\n\r\n'.repeat(100)));
     const client = new Client(node.address, credentials.createInsecure());
-    const raw = (bytes: Buffer): Buffer => bytes;
     const call = client.makeBidiStreamRequest('/odmoe.v1.Worker/Serve', raw, raw, new Metadata());
     let failure: string | null = null;
     call.on('data', () => undefined);
@@ -31,6 +47,17 @@ describe('worker daemon: the connections to its peers', () => {
     const main = await setting.connectMain(node);
     const { hiddenSize } = setting.shape;
     await main.result({ layer: 0, expert: 0, hiddenSize, hidden: hiddenStates(1, hiddenSize) });
+  });
+
+  it('are bounded in number by host, and closed in words beyond', async () => {
+    const node = await setting.start();
+    const main = await setting.connectMain(node);
+    const opened = Array.from({ length: SERVED_STREAMS_OF_HOST_LIMIT }, () => openRaw(node.address));
+    const ends = await Promise.race(opened.map(({ ended }) => ended));
+    assert.match(ends, new RegExp(`${SERVED_STREAMS_OF_HOST_LIMIT} from one host, are served`));
+    const { hiddenSize } = setting.shape;
+    await main.result({ layer: 0, expert: 0, hiddenSize, hidden: hiddenStates(1, hiddenSize) });
+    for (const { call } of opened) call.cancel();
   });
 
   it('are refused for another pack, with the reason on both sides, and for a second main', async () => {

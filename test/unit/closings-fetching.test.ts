@@ -22,6 +22,8 @@ import { assertWaits, type Closing, HeldWork, itWaitsForWork, leavesNothing } fr
 import type { Connection } from '../../shared/transport/transport.js';
 import type { PackPiece, ReadManifestRequest, ReadPackRequest } from '../../shared/wire/messages.js';
 
+const READER = { host: 'reader', caller: null };
+
 /** Begins work of a fetcher. */
 type FetcherWork = (fetcher: ExpertFetcher, partial: PartialPack) => void;
 
@@ -63,8 +65,8 @@ describe('closing the fetching waits for', () => {
     };
     return {
       describe: () => work.whenLetGo(() => share.describe()),
-      read: (request, signal) => bytesOf(share.read(request, signal)),
-      manifest: (request, signal) => bytesOf(share.manifest(request, signal)),
+      read: (request, signal) => bytesOf(share.read(request, signal, READER)),
+      manifest: (request, signal) => bytesOf(share.manifest(request, signal, READER)),
       close: () => void closed.push(address),
     };
   }

@@ -121,9 +121,9 @@ describe('fetching slices', function () {
     const share = shareOf();
     const service: PackService = {
       ...interruptedShare(share, () => undefined),
-      read: (request, signal) => {
+      read: (request, signal, peer) => {
         reads.push(request.file);
-        return share.read(request, signal);
+        return share.read(request, signal, peer);
       },
     };
     const fetch = await open('both', [await setting.serve(service)]);
@@ -211,9 +211,9 @@ describe('fetching slices', function () {
     const reads: string[] = [];
     const recording: PackService = {
       ...interruptedShare(again, () => undefined),
-      read: (request, signal) => {
+      read: (request, signal, peer) => {
         reads.push(`${request.file} ${request.offsetBytes}`);
-        return again.read(request, signal);
+        return again.read(request, signal, peer);
       },
     };
     const second = await open('both', [await setting.serve(recording)], {}, pack);
@@ -275,9 +275,9 @@ describe('fetching slices', function () {
     let asked = 0;
     const countReads = (share: PackServer): PackService => ({
       ...interruptedShare(share, () => undefined),
-      read: (request, signal) => {
+      read: (request, signal, peer) => {
         asked += 1;
-        return share.read(request, signal);
+        return share.read(request, signal, peer);
       },
     });
     const others = shareOf({ ...servedSlices(slices, original.shape), digest: 'f'.repeat(64) });

@@ -6,7 +6,9 @@ import {
 } from '../../main-node/cluster/membership.js';
 import { FIRST_PAUSE_MS, MAX_FAILURES_IN_A_ROW } from '../../main-node/cluster/failing-workers.js';
 import { MAX_RECONNECT_DELAY_MS } from '../../main-node/cluster/peer-dial.js';
+import { ARRIVALS_OF_TENSOR_PEER, GREETINGS_OF_HOST } from '../../shared/wire/limits.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import type { JoinReply } from '../../shared/wire/messages.js';
 import { identity, membershipOf, ScriptedWorkers, type TestMembership } from './membership-setting.js';
 import { onVirtualClock } from './virtual-run.js';
 import { plainExecute, plainResult } from './wire-messages.js';
@@ -71,6 +73,22 @@ describe('main: a failing worker', () => {
       assert.match(membership.problems()[0]?.message ?? '', /let an execute run out of time.*left alone for 60 s/);
       await passes(2 * LONG_MS);
       assert.deepEqual([connected(), failing(), workers.opened.length], [[`w ${A}`], [], 2]);
+    }));
+
+  it('is left alone, too, where its stream was closed because of a flood', () =>
+    withWorkers(async ({ membership, workers, passes, connected }) => {
+      workers.at.set(A, identity('w'));
+      membership.addConfigured([{ role: 'worker', id: 'w', address: A }]);
+      await passes(A_LITTLE_MS);
+      const { last } = workers;
+      const flood = last.arrivals?.arrived(2 * ARRIVALS_OF_TENSOR_PEER.bytes.burst);
+      assert.equal(flood?.code, 'PROTOCOL_VIOLATION');
+      last.close(flood);
+      await passes(UNRESPONSIVE_PAUSE_MS - LONG_MS);
+      assert.deepEqual([connected(), workers.opened.length], [[], 1]);
+      assert.match(membership.problems()[0]?.message ?? '', /sent what nobody asked for.*left alone for 60 s/);
+      await passes(2 * LONG_MS);
+      assert.deepEqual(connected(), [`w ${A}`]);
     }));
 
   it('is used at once after a restart', () =>
@@ -340,6 +358,46 @@ describe('main: problems with workers', () => {
       workers.at.set(address, identity('w'));
       await passes(LONG_MS);
       assert.deepEqual(connected(), [`w ${address}`]);
+    }));
+});
+
+describe('main: a daemon that asks to join', () => {
+  const refusalOf = (reply: JoinReply): string => (reply.kind === 'refusal' ? reply.refusal.message : '');
+
+  it('is not dialled at an address that no other machine has', () =>
+    withWorkers(
+      async ({ membership, workers, passes }) => {
+        const joinFrom = (host: string, address: string): string =>
+          refusalOf(membership.join(identity('w', 'ROLE_WORKER', address), { host, caller: null }));
+        for (const address of ['127.0.0.1:22', 'localhost:22', '169.254.169.254:80', '239.1.1.1:1', '0.1.2.3:4']) {
+          assert.match(joinFrom('10.0.0.9', address), /which is no address of another machine/, address);
+        }
+        await passes(A_LITTLE_MS);
+        assert.deepEqual(workers.asked, [], 'nothing was dialled');
+        assert.equal(joinFrom('10.0.0.9', '10.1.0.9:7601'), '', 'it may have several networks');
+        assert.equal(joinFrom('10.0.0.1', '127.0.0.1:7602'), '', 'it is on this machine');
+        assert.equal(joinFrom('::ffff:127.0.0.1', '127.0.0.1:7603'), '');
+        assert.equal(joinFrom('10.0.0.9', ':7604'), '');
+        await passes(A_LITTLE_MS);
+        assert.deepEqual(workers.asked.slice(0, 4).sort(), [
+          '10.0.0.9:7604',
+          '10.1.0.9:7601',
+          '127.0.0.1:7602',
+          '127.0.0.1:7603',
+        ]);
+      },
+      { ownHosts: () => ['10.0.0.1'] },
+    ));
+
+  it('is refused in words when its host asks too often, and other hosts are not', () =>
+    withWorkers(async ({ membership, passes }) => {
+      const joinFrom = (host: string): string =>
+        refusalOf(membership.join(identity('w', 'ROLE_WORKER', ':7601'), { host, caller: null }));
+      for (let asked = 0; asked < GREETINGS_OF_HOST.burst; asked += 1) assert.equal(joinFrom('10.0.0.9'), '');
+      assert.match(joinFrom('10.0.0.9'), /10\.0\.0\.9 asks to join too often/);
+      assert.equal(joinFrom('10.0.0.8'), '');
+      await passes(1000);
+      assert.equal(joinFrom('10.0.0.9'), '');
     }));
 });
 

@@ -150,7 +150,7 @@ describe('a pack that peers read from', function () {
     const share = new PackServer(pack, RUNTIME);
     const held: AsyncGenerator[] = [];
     const begin = async (host: string): Promise<void> => {
-      const reader = share.read(request({ lengthBytes: 100_000 }), never, { host });
+      const reader = share.read(request({ lengthBytes: 100_000 }), never, { host, caller: null });
       await reader.next();
       held.push(reader);
     };

@@ -81,7 +81,7 @@ describe('the streams that a daemon serves', () => {
 
   function open(admission: StreamAdmission, host: string): { left: (() => void) | null; why: string } {
     const stream = new MemoryStream<never, unknown>();
-    const left = admission.admit(stream, { host });
+    const left = admission.admit(stream, { host, caller: null });
     assert.equal(left === null, stream.closedWith !== undefined, 'a refused stream is closed');
     assert.equal(stream.arrivals === null, left === null, 'an admitted one is bounded');
     return { left, why: stream.closedWith?.message ?? '' };

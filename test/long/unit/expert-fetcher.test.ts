@@ -266,11 +266,11 @@ describe('the fetching of experts', function () {
     let hasYielded = false;
     const share = {
       ...interruptedShare(corrupt, () => undefined),
-      read: async function* (request: ReadPackRequest, signal: AbortSignal) {
+      read: async function* (request: ReadPackRequest, signal: AbortSignal, peer: PeerContext) {
         const isWaitedFor = request.file === file && request.offsetBytes === offsetBytes;
         asked.push(isWaitedFor);
         await waitUntil('its turn has come', () => (isWaitedFor ? hasYielded : asked.includes(true)));
-        yield* corrupt.read(request, signal);
+        yield* corrupt.read(request, signal, peer);
       },
     };
     const fetcher = await create([await setting.serve(share)]);
@@ -384,8 +384,8 @@ describe('the fetching of experts', function () {
     let surplus = 0;
     const flooding = {
       ...interruptedShare(share, () => undefined),
-      read: async function* (request: ReadPackRequest, signal: AbortSignal) {
-        yield* share.read(request, signal);
+      read: async function* (request: ReadPackRequest, signal: AbortSignal, peer: PeerContext) {
+        yield* share.read(request, signal, peer);
         if (expertFiles.has(request.file)) return;
         while (!signal.aborted && surplus < 1000) {
           surplus += 1;

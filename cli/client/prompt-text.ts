@@ -1,0 +1,24 @@
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { MEGABYTE_BYTES } from '../../shared/wire/limits.js';
+
+/** In place of TEXT: the prompt comes by standard input, so that it stands in no list of processes and no history of a shell. */
+export const FROM_STANDARD_INPUT = '-';
+const PROMPT_LIMIT_BYTES = 2 * MEGABYTE_BYTES;
+
+/** The prompt: TEXT, or all of standard input without its last line's end. `input` ends. Throws USAGE for more than 2 MiB. */
+export async function promptText(
+  text: string | undefined,
+  input: AsyncIterable<Buffer> = process.stdin,
+): Promise<string | undefined> {
+  if (text !== FROM_STANDARD_INPUT) return text;
+  const parts: Buffer[] = [];
+  let bytes = 0;
+  for await (const part of input) {
+    bytes += part.length;
+    if (bytes > PROMPT_LIMIT_BYTES) {
+      throw new OdmoeError('USAGE', `the prompt on standard input is longer than ${PROMPT_LIMIT_BYTES} bytes: give a shorter one`);
+    }
+    parts.push(part);
+  }
+  return Buffer.concat(parts).toString('utf8').replace(/\r?\n$/, '');
+}
