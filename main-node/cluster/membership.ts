@@ -193,10 +193,9 @@ export class Membership {
     const own = this.options.identity();
     const address = dialAddress(peer.address, host);
     if (!isAddress(address)) return { kind: 'refusal', refusal: badAddress(peer) };
-    const refusal = identityRefusal(peer, context) ?? joinRefusal(own, peer, this.options.usesWorkers !== false);
     if (!mayDial(hostOf(address), host, this.options.ownHosts?.() ?? []))
       return { kind: 'refusal', refusal: foreignAddress(peer, host) };
-    const refusal = joinRefusal(own, peer, this.options.usesWorkers !== false);
+    const refusal = identityRefusal(peer, context) ?? joinRefusal(own, peer, this.options.usesWorkers !== false);
     if (refusal !== null) {
       const problem = { address, id: peer.id, ...refusal };
       if (this.refused.add(problem)) this.options.log.warn('peer refused', problem);

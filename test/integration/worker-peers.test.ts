@@ -13,6 +13,7 @@ import { SERVED_STREAMS_OF_HOST_LIMIT } from '../../shared/wire/limits.js';
 const raw = (bytes: Buffer): Buffer => bytes;
 
 describe('worker daemon: the connections to its peers', () => {
+  const setting = new WorkerSetting();
   const clients: Client[] = [];
 
   afterEach(() => {

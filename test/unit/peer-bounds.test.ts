@@ -46,7 +46,12 @@ describe('the bound of what arrives over a stream', () => {
       on: (_event, set) => (handler = set),
     };
     const failures: OdmoeError[] = [];
-    const side = { takeTensors: () => undefined, finish: () => undefined, fail: (error: OdmoeError) => failures.push(error) };
+    const side = {
+      certifiedPeer: () => null,
+      takeTensors: () => undefined,
+      finish: () => undefined,
+      fail: (error: OdmoeError) => failures.push(error),
+    };
     let decoded = 0;
     const incoming = {
       ...METHODS.worker.serve.request,

@@ -22,6 +22,7 @@ import type { Pack } from '../../../packs/format/open-pack.js';
 
 import type { ExpertId } from '../../../shared/model/expert-id.js';
 
+import type { PeerContext } from '../../../shared/transport/peer-context.js';
 import type { ReadPackRequest } from '../../../shared/wire/messages.js';
 
 import { waitUntil } from '../../integration/harness/wait-until.js';
