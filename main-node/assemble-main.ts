@@ -382,7 +382,7 @@ export function assemble(
 
 function createMembership(
   { network, main }: NodeSettings,
-  { environment: { runtime, transport } }: ComponentSources,
+  { environment }: ComponentSources,
   engine: ClusterEngine,
   identity: NodeIdentity,
 ): Membership {
@@ -390,11 +390,9 @@ function createMembership(
   return new Membership({
     identity: () => identity,
     network,
-    runtime,
-    transport,
+    ...environment,
     shape,
     roster,
-    ownHosts: () => loaded.environment.interfaces.addresses.map(({ address }) => address),
     usesWorkers: main.experts !== 'local',
     shadowListener: shadowListener(engine),
     log,

@@ -14,7 +14,15 @@ import { PackServer } from '../packs/fetching/pack-server.js';
 import { slicesToServe } from '../packs/fetching/served-slices.js';
 import type { FormatCompiler } from '../engine/sampling/format-compiler.js';
 import { OutputFormats } from '../engine/sampling/output-formats.js';
-import { exitWithParent, leaveNoCore, openHandles, requireAddon, type Device, type Model, type Pass } from '../native/index.js';
+import {
+  exitWithParent,
+  leaveNoCore,
+  openHandles,
+  requireAddon,
+  type Device,
+  type Model,
+  type Pass,
+} from '../native/index.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
 import type { ShadowPrecision } from '../shared/settings/setting-choices.js';
 import { advertisedAddress } from '../engine/daemon/advertised-address.js';

@@ -16,9 +16,14 @@ export async function promptText(
   for await (const part of input) {
     bytes += part.length;
     if (bytes > PROMPT_LIMIT_BYTES) {
-      throw new OdmoeError('USAGE', `the prompt on standard input is longer than ${PROMPT_LIMIT_BYTES} bytes: give a shorter one`);
+      throw new OdmoeError(
+        'USAGE',
+        `the prompt on standard input is longer than ${PROMPT_LIMIT_BYTES} bytes: give a shorter one`,
+      );
     }
     parts.push(part);
   }
-  return Buffer.concat(parts).toString('utf8').replace(/\r?\n$/, '');
+  return Buffer.concat(parts)
+    .toString('utf8')
+    .replace(/\r?\n$/, '');
 }

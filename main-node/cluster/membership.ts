@@ -4,6 +4,7 @@ import type { DiscoveredPeer } from '../../shared/transport/discovery/txt-record
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
+import type { InterfaceWatch } from '../../shared/transport/discovery/host-interfaces.js';
 import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
 import { dialAddress, hostOf, isAddress } from '../../shared/wire/addresses.js';
 import {
@@ -122,8 +123,8 @@ export interface MembershipOptions {
   shape: ModelShape;
   roster: Roster;
   shadowListener: ShadowListener;
-  /** This machine's addresses: a daemon beside main may be reached by loopback. None if left out. */
-  ownHosts?: () => readonly string[];
+  /** This machine's addresses: a daemon beside main may be reached by loopback. */
+  interfaces: Pick<InterfaceWatch, 'addresses'>;
   /** False: main's own worker runs all experts, and no other worker is taken (main.experts: local). True if left out. */
   usesWorkers?: boolean;
   log: Logger;
@@ -193,7 +194,8 @@ export class Membership {
     const own = this.options.identity();
     const address = dialAddress(peer.address, host);
     if (!isAddress(address)) return { kind: 'refusal', refusal: badAddress(peer) };
-    if (!mayDial(hostOf(address), host, this.options.ownHosts?.() ?? []))
+    const ownHosts = this.options.interfaces.addresses.map(({ address: one }) => one);
+    if (!mayDial(hostOf(address), host, ownHosts))
       return { kind: 'refusal', refusal: foreignAddress(peer, host) };
     const refusal = identityRefusal(peer, context) ?? joinRefusal(own, peer, this.options.usesWorkers !== false);
     if (refusal !== null) {

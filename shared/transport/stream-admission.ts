@@ -23,7 +23,10 @@ export class StreamAdmission {
   }
 
   /** Returns a function to call once, when the stream has ended. null: the stream was closed, with the reason in words. */
-  admit(stream: Pick<PeerStream<never, unknown>, 'close' | 'boundArrivals'>, { host }: PeerContext): (() => void) | null {
+  admit(
+    stream: Pick<PeerStream<never, unknown>, 'close' | 'boundArrivals'>,
+    { host }: PeerContext,
+  ): (() => void) | null {
     const refusal = this.refusal(host);
     if (refusal !== null) {
       stream.close(refusal);

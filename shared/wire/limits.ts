@@ -81,8 +81,8 @@ export const PACK_SOURCES_LIMIT = 64;
 /** Longest time that a client may leave the replies to its call unread. Then the call is given up, and its resources are freed. */
 export const SLOW_READER_LIMIT_MS = 60_000;
 
-/** Most streams and calls that one connection may have open. */
-export const CONCURRENT_STREAMS_LIMIT = 1024;
+/** Most streams and calls that one connection may have open: each may hold PLAIN_RECEIVE_LIMIT_BYTES of a message that does not end. */
+export const CONCURRENT_STREAMS_LIMIT = 128;
 
 /** Interval at which a server asks its client for a sign of life, and the longest time for the reply. */
 export const CLIENT_CHECK_INTERVAL_MS = 10_000;

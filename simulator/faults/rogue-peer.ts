@@ -1,6 +1,6 @@
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
 import { EPOCH_LIMIT, PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import { PROTOCOL_VERSION, SERVED_STREAMS_OF_HOST_LIMIT } from '../../shared/wire/limits.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
@@ -11,6 +11,9 @@ import { METHODS } from '../../shared/transport/methods.js';
 const ROGUE = 'rogue';
 const SILENCE_MS = 1000;
 const MESSAGES = 12;
+/** More streams than one host gets. */
+const FLOODED_STREAMS = SERVED_STREAMS_OF_HOST_LIMIT + 8;
+const FLOOD_CHANCE = 0.3;
 /** Epochs and ids of sequences at the limit: the last valid ones, and invalid ones. */
 const NEAR_LIMITS = [PEER_EPOCH_LIMIT, PEER_EPOCH_LIMIT + 1, EPOCH_LIMIT, EPOCH_LIMIT + 1, 2 ** 53 - 1] as const;
 const LARGEST_POSITION = 2 ** 32 - 1;
@@ -47,10 +50,24 @@ export class RoguePeer {
         this.runtime.after(atMs, () => side.send({ kind: 'message', bytes: this.message(path, message) }));
       }
     }
+    this.floodStreams();
     return () => {
       this.runtime.kill();
       this.cluster.network.processGone(this.runtime);
     };
+  }
+
+  /** Sometimes opens more streams than one host gets. Drawn from a stream of its own, so that what else a seed draws stays the same. */
+  private floodStreams(): void {
+    const random = new SeededRandom(this.fault.seed + 1);
+    if (!random.chance(FLOOD_CHANCE)) return;
+    const { path } = random.pick([METHODS.shadow.serve, METHODS.worker.serve]);
+    const hello = path === METHODS.worker.serve.path ? METHODS.worker.serve.request : METHODS.shadow.serve.request;
+    for (let stream = 0; stream < FLOODED_STREAMS; stream += 1) {
+      const side = this.connect(this.fault.node, path, Buffer.alloc(0));
+      const bytes = hello.encode({ kind: 'hello', hello: this.identity() });
+      this.runtime.after(random.int(Math.max(1, this.fault.forMs)), () => side.send({ kind: 'message', bytes }));
+    }
   }
 
   private connect(node: string, path: string, bytes: Buffer): ChannelSide {

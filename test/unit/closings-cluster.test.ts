@@ -57,6 +57,7 @@ function membershipOn(transport: OpenTransport): Membership {
     network,
     runtime: RUNTIME,
     transport: transport as Transport,
+    interfaces: { addresses: [] },
     shape,
     roster: new Roster(shape, GROUPING, 1, RUNTIME, silentLog),
     shadowListener: { ...listeners, onSequenceDropped: nothing, onLost: nothing },

@@ -386,7 +386,7 @@ describe('main: a daemon that asks to join', () => {
           '127.0.0.1:7603',
         ]);
       },
-      { ownHosts: () => ['10.0.0.1'] },
+      { interfaces: { addresses: [{ name: 'eth0', address: '10.0.0.1', internal: false }] } },
     ));
 
   it('is refused in words when its host asks too often, and other hosts are not', () =>

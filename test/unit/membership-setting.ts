@@ -37,6 +37,7 @@ export function membershipOf(
     network: { ...network, reconnectDelayMs: 5 },
     shape,
     roster,
+    interfaces: { addresses: [] },
     shadowListener: {
       onPrediction: () => undefined,
       onRestart: () => undefined,

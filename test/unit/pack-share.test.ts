@@ -18,7 +18,12 @@ import { HeldExperts } from '../../packs/format/held-experts.js';
 
 import type { Pack } from '../../packs/format/open-pack.js';
 
-import { PACK_PIECE_BYTES, PACK_PIECES_HELD_LIMIT, PACK_READERS_LIMIT, PACK_READERS_OF_HOST_LIMIT } from '../../shared/wire/limits.js';
+import {
+  PACK_PIECE_BYTES,
+  PACK_PIECES_HELD_LIMIT,
+  PACK_READERS_LIMIT,
+  PACK_READERS_OF_HOST_LIMIT,
+} from '../../shared/wire/limits.js';
 import type { PackSource } from '../../shared/transport/node-clients.js';
 
 import type { ReadPackRequest } from '../../shared/wire/messages.js';

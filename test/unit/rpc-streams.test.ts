@@ -20,6 +20,7 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import { rowCount } from '../../shared/wire/pass-rows.js';
 
 import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
+import { ArrivalBound } from '../../shared/transport/arrival-bound.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 
 import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
@@ -114,6 +115,31 @@ describe('streams between peers', function () {
   afterEach(async () => {
     await server?.stop();
     server = null;
+  });
+
+  it('close where more comes than their bound, in words at both sides and in the log', async () => {
+    const numbers: number[] = [];
+    let ended: Promise<OdmoeError | null> | null = null;
+    const address = await serve({
+      worker: {
+        serve: (stream) => {
+          const messages = { burst: 10, perSecond: 1e-9 };
+          stream.boundArrivals(new ArrivalBound({ messages, bytes: { burst: 1e9, perSecond: 1e9 } }, RUNTIME));
+          ended = closing(stream);
+          stream.onMessage((message) => {
+            if (message.kind === 'execute') numbers.push(message.execute.requestId);
+          });
+        },
+      },
+    });
+    const stream = openWorkerStream(address, NETWORK);
+    const closed = closing(stream);
+    for (let number = 0; number < 100; number += 1) stream.send({ kind: 'execute', execute: execute(number, 1) });
+    const words = /more messages came over this stream than work needs: 10 at once/;
+    assert.match((await closed)?.message ?? '', words);
+    assert.match((await (ended ?? assert.fail('no stream came')))?.message ?? '', words);
+    assert.equal(numbers.length, 10);
+    assert.equal(recorded.lines.filter(({ event }) => event === 'a peer stream was closed').length, 1);
   });
 
   it('carry requests and results both ways in order, to the byte', async () => {

@@ -233,7 +233,8 @@ describe('worker: predictions in the slot schedule', () => {
   it('drop the oldest beyond the bound of the queue', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [0]);
-    for (let position = 0; position < QUEUED_PREDICTIONS_LIMIT + 2; position++) predict(schedule, 1, [1], 10 + position);
+    for (let position = 0; position < QUEUED_PREDICTIONS_LIMIT + 2; position++)
+      predict(schedule, 1, [1], 10 + position);
     assert.equal(schedule.counters.droppedPredictions, 2);
     loaded(schedule);
     const [, actions] = execute(schedule, 0, 0, { position: 5 });
@@ -248,7 +249,8 @@ describe('worker: predictions in the slot schedule', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [0]);
     announce(schedule, 0, [2], 6);
-    for (let position = 0; position < 3 * QUEUED_PREDICTIONS_LIMIT; position++) predict(schedule, 1, [1], 10 + position);
+    for (let position = 0; position < 3 * QUEUED_PREDICTIONS_LIMIT; position++)
+      predict(schedule, 1, [1], 10 + position);
     assert.equal(schedule.counters.droppedPredictions, 2 * QUEUED_PREDICTIONS_LIMIT);
     loaded(schedule);
     execute(schedule, 0, 0);
