@@ -195,8 +195,7 @@ export class Membership {
     const address = dialAddress(peer.address, host);
     if (!isAddress(address)) return { kind: 'refusal', refusal: badAddress(peer) };
     const ownHosts = this.options.interfaces.addresses.map(({ address: one }) => one);
-    if (!mayDial(hostOf(address), host, ownHosts))
-      return { kind: 'refusal', refusal: foreignAddress(peer, host) };
+    if (!mayDial(hostOf(address), host, ownHosts)) return { kind: 'refusal', refusal: foreignAddress(peer, host) };
     const refusal = identityRefusal(peer, context) ?? joinRefusal(own, peer, this.options.usesWorkers !== false);
     if (refusal !== null) {
       const problem = { address, id: peer.id, ...refusal };
