@@ -1,6 +1,5 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import { HANDSHAKE_TIMEOUT_MS } from '../../shared/wire/limits.js';
 import { servedWorkerRefusal } from '../../shared/transport/call-permission.js';
 import { ArrivalBound } from '../../shared/transport/arrival-bound.js';
 import { ARRIVALS_OF_PLAIN_PEER, HANDSHAKE_TIMEOUT_MS } from '../../shared/wire/limits.js';
