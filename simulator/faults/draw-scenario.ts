@@ -54,7 +54,12 @@ function withLiar(random: SeededRandom, scenario: Scenario): Scenario {
     return scenario;
   const [atMs, forMs] = [random.int(BUSY_MS), 200 + random.int(LONGEST_FAULT_MS)];
   const seed = random.int(2 ** 31);
-  const lies: Fault = { kind: 'falseNumbers', atMs, forMs, node: random.pick(workers), peer: '', seed };
+  const node = random.pick(workers);
+  // Workers with false values are set aside, too. One must be left to answer.
+  const isLeft = (id: string): boolean =>
+    id !== node && !scenario.faults.some((fault) => fault.kind === 'falseValues' && fault.node === id);
+  if (!workers.some(isLeft)) return scenario;
+  const lies: Fault = { kind: 'falseNumbers', atMs, forMs, node, peer: '', seed };
   return { ...scenario, faults: [...scenario.faults, lies] };
 }
 
