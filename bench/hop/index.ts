@@ -3,7 +3,8 @@ import { addMainFlags, resolveMainAddress, type MainFlags } from '../../cli/clie
 import { avoidMarkingPauses } from '../../engine/daemon/collection-pauses.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { liveHopsJson, liveHopsTable, measureLiveHops } from './live-hops.js';
-import { measureHops, type HopRow } from './measure-hops.js';
+import { hopsJson, hopsTable } from './hops-table.js';
+import { measureHops } from './measure-hops.js';
 import type { MeasuredRun } from '../history/measured-run.js';
 
 const MOST_TOKENS = 65_536;
@@ -18,7 +19,10 @@ interface HopOptions extends MainFlags {
 /** Adds `odmoe bench hop`. */
 export function registerBenchHop(bench: Command, run: MeasuredRun): void {
   addMainFlags(bench.command('hop'))
-    .description('round trip of one hidden state main -> worker -> main, beside a plain TCP ping-pong in the same run')
+    .description(
+      'round trip of one hidden state main -> worker -> main by gRPC, in plaintext and behind TLS with certificates on both sides, ' +
+        'beside a plain TCP ping-pong in the same run',
+    )
     .option('--seconds <count>', 'how long to measure, in all', seconds, 12)
     .option(
       '--live',
@@ -30,7 +34,7 @@ export function registerBenchHop(bench: Command, run: MeasuredRun): void {
       avoidMarkingPauses();
       if (options.live === true) return benchLiveHops(options, run);
       const rows = await measureHops(options.seconds);
-      run.print(asJson(rows), options.json === true, () => asTable(rows));
+      run.print(hopsJson(rows), options.json === true, () => hopsTable(rows));
     });
 }
 
@@ -43,35 +47,4 @@ function seconds(value: string): number {
   const count = Number(value);
   if (count > 0 && count <= 3600) return count;
   throw new InvalidArgumentError('Give a number of seconds up to 3600.');
-}
-
-function asJson(rows: readonly HopRow[]): object {
-  const times = ({ medianUs, p99Us, roundTrips }: HopRow['tcp']): object => ({
-    median_us: medianUs,
-    p99_us: p99Us,
-    round_trips: roundTrips,
-  });
-  return {
-    hops: rows.map(({ name, bytes, workers, tcp, grpc, ratio }) => ({
-      name,
-      bytes,
-      workers,
-      tcp: times(tcp),
-      grpc: times(grpc),
-      ratio,
-    })),
-  };
-}
-
-function asTable(rows: readonly HopRow[]): string {
-  const cells = rows.map(({ name, tcp, grpc, ratio }) => [
-    name,
-    ...[tcp.medianUs, tcp.p99Us, grpc.medianUs, grpc.p99Us].map((us) => us.toFixed(0)),
-    ratio.toFixed(2),
-  ]);
-  const header = ['hop', 'TCP median', 'TCP p99', 'gRPC median', 'gRPC p99', 'ratio'];
-  const lines = [header, ...cells].map((line) =>
-    line.map((cell, index) => (index === 0 ? cell.padEnd(20) : cell.padStart(12))).join(''),
-  );
-  return `${lines.join('\n')}\n(round trips on this machine, microseconds)\n`;
 }

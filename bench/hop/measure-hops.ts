@@ -1,26 +1,35 @@
-/** Round trips main -> worker -> main with hidden states, by gRPC and by plain TCP, interleaved in one run. */
-import { spawn, type ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
-import { fileURLToPath } from 'node:url';
-import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
-import { passOfSequence } from '../../shared/wire/pass-rows.js';
-import type { PeerStream } from '../../shared/transport/peer-stream.js';
-import type { WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
-import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
-import { HOP_NETWORK } from './hop-network.js';
-import { connectTcp, type TcpPeer } from './tcp-frames.js';
-import { openWorkerStream } from '../../shared/transport/node-clients.js';
+/** Round trips main -> worker -> main with hidden states, by plain TCP and by gRPC in plaintext and behind TLS, interleaved in one run. */
+import { type EchoProcess, startEchoProcess } from './echo-peer.js';
+import { createHopAuthority } from './hop-trust.js';
 
 export interface HopRow {
   name: string;
   bytes: number;
   workers: number;
   tcp: HopTimes;
+  /** gRPC in plaintext. */
   grpc: HopTimes;
+  /** gRPC behind TLS with certificates on both sides. */
+  tls: HopTimes;
   /** The median by gRPC divided by the median by TCP. */
   ratio: number;
+  /** The median by gRPC behind TLS divided by the median by gRPC in plaintext. */
+  tlsRatio: number;
+  /** The same of the 10th percentiles, which other work on the machine disturbs less. */
+  tlsP10Ratio: number;
+}
+
+/** Durations of round trips, in microseconds. */
+interface HopDurations {
+  p10Us: number;
+  medianUs: number;
+  p99Us: number;
+  roundTrips: number;
+}
+
+export interface HopTimes extends HopDurations {
+  /** Processor time of both ends, all threads, for one round trip. */
+  processorUs: number;
 }
 
 /** `bytes`: a whole number of FP32 values; `workers`: 1 or 2. */
@@ -33,16 +42,16 @@ const CASES: readonly HopCase[] = [
   { name: '16 KB to 2 workers', bytes: 16_384, workers: 2 },
 ];
 
-/** Round trips by one transport before the other one's turn. */
+/** Round trips by one transport before the next one's turn. */
 const TURN_ROUND_TRIPS = 50;
 const WARM_UP_ROUND_TRIPS = 1000;
-const START_TIMEOUT_MS = 10_000;
 
 /** Measures each of the cases for an equal part of `seconds`. Starts two echo processes and ends them. */
 export async function measureHops(seconds: number, cases: readonly HopCase[] = CASES): Promise<HopRow[]> {
+  const authority = createHopAuthority();
   const echoes: EchoProcess[] = [];
   try {
-    for (let index = 0; index < 2; index += 1) echoes.push(await startEchoProcess());
+    for (let index = 0; index < 2; index += 1) echoes.push(await startEchoProcess(authority));
     const rows: HopRow[] = [];
     for (const hop of cases) rows.push(await measureCase(hop, echoes, (seconds * 1000) / cases.length));
     return rows;
@@ -54,110 +63,76 @@ export async function measureHops(seconds: number, cases: readonly HopCase[] = C
 async function measureCase(hop: HopCase, echoes: readonly EchoProcess[], durationMs: number): Promise<HopRow> {
   const peers = echoes.slice(0, hop.workers);
   const payload = new Uint8Array(hop.bytes).map((_, index) => index & 255);
-  const byTcp = (): Promise<unknown> => both(peers, (peer) => peer.tcp.roundTrip(payload));
-  const byGrpc = (): Promise<unknown> => both(peers, (peer) => peer.grpc.roundTrip(payload));
-  await turn(byTcp, WARM_UP_ROUND_TRIPS);
-  await turn(byGrpc, WARM_UP_ROUND_TRIPS);
-  const tcpUs: number[] = [];
-  const grpcUs: number[] = [];
+  const by = (way: 'tcp' | 'grpc' | 'tls'): MeasuredWay => new MeasuredWay(peers, (peer) => peer[way], payload);
+  const [tcp, grpc, tls] = [by('tcp'), by('grpc'), by('tls')];
+  const ways = [tcp, grpc, tls];
+  for (const way of ways) await way.warmUp();
   const end = performance.now() + durationMs;
   while (performance.now() < end) {
-    tcpUs.push(...(await turn(byTcp, TURN_ROUND_TRIPS)));
-    grpcUs.push(...(await turn(byGrpc, TURN_ROUND_TRIPS)));
+    for (const way of ways) await way.takeTurn();
   }
-  const tcp = summarizeHops(tcpUs);
-  const grpc = summarizeHops(grpcUs);
-  return { name: hop.name, bytes: hop.bytes, workers: hop.workers, tcp, grpc, ratio: grpc.medianUs / tcp.medianUs };
+  return compareHops(hop, { tcp: tcp.times(), grpc: grpc.times(), tls: tls.times() });
 }
 
-function both(peers: readonly EchoProcess[], roundTrip: (peer: EchoProcess) => Promise<void>): Promise<unknown> {
-  const [first] = peers;
-  return peers.length === 1 && first !== undefined ? roundTrip(first) : Promise.all(peers.map(roundTrip));
-}
-
-async function turn(roundTrip: () => Promise<unknown>, count: number): Promise<number[]> {
-  const durationsUs: number[] = [];
-  for (let index = 0; index < count; index += 1) {
-    const start = performance.now();
-    await roundTrip();
-    durationsUs.push((performance.now() - start) * 1000);
-  }
-  return durationsUs;
-}
-
-interface EchoProcess {
-  tcp: TcpPeer;
-  grpc: { roundTrip(payload: Uint8Array): Promise<void> };
-  stop(): void;
-}
-
-async function startEchoProcess(): Promise<EchoProcess> {
-  const script = fileURLToPath(new URL('./echo-process.js', import.meta.url));
-  const child = spawn(process.execPath, [script], { stdio: ['pipe', 'pipe', 'inherit'] });
-  const { tcpPort, rpcAddress } = await readPorts(child);
-  const tcp = await connectTcp(tcpPort);
-  const stream = openWorkerStream(new GrpcTransport(new WallRuntime()), rpcAddress, HOP_NETWORK);
-  const grpc = grpcPeer(stream);
-  // The stream takes only a small first message, and tensors from a peer that is known by it.
-  await grpc.roundTrip(new Uint8Array(Float32Array.BYTES_PER_ELEMENT));
-  stream.takeTensors();
+/** The row of a case, with its ratios. Pure. */
+export function compareHops(hop: HopCase, times: Pick<HopRow, 'tcp' | 'grpc' | 'tls'>): HopRow {
+  const { tcp, grpc, tls } = times;
   return {
-    tcp,
-    grpc,
-    stop: () => {
-      tcp.close();
-      stream.close();
-      child.kill('SIGKILL');
-    },
+    ...hop,
+    ...times,
+    ratio: grpc.medianUs / tcp.medianUs,
+    tlsRatio: tls.medianUs / grpc.medianUs,
+    tlsP10Ratio: tls.p10Us / grpc.p10Us,
   };
 }
 
-async function readPorts(child: ChildProcess): Promise<{ tcpPort: number; rpcAddress: string }> {
-  assertInvariant(child.stdout !== null, 'an echo process writes to a pipe');
-  const signal = AbortSignal.timeout(START_TIMEOUT_MS);
-  const [line] = (await once(child.stdout, 'data', { signal })) as [Buffer];
-  return JSON.parse(line.toString()) as { tcpPort: number; rpcAddress: string };
+/** Round trips of one case by one transport. */
+class MeasuredWay {
+  private readonly durationsUs: number[] = [];
+  private processorUs = 0;
+
+  constructor(
+    private readonly peers: readonly EchoProcess[],
+    private readonly way: (peer: EchoProcess) => EchoProcess['tcp'],
+    private readonly payload: Uint8Array,
+  ) {}
+
+  async warmUp(): Promise<void> {
+    for (let index = 0; index < WARM_UP_ROUND_TRIPS; index += 1) await this.roundTrip();
+  }
+
+  async takeTurn(): Promise<void> {
+    const beforeUs = await this.usedUs();
+    for (let index = 0; index < TURN_ROUND_TRIPS; index += 1) {
+      const start = performance.now();
+      await this.roundTrip();
+      this.durationsUs.push((performance.now() - start) * 1000);
+    }
+    this.processorUs += (await this.usedUs()) - beforeUs;
+  }
+
+  times(): HopTimes {
+    const durations = summarizeHops(this.durationsUs);
+    return { ...durations, processorUs: this.processorUs / Math.max(1, durations.roundTrips) };
+  }
+
+  private roundTrip(): Promise<unknown> {
+    const [first] = this.peers;
+    if (this.peers.length === 1 && first !== undefined) return this.way(first).roundTrip(this.payload);
+    return Promise.all(this.peers.map((peer) => this.way(peer).roundTrip(this.payload)));
+  }
+
+  /** Processor time of this process and of the peers so far. */
+  private async usedUs(): Promise<number> {
+    const ofPeers = await Promise.all(this.peers.map((peer) => peer.processorUs()));
+    const { user, system } = process.cpuUsage();
+    return ofPeers.reduce((sum, us) => sum + us, user + system);
+  }
 }
 
-function grpcPeer(stream: PeerStream<WorkerRequest, WorkerReply>): EchoProcess['grpc'] {
-  let requestId = 0;
-  let settle: { resolve: () => void; reject: (error: Error) => void } | null = null;
-  stream.onMessage((reply) => {
-    if (reply.kind === 'result' && reply.result.requestId === requestId) settle?.resolve();
-  });
-  stream.onClose((error) => settle?.reject(error ?? new OdmoeError('INTERNAL', 'the echo process ended the stream')));
-  return {
-    roundTrip: (payload) =>
-      new Promise((resolve, reject) => {
-        settle = { resolve, reject };
-        requestId += 1;
-        const experts = [{ expert: 1, rows: [], last: true }];
-        stream.send({
-          kind: 'execute',
-          execute: {
-            requestId,
-            epoch: 1,
-            ...passOfSequence(1, requestId, 1),
-            layer: 1,
-            hiddenSize: payload.length / 4,
-            dtype: 'TENSOR_TYPE_F32' as const,
-            hidden: payload,
-            experts,
-          },
-        });
-      }),
-  };
-}
-
-interface HopTimes {
-  medianUs: number;
-  p99Us: number;
-  roundTrips: number;
-}
-
-/** Median and 99th percentile (nearest rank) of durations in microseconds; zeros if there are none. */
-export function summarizeHops(durationsUs: readonly number[]): HopTimes {
+/** 10th percentile, median and 99th percentile (nearest rank) of durations in microseconds; zeros if there are none. */
+export function summarizeHops(durationsUs: readonly number[]): HopDurations {
   const sorted = [...durationsUs].sort((left, right) => left - right);
   const rank = (share: number): number => sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? 0;
-  return { medianUs: rank(0.5), p99Us: rank(0.99), roundTrips: sorted.length };
+  return { p10Us: rank(0.1), medianUs: rank(0.5), p99Us: rank(0.99), roundTrips: sorted.length };
 }

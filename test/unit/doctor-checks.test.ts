@@ -212,9 +212,9 @@ describe('the odmoe doctor command', () => {
 });
 
 describe('hop statistics', () => {
-  it('are the median and the 99th percentile', () => {
+  it('are the 10th percentile, the median and the 99th percentile', () => {
     const durations = Array.from({ length: 200 }, (_, index) => 200 - index);
-    assert.deepEqual(summarizeHops(durations), { medianUs: 100, p99Us: 198, roundTrips: 200 });
-    assert.deepEqual(summarizeHops([]), { medianUs: 0, p99Us: 0, roundTrips: 0 });
+    assert.deepEqual(summarizeHops(durations), { p10Us: 20, medianUs: 100, p99Us: 198, roundTrips: 200 });
+    assert.deepEqual(summarizeHops([]), { p10Us: 0, medianUs: 0, p99Us: 0, roundTrips: 0 });
   });
 });

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { bytesOfHop, liveHopsTable, noHopTimed, ratioOf } from '../../../bench/hop/live-hops.js';
+import { compareHops } from '../../../bench/hop/measure-hops.js';
 import type { HopStages, LinkBytes, NodeStatus, RoleName, WorkerHops } from '../../../shared/wire/messages.js';
 import { NO_CAPACITIES } from '../../../shared/decisions/caching/pool-capacities.js';
 
@@ -18,7 +19,13 @@ const worker = (id: string, hops: number, median = stages(1, 0.5)): WorkerHops =
   p99: median,
 });
 const link = (peer: string, sentBytes: number): LinkBytes => ({ peer, sentBytes, receivedBytes: 0, roundTripMs: 0 });
-const times = (medianUs: number) => ({ medianUs, p99Us: 2 * medianUs, roundTrips: 10 });
+const times = (medianUs: number) => ({
+  p10Us: medianUs / 2,
+  medianUs,
+  p99Us: 2 * medianUs,
+  roundTrips: 10,
+  processorUs: medianUs,
+});
 
 describe('bench hop --live', () => {
   it('sends bare hops of as many bytes as main has sent to workers for each hop meanwhile', () => {
@@ -34,7 +41,8 @@ describe('bench hop --live', () => {
   it("compares the time beside the slowest worker's execution with a bare hop", () => {
     const workers = [worker('a', 1, stages(1, 0.5)), worker('b', 1, stages(1.5, 0.9))];
     assert.ok(Math.abs(ratioOf(workers, { grpc: times(200) }) - 3) < 1e-9);
-    const bare = { name: '', bytes: 4100, workers: 1, tcp: times(100), grpc: times(200), ratio: 2 };
+    const hop = { name: '', bytes: 4100, workers: 1 };
+    const bare = compareHops(hop, { tcp: times(100), grpc: times(200), tls: times(300) });
     const lines = liveHopsTable({ workers, bare, ratio: 3 }).split('\n');
     assert.deepEqual(lines.slice(3), [
       'bare hop of 4100 bytes: 200/400',
