@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { X509Certificate } from 'node:crypto';
 import { certifyHopPeer, createHopAuthority, openHopTrust, sealHopTrust } from '../../bench/hop/hop-trust.js';
 import { hopsJson, hopsTable } from '../../bench/hop/hops-table.js';
-import { compareHops, measureHops } from '../../bench/hop/measure-hops.js';
+import { compareHops } from '../../bench/hop/measure-hops.js';
 import { readPeerCertificate } from '../../shared/transport/trust/certificate.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
 
@@ -55,15 +55,5 @@ describe('bench hop', () => {
     const peer = readPeerCertificate(own.certificate, sent);
     assert.ok(!isRefusal(peer));
     assert.deepEqual([peer.cluster, peer.role, peer.id], ['bench', 'worker', 'echo']);
-  });
-
-  it('measures all three ways in one run', async function () {
-    this.timeout(60_000);
-    const [row] = await measureHops(0.05, [{ name: '1 KB to 2 workers', bytes: 1024, workers: 2 }]);
-    assert.ok(row !== undefined);
-    for (const { roundTrips, p10Us, medianUs, processorUs } of [row.tcp, row.grpc, row.tls]) {
-      assert.equal(roundTrips, row.tls.roundTrips, 'turns are as many');
-      assert.ok(roundTrips >= 50 && p10Us > 0 && medianUs >= p10Us && processorUs > 0);
-    }
   });
 });
