@@ -76,11 +76,11 @@ async function nextLine(lines: Interface): Promise<string> {
 
 async function openGrpc(address: string, trust: ClusterTrust | null): Promise<EchoPeer & { close(): void }> {
   const stream = openWorkerStream(new GrpcTransport(new WallRuntime(), null, trust), address, HOP_NETWORK);
-  const { roundTrip } = grpcPeer(stream);
+  const peer = grpcPeer(stream);
   // The stream takes only a small first message, and tensors from a peer that is known by it.
-  await roundTrip(new Uint8Array(Float32Array.BYTES_PER_ELEMENT));
+  await peer.roundTrip(new Uint8Array(Float32Array.BYTES_PER_ELEMENT));
   stream.takeTensors();
-  return { roundTrip, close: () => stream.close() };
+  return { ...peer, close: () => stream.close() };
 }
 
 function grpcPeer(stream: PeerStream<WorkerRequest, WorkerReply>): EchoPeer {
