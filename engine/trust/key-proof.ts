@@ -1,5 +1,6 @@
 /** Shows that a joining peer holds its key, and that it speaks on this very connection: nobody can pass the proof on. */
 import { createPublicKey, sign, verify, type KeyObject } from 'node:crypto';
+import type { TLSSocket } from 'node:tls';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { spkiOf } from '../../shared/transport/trust/certificate.js';
 
@@ -7,6 +8,12 @@ import { spkiOf } from '../../shared/transport/trust/certificate.js';
 export const EXPORTER_BYTES = 32;
 /** The label by which a TLS connection exports it (RFC 5705), without a context. */
 export const EXPORTER_LABEL = 'EXPORTER-odmoe-join-1';
+
+/** What both ends of a TLS connection export, and nobody else knows. EXPORTER_BYTES. */
+export function exportedBytes(socket: TLSSocket): Buffer {
+  // In TLS 1.3 an empty context is the same as none.
+  return socket.exportKeyingMaterial(EXPORTER_BYTES, EXPORTER_LABEL, Buffer.alloc(0));
+}
 
 const PURPOSE = 'odmoe join 1';
 

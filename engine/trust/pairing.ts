@@ -3,6 +3,7 @@
  * tells its own, then the machine reveals: so whoever stands between has one guess in a million, and no second one without another code on a screen.
  */
 import { createHash, type KeyObject } from 'node:crypto';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { formatDuration } from '../../shared/base/text/units.js';
 import { isIdentifier } from '../../shared/base/text/identifier.js';
 import { readPublicKey } from '../../shared/transport/trust/certificate.js';
@@ -40,6 +41,11 @@ export interface PairingRequest {
   readonly device: string;
   /** The network address that the request comes from. */
   readonly address: string;
+  /**
+   * What the connection exports that carries this message. The reveal must come on the same one: whoever stands between and knows a machine's code
+   * could otherwise open connections at main until one gives the same code.
+   */
+  readonly exporter: Buffer;
 }
 
 /** The second message. */
@@ -147,6 +153,10 @@ function reasonAgainst({ begun }: PairingBook, request: PairingRequest, nowMs: n
   if (!isIdentifier(request.id)) return 'the id of the machine is not one that odmoe takes: give another --id';
   if (request.role === 'main') return 'nobody joins as main: pair as worker or shadow';
   if (request.role === 'operator') return 'operators join by a token: odmoe operator add on main makes one';
+  assertInvariant(
+    request.exporter.length === EXPORTER_BYTES,
+    'A machine begins on a connection that exports too little.',
+  );
   if (request.commitment.length !== 32) return 'the commitment is not a SHA-256: use odmoe of the same version';
   const isSoon = begun.some((each) => each.address === request.address && nowMs - each.begunMs < PAIRING_PAUSE_MS);
   if (isSoon) return `one machine a second may ask from ${request.address}: try again in a second`;
@@ -155,6 +165,16 @@ function reasonAgainst({ begun }: PairingBook, request: PairingRequest, nowMs: n
 }
 
 const LIFE = formatDuration(PAIRING_LIFE_MS);
+
+/** For a machine that main does not know (any more). */
+export const WAITS_NO_MORE =
+  `this machine waits no more at main (it waited longer than ${LIFE}, wrong codes were typed, or main was started again): ` +
+  'start it again for a new code';
+
+/** True: nobody has typed the code of the machine in time. */
+export function isPairingOver({ begunMs }: Pairing, nowMs: number): boolean {
+  return nowMs - begunMs >= PAIRING_LIFE_MS;
+}
 
 /** The same process asks again, or one that took its place. */
 function isSameMachine(one: PairingRequest, other: PairingRequest): boolean {
@@ -171,10 +191,7 @@ export function revealPairing(
 ): { book: PairingBook; pairing: Pairing } | Refusal {
   const present = withoutOld(book, nowMs);
   const pairing = present.pairings.find((each) => each.pairingId === pairingId);
-  if (pairing === undefined) {
-    const reasons = `it waited longer than ${LIFE}, wrong codes were typed, or main was started again`;
-    return { refusal: `this machine waits no more (${reasons}): start it again for a new code` };
-  }
+  if (pairing === undefined) return { refusal: WAITS_NO_MORE };
   const { request, mainNonce } = pairing;
   const { nonce, spki, exporter, proof } = reveal;
   const isCommitted = pairingCommitment(nonce, spki).equals(request.commitment);
@@ -183,14 +200,13 @@ export function revealPairing(
   }
   const publicKey = readPublicKey(spki);
   if (isRefusal(publicKey)) return publicKey;
-  if (exporter.length !== EXPORTER_BYTES || !isKeyProof(proof, publicKey, exporter, request.id)) {
+  if (!exporter.equals(request.exporter)) {
+    return { refusal: 'the machine must reveal its nonce on the connection on which it began: start it again' };
+  }
+  if (!isKeyProof(proof, publicKey, exporter, request.id)) {
     return { refusal: 'the machine does not hold the key that it shows, or somebody stands between: do not go on' };
   }
   const code = pairingCode({ commitment: request.commitment, mainNonce, nonce, authorityDigest, spki, exporter });
-  // A second reveal, on another connection, would be a second guess.
-  if (pairing.revealed !== null && pairing.revealed.code !== code) {
-    return { refusal: 'the machine has shown another code before: start it again' };
-  }
   const shown: Pairing = { ...pairing, revealed: { publicKey, nonce, code } };
   const pairings = present.pairings.map((each) => (each === pairing ? shown : each));
   return { book: { ...present, pairings }, pairing: shown };
@@ -242,7 +258,7 @@ export function waitingPairings(book: PairingBook, nowMs: number): readonly Pair
 function withoutOld(book: PairingBook, nowMs: number): PairingBook {
   return {
     ...book,
-    pairings: book.pairings.filter(({ begunMs }) => nowMs - begunMs < PAIRING_LIFE_MS),
+    pairings: book.pairings.filter((pairing) => !isPairingOver(pairing, nowMs)),
     begun: book.begun.filter(({ begunMs }) => nowMs - begunMs < PAIRING_LIFE_MS),
   };
 }

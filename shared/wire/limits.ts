@@ -59,6 +59,31 @@ export const TLS_HANDSHAKE_TIMEOUT_MS = 5000;
 export const REFUSED_CONNECTIONS_LIMIT = 32;
 export const REFUSED_CONNECTION_MS = 3000;
 
+/** Largest body of a request of a machine that asks to be let in, and largest reply, which holds the roster. */
+export const ENROLMENT_BODY_LIMIT_BYTES = 16 * 1024;
+export const ENROLMENT_REPLY_LIMIT_BYTES = MEGABYTE_BYTES;
+
+/** Most connections of machines that ask to be let in, in all and from one host. Machines that wait for the operator are counted apart. */
+export const ENROLMENT_CONNECTIONS_LIMIT = { all: 8, ofHost: 2 } as const;
+
+/** Most tries of one host to join or to begin a pairing. */
+export const ENROLMENT_TRIES = { burst: 10, perSecond: 10 / 60 } as const;
+
+/** Most hosts whose tries main counts. */
+export const ENROLMENT_HOSTS_LIMIT = 1024;
+
+/** Most requests on one such connection, the longest time of a request, and between two of them. */
+export const ENROLMENT_REQUESTS_LIMIT = 8;
+export const ENROLMENT_REQUEST_MS = 10_000;
+export const ENROLMENT_IDLE_MS = 5000;
+
+/** Longest time for which main holds the question of a machine whether its code was typed. Then the machine asks again. */
+export const ENROLMENT_WAIT_MS = 25_000;
+
+/** Pause before a waiting machine asks a main again that does not answer, and the most times in a row. */
+export const ENROLMENT_RETRY_PAUSE_MS = 2000;
+export const ENROLMENT_RETRIES_LIMIT = 30;
+
 /** Time between the words that tell a removed peer why its streams end and the end of its connections. */
 export const REMOVAL_GRACE_MS = 200;
 

@@ -51,6 +51,7 @@ const DOORS: readonly Door[] = [
       'shared/transport/server-port.ts',
       'shared/transport/admitted-sockets.ts',
       'shared/transport/refuser.ts',
+      'main-node/enrolment/enrolment-door.ts',
       'http-api/start-http-api.ts',
       'http-api/http-server.ts',
       'cli/doctor/cluster-checks.ts',

@@ -1,0 +1,245 @@
+/** How a machine joins a cluster: by a token, or by a code that the operator types at main. */
+import { createPublicKey, type KeyObject } from 'node:crypto';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { withPeerDeadline } from '../../shared/base/runtime/peer-wait.js';
+import {
+  ENROLMENT_REQUEST_MS,
+  ENROLMENT_RETRIES_LIMIT,
+  ENROLMENT_RETRY_PAUSE_MS,
+  ENROLMENT_WAIT_MS,
+} from '../../shared/wire/limits.js';
+import {
+  authorityDigest,
+  clusterOfAuthority,
+  keyDigest,
+  readPeerCertificate,
+  spkiOf,
+} from '../../shared/transport/trust/certificate.js';
+import type { PeerRole } from '../../shared/transport/trust/peer-role.js';
+import { isRefusal } from '../../shared/transport/trust/refusal.js';
+import { authorityWords } from './authority-words.js';
+import { EnrolmentConnection, type EnrolmentContext } from './enrolment-connection.js';
+import {
+  authorityReplySchema,
+  ENROLMENT_PATHS,
+  pairReplySchema,
+  revealReplySchema,
+  waitReplySchema,
+  welcomeSchema,
+  type joinRequestSchema,
+  type pairRequestSchema,
+  type revealRequestSchema,
+  type Sent,
+  type waitRequestSchema,
+  type Welcome,
+} from './enrolment-messages.js';
+import { readJoinToken } from './join-token.js';
+import { proveKey } from './key-proof.js';
+import { PAIRING_LIFE_MS, PAIRING_NONCE_BYTES, pairingCode, pairingCommitment } from './pairing.js';
+import { keysOf, presentEntry, readRoster } from './roster.js';
+import { secretBytes } from './secret-bytes.js';
+
+/** A machine that wants in. */
+export interface JoiningMachine {
+  readonly id: string;
+  readonly role: Exclude<PeerRole, 'main'>;
+  /** Its private key. Who tries again uses the same one, so that a lost reply costs nothing. */
+  readonly key: KeyObject;
+}
+
+/** What a machine keeps that is in the cluster. */
+export interface JoinedCluster {
+  readonly cluster: string;
+  /** The authority's certificate, DER. */
+  readonly authority: Buffer;
+  /** The machine's certificate, DER. */
+  readonly certificate: Buffer;
+  /** The signed bytes of the newest roster. */
+  readonly roster: Buffer;
+  /** The authority in words, for people to compare. */
+  readonly words: string;
+}
+
+/**
+ * Joins by a token. The secret goes only to a main that has shown that the token's authority certified it. Throws JOIN_TOKEN_INVALID (used up,
+ * expired, revoked, mistyped, cut short), TRUST_REFUSED (another authority, the id is taken), NO_MAIN, TIMEOUT, TLS_MISMATCH, CANCELLED.
+ * @param address host:port of main
+ * @param token the text that main printed
+ */
+export async function joinByToken(
+  address: string,
+  token: string,
+  machine: JoiningMachine,
+  context: EnrolmentContext,
+): Promise<JoinedCluster> {
+  const read = readJoinToken(token);
+  if (isRefusal(read)) throw new OdmoeError('JOIN_TOKEN_INVALID', read.refusal);
+  const authority = await onConnection(address, null, context, async (connection) => {
+    const shown = await connection.ask(ENROLMENT_PATHS.authority, null, authorityReplySchema);
+    return shown.authority;
+  });
+  const digest = authorityDigest(authority);
+  if (digest !== read.authorityDigest || clusterOfAuthority(authority) === null) {
+    const digests = `${digest.slice(0, 16)} in place of ${read.authorityDigest.slice(0, 16)}`;
+    throw new OdmoeError(
+      'TRUST_REFUSED',
+      `main at ${address} shows another authority than the token names (${digests}): the token is of another cluster, or something stands between; nothing secret was sent`,
+    );
+  }
+  const { id, role, key } = machine;
+  return onConnection(address, authority, context, async (connection) => {
+    const message: Sent<typeof joinRequestSchema> = {
+      tokenId: read.id,
+      secret: read.secret,
+      spki: spkiOf(createPublicKey(key)).toString('base64'),
+      id,
+      role,
+      proof: proveKey(key, connection.exporter, id).toString('base64'),
+    };
+    return joined(await connection.ask(ENROLMENT_PATHS.join, message, welcomeSchema), authority, machine);
+  });
+}
+
+/** A machine that pairs. */
+export interface PairingMachine extends JoiningMachine {
+  /** What it says of its device, for the operator: at most 100 printable characters of ASCII. */
+  readonly device: string;
+}
+
+/**
+ * Joins by a code that the operator types at main. Throws JOIN_TOKEN_INVALID (wrong codes, nobody typed it in ten minutes, main was started again),
+ * TRUST_REFUSED (too many wait, another authority, the id is taken), NO_MAIN, TIMEOUT, TLS_MISMATCH, CANCELLED.
+ * @param onCode called once, with the code (six digits) and the authority in words
+ */
+export async function pairWithMain(
+  address: string,
+  machine: PairingMachine,
+  onCode: (code: string, words: string) => void,
+  context: EnrolmentContext,
+): Promise<JoinedCluster> {
+  const waiting = await onConnection(address, null, context, (connection) =>
+    showKey(connection, address, machine, context),
+  );
+  onCode(waiting.code, authorityWords(authorityDigest(waiting.authority)));
+  const welcome = await acceptance(address, waiting, context);
+  return joined(welcome, waiting.authority, machine);
+}
+
+interface Waiting {
+  readonly pairingId: string;
+  readonly authority: Buffer;
+  readonly code: string;
+}
+
+/** Commits to a nonce, gets main's, and reveals, all on one connection. */
+async function showKey(
+  connection: EnrolmentConnection,
+  address: string,
+  { id, role, key, device }: PairingMachine,
+  { runtime }: EnrolmentContext,
+): Promise<Waiting> {
+  const nonce = secretBytes(runtime, PAIRING_NONCE_BYTES);
+  const spki = spkiOf(createPublicKey(key));
+  const commitment = pairingCommitment(nonce, spki);
+  const { exporter } = connection;
+  const begin: Sent<typeof pairRequestSchema> = { commitment: commitment.toString('base64'), id, role, device };
+  const begun = await connection.ask(ENROLMENT_PATHS.pair, begin, pairReplySchema);
+  const { pairingId, authority } = begun;
+  checkServer(connection.serverCertificate, authority, address);
+  const reveal: Sent<typeof revealRequestSchema> = {
+    pairingId,
+    nonce: nonce.toString('base64'),
+    spki: spki.toString('base64'),
+    proof: proveKey(key, exporter, id).toString('base64'),
+  };
+  await connection.ask(ENROLMENT_PATHS.reveal, reveal, revealReplySchema);
+  const parts = { commitment, mainNonce: begun.nonce, nonce, authorityDigest: authorityDigest(authority), spki };
+  return { pairingId, authority, code: pairingCode({ ...parts, exporter }) };
+}
+
+/** The server that shows an authority must be a main of it. Throws TRUST_REFUSED. */
+function checkServer(certificate: Buffer, authority: Buffer, address: string): void {
+  const isAuthority = clusterOfAuthority(authority) !== null;
+  const server = isAuthority ? readPeerCertificate(certificate, authority) : null;
+  if (server !== null && !isRefusal(server) && server.role === 'main') return;
+  throw new OdmoeError(
+    'TRUST_REFUSED',
+    `the daemon at ${address} is not a main of the authority that it shows: something stands between, do not go on`,
+  );
+}
+
+/** Waits until the operator has typed the code. */
+async function acceptance(address: string, waiting: Waiting, context: EnrolmentContext): Promise<Welcome> {
+  const message: Sent<typeof waitRequestSchema> = { pairingId: waiting.pairingId };
+  const limitMs = PAIRING_LIFE_MS + ENROLMENT_WAIT_MS + ENROLMENT_REQUEST_MS;
+  return withPeerDeadline(context.runtime, limitMs, async (hasPassed) => {
+    for (let lost = 0; !hasPassed();) {
+      try {
+        const reply = await onConnection(address, waiting.authority, context, (connection) =>
+          connection.ask(ENROLMENT_PATHS.wait, message, waitReplySchema, ENROLMENT_WAIT_MS + ENROLMENT_REQUEST_MS),
+        );
+        if (reply.state === 'joined') return reply;
+        lost = 0;
+      } catch (thrown) {
+        lost += 1;
+        if (!isAway(thrown)) throw thrown;
+        if (lost > ENROLMENT_RETRIES_LIMIT) throw doesNotComeBack(address, thrown);
+        await context.runtime.sleep(ENROLMENT_RETRY_PAUSE_MS, context.signal);
+      }
+    }
+    throw new OdmoeError(
+      'TIMEOUT',
+      `nobody typed the code at main at ${address} in time: start this again for a new code`,
+    );
+  });
+}
+
+/** True: main may be there again soon. */
+function isAway(thrown: unknown): boolean {
+  return thrown instanceof OdmoeError && ['NO_MAIN', 'TIMEOUT', 'QUEUE_FULL'].includes(thrown.code);
+}
+
+function doesNotComeBack(address: string, cause: unknown): OdmoeError {
+  return new OdmoeError(
+    'NO_MAIN',
+    `main at ${address} went away while this machine waited, and does not come back: when it runs again, start this again for a new code`,
+    { cause },
+  );
+}
+
+/** Checks what main sends to a machine that is let in. Throws TRUST_REFUSED. */
+function joined(welcome: Welcome, authority: Buffer, { id, role, key }: JoiningMachine): JoinedCluster {
+  const { certificate, roster } = welcome;
+  const ownDigest = keyDigest(createPublicKey(key));
+  const isAuthority = welcome.authority.equals(authority) && clusterOfAuthority(authority) === welcome.cluster;
+  const peer = isAuthority ? readPeerCertificate(certificate, authority) : null;
+  const isOwn =
+    peer !== null && !isRefusal(peer) && peer.id === id && peer.role === role && peer.keyDigest === ownDigest;
+  const list = isOwn ? readRoster(roster, authority) : null;
+  const entry = list === null || isRefusal(list) ? undefined : presentEntry(list, id);
+  if (entry === undefined || !keysOf(entry).includes(ownDigest)) {
+    const what = isOwn ? 'a roster without this machine' : 'a certificate that is not for this machine';
+    throw new OdmoeError('TRUST_REFUSED', `main sent ${what}, or not of the authority that it showed: do not go on`);
+  }
+  return {
+    cluster: welcome.cluster,
+    authority,
+    certificate,
+    roster,
+    words: authorityWords(authorityDigest(authority)),
+  };
+}
+
+async function onConnection<Result>(
+  address: string,
+  authority: Buffer | null,
+  context: EnrolmentContext,
+  use: (connection: EnrolmentConnection) => Promise<Result>,
+): Promise<Result> {
+  const connection = await EnrolmentConnection.open(address, authority, context);
+  try {
+    return await use(connection);
+  } finally {
+    connection.close();
+  }
+}
