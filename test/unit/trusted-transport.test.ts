@@ -6,7 +6,6 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { connect, type TLSSocket } from 'node:tls';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { Logger } from '../../shared/base/log/logger.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { fetchStatus, identifyPeer, openShadowStream, openWorkerStream } from '../../shared/transport/node-clients.js';
 import { socketAddress } from '../../shared/transport/operator-socket.js';
@@ -16,23 +15,11 @@ import { pemOf } from '../../shared/transport/trust/tls-options.js';
 import { TLS_HANDSHAKES_LIMIT } from '../../shared/wire/limits.js';
 import { RUNTIME } from '../wall.js';
 import { TestCluster, type TestMember } from './cluster-authority.js';
+import { Lines } from './log-lines.js';
 import { plainIdentity } from './plain-identity.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 const TIMEOUT_MS = 5000;
-
-/** Lines that a daemon logs. */
-class Lines implements Logger {
-  readonly all: string[] = [];
-  readonly error = (text: string, fields = {}): void => this.note(text, fields);
-  readonly warn = (text: string, fields = {}): void => this.note(text, fields);
-  readonly info = (text: string, fields = {}): void => this.note(text, fields);
-  readonly debug = (text: string, fields = {}): void => this.note(text, fields);
-
-  private note(text: string, fields: object): void {
-    this.all.push(`${text} ${JSON.stringify(fields)}`);
-  }
-}
 
 describe('transport of a cluster with an authority', () => {
   let servers: RpcServer[];
