@@ -46,6 +46,8 @@ export class EnrolmentDoor {
   private readonly server: Server;
   private readonly connections = new ConnectionCount(ENROLMENT_CONNECTIONS_LIMIT);
   private readonly tries: TokenBuckets;
+  /** Lines of the log about refused machines, by host. */
+  private readonly lines: TokenBuckets;
   private readonly visits = new Map<unknown, Visit>();
   private tooMany = 0;
   private isClosed = false;
@@ -56,6 +58,7 @@ export class EnrolmentDoor {
     private readonly log: Logger,
   ) {
     this.tries = new TokenBuckets(ENROLMENT_TRIES, ENROLMENT_HOSTS_LIMIT, () => runtime.nowMs());
+    this.lines = new TokenBuckets(ENROLMENT_TRIES, ENROLMENT_HOSTS_LIMIT, () => runtime.nowMs());
     // The waits of this class are the bounds of time; they know whether this process itself stood still.
     this.server = createServer({ maxHeaderSize: HEADER_LIMIT_BYTES, keepAliveTimeout: 0 }, (request, response) => {
       void this.handle(request, response);
@@ -166,9 +169,10 @@ export class EnrolmentDoor {
       return new OdmoeError(error.code, 'main failed at this, and its log says why: try again when it is mended');
     }
     const text = 'refused a machine that asked to be let in';
+    const fields = { peer: host, reason: error.message };
     // A flood fills no log.
-    if (error.code === 'QUEUE_FULL') this.log.debug(text, { peer: host, reason: error.message });
-    else this.log.warn(text, { peer: host, reason: error.message });
+    if (error.code !== 'QUEUE_FULL' && this.lines.take(host)) this.log.warn(text, fields);
+    else this.log.debug(text, fields);
     return error;
   }
 

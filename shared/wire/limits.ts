@@ -66,7 +66,7 @@ export const ENROLMENT_REPLY_LIMIT_BYTES = MEGABYTE_BYTES;
 /** Most connections of machines that ask to be let in, in all and from one host. Machines that wait for the operator are counted apart. */
 export const ENROLMENT_CONNECTIONS_LIMIT = { all: 8, ofHost: 2 } as const;
 
-/** Most tries of one host to join or to begin a pairing. */
+/** Most tries of one host to join or to begin a pairing, and most lines that the log has of what it was refused. */
 export const ENROLMENT_TRIES = { burst: 10, perSecond: 10 / 60 } as const;
 
 /** Most hosts whose tries main counts. */

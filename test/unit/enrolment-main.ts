@@ -47,6 +47,8 @@ export class MemoryState implements EnrolmentState {
   tokens: TokenBook = EMPTY_TOKEN_BOOK;
   roster: Roster;
   failure: Error | null = null;
+  /** Time of a saving. */
+  saveMs = 1;
 
   constructor(readonly authority: Authority) {
     this.roster = firstRoster(authority.cluster);
@@ -63,7 +65,7 @@ export class MemoryState implements EnrolmentState {
   }
 
   private async save(what: string): Promise<void> {
-    await RUNTIME.sleep(1);
+    await RUNTIME.sleep(this.saveMs);
     if (this.failure !== null) throw this.failure;
     this.saves.push(what);
   }

@@ -116,6 +116,7 @@ describe('enrolment', () => {
 
     it('gives a use to one of two machines that ask at one time', async () => {
       const token = await main.token(1);
+      main.state.saveMs = 200;
       const asked = ['one', 'two'].map((id) => joinByToken(main.address, token, machineOf(id), CONTEXT));
       const results = await Promise.allSettled(asked);
       assert.deepEqual(results.map(({ status }) => status).sort(), ['fulfilled', 'rejected']);

@@ -3,8 +3,12 @@ import type { Logger } from '../../shared/base/log/logger.js';
 /** Lines that a daemon logs. */
 export class Lines implements Logger {
   readonly all: string[] = [];
+  readonly warnings: string[] = [];
   readonly error = (text: string, fields = {}): void => this.note(text, fields);
-  readonly warn = (text: string, fields = {}): void => this.note(text, fields);
+  readonly warn = (text: string, fields = {}): void => {
+    this.warnings.push(text);
+    this.note(text, fields);
+  };
   readonly info = (text: string, fields = {}): void => this.note(text, fields);
   readonly debug = (text: string, fields = {}): void => this.note(text, fields);
 
