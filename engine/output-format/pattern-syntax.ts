@@ -71,27 +71,32 @@ class PatternReader {
   ) {}
 
   read(): Pattern {
-    const pattern = this.readChoice();
+    const pattern = this.readChoice(false);
     if (this.at < this.characters.length) throw this.wrong('a ) without a (');
     return pattern;
   }
 
-  private readChoice(): Pattern {
-    const options = [this.readSequence()];
-    while (this.take('|')) options.push(this.readSequence());
+  /** `isAtStart`: what is read stands at the text's start, whatever the text. */
+  private readChoice(isAtStart: boolean): Pattern {
+    const options = [this.readSequence(isAtStart)];
+    while (this.take('|')) options.push(this.readSequence(isAtStart));
     return options.length === 1 && options[0] !== undefined ? options[0] : { kind: 'choice', options };
   }
 
-  private readSequence(): Pattern {
+  private readSequence(beginsAtStart: boolean): Pattern {
     const items: Pattern[] = [];
+    let isAtStart = beginsAtStart;
     for (let next = this.peek(); next !== undefined && next !== '|' && next !== ')'; next = this.peek()) {
-      items.push(this.readRepeated());
+      const item = this.readRepeated(isAtStart);
+      isAtStart = item.kind === 'textStart' || (isAtStart && item.kind === 'lookahead');
+      // In a lookahead a ^ is read only where it always holds.
+      if (item.kind !== 'textStart' || this.lookaheads === 0) items.push(item);
     }
     return { kind: 'sequence', items };
   }
 
-  private readRepeated(): Pattern {
-    const body = this.readAtom();
+  private readRepeated(isAtStart: boolean): Pattern {
+    const body = this.readAtom(isAtStart);
     const counts = this.readCounts();
     if (counts === null) return body;
     if (body.kind === 'textStart' || body.kind === 'textEnd') throw this.wrong('an anchor with a quantifier');
@@ -125,14 +130,16 @@ class PatternReader {
     return Number(digits);
   }
 
-  private readAtom(): Pattern {
+  private readAtom(isAtStart: boolean): Pattern {
     const character = this.next();
     if (character === '^') {
-      if (this.lookaheads > 0) throw this.wrong('a ^ in a lookahead, which is not supported');
+      if (this.lookaheads > 0 && !isAtStart) {
+        throw this.wrong('a ^ in a lookahead that does not stand behind a ^, which is not supported');
+      }
       return { kind: 'textStart' };
     }
     if (character === '$') return { kind: 'textEnd' };
-    if (character === '(') return this.readGroup();
+    if (character === '(') return this.readGroup(isAtStart);
     if (character === '.') return { kind: 'character', set: complement(LINE_ENDS) };
     if (character === '[') return { kind: 'character', set: this.readClass() };
     if (character === '\\') return { kind: 'character', set: this.readEscape(false) };
@@ -141,12 +148,13 @@ class PatternReader {
     return { kind: 'character', set: single(codePointAt(character)) };
   }
 
-  private readGroup(): Pattern {
+  private readGroup(isAtStart: boolean): Pattern {
     this.depth += 1;
     if (this.depth > PATTERN_DEPTH_LIMIT) throw this.wrong(`groups over ${PATTERN_DEPTH_LIMIT} deep`);
     const lookahead = this.take('?') ? this.readGroupKind() : null;
     if (lookahead !== null) this.lookaheads += 1;
-    const body = this.readChoice();
+    // A group may be repeated, and only its first time may be at the start.
+    const body = this.readChoice(lookahead !== null && isAtStart);
     if (!this.take(')')) throw this.wrong('a ( without a )');
     this.depth -= 1;
     if (lookahead === null) return body;

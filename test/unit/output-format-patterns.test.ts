@@ -122,6 +122,27 @@ describe('regular expression patterns in schemas', () => {
     assert.ok(matched > 3000 && matched < 27_000, `${matched} of 30000 texts matched`);
   });
 
+  it('may begin a lookahead with ^ where the text begins', () => {
+    const random = new SeededRandom(3);
+    const sources = [
+      '^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$',
+      '^(?=^a|b)[ab]+$',
+      '^(?!(?=a)b|^c)(?=(?!^b)).',
+      'a|^(?=^^b)b|(?:^(?!^a)[ab])+$',
+    ];
+    for (const source of sources) {
+      const automaton = patternAutomaton(source, 'it', new PatternWork());
+      let matched = 0;
+      for (let texts = 0; texts < 400; texts++) {
+        const text = Array.from({ length: random.int(5) }, () => random.pick([...'abc01.-+'])).join('');
+        const expected = new RegExp(source, 'u').test(text);
+        matched += expected ? 1 : 0;
+        assert.equal(automatonAccepts(automaton, text), expected, `/${source}/u and ${JSON.stringify(text)}`);
+      }
+      assert.ok(matched > 10 && matched < 390, `/${source}/u: ${matched}`);
+    }
+  });
+
   it('check lengths in characters', () => {
     const random = new SeededRandom(2);
     for (let count = 0; count < 300; count++) {
@@ -149,6 +170,9 @@ describe('regular expression patterns in schemas', () => {
     const refused: [string, RegExp][] = [
       ['(?=a)*', /lookahead with a quantifier/],
       ['a(?!^b)', /\^ in a lookahead/],
+      ['^(?=a^)', /\^ in a lookahead/],
+      ['^(?=(?:^a)*b)', /\^ in a lookahead/],
+      ['^(?=^*a)', /anchor with a quantifier/],
       ['(?<=a)b', /lookbehind/],
       ['(?<!a)b', /lookbehind/],
       ['(a)\\1', /back reference \\1/],
