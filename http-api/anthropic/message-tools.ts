@@ -37,7 +37,7 @@ export const toolChoiceField = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('auto'), disable_parallel_tool_use }),
   z.strictObject({ type: z.literal('any'), disable_parallel_tool_use }),
   z.strictObject({ type: z.literal('tool'), name: z.string().min(1), disable_parallel_tool_use }),
-  z.strictObject({ type: z.literal('none') }),
+  z.strictObject({ type: z.literal('none'), disable_parallel_tool_use }),
 ]);
 
 /** Fields of a request about tools. */

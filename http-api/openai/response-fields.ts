@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { ChatRequest, ResponseFormat } from '../conversation/chat-request.js';
-import { leftOutWarning } from '../conversation/left-out-tools.js';
+import { leftOutWarning, shownType } from '../conversation/left-out-tools.js';
 import { effortWarning } from '../conversation/reasoning-effort.js';
 import {
   maxTokensField,
@@ -152,7 +152,7 @@ export function responseChatFrom(fields: ResponseFields, templateSource: string 
   };
   const warnings = [
     ...offered.leftOut.map((type) => leftOutWarning('tools', type)),
-    ...input.leftOut.map((type) => leftOutWarning('input', type)),
+    ...input.leftOut.map((type) => `input: ${shownType(type)} is left out, because such items are not read here`),
     warning,
     effortWarning('reasoning.effort', fields.reasoning?.effort, templateSource),
   ];

@@ -3,6 +3,7 @@ import type { ChatMessage } from '../../shared/wire/messages.js';
 import { requireWords } from '../conversation/unread-part.js';
 import { invalidField } from '../fields/field-table.js';
 import { jsonObject } from '../fields/json-object.js';
+import { otherType } from '../fields/other-type.js';
 import { writtenJson } from '../requests/written-json.js';
 import { contentField, contentText, linesOf, readParts } from './content-parts.js';
 import {
@@ -94,38 +95,46 @@ const reasoning = z.strictObject({
   content: z.array(z.strictObject({ type: z.literal('reasoning_text'), text: z.string() })).nullish(),
   encrypted_content: z.string().nullish(),
 });
-/** Records of tools that OpenAI runs. */
-const hostedItem = z
-  .looseObject({
-    type: z.enum([
-      'web_search_call',
-      'file_search_call',
-      'code_interpreter_call',
-      'image_generation_call',
-      'computer_call',
-      'computer_call_output',
-      'mcp_list_tools',
-      'mcp_call',
-      'mcp_approval_request',
-      'mcp_approval_response',
-      'program',
-      'program_output',
-      'compaction_trigger',
-    ]),
-  })
-  .transform(({ type }) => ({ type: 'hosted' as const, name: type }));
 const itemReference = z.looseObject({ type: z.literal('item_reference') });
 
 const TALK = [message, functionCall, customCall, callOutput, reasoning] as const;
+const READ_TYPES: readonly string[] = [
+  'message',
+  'function_call',
+  'custom_tool_call',
+  'function_call_output',
+  'custom_tool_call_output',
+  'reasoning',
+  'tool_search_call',
+  'tool_search_output',
+  'additional_tools',
+  'item_reference',
+  'local_shell_call',
+  'local_shell_call_output',
+  'shell_call',
+  'shell_call_output',
+  'apply_patch_call',
+  'apply_patch_call_output',
+];
+/** A record of a tool that OpenAI runs, or an item that a client added by itself. */
+const otherItem = otherType(READ_TYPES).transform(({ type }) => ({ type: 'other' as const, name: type }));
+
 const item = z.preprocess(
   addType,
-  z.discriminatedUnion(
-    'type',
-    [...TALK, searchCall, searchOutput, additionalTools, clientCall, clientOutput, hostedItem, itemReference],
-    {
-      error:
-        "its type must be 'message', 'function_call', 'function_call_output', 'custom_tool_call', 'custom_tool_call_output' or 'reasoning'",
-    },
+  z.union(
+    [
+      z.discriminatedUnion('type', [
+        ...TALK,
+        searchCall,
+        searchOutput,
+        additionalTools,
+        clientCall,
+        clientOutput,
+        itemReference,
+      ]),
+      otherItem,
+    ],
+    { error: 'it must be an object with a type or a role' },
   ),
 );
 
@@ -146,7 +155,7 @@ export const inputField = z
   .describe(
     'a text, or items: `message`, `function_call`, `custom_tool_call`, their `..._output`, `reasoning`, `additional_tools`, ' +
       '`tool_search_call`, `tool_search_output`, calls and outputs of `local_shell`, `shell` and `apply_patch`. ' +
-      'A note replaces [parts that are no text](#parts-that-are-no-text). What OpenAI has encrypted is not read; records of tools that it runs are left out. ' +
+      'A note replaces [parts that are no text](#parts-that-are-no-text). What OpenAI has encrypted is not read; records of tools that it runs, and items of other types, are left out with a word in `warnings`. ' +
       '`item_reference` is refused: nothing is stored',
   );
 
@@ -210,7 +219,7 @@ class InputReader {
         break;
       case 'item_reference':
         throw storedItem(index);
-      case 'hosted':
+      case 'other':
         this.leftOut.add(given.name);
     }
   }

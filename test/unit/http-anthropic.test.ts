@@ -130,7 +130,7 @@ describe("Anthropic's messages become a conversation", () => {
     assert.equal(made.parallelToolCalls, false);
     assert.equal(made.thinking, false);
     assert.deepEqual(chat({ tools, tool_choice: { type: 'tool', name: 'weather' } }).toolChoice, { name: 'weather' });
-    assert.equal(chat({ tools, tool_choice: { type: 'none' } }).toolChoice, 'none');
+    assert.equal(chat({ tools, tool_choice: { type: 'none', disable_parallel_tool_use: true } }).toolChoice, 'none');
     assert.equal(chat({}).parallelToolCalls, true);
     assert.equal(chat({ thinking: { type: 'enabled', budget_tokens: 2000 } }).thinking, true);
     assert.equal(chat({ thinking: { type: 'adaptive' } }).thinking, null);

@@ -163,7 +163,22 @@ describe('items of the responses API', () => {
       call('l', 'local_shell', { action: { type: 'exec', command: ['ls'] } }),
       { role: 'tool', content: 'a.txt', toolCallId: 'l', name: 'local_shell' },
     ]);
-    assert.deepEqual(warnings, ['input: web_search_call is left out, because such tools are not run here']);
+    assert.deepEqual(warnings, ['input: web_search_call is left out, because such items are not read here']);
+  });
+
+  it('of types that are not known are left out, so that a session goes on', () => {
+    const other = [{ type: 'compaction', encrypted_content: 'x' }, { type: 'ghost_snapshot' }, { type: 'compaction' }];
+    const { chat, warnings } = read({ input: [{ role: 'user', content: 'Hi' }, ...other] });
+    assert.deepEqual(chat.messages, [{ role: 'user', content: 'Hi' }]);
+    assert.deepEqual(
+      warnings,
+      ['compaction', 'ghost_snapshot'].map(
+        (type) => `input: ${type} is left out, because such items are not read here`,
+      ),
+    );
+    assert.throws(() => read({ input: [{ type: 'function_call', call_id: 'f' }] }), { field: 'input[0].name' });
+    assert.throws(() => read({ input: [{ type: 5 }] }), { field: 'input[0].type' });
+    assert.throws(() => read({ input: [5] }), { field: 'input[0]' });
   });
 
   it('that are stored nowhere are refused with advice', () => {
