@@ -42,6 +42,7 @@ import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
 import { ShadowService } from './rpc/shadow-service.js';
 import { shadowStatus } from './rpc/shadow-status.js';
 import { WorkerLinks } from './rpc/worker-links.js';
+import { rosterTaker } from '../engine/trust/take-roster.js';
 import { openWorkerStream } from '../shared/transport/node-clients.js';
 
 const EMULATED_PRECISION: ShadowPrecision = 'int8';
@@ -259,7 +260,7 @@ function createService(
   giveUp: GiveUp,
 ): ShadowService {
   const { model, device, pass, formats } = loaded;
-  const { runtime, transport } = loaded.environment;
+  const { runtime, transport, trust } = loaded.environment;
   const startedMs = runtime.nowMs();
   const workers = new WorkerLinks({
     open: (address) => openWorkerStream(transport, address, settings.network),
@@ -287,6 +288,7 @@ function createService(
     shape: model.shape,
     createPredictor: (events) => new Predictor(model, pass, SHADOW_PASS_ROWS, events, runtime, formats, retainedLimits),
     workers,
+    takeRoster: rosterTaker(trust, log),
     runtime,
     log,
     onDeviceLost: giveUp,

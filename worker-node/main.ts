@@ -26,6 +26,7 @@ import { readsLowerSlices } from '../shared/decisions/slices/plan-readings.js';
 import type { ModelSource } from '../shared/model/tensor-source.js';
 import { STATUS_INTERVAL_MS, ownNodeStatus, type ProcessFigures } from '../shared/wire/node-status.js';
 import type { Runtime } from '../shared/base/runtime/runtime.js';
+import { rosterTaker } from '../engine/trust/take-roster.js';
 import { ActivationRecord } from './cache/activation-record.js';
 import type { HostMemoryOptions } from './cache/host-memory.js';
 import { makeWorkerSlots } from './cache/make-slots.js';
@@ -130,7 +131,16 @@ async function openWorker(
       status: workerStatus(identity, figures, nodeDevice, experts, sessions, supply),
     });
   };
-  const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, runtime, log, supply);
+  const sessions = new WorkerSessions({
+    experts,
+    shape: source.shape,
+    identity: () => identity,
+    tellStatus: sendStatus,
+    takeRoster: rosterTaker(environment.trust, log),
+    runtime,
+    log,
+    fetch: supply,
+  });
   const share = openShare(pack, runtime);
   const components = (): object[] => [experts, sessions, supply, share, record ?? {}];
   const address = await listen(settings, { ...environment, identity, sessions, share, components }, log, opened);

@@ -24,6 +24,7 @@ import type { Pack } from '../../packs/format/open-pack.js';
 import type { Quality } from '../../shared/settings/quality.js';
 import type { OpenSlices } from '../../packs/fetching/served-slices.js';
 import { heldSlices } from '../../packs/slices/open-slices.js';
+import type { NodeTrust } from '../trust/node-trust.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import type { Transport } from '../../shared/transport/transport.js';
@@ -35,6 +36,8 @@ export interface NodeEnvironment {
   readonly runtime: Runtime;
   readonly devices: Devices;
   readonly transport: Transport;
+  /** This node's certificate and the roster of its cluster; null: the cluster has no authority. */
+  readonly trust: NodeTrust | null;
   readonly discovery: Discovery;
   /** Addresses of the host. */
   readonly interfaces: InterfaceWatch;
@@ -84,10 +87,14 @@ export interface PromptsWanted {
   queueLimit: number;
 }
 
-/** The real environment; under emulation its devices and network take the time of the profiled ones. */
+/**
+ * The real environment; under emulation its devices and network take the time of the profiled ones.
+ * @param trust null: the cluster has no authority, and connections are plaintext
+ */
 export function realEnvironment(
   { emulation }: Pick<NodeSettings, 'emulation'>,
   startOwnWorker: OwnWorker['start'] | null = null,
+  trust: NodeTrust | null = null,
 ): NodeEnvironment {
   const { runtime, devices } = realDevices();
   const interfaces = new InterfaceWatch(runtime, hostAddresses);
@@ -96,7 +103,8 @@ export function realEnvironment(
     devices,
     measureReads: emulation === null ? measureQueuedReads : null,
     chooseWeightForm: emulation === null ? chooseWeightForm : null,
-    transport: new GrpcTransport(runtime, networkPaceOf(emulation, runtime)),
+    transport: new GrpcTransport(runtime, networkPaceOf(emulation, runtime), trust),
+    trust,
     interfaces,
     discovery: multicastDiscovery(runtime, interfaces),
     openPack: (directory, quality) => openServedPack(directory, quality),

@@ -1,5 +1,5 @@
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
-import type { CertifiedPeer } from '../../shared/transport/trust/certificate.js';
+import { type CertifiedPeer, readPeerCertificate } from '../../shared/transport/trust/certificate.js';
 import type { ClusterTrust, OwnCertificate } from '../../shared/transport/trust/cluster-trust.js';
 import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
 import { admit, type Admission, newerRoster, readRoster, type Roster } from './roster.js';
@@ -52,11 +52,20 @@ export class NodeTrust implements ClusterTrust {
     return this.newest?.signed ?? null;
   }
 
+  /** The reason why this node itself is not in its cluster any more; null: it is, as far as it knows. */
+  get ownRemoval(): string | null {
+    const own = readPeerCertificate(this.certificate.certificate, this.authority);
+    return isRefusal(own) ? own.refusal : admit(own, this.roster, 'not-removed');
+  }
+
   refusalOf(peer: CertifiedPeer): string | null {
     return admit(peer, this.roster, this.options.admission);
   }
 
-  /** Goes on with a roster that main has sent, if it is newer than the own one. Refused: it is not signed by the authority, or older. */
+  /**
+   * Goes on with a roster that main has sent, if it is newer than the own one. Watchers are told in the order in which they began to watch.
+   * Refused: it is not signed by the authority, or older.
+   */
   takeRoster(bytes: Uint8Array): Roster | Refusal {
     const offered = readRoster(bytes, this.authority);
     if (isRefusal(offered)) return offered;

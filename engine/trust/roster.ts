@@ -5,6 +5,7 @@ import { isIdentifier } from '../../shared/base/text/identifier.js';
 import { clusterOfAuthority, type Authority, type CertifiedPeer } from '../../shared/transport/trust/certificate.js';
 import { PEER_ROLES, type PeerRole } from '../../shared/transport/trust/peer-role.js';
 import type { Refusal } from '../../shared/transport/trust/refusal.js';
+import { ROSTER_LIMIT_BYTES } from '../../shared/wire/limits.js';
 
 /** A key that is or was in the cluster. An id has one entry that is not removed, at most; keys that were replaced by force keep theirs. */
 export interface RosterEntry {
@@ -38,8 +39,6 @@ export type Admission = 'listed' | 'not-removed';
 
 export const ROSTER_ENTRIES_LIMIT = 1024;
 export const ROSTER_PACKS_LIMIT = 64;
-/** Enough for the longest entries and packs that the other limits allow. */
-export const ROSTER_LIMIT_BYTES = 384 * 1024;
 /** Counts fit into the serial numbers of certificates. */
 export const ROSTER_COUNT_LIMIT = 2 ** 48 - 1;
 

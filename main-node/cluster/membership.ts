@@ -27,6 +27,7 @@ import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { IDENTIFY_TIMEOUT_MS, PeerDial, serveStream } from './peer-dial.js';
 import { mayDial } from './dialled-host.js';
 import type { Roster } from './roster.js';
+import { RosterPost, type RosterSource } from './roster-post.js';
 import { ShadowLink, type ShadowListener } from './shadow-link.js';
 import { WorkerLink } from './worker-link.js';
 import { checkPeer } from '../../shared/transport/peer-check.js';
@@ -120,6 +121,8 @@ export interface MembershipOptions {
   network: NodeSettings['network'];
   runtime: Runtime;
   transport: Transport;
+  /** null: the cluster has no authority, and daemons get no roster of it. */
+  trust: RosterSource | null;
   shape: ModelShape;
   roster: Roster;
   shadowListener: ShadowListener;
@@ -148,10 +151,14 @@ export class Membership {
   private readonly greeting = new Set<string>();
   /** Boot ids of peers that hang or flood, with the time until which they are not used. */
   private readonly unresponsive = new RecentMap<string, number>(MAX_LEFT_ALONE);
+  private readonly rosterPost: RosterPost | null;
   private stopped = false;
   private readonly halt = new AbortController();
 
   constructor(private readonly options: MembershipOptions) {
+    const { trust, roster } = options;
+    const connected = (): (WorkerLink | ShadowLink)[] => [...roster.connectedWorkers(), ...roster.connectedShadows()];
+    this.rosterPost = trust && new RosterPost(trust, connected);
     const now = (): number => options.runtime.nowMs();
     this.refused = new RefusedPeers(now);
     this.joins = new TokenBuckets(GREETINGS_OF_HOST, GREETED_HOSTS_LIMIT, now);
@@ -228,6 +235,7 @@ export class Membership {
   /** Closes every stream and resolves when no dial runs any more. */
   async stop(): Promise<void> {
     this.stopped = true;
+    this.rosterPost?.stop();
     this.halt.abort();
     for (const dial of this.dials) dial.stop();
     for (const stream of [...this.streams]) stream.close();
@@ -411,6 +419,7 @@ export class Membership {
         roster.goAbove(highestEpoch, peer.id);
         stream.takeTensors();
         const link = new WorkerLink(peer, address, stream, limits, log, partialPack);
+        this.rosterPost?.welcomed(link);
         roster.addWorker(link);
         connected();
         return {
@@ -468,6 +477,7 @@ export class Membership {
       if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
       roster.goAbove(highestEpoch, peer.id);
       const link = new ShadowLink(peer, address, stream, shape, shadowListener, log);
+      this.rosterPost?.welcomed(link);
       roster.addShadow(link);
       connected();
       return {

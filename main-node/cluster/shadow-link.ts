@@ -65,6 +65,10 @@ export class ShadowLink {
     if (!this.closed) this.stream.send(request);
   }
 
+  sendRoster(signed: Uint8Array): void {
+    this.send({ kind: 'roster', roster: { signed } });
+  }
+
   /** Takes the shadow's messages after its welcome. */
   receive(reply: ShadowReply): void {
     switch (reply.kind) {

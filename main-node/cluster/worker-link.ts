@@ -146,6 +146,10 @@ export class WorkerLink implements WorkerOrders {
     if (!this.closed) this.stream.send({ kind: 'end', end: { sequence } });
   }
 
+  sendRoster(signed: Uint8Array): void {
+    if (!this.closed) this.stream.send({ kind: 'roster', roster: { signed } });
+  }
+
   /** Takes the worker's messages after its welcome. */
   receive(reply: WorkerReply): void {
     switch (reply.kind) {

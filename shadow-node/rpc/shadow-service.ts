@@ -25,6 +25,7 @@ import type {
   ShadowRequest,
 } from '../../shared/wire/messages.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
+import type { TakeRoster } from '../../engine/trust/take-roster.js';
 import type { Predictor, PredictorEvents } from '../predictor/predictor.js';
 import type { PassPrediction } from '../predictor/pass-predictions.js';
 import type { Draft } from '../predictor/shadow-sequence.js';
@@ -40,6 +41,8 @@ export interface ShadowServiceOptions {
   shape: ModelShape;
   createPredictor(events: PredictorEvents): Predictor;
   workers: WorkerLinks;
+  /** Takes the cluster's roster from main. */
+  takeRoster: TakeRoster;
   runtime: Runtime;
   log: Logger;
   /** The device does not work any more; main has been notified. */
@@ -236,6 +239,9 @@ export class ShadowService implements PredictorEvents {
         this.predictor.end(request.end.sequence);
         this.forgetSequence(request.end.sequence);
         this.sendStatus();
+        return;
+      case 'roster':
+        this.options.takeRoster(request.roster.signed);
         return;
     }
   }

@@ -54,7 +54,7 @@ export function openGrpcStream<Out extends PeerMessage, In extends PeerMessage>(
     (silentMs) => stream.close(new OdmoeError(lostCode, silenceMessage(address, silentMs))),
     (roundTripMs) => stream.answeredIn(roundTripMs),
   );
-  channel.onRefused((reason) => stream.close(reason));
+  channel.onRefused((reason) => stream.finish(reason));
   const settle = (error: OdmoeError | null): void => {
     connecting.cancel();
     cancelForce();

@@ -150,6 +150,13 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
     this.arrivals = bound;
   }
 
+  /** Ends our side at once with this error. Messages already sent still go out, as a peer may read its reason there. */
+  finish(error: OdmoeError): void {
+    if (this.closed !== null) return;
+    this.side.finish();
+    this.ended(error);
+  }
+
   close(error?: OdmoeError): void {
     if (this.closed !== null) return;
     if (error === undefined) this.side.finish();

@@ -84,6 +84,9 @@ export const ENROLMENT_WAIT_MS = 25_000;
 export const ENROLMENT_RETRY_PAUSE_MS = 2000;
 export const ENROLMENT_RETRIES_LIMIT = 30;
 
+/** Largest roster of a cluster with an authority, as it is signed: enough for the longest entries and packs that its other limits allow. */
+export const ROSTER_LIMIT_BYTES = 384 * 1024;
+
 /** Time between the words that tell a removed peer why its streams end and the end of its connections. */
 export const REMOVAL_GRACE_MS = 200;
 

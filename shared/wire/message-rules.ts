@@ -5,7 +5,7 @@
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import { isAddress } from './addresses.js';
 import { validateGenerateRequest } from './generate-validation.js';
-import { MESSAGE_SIZE_LIMIT_BYTES, ROWS_LIMIT } from './limits.js';
+import { MESSAGE_SIZE_LIMIT_BYTES, ROSTER_LIMIT_BYTES, ROWS_LIMIT } from './limits.js';
 import type {
   AlignRows,
   Announce,
@@ -21,6 +21,7 @@ import type {
   Prospect,
   ReadPackRequest,
   Release,
+  SignedRoster,
   TensorType,
 } from './messages.js';
 
@@ -39,6 +40,7 @@ export const MESSAGE_RULES: Readonly<Record<string, (message: never) => unknown>
   PackDescription: validatePackDescription,
   ReadPackRequest: validateReadPackRequest,
   PackPiece: validatePackPiece,
+  SignedRoster: validateSignedRoster,
   GenerateRequest: validateGenerateRequest,
 };
 
@@ -191,6 +193,11 @@ function validateReadPackRequest({ offsetBytes, lengthBytes }: ReadPackRequest):
 
 function validatePackPiece({ bytes }: PackPiece): void {
   if (bytes.length === 0) throw violation('an empty piece of a pack came');
+}
+
+function validateSignedRoster({ signed }: SignedRoster): void {
+  if (signed.length >= 1 && signed.length <= ROSTER_LIMIT_BYTES) return;
+  throw violation(`a roster has ${signed.length} bytes: 1 to ${ROSTER_LIMIT_BYTES} are allowed`);
 }
 
 function violation(message: string): OdmoeError {

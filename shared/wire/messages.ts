@@ -113,6 +113,7 @@ export type SepMetrics = Message<Generated.SepMetrics>;
 export type ShadowReply = OneOf<Generated.ShadowReply, { predict: Predict }>;
 export type ShadowRequest = OneOf<Generated.ShadowRequest, { begin: BeginSequence; token: AlignToken }>;
 export type Started = Message<Generated.Started>;
+export type SignedRoster = Message<Generated.SignedRoster>;
 export type SlicesDescription = Message<Generated.SlicesDescription>;
 export type StatusReply = LeftOut<Message<Generated.StatusReply>, 'verification'>;
 export type StreamError = Message<Generated.StreamError>;

@@ -208,6 +208,7 @@ export class SimulatedNode {
     return {
       runtime,
       transport: this.transport(runtime),
+      trust: null,
       interfaces,
       discovery: memoryDiscovery(network, id, runtime, interfaces),
       devices: world.devices(runtime),

@@ -58,6 +58,85 @@ function withWorkers(
   });
 }
 
+/** A cluster's roster as main has it. */
+class TestRosters {
+  private changed: () => void = () => undefined;
+  watchers = 0;
+
+  constructor(public signedRoster: Uint8Array | null) {}
+
+  watch(changed: () => void): () => void {
+    this.watchers += 1;
+    this.changed = changed;
+    return () => (this.watchers -= 1);
+  }
+
+  change(signed: Uint8Array | null): void {
+    this.signedRoster = signed;
+    this.changed();
+  }
+}
+
+describe("main: the cluster's roster", () => {
+  const [first, second] = [Buffer.from('first'), Buffer.from('second')];
+  const connectBoth = async ({ workers, membership, passes }: Setting): Promise<void> => {
+    workers.at.set(A, identity('w'));
+    workers.at.set(B, identity('s', 'ROLE_SHADOW'));
+    membership.addConfigured([{ role: 'worker', id: 'w', address: A }]);
+    membership.addConfigured([{ role: 'shadow', id: 's', address: B }]);
+    await passes(A_LITTLE_MS);
+  };
+  /** The messages of each stream, with the rosters in words. */
+  const sent = ({ workers }: Setting): string[][] =>
+    workers.opened.map(({ stream }) =>
+      stream.sent.map((message) =>
+        message.kind === 'roster' ? Buffer.from(message.roster.signed).toString() : message.kind,
+      ),
+    );
+
+  it('goes to workers and shadows before anything else, and again when it has changed', async () => {
+    const rosters = new TestRosters(first);
+    await withWorkers(
+      async (setting) => {
+        await connectBoth(setting);
+        for (const messages of sent(setting)) {
+          assert.deepEqual(messages.slice(0, 3), ['hello', 'first', 'placement']);
+          assert.equal(messages.filter((message) => message === 'first').length, 1);
+        }
+        rosters.change(first);
+        rosters.change(second);
+        for (const messages of sent(setting)) {
+          assert.deepEqual(
+            messages.filter((message) => ['first', 'second'].includes(message)),
+            ['first', 'second'],
+          );
+        }
+        setting.workers.last.close();
+        await setting.passes(A_LITTLE_MS);
+        assert.deepEqual(sent(setting)[2]?.slice(0, 2), ['hello', 'second'], 'a node that comes back gets the newest');
+      },
+      { trust: rosters },
+    );
+    assert.equal(rosters.watchers, 0);
+  });
+
+  it('is not sent before there is one, nor in a cluster without an authority', async () => {
+    const kinds = async (trust: TestRosters | null): Promise<string[]> => {
+      const seen: string[] = [];
+      await withWorkers(
+        async (setting) => {
+          await connectBoth(setting);
+          seen.push(...sent(setting).flat());
+        },
+        { trust },
+      );
+      return [...new Set(seen)];
+    };
+    assert.deepEqual(await kinds(null), ['hello', 'placement']);
+    assert.deepEqual(await kinds(new TestRosters(null)), ['hello', 'placement']);
+  });
+});
+
 describe('main: a failing worker', () => {
   it('is left alone for a minute after an execute times out, and is then used again', () =>
     withWorkers(async ({ roster, membership, workers, passes, connected, failing }) => {

@@ -35,6 +35,7 @@ export function membershipOf(
   const membership = new Membership({
     identity: () => identity('main', 'ROLE_MAIN'),
     network: { ...network, reconnectDelayMs: 5 },
+    trust: null,
     shape,
     roster,
     interfaces: { addresses: [] },

@@ -22,6 +22,7 @@ const ROWS_LIMIT = 65_536;
 const TEXT_LIMIT = 4096;
 const SOURCES_LIMIT = 64;
 const POSITIONS_LIMIT = 2 ** 32;
+const ROSTER_LIMIT_BYTES = 384 * 1024;
 /** Longest message of an error. It is logged, so it must be short whatever the peer has sent. */
 const ERROR_TEXT_LIMIT = 400;
 
@@ -223,6 +224,18 @@ describe('the lists of RPC messages', () => {
     for (const count of [0, SOURCES_LIMIT - 1, SOURCES_LIMIT]) prospect(sources(count));
     violates(() => prospect(sources(SOURCES_LIMIT + 1)), 'a source too many');
     violates(() => prospect(['h:1', 'h']), 'no port');
+  });
+});
+
+describe('the roster that main sends', () => {
+  it('has a bounded number of bytes', () => {
+    for (const through of [throughWorker, throughShadow]) {
+      const send = (bytes: number): unknown => through({ kind: 'roster', roster: { signed: Buffer.alloc(bytes, 'r') } });
+      for (const bytes of [1, ROSTER_LIMIT_BYTES]) {
+        assert.deepEqual(send(bytes), { kind: 'roster', roster: { signed: Buffer.alloc(bytes, 'r') } });
+      }
+      for (const bytes of [0, ROSTER_LIMIT_BYTES + 1]) violates(() => send(bytes), `${bytes} bytes`);
+    }
   });
 });
 

@@ -38,6 +38,7 @@ type WorkerStream = MemoryStream<WorkerRequest, WorkerReply>;
 function createShadow() {
   const log = new TestLog();
   const lost: OdmoeError[] = [];
+  const rosters: Uint8Array[] = [];
   const opened = new Map<string, WorkerStream[]>();
   const own = identity('shadow', 'ROLE_SHADOW');
   const workers = new WorkerLinks({
@@ -58,6 +59,7 @@ function createShadow() {
     shape: plainShape({ expertLayers: SHAPE.layers }),
     createPredictor: (events) => new Predictor(new ScriptedModel(), {} as Pass, 4, events, RUNTIME),
     workers,
+    takeRoster: (signed) => rosters.push(signed),
     log: log.logger('shadow'),
     onDeviceLost: (error) => lost.push(error),
   });
@@ -79,7 +81,7 @@ function createShadow() {
       kind: 'welcome',
       welcome: { identity: identity(id, 'ROLE_WORKER'), partialPack: false, highestEpoch: 0 },
     });
-  return { service, workers, main, place, stream, welcome, opened, lost };
+  return { service, workers, main, place, stream, welcome, opened, lost, rosters };
 }
 
 const predicted = (position: number, layer: number, experts: number[], again = false, rows = 1): PassPrediction => ({
@@ -121,6 +123,12 @@ describe('shadow: the service', () => {
       [shadow.main, ...others].map((stream) => stream.takesTensors),
       [true, false, false],
     );
+  });
+
+  it("takes the cluster's roster from its main", () => {
+    const signed = Buffer.from('signed');
+    shadow.main.arrive({ kind: 'roster', roster: { signed } });
+    assert.deepEqual(shadow.rosters, [signed]);
   });
 
   it('sends a future layer to main and workers, and one that main has passed to main alone', () => {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { createPublicKey } from 'node:crypto';
+import { createPublicKey, X509Certificate } from 'node:crypto';
 import { NodeTrust, type NodeTrustOptions } from '../../engine/trust/node-trust.js';
 import { type Roster, type RosterEntry, signRoster } from '../../engine/trust/roster.js';
 import {
@@ -7,6 +7,7 @@ import {
   createAuthority,
   createNodeKey,
   issueCertificate,
+  keyDigest,
 } from '../../shared/transport/trust/certificate.js';
 import type { OwnCertificate } from '../../shared/transport/trust/cluster-trust.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
@@ -58,6 +59,29 @@ describe('trust of a node', () => {
     trust.takeRoster(signed(5, [{ ...LISTED, removed: 0 }]));
     assert.equal(told, 1);
     assert.match(trust.refusalOf(WORKER) ?? '', /was removed from "home"/);
+  });
+
+  it('shows its newest roster as it was signed', () => {
+    const bytes = signed(3, []);
+    const trust = trustOf({ roster: bytes });
+    assert.equal(trust.signedRoster, bytes);
+    trust.takeRoster(signed(2, []));
+    assert.equal(trust.signedRoster, bytes);
+    const newer = signed(4, [LISTED]);
+    trust.takeRoster(newer);
+    assert.equal(trust.signedRoster, newer);
+    assert.equal(trustOf().signedRoster, null);
+  });
+
+  it('knows from a roster that its own node was removed', () => {
+    const own = certify();
+    const trust = trustOf({ own, roster: signed(3, []) });
+    const { publicKey } = new X509Certificate(own.certificate);
+    const entry: RosterEntry = { id: 'box', role: 'main', keyDigest: keyDigest(publicKey), since: 1 };
+    trust.takeRoster(signed(4, [entry]));
+    assert.equal(trust.ownRemoval, null);
+    trust.takeRoster(signed(5, [{ ...entry, removed: 0 }]));
+    assert.match(trust.ownRemoval ?? '', /node box was removed from "home"/);
   });
 
   it('goes on with its own roster when an older one, or one of another authority, is offered', () => {

@@ -29,11 +29,11 @@ import {
   readRoster,
   ROSTER_COUNT_LIMIT,
   ROSTER_ENTRIES_LIMIT,
-  ROSTER_LIMIT_BYTES,
   ROSTER_PACKS_LIMIT,
   signRoster,
   type Roster,
 } from '../../engine/trust/roster.js';
+import { ROSTER_LIMIT_BYTES } from '../../shared/wire/limits.js';
 
 const NOW_MS = Date.UTC(2026, 10, 25, 10, 2, 33);
 const home = createAuthority('home');

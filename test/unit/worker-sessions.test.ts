@@ -52,17 +52,20 @@ class Setting {
   readonly log = new TestLog();
   mainWelcomes = 0;
   onStatus: () => void = () => undefined;
-  readonly sessions = new WorkerSessions(
-    this.experts,
+  readonly rosters: Uint8Array[] = [];
+  readonly sessions = new WorkerSessions({
+    experts: this.experts,
     shape,
-    () => identity('ROLE_WORKER', 'w'),
-    () => {
+    identity: () => identity('ROLE_WORKER', 'w'),
+    tellStatus: () => {
       this.mainWelcomes += 1;
       this.onStatus();
     },
-    RUNTIME,
-    this.log.logger('worker'),
-  );
+    takeRoster: (signed) => this.rosters.push(signed),
+    runtime: RUNTIME,
+    log: this.log.logger('worker'),
+    fetch: null,
+  });
 
   connect(peer: NodeIdentity | null): Peer {
     const stream: Peer = new MemoryStream();
@@ -107,6 +110,20 @@ describe('worker: the end of a sequence', () => {
     assert.deepEqual(inUse, [1, 0]);
     main.arrive({ kind: 'end', end: { sequence: 2 } });
     assert.deepEqual(inUse, [1, 0, 0], 'once where nothing is in use');
+  });
+});
+
+describe("worker: the cluster's roster", () => {
+  it('is taken from main, and from nobody else', () => {
+    const here = new Setting();
+    const main = here.main();
+    const shadow = here.connect(identity('ROLE_SHADOW', 's'));
+    const signed = Buffer.from('of main');
+    main.arrive({ kind: 'roster', roster: { signed } });
+    shadow.arrive({ kind: 'roster', roster: { signed: Buffer.from('of a shadow') } });
+    assert.deepEqual(here.rosters, [signed]);
+    assert.deepEqual(kinds(main), ['welcome']);
+    assert.match(lastError(shadow).message, /Only main may send roster/);
   });
 });
 

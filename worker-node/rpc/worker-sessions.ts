@@ -24,6 +24,7 @@ import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
 import { rowsOfExpert } from '../../shared/wire/pass-rows.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import type { TakeRoster } from '../../engine/trust/take-roster.js';
 import type { ExpertService } from '../executor/expert-service.js';
 import { PlacementEpoch } from './placement-epoch.js';
 
@@ -50,38 +51,32 @@ interface Session {
   violations: number;
 }
 
+export interface WorkerSessionsOptions {
+  readonly experts: ExpertService;
+  readonly shape: ModelShape;
+  readonly identity: () => NodeIdentity;
+  /** Sends the counters to main. Called when main's stream is open or a sequence has ended. */
+  readonly tellStatus: () => void;
+  /** Takes the cluster's roster from main. */
+  readonly takeRoster: TakeRoster;
+  readonly runtime: Runtime;
+  readonly log: Logger;
+  /** null: the worker fetches no experts. */
+  readonly fetch: ProspectTaker | null;
+}
+
 /**
  * The streams of this worker's peers: one main and any number of shadows. It serves main's requests and refuses peers that do not belong to
  * this cluster. A request that cannot be served is answered with an error and does not affect other peers.
  */
 export class WorkerSessions {
-  private readonly experts: ExpertService;
-  private readonly shape: ModelShape;
-  private readonly identity: () => NodeIdentity;
-  private readonly log: Logger;
   private readonly epoch = new PlacementEpoch();
-  private readonly tellStatus: () => void;
   private readonly greeting: PeerGreeting;
   private readonly admission: StreamAdmission;
-  private readonly fetch: ProspectTaker | null;
   private main: Session | null = null;
 
-  /** `tellStatus`: sends the counters to main. Called when main's stream is open or a sequence has ended. */
-  constructor(
-    experts: ExpertService,
-    shape: ModelShape,
-    identity: () => NodeIdentity,
-    tellStatus: () => void,
-    private readonly runtime: Runtime,
-    log: Logger,
-    fetch: ProspectTaker | null = null,
-  ) {
-    this.experts = experts;
-    this.shape = shape;
-    this.identity = identity;
-    this.tellStatus = tellStatus;
-    this.log = log;
-    this.fetch = fetch;
+  constructor(private readonly options: WorkerSessionsOptions) {
+    const { identity, runtime, log } = options;
     this.admission = new StreamAdmission(runtime);
     this.greeting = new PeerGreeting(identity, (peer) => this.refuseRole(peer), runtime, log);
   }
@@ -144,31 +139,33 @@ export class WorkerSessions {
         return this.place(message.placement);
       case 'execute':
         this.epoch.requireCurrent(message.execute.epoch);
-        checkExecute(message.execute, this.shape);
-        checkReadings(message.execute, this.experts.rule);
-        return this.experts.execute(message.execute, (reply) => {
+        checkExecute(message.execute, this.options.shape);
+        checkReadings(message.execute, this.options.experts.rule);
+        return this.options.experts.execute(message.execute, (reply) => {
           session.stream.send(reply);
         });
       case 'announce':
-        checkExpectedExperts(message.announce, this.shape);
+        checkExpectedExperts(message.announce, this.options.shape);
         this.epoch.requireCurrent(message.announce.epoch);
-        this.experts.expect('main', message.announce);
+        this.options.experts.expect('main', message.announce);
         return;
       case 'release':
         this.epoch.requireCurrent(message.release.epoch);
-        checkExpectedExperts(message.release, this.shape);
-        this.experts.release(message.release);
+        checkExpectedExperts(message.release, this.options.shape);
+        this.options.experts.release(message.release);
         return;
       case 'end':
         this.epoch.forget(message.end.sequence);
-        this.experts.end(message.end.sequence);
+        this.options.experts.end(message.end.sequence);
         // Report the counters now, and report again when no slot is in use.
-        if (this.experts.counters.slotsInUse > 0) this.tellStatus();
-        this.experts.whenSlotsEmpty(this.tellStatus);
+        if (this.options.experts.counters.slotsInUse > 0) this.options.tellStatus();
+        this.options.experts.whenSlotsEmpty(this.options.tellStatus);
         return;
       case 'prospect':
         this.requireShape(message.prospect.placement);
-        return this.fetch?.takeProspect(message.prospect, dialAddress(session.peer.address, session.context.host));
+        return this.options.fetch?.takeProspect(message.prospect, dialAddress(session.peer.address, session.context.host));
+      case 'roster':
+        return this.options.takeRoster(message.roster.signed);
       case 'hello':
         throw violation('A second hello came.');
     }
@@ -180,21 +177,21 @@ export class WorkerSessions {
     if (peer.role === 'ROLE_MAIN') {
       this.adoptMain(session, peer);
       session.stream.takeTensors();
-      session.stream.boundArrivals(new ArrivalBound(ARRIVALS_OF_TENSOR_PEER, this.runtime));
+      session.stream.boundArrivals(new ArrivalBound(ARRIVALS_OF_TENSOR_PEER, this.options.runtime));
     }
     session.peer = peer;
-    this.log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
+    this.options.log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
     this.greeting.welcome(session.stream, {
-      partialPack: this.fetch?.isPartial ?? false,
+      partialPack: this.options.fetch?.isPartial ?? false,
       highestEpoch: reportedEpoch(this.epoch.highest),
     });
     if (peer.role !== 'ROLE_MAIN') return;
-    this.fetch?.takeMain(dialAddress(peer.address, session.context.host));
-    this.tellStatus();
+    this.options.fetch?.takeMain(dialAddress(peer.address, session.context.host));
+    this.options.tellStatus();
   }
 
   private refuseRole(peer: NodeIdentity): Refusal | null {
-    const own = this.identity().id;
+    const own = this.options.identity().id;
     const served = this.main?.peer;
     if (peer.role === 'ROLE_MAIN' && served !== undefined && served !== null && served.id !== peer.id) {
       const message =
@@ -224,25 +221,25 @@ export class WorkerSessions {
     if (placement.epoch === this.epoch.current) return;
     this.requireShape(placement);
     const due = this.epoch.advance(placement.epoch);
-    this.experts.changeEpoch(layersOfWorker(placement, this.identity().id));
-    for (const prediction of due) this.experts.expect('shadow', prediction);
+    this.options.experts.changeEpoch(layersOfWorker(placement, this.options.identity().id));
+    for (const prediction of due) this.options.experts.expect('shadow', prediction);
   }
 
   private requireShape({ layers, experts }: Placement): void {
-    if (layers === this.shape.expertLayers && experts === this.shape.experts) return;
+    if (layers === this.options.shape.expertLayers && experts === this.options.shape.experts) return;
     throw violation(
       `A placement of ${layers} layers of ${experts} experts came, and this model has ` +
-        `${this.shape.expertLayers} of ${this.shape.experts}.`,
+        `${this.options.shape.expertLayers} of ${this.options.shape.experts}.`,
     );
   }
 
   private takeFromShadow(message: Extract<WorkerRequest, { kind: 'predict' | 'restart' }>): void {
     if (message.kind === 'restart') {
-      if (this.epoch.admitRestart(message.restart)) this.experts.restart(message.restart);
+      if (this.epoch.admitRestart(message.restart)) this.options.experts.restart(message.restart);
       return;
     }
-    checkExpectedExperts(message.predict, this.shape);
-    if (this.epoch.admit(message.predict)) this.experts.expect('shadow', message.predict);
+    checkExpectedExperts(message.predict, this.options.shape);
+    if (this.epoch.admit(message.predict)) this.options.experts.expect('shadow', message.predict);
   }
 
   private answerFault(session: Session, message: WorkerRequest, fault: OdmoeError): void {
@@ -250,8 +247,8 @@ export class WorkerSessions {
     const { requestId, epoch } = requestOf(message);
     const error: StreamError = { code: fault.code, message: fault.message, requestId, epoch };
     // When the placement changes while messages are under way, no peer is at fault.
-    if (fault.code === 'STALE_EPOCH') this.log.debug('a stale message came', { peer, epoch });
-    else this.log.warn('a request could not be served', { peer, kind: message.kind, error: fault });
+    if (fault.code === 'STALE_EPOCH') this.options.log.debug('a stale message came', { peer, epoch });
+    else this.options.log.warn('a request could not be served', { peer, kind: message.kind, error: fault });
     session.stream.send({ kind: 'error', error });
     if (fault.code === 'PROTOCOL_VIOLATION') session.violations += 1;
     if (session.peer === null || session.violations >= MAX_VIOLATIONS) session.stream.close(fault);
@@ -261,7 +258,7 @@ export class WorkerSessions {
     session.helloCame();
     session.left();
     if (session.peer === null) return;
-    this.log.info('a peer is gone', {
+    this.options.log.info('a peer is gone', {
       peer: session.peer.id,
       role: session.peer.role,
       ...(error === null ? {} : { error }),
@@ -272,7 +269,7 @@ export class WorkerSessions {
   private forgetMain(): void {
     this.main = null;
     this.epoch.reset();
-    this.experts.loseMain();
+    this.options.experts.loseMain();
   }
 }
 
@@ -293,6 +290,7 @@ function requestOf(message: WorkerRequest): { requestId: number; epoch: number }
     case 'hello':
     case 'prospect':
     case 'end':
+    case 'roster':
       return { requestId: 0, epoch: 0 };
   }
 }
