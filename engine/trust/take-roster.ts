@@ -8,7 +8,8 @@ export type TakeRoster = (signed: Uint8Array) => void;
 
 /** A node without trust ignores rosters. A node that is sent a bad roster, or cannot keep a good one, goes on with its own. */
 export function rosterTaker(trust: NodeTrust | null, log: Logger): TakeRoster {
-  if (trust === null) return () => log.debug('a roster came, and this node has no certificate of a cluster: it is ignored');
+  if (trust === null)
+    return () => log.debug('a roster came, and this node has no certificate of a cluster: it is ignored');
   return (signed) => {
     const { roster: before } = trust;
     try {
@@ -20,7 +21,9 @@ export function rosterTaker(trust: NodeTrust | null, log: Logger): TakeRoster {
       if (taken === before) return;
       log.info('took a newer roster of the cluster', { count: taken.count });
     } catch (thrown) {
-      log.error('a newer roster could not be kept, so this node goes on with the one before', { error: toOdmoeError(thrown) });
+      log.error('a newer roster could not be kept, so this node goes on with the one before', {
+        error: toOdmoeError(thrown),
+      });
       return;
     }
     const { ownRemoval } = trust;

@@ -132,7 +132,10 @@ class Home {
   }
 
   /** Main, which dials these daemons. */
-  async main(trust: NodeTrust, daemons: Partial<Record<Role, RpcServer>>): Promise<TestMembership & { address: string }> {
+  async main(
+    trust: NodeTrust,
+    daemons: Partial<Record<Role, RpcServer>>,
+  ): Promise<TestMembership & { address: string }> {
     const own = inHome(identity('box', 'ROLE_MAIN'));
     const transport = new GrpcTransport(RUNTIME, null, trust);
     const log = this.log.logger('main');
@@ -140,7 +143,8 @@ class Home {
     const { membership, roster } = made;
     this.closers.push(async () => (await membership.stop(), roster.stop()));
     const cluster = {
-      join: async (peer: NodeIdentity, context: Parameters<typeof membership.join>[1]) => membership.join(peer, context),
+      join: async (peer: NodeIdentity, context: Parameters<typeof membership.join>[1]) =>
+        membership.join(peer, context),
       status: () => Promise.reject(new Error('unused')),
     };
     const { address } = await this.serve(own, trust, { cluster });

@@ -230,7 +230,8 @@ describe('the lists of RPC messages', () => {
 describe('the roster that main sends', () => {
   it('has a bounded number of bytes', () => {
     for (const through of [throughWorker, throughShadow]) {
-      const send = (bytes: number): unknown => through({ kind: 'roster', roster: { signed: Buffer.alloc(bytes, 'r') } });
+      const send = (bytes: number): unknown =>
+        through({ kind: 'roster', roster: { signed: Buffer.alloc(bytes, 'r') } });
       for (const bytes of [1, ROSTER_LIMIT_BYTES]) {
         assert.deepEqual(send(bytes), { kind: 'roster', roster: { signed: Buffer.alloc(bytes, 'r') } });
       }

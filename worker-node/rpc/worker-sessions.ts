@@ -163,7 +163,10 @@ export class WorkerSessions {
         return;
       case 'prospect':
         this.requireShape(message.prospect.placement);
-        return this.options.fetch?.takeProspect(message.prospect, dialAddress(session.peer.address, session.context.host));
+        return this.options.fetch?.takeProspect(
+          message.prospect,
+          dialAddress(session.peer.address, session.context.host),
+        );
       case 'roster':
         return this.options.takeRoster(message.roster.signed);
       case 'hello':
