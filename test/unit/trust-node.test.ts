@@ -61,21 +61,9 @@ describe('trust of a node', () => {
     assert.match(trust.refusalOf(WORKER) ?? '', /was removed from "home"/);
   });
 
-  it('shows its newest roster as it was signed', () => {
-    const bytes = signed(3, []);
-    const trust = trustOf({ roster: bytes });
-    assert.equal(trust.signedRoster, bytes);
-    trust.takeRoster(signed(2, []));
-    assert.equal(trust.signedRoster, bytes);
-    const newer = signed(4, [LISTED]);
-    trust.takeRoster(newer);
-    assert.equal(trust.signedRoster, newer);
-    assert.equal(trustOf().signedRoster, null);
-  });
-
   it('knows from a roster that its own node was removed', () => {
     const own = certify();
-    const trust = trustOf({ own, roster: signed(3, []) });
+    const trust = trustOf({ own, signedRoster: signed(3, []) });
     const { publicKey } = new X509Certificate(own.certificate);
     const entry: RosterEntry = { id: 'box', role: 'main', keyDigest: keyDigest(publicKey), since: 1 };
     trust.takeRoster(signed(4, [entry]));
