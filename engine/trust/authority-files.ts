@@ -7,7 +7,8 @@ import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { openAuthority, type Authority } from '../../shared/transport/trust/certificate.js';
 import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
-import { readRoster, ROSTER_LIMIT_BYTES, signRoster, type Roster } from './roster.js';
+import { ROSTER_LIMIT_BYTES } from '../../shared/wire/limits.js';
+import { readRoster, signRoster, type Roster } from './roster.js';
 import { parseTokenBook, type TokenBook } from './token-book.js';
 import {
   makePrivateDirectory,

@@ -16,7 +16,8 @@ import {
   type CertifiedPeer,
 } from '../../shared/transport/trust/certificate.js';
 import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
-import { newerRoster, readRoster, ROSTER_LIMIT_BYTES, type Roster } from './roster.js';
+import { ROSTER_LIMIT_BYTES } from '../../shared/wire/limits.js';
+import { newerRoster, readRoster, type Roster } from './roster.js';
 import {
   makePrivateDirectory,
   readCertificate,
