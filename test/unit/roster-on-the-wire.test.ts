@@ -142,9 +142,8 @@ class Home {
     const made = membershipOf({ identity: () => own, runtime: RUNTIME, transport, trust, log }, RUNTIME);
     const { membership, roster } = made;
     this.closers.push(async () => (await membership.stop(), roster.stop()));
-    const cluster = {
-      join: async (peer: NodeIdentity, context: Parameters<typeof membership.join>[1]) =>
-        membership.join(peer, context),
+    const cluster: RpcServerOptions['cluster'] = {
+      join: ({ identity: peer }, context) => membership.join(peer, context),
       status: () => Promise.reject(new Error('unused')),
     };
     const { address } = await this.serve(own, trust, { cluster });
