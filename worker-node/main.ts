@@ -88,7 +88,7 @@ async function openWorker(
   log: Logger,
   { opened, giveUp, abandoned }: { opened: Closer[]; giveUp: GiveUp; abandoned: AbortSignal },
 ): Promise<Pick<RunningNode, 'address' | 'openCounts' | 'components'> & { experts: ExpertService }> {
-  const { runtime, measureReads, chooseWeightForm } = environment;
+  const { runtime } = environment;
   const startedMs = runtime.nowMs();
   const pack = await openWorkerPack(settings, environment, log, abandoned);
   const { source, sliced } = pack;
@@ -98,20 +98,7 @@ async function openWorker(
   requireWanted(abandoned);
   const record = await openRecord(settings, source, runtime, log);
   if (record !== null) opened.push(() => record.close());
-  const { nodeDevice, slots } = await fillNodeDevice(environment, settings, log, async (nodeDevice) => ({
-    nodeDevice,
-    slots: await makeWorkerSlots({
-      ...nodeDevice,
-      source: loadedSource(source, sliced),
-      sliced: sliced && { split: sliced.slices.split, lower: readsLowerSlices(sliced.rule) },
-      settings,
-      runtime,
-      log,
-      measureReads,
-      chooseWeightForm,
-      counts: keepsExperts(settings) ? (record?.counts ?? null) : null,
-    }),
-  }));
+  const { nodeDevice, slots } = await openSlots(pack, settings, environment, record, log);
   const { device } = nodeDevice;
   opened.push(() => device.dispose());
   const onDeviceLost = (error: OdmoeError): void => {
@@ -149,6 +136,31 @@ async function openWorker(
   log.info('worker is ready', { address, model: source.name, device: identity.device, slots: experts.counters.slots });
   const openCounts = () => ({ ...experts.openCounts, earlyPredictions: sessions.earlyPredictions });
   return { address, openCounts, components, experts };
+}
+
+/** Takes the device, and makes the slots of the experts in it. */
+async function openSlots(
+  { source, sliced }: WorkerPack,
+  settings: NodeSettings,
+  environment: NodeEnvironment,
+  record: ActivationRecord | null,
+  log: Logger,
+) {
+  const { runtime, measureReads, chooseWeightForm } = environment;
+  return fillNodeDevice(environment, settings, log, async (nodeDevice) => ({
+    nodeDevice,
+    slots: await makeWorkerSlots({
+      ...nodeDevice,
+      source: loadedSource(source, sliced),
+      sliced: sliced && { split: sliced.slices.split, lower: readsLowerSlices(sliced.rule) },
+      settings,
+      runtime,
+      log,
+      measureReads,
+      chooseWeightForm,
+      counts: keepsExperts(settings) ? (record?.counts ?? null) : null,
+    }),
+  }));
 }
 
 /** Brings experts that are missing or damaged here. */
