@@ -11,7 +11,7 @@ import { joinMain, openWorkerStream } from '../../shared/transport/node-clients.
 import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
 import { createAuthority, createNodeKey } from '../../shared/transport/trust/certificate.js';
 import type { OwnCertificate } from '../../shared/transport/trust/cluster-trust.js';
-import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
+import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import type { NodeIdentity, NodeStatus } from '../../shared/wire/messages.js';
 import { Predictor } from '../../shadow-node/predictor/predictor.js';
 import { ShadowService } from '../../shadow-node/rpc/shadow-service.js';
@@ -24,6 +24,7 @@ import { identity, membershipOf, type TestMembership } from './membership-settin
 import { plainShape } from './plain-shape.js';
 import { ScriptedModel } from './scripted-shadow-model.js';
 import { TestSlots, testService } from './worker-test-slots.js';
+import { done } from './refusals.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 5000, executeTimeoutMs: 5000, reconnectDelayMs: 20 };
 const JOIN_TIMEOUT_MS = 5000;
@@ -33,11 +34,6 @@ const AUTHORITY = createAuthority('home');
 const REMOVED = 'node jetson-2 was removed from "home" (2026-11-25 10:02 UTC). To come back: odmoe worker --rejoin';
 
 type Role = 'main' | 'shadow' | 'worker';
-
-function done(roster: Roster | Refusal): Roster {
-  if (isRefusal(roster)) assert.fail(roster.refusal);
-  return roster;
-}
 
 /** Main, shadow and worker of a cluster with an authority, each with its real sockets. */
 class Home {

@@ -11,7 +11,7 @@ import { type Roster, signRoster } from '../../engine/trust/roster.js';
 import { EMPTY_TOKEN_BOOK } from '../../engine/trust/token-book.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { createAuthority, readPeerCertificate } from '../../shared/transport/trust/certificate.js';
-import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
+import { done } from './refusals.js';
 
 const SILENT: Logger = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 const NOW_MS = 1_000_000;
@@ -29,11 +29,6 @@ describe("a daemon's part in the trust of its cluster", () => {
   });
 
   const node = (role: 'main' | 'worker', id: string) => ({ role, id, cluster: 'home', stateDirectory }) as const;
-
-  function done<Value extends object>(result: Value | Refusal): Value {
-    assert.ok(!isRefusal(result));
-    return result;
-  }
 
   async function makeAuthority(): Promise<void> {
     const state = { authority, roster: firstRoster('home'), tokens: EMPTY_TOKEN_BOOK };

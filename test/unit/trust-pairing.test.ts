@@ -26,7 +26,8 @@ import {
   type PairingReveal,
   type PairingRequest,
 } from '../../engine/trust/pairing.js';
-import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
+import { isRefusal } from '../../shared/transport/trust/refusal.js';
+import { done, refusalOf } from './refusals.js';
 
 const DIGEST = '3f2a'.repeat(16);
 const random = new SeededRandom(3);
@@ -60,16 +61,6 @@ class Machine {
     const { commitment, nonce, spki } = this;
     return pairingCode({ commitment, mainNonce, nonce, authorityDigest, spki, exporter });
   }
-}
-
-function done<Result extends object>(result: Result | Refusal): Result {
-  if (isRefusal(result)) assert.fail(result.refusal);
-  return result;
-}
-
-function refusalOf(result: object): string {
-  assert.ok(isRefusal(result), 'refused');
-  return result.refusal;
 }
 
 interface Waiting {
@@ -180,7 +171,10 @@ describe('pairing', () => {
     const again = done(revealPairing(book, pairing.pairingId, machine.reveal(), DIGEST, 5));
     assert.deepEqual(again.pairing.revealed?.code, pairing.revealed?.code);
     const elsewhere = machine.reveal(Buffer.alloc(EXPORTER_BYTES, 2));
-    assert.match(refusalOf(revealPairing(book, pairing.pairingId, elsewhere, DIGEST, 5)), /on the connection on which it began/);
+    assert.match(
+      refusalOf(revealPairing(book, pairing.pairingId, elsewhere, DIGEST, 5)),
+      /on the connection on which it began/,
+    );
   });
 
   it('ends after ten minutes', () => {

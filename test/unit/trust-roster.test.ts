@@ -34,6 +34,7 @@ import {
   type Roster,
 } from '../../engine/trust/roster.js';
 import { ROSTER_LIMIT_BYTES } from '../../shared/wire/limits.js';
+import { done, refusalOf } from './refusals.js';
 
 const NOW_MS = Date.UTC(2026, 10, 25, 10, 2, 33);
 const home = createAuthority('home');
@@ -43,17 +44,6 @@ function publicKey(index: number): KeyObject {
   const key = keys[index];
   assert.ok(key !== undefined);
   return key;
-}
-
-/** The result, which must be none. */
-function done<Result extends object>(result: Result | Refusal): Result {
-  if (isRefusal(result)) assert.fail(result.refusal);
-  return result;
-}
-
-function refusalOf(result: object): string {
-  assert.ok(isRefusal(result), 'refused');
-  return result.refusal;
 }
 
 function joined(roster: Roster, id: string, key: number, role: PeerRole = 'worker'): CertifiedEntry {

@@ -7,7 +7,7 @@ import { fromBase32, toBase32 } from '../../engine/trust/base32.js';
 import { createNodeKey } from '../../shared/transport/trust/certificate.js';
 import { joinTokenText, makeJoinToken, readJoinToken, secretDigest } from '../../engine/trust/join-token.js';
 import { EXPORTER_BYTES, isKeyProof, proveKey } from '../../engine/trust/key-proof.js';
-import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
+import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import { firstRoster, listPeer } from '../../engine/trust/roster-changes.js';
 import type { Roster } from '../../engine/trust/roster.js';
 import {
@@ -26,6 +26,7 @@ import {
   type TokenUse,
 } from '../../engine/trust/token-book.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
+import { done, refusalOf } from './refusals.js';
 
 const DIGEST = '3f2a'.repeat(16);
 const HOUR_MS = 3_600_000;
@@ -35,16 +36,6 @@ const CLOCK: TokenClock = { nowMs: NOW_MS, uptimeMs: 5000, clockIsSetBack: false
 function chanceOf(seed: number): { randomInt(limit: number): number } {
   const random = new SeededRandom(seed);
   return { randomInt: (limit) => random.int(limit) };
-}
-
-function done<Result extends object>(result: Result | Refusal): Result {
-  if (isRefusal(result)) assert.fail(result.refusal);
-  return result;
-}
-
-function refusalOf(result: object): string {
-  assert.ok(isRefusal(result), 'refused');
-  return result.refusal;
 }
 
 describe('base 32', () => {
