@@ -170,7 +170,7 @@ function observedBy(
   };
 }
 
-/** What the engine takes from the rest of main. */
+/** Parts of main that the engine takes. */
 interface EngineSurroundings {
   epoch: number;
   events: Pick<MainEvents, 'nodes' | 'passes'>;

@@ -19,7 +19,7 @@ import {
   writePrivateFile,
 } from './key-files.js';
 
-/** What main keeps of its cluster. Whoever has the key owns the cluster. */
+/** Main's key, roster and tokens. Whoever has the key owns the cluster. */
 export interface AuthorityState {
   readonly authority: Authority;
   readonly roster: Roster;

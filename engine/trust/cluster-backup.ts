@@ -41,7 +41,7 @@ const backupSchema = z.strictObject({
  * @throws CONFIG_INVALID there is no authority; STORAGE_FAILED the path is taken, or the disk fails; STORAGE_FULL
  */
 export async function backupCluster(stateDirectory: string, cluster: string, path: string): Promise<void> {
-  // What cannot be used is noticed now, not when the backup is needed.
+  // A damaged file is noticed now, not when the backup is needed.
   if ((await readAuthorityFiles(stateDirectory, cluster)) === null) {
     const advice = 'run this on the host of main; odmoe cluster init makes an authority';
     throw new OdmoeError('CONFIG_INVALID', `there is no authority of "${cluster}" here; ${advice}`);

@@ -1,4 +1,4 @@
-/** How a machine joins a cluster: by a token, or by a code that the operator types at main. */
+/** Lets a machine join a cluster: by a token, or by a code that the operator types at main. */
 import { createPublicKey, type KeyObject } from 'node:crypto';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { withPeerDeadline } from '../../shared/base/runtime/peer-wait.js';
@@ -47,7 +47,7 @@ export interface JoiningMachine {
   readonly key: KeyObject;
 }
 
-/** What a machine keeps that is in the cluster. */
+/** The identity of a machine that has joined, as its files hold it. */
 export interface JoinedCluster {
   readonly cluster: string;
   /** The authority's certificate, DER. */
@@ -102,7 +102,7 @@ export async function joinByToken(
 
 /** A machine that pairs. */
 export interface PairingMachine extends JoiningMachine {
-  /** What it says of its device, for the operator: at most 100 printable characters of ASCII. */
+  /** The machine's own words about its device, for the operator: at most 100 printable characters of ASCII. */
   readonly device: string;
 }
 

@@ -19,7 +19,7 @@ import { ENROLMENT_PROTOCOL, pemOf, TLS_VERSION } from '../../shared/transport/t
 import { errorReplySchema } from './enrolment-messages.js';
 import { exportedBytes } from './key-proof.js';
 
-/** What bounds the asking. */
+/** The clock that bounds a question, and the signal that ends it. */
 export interface EnrolmentContext {
   readonly runtime: Runtime;
   /** Gives up. */
@@ -70,7 +70,7 @@ export class EnrolmentConnection {
     }
   }
 
-  /** What both ends of this connection export. Throws NO_MAIN. */
+  /** The bytes that both ends of this connection export. Throws NO_MAIN. */
   get exporter(): Buffer {
     if (this.socket.destroyed) throw wentAway(this.address);
     return exportedBytes(this.socket);

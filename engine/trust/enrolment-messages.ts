@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { ENROLMENT_REPLY_LIMIT_BYTES } from '../../shared/wire/limits.js';
 import { PEER_ROLES } from '../../shared/transport/trust/peer-role.js';
 
-/** What main's door serves. */
+/** The routes of main's door. */
 export const ENROLMENT_PATHS = {
   /** GET: the authority's certificate. */
   authority: '/v1/authority',
@@ -73,7 +73,7 @@ export const pairReplySchema = z.object({
 
 export const revealReplySchema = z.object({ state: z.literal('waiting') });
 
-/** What a machine gets that is let in. */
+/** Main's reply to a machine that is let in. */
 export const welcomeSchema = z.object({
   state: z.literal('joined'),
   cluster: z.string().max(TEXT_LIMIT),

@@ -27,7 +27,7 @@ import {
   writePrivateFile,
 } from './key-files.js';
 
-/** What a node has got by joining. Its key never leaves its host. */
+/** The credentials that a node has got by joining. Its key never leaves its host. */
 export interface NodeCredentials {
   /** The private key. */
   readonly key: KeyObject;
@@ -35,7 +35,7 @@ export interface NodeCredentials {
   readonly certificate: Buffer;
   /** The authority's certificate, DER. */
   readonly authority: Buffer;
-  /** What the certificate says. */
+  /** The names in the certificate. */
   readonly peer: CertifiedPeer;
   /** The newest roster that the node has seen. */
   readonly roster: Roster;
@@ -43,7 +43,7 @@ export interface NodeCredentials {
   readonly signedRoster: Buffer;
 }
 
-/** What main has sent to a node that joins or renews its key. */
+/** Main's reply to a node that joins or renews its key. */
 export interface Certified {
   /** DER. */
   readonly certificate: Buffer;
@@ -73,7 +73,7 @@ export function identityDirectory(stateDirectory: string, id: string): string {
 }
 
 /**
- * What the node has got by joining; null: it has not joined.
+ * The credentials that the node has got by joining; null: it has not joined.
  * @throws STORAGE_FAILED a file is missing or damaged, or does not belong to the others
  */
 export async function readIdentity(stateDirectory: string, id: string): Promise<NodeCredentials | null> {
@@ -132,7 +132,7 @@ export async function storeIdentity(stateDirectory: string, id: string, certifie
   const signed = readRoster(roster, authority);
   if (isRefusal(signed)) throw notOurs(signed.refusal);
   if (!(await hasAuthority(directory, authority))) {
-    // What belongs to another authority goes first, so that a crash leaves nothing that does not fit together.
+    // Files of another authority go first, so that a crash leaves nothing that does not fit together.
     for (const name of [CERTIFICATE, ROSTER]) await rm(join(directory, name), { force: true });
     await writeCertificate(join(directory, AUTHORITY), authority);
   }

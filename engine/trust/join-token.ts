@@ -7,7 +7,7 @@ import { fromBase32, toBase32 } from './base32.js';
 import type { Refusal } from '../../shared/transport/trust/refusal.js';
 import { secretBytes, type Chance } from './secret-bytes.js';
 
-/** What a token says. */
+/** The parts of a token. */
 export interface JoinToken {
   /** Digest of the authority's certificate, 64 digits of base 16 (authorityDigest). */
   readonly authorityDigest: string;
@@ -72,7 +72,7 @@ function refused(what: string, advice: string): Refusal {
   return { refusal: `the join token ${what}: ${advice}` };
 }
 
-/** What main keeps of a secret: its SHA-256, 64 digits of base 16. */
+/** The only trace of a secret that main keeps: its SHA-256, 64 digits of base 16. */
 export function secretDigest(secret: string): string {
   return createHash('sha256').update(secret).digest('hex');
 }

@@ -9,7 +9,7 @@ export const EXPORTER_BYTES = 32;
 /** The label by which a TLS connection exports it (RFC 5705), without a context. */
 export const EXPORTER_LABEL = 'EXPORTER-odmoe-join-1';
 
-/** What both ends of a TLS connection export, and nobody else knows. EXPORTER_BYTES. */
+/** The bytes that both ends of a TLS connection export, and nobody else knows: EXPORTER_BYTES of them. */
 export function exportedBytes(socket: TLSSocket): Buffer {
   // In TLS 1.3 an empty context is the same as none.
   return socket.exportKeyingMaterial(EXPORTER_BYTES, EXPORTER_LABEL, Buffer.alloc(0));

@@ -37,12 +37,12 @@ export interface PairingRequest {
   readonly commitment: Buffer;
   readonly id: string;
   readonly role: PeerRole;
-  /** What the machine says of its device, for the operator. */
+  /** The machine's own words about its device, for the operator. */
   readonly device: string;
   /** The network address that the request comes from. */
   readonly address: string;
   /**
-   * What the connection exports that carries this message. The reveal must come on the same one: whoever stands between and knows a machine's code
+   * The export of the connection that carries this message. The reveal must come on the same one: whoever stands between and knows a machine's code
    * could otherwise open connections at main until one gives the same code.
    */
   readonly exporter: Buffer;
@@ -55,7 +55,7 @@ export interface PairingReveal {
   readonly spki: Buffer;
   /** proveKey by that key, on the connection that carries this message. */
   readonly proof: Buffer;
-  /** What that connection exports. */
+  /** The export of that connection. */
   readonly exporter: Buffer;
 }
 

@@ -18,7 +18,7 @@ import {
   type RosterEntry,
 } from './roster.js';
 
-/** How long a key is good after its node has renewed it. */
+/** Time for which a key is good after its node has renewed it. */
 export const PREVIOUS_KEY_MS = 24 * 3_600_000;
 
 /** Counts that a restored roster leaves out: more changes than main can have made since the backup. */

@@ -22,7 +22,7 @@ export interface RosterEntry {
   readonly removed?: number | undefined;
 }
 
-/** Who is in the cluster, signed by its authority. Each change makes the next count. */
+/** The list of the nodes of a cluster, signed by its authority. Each change makes the next count. */
 export interface Roster {
   readonly cluster: string;
   readonly count: number;
@@ -32,7 +32,7 @@ export interface Roster {
 }
 
 /**
- * How a node reads its roster. Main and shadow take the peers that are listed. Workers go on while main is away, with a roster that may be older
+ * The way in which a node reads its roster. Main and shadow take the peers that are listed. Workers go on while main is away, with a roster that may be older
  * than a peer: they take every certified peer that the roster does not exclude.
  */
 export type Admission = 'listed' | 'not-removed';

@@ -62,7 +62,7 @@ export interface NewToken {
   readonly lifeMs: number;
 }
 
-/** What a joining peer sends. */
+/** The message of a peer that joins. */
 export interface TokenUse {
   readonly tokenId: string;
   readonly secret: string;

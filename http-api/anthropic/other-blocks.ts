@@ -21,7 +21,7 @@ const readable = z.discriminatedUnion('type', [
     title: z.string().nullish(),
     context: z.string().nullish(),
     source: z.discriminatedUnion('type', [
-      // Of encoded data no more than the beginning is kept (body-scan).
+      // Encoded data are kept to no more than their beginning (body-scan).
       z.looseObject({ type: z.literal('text'), data: z.string().refine((data) => !isEncoded(data)) }),
       z.looseObject({ type: z.literal('content'), content: texts }),
     ]),

@@ -1,6 +1,6 @@
 /** Data that is written in letters, as base64 has it. */
 
-/** Of encoded data this many bytes are kept, which are letters; they show its kind. */
+/** Bytes of encoded data that are kept. They are letters, and show the kind of the data. */
 export const ENCODED_KEPT_BYTES = 64;
 const LETTERS = '[A-Za-z0-9+/=_-]';
 const ENCODED_LETTER = new RegExp(LETTERS);

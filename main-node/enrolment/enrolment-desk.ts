@@ -55,7 +55,7 @@ export interface TokenJoin {
   readonly spki: Buffer;
   /** proveKey on the connection that carries the request. */
   readonly proof: Buffer;
-  /** What that connection exports. */
+  /** The export of that connection. */
   readonly exporter: Buffer;
 }
 
@@ -74,7 +74,7 @@ export interface AcceptedMachine extends Omit<WaitingMachine, 'waitedMs'> {
   readonly words: string;
 }
 
-/** What has become of a machine that waited. */
+/** The decision about a machine that waited. */
 type Decision = { readonly certificate: Buffer } | Refusal;
 
 /** Decisions that are remembered for machines that ask after them. */

@@ -24,7 +24,7 @@ export interface EnrolmentRequest {
   readonly path: string;
   /** The address of the machine. */
   readonly host: string;
-  /** What its connection exports. */
+  /** The export of its connection. */
   readonly exporter: Buffer;
   /** Aborts when the connection has ended. */
   readonly signal: AbortSignal;

@@ -2,7 +2,7 @@ import type { Roster } from '../../engine/trust/roster.js';
 import type { TokenBook } from '../../engine/trust/token-book.js';
 import type { Authority } from '../../shared/transport/trust/certificate.js';
 
-/** What main keeps of its cluster's trust. Only the enrolment desk changes it, one change after the other. */
+/** Main's part of its cluster's trust. Only the enrolment desk changes it, one change after the other. */
 export interface EnrolmentState {
   readonly authority: Authority;
   /** The newest roster. */

@@ -16,7 +16,7 @@ function homesOf(placement: Placement, layer: number, expert: number): readonly 
   return placement.spread ? placement.workers.map(({ id }) => id) : groupForLayer(placement, layer);
 }
 
-/** Why no executions, or not all of them, can be compared under this placement, in words; empty: each has a second worker. */
+/** The reason, in words, for which no executions, or not all of them, can be compared under this placement; empty: each has a second worker. */
 export function obstacleOf(placement: Placement | null): string {
   if (placement === null) return 'no worker is connected';
   const { workers, groups, homes, spread } = placement;

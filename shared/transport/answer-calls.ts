@@ -1,4 +1,4 @@
-/** How a server answers calls, over any transport: it checks the caller, decodes the request, runs the handler, and encodes its replies. */
+/** Answers calls at a server, over any transport: it checks the caller, decodes the request, runs the handler, and encodes its replies. */
 import { toOdmoeError } from '../base/errors/odmoe-error.js';
 import type { Logger } from '../base/log/logger.js';
 import { onAbort } from '../base/runtime/living.js';

@@ -120,7 +120,7 @@ export const CLIENT_CHECK_TIMEOUT_MS = 20_000;
 export const MAIN_CHECK = { keepaliveIntervalMs: 5000, keepaliveTimeoutMs: 20_000 };
 
 /**
- * What one stream may bring of a peer that sends no tensors (a shadow; a peer before its hello), and of one that does (main; a worker). Work
+ * Messages and bytes that one stream may bring, of a peer that sends no tensors (a shadow; a peer before its hello), and of one that does (main; a worker). Work
  * at full speed stays below: a stream brings one to two messages for each layer of a token (docs/security.md has the figures).
  */
 export const ARRIVALS_OF_PLAIN_PEER = {

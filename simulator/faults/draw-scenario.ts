@@ -46,7 +46,7 @@ export function drawScenario(seed: number): Scenario {
 /** Share of the clusters that verify executions in which a worker lies. */
 const LIARS = 0.6;
 
-/** Where main verifies executions, a worker may give wrong finite numbers for some time. */
+/** A worker may give wrong finite numbers for some time, if main verifies executions. */
 function withLiar(random: SeededRandom, scenario: Scenario): Scenario {
   const main = scenario.nodes[0]?.settings.main;
   const workers = scenario.nodes.flatMap(({ settings: { role, id } }) => (role === 'worker' ? [id] : []));
