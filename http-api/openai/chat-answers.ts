@@ -17,6 +17,8 @@ export interface ChatAnswersOptions extends AnswerReaderOptions {
   count: number;
   /** Number of alternatives that are shown with each log-probability. */
   topLogprobs: number;
+  /** Wishes of the request that are not kept. */
+  warnings: readonly string[];
 }
 
 /** The answers to one chat. Their replies may come in any order. */
@@ -51,7 +53,7 @@ export class ChatStream {
 
   constructor(
     private readonly head: OpenaiHead,
-    options: ChatAnswersOptions,
+    private readonly options: ChatAnswersOptions,
   ) {
     this.answers = new ChatAnswers(options);
   }
@@ -59,9 +61,7 @@ export class ChatStream {
   take(index: number, reply: GenerateReply): object[] {
     const step = this.answers.take(index, reply);
     if (step === null) return [];
-    const chunks = this.begun.has(index)
-      ? []
-      : [chatChunk(this.head, index, { role: 'assistant', content: '' }, null, null)];
+    const chunks = this.begun.has(index) ? [] : [this.firstChunk(index)];
     this.begun.add(index);
     let entries = [...(this.held.get(index) ?? []), ...this.answers.entriesOf(step)];
     for (const delta of deltasOf(step.deltas)) {
@@ -72,6 +72,12 @@ export class ChatStream {
     this.held.set(index, step.end === null ? entries : []);
     if (step.end !== null) chunks.push(chatChunk(this.head, index, {}, step.end.finishReason, entries));
     return chunks;
+  }
+
+  /** The stream's first chunk has the warnings. */
+  private firstChunk(index: number): object {
+    const head = this.begun.size === 0 ? withWarnings(this.head, this.options.warnings) : this.head;
+    return chatChunk(head, index, { role: 'assistant', content: '' }, null, null);
   }
 
   /** The last chunk, if the request asked for usage. */
@@ -101,6 +107,11 @@ export class ChatBody {
 
   body(): object {
     const choices = this.choices.map((choice, index) => choice.choice(index, this.options.logprobs));
-    return chatBody(this.head, choices, this.answers.usage());
+    return chatBody(withWarnings(this.head, this.options.warnings), choices, this.answers.usage());
   }
+}
+
+/** The property is left out where there are no warnings, as in OpenAI's answers. */
+function withWarnings(head: OpenaiHead, warnings: readonly string[]): OpenaiHead {
+  return warnings.length > 0 ? { ...head, warnings } : head;
 }

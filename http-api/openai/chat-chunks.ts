@@ -11,6 +11,8 @@ export interface OpenaiHead {
   system_fingerprint: string;
   /** Left out where answers are exact. */
   arithmetic?: string;
+  /** Wishes of the request that are not kept; left out where there are none. */
+  warnings?: readonly string[];
 }
 
 export interface Usage {

@@ -4,7 +4,7 @@ import type { TemplateArgument } from '../../shared/wire/messages.js';
 import type { ChatRequest } from '../conversation/chat-request.js';
 import { effortArguments } from '../conversation/reasoning-effort.js';
 import { chatMessagesFrom, messagesField } from './chat-messages.js';
-import { responseFormatField, responseFormatFrom, TOOL_FIELDS, toolChoiceFrom, toolsFrom } from './chat-tools.js';
+import { chosenTools, responseFormatField, responseFormatFrom, TOOL_FIELDS } from './chat-tools.js';
 import { writtenJson } from '../requests/written-json.js';
 import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
 import { IGNORED_FIELDS, NEUTRAL_FIELDS } from './other-fields.js';
@@ -130,17 +130,23 @@ export type OpenaiChatFields = Fields<typeof CHAT_FIELDS>;
 
 export const readChatFields = fieldReader(CHAT_FIELDS);
 
-/** The conversation of a request. `templateSource`: the model's chat template. Throws REQUEST_INVALID with the field. */
-export function chatRequestFrom(fields: OpenaiChatFields, templateSource: string | null): ChatRequest {
+/** The conversation of a request, and its wishes that are not kept. */
+export interface OpenaiChat {
+  chat: ChatRequest;
+  warnings: readonly string[];
+}
+
+/** `templateSource`: the model's chat template. Throws REQUEST_INVALID with the field. */
+export function openaiChat(fields: OpenaiChatFields, templateSource: string | null): OpenaiChat {
   requireGenerationPrompt(fields);
   requireLogprobs(fields.top_logprobs, fields.logprobs === true, 'logprobs: true');
   requireFewAlternatives(fields.top_logprobs ?? 0, fields.n ?? 1, 'top_logprobs');
   const wishes = templateWishes(fields.chat_template_kwargs, effortOf(fields), templateSource);
   const given = new Set(wishes.templateArguments.map(({ name }) => name));
-  return {
+  const { chosen, warnings } = chosenTools(fields);
+  const chat = {
     messages: chatMessagesFrom(fields.messages),
-    tools: toolsFrom(fields),
-    toolChoice: toolChoiceFrom(fields),
+    ...chosen,
     parallelToolCalls: fields.parallel_tool_calls ?? true,
     responseFormat: responseFormatFrom(fields.response_format),
     continueLast: fields.continue_final_message ?? false,
@@ -150,6 +156,7 @@ export function chatRequestFrom(fields: OpenaiChatFields, templateSource: string
       ...wishes.templateArguments,
     ],
   };
+  return { chat, warnings };
 }
 
 /** The wish for or against reasoning in the words of other servers, as a variable of the chat template. */

@@ -6,7 +6,7 @@ import { wantedArithmetic } from '../fields/arithmetic-field.js';
 import { requireServedModel } from '../fields/model-field.js';
 import { openaiHead, answerSeeds, prepareFor } from './answer-requests.js';
 import { ChatBody, ChatStream } from './chat-answers.js';
-import { chatRequestFrom, readChatFields, type OpenaiChatFields } from './chat-fields.js';
+import { openaiChat, readChatFields, type OpenaiChatFields } from './chat-fields.js';
 import { deliverAnswers } from './deliver-answers.js';
 import { OPENAI } from './openai-dialect.js';
 import { ALL_ROOM, samplingOfFields, stopFrom } from '../fields/sampling-fields.js';
@@ -24,11 +24,8 @@ export const registerChatRoutes: RegisterRoutes = (app, context) => {
       const fields = readChatFields(request.body);
       requireServedModel(fields.model, context);
       const { tokenizer } = context.model;
-      const prepared = prepareFor(
-        context,
-        chatRequestFrom(fields, tokenizer?.chatTemplateSource ?? null),
-        CLIENT_FIELDS,
-      );
+      const { chat, warnings } = openaiChat(fields, tokenizer?.chatTemplateSource ?? null);
+      const prepared = prepareFor(context, chat, CLIENT_FIELDS);
       const requests = chatRequests(fields, prepared, context);
       const names = {
         ...CLIENT_FIELDS,
@@ -42,6 +39,7 @@ export const registerChatRoutes: RegisterRoutes = (app, context) => {
         showSpecialTokens: prepared.request.showSpecialTokens ?? false,
         count: requests.length,
         topLogprobs: fields.top_logprobs ?? 0,
+        warnings,
       };
       const asked = { requests, answersPerPrompt: requests.length, names };
       await deliverAnswers(context, { request, reply }, fields, asked, {

@@ -28,7 +28,7 @@ const SCHEMA = {
 const HOSTED = { type: 'web_search_20250305', name: 'web_search' };
 const ANTHROPIC_TOOLS = { tools: [{ name: 'tell', input_schema: SCHEMA }, HOSTED], tool_choice: { type: 'any' } };
 const OPENAI_TOOLS = {
-  tools: [{ type: 'function', function: { name: 'tell', parameters: SCHEMA } }],
+  tools: [{ type: 'function', function: { name: 'tell', parameters: SCHEMA } }, { type: 'web_search' }],
   tool_choice: 'required',
 };
 const FORMAT = { format: { type: 'json_schema', schema: SCHEMA } };
@@ -139,7 +139,8 @@ describe('answers have the forms that the schemas of clients take:', function ()
   it("OpenAI's chats", async () => {
     const seen = new Set<string>();
     for (const changes of CHATS) {
-      const { choices } = await answer(CHAT, '/v1/chat/completions', { ...ASKED, ...changes });
+      const { choices, warnings } = await answer(CHAT, '/v1/chat/completions', { ...ASKED, ...changes });
+      assert.equal(warnings?.length, warned(changes));
       for (const { message, logprobs } of choices) {
         for (const [name, value] of Object.entries({ ...message, logprobs })) if (value !== null) seen.add(name);
       }
@@ -153,6 +154,9 @@ describe('answers have the forms that the schemas of clients take:', function ()
       const asked = { ...ASKED, ...changes, stream_options: { include_usage: true } };
       const chunks = await streamed(CHAT_CHUNK, '/v1/chat/completions', asked);
       assert.ok(chunks.at(-1)?.usage !== undefined);
+      const [first, ...later] = chunks;
+      assert.equal(first?.warnings?.length, warned(changes));
+      assert.ok(later.every((chunk) => chunk.warnings === undefined));
       for (const { choices } of chunks) {
         for (const { delta, logprobs } of choices) {
           for (const [name, value] of Object.entries({ ...delta, logprobs })) if (value !== null) seen.add(name);

@@ -86,6 +86,7 @@ describe("OpenAI's answers", () => {
       showSpecialTokens: false,
       count: 1,
       topLogprobs: 0,
+      warnings: [],
     };
   });
 

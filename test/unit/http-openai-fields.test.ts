@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { errorForClient } from '../../http-api/answer/client-fields.js';
 import type { ChatRequest } from '../../http-api/conversation/chat-request.js';
 import { checkChat } from '../../http-api/conversation/check-chat.js';
-import { CHAT_FIELDS, chatRequestFrom, readChatFields } from '../../http-api/openai/chat-fields.js';
+import { CHAT_FIELDS, openaiChat, readChatFields } from '../../http-api/openai/chat-fields.js';
 import { COMPLETION_FIELDS, promptsFrom, readCompletionFields } from '../../http-api/openai/completion-fields.js';
 import type { FieldTable } from '../../http-api/fields/field-table.js';
 import { answerSeeds } from '../../http-api/openai/answer-requests.js';
@@ -27,7 +27,7 @@ function refusedField(read: () => unknown): string | null {
 
 const USER = { role: 'user', content: 'Hello' };
 const chat = (members: object): (() => unknown) => {
-  return () => chatRequestFrom(readChatFields({ messages: [USER], ...members }), '{{ messages }}');
+  return () => openaiChat(readChatFields({ messages: [USER], ...members }), '{{ messages }}');
 };
 const completion = (members: object): (() => unknown) => {
   return () => readCompletionFields({ prompt: 'Hello', ...members });
@@ -139,7 +139,8 @@ describe("the reader of OpenAI's requests", () => {
       [{ top_logprobs: 2 }, 'top_logprobs'],
       [{ logprobs: true, top_logprobs: 129 }, 'top_logprobs'],
       [{ logprobs: true, top_logprobs: 128, n: 9 }, 'top_logprobs'],
-      [{ tools: [{ type: 'custom', custom: {} }] }, 'tools[0].type'],
+      [{ tools: [{ custom: {} }] }, 'tools[0].type'],
+      [{ tools: [{ type: 'function', function: { name: 'f', colour: 1 } }] }, 'tools[0].function.colour'],
       [{ tool_choice: 'any' }, 'tool_choice'],
       [{ response_format: { type: 'grammar' } }, 'response_format.type'],
       [{ reasoning_effort: 'huge' }, 'reasoning_effort'],
@@ -180,7 +181,7 @@ describe("the reader of OpenAI's requests", () => {
       chat_template_kwargs: { enable_thinking: false },
       reasoning_effort: 'none',
     });
-    const request = chatRequestFrom(fields, null);
+    const { chat: request } = openaiChat(fields, null);
     assert.deepEqual(request.messages, [
       { role: 'system', content: 'Be brief.' },
       { role: 'user', content: 'One\nTwo' },
@@ -207,7 +208,7 @@ describe("the reader of OpenAI's requests", () => {
     const worded = [{ type: 'text', text: 'Look:' }, ...parts];
     const messages = [{ role: 'user', content: parts }, refusal, { role: 'user', content: worded }];
     const contents = ['No.', `Look:\n${notes}`];
-    const { messages: made } = chatRequestFrom(readChatFields({ messages }), null);
+    const { messages: made } = openaiChat(readChatFields({ messages }), null).chat;
     assert.deepEqual(
       made.map(({ content }) => content),
       [notes, ...contents],
@@ -228,7 +229,7 @@ describe("the reader of OpenAI's requests", () => {
     assert.equal(refusedField(chat({ messages: input })), 'messages[1].content');
     const call = { id: 'c', function: { name: 'f', arguments: '' } };
     const tool = [USER, { role: 'assistant', tool_calls: [call] }, { role: 'tool', tool_call_id: 'c', ...only }];
-    assert.match(chatRequestFrom(readChatFields({ messages: tool }), null).messages[2]?.content ?? '', /^\[an image/);
+    assert.match(openaiChat(readChatFields({ messages: tool }), null).chat.messages[2]?.content ?? '', /^\[an image/);
     assert.equal(
       refusedField(chat({ messages: [{ role: 'user', content: [{ text: 'x' }] }] })),
       'messages[0].content[0].type',
@@ -264,7 +265,7 @@ describe("the reader of OpenAI's requests", () => {
       extra_content: {},
     };
     const thought = { role: 'assistant', content: 'a', reasoning: 'hm', reasoning_details: [] };
-    const { messages } = chatRequestFrom(readChatFields({ messages: [USER, sent, USER, thought, USER] }), null);
+    const { messages } = openaiChat(readChatFields({ messages: [USER, sent, USER, thought, USER] }), null).chat;
     assert.deepEqual(
       messages.map(({ reasoningContent = '' }) => reasoningContent),
       ['', '', '', 'hm', ''],
@@ -273,7 +274,7 @@ describe("the reader of OpenAI's requests", () => {
 
   it('takes wishes about reasoning in the words of other servers', () => {
     const wished = (more: object): unknown => {
-      const { thinking, templateArguments } = chatRequestFrom(readChatFields({ messages: [USER], ...more }), null);
+      const { thinking, templateArguments } = openaiChat(readChatFields({ messages: [USER], ...more }), null).chat;
       return [thinking, templateArguments.map(({ name, value }) => `${name}=${value}`).join()];
     };
     assert.deepEqual(wished({ reasoning_effort: 'high' }), [null, '']);
@@ -288,7 +289,7 @@ describe("the reader of OpenAI's requests", () => {
     const schema = { type: 'integer' };
     const formatOf = (format: object) => {
       const given = readChatFields({ messages: [USER], response_format: { type: 'json_schema', ...format } });
-      return chatRequestFrom(given, null).responseFormat;
+      return openaiChat(given, null).chat.responseFormat;
     };
     const expected = { kind: 'json_schema', schema: '{"type":"integer"}' };
     assert.deepEqual(formatOf({ schema }), expected);
@@ -299,7 +300,7 @@ describe("the reader of OpenAI's requests", () => {
 
   it('requires a content where no call can stand in its place', () => {
     for (const given of [{ role: 'user', content: null }, { role: 'user' }, { role: 'system', content: null }]) {
-      assert.throws(() => chatRequestFrom(readChatFields({ messages: [USER, given] }), null), {
+      assert.throws(() => openaiChat(readChatFields({ messages: [USER, given] }), null), {
         code: 'REQUEST_INVALID',
         field: 'messages[1].content',
       });
@@ -325,7 +326,7 @@ describe("the reader of OpenAI's requests", () => {
 
   it('passes the effort of reasoning to a template that takes it', () => {
     const fields = readChatFields({ messages: [USER], reasoning_effort: 'high' });
-    const { templateArguments } = chatRequestFrom(fields, 'Reasoning: {{ reasoning_effort }}');
+    const { templateArguments } = openaiChat(fields, 'Reasoning: {{ reasoning_effort }}').chat;
     assert.deepEqual(templateArguments, [{ name: 'reasoning_effort', value: '"high"' }]);
   });
 
@@ -423,7 +424,7 @@ describe("the reader of OpenAI's requests", () => {
       { type: 'json_schema', json_schema: { schema } },
       { type: 'json_object', schema },
     ]) {
-      const { responseFormat } = chatRequestFrom(readChatFields({ messages: [USER], response_format: format }), null);
+      const { responseFormat } = openaiChat(readChatFields({ messages: [USER], response_format: format }), null).chat;
       assert.deepEqual(responseFormat, { kind: 'json_schema', schema: '{"const":1}' });
     }
   });
@@ -441,7 +442,7 @@ describe('tools in chats and responses', () => {
   const parameters = { type: 'object' };
   const inChat = (names: string[]): ChatRequest => {
     const tools = names.map((name) => ({ type: 'function', function: { name, parameters } }));
-    return chatRequestFrom(readChatFields({ messages: [USER], tools }), null);
+    return openaiChat(readChatFields({ messages: [USER], tools }), null).chat;
   };
   const inResponse = (names: string[]): ChatRequest => {
     const tools = names.map((name) => ({ type: 'function', name, parameters }));
@@ -456,6 +457,55 @@ describe('tools in chats and responses', () => {
       for (const name of ['a:b', 'x'.repeat(65)]) {
         assert.throws(() => checkChat(read(['ok', name])), { field: 'tools[1]', message: /must be 1 to 64/ });
       }
+    }
+  });
+
+  const CLOSE = { type: 'function', function: { name: 'close', returns: { type: 'string' } } };
+  const OTHERS = [
+    { type: 'web_search', user_location: {} },
+    { type: 'openrouter:web_search', parameters: {} },
+    { type: 'builtin_function', function: { name: '$web_search' } },
+    { type: 'custom', custom: { name: 'apply_patch', format: { type: 'text' } } },
+    { type: 'web_search' },
+  ];
+  const chosen = (tools: object[], tool_choice?: unknown): unknown => {
+    const { chat: made, warnings } = openaiChat(readChatFields({ messages: [USER], tools, tool_choice }), null);
+    checkChat(made);
+    const words = warnings.map((text) => text.slice(0, text.indexOf(',')));
+    return { names: made.tools.map(({ name }) => name), choice: made.toolChoice, words };
+  };
+
+  it('that are no functions are left out of chats with a warning', () => {
+    const words = ['web_search', 'openrouter:web_search', 'builtin_function', 'custom'].map(
+      (type) => `tools: ${type} is left out`,
+    );
+    const left = { names: ['close'], choice: 'auto', words };
+    assert.deepEqual(chosen([CLOSE, ...OTHERS]), left);
+    assert.deepEqual(chosen(OTHERS), { ...left, names: [] });
+    assert.deepEqual(chosen([CLOSE]), { ...left, words: [] });
+  });
+
+  it('that are left out of chats cannot be forced', () => {
+    const forced = (tool_choice: unknown, tools: object[] = [CLOSE, ...OTHERS]): unknown => {
+      const { choice, names, words } = chosen(tools, tool_choice) as { choice: unknown; names: []; words: string[] };
+      return [choice, names.length, words.filter((text) => text.startsWith('tool_choice')).join()];
+    };
+    const refusal = (type: string): string => `tool_choice: a call of ${type} cannot be forced`;
+    assert.deepEqual(forced({ type: 'custom', custom: { name: 'apply_patch' } }), ['auto', 1, refusal('custom')]);
+    const builtIn = { type: 'function', function: { name: '$web_search' } };
+    assert.deepEqual(forced(builtIn), ['auto', 1, refusal('builtin_function')]);
+    assert.deepEqual(forced('required', OTHERS), ['auto', 0, refusal('web_search')]);
+    assert.deepEqual(forced('required'), ['required', 1, '']);
+    assert.deepEqual(forced({ type: 'function', function: { name: 'close' } }), [{ name: 'close' }, 1, '']);
+    const allowed = (mode: string, ...tools: object[]): unknown => {
+      return { type: 'allowed_tools', allowed_tools: { mode, tools } };
+    };
+    const open = { type: 'function', function: { name: 'open' } };
+    assert.deepEqual(forced(allowed('required', CLOSE), [CLOSE, open]), ['required', 1, '']);
+    assert.deepEqual(forced(allowed('auto', open)), ['auto', 0, '']);
+    assert.deepEqual(forced(allowed('required', { type: 'web_search' })), ['auto', 0, refusal('web_search')]);
+    for (const wrong of [{ type: 'function', function: { name: 'nobody' } }, allowed('required', open), 'always']) {
+      assert.throws(() => forced(wrong), { field: 'tool_choice' });
     }
   });
 });

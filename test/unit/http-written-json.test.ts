@@ -7,7 +7,7 @@ import { createPrepareChat } from '../../http-api/conversation/prepare-chat.js';
 import { joinedParts, PartMaker } from '../../http-api/ollama/answer-lines.js';
 import { ollamaChat as ollamaChat } from '../../http-api/ollama/conversation.js';
 import { readChatBody as readOllamaBody } from '../../http-api/ollama/request-fields.js';
-import { chatRequestFrom, readChatFields } from '../../http-api/openai/chat-fields.js';
+import { openaiChat, readChatFields } from '../../http-api/openai/chat-fields.js';
 import { readResponseFields, responseChatFrom } from '../../http-api/openai/response-fields.js';
 import { parseBody } from '../../http-api/requests/read-body.js';
 import { writtenJson } from '../../http-api/requests/written-json.js';
@@ -43,14 +43,14 @@ describe('objects of requests that go into prompts', () => {
   it('include the schemas of answers, in every dialect', () => {
     const message = '"model": "m", "messages": [{"role": "user", "content": "Hi"}]';
     const schemas = [
-      chatRequestFrom(
+      openaiChat(
         readChatFields(
           parsed(
             `{${message}, "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": ${WRITTEN}}}}`,
           ),
         ),
         null,
-      ),
+      ).chat,
       anthropicChat(
         readMessagesBody(
           parsed(
@@ -102,7 +102,7 @@ describe('objects of requests that go into prompts', () => {
       "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": ${WRITTEN}}}}]}`);
     const source =
       '{% for t in tools or [] %}<tool_call>{{ t | tojson }}{% endfor %}{{ v }} {{ n }}{% for m in messages %}{{ m.content }}{% endfor %}';
-    const chat = chatRequestFrom(readChatFields(body), source);
+    const { chat } = openaiChat(readChatFields(body), source);
     const { templateArguments = [] } = createPrepareChat(templateTokenizer(source))(chat).request;
     const byName = new Map(templateArguments.map(({ name, value }) => [name, value]));
     assert.equal(byName.get('v'), WRITTEN);

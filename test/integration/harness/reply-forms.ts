@@ -131,12 +131,13 @@ const logprobs = z.strictObject({
   refusal: z.null(),
 });
 const answerHead = { id: text, created: count, model: text, system_fingerprint: text };
+const chatHead = { ...answerHead, warnings };
 const finishReason = z.enum(['stop', 'length', 'tool_calls']);
 const called = z.strictObject({ name: text, arguments: text });
 const call = z.strictObject({ id: text, type: z.literal('function'), function: called });
 
 export const CHAT = z.strictObject({
-  ...answerHead,
+  ...chatHead,
   object: z.literal('chat.completion'),
   choices: z
     .array(
@@ -158,7 +159,7 @@ export const CHAT = z.strictObject({
 });
 
 export const CHAT_CHUNK = z.strictObject({
-  ...answerHead,
+  ...chatHead,
   object: z.literal('chat.completion.chunk'),
   choices: z.array(
     z.strictObject({
