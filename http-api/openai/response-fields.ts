@@ -56,9 +56,13 @@ export const RESPONSE_FIELDS = {
     model: STREAM_FIELDS.model,
     stream: STREAM_FIELDS.stream.describe('server-sent events of the types that OpenAI names'),
     stream_options: z
-      .strictObject({ include_obfuscation: z.boolean().nullish() })
+      .strictObject({
+        include_obfuscation: z.boolean().nullish(),
+        include_usage: z.unknown().optional(),
+        continuous_usage_stats: z.unknown().optional(),
+      })
       .optional()
-      .describe('`include_obfuscation` changes nothing: nothing is added to events'),
+      .describe('changes nothing: nothing is added to events, and the last one tells the usage'),
     return_progress: STREAM_FIELDS.return_progress,
     max_output_tokens: maxTokensField
       .optional()
@@ -70,7 +74,7 @@ export const RESPONSE_FIELDS = {
       .optional()
       .describe(
         'of the types `function`, `custom` (a function with one text `input`), `namespace` (its tools one by one), `tool_search` with `execution: client`; ' +
-          'the others, which OpenAI runs, are left out with a word in `warnings`',
+          'the others, which OpenAI runs, are left out with a word in `warnings`, in a namespace, too',
       ),
     tool_choice: responseToolChoice
       .optional()

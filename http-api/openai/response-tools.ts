@@ -29,7 +29,9 @@ const namespaceTool = z.strictObject({
   name: z.string().min(1),
   description: z.string().nullish(),
   tools: z.array(
-    z.discriminatedUnion('type', [functionTool, customTool], { error: "its type must be 'function' or 'custom'" }),
+    z.union([z.discriminatedUnion('type', [functionTool, customTool]), otherType(['function', 'custom'])], {
+      error: 'it must be an object with a type',
+    }),
   ),
 });
 
@@ -83,9 +85,9 @@ export function offerTools(given: readonly ResponseTool[], found: readonly Respo
   const forms = new Map<string, CallForm>();
   const leftOut = new Set<string>();
   const offer = (one: ResponseTool, isFound: boolean): void => {
-    const offered = functionsOf(one);
-    if (offered === null) leftOut.add(one.type);
-    for (const { tool, form } of offered ?? []) {
+    const { offered, others } = functionsOf(one);
+    for (const type of others) leftOut.add(type);
+    for (const { tool, form } of offered) {
       if (isFound && forms.has(tool.name)) continue;
       tools.push(tool);
       forms.set(tool.name, form);
@@ -101,29 +103,38 @@ interface OfferedTool {
   form: CallForm;
 }
 
-/** null: only OpenAI runs it. */
-function functionsOf(given: ResponseTool): OfferedTool[] | null {
-  if (isTool(given, 'namespace')) {
-    return given.tools.map((one, index) => {
-      const { tool, form } = functionOf(one, given.name);
-      // The description of the namespace stands once: in the prompt each word costs time.
-      const heading = index === 0 && given.description ? `${given.name}: ${given.description}\n\n` : '';
-      return { tool: { ...tool, description: heading + tool.description }, form };
-    });
-  }
-  if (isTool(given, 'tool_search')) {
-    if (given.execution !== 'client') return null;
+/** `others`: types of the tools that only OpenAI runs. */
+function functionsOf(given: ResponseTool): { offered: OfferedTool[]; others: string[] } {
+  if (isTool(given, 'namespace')) return namespaceFunctions(given);
+  if (isTool(given, 'tool_search') && given.execution === 'client') {
     const { description, parameters } = given;
     const form: CallForm = { kind: 'search', name: SEARCH_NAME, namespace: null };
-    return [{ tool: toolOf({ name: SEARCH_NAME, description, parameters }), form }];
+    return { offered: [{ tool: toolOf({ name: SEARCH_NAME, description, parameters }), form }], others: [] };
   }
-  return isTool(given, 'function') || isTool(given, 'custom') ? [functionOf(given, null)] : null;
+  if (isTool(given, 'function') || isTool(given, 'custom')) return { offered: [functionOf(given, null)], others: [] };
+  return { offered: [], others: [given.type] };
+}
+
+function namespaceFunctions({ name, description, tools }: z.infer<typeof namespaceTool>): {
+  offered: OfferedTool[];
+  others: string[];
+} {
+  const offered = tools.flatMap((one) =>
+    isTool(one, 'function') || isTool(one, 'custom') ? [functionOf(one, name)] : [],
+  );
+  const [first] = offered;
+  // The description of the namespace stands once: in the prompt each word costs time.
+  if (first !== undefined && description) {
+    first.tool = { ...first.tool, description: `${name}: ${description}\n\n${first.tool.description}` };
+  }
+  const others = tools.map(({ type }) => type).filter((type) => type !== 'function' && type !== 'custom');
+  return { offered, others };
 }
 
 type KnownTool = Extract<ResponseTool, { type: 'function' | 'custom' | 'namespace' | 'tool_search' }>;
 
 function isTool<Type extends KnownTool['type']>(
-  given: ResponseTool,
+  given: ResponseTool | z.infer<typeof namespaceTool>['tools'][number],
   type: Type,
 ): given is Extract<KnownTool, { type: Type }> {
   return given.type === type;

@@ -64,6 +64,18 @@ describe('tools of the responses API', () => {
     assert.deepEqual(namesOf(read({ tools: [{ ...SEARCH, execution: 'server' }] })), []);
   });
 
+  it('that OpenAI runs are left out of a namespace, too', () => {
+    const { chat, warnings } = read({
+      tools: [{ ...AGENTS, tools: [{ type: 'mcp', any: 1 }, CLOSE, { type: 'mcp' }] }],
+    });
+    assert.deepEqual(
+      chat.tools.map(({ name, description }) => [name, description]),
+      [['agents__close', 'agents: Other agents.\n\nCloses one.']],
+    );
+    assert.deepEqual(warnings, ['tools: mcp is left out, because such tools are not run here']);
+    assert.deepEqual(namesOf(read({ tools: [{ ...AGENTS, tools: [{ type: 'mcp' }] }] })), []);
+  });
+
   it('have names of at most 64 characters', () => {
     const name = 'x'.repeat(60);
     const { chat, forms } = read({ tools: [{ ...AGENTS, tools: [{ ...CLOSE, name }] }] });
@@ -78,7 +90,8 @@ describe('tools of the responses API', () => {
       [{ type: 'function' }, 'tools[0].name'],
       [{ ...CLOSE, colour: 'red' }, 'tools[0].colour'],
       [{ ...APPLY_PATCH, format: { type: 'regex' } }, 'tools[0].format.type'],
-      [{ ...AGENTS, tools: [{ type: 'mcp' }] }, 'tools[0].tools[0].type'],
+      [{ ...AGENTS, tools: [{ name: 'mcp' }] }, 'tools[0].tools[0].type'],
+      [{ ...AGENTS, tools: [CLOSE, { type: 'function' }] }, 'tools[0].tools[1].name'],
     ];
     for (const [tool, field] of wrong)
       assert.throws(() => read({ tools: [tool] }), { code: 'REQUEST_INVALID', field }, field);
