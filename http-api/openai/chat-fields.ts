@@ -7,7 +7,7 @@ import { chatMessagesFrom, messagesField } from './chat-messages.js';
 import { chosenTools, responseFormatField, responseFormatFrom, TOOL_FIELDS } from './chat-tools.js';
 import { writtenJson } from '../requests/written-json.js';
 import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
-import { IGNORED_FIELDS, NEUTRAL_FIELDS } from './other-fields.js';
+import { IGNORED_FIELDS, NEUTRAL_FIELDS, REFUSED_FIELDS } from './other-fields.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
 import { jsonObject } from '../fields/json-object.js';
 import { ALL_ROOM, numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fields.js';
@@ -113,6 +113,8 @@ export const CHAT_FIELDS = {
   ignored: [...IGNORED_FIELDS, 'store'],
   neutral: {
     ...NEUTRAL_FIELDS,
+    // The chat template writes all of them.
+    add_special_tokens: [false],
     best_of: [1],
     echo: [false],
     modalities: [['text']],
@@ -120,6 +122,7 @@ export const CHAT_FIELDS = {
     function_call: ['none', 'auto'],
   },
   refused: {
+    ...REFUSED_FIELDS,
     audio: 'answers are texts',
     web_search_options: 'nothing is searched',
     moderation: 'nothing is moderated',

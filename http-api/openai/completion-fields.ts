@@ -7,7 +7,7 @@ import {
   STREAM_FIELDS,
   topLogprobsField,
 } from './chat-fields.js';
-import { IGNORED_FIELDS, NEUTRAL_FIELDS } from './other-fields.js';
+import { IGNORED_FIELDS, NEUTRAL_FIELDS, REFUSED_FIELDS } from './other-fields.js';
 import { responseFormatField } from './chat-tools.js';
 import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
@@ -72,7 +72,7 @@ export const COMPLETION_FIELDS = {
   },
   ignored: [...IGNORED_FIELDS, 'store'],
   neutral: { ...NEUTRAL_FIELDS, suffix: [''] },
-  refused: {},
+  refused: REFUSED_FIELDS,
 } satisfies FieldTable<z.ZodRawShape>;
 
 export type CompletionFields = Fields<typeof COMPLETION_FIELDS>;

@@ -16,6 +16,7 @@ export const IGNORED_FIELDS = [
   'prompt_id',
   'tags',
   'trace',
+  'title',
   'debug',
   // Prices, tiers, providers.
   'service_tier',
@@ -54,8 +55,13 @@ export const IGNORED_FIELDS = [
   'speculative.p_min',
   'guided_decoding_backend',
   't_max_predict_ms',
+  't_max_prompt_ms',
+  'backend_sampling',
   // Things that are shown beside the answer.
   'verbosity',
+  'reasoning_format',
+  'response_fields',
+  'sse_ping_interval',
   'include_reasoning',
   'separate_reasoning',
   'stream_reasoning',
@@ -112,6 +118,7 @@ export const NEUTRAL_FIELDS = {
   post_sampling_probs: [false],
   min_tokens: [0],
   min_length: [0],
+  min_new_tokens: [0],
   stop_token_ids: [[]],
   skip_special_tokens: [true],
   spaces_between_special_tokens: [true],
@@ -131,4 +138,12 @@ export const NEUTRAL_FIELDS = {
   length_penalty: [1],
   grammar: [''],
   plugins: [[]],
+  documents: [[]],
+  enable_search: [false],
+  safe_prompt: [false],
+} as const;
+
+/** Fields of other servers that would change an answer with any value. */
+export const REFUSED_FIELDS = {
+  samplers: 'the order is always temperature, top_k, top_p, min_p; leave it out',
 } as const;

@@ -12,7 +12,7 @@ import {
 } from './chat-fields.js';
 import { schemaObject } from './chat-tools.js';
 import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
-import { IGNORED_FIELDS, NEUTRAL_FIELDS } from './other-fields.js';
+import { IGNORED_FIELDS, NEUTRAL_FIELDS, REFUSED_FIELDS } from './other-fields.js';
 import { fieldReader, type Fields, type FieldTable } from '../fields/field-table.js';
 import { inputField, readInput } from './response-input.js';
 import { chooseTools, offerTools, responseTool, responseToolChoice, type CallForm } from './response-tools.js';
@@ -119,6 +119,7 @@ export const RESPONSE_FIELDS = {
   // `auto` cuts nothing off: a prompt that does not fit is refused.
   neutral: { ...NEUTRAL_FIELDS, store: [false], background: [false], truncation: ['disabled', 'auto'] },
   refused: {
+    ...REFUSED_FIELDS,
     previous_response_id: 'no answer is kept; send the whole conversation as input',
     conversation: 'no conversation is kept; send all of it as input',
     prompt: 'no prompts are kept; send instructions and input',

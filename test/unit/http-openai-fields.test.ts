@@ -110,13 +110,16 @@ describe("the reader of OpenAI's requests", () => {
     const wrong: [object, string][] = [
       [{ messages: [] }, 'messages'],
       [{ messages: 'Hello' }, 'messages'],
-      [{ messages: [{ role: 'function', content: 'x' }] }, 'messages[0].role'],
+      [{ messages: [{ role: 'critic', content: 'x' }] }, 'messages[0].role'],
+      [{ messages: [{ role: 'function', name: 'f', content: 'x' }] }, 'messages[0].name'],
+      [{ messages: [{ ...USER, function_call: { name: 'f', arguments: '' } }] }, 'messages[0].function_call'],
+      [{ messages: [{ ...USER, audio: { id: 'a' } }] }, 'messages[0].audio'],
       [{ messages: [USER, { role: 'user', content: 5 }] }, 'messages[1].content'],
       [
         { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'x' } }] }] },
         'messages[0].content',
       ],
-      [{ messages: [{ ...USER, weight: 1 }] }, 'messages[0].weight'],
+      [{ messages: [{ ...USER, colour: 1 }] }, 'messages[0].colour'],
       [{ messages: [{ role: 'tool', content: '4' }] }, 'messages[0].tool_call_id'],
       [{ temperature: -1 }, 'temperature'],
       [{ temperature: 'hot' }, 'temperature'],
@@ -249,11 +252,23 @@ describe("the reader of OpenAI's requests", () => {
   it('takes hints and what only counts, routes or shows', () => {
     const hints = {
       store: true,
+      title: 'a',
+      reasoning_format: 'auto',
+      t_max_prompt_ms: 5,
+      safe_prompt: false,
+      documents: [],
+      enable_search: false,
+      add_special_tokens: false,
       verbosity: 'low',
       provider: { order: [] },
       prediction: { type: 'content', content: 'a' },
     };
-    const own = { 'x-title': 'a', x_client: 1, litellm_call_id: 'b', stream_options: { include_obfuscation: true } };
+    const own = {
+      'x-title': 'a',
+      x_client: 1,
+      litellm_call_id: 'b',
+      stream_options: { include_obfuscation: true, continuous_usage_stats: true },
+    };
     readChatFields({ messages: [USER], ...hints, ...own, reasoning: { effort: 'low', exclude: true } });
     assert.throws(() => readChatFields({ messages: [USER], logit_processor: 1 }), { field: 'logit_processor' });
     const sent = {
@@ -270,6 +285,38 @@ describe("the reader of OpenAI's requests", () => {
       messages.map(({ reasoningContent = '' }) => reasoningContent),
       ['', '', '', 'hm', ''],
     );
+  });
+
+  it('takes notes at a message, calls in the older form, and arguments that are objects', () => {
+    const notes = { timestamp: 1, createdAt: '2026', created_at: 1, weight: 0, is_error: false, audio: null };
+    const called = (name: string, given: unknown): object => {
+      return { role: 'assistant', content: null, function_call: { name, arguments: given } };
+    };
+    const output = { role: 'function', name: 'add', content: '2' };
+    const call = { id: 'c', type: 'function', function: { name: 'sub', arguments: { a: 1 } } };
+    const newer = { role: 'assistant', tool_calls: [call], function_call: null };
+    const result = { role: 'tool', tool_call_id: 'c', content: '0', is_error: true };
+    const given = [
+      { ...USER, ...notes },
+      called('add', '{"a":1}'),
+      output,
+      called('add', { a: 2 }),
+      output,
+      newer,
+      result,
+    ];
+    const { messages } = openaiChat(readChatFields({ messages: given }), null).chat;
+    const older = (id: string, written: string): object[] => [
+      { role: 'assistant', content: '', toolCalls: [{ id, name: 'add', arguments: written }] },
+      { role: 'tool', content: '2', toolCallId: id, name: 'add' },
+    ];
+    assert.deepEqual(messages, [
+      USER,
+      ...older('function_call_1', '{"a":1}'),
+      ...older('function_call_3', '{"a":2}'),
+      { role: 'assistant', content: '', toolCalls: [{ id: 'c', name: 'sub', arguments: '{"a":1}' }] },
+      { role: 'tool', content: '0', toolCallId: 'c', name: 'sub' },
+    ]);
   });
 
   it('takes wishes about reasoning in the words of other servers', () => {

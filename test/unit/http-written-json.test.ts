@@ -96,6 +96,13 @@ describe('objects of requests that go into prompts', () => {
     assert.equal(writtenJson(tools[0]?.parameters ?? {}), WRITTEN);
   });
 
+  it("include OpenAI's arguments that are objects", () => {
+    const body = parsed(`{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "tool_calls":
+      [{"id": "c", "type": "function", "function": {"name": "f", "arguments": ${WRITTEN}}}]}]}`);
+    const { messages } = openaiChat(readChatFields(body), null).chat;
+    assert.equal(messages[1]?.toolCalls?.[0]?.arguments, WRITTEN);
+  });
+
   it("include OpenAI's parameters and template variables, in the prompt with all digits and in order", () => {
     const body =
       parsed(`{"model": "m", "messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": {"v": ${WRITTEN}, "n": 1.0},
