@@ -24,7 +24,7 @@ export function fromAnthropicMessages(
   system: TextParameter | undefined,
   messages: readonly AnthropicMessage[],
 ): ChatMessage[] {
-  const systemText = system === undefined ? '' : joinedText(withoutBillingHeader(system));
+  const systemText = system === undefined ? '' : textOfSystem(system);
   const conversation: ChatMessage[] = systemText === '' ? [] : [{ role: 'system', content: systemText }];
   const toolNames = new Map<string, string>();
   const turns = turnsOf(messages);
@@ -39,21 +39,17 @@ export function fromAnthropicMessages(
   return conversation;
 }
 
-/** Joins the blocks of a text, each on its own line. */
-export function joinedText(text: TextParameter): string {
-  return typeof text === 'string' ? text : text.map((block) => block.text).join('\n');
-}
-
 /**
  * A line that Claude Code puts before its system text, `x-anthropic-billing-header: ... cch=...`. It changes with each request and is meant for
  * the service alone: in a prompt it would keep every request from using the rows of earlier ones again.
  */
 const BILLING_HEADER = /^x-anthropic-billing-header:[^\n]*(?:\n|$)/gm;
 
-function withoutBillingHeader(text: TextParameter): TextParameter {
-  const shown = (one: string): string => one.replace(BILLING_HEADER, '');
-  if (typeof text === 'string') return shown(text);
-  return text.map((block) => ({ ...block, text: shown(block.text) })).filter((block) => block.text !== '');
+/** The text of the system without that header, each block on its own line. */
+function textOfSystem(system: TextParameter): string {
+  if (typeof system === 'string') return system.replace(BILLING_HEADER, '');
+  const texts = system.map((block) => readBlock(block)?.text.replace(BILLING_HEADER, '') ?? '');
+  return texts.filter((text) => text !== '').join('\n');
 }
 
 function turnsOf(messages: readonly AnthropicMessage[]): Turn[] {
@@ -75,7 +71,11 @@ function turnsOf(messages: readonly AnthropicMessage[]): Turn[] {
 function requireNewestWords(turn: Turn | undefined): void {
   if (turn?.role !== 'user' || turn.blocks.some(({ block }) => block.type === 'tool_result')) return;
   const parts = turn.blocks.map(({ block }) => readBlock(block)).filter((part) => part !== null);
-  requireWords(parts, turn.blocks[0]?.field ?? 'messages');
+  const field = turn.blocks[0]?.field ?? 'messages';
+  if (parts.length === 0 && turn.blocks.every(({ block }) => block.type === 'other')) {
+    throw invalid(field, 'it holds nothing that this model can read; this model reads text, so say it in words');
+  }
+  requireWords(parts, field);
 }
 
 /** The words of a block; null: it is none of words. */

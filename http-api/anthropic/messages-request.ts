@@ -29,7 +29,7 @@ const CONVERSATION_FIELDS = {
     'blocks: text, tool_use, tool_result, thinking; what is in others is read, or a note replaces them ([see above](#anthropic)); ' +
       'a last assistant message is continued',
   ),
-  system: textSchema.optional().describe('text, or blocks of text'),
+  system: textSchema.optional().describe('text, or blocks of text; a note replaces others'),
   tools: toolsField
     .optional()
     .describe('custom tools; those with a type of Anthropic are left out with a word in `warnings`'),

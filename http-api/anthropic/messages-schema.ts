@@ -1,5 +1,4 @@
 import { z } from 'zod';
-import { shownType } from '../conversation/left-out-tools.js';
 import { jsonObject } from '../fields/json-object.js';
 import { otherType } from '../fields/other-type.js';
 import type { GivenBlock } from './other-blocks.js';
@@ -14,9 +13,9 @@ const textBlock = z.strictObject({
   /** Places of documents on which an earlier answer was based. */
   citations: z.unknown().optional(),
 });
-const textOnly = z.discriminatedUnion('type', [textBlock], { error: refusedBlock });
 const NO_BLOCK = { error: 'it must be an object with a type' };
 const NO_TYPE = { error: 'it must be the type of a block' };
+const textOrOther = z.union([textBlock, otherBlock(['text'])], NO_BLOCK);
 const toolUseBlock = z.strictObject({
   type: z.literal('tool_use'),
   id: z.string().min(1),
@@ -29,7 +28,7 @@ const toolUseBlock = z.strictObject({
 const toolResultBlock = z.strictObject({
   type: z.literal('tool_result'),
   tool_use_id: z.string().min(1),
-  content: z.union([z.string(), z.array(z.union([textBlock, otherBlock(['text'])], NO_BLOCK))]).nullish(),
+  content: z.union([z.string(), z.array(textOrOther)]).nullish(),
   is_error: z.boolean().nullish(),
   cache_control,
 });
@@ -51,7 +50,7 @@ const anyBlock = z.union(
 
 export type ContentBlock = z.infer<typeof anyBlock>;
 
-export const textSchema = z.union([z.string(), z.array(textOnly)]);
+export const textSchema = z.union([z.string(), z.array(textOrOther)]);
 
 export const messagesSchema = z
   .array(
@@ -93,11 +92,4 @@ export type ResultContent = z.infer<typeof toolResultBlock>['content'];
 /** A block of any type but these. */
 function otherBlock(types: readonly string[]): z.ZodType<{ type: 'other'; given: GivenBlock }> {
   return otherType(types).transform((given) => ({ type: 'other' as const, given }));
-}
-
-/** The error names the type of a block where texts alone may stand. */
-function refusedBlock({ input }: { input?: unknown }): string {
-  const type = typeof input === 'object' && input !== null && 'type' in input ? input.type : undefined;
-  if (typeof type !== 'string') return NO_BLOCK.error;
-  return `a block of the type ${JSON.stringify(shownType(type))} cannot stand here; it must be a text`;
 }

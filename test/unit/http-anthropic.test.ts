@@ -45,6 +45,11 @@ const UNSEEN = '[an image was here; this model cannot see images]';
 const CALL = { type: 'tool_use', id: 'toolu_1', name: 'weather', input: { city: 'Rome' } };
 
 describe("Anthropic's messages become a conversation", () => {
+  it('with a note in place of what is no text in the system', () => {
+    const system = [{ type: 'text', text: 'Be short.' }, IMAGE, { type: 'redacted_thinking', data: 'x' }];
+    assert.equal(chat({ system }).messages[0]?.content, 'Be short.\n[an image was here; this model cannot see images]');
+  });
+
   it('with the system text before them, given as text or as blocks', () => {
     const system = [
       { type: 'text', text: 'Be short.', cache_control: { type: 'ephemeral' } },
@@ -281,7 +286,11 @@ describe("the fields of Anthropic's requests", () => {
     refused({ messages: [] }, 'messages');
     refused({ messages: [{ role: 'user', content: [{ text: 'x' }] }] }, 'messages[0].content[0].type');
     refused({ messages: [{ role: 'user', content: [{ type: 'text', text: 5 }] }] }, 'messages[0].content[0].text');
-    refused({ system: [IMAGE] }, 'system[0].type', /"image" cannot stand here/);
+    refused({ system: [{ type: 'text' }] }, 'system[0].text');
+    refused({ system: [{ text: 'a' }] }, 'system[0].type');
+    const hidden = [{ type: 'redacted_thinking', data: 'x' }];
+    const turns = [...ASKED.messages, { role: 'assistant', content: 'b' }, { role: 'user', content: hidden }];
+    refused({ messages: turns }, 'messages[2].content[0]', /nothing that this model can read/);
     refused({ messages: [{ role: 'user', content: [CALL] }] }, 'messages[0].content[0]', /user cannot hold a tool_use/);
     refused(
       { messages: [{ role: 'user', content: [{ type: 'tool_result', tool_use_id: 'x' }] }] },
