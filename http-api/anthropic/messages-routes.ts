@@ -2,6 +2,7 @@ import type { GenerationWatch } from '../delivery/generation-watch.js';
 import type { GenerateRequest } from '../../shared/wire/messages.js';
 import type { AnswerReaderOptions } from '../answer/answer-reader.js';
 import { requireServedModel } from '../fields/model-field.js';
+import { boundedWarnings } from '../conversation/bounded-warnings.js';
 import type { PreparedChat } from '../conversation/chat-request.js';
 import type { HttpApiContext, RegisterRoutes } from '../http-api-context.js';
 import { answerArithmetic, wantedArithmetic } from '../fields/arithmetic-field.js';
@@ -61,10 +62,10 @@ export const registerAnthropic: RegisterRoutes = (app, context) => {
 function preparedChat(
   fields: CountTokensFields,
   { prepareChat, model }: HttpApiContext,
-): { prepared: PreparedChat; warnings: string[] } {
+): { prepared: PreparedChat; warnings: readonly string[] } {
   const { chat, warnings } = anthropicChat(fields, model.tokenizer?.chatTemplateSource ?? null);
   const prepared = prepareChat(chat);
-  return { prepared, warnings: [...warnings, ...prepared.warnings] };
+  return { prepared, warnings: boundedWarnings([...warnings, ...prepared.warnings]) };
 }
 
 function messageRequest(fields: MessagesFields, context: HttpApiContext): MessageRequest {

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { jsonProperties } from '../../shared/base/json/exact-json.js';
 import type { TemplateArgument } from '../../shared/wire/messages.js';
+import { boundedWarnings } from '../conversation/bounded-warnings.js';
 import type { ChatRequest } from '../conversation/chat-request.js';
 import { effortArguments } from '../conversation/reasoning-effort.js';
 import { chatMessagesFrom, messagesField } from './chat-messages.js';
@@ -159,7 +160,7 @@ export function openaiChat(fields: OpenaiChatFields, templateSource: string | nu
       ...wishes.templateArguments,
     ],
   };
-  return { chat, warnings };
+  return { chat, warnings: boundedWarnings(warnings) };
 }
 
 /** The wish for or against reasoning in the words of other servers, as a variable of the chat template. */

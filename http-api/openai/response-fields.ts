@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { boundedWarnings } from '../conversation/bounded-warnings.js';
 import type { ChatRequest, ResponseFormat } from '../conversation/chat-request.js';
 import { leftOutWarning, shownType } from '../conversation/left-out-tools.js';
 import { effortWarning } from '../conversation/reasoning-effort.js';
@@ -161,7 +162,7 @@ export function responseChatFrom(fields: ResponseFields, templateSource: string 
     warning,
     effortWarning('reasoning.effort', fields.reasoning?.effort, templateSource),
   ];
-  return { chat, forms: offered.forms, warnings: warnings.filter((text) => text !== null) };
+  return { chat, forms: offered.forms, warnings: boundedWarnings(warnings.filter((text) => text !== null)) };
 }
 
 export function includesLogprobs({ include = [] }: Pick<ResponseFields, 'include'>): boolean {

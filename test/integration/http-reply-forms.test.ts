@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { z } from 'zod';
+import { WARNINGS_LIMIT } from '../../http-api/conversation/bounded-warnings.js';
 import { HttpCluster } from './harness/http-cluster.js';
 import { THINKING_TEMPLATE } from './harness/thinking-template.js';
 import {
@@ -110,6 +111,12 @@ describe('answers have the forms that the schemas of clients take:', function ()
       );
       assert.equal(message.warnings?.length, warned(changes));
     }
+  });
+
+  it("Anthropic's messages with a bounded number of warnings", async () => {
+    const tools = Array.from({ length: 100 }, (_, index) => ({ type: `kind_${index}` }));
+    const { warnings } = await answer(MESSAGE, '/v1/messages', { ...ASKED, max_tokens: 1, tools });
+    assert.equal(warnings?.length, WARNINGS_LIMIT);
   });
 
   it("Anthropic's events", async () => {

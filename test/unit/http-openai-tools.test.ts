@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import * as fc from 'fast-check';
+import { WARNINGS_LIMIT } from '../../http-api/conversation/bounded-warnings.js';
 import { checkChat } from '../../http-api/conversation/check-chat.js';
+import { openaiChat, readChatFields } from '../../http-api/openai/chat-fields.js';
 import { CustomInput } from '../../http-api/openai/custom-input.js';
 import { openCall, type CallEvent, type CallItem } from '../../http-api/openai/response-calls.js';
 import { readResponseFields, responseChatFrom, type ResponseChat } from '../../http-api/openai/response-fields.js';
@@ -62,6 +64,18 @@ describe('tools of the responses API', () => {
     assert.equal(warnings.length, HOSTED.length);
     for (const [index, type] of HOSTED.entries()) assert.ok(warnings[index]?.startsWith(`tools: ${type} is left out`));
     assert.deepEqual(namesOf(read({ tools: [{ ...SEARCH, execution: 'server' }] })), []);
+  });
+
+  it('of very many types cause few warnings, of which the last counts the others', () => {
+    const tools = Array.from({ length: 500 }, (_, index) => ({ type: `kind_${index}` }));
+    const inChat = openaiChat(readChatFields({ messages: [{ role: 'user', content: 'Hi' }], tools }), null);
+    for (const { warnings } of [read({ tools }), inChat]) {
+      assert.equal(warnings.length, WARNINGS_LIMIT);
+      assert.ok(warnings[0]?.startsWith('tools: kind_0 is left out'));
+      assert.equal(warnings.at(-1), `${501 - WARNINGS_LIMIT} other wishes of this request are not kept, too`);
+    }
+    assert.equal(read({ tools: tools.slice(0, WARNINGS_LIMIT) }).warnings.length, WARNINGS_LIMIT);
+    assert.match(read({ tools: tools.slice(0, WARNINGS_LIMIT) }).warnings.at(-1) ?? '', /^tools: kind_/);
   });
 
   it('that OpenAI runs are left out of a namespace, too', () => {
