@@ -1,0 +1,219 @@
+import assert from 'node:assert/strict';
+import { connect as connectHttp2 } from 'node:http2';
+import { connect as connectTcp, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { connect, type TLSSocket } from 'node:tls';
+import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
+import { generate, identifyPeer } from '../../shared/transport/node-clients.js';
+import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
+import { pemOf } from '../../shared/transport/trust/tls-options.js';
+import { TLS_HANDSHAKES_LIMIT } from '../../shared/wire/limits.js';
+import type { GenerateReply, GenerateRequest } from '../../shared/wire/messages.js';
+import { RUNTIME } from '../wall.js';
+import { TestCluster, type TestMember } from './cluster-authority.js';
+import { Lines } from './log-lines.js';
+import { plainIdentity } from './plain-identity.js';
+
+const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
+const TIMEOUT_MS = 5000;
+
+/** No other text of the protocol holds this one. */
+const PROMPT = 'the quick brown marmot of Zwettl';
+const TOKEN_IDS = [70_001, 70_002, 70_003, 70_004];
+
+const REQUEST: GenerateRequest = {
+  text: PROMPT,
+  messages: [],
+  promptTokenIds: [],
+  raw: false,
+  maxTokens: 5,
+  sampling: null,
+  stop: [],
+  ignoreEos: false,
+  logprobs: 0,
+};
+
+/** Packed numbers as protobuf writes them. */
+function packed(values: readonly number[]): Buffer {
+  const bytes: number[] = [];
+  for (const value of values) {
+    let rest = value;
+    while (rest > 127) {
+      bytes.push((rest & 127) | 128);
+      rest >>>= 7;
+    }
+    bytes.push(rest);
+  }
+  return Buffer.from(bytes);
+}
+
+/** A machine in the middle that passes everything on, and keeps a copy. */
+class RecordingProxy {
+  private readonly chunks: Buffer[] = [];
+  private readonly sockets = new Set<Socket>();
+  private readonly server: Server;
+
+  constructor(private readonly target: { host: string; port: number }) {
+    this.server = createServer((from) => {
+      const to = connectTcp(this.target);
+      for (const socket of [from, to]) {
+        this.sockets.add(socket);
+        socket.on('error', () => undefined);
+        socket.on('data', (chunk: Buffer) => this.chunks.push(chunk));
+      }
+      from.pipe(to);
+      to.pipe(from);
+    });
+  }
+
+  async listen(): Promise<string> {
+    await new Promise<void>((resolve) => this.server.listen({ host: '127.0.0.1', port: 0 }, resolve));
+    return `127.0.0.1:${(this.server.address() as AddressInfo).port}`;
+  }
+
+  saw(bytes: Buffer): boolean {
+    return Buffer.concat(this.chunks).includes(bytes);
+  }
+
+  close(): void {
+    for (const socket of this.sockets) socket.destroy();
+    this.server.close();
+  }
+}
+
+describe('hostile peers of a cluster with an authority', () => {
+  let servers: RpcServer[];
+  let log: Lines;
+  let cluster: TestCluster;
+
+  beforeEach(() => {
+    servers = [];
+    log = new Lines();
+    cluster = new TestCluster();
+  });
+
+  afterEach(async () => {
+    await Promise.all(servers.map((server) => server.stop()));
+  });
+
+  async function serve(member: TestMember | null, more: Partial<RpcServerOptions> = {}): Promise<string> {
+    const node = { identify: () => plainIdentity() };
+    const options = { host: '127.0.0.1', port: 0, network: NETWORK, log, node, ...more };
+    const server = await new GrpcTransport(RUNTIME, null, member).serve(options);
+    servers.push(server);
+    return server.address;
+  }
+
+  function dial(address: string, more: object): Promise<TLSSocket> {
+    const [host, port] = address.split(':');
+    return new Promise((resolve, reject) => {
+      const options = { host, port: Number(port), rejectUnauthorized: false, ALPNProtocols: ['h2'], ...more };
+      const socket = connect(options, () => resolve(socket));
+      socket.on('error', reject);
+    });
+  }
+
+  /** Status and words of a call over the connection. Status 12 (unimplemented) shows that the gRPC server itself has answered. */
+  async function ask(socket: TLSSocket): Promise<{ code: string; message: string }> {
+    const session = connectHttp2('https://node', { createConnection: () => socket });
+    return new Promise((resolve, reject) => {
+      session.on('error', reject);
+      const headers = { ':method': 'POST', ':path': '/odmoe.v1.Node/None', 'content-type': 'application/grpc' };
+      const stream = session.request(headers);
+      stream.on('error', reject);
+      stream.on('response', (reply) => {
+        resolve({ code: String(reply['grpc-status']), message: decodeURI(String(reply['grpc-message'])) });
+        session.destroy();
+      });
+      stream.end();
+    });
+  }
+
+  const answer = async function* (): AsyncGenerator<GenerateReply> {
+    yield await Promise.resolve({
+      kind: 'started',
+      started: { promptTokenIds: TOKEN_IDS, seed: 1, arithmetic: 'exact' },
+    });
+    yield {
+      kind: 'finished',
+      finished: {
+        finishReason: 'length',
+        stopString: '',
+        text: '',
+        logicalCache: null,
+        cachedTokens: 0,
+        timing: null,
+        sep: null,
+        reloads: 0,
+        nodes: [],
+        drafts: null,
+      },
+    };
+  };
+
+  /** What somebody in the middle of a request has seen: the prompt in three forms. */
+  async function seenOnTheWay(main: TestMember | null, operator: TestMember | null): Promise<boolean[]> {
+    const [host = '', port = ''] = (await serve(main, { inference: { generate: answer } })).split(':');
+    const proxy = new RecordingProxy({ host, port: Number(port) });
+    try {
+      const client = new GrpcTransport(RUNTIME, null, operator);
+      const kinds: string[] = [];
+      for await (const { kind } of generate(client, await proxy.listen(), REQUEST)) kinds.push(kind);
+      assert.deepEqual(kinds, ['started', 'finished']);
+      const forms = [Buffer.from(PROMPT), Buffer.from(PROMPT, 'utf16le'), packed(TOKEN_IDS)];
+      return forms.map((form) => proxy.saw(form));
+    } finally {
+      proxy.close();
+    }
+  }
+
+  it('see nothing of a prompt on the way, neither its text nor its tokens', async () => {
+    assert.deepEqual(await seenOnTheWay(cluster.member('main'), cluster.member('operator')), [false, false, false]);
+    // The same eyes see both in plaintext, so they look at the right bytes.
+    assert.deepEqual(await seenOnTheWay(null, null), [true, false, true]);
+  });
+
+  it('are refused on a resumed session after their removal', async () => {
+    const address = await serve(cluster.member('main'));
+    const { own } = cluster.member('worker', 'jetson-2');
+    const certificate = {
+      cert: pemOf('CERTIFICATE', own.certificate),
+      key: own.key.export({ type: 'pkcs8', format: 'pem' }),
+    };
+    const first = await dial(address, certificate);
+    const session = await new Promise<Buffer>((resolve) => first.once('session', resolve));
+    assert.equal((await ask(first)).code, '12');
+    // A resumed session brings no certificate with it, and the peer is known all the same.
+    const resumed = await dial(address, { session });
+    assert.equal(resumed.isSessionReused(), true);
+    assert.equal((await ask(resumed)).code, '12');
+    cluster.remove('jetson-2');
+    // A change of the roster ends all sessions: the handshake is a whole one, and without a certificate.
+    const removed = await dial(address, { session });
+    assert.equal(removed.isSessionReused(), false);
+    assert.equal((await ask(removed)).code, '16');
+    const certified = await dial(address, certificate);
+    assert.deepEqual(await ask(certified), { code: '16', message: 'node jetson-2 was removed from "test"' });
+  });
+
+  it('keep nobody out by a thousand handshakes that never end', async () => {
+    const address = await serve(cluster.member('main'));
+    const [host = '', port = ''] = address.split(':');
+    const hosts = Math.floor(TLS_HANDSHAKES_LIMIT.all / TLS_HANDSHAKES_LIMIT.ofHost) - 1;
+    let closed = 0;
+    const silent = Array.from({ length: 1000 }, (_, index) => {
+      // Addresses of this machine stand for hosts.
+      const socket = connectTcp({ host, port: Number(port), localAddress: `127.0.1.${1 + (index % hosts)}` });
+      socket.on('error', () => undefined);
+      socket.on('close', () => (closed += 1));
+      return socket;
+    });
+    try {
+      while (closed < silent.length - hosts * TLS_HANDSHAKES_LIMIT.ofHost) await delay(5);
+      const client = new GrpcTransport(RUNTIME, null, cluster.member('worker'));
+      assert.equal((await identifyPeer(client, address, TIMEOUT_MS)).id, plainIdentity().id);
+    } finally {
+      for (const socket of silent) socket.destroy();
+    }
+  });
+});
