@@ -112,9 +112,10 @@ export class ExecutionChecks {
       return;
     }
     const check = drawnCheck(step, outcome, link);
-    while (this.waiting.size > 0 && !this.hasRoomFor(check)) this.dropOne();
-    if (this.hasRoomFor(check)) this.wait(check);
-    else this.drop();
+    // It would push out all others, and find no place itself.
+    if (check.bytes > MAX_WAITING_BYTES) return this.drop();
+    while (!this.hasRoomFor(check)) this.dropOne();
+    this.wait(check);
   }
 
   /** Ends all checks. Resolves when none runs any more. */

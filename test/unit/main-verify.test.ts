@@ -6,6 +6,7 @@ import {
   ExecutionChecks,
   type ExecutionCheckOptions,
   LEAST_PAUSE_MS,
+  MAX_WAITING_BYTES,
   MAX_WAITING_CHECKS,
   MOST_PAUSE_MS,
 } from '../../main-node/verify/execution-checks.js';
@@ -289,6 +290,13 @@ describe('main: executions that are run again', () => {
       await runtime.sleep(20 * MOST_PAUSE_MS);
       const { dropped, open } = checks.status;
       assert.deepEqual([dropped, open, workers.distrusted], [MAX_WAITING_CHECKS + 5, 0, []]);
+    }));
+
+  it('keep the checks that wait when one is larger than all may be', () =>
+    tried({ w0: RIGHT, w1: RIGHT }, async ({ checks }) => {
+      checks.ran(STEP, outcomeOf('w0', RIGHT));
+      checks.ran(STEP, outcomeOf('w0', new Uint8Array(MAX_WAITING_BYTES)));
+      assert.deepEqual([checks.openCount, checks.status.dropped], [1, 1]);
     }));
 
   it('are drawn with the probability that was set', () =>
