@@ -29,9 +29,8 @@ export async function openNodeTrust(node: Node, nowMs: number, log: Logger): Pro
   const authority = role === 'main' ? await readAuthorityFiles(stateDirectory, cluster) : null;
   if (role === 'main' && authority === null) return null;
   const stored = await readIdentity(stateDirectory, id);
-  const isOwn = authority === null || stored?.authority.equals(authority.authority.certificate) === true;
-  const certified =
-    authority !== null && (stored === null || !isOwn) ? await certifyMain(node, authority, nowMs) : null;
+  const isCertified = authority === null || stored?.authority.equals(authority.authority.certificate) === true;
+  const certified = isCertified ? null : await certifyMain(node, authority, nowMs);
   const credentials = certified === null ? stored : await readIdentity(stateDirectory, id);
   if (credentials === null) return null;
   requireOwn(credentials, node);

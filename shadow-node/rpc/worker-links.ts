@@ -114,18 +114,9 @@ class PredictedWorker {
 
   private receive(stream: PeerStream<WorkerRequest, WorkerReply>, reply: WorkerReply): void {
     const worker = this.id;
-    let wrongWorker: OdmoeError | null = null;
     switch (reply.kind) {
       case 'welcome':
-        this.clearTimer();
-        wrongWorker = servedWorkerRefusal(worker, stream.certifiedPeer);
-        if (wrongWorker !== null) {
-          stream.close(wrongWorker);
-          return;
-        }
-        this.welcome = true;
-        this.reported = false;
-        this.options.log.info('connected to worker', { worker, address: this.address });
+        this.welcomed(stream);
         return;
       case 'refusal':
         this.report('refused by worker', { code: reply.refusal.code, reason: reply.refusal.message });
@@ -139,6 +130,18 @@ class PredictedWorker {
       case 'status':
         return;
     }
+  }
+
+  private welcomed(stream: PeerStream<WorkerRequest, WorkerReply>): void {
+    this.clearTimer();
+    const wrongWorker = servedWorkerRefusal(this.id, stream.certifiedPeer);
+    if (wrongWorker !== null) {
+      stream.close(wrongWorker);
+      return;
+    }
+    this.welcome = true;
+    this.reported = false;
+    this.options.log.info('connected to worker', { worker: this.id, address: this.address });
   }
 
   private streamClosed(error: OdmoeError | null): void {

@@ -40,8 +40,7 @@ export async function answerCall(
   { peer, name }: Caller,
   log: Logger,
 ): Promise<Buffer> {
-  const refusal = callRefusal(method, peer);
-  if (refusal !== null) throw refusal;
+  requireAllowed(method, peer);
   try {
     return method.reply.encode(await handle(method.request.decode(request), peer));
   } catch (thrown) {
@@ -61,8 +60,7 @@ export async function answerReplies(
   gone: AbortSignal,
   { log, runtime, slowReaderLimitMs }: AnswerLimits,
 ): Promise<void> {
-  const refusal = callRefusal(method, caller.peer);
-  if (refusal !== null) throw refusal;
+  requireAllowed(method, caller.peer);
   let wake: () => void = () => undefined;
   const room = (): Promise<void> =>
     new Promise((resolve, reject) => {
@@ -98,4 +96,10 @@ export function answerStream<Request extends PeerMessage, Reply extends PeerMess
   const refusal = callRefusal(method, peer);
   if (refusal === null) handle(stream, peer);
   else stream.close(refusal);
+}
+
+/** Throws NOT_ALLOWED. */
+function requireAllowed(method: Parameters<typeof callRefusal>[0], peer: PeerContext): void {
+  const refusal = callRefusal(method, peer);
+  if (refusal !== null) throw refusal;
 }

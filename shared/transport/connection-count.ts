@@ -12,10 +12,6 @@ export class ConnectionCount {
 
   constructor(private readonly limits: CountLimits) {}
 
-  get total(): number {
-    return this.all;
-  }
-
   /** Counts one more of the host. False, without counting it, if a limit is reached. */
   begin(host: string): boolean {
     const ofHost = this.ofHosts.get(host) ?? 0;
