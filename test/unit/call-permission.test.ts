@@ -8,6 +8,7 @@ import type { RpcServerOptions } from '../../shared/transport/transport.js';
 import type { CertifiedCaller, PeerRole } from '../../shared/transport/trust/peer-role.js';
 import { plainIdentity } from './plain-identity.js';
 import { memoryWorld, type TransportWorld } from './transport-worlds.js';
+import { plainRequest } from './wire-messages.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 const SILENT: Logger = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
@@ -27,10 +28,9 @@ const ALLOWED: Record<string, readonly PeerRole[]> = {
   'pack.read': ['main', 'shadow', 'worker'],
 };
 
-const NO_TEXT = { text: 'x', messages: [], promptTokenIds: [], raw: false, maxTokens: 1, sampling: null, stop: [] };
 const REQUESTS: Record<string, object> = {
   'cluster.join': { identity: plainIdentity() },
-  'inference.generate': { ...NO_TEXT, ignoreEos: false, logprobs: 0 },
+  'inference.generate': plainRequest(),
   'pack.manifest': { packDigest: 'd' },
   'pack.read': { packDigest: 'd', file: 'f', offsetBytes: 0, lengthBytes: 8 },
 };

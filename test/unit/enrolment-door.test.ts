@@ -13,7 +13,7 @@ import {
 import { RUNTIME } from '../wall.js';
 import { EnrolmentMain, machineOf } from './enrolment-main.js';
 
-/** What a foreign program gets at the door for machines. */
+/** The reply that a foreign program gets at the door for machines. */
 class Stranger {
   text = '';
   readonly closed: Promise<void>;

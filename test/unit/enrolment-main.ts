@@ -41,7 +41,7 @@ export class MovedRuntime extends WallRuntime {
   }
 }
 
-/** What main keeps. `failure`: thrown by the next saving. */
+/** Main's state, in memory. `failure`: thrown by the next saving. */
 export class MemoryState implements EnrolmentState {
   readonly saves: string[] = [];
   tokens: TokenBook = EMPTY_TOKEN_BOOK;

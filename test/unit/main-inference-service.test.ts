@@ -6,18 +6,9 @@ import { MainMetrics } from '../../main-node/metrics/main-metrics.js';
 import { InferenceService } from '../../main-node/rpc/inference-service.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { RUNTIME } from '../wall.js';
+import { plainRequest } from './wire-messages.js';
 
-const REQUEST = {
-  text: '',
-  messages: [],
-  promptTokenIds: [1, 2],
-  raw: false,
-  maxTokens: 5,
-  sampling: null,
-  stop: [],
-  ignoreEos: false,
-  logprobs: 0,
-};
+const REQUEST = plainRequest({ text: '', promptTokenIds: [1, 2] });
 
 /** A service whose requests all wait for the tokens of their prompts. */
 function waitingService(): { service: InferenceService; reject: (error: Error) => void } {

@@ -8,11 +8,12 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import { checkPeer } from '../../shared/transport/peer-check.js';
 import { isLoopbackHost } from '../../shared/transport/credentials.js';
 import { parseAddress } from '../../shared/wire/addresses.js';
-import type { GenerateReply, GenerateRequest, NodeIdentity, StatusReply } from '../../shared/wire/messages.js';
+import type { GenerateReply, NodeIdentity, StatusReply } from '../../shared/wire/messages.js';
 import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
 import { fetchStatus, generate, joinMain, startRpcServer } from '../wall.js';
 import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
 import { plainIdentity } from './plain-identity.js';
+import { plainFinished, plainRequest } from './wire-messages.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 const SILENT: Logger = {
@@ -50,36 +51,13 @@ const STATUS: StatusReply = {
   links: [{ peer: 'w', sentBytes: 2 ** 40, receivedBytes: 7, roundTripMs: 0.25 }],
   httpAddress: '',
 };
-const REQUEST: GenerateRequest = {
-  text: 'hello',
-  messages: [],
-  promptTokenIds: [],
-  raw: false,
-  maxTokens: 5,
-  sampling: null,
-  stop: [],
-  ignoreEos: false,
-  logprobs: 0,
-};
+const REQUEST = plainRequest();
 
 function token(tokenId: number): GenerateReply {
   return { kind: 'token', token: { tokenId, text: `t${tokenId}`, logprob: -1, top: [] } };
 }
 
-const FINISHED: GenerateReply = {
-  kind: 'finished',
-  finished: {
-    finishReason: 'length',
-    stopString: '',
-    text: 'all',
-    cachedTokens: 0,
-    timing: null,
-    sep: null,
-    reloads: 0,
-    nodes: [],
-    drafts: null,
-  },
-};
+const FINISHED = plainFinished();
 
 /** A client whose HTTP/2 window is closed from the start, so that the server can send it nothing. */
 function generateWithoutReading(address: string): ClientHttp2Session {

@@ -12,6 +12,7 @@ import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { generate, openWorkerStream } from '../../shared/transport/node-clients.js';
+import { plainRequest } from './wire-messages.js';
 
 const TIMES = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700 };
 const times = (): StreamKeepalive => ({ keepaliveIntervalMs: 500, bound: new SilenceBound(700) });
@@ -121,17 +122,7 @@ const IDENTITY: NodeIdentity = {
   device: 'cpu',
   release: '1.0.0',
 };
-const REQUEST = {
-  text: 'hello',
-  messages: [],
-  promptTokenIds: [],
-  raw: false,
-  maxTokens: 5,
-  sampling: null,
-  stop: [],
-  ignoreEos: false,
-  logprobs: 0,
-};
+const REQUEST = plainRequest();
 
 describe('a busy daemon', function () {
   this.timeout(20_000);

@@ -9,19 +9,12 @@ import {
   STREAM_BACKLOG_LIMIT_BYTES,
 } from '../../shared/wire/limits.js';
 import { rowCount } from '../../shared/wire/pass-rows.js';
-import type {
-  GenerateReply,
-  GenerateRequest,
-  NodeIdentity,
-  PackPiece,
-  WorkerReply,
-  WorkerRequest,
-} from '../../shared/wire/messages.js';
+import type { GenerateReply, NodeIdentity, PackPiece, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
 import { grpcWorld, memoryWorld, type TransportWorld } from './transport-worlds.js';
-import { plainExecute, plainResult } from './wire-messages.js';
+import { plainExecute, plainFinished, plainRequest, plainResult } from './wire-messages.js';
 import { METHODS } from '../../shared/transport/methods.js';
 import {
   fetchCounts,
@@ -44,32 +37,8 @@ const IDENTITY: NodeIdentity = plainIdentity({
   packDigest: 'abc',
   bootId: 'boot',
 });
-const REQUEST: GenerateRequest = {
-  text: 'hello',
-  messages: [],
-  promptTokenIds: [],
-  raw: false,
-  maxTokens: 5,
-  sampling: null,
-  stop: [],
-  ignoreEos: false,
-  logprobs: 0,
-};
-const FINISHED: GenerateReply = {
-  kind: 'finished',
-  finished: {
-    finishReason: 'length',
-    stopString: '',
-    text: 'all',
-    logicalCache: null,
-    cachedTokens: 0,
-    timing: null,
-    sep: null,
-    reloads: 0,
-    nodes: [],
-    drafts: null,
-  },
-};
+const REQUEST = plainRequest();
+const FINISHED = plainFinished();
 /** LARGE_BYTES: more than a transport takes without a wait for the peer. MANY_REPLIES: more than can wait on the way. */
 const LARGE_BYTES = 4 * 1024 * 1024;
 const MANY_REPLIES = 2000;

@@ -1,37 +1,24 @@
 import assert from 'node:assert/strict';
-import { connect as connectHttp2 } from 'node:http2';
 import { connect as connectTcp, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import { connect, type TLSSocket } from 'node:tls';
+import type { TLSSocket } from 'node:tls';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { generate, identifyPeer } from '../../shared/transport/node-clients.js';
-import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
-import { pemOf } from '../../shared/transport/trust/tls-options.js';
 import { TLS_HANDSHAKES_LIMIT } from '../../shared/wire/limits.js';
-import type { GenerateReply, GenerateRequest } from '../../shared/wire/messages.js';
+import type { GenerateReply } from '../../shared/wire/messages.js';
 import { RUNTIME } from '../wall.js';
 import { TestCluster, type TestMember } from './cluster-authority.js';
-import { Lines } from './log-lines.js';
 import { plainIdentity } from './plain-identity.js';
+import { callOver, dialAny, showing, TrustedServers } from './trusted-servers.js';
+import { plainFinished, plainRequest } from './wire-messages.js';
 
-const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 const TIMEOUT_MS = 5000;
 
 /** No other text of the protocol holds this one. */
 const PROMPT = 'the quick brown marmot of Zwettl';
 const TOKEN_IDS = [70_001, 70_002, 70_003, 70_004];
 
-const REQUEST: GenerateRequest = {
-  text: PROMPT,
-  messages: [],
-  promptTokenIds: [],
-  raw: false,
-  maxTokens: 5,
-  sampling: null,
-  stop: [],
-  ignoreEos: false,
-  logprobs: 0,
-};
+const REQUEST = plainRequest({ text: PROMPT });
 
 /** Packed numbers as protobuf writes them. */
 function packed(values: readonly number[]): Buffer {
@@ -82,78 +69,31 @@ class RecordingProxy {
 }
 
 describe('hostile peers of a cluster with an authority', () => {
-  let servers: RpcServer[];
-  let log: Lines;
+  let servers: TrustedServers;
   let cluster: TestCluster;
 
   beforeEach(() => {
-    servers = [];
-    log = new Lines();
+    servers = new TrustedServers();
     cluster = new TestCluster();
   });
 
-  afterEach(async () => {
-    await Promise.all(servers.map((server) => server.stop()));
-  });
+  afterEach(() => servers.stop());
 
-  async function serve(member: TestMember | null, more: Partial<RpcServerOptions> = {}): Promise<string> {
-    const node = { identify: () => plainIdentity() };
-    const options = { host: '127.0.0.1', port: 0, network: NETWORK, log, node, ...more };
-    const server = await new GrpcTransport(RUNTIME, null, member).serve(options);
-    servers.push(server);
-    return server.address;
-  }
-
-  function dial(address: string, more: object): Promise<TLSSocket> {
-    const [host, port] = address.split(':');
-    return new Promise((resolve, reject) => {
-      const options = { host, port: Number(port), rejectUnauthorized: false, ALPNProtocols: ['h2'], ...more };
-      const socket = connect(options, () => resolve(socket));
-      socket.on('error', reject);
-    });
-  }
-
-  /** Status and words of a call over the connection. Status 12 (unimplemented) shows that the gRPC server itself has answered. */
-  async function ask(socket: TLSSocket): Promise<{ code: string; message: string }> {
-    const session = connectHttp2('https://node', { createConnection: () => socket });
-    return new Promise((resolve, reject) => {
-      session.on('error', reject);
-      const headers = { ':method': 'POST', ':path': '/odmoe.v1.Node/None', 'content-type': 'application/grpc' };
-      const stream = session.request(headers);
-      stream.on('error', reject);
-      stream.on('response', (reply) => {
-        resolve({ code: String(reply['grpc-status']), message: decodeURI(String(reply['grpc-message'])) });
-        session.destroy();
-      });
-      stream.end();
-    });
-  }
+  /** Status 12 (unimplemented) shows that the gRPC server itself has answered. */
+  const ask = (socket: TLSSocket): Promise<{ code: string; message: string }> =>
+    callOver(socket, '/odmoe.v1.Node/None');
 
   const answer = async function* (): AsyncGenerator<GenerateReply> {
     yield await Promise.resolve({
       kind: 'started',
       started: { promptTokenIds: TOKEN_IDS, seed: 1, arithmetic: 'exact' },
     });
-    yield {
-      kind: 'finished',
-      finished: {
-        finishReason: 'length',
-        stopString: '',
-        text: '',
-        logicalCache: null,
-        cachedTokens: 0,
-        timing: null,
-        sep: null,
-        reloads: 0,
-        nodes: [],
-        drafts: null,
-      },
-    };
+    yield plainFinished();
   };
 
-  /** What somebody in the middle of a request has seen: the prompt in three forms. */
+  /** Tells which of three forms of the prompt somebody in the middle of a request has seen. */
   async function seenOnTheWay(main: TestMember | null, operator: TestMember | null): Promise<boolean[]> {
-    const [host = '', port = ''] = (await serve(main, { inference: { generate: answer } })).split(':');
+    const [host = '', port = ''] = (await servers.serve(main, { inference: { generate: answer } })).split(':');
     const proxy = new RecordingProxy({ host, port: Number(port) });
     try {
       const client = new GrpcTransport(RUNTIME, null, operator);
@@ -174,30 +114,27 @@ describe('hostile peers of a cluster with an authority', () => {
   });
 
   it('are refused on a resumed session after their removal', async () => {
-    const address = await serve(cluster.member('main'));
+    const address = await servers.serve(cluster.member('main'));
     const { own } = cluster.member('worker', 'jetson-2');
-    const certificate = {
-      cert: pemOf('CERTIFICATE', own.certificate),
-      key: own.key.export({ type: 'pkcs8', format: 'pem' }),
-    };
-    const first = await dial(address, certificate);
+    const certificate = showing(own);
+    const first = await dialAny(address, certificate);
     const session = await new Promise<Buffer>((resolve) => first.once('session', resolve));
     assert.equal((await ask(first)).code, '12');
     // A resumed session brings no certificate with it, and the peer is known all the same.
-    const resumed = await dial(address, { session });
+    const resumed = await dialAny(address, { session });
     assert.equal(resumed.isSessionReused(), true);
     assert.equal((await ask(resumed)).code, '12');
     cluster.remove('jetson-2');
     // A change of the roster ends all sessions: the handshake is a whole one, and without a certificate.
-    const removed = await dial(address, { session });
+    const removed = await dialAny(address, { session });
     assert.equal(removed.isSessionReused(), false);
     assert.equal((await ask(removed)).code, '16');
-    const certified = await dial(address, certificate);
+    const certified = await dialAny(address, certificate);
     assert.deepEqual(await ask(certified), { code: '16', message: 'node jetson-2 was removed from "test"' });
   });
 
   it('keep nobody out by a thousand handshakes that never end', async () => {
-    const address = await serve(cluster.member('main'));
+    const address = await servers.serve(cluster.member('main'));
     const [host = '', port = ''] = address.split(':');
     const hosts = Math.floor(TLS_HANDSHAKES_LIMIT.all / TLS_HANDSHAKES_LIMIT.ofHost) - 1;
     let closed = 0;

@@ -4,48 +4,38 @@ import { mkdtempSync, renameSync, rmSync, statSync } from 'node:fs';
 import { connect as connectTcp, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { connect, type TLSSocket } from 'node:tls';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
+import { METHODS } from '../../shared/transport/methods.js';
 import { fetchStatus, identifyPeer, openShadowStream, openWorkerStream } from '../../shared/transport/node-clients.js';
 import { socketAddress } from '../../shared/transport/operator-socket.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
-import type { RpcServer, RpcServerOptions, Transport } from '../../shared/transport/transport.js';
-import { pemOf } from '../../shared/transport/trust/tls-options.js';
+import type { RpcServerOptions, Transport } from '../../shared/transport/transport.js';
 import { TLS_HANDSHAKES_LIMIT } from '../../shared/wire/limits.js';
 import { RUNTIME } from '../wall.js';
 import { TestCluster, type TestMember } from './cluster-authority.js';
-import { Lines } from './log-lines.js';
 import { plainIdentity } from './plain-identity.js';
+import { callOver, dialAny, NETWORK, showing, TrustedServers } from './trusted-servers.js';
 
-const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 const TIMEOUT_MS = 5000;
 
 describe('transport of a cluster with an authority', () => {
-  let servers: RpcServer[];
-  let log: Lines;
+  let servers: TrustedServers;
   let cluster: TestCluster;
 
   beforeEach(() => {
-    servers = [];
-    log = new Lines();
+    servers = new TrustedServers();
     cluster = new TestCluster();
   });
 
-  afterEach(async () => {
-    await Promise.all(servers.map((server) => server.stop()));
-  });
+  afterEach(() => servers.stop());
 
   function transportOf(member: TestMember | null): Transport {
     return new GrpcTransport(RUNTIME, null, member);
   }
 
-  async function serve(member: TestMember | null, more: Partial<RpcServerOptions> = {}): Promise<string> {
-    const node = { identify: () => plainIdentity() };
-    const options = { host: '127.0.0.1', port: 0, network: NETWORK, log, node, ...more };
-    const server = await transportOf(member).serve(options);
-    servers.push(server);
-    return server.address;
+  function serve(member: TestMember | null, more: Partial<RpcServerOptions> = {}): Promise<string> {
+    return servers.serve(member, more);
   }
 
   async function refusalOf(asked: Promise<unknown>): Promise<OdmoeError> {
@@ -84,7 +74,7 @@ describe('transport of a cluster with an authority', () => {
     const words = await askAsStranger(address, stranger);
     assert.match(words.message, /not of the authority of "test"/);
     assert.equal(words.code, '16');
-    assert.ok(log.all.some((line) => line.includes('not of the authority of')));
+    assert.ok(servers.log.all.some((line) => line.includes('not of the authority of')));
   });
 
   it('refuses a peer without a certificate and says how to join', async () => {
@@ -180,13 +170,13 @@ describe('transport of a cluster with an authority', () => {
       assert.deepEqual([statSync(path).mode & 0o777, statSync(dirname(path)).mode & 0o777], [0o600, 0o700]);
       const second = await refusalOf(serve(cluster.member('main'), options));
       assert.match(second.message, /another main of this cluster runs here/);
-      await servers.pop()?.stop();
+      await servers.stop();
       // A killed main leaves its socket behind.
       renameSync(await leftBehind(directory), path);
       await serve(cluster.member('main'), options);
       await identifyPeer(transportOf(null), socketAddress(path), TIMEOUT_MS);
     } finally {
-      await Promise.all(servers.splice(0).map((server) => server.stop()));
+      await servers.stop();
       rmSync(directory, { recursive: true, force: true });
     }
   });
@@ -203,7 +193,7 @@ describe('transport of a cluster with an authority', () => {
 
   it('speaks TLS 1.3 alone', async () => {
     const address = await serve(cluster.member('main'));
-    await assert.rejects(dial(address, { maxVersion: 'TLSv1.2' }), { code: /PROTOCOL_VERSION|ALERT/ });
+    await assert.rejects(dialAny(address, { maxVersion: 'TLSv1.2' }), { code: /PROTOCOL_VERSION|ALERT/ });
   });
 
   it('drops handshakes that never end when one host has too many, and serves others', async () => {
@@ -219,54 +209,25 @@ describe('transport of a cluster with an authority', () => {
     }
     while (closed < 50) await delay(5);
     // Another address of this machine stands for another host.
-    const other = await dial(address, { localAddress: '127.0.0.2', ...certificateOf(cluster.member('worker')) });
+    const other = await dialAny(address, {
+      localAddress: '127.0.0.2',
+      ...showing(cluster.certify('worker', 'worker')),
+    });
     assert.equal(other.alpnProtocol, 'h2');
     other.destroy();
     for (const socket of silent) socket.destroy();
   });
 
-  /** A TLS connection that accepts any server. */
-  function dial(address: string, more: object): Promise<TLSSocket> {
-    const [host, port] = address.split(':');
-    return new Promise((resolve, reject) => {
-      const options = { host, port: Number(port), rejectUnauthorized: false, ALPNProtocols: ['h2'], ...more };
-      const socket = connect(options, () => resolve(socket));
-      socket.on('error', reject);
-    });
-  }
-
   async function certificateAt(address: string): Promise<string> {
-    const socket = await dial(address, certificateOf(cluster.member('worker')));
+    const socket = await dialAny(address, showing(cluster.certify('worker', 'worker')));
     const { fingerprint256 } = socket.getPeerCertificate();
     socket.destroy();
     return fingerprint256;
   }
 
-  function certificateOf({ own }: TestMember): object {
-    return {
-      cert: pemOf('CERTIFICATE', own.certificate),
-      key: own.key.export({ type: 'pkcs8', format: 'pem' }),
-    };
-  }
-
   /** The status and words that a client gets which accepts any server. */
   async function askAsStranger(address: string, member: TestMember | null): Promise<{ code: string; message: string }> {
-    const { connect: connectHttp2 } = await import('node:http2');
-    const socket = await dial(address, member === null ? {} : certificateOf(member));
-    const session = connectHttp2('https://node', { createConnection: () => socket });
-    return new Promise((resolve, reject) => {
-      session.on('error', reject);
-      const stream = session.request({
-        ':method': 'POST',
-        ':path': '/odmoe.v1.Node/Identify',
-        'content-type': 'application/grpc',
-      });
-      stream.on('error', reject);
-      stream.on('response', (headers) => {
-        resolve({ code: String(headers['grpc-status']), message: decodeURI(String(headers['grpc-message'])) });
-        session.destroy();
-      });
-      stream.end();
-    });
+    const socket = await dialAny(address, member === null ? {} : showing(member.own));
+    return callOver(socket, METHODS.node.identify.path);
   }
 });

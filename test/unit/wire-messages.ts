@@ -1,4 +1,14 @@
-import type { Execute, ExecuteResult, ExpertResult, Predict, Release, Restart } from '../../shared/wire/messages.js';
+import type {
+  Execute,
+  ExecuteResult,
+  ExpertResult,
+  Finished,
+  GenerateReply,
+  GenerateRequest,
+  Predict,
+  Release,
+  Restart,
+} from '../../shared/wire/messages.js';
 import { NO_TIMES } from '../../shared/wire/messages.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 
@@ -58,4 +68,29 @@ export function plainResult(
   const ran = { expert: 0, rows: 1, wasLoaded: true, stallUs: 0, executeUs: 1, ...NO_TIMES, output: new Uint8Array(4) };
   const experts = [{ ...ran, failure: null, ...expert }];
   return { epoch: 1, hiddenSize: 1, dtype: 'TENSOR_TYPE_F32', experts, last: true, kept: null, ...fields };
+}
+
+/** A request for five tokens behind a text. */
+export function plainRequest(changes: Partial<GenerateRequest> = {}): GenerateRequest {
+  return {
+    text: 'hello',
+    messages: [],
+    promptTokenIds: [],
+    raw: false,
+    maxTokens: 5,
+    sampling: null,
+    stop: [],
+    ignoreEos: false,
+    logprobs: 0,
+    ...changes,
+  };
+}
+
+/** The end of an answer that has reached its length. */
+export function plainFinished(changes: Partial<Finished> = {}): GenerateReply {
+  const figures = { logicalCache: null, cachedTokens: 0, timing: null, sep: null, reloads: 0, nodes: [], drafts: null };
+  return {
+    kind: 'finished',
+    finished: { finishReason: 'length', stopString: '', text: 'all', ...figures, ...changes },
+  };
 }

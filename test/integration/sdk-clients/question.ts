@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** What every client asks, and the form in which its row gives the answer. */
+/** The questions of every client, and the form in which its row gives the answers. */
 
 export const MODEL = 'demo';
 export const PROMPT = 'Tell me a story about a fox.';
@@ -22,7 +22,7 @@ export const PLAIN_VISIT = z.object({ note: z.string().nullable(), dry: z.boolea
 
 export const TOOL = { name: 'visit', description: 'Visits.' };
 const RESULT_WORDS = 40;
-/** What the tool gives. Each of its words has at least one token, so a prompt shows whether it is there. */
+/** The result of the tool. Each of its words has at least one token, so a prompt shows whether it is there. */
 export const RESULT = 'fox '.repeat(RESULT_WORDS).trim();
 export const RESULT_TOKENS = RESULT_WORDS;
 
@@ -47,7 +47,7 @@ export interface ToolTurn {
   after: Answer;
 }
 
-/** What a client does in the table; with `isStreamed` it takes the answer as a stream. */
+/** The acts of a client in the table; with `isStreamed` it takes the answer as a stream. */
 export interface SdkClient {
   text(): Promise<Answer>;
   streamedText(): Promise<StreamedAnswer>;
