@@ -10,14 +10,25 @@ import {
   REPLY_SIZE_LIMIT_BYTES,
 } from '../wire/limits.js';
 import type {
+  AcceptReply,
+  AcceptRequest,
   CountsReply,
+  CreateTokenReply,
+  CreateTokenRequest,
   JoinReply,
   JoinRequest,
+  ListNodesReply,
+  ListTokensReply,
   NodeIdentity,
   PackDescription,
   PackPiece,
   ReadManifestRequest,
   ReadPackRequest,
+  RemoveNodeReply,
+  RemoveNodeRequest,
+  RenewReply,
+  RenewRequest,
+  RevokeTokenRequest,
   ShadowReply,
   ShadowRequest,
   StatusReply,
@@ -114,6 +125,17 @@ export const METHODS = {
   cluster: {
     join: call(rpcMethod<JoinRequest, JoinReply>('Cluster', 'Join'), ['shadow', 'worker'], OF_MAIN),
     status: call(rpcMethod<Nothing, StatusReply>('Cluster', 'Status'), EVERY_ROLE, OF_MAIN),
+  },
+  keys: {
+    renew: call(rpcMethod<RenewRequest, RenewReply>('Keys', 'Renew'), ['shadow', 'worker', 'operator'], OF_MAIN),
+  },
+  operator: {
+    accept: call(rpcMethod<AcceptRequest, AcceptReply>('Operator', 'Accept'), OPERATORS, OF_MAIN),
+    createToken: call(rpcMethod<CreateTokenRequest, CreateTokenReply>('Operator', 'CreateToken'), OPERATORS, OF_MAIN),
+    listTokens: call(rpcMethod<Nothing, ListTokensReply>('Operator', 'ListTokens'), OPERATORS, OF_MAIN),
+    revokeToken: call(rpcMethod<RevokeTokenRequest, Nothing>('Operator', 'RevokeToken'), OPERATORS, OF_MAIN),
+    listNodes: call(rpcMethod<Nothing, ListNodesReply>('Operator', 'ListNodes'), OPERATORS, OF_MAIN),
+    removeNode: call(rpcMethod<RemoveNodeRequest, RemoveNodeReply>('Operator', 'RemoveNode'), OPERATORS, OF_MAIN),
   },
   inference: { generate: replies(inferenceGenerate(), OPERATORS, ANSWER) },
   pack: {

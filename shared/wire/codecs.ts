@@ -27,7 +27,7 @@ export interface RpcMethod<Request, Reply> {
   readonly reply: MessageCodec<Reply>;
 }
 
-const PROTO_FILES = ['node', 'placement', 'worker', 'shadow', 'inference', 'pack'].map(
+const PROTO_FILES = ['node', 'placement', 'worker', 'shadow', 'inference', 'pack', 'trust'].map(
   (name) => `odmoe/v1/${name}.proto`,
 );
 

@@ -2,7 +2,7 @@
  * Messages of the wire as a release of odmoe wrote them: test/fixtures/wire/RELEASE/SERVICE.json holds, for each message, its values and its
  * bytes. People write the values; record.mjs beside them writes the bytes.
  */
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import type { MessageCodec } from '../../shared/wire/codecs.js';
@@ -18,7 +18,16 @@ export interface GoldenMessage {
   base64: string;
 }
 
-export const GOLDEN_SERVICES = ['worker', 'shadow', 'node', 'cluster', 'inference', 'pack'] as const;
+export const GOLDEN_SERVICES = [
+  'worker',
+  'shadow',
+  'node',
+  'cluster',
+  'inference',
+  'pack',
+  'operator',
+  'keys',
+] as const;
 
 /** Codecs of the messages that are sent by themselves, by their names in the .proto files. */
 const CODECS_BY_MESSAGE = {
@@ -34,6 +43,20 @@ const CODECS_BY_MESSAGE = {
   JoinReply: METHODS.cluster.join.reply,
   StatusRequest: METHODS.cluster.status.request,
   StatusReply: METHODS.cluster.status.reply,
+  RenewRequest: METHODS.keys.renew.request,
+  RenewReply: METHODS.keys.renew.reply,
+  AcceptRequest: METHODS.operator.accept.request,
+  AcceptReply: METHODS.operator.accept.reply,
+  CreateTokenRequest: METHODS.operator.createToken.request,
+  CreateTokenReply: METHODS.operator.createToken.reply,
+  ListTokensRequest: METHODS.operator.listTokens.request,
+  ListTokensReply: METHODS.operator.listTokens.reply,
+  RevokeTokenRequest: METHODS.operator.revokeToken.request,
+  RevokeTokenReply: METHODS.operator.revokeToken.reply,
+  ListNodesRequest: METHODS.operator.listNodes.request,
+  ListNodesReply: METHODS.operator.listNodes.reply,
+  RemoveNodeRequest: METHODS.operator.removeNode.request,
+  RemoveNodeReply: METHODS.operator.removeNode.reply,
   GenerateRequest: METHODS.inference.generate.request,
   GenerateReply: METHODS.inference.generate.reply,
   DescribePackRequest: METHODS.pack.describe.request,
@@ -67,8 +90,10 @@ export function goldenMessages(release: string): GoldenMessage[] {
   return GOLDEN_SERVICES.flatMap((service) => readService(release, service));
 }
 
+/** Empty for a service that the release did not have. */
 function readService(release: string, service: string): GoldenMessage[] {
-  return JSON.parse(readFileSync(join(wireFolder, release, `${service}.json`), 'utf8')) as GoldenMessage[];
+  const path = join(wireFolder, release, `${service}.json`);
+  return existsSync(path) ? (JSON.parse(readFileSync(path, 'utf8')) as GoldenMessage[]) : [];
 }
 
 /** Writes the bytes of the release's messages again, from their values. A release that is not there yet begins with those of the last one. */
