@@ -22,6 +22,8 @@ import type { ClusterFeed } from './events/cluster-feed.js';
 import type { ServedCluster } from './events/cluster-view.js';
 import { problemsWithLost } from './events/lost-nodes.js';
 import { MainEvents, type MainMoment } from './events/main-events.js';
+import { isLoopbackHost } from '../shared/transport/credentials.js';
+import type { Admission } from './enrolment/admission.js';
 import type { ServedMetrics, ServedModel } from '../http-api/http-api-context.js';
 import { decisionRules } from '../engine/loading/open-for-quality.js';
 import { arithmeticOf, type LoadedMain } from './load-main.js';
@@ -324,13 +326,15 @@ export interface AssembleOptions {
   httpAddress: () => string;
   /** Empty: main has no worker of its own. */
   ownWorkerId: string;
+  /** null: the cluster has no authority. */
+  admission: Admission | null;
 }
 
 /** Assembles the components of a main; nothing runs yet. */
 export function assemble(
   settings: NodeSettings,
   loaded: ComponentSources,
-  { identity, giveUp, httpAddress, ownWorkerId }: AssembleOptions,
+  { identity, giveUp, httpAddress, ownWorkerId, admission }: AssembleOptions,
   log: Logger,
 ): MainComponents {
   const { runtime } = loaded.environment;
@@ -369,7 +373,9 @@ export function assemble(
     const problems = problemsWithLost(found, events.lostBeside(nodes));
     const { arithmetic } = model;
     const served = { httpAddress: httpAddress(), ownWorkerId, arithmetic, ...inference.counts() };
-    return { ...served, ...engineStatus(engine), nodes, problems: reportedProblems(problems) };
+    const trust = admission?.status ?? null;
+    const insecure = trust === null && !isLoopbackHost(settings.listenHost);
+    return { ...served, trust, insecure, ...engineStatus(engine), nodes, problems: reportedProblems(problems) };
   };
   const figures = () => ({
     status: status(),

@@ -11,6 +11,8 @@ import { followAddresses } from '../engine/daemon/follow-addresses.js';
 import { ProcessCounts } from '../engine/daemon/process-counts.js';
 import { createNodeIdentity, identifiedModel } from '../engine/daemon/node-identity.js';
 import { closeAll } from '../engine/daemon/close-all.js';
+import { describeMachine } from '../engine/devices/describe-machine.js';
+import { afterEntering } from '../engine/daemon/enter-cluster.js';
 import { type GiveUp, runDaemon } from '../engine/daemon/run-daemon.js';
 import type { Stoppable } from '../shared/transport/discovery/discovery.js';
 import { toOdmoeError } from '../shared/base/errors/odmoe-error.js';
@@ -19,6 +21,7 @@ import { assemble, type ComponentSources, openCounts, type MainComponents } from
 import type { HttpApi } from '../http-api/start-http-api.js';
 import { openHttpApi, planHttpApi, type PlannedHttpApi } from './open-http-api.js';
 import type { RpcServer, RpcServerOptions } from '../shared/transport/transport.js';
+import { Admission } from './enrolment/admission.js';
 import { disposeLoaded, loadMain, type LoadedMain } from './load-main.js';
 import { type RunningOwnWorker, startOwnWorker } from './own-worker.js';
 
@@ -47,7 +50,8 @@ export async function startMain(
     const transport = ownWorker?.transport ?? environment.transport;
     const experts = ownWorker?.memory ?? null;
     const components = { ...loaded, environment: { ...environment, transport }, experts };
-    return await serveMain(settings, components, { httpApi, giveUp, ownWorker }, log);
+    const admission = Admission.open(settings, environment, log);
+    return await serveMain(settings, components, { httpApi, giveUp, ownWorker, admission }, log);
   } catch (thrown) {
     await closeAll([[() => ownWorker?.stop()], [() => disposeLoaded(loaded)]]).catch((fault: unknown) => {
       log.warn('main did not stop cleanly after a failed start', { error: toOdmoeError(fault) });
@@ -60,8 +64,11 @@ export async function startMain(
 export async function runMain(ownWorker: OwnWorker['start'] | null = null): Promise<never> {
   return runDaemon(
     'main',
-    (settings, log, giveUp, abandoned) =>
-      startMain(settings, realEnvironment(settings, ownWorker), log, giveUp, abandoned),
+    afterEntering(
+      ({ settings, opened }, log, giveUp, abandoned) =>
+        startMain(settings, realEnvironment(settings, ownWorker, opened), log, giveUp, abandoned),
+      describeMachine,
+    ),
     { requireAddon, exitWithParent, leaveNoCore },
   );
 }
@@ -78,7 +85,7 @@ async function slicesOfMain(
 async function serveMain(
   settings: NodeSettings,
   loaded: ComponentSources,
-  { httpApi: planned, giveUp, ownWorker }: MainSurroundings,
+  { httpApi: planned, giveUp, ownWorker, admission }: MainSurroundings,
   log: Logger,
 ): Promise<RunningMain> {
   const { runtime, transport, discovery } = loaded.environment;
@@ -88,11 +95,12 @@ async function serveMain(
   const components = assemble(
     settings,
     loaded,
-    { identity, giveUp, httpAddress: () => httpApi?.address ?? '', ownWorkerId: ownWorker?.id ?? '' },
+    { identity, giveUp, httpAddress: () => httpApi?.address ?? '', ownWorkerId: ownWorker?.id ?? '', admission },
     log,
   );
   const { membership, inference } = components;
-  const holders = (): object[] => [components, httpApi ?? {}, loaded.formats ?? {}, ...(ownWorker?.components() ?? [])];
+  const others = [loaded.formats ?? {}, admission ?? {}];
+  const holders = (): object[] => [components, httpApi ?? {}, ...others, ...(ownWorker?.components() ?? [])];
   const counts = new ProcessCounts(runtime, holders, () => ({ ...openHandles() }));
   const server = await transport.serve({
     host: settings.listenHost,
@@ -100,15 +108,14 @@ async function serveMain(
     network: settings.network,
     log,
     node: { identify: () => identity, counts: () => counts.reply() },
-    ...servedBy(components, new PackServer(loaded.source, runtime, { slices })),
-    ...(ownWorker === null ? {} : { worker: ownWorker }),
+    ...servedBy(components, new PackServer(loaded.source, runtime, { slices }), { ownWorker, admission }),
   });
   identity.address = advertisedAddress(settings, server.port);
   const started: Stoppable[] = [];
   let advertisement: Stoppable | null = null;
   let stopping: Promise<void> | null = null;
   const stop = (): Promise<void> =>
-    (stopping ??= stopMain(components, { httpApi, started, server, ownWorker }, loaded));
+    (stopping ??= stopMain(components, { httpApi, started, server, ownWorker, admission }, loaded));
   try {
     if (planned !== null) httpApi = await openHttpApi(planned, components, loaded, log);
     if (ownWorker !== null) membership.addOwn(ownWorker.listensOn(server.port), ownWorker.id);
@@ -136,11 +143,12 @@ async function serveMain(
   };
 }
 
-/** The handlers for calls of peers and clients. */
+/** The handlers for calls of peers and clients, and the ways to main that a cluster with an authority has. */
 function servedBy(
   components: MainComponents,
   pack: PackServer,
-): Pick<RpcServerOptions, 'cluster' | 'inference' | 'pack'> {
+  { ownWorker, admission }: Pick<MainSurroundings, 'ownWorker' | 'admission'>,
+): Omit<RpcServerOptions, 'host' | 'port' | 'network' | 'log' | 'node'> {
   const { membership, inference } = components;
   return {
     cluster: {
@@ -149,6 +157,8 @@ function servedBy(
     },
     inference: { generate: (request, signal) => inference.generate(request, signal) },
     pack,
+    ...(ownWorker === null ? {} : { worker: ownWorker }),
+    ...admission?.ways,
   };
 }
 
@@ -158,6 +168,7 @@ interface Serving {
   readonly started: readonly Stoppable[];
   readonly server: RpcServer;
   readonly ownWorker: RunningOwnWorker | null;
+  readonly admission: Admission | null;
 }
 
 /** When this host's address changes, the worker in this process is placed at the new one. */
@@ -178,6 +189,8 @@ interface MainSurroundings {
   httpApi: PlannedHttpApi | null;
   giveUp: GiveUp;
   ownWorker: RunningOwnWorker | null;
+  /** null: the cluster has no authority. */
+  admission: Admission | null;
 }
 
 /** Takes no new clients and peers; running requests get their whole answers. */
@@ -200,7 +213,7 @@ interface Advertised {
 /** Answers end first, so that their sequences are freed at the workers and the shadow while the streams are still open. */
 async function stopMain(
   components: MainComponents,
-  { httpApi, started, server, ownWorker }: Serving,
+  { httpApi, started, server, ownWorker, admission }: Serving,
   loaded: LoadedMain,
 ): Promise<void> {
   const { engine, membership, inference } = components;
@@ -209,6 +222,7 @@ async function stopMain(
     [
       () => httpApi?.close(),
       () => inference.stop(),
+      () => admission?.close(),
       () => server.stop(),
       ...started.map((component) => () => component.stop()),
     ],

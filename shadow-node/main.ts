@@ -30,6 +30,8 @@ import { followAddresses } from '../engine/daemon/follow-addresses.js';
 import { ProcessCounts } from '../engine/daemon/process-counts.js';
 import { createNodeIdentity } from '../engine/daemon/node-identity.js';
 import { closeAll } from '../engine/daemon/close-all.js';
+import { describeMachine } from '../engine/devices/describe-machine.js';
+import { afterEntering } from '../engine/daemon/enter-cluster.js';
 import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/transport/discovery/join-loop.js';
 import type { Logger } from '../shared/base/log/logger.js';
@@ -97,7 +99,11 @@ export async function startShadow(
 export async function runShadow(): Promise<never> {
   return runDaemon(
     'shadow',
-    (settings, log, giveUp, abandoned) => startShadow(settings, realEnvironment(settings), log, giveUp, abandoned),
+    afterEntering(
+      ({ settings, opened }, log, giveUp, abandoned) =>
+        startShadow(settings, realEnvironment(settings, null, opened), log, giveUp, abandoned),
+      describeMachine,
+    ),
     { requireAddon, exitWithParent, leaveNoCore },
   );
 }

@@ -12,6 +12,8 @@ import { followAddresses } from '../engine/daemon/follow-addresses.js';
 import { ProcessCounts } from '../engine/daemon/process-counts.js';
 import { createNodeIdentity, identifiedModel } from '../engine/daemon/node-identity.js';
 import { closeAll, type Closer } from '../engine/daemon/close-all.js';
+import { describeMachine } from '../engine/devices/describe-machine.js';
+import { afterEntering } from '../engine/daemon/enter-cluster.js';
 import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/transport/discovery/join-loop.js';
 import { assertInvariant } from '../shared/base/errors/assert-invariant.js';
@@ -76,7 +78,11 @@ export async function startWorker(
 export function runWorker(): Promise<never> {
   return runDaemon(
     'worker',
-    (settings, log, giveUp, abandoned) => startWorker(settings, realEnvironment(settings), log, giveUp, abandoned),
+    afterEntering(
+      ({ settings, opened }, log, giveUp, abandoned) =>
+        startWorker(settings, realEnvironment(settings, null, opened), log, giveUp, abandoned),
+      describeMachine,
+    ),
     { requireAddon, exitWithParent, leaveNoCore },
   );
 }

@@ -24,7 +24,9 @@ import type { Pack } from '../../packs/format/open-pack.js';
 import type { Quality } from '../../shared/settings/quality.js';
 import type { OpenSlices } from '../../packs/fetching/served-slices.js';
 import { heldSlices } from '../../packs/slices/open-slices.js';
+import type { AuthorityState } from '../trust/authority-files.js';
 import type { NodeTrust } from '../trust/node-trust.js';
+import type { OpenTrust } from '../trust/open-node-trust.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import type { Transport } from '../../shared/transport/transport.js';
@@ -38,6 +40,8 @@ export interface NodeEnvironment {
   readonly transport: Transport;
   /** This node's certificate and the roster of its cluster; null: the cluster has no authority. */
   readonly trust: NodeTrust | null;
+  /** Main's authority, roster and tokens; null: the cluster has no authority, or this daemon is not main. */
+  readonly authority: AuthorityState | null;
   readonly discovery: Discovery;
   /** Addresses of the host. */
   readonly interfaces: InterfaceWatch;
@@ -89,13 +93,14 @@ export interface PromptsWanted {
 
 /**
  * The real environment; under emulation its devices and network take the time of the profiled ones.
- * @param trust null: the cluster has no authority, and connections are plaintext
+ * @param opened null: the cluster has no authority, and connections are plaintext
  */
 export function realEnvironment(
   { emulation }: Pick<NodeSettings, 'emulation'>,
   startOwnWorker: OwnWorker['start'] | null = null,
-  trust: NodeTrust | null = null,
+  opened: Pick<OpenTrust, 'trust' | 'authority'> | null = null,
 ): NodeEnvironment {
+  const { trust, authority } = opened ?? { trust: null, authority: null };
   const { runtime, devices } = realDevices();
   const interfaces = new InterfaceWatch(runtime, hostAddresses);
   return {
@@ -105,6 +110,7 @@ export function realEnvironment(
     chooseWeightForm: emulation === null ? chooseWeightForm : null,
     transport: new GrpcTransport(runtime, networkPaceOf(emulation, runtime), trust),
     trust,
+    authority,
     interfaces,
     discovery: multicastDiscovery(runtime, interfaces),
     openPack: (directory, quality) => openServedPack(directory, quality),

@@ -72,14 +72,18 @@ export function identityDirectory(stateDirectory: string, id: string): string {
   return join(stateDirectory, 'nodes', id);
 }
 
+/** True if the node has joined. The certificate is the last file that joining writes. */
+export async function hasJoined(stateDirectory: string, id: string): Promise<boolean> {
+  return fileExists(join(identityDirectory(stateDirectory, id), CERTIFICATE));
+}
+
 /**
  * The credentials that the node has got by joining; null: it has not joined.
  * @throws STORAGE_FAILED a file is missing or damaged, or does not belong to the others
  */
 export async function readIdentity(stateDirectory: string, id: string): Promise<NodeCredentials | null> {
   const directory = identityDirectory(stateDirectory, id);
-  // The certificate is the last file that joining writes.
-  if (!(await fileExists(join(directory, CERTIFICATE)))) return null;
+  if (!(await hasJoined(stateDirectory, id))) return null;
   const certificate = await readCertificate(join(directory, CERTIFICATE), ERRORS);
   const authority = await readAuthority(directory);
   const peer = required(readPeerCertificate(certificate, authority), join(directory, CERTIFICATE));

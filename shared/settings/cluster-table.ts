@@ -26,6 +26,10 @@ import {
 
 const PACK_HELP = 'the pack (made by `odmoe pack`)';
 
+const JOIN_HELP =
+  'join the cluster by this token, the first time (default: ODMOE_JOIN_TOKEN; without one, show a code)';
+const REJOIN_HELP = 'forget its key and certificate, and join again with a new key';
+
 /** Keys at the top of cluster.yaml. */
 export const CLUSTER_ROWS = {
   cluster: {
@@ -55,6 +59,34 @@ export const CLUSTER_ROWS = {
         shadow: PACK_HELP,
         worker: "the pack, or where to fetch what is needed of main's (by default into the user's data directory)",
       },
+    },
+  },
+  lan: {
+    key: 'lan',
+    kind: SWITCH,
+    default: false,
+    help:
+      'Daemons listen on every network of their host. The first main that starts so makes the authority of the cluster: from then on connections ' +
+      'are TLS, and only machines that were let in may speak. Without it, and without an authority, daemons listen on 127.0.0.1 alone.',
+    flag: {
+      usage: '--lan',
+      roles: {
+        main: 'listen on every network; makes the authority of the cluster the first time',
+        shadow: 'listen on every network, in a cluster with an authority',
+        worker: 'listen on every network, in a cluster with an authority',
+      },
+    },
+  },
+  insecure: {
+    key: 'insecure',
+    kind: SWITCH,
+    default: false,
+    help:
+      'Daemons of a cluster without an authority may listen where other machines reach them. Then whoever is on the network can use the cluster, ' +
+      'read what passes and pose as a daemon of it.',
+    flag: {
+      usage: '--insecure',
+      roles: forEveryRole('run where other machines reach it without any protection: anyone on the network gets in'),
     },
   },
 } as const satisfies SettingRows;
@@ -93,7 +125,8 @@ export const NODE_ROWS = {
     default: undefined,
     help: 'Address to listen on.',
     inNodes:
-      "address to listen on. Default: under static discovery the host's address (127.0.0.1 for localhost); under mdns 0.0.0.0, every interface",
+      "address to listen on. Default: under static discovery the host's address (127.0.0.1 for localhost); under mdns 127.0.0.1, or 0.0.0.0, every " +
+      'interface, in a cluster with an authority',
     flag: { usage: '--host <address>', roles: forEveryRole('address to listen on; 0.0.0.0: every interface') },
   },
   listenPort: {
@@ -122,6 +155,38 @@ export const NODE_ROWS = {
         shadow: 'where main is, when it is not to be discovered',
         worker: 'where main is, when it is not to be discovered',
       },
+    },
+  },
+  joinToken: {
+    key: null,
+    kind: text('a token that `odmoe token create` printed'),
+    default: null,
+    help:
+      'Token by which the daemon joins its cluster the first time. Other users of the host see it in the list of processes: --join-file and the ' +
+      'variable ODMOE_JOIN_TOKEN keep it from them.',
+    flag: {
+      usage: '--join <token>',
+      roles: { shadow: JOIN_HELP, worker: JOIN_HELP },
+    },
+  },
+  joinTokenPath: {
+    key: null,
+    kind: text('a file with a token'),
+    default: null,
+    help: 'File with the token by which the daemon joins its cluster the first time.',
+    flag: {
+      usage: '--join-file <file>',
+      roles: { shadow: 'a file with that token', worker: 'a file with that token' },
+    },
+  },
+  rejoin: {
+    key: null,
+    kind: SWITCH,
+    default: false,
+    help: 'Forgets the key and the certificate of the daemon, and joins its cluster again with a new key.',
+    flag: {
+      usage: '--rejoin',
+      roles: { shadow: REJOIN_HELP, worker: REJOIN_HELP },
     },
   },
 } as const satisfies SettingRows;

@@ -35,8 +35,27 @@ interface NodeIdentity {
     /** The other daemons of cluster.yaml; empty under mdns unless listed. */
     peers: KnownPeer[];
   };
+  joining: JoiningSettings;
   /** Address of main, to which a worker or shadow announces itself; null: it waits to be found. */
   mainAddress: string | null;
+}
+
+/** How the daemon comes into its cluster. */
+export interface JoiningSettings {
+  /** Listens on every network of its host. Main: makes the authority of the cluster if there is none. */
+  lan: boolean;
+  /** Runs without an authority where other machines reach it. */
+  insecure: boolean;
+  /** Token by which it joins the first time; null: it shows a code. */
+  token: string | null;
+  /** File with that token. */
+  tokenPath: string | null;
+  /** Joins again with a new key. */
+  rejoin: boolean;
+  /** False: nobody named a cluster, and the daemon takes the name of the one that it finds. */
+  isClusterGiven: boolean;
+  /** False: nobody gave an address to listen on. */
+  isListenHostGiven: boolean;
 }
 
 type PlainSettings = { [Group in PlainGroup]: SettingsOf<Settings[Group]> };

@@ -8,10 +8,20 @@ import { poolsOf } from './cache-policies.js';
 import { defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
 import { deviceNamed } from './device-name.js';
 import { DEFAULT_HTTP_ADDRESS } from './http-address.js';
-import type { EmulationSettings, HttpSettings, KnownPeer, NodeSettings, TunedSettings } from './node-settings.js';
+import type {
+  EmulationSettings,
+  HttpSettings,
+  JoiningSettings,
+  KnownPeer,
+  NodeSettings,
+  TunedSettings,
+} from './node-settings.js';
 import type { RoleSetting } from './setting-choices.js';
 import { WORKER_BUDGET_DEFAULT_BYTES } from './setting-limits.js';
 import { firstGivenFlag, valuesOfRows, type DaemonFlags, type SettingsGroup, type Values } from './settings-table.js';
+
+/** A daemon that listens on this host listens on every network of its machine. */
+export const EVERY_NETWORK = '0.0.0.0';
 
 /** Facts about this machine. The caller passes them in, so that resolving is pure. */
 export interface ThisHost {
@@ -66,16 +76,32 @@ export function resolveNodeSettings(
     cluster,
     stateDirectory: stateDirectory(cluster, host.stateHome),
     modelPath: modelPath(role, config, flags, given),
-    listenHost: node.listenHost ?? defaultListenHost(discovery.provider, entry),
+    listenHost: node.listenHost ?? defaultListenHost(discovery.provider, entry, given.cluster.lan),
     listenPort,
     advertiseHost: node.advertiseHost ?? advertisedHost(entry),
     discovery: { ...discovery, peers: knownPeers(config, id, discovery.provider) },
+    joining: joiningSettings(config, flags, given),
     mainAddress: role === 'main' ? null : (node.mainAddress ?? configuredMain(config, discovery.provider)),
     ...tuned,
   };
 }
 
 type Given = ReturnType<typeof valuesOfRows>;
+
+function joiningSettings(config: ClusterConfig, flags: DaemonFlags, { cluster, node }: Given): JoiningSettings {
+  const { lan, insecure } = cluster;
+  const { joinToken: token, joinTokenPath, rejoin, listenHost } = node;
+  if (token !== null && joinTokenPath !== null) throw invalid(config, 'give one of --join and --join-file, not both');
+  return {
+    lan,
+    insecure,
+    token,
+    tokenPath: resolvedPath(config, joinTokenPath ?? undefined, null),
+    rejoin,
+    isClusterGiven: config.path !== null || flags.cluster !== undefined,
+    isListenHostGiven: listenHost !== undefined,
+  };
+}
 
 function givenValues(
   role: RoleSetting,
@@ -267,12 +293,19 @@ function defaultId(role: RoleSetting, listenPort: number, host: ThisHost): strin
   return `worker-${name}-${listenPort === 0 ? `p${host.processId}` : listenPort}`;
 }
 
-/** Under mDNS: every interface. Under static discovery: the interface that the node's address needs; by default this machine only. */
-function defaultListenHost(provider: NodeSettings['discovery']['provider'], entry: ConfiguredNode | null): string {
-  if (provider === 'mdns') return '0.0.0.0';
+/**
+ * The address to listen on where nobody has given one. Under static discovery: the interface that the node's address needs. Otherwise this machine
+ * alone; a cluster with an authority is served on every network (engine/daemon/enter-cluster.ts).
+ */
+function defaultListenHost(
+  provider: NodeSettings['discovery']['provider'],
+  entry: ConfiguredNode | null,
+  lan: boolean,
+): string {
+  if (lan) return EVERY_NETWORK;
   const configured = entry?.address.host ?? 'localhost';
-  if (configured === 'localhost') return '127.0.0.1';
-  return isIP(configured) === 0 ? '0.0.0.0' : configured;
+  if (provider === 'mdns' || configured === 'localhost') return '127.0.0.1';
+  return isIP(configured) === 0 ? EVERY_NETWORK : configured;
 }
 
 function advertisedHost(entry: ConfiguredNode | null): string | null {

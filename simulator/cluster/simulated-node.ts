@@ -209,6 +209,7 @@ export class SimulatedNode {
       runtime,
       transport: this.transport(runtime),
       trust: null,
+      authority: null,
       interfaces,
       discovery: memoryDiscovery(network, id, runtime, interfaces),
       devices: world.devices(runtime),

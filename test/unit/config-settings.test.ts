@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { nodesOfThisHost, resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
-import { parseClusterConfig } from '../../shared/settings/load-cluster-config.js';
+import { defaultClusterConfig, parseClusterConfig } from '../../shared/settings/load-cluster-config.js';
 import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
 import { drawableOfRows } from '../../simulator/faults/drawn-rows.js';
 import { rowsOf, SETTINGS, type SettingsGroup } from '../../shared/settings/settings-table.js';
@@ -35,7 +35,16 @@ describe('the settings of a daemon', () => {
       settings;
     assert.deepEqual([role, id, cluster], ['worker', 'worker-box1-7602', 'odmoe']);
     assert.deepEqual([stateDirectory, modelPath], ['/state/odmoe/odmoe', '/packs/demo']);
-    assert.deepEqual([listenHost, listenPort, advertiseHost, mainAddress], ['0.0.0.0', 7602, null, null]);
+    assert.deepEqual([listenHost, listenPort, advertiseHost, mainAddress], ['127.0.0.1', 7602, null, null]);
+    assert.deepEqual(settings.joining, {
+      lan: false,
+      insecure: false,
+      token: null,
+      tokenPath: null,
+      rejoin: false,
+      isClusterGiven: true,
+      isListenHostGiven: false,
+    });
     assert.deepEqual(settings.discovery, { provider: 'mdns', interfaceAddress: null, peers: [] });
     assert.equal(settings.emulation, null);
     assert.equal(settings.device.memoryBudgetBytes, 2 ** 30);
@@ -60,6 +69,24 @@ describe('the settings of a daemon', () => {
     });
     assert.equal(settle('worker', { model: 'p', port: 0 }, '').id, 'worker-box1-p42');
     assert.equal(settle('main', { model: 'p', discovery: 'static' }, '').listenHost, '127.0.0.1');
+  });
+
+  it('listen on every network with lan, unless an address is given', () => {
+    assert.equal(settle('main', { model: 'p', lan: true }, '').listenHost, '0.0.0.0');
+    assert.equal(settle('main', { model: 'p', discovery: 'static' }, 'lan: true').listenHost, '0.0.0.0');
+    const given = settle('main', { model: 'p', lan: true, host: '192.168.1.9' }, '');
+    assert.deepEqual([given.listenHost, given.joining.isListenHostGiven], ['192.168.1.9', true]);
+  });
+
+  it('say how the daemon joins', () => {
+    const byFile = settle('worker', { joinFile: 'token', insecure: true, rejoin: true }, '').joining;
+    assert.deepEqual([byFile.tokenPath, byFile.insecure, byFile.rejoin], [resolve('token'), true, true]);
+    assert.equal(settle('worker', { join: 'odmoe1-x' }, '').joining.token, 'odmoe1-x');
+    assert.throws(() => settle('worker', { join: 'odmoe1-x', joinFile: 'token' }, ''), { code: 'CONFIG_INVALID' });
+    const unnamed = resolveNodeSettings('worker', defaultClusterConfig(), {}, HOST);
+    assert.equal(unnamed.joining.isClusterGiven, false);
+    const named = resolveNodeSettings('worker', defaultClusterConfig(), { cluster: 'home' }, HOST);
+    assert.deepEqual([named.joining.isClusterGiven, named.stateDirectory], [true, '/state/odmoe/home']);
   });
 
   // docs/settings.md has the defaults themselves, and a test compares it with the rows.

@@ -15,6 +15,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'shared/transport/discovery/multicast.ts': [3, 'when to ask and announce again; own goodbye at the end'],
   'shared/transport/discovery/host-interfaces.ts': [1, 'when the own addresses are looked at again'],
   'shared/transport/discovery/join-loop.ts': [1, 'pause before main is asked again'],
+  'engine/daemon/find-cluster.ts': [1, 'the pause between two searches for main'],
   'engine/daemon/run-daemon.ts': [2, 'how long the own stop may take'],
   'shared/transport/peer-keepalive.ts': [1, 'pause before the next question'],
   'shared/transport/grpc-stream.ts': [1, 'how long the own end of a stream may take'],

@@ -393,7 +393,7 @@ describe('streams between peers', function () {
     await serve({ host: '0.0.0.0' });
     const warnings = recorded.lines.filter(({ level }) => level === 'warn');
     assert.equal(warnings.length, 1);
-    assert.match(warnings[0]?.event ?? '', /not yet protected/);
+    assert.match(warnings[0]?.event ?? '', /^insecure: /);
     await server?.stop();
     await serve({ host: '127.0.0.1' });
     assert.deepEqual(recorded.lines, []);

@@ -13,6 +13,11 @@ export function stateDirectory(cluster: string, home: string = stateHome()): str
   return join(home, 'odmoe', cluster);
 }
 
+/** The Unix socket by which operators on main's host reach it. `directory`: that of the cluster. */
+export function operatorSocketPath(directory: string): string {
+  return join(directory, 'control.sock');
+}
+
 /** The file in which a worker records how often main requested each expert of a pack. */
 export function activationCountsPath(directory: string, packDigest: string, nodeId: string): string {
   return join(directory, 'activations', `${packDigest}-${nodeId}.json`);

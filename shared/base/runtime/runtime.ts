@@ -31,6 +31,8 @@ export interface Runtime {
   memoryBytes(): number;
   /** Memory of the host that a process could take now without pushing other processes out. */
   freeHostMemoryBytes(): number;
+  /** Milliseconds since the system of the host was started. */
+  hostUptimeMs(): number;
   /** A unique name. */
   randomId(): string;
   /**

@@ -107,6 +107,11 @@ export class VirtualRuntime implements Runtime {
     return VIRTUAL_HOST_MEMORY_BYTES;
   }
 
+  /** A virtual host starts at the zero of its clock. */
+  hostUptimeMs(): number {
+    return this.nowMs();
+  }
+
   randomId(): string {
     this.ids += 1;
     return `${this.random

@@ -1,4 +1,5 @@
 import { randomInt, randomUUID } from 'node:crypto';
+import { uptime } from 'node:os';
 import { availableMemoryBytes } from './available-memory.js';
 import type { Runtime, Timer } from './runtime.js';
 import { living } from './living.js';
@@ -68,6 +69,10 @@ export class WallRuntime implements Runtime {
 
   freeHostMemoryBytes(): number {
     return availableMemoryBytes();
+  }
+
+  hostUptimeMs(): number {
+    return uptime() * 1000;
   }
 
   randomId(): string {

@@ -1,0 +1,293 @@
+/** A daemon's way into its cluster, before it starts: by what it has stored, by a token, by a code, or in plaintext on loopback. */
+import { basename, dirname, join } from 'node:path';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { type FileErrors, fileExists, readBoundedFile } from '../../shared/base/files/read-file.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import { standardError } from '../../shared/base/text/text-output.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { EVERY_NETWORK } from '../../shared/settings/resolve-node-settings.js';
+import { isLoopbackHost } from '../../shared/transport/credentials.js';
+import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
+import { METHODS } from '../../shared/transport/methods.js';
+import { socketAddress } from '../../shared/transport/operator-socket.js';
+import { isRefusal } from '../../shared/transport/trust/refusal.js';
+import { hostOf } from '../../shared/wire/addresses.js';
+import { askAuthority } from '../trust/ask-authority.js';
+import { authorityDirectory } from '../trust/authority-files.js';
+import { createCluster } from '../trust/create-cluster.js';
+import { type JoinedCluster, joinByToken, type JoiningMachine, pairWithMain } from '../trust/enrol.js';
+import { forgetIdentity, keyToCertify, storeIdentity } from '../trust/identity-files.js';
+import { readJoinToken } from '../trust/join-token.js';
+import { type OpenTrust, openNodeTrust } from '../trust/open-node-trust.js';
+import { PAIRING_LIFE_MS, shownCode } from '../trust/pairing.js';
+import { closeAll } from './close-all.js';
+import { type FoundMain, joinedClusters, localAuthorities, mainAt, waitForMain } from './find-cluster.js';
+import type { GiveUp, StartNode } from './run-daemon.js';
+import type { RunningNode } from './running-node.js';
+
+/** A daemon that knows its cluster. */
+export interface EnteredCluster {
+  /** With the name of its cluster, and the address to listen on there. */
+  readonly settings: NodeSettings;
+  /** null: the cluster has no authority. */
+  readonly opened: OpenTrust | null;
+}
+
+export interface EntryContext {
+  readonly runtime: Runtime;
+  readonly log: Logger;
+  readonly abandoned: AbortSignal;
+  /** Tells the user one line. */
+  readonly say: (text: string) => void;
+  /** The machine in words, for the operator who lets it in. */
+  readonly device: () => string;
+  /** The variables of the process. */
+  readonly variables: NodeJS.ProcessEnv;
+}
+
+type Start = (entered: EnteredCluster, log: Logger, giveUp: GiveUp, abandoned: AbortSignal) => Promise<RunningNode>;
+
+/**
+ * The start of a daemon that enters its cluster first. It ends when it is removed from the cluster, and keeps its newest roster
+ * before it stops. `describeMachine`: the machine in words, for the operator who lets it in.
+ */
+export function afterEntering(start: Start, describeMachine: () => string): StartNode {
+  return async (settings, log, giveUp, abandoned) => {
+    const say = (text: string): void => void standardError.write(`odmoe ${settings.role}: ${text}\n`);
+    // A token in the arguments is in the list of processes until now.
+    if (settings.joining.token !== null) process.title = `odmoe ${settings.role}`;
+    const variables = process.env;
+    const context = { runtime: new WallRuntime(), log, abandoned, say, device: describeMachine, variables };
+    const entered = await enterCluster(settings, context);
+    const { opened } = entered;
+    if (opened === null) return start(entered, log, giveUp, abandoned);
+    const { trust } = opened;
+    requireStillIn(trust.ownRemoval, settings);
+    const node = await start(entered, log, giveUp, abandoned);
+    const unwatch = trust.watch(() => {
+      const { ownRemoval } = trust;
+      if (ownRemoval !== null) giveUp(removedError(ownRemoval, settings));
+    });
+    const stop = (): Promise<void> => closeAll([[() => node.stop()], [() => unwatch(), () => opened.saved()]]);
+    let stopping: Promise<void> | null = null;
+    return { ...node, stop: () => (stopping ??= stop()) };
+  };
+}
+
+function requireStillIn(removal: string | null, settings: NodeSettings): void {
+  if (removal !== null) throw removedError(removal, settings);
+}
+
+function removedError(removal: string, { role }: NodeSettings): OdmoeError {
+  return new OdmoeError('TRUST_REFUSED', `${removal}. To come back: odmoe ${role} --rejoin`);
+}
+
+/**
+ * Enters the cluster. A machine that has not joined waits for main, and for the operator who lets it in.
+ * @throws CONFIG_INVALID other machines could reach the daemon and nothing would protect it; JOIN_TOKEN_INVALID, TRUST_REFUSED, STORAGE_*, CANCELLED
+ */
+export async function enterCluster(settings: NodeSettings, context: EntryContext): Promise<EnteredCluster> {
+  return settings.role === 'main' ? enterAsMain(settings, context) : enterAsPeer(settings, context);
+}
+
+async function enterAsMain(settings: NodeSettings, context: EntryContext): Promise<EnteredCluster> {
+  const { cluster, stateDirectory, joining } = settings;
+  const { lan, insecure } = joining;
+  const hasAuthority = await fileExists(authorityDirectory(stateDirectory));
+  if (insecure && hasAuthority) throw needlesslyInsecure(cluster);
+  if (lan && !insecure && !hasAuthority) {
+    const { directory, words } = await createCluster(stateDirectory, cluster);
+    context.say(
+      `Cluster "${cluster}" has an authority now: ${directory} (back it up; who has it owns the cluster). Words: ${words}`,
+    );
+  }
+  const opened = await openNodeTrust(settings, context.runtime.wallMs(), context.log);
+  return opened === null ? withoutAuthority(settings) : { settings: listening(settings), opened };
+}
+
+async function enterAsPeer(given: NodeSettings, context: EntryContext): Promise<EnteredCluster> {
+  const settings = await inJoinedCluster(given);
+  const { stateDirectory, id, joining } = settings;
+  if (joining.rejoin) await forgetIdentity(stateDirectory, id);
+  const stored = await openNodeTrust(settings, context.runtime.wallMs(), context.log);
+  if (stored !== null && joining.insecure) throw needlesslyInsecure(settings.cluster);
+  if (stored !== null) return { settings: listening(settings), opened: stored };
+  if (joining.insecure) return insecurely(settings, context);
+  if (await servesOwnHostAlone(settings, context)) return withoutAuthority(settings);
+  const token = await givenToken(settings, context.variables);
+  const wanted = {
+    cluster: joining.isClusterGiven ? settings.cluster : null,
+    authorityDigest: token === null ? null : digestIn(token),
+  };
+  const main = await waitForMain(settings, wanted, (found) => obstacleTo(found, settings), context);
+  const named = ofCluster(settings, main.cluster);
+  if (main.authority === null) return withoutAuthority(named);
+  await joinCluster(named, main, token, context);
+  return { settings: listening(named), opened: await openNodeTrust(named, context.runtime.wallMs(), context.log) };
+}
+
+/** A daemon whose cluster nobody named goes on with the one that it has joined. Throws CONFIG_INVALID where there are several. */
+async function inJoinedCluster(settings: NodeSettings): Promise<NodeSettings> {
+  const { stateDirectory, id, joining } = settings;
+  if (joining.isClusterGiven) return settings;
+  const joined = await joinedClusters(stateDirectory, id);
+  const [only, ...others] = joined;
+  if (only === undefined || joined.includes(stateDirectory)) return settings;
+  if (others.length === 0) return ofCluster(settings, basename(only));
+  const names = joined.map((directory) => `"${basename(directory)}"`).join(', ');
+  throw new OdmoeError('CONFIG_INVALID', `${id} has joined several clusters (${names}): say which one, by --cluster`);
+}
+
+function ofCluster(settings: NodeSettings, cluster: string): NodeSettings {
+  return { ...settings, cluster, stateDirectory: join(dirname(settings.stateDirectory), cluster) };
+}
+
+/** In a cluster with an authority a daemon serves every network, unless it was told where to listen. */
+function listening(settings: NodeSettings): NodeSettings {
+  const { joining, discovery } = settings;
+  const stays = joining.isListenHostGiven || discovery.provider === 'static';
+  return stays ? settings : { ...settings, listenHost: EVERY_NETWORK };
+}
+
+/** Throws CONFIG_INVALID if other machines could reach the daemon, and its user has not said that nothing need protect it. */
+function withoutAuthority(settings: NodeSettings): EnteredCluster {
+  const { cluster, role, listenHost, joining } = settings;
+  const { insecure, isListenHostGiven } = joining;
+  if (insecure && !isListenHostGiven) return { settings: { ...settings, listenHost: EVERY_NETWORK }, opened: null };
+  if (insecure || isLoopbackHost(listenHost)) return { settings, opened: null };
+  const remedy =
+    role === 'main'
+      ? 'make it by --lan or by odmoe cluster init, and each other machine joins once by a code'
+      : "make it on main's host (odmoe cluster init, or odmoe main --lan), and this machine joins once by a code";
+  throw new OdmoeError(
+    'CONFIG_INVALID',
+    `this ${role} is to listen on ${listenHost}, where other machines reach it, and "${cluster}" has no authority that says who may: ${remedy}; --insecure runs it without any protection`,
+  );
+}
+
+function needlesslyInsecure(cluster: string): OdmoeError {
+  return new OdmoeError(
+    'CONFIG_INVALID',
+    `"${cluster}" has an authority, and all of its connections are TLS: leave out --insecure`,
+  );
+}
+
+async function insecurely(settings: NodeSettings, { runtime, abandoned }: EntryContext): Promise<EnteredCluster> {
+  const { mainAddress, role } = settings;
+  const shown =
+    mainAddress === null
+      ? null
+      : await askAuthority(mainAddress, { runtime, signal: abandoned }).catch((thrown: unknown) => {
+          if (thrown instanceof OdmoeError) return null;
+          throw thrown;
+        });
+  if (shown === null) return withoutAuthority(settings);
+  throw new OdmoeError(
+    'TLS_MISMATCH',
+    `main at ${mainAddress ?? ''} speaks TLS and this ${role} was told --insecure: leave that out`,
+  );
+}
+
+/** A daemon on loopback whose main can only be on this host, where no cluster has an authority, needs no ceremony. */
+async function servesOwnHostAlone(settings: NodeSettings, context: EntryContext): Promise<boolean> {
+  const { joining, listenHost, mainAddress, discovery, stateDirectory, cluster } = settings;
+  const { isListenHostGiven, isClusterGiven, token, tokenPath } = joining;
+  if (token !== null || tokenPath !== null || !isLoopbackHost(listenHost)) return false;
+  const isMainHere =
+    mainAddress === null ? discovery.provider === 'static' || isListenHostGiven : isLoopbackHost(hostOf(mainAddress));
+  if (!isMainHere) return false;
+  if ((await localAuthorities(stateDirectory, isClusterGiven ? cluster : null)).length > 0) return false;
+  const found = mainAddress === null ? null : await mainAt(mainAddress, context);
+  return found === null || found.authority === null;
+}
+
+/** The reason why a daemon does not join a main that it has found; null: it may. Throws CONFIG_INVALID for one that it was told to join. */
+function obstacleTo({ address, cluster, authority }: FoundMain, settings: NodeSettings): string | null {
+  const { listenHost, mainAddress, joining } = settings;
+  if (authority !== null || (isLoopbackHost(hostOf(address)) && isLoopbackHost(listenHost))) return null;
+  const what = `main of "${cluster}" at ${address} has no authority that says who may join`;
+  const text = `${what}: on its host say odmoe cluster init and start it again, or start all of its daemons with --insecure`;
+  if (mainAddress === null && !joining.isClusterGiven) return text;
+  throw new OdmoeError('CONFIG_INVALID', text);
+}
+
+const TOKEN_FILE_LIMIT_BYTES = 4096;
+const TOKEN_FILE_ERRORS: FileErrors = {
+  missing: 'CONFIG_INVALID',
+  invalid: 'CONFIG_INVALID',
+  remedy: 'give a file with a token that odmoe token create printed',
+};
+
+/** The token by which the daemon is to join; null: it has none. */
+async function givenToken({ joining }: NodeSettings, variables: NodeJS.ProcessEnv): Promise<string | null> {
+  const { token, tokenPath } = joining;
+  if (token !== null) return token;
+  if (tokenPath !== null) {
+    return (await readBoundedFile(tokenPath, TOKEN_FILE_LIMIT_BYTES, TOKEN_FILE_ERRORS)).toString().trim();
+  }
+  const configured = variables['ODMOE_JOIN_TOKEN']?.trim() ?? '';
+  return configured === '' ? null : configured;
+}
+
+function digestIn(token: string): string {
+  const read = readJoinToken(token);
+  if (isRefusal(read)) throw new OdmoeError('JOIN_TOKEN_INVALID', read.refusal);
+  return read.authorityDigest;
+}
+
+/** Joins, and stores what the daemon has got. */
+async function joinCluster(
+  settings: NodeSettings,
+  main: FoundMain,
+  token: string | null,
+  context: EntryContext,
+): Promise<void> {
+  const { stateDirectory, id, cluster, role } = settings;
+  assertInvariant(role !== 'main', 'Main makes its own certificate.');
+  const machine = { id, role, key: await keyToCertify(stateDirectory, id) };
+  const joined = await letIn(main, machine, token, context);
+  if (joined.cluster !== cluster) {
+    throw new OdmoeError(
+      'TRUST_REFUSED',
+      `main at ${main.address} was of "${cluster}" and is of "${joined.cluster}" now: try again`,
+    );
+  }
+  await storeIdentity(stateDirectory, id, joined);
+  context.say(`joined "${cluster}" as ${id} (words: ${joined.words}). The key stays here; no code is needed again.`);
+}
+
+async function letIn(
+  { address, cluster, socketPath }: FoundMain,
+  machine: JoiningMachine,
+  token: string | null,
+  context: EntryContext,
+): Promise<JoinedCluster> {
+  const { runtime, abandoned, say, device } = context;
+  const enrolment = { runtime, signal: abandoned };
+  const text = token ?? (socketPath === null ? null : await tokenOfOwnHost(socketPath, machine, context));
+  if (text !== null) return joinByToken(address, text, machine, enrolment);
+  say(`Found main of "${cluster}" at ${address}. This machine is not in the cluster yet.`);
+  const showCode = (code: string, words: string): void => {
+    const minutes = PAIRING_LIFE_MS / 60_000;
+    say(
+      `  Code: ${shownCode(code)}      On main: odmoe accept ${code} (or type it on its page). Waiting, ${minutes} min ...`,
+    );
+    say(`  Main shows these words, too: ${words}`);
+  };
+  return pairWithMain(address, { ...machine, device: device() }, showCode, enrolment);
+}
+
+/** A user who can open the operator's socket is the operator, so a daemon of that user needs no code. */
+async function tokenOfOwnHost(path: string, { id, role }: JoiningMachine, { runtime }: EntryContext): Promise<string> {
+  const transport = new GrpcTransport(runtime);
+  const wanted = { role, name: id, uses: 1, lifeMs: OWN_TOKEN_LIFE_MS };
+  const { text } = await transport.call(socketAddress(path), METHODS.operator.createToken, wanted, {
+    timeoutMs: OWN_TOKEN_LIFE_MS,
+  });
+  return text;
+}
+
+const OWN_TOKEN_LIFE_MS = 60_000;

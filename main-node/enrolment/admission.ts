@@ -1,0 +1,50 @@
+import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import { operatorSocketPath } from '../../shared/base/files/state-directory.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { RpcServerOptions } from '../../shared/transport/transport.js';
+import type { TrustStatus } from '../../shared/wire/messages.js';
+import { EnrolmentDesk } from './enrolment-desk.js';
+import { EnrolmentDoor } from './enrolment-door.js';
+import { StoredEnrolmentState } from './stored-enrolment-state.js';
+
+/** Main's part of letting machines into a cluster with an authority: the desk that decides, the door for machines, the socket for operators. */
+export class Admission {
+  readonly desk: EnrolmentDesk;
+  private readonly door: EnrolmentDoor;
+  private readonly socketPath: string;
+
+  private constructor(desk: EnrolmentDesk, door: EnrolmentDoor, socketPath: string) {
+    this.desk = desk;
+    this.door = door;
+    this.socketPath = socketPath;
+  }
+
+  /** Null: the cluster has no authority. */
+  static open(
+    { stateDirectory }: Pick<NodeSettings, 'stateDirectory'>,
+    { authority, trust, runtime }: NodeEnvironment,
+    log: Logger,
+  ): Admission | null {
+    if (authority === null) return null;
+    const own = requirePresent(trust, 'A main with an authority has certified itself.');
+    const state = new StoredEnrolmentState(authority, stateDirectory, own, runtime);
+    const desk = new EnrolmentDesk(state, runtime, () => runtime.hostUptimeMs());
+    return new Admission(desk, new EnrolmentDoor(desk, runtime, log), operatorSocketPath(stateDirectory));
+  }
+
+  /** The ways to main that a cluster with an authority has. */
+  get ways(): Pick<RpcServerOptions, 'enrol' | 'operatorSocket'> {
+    return { enrol: (socket) => this.door.take(socket), operatorSocket: this.socketPath };
+  }
+
+  get status(): TrustStatus {
+    return { words: this.desk.words, waiting: this.desk.waitingMachines() };
+  }
+
+  /** Ends the connections of machines that ask. */
+  close(): void {
+    this.door.close();
+  }
+}
