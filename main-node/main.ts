@@ -92,15 +92,12 @@ async function serveMain(
   const slices = await slicesOfMain(loaded, log);
   const identity = createNodeIdentity(settings, identifiedModel(loaded), loaded.device.info(), runtime);
   let httpApi: HttpApi | null = null;
-  const components = assemble(
-    settings,
-    loaded,
-    { identity, giveUp, httpAddress: () => httpApi?.address ?? '', ownWorkerId: ownWorker?.id ?? '', admission },
-    log,
-  );
+  const httpAddress = (): string => httpApi?.address ?? '';
+  const options = { identity, giveUp, httpAddress, ownWorkerId: ownWorker?.id ?? '', admission };
+  const components = assemble(settings, loaded, options, log);
   const { membership, inference } = components;
-  const others = [loaded.formats ?? {}, admission ?? {}];
-  const holders = (): object[] => [components, httpApi ?? {}, ...others, ...(ownWorker?.components() ?? [])];
+  const parts = [components, loaded.formats ?? {}, admission ?? {}];
+  const holders = (): object[] => [...parts, httpApi ?? {}, ...(ownWorker?.components() ?? [])];
   const counts = new ProcessCounts(runtime, holders, () => ({ ...openHandles() }));
   const server = await transport.serve({
     host: settings.listenHost,
@@ -114,8 +111,8 @@ async function serveMain(
   const started: Stoppable[] = [];
   let advertisement: Stoppable | null = null;
   let stopping: Promise<void> | null = null;
-  const stop = (): Promise<void> =>
-    (stopping ??= stopMain(components, { httpApi, started, server, ownWorker, admission }, loaded));
+  const serving = { started, server, ownWorker, admission };
+  const stop = (): Promise<void> => (stopping ??= stopMain(components, { httpApi, ...serving }, loaded));
   try {
     if (planned !== null) httpApi = await openHttpApi(planned, components, loaded, log);
     if (ownWorker !== null) membership.addOwn(ownWorker.listensOn(server.port), ownWorker.id);
@@ -133,6 +130,7 @@ async function serveMain(
   return {
     address: server.address,
     httpAddress: httpApi?.address ?? null,
+    notice: admission?.notice,
     stop,
     drain: (cut) => drainMain(settings, { inference, server, advertisement }, cut, log),
     openCounts: () => ({ ...openCounts(components), ...ownWorker?.openCounts() }),

@@ -3,19 +3,24 @@ import { daemonName, LOST_CODES } from '../demo/daemon-process.js';
 import { runtime } from '../client/process-runtime.js';
 import { isRunning } from './process-identity.js';
 import type { ProcessRecord } from './process-records.js';
-import { identityOf, startInBackground, type NodeToStart, type StartOutcome } from './start-in-background.js';
+import {
+  type BackgroundOptions,
+  identityOf,
+  startInBackground,
+  type NodeToStart,
+  type StartOutcome,
+} from './start-in-background.js';
 import { stopInBackground, type StopOutcome } from './stop-in-background.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** Interval of the check whether daemons from an earlier start still run. */
 const RUNNING_POLL_MS = 500;
 
-export interface StartAllOptions {
-  directory: string;
-  /** cluster.yaml, as an absolute path. */
-  configPath: string;
-  /** Time in which a daemon must become ready. */
-  timeoutMs: number;
+/** `timeoutMs`: time in which a daemon must become ready. */
+export interface StartAllOptions extends Pick<
+  BackgroundOptions,
+  'directory' | 'configPath' | 'timeoutMs' | 'flags' | 'variables' | 'onNotice'
+> {
   /** Records of daemons that may already run, by their id. */
   records: ReadonlyMap<string, ProcessRecord>;
   onOutcome: (node: NodeToStart, outcome: StartOutcome) => void;
@@ -43,11 +48,14 @@ export async function startAll(
   const cancel = (): void => failed(new OdmoeError('CANCELLED', 'interrupted while the daemons were starting'));
   const leave = onAbort(signal, cancel);
   if (signal.aborted) cancel();
-  const { directory, configPath, timeoutMs } = options;
+  const { directory, configPath, timeoutMs, flags, variables, onNotice } = options;
   const launching = {
     directory,
     configPath,
     timeoutMs,
+    flags,
+    variables,
+    onNotice,
     unwanted: unwanted.signal,
     onEnd: failed,
     onLaunch: (record: ProcessRecord) => void launched.push(record),

@@ -48,7 +48,13 @@ export interface BackgroundOptions {
   directory: string;
   /** cluster.yaml, as an absolute path. */
   configPath: string;
+  /** Further flags of every daemon. */
+  flags: readonly string[];
+  /** The variables of every daemon. */
+  variables: NodeJS.ProcessEnv;
   timeoutMs: number;
+  /** Called with each line that a daemon tells its user while it starts, such as the code by which it joins. */
+  onNotice: (line: string) => void;
   /** Aborts when the daemons are no longer awaited. */
   unwanted: AbortSignal;
   /** Called at once with each launched process, so that the caller can stop it if the start is cancelled. */
@@ -93,8 +99,9 @@ async function launch(node: NodeToStart, options: BackgroundOptions): Promise<(R
   const log = await openLog(options.directory, node.id);
   try {
     const from = (await log.stat()).size;
-    const [executable, ...rest] = odmoeCommand([node.role, '--config', options.configPath, '--id', node.id]);
-    const child = spawn(executable, rest, { detached: true, stdio: ['ignore', log.fd, log.fd] });
+    const { configPath, flags, variables: env } = options;
+    const [executable, ...rest] = odmoeCommand([node.role, '--config', configPath, '--id', node.id, ...flags]);
+    const child = spawn(executable, rest, { detached: true, stdio: ['ignore', log.fd, log.fd], env });
     const pid = child.pid;
     const launched = { pid, end: endOf(child) };
     const identity = pid === undefined ? null : await identifyProcess(pid);
@@ -156,11 +163,15 @@ function listening(
   options: BackgroundOptions,
 ): Promise<Ready | null> {
   const path = logPath(options.directory, node.id);
+  let noticed = 0;
   return withPeerDeadline(runtime, options.timeoutMs, async (hasPassed) => {
     for (;;) {
       // Read the log after `end.reason`, so that the last output of an ended daemon is included.
       const { reason } = end;
       const written = await readFrom(log, from);
+      const notices = noticesIn(written, node.role);
+      for (const line of notices.slice(noticed)) options.onNotice(`${daemonName(node)}: ${line}`);
+      noticed = notices.length;
       const address = listeningAddress(written);
       if (address !== null) return { address, url: servedUrl(written), warnings: warningsIn(written) };
       if (reason !== null) {
@@ -178,6 +189,17 @@ function listening(
       await runtime.sleep(LOG_POLL_MS);
     }
   });
+}
+
+/** Most lines that are shown of what a daemon tells its user while it starts. */
+const NOTICES_LIMIT = 32;
+
+/** The whole lines that a daemon has told its user (engine/daemon/enter-cluster.ts), without its name. The last words of one that fails are left out. */
+export function noticesIn(written: string, role: RoleSetting): string[] {
+  const start = `odmoe ${role}: `;
+  const lines = written.split('\n').slice(0, -1);
+  const told = lines.filter((line) => line.startsWith(start) && !/ \[[A-Z_]+\]$/.test(line));
+  return told.slice(0, NOTICES_LIMIT).map((line) => line.slice(start.length));
 }
 
 /** Finds the warnings in a log; lines may have either format. */

@@ -9,12 +9,18 @@ import { withInterrupt } from '../client/interrupt.js';
 import { stateDirectory } from '../../shared/base/files/state-directory.js';
 import { readRecords, type ProcessRecord } from '../background/process-records.js';
 import { runtime } from '../client/process-runtime.js';
-import { startAll } from '../background/start-all.js';
+import { settingFlag } from '../client/setting-flags.js';
+import { SETTINGS } from '../../shared/settings/settings-table.js';
+import { JOIN_TOKEN_VARIABLE, readJoinTokenFile } from '../../engine/daemon/enter-cluster.js';
+import { startAll, type StartAllOptions } from '../background/start-all.js';
 import type { NodeToStart, StartOutcome } from '../background/start-in-background.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 import { stopInBackground, TERMINATE_GRACE_MS, type StopOutcome } from '../background/stop-in-background.js';
+
+const { lan, insecure } = SETTINGS.cluster;
+const { joinToken, joinTokenPath } = SETTINGS.node;
 
 const DEFAULT_CONFIG_PATH = 'cluster.yaml';
 
@@ -34,15 +40,20 @@ export function registerUpCommands(program: Command): void {
     .description('start the daemons that cluster.yaml gives this host, in the background')
     .option('--config <file>', 'the configuration of the cluster', DEFAULT_CONFIG_PATH)
     .option('--timeout <seconds>', 'how long a daemon may take to be ready', timeoutSeconds, DEFAULT_TIMEOUT_S)
+    .addOption(settingFlag(lan, '', 'the daemons listen on every network; main makes the authority the first time'))
+    .addOption(settingFlag(insecure, '', 'the daemons run where other machines reach them without any protection'))
+    .addOption(settingFlag(joinToken, '<token>', 'join the cluster by this token, the first time'))
+    .addOption(settingFlag(joinTokenPath, '<file>', 'a file with that token'))
     .addHelpText(
       'after',
       '\nDaemons that run already are left alone. When one cannot be started, or at Ctrl-C, those that this command has started are\n' +
         'stopped again; one that only takes longer than --timeout goes on. A node belongs to this host when its host in cluster.yaml is this\n' +
-        "machine's name or one of its addresses (or is left out). Logs and process records are kept in\n" +
+        "machine's name or one of its addresses (or is left out). In a cluster with an authority a machine joins the first time: its daemons show\n" +
+        'codes and wait until the operator types them (odmoe accept CODE), unless there is a token. Logs and process records are kept in\n' +
         '$XDG_STATE_HOME/odmoe/CLUSTER (by default ~/.local/state/odmoe/CLUSTER).\n' +
         '\nExamples:\n  odmoe up\n  odmoe up --config /etc/odmoe/cluster.yaml\n  odmoe status\n  odmoe down\n',
     )
-    .action(async (options: { config: string; timeout: number }) => up(options.config, options.timeout * 1000));
+    .action(async (flags: UpFlags) => up(flags));
   program
     .command('down')
     .description('stop what `odmoe up` has started on this host')
@@ -57,7 +68,36 @@ export function registerUpCommands(program: Command): void {
     .action(async (options: { config: string; json: boolean }) => down(options.config, options.json));
 }
 
-async function up(configPath: string, timeoutMs: number): Promise<void> {
+interface UpFlags {
+  config: string;
+  timeout: number;
+  lan: boolean;
+  insecure: boolean;
+  join?: string;
+  joinFile?: string;
+}
+
+/** The flags and variables of the daemons. A token goes by a variable, which other users of the host do not see. */
+async function daemonStart({
+  lan,
+  insecure,
+  join,
+  joinFile,
+}: UpFlags): Promise<Pick<StartAllOptions, 'flags' | 'variables'>> {
+  if (join !== undefined && joinFile !== undefined) {
+    throw new OdmoeError('USAGE', 'give one of --join and --join-file, not both');
+  }
+  const token = join ?? (joinFile === undefined ? undefined : await readJoinTokenFile(joinFile));
+  return {
+    flags: [...(lan ? ['--lan'] : []), ...(insecure ? ['--insecure'] : [])],
+    variables: token === undefined ? process.env : { ...process.env, [JOIN_TOKEN_VARIABLE]: token },
+  };
+}
+
+async function up(given: UpFlags): Promise<void> {
+  const { config: configPath, timeout } = given;
+  const timeoutMs = timeout * 1000;
+  const start = await daemonStart(given);
   const config = loadClusterConfig(configPath);
   const nodes = nodesOfThisHost(config);
   if (nodes.length === 0) throw noNodes(config);
@@ -69,7 +109,9 @@ async function up(configPath: string, timeoutMs: number): Promise<void> {
       directory,
       configPath: config.path ?? configPath,
       timeoutMs,
+      ...start,
       records,
+      onNotice: (line: string) => standardOutput.write(`${line}\n`),
       onOutcome: (node: NodeToStart, outcome: StartOutcome) => {
         const text = describeStart(node, outcome);
         if (text !== null) standardOutput.write(`${text}\n`);

@@ -221,14 +221,20 @@ const TOKEN_FILE_ERRORS: FileErrors = {
   remedy: 'give a file with a token that odmoe token create printed',
 };
 
+/** The variable with a token by which daemons join. */
+export const JOIN_TOKEN_VARIABLE = 'ODMOE_JOIN_TOKEN';
+
+/** Throws CONFIG_INVALID. */
+export async function readJoinTokenFile(path: string): Promise<string> {
+  return (await readBoundedFile(path, TOKEN_FILE_LIMIT_BYTES, TOKEN_FILE_ERRORS)).toString().trim();
+}
+
 /** The token by which the daemon is to join; null: it has none. */
 async function givenToken({ joining }: NodeSettings, variables: NodeJS.ProcessEnv): Promise<string | null> {
   const { token, tokenPath } = joining;
   if (token !== null) return token;
-  if (tokenPath !== null) {
-    return (await readBoundedFile(tokenPath, TOKEN_FILE_LIMIT_BYTES, TOKEN_FILE_ERRORS)).toString().trim();
-  }
-  const configured = variables['ODMOE_JOIN_TOKEN']?.trim() ?? '';
+  if (tokenPath !== null) return readJoinTokenFile(tokenPath);
+  const configured = variables[JOIN_TOKEN_VARIABLE]?.trim() ?? '';
   return configured === '' ? null : configured;
 }
 

@@ -90,9 +90,10 @@ export async function runDaemon(role: RoleSetting, start: StartNode, native: Nat
 }
 
 /** All lines in one write, so that a reader of the first line has all of them. `name`: the start of each line. */
-function readyText(name: string, { address, httpAddress = null }: RunningNode): string {
+function readyText(name: string, { address, httpAddress = null, notice }: RunningNode): string {
   const served = httpAddress === null ? '' : `${name} serves HTTP at http://${dialAddress(httpAddress, OWN_HOST)}\n`;
-  return `${name} listening on ${address}\n${served}`;
+  const told = notice === undefined ? '' : `${name} ${notice}\n`;
+  return `${name} listening on ${address}\n${served}${told}`;
 }
 
 /** A machine reaches itself by this address, whichever of its addresses the daemon listens on. */

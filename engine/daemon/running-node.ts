@@ -16,6 +16,8 @@ export interface RunningNode {
   readonly address: string;
   /** Main only: the address "host:port" of the HTTP API; null: it is not served. */
   readonly httpAddress?: string | null;
+  /** Further words for its user when it is ready; left out: there are none. */
+  readonly notice?: string | undefined;
   /** Numbers of resources held for requests, by name: all are 0 when there has been no request for a while. */
   openCounts(): Readonly<Record<string, number>>;
   /** Objects whose fields lead to all its maps, sets and lists (shared/base/runtime/collection-sizes.ts). */

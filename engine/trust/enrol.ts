@@ -117,12 +117,23 @@ export async function pairWithMain(
   onCode: (code: string, words: string) => void,
   context: EnrolmentContext,
 ): Promise<JoinedCluster> {
-  const waiting = await onConnection(address, null, context, (connection) =>
-    showKey(connection, address, machine, context),
-  );
+  const waiting = await begunPairing(address, machine, context);
   onCode(waiting.code, authorityWords(authorityDigest(waiting.authority)));
   const welcome = await acceptance(address, waiting, context);
   return joined(welcome, waiting.authority, machine);
+}
+
+/** Begins, and begins again while main is busy with other machines. */
+async function begunPairing(address: string, machine: PairingMachine, context: EnrolmentContext): Promise<Waiting> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await onConnection(address, null, context, (connection) => showKey(connection, address, machine, context));
+    } catch (thrown) {
+      const isBusy = thrown instanceof OdmoeError && thrown.code === 'QUEUE_FULL';
+      if (!isBusy || tries > ENROLMENT_RETRIES_LIMIT) throw thrown;
+      await context.runtime.sleep(ENROLMENT_RETRY_PAUSE_MS, context.signal);
+    }
+  }
 }
 
 interface Waiting {

@@ -158,10 +158,19 @@ function reasonAgainst({ begun }: PairingBook, request: PairingRequest, nowMs: n
     'A machine begins on a connection that exports too little.',
   );
   if (request.commitment.length !== 32) return 'the commitment is not a SHA-256: use odmoe of the same version';
-  const isSoon = begun.some((each) => each.address === request.address && nowMs - each.begunMs < PAIRING_PAUSE_MS);
-  if (isSoon) return `one machine a second may ask from ${request.address}: try again in a second`;
+  if (isTooSoon({ begun }, request, nowMs))
+    return `one machine a second may ask from ${request.address}: try again in a second`;
   if (begun.length < BEGINNINGS_LIMIT) return null;
   return `${BEGINNINGS_LIMIT} machines have asked in ${LIFE}, the most there may be: try again later, or join by a token`;
+}
+
+/** True if a machine of the same address began less than a second ago: then this one is to begin again a little later. */
+export function isTooSoon(
+  { begun }: Pick<PairingBook, 'begun'>,
+  { address }: Pick<PairingRequest, 'address'>,
+  nowMs: number,
+): boolean {
+  return begun.some((each) => each.address === address && nowMs - each.begunMs < PAIRING_PAUSE_MS);
 }
 
 const LIFE = formatDuration(PAIRING_LIFE_MS);

@@ -43,6 +43,11 @@ export class Admission {
     return { words: this.desk.words, waiting: this.desk.waitingMachines() };
   }
 
+  /** Tells main's user who gets in. */
+  get notice(): string {
+    return `takes TLS connections of "${this.desk.cluster}" alone (words: ${this.desk.words}); machines that want in: odmoe node list`;
+  }
+
   /** Ends the connections of machines that ask. */
   close(): void {
     this.door.close();

@@ -7,6 +7,7 @@ import {
   beginPairing,
   EMPTY_PAIRING_BOOK,
   isPairingOver,
+  isTooSoon,
   PAIRING_LIFE_MS,
   PAIRINGS_LIMIT,
   revealPairing,
@@ -136,9 +137,11 @@ export class EnrolmentDesk {
     });
   }
 
-  /** Takes a machine in that wants to show a code. Throws TRUST_REFUSED. */
+  /** Takes a machine in that wants to show a code. Throws TRUST_REFUSED, or QUEUE_FULL for one that comes right after another. */
   beginPairing(request: PairingRequest): Pairing {
-    const begun = wanted(beginPairing(this.pairings, request, this.runtime.nowMs(), this.runtime));
+    const nowMs = this.runtime.nowMs();
+    const code = isTooSoon(this.pairings, request, nowMs) ? 'QUEUE_FULL' : 'TRUST_REFUSED';
+    const begun = wanted(beginPairing(this.pairings, request, nowMs, this.runtime), code);
     this.goOn(begun.book, 'this machine was started again and shows a newer code');
     return begun.pairing;
   }

@@ -84,7 +84,12 @@ async function beginPairing(
   const { host, exporter } = request;
   const message = await bodyOf(request, pairRequestSchema);
   const { pairingId, mainNonce } = desk.beginPairing({ ...message, exporter, address: host });
-  log.info('a machine wants in', { id: message.id, role: message.role, peer: host });
+  // The operator has to do something.
+  log.warn('a machine wants in: type the code that it shows (odmoe accept CODE)', {
+    id: message.id,
+    role: message.role,
+    peer: host,
+  });
   return { pairingId, nonce: mainNonce.toString('base64'), authority: desk.authority.toString('base64') };
 }
 

@@ -2,62 +2,16 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createAuthorityFiles } from '../../engine/trust/authority-files.js';
 import { joinByToken } from '../../engine/trust/enrol.js';
 import { keyToCertify, storeIdentity } from '../../engine/trust/identity-files.js';
-import { type OpenTrust, openNodeTrust } from '../../engine/trust/open-node-trust.js';
-import { firstRoster } from '../../engine/trust/roster-changes.js';
-import { EMPTY_TOKEN_BOOK } from '../../engine/trust/token-book.js';
-import { EnrolmentDesk } from '../../main-node/enrolment/enrolment-desk.js';
-import { EnrolmentDoor } from '../../main-node/enrolment/enrolment-door.js';
-import { StoredEnrolmentState } from '../../main-node/enrolment/stored-enrolment-state.js';
+import { openNodeTrust } from '../../engine/trust/open-node-trust.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { identifyPeer } from '../../shared/transport/node-clients.js';
-import type { RpcServer } from '../../shared/transport/transport.js';
-import { createAuthority } from '../../shared/transport/trust/certificate.js';
 import { RUNTIME } from '../wall.js';
 import { Lines } from './log-lines.js';
-import { plainIdentity } from './plain-identity.js';
+import { startNewMain, StoredMain } from './stored-main.js';
 
-const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 const TIMEOUT_MS = 5000;
-const UPTIME_MS = 5000;
-
-/** A main with the files of its host, as its start opens them. */
-class StoredMain {
-  private constructor(
-    readonly desk: EnrolmentDesk,
-    private readonly door: EnrolmentDoor,
-    private readonly opened: OpenTrust,
-    readonly server: RpcServer,
-  ) {}
-
-  static async start(stateDirectory: string): Promise<StoredMain> {
-    const log = new Lines();
-    const node = { role: 'main', id: 'box', cluster: 'home', stateDirectory } as const;
-    const opened = await openNodeTrust(node, RUNTIME.wallMs(), log);
-    assert.ok(opened !== null);
-    assert.ok(opened.authority !== null);
-    const state = new StoredEnrolmentState(opened.authority, stateDirectory, opened.trust, RUNTIME);
-    const desk = new EnrolmentDesk(state, RUNTIME, () => UPTIME_MS);
-    const door = new EnrolmentDoor(desk, RUNTIME, log);
-    const server = await new GrpcTransport(RUNTIME, null, opened.trust).serve({
-      host: '127.0.0.1',
-      port: 0,
-      network: NETWORK,
-      log,
-      node: { identify: () => plainIdentity({ id: 'box', role: 'ROLE_MAIN' }) },
-      enrol: (socket) => door.take(socket),
-    });
-    return new StoredMain(desk, door, opened, server);
-  }
-
-  async stop(): Promise<void> {
-    this.door.close();
-    await this.server.stop();
-    await this.opened.saved();
-  }
-}
 
 describe('a machine that joins a cluster on disks', () => {
   let directory: string;
@@ -67,9 +21,7 @@ describe('a machine that joins a cluster on disks', () => {
 
   beforeEach(async () => {
     directory = mkdtempSync(join(tmpdir(), 'odmoe-joining-'));
-    const state = { authority: createAuthority('home'), roster: firstRoster('home'), tokens: EMPTY_TOKEN_BOOK };
-    await createAuthorityFiles(home('box'), state);
-    main = await StoredMain.start(home('box'));
+    main = await startNewMain(home('box'));
   });
 
   afterEach(async () => {

@@ -1,0 +1,351 @@
+import assert from 'node:assert/strict';
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEntering, enterCluster, type EnteredCluster } from '../../engine/daemon/enter-cluster.js';
+import { chooseMain, type FoundMain } from '../../engine/daemon/find-cluster.js';
+import type { RunningNode } from '../../engine/daemon/running-node.js';
+import { authorityDirectory } from '../../engine/trust/authority-files.js';
+import { createCluster } from '../../engine/trust/create-cluster.js';
+import type { EnrolmentDesk } from '../../main-node/enrolment/enrolment-desk.js';
+import type { Services } from '../../shared/transport/served-methods.js';
+import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { operatorSocketPath } from '../../shared/base/files/state-directory.js';
+import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
+import type { RoleSetting } from '../../shared/settings/setting-choices.js';
+import { RUNTIME } from '../wall.js';
+import { Lines } from './log-lines.js';
+import { startNewMain, StoredMain } from './stored-main.js';
+import { startPlainMain } from './plain-main.js';
+
+/** The one question that a daemon on main's host asks as the operator. */
+function operatorOf(desk: EnrolmentDesk): Services['operator'] {
+  const unasked = (): never => assert.fail('only tokens are asked for');
+  return {
+    accept: unasked,
+    listTokens: unasked,
+    revokeToken: unasked,
+    listNodes: unasked,
+    removeNode: unasked,
+    createToken: async ({ name, uses, lifeMs }) => {
+      const { text, token } = await desk.createToken({ role: 'worker', name, uses, lifeMs });
+      return { text, id: token.id, cluster: desk.cluster, words: desk.words };
+    },
+  };
+}
+
+describe('the way of a daemon into its cluster', () => {
+  let directory: string;
+  let main: StoredMain | null;
+  let said: string[];
+
+  beforeEach(() => {
+    directory = mkdtempSync(join(tmpdir(), 'odmoe-entering-'));
+    main = null;
+    said = [];
+  });
+
+  afterEach(async () => {
+    await main?.stop();
+    rmSync(directory, { recursive: true, force: true });
+  });
+
+  /** The settings of a daemon on a host of its own. */
+  function settingsOf(
+    role: RoleSetting,
+    flags: Parameters<typeof resolveNodeSettings>[2],
+    host = 'jetson',
+  ): NodeSettings {
+    const here = { hostname: host, addresses: [], processId: 42, stateHome: join(directory, host) };
+    return resolveNodeSettings(role, defaultClusterConfig(), { model: 'pack', ...flags }, here);
+  }
+
+  const stateOf = (host: string, cluster: string): string => join(directory, host, 'odmoe', cluster);
+
+  function enter(
+    settings: NodeSettings,
+    { variables = {}, abandoned = new AbortController().signal, say = (text: string) => void said.push(text) } = {},
+  ): Promise<EnteredCluster> {
+    const log = new Lines();
+    return enterCluster(settings, { runtime: RUNTIME, log, abandoned, say, device: () => 'Orin', variables });
+  }
+
+  /** Enters by a code, which the operator types. */
+  function enterByCode(settings: NodeSettings): Promise<EnteredCluster> {
+    return enter(settings, {
+      say: (text) => {
+        said.push(text);
+        const code = /odmoe accept (\d{6})/.exec(text)?.[1];
+        if (code !== undefined) void main?.desk.accept(code);
+      },
+    });
+  }
+
+  async function startHome(): Promise<string> {
+    main = await startNewMain(stateOf('box', 'home'));
+    return main.server.address;
+  }
+
+  async function token(role: 'worker' | 'shadow' = 'worker'): Promise<string> {
+    assert.ok(main !== null);
+    return (await main.desk.createToken({ role, uses: 1, lifeMs: 60_000 })).text;
+  }
+
+  describe('of main', () => {
+    it('is plaintext on loopback, without ceremony', async () => {
+      const entered = await enter(settingsOf('main', {}));
+      assert.deepEqual([entered.settings.listenHost, entered.opened, said], ['127.0.0.1', null, []]);
+      assert.equal(existsSync(join(directory, 'jetson')), false, 'no file is made');
+    });
+
+    it('makes the authority with --lan, once, and says where it lies', async () => {
+      const settings = settingsOf('main', { cluster: 'home', lan: true });
+      const first = await enter(settings);
+      assert.equal(first.settings.listenHost, '0.0.0.0');
+      assert.equal(first.opened?.trust.cluster, 'home');
+      assert.match(
+        said.join('\n'),
+        /^Cluster "home" has an authority now: .*\/home\/authority \(back it up; who has it owns the cluster\)\. Words: \w+ \w+ \w+ \w+$/,
+      );
+      said = [];
+      const again = await enter(settings);
+      assert.deepEqual(said, []);
+      assert.ok(again.opened?.trust.authority.equals(first.opened?.trust.authority ?? Buffer.alloc(0)));
+      const plain = await enter(settingsOf('main', { cluster: 'home' }));
+      assert.equal(plain.settings.listenHost, '0.0.0.0', 'a cluster with an authority is served on every network');
+      const given = await enter(settingsOf('main', { cluster: 'home', host: '127.0.0.1' }));
+      assert.equal(given.settings.listenHost, '127.0.0.1');
+    });
+
+    it('is refused off loopback without an authority, unless --insecure is said', async () => {
+      await assert.rejects(enter(settingsOf('main', { host: '192.168.1.10' })), {
+        code: 'CONFIG_INVALID',
+        message:
+          /listen on 192\.168\.1\.10, where other machines reach it, and "odmoe" has no authority.*--lan.*odmoe cluster init.*--insecure/,
+      });
+      const insecure = await enter(settingsOf('main', { host: '192.168.1.10', insecure: true }));
+      assert.equal(insecure.opened, null);
+      assert.equal((await enter(settingsOf('main', { insecure: true }))).settings.listenHost, '0.0.0.0');
+      const both = await enter(settingsOf('main', { lan: true, insecure: true }));
+      assert.equal(both.opened, null, '--insecure makes no authority');
+    });
+
+    it('is refused with --insecure where there is an authority', async () => {
+      await createCluster(stateOf('jetson', 'odmoe'), 'odmoe');
+      await assert.rejects(enter(settingsOf('main', { insecure: true })), {
+        code: 'CONFIG_INVALID',
+        message: /leave out --insecure/,
+      });
+    });
+  });
+
+  describe('of a worker', () => {
+    it('is a code that the operator types, and no code is needed again', async () => {
+      const address = await startHome();
+      const entered = await enterByCode(settingsOf('worker', { main: address }));
+      assert.deepEqual([entered.settings.cluster, entered.settings.listenHost], ['home', '0.0.0.0']);
+      assert.equal(entered.settings.stateDirectory, stateOf('jetson', 'home'));
+      const text = said.join('\n');
+      assert.match(text, /^Found main of "home" at 127\.0\.0\.1:\d+\. This machine is not in the cluster yet\.$/m);
+      assert.match(
+        text,
+        /^ {2}Code: \d{3} \d{3} {6}On main: odmoe accept \d{6} \(or type it on its page\)\. Waiting, 10 min/m,
+      );
+      assert.ok(text.includes(`joined "home" as worker-jetson-7602 (words: ${main?.desk.words ?? ''})`));
+      await main?.stop();
+      main = null;
+      said = [];
+      const again = await enter(settingsOf('worker', {}));
+      assert.deepEqual(
+        [again.settings.cluster, said],
+        ['home', []],
+        'also without main, and without the name of the cluster',
+      );
+    });
+
+    it('is a token: from the flag, a file or the environment, and not the second time', async () => {
+      const main1 = await startHome();
+      const path = join(directory, 'token');
+      writeFileSync(path, `${await token()}\n`);
+      await enter(settingsOf('worker', { main: main1, join: await token() }, 'a'));
+      await enter(settingsOf('worker', { main: main1, joinFile: path, id: 'b' }, 'b'));
+      const variables = { ODMOE_JOIN_TOKEN: await token('shadow') };
+      await enter(settingsOf('shadow', { main: main1 }, 'c'), { variables });
+      assert.equal(said.filter((text) => text.startsWith('joined "home"')).length, 3);
+      assert.ok(!said.some((text) => text.includes('Code:')));
+      const before = said.length;
+      await enter(settingsOf('shadow', { main: main1 }, 'c'), { variables });
+      assert.equal(said.length, before);
+    });
+
+    it('ends in words where the token is not good', async () => {
+      const address = await startHome();
+      const good = await token();
+      await assert.rejects(enter(settingsOf('worker', { main: address, join: good.slice(0, 60) })), {
+        code: 'JOIN_TOKEN_INVALID',
+        message: /cut short/,
+      });
+      await enter(settingsOf('worker', { main: address, join: good }, 'a'));
+      await assert.rejects(enter(settingsOf('worker', { main: address, join: good, id: 'other' }, 'b')), {
+        code: 'JOIN_TOKEN_INVALID',
+        message: /used/,
+      });
+      await assert.rejects(enter(settingsOf('worker', { main: address, joinFile: join(directory, 'none') })), {
+        code: 'CONFIG_INVALID',
+      });
+    });
+
+    it("needs no code on main's own host: who can open the operator's socket is the operator", async () => {
+      const stateDirectory = stateOf('box', 'home');
+      await createCluster(stateDirectory, 'home');
+      main = await StoredMain.start(stateDirectory, 'home', (desk) => ({
+        operatorSocket: operatorSocketPath(stateDirectory),
+        operator: operatorOf(desk),
+      }));
+      const entered = await enter(settingsOf('worker', {}, 'box'));
+      assert.equal(entered.settings.cluster, 'home');
+      assert.deepEqual(said.length, 1);
+      assert.match(said[0] ?? '', /^joined "home"/);
+    });
+
+    it('is plaintext on loopback, without ceremony', async () => {
+      const plain = await startPlainMain('odmoe');
+      try {
+        const entered = await enter(settingsOf('worker', { main: plain.address }));
+        assert.deepEqual([entered.opened, entered.settings.listenHost, said], [null, '127.0.0.1', []]);
+        const away = await enter(settingsOf('worker', { main: '127.0.0.1:1' }));
+        assert.equal(away.opened, null, 'main may come later');
+      } finally {
+        await plain.stop();
+      }
+    });
+
+    it('is refused where main has no authority and others could reach the worker', async () => {
+      const plain = await startPlainMain('odmoe');
+      try {
+        const open = { main: plain.address, host: '0.0.0.0' };
+        await assert.rejects(enter(settingsOf('worker', open)), {
+          code: 'CONFIG_INVALID',
+          message: /has no authority that says who may join.*odmoe cluster init.*--insecure/,
+        });
+        assert.equal((await enter(settingsOf('worker', { ...open, insecure: true }))).opened, null);
+      } finally {
+        await plain.stop();
+      }
+    });
+
+    it('is refused with --insecure where main speaks TLS', async () => {
+      const address = await startHome();
+      await assert.rejects(enter(settingsOf('worker', { main: address, insecure: true })), {
+        code: 'TLS_MISMATCH',
+        message: `main at ${address} speaks TLS and this worker was told --insecure: leave that out`,
+      });
+    });
+
+    it('waits for main, and says so once', async () => {
+      const abandon = new AbortController();
+      const entering = enter(settingsOf('worker', { main: '127.0.0.1:1', lan: true }), { abandoned: abandon.signal });
+      setTimeout(() => abandon.abort(), 2500).unref();
+      await assert.rejects(entering, { code: 'CANCELLED' });
+      assert.deepEqual(said, ['waiting for main: none answers at 127.0.0.1:1']);
+    });
+
+    it('is closed to a removed worker until it joins again with a new key', async () => {
+      const address = await startHome();
+      const settings = settingsOf('worker', { main: address });
+      await enterByCode(settings);
+      await main?.desk.removeNode('worker-jetson-7602');
+      const entered = await enterByCode({ ...settings, joining: { ...settings.joining, rejoin: true } });
+      assert.equal(entered.opened?.trust.ownRemoval, null);
+      assert.equal(main?.desk.listNodes().filter(({ id }) => id === 'worker-jetson-7602').length, 2);
+    });
+
+    it('leaves only files that their owner alone can read', async () => {
+      const address = await startHome();
+      await enterByCode(settingsOf('worker', { main: address }));
+      assert.deepEqual(readdirSync(join(stateOf('jetson', 'home'), 'nodes', 'worker-jetson-7602')).sort(), [
+        'authority.crt',
+        'node.crt',
+        'node.key',
+        'roster',
+      ]);
+      assert.equal(existsSync(authorityDirectory(stateOf('jetson', 'home'))), false);
+    });
+  });
+
+  describe('once it is in', () => {
+    const node = (stopped: string[]): RunningNode => ({
+      address: '127.0.0.1:1',
+      openCounts: () => ({}),
+      components: () => [],
+      stop: async () => void stopped.push('stopped'),
+    });
+
+    it('a removal ends the daemon with words, and it does not start again', async () => {
+      const address = await startHome();
+      const settings = settingsOf('worker', { main: address });
+      const { opened } = await enterByCode(settings);
+      assert.ok(opened !== null);
+      const ends: OdmoeError[] = [];
+      const stopped: string[] = [];
+      let inside: EnteredCluster | null = null;
+      const start = afterEntering(
+        async (entered) => {
+          inside = entered;
+          return node(stopped);
+        },
+        () => 'Orin',
+      );
+      const abandoned = new AbortController().signal;
+      const running = await start(settings, new Lines(), (error) => void ends.push(error), abandoned);
+      await main?.desk.removeNode('worker-jetson-7602');
+      const signed = main?.trust.signedRoster;
+      assert.ok(signed !== undefined && signed !== null);
+      (inside as EnteredCluster | null)?.opened?.trust.takeRoster(signed);
+      assert.equal(ends[0]?.code, 'TRUST_REFUSED');
+      assert.match(
+        ends[0]?.message ?? '',
+        /node worker-jetson-7602 was removed from "home".*To come back: odmoe worker --rejoin/,
+      );
+      await running.stop();
+      assert.deepEqual(stopped, ['stopped']);
+      await assert.rejects(
+        start(settings, new Lines(), () => undefined, abandoned),
+        { code: 'TRUST_REFUSED' },
+      );
+    });
+  });
+});
+
+describe('the choice of the main to join', () => {
+  const main = (cluster: string, digest: string | null, socketPath: string | null = null): FoundMain => ({
+    address: `${cluster}:7600`,
+    cluster,
+    authority: digest === null ? null : { cluster, digest, certificate: Buffer.alloc(0) },
+    socketPath,
+  });
+  const any = { cluster: null, authorityDigest: null };
+
+  it('is the only one, by whichever ways it was found', () => {
+    assert.equal(chooseMain([], any), null);
+    const bySocket = main('home', 'aa', '/s');
+    assert.equal(chooseMain([main('home', 'aa'), bySocket], any), bySocket);
+  });
+
+  it('is that of the named cluster, or of the authority of the token', () => {
+    const mains = [main('home', 'aa'), main('lab', 'bb')];
+    assert.equal(chooseMain(mains, { cluster: 'lab', authorityDigest: null }), mains[1]);
+    assert.equal(chooseMain(mains, { cluster: null, authorityDigest: 'aa' }), mains[0]);
+    assert.equal(chooseMain(mains, { cluster: 'lab', authorityDigest: 'aa' }), null);
+  });
+
+  it('is left to the user where several clusters answer, also two of one name', () => {
+    const message = /several clusters answer \("home" at home:7600, "lab" at lab:7600\).*--cluster/;
+    assert.throws(() => chooseMain([main('home', 'aa'), main('lab', 'bb')], any), { code: 'CONFIG_INVALID', message });
+    const named = { cluster: 'home', authorityDigest: null };
+    assert.throws(() => chooseMain([main('home', 'aa'), main('home', 'bb')], named), { code: 'CONFIG_INVALID' });
+    assert.throws(() => chooseMain([main('home', 'aa'), main('home', null)], named), { code: 'CONFIG_INVALID' });
+  });
+});

@@ -1,0 +1,67 @@
+import assert from 'node:assert/strict';
+import { createCluster } from '../../engine/trust/create-cluster.js';
+import type { NodeTrust } from '../../engine/trust/node-trust.js';
+import { type OpenTrust, openNodeTrust } from '../../engine/trust/open-node-trust.js';
+import { EnrolmentDesk } from '../../main-node/enrolment/enrolment-desk.js';
+import { EnrolmentDoor } from '../../main-node/enrolment/enrolment-door.js';
+import { StoredEnrolmentState } from '../../main-node/enrolment/stored-enrolment-state.js';
+import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
+import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
+import { RUNTIME } from '../wall.js';
+import { Lines } from './log-lines.js';
+import { plainIdentity } from './plain-identity.js';
+
+const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
+const UPTIME_MS = 5000;
+
+/** The part of a main that lets machines in, with the files of its host, as its start opens them. */
+export class StoredMain {
+  private constructor(
+    readonly desk: EnrolmentDesk,
+    private readonly door: EnrolmentDoor,
+    private readonly opened: OpenTrust,
+    readonly server: RpcServer,
+  ) {}
+
+  /** Starts the main "box" of the cluster, whose authority is in the directory. */
+  static async start(
+    stateDirectory: string,
+    cluster = 'home',
+    services: (desk: EnrolmentDesk) => Partial<RpcServerOptions> = () => ({}),
+  ): Promise<StoredMain> {
+    const log = new Lines();
+    const node = { role: 'main', id: 'box', cluster, stateDirectory } as const;
+    const opened = await openNodeTrust(node, RUNTIME.wallMs(), log);
+    assert.ok(opened !== null);
+    assert.ok(opened.authority !== null);
+    const state = new StoredEnrolmentState(opened.authority, stateDirectory, opened.trust, RUNTIME);
+    const desk = new EnrolmentDesk(state, RUNTIME, () => UPTIME_MS);
+    const door = new EnrolmentDoor(desk, RUNTIME, log);
+    const server = await new GrpcTransport(RUNTIME, null, opened.trust).serve({
+      host: '127.0.0.1',
+      port: 0,
+      network: NETWORK,
+      log,
+      node: { identify: () => plainIdentity({ id: 'box', role: 'ROLE_MAIN', cluster, address: server.address }) },
+      enrol: (socket) => door.take(socket),
+      ...services(desk),
+    });
+    return new StoredMain(desk, door, opened, server);
+  }
+
+  get trust(): NodeTrust {
+    return this.opened.trust;
+  }
+
+  async stop(): Promise<void> {
+    this.door.close();
+    await this.server.stop();
+    await this.opened.saved();
+  }
+}
+
+/** Makes the authority of a cluster, and starts its main. */
+export async function startNewMain(stateDirectory: string, cluster = 'home'): Promise<StoredMain> {
+  await createCluster(stateDirectory, cluster);
+  return StoredMain.start(stateDirectory, cluster);
+}
