@@ -43,7 +43,7 @@ async function flood(cluster: LimitsCluster): Promise<CaseAnswer> {
     const like = await cluster.identityLikeMain({ role: 'ROLE_WORKER', packDigest: 'f'.repeat(64) });
     for (let number = 0; number < ADVERTISEMENTS; number += 1) {
       const identity = { ...like, id: `false-${number}`, bootId: `boot-${number}`, cluster: cluster.name };
-      const packet = announcementPacket(identity.id, 1024 + (number % 64_000), LOOPBACK, encodeTxt(identity));
+      const packet = announcementPacket(identity.id, 1024 + (number % 64_000), LOOPBACK, encodeTxt(identity, null));
       await sent(socket, packet);
       if (number % AT_ONCE === 0) await pause(1);
     }

@@ -21,6 +21,8 @@ export interface MulticastProbe {
   heardOneself: boolean;
   /** All other peers that were heard meanwhile. */
   peers: DiscoveredPeer[];
+  /** Those that listen on the loopback of another host, and must not be dialled. */
+  elsewhere: DiscoveredPeer[];
   /** The socket's error; null: it did not fail. */
   fault: string | null;
 }
@@ -33,6 +35,7 @@ export async function probeMulticast(
 ): Promise<MulticastProbe> {
   const id = runtime.randomId();
   const peers = new FairAddresses<DiscoveredPeer>(HEARD_LIMITS);
+  const elsewhere = new FairAddresses<DiscoveredPeer>(HEARD_LIMITS);
   let heardOneself = false;
   let fault: string | null = null;
   const failed = (error: unknown): void => {
@@ -41,18 +44,19 @@ export async function probeMulticast(
   const { addresses } = spokenAddresses(hostAddresses(), interfaceAddress, null);
   const listener = new Multicast(failed);
   listener.speakThrough(addresses);
-  const stopListening = listen(
-    listener,
-    (peer) => {
+  const stopListening = listen(listener, {
+    ownAddresses: hostAddresses,
+    onPeer: (peer) => {
       if (peer.cluster === PROBE_CLUSTER) heardOneself ||= peer.id === id;
       else peers.set(placeOf(peer), peer);
     },
-    null,
+    onElsewhere: (peer) => void elsewhere.set(placeOf(peer), peer),
+    log: null,
     runtime,
-  );
+  });
   const advertiser = new Multicast(failed);
   advertiser.speakThrough(addresses);
-  const txt = encodeTxt({
+  const probe = {
     id,
     role: 'ROLE_WORKER',
     cluster: PROBE_CLUSTER,
@@ -63,10 +67,11 @@ export async function probeMulticast(
     address: '',
     device: '',
     release: '',
-  });
+  } as const;
+  const txt = encodeTxt(probe, null);
   advertiser.publish({ name: `probe-${id}`, type: SERVICE_TYPE, port: PROBE_PORT, txt, probe: false });
   await timeForPeers(runtime, timeoutMs);
   stopListening();
   await Promise.all([advertiser.close(runtime), listener.close(runtime)]);
-  return { heardOneself, peers: onePerNode(peers.values()), fault };
+  return { heardOneself, peers: onePerNode(peers.values()), elsewhere: onePerNode(elsewhere.values()), fault };
 }

@@ -28,6 +28,7 @@ import type { AuthorityState } from '../trust/authority-files.js';
 import type { NodeTrust } from '../trust/node-trust.js';
 import type { OpenTrust } from '../trust/open-node-trust.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
+import { shortAuthorityDigest } from '../../shared/transport/trust/certificate.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import type { Transport } from '../../shared/transport/transport.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
@@ -112,7 +113,7 @@ export function realEnvironment(
     trust,
     authority,
     interfaces,
-    discovery: multicastDiscovery(runtime, interfaces),
+    discovery: multicastDiscovery(runtime, interfaces, trust && shortAuthorityDigest(trust.authority)),
     openPack: (directory, quality) => openServedPack(directory, quality),
     slicesForQuality,
     openSlices: heldSlices,

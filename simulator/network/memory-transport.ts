@@ -88,7 +88,7 @@ export function memoryDiscovery(
       const role = ROLES[identity.role];
       if (role === undefined) return none;
       const advertise = (): (() => void) =>
-        network.advertise(host, { ...identity, role, address: `${network.addressOf(host)}:${port}` });
+        network.advertise(host, { ...identity, role, authority: null, address: `${network.addressOf(host)}:${port}` });
       let stop = advertise();
       const stopFollowing = interfaces.watch({ changed: () => (stop = advertise()), failed: () => undefined });
       const end = runtime.living.begin('advertisement', host);

@@ -20,11 +20,14 @@ import { type HostAddress, hostAddresses, InterfaceWatch } from '../../shared/tr
 
 import type { Logger } from '../../shared/base/log/logger.js';
 
+import { authorityProblem, LeftOutPeers } from '../../shared/transport/discovery/left-out-peers.js';
+
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 
 import { type Timer } from '../../shared/base/runtime/runtime.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import { RUNTIME } from '../wall.js';
+import { Lines } from './log-lines.js';
 
 const DISCOVERY = multicastDiscovery(RUNTIME, new InterfaceWatch(RUNTIME, hostAddresses));
 
@@ -58,11 +61,25 @@ function identity(id: string, cluster: string, change: Partial<NodeIdentity> = {
   };
 }
 
+const THIS_HOST = { host: LOOPBACK, port: 7600, isThisHost: true };
+
+function readHere(txt: unknown): DiscoveredPeer {
+  const heard = decodeTxt(txt, THIS_HOST);
+  assert.ok(heard.kind === 'peer');
+  return heard.peer;
+}
+
 describe('the TXT record of an advertisement', () => {
   it('decodes to the values that were encoded, empty values too', () => {
-    for (const change of [{}, { modelName: '', packDigest: '' }, { role: 'ROLE_WORKER' as const }]) {
-      const said = identity('n1', 'lab', change);
-      assert.deepEqual(decodeTxt(encodeTxt(said), '10.0.0.1:7600'), {
+    const changes: { authority?: string; of?: Partial<NodeIdentity> }[] = [
+      {},
+      { of: { modelName: '', packDigest: '' } },
+      { of: { role: 'ROLE_WORKER' } },
+      { authority: '0123456789abcdef' },
+    ];
+    for (const change of changes) {
+      const said = identity('n1', 'lab', change.of);
+      assert.deepEqual(readHere(encodeTxt(said, change.authority ?? null)), {
         id: 'n1',
         role: said.role === 'ROLE_MAIN' ? 'main' : 'worker',
         cluster: 'lab',
@@ -70,13 +87,14 @@ describe('the TXT record of an advertisement', () => {
         modelName: said.modelName,
         packDigest: said.packDigest,
         bootId: 'boot-1',
-        address: '10.0.0.1:7600',
+        authority: change.authority ?? null,
+        address: '127.0.0.1:7600',
       });
     }
   });
 
   it('is malformed when another program wrote it or it is damaged, and the reason is given', () => {
-    const good = encodeTxt(identity('n1', 'lab'));
+    const good = encodeTxt(identity('n1', 'lab'), null);
     const broken: unknown[] = [
       undefined,
       null,
@@ -87,10 +105,14 @@ describe('the TXT record of an advertisement', () => {
       { ...good, id: 7 },
       { ...good, cluster: '' },
       { ...good, model: 'x'.repeat(300) },
+      { ...good, ca: '0123456789abcde' },
+      { ...good, ca: '0123456789ABCDEF' },
+      { ...good, loopback: '192.168.1.20' },
+      { ...good, loopback: 'example.org' },
     ];
     for (const txt of broken) {
-      const result = decodeTxt(txt, 'h:1');
-      assert.ok('malformed' in result && result.malformed !== '', JSON.stringify(txt));
+      const result = decodeTxt(txt, THIS_HOST);
+      assert.ok(result.kind === 'malformed' && result.reason !== '', JSON.stringify(txt));
     }
   });
 });
@@ -104,26 +126,23 @@ describe('discovery with static addresses', () => {
   });
 });
 
-describe('the records of multicast discovery', () => {
-  it('are bounded, however many strangers advertise themselves, and a living peer is found among them', () => {
-    const socket = new EventEmitter();
-    const advertise = (id: string, port: number): void => {
-      const name = `lab-${id}._odmoe._tcp.local`;
-      const txt = Object.entries(encodeTxt(identity(id, 'lab'))).map(([key, value]) => Buffer.from(`${key}=${value}`));
-      const answers = [
-        { type: 'PTR', name: '_odmoe._tcp.local', ttl: 100, data: name },
-        { type: 'SRV', name, ttl: 100, data: { port, target: 'box' } },
-        { type: 'TXT', name, ttl: 100, data: txt },
-      ];
-      socket.emit('response', { answers, additionals: [] }, { address: '192.0.2.1', port: 5353 });
-    };
-    let asked = 0;
-    Object.assign(socket, { query: () => (asked += 1) });
-    const browsers: InstanceType<typeof bonjourService.Browser>[] = [];
+const SENDER = '192.0.2.1';
+
+/** A network on which SENDER advertises daemons to browsers of this process. */
+class TestLan {
+  readonly socket = new EventEmitter();
+  readonly browsers: InstanceType<typeof bonjourService.Browser>[] = [];
+  asked = 0;
+
+  constructor() {
+    Object.assign(this.socket, { query: () => (this.asked += 1) });
+  }
+
+  get multicast(): Multicast {
     const responder = {
       find: (options: { type: string }) => {
-        const browser = new bonjourService.Browser(socket, options);
-        browsers.push(browser);
+        const browser = new bonjourService.Browser(this.socket, options);
+        this.browsers.push(browser);
         return browser;
       },
     };
@@ -133,8 +152,107 @@ describe('the records of multicast discovery', () => {
         return () => undefined;
       },
     };
+    return multicast as unknown as Multicast;
+  }
+
+  advertise(daemon: NodeIdentity, port: number): void {
+    const name = `lab-${daemon.id}._odmoe._tcp.local`;
+    const txt = Object.entries(encodeTxt(daemon, null)).map(([key, value]) => Buffer.from(`${key}=${value}`));
+    const answers = [
+      { type: 'PTR', name: '_odmoe._tcp.local', ttl: 100, data: name },
+      { type: 'SRV', name, ttl: 100, data: { port, target: 'box' } },
+      { type: 'TXT', name, ttl: 100, data: txt },
+    ];
+    this.socket.emit('response', { answers, additionals: [] }, { address: SENDER, port: 5353 });
+  }
+}
+
+describe('a daemon that listens on the loopback of its host', () => {
+  const lo = { name: 'lo', address: LOOPBACK, internal: true };
+  const hosts = {
+    own: [lo, { name: 'eth0', address: SENDER, internal: false }],
+    other: [lo, { name: 'eth0', address: '192.0.2.2', internal: false }],
+  };
+
+  it('is dialled there by its own host, and by no other: neither at its address nor at the loopback of the other', () => {
+    const lan = new TestLan();
+    const heard = Object.entries(hosts).map(([host, addresses]) => {
+      const peers: string[] = [];
+      const stop = listen(lan.multicast, {
+        ownAddresses: () => addresses,
+        onPeer: ({ id, address }) => void peers.push(`${id} at ${address}`),
+        onElsewhere: ({ id }) => void peers.push(`${id} elsewhere`),
+        log: null,
+        runtime: RUNTIME,
+      });
+      return { host, peers, stop };
+    });
+    lan.advertise(identity('inner', 'lab', { address: '127.0.0.1:7600' }), 7600);
+    lan.advertise(identity('v6', 'lab', { address: '[::1]:7601' }), 7601);
+    lan.advertise(identity('open', 'lab', { address: ':7602' }), 7602);
+    lan.advertise(identity('named', 'lab', { address: `${SENDER}:7603` }), 7603);
+    for (const { stop } of heard) stop();
+    const open = [`open at ${SENDER}:7602`, `named at ${SENDER}:7603`];
+    assert.deepEqual(
+      heard.map(({ host, peers }) => [host, peers]),
+      [
+        ['own', ['inner at 127.0.0.1:7600', 'v6 at [::1]:7601', ...open]],
+        ['other', ['inner elsewhere', 'v6 elsewhere', ...open]],
+      ],
+    );
+  });
+});
+
+describe('the peers that discovery leaves out', () => {
+  const mine = '0123456789abcdef';
+  const other = 'fedcba9876543210';
+
+  it('are those of another authority, those with one if this daemon has none, and those without if it has', () => {
+    assert.equal(authorityProblem({ authority: mine }, mine), null);
+    assert.equal(authorityProblem({ authority: null }, null), null);
+    const reasons = [
+      authorityProblem({ authority: other }, mine),
+      authorityProblem({ authority: other }, null),
+      authorityProblem({ authority: null }, mine),
+    ];
+    assert.deepEqual(reasons, [
+      `it is of another authority (${other}) than this daemon (${mine})`,
+      `its cluster has an authority (${other}), and this daemon has not joined it`,
+      `it has no authority, and this daemon's cluster has (${mine})`,
+    ]);
+  });
+
+  it('are named once each, and a flood of them fills no log', () => {
+    const log = new Lines();
+    let nowMs = 0;
+    const leftOut = new LeftOutPeers(log, { nowMs: () => nowMs });
+    for (let time = 0; time < 3; time += 1) leftOut.add({ id: 'w', address: 'h:1' }, 'a reason');
+    leftOut.add({ id: 'w', address: 'h:1' }, 'another reason');
+    assert.deepEqual(
+      log.all.map((line) => /"reason":"(.*)"/.exec(line)?.[1]),
+      ['a reason', 'another reason'],
+    );
+    for (let number = 0; number < 10_000; number += 1) leftOut.add({ id: `w${number}`, address: 'h:1' }, 'a reason');
+    assert.ok(log.all.length <= 20, `${log.all.length} lines`);
+    nowMs += 60_000;
+    leftOut.add({ id: 'late', address: 'h:1' }, 'a reason');
+    assert.match(log.all.at(-1) ?? '', /"peer":"late"/);
+  });
+});
+
+describe('the records of multicast discovery', () => {
+  it('are bounded, however many strangers advertise themselves, and a living peer is found among them', () => {
+    const lan = new TestLan();
+    const { browsers, socket } = lan;
+    const advertise = (id: string, port: number): void =>
+      lan.advertise(identity(id, 'lab', { address: ':7600' }), port);
     const found: string[] = [];
-    const stop = listen(multicast as unknown as Multicast, ({ id }) => found.push(id), null, RUNTIME);
+    const stop = listen(lan.multicast, {
+      ownAddresses: hostAddresses,
+      onPeer: ({ id }) => void found.push(id),
+      log: null,
+      runtime: RUNTIME,
+    });
     advertise('real', 7600);
     for (let number = 0; number < 20 * MAX_HEARD_SERVICES; number += 1) advertise(`forged-${number}`, 1 + number);
     advertise('real', 7600);
@@ -143,7 +261,7 @@ describe('the records of multicast discovery', () => {
     for (const { services } of browsers)
       assert.ok(services.length <= MAX_HEARD_SERVICES, `${services.length} are kept`);
     assert.equal(socket.listenerCount('response'), 0, 'none listens after the end');
-    assert.ok(asked <= 25, `${asked} questions for 20 times the bound`);
+    assert.ok(lan.asked <= 25, `${lan.asked} questions for 20 times the bound`);
     assert.equal(found.filter((id) => id === 'real').length, 2);
   });
 });
@@ -188,13 +306,49 @@ describe('discovery by multicast on the loopback interface', function () {
     assert.equal(heard[0]?.packDigest, 'd'.repeat(64));
   });
 
+  it('reports only nodes of the same authority, and says once why it leaves others alone', async () => {
+    const authorities = { a: '0123456789abcdef', b: 'fedcba9876543210', none: null };
+    const interfaces = new InterfaceWatch(RUNTIME, hostAddresses);
+    const of = (name: keyof typeof authorities) => multicastDiscovery(RUNTIME, interfaces, authorities[name]);
+    const heard: { a: string[]; none: string[] } = { a: [], none: [] };
+    const logs = { a: new Lines(), none: new Lines() };
+    for (const name of ['a', 'none'] as const) {
+      const seen = ({ id }: DiscoveredPeer): void => void heard[name].push(id);
+      running.push(await of(name).watchPeers(settings('me', cluster), seen, logs[name]));
+    }
+    for (const name of ['a', 'b', 'none'] as const) {
+      running.push(await of(name).advertise(settings(`of-${name}`, cluster), identity(`of-${name}`, cluster), SILENT));
+    }
+    const leftOut = ({ all }: Lines): string[] =>
+      all.flatMap((line) => /left alone.*"peer":"(of-[a-z]+)"/.exec(line)?.slice(1) ?? []);
+    await until(() => leftOut(logs.a).length + leftOut(logs.none).length >= 4);
+    await until(() => heard.a.length > 0 && heard.none.length > 0);
+    assert.deepEqual([new Set(heard.a), new Set(heard.none)], [new Set(['of-a']), new Set(['of-none'])]);
+    assert.deepEqual(
+      [leftOut(logs.a).sort(), leftOut(logs.none).sort()],
+      [
+        ['of-b', 'of-none'],
+        ['of-a', 'of-b'],
+      ],
+    );
+    const mains = await findMains(RUNTIME, cluster, 1000, LOOPBACK);
+    const found = mains.map(({ id, authority }) => `${id} ${String(authority)}`).sort();
+    assert.deepEqual(found, [`of-a ${authorities.a}`, `of-b ${authorities.b}`, 'of-none null']);
+  });
+
   it('repeats the report of a node that is alive and unchanged', async () => {
     let heard = 0;
     running.push(await DISCOVERY.advertise(settings('n', cluster), identity('n', cluster), SILENT));
     const multicast = new Multicast((error) => assert.fail(String(error)));
     multicast.speakThrough([LOOPBACK]);
     const count = (peer: DiscoveredPeer): void => void (heard += peer.cluster === cluster ? 1 : 0);
-    const stopListening = listen(multicast, count, null, RUNTIME, 100);
+    const stopListening = listen(multicast, {
+      ownAddresses: hostAddresses,
+      onPeer: count,
+      log: null,
+      runtime: RUNTIME,
+      afreshMs: 100,
+    });
     await until(() => heard >= 3);
     stopListening();
     await multicast.close(RUNTIME);

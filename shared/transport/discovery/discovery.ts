@@ -8,6 +8,7 @@ import type { Runtime } from '../../base/runtime/runtime.js';
 import { FairAddresses } from './fair-addresses.js';
 import { hostAddresses, type InterfaceWatch, spokenAddresses } from './host-interfaces.js';
 import { SERVICE_TYPE, listen, Multicast } from './multicast.js';
+import { authorityProblem, LeftOutPeers } from './left-out-peers.js';
 import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
 
 export interface Stoppable {
@@ -19,7 +20,7 @@ export interface Stoppable {
 export interface Discovery {
   /** Advertises this daemon until stopped. */
   advertise(settings: NodeSettings, identity: NodeIdentity, log: Logger): Promise<Stoppable>;
-  /** Reports the cluster's daemons when they are heard, and again after a restart, but not this one. */
+  /** Reports the cluster's daemons of the same authority when they are heard, and again after a restart, but not this one. */
   watchPeers(settings: NodeSettings, onPeer: (peer: DiscoveredPeer) => void, log: Logger): Promise<Stoppable>;
 }
 
@@ -27,11 +28,20 @@ export interface Discovery {
 interface Surroundings {
   runtime: Runtime;
   interfaces: InterfaceWatch;
+  /** The first digits of the digest of the daemon's authority (shortAuthorityDigest); null: its cluster has none. */
+  authority: string | null;
 }
 
-/** Discovery by mDNS, through the networks that the host has at each time. */
-export function multicastDiscovery(runtime: Runtime, interfaces: InterfaceWatch): Discovery {
-  const surroundings = { runtime, interfaces };
+/**
+ * Discovery by mDNS, through the networks that the host has at each time. `authority`: the first digits of the digest of the daemon's authority
+ * (shortAuthorityDigest); null: its cluster has none.
+ */
+export function multicastDiscovery(
+  runtime: Runtime,
+  interfaces: InterfaceWatch,
+  authority: string | null = null,
+): Discovery {
+  const surroundings = { runtime, interfaces, authority };
   return {
     advertise: (settings, identity, log) => advertise(surroundings, settings, identity, log),
     watchPeers: (settings, onPeer, log) => watchPeers(surroundings, settings, onPeer, log),
@@ -45,7 +55,7 @@ const NOTHING: Stoppable = { stop: async () => undefined };
  * that a peer is alive: the advertisement of a killed daemon outlives it by hours.
  */
 async function advertise(
-  { runtime, interfaces }: Surroundings,
+  { runtime, interfaces, authority }: Surroundings,
   settings: NodeSettings,
   identity: NodeIdentity,
   log: Logger,
@@ -61,7 +71,7 @@ async function advertise(
       name: `${identity.cluster}-${identity.id}`.slice(0, SERVICE_NAME_LIMIT),
       type: SERVICE_TYPE,
       port: parseAddress(`host:${identity.address.split(':').at(-1)}`).port,
-      txt: encodeTxt(identity, moves),
+      txt: encodeTxt(identity, authority, moves),
       // A probe for the name costs a second, and could only find this daemon's advertisement from before its restart.
       probe: false,
     });
@@ -101,12 +111,17 @@ function follow(
   return stop;
 }
 
+const ELSEWHERE = 'it listens on the loopback of its own host alone: start it with --lan if others are to use it';
+
 /** Longest DNS label. */
 const SERVICE_NAME_LIMIT = 63;
 
-/** Reports the cluster's daemons when they are heard, and again after a restart, but not this one. Static discovery: reports none. */
+/**
+ * Reports the cluster's daemons of the same authority when they are heard, and again after a restart, but not this one. Static discovery: reports
+ * none.
+ */
 async function watchPeers(
-  { runtime, interfaces }: Surroundings,
+  { runtime, interfaces, authority }: Surroundings,
   settings: NodeSettings,
   onPeer: (peer: DiscoveredPeer) => void,
   log: Logger,
@@ -115,18 +130,26 @@ async function watchPeers(
   const multicast = new Multicast((error) => {
     log.warn('multicast failed: this node may not find others', { error });
   });
-  const stopListening = listen(
-    multicast,
-    (peer) => {
-      if (peer.cluster !== settings.cluster) {
-        log.debug('ignored a node of another cluster', { peer: peer.id, cluster: peer.cluster, address: peer.address });
-      } else if (peer.id !== settings.id) {
-        onPeer(peer);
-      }
+  const leftOut = new LeftOutPeers(log, runtime);
+  const isOther = (peer: DiscoveredPeer): boolean => {
+    if (peer.cluster === settings.cluster) return peer.id !== settings.id;
+    log.debug('ignored a node of another cluster', { peer: peer.id, cluster: peer.cluster, address: peer.address });
+    return false;
+  };
+  const stopListening = listen(multicast, {
+    ownAddresses: () => interfaces.addresses,
+    onPeer: (peer) => {
+      if (!isOther(peer)) return;
+      const problem = authorityProblem(peer, authority);
+      if (problem === null) onPeer(peer);
+      else leftOut.add(peer, problem);
+    },
+    onElsewhere: (peer) => {
+      if (isOther(peer)) leftOut.add(peer, ELSEWHERE);
     },
     log,
     runtime,
-  );
+  });
   const stopFollowing = follow(interfaces, settings.discovery.interfaceAddress, multicast);
   return stopOnce(async () => {
     stopFollowing();
@@ -135,7 +158,7 @@ async function watchPeers(
   });
 }
 
-/** The mains heard within the time, for the command line. `cluster` null: mains of every cluster. */
+/** The mains heard within the time, of every authority, for the command line. `cluster` null: mains of every cluster. */
 export async function findMains(
   runtime: Runtime,
   cluster: string | null,
@@ -161,7 +184,12 @@ async function findPeers(
     fault = toOdmoeError(error).message;
   });
   multicast.speakThrough(spokenAddresses(hostAddresses(), interfaceAddress, null).addresses);
-  const stopListening = listen(multicast, (peer) => void peers.set(placeOf(peer), peer), null, runtime);
+  const stopListening = listen(multicast, {
+    ownAddresses: hostAddresses,
+    onPeer: (peer) => void peers.set(placeOf(peer), peer),
+    log: null,
+    runtime,
+  });
   await timeForPeers(runtime, timeoutMs);
   stopListening();
   await multicast.close(runtime);

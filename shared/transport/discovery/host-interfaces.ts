@@ -1,6 +1,7 @@
 import { networkInterfaces } from 'node:os';
 import { toOdmoeError, type OdmoeError } from '../../base/errors/odmoe-error.js';
 import type { Runtime, Timer } from '../../base/runtime/runtime.js';
+import { isLoopbackHost } from '../credentials.js';
 
 /** An IPv4 address of this host, and the interface that has it. */
 export interface HostAddress {
@@ -20,6 +21,11 @@ export function hostAddresses(): HostAddress[] {
       family === 'IPv4' ? [{ name, address, internal }] : [],
     ),
   );
+}
+
+/** True if packets from the address come from this host. `addresses`: those of this host. Pure. */
+export function isOfHost(address: string, addresses: readonly HostAddress[]): boolean {
+  return isLoopbackHost(address) || addresses.some((own) => own.address === address);
 }
 
 /** The addresses that have come and those that have gone. An address that moved to another interface counts as both. Pure. */

@@ -2,7 +2,7 @@
 import bonjourService, { type Service } from 'bonjour-service';
 import type { Logger } from '../../base/log/logger.js';
 import type { Runtime } from '../../base/runtime/runtime.js';
-import { formatAddress } from '../../wire/addresses.js';
+import { type HostAddress, isOfHost } from './host-interfaces.js';
 import { decodeTxt, type DiscoveredPeer } from './txt-record.js';
 import { living } from '../../base/runtime/living.js';
 
@@ -128,17 +128,25 @@ async function sayGoodbye(responder: Responder, runtime: Runtime): Promise<void>
   });
 }
 
+/** Who listens to advertisements. */
+export interface Listener {
+  /** Addresses of this host. */
+  readonly ownAddresses: () => readonly HostAddress[];
+  onPeer(peer: DiscoveredPeer): void;
+  /** A peer that listens on the loopback of another host, so that this host cannot dial it. */
+  onElsewhere?(peer: DiscoveredPeer): void;
+  readonly log: Logger | null;
+  readonly runtime: Runtime;
+  /** Interval at which living peers are reported again. */
+  readonly afreshMs?: number;
+}
+
 /**
  * Calls back for each well-formed advertisement, again when a known one changes (another boot, another address), and every afreshMs for peers
  * that live. Returns a function that stops this.
  */
-export function listen(
-  multicast: Multicast,
-  onPeer: (peer: DiscoveredPeer) => void,
-  log: Logger | null,
-  runtime: Runtime,
-  afreshMs: number = LISTEN_AFRESH_MS,
-): () => void {
+export function listen(multicast: Multicast, listener: Listener): () => void {
+  const { log, runtime, afreshMs = LISTEN_AFRESH_MS } = listener;
   const browsers = new Map<Responder, { browser: Browser; end: () => void }>();
   const stopBrowsing = (responder: Responder): void => {
     const known = browsers.get(responder);
@@ -146,15 +154,19 @@ export function listen(
     known?.browser.stop();
     known?.end();
   };
-  const heard = (service: Service): void => {
+  const hear = (service: Service): void => {
     const host = service.referer?.address;
     if (host === undefined || !(service.port > 0)) return;
-    // The sender's address can be reached; some of the addresses that it advertises may not be.
-    const peer = decodeTxt(service.txt, formatAddress(host, service.port));
-    if ('malformed' in peer) {
-      log?.debug('ignored a malformed advertisement', { from: host, name: service.name, reason: peer.malformed });
+    // The sender's address can be reached; some of the addresses that it advertises may not be. No packet of another host has it: the system
+    // drops what comes from outside with an address of its own.
+    const isThisHost = isOfHost(host, listener.ownAddresses());
+    const heard = decodeTxt(service.txt, { host, port: service.port, isThisHost });
+    if (heard.kind === 'malformed') {
+      log?.debug('ignored a malformed advertisement', { from: host, name: service.name, reason: heard.reason });
+    } else if (heard.kind === 'elsewhere') {
+      listener.onElsewhere?.(heard.peer);
     } else {
-      onPeer(peer);
+      listener.onPeer(heard.peer);
     }
   };
   const browse = (responder: Responder): void => {
@@ -165,7 +177,7 @@ export function listen(
       browser.on(event, (service: Service) => {
         if (browser.services.length >= MAX_HEARD_SERVICES && browsers.get(responder)?.browser === browser)
           browse(responder);
-        heard(service);
+        hear(service);
       });
     }
   };

@@ -2,6 +2,8 @@
 import { z } from 'zod';
 import type { RoleSetting } from '../../settings/setting-choices.js';
 import type { NodeIdentity } from '../../wire/messages.js';
+import { formatAddress, hostOf } from '../../wire/addresses.js';
+import { isLoopbackHost } from '../credentials.js';
 
 /** A daemon heard by mDNS. Its data only suggest an address to dial; the handshake decides. */
 export interface DiscoveredPeer {
@@ -12,9 +14,26 @@ export interface DiscoveredPeer {
   modelName: string;
   packDigest: string;
   bootId: string;
-  /** "host:port": the sender's own address and its service port. */
+  /** The first digits of the digest of its cluster's authority (shortAuthorityDigest); null: its cluster has none. */
+  authority: string | null;
+  /** "host:port": the sender's own address and its service port. A daemon that listens on loopback has that of loopback. */
   address: string;
 }
+
+/** Who was heard. */
+export interface Sender {
+  readonly host: string;
+  /** Port of the service. */
+  readonly port: number;
+  /** The sender is this very host. */
+  readonly isThisHost: boolean;
+}
+
+/** What an advertisement tells: a peer, a peer that listens on another host's loopback, or no record of ours. */
+export type Heard =
+  | { readonly kind: 'peer'; readonly peer: DiscoveredPeer }
+  | { readonly kind: 'elsewhere'; readonly peer: DiscoveredPeer }
+  | { readonly kind: 'malformed'; readonly reason: string };
 
 /** Longest TXT value; one TXT string holds 255 bytes with its key. */
 const VALUE_LENGTH_LIMIT = 200;
@@ -28,6 +47,11 @@ const txtSchema = z.object({
   model: value.default(''),
   digest: value.default(''),
   boot: value.min(1),
+  ca: z
+    .string()
+    .regex(/^[0-9a-f]{16}$/)
+    .optional(),
+  loopback: value.refine(isLoopbackHost).optional(),
 });
 
 const ROLE_SETTINGS: Record<NodeIdentity['role'], RoleSetting | null> = {
@@ -38,10 +62,12 @@ const ROLE_SETTINGS: Record<NodeIdentity['role'], RoleSetting | null> = {
 };
 
 /**
- * Empty values are left out, because bonjour-service does not transfer them. `moves`: number of changes of the host's addresses since the boot.
- * Without it an advertisement would stay the same under a new address, and listeners would ignore it.
+ * Empty values are left out, because bonjour-service does not transfer them. The address of `identity` says whether the daemon listens on
+ * loopback. `authority`: that of DiscoveredPeer. `moves`: number of changes of the host's addresses since the boot. Without it an advertisement
+ * would stay the same under a new address, and listeners would ignore it.
  */
-export function encodeTxt(identity: NodeIdentity, moves = 0): Record<string, string> {
+export function encodeTxt(identity: NodeIdentity, authority: string | null, moves = 0): Record<string, string> {
+  const host = hostOf(identity.address);
   const entries = {
     cluster: identity.cluster,
     role: ROLE_SETTINGS[identity.role] ?? 'unspecified',
@@ -51,6 +77,9 @@ export function encodeTxt(identity: NodeIdentity, moves = 0): Record<string, str
     digest: identity.packDigest,
     boot: identity.bootId,
     moves: moves === 0 ? '' : String(moves),
+    ca: authority ?? '',
+    // Peers dial the sender's address, at which such a daemon does not listen.
+    loopback: isLoopbackHost(host) ? host : '',
   };
   return Object.fromEntries(Object.entries(entries).filter(([, text]) => text !== ''));
 }
@@ -61,14 +90,19 @@ function cutToBytes(text: string): string {
   return shortened;
 }
 
-/** The peer, or `malformed` with the reason if the record is not one of ours. */
-export function decodeTxt(txt: unknown, address: string): DiscoveredPeer | { malformed: string } {
+/**
+ * Reads a record. A daemon that listens on loopback is a peer of its own host alone: elsewhere that address would be a daemon of the reader's own.
+ * Pure.
+ */
+export function decodeTxt(txt: unknown, sender: Sender): Heard {
   const parsed = txtSchema.safeParse(txt);
   if (!parsed.success) {
-    return { malformed: parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`).join('; ') };
+    const issues = parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
+    return { kind: 'malformed', reason: issues.join('; ') };
   }
-  const { cluster, role, id, protocol, model, digest, boot } = parsed.data;
-  return {
+  const { cluster, role, id, protocol, model, digest, boot, ca, loopback } = parsed.data;
+  const isOnLoopback = loopback !== undefined;
+  const peer = {
     id,
     role,
     cluster,
@@ -76,6 +110,8 @@ export function decodeTxt(txt: unknown, address: string): DiscoveredPeer | { mal
     modelName: model,
     packDigest: digest,
     bootId: boot,
-    address,
+    authority: ca ?? null,
+    address: formatAddress(isOnLoopback && sender.isThisHost ? loopback : sender.host, sender.port),
   };
+  return { kind: isOnLoopback && !sender.isThisHost ? 'elsewhere' : 'peer', peer };
 }

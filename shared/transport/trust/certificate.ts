@@ -45,6 +45,7 @@ const KEY_BYTES = 91;
 /** The uncompressed point at the end of such a key. */
 const POINT_BYTES = 65;
 const COUNT_BYTES = 6;
+const SHORT_DIGEST_DIGITS = 16;
 const SERIAL_DIGEST_BYTES = 10;
 
 /** Ids that are DNS labels stand as they are. DNS does not tell capitals from small letters, so ids with capitals are no labels. */
@@ -71,6 +72,11 @@ export function roleName(role: PeerRole): string {
 /** SHA-256 of an authority's certificate, 64 digits of base 16. */
 export function authorityDigest(certificateDer: Buffer): string {
   return createHash('sha256').update(certificateDer).digest('hex');
+}
+
+/** The first 16 digits of authorityDigest: people compare them, and mDNS carries them. */
+export function shortAuthorityDigest(certificateDer: Buffer): string {
+  return authorityDigest(certificateDer).slice(0, SHORT_DIGEST_DIGITS);
 }
 
 /** SHA-256 of a public key (SPKI, DER), 64 digits of base 16. */
@@ -167,6 +173,12 @@ export function issueCertificate(
   return signedCertificate(key, { issuer: authorityName(cluster), subject, publicKey, extensions }, rosterCount);
 }
 
+/** The peer that a certificate (DER) names, whoever signed it; null: it has not the names of a peer. */
+export function claimedPeer(certificateDer: Buffer): CertifiedCaller | null {
+  const certificate = parsed(certificateDer);
+  return certificate === null ? null : peerOfNames(certificate.subjectAltName ?? '');
+}
+
 /** The peer that a certificate (DER) of the authority (DER) names. Refused: another authority's, or one that this file does not write. */
 export function readPeerCertificate(certificateDer: Buffer, authorityDer: Buffer): CertifiedPeer | Refusal {
   const certificate = parsed(certificateDer);
@@ -175,7 +187,7 @@ export function readPeerCertificate(certificateDer: Buffer, authorityDer: Buffer
   assertInvariant(cluster !== null, 'A peer is checked against a certificate that is no authority of odmoe.');
   const authority = new X509Certificate(authorityDer);
   if (!certificate.checkIssued(authority) || !certificate.verify(authority.publicKey)) {
-    const digest = authorityDigest(authorityDer).slice(0, 16);
+    const digest = shortAuthorityDigest(authorityDer);
     return {
       refusal: `the certificate is not of the authority of "${cluster}" (${digest}): join this cluster again, by --rejoin`,
     };
@@ -191,7 +203,7 @@ export function readPeerCertificate(certificateDer: Buffer, authorityDer: Buffer
 }
 
 /** Reads the names as OpenSSL writes them. Null unless they are exactly the names that issueCertificate gives to such a peer. */
-function peerOfNames(names: string): Pick<CertifiedPeer, 'cluster' | 'role' | 'id'> | null {
+function peerOfNames(names: string): CertifiedCaller | null {
   const [, ...encoded] = /URI:odmoe:\/\/([^/, ]+)\/([^/, ]+)\/([^/, ]+)$/.exec(names) ?? [];
   const [cluster, role, id] = encoded.map(decoded);
   if (cluster === undefined || role === undefined || id === undefined) return null;

@@ -170,6 +170,27 @@ describe('two hosts and more with multicast discovery:', function () {
     assert.ok(!roster.nodes.some((node) => node.id === 'stranger'), 'a node of another cluster is in the roster');
   });
 
+  it('workers that listen on loopback are used by a main of their own host, and dialled from no other', async () => {
+    assert.ok(network);
+    const hosts = Array.from({ length: 2 }, () => network!.addHost()) as [TestHost, TestHost];
+    const main = start('main', hosts[0], cluster, ['--id', 'm']);
+    const inner = ['--host', '127.0.0.1', '--id'];
+    const workers = hosts.map((host, index) => start('worker', host, cluster, [...inner, `w${index + 1}`]));
+    await Promise.all([main, ...workers].map((daemon) => daemon.listening));
+    await waitForRoster(hosts[1], hosts[0], ['m', 'w1']);
+    for (const deadline = Date.now() + ROSTER_LIMIT_MS; !main.logs.join('').includes('loopback of its own host');) {
+      assert.ok(Date.now() < deadline, 'main does not say why it leaves w2 alone');
+      await new Promise((settle) => setTimeout(settle, 200));
+    }
+    const status = runOdmoe(['status', '--main', `${hosts[0].address}:7600`, '--json'], hosts[1]);
+    const { nodes } = JSON.parse(status) as Roster;
+    assert.deepEqual(nodes.map(({ id, address }) => (id === 'm' ? id : `${id} ${address}`)).sort(), [
+      'm',
+      'w1 127.0.0.1:7602',
+    ]);
+    assert.doesNotMatch(main.logs.join(''), /127\.0\.0\.1:7602.*"w2"|w2.*127\.0\.0\.1:7602/);
+  });
+
   it('a worker without the pack finds main by multicast and fetches its experts', async () => {
     assert.ok(network);
     const hosts = Array.from({ length: 3 }, () => network!.addHost()) as [TestHost, TestHost, TestHost];
