@@ -41,6 +41,8 @@ const STATUS: StatusReply = {
   requests: 3,
   tokens: 4,
   verification: null,
+  trust: null,
+  insecure: false,
   groupReason: 'why',
   arithmetic: 'exact',
   layerWaits: [{ layer: 3, passes: 9, waitMs: 2.5, stallMs: 0.5, slowestWorker: 'w' }],
