@@ -44,6 +44,7 @@ import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
 import { ShadowService } from './rpc/shadow-service.js';
 import { shadowStatus } from './rpc/shadow-status.js';
 import { WorkerLinks } from './rpc/worker-links.js';
+import { addressesOf, startKeyRenewal } from '../engine/trust/key-renewal.js';
 import { rosterTaker } from '../engine/trust/take-roster.js';
 import { openWorkerStream } from '../shared/transport/node-clients.js';
 
@@ -239,12 +240,22 @@ async function serveShadow(
     throw error;
   });
   joining = startJoining(settings, loaded.environment, { identity, service }, log);
+  const renewal = startKeyRenewal(
+    { ...loaded.environment, mainAddresses: () => addressesOf(settings.mainAddress, service.mainAddress) },
+    log,
+  );
   const stopFollowing = followAddresses(loaded.environment.interfaces, settings, log, () => joining?.askAnew());
   let stopping: Promise<void> | null = null;
   const stop = async (): Promise<void> => {
     stopFollowing();
     await closeAll([
-      [() => joining?.stop(), () => advertisement.stop(), () => service.stop(), () => loaded.compiler?.close()],
+      [
+        () => joining?.stop(),
+        () => renewal?.stop(),
+        () => advertisement.stop(),
+        () => service.stop(),
+        () => loaded.compiler?.close(),
+      ],
       [() => server.stop()],
       [() => loaded.dispose()],
     ]);

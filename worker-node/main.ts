@@ -28,6 +28,7 @@ import { readsLowerSlices } from '../shared/decisions/slices/plan-readings.js';
 import type { ModelSource } from '../shared/model/tensor-source.js';
 import { STATUS_INTERVAL_MS, ownNodeStatus, type ProcessFigures } from '../shared/wire/node-status.js';
 import type { Runtime } from '../shared/base/runtime/runtime.js';
+import { addressesOf, startKeyRenewal } from '../engine/trust/key-renewal.js';
 import { rosterTaker } from '../engine/trust/take-roster.js';
 import { ActivationRecord } from './cache/activation-record.js';
 import type { HostMemoryOptions } from './cache/host-memory.js';
@@ -137,6 +138,11 @@ async function openWorker(
   const share = openShare(pack, runtime);
   const components = (): object[] => [experts, sessions, supply, share, record ?? {}];
   const address = await listen(settings, { ...environment, identity, sessions, share, components }, log, opened);
+  const renewal = startKeyRenewal(
+    { ...environment, mainAddresses: () => addressesOf(settings.mainAddress, sessions.mainAddress) },
+    log,
+  );
+  if (renewal !== null) opened.push(() => renewal.stop());
   const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);
   opened.push(() => statusTimer.cancel());
   log.info('worker is ready', { address, model: source.name, device: identity.device, slots: experts.counters.slots });

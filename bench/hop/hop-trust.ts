@@ -2,6 +2,7 @@
 import { createPrivateKey, createPublicKey } from 'node:crypto';
 import {
   type Authority,
+  type CertifiedPeer,
   createAuthority,
   createNodeKey,
   issueCertificate,
@@ -51,5 +52,6 @@ interface SentTrust {
 }
 
 function trustOf(parts: Pick<ClusterTrust, 'authority' | 'own'>): ClusterTrust {
-  return { ...parts, cluster: HOP_CLUSTER, refusalOf: () => null, watch: () => () => undefined };
+  const nobodyRenews = { withNewestKey: (peer: CertifiedPeer): CertifiedPeer => peer };
+  return { ...parts, ...nobodyRenews, cluster: HOP_CLUSTER, refusalOf: () => null, watch: () => () => undefined };
 }

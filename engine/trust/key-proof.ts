@@ -16,6 +16,7 @@ export function exportedBytes(socket: TLSSocket): Buffer {
 }
 
 const PURPOSE = 'odmoe join 1';
+const RENEWAL_PURPOSE = 'odmoe renew 1';
 
 /**
  * @param key the peer's private key
@@ -28,6 +29,23 @@ export function proveKey(key: KeyObject, exporter: Buffer, id: string): Buffer {
 /** True: whoever sent the proof holds the private key of `publicKey`, and joins as `id` on the connection of `exporter`. */
 export function isKeyProof(proof: Buffer, publicKey: KeyObject, exporter: Buffer, id: string): boolean {
   return verify('sha256', provenText(spkiOf(publicKey), exporter, id), publicKey, proof);
+}
+
+/**
+ * Shows that a node holds the key by which it renews its own. The connection shows its present key, and gRPC exports nothing of it.
+ * @param key the next private key of the node
+ */
+export function proveNextKey(key: KeyObject, id: string): Buffer {
+  return sign('sha256', renewalText(spkiOf(createPublicKey(key)), id), key);
+}
+
+/** True: whoever made the proof holds the private key of `publicKey`, as the next one of the node `id`. */
+export function isNextKeyProof(proof: Uint8Array, publicKey: KeyObject, id: string): boolean {
+  return verify('sha256', renewalText(spkiOf(publicKey), id), publicKey, proof);
+}
+
+function renewalText(spki: Buffer, id: string): Buffer {
+  return Buffer.concat([Buffer.from(RENEWAL_PURPOSE), spki, Buffer.from(id)]);
 }
 
 /** Every part before the id has a fixed length, so the bytes are read in one way only. */

@@ -1,8 +1,18 @@
+import type { KeyObject } from 'node:crypto';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { type CertifiedPeer, readPeerCertificate } from '../../shared/transport/trust/certificate.js';
 import type { ClusterTrust, OwnCertificate } from '../../shared/transport/trust/cluster-trust.js';
 import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
-import { admit, type Admission, newerRoster, readRoster, type Roster } from './roster.js';
+import type { Certified } from './identity-files.js';
+import { admit, type Admission, newerRoster, readRoster, type Roster, withNewestKey } from './roster.js';
+
+/** The keys of a node, where it keeps them. */
+export interface KeyStore {
+  /** The key that main is asked to certify. It is kept before main hears of it, and stays the same until it is stored. Throws STORAGE_*. */
+  next(): Promise<KeyObject>;
+  /** Keeps what main has certified for it. Returns the certificate to show from now on. Throws TRUST_REFUSED, STORAGE_*. */
+  store(certified: Certified): Promise<OwnCertificate>;
+}
 
 export interface NodeTrustOptions {
   readonly cluster: string;
@@ -14,6 +24,8 @@ export interface NodeTrustOptions {
   readonly signedRoster: Uint8Array | null;
   /** Keeps a newer roster for the next start. A roster counts at once, also where it cannot be kept: a removal must not wait for a disk. */
   readonly saveRoster: (signed: Uint8Array) => void;
+  /** Left out: the own key is never renewed. */
+  readonly keys?: KeyStore;
 }
 
 /** A node's part in the trust of its cluster: its certificate, and the newest roster that it has seen. */
@@ -21,6 +33,8 @@ export class NodeTrust implements ClusterTrust {
   readonly cluster: string;
   readonly authority: Buffer;
   private certificate: OwnCertificate;
+  /** The peer that the own certificate names; null: it has not been read yet. */
+  private named: CertifiedPeer | null = null;
   private newest: { readonly roster: Roster; readonly signed: Uint8Array } | null = null;
   private readonly watchers = new Set<() => void>();
 
@@ -42,6 +56,22 @@ export class NodeTrust implements ClusterTrust {
     return this.certificate;
   }
 
+  /** Null: the own key is never renewed. */
+  get keys(): KeyStore | null {
+    return this.options.keys ?? null;
+  }
+
+  /** The names and the key of the own certificate. */
+  get ownPeer(): CertifiedPeer {
+    return (this.named ??= this.readOwn());
+  }
+
+  private readOwn(): CertifiedPeer {
+    const own = readPeerCertificate(this.certificate.certificate, this.authority);
+    assertInvariant(!isRefusal(own), "A node's own certificate is of its authority: whoever reads it checks that.");
+    return own;
+  }
+
   /** Null: this node has seen none yet. */
   get roster(): Roster | null {
     return this.newest?.roster ?? null;
@@ -54,12 +84,15 @@ export class NodeTrust implements ClusterTrust {
 
   /** The reason why this node itself is not in its cluster any more; null: it is, as far as it knows. */
   get ownRemoval(): string | null {
-    const own = readPeerCertificate(this.certificate.certificate, this.authority);
-    return isRefusal(own) ? own.refusal : admit(own, this.roster, 'not-removed');
+    return admit(this.ownPeer, this.roster, 'not-removed');
   }
 
   refusalOf(peer: CertifiedPeer): string | null {
     return admit(peer, this.roster, this.options.admission);
+  }
+
+  withNewestKey(peer: CertifiedPeer): CertifiedPeer {
+    return withNewestKey(peer, this.roster);
   }
 
   /**
@@ -80,6 +113,7 @@ export class NodeTrust implements ClusterTrust {
   /** Shows a renewed certificate from now on; the caller has stored it. Connections that stand go on. */
   renew(own: OwnCertificate): void {
     this.certificate = own;
+    this.named = null;
     this.tellWatchers();
   }
 

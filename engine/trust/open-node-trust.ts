@@ -1,10 +1,19 @@
 import { createPublicKey } from 'node:crypto';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { OwnCertificate } from '../../shared/transport/trust/cluster-trust.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import { type AuthorityState, readAuthorityFiles, writeAuthorityRoster } from './authority-files.js';
-import { keyToCertify, type NodeCredentials, readIdentity, storeIdentity, storeRoster } from './identity-files.js';
+import {
+  type Certified,
+  keyToCertify,
+  type NodeCredentials,
+  readIdentity,
+  storeIdentity,
+  storeRoster,
+} from './identity-files.js';
 import { NodeTrust } from './node-trust.js';
 import { certifyPeer } from './roster-changes.js';
 import { signRoster } from './roster.js';
@@ -34,18 +43,28 @@ export async function openNodeTrust(node: Node, nowMs: number, log: Logger): Pro
   const credentials = certified === null ? stored : await readIdentity(stateDirectory, id);
   if (credentials === null) return null;
   requireOwn(credentials, node);
-  let saving = Promise.resolve();
+  let saving: Promise<unknown> = Promise.resolve();
+  const inOrder = <Result>(work: () => Promise<Result>): Promise<Result> => {
+    const result = saving.then(work);
+    saving = result.catch(() => undefined);
+    return result;
+  };
   const trust = new NodeTrust({
     cluster,
     authority: credentials.authority,
     own: credentials,
     admission: role === 'worker' ? 'not-removed' : 'listed',
     signedRoster: newestSigned(credentials, certified ?? authority),
-    saveRoster: (signed) => {
-      saving = saving.then(() => keepRoster(node, signed, log));
+    saveRoster: (signed) => void inOrder(() => keepRoster(node, signed, log)),
+    keys: {
+      next: () => keyToCertify(stateDirectory, id),
+      store: (renewed) => inOrder(() => keepKey(node, renewed)),
     },
   });
-  return { trust, authority: certified ?? authority, saved: () => saving };
+  const saved = async (): Promise<void> => {
+    await saving;
+  };
+  return { trust, authority: certified ?? authority, saved };
 }
 
 /** Lists main itself in the roster, and stores its certificate. The roster is on the disk before anybody can see the certificate. */
@@ -78,6 +97,11 @@ function requireOwn({ peer }: NodeCredentials, { role, id, cluster }: Node): voi
     'CONFIG_INVALID',
     `${id} has joined "${peer.cluster}" as ${peer.role}, and is started as ${role} of "${cluster}": give it another --id, or join again by --rejoin`,
   );
+}
+
+async function keepKey({ id, stateDirectory }: Node, renewed: Certified): Promise<OwnCertificate> {
+  await storeIdentity(stateDirectory, id, renewed);
+  return requirePresent(await readIdentity(stateDirectory, id), 'An identity that was stored can be read.');
 }
 
 async function keepRoster({ id, stateDirectory }: Node, signed: Uint8Array, log: Logger): Promise<void> {

@@ -120,17 +120,25 @@ export function removePeer(roster: Roster, id: string, nowMs: number): Roster | 
   return next(roster, { entries });
 }
 
-/** Ends the day of keys that were renewed more than a day ago. The same roster: there are none. */
-export function withoutPreviousKeys(roster: Roster, nowMs: number): Roster {
-  const isOver = ({ removed, renewedAt }: RosterEntry): boolean =>
-    removed === undefined && renewedAt !== undefined && nowMs - renewedAt > PREVIOUS_KEY_MS;
+/**
+ * Ends the day of keys that were renewed more than a day ago. The same roster: there are none. A node that has not shown its new key may have lost
+ * the reply that brought it, so its old key stays good: a restart must not need a token.
+ * @param isShown true: a node has shown main that it has the certificate of this key
+ */
+export function withoutPreviousKeys(roster: Roster, nowMs: number, isShown: (keyDigest: string) => boolean): Roster {
+  const isOver = ({ removed, renewedAt, previousKeyDigest, keyDigest: newest }: RosterEntry): boolean =>
+    removed === undefined &&
+    previousKeyDigest !== undefined &&
+    nowMs - (renewedAt ?? nowMs) > PREVIOUS_KEY_MS &&
+    isShown(newest);
   if (!roster.entries.some(isOver)) return roster;
   const entries = roster.entries.map((entry) => (isOver(entry) ? withoutPreviousKey(entry) : entry));
   return next(roster, { entries });
 }
 
-function withoutPreviousKey({ id, role, keyDigest, since }: RosterEntry): RosterEntry {
-  return { id, role, keyDigest, since };
+/** The time of the renewal stays: the age of the new key counts from it. */
+function withoutPreviousKey({ id, role, keyDigest, since, renewedAt }: RosterEntry): RosterEntry {
+  return { id, role, keyDigest, since, renewedAt };
 }
 
 /** Lets nodes fetch a pack, by the digest of its manifest. Of too many packs, those are forgotten that were not allowed again for longest. */

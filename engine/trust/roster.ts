@@ -14,7 +14,7 @@ export interface RosterEntry {
   readonly keyDigest: string;
   /** The key before the newest renewal. It is good for a day. */
   readonly previousKeyDigest?: string | undefined;
-  /** Time of that renewal by main's clock, in milliseconds since 1970. */
+  /** Time of the newest renewal by main's clock, in milliseconds since 1970. */
   readonly renewedAt?: number | undefined;
   /** Time of joining by main's clock, in milliseconds since 1970. */
   readonly since: number;
@@ -60,7 +60,7 @@ const entrySchema = z
     since: TIME,
     removed: TIME.optional(),
   })
-  .refine((entry) => (entry.previousKeyDigest === undefined) === (entry.renewedAt === undefined));
+  .refine((entry) => entry.previousKeyDigest === undefined || entry.renewedAt !== undefined);
 
 const rosterSchema = z
   .strictObject({
@@ -142,19 +142,30 @@ export function admit(peer: CertifiedPeer, roster: Roster | null, admission: Adm
 
 /**
  * The peer's key is not in the roster. A certificate that is younger than our roster is listed in a newer one: its node has joined or renewed its
- * key since. An older one was listed once, and is no more: its key was replaced, or removed so long ago that the roster has forgotten it.
+ * key since. An older one was listed once, and is no more: its key was replaced, or removed so long ago that the roster has forgotten it. A younger
+ * main is taken by all, as it brings the newer roster; a shadow that was off while main's key was renewed could never get that roster otherwise.
  */
 function admitUnknownKey(peer: CertifiedPeer, roster: Roster, admission: Admission): string | null {
   const { id, issuedAt } = peer;
   const ofId = roster.entries.filter((entry) => entry.id === id);
   const isYounger = issuedAt === undefined ? ofId.length === 0 : issuedAt >= roster.count;
-  if (admission === 'not-removed' && isYounger) return null;
+  if (isYounger && (admission === 'not-removed' || peer.role === 'main')) return null;
   const removed = ofId.findLast((entry) => entry.removed !== undefined);
   if (presentEntry(roster, id) !== undefined) {
     return `the key of node ${id} is not the one that "${roster.cluster}" has for it (it was replaced): ${rejoin(peer)}`;
   }
   if (removed !== undefined) return removalWords(removed, roster.cluster);
   return `node ${id} is not in the roster of "${roster.cluster}": ${rejoin(peer)}`;
+}
+
+/**
+ * The peer of a connection that stands, after a newer roster. If its node has renewed its key, it is the peer with the new key: the connection does
+ * not end with the day of the old one.
+ */
+export function withNewestKey(peer: CertifiedPeer, roster: Roster | null): CertifiedPeer {
+  const entry = roster === null ? undefined : presentEntry(roster, peer.id);
+  const isRenewed = entry?.role === peer.role && entry.previousKeyDigest === peer.keyDigest;
+  return isRenewed ? { ...peer, keyDigest: entry.keyDigest } : peer;
 }
 
 function removalWords(entry: RosterEntry, cluster: string): string {

@@ -1,7 +1,7 @@
 /** Decides who is let into the cluster, for the machines at the door and for the operator. */
 import { authorityWords } from '../../engine/trust/authority-words.js';
 import type { Welcome } from '../../engine/trust/enrolment-messages.js';
-import { isKeyProof } from '../../engine/trust/key-proof.js';
+import { isKeyProof, isNextKeyProof } from '../../engine/trust/key-proof.js';
 import {
   acceptPairing,
   beginPairing,
@@ -19,7 +19,13 @@ import {
   type PairingRequest,
   type PairingReveal,
 } from '../../engine/trust/pairing.js';
-import { certifyPeer, listPeer, removePeer } from '../../engine/trust/roster-changes.js';
+import {
+  certifyPeer,
+  listPeer,
+  removePeer,
+  renewPeer,
+  withoutPreviousKeys,
+} from '../../engine/trust/roster-changes.js';
 import { signRoster, type Roster, type RosterEntry } from '../../engine/trust/roster.js';
 import {
   createToken,
@@ -40,7 +46,12 @@ import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { isIdentifier } from '../../shared/base/text/identifier.js';
 import { formatDuration } from '../../shared/base/text/units.js';
-import { authorityDigest, keyDigest, readPublicKey } from '../../shared/transport/trust/certificate.js';
+import {
+  authorityDigest,
+  type CertifiedPeer,
+  keyDigest,
+  readPublicKey,
+} from '../../shared/transport/trust/certificate.js';
 import type { PeerRole } from '../../shared/transport/trust/peer-role.js';
 import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
 import { ENROLMENT_WAIT_MS } from '../../shared/wire/limits.js';
@@ -91,6 +102,8 @@ export class EnrolmentDesk {
   private pairings: PairingBook = EMPTY_PAIRING_BOOK;
   /** Pairings whose code was typed and whose certificate is being made. */
   private readonly accepting = new Set<string>();
+  /** Digests of renewed keys whose nodes have shown that they have the certificate. */
+  private readonly shownKeys = new Set<string>();
   private readonly decisions = new RecentMap<string, Decision>(DECISIONS_LIMIT);
   /** For each pairing whose machine waits on a connection: ends that wait. */
   private readonly waits = new Map<string, () => void>();
@@ -236,7 +249,38 @@ export class EnrolmentDesk {
     await this.removeNode(id);
   }
 
-  /** Changes the roster after every change before. Renewals and allowed packs come by this, too. Throws `code`, STORAGE_*. */
+  /**
+   * Certifies the next key of a node that shows its present one. A node that asks again for the key that it shows has got its certificate: the day
+   * of the key before can end. Throws TRUST_REFUSED, STORAGE_*.
+   * @param peer the node, by the certificate of its connection
+   */
+  async renewKey(peer: CertifiedPeer, { spki, proof }: { spki: Uint8Array; proof: Uint8Array }): Promise<Welcome> {
+    const publicKey = wanted(readPublicKey(Buffer.from(spki)));
+    if (!isNextKeyProof(proof, publicKey, peer.id)) {
+      throw refused(`node ${peer.id} does not hold the key that it wants certified: use odmoe of the same version`);
+    }
+    return this.inOrder(async () => {
+      const { authority, roster } = this.state;
+      const certified = wanted(renewPeer(authority, roster, peer, publicKey, this.runtime.wallMs()));
+      await this.saveRoster(certified.roster);
+      if (keyDigest(publicKey) === peer.keyDigest) this.shownKeys.add(peer.keyDigest);
+      return this.welcome(certified.certificate);
+    });
+  }
+
+  /** Ends the day of keys that were renewed. Throws STORAGE_*. */
+  async endPreviousKeys(): Promise<void> {
+    const isShown = (digest: string): boolean => this.shownKeys.has(digest);
+    const { entries } = await this.changeRoster((roster) =>
+      withoutPreviousKeys(roster, this.runtime.wallMs(), isShown),
+    );
+    const renewed = new Set(
+      entries.filter((entry) => entry.previousKeyDigest !== undefined).map((entry) => entry.keyDigest),
+    );
+    for (const digest of this.shownKeys) if (!renewed.has(digest)) this.shownKeys.delete(digest);
+  }
+
+  /** Changes the roster after every change before. Allowed packs come by this, too. Throws `code`, STORAGE_*. */
   async changeRoster(change: (roster: Roster) => Roster | Refusal, code: ErrorCode = 'TRUST_REFUSED'): Promise<Roster> {
     return this.inOrder(async () => {
       const next = wanted(change(this.state.roster), code);

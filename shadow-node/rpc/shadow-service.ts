@@ -5,6 +5,7 @@ import { assignmentOf } from '../../shared/decisions/placement/assignment-of.js'
 import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
 import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
+import { dialAddress } from '../../shared/wire/addresses.js';
 import { PEER_EPOCH_LIMIT, reportedEpoch } from '../../shared/wire/epochs.js';
 import { ARRIVALS_OF_TENSOR_PEER } from '../../shared/wire/limits.js';
 import { ArrivalBound } from '../../shared/transport/arrival-bound.js';
@@ -62,6 +63,7 @@ export class ShadowService implements PredictorEvents {
   readonly predictor: Predictor;
   private main: { stream: MainStream; identity: NodeIdentity; statusTimer: Timer } | null = null;
   private placement: Placement | null = null;
+  private knownMain: string | null = null;
   /** The dealer of the current placement. */
   private dealer: PredictionDealer | null = null;
   /** The receivers of the predictions of each sequence that main has open. */
@@ -86,6 +88,11 @@ export class ShadowService implements PredictorEvents {
 
   get hasMain(): boolean {
     return this.main !== null;
+  }
+
+  /** The address of the main that opened a stream last; null: none has. */
+  get mainAddress(): string | null {
+    return this.knownMain;
   }
 
   /** Counts of what main's sequences hold here. */
@@ -189,6 +196,7 @@ export class ShadowService implements PredictorEvents {
     this.greeting.welcome(stream, { partialPack: false, highestEpoch: reportedEpoch(this.highestEpoch) });
     const statusTimer = this.options.runtime.every(STATUS_INTERVAL_MS, () => this.sendStatus());
     this.main = { stream, identity: peer, statusTimer };
+    this.knownMain = dialAddress(peer.address, context.host);
     this.sendStatus();
     this.options.log.info('serving main', { main: peer.id, address: peer.address });
   }

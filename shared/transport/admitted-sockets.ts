@@ -3,7 +3,10 @@ import type { CertifiedPeer } from './trust/certificate.js';
 
 /** The open connections of admitted peers. */
 export class AdmittedSockets {
+  /** The peers as their certificates name them. */
   private readonly peers = new Map<TLSSocket, CertifiedPeer>();
+  /** The same, with the keys that their nodes have now. */
+  private readonly present = new Map<TLSSocket, CertifiedPeer>();
   private readonly byFingerprint = new Map<string, Set<TLSSocket>>();
 
   add(socket: TLSSocket, peer: CertifiedPeer): void {
@@ -11,8 +14,10 @@ export class AdmittedSockets {
     const ofCertificate = this.byFingerprint.get(fingerprint) ?? new Set();
     this.byFingerprint.set(fingerprint, ofCertificate.add(socket));
     this.peers.set(socket, peer);
+    this.present.set(socket, peer);
     socket.once('close', () => {
       this.peers.delete(socket);
+      this.present.delete(socket);
       ofCertificate.delete(socket);
       if (ofCertificate.size === 0) this.byFingerprint.delete(fingerprint);
     });
@@ -24,7 +29,9 @@ export class AdmittedSockets {
     return (socket && this.peers.get(socket)) ?? null;
   }
 
-  entries(): [TLSSocket, CertifiedPeer][] {
-    return [...this.peers];
+  /** The peers of all connections, with the keys that their nodes have by `newest`. */
+  withNewestKeys(newest: (peer: CertifiedPeer) => CertifiedPeer): [TLSSocket, CertifiedPeer][] {
+    for (const [socket, peer] of this.present) this.present.set(socket, newest(peer));
+    return [...this.present];
   }
 }

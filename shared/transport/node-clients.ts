@@ -12,6 +12,8 @@ import type {
   PackPiece,
   ReadManifestRequest,
   ReadPackRequest,
+  RenewReply,
+  RenewRequest,
   ShadowReply,
   ShadowRequest,
   StatusReply,
@@ -21,7 +23,7 @@ import type {
 import { atDialledAddress } from '../wire/node-status.js';
 import { METHODS } from './methods.js';
 import type { PeerStream } from './peer-stream.js';
-import type { Transport } from './transport.js';
+import type { CallLimits, Transport } from './transport.js';
 
 type Network = NodeSettings['network'];
 type Caller = Pick<Transport, 'call'>;
@@ -67,6 +69,16 @@ export function joinMain(
   timeoutMs: number,
 ): Promise<JoinReply> {
   return transport.call(address, METHODS.cluster.join, { identity }, { timeoutMs });
+}
+
+/** Asks main to certify this node's next key. */
+export function renewKey(
+  transport: Caller,
+  address: string,
+  request: RenewRequest,
+  limits: CallLimits,
+): Promise<RenewReply> {
+  return transport.call(address, METHODS.keys.renew, request, limits);
 }
 
 /** `address`: main's address, which main itself may not know. */

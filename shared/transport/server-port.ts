@@ -165,7 +165,7 @@ class TrustedPort implements ServerPort {
   private trustChanged(): void {
     const { trust, endStreamsOf } = this.options;
     this.tls.setSecureContext(tlsOptions(trust));
-    for (const [socket, peer] of this.admitted.entries()) {
+    for (const [socket, peer] of this.admitted.withNewestKeys((each) => trust.withNewestKey(each))) {
       const refusal = trust.refusalOf(peer);
       if (refusal === null) continue;
       endStreamsOf(peer, new OdmoeError('TRUST_REFUSED', refusal));

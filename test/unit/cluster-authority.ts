@@ -65,6 +65,10 @@ export class TestMember implements ClusterTrust {
     return this.members.refusalOf(peer);
   }
 
+  withNewestKey(peer: CertifiedPeer): CertifiedPeer {
+    return peer;
+  }
+
   watch(changed: () => void): () => void {
     return this.members.watch(changed);
   }

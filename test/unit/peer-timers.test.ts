@@ -30,6 +30,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'packs/fetching/expert-fetcher.ts': [1, 'when peers are asked anew'],
   'packs/pack-for-serving.ts': [1, 'pause before a lock is looked at again'],
   'engine/trust/enrol.ts': [1, 'pause before main is asked again'],
+  'engine/trust/key-renewal.ts': [1, 'when the own key is looked at again'],
   'engine/threads/thread-queue.ts': [1, 'when an idle thread is ended'],
   'engine/emulation/exact-timer.ts': [1, 'time of an emulated device'],
   'http-api/delivery/deliver-stream.ts': [1, 'when a comment is sent, so that proxies see that the answer lives'],
@@ -38,6 +39,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'main-node/own-worker.ts': [1, 'when memory is taken back'],
   'main-node/rpc/inference-service.ts': [1, 'a turn for requests that begin their next answers'],
   'main-node/verify/execution-checks.ts': [2, 'pace: when a check is made, and when its sequence ends'],
+  'main-node/enrolment/keys-service.ts': [1, 'when the day of renewed keys is looked at'],
   'main-node/enrolment/enrolment-desk.ts': [1, 'when a machine that waits for the operator is told to ask again'],
   'main-node/decode/sequence-drafting.ts': [
     1,

@@ -2,12 +2,19 @@ import assert from 'node:assert/strict';
 import { createPublicKey } from 'node:crypto';
 import type { Pass } from '../../native/index.js';
 import { NodeTrust } from '../../engine/trust/node-trust.js';
-import { certifyPeer, firstRoster, removePeer } from '../../engine/trust/roster-changes.js';
+import {
+  certifyPeer,
+  firstRoster,
+  PREVIOUS_KEY_MS,
+  removePeer,
+  renewPeer,
+  withoutPreviousKeys,
+} from '../../engine/trust/roster-changes.js';
 import { type Roster, signRoster } from '../../engine/trust/roster.js';
 import { rosterTaker } from '../../engine/trust/take-roster.js';
 import { type OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
-import { joinMain, openWorkerStream } from '../../shared/transport/node-clients.js';
+import { identifyPeer, joinMain, openWorkerStream } from '../../shared/transport/node-clients.js';
 import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
 import { createAuthority, createNodeKey } from '../../shared/transport/trust/certificate.js';
 import type { OwnCertificate } from '../../shared/transport/trust/cluster-trust.js';
@@ -217,6 +224,41 @@ describe('the roster on its way to the nodes', () => {
     await home.worker(first.port, trust);
     await waitUntil('the worker has the newest roster', () => home.count('worker') === newest.count);
     assert.match(trust.refusalOf({ ...PEER, id: 'helper' }) ?? '', /removed/);
+  });
+
+  it('lets the streams of a node go on that renews its key, also when the day of the old key ends', async () => {
+    const daemons = { worker: await home.worker(), shadow: await home.shadow() };
+    const main = home.trust('main');
+    const { address, roster } = await home.main(main, daemons);
+    await waitUntil('shadow is connected to the worker', () => said('connected to worker'));
+    const shadow = home.trusts.get('shadow');
+    assert.ok(shadow !== undefined);
+    const { own: old, ownPeer } = shadow;
+    const key = createNodeKey();
+    const renewed = done(renewPeer(AUTHORITY, home.roster, ownPeer, createPublicKey(key), NOW_MS));
+    main.takeRoster(signRoster(renewed.roster, AUTHORITY));
+    shadow.renew({ key, certificate: renewed.certificate });
+    await waitUntil(
+      'all know of it',
+      () => home.count('worker') === renewed.roster.count && home.count('shadow') === renewed.roster.count,
+    );
+    const ended = withoutPreviousKeys(renewed.roster, NOW_MS + 2 * PREVIOUS_KEY_MS, () => true);
+    main.takeRoster(signRoster(ended, AUTHORITY));
+    await waitUntil(
+      'all know of that',
+      () => home.count('worker') === ended.count && home.count('shadow') === ended.count,
+    );
+    const ask = (own: OwnCertificate): Promise<NodeIdentity> => {
+      shadow.renew(own);
+      return identifyPeer(new GrpcTransport(RUNTIME, null, shadow), address, JOIN_TIMEOUT_MS);
+    };
+    assert.equal((await ask({ key, certificate: renewed.certificate })).id, 'box');
+    await assert.rejects(ask(old), { code: 'TRUST_REFUSED', message: /was replaced/ });
+    assert.deepEqual(home.ends, [], "shadow's stream to the worker stands");
+    assert.equal(roster.connectedWorkers().length, 1);
+    assert.equal(said('the shadow is gone') || said('a peer is gone') || said('main is gone'), false);
+    main.takeRoster(signRoster(done(removePeer(ended, 'helper', NOW_MS)), AUTHORITY));
+    await waitUntil('a removal ends it all the same', () => home.ends.length > 0);
   });
 
   it('is not taken where it is one of yesterday, and the node goes on', async () => {

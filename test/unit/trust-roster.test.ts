@@ -31,6 +31,7 @@ import {
   ROSTER_ENTRIES_LIMIT,
   ROSTER_PACKS_LIMIT,
   signRoster,
+  withNewestKey,
   type Roster,
 } from '../../engine/trust/roster.js';
 import { ROSTER_LIMIT_BYTES } from '../../shared/wire/limits.js';
@@ -216,14 +217,34 @@ describe('admission', () => {
     }
     // A worker that has not heard of the renewal.
     assert.equal(admit(after, first2.roster, 'not-removed'), null);
-    const dayOfRenewal = withoutPreviousKeys(renewed.roster, NOW_MS + PREVIOUS_KEY_MS);
+    const dayOfRenewal = withoutPreviousKeys(renewed.roster, NOW_MS + PREVIOUS_KEY_MS, () => true);
     assert.equal(dayOfRenewal, renewed.roster);
-    const later = withoutPreviousKeys(renewed.roster, NOW_MS + PREVIOUS_KEY_MS + 1);
+    const notShown = withoutPreviousKeys(renewed.roster, NOW_MS + 2 * PREVIOUS_KEY_MS, () => false);
+    assert.equal(notShown, renewed.roster, 'the node may have nothing but its old key');
+    const later = withoutPreviousKeys(renewed.roster, NOW_MS + PREVIOUS_KEY_MS + 1, (key) => key === after.keyDigest);
+    assert.equal(later.entries[0]?.renewedAt, NOW_MS, 'the age of the new key is known');
     assert.equal(later.count, renewed.roster.count + 1);
     for (const admission of ['listed', 'not-removed'] as const) {
       assert.equal(admit(after, later, admission), null);
       assert.match(admit(worker, later, admission) ?? '', /was replaced/);
     }
+  });
+
+  it('takes a younger main than the roster in every way, and no younger worker where peers must be listed', () => {
+    const renewedMain: CertifiedPeer = { ...worker, role: 'main', id: 'box', keyDigest: digestOf(9), issuedAt: 9 };
+    assert.equal(admit(renewedMain, first2.roster, 'listed'), null);
+    assert.notEqual(admit({ ...renewedMain, role: 'worker' }, first2.roster, 'listed'), null);
+    assert.notEqual(admit({ ...renewedMain, issuedAt: 1 }, first2.roster, 'listed'), null);
+  });
+
+  it('goes on with a connection whose node has renewed its key, and not with one whose key was replaced', () => {
+    const renewed = done(renewPeer(home, first2.roster, worker, publicKey(1), NOW_MS));
+    const after = withNewestKey(worker, renewed.roster);
+    assert.equal(after.keyDigest, peerOf(renewed).keyDigest);
+    const later = withoutPreviousKeys(renewed.roster, NOW_MS + PREVIOUS_KEY_MS + 1, () => true);
+    assert.equal(admit(withNewestKey(after, later), later, 'listed'), null);
+    const removed = done(removePeer(renewed.roster, 'jetson-2', NOW_MS));
+    assert.match(admit(withNewestKey(worker, removed), removed, 'listed') ?? '', /was removed/);
   });
 
   it('refuses every key of a node that was removed and came back, but the newest', () => {
@@ -334,7 +355,7 @@ describe('changes of the roster', () => {
                       publicKey(key),
                       NOW_MS,
                     )
-                  : { roster: withoutPreviousKeys(roster, NOW_MS + 2 * PREVIOUS_KEY_MS) };
+                  : { roster: withoutPreviousKeys(roster, NOW_MS + 2 * PREVIOUS_KEY_MS, () => true) };
           if (isRefusal(result)) continue;
           assert.ok(result.roster === roster || result.roster.count === roster.count + 1);
           roster = result.roster;

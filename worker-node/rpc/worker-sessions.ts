@@ -74,6 +74,7 @@ export class WorkerSessions {
   private readonly greeting: PeerGreeting;
   private readonly admission: StreamAdmission;
   private main: Session | null = null;
+  private knownMain: string | null = null;
 
   constructor(private readonly options: WorkerSessionsOptions) {
     const { identity, runtime, log } = options;
@@ -83,6 +84,11 @@ export class WorkerSessions {
 
   get hasMain(): boolean {
     return this.main !== null;
+  }
+
+  /** The address of the main that opened a stream last; null: none has. */
+  get mainAddress(): string | null {
+    return this.knownMain;
   }
 
   get counters(): { epoch: number; staleMessages: number; droppedPredictions: number } {
@@ -189,7 +195,8 @@ export class WorkerSessions {
       highestEpoch: reportedEpoch(this.epoch.highest),
     });
     if (peer.role !== 'ROLE_MAIN') return;
-    this.options.fetch?.takeMain(dialAddress(peer.address, session.context.host));
+    this.knownMain = dialAddress(peer.address, session.context.host);
+    this.options.fetch?.takeMain(this.knownMain);
     this.options.tellStatus();
   }
 

@@ -10,6 +10,8 @@ export interface ClusterTrust {
   readonly own: OwnCertificate;
   /** Null: the peer is admitted. Otherwise the reason, for the person at the other end. */
   refusalOf(peer: CertifiedPeer): string | null;
+  /** The peer of a connection that stands, with the key that its node has now. */
+  withNewestKey(peer: CertifiedPeer): CertifiedPeer;
   /** `changed`: called when the own certificate was renewed, and when a newer roster counts. Returns a function that ends this. */
   watch(changed: () => void): () => void;
 }

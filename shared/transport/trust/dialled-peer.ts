@@ -30,7 +30,9 @@ export class DialledPeer {
   /** `refused`: called when the peer is not admitted any more. */
   watch(refused: (reason: OdmoeError) => void): void {
     this.unwatch = this.trust.watch(() => {
-      const refusal = this.certified === null ? null : this.trust.refusalOf(this.certified);
+      if (this.certified === null) return;
+      this.certified = this.trust.withNewestKey(this.certified);
+      const refusal = this.trust.refusalOf(this.certified);
       if (refusal !== null) refused(new OdmoeError('TRUST_REFUSED', refusal));
     });
   }

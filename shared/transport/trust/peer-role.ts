@@ -12,4 +12,6 @@ export interface CertifiedCaller {
   readonly cluster: string;
   readonly role: PeerRole;
   readonly id: string;
+  /** SHA-256 of the key that the caller has shown (SPKI, DER), 64 digits of base 16. Absent: it came by a way that needs no certificate. */
+  readonly keyDigest?: string;
 }
