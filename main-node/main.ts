@@ -220,7 +220,7 @@ async function stopMain(
     [
       () => httpApi?.close(),
       () => inference.stop(),
-      () => admission?.close(),
+      () => admission?.stop(),
       () => server.stop(),
       ...started.map((component) => () => component.stop()),
     ],

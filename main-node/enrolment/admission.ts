@@ -1,23 +1,33 @@
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { operatorSocketPath } from '../../shared/base/files/state-directory.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import type { NodeTrust } from '../../engine/trust/node-trust.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { RpcServerOptions } from '../../shared/transport/transport.js';
 import type { TrustStatus } from '../../shared/wire/messages.js';
 import { EnrolmentDesk } from './enrolment-desk.js';
 import { EnrolmentDoor } from './enrolment-door.js';
+import { keysService, startMainKeys } from './keys-service.js';
 import { StoredEnrolmentState } from './stored-enrolment-state.js';
+
+interface CertifiedMain {
+  readonly trust: NodeTrust;
+  readonly runtime: Runtime;
+}
 
 /** Main's part of letting machines into a cluster with an authority: the desk that decides, the door for machines, the socket for operators. */
 export class Admission {
   readonly desk: EnrolmentDesk;
   private readonly door: EnrolmentDoor;
+  private readonly keys: ReturnType<typeof startMainKeys>;
   private readonly socketPath: string;
 
-  private constructor(desk: EnrolmentDesk, door: EnrolmentDoor, socketPath: string) {
-    this.desk = desk;
-    this.door = door;
+  private constructor(state: StoredEnrolmentState, { trust, runtime }: CertifiedMain, socketPath: string, log: Logger) {
+    this.desk = new EnrolmentDesk(state, runtime, () => runtime.hostUptimeMs());
+    this.door = new EnrolmentDoor(this.desk, runtime, log);
+    this.keys = startMainKeys({ desk: this.desk, trust, runtime }, log);
     this.socketPath = socketPath;
   }
 
@@ -30,13 +40,13 @@ export class Admission {
     if (authority === null) return null;
     const own = requirePresent(trust, 'A main with an authority has certified itself.');
     const state = new StoredEnrolmentState(authority, stateDirectory, own, runtime);
-    const desk = new EnrolmentDesk(state, runtime, () => runtime.hostUptimeMs());
-    return new Admission(desk, new EnrolmentDoor(desk, runtime, log), operatorSocketPath(stateDirectory));
+    return new Admission(state, { trust: own, runtime }, operatorSocketPath(stateDirectory), log);
   }
 
   /** The ways to main that a cluster with an authority has. */
-  get ways(): Pick<RpcServerOptions, 'enrol' | 'operatorSocket'> {
-    return { enrol: (socket) => this.door.take(socket), operatorSocket: this.socketPath };
+  get ways(): Pick<RpcServerOptions, 'enrol' | 'operatorSocket' | 'keys'> {
+    const { desk, door, socketPath } = this;
+    return { enrol: (socket) => door.take(socket), operatorSocket: socketPath, keys: keysService(desk) };
   }
 
   get status(): TrustStatus {
@@ -48,8 +58,9 @@ export class Admission {
     return `takes TLS connections of "${this.desk.cluster}" alone (words: ${this.desk.words}); machines that want in: odmoe node list`;
   }
 
-  /** Ends the connections of machines that ask. */
-  close(): void {
+  /** Ends the connections of machines that ask, and renews no key any more. */
+  async stop(): Promise<void> {
     this.door.close();
+    await this.keys.stop();
   }
 }
