@@ -44,6 +44,7 @@ export function buildApp(options: AppOptions): FastifyInstance {
   });
   takeAnyJson(app);
   keepAccounts(app, context);
+  app.decorateRequest('keyRole', 'client');
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id);
     const { requestIdHeader } = request.routeOptions.config;

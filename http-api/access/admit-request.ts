@@ -1,8 +1,19 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { keyOf, type ApiKeys } from './api-keys.js';
+import { keyOf, type ApiKeys, type KeyOwner, type KeyRole } from './api-keys.js';
 import { isServedHost } from './host-check.js';
 import { type KeySessions, sessionTokenOf } from './key-sessions.js';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** The rights of the key that came with the request. */
+    keyRole: KeyRole;
+  }
+  interface FastifyContextConfig {
+    /** True: only a key with the operator's role admits. */
+    operatorOnly?: boolean;
+  }
+}
 
 /** The hosts, origins and keys that the HTTP API admits. */
 export interface Admission {
@@ -14,7 +25,7 @@ export interface Admission {
 
 /**
  * Checks a request before its body is read. A browser's preflight request is answered at once.
- * Throws REQUEST_INVALID, HOST_REFUSED, UNAUTHORIZED.
+ * Throws REQUEST_INVALID, HOST_REFUSED, UNAUTHORIZED, NOT_ALLOWED.
  */
 export async function admitRequest(
   { hosts, origins, keys, sessions }: Admission,
@@ -32,7 +43,12 @@ export async function admitRequest(
       return;
     }
   }
-  if (request.routeOptions.config.open !== true) requireKey(request, { keys, sessions });
+  const { open, operatorOnly } = request.routeOptions.config;
+  if (open === true) return;
+  const { client, role } = requireKey(request, { keys, sessions });
+  request.keyRole = role;
+  if (request.account) request.account.client = client;
+  if (operatorOnly === true && role !== 'operator') throw operatorWanted();
 }
 
 function requireHost({ raw }: FastifyRequest, hosts: ReadonlySet<string>): void {
@@ -58,17 +74,20 @@ function originRefused(): OdmoeError {
   );
 }
 
-function requireKey(request: FastifyRequest, { keys, sessions }: Pick<Admission, 'keys' | 'sessions'>): void {
+function operatorWanted(): OdmoeError {
+  return new OdmoeError(
+    'NOT_ALLOWED',
+    'only a key with "role: operator" (docs/http.md) may let machines in or remove them: send one, or say it on the host of main: ' +
+      '"odmoe accept CODE", "odmoe node remove ID"',
+  );
+}
+
+function requireKey(request: FastifyRequest, { keys, sessions }: Pick<Admission, 'keys' | 'sessions'>): KeyOwner {
   const key = keyOf(request.headers);
-  if (keys.admits(key)) {
-    if (request.account) request.account.client = keys.clientOf(key);
-    return;
-  }
-  const client = key === null && mayUseCookie(request) ? sessions.clientOf(sessionTokenOf(request.headers)) : null;
-  if (client !== null) {
-    if (request.account) request.account.client = client;
-    return;
-  }
+  const ofKey = keys.ownerOf(key);
+  if (ofKey !== null) return ofKey;
+  const ofCookie = key === null && mayUseCookie(request) ? sessions.ownerOf(sessionTokenOf(request.headers)) : null;
+  if (ofCookie !== null) return ofCookie;
   const what = key === null ? 'no API key came with the request' : 'the API key is none that this cluster knows';
   throw new OdmoeError('UNAUTHORIZED', `${what}: send one as "Authorization: Bearer KEY" or "x-api-key: KEY"`);
 }

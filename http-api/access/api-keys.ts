@@ -12,30 +12,55 @@ export const KEYS_LIMIT = 1024;
 const CLIENT_NAME_BYTES = 6;
 const KEYS_VARIABLE = 'ODMOE_API_KEYS';
 
-/** The keys that admit a request. Only their hashes are stored. Without any key, every request is admitted. */
-export class ApiKeys {
-  private readonly digests: readonly Buffer[];
+/** The rights of a key: a client may ask, and an operator may also let machines into the cluster and remove them. */
+export type KeyRole = 'client' | 'operator';
 
-  constructor(keys: readonly string[]) {
-    this.digests = [...new Set(keys)].map(digestOf);
+export interface ApiKey {
+  readonly text: string;
+  readonly role: KeyRole;
+}
+
+/** The owner of a key that main knows. */
+export interface KeyOwner {
+  /** An opaque name; main shares itself fairly among these names. Empty if no keys are configured. */
+  readonly client: string;
+  readonly role: KeyRole;
+}
+
+/** Everybody, where no keys are configured. */
+const ANYBODY: KeyOwner = { client: '', role: 'client' };
+
+/** The keys that admit a request. Only their hashes are stored. Without any key, every request is admitted, and nobody is an operator. */
+export class ApiKeys {
+  /** By hash, hexadecimal. */
+  private readonly owners = new Map<string, KeyOwner & { readonly digest: Buffer }>();
+
+  /** The same key may come twice with one role. */
+  constructor(keys: readonly ApiKey[]) {
+    for (const { text, role } of keys) {
+      const digest = digestOf(text);
+      const client = digest.toString('hex', 0, CLIENT_NAME_BYTES);
+      this.owners.set(digest.toString('hex'), { digest, client, role });
+    }
   }
 
   get count(): number {
-    return this.digests.length;
+    return this.owners.size;
   }
 
-  /** An opaque name of the key's owner; main shares itself fairly among these names. Empty if no keys are configured or the request has none. */
-  clientOf(key: string | null): string {
-    return this.count === 0 || key === null ? '' : digestOf(key).toString('hex', 0, CLIENT_NAME_BYTES);
+  get hasOperator(): boolean {
+    return [...this.owners.values()].some(({ role }) => role === 'operator');
   }
 
-  /** Takes the same time for a wrong key as for any right key. */
-  admits(key: string | null): boolean {
-    if (this.count === 0) return true;
+  /** Null: main does not know the key, or none came and main has some. Takes the same time for a wrong key as for any right key. */
+  ownerOf(key: string | null): KeyOwner | null {
+    if (this.count === 0) return ANYBODY;
     const given = digestOf(key ?? '');
-    let found = false;
-    for (const digest of this.digests) found = timingSafeEqual(digest, given) || found;
-    return found && key !== null;
+    let found: KeyOwner | null = null;
+    for (const { digest, client, role } of this.owners.values()) {
+      found = timingSafeEqual(digest, given) ? { client, role } : found;
+    }
+    return key === null ? null : found;
   }
 }
 
@@ -52,7 +77,8 @@ export function keyOf(headers: IncomingHttpHeaders): string | null {
 }
 
 /**
- * Reads keys from the file (one a line; blank lines and lines that begin with # are skipped) and from ODMOE_API_KEYS (separated by commas).
+ * Reads keys from the file (one a line; blank lines and lines that begin with # are skipped) and from ODMOE_API_KEYS (separated by commas). An
+ * entry is a key, or a key with "role: operator" behind it.
  * @throws CONFIG_INVALID, without the keys
  */
 export async function readApiKeys(
@@ -63,7 +89,15 @@ export async function readApiKeys(
   const keys = parseKeys((variables[KEYS_VARIABLE] ?? '').split(','), KEYS_VARIABLE);
   if (path !== null) keys.push(...parseKeys(await readKeyLines(path, log), path));
   if (keys.length > KEYS_LIMIT) throw invalid(`there are ${keys.length} API keys; at most ${KEYS_LIMIT} are taken`);
+  refuseTwoRoles(keys);
   return new ApiKeys(keys);
+}
+
+/** A key with and without the operator's role: nobody can say which of the two was meant. */
+function refuseTwoRoles(keys: readonly ApiKey[]): void {
+  const operators = new Set(keys.filter(({ role }) => role === 'operator').map(({ text }) => text));
+  if (keys.every(({ text, role }) => role === 'operator' || !operators.has(text))) return;
+  throw invalid('an API key stands twice, once with "role: operator" and once without: keep one of both');
 }
 
 async function readKeyLines(path: string, log: Pick<Logger, 'warn'>): Promise<string[]> {
@@ -84,16 +118,24 @@ async function readKeyLines(path: string, log: Pick<Logger, 'warn'>): Promise<st
   }
 }
 
+/** "KEY", or "KEY role: ROLE". */
+const ENTRY_FORM = /^(?!role:)([\x21-\x7e]+)(?:\s+role:\s*(\S*))?$/;
+
 /** `source`: the origin of the keys, for messages. A message names an entry by its number, never by its text. */
-function parseKeys(entries: readonly string[], source: string): string[] {
+function parseKeys(entries: readonly string[], source: string): ApiKey[] {
   const { least, most } = KEY_LENGTH_RANGE;
   return entries.flatMap((entry, index) => {
-    const key = entry.trim();
-    if (key === '') return [];
-    if (/^[\x21-\x7e]+$/.test(key) && key.length >= least && key.length <= most) return [key];
-    throw invalid(
-      `${source}: API key number ${index + 1} must have ${least} to ${most} printable ASCII characters without spaces`,
-    );
+    const written = entry.trim();
+    if (written === '') return [];
+    const [, text = '', role] = ENTRY_FORM.exec(written) ?? [];
+    const name = `${source}: API key number ${index + 1}`;
+    if (text.length < least || text.length > most) {
+      throw invalid(`${name} must have ${least} to ${most} printable ASCII characters without spaces`);
+    }
+    if (role !== undefined && role !== 'operator') {
+      throw invalid(`${name} has a role that there is not: write "role: operator" behind it, or nothing`);
+    }
+    return [{ text, role: role ?? 'client' }];
   });
 }
 

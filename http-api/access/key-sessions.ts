@@ -1,7 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
-import type { ApiKeys } from './api-keys.js';
+import type { ApiKeys, KeyOwner } from './api-keys.js';
 
 /** The cookie by which a browser shows that it has sent a valid key before. */
 export const SESSION_COOKIE = 'odmoe_session';
@@ -16,8 +16,8 @@ interface KeySession {
   /** The digest of the session's token; the token itself is not stored. */
   digest: Buffer;
   endsMs: number;
-  /** The client name of its key (ApiKeys.clientOf). */
-  client: string;
+  /** The owner of its key. */
+  owner: KeyOwner;
 }
 
 /**
@@ -36,21 +36,22 @@ export class KeySessions {
 
   /** The session's token; null: the key is wrong. */
   begin(key: string): string | null {
-    if (!this.keys.admits(key)) return null;
+    const owner = this.keys.ownerOf(key);
+    if (owner === null) return null;
     this.expire();
     if (this.sessions.length >= MAX_SESSIONS) this.sessions.shift();
     const token = this.runtime.randomId();
     const endsMs = this.runtime.nowMs() + SESSION_AGE_S * 1000;
-    this.sessions.push({ digest: digestOf(token), endsMs, client: this.keys.clientOf(key) });
+    this.sessions.push({ digest: digestOf(token), endsMs, owner });
     return token;
   }
 
-  /** The client (ApiKeys.clientOf) of the session's key; null: there is no such session. Takes the same time for wrong tokens as for right ones. */
-  clientOf(token: string | null): string | null {
+  /** The owner of the session's key; null: there is no such session. Takes the same time for wrong tokens as for right ones. */
+  ownerOf(token: string | null): KeyOwner | null {
     this.expire();
     const given = digestOf(token ?? '');
-    let found: string | null = null;
-    for (const { digest, client } of this.sessions) found = timingSafeEqual(digest, given) ? client : found;
+    let found: KeyOwner | null = null;
+    for (const { digest, owner } of this.sessions) found = timingSafeEqual(digest, given) ? owner : found;
     return token === null ? null : found;
   }
 

@@ -2,11 +2,19 @@ import assert from 'node:assert/strict';
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { ApiKeys, keyOf, readApiKeys } from '../../http-api/access/api-keys.js';
+import { type ApiKey, ApiKeys, keyOf, readApiKeys } from '../../http-api/access/api-keys.js';
 import { KeySessions, MAX_SESSIONS, SESSION_AGE_S, sessionTokenOf } from '../../http-api/access/key-sessions.js';
 import { isServedHost, servedHosts } from '../../http-api/access/host-check.js';
 import { isAdmittedOrigin, preflightHeaders } from '../../http-api/access/admit-request.js';
 import { requireKeysForOthers } from '../../http-api/start-http-api.js';
+
+function clientKeys(...texts: string[]): ApiKey[] {
+  return texts.map((text) => ({ text, role: 'client' }));
+}
+
+function admits(keys: ApiKeys, key: string | null): boolean {
+  return keys.ownerOf(key) !== null;
+}
 
 describe('hosts that HTTP requests name:', () => {
   const hosts = servedHosts('Box.lan', ['Chat.Example.org', 'full.example.org.']);
@@ -57,17 +65,24 @@ describe('hosts that HTTP requests name:', () => {
 });
 
 describe('API keys', () => {
-  const keys = new ApiKeys(['first-key-1', 'second-key-2']);
+  const keys = new ApiKeys(clientKeys('first-key-1', 'second-key-2'));
 
   it('admit a client that sends one of them, and no other client', () => {
-    for (const key of ['first-key-1', 'second-key-2']) assert.equal(keys.admits(key), true);
+    for (const key of ['first-key-1', 'second-key-2']) assert.equal(admits(keys, key), true);
     for (const key of ['first-key-2', 'first-key-', 'first-key-11', 'First-key-1', '', null]) {
-      assert.equal(keys.admits(key), false, `${key}`);
+      assert.equal(admits(keys, key), false, `${key}`);
     }
   });
 
   it('admit every client when there are none', () => {
-    for (const key of ['any', '', null]) assert.equal(new ApiKeys([]).admits(key), true);
+    for (const key of ['any', '', null]) assert.equal(admits(new ApiKeys([]), key), true);
+  });
+
+  it('make an operator of those who send one with that role, and of nobody else', () => {
+    const some = new ApiKeys([...clientKeys('first-key-1'), { text: 'second-key-2', role: 'operator' }]);
+    assert.deepEqual([some.ownerOf('first-key-1')?.role, some.ownerOf('second-key-2')?.role], ['client', 'operator']);
+    assert.deepEqual([some.hasOperator, keys.hasOperator], [true, false]);
+    for (const key of ['any', '', null]) assert.deepEqual(new ApiKeys([]).ownerOf(key), { client: '', role: 'client' });
   });
 
   for (const [headers, key] of [
@@ -99,9 +114,25 @@ describe('API keys', () => {
       write('# who may ask\n\nfirst-key-1\r\n  second-key-2  \n   # old\n#third-key-3\n');
       const read = await readApiKeys(path, { ODMOE_API_KEYS: 'fourth-key-4, fifth-key-5,' }, log);
       assert.equal(read.count, 4);
-      for (const key of ['first-key-1', 'second-key-2', 'fourth-key-4', 'fifth-key-5']) assert.ok(read.admits(key));
-      assert.equal(read.admits('third-key-3'), false);
+      for (const key of ['first-key-1', 'second-key-2', 'fourth-key-4', 'fifth-key-5']) assert.ok(admits(read, key));
+      assert.equal(admits(read, 'third-key-3'), false);
       assert.deepEqual(warnings, []);
+    });
+
+    it('have a role behind them, or may ask alone', async () => {
+      write('first-key-1\nsecond-key-2 role: operator\n  third-key-3\trole:operator  \nthird-key-3 role: operator\n');
+      const read = await readApiKeys(path, { ODMOE_API_KEYS: 'fourth-key-4, fifth-key-5 role: operator' }, log);
+      const roles = ['first-key-1', 'second-key-2', 'third-key-3', 'fourth-key-4', 'fifth-key-5'].map(
+        (key) => read.ownerOf(key)?.role,
+      );
+      assert.deepEqual(roles, ['client', 'operator', 'operator', 'client', 'operator']);
+      assert.equal(read.ownerOf('second-key-2 role: operator'), null);
+    });
+
+    it('are refused where one stands with a role and without', async () => {
+      write('first-key-1\n');
+      const read = readApiKeys(path, { ODMOE_API_KEYS: 'first-key-1 role: operator' }, log);
+      await assert.rejects(read, { code: 'CONFIG_INVALID', message: /stands twice, once with "role: operator"/ });
     });
 
     it('cause a warning where every user can read them', async () => {
@@ -115,6 +146,10 @@ describe('API keys', () => {
       ['too long a key', `${'k'.repeat(513)}\n`],
       ['a key with a space', 'first key 1\n'],
       ['a key that is not ASCII', 'schlüssel-1\n'],
+      ['a role that there is not', 'first-key-1 role: main\n'],
+      ['a role without a name', 'first-key-1 role:\n'],
+      ['a role alone', 'role: operator\n'],
+      ['a role alone, without a space', 'role:operator\n'],
       ['no key', '# none\n\n'],
       ['nothing', ''],
       ['too many keys', Array.from({ length: 1025 }, (_, index) => `key-number-${index}`).join('\n')],
@@ -185,33 +220,39 @@ describe('origins of web pages:', () => {
 describe('browser sessions', () => {
   const clock = { ms: 0, ids: 0 };
   const runtime = { nowMs: () => clock.ms, randomId: () => `token-${(clock.ids += 1)}` };
-  const keys = new ApiKeys(['first-key-1', 'second-key-2']);
+  const keys = new ApiKeys(clientKeys('first-key-1', 'second-key-2'));
   const sessions = new KeySessions(keys, runtime);
   const begin = (key = 'first-key-1'): string => sessions.begin(key) ?? assert.fail('the key is right');
-  const admits = (token: string | null | undefined): boolean => sessions.clientOf(token ?? null) !== null;
+  const isOpen = (token: string | null | undefined): boolean => sessions.ownerOf(token ?? null) !== null;
 
   it('begin with a correct key alone, and end on request or by age', () => {
     assert.equal(sessions.begin('third-key-3'), null);
     const [first, second] = [begin(), begin()];
-    for (const token of [first, second]) assert.equal(admits(token), true);
-    for (const token of ['token-0', '', null]) assert.equal(admits(token), false);
+    for (const token of [first, second]) assert.equal(isOpen(token), true);
+    for (const token of ['token-0', '', null]) assert.equal(isOpen(token), false);
     sessions.end(first);
     sessions.end('token-0');
-    assert.deepEqual([admits(first), admits(second)], [false, true]);
+    assert.deepEqual([isOpen(first), isOpen(second)], [false, true]);
     clock.ms += SESSION_AGE_S * 1000;
-    assert.equal(admits(second), false);
+    assert.equal(isOpen(second), false);
   });
 
   it('belong to their first key, so that main is shared by keys as it is without cookies', () => {
     const [first, second] = [begin(), begin('second-key-2')];
-    assert.equal(sessions.clientOf(first), keys.clientOf('first-key-1'));
-    assert.equal(sessions.clientOf(second), keys.clientOf('second-key-2'));
-    assert.notEqual(sessions.clientOf(first), sessions.clientOf(second));
+    assert.deepEqual(sessions.ownerOf(first), keys.ownerOf('first-key-1'));
+    assert.deepEqual(sessions.ownerOf(second), keys.ownerOf('second-key-2'));
+    assert.notEqual(sessions.ownerOf(first)?.client, sessions.ownerOf(second)?.client);
+  });
+
+  it("have their key's role", () => {
+    const ofOperator = new KeySessions(new ApiKeys([{ text: 'third-key-3', role: 'operator' }]), runtime);
+    assert.equal(ofOperator.ownerOf(ofOperator.begin('third-key-3'))?.role, 'operator');
+    assert.equal(sessions.ownerOf(begin())?.role, 'client');
   });
 
   it('are bounded: one more ends the oldest', () => {
     const tokens = Array.from({ length: MAX_SESSIONS + 1 }, () => begin());
-    assert.deepEqual([admits(tokens[0]), admits(tokens[1])], [false, true]);
+    assert.deepEqual([isOpen(tokens[0]), isOpen(tokens[1])], [false, true]);
   });
 
   for (const [cookie, token] of [

@@ -1,6 +1,6 @@
 import { createServer, type Server } from 'node:http';
 import { connect, type Socket } from 'node:net';
-import { ApiKeys } from '../../../http-api/access/api-keys.js';
+import { type ApiKey, ApiKeys } from '../../../http-api/access/api-keys.js';
 import { DELIVERY_LIMITS, type DeliveryLimits } from '../../../http-api/delivery/delivery-limits.js';
 import type { Dialect } from '../../../http-api/delivery/dialect.js';
 import type { HttpApiContext, RegisterRoutes } from '../../../http-api/http-api-context.js';
@@ -15,7 +15,8 @@ import { TestLog } from './test-log.js';
 
 export interface TestHttpApiOptions {
   http?: Partial<HttpSettings>;
-  keys?: readonly string[];
+  /** A text alone is a client's key. */
+  keys?: readonly (string | ApiKey)[];
   limits?: Partial<DeliveryLimits>;
   bounds?: Partial<ServerBounds>;
   trouble?: () => OdmoeError | null;
@@ -59,7 +60,7 @@ export async function openTestHttpApi(routes: RegisterRoutes, options: TestHttpA
       apiKeysPath: null,
       ...http,
     },
-    keys: new ApiKeys(keys),
+    keys: new ApiKeys(keys.map((key) => (typeof key === 'string' ? { text: key, role: 'client' } : key))),
     routes: [routes],
     trouble,
     createServer: (given, handle) => {
