@@ -6,6 +6,8 @@ import type { GenerateReply, GenerateRequest, StatusReply } from '../shared/wire
 import type { Runtime } from '../shared/base/runtime/runtime.js';
 import type { Tokenizer } from '../shared/language/tokenizer/tokenizer.js';
 import type { ClusterEvent } from '../shared/wire/cluster-events.js';
+import type { AcceptedMachineView, ListedMachineView, WaitingMachineView } from '../shared/wire/cluster-machines.js';
+import type { ApiKeys } from './access/api-keys.js';
 import type { KeySessions } from './access/key-sessions.js';
 import type { PrepareChat } from './conversation/chat-request.js';
 import type { DeliverBody, DeliverStream } from './delivery/dialect.js';
@@ -59,6 +61,26 @@ export interface EventFeed {
   listen(wantsPasses: boolean): EventListener;
 }
 
+/** A machine that is in the cluster. */
+export type ListedMachine = Pick<ListedMachineView, 'id' | 'role' | 'sinceMs'>;
+
+/** The machines of a cluster with an authority, as an operator sees and changes them. */
+export interface Machines {
+  readonly cluster: string;
+  /** The authority in words. */
+  readonly words: string;
+  /** The machines that show a code, the first one first. */
+  waiting(): readonly WaitingMachineView[];
+  /** So many wrong codes send every machine away that waits. */
+  wrongCodesLeft(): number;
+  /** The machines in the cluster. */
+  nodes(): readonly ListedMachine[];
+  /** Lets the machine in that shows this code. Throws JOIN_TOKEN_INVALID, TRUST_REFUSED, STORAGE_*. */
+  accept(code: string): Promise<AcceptedMachineView>;
+  /** Removes a machine and ends its connections. Throws USAGE, STORAGE_*. */
+  remove(id: string): Promise<void>;
+}
+
 /** The parts of main that every route of the HTTP API may use. */
 export interface HttpApiContext {
   readonly model: ServedModel;
@@ -82,6 +104,9 @@ export interface HttpApiContext {
   readonly feed: EventFeed;
   /** The page's files by name. */
   readonly page: ReadonlyMap<string, PageFile>;
+  /** Null: the cluster has no authority. */
+  readonly machines: Machines | null;
+  readonly keys: ApiKeys;
   /** Sessions of browsers that have sent an API key. */
   readonly sessions: KeySessions;
   readonly metrics: ServedMetrics;

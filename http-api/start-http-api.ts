@@ -19,7 +19,7 @@ import { createBoundServer, serverBounds, type ServerBounds } from './http-serve
 import { onEvent } from '../shared/base/runtime/living.js';
 
 /** Parts of the context that the HTTP API makes itself. */
-export type OwnContextFields = 'deliverStream' | 'deliverBody' | 'sessions';
+export type OwnContextFields = 'deliverStream' | 'deliverBody' | 'keys' | 'sessions';
 
 export interface HttpApiOptions {
   settings: HttpSettings;
@@ -52,6 +52,7 @@ export async function startHttpApi(options: HttpApiOptions): Promise<HttpApi> {
     ...options.context,
     deliverStream: createDeliverStream(delivery),
     deliverBody: createDeliverBody(delivery),
+    keys,
     sessions: new KeySessions(keys, runtime),
   };
   let closing: Promise<void> | null = null;

@@ -56,6 +56,7 @@ export async function openHttpApi(
       feed: components.feed,
       page: await readPageFiles(join(packageRoot(), 'dist', 'dashboard')),
       metrics: components.metrics,
+      machines: null,
       runtime,
       log,
     },

@@ -3,6 +3,7 @@ import type { RegisterRoutes } from '../http-api-context.js';
 import { registerOllama } from '../ollama/ollama-routes.js';
 import { registerOpenAi } from '../openai/register-openai.js';
 import { registerEvents } from '../page/events-route.js';
+import { registerMachines } from '../page/machines-routes.js';
 import { registerPage } from '../page/page-routes.js';
 import { registerSession } from '../page/session-routes.js';
 import { registerModels } from './model-routes.js';
@@ -18,4 +19,5 @@ export const HTTP_ROUTES: readonly RegisterRoutes[] = [
   registerPage,
   registerSession,
   registerEvents,
+  registerMachines,
 ];

@@ -58,6 +58,7 @@ const GREETING = `This is the HTTP API of an odmoe cluster. Open it in a browser
   /v1/messages           Anthropic clients
   /api/chat              Ollama clients
   /cluster/events        what happens in the cluster
+  /cluster/machines      which machines are in the cluster, and which wait to join
   /health                whether the cluster can answer
   /metrics               figures for Prometheus
 

@@ -198,6 +198,11 @@ export class EnrolmentDesk {
     });
   }
 
+  /** Operator: so many wrong codes send every machine away that waits. */
+  get wrongCodesLeft(): number {
+    return WRONG_CODES_LIMIT - this.pairings.wrongCodes;
+  }
+
   /** Operator: lets the machine in that shows this code. Throws JOIN_TOKEN_INVALID, TRUST_REFUSED, STORAGE_*. */
   async accept(typed: string): Promise<AcceptedMachine> {
     const result = acceptPairing(this.pairings, typed, this.runtime.nowMs());

@@ -44,6 +44,9 @@ export function clusterView(served: ServedCluster, { atMs, status, lost }: Clust
     problems: clusterProblems(status),
     joinCommand: own === undefined ? '' : joinCommand(own, served),
     isThisMachineOnly: own !== undefined && isLoopbackHost(hostOf(own.address)),
+    hasAuthority: (status.trust ?? null) !== null,
+    waitingMachines: status.trust?.waiting.length ?? 0,
+    isInsecure: status.insecure === true,
   };
 }
 

@@ -41,6 +41,12 @@ export interface ClusterData {
   joinCommand: string;
   /** Main has a loopback address, so no other machine can join. */
   isThisMachineOnly: boolean;
+  /** True: a machine joins by a code or a token. False: main takes every machine that reaches it. */
+  hasAuthority: boolean;
+  /** Machines that show a code and wait to be let in. */
+  waitingMachines: number;
+  /** Other machines reach main, and the cluster has no authority. */
+  isInsecure: boolean;
 }
 
 export interface ProblemView {

@@ -189,6 +189,9 @@ export function sampleCluster(secondsOn: number): ClusterData {
     ],
     joinCommand: 'odmoe worker --cluster home --main 192.168.1.10:7600',
     isThisMachineOnly: false,
+    hasAuthority: true,
+    waitingMachines: 0,
+    isInsecure: false,
   };
 }
 

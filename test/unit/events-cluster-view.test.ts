@@ -141,6 +141,20 @@ describe('the command that joins another box', () => {
   });
 });
 
+describe("the page's view of who may join", () => {
+  it('says whether main asks anybody, how many wait, and whether the cluster is open to strangers', () => {
+    const joining = ({ hasAuthority, waitingMachines, isInsecure }: ReturnType<typeof view>) => [
+      hasAuthority,
+      waitingMachines,
+      isInsecure,
+    ];
+    const waiting = ['a', 'b'].map((id) => ({ id, role: 'worker', device: 'cpu', address: '10.0.0.2', waitedMs: 5 }));
+    assert.deepEqual(joining(view()), [false, 0, false]);
+    assert.deepEqual(joining(view({ trust: { words: 'a b c d', waiting } })), [true, 2, false]);
+    assert.deepEqual(joining(view({ trust: null, insecure: true })), [false, 0, true]);
+  });
+});
+
 describe('the list of lost nodes', () => {
   it('keeps nodes until they are back, or for ten minutes, and is bounded', () => {
     const clock = { ms: 0 };

@@ -5,13 +5,14 @@ import ts from 'typescript';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 
 const document = readFileSync(join(packageRoot(), 'docs', 'http.md'), 'utf8');
-const SOURCE = join('shared', 'wire', 'cluster-events.ts');
-const source = ts.createSourceFile(
-  SOURCE,
-  readFileSync(join(packageRoot(), SOURCE), 'utf8'),
-  ts.ScriptTarget.ES2022,
-  true,
-);
+
+function sourceOf(name: string): ts.SourceFile {
+  const text = readFileSync(join(packageRoot(), 'shared', 'wire', name), 'utf8');
+  return ts.createSourceFile(name, text, ts.ScriptTarget.ES2022, true);
+}
+
+const events = sourceOf('cluster-events.ts');
+const machines = sourceOf('cluster-machines.ts');
 
 /** Names of properties; of an object that has no name of its own (or a list of such, or null) those within it: "link.sentBytes". */
 function propertiesOf(type: ts.TypeLiteralNode | ts.InterfaceDeclaration, prefix = ''): string[] {
@@ -38,19 +39,21 @@ function documented(heading: string): string[] {
   return rows.map(([, name = '']) => name);
 }
 
-describe('the events section of docs/http.md', () => {
-  const interfaces = source.statements.filter((statement) => ts.isInterfaceDeclaration(statement));
+describe("the sections of docs/http.md about the page's data", () => {
+  const interfaces = [...events.statements, ...machines.statements].filter((statement) =>
+    ts.isInterfaceDeclaration(statement),
+  );
 
-  it('is compared with the declared events', () => assert.ok(interfaces.length >= 10));
+  it('are compared with the declared events and machines', () => assert.ok(interfaces.length >= 14));
 
   for (const declared of interfaces) {
-    it(`says of each property of ${declared.name.text} what it means`, () => {
+    it(`say of each property of ${declared.name.text} what it means`, () => {
       assert.deepEqual(documented(`\`${declared.name.text}\``), propertiesOf(declared));
     });
   }
 
-  it('names every type of event', () => {
-    const event = source.statements.find(
+  it('name every type of event', () => {
+    const event = events.statements.find(
       (statement) => ts.isTypeAliasDeclaration(statement) && statement.name.text === 'ClusterEvent',
     );
     const types = [...(event?.getText() ?? '').matchAll(/type: '(\w+)'/g)].map(([, type = '']) => type);

@@ -49,6 +49,7 @@ const NATIVE_MAY_IMPORT_OF_SHARED = ['shared/model', 'shared/base/errors'];
 /** The page may import main's events, the writing of an SVG and of a size, and nothing else of shared. */
 const DASHBOARD_MAY_IMPORT_OF_SHARED = [
   'shared/wire/cluster-events.js',
+  'shared/wire/cluster-machines.js',
   'shared/base/text/svg-drawing.js',
   'shared/base/text/units.js',
 ];

@@ -21,6 +21,7 @@ export interface TestHttpApiOptions {
   bounds?: Partial<ServerBounds>;
   trouble?: () => OdmoeError | null;
   runtime?: Runtime;
+  context?: Partial<Pick<HttpApiContext, 'machines' | 'status'>>;
 }
 
 /** The dialect of these tests; its events are lines of text. */
@@ -48,6 +49,8 @@ export async function openTestHttpApi(routes: RegisterRoutes, options: TestHttpA
     log: log.logger('http'),
     metrics: { contentType: 'text/plain', text: () => Promise.resolve(''), httpRequestEnded: () => undefined },
     status: () => ({ placement: { workers: [{}] } }),
+    machines: null,
+    ...options.context,
   };
   const servers: Server[] = [];
   const httpApi = await startHttpApi({

@@ -1,0 +1,73 @@
+import { z } from 'zod';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ListedMachineView, MachinesView } from '../../shared/wire/cluster-machines.js';
+import type { StatusReply } from '../../shared/wire/messages.js';
+import type { HttpApiContext, ListedMachine, Machines, RegisterRoutes } from '../http-api-context.js';
+
+const BODY_LIMIT_BYTES = 4096;
+const CODE_LENGTH_LIMIT = 32;
+const BODY = z.strictObject({ code: z.string().max(CODE_LENGTH_LIMIT) });
+
+/** GET /cluster/machines for all keys; for operators: POST /cluster/machines/accept, and DELETE /cluster/machines/ID. */
+export const registerMachines: RegisterRoutes = (app, context) => {
+  const { machines, keys, log } = context;
+  app.get('/cluster/machines', { config: { polled: true } }, ({ keyRole }, reply) => {
+    const mayChange = keyRole === 'operator';
+    const view = machinesView(context, { mayChange, hasOperatorKey: keys.hasOperator });
+    return reply.header('cache-control', 'no-store').send(view);
+  });
+  app.post(
+    '/cluster/machines/accept',
+    { config: { operatorOnly: true }, bodyLimit: BODY_LIMIT_BYTES },
+    async ({ body }, reply) => {
+      const { data } = BODY.safeParse(body);
+      if (data === undefined) {
+        throw new OdmoeError('REQUEST_INVALID', 'the body must be {"code": "..."}, with the six digits of a machine');
+      }
+      const accepted = await requireMachines(machines).accept(data.code);
+      const { id, role, device, address, words } = accepted;
+      log.info('an operator let a machine in by HTTP', { machine: id, role, address });
+      return reply.send({ id, role, device, address, words });
+    },
+  );
+  app.delete<{ Params: { id: string } }>(
+    '/cluster/machines/:id',
+    { config: { operatorOnly: true } },
+    async ({ params: { id } }, reply) => {
+      await requireMachines(machines).remove(id);
+      log.info('an operator removed a machine by HTTP', { machine: id });
+      return reply.code(204).send();
+    },
+  );
+};
+
+function requireMachines(machines: Machines | null): Machines {
+  if (machines !== null) return machines;
+  throw new OdmoeError(
+    'TRUST_REFUSED',
+    'the cluster has no authority, so no machine waits and none can be removed: "odmoe cluster init" on the host of main makes one',
+  );
+}
+
+function machinesView(
+  context: HttpApiContext,
+  rights: Pick<MachinesView, 'mayChange' | 'hasOperatorKey'>,
+): MachinesView {
+  const { machines } = context;
+  if (machines === null) return { authority: null, ...rights, waiting: [], wrongCodesLeft: 0, nodes: [] };
+  const { cluster, words } = machines;
+  const present = context.status().nodes;
+  return {
+    authority: { cluster, words },
+    ...rights,
+    waiting: rights.mayChange ? [...machines.waiting()] : [],
+    wrongCodesLeft: machines.wrongCodesLeft(),
+    nodes: machines.nodes().map((machine) => listedMachine(machine, present)),
+  };
+}
+
+function listedMachine({ id, role, sinceMs }: ListedMachine, present: StatusReply['nodes']): ListedMachineView {
+  const connected = present.find(({ identity }) => identity.id === id);
+  const { device = '', address = '' } = connected?.identity ?? {};
+  return { id, role, sinceMs, isConnected: connected !== undefined, device, address };
+}

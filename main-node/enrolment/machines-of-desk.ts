@@ -1,0 +1,20 @@
+import type { Machines } from '../../http-api/http-api-context.js';
+import type { EnrolmentDesk } from './enrolment-desk.js';
+
+/** The enrolment desk as the HTTP API sees it. */
+export function machinesOfDesk(desk: EnrolmentDesk): Machines {
+  const { cluster, words } = desk;
+  return {
+    cluster,
+    words,
+    waiting: () => desk.waitingMachines(),
+    wrongCodesLeft: () => desk.wrongCodesLeft,
+    nodes: () =>
+      desk
+        .listNodes()
+        .filter(({ removed }) => removed === undefined)
+        .map(({ id, role, since }) => ({ id, role, sinceMs: since })),
+    accept: (code) => desk.accept(code),
+    remove: (id) => desk.removeNode(id),
+  };
+}
