@@ -24,7 +24,8 @@ import { problemsWithLost } from './events/lost-nodes.js';
 import { MainEvents, type MainMoment } from './events/main-events.js';
 import { isLoopbackHost } from '../shared/transport/credentials.js';
 import type { Admission } from './enrolment/admission.js';
-import type { ServedMetrics, ServedModel } from '../http-api/http-api-context.js';
+import { machinesOfDesk } from './enrolment/machines-of-desk.js';
+import type { Machines, ServedMetrics, ServedModel } from '../http-api/http-api-context.js';
 import { decisionRules } from '../engine/loading/open-for-quality.js';
 import { arithmeticOf, type LoadedMain } from './load-main.js';
 import type { ClusterFigures, RowFigures } from './metrics/cluster-metrics.js';
@@ -66,6 +67,8 @@ export interface MainComponents {
   /** The model as clients see it. */
   model: ServedModel;
   feed: ClusterFeed;
+  /** null: the cluster has no authority. */
+  machines: Machines | null;
 }
 
 /** Counts of what requests hold here: sequences, passes, experts that workers owe, and callers that wait. */
@@ -373,9 +376,8 @@ export function assemble(
     const problems = problemsWithLost(found, events.lostBeside(nodes));
     const { arithmetic } = model;
     const served = { httpAddress: httpAddress(), ownWorkerId, arithmetic, ...inference.counts() };
-    const trust = admission?.status ?? null;
-    const insecure = trust === null && !isLoopbackHost(settings.listenHost);
-    return { ...served, trust, insecure, ...engineStatus(engine), nodes, problems: reportedProblems(problems) };
+    const protection = protectionStatus(admission, settings);
+    return { ...served, ...protection, ...engineStatus(engine), nodes, problems: reportedProblems(problems) };
   };
   const figures = () => ({
     status: status(),
@@ -383,7 +385,9 @@ export function assemble(
     arithmetic: model.arithmetic,
     rows: rowFigures(engine),
   });
-  return { engine, membership, inference, status, metrics: servedMetrics(metrics, figures), model, feed: events.feed };
+  const machines = admission && machinesOfDesk(admission.desk);
+  const { feed } = events;
+  return { engine, membership, inference, status, metrics: servedMetrics(metrics, figures), model, feed, machines };
 }
 
 function createMembership(
@@ -409,6 +413,15 @@ function createMembership(
 function numbersFrom(first: number): () => number {
   let next = first;
   return () => next++;
+}
+
+/** Who may reach main. */
+function protectionStatus(
+  admission: Admission | null,
+  { listenHost }: NodeSettings,
+): Pick<StatusReply, 'trust' | 'insecure'> {
+  const trust = admission?.status ?? null;
+  return { trust, insecure: trust === null && !isLoopbackHost(listenHost) };
 }
 
 type EngineStatus = Pick<

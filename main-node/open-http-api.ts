@@ -56,7 +56,7 @@ export async function openHttpApi(
       feed: components.feed,
       page: await readPageFiles(join(packageRoot(), 'dist', 'dashboard')),
       metrics: components.metrics,
-      machines: null,
+      machines: components.machines,
       runtime,
       log,
     },
