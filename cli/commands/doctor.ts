@@ -8,6 +8,8 @@ import { fail, ok, type Check } from '../doctor/check.js';
 import { checkCluster } from '../doctor/cluster-checks.js';
 import { cudaJson, lookForCuda } from '../doctor/cuda-check.js';
 import { checkMachine } from '../doctor/machine-checks.js';
+import { checkClock } from '../doctor/trust-checks.js';
+import { runtime } from '../client/process-runtime.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 
@@ -59,7 +61,10 @@ async function examine(flags: DoctorFlags, cuda: CudaStatus | null): Promise<Che
     interfaceAddress: flags.interface ?? config.discovery.interface ?? null,
     timeoutMs: flags.timeout,
   };
-  return [...(check === null ? [] : [check]), ...checkMachine(config, cuda), ...(await checkCluster(question))];
+  const machine = checkMachine(config, cuda);
+  const { checks, clocks } = await checkCluster(question);
+  const clock = checkClock(new Date(runtime.wallMs()), clocks);
+  return [...(check === null ? [] : [check]), ...machine, ...checks, clock];
 }
 
 /** A faulty configuration is reported as a check; the other checks then use the default configuration. */

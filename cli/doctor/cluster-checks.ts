@@ -6,18 +6,22 @@ import {
   NO_WORKERS_ADVICE,
   SILENT_PEER_ADVICE,
 } from '../../shared/decisions/diagnosis/cluster-problems.js';
-import { probeMulticast } from './probe-multicast.js';
+import { type MulticastProbe, probeMulticast } from './probe-multicast.js';
 import type { DiscoveredPeer } from '../../shared/transport/discovery/txt-record.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
 import { checkPeer } from '../../shared/transport/peer-check.js';
-import { formatAddress, parseAddress } from '../../shared/wire/addresses.js';
+import { formatAddress } from '../../shared/wire/addresses.js';
 import type { NodeIdentity, NodeStatus } from '../../shared/wire/messages.js';
 import { fail, ok, warn, type Check } from './check.js';
-import { runtime, transport } from '../client/process-runtime.js';
-import { connect } from 'node:net';
-import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
-import { fetchStatus, identifyPeer } from '../../shared/transport/node-clients.js';
+import { runtime } from '../client/process-runtime.js';
+import { isIdentifier } from '../../shared/base/text/identifier.js';
+import type { Transport } from '../../shared/transport/transport.js';
+import { fetchStatus } from '../../shared/transport/node-clients.js';
+import { diagnosePeer, type PeerDiagnosis, transportTo } from './diagnose-peer.js';
+import { identitiesOnce, isCertified, type IdentitiesOf } from './own-identities.js';
+import { type Admission, type Clocks, probeAdmission, type ShownByTls } from './probe-tls.js';
+import { type MainProbe, trustChecks } from './trust-checks.js';
 
 export interface ClusterQuestion {
   config: ClusterConfig;
@@ -31,17 +35,24 @@ export interface ClusterQuestion {
 /** Ports to check if no configuration names any: the daemons' default ports. */
 const DEFAULT_PORTS = [7600, 7601, 7602];
 
-export async function checkCluster(question: ClusterQuestion): Promise<Check[]> {
-  const ports = await checkPorts(question);
-  const { check, peers } = await checkMulticast(question);
-  return [...ports, check, ...(await checkPeers(question, peers))];
+/** `clocks`: those of a main that told its time, and of this machine; null: none did. */
+export async function checkCluster(
+  question: ClusterQuestion,
+  identitiesOf: IdentitiesOf = identitiesOnce(),
+): Promise<{ checks: Check[]; clocks: Clocks | null }> {
+  const ports = await checkPorts(question, identitiesOf);
+  const { checks, peers } = await checkMulticast(question);
+  const { checks: ofPeers, clocks } = await checkPeers(question, peers, identitiesOf);
+  return { checks: [...ports, ...checks, ...ofPeers], clocks };
 }
 
-async function checkPorts({ config, timeoutMs }: ClusterQuestion): Promise<Check[]> {
+async function checkPorts({ config, timeoutMs }: ClusterQuestion, identitiesOf: IdentitiesOf): Promise<Check[]> {
   const own = nodesOfThisHost(config).map(({ id, address }) => ({ id, port: address.port }));
   const ports = own.length > 0 ? own : DEFAULT_PORTS.map((port) => ({ id: null, port }));
   return Promise.all(
-    ports.map(async ({ id, port }) => portCheck(port, id, await diagnosePeer(`127.0.0.1:${port}`, timeoutMs))),
+    ports.map(async ({ id, port }) => {
+      return portCheck(port, id, await diagnosePeer(`127.0.0.1:${port}`, timeoutMs, identitiesOf));
+    }),
   );
 }
 
@@ -50,10 +61,11 @@ export function portCheck(port: number, expectedId: string | null, found: PeerDi
   const name = `port ${port}`;
   const choose = 'stop it, or choose another port';
   switch (found.kind) {
+    case 'closed':
     case 'odmoe': {
-      const who = `${describe(found.identity)} listens`;
-      const expected = expectedId === null || found.identity.id === expectedId;
-      return expected
+      const { id, words } = found.kind === 'odmoe' ? describe(found.identity) : describeShown(found.shown);
+      const who = `${words} listens`;
+      return expectedId === null || id === expectedId
         ? ok(name, who)
         : fail(name, `${who}, but the configuration gives the port to ${expectedId}`, choose);
     }
@@ -67,22 +79,33 @@ export function portCheck(port: number, expectedId: string | null, found: PeerDi
   }
 }
 
-async function checkMulticast(question: ClusterQuestion): Promise<{ check: Check; peers: DiscoveredPeer[] }> {
+async function checkMulticast(question: ClusterQuestion): Promise<{ checks: Check[]; peers: DiscoveredPeer[] }> {
+  const { interfaceAddress, timeoutMs, cluster } = question;
+  const probe = await probeMulticast(runtime, interfaceAddress, timeoutMs);
+  const { peers } = probe;
+  const elsewhere = probe.elsewhere.filter((peer) => cluster === null || peer.cluster === cluster);
+  return { checks: [multicastCheck(question, probe), ...elsewhere.map(elsewhereCheck)], peers };
+}
+
+/** A daemon that listens on the loopback of another host. */
+export function elsewhereCheck({ address, role, id, cluster }: DiscoveredPeer): Check {
+  const found = `${role} "${id}" of cluster "${cluster}" listens on the loopback of its own host alone`;
+  return warn(`peer ${address}`, found, 'start it with --lan if other machines are to use it');
+}
+
+function multicastCheck(question: ClusterQuestion, { heardOneself, peers, fault }: MulticastProbe): Check {
   const name = 'multicast';
-  const { heardOneself, peers, fault } = await probeMulticast(runtime, question.interfaceAddress, question.timeoutMs);
   const where = question.interfaceAddress ?? 'the networks of this machine';
-  if (heardOneself) {
-    return { check: ok(name, `reaches ${where}; ${peers.length} nodes of all clusters advertise themselves`), peers };
-  }
+  if (heardOneself) return ok(name, `reaches ${where}; ${peers.length} nodes of all clusters advertise themselves`);
   const found = `our own advertisement did not come back from ${where}${fault === null ? '' : ` (${fault})`}`;
   const advice =
     'choose the interface (discovery.interface, --interface), allow UDP port 5353 in the firewall, ' +
     'or list the nodes under static discovery';
   const needed = question.config.discovery.provider === 'mdns' && question.mainAddress === null;
-  return { check: needed ? fail(name, found, advice) : warn(name, found, advice), peers };
+  return needed ? fail(name, found, advice) : warn(name, found, advice);
 }
 
-interface Candidate {
+export interface Candidate {
   address: string;
   /** The node that the configuration has at this address; null: the address comes from mDNS or a flag. */
   expectedId: string | null;
@@ -90,30 +113,87 @@ interface Candidate {
   heardOnly: boolean;
 }
 
-async function checkPeers(question: ClusterQuestion, heard: readonly DiscoveredPeer[]): Promise<Check[]> {
+/** An address, and what answers there. */
+export interface DiagnosedPeer {
+  readonly candidate: Candidate;
+  readonly diagnosis: PeerDiagnosis;
+}
+
+async function checkPeers(
+  question: ClusterQuestion,
+  heard: readonly DiscoveredPeer[],
+  identitiesOf: IdentitiesOf,
+): Promise<{ checks: Check[]; clocks: Clocks | null }> {
   const candidates = candidatesOf(question, heard);
   const diagnoses = await Promise.all(
     candidates.map(async (candidate) => ({
       candidate,
-      diagnosis: await diagnosePeer(candidate.address, question.timeoutMs),
+      diagnosis: await diagnosePeer(candidate.address, question.timeoutMs, identitiesOf),
     })),
   );
-  const main = diagnoses.find(({ candidate, diagnosis }) => isMain(diagnosis, question, candidate));
+  const mains = diagnoses.filter(({ candidate, diagnosis }) => isMain(diagnosis, question, candidate));
+  const main = mains.find(({ diagnosis }) => diagnosis.kind === 'odmoe') ?? mains[0];
   const mainIdentity = main?.diagnosis.kind === 'odmoe' ? main.diagnosis.identity : null;
   const checks = diagnoses.map(({ candidate, diagnosis }) =>
     peerCheck(candidate, diagnosis, question.cluster, mainIdentity),
   );
+  const trust = await Promise.all(mains.map((one) => trustOfMain(one, question, identitiesOf)));
+  const clocks = mains.map(({ diagnosis }) => shownBy(diagnosis)?.clocks ?? null).find((told) => told !== null);
+  const ofMain = await mainChecks(main, question.timeoutMs, identitiesOf);
+  return { checks: [...checks, ...ofMain, ...trust.flat()], clocks: clocks ?? null };
+}
+
+async function mainChecks(
+  main: DiagnosedPeer | undefined,
+  timeoutMs: number,
+  identitiesOf: IdentitiesOf,
+): Promise<Check[]> {
   if (main === undefined) {
     const advice = 'start it (`odmoe main`, `odmoe up`) or give its address by --main HOST:PORT';
-    return [...checks, warn('main node', 'none answers', advice)];
+    return [warn('main node', 'none answers', advice)];
   }
-  return [...checks, ...(await problemsOfMain(main.candidate.address, question.timeoutMs))];
+  const { candidate, diagnosis } = main;
+  // What keeps this machine from asking is the subject of the check of trust.
+  const asking = diagnosis.kind === 'odmoe' ? await transportTo(diagnosis.shown, identitiesOf) : null;
+  return asking === null ? [] : problemsOfMain(asking, candidate.address, timeoutMs);
+}
+
+/** Asks main as each daemon of this machine that has joined its cluster, and judges. */
+export async function trustOfMain(
+  { candidate, diagnosis }: DiagnosedPeer,
+  { timeoutMs, ...question }: ClusterQuestion,
+  identitiesOf: IdentitiesOf,
+): Promise<Check[]> {
+  const { address, heardOnly } = candidate;
+  const shown = shownBy(diagnosis);
+  const cluster = diagnosis.kind === 'odmoe' ? diagnosis.identity.cluster : (shown?.peer?.cluster ?? '');
+  const own = isIdentifier(cluster) ? await identitiesOf(cluster) : [];
+  const admissions = new Map<string, Admission>();
+  for (const one of own) {
+    if (one.kind !== 'joined' || shown === null || !isCertified(shown.certificate, one.credentials)) continue;
+    admissions.set(one.id, await probeAdmission(address, one.credentials, timeoutMs));
+  }
+  const isNamed = !heardOnly || question.cluster !== null;
+  const main: MainProbe = { address, cluster, isNamed, shown, admissions };
+  return trustChecks(main, own);
+}
+
+function shownBy(diagnosis: PeerDiagnosis): ShownByTls | null {
+  return 'shown' in diagnosis ? diagnosis.shown : null;
 }
 
 function isMain(diagnosis: PeerDiagnosis, question: ClusterQuestion, { address }: Candidate): boolean {
-  if (diagnosis.kind !== 'odmoe' || diagnosis.identity.role !== 'ROLE_MAIN') return false;
+  const named = namesOf(diagnosis);
+  if (named?.role !== 'main') return false;
   if (question.mainAddress !== null) return address === question.mainAddress;
-  return question.cluster === null || diagnosis.identity.cluster === question.cluster;
+  return question.cluster === null || named.cluster === question.cluster;
+}
+
+/** The role and cluster that the peer says it has; null: it is none of odmoe. */
+function namesOf(diagnosis: PeerDiagnosis): { role: string; cluster: string } | null {
+  if (diagnosis.kind === 'closed') return diagnosis.shown.peer;
+  if (diagnosis.kind !== 'odmoe') return null;
+  return { role: roleOf(diagnosis.identity), cluster: diagnosis.identity.cluster };
 }
 
 function candidatesOf(question: ClusterQuestion, heard: readonly DiscoveredPeer[]): Candidate[] {
@@ -144,6 +224,8 @@ export function peerCheck(
   switch (diagnosis.kind) {
     case 'odmoe':
       return answeringPeer(name, expectedId, diagnosis.identity, cluster, main);
+    case 'closed':
+      return closedPeer(name, expectedId, diagnosis.shown, cluster);
     case 'refused':
       return absent(name, `${who}the host is there, but nothing listens at the port`, 'start the daemon there');
     case 'silent':
@@ -162,9 +244,9 @@ function answeringPeer(
   cluster: string | null,
   main: NodeIdentity | null,
 ): Check {
-  const found = `${describe(identity)} answers`;
+  const found = `${describe(identity).words} answers`;
   if (expectedId !== null && identity.id !== expectedId) {
-    return fail(name, `${found}, not ${expectedId}`, 'correct the address in cluster.yaml, or the id of the daemon');
+    return fail(name, `${found}, not ${expectedId}`, WRONG_ID_ADVICE);
   }
   if (identity.protocolVersion !== PROTOCOL_VERSION) {
     const versions = `protocol ${identity.protocolVersion} there and ${PROTOCOL_VERSION} here`;
@@ -178,8 +260,21 @@ function answeringPeer(
   return fail(name, found, refusal.message);
 }
 
+const WRONG_ID_ADVICE = 'correct the address in cluster.yaml, or the id of the daemon';
+
+/** A daemon that speaks TLS and does not answer this machine. */
+function closedPeer(name: string, expectedId: string | null, shown: ShownByTls, cluster: string | null): Check {
+  const { id, words } = describeShown(shown);
+  if (expectedId !== null && id !== expectedId)
+    return fail(name, `${words} answers, not ${expectedId}`, WRONG_ID_ADVICE);
+  if (cluster !== null && shown.peer?.cluster !== cluster && expectedId === null) {
+    return ok(name, `${words} answers; it is of another cluster and left alone`);
+  }
+  return ok(name, `${words} speaks TLS, and tells no more to this machine`);
+}
+
 /** Main's own reports about peers that it cannot use. */
-async function problemsOfMain(address: string, timeoutMs: number): Promise<Check[]> {
+async function problemsOfMain(transport: Transport, address: string, timeoutMs: number): Promise<Check[]> {
   const name = `main node ${address}`;
   try {
     const status = await fetchStatus(transport, address, timeoutMs);
@@ -213,48 +308,22 @@ export function fetchCheck(name: string, node: NodeStatus): Check[] {
   return fetchHeldBytes < fetchNeededBytes ? [ok(name, `${found} that it needs of the pack`)] : [];
 }
 
-function describe(identity: NodeIdentity): string {
-  const role = identity.role.replace('ROLE_', '').toLowerCase();
-  return `${role} "${identity.id}" of cluster "${identity.cluster}", model ${identity.modelName || '(none)'}`;
+interface Described {
+  readonly id: string;
+  readonly words: string;
 }
 
-/** The node that answers at an address, or the reason why none does. */
-
-type PeerDiagnosis =
-  | { kind: 'odmoe'; identity: NodeIdentity }
-  /** The machine exists, but no program listens at the port. */
-  | { kind: 'refused' }
-  /** No reply came at all. */
-  | { kind: 'silent' }
-  | { kind: 'unreachable'; reason: string }
-  /** A program listens, but it is not odmoe. */
-  | { kind: 'stranger'; reason: string };
-
-export async function diagnosePeer(address: string, timeoutMs: number): Promise<PeerDiagnosis> {
-  const { host, port } = parseAddress(address);
-  const failure = await tryConnect(host, port, timeoutMs);
-  if (failure === 'ECONNREFUSED') return { kind: 'refused' };
-  if (failure === 'timeout' || failure === 'ETIMEDOUT') return { kind: 'silent' };
-  if (failure !== null) return { kind: 'unreachable', reason: failure };
-  try {
-    return { kind: 'odmoe', identity: await identifyPeer(transport, address, timeoutMs) };
-  } catch (thrown) {
-    return { kind: 'stranger', reason: toOdmoeError(thrown).message };
-  }
+function describe(identity: NodeIdentity): Described {
+  const { id, cluster, modelName } = identity;
+  return { id, words: `${roleOf(identity)} "${id}" of cluster "${cluster}", model ${modelName || '(none)'}` };
 }
 
-/** Null if a TCP connection succeeds, else the system's error code. */
-async function tryConnect(host: string, port: number, timeoutMs: number): Promise<string | null> {
-  const socket = connect({ host, port });
-  let resolve: (failure: string | null) => void = () => undefined;
-  const outcome = new Promise<string | null>((settle) => (resolve = settle));
-  const silence = waitForPeer(runtime, timeoutMs, () => resolve('timeout'));
-  socket.once('connect', () => resolve(null));
-  socket.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
-  try {
-    return await outcome;
-  } finally {
-    silence.cancel();
-    socket.destroy();
-  }
+/** By its certificate alone. */
+function describeShown({ peer }: ShownByTls): Described {
+  const id = peer?.id ?? '';
+  return { id, words: `${peer?.role ?? 'node'} "${id}" of cluster "${peer?.cluster ?? ''}" (so its certificate)` };
+}
+
+function roleOf({ role }: NodeIdentity): string {
+  return role.replace('ROLE_', '').toLowerCase();
 }

@@ -1,4 +1,4 @@
-/** Checks of this machine: Node, the native library, memory, disk, limits, clock. */
+/** Checks of this machine: Node, the native library, memory, disk, limits, environment. */
 import { existsSync, readFileSync, statfsSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -11,12 +11,10 @@ import { readProcessLimits } from '../../engine/daemon/process-limits.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { fail, ok, warn, type Check } from './check.js';
 import { checkCuda } from './cuda-check.js';
-import { runtime } from '../client/process-runtime.js';
+import { checkEnvironment } from './environment-check.js';
 
 const DISK_FREE_WARN_BYTES = 1024 ** 3;
 const OPEN_FILES_WARN = 1024;
-/** An earlier year means that the clock is wrong. */
-const EARLIEST_YEAR = 2025;
 
 /** `cuda`: null if the native library cannot be loaded. */
 export function checkMachine(config: ClusterConfig, cuda: CudaStatus | null): Check[] {
@@ -27,7 +25,7 @@ export function checkMachine(config: ClusterConfig, cuda: CudaStatus | null): Ch
     checkMemory(config, { totalBytes: usableMemoryBytes(), freeBytes: freemem() }),
     checkDisk(config),
     checkOpenFiles(),
-    checkClock(new Date(runtime.wallMs())),
+    ...checkEnvironment(process.env),
   ];
 }
 
@@ -93,10 +91,4 @@ function checkOpenFiles(): Check {
   if (openFiles === null) return ok('open files', 'without a limit, or this system does not tell it');
   if (openFiles >= OPEN_FILES_WARN) return ok('open files', `${openFiles} allowed`);
   return warn('open files', `${openFiles} allowed`, `raise the limit to ${OPEN_FILES_WARN} or more: \`ulimit -n\``);
-}
-
-export function checkClock(now: Date): Check {
-  const found = now.toISOString();
-  if (now.getUTCFullYear() >= EARLIEST_YEAR) return ok('clock', found);
-  return warn('clock', found, 'set the clock (NTP): times in logs and answers would be wrong');
 }

@@ -3,8 +3,10 @@ import { spawnSync } from 'node:child_process';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { checkCuda, cudaJson } from '../../cli/doctor/cuda-check.js';
-import { checkClock, checkMemory, checkNodeVersion } from '../../cli/doctor/machine-checks.js';
-import { deviceCheck, peerCheck, portCheck, diagnosePeer } from '../../cli/doctor/cluster-checks.js';
+import { checkMemory, checkNodeVersion } from '../../cli/doctor/machine-checks.js';
+import { deviceCheck, elsewhereCheck, peerCheck, portCheck } from '../../cli/doctor/cluster-checks.js';
+import { diagnosePeer } from '../../cli/doctor/diagnose-peer.js';
+import { identitiesOnce } from '../../cli/doctor/own-identities.js';
 import type { CudaDevice, CudaStatus } from '../../native/index.js';
 import { summarizeHops } from '../../bench/hop/measure-hops.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
@@ -70,11 +72,6 @@ describe('odmoe doctor:', () => {
     const short = checkMemory(config, gibibytes(4, 4));
     assert.equal(short.status, 'fail');
     assert.match(short.found, /5 GiB/);
-  });
-
-  it('the check of the clock judges its offset', () => {
-    assert.equal(checkClock(new Date('1970-01-02')).status, 'warn');
-    assert.equal(checkClock(new Date('2031-05-05')).status, 'ok');
   });
 
   it('the check of CUDA reports what exists, and warns only about a GPU that cannot be used', () => {
@@ -144,14 +141,14 @@ describe('odmoe doctor:', () => {
 
   it('the check of ports distinguishes a free port from a used one', () => {
     assert.equal(portCheck(1, null, { kind: 'refused' }).status, 'ok');
-    assert.equal(portCheck(1, 'w', { kind: 'odmoe', identity: WORKER }).status, 'ok');
-    assert.equal(portCheck(1, 'x', { kind: 'odmoe', identity: WORKER }).status, 'fail');
+    assert.equal(portCheck(1, 'w', { kind: 'odmoe', identity: WORKER, shown: null }).status, 'ok');
+    assert.equal(portCheck(1, 'x', { kind: 'odmoe', identity: WORKER, shown: null }).status, 'fail');
     assert.equal(portCheck(1, null, { kind: 'stranger', reason: '' }).status, 'fail');
   });
 
   it('the check of peers explains why a peer cannot be used', () => {
     const check = (identity: NodeIdentity, cluster: string | null, expectedId: string | null = null) =>
-      peerCheck({ ...CANDIDATE, expectedId }, { kind: 'odmoe', identity }, cluster, MAIN);
+      peerCheck({ ...CANDIDATE, expectedId }, { kind: 'odmoe', identity, shown: null }, cluster, MAIN);
     assert.equal(check(WORKER, 'lab').status, 'ok');
     assert.match(check({ ...WORKER, cluster: 'den' }, 'lab').found, /another cluster and left alone/);
     const cases: [NodeIdentity, RegExp][] = [
@@ -168,6 +165,28 @@ describe('odmoe doctor:', () => {
     }
   });
 
+  it('the checks of ports and peers know a daemon that is closed to this machine by its certificate', () => {
+    const shown = { peer: { cluster: 'lab', role: 'worker', id: 'w' }, certificate: Buffer.alloc(0) } as const;
+    const closed = { kind: 'closed', shown: { ...shown, authority: null, clocks: null } } as const;
+    assert.deepEqual(
+      [portCheck(1, null, closed), portCheck(1, 'w', closed), portCheck(1, 'x', closed)].map(({ status }) => status),
+      ['ok', 'ok', 'fail'],
+    );
+    const check = (expectedId: string | null, cluster: string) =>
+      peerCheck({ ...CANDIDATE, expectedId }, closed, cluster, null);
+    assert.match(check(null, 'lab').found, /worker "w" of cluster "lab".*tells no more to this machine/);
+    assert.match(check(null, 'den').found, /another cluster and left alone/);
+    assert.match(check('x', 'lab').advice, /correct the address/);
+  });
+
+  it('a daemon on the loopback of another host is named, with what to do', () => {
+    const heard = { id: 'w', role: 'worker', cluster: 'lab', address: '10.0.0.1:7602', authority: null } as const;
+    const more = { protocolVersion: 1, modelName: '', packDigest: '', bootId: 'b' };
+    const check = elsewhereCheck({ ...heard, ...more });
+    assert.deepEqual([check.name, check.status], ['peer 10.0.0.1:7602', 'warn']);
+    assert.match(`${check.found} ${check.advice}`, /loopback of its own host.*--lan/);
+  });
+
   it('the check of peers explains a silent peer; one known by hearsay is no failure', () => {
     const silent = peerCheck(CANDIDATE, { kind: 'silent' }, null, null);
     assert.equal(silent.status, 'fail');
@@ -182,9 +201,13 @@ describe('odmoe doctor:', () => {
     const network = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1, reconnectDelayMs: 1 };
     const log = { error: quiet, warn: quiet, info: quiet, debug: quiet };
     const server = await startRpcServer({ host: '127.0.0.1', port: 0, network, log, node: { identify: () => MAIN } });
-    assert.deepEqual(await diagnosePeer(server.address, 2000), { kind: 'odmoe', identity: MAIN });
+    assert.deepEqual(await diagnosePeer(server.address, 2000, identitiesOnce()), {
+      kind: 'odmoe',
+      identity: MAIN,
+      shown: null,
+    });
     await server.stop();
-    assert.deepEqual(await diagnosePeer(server.address, 2000), { kind: 'refused' });
+    assert.deepEqual(await diagnosePeer(server.address, 2000, identitiesOnce()), { kind: 'refused' });
     const stranger = createServer((socket) => {
       socket.on('error', quiet);
       socket.end('SSH-2.0-OpenSSH\r\n');
@@ -194,9 +217,9 @@ describe('odmoe doctor:', () => {
     });
     const address = stranger.address();
     assert.ok(address !== null && typeof address === 'object');
-    assert.equal((await diagnosePeer(`127.0.0.1:${address.port}`, 2000)).kind, 'stranger');
+    assert.equal((await diagnosePeer(`127.0.0.1:${address.port}`, 2000, identitiesOnce())).kind, 'stranger');
     stranger.close();
-    assert.equal((await diagnosePeer('no-such-host.invalid:7600', 2000)).kind, 'unreachable');
+    assert.equal((await diagnosePeer('no-such-host.invalid:7600', 2000, identitiesOnce())).kind, 'unreachable');
   });
 });
 

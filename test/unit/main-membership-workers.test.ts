@@ -50,7 +50,7 @@ function withWorkers(
       failing: () => membership.problems().map(({ address }) => address),
       connected: () => roster.connectedWorkers().map(({ id, address }) => `${id} ${address}`),
       discover: (id, address) => {
-        membership.addDiscovered({ ...identity(id), authority: null, role: 'worker', address });
+        membership.addDiscovered({ ...identity(id), role: 'worker', authority: null, address });
       },
     });
     await membership.stop();
@@ -327,9 +327,9 @@ describe('main: the dialling of a worker', () => {
   it('never happens for a node of another cluster, a main, or an unwanted node', () =>
     withWorkers(
       async ({ membership, workers, passes }) => {
-        membership.addDiscovered({ ...identity('w'), authority: null, role: 'worker', address: A, cluster: 'another' });
-        membership.addDiscovered({ ...identity('m'), authority: null, role: 'main', address: B });
-        membership.addDiscovered({ ...identity('w'), authority: null, role: 'worker', address: C });
+        membership.addDiscovered({ ...identity('w'), role: 'worker', authority: null, address: A, cluster: 'another' });
+        membership.addDiscovered({ ...identity('m'), role: 'main', authority: null, address: B });
+        membership.addDiscovered({ ...identity('w'), role: 'worker', authority: null, address: C });
         membership.addConfigured([{ role: 'worker', id: 'w', address: C }]);
         await passes(A_LITTLE_MS);
         assert.deepEqual(workers.asked, []);
@@ -337,8 +337,8 @@ describe('main: the dialling of a worker', () => {
       { usesWorkers: false },
     ).then(() =>
       withWorkers(async ({ membership, workers, passes }) => {
-        membership.addDiscovered({ ...identity('w'), authority: null, role: 'worker', address: A, cluster: 'another' });
-        membership.addDiscovered({ ...identity('m'), authority: null, role: 'main', address: B });
+        membership.addDiscovered({ ...identity('w'), role: 'worker', authority: null, address: A, cluster: 'another' });
+        membership.addDiscovered({ ...identity('m'), role: 'main', authority: null, address: B });
         await passes(A_LITTLE_MS);
         assert.deepEqual(workers.asked, []);
       }),

@@ -64,7 +64,7 @@ describe('main: the known addresses', () => {
   });
 
   const discover = (id: string, address: string): void => {
-    membership.addDiscovered({ ...identity(id), authority: null, role: 'worker', address });
+    membership.addDiscovered({ ...identity(id), role: 'worker', authority: null, address });
   };
   const failing = (): string[] => membership.problems().map(({ address }) => address);
 
