@@ -107,13 +107,14 @@ function WithCode({ text }: { text: string }): JSX.Element {
 }
 
 interface JoinProps {
-  cluster: Pick<Cluster, 'joinCommand' | 'isThisMachineOnly'>;
+  cluster: Pick<Cluster, 'joinCommand' | 'isThisMachineOnly' | 'hasAuthority'>;
   /** True: there is no worker yet, and the cluster needs one. */
   isFirst: boolean;
 }
 
 /** The command by which another box joins. */
-function JoinBox({ cluster: { joinCommand, isThisMachineOnly }, isFirst }: JoinProps): JSX.Element {
+function JoinBox({ cluster, isFirst }: JoinProps): JSX.Element {
+  const { joinCommand, isThisMachineOnly } = cluster;
   const words = joinCommand.split(' ');
   return (
     <section class={isFirst ? 'join join-first' : 'join'} aria-label="Add a box">
@@ -121,7 +122,7 @@ function JoinBox({ cluster: { joinCommand, isThisMachineOnly }, isFirst }: JoinP
         <h2>{isFirst ? 'No worker yet' : 'Add a box'}</h2>
         <p class="quiet small">
           {isFirst && 'Main holds no experts of its own: answers begin with the first worker. '}
-          {placeWords(isThisMachineOnly, isFirst)}
+          {placeWords(cluster, isFirst)}
         </p>
       </div>
       <div class="join-command">
@@ -129,15 +130,16 @@ function JoinBox({ cluster: { joinCommand, isThisMachineOnly }, isFirst }: JoinP
         <CopyButton text={joinCommand} title="the command" />
       </div>
       {isThisMachineOnly && (
-        <p class="small">Main listens on this machine only. For other boxes, start it with --host 0.0.0.0.</p>
+        <p class="small">Main listens on this machine only. For other boxes, start it with --lan.</p>
       )}
     </section>
   );
 }
 
-function placeWords(isThisMachineOnly: boolean, isFirst: boolean): string {
+function placeWords({ isThisMachineOnly, hasAuthority }: JoinProps['cluster'], isFirst: boolean): string {
   if (isThisMachineOnly) return 'Run this in a second terminal of the machine of main.';
   const where = 'Run this on a box of the same network, where odmoe is installed';
-  if (isFirst) return `${where}, or in a second terminal of this machine.`;
-  return `${where}. It joins by itself, and answers go on meanwhile.`;
+  const how = hasAuthority ? 'It shows six digits: type them under Machines' : 'It joins by itself';
+  if (isFirst) return `${where}, or in a second terminal of this machine.${hasAuthority ? ` ${how}.` : ''}`;
+  return `${where}. ${how}, and answers go on meanwhile.`;
 }

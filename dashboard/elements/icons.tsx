@@ -56,6 +56,16 @@ export function ChatIcon(): JSX.Element {
   );
 }
 
+/** A box with a keyhole. */
+export function MachinesIcon(): JSX.Element {
+  return (
+    <Icon>
+      <rect x="4.5" y="9.5" width="15" height="11" rx="2" />
+      <path d="M8 9.5V7a4 4 0 0 1 8 0v2.5M12 14v2.5" />
+    </Icon>
+  );
+}
+
 export function SunIcon(): JSX.Element {
   return (
     <Icon>

@@ -26,6 +26,11 @@ export function formatShare(share: number): string {
   return `${shown === 100 && share < 1 ? '99.9' : String(shown)} %`;
 }
 
+/** A day of the reader's calendar: "25 Nov 2026". `timeMs`: milliseconds since 1970. */
+export function formatDay(timeMs: number): string {
+  return new Date(timeMs).toLocaleDateString('en-GB', { day: 'numeric', month: 'short', year: 'numeric' });
+}
+
 /** Ascending numbers: "0, 2, 4 … 46". */
 export function formatLayers(layers: readonly number[], most = 4): string {
   if (layers.length <= most) return layers.join(', ');

@@ -1,18 +1,31 @@
-import type { JSX, TargetedSubmitEvent } from 'preact';
-import { useEffect, useState, useRef } from 'preact/hooks';
+import type { JSX } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
 import { ChatView } from '../chat-view/chat-view.js';
 import { ClusterView } from '../cluster-view/cluster-view.js';
 import { useDashboard } from '../feed/dashboard-store.js';
 import type { FeedConnection, DashboardState } from '../feed/dashboard-state.js';
+import { MachinesView } from '../machines-view/machines-view.js';
+import { waitingWords } from '../machines-view/machines-words.js';
 import { TimeView } from '../time-view/time-view.js';
 import { TokenView } from '../token-view/token-view.js';
-import { ChatIcon, ClusterIcon, MoonIcon, SunIcon, TimeIcon, TokenIcon } from '../elements/icons.js';
+import {
+  AlertIcon,
+  ChatIcon,
+  ClusterIcon,
+  MachinesIcon,
+  MoonIcon,
+  SunIcon,
+  TimeIcon,
+  TokenIcon,
+} from '../elements/icons.js';
+import { KeyForm } from '../elements/key-form.js';
 import { isDark, rememberTheme } from '../elements/theme.js';
 import { startFeed } from '../feed/event-feed.js';
-import { hasLoggedIn, logIn, logOut } from '../feed/session.js';
+import { hasLoggedIn, logOut } from '../feed/session.js';
 
 const VIEWS: Record<Route, () => JSX.Element> = {
   cluster: ClusterView,
+  machines: MachinesView,
   token: TokenView,
   time: TimeView,
   chat: ChatView,
@@ -20,12 +33,15 @@ const VIEWS: Record<Route, () => JSX.Element> = {
 
 const ICONS: Record<Route, () => JSX.Element> = {
   cluster: ClusterIcon,
+  machines: MachinesIcon,
   token: TokenIcon,
   time: TimeIcon,
   chat: ChatIcon,
 };
 
 const selectConnection = (state: DashboardState): FeedConnection => state.connection;
+const selectIsInsecure = (state: DashboardState): boolean => state.cluster?.isInsecure ?? false;
+const selectWaiting = (state: DashboardState): number => state.cluster?.waitingMachines ?? 0;
 const selectName = (state: DashboardState): string => state.cluster?.name ?? '';
 
 /** Header, tabs, and the view that the page's address names. */
@@ -51,6 +67,7 @@ export function PageFrame(): JSX.Element {
         </div>
       </header>
       <ConnectionNote connection={connection} />
+      {connection !== 'locked' && <InsecureNote />}
       <main id="view" class={`view view-${route}`} tabIndex={-1}>
         {connection === 'locked' ? <LogIn /> : <View />}
       </main>
@@ -73,10 +90,39 @@ function Tabs({ route }: { route: Route }): JSX.Element {
           <a key={each} class="tab" href={`#${each}`} aria-current={each === route ? 'page' : undefined}>
             <Icon />
             <span>{ROUTE_TITLES[each]}</span>
+            {each === 'machines' && <WaitingCount />}
           </a>
         );
       })}
     </nav>
+  );
+}
+
+/** The number of machines that wait to be let in; null: none does. */
+function WaitingCount(): JSX.Element | null {
+  const waiting = useDashboard(selectWaiting);
+  if (waiting === 0) return null;
+  return (
+    <span class="tab-count">
+      <span aria-hidden="true">{waiting}</span>
+      <span class="unseen">: {waitingWords(waiting)}</span>
+    </span>
+  );
+}
+
+/** Warns of a cluster that anybody on the network can use. */
+function InsecureNote(): JSX.Element | null {
+  if (!useDashboard(selectIsInsecure)) return null;
+  return (
+    <aside class="insecure-note" aria-label="Warning">
+      <AlertIcon />
+      <p>
+        <strong>This cluster is insecure.</strong> Other machines reach main, and it asks none of them who it is:
+        anybody on the network can read what is asked and answered, join, and stop the cluster. To close it, say{' '}
+        <code>odmoe cluster init</code> on main's host, start main again without <code>--insecure</code>, and let each
+        machine in once.
+      </p>
+    </aside>
   );
 }
 
@@ -115,33 +161,12 @@ function ConnectionNote({ connection }: { connection: FeedConnection }): JSX.Ele
 }
 
 function LogIn(): JSX.Element {
-  const key = useRef<HTMLInputElement>(null);
-  const [problem, setProblem] = useState<string | null>(null);
-  const [isBusy, setBusy] = useState(false);
-  const submit = async (): Promise<void> => {
-    setBusy(true);
-    const wrong = await logIn(key.current?.value ?? '');
-    setBusy(false);
-    setProblem(wrong);
-    if (wrong !== null) key.current?.select();
-  };
-  const onSubmit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
-    event.preventDefault();
-    void submit();
-  };
   return (
-    <form class="card log-in" onSubmit={onSubmit}>
+    <section class="card log-in">
       <h1>This cluster wants a key</h1>
       <p class="quiet">One of the keys in the file that main was started with (--api-keys).</p>
-      <label for="api-key">API key</label>
-      <input id="api-key" ref={key} class="field" type="password" autocomplete="current-password" required autofocus />
-      <p class="problem-text" role="alert">
-        {problem}
-      </p>
-      <button type="submit" class="button button-main" disabled={isBusy}>
-        Open
-      </button>
-    </form>
+      <KeyForm label="API key" isFirst />
+    </section>
   );
 }
 
@@ -159,7 +184,7 @@ function LogOut(): JSX.Element | null {
   );
 }
 
-const PAGE_ROUTES = ['cluster', 'token', 'time', 'chat'] as const;
+const PAGE_ROUTES = ['cluster', 'token', 'time', 'chat', 'machines'] as const;
 type Route = (typeof PAGE_ROUTES)[number];
 
 const ROUTE_TITLES: Record<Route, string> = {
@@ -167,6 +192,7 @@ const ROUTE_TITLES: Record<Route, string> = {
   token: 'A token',
   time: 'Over time',
   chat: 'Chat',
+  machines: 'Machines',
 };
 
 function routeOf(hash: string): Route {

@@ -1,16 +1,17 @@
 /**
  * The page with a cluster that is made up, to look at and for tests without a cluster:
- *   node dist/test/dashboard/sample-server.js [--port N] [--alone] [--key KEY]
+ *   node dist/test/dashboard/sample-server.js [--port N] [--alone] [--key KEY] [--trust none|plain|without-keys|operator]
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { extname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import type { ClusterEvent } from '../../shared/wire/cluster-events.js';
+import type { ClusterData, ClusterEvent } from '../../shared/wire/cluster-events.js';
 import { sampleChat } from './sample-chat.js';
 import { sampleCluster, sampleClusterAlone } from './sample-cluster.js';
 import { sampleFigures, sampleHeat, sampleHistory, sampleRecall } from './sample-figures.js';
+import { bodyOf, SAMPLE_OPERATOR_KEY, SampleMachines, type SampleTrust } from './sample-machines.js';
 import { samplePasses } from './sample-passes.js';
 
 export interface SampleOptions {
@@ -20,9 +21,13 @@ export interface SampleOptions {
   key: string | null;
   /** Asked in the midst of each answer, which goes on when it resolves. */
   halfway: () => Promise<void>;
+  machines: SampleMachines;
+  /** Changes of the invented cluster. */
+  changes?: () => Partial<ClusterData>;
 }
 
 const PAGE = resolve(fileURLToPath(import.meta.url), '..', '..', '..', 'dashboard');
+const MACHINES_PATH = '/cluster/machines';
 const TYPES: Record<string, string> = {
   '.html': 'text/html; charset=utf-8',
   '.js': 'text/javascript; charset=utf-8',
@@ -34,14 +39,20 @@ const POLICY =
 
 /** The events that a new listener gets at once. */
 export function sampleEvents(options: SampleOptions): ClusterEvent[] {
-  if (options.alone) return [{ type: 'cluster', cluster: sampleClusterAlone() }];
+  if (options.alone) return [clusterEvent(0, options)];
   return [
-    { type: 'cluster', cluster: sampleCluster(0) },
+    clusterEvent(0, options),
     { type: 'figures', samples: sampleHistory(0) },
     { type: 'recall', recall: sampleRecall() },
     { type: 'heat', heat: sampleHeat() },
     ...samplePasses().map((pass): ClusterEvent => ({ type: 'pass', pass })),
   ];
+}
+
+function clusterEvent(secondsOn: number, { alone, machines, changes }: SampleOptions): ClusterEvent {
+  const cluster = alone ? sampleClusterAlone() : sampleCluster(secondsOn);
+  const { trust, waitingMachines } = machines;
+  return { type: 'cluster', cluster: { ...cluster, hasAuthority: trust !== 'none', waitingMachines, ...changes?.() } };
 }
 
 function feed(request: IncomingMessage, response: ServerResponse, options: SampleOptions): void {
@@ -52,9 +63,8 @@ function feed(request: IncomingMessage, response: ServerResponse, options: Sampl
   let secondsOn = 0;
   const every = setInterval(() => {
     secondsOn += 1;
-    if (options.alone) return void tell({ type: 'cluster', cluster: sampleClusterAlone() });
-    tell({ type: 'cluster', cluster: sampleCluster(secondsOn) });
-    tell({ type: 'figures', samples: [sampleFigures(secondsOn)] });
+    tell(clusterEvent(secondsOn, options));
+    if (!options.alone) tell({ type: 'figures', samples: [sampleFigures(secondsOn)] });
   }, 1000);
   request.on('close', () => clearInterval(every));
 }
@@ -72,20 +82,25 @@ function sendFile(response: ServerResponse, name: string): void {
   }
 }
 
-async function bodyOf(request: IncomingMessage): Promise<string> {
-  const chunks: Uint8Array[] = [];
-  for await (const chunk of request) chunks.push(chunk as Uint8Array);
-  return Buffer.concat(chunks).toString();
-}
-
-async function session(request: IncomingMessage, response: ServerResponse, { key }: SampleOptions): Promise<void> {
+async function session(request: IncomingMessage, response: ServerResponse, options: SampleOptions): Promise<void> {
+  const { key, machines } = options;
   if (request.method === 'DELETE') {
     response.writeHead(204, { 'set-cookie': 'sample=; Max-Age=0; Path=/' }).end();
     return;
   }
   const asked = JSON.parse(await bodyOf(request)) as { key?: string };
-  if (asked.key !== key) return void response.writeHead(401).end();
+  if (asked.key === SAMPLE_OPERATOR_KEY) machines.trust = 'operator';
+  else if (key !== null && asked.key !== key) return void response.writeHead(401).end();
   response.writeHead(204, { 'set-cookie': 'sample=1; HttpOnly; SameSite=Strict; Path=/' }).end();
+}
+
+async function answerMachines(
+  request: IncomingMessage,
+  path: string,
+  response: ServerResponse,
+  { machines }: SampleOptions,
+): Promise<void> {
+  machines.answer(request.method ?? '', path.slice(MACHINES_PATH.length), await bodyOf(request), response);
 }
 
 /** Not listening yet. */
@@ -97,6 +112,7 @@ export function sampleServer(options: SampleOptions): Server {
       if (isKnown) feed(request, response, options);
       else response.writeHead(401).end();
     } else if (path === '/cluster/session') void session(request, response, options);
+    else if (path.startsWith(MACHINES_PATH)) void answerMachines(request, path, response, options);
     else if (path === '/v1/chat/completions') void sampleChat(response, options.halfway);
     else if (path === '/') sendFile(response, 'index.html');
     else if (/^\/assets\/[\w.-]+$/.test(path)) sendFile(response, path.slice('/assets/'.length));
@@ -110,9 +126,15 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
       port: { type: 'string', default: '7690' },
       alone: { type: 'boolean', default: false },
       key: { type: 'string' },
+      trust: { type: 'string', default: 'operator' },
     },
   });
-  const options = { alone: values.alone, key: values.key ?? null, halfway: () => Promise.resolve() };
+  const options = {
+    alone: values.alone,
+    key: values.key ?? null,
+    halfway: () => Promise.resolve(),
+    machines: new SampleMachines(values.trust as SampleTrust),
+  };
   sampleServer(options).listen(Number(values.port), '127.0.0.1', () => {
     process.stdout.write(`http://127.0.0.1:${values.port}/\n`);
   });

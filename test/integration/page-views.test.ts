@@ -5,13 +5,14 @@ import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Page } from 'playwright-core';
 import { SAMPLE_ANSWER } from '../dashboard/sample-chat.js';
+import { SampleMachines } from '../dashboard/sample-machines.js';
 import { samplePasses } from '../dashboard/sample-passes.js';
 import { sampleServer } from '../dashboard/sample-server.js';
 import { findBrowser, TestBrowser } from './harness/browser.js';
 
 const PHONE = { width: 390, height: 844 };
 const DESK = { width: 1440, height: 900 };
-const VIEWS = ['cluster', 'token', 'time', 'chat'];
+const VIEWS = ['cluster', 'token', 'time', 'chat', 'machines'];
 
 describe('the page in a browser, with invented cluster data,', function () {
   this.timeout(60_000);
@@ -28,7 +29,12 @@ describe('the page in a browser, with invented cluster data,', function () {
       process.stdout.write('    skipped: no Chromium in the PATH, and CHROME_PATH names none\n');
       return this.skip();
     }
-    server = sampleServer({ alone: false, key: null, halfway: () => halfway });
+    server = sampleServer({
+      alone: false,
+      key: null,
+      halfway: () => halfway,
+      machines: new SampleMachines('operator'),
+    });
     await once(server.listen(0, '127.0.0.1'), 'listening');
     url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
     browser = await TestBrowser.start(path, { viewport: DESK, permissions: ['clipboard-read', 'clipboard-write'] });
