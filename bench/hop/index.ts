@@ -1,5 +1,5 @@
 import { InvalidArgumentError, type Command } from 'commander';
-import { addMainFlags, resolveMainAddress, type MainFlags } from '../../cli/client/find-main.js';
+import { addMainFlags, findMain, type MainFlags } from '../../cli/client/find-main.js';
 import { avoidMarkingPauses } from '../../engine/daemon/collection-pauses.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { liveHopsJson, liveHopsTable, measureLiveHops } from './live-hops.js';
@@ -39,7 +39,7 @@ export function registerBenchHop(bench: Command, run: MeasuredRun): void {
 }
 
 async function benchLiveHops(options: HopOptions, run: MeasuredRun): Promise<void> {
-  const live = await measureLiveHops(await resolveMainAddress(options), options.tokens, options.seconds);
+  const live = await measureLiveHops(await findMain(options), options.tokens, options.seconds);
   run.print(liveHopsJson(live), options.json === true, () => liveHopsTable(live));
 }
 

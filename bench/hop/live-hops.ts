@@ -1,5 +1,5 @@
 /** Hops of a running cluster, by stage, compared with bare round trips of the same size in the same minutes. */
-import { transport } from '../../cli/client/process-runtime.js';
+import type { ReachedMain } from '../../cli/client/find-main.js';
 import { STATUS_TIMEOUT_MS } from '../../cli/commands/status.js';
 import { hopTable } from '../../cli/output/hop-report.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -25,7 +25,11 @@ export interface LiveHops {
  * Asks main for an answer of `tokens` tokens, then measures bare hops for `seconds`. Throws the errors of the request to main, NO_WORKERS, and
  * USAGE if every hop loaded an expert.
  */
-export async function measureLiveHops(address: string, tokens: number, seconds: number): Promise<LiveHops> {
+export async function measureLiveHops(
+  { address, transport }: ReachedMain,
+  tokens: number,
+  seconds: number,
+): Promise<LiveHops> {
   const before = await fetchStatus(transport, address, STATUS_TIMEOUT_MS);
   const controller = new AbortController();
   await collectAnswer(generate(transport, address, answerRequest(PROMPT_IDS, tokens), controller.signal));

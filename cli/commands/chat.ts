@@ -4,7 +4,7 @@ import type { TerminalChatSettings } from '../chat/chat-settings.js';
 import { EMPTY_TERMINAL_CONVERSATION } from '../chat/conversation.js';
 import { historyPath, LineHistory } from '../chat/line-history.js';
 import { ReadlineInput } from '../chat/line-input.js';
-import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
+import { addMainFlags, findMain, type MainFlags } from '../client/find-main.js';
 import { addAnswerLengthFlag, addTemplateFlag } from '../client/generation-flags.js';
 import { withInterrupt } from '../client/interrupt.js';
 import {
@@ -13,7 +13,6 @@ import {
   openLocalEngine,
   type LocalEngineFlags,
 } from '../client/local-engine-flags.js';
-import { transport } from '../client/process-runtime.js';
 import { addSamplingFlags, samplingOfFlags, type SamplingFlags } from '../client/sampling-flags.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { TemplateArgument } from '../../shared/wire/messages.js';
@@ -77,7 +76,7 @@ async function chat(model: string | undefined, flags: ChatFlags, command: Comman
   if (meaningless !== undefined) {
     throw new OdmoeError('USAGE', `--${meaningless} is for a model in this process: give its directory too`);
   }
-  const address = await resolveMainAddress(flags);
+  const { address, transport } = await findMain(flags);
   const { modelName, cluster } = await identifyPeer(transport, address, IDENTIFY_TIMEOUT_MS);
   await converse(flags, `${modelName} on cluster ${cluster} (${address})`, (request, signal) =>
     generate(transport, address, request, signal),

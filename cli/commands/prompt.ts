@@ -1,11 +1,10 @@
 import type { Command } from 'commander';
 
-import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
+import { addMainFlags, findMain, type MainFlags } from '../client/find-main.js';
 import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../client/generation-flags.js';
 import { promptText } from '../client/prompt-text.js';
 import { withInterrupt } from '../client/interrupt.js';
 import { generationSummary, renderGeneration } from '../output/generation-output.js';
-import { transport } from '../client/process-runtime.js';
 import { standardError } from '../../shared/base/text/text-output.js';
 import { generate } from '../../shared/transport/node-clients.js';
 
@@ -30,7 +29,7 @@ Examples:
     )
     .action(async (text: string | undefined, flags: GenerationFlags & MainFlags) => {
       const request = generationRequestFrom(flags, await promptText(text));
-      const address = await resolveMainAddress(flags);
+      const { address, transport } = await findMain(flags);
       const result = await withInterrupt((signal) =>
         renderGeneration(generate(transport, address, request, signal), { json: flags.json, stream: !flags.json }),
       );

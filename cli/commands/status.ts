@@ -1,8 +1,7 @@
 import type { Command } from 'commander';
 
-import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
+import { addMainFlags, findMain, type MainFlags } from '../client/find-main.js';
 import { statusJson, statusLines } from '../output/status-report.js';
-import { transport } from '../client/process-runtime.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 import { fetchStatus } from '../../shared/transport/node-clients.js';
@@ -24,7 +23,8 @@ Examples:
   odmoe status --json`,
     )
     .action(async (flags: MainFlags & { json: boolean }) => {
-      const status = await fetchStatus(transport, await resolveMainAddress(flags), STATUS_TIMEOUT_MS);
+      const { address, transport } = await findMain(flags);
+      const status = await fetchStatus(transport, address, STATUS_TIMEOUT_MS);
       const text = flags.json ? printableJson(statusJson(status)) : statusLines(status, null).join('\n');
       standardOutput.write(`${text}\n`);
     });

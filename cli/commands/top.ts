@@ -1,9 +1,9 @@
 import type { Command } from 'commander';
 import type { StatusReply } from '../../shared/wire/messages.js';
-import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
+import { addMainFlags, findMain, type MainFlags, type ReachedMain } from '../client/find-main.js';
 import { topLines } from '../output/wait-report.js';
 import { STATUS_TIMEOUT_MS } from './status.js';
-import { runtime, transport } from '../client/process-runtime.js';
+import { runtime } from '../client/process-runtime.js';
 import { printableLine } from '../../shared/base/text/printable-text.js';
 import { MARKS, standardOutput } from '../../shared/base/text/text-output.js';
 import { fetchStatus } from '../../shared/transport/node-clients.js';
@@ -22,14 +22,14 @@ export function registerTopCommand(program: Command): void {
       '\nWithout a terminal it prints one look and ends.\n\nExample:\n  odmoe top --main 192.168.1.10:7600',
     )
     .action(async (flags: MainFlags) => {
-      const address = await resolveMainAddress(flags);
-      const first = await fetchStatus(transport, address, STATUS_TIMEOUT_MS);
-      if (standardOutput.isTerminal && process.stdin.isTTY) await watch(address, first);
+      const main = await findMain(flags);
+      const first = await fetchStatus(main.transport, main.address, STATUS_TIMEOUT_MS);
+      if (standardOutput.isTerminal && process.stdin.isTTY) await watch(main, first);
       else standardOutput.write(`${topLines(first, null).join('\n')}\n`);
     });
 }
 
-async function watch(address: string, first: StatusReply): Promise<void> {
+async function watch({ address, transport }: ReachedMain, first: StatusReply): Promise<void> {
   const quit = new QuitKey();
   standardOutput.write(MARKS.enterScreen);
   try {

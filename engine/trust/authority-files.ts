@@ -48,6 +48,11 @@ export function authorityDirectory(stateDirectory: string): string {
   return join(stateDirectory, 'authority');
 }
 
+/** The authority's certificate (DER), without its key. @throws STORAGE_FAILED it is missing or damaged */
+export async function readAuthorityCertificate(stateDirectory: string): Promise<Buffer> {
+  return await readCertificate(join(authorityDirectory(stateDirectory), AUTHORITY_FILES.certificate), ERRORS);
+}
+
 /**
  * Writes a new authority to the disk, all of it or nothing.
  * @throws CONFIG_INVALID there is one already; STORAGE_FULL, STORAGE_FAILED

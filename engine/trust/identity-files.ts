@@ -1,9 +1,10 @@
 import type { KeyObject } from 'node:crypto';
 import { createPublicKey } from 'node:crypto';
-import { rename, rm } from 'node:fs/promises';
+import { readdir, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import { fileExists, readBoundedFile, type FileErrors } from '../../shared/base/files/read-file.js';
 import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
@@ -53,6 +54,7 @@ export interface Certified {
   readonly roster: Uint8Array;
 }
 
+const NODES = 'nodes';
 const KEY = 'node.key';
 /** A key that main may have certified already, and whose certificate is not here yet. */
 const NEXT_KEY = 'node.key.next';
@@ -69,12 +71,23 @@ const ERRORS: FileErrors = {
 /** `stateDirectory`: that of the cluster, from the settings. */
 export function identityDirectory(stateDirectory: string, id: string): string {
   assertInvariant(isIdentifier(id), `A node with the id ${JSON.stringify(id)} looks for its key.`);
-  return join(stateDirectory, 'nodes', id);
+  return join(stateDirectory, NODES, id);
 }
 
 /** True if the node has joined. The certificate is the last file that joining writes. */
 export async function hasJoined(stateDirectory: string, id: string): Promise<boolean> {
   return fileExists(join(identityDirectory(stateDirectory, id), CERTIFICATE));
+}
+
+/** The ids under which nodes or operators of this host have joined the cluster. */
+export async function joinedIds(stateDirectory: string): Promise<string[]> {
+  const names = await readdir(join(stateDirectory, NODES)).catch((thrown: unknown) => {
+    if (systemErrorCode(thrown) === 'ENOENT') return [];
+    throw toOdmoeError(thrown);
+  });
+  const joined: string[] = [];
+  for (const id of names.filter(isIdentifier)) if (await hasJoined(stateDirectory, id)) joined.push(id);
+  return joined;
 }
 
 /**

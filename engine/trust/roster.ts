@@ -175,7 +175,7 @@ function removalWords(entry: RosterEntry, cluster: string): string {
 
 /** The command by which a peer comes back. */
 function rejoin({ role }: { role: PeerRole }): string {
-  return role === 'operator' ? 'odmoe join --operator TOKEN' : `odmoe ${role} --rejoin`;
+  return role === 'operator' ? 'odmoe operator join TOKEN' : `odmoe ${role} --rejoin`;
 }
 
 /** "2026-11-25 10:02 UTC" */

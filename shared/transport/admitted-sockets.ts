@@ -34,4 +34,9 @@ export class AdmittedSockets {
     for (const [socket, peer] of this.present) this.present.set(socket, newest(peer));
     return [...this.present];
   }
+
+  /** The number of open connections of the peer with this id. */
+  countOf(id: string): number {
+    return [...this.peers.values()].filter((peer) => peer.id === id).length;
+  }
 }

@@ -96,6 +96,7 @@ export class InProcessTransport {
     return {
       address: 'in this process',
       port: 0,
+      connectionsFrom: () => 0,
       tellLeaving: () => undefined,
       stop: async () => {
         this.serving = null;

@@ -48,7 +48,7 @@ export async function openOperatorSocket(server: Server, path: string, operator:
         : toOdmoeError(thrown).message;
     throw unavailable(path, reason, thrown);
   }
-  return { port: 0, callerOf: () => operator, close: () => void listener.close() };
+  return { port: 0, callerOf: () => operator, connectionsFrom: () => 0, close: () => void listener.close() };
 }
 
 function unavailable(path: string, reason: string, cause?: unknown): OdmoeError {

@@ -85,6 +85,7 @@ export async function startRpcServer(
   return {
     address,
     port,
+    connectionsFrom: (id) => doors.reduce((sum, door) => sum + door.port.connectionsFrom(id), 0),
     tellLeaving: () => doors.forEach(({ health }) => health.setStatus('', 'NOT_SERVING')),
     stop: () => {
       standstills.stop();

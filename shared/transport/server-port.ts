@@ -23,6 +23,8 @@ export interface ServerPort {
   readonly port: number;
   /** The peer of the call's certificate; null: the cluster has no authority. Throws CANCELLED if the peer has gone. */
   callerOf(call: AuthenticatedCall): CertifiedCaller | null;
+  /** The number of open connections of the peer whose certificate names this id. */
+  connectionsFrom(id: string): number;
   /** Takes no new connections. Those that the gRPC server has got are its own to end. */
   close(): void;
 }
@@ -49,7 +51,7 @@ export async function openServerPort(server: Server, options: PortOptions, runti
     if (counted(connections, socket)) injector.injectConnection(socket);
   });
   const port = await listen(listener, options);
-  return { port, callerOf: () => null, close: () => void listener.close() };
+  return { port, callerOf: () => null, connectionsFrom: () => 0, close: () => void listener.close() };
 }
 
 /** Counts a connection until it closes. A connection past the limits is destroyed: false. */
@@ -120,6 +122,10 @@ class TrustedPort implements ServerPort {
     const peer = fingerprint === undefined ? null : this.admitted.peerOf(fingerprint);
     if (peer === null) throw new OdmoeError('CANCELLED', 'the peer has gone');
     return peer;
+  }
+
+  connectionsFrom(id: string): number {
+    return this.admitted.countOf(id);
   }
 
   close(): void {

@@ -88,6 +88,8 @@ export interface RpcServer {
   /** "host:port" at which the server listens. */
   readonly address: string;
   readonly port: number;
+  /** The number of open connections from the node whose certificate names this id. In a cluster without an authority there are none. */
+  connectionsFrom(id: string): number;
   /** Reports in health checks that the daemon takes no new requests. All calls are still served. */
   tellLeaving(): void;
   /** Ends open streams in order, waits CLOSE_GRACE_MS, then forces. Idempotent. */

@@ -140,7 +140,7 @@ async function serve(network: MemoryNetwork, owner: ChannelOwner, options: RpcSe
     const isHeard = (): boolean => [...replies].every(({ isOver }) => isOver);
     while (!isHeard() && runtime.nowMs() < dueMs) await runtime.sleep(SERVING_POLL_MS);
   };
-  return { address: `${owner.host}:${port}`, port, tellLeaving: () => undefined, stop };
+  return { address: `${owner.host}:${port}`, port, connectionsFrom: () => 0, tellLeaving: () => undefined, stop };
 }
 
 function acceptor(

@@ -9,7 +9,7 @@ import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { identifyPeer } from '../../shared/transport/node-clients.js';
 import { RUNTIME } from '../wall.js';
 import { Lines } from './log-lines.js';
-import { startNewMain, StoredMain } from './stored-main.js';
+import { joinWithFiles, startNewMain, StoredMain } from './stored-main.js';
 
 const TIMEOUT_MS = 5000;
 
@@ -29,28 +29,17 @@ describe('a machine that joins a cluster on disks', () => {
     rmSync(directory, { recursive: true, force: true });
   });
 
-  async function joinAs(token: string): Promise<void> {
-    const { id, role, stateDirectory } = worker();
-    const key = await keyToCertify(stateDirectory, id);
-    const machine = { id, role, key };
-    await storeIdentity(
-      stateDirectory,
-      id,
-      await joinByToken(main.server.address, token, machine, { runtime: RUNTIME }),
-    );
-  }
-
   async function askMain(): Promise<string> {
     const opened = await openNodeTrust(worker(), RUNTIME.wallMs(), new Lines());
     assert.ok(opened !== null, 'the machine has joined');
     const client = new GrpcTransport(RUNTIME, null, opened.trust);
-    return (await identifyPeer(client, main.server.address, TIMEOUT_MS)).id;
+    return (await identifyPeer(client, main.address, TIMEOUT_MS)).id;
   }
 
   it('is in it by a token, after restarts of both, until it is removed', async () => {
     const { text } = await main.desk.createToken({ role: 'worker', uses: 1, lifeMs: 60_000 });
     assert.equal(await openNodeTrust(worker(), RUNTIME.wallMs(), new Lines()), null);
-    await joinAs(text);
+    await joinWithFiles(main.address, text, worker());
     assert.equal(await askMain(), 'box');
     await main.stop();
     main = await StoredMain.start(home('box'));
@@ -70,11 +59,11 @@ describe('a machine that joins a cluster on disks', () => {
     const { text } = await main.desk.createToken({ role: 'worker', uses: 1, lifeMs: 60_000 });
     const { id, role, stateDirectory } = worker();
     const machine = { id, role, key: await keyToCertify(stateDirectory, id) };
-    const first = await joinByToken(main.server.address, text, machine, { runtime: RUNTIME });
+    const first = await joinByToken(main.address, text, machine, { runtime: RUNTIME });
     // The reply was lost: nothing was stored, and main was started again.
     await main.stop();
     main = await StoredMain.start(home('box'));
-    const second = await joinByToken(main.server.address, text, machine, { runtime: RUNTIME });
+    const second = await joinByToken(main.address, text, machine, { runtime: RUNTIME });
     assert.deepEqual(second.authority, first.authority);
     await storeIdentity(stateDirectory, id, second);
     assert.equal(await askMain(), 'box');

@@ -3,9 +3,17 @@ import { join } from 'node:path';
 
 /** $XDG_STATE_HOME or ~/.local/state: the directory for data that should outlast a program and need no backup. */
 export function stateHome(environment: NodeJS.ProcessEnv = process.env): string {
-  const configured = environment['XDG_STATE_HOME'];
-  // The XDG specification says that a relative path is ignored.
-  return configured?.startsWith('/') === true ? configured : join(homedir(), '.local', 'state');
+  return absoluteOr(environment['XDG_STATE_HOME'], join(homedir(), '.local', 'state'));
+}
+
+/** $XDG_CONFIG_HOME or ~/.config: the directory for what a user has set up, and would miss. */
+export function configHome(environment: NodeJS.ProcessEnv = process.env): string {
+  return absoluteOr(environment['XDG_CONFIG_HOME'], join(homedir(), '.config'));
+}
+
+/** The XDG specification says that a relative path is ignored. */
+function absoluteOr(configured: string | undefined, otherwise: string): string {
+  return configured?.startsWith('/') === true ? configured : otherwise;
 }
 
 /** A directory for a cluster's records and logs. */

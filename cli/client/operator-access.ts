@@ -1,0 +1,115 @@
+/** The ways of a person to a main whose cluster has an authority: a certificate of role operator, or the operator's socket on main's host. */
+import { basename, join } from 'node:path';
+import { localAuthorities } from '../../engine/daemon/find-cluster.js';
+import type { ShownAuthority } from '../../engine/trust/ask-authority.js';
+import { readAuthorityCertificate } from '../../engine/trust/authority-files.js';
+import { joinedIds, type NodeCredentials, readIdentity } from '../../engine/trust/identity-files.js';
+import { NodeTrust } from '../../engine/trust/node-trust.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { configHome, operatorSocketPath, stateDirectory } from '../../shared/base/files/state-directory.js';
+import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
+import { identifyPeer } from '../../shared/transport/node-clients.js';
+import { socketAddress } from '../../shared/transport/operator-socket.js';
+import type { Transport } from '../../shared/transport/transport.js';
+import { runtime, transport } from './process-runtime.js';
+
+/** A main, and the way to it. */
+export interface ReachedMain {
+  /** "host:port", or that of the operator's socket. */
+  readonly address: string;
+  readonly transport: Transport;
+}
+
+/** A main of this host serves its socket at once, but a busy one may take a while. */
+const LOCAL_MAIN_TIMEOUT_MS = 10_000;
+
+/** Any name: only the directory above it counts. */
+const ANY_CLUSTER = 'odmoe';
+
+/** The directory in which the operators of a cluster on this host have their keys: $XDG_CONFIG_HOME/odmoe/clusters/CLUSTER. */
+export function operatorDirectory(cluster: string): string {
+  return join(configHome(), 'odmoe', 'clusters', cluster);
+}
+
+/**
+ * The main of this host whose operator's socket answers this user; null: there is none. `cluster`: only that one.
+ * @throws USAGE several answer
+ */
+export async function mainOfThisHost(cluster: string | null): Promise<ReachedMain | null> {
+  const directories = await localAuthorities(stateDirectory(cluster ?? ANY_CLUSTER), cluster);
+  const answers = await Promise.all(directories.map(answeringSocket));
+  const found = directories.flatMap((directory, index) => {
+    const address = answers[index] ?? null;
+    return address === null ? [] : [{ cluster: basename(directory), address }];
+  });
+  const [only, ...others] = found;
+  if (only === undefined) return null;
+  if (others.length === 0) return { address: only.address, transport };
+  const list = found.map((main) => `\n  --cluster ${main.cluster}`);
+  throw new OdmoeError(
+    'USAGE',
+    `the mains of ${found.length} clusters run on this host; say which one:${list.join('')}`,
+  );
+}
+
+/** The way to the main at this address, whose cluster has the authority. Throws TRUST_REFUSED where this user is no operator of it. */
+export async function reachAsOperator(address: string, shown: ShownAuthority): Promise<ReachedMain> {
+  const credentials = await operatorCredentials(shown);
+  if (credentials !== null) {
+    return { address, transport: new GrpcTransport(runtime, null, operatorTrust(shown.cluster, credentials)) };
+  }
+  const socket = await socketOf(shown);
+  if (socket !== null) return { address: socket, transport };
+  const { cluster } = shown;
+  throw new OdmoeError(
+    'TRUST_REFUSED',
+    `main of "${cluster}" at ${address} lets only operators ask: on its host say odmoe operator add NAME, then here odmoe operator join TOKEN`,
+  );
+}
+
+/** The newest credentials by which this user has become an operator of the authority; null: there are none. */
+async function operatorCredentials({ cluster, certificate }: ShownAuthority): Promise<NodeCredentials | null> {
+  const directory = operatorDirectory(cluster);
+  const found: NodeCredentials[] = [];
+  for (const id of await joinedIds(directory)) {
+    const credentials = await readIdentity(directory, id);
+    if (credentials?.authority.equals(certificate) === true) found.push(credentials);
+  }
+  const issuedAt = ({ peer }: NodeCredentials): number => peer.issuedAt ?? 0;
+  return found.sort((one, other) => issuedAt(other) - issuedAt(one))[0] ?? null;
+}
+
+/** Main may have a newer key than the roster of the day on which the operator joined. */
+function operatorTrust(cluster: string, credentials: NodeCredentials): NodeTrust {
+  const { authority, signedRoster } = credentials;
+  return new NodeTrust({
+    cluster,
+    authority,
+    own: credentials,
+    admission: 'not-removed',
+    signedRoster,
+    saveRoster: () => undefined,
+  });
+}
+
+/** The operator's socket of the main on this host that has the authority; null: it is not here, or this user may not open it. */
+async function socketOf({ cluster, certificate }: ShownAuthority): Promise<string | null> {
+  const [directory] = await localAuthorities(stateDirectory(cluster), cluster);
+  if (directory === undefined) return null;
+  const isSame = await readAuthorityCertificate(directory).then(
+    (own) => own.equals(certificate),
+    () => false,
+  );
+  return isSame ? await answeringSocket(directory) : null;
+}
+
+async function answeringSocket(directory: string): Promise<string | null> {
+  const address = socketAddress(operatorSocketPath(directory));
+  try {
+    await identifyPeer(transport, address, LOCAL_MAIN_TIMEOUT_MS);
+    return address;
+  } catch (thrown) {
+    if (thrown instanceof OdmoeError) return null;
+    throw thrown;
+  }
+}

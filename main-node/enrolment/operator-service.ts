@@ -1,0 +1,110 @@
+import { keysOf, type RosterEntry } from '../../engine/trust/roster.js';
+import type { TokenLine } from '../../engine/trust/token-book.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import type { PeerContext } from '../../shared/transport/peer-context.js';
+import type { Services } from '../../shared/transport/served-methods.js';
+import { isPeerRole, PEER_ROLES } from '../../shared/transport/trust/peer-role.js';
+import type {
+  AcceptReply,
+  AcceptRequest,
+  CreateTokenReply,
+  CreateTokenRequest,
+  JoinTokenLine,
+  ListedNode,
+  ListNodesReply,
+  ListTokensReply,
+  RemoveNodeReply,
+  RemoveNodeRequest,
+  RevokeTokenRequest,
+} from '../../shared/wire/messages.js';
+import type { EnrolmentDesk } from './enrolment-desk.js';
+
+type Caller = Pick<PeerContext, 'caller'>;
+type OperatorMethods = Services['operator'];
+
+/** Answers operators, and logs who has let in or removed whom. */
+export class OperatorService implements OperatorMethods {
+  /**
+   * @param desk null: the cluster has no authority, and every call ends with TRUST_REFUSED
+   * @param connectionsOf the number of connections between main and the node of this id
+   */
+  constructor(
+    private readonly desk: EnrolmentDesk | null,
+    private readonly connectionsOf: (id: string) => number,
+    private readonly log: Logger,
+  ) {}
+
+  /** Throws JOIN_TOKEN_INVALID, TRUST_REFUSED, STORAGE_*. */
+  async accept({ code }: AcceptRequest, { caller }: Caller): Promise<AcceptReply> {
+    const desk = this.requireDesk();
+    const { id, role, device, address, words } = await desk.accept(code);
+    this.log.info('an operator let a machine in', { by: caller?.id, machine: id, role, address });
+    return { id, role, device, address, words, cluster: desk.cluster };
+  }
+
+  /** Throws USAGE, STORAGE_*. */
+  async createToken({ role, name, uses, lifeMs }: CreateTokenRequest, { caller }: Caller): Promise<CreateTokenReply> {
+    const desk = this.requireDesk();
+    if (!isPeerRole(role)) {
+      throw new OdmoeError('USAGE', `${JSON.stringify(role)} is no role: give ${PEER_ROLES.slice(1).join(', ')}`);
+    }
+    const wanted = { role, lifeMs, uses: uses === 0 ? null : uses, ...(name === '' ? {} : { name }) };
+    const { text, token } = await desk.createToken(wanted);
+    const { id, usesLeft } = token;
+    this.log.info('an operator made a join token', { by: caller?.id, token: id, role, name, uses: usesLeft, lifeMs });
+    return { text, id, cluster: desk.cluster, words: desk.words };
+  }
+
+  listTokens(): ListTokensReply {
+    const desk = this.requireDesk();
+    return { tokens: desk.listTokens().map((line) => tokenLine(line, desk.listNodes())) };
+  }
+
+  /** Throws USAGE, STORAGE_*. */
+  async revokeToken({ id }: RevokeTokenRequest, { caller }: Caller): Promise<Record<string, never>> {
+    await this.requireDesk().revokeToken(id);
+    this.log.info('an operator revoked a join token', { by: caller?.id, token: id });
+    return {};
+  }
+
+  listNodes(): ListNodesReply {
+    const desk = this.requireDesk();
+    const { cluster, words, digest } = desk;
+    return {
+      cluster,
+      words,
+      authorityDigest: digest,
+      nodes: desk.listNodes().map(listedNode),
+      waiting: desk.waitingMachines(),
+    };
+  }
+
+  /** Throws USAGE, STORAGE_*. */
+  async removeNode({ id }: RemoveNodeRequest, { caller }: Caller): Promise<RemoveNodeReply> {
+    const desk = this.requireDesk();
+    const connections = this.connectionsOf(id);
+    await desk.removeNode(id);
+    this.log.info('an operator removed a node', { by: caller?.id, node: id, connections });
+    return { connections };
+  }
+
+  private requireDesk(): EnrolmentDesk {
+    if (this.desk !== null) return this.desk;
+    throw new OdmoeError(
+      'TRUST_REFUSED',
+      'this cluster has no authority, so no machine waits and none can be let in or removed: odmoe cluster init on the host of main makes one',
+    );
+  }
+}
+
+/** Keys that have been renewed more than once since are not found in the roster any more: their ids are left out. */
+function tokenLine({ token, state, leftMs }: TokenLine, nodes: readonly RosterEntry[]): JoinTokenLine {
+  const { id, role, name, usesLeft, createdMs, usedBy } = token;
+  const ids = usedBy.flatMap((digest) => nodes.find((entry) => keysOf(entry).includes(digest))?.id ?? []);
+  return { id, role, name: name ?? '', state, usesLeft, leftMs, createdMs, usedBy: ids };
+}
+
+function listedNode({ id, role, keyDigest, since, renewedAt, removed }: RosterEntry): ListedNode {
+  return { id, role, keyDigest, sinceMs: since, renewedMs: renewedAt ?? null, removedMs: removed ?? null };
+}
