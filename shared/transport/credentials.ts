@@ -2,8 +2,7 @@ import { ChannelCredentials, type ChannelOptions, credentials } from '@grpc/grpc
 import { isIP } from 'node:net';
 import { createSecureContext } from 'node:tls';
 import type { MethodRules } from './methods.js';
-import { ANY_NODE_NAME, roleName } from './trust/certificate.js';
-import type { DialledPeer } from './trust/dialled-peer.js';
+import { type DialledPeer, dialledName } from './trust/dialled-peer.js';
 import { tlsOptions } from './trust/tls-options.js';
 
 /** The security of a channel to a daemon of the role. `dialled`: checks the peer's certificate; null: the cluster has no authority. */
@@ -18,7 +17,7 @@ export function channelSecurity(
       checkServerIdentity: (name, certificate) => dialled.check(name, certificate),
     }),
     // Daemons are dialled by address, and their certificates hold names.
-    options: { 'grpc.ssl_target_name_override': servedBy === 'any node' ? ANY_NODE_NAME : roleName(servedBy) },
+    options: { 'grpc.ssl_target_name_override': dialledName(servedBy) },
   };
 }
 

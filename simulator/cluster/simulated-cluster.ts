@@ -1,6 +1,7 @@
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { type OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Transport } from '../../shared/transport/transport.js';
+import type { ClusterTrust } from '../../shared/transport/trust/cluster-trust.js';
 import type { Finished, GenerateRequest, PromptToken, TokenReply } from '../../shared/wire/messages.js';
 import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
@@ -19,6 +20,8 @@ export interface SimulationOptions {
   keepLines?: number;
   /** Time that clients wait for a silent main; if left out, the same as for the daemons' client. */
   clientPatienceMs?: number;
+  /** The part of clients in the trust of a cluster with an authority; left out: it has none. */
+  clientTrust?: ClusterTrust | null;
 }
 
 /** The behaviour of a client that reads its answer. */
@@ -61,7 +64,8 @@ export class SimulatedCluster {
     this.history = new History(now, options.keepLines ?? 0);
     this.network = new MemoryNetwork(this.clock, options.links(now), this.history);
     const runtime = new VirtualRuntime(this.clock, options.seed);
-    this.client = { runtime, transport: memoryTransport(this.network, CLIENT_HOST, runtime, options.clientPatienceMs) };
+    const { clientPatienceMs: patienceMs, clientTrust: trust = null } = options;
+    this.client = { runtime, transport: memoryTransport(this.network, CLIENT_HOST, runtime, { patienceMs, trust }) };
   }
 
   /** Timers and outside work that clients have open. */

@@ -1,6 +1,7 @@
 import type { RunningNode } from '../../engine/daemon/running-node.js';
 import type { Devices } from '../../engine/devices/devices.js';
 import { slicesForQuality } from '../../engine/loading/open-for-quality.js';
+import type { NodeTrust } from '../../engine/trust/node-trust.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import { startMain } from '../../main-node/main.js';
@@ -36,6 +37,8 @@ export interface NodeWorld {
   openSlices?: (pack: Pack, runtime: VirtualRuntime) => ReturnType<OpenSlices>;
   /** Wraps the service by which peers read the node's pack; left out: it is not wrapped. */
   wrapPack?: (pack: PackHandlers) => PackHandlers;
+  /** The part of one start of the process in the trust of its cluster; left out: the cluster has no authority. */
+  trust?: (runtime: VirtualRuntime) => NodeTrust | null;
   dataDirectory: string;
   log: Logger;
   /** Seed for the random numbers of the process, with the process's id and the number of its starts. */
@@ -190,8 +193,8 @@ export class SimulatedNode {
     this.network.tap?.(way, from, at, message);
   }
 
-  private transport(runtime: VirtualRuntime): Transport {
-    const transport = memoryTransport(this.network, this.id, runtime);
+  private transport(runtime: VirtualRuntime, trust: NodeTrust | null): Transport {
+    const transport = memoryTransport(this.network, this.id, runtime, { trust });
     const { wrapPack } = this.world;
     if (wrapPack === undefined) return transport;
     const withWrappedPack = (options: RpcServerOptions): RpcServerOptions =>
@@ -205,10 +208,11 @@ export class SimulatedNode {
       { name: 'eth0', address: network.addressOf(id), internal: false },
     ]);
     const { openSlices: slices } = this.world;
+    const trust = world.trust?.(runtime) ?? null;
     return {
       runtime,
-      transport: this.transport(runtime),
-      trust: null,
+      transport: this.transport(runtime, trust),
+      trust,
       authority: null,
       interfaces,
       discovery: memoryDiscovery(network, id, runtime, interfaces),

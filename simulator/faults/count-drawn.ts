@@ -24,6 +24,7 @@ const YES_NO = ['no', 'yes'] as const;
 const DRAWABLE: Record<string, readonly (string | number)[]> = {
   ...drawableOfRows(),
   themes: THEMES,
+  authority: YES_NO,
   models: SCENARIO_MODELS,
   workers: Array.from({ length: MAX_WORKERS }, (_, index) => index + 1),
   shadows: [0, 1, 2],
@@ -120,10 +121,11 @@ export function neverDrawn(counts: DrawnCounts): string[] {
 type Drawn = readonly [name: string, value: string | number];
 
 function drawnOf(scenario: Scenario): Drawn[] {
-  const { theme, model, nodes, requests, faults } = scenario;
+  const { theme, hasAuthority, model, nodes, requests, faults } = scenario;
   const roles = nodes.map(({ settings }) => settings.role);
   return [
     ['themes', theme],
+    ['authority', yesNo(hasAuthority)],
     ['models', model],
     ['workers', roles.filter((role) => role === 'worker').length],
     ['shadows', roles.filter((role) => role === 'shadow').length],

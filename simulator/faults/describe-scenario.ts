@@ -5,9 +5,9 @@ import type { Fault, Scenario, ScenarioNode, ScenarioRequest } from './scenario.
 
 /** Describes a scenario in lines for people. */
 export function describeScenario(scenario: Scenario): string[] {
-  const { seed, theme, model, nodes, link, pace, requests, faults, calmMs } = scenario;
+  const { seed, theme, hasAuthority, model, nodes, link, pace, requests, faults, calmMs } = scenario;
   return [
-    `seed ${seed}${theme === 'none' ? '' : ` (${theme})`}: model ${model}, ${nodes.length} nodes, calm from ${calmMs} ms`,
+    `seed ${seed}${theme === 'none' ? '' : ` (${theme})`}: model ${model}, ${nodes.length} nodes${hasAuthority ? ' with an authority' : ''}, calm from ${calmMs} ms`,
     `links: ${fields(link)}; operations: ${fields(pace)}`,
     ...nodes.slice(0, 1).map(describeShared),
     ...nodes.map(describeNode),

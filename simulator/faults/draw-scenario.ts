@@ -2,6 +2,7 @@ import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { MODELS_OF_LONG_CONTEXTS } from './draw-budget.js';
 import { drawRequests } from './draw-requests.js';
 import { drawTheme, nodesWanted, withTheme } from './draw-theme.js';
+import { withAuthority } from './draw-trust.js';
 import { drawLink, drawNodes, drawPace } from './draw-world.js';
 import {
   ANY_FAULTS,
@@ -30,6 +31,7 @@ export function drawScenario(seed: number): Scenario {
   const drawn = {
     seed,
     theme,
+    hasAuthority: false,
     model,
     nodes,
     link: drawLink(random.fork('link')),
@@ -39,7 +41,8 @@ export function drawScenario(seed: number): Scenario {
     restsMs: [],
     calmMs: 0,
   };
-  const scenario = withLiar(random.fork('liar'), withTheme(random.fork('of the theme'), drawn));
+  const withFaults = withLiar(random.fork('liar'), withTheme(random.fork('of the theme'), drawn));
+  const scenario = withAuthority(random.fork('authority'), withFaults);
   return { ...scenario, calmMs: calmFrom(scenario.faults) };
 }
 

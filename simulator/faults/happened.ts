@@ -1,8 +1,9 @@
 import type { SimulatedNode } from '../cluster/simulated-node.js';
+import { NO_TRUST_EVENTS, type TrustEvents } from './trust/trust-faults.js';
 import { countersOf } from './accounts/main-counters.js';
 
 /** Counts of events that were seen from outside of a cluster. */
-export interface Seen {
+export interface Seen extends TrustEvents {
   /** Passes of main with rows of several sequences. */
   sharedPasses: number;
   /** Failed operations of these passes. */
@@ -34,6 +35,7 @@ export const NOTHING_HAPPENED: Readonly<Happened> = {
   preemptions: 0,
   cachedTokens: 0,
   droppedPrefixes: 0,
+  ...NO_TRUST_EVENTS,
 };
 
 const METRICS = {

@@ -1,11 +1,13 @@
 import { closeSync, existsSync, fstatSync, openSync, readSync, readdirSync, rmSync, writeSync } from 'node:fs';
 import { basename, join } from 'node:path';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { FETCH_LOCK_FILE } from '../../packs/format/pack-layout.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
 import { type Falsify, falseNumbers, falseValues } from './false-values.js';
 import { RoguePeer } from './rogue-peer.js';
-import type { Fault, Scenario } from './scenario.js';
+import { type Fault, isTrustFault, type Scenario, type TrustFault } from './scenario.js';
+import type { TrustFaults } from './trust/trust-faults.js';
 import type { ScenarioWorld } from './scenario-world.js';
 
 /** Id of the second main, which a correct cluster does not have. */
@@ -25,6 +27,8 @@ export class FaultInjector {
     private readonly cluster: SimulatedCluster,
     private readonly world: ScenarioWorld,
     private readonly scenario: Scenario,
+    /** null: the cluster has no authority. */
+    private readonly trust: TrustFaults | null,
   ) {}
 
   schedule(): void {
@@ -58,7 +62,9 @@ export class FaultInjector {
 
   /** Begins a fault. Returns a function that ends it. */
   private begin(fault: Fault): () => void {
-    switch (fault.kind) {
+    const { kind } = fault;
+    if (isTrustFault(kind)) return this.beginTrustFault({ ...fault, kind });
+    switch (kind) {
       case 'kill':
         this.kill(fault.node);
         return () => undefined;
@@ -113,6 +119,16 @@ export class FaultInjector {
         this.jump(fault.node, new SeededRandom(fault.seed).int(2 * JUMP_MS) - JUMP_MS);
         return () => undefined;
     }
+  }
+
+  private beginTrustFault(fault: TrustFault): () => void {
+    assertInvariant(this.trust !== null, 'Only a cluster with an authority has events of trust.');
+    const start = (id: string): void => this.start(id);
+    const restart = (id: string): void => {
+      this.kill(id);
+      this.start(id);
+    };
+    return this.trust.begin(fault, start, restart);
   }
 
   private beginLinkFault({ kind, node, peer, seed }: Fault): () => void {

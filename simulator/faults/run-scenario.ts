@@ -33,63 +33,19 @@ import { FaultInjector, SECOND_MAIN } from './inject-faults.js';
 import type { ReferenceAnswers } from './reference-answers.js';
 import { ScenarioWorld, type LoggedLine } from './scenario-world.js';
 import { addHappened, happenedAt, NOTHING_HAPPENED, type Happened, type Seen } from './happened.js';
-import type { Scenario, ScenarioRequest, FaultKind } from './scenario.js';
+import { HARMLESS_FAULTS, type FaultKind, type Scenario, type ScenarioRequest } from './scenario.js';
+import { ScenarioTrust } from './trust/scenario-trust.js';
+import { NO_TRUST_EVENTS, TrustFaults } from './trust/trust-faults.js';
+import { checkUsedNodes, HeardNodes } from './check-used-nodes.js';
 import { MAIN_ID } from '../simulate/cluster-set-up.js';
 import { REMEMBERED_RANGES } from '../../shadow-node/predictor/alignment.js';
 import { HANDLE_KINDS } from './device-handles.js';
 import type { MessageTap } from '../network/channel.js';
 
-/** Longest age of a status: nodes send their status every second. */
-const STATUS_LIMIT_MS = 2000;
-/** A worker that gave wrong values or none may be set aside for longer than a scenario lasts, or may lack experts that it fetches. */
-const MAY_BE_SET_ASIDE: ReadonlySet<FaultKind> = new Set([
-  'failingReads',
-  'flippedBits',
-  'falseValues',
-  'falseNumbers',
-  'deviceLost',
-  'memoryRefused',
-]);
+/** A node of such a fault is started by it. */
+const STARTS: ReadonlySet<FaultKind> = new Set(['join', 'letIn']);
 
 const GIVE_FALSELY: ReadonlySet<FaultKind> = new Set(['falseValues', 'falseNumbers']);
-
-/** Records when main last got the status of each node, and the workers of its latest placement. */
-export class HeardNodes {
-  private readonly heardMs = new Map<string, number>();
-  private placed: ReadonlySet<string> = new Set();
-
-  constructor(private readonly nowMs: () => number) {}
-
-  readonly messages: MessageTap = (way, from, to, message) => {
-    if (way === 'arrived' && to === MAIN_ID && message.kind === 'status') this.heardMs.set(from, this.nowMs());
-    if (way === 'sent' && from === MAIN_ID && message.kind === 'placement')
-      this.placed = new Set(message.placement.workers.map(({ id }) => id));
-  };
-
-  isHeard(id: string): boolean {
-    return this.nowMs() - (this.heardMs.get(id) ?? -Infinity) <= STATUS_LIMIT_MS;
-  }
-
-  isPlaced(id: string): boolean {
-    return this.placed.has(id);
-  }
-}
-
-/** Long after the last fault, main must be connected to every running node, and must have placed every worker unless there is a reason against it. */
-export function checkUsedNodes(cluster: SimulatedCluster, scenario: Scenario, heard: HeardNodes): Violation[] {
-  const isLocal = scenario.nodes[0]?.settings.main.experts === 'local';
-  const problems = scenario.nodes.flatMap(({ settings: { id, role }, fetches }) => {
-    if (id === MAIN_ID || cluster.nodes.get(id)?.isReady !== true || (role === 'worker' && isLocal)) return [];
-    if (!heard.isHeard(id)) return [`main hears nothing of ${id}, which runs`];
-    if (role !== 'worker' || fetches || maySetAside(scenario, id) || heard.isPlaced(id)) return [];
-    return [`main does not use ${id}, which runs and tells its status`];
-  });
-  return problems.map((detail) => ({ invariant: 'nodes that run are used', detail }));
-}
-
-function maySetAside({ faults }: Scenario, id: string): boolean {
-  return faults.some(({ kind, node }) => MAY_BE_SET_ASIDE.has(kind) && (node === id || ownWorkerId(node) === id));
-}
 
 /** Number of passes of an answer that shadow may have to remember: finished passes that main still names, the current one, and those ahead. */
 const KNOWN_PASSES = REMEMBERED_RANGES + 3;
@@ -160,7 +116,9 @@ export async function runScenario(
 ): Promise<ScenarioOutcome> {
   const random = new SeededRandom(scenario.seed).fork('links');
   const isPatient = new SeededRandom(scenario.seed).fork('clients').chance(0.5);
+  const trust = scenario.hasAuthority ? trustOf(scenario) : null;
   const cluster = new SimulatedCluster({
+    clientTrust: trust?.clients() ?? null,
     links: () => {
       const links = new DrawnLinks(random, scenario.link);
       return operations === null ? links : new RecordingLinks(links, operations);
@@ -175,9 +133,11 @@ export async function runScenario(
     (model) => references.pack(model),
     operations,
     () => cluster.clock.nowMs,
+    trust,
   );
+  const faults = trust && new TrustFaults(cluster, trust, scenario);
   const { shape } = await references.pack(scenario.model);
-  const run = new ScenarioRun(scenario, cluster, world, references, shape);
+  const run = new ScenarioRun(scenario, { cluster, world, trust: faults }, references, shape);
   try {
     await run.all();
   } catch (thrown) {
@@ -191,7 +151,27 @@ export async function runScenario(
   return { violations, history: history.digest(), lines: history.lines, events: history.eventCount, happened };
 }
 
+/** The authority of a cluster whose nodes have joined, but for those that are let in later. */
+function trustOf({ nodes, faults }: Scenario): ScenarioTrust {
+  const isLate = (id: string): boolean => faults.some(({ kind, node }) => kind === 'letIn' && node === id);
+  const listed = nodes.map(({ settings: { role, id } }) => ({ role, id })).filter(({ id }) => !isLate(id));
+  return new ScenarioTrust(CLUSTER, listed);
+}
+
+/** The name of every scenario's cluster. */
+const CLUSTER = 'simulated';
+
+/** A scenario's cluster, its disks and devices, and the events of its authority; null: it has none. */
+interface Simulated {
+  cluster: SimulatedCluster;
+  world: ScenarioWorld;
+  trust: TrustFaults | null;
+}
+
 class ScenarioRun {
+  private readonly cluster: SimulatedCluster;
+  private readonly world: ScenarioWorld;
+  private readonly trust: TrustFaults | null;
   readonly violations: Violation[] = [];
   readonly happened: Happened = { ...NOTHING_HAPPENED };
   private requests: { drawn: ScenarioRequest; request: GenerateRequest }[] = [];
@@ -215,14 +195,16 @@ class ScenarioRun {
 
   constructor(
     private readonly scenario: Scenario,
-    private readonly cluster: SimulatedCluster,
-    private readonly world: ScenarioWorld,
+    { cluster, world, trust }: Simulated,
     private readonly references: ReferenceAnswers,
     private readonly shape: ModelShape,
   ) {
+    this.cluster = cluster;
+    this.world = world;
+    this.trust = trust;
     const recurrent = shape.layers.map(({ mixer }) => isRecurrent(mixer));
     this.alignment = new AlignmentWatch(MAIN_ID, (layer) => recurrent[layer] === true);
-    this.injector = new FaultInjector(cluster, world, scenario);
+    this.injector = new FaultInjector(cluster, world, scenario, trust);
     this.heard = new HeardNodes(() => cluster.clock.nowMs);
     const stopped = scenario.faults.filter(({ kind }) => kind === 'stopAndContinue').map(({ node }) => node);
     const runtimeOf = (id: string): VirtualRuntime | undefined => cluster.nodes.get(id)?.runtime;
@@ -236,6 +218,7 @@ class ScenarioRun {
       this.heard.messages(...said);
       this.fetches.messages(...said);
       this.alignment.messages(...said);
+      trust?.messages(...said);
     };
   }
 
@@ -274,7 +257,9 @@ class ScenarioRun {
     await this.checkLinks();
     if (this.rests.length > 0) this.noteRest();
     this.violations.push(...checkRests(this.rests));
-    this.violations.push(...checkUsedNodes(this.cluster, this.scenario, this.heard));
+    const isRemoved = (id: string): boolean => this.isRemoved(id);
+    this.violations.push(...checkUsedNodes(this.cluster, this.scenario, this.heard, isRemoved));
+    this.violations.push(...(this.trust?.check((id) => this.heard.isHeard(id)) ?? []));
     this.violations.push(...checkQuiet(this.cluster, this.world, this.scenario, atRest));
     this.violations.push(...checkSizes(this.firstSizes, sizesAtRest(this.cluster)));
     this.checkWorkers(statuses);
@@ -299,7 +284,7 @@ class ScenarioRun {
     for (const drawn of this.scenario.nodes) {
       const { settings, startMs, wallSkewMs } = drawn;
       const node = this.cluster.add(this.world.settingsOf(drawn), this.world.of(drawn));
-      const joins = this.scenario.faults.some(({ kind, node: id }) => kind === 'join' && id === settings.id);
+      const joins = this.scenario.faults.some(({ kind, node: id }) => STARTS.has(kind) && id === settings.id);
       if (!joins) this.cluster.clock.schedule(startMs, () => node.isAlive || node.start(wallSkewMs));
     }
   }
@@ -380,11 +365,18 @@ class ScenarioRun {
     const falsePieces = [...this.world.packPieceFaults.values()].reduce((sum, { sent }) => sum + sent, 0);
     const statuses = [...this.recorder.statuses.values()];
     const fetchedBytes = statuses.reduce((sum, { fetchReceivedBytes }) => sum + fetchReceivedBytes, 0);
-    return { sharedPasses, brokenSharedPasses, cancelledAnswers: cancelled.length, falsePieces, fetchedBytes };
+    return {
+      sharedPasses,
+      brokenSharedPasses,
+      cancelledAnswers: cancelled.length,
+      falsePieces,
+      fetchedBytes,
+      ...(this.trust?.happened ?? NO_TRUST_EVENTS),
+    };
   }
 
   private isCalm(): boolean {
-    return this.scenario.faults.length === 0 && this.isUndisturbed();
+    return this.scenario.faults.every(({ kind }) => HARMLESS_FAULTS.has(kind)) && this.isUndisturbed();
   }
 
   private async checkAnswers(): Promise<void> {
@@ -433,10 +425,14 @@ class ScenarioRun {
     this.violations.push(...checkStopped(this.cluster, this.world, runtimes));
   }
 
+  private isRemoved(id: string): boolean {
+    return this.trust?.isRemoved(id) === true;
+  }
+
   /** Checks that all nodes of the cluster run. */
   private checkNodes(): void {
     for (const node of this.cluster.nodes.values()) {
-      if (node.id === SECOND_MAIN || node.isReady) continue;
+      if (node.id === SECOND_MAIN || node.isReady || this.isRemoved(node.id)) continue;
       if (node.failure?.code === 'DEVICE_OUT_OF_MEMORY' && !holdsNode(this.scenario.model, node.settings)) continue;
       const why = node.failure === null ? 'it does not come up' : `${node.failure.code}: ${node.failure.message}`;
       this.violate('every node runs again', `${node.id}: ${why}`);

@@ -20,6 +20,7 @@ import type { NodeWorld, PackHandlers } from '../cluster/simulated-node.js';
 import { DEVICE_BYTES } from './draw-budget.js';
 import { DeviceFaults } from './faulty-device.js';
 import type { Scenario, ScenarioModel, ScenarioNode } from './scenario.js';
+import type { ScenarioTrust } from './trust/scenario-trust.js';
 import { HeldExperts } from '../../packs/format/held-experts.js';
 import type { PackDescription, PackPiece } from '../../shared/wire/messages.js';
 
@@ -55,6 +56,8 @@ export class ScenarioWorld {
     private readonly openShared: (model: ScenarioModel) => Promise<Pack>,
     private readonly operations: OperationLog | null,
     private readonly nowMs: () => number,
+    /** null: the cluster has no authority. */
+    private readonly trust: ScenarioTrust | null,
   ) {
     const damaged = scenario.faults.filter(({ kind }) => kind === 'flippedBits').map(({ node }) => node);
     for (const id of new Set(damaged)) if (!this.fetches(id)) this.copyPack(id);
@@ -82,7 +85,7 @@ export class ScenarioWorld {
   }
 
   of({ settings }: ScenarioNode): NodeWorld {
-    const { id } = settings;
+    const { id, role } = settings;
     const faults = new DeviceFaults((error) => this.placeless(error));
     const pieceFaults = new PackPieceFaults();
     this.devices.set(id, faults);
@@ -100,6 +103,7 @@ export class ScenarioWorld {
         ),
       ...(settings.main.quality.kind === 'exact' ? {} : { openSlices: openSlicesOutside }),
       wrapPack: (pack) => pieceFaults.wrap(pack),
+      trust: (runtime) => this.trust?.open({ role, id }, runtime) ?? null,
       dataDirectory: this.dataDirectory(id),
       log: this.logOf(id),
       seed: this.scenario.seed,

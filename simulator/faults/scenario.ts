@@ -35,8 +35,32 @@ export const ANY_FAULTS = [
   'wallClockJump',
   'changeAddress',
 ] as const;
+/** Events of a cluster with an authority: who is let in, who is removed, whose keys change, and who tries to get in without leave. */
+export const TRUST_FAULTS = [
+  'letIn',
+  'renewal',
+  'endOfOldKeys',
+  'removal',
+  'removalAndReturn',
+  'strangerWithoutCertificate',
+  'strangerOfOtherAuthority',
+  'strangerWithRemovedKey',
+  'strangerWithOthersKey',
+  'oldRoster',
+] as const;
+export type TrustFaultKind = (typeof TRUST_FAULTS)[number];
+
+/** Events that disturb no answer, no placement and no counter. */
+export const HARMLESS_FAULTS: ReadonlySet<FaultKind> = new Set<TrustFaultKind>([
+  'renewal',
+  'strangerWithoutCertificate',
+  'strangerOfOtherAuthority',
+  'strangerWithRemovedKey',
+  'strangerWithOthersKey',
+]);
+
 /** Faults that may happen to a cluster. A worker gives false numbers only where main verifies executions: nothing else finds them. */
-export const FAULT_KINDS = [...ANY_FAULTS, 'falseNumbers'] as const;
+export const FAULT_KINDS = [...ANY_FAULTS, 'falseNumbers', ...TRUST_FAULTS] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
 /** Special cases that need several conditions at once and that random drawing rarely produces: a scenario with a theme is made for its case. */
@@ -72,6 +96,13 @@ export interface Fault {
   seed: number;
 }
 
+/** One event of a cluster with an authority. */
+export type TrustFault = Fault & { kind: TrustFaultKind };
+
+export function isTrustFault(kind: FaultKind): kind is TrustFaultKind {
+  return TRUST_FAULTS.some((one) => one === kind);
+}
+
 /** Relations between the beginnings of a prompt and an earlier one. */
 export const SHARED_BEGINNINGS = ['same', 'longer', 'shorter', 'nextTurn'] as const;
 export type SharedBeginning = (typeof SHARED_BEGINNINGS)[number];
@@ -104,6 +135,8 @@ export interface ScenarioNode {
 export interface Scenario {
   seed: number;
   theme: Theme;
+  /** True if the cluster has an authority: its nodes have certificates, and nobody else gets in. */
+  hasAuthority: boolean;
   model: ScenarioModel;
   nodes: ScenarioNode[];
   link: DrawnLink;

@@ -1,6 +1,6 @@
 import type { SamplingMessage } from '../../shared/wire/messages.js';
 import { simplerSettings } from './drawn-rows.js';
-import { BUSY_MS, type Scenario, type ScenarioNode, type ScenarioRequest } from './scenario.js';
+import { BUSY_MS, isTrustFault, type Scenario, type ScenarioNode, type ScenarioRequest } from './scenario.js';
 import { MAIN_ID } from '../simulate/cluster-set-up.js';
 
 /**
@@ -59,6 +59,7 @@ const PLAIN_REQUESTS: readonly ((request: ScenarioRequest) => ScenarioRequest)[]
 ];
 
 const STEPS: readonly Step[] = [
+  (scenario, place) => (place === 0 && scenario.hasAuthority ? withoutAuthority(scenario) : null),
   (scenario, place) => (place === 0 && scenario.faults.length > 1 ? withoutFaults(scenario, () => true) : null),
   (scenario, place) => (place < scenario.faults.length ? withoutFaults(scenario, (_, index) => index === place) : null),
   (scenario, place) =>
@@ -90,6 +91,11 @@ function withRequest(drawn: ScenarioRequest, changes: Partial<ScenarioRequest['r
 function withSampling(drawn: ScenarioRequest, changes: Partial<SamplingMessage>): ScenarioRequest {
   const { sampling } = drawn.request;
   return withRequest(drawn, { sampling: sampling === null ? null : { ...sampling, ...changes } });
+}
+
+/** A cluster without an authority has none of its events. */
+function withoutAuthority(scenario: Scenario): Scenario {
+  return { ...withoutFaults(scenario, ({ kind }) => isTrustFault(kind)), hasAuthority: false };
 }
 
 /** Removes a node other than main and the last worker. */

@@ -1,15 +1,26 @@
-import type { CertifiedCaller } from '../../shared/transport/trust/peer-role.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import type { MethodRules } from '../../shared/transport/methods.js';
 import type { PeerMessage } from '../../shared/transport/stream-pace.js';
 import type { ScheduledEvent, VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { StandstillMeter } from '../../shared/base/runtime/standstill-meter.js';
+import type { CertifiedPeer } from '../../shared/transport/trust/certificate.js';
+import type { ClusterTrust } from '../../shared/transport/trust/cluster-trust.js';
+import type { DialledPeer } from '../../shared/transport/trust/dialled-peer.js';
+import { recordedBytes } from './connection-trust.js';
 import type { LinkModel } from './link-model.js';
+
+/** The method that a connection is for, with the request. A stream has no request. */
+export interface Opening {
+  path: string;
+  bytes: Buffer;
+  servedBy: MethodRules['servedBy'];
+}
 
 /** A frame on a channel; frames of one direction arrive in order. */
 export type ChannelFrame =
-  | { kind: 'open'; path: string; bytes: Buffer }
+  | ({ kind: 'open' } & Opening)
   | { kind: 'accepted' }
   | { kind: 'message'; bytes: Buffer }
   /** The reader has taken a reply. */
@@ -29,6 +40,10 @@ export interface ChannelOwner {
   readonly silenceLimitMs: number;
   /** For a process that serves: measures its recent standstills. */
   readonly standstills?: StandstillMeter;
+  /** Its part in the trust of its cluster; null: the cluster has no authority, or the process is a stranger, which checks nobody. */
+  readonly trust: ClusterTrust | null;
+  /** The certificate (DER) that a stranger shows; left out: none. */
+  readonly strangerCertificate?: Buffer;
 }
 
 /** Receives each message when it is sent and when it arrives, with the ids of both nodes. */
@@ -42,8 +57,6 @@ export interface CarriedBytes {
 
 /** The services that a side needs of its network. */
 export interface ChannelNetwork {
-  /** The peers that the certificates of hosts name. */
-  readonly callers: ReadonlyMap<string, CertifiedCaller>;
   readonly clock: VirtualClock;
   readonly links: LinkModel;
   tap: MessageTap | null;
@@ -53,7 +66,7 @@ export interface ChannelNetwork {
   carries(from: string, to: string): boolean;
   slowness(from: string, to: string): number;
   deliverOpen(side: ChannelSide, frame: ChannelFrame): void;
-  recordArrival(side: ChannelSide, frame: ChannelFrame): void;
+  recordArrival(side: ChannelSide, frame: ChannelFrame, recorded: Buffer | null): void;
   sideOver(side: ChannelSide): void;
   noteWelcome(side: ChannelSide): void;
 }
@@ -69,6 +82,8 @@ const REMEMBERED_FRAMES = 16;
 interface FrameUnderWay {
   frame: ChannelFrame;
   bytes: number;
+  /** Bytes that the history gets; null: those of the frame. */
+  recorded: Buffer | null;
   message: PeerMessage | null;
   written: (() => void) | null;
   /** Null: it does not move, because the link is cut. */
@@ -97,14 +112,24 @@ export class ChannelSide {
   /** Ids of both nodes; most hosts have one node with the host's name. */
   readonly names: { own: string; peer: string };
   readonly carried: CarriedBytes = { sent: 0, arrived: 0 };
+  /** The certificate (DER) that this end shows; null: none. */
+  readonly shown: Buffer | null;
+  /** The peer that the certificate of the other end names; null: the cluster has no authority, or the connection does not stand yet. */
+  certified: CertifiedPeer | null = null;
 
   constructor(
     readonly network: ChannelNetwork,
     readonly owner: ChannelOwner,
     readonly peerHost: string,
     readonly label: string,
+    /** The method that the connection is for. */
+    readonly path: string,
+    /** Checks the other end, if this end has dialled it in a cluster with an authority. */
+    readonly dialled: DialledPeer | null = null,
   ) {
     this.names = { own: owner.host, peer: peerHost };
+    // A renewal changes the certificate of later connections only.
+    this.shown = owner.trust?.own.certificate ?? owner.strangerCertificate ?? null;
   }
 
   get isOpen(): boolean {
@@ -129,8 +154,9 @@ export class ChannelSide {
   send(frame: ChannelFrame, message: PeerMessage | null = null, written: (() => void) | null = null): void {
     if (!this.open) return;
     if (frame.kind === 'message') this.remember(frame, message);
-    const bytes = FRAME_BYTES + ('bytes' in frame ? frame.bytes.length : 0);
-    const entry: FrameUnderWay = { frame, bytes, message, written, arrival: null, landed: false };
+    const recorded = recordedBytes(message);
+    const bytes = FRAME_BYTES + ('bytes' in frame ? (recorded ?? frame.bytes).length : 0);
+    const entry: FrameUnderWay = { frame, bytes, recorded, message, written, arrival: null, landed: false };
     this.underWay.push(entry);
     this.bytesUnderWay += bytes;
     this.network.mostBacklogBytes = Math.max(this.network.mostBacklogBytes, this.bytesUnderWay);
@@ -192,6 +218,7 @@ export class ChannelSide {
   close(): void {
     if (!this.open) return;
     this.open = false;
+    this.dialled?.stop();
     if (this.isOver) this.network.sideOver(this);
   }
 
@@ -201,6 +228,7 @@ export class ChannelSide {
     this.underWay.length = 0;
     this.gone = true;
     this.open = false;
+    this.dialled?.stop();
     this.network.sideOver(this);
   }
 
@@ -248,7 +276,7 @@ export class ChannelSide {
         peer.onPong(entry.frame.standstillMs);
         return;
       }
-      this.network.recordArrival(this, entry.frame);
+      this.network.recordArrival(this, entry.frame, entry.recorded);
       peer.onFrame(entry.frame);
     });
   }

@@ -1,5 +1,6 @@
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { DiscoveredPeer } from '../../shared/transport/discovery/txt-record.js';
+import type { MethodRules } from '../../shared/transport/methods.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
@@ -12,14 +13,25 @@ import {
   type ChannelFrame,
   type ChannelNetwork,
   type MessageTap,
+  type Opening,
 } from './channel.js';
-import type { CertifiedCaller } from '../../shared/transport/trust/peer-role.js';
+import { DialledPeer } from '../../shared/transport/trust/dialled-peer.js';
+import { isRefusal } from '../../shared/transport/trust/refusal.js';
+import { admittedDialler, serverRefusal } from './connection-trust.js';
 import type { LinkModel } from './link-model.js';
 import { PackSources } from './pack-sources.js';
 
 /** Accepts the connections to a port. */
 export interface Listener extends ChannelOwner {
   accept(side: ChannelSide, path: string, bytes: Buffer, peer: PeerContext): void;
+}
+
+/** What happens to callers at the ports of a cluster's daemons. */
+export interface DoorWatch {
+  /** A caller has reached the handler of a method. `side`: the end at the server. */
+  handled(side: ChannelSide, method: MethodRules & { path: string }, peer: PeerContext): void;
+  /** A port has refused a connection. */
+  refused(side: ChannelSide, reason: string): void;
 }
 
 /** The state of a link in one direction. */
@@ -58,10 +70,10 @@ export class MemoryNetwork implements ChannelNetwork {
   /** Addresses of hosts whose address differs from their name. */
   private readonly addresses = new Map<string, string>();
   private readonly ownWorkers = new Map<string, string>();
-  /** The peers that the certificates of the hosts name. A host that is left out has no certificate, as in a cluster without an authority. */
-  readonly callers = new Map<string, CertifiedCaller>();
   /** Receives every message between peers when it is sent and when it arrives, with the ids of both nodes. */
   tap: MessageTap | null = null;
+  /** Is told of every call and stream that reaches a handler, and of every connection that a port refuses. */
+  doorWatch: DoorWatch | null = null;
   /** Largest number of replies that waited for a reader, and largest number of bytes that one side of a connection had under way. */
   mostUnread = 0;
   mostBacklogBytes = 0;
@@ -74,6 +86,11 @@ export class MemoryNetwork implements ChannelNetwork {
     readonly links: LinkModel,
     private readonly history: History | null = null,
   ) {}
+
+  /** Connections of a process that have not ended. */
+  openSidesOf(runtime: VirtualRuntime): ChannelSide[] {
+    return [...this.sides].filter(({ owner, isOpen }) => isOpen && owner.runtime === runtime);
+  }
 
   /** Number of connections of a host's process that have not ended. */
   openSides(host: string): number {
@@ -119,10 +136,11 @@ export class MemoryNetwork implements ChannelNetwork {
   }
 
   /** Opens a connection to an address; `open` is its first frame. */
-  connect(owner: ChannelOwner, address: string, open: { path: string; bytes: Buffer }): ChannelSide {
+  connect(owner: ChannelOwner, address: string, open: Opening): ChannelSide {
     const colon = address.lastIndexOf(':');
     const host = this.hostAt(address.slice(0, colon));
-    const side = new ChannelSide(this, owner, host, `${host}${address.slice(colon)}`);
+    const dialled = owner.trust && new DialledPeer(owner.trust);
+    const side = new ChannelSide(this, owner, host, `${host}${address.slice(colon)}`, open.path, dialled);
     this.sides.add(side);
     side.send({ kind: 'open', ...open });
     this.check(side);
@@ -199,7 +217,7 @@ export class MemoryNetwork implements ChannelNetwork {
     }
   }
 
-  /** The first frame of a connection: it is accepted if a process listens there, otherwise refused. */
+  /** The first frame of a connection: it is accepted if a process listens there and both ends admit each other, otherwise refused. */
   deliverOpen(side: ChannelSide, frame: ChannelFrame): void {
     const listener = this.listeners.get(side.label);
     if (frame.kind !== 'open' || !side.isOpen) return;
@@ -207,27 +225,42 @@ export class MemoryNetwork implements ChannelNetwork {
       this.resetSoon(side, `connect ECONNREFUSED ${side.label}`);
       return;
     }
-    const answering = new ChannelSide(this, listener, side.owner.host, side.label);
+    const refusal = serverRefusal(side.dialled, frame.servedBy, listener.trust);
+    if (refusal !== null) {
+      this.resetSoon(side, refusal);
+      return;
+    }
+    side.certified = side.dialled?.peer ?? null;
+    const answering = new ChannelSide(this, listener, side.owner.host, side.label, side.path);
     answering.peer = side;
     side.peer = answering;
     this.sides.add(answering);
     listener.runtime.happen(() => {
-      this.recordArrival(side, frame);
-      answering.send({ kind: 'accepted' });
-      listener.accept(answering, frame.path, frame.bytes, {
-        host: this.addressOf(side.owner.host),
-        caller: this.callers.get(side.owner.host) ?? null,
-      });
+      this.recordArrival(side, frame, null);
+      this.accept(listener, answering, frame);
     });
+  }
+
+  private accept(listener: Listener, side: ChannelSide, { path, bytes }: Opening): void {
+    const caller = listener.trust && admittedDialler(side.peer?.shown ?? null, listener.trust);
+    if (caller !== null && isRefusal(caller)) {
+      this.doorWatch?.refused(side, caller.refusal);
+      side.send({ kind: 'failed', code: 'TRUST_REFUSED', text: caller.refusal });
+      side.close();
+      return;
+    }
+    side.certified = caller;
+    side.send({ kind: 'accepted' });
+    listener.accept(side, path, bytes, { host: this.addressOf(side.peerHost), caller });
   }
 
   sideOver(side: ChannelSide): void {
     this.sides.delete(side);
   }
 
-  recordArrival(side: ChannelSide, frame: ChannelFrame): void {
+  recordArrival(side: ChannelSide, frame: ChannelFrame, recorded: Buffer | null): void {
     const what = frame.kind === 'open' ? `open ${frame.path}` : frame.kind;
-    this.history?.add(`${side.owner.host}>${side.peerHost} ${what}`, 'bytes' in frame ? frame.bytes : null);
+    this.history?.add(`${side.owner.host}>${side.peerHost} ${what}`, 'bytes' in frame ? (recorded ?? frame.bytes) : null);
   }
 
   advertise(host: string, peer: DiscoveredPeer): () => void {

@@ -10,10 +10,13 @@ import {
   type StreamSide,
 } from '../../shared/transport/peer-stream.js';
 import type { PeerMessage } from '../../shared/transport/stream-pace.js';
-import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS } from '../../shared/wire/limits.js';
+import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS, REMOVAL_GRACE_MS } from '../../shared/wire/limits.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import type { ScheduledEvent } from '../../shared/base/runtime/virtual-clock.js';
 import type { ChannelSide } from './channel.js';
+
+/** The reason for the end of a connection to a peer that a newer roster does not admit. */
+export const NOT_ADMITTED = 'the peer is not admitted any more';
 
 /** Message bytes over a side; they wait until a handler is set. */
 export class SideDuplex implements MessageDuplex {
@@ -70,7 +73,7 @@ export function openMemoryStream<Out extends PeerMessage, In extends PeerMessage
   };
   const ending = {
     takeTensors: () => undefined,
-    certifiedPeer: () => side.network.callers.get(side.peerHost) ?? null,
+    certifiedPeer: () => side.certified,
     finish: () => {
       endWaits();
       side.send({ kind: 'end' });
@@ -79,6 +82,10 @@ export function openMemoryStream<Out extends PeerMessage, In extends PeerMessage
     fail: cancel,
   };
   const { stream, duplex } = messageStream(side, method.request, method.reply, ending);
+  side.dialled?.watch((refusal) => {
+    stream.finish(refusal);
+    runtime.background(REMOVAL_GRACE_MS, () => side.lose(NOT_ADMITTED));
+  });
   side.onLost = (reason) => over(new OdmoeError(lostCode, `the connection to ${side.label} failed: ${reason}`));
   side.onFrame = (frame) => {
     if (frame.kind === 'message') duplex.arrive(frame.bytes);
@@ -120,7 +127,7 @@ export function acceptMemoryStream<Out extends PeerMessage, In extends PeerMessa
 ): PeerStream<Out, In> {
   const ending = {
     takeTensors: () => undefined,
-    certifiedPeer: () => side.network.callers.get(side.peerHost) ?? null,
+    certifiedPeer: () => side.certified,
     finish: () => {
       side.send({ kind: 'end' });
       side.close();

@@ -3,8 +3,9 @@ import type { Discovery } from '../../shared/transport/discovery/discovery.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { answerStream } from '../../shared/transport/answer-calls.js';
 import type { RpcMethod } from '../../shared/wire/codecs.js';
-import { METHODS, type StreamMethod } from '../../shared/transport/methods.js';
-import { servedMethods } from '../../shared/transport/served-methods.js';
+import { METHODS, type MethodRules, type StreamMethod } from '../../shared/transport/methods.js';
+import type { ClusterTrust } from '../../shared/transport/trust/cluster-trust.js';
+import { type ServedMethod, servedMethods } from '../../shared/transport/served-methods.js';
 import type { PeerMessage } from '../../shared/transport/stream-pace.js';
 import { SilenceBounds } from '../../shared/transport/silence-bound.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
@@ -22,6 +23,7 @@ import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.j
 import type { ChannelOwner, ChannelSide } from './channel.js';
 import { answerMemoryCall, answerMemoryReplies, callOnce, readMemoryReplies } from './memory-calls.js';
 import type { MemoryNetwork } from './memory-network.js';
+import { AdmittedSides } from './admitted-sides.js';
 import { acceptMemoryStream, openMemoryStream } from './memory-streams.js';
 
 /** Interval at which a stopping server checks whether its clients have got the end of their replies. */
@@ -31,29 +33,41 @@ const SERVING_POLL_MS = 1;
 const CLIENT_SILENCE_MS = MAIN_CHECK.keepaliveIntervalMs + MAIN_CHECK.keepaliveTimeoutMs;
 const SERVER_SILENCE_MS = CLIENT_CHECK_INTERVAL_MS + CLIENT_CHECK_TIMEOUT_MS;
 
-/**
- * The transport of the process on `host`. All messages go through the codecs of the wire. `patienceMs`: time that it waits, as a client, for a
- * silent main.
- */
+export interface MemoryTransportOptions {
+  /** Time that it waits, as a client, for a silent main; left out: as the daemons' client. */
+  readonly patienceMs?: number | undefined;
+  /** Its part in the trust of a cluster with an authority; left out: everybody is let in. */
+  readonly trust?: ClusterTrust | null;
+}
+
+/** The transport of the process on `host`. All messages go through the codecs of the wire. */
 export function memoryTransport(
   network: MemoryNetwork,
   host: string,
   runtime: VirtualRuntime,
-  patienceMs = CLIENT_SILENCE_MS,
+  { patienceMs = CLIENT_SILENCE_MS, trust = null }: MemoryTransportOptions = {},
 ): Transport {
-  const owner = (silenceLimitMs: number): ChannelOwner => ({ host, runtime, silenceLimitMs });
+  const owner = (silenceLimitMs: number): ChannelOwner => ({ host, runtime, silenceLimitMs, trust });
   const open = <Request, Reply>(
     address: string,
-    method: RpcMethod<Request, Reply>,
+    method: RpcMethod<Request, Reply> & Pick<MethodRules, 'servedBy'>,
     request: Request,
     limitMs: number,
   ): ChannelSide =>
-    network.connect(owner(limitMs), address, { path: method.path, bytes: method.request.encode(request) });
+    network.connect(owner(limitMs), address, {
+      path: method.path,
+      servedBy: method.servedBy,
+      bytes: method.request.encode(request),
+    });
   const bounds = new SilenceBounds();
   const transport: Transport = {
     serve: (options) => serve(network, owner(SERVER_SILENCE_MS), options),
     stream: (address, method, settings) => {
-      const side = network.connect(owner(Infinity), address, { path: method.path, bytes: NOTHING });
+      const side = network.connect(owner(Infinity), address, {
+        path: method.path,
+        servedBy: method.servedBy,
+        bytes: NOTHING,
+      });
       side.names.peer = network.workerAt(side.peerHost);
       return openMemoryStream(side, method, bounds.keepaliveOf(address, settings));
     },
@@ -124,15 +138,18 @@ const ROLES: Readonly<Record<string, 'main' | 'shadow' | 'worker' | undefined>> 
 async function serve(network: MemoryNetwork, owner: ChannelOwner, options: RpcServerOptions): Promise<RpcServer> {
   const streams = new Set<PeerStream<never, unknown>>();
   const replies = new Set<ChannelSide>();
-  const accept = acceptor(network, options, { streams, replies });
+  const admitted = new AdmittedSides(owner);
+  const accept = acceptor(network, options, { streams, replies, admitted });
   const standstills = new StandstillMeter(owner.runtime);
   const port = network.listen(owner.host, options.port, { ...owner, standstills, accept });
   if (port === null) {
     standstills.stop();
+    admitted.stop();
     throw new OdmoeError('PORT_UNAVAILABLE', `cannot listen on ${owner.host}:${options.port}: the port is in use`);
   }
   const stop = async (): Promise<void> => {
     standstills.stop();
+    admitted.stop();
     network.unlisten(owner.host, port);
     for (const stream of [...streams]) stream.close();
     const { runtime } = owner;
@@ -143,10 +160,16 @@ async function serve(network: MemoryNetwork, owner: ChannelOwner, options: RpcSe
   return { address: `${owner.host}:${port}`, port, connectionsFrom: () => 0, tellLeaving: () => undefined, stop };
 }
 
+interface Serving {
+  readonly streams: Set<PeerStream<never, unknown>>;
+  readonly replies: Set<ChannelSide>;
+  readonly admitted: AdmittedSides;
+}
+
 function acceptor(
   network: MemoryNetwork,
   options: RpcServerOptions,
-  { streams, replies }: { streams: Set<PeerStream<never, unknown>>; replies: Set<ChannelSide> },
+  { streams, replies, admitted }: Serving,
 ): (side: ChannelSide, path: string, bytes: Buffer, peer: PeerContext) => void {
   const { log, slowReaderLimitMs = SLOW_READER_LIMIT_MS } = options;
   const methods = servedMethods(options);
@@ -160,13 +183,21 @@ function acceptor(
     return stream;
   };
   return (side, path, bytes, peer) => {
-    const served = methods.get(path);
-    if (served === undefined) {
+    const found = methods.get(path);
+    if (found === undefined) {
       side.send({ kind: 'failed', code: 'PROTOCOL_VIOLATION', text: `${side.label} does not serve ${path}` });
       side.close();
-    } else if (served.shape === 'stream')
-      answerStream(served.method, served.handle, takeStream(side, served.method), peer);
-    else if (served.shape === 'call') answerMemoryCall(side, served, bytes, peer, log);
+      return;
+    }
+    const served = noting(found, () => network.doorWatch?.handled(side, found.method, peer));
+    if (served.shape === 'stream') {
+      const stream = takeStream(side, served.method);
+      admitted.add(side, stream);
+      answerStream(served.method, served.handle, stream, peer);
+      return;
+    }
+    admitted.add(side, null);
+    if (served.shape === 'call') answerMemoryCall(side, served, bytes, peer, log);
     else {
       if (path === METHODS.inference.generate.path) {
         for (const reply of replies) if (reply.isOver) replies.delete(reply);
@@ -175,4 +206,34 @@ function acceptor(
       answerMemoryReplies(side, served, bytes, peer, { log, runtime: side.owner.runtime, slowReaderLimitMs });
     }
   };
+}
+
+/** The method, with a handler that calls `note` first. */
+function noting(served: ServedMethod, note: () => void): ServedMethod {
+  switch (served.shape) {
+    case 'stream':
+      return {
+        ...served,
+        handle: (...asked: Parameters<typeof served.handle>) => {
+          note();
+          served.handle(...asked);
+        },
+      };
+    case 'call':
+      return {
+        ...served,
+        handle: (...asked: Parameters<typeof served.handle>) => {
+          note();
+          return served.handle(...asked);
+        },
+      };
+    case 'replies':
+      return {
+        ...served,
+        handle: (...asked: Parameters<typeof served.handle>) => {
+          note();
+          return served.handle(...asked);
+        },
+      };
+  }
 }

@@ -99,7 +99,7 @@ export class VirtualCluster {
   /** Adds another host to this network: a client, or a peer that a test scripts. */
   host(name: string, patienceMs?: number): { runtime: VirtualRuntime; transport: Transport } {
     const runtime = new VirtualRuntime(this.simulated.clock, SEED);
-    return { runtime, transport: memoryTransport(this.simulated.network, name, runtime, patienceMs) };
+    return { runtime, transport: memoryTransport(this.simulated.network, name, runtime, { patienceMs }) };
   }
 
   addWorker(id: string, changes: SettingsChanges = {}): Promise<void> {

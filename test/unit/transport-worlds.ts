@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Transport } from '../../shared/transport/transport.js';
-import type { CertifiedCaller } from '../../shared/transport/trust/peer-role.js';
+import type { CertifiedCaller, PeerRole } from '../../shared/transport/trust/peer-role.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
@@ -9,6 +9,7 @@ import { DrawnLinks } from '../../simulator/network/link-model.js';
 import { MemoryNetwork } from '../../simulator/network/memory-network.js';
 import { memoryTransport } from '../../simulator/network/memory-transport.js';
 import { TRANSPORT } from '../wall.js';
+import { TestCluster } from './cluster-authority.js';
 
 /** Two nodes that reach each other: what one serves and the other asks. */
 export interface TransportWorld {
@@ -47,13 +48,13 @@ export function memoryWorld(caller: CertifiedCaller | null = null): TransportWor
   const clock = new VirtualClock();
   const links = new DrawnLinks(new SeededRandom(1), { latencyMs: 0.1, jitterMs: 0.05, bytesPerMs: 100_000 });
   const network = new MemoryNetwork(clock, links);
-  if (caller !== null) network.callers.set('client', caller);
-  const transportOf = (host: string, seed: number): Transport =>
-    memoryTransport(network, host, new VirtualRuntime(clock, seed));
+  const members = caller && new TestCluster(caller.cluster);
+  const transportOf = (host: string, seed: number, role: PeerRole, id: string): Transport =>
+    memoryTransport(network, host, new VirtualRuntime(clock, seed), { trust: members && members.member(role, id) });
   const pass = (durationMs: number): Promise<void> => clock.run(() => false, { untilMs: clock.nowMs + durationMs });
   return {
-    server: transportOf('server', 1),
-    client: transportOf('client', 2),
+    server: transportOf('server', 1, 'main', 'server'),
+    client: transportOf('client', 2, caller?.role ?? 'main', caller?.id ?? 'client'),
     host: 'server',
     clientHost: 'client',
     until: async (isSo, limitMs = WAIT_LIMIT_MS) => {

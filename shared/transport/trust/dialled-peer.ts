@@ -1,8 +1,14 @@
 import { checkServerIdentity, type PeerCertificate } from 'node:tls';
 import { OdmoeError } from '../../base/errors/odmoe-error.js';
-import { type CertifiedPeer, readPeerCertificate } from './certificate.js';
+import type { MethodRules } from '../methods.js';
+import { ANY_NODE_NAME, type CertifiedPeer, readPeerCertificate, roleName } from './certificate.js';
 import type { ClusterTrust } from './cluster-trust.js';
 import { isRefusal } from './refusal.js';
+
+/** The name in a certificate by which a daemon that serves such methods is dialled. */
+export function dialledName(servedBy: MethodRules['servedBy']): string {
+  return servedBy === 'any node' ? ANY_NODE_NAME : roleName(servedBy);
+}
 
 /** The peer at the other end of a channel that this process has dialled. */
 export class DialledPeer {
