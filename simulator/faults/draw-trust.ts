@@ -9,7 +9,7 @@ const LONGEST_MS = 1500;
 const AFTER_CHANGES_MS = 50;
 
 const KINDS = [
-  ...(['letIn', 'renewal', 'renewal', 'endOfOldKeys', 'removal', 'removalAndReturn', 'removalAndReturn'] as const),
+  ...(['letIn', 'letIn', 'renewal', 'renewal', 'removal', 'removalAndReturn', 'removalAndReturn'] as const),
   ...(['strangerWithoutCertificate', 'strangerOfOtherAuthority', 'strangerWithRemovedKey'] as const),
   ...(['strangerWithOthersKey', 'strangerWithOthersKey'] as const),
 ] as const;
@@ -43,10 +43,18 @@ export function withAuthority(random: SeededRandom, scenario: Scenario): Scenari
   if (!random.chance(WITH_AUTHORITY)) return scenario;
   // A scenario without other faults often stays one that nothing disturbs: then every account must be exact.
   const kinds = scenario.faults.length === 0 && random.chance(0.5) ? STRANGERS_ONLY : KINDS;
-  const faults = Array.from({ length: 1 + random.int(5) }, () => drawFault(random, random.pick(kinds), scenario));
+  const drawn = Array.from({ length: 2 + random.int(5) }, () => drawFault(random, random.pick(kinds), scenario));
+  const faults = kinds === STRANGERS_ONLY ? drawn : drawn.flatMap((fault) => withEndOfOldKey(random, fault));
   const changes = faults.filter(({ kind }) => CHANGES.has(kind));
   if (changes.length > 0 && random.chance(0.4)) faults.push(oldRoster(random, changes));
   return { ...scenario, hasAuthority: true, faults: [...scenario.faults, ...faults].sort(byTime) };
+}
+
+/** Most renewals are followed by the end of the key before. */
+function withEndOfOldKey(random: SeededRandom, fault: Fault): Fault[] {
+  if (fault.kind !== 'renewal' || !random.chance(0.7)) return [fault];
+  const end: Fault = { ...fault, kind: 'endOfOldKeys', atMs: fault.atMs + 1 + random.int(LONGEST_MS), node: MAIN_ID };
+  return [fault, end];
 }
 
 function byTime(left: Fault, right: Fault): number {
