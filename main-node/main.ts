@@ -22,6 +22,7 @@ import type { HttpApi } from '../http-api/start-http-api.js';
 import { openHttpApi, planHttpApi, type PlannedHttpApi } from './open-http-api.js';
 import type { RpcServer, RpcServerOptions } from '../shared/transport/transport.js';
 import { Admission } from './enrolment/admission.js';
+import { OperatorService } from './enrolment/operator-service.js';
 import { disposeLoaded, loadMain, type LoadedMain } from './load-main.js';
 import { type RunningOwnWorker, startOwnWorker } from './own-worker.js';
 
@@ -99,14 +100,16 @@ async function serveMain(
   const parts = [components, loaded.formats ?? {}, admission ?? {}];
   const holders = (): object[] => [...parts, httpApi ?? {}, ...(ownWorker?.components() ?? [])];
   const counts = new ProcessCounts(runtime, holders, () => ({ ...openHandles() }));
+  const pack = new PackServer(loaded.source, runtime, { slices });
   const server = await transport.serve({
     host: settings.listenHost,
     port: settings.listenPort,
     network: settings.network,
     log,
     node: { identify: () => identity, counts: () => counts.reply() },
-    ...servedBy(components, new PackServer(loaded.source, runtime, { slices }), { ownWorker, admission }),
+    ...servedBy(components, pack, { ownWorker, admission }, log),
   });
+  admission?.countConnectionsOf(server);
   identity.address = advertisedAddress(settings, server.port);
   const started: Stoppable[] = [];
   let advertisement: Stoppable | null = null;
@@ -146,9 +149,13 @@ function servedBy(
   components: MainComponents,
   pack: PackServer,
   { ownWorker, admission }: Pick<MainSurroundings, 'ownWorker' | 'admission'>,
+  log: Logger,
 ): Omit<RpcServerOptions, 'host' | 'port' | 'network' | 'log' | 'node'> {
-  const { membership, inference } = components;
+  const { membership, inference, engine } = components;
+  const linksTo = (id: string): number => engine.roster.links().filter(({ peer }) => peer === id).length;
+  const connectionsOf = (id: string): number => linksTo(id) + (admission?.connectionsFrom(id) ?? 0);
   return {
+    operator: new OperatorService(admission?.desk ?? null, connectionsOf, log),
     cluster: {
       join: ({ identity }, peer) => membership.join(identity, peer),
       status: () => components.status(),

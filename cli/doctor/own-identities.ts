@@ -2,7 +2,7 @@
 import { readdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { identityDirectory, type NodeCredentials, readIdentity } from '../../engine/trust/identity-files.js';
-import { admit } from '../../engine/trust/roster.js';
+import { admit, withNewestKey } from '../../engine/trust/roster.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { stateDirectory } from '../../shared/base/files/state-directory.js';
 import { isIdentifier } from '../../shared/base/text/identifier.js';
@@ -68,6 +68,7 @@ export function trustOf(credentials: NodeCredentials): ClusterTrust {
     authority,
     own: credentials,
     refusalOf: (other) => admit(other, roster, 'not-removed'),
+    withNewestKey: (other) => withNewestKey(other, roster),
     watch: () => () => undefined,
   };
 }

@@ -95,7 +95,7 @@ function secured(address: string, options: ConnectionOptions, timeoutMs: number)
   });
   // The socket may fail later, too; what it is used for then ends without a reply.
   socket.on('error', () => undefined);
-  return within(timeoutMs, (settle) => {
+  return within<TLSSocket>(timeoutMs, (settle) => {
     socket.once('secureConnect', () => settle(socket));
     socket.once('close', () => settle(null));
   }).then((secure) => {

@@ -5,7 +5,7 @@ import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { NodeTrust } from '../../engine/trust/node-trust.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
-import type { RpcServerOptions } from '../../shared/transport/transport.js';
+import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
 import type { TrustStatus } from '../../shared/wire/messages.js';
 import { EnrolmentDesk } from './enrolment-desk.js';
 import { EnrolmentDoor } from './enrolment-door.js';
@@ -23,6 +23,7 @@ export class Admission {
   private readonly door: EnrolmentDoor;
   private readonly keys: ReturnType<typeof startMainKeys>;
   private readonly socketPath: string;
+  private server: Pick<RpcServer, 'connectionsFrom'> | null = null;
 
   private constructor(state: StoredEnrolmentState, { trust, runtime }: CertifiedMain, socketPath: string, log: Logger) {
     this.desk = new EnrolmentDesk(state, runtime, () => runtime.hostUptimeMs());
@@ -47,6 +48,16 @@ export class Admission {
   get ways(): Pick<RpcServerOptions, 'enrol' | 'operatorSocket' | 'keys'> {
     const { desk, door, socketPath } = this;
     return { enrol: (socket) => door.take(socket), operatorSocket: socketPath, keys: keysService(desk) };
+  }
+
+  /** Main's server is open. */
+  countConnectionsOf(server: Pick<RpcServer, 'connectionsFrom'>): void {
+    this.server = server;
+  }
+
+  /** The number of connections that the node of this id has opened to main. */
+  connectionsFrom(id: string): number {
+    return this.server?.connectionsFrom(id) ?? 0;
   }
 
   get status(): TrustStatus {

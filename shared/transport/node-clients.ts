@@ -8,6 +8,7 @@ import type {
   GenerateRequest,
   JoinReply,
   NodeIdentity,
+  NodeStatus,
   PackDescription,
   PackPiece,
   ReadManifestRequest,
@@ -20,8 +21,10 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../wire/messages.js';
+import { dialAddress } from '../wire/addresses.js';
 import { atDialledAddress } from '../wire/node-status.js';
 import { METHODS } from './methods.js';
+import { isSocketAddress } from './operator-socket.js';
 import type { PeerStream } from './peer-stream.js';
 import type { CallLimits, Transport } from './transport.js';
 
@@ -85,9 +88,14 @@ export function renewKey(
 export async function fetchStatus(transport: Caller, address: string, timeoutMs: number): Promise<StatusReply> {
   const status = await transport.call(address, METHODS.cluster.status, {}, { timeoutMs });
   const nodes = status.nodes.map((node) =>
-    node.identity.role === 'ROLE_MAIN' ? atDialledAddress(node, address) : node,
+    node.identity.role === 'ROLE_MAIN' ? atDialledAddress(node, tcpAddress(node, address)) : node,
   );
   return { ...status, nodes };
+}
+
+/** The address of a main that was asked by its operator's socket, as its own host reaches it. */
+function tcpAddress({ identity }: NodeStatus, asked: string): string {
+  return isSocketAddress(asked) ? dialAddress(identity.address, '127.0.0.1') : asked;
 }
 
 /**

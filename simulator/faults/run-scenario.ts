@@ -40,7 +40,6 @@ import { checkUsedNodes, HeardNodes } from './check-used-nodes.js';
 import { MAIN_ID } from '../simulate/cluster-set-up.js';
 import { REMEMBERED_RANGES } from '../../shadow-node/predictor/alignment.js';
 import { HANDLE_KINDS } from './device-handles.js';
-import type { MessageTap } from '../network/channel.js';
 
 /** A node of such a fault is started by it. */
 const STARTS: ReadonlySet<FaultKind> = new Set(['join', 'letIn']);

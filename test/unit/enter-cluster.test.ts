@@ -7,8 +7,7 @@ import { chooseMain, type FoundMain } from '../../engine/daemon/find-cluster.js'
 import type { RunningNode } from '../../engine/daemon/running-node.js';
 import { authorityDirectory } from '../../engine/trust/authority-files.js';
 import { createCluster } from '../../engine/trust/create-cluster.js';
-import type { EnrolmentDesk } from '../../main-node/enrolment/enrolment-desk.js';
-import type { Services } from '../../shared/transport/served-methods.js';
+import { OperatorService } from '../../main-node/enrolment/operator-service.js';
 import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { operatorSocketPath } from '../../shared/base/files/state-directory.js';
 import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
@@ -19,22 +18,6 @@ import { RUNTIME } from '../wall.js';
 import { Lines } from './log-lines.js';
 import { startNewMain, StoredMain } from './stored-main.js';
 import { startPlainMain } from './plain-main.js';
-
-/** The one question that a daemon on main's host asks as the operator. */
-function operatorOf(desk: EnrolmentDesk): Services['operator'] {
-  const unasked = (): never => assert.fail('only tokens are asked for');
-  return {
-    accept: unasked,
-    listTokens: unasked,
-    revokeToken: unasked,
-    listNodes: unasked,
-    removeNode: unasked,
-    createToken: async ({ name, uses, lifeMs }) => {
-      const { text, token } = await desk.createToken({ role: 'worker', name, uses, lifeMs });
-      return { text, id: token.id, cluster: desk.cluster, words: desk.words };
-    },
-  };
-}
 
 describe('the way of a daemon into its cluster', () => {
   let directory: string;
@@ -202,7 +185,7 @@ describe('the way of a daemon into its cluster', () => {
       await createCluster(stateDirectory, 'home');
       main = await StoredMain.start(stateDirectory, 'home', (desk) => ({
         operatorSocket: operatorSocketPath(stateDirectory),
-        operator: operatorOf(desk),
+        operator: new OperatorService(desk, () => 0, new Lines()),
       }));
       const entered = await enter(settingsOf('worker', {}, 'box'));
       assert.equal(entered.settings.cluster, 'home');

@@ -172,7 +172,7 @@ export class ScenarioTrust {
 
   /** A day after a renewal: the keys before it are not good any more. False: there are none. */
   endPreviousKeys(): boolean {
-    const next = withoutPreviousKeys(this.roster, this.wallMs() + PREVIOUS_KEY_MS + 1);
+    const next = withoutPreviousKeys(this.roster, this.wallMs() + PREVIOUS_KEY_MS + 1, () => true);
     if (next === this.roster) return false;
     for (const { previousKeyDigest } of this.roster.entries)
       if (previousKeyDigest !== undefined) this.ledger.ended(previousKeyDigest, next.count);
