@@ -169,6 +169,7 @@ function faultsText(
     '',
     ...failures.flatMap(failureLines),
     happenedLine(happened),
+    trustLine(happened, drawn),
     `${seeds} seeds in ${(tookMs / 1000).toFixed(1)} s, ${failed} failed; history ${history}`,
   ];
   return `${lines.join('\n')}\n`;
@@ -193,6 +194,15 @@ function happenedLine(happened: Happened): string {
     `${cancelledAnswers} answers were cancelled; ${preemptions} times memory was given back, ` +
     `${cachedTokens} tokens of prompts were there, ${droppedPrefixes} prefixes were dropped; ` +
     `${fetchedBytes} bytes of packs were fetched, ${falsePieces} times peers gave false ones`
+  );
+}
+
+function trustLine(happened: Happened, { authority }: DrawnCounts): string {
+  const { letIn, renewals, endsOfOldKeys, removals, returns, oldRosters, refusedConnections, refusedCalls } = happened;
+  return (
+    `${authority?.['yes'] ?? 0} clusters with an authority: ${letIn} nodes were let in under load, ${renewals} keys renewed, ` +
+    `${endsOfOldKeys} times old keys ended, ${removals} nodes removed, of which ${returns} came back with another key; ` +
+    `main started ${oldRosters} times with an old roster; ${refusedConnections} connections and ${refusedCalls} calls were refused`
   );
 }
 

@@ -354,7 +354,9 @@ class ScenarioRun {
   /** `before`: statuses of the nodes when the record began. */
   private checkWorkers(before: Statuses): void {
     const { events, statuses } = this.recorder;
-    this.violations.push(...checkLoads(this.scenario, this.world, statuses));
+    // The last status of a removed node is old.
+    const heard = new Map([...statuses].filter(([id]) => !this.isRemoved(id)));
+    this.violations.push(...checkLoads(this.scenario, this.world, heard));
     this.violations.push(...checkWorkers(this.scenario, events, before, statuses));
   }
 

@@ -107,10 +107,12 @@ function everyMethod(): [string, AnyMethod][] {
 }
 
 async function reachedBy(caller: CertifiedCaller | null): Promise<string[]> {
-  const world = memoryWorld(caller);
-  const server = await world.server.serve({ host: world.host, port: 0, network: NETWORK, log: SILENT, ...handlers() });
   const reached: string[] = [];
   for (const [name, method] of everyMethod()) {
+    const { servedBy } = method;
+    const world = memoryWorld(caller, servedBy === 'any node' ? 'main' : servedBy);
+    const options = { host: world.host, port: 0, network: NETWORK, log: SILENT, ...handlers() };
+    const server = await world.server.serve(options);
     let code: ErrorCode | null | undefined;
     void codeOf(world, server.address, name, method).then((got) => (code = got));
     await world.until(() => code !== undefined);

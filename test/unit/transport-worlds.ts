@@ -43,17 +43,17 @@ export function grpcWorld(): TransportWorld {
   };
 }
 
-/** `caller`: the peer that the client's certificate names; null: the cluster has no authority. */
-export function memoryWorld(caller: CertifiedCaller | null = null): TransportWorld {
+/** `caller`: the peer that the client's certificate names; null: the cluster has no authority. `serverRole`: that of the server's certificate. */
+export function memoryWorld(caller: CertifiedCaller | null = null, serverRole: PeerRole = 'main'): TransportWorld {
   const clock = new VirtualClock();
   const links = new DrawnLinks(new SeededRandom(1), { latencyMs: 0.1, jitterMs: 0.05, bytesPerMs: 100_000 });
   const network = new MemoryNetwork(clock, links);
   const members = caller && new TestCluster(caller.cluster);
   const transportOf = (host: string, seed: number, role: PeerRole, id: string): Transport =>
-    memoryTransport(network, host, new VirtualRuntime(clock, seed), { trust: members && members.member(role, id) });
+    memoryTransport(network, host, new VirtualRuntime(clock, seed), { trust: members?.member(role, id) ?? null });
   const pass = (durationMs: number): Promise<void> => clock.run(() => false, { untilMs: clock.nowMs + durationMs });
   return {
-    server: transportOf('server', 1, 'main', 'server'),
+    server: transportOf('server', 1, serverRole, 'server'),
     client: transportOf('client', 2, caller?.role ?? 'main', caller?.id ?? 'client'),
     host: 'server',
     clientHost: 'client',

@@ -132,8 +132,9 @@ export class ScenarioTrust {
     return this.running.get(id)?.trust.roster ?? null;
   }
 
+  /** True if it was in the cluster and is not any more. */
   isRemoved(id: string): boolean {
-    return presentEntry(this.roster, id) === undefined;
+    return this.roster.entries.some((entry) => entry.id === id) && presentEntry(this.roster, id) === undefined;
   }
 
   /** Certificate (DER) of the node that was removed before. */

@@ -39,7 +39,8 @@ export class TrustWatch implements DoorWatch {
     this.noteCount(id, trust);
     trust.watch(() => {
       this.noteCount(id, trust);
-      this.clock.schedule(this.clock.nowMs + REMOVAL_BOUND_MS, () => this.checkOpen(id, trust, runtime));
+      const count = countOf(trust);
+      this.clock.schedule(this.clock.nowMs + REMOVAL_BOUND_MS, () => this.checkOpen(id, count, runtime));
     });
   }
 
@@ -76,12 +77,12 @@ export class TrustWatch implements DoorWatch {
     this.highest.set(id, Math.max(before, count));
   }
 
-  /** Calls that the node itself has made end by their own time limits. */
-  private checkOpen(id: string, trust: NodeTrust, runtime: VirtualRuntime): void {
+  /** `count`: of the roster that the node has had for REMOVAL_BOUND_MS. Calls that the node itself has made end by their own time limits. */
+  private checkOpen(id: string, count: number, runtime: VirtualRuntime): void {
     if (!runtime.isRunning) return;
     for (const { certified, peerHost, path, dialled } of this.network.openSidesOf(runtime)) {
       if (certified === null || (dialled !== null && !STREAMS.has(path))) continue;
-      if (!this.ledger.isOver(certified.keyDigest, countOf(trust))) continue;
+      if (!this.ledger.isOver(certified.keyDigest, count)) continue;
       this.violate(`${id} still has ${path} with ${peerHost}, whose key is not good any more`);
     }
   }
