@@ -34,7 +34,7 @@ import type {
   StatusReply,
 } from '../wire/messages.js';
 import type { PeerMessage } from './stream-pace.js';
-import type { PeerRole } from './trust/peer-role.js';
+import type { PeerRole, ServedBy } from './trust/peer-role.js';
 
 /** The rules by which nodes call and serve a method. */
 export interface MethodRules {
@@ -43,7 +43,7 @@ export interface MethodRules {
   /** The caller's error code if the connection fails. */
   readonly lostCode: ErrorCode;
   /** The daemons that serve the method. In a cluster with an authority the peer's certificate must say so. */
-  readonly servedBy: 'main' | 'shadow' | 'worker' | 'any node';
+  readonly servedBy: ServedBy;
   /** Bytes that may be on the way to the caller before the server must wait. */
   readonly windowBytes: number;
   /** Largest reply that the caller receives, of a peer that sends no tensors. */

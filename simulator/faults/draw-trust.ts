@@ -1,6 +1,13 @@
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { MAIN_ID } from '../simulate/cluster-set-up.js';
-import { BUSY_MS, type Fault, type FaultKind, type Scenario, type ScenarioNode, type TrustFaultKind } from './scenario.js';
+import {
+  BUSY_MS,
+  type Fault,
+  type FaultKind,
+  type Scenario,
+  type ScenarioNode,
+  type TrustFaultKind,
+} from './scenario.js';
 
 /** Share of the clusters that have an authority. */
 const WITH_AUTHORITY = 1 / 3;

@@ -1,5 +1,5 @@
 import type { SimulatedNode } from '../cluster/simulated-node.js';
-import { NO_TRUST_EVENTS, type TrustEvents } from './trust/trust-faults.js';
+import { NO_TRUST_EVENTS, type TrustEvents } from './trust-faults.js';
 import { countersOf } from './accounts/main-counters.js';
 
 /** Counts of events that were seen from outside of a cluster. */

@@ -7,7 +7,7 @@ import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
 import { type Falsify, falseNumbers, falseValues } from './false-values.js';
 import { RoguePeer } from './rogue-peer.js';
 import { type Fault, isTrustFault, type Scenario, type TrustFault } from './scenario.js';
-import type { TrustFaults } from './trust/trust-faults.js';
+import type { TrustFaults } from './trust-faults.js';
 import type { ScenarioWorld } from './scenario-world.js';
 
 /** Id of the second main, which a correct cluster does not have. */

@@ -20,7 +20,7 @@ import type { NodeWorld, PackHandlers } from '../cluster/simulated-node.js';
 import { DEVICE_BYTES } from './draw-budget.js';
 import { DeviceFaults } from './faulty-device.js';
 import type { Scenario, ScenarioModel, ScenarioNode } from './scenario.js';
-import type { ScenarioTrust } from './trust/scenario-trust.js';
+import type { ScenarioTrust } from './scenario-trust.js';
 import { HeldExperts } from '../../packs/format/held-experts.js';
 import type { PackDescription, PackPiece } from '../../shared/wire/messages.js';
 

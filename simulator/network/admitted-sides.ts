@@ -28,7 +28,9 @@ export class AdmittedSides {
   private endRefused(): void {
     const { trust, runtime } = this.owner;
     for (const [side, stream] of [...this.open]) {
-      const refusal = side.isOpen && side.certified !== null ? (trust?.refusalOf(side.certified) ?? null) : null;
+      if (trust === null || !side.isOpen || side.certified === null) continue;
+      side.certified = trust.withNewestKey(side.certified);
+      const refusal = trust.refusalOf(side.certified);
       if (refusal === null) continue;
       stream?.close(new OdmoeError('TRUST_REFUSED', refusal));
       runtime.background(REMOVAL_GRACE_MS, () => side.lose(NOT_ADMITTED));

@@ -29,7 +29,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'shared/base/files/process-lock.ts': [1, 'pause before a lock is looked at again'],
   'packs/fetching/expert-fetcher.ts': [1, 'when peers are asked anew'],
   'packs/pack-for-serving.ts': [1, 'pause before a lock is looked at again'],
-  'engine/trust/enrol.ts': [1, 'pause before main is asked again'],
+  'engine/trust/enrol.ts': [2, 'pauses before main is asked again'],
   'engine/trust/key-renewal.ts': [1, 'when the own key is looked at again'],
   'engine/threads/thread-queue.ts': [1, 'when an idle thread is ended'],
   'engine/emulation/exact-timer.ts': [1, 'time of an emulated device'],

@@ -6,8 +6,8 @@ import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { createAuthority } from '../../shared/transport/trust/certificate.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import { rosterWithoutKeys } from '../../simulator/network/roster-without-keys.js';
-import { KeyLedger } from '../../simulator/faults/trust/key-ledger.js';
-import { CLIENT_ID, type Named, ScenarioTrust } from '../../simulator/faults/trust/scenario-trust.js';
+import { KeyLedger } from '../../simulator/faults/key-ledger.js';
+import { CLIENT_ID, type Named, ScenarioTrust } from '../../simulator/faults/scenario-trust.js';
 
 const NODES: readonly Named[] = [
   { role: 'main', id: 'main' },

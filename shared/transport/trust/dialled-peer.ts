@@ -1,12 +1,12 @@
 import { checkServerIdentity, type PeerCertificate } from 'node:tls';
 import { OdmoeError } from '../../base/errors/odmoe-error.js';
-import type { MethodRules } from '../methods.js';
 import { ANY_NODE_NAME, type CertifiedPeer, readPeerCertificate, roleName } from './certificate.js';
 import type { ClusterTrust } from './cluster-trust.js';
+import type { ServedBy } from './peer-role.js';
 import { isRefusal } from './refusal.js';
 
 /** The name in a certificate by which a daemon that serves such methods is dialled. */
-export function dialledName(servedBy: MethodRules['servedBy']): string {
+export function dialledName(servedBy: ServedBy): string {
   return servedBy === 'any node' ? ANY_NODE_NAME : roleName(servedBy);
 }
 

@@ -3,6 +3,9 @@ export const PEER_ROLES = ['main', 'shadow', 'worker', 'operator'] as const;
 
 export type PeerRole = (typeof PEER_ROLES)[number];
 
+/** The daemons that serve a method. */
+export type ServedBy = 'main' | 'shadow' | 'worker' | 'any node';
+
 export function isPeerRole(text: string): text is PeerRole {
   return PEER_ROLES.some((role) => role === text);
 }

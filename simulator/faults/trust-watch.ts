@@ -1,14 +1,14 @@
-import type { NodeTrust } from '../../../engine/trust/node-trust.js';
-import type { VirtualClock } from '../../../shared/base/runtime/virtual-clock.js';
-import type { VirtualRuntime } from '../../../shared/base/runtime/virtual-runtime.js';
-import { METHODS, type MethodRules } from '../../../shared/transport/methods.js';
-import type { PeerContext } from '../../../shared/transport/peer-context.js';
-import { readPeerCertificate } from '../../../shared/transport/trust/certificate.js';
-import { isRefusal } from '../../../shared/transport/trust/refusal.js';
-import { REMOVAL_GRACE_MS } from '../../../shared/wire/limits.js';
-import type { ChannelSide } from '../../network/channel.js';
-import type { DoorWatch, MemoryNetwork } from '../../network/memory-network.js';
-import { MAIN_ID } from '../../simulate/cluster-set-up.js';
+import type { NodeTrust } from '../../engine/trust/node-trust.js';
+import type { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
+import { METHODS, type MethodRules } from '../../shared/transport/methods.js';
+import type { PeerContext } from '../../shared/transport/peer-context.js';
+import { readPeerCertificate } from '../../shared/transport/trust/certificate.js';
+import { isRefusal } from '../../shared/transport/trust/refusal.js';
+import { REMOVAL_GRACE_MS } from '../../shared/wire/limits.js';
+import type { ChannelSide } from '../network/channel.js';
+import type { DoorWatch, MemoryNetwork } from '../network/memory-network.js';
+import { MAIN_ID } from '../simulate/cluster-set-up.js';
 import type { KeyLedger } from './key-ledger.js';
 
 /** Time after which every connection with a peer must have ended that a roster does not list any more. */
@@ -53,7 +53,8 @@ export class TrustWatch implements DoorWatch {
     if (peer === null || isRefusal(peer)) return this.violate(`${place} without a certificate of the cluster`);
     const key = this.ledger.keyOf(peer.keyDigest);
     if (key === null) return this.violate(`${place} with a key that was never listed`);
-    if (this.ledger.isOver(peer.keyDigest, countOf(trust))) this.violate(`${place} with a key that is not good any more`);
+    if (this.ledger.isOver(peer.keyDigest, countOf(trust)))
+      this.violate(`${place} with a key that is not good any more`);
     if (!callers.has(key.role)) this.violate(`${place} as ${key.role}, which may not call it`);
     if (caller?.id !== key.id || caller.role !== key.role || caller.cluster !== key.cluster)
       this.violate(`${place} as ${caller?.role} ${caller?.id}, and its key is that of ${key.role} ${key.id}`);
@@ -81,8 +82,9 @@ export class TrustWatch implements DoorWatch {
   private checkOpen(id: string, count: number, runtime: VirtualRuntime): void {
     if (!runtime.isRunning) return;
     for (const { certified, peerHost, path, dialled } of this.network.openSidesOf(runtime)) {
-      if (certified === null || (dialled !== null && !STREAMS.has(path))) continue;
-      if (!this.ledger.isOver(certified.keyDigest, count)) continue;
+      const peer = dialled?.peer ?? certified;
+      if (peer === null || (dialled !== null && !STREAMS.has(path))) continue;
+      if (!this.ledger.isOver(peer.keyDigest, count)) continue;
       this.violate(`${id} still has ${path} with ${peerHost}, whose key is not good any more`);
     }
   }

@@ -1,5 +1,5 @@
 import { createPublicKey } from 'node:crypto';
-import { NodeTrust } from '../../../engine/trust/node-trust.js';
+import { NodeTrust } from '../../engine/trust/node-trust.js';
 import {
   certifyPeer,
   firstRoster,
@@ -7,21 +7,21 @@ import {
   removePeer,
   renewPeer,
   withoutPreviousKeys,
-} from '../../../engine/trust/roster-changes.js';
-import { presentEntry, type Roster, signRoster } from '../../../engine/trust/roster.js';
-import { assertInvariant } from '../../../shared/base/errors/assert-invariant.js';
-import { WALL_ZERO_MS, type VirtualRuntime } from '../../../shared/base/runtime/virtual-runtime.js';
+} from '../../engine/trust/roster-changes.js';
+import { presentEntry, type Roster, signRoster } from '../../engine/trust/roster.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
+import { WALL_ZERO_MS, type VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import {
   type Authority,
   createAuthority,
   createNodeKey,
   keyDigest,
   readPeerCertificate,
-} from '../../../shared/transport/trust/certificate.js';
-import type { OwnCertificate } from '../../../shared/transport/trust/cluster-trust.js';
-import type { PeerRole } from '../../../shared/transport/trust/peer-role.js';
-import { isRefusal, type Refusal } from '../../../shared/transport/trust/refusal.js';
-import { MAIN_ID } from '../../simulate/cluster-set-up.js';
+} from '../../shared/transport/trust/certificate.js';
+import type { OwnCertificate } from '../../shared/transport/trust/cluster-trust.js';
+import type { PeerRole } from '../../shared/transport/trust/peer-role.js';
+import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
+import { MAIN_ID } from '../simulate/cluster-set-up.js';
 import { KeyLedger } from './key-ledger.js';
 
 /** A peer, as a certificate names it. */

@@ -1,13 +1,13 @@
-import { EPOCH_LIMIT } from '../../../shared/wire/epochs.js';
-import { PROTOCOL_VERSION } from '../../../shared/wire/limits.js';
-import type { NodeIdentity } from '../../../shared/wire/messages.js';
-import { SeededRandom } from '../../../shared/base/runtime/seeded-random.js';
-import { VirtualRuntime } from '../../../shared/base/runtime/virtual-runtime.js';
-import { METHODS, type MethodRules } from '../../../shared/transport/methods.js';
-import type { PeerRole } from '../../../shared/transport/trust/peer-role.js';
-import type { SimulatedCluster } from '../../cluster/simulated-cluster.js';
-import type { ChannelFrame, ChannelOwner } from '../../network/channel.js';
-import type { Fault } from '../scenario.js';
+import { EPOCH_LIMIT } from '../../shared/wire/epochs.js';
+import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import type { NodeIdentity } from '../../shared/wire/messages.js';
+import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
+import { METHODS, type MethodRules } from '../../shared/transport/methods.js';
+import type { PeerRole } from '../../shared/transport/trust/peer-role.js';
+import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
+import type { ChannelFrame, ChannelOwner } from '../network/channel.js';
+import type { Fault } from './scenario.js';
 
 const STRANGER = 'stranger';
 const SILENCE_MS = 1000;
@@ -56,7 +56,13 @@ export class Stranger {
     this.runtime = new VirtualRuntime(cluster.clock, fault.seed);
     const { certificate } = shown;
     const strangerCertificate = certificate === null ? {} : { strangerCertificate: certificate };
-    this.owner = { host: STRANGER, runtime: this.runtime, silenceLimitMs: SILENCE_MS, trust: null, ...strangerCertificate };
+    this.owner = {
+      host: STRANGER,
+      runtime: this.runtime,
+      silenceLimitMs: SILENCE_MS,
+      trust: null,
+      ...strangerCertificate,
+    };
   }
 
   /** Begins to ask. Returns a function that ends it. */

@@ -1,4 +1,4 @@
-import type { CertifiedCaller } from '../../../shared/transport/trust/peer-role.js';
+import type { CertifiedCaller } from '../../shared/transport/trust/peer-role.js';
 
 /** One key of the cluster, as the world knows it, whatever its nodes say. */
 export interface LedgerKey extends CertifiedCaller {
