@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { createPublicKey } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
-import { createServer, type Server } from 'node:net';
+import { createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createServer as createTlsServer, type TLSSocket } from 'node:tls';
@@ -360,7 +360,7 @@ describe('odmoe doctor: the probe of real daemons', () => {
       createServer((socket) => socket.end('SSH-2.0\r\n')),
     ];
     for (const server of strangers) {
-      server.on('connection', (socket) => socket.on('error', () => undefined));
+      server.on('connection', (socket: Socket) => socket.on('error', () => undefined));
       assert.equal((await diagnosePeer(await listening(server), TIMEOUT_MS, identitiesOnce())).kind, 'stranger');
     }
     const opened = new Set<{ destroy(): void }>();
