@@ -56,7 +56,7 @@ export async function mainOfThisHost(cluster: string | null): Promise<ReachedMai
 export async function reachAsOperator(address: string, shown: ShownAuthority): Promise<ReachedMain> {
   const credentials = await operatorCredentials(shown);
   if (credentials !== null) {
-    return { address, transport: new GrpcTransport(runtime, null, operatorTrust(shown.cluster, credentials)) };
+    return { address, transport: new GrpcTransport(runtime, null, commandTrust(credentials)) };
   }
   const socket = await socketOf(shown);
   if (socket !== null) return { address: socket, transport };
@@ -79,11 +79,11 @@ async function operatorCredentials({ cluster, certificate }: ShownAuthority): Pr
   return found.sort((one, other) => issuedAt(other) - issuedAt(one))[0] ?? null;
 }
 
-/** Main may have a newer key than the roster of the day on which the operator joined. */
-function operatorTrust(cluster: string, credentials: NodeCredentials): NodeTrust {
-  const { authority, signedRoster } = credentials;
+/** The trust with which a command asks. Main may have a newer key than the roster of the day on which the operator joined. */
+export function commandTrust(credentials: NodeCredentials): NodeTrust {
+  const { authority, signedRoster, peer } = credentials;
   return new NodeTrust({
-    cluster,
+    cluster: peer.cluster,
     authority,
     own: credentials,
     admission: 'not-removed',

@@ -7,8 +7,9 @@ import { identifyPeer } from '../../shared/transport/node-clients.js';
 import type { Transport } from '../../shared/transport/transport.js';
 import { parseAddress } from '../../shared/wire/addresses.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
+import { commandTrust } from '../client/operator-access.js';
 import { runtime, transport } from '../client/process-runtime.js';
-import { type IdentitiesOf, isCertified, trustOf } from './own-identities.js';
+import { type IdentitiesOf, isCertified } from './own-identities.js';
 import { probeTls, type ShownByTls } from './probe-tls.js';
 
 export type PeerDiagnosis =
@@ -46,13 +47,13 @@ export async function diagnosePeer(
   }
 }
 
-/** A transport that a peer may answer: in plaintext, or as a daemon of this machine that has joined the peer's cluster. Null: there is none. */
+/** A transport that a peer may answer: in plaintext, or as a daemon or an operator here that has joined the peer's cluster. Null: there is none. */
 export async function transportTo(shown: ShownByTls | null, identitiesOf: IdentitiesOf): Promise<Transport | null> {
   if (shown === null) return transport;
   if (shown.peer === null) return null;
   for (const own of await identitiesOf(shown.peer.cluster)) {
     if (own.kind !== 'joined' || !isCertified(shown.certificate, own.credentials)) continue;
-    return new GrpcTransport(runtime, null, trustOf(own.credentials));
+    return new GrpcTransport(runtime, null, commandTrust(own.credentials));
   }
   return null;
 }

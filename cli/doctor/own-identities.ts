@@ -1,19 +1,18 @@
-/** What this machine has got by joining clusters. */
+/** What this machine, and this user as an operator, have got by joining clusters. */
 import { readdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { identityDirectory, type NodeCredentials, readIdentity } from '../../engine/trust/identity-files.js';
-import { admit, withNewestKey } from '../../engine/trust/roster.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { stateDirectory } from '../../shared/base/files/state-directory.js';
 import { isIdentifier } from '../../shared/base/text/identifier.js';
 import { readPeerCertificate } from '../../shared/transport/trust/certificate.js';
-import type { ClusterTrust } from '../../shared/transport/trust/cluster-trust.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
+import { operatorDirectory } from '../client/operator-access.js';
 
-/** Most daemons of this machine that are looked at in one cluster. */
+/** Most of them that are looked at in one directory of a cluster. */
 const IDENTITIES_LIMIT = 16;
 
-/** A daemon of this machine, and its part in a cluster with an authority. */
+/** A daemon of this machine or an operator, and the part in a cluster with an authority. */
 export type OwnIdentity =
   | { readonly kind: 'joined'; readonly id: string; readonly credentials: NodeCredentials }
   /** It has begun to join and has no certificate yet. */
@@ -22,17 +21,24 @@ export type OwnIdentity =
 
 export type IdentitiesOf = (cluster: string) => Promise<readonly OwnIdentity[]>;
 
-/** Reads the identities of each cluster once. `directoryOf`: a cluster's state directory. */
-export function identitiesOnce(directoryOf: (cluster: string) => string = stateDirectory): IdentitiesOf {
+/** Reads the identities of each cluster once. `directoriesOf`: where those of daemons and operators lie. */
+export function identitiesOnce(
+  directoriesOf: (cluster: string) => readonly string[] = directoriesOfUser,
+): IdentitiesOf {
   const known = new Map<string, Promise<readonly OwnIdentity[]>>();
   return (cluster) => {
-    const identities = known.get(cluster) ?? ownIdentities(directoryOf(cluster));
+    const identities =
+      known.get(cluster) ?? Promise.all(directoriesOf(cluster).map(ownIdentities)).then((found) => found.flat());
     known.set(cluster, identities);
     return identities;
   };
 }
 
-/** The identities in a cluster's state directory, by id. */
+function directoriesOfUser(cluster: string): readonly string[] {
+  return [stateDirectory(cluster), operatorDirectory(cluster)];
+}
+
+/** The identities in a cluster's directory, by id. */
 async function ownIdentities(directory: string): Promise<readonly OwnIdentity[]> {
   const parent = dirname(identityDirectory(directory, 'any'));
   let names: string[];
@@ -58,17 +64,4 @@ async function ownIdentity(directory: string, id: string): Promise<OwnIdentity> 
 /** True if the authority by which the daemon joined has certified the peer. */
 export function isCertified(certificate: Buffer, { authority }: Pick<NodeCredentials, 'authority'>): boolean {
   return !isRefusal(readPeerCertificate(certificate, authority));
-}
-
-/** The trust with which a command asks as this daemon of its machine. */
-export function trustOf(credentials: NodeCredentials): ClusterTrust {
-  const { authority, peer, roster } = credentials;
-  return {
-    cluster: peer.cluster,
-    authority,
-    own: credentials,
-    refusalOf: (other) => admit(other, roster, 'not-removed'),
-    withNewestKey: (other) => withNewestKey(other, roster),
-    watch: () => () => undefined,
-  };
 }

@@ -24,7 +24,7 @@ export interface MainProbe {
   readonly admissions: ReadonlyMap<string, Admission>;
 }
 
-/** `own`: the daemons of this machine that have begun to join main's cluster, or joined it. */
+/** `own`: the daemons of this machine, and this user as an operator, that have begun to join main's cluster, or joined it. */
 export function trustChecks(main: MainProbe, own: readonly OwnIdentity[]): Check[] {
   const { shown } = main;
   const isFalse = shown !== null && !isOfShownAuthority(shown);
@@ -119,7 +119,7 @@ function strangerHere({ address, cluster, isNamed, shown }: MainProbe): Check {
   const digits = authority === null ? '' : ` of the authority ${shortAuthorityDigest(authority)}`;
   const found = `main at ${address} speaks TLS${digits}, and this machine (as this user) has not joined "${cluster}"`;
   const advice =
-    'join: start `odmoe worker` (or shadow), and type the code that it shows on the host of main (`odmoe accept CODE`), or start it with --join TOKEN';
+    'join: start `odmoe worker` (or shadow), and type the code that it shows on the host of main (`odmoe accept CODE`), or start it with --join TOKEN; commands alone need `odmoe operator join TOKEN`';
   return isNamed ? fail(NAME, found, advice) : warn(NAME, found, advice);
 }
 

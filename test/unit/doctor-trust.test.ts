@@ -267,7 +267,7 @@ describe('odmoe doctor: the probe of real daemons', () => {
   }
 
   async function examine(address: string): Promise<{ diagnosis: PeerDiagnosis; checks: Check[] }> {
-    const identitiesOf = identitiesOnce(() => directory);
+    const identitiesOf = identitiesOnce(() => [directory]);
     const diagnosis = await diagnosePeer(address, TIMEOUT_MS, identitiesOf);
     const candidate = { address, expectedId: null, heardOnly: false };
     const question = {
