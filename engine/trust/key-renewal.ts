@@ -170,6 +170,22 @@ function requestFor(key: KeyObject, id: string): RenewRequest {
   return { spki: spkiOf(createPublicKey(key)), proof: proveNextKey(key, id) };
 }
 
+/**
+ * Gets main's newest roster, for a node to which main has opened no stream yet. The question is that by which a node shows its key: it changes
+ * nothing. Throws TRUST_REFUSED, NO_MAIN, TIMEOUT, CANCELLED.
+ */
+export async function fetchRoster(
+  trust: NodeTrust,
+  transport: Pick<Transport, 'call'>,
+  address: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const limits = { timeoutMs: RENEW_TIMEOUT_MS, signal };
+  const { roster } = await renewKey(transport, address, requestFor(trust.own.key, trust.ownPeer.id), limits);
+  const taken = trust.takeRoster(roster);
+  if (isRefusal(taken)) throw new OdmoeError('TRUST_REFUSED', `main at ${address}: ${taken.refusal}`);
+}
+
 /** A daemon whose key main renews. */
 export interface RenewedNode {
   /** null: the cluster has no authority. */

@@ -81,8 +81,8 @@ export function certifyPeer(
 }
 
 /**
- * Gives a listed peer a new key. The key by which it asks is good for a day more. Refused: the peer is not listed with its key, or the new key
- * is another's.
+ * Gives a listed peer a new key. The key by which it asks is good for a day more. A peer that asks for the key that it has changes nothing. Refused:
+ * the peer is not listed with its key, or the new key is another's.
  */
 export function renewPeer(
   authority: Authority,
@@ -97,7 +97,9 @@ export function renewPeer(
   if (present?.role !== role || !keysOf(present).includes(peer.keyDigest)) {
     return { refusal: `node ${id} has no key to renew in "${roster.cluster}": odmoe ${role} --rejoin` };
   }
-  if (newDigest === present.keyDigest) return certifyPeer(authority, roster, peer, publicKey, nowMs);
+  if (newDigest === present.keyDigest || newDigest === peer.keyDigest) {
+    return { roster, certificate: issueCertificate(authority, peer, publicKey, roster.count) };
+  }
   if (roster.entries.some((entry) => keysOf(entry).includes(newDigest))) {
     return { refusal: 'the new key is known already: make another one' };
   }
@@ -141,11 +143,15 @@ function withoutPreviousKey({ id, role, keyDigest, since, renewedAt }: RosterEnt
   return { id, role, keyDigest, since, renewedAt };
 }
 
-/** Lets nodes fetch a pack, by the digest of its manifest. Of too many packs, those are forgotten that were not allowed again for longest. */
-export function allowPack(roster: Roster, manifestDigest: string): Roster {
-  if (roster.packs.at(-1) === manifestDigest) return roster;
-  const others = roster.packs.filter((digest) => digest !== manifestDigest);
-  return next(roster, { packs: [...others, manifestDigest].slice(-ROSTER_PACKS_LIMIT) });
+/**
+ * Lets nodes fetch a pack and its slices, by the digests of their manifests. Of too many, those are forgotten that were not allowed again for
+ * longest.
+ */
+export function allowPacks(roster: Roster, manifestDigests: readonly string[]): Roster {
+  const wanted = [...new Set(manifestDigests)];
+  const packs = [...roster.packs.filter((digest) => !wanted.includes(digest)), ...wanted].slice(-ROSTER_PACKS_LIMIT);
+  const isSame = packs.length === roster.packs.length && packs.every((digest, index) => digest === roster.packs[index]);
+  return isSame ? roster : next(roster, { packs });
 }
 
 /**

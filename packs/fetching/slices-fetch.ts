@@ -18,11 +18,12 @@ const DESCRIBE_TIMEOUT_MS = 3000;
 
 /**
  * Opens the slices of main's pack that are fetched into the directory of `wanted.pack`, and begins to fetch them where there are none. Main says
- * which slices they are, so that no other peer can give others. `set` may grow later: what is there already is kept.
+ * which slices they are, so that no other peer can give others. `set` may grow later: what is there already is kept. `mayFetch`: asked before any
+ * byte of new slices is fetched; it throws if they must not be.
  * @throws PACK_INCOMPLETE if main has no slices, or not those that are missing here; NODE_REFUSED if it has another pack; the errors of the source, of fetchSlicesManifest and of PartialSlices
  */
 export async function openSlicesOfMain(
-  wanted: Omit<WantedSlices, 'digest'>,
+  wanted: Omit<WantedSlices, 'digest'> & { readonly mayFetch?: (digest: string) => Promise<void> },
   main: Pick<PackSource, 'describe' | 'manifest'>,
   runtime: Runtime,
   signal: AbortSignal,
@@ -50,6 +51,7 @@ export async function openSlicesOfMain(
     );
   }
   if (resumed !== null) return resumed;
+  await wanted.mayFetch?.(digest);
   const bytes = await fetchSlicesManifest(main, { packDigest, slicesDigest: digest }, signal);
   return runtime.outside(() => PartialSlices.begin(ofMain, bytes, runtime));
 }

@@ -12,7 +12,7 @@ import {
 import type { PeerRole } from '../../shared/transport/trust/peer-role.js';
 import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
 import {
-  allowPack,
+  allowPacks,
   certifyPeer,
   firstRoster,
   listPeer,
@@ -295,7 +295,9 @@ describe('changes of the roster', () => {
     assert.equal(admit(peerOf(again), again.roster, 'listed'), null);
     assert.notEqual(admit(peerOf(lost), again.roster, 'not-removed'), null);
     assert.match(refusalOf(renewPeer(home, again.roster, peerOf(lost), publicKey(3), NOW_MS)), /no key to renew/);
-    assert.match(refusalOf(renewPeer(home, again.roster, peer, publicKey(0), NOW_MS)), /known already/);
+    assert.equal(done(renewPeer(home, again.roster, peer, publicKey(0), NOW_MS)).roster, again.roster);
+    const two = joined(again.roster, 'w2', 3);
+    assert.match(refusalOf(renewPeer(home, two.roster, peer, publicKey(3), NOW_MS)), /known already/);
   });
 
   it('forget the peer that was removed first where there are too many, and no peer that is there', () => {
@@ -321,10 +323,14 @@ describe('changes of the roster', () => {
 
   it('allow the newest packs', () => {
     let roster = first;
-    for (let pack = 0; pack <= ROSTER_PACKS_LIMIT; pack++) roster = allowPack(roster, digestOf(pack));
+    for (let pack = 0; pack <= ROSTER_PACKS_LIMIT; pack++) roster = allowPacks(roster, [digestOf(pack)]);
     assert.equal(roster.packs.length, ROSTER_PACKS_LIMIT);
     assert.deepEqual([roster.packs[0], roster.packs.at(-1)], [digestOf(1), digestOf(ROSTER_PACKS_LIMIT)]);
-    assert.equal(allowPack(roster, digestOf(ROSTER_PACKS_LIMIT)), roster);
+    assert.equal(allowPacks(roster, [digestOf(ROSTER_PACKS_LIMIT)]), roster);
+    const both = allowPacks(roster, [digestOf(1), digestOf(9)]);
+    assert.deepEqual(both.packs.slice(-2), [digestOf(1), digestOf(9)]);
+    assert.equal(both.packs.length, ROSTER_PACKS_LIMIT);
+    assert.equal(allowPacks(both, [digestOf(1), digestOf(9)]), both, 'a main that starts again changes nothing');
   });
 
   it('go on above all that nodes have seen after a backup is restored, and restored again', () => {

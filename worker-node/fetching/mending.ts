@@ -94,7 +94,10 @@ export abstract class Mending implements ExpertSupply {
       await arrival;
     } catch (thrown) {
       if (signal.aborted || !limit.signal.aborted) throw thrown;
-      throw new OdmoeError('PACK_CORRUPT', `it is damaged in ${this.pack.directory}, and main has not brought it yet`);
+      const problem = this.fetch?.status.fetchProblem ?? '';
+      const why = problem === '' ? '' : ` (${problem})`;
+      const what = `it is damaged in ${this.pack.directory}, and main has not brought it yet${why}`;
+      throw new OdmoeError('PACK_CORRUPT', what);
     } finally {
       timer.cancel();
     }

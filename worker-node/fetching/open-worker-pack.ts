@@ -9,6 +9,8 @@ import {
 import { fetchManifest } from '../../packs/fetching/fetch-manifest.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { fetchRoster } from '../../engine/trust/key-renewal.js';
+import { PackGate } from '../../engine/trust/pack-gate.js';
 import { requireWanted } from '../../engine/daemon/run-daemon.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
@@ -143,8 +145,13 @@ class PackOpener {
     const { runtime } = this.environment;
     const accept = (slices: Slices): RuledSlices => ruledSlices(slices, quality);
     const wanted = { pack, set: slicesRead(quality), accept };
-    const fetched = await this.askMain(main, { name: 'slices', passing: CONNECTION_FAILURES }, (source) =>
-      openSlicesOfMain(wanted, source, runtime, this.abandoned),
+    const fetched = await this.askMain(
+      main,
+      { name: 'slices', passing: CONNECTION_FAILURES },
+      (source, { address }) => {
+        const mayFetch = (digest: string): Promise<void> => this.requireAllowed('slices', digest, address);
+        return openSlicesOfMain({ ...wanted, mayFetch }, source, runtime, this.abandoned);
+      },
     );
     return { fetched, sliced: accept(fetched.slices) };
   }
@@ -212,11 +219,29 @@ class PackOpener {
   /** Gets main's manifest; waits until main sends it. */
   private manifestOf(main: FoundMain): Promise<Buffer> {
     const { modelPath } = this.settings;
-    return this.askMain(main, { name: 'manifest', passing: MANIFEST_FAILURES }, (source, { identity }) => {
-      // A pack with another digest has another default directory.
-      if (modelPath === null && identity.packDigest !== main.identity.packDigest) throw changedMeanwhile();
-      return fetchManifest(source, identity.packDigest, this.abandoned);
-    });
+    return this.askMain(
+      main,
+      { name: 'manifest', passing: MANIFEST_FAILURES },
+      async (source, { identity, address }) => {
+        // A pack with another digest has another default directory.
+        if (modelPath === null && identity.packDigest !== main.identity.packDigest) throw changedMeanwhile();
+        await this.requireAllowed('pack', identity.packDigest, address);
+        return fetchManifest(source, identity.packDigest, this.abandoned);
+      },
+    );
+  }
+
+  /**
+   * Throws TRUST_REFUSED if the authority has not signed what main names. Main opens its stream, which brings rosters, to workers that have a pack,
+   * so a worker without one asks for the newest roster itself.
+   */
+  private async requireAllowed(what: 'pack' | 'slices', digest: string, address: string): Promise<void> {
+    const { trust, transport } = this.environment;
+    const gate = new PackGate(trust, what, digest);
+    if (gate.refusal === null || trust === null) return;
+    await fetchRoster(trust, transport, address, this.abandoned);
+    const { refusal } = gate;
+    if (refusal !== null) throw new OdmoeError('TRUST_REFUSED', refusal);
   }
 
   /** Asks main, and asks again after a failure that may pass; the other failures are thrown. `name`: what main is to give. */
@@ -243,13 +268,17 @@ class PackOpener {
   }
 }
 
-/** Main did not answer, or has no time now: it may answer the next call. Nothing on this machine fails with these codes. */
+/**
+ * Main did not answer, has no time now, or has not let its pack be signed yet: it may answer the next call. Nothing on this machine fails with these
+ * codes.
+ */
 const CONNECTION_FAILURES: ReadonlySet<ErrorCode> = new Set([
   'NO_MAIN',
   'WORKER_LOST',
   'TIMEOUT',
   'CANCELLED',
   'QUEUE_FULL',
+  'TRUST_REFUSED',
 ]);
 /**
  * Main refuses if it was started again with another pack. Before it is asked again it names the pack that it has now. Nothing has been written here yet,

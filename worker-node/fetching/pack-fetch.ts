@@ -1,6 +1,7 @@
 import { ExpertFetcher, type FetchProgress } from '../../packs/fetching/expert-fetcher.js';
 import { PackPeers } from '../../packs/fetching/pack-peers.js';
 import type { PartialPack } from '../../packs/fetching/partial-pack.js';
+import { PackGate } from '../../engine/trust/pack-gate.js';
 import { crc32c } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { Logger } from '../../shared/base/log/logger.js';
@@ -21,13 +22,13 @@ export class PackFetch extends ProspectFetch implements ExpertSupply {
   constructor(
     partial: PartialPack,
     settings: NodeSettings,
-    { runtime, transport }: Pick<NodeEnvironment, 'runtime' | 'transport'>,
+    { runtime, transport, trust }: Pick<NodeEnvironment, 'runtime' | 'transport' | 'trust'>,
     onReady: () => void,
     log: Logger,
   ) {
-    super(settings, onReady);
-    this.partial = partial;
     const { packDigest, shape } = partial.pack;
+    super(settings, onReady, new PackGate(trust, 'pack', packDigest));
+    this.partial = partial;
     this.peers = new PackPeers({
       packDigest,
       layers: shape.expertLayers,
@@ -56,7 +57,7 @@ export class PackFetch extends ProspectFetch implements ExpertSupply {
   }
 
   get progress(): FetchProgress {
-    return this.fetcher.progress;
+    return this.withGate(this.fetcher.progress);
   }
 
   awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null {
@@ -72,6 +73,7 @@ export class PackFetch extends ProspectFetch implements ExpertSupply {
   }
 
   close(): Promise<void> {
+    this.leaveGate();
     return this.fetcher.close();
   }
 

@@ -1,4 +1,5 @@
 import type { FetchProgress } from '../../packs/fetching/expert-fetcher.js';
+import type { PackGate } from '../../engine/trust/pack-gate.js';
 import type { ExpertId } from '../../shared/model/expert-id.js';
 import { neededExperts } from '../../shared/decisions/placement/needed-experts.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
@@ -16,12 +17,18 @@ export type FetchStatus = Pick<
 export abstract class ProspectFetch {
   private prospect: Prospect | null = null;
   private wasReady = false;
+  /** The newest addresses from which to fetch: main's, and others. */
+  private offered: readonly [readonly string[], readonly string[]] = [[], []];
+  private readonly unwatch: () => void;
 
-  /** `onReady`: all that the prospect needs has come, and main waits for this news. */
+  /** `onReady`: all that the prospect needs has come, and main waits for this news. `gate`: of what is fetched. */
   constructor(
     private readonly own: Pick<NodeSettings, 'id' | 'mainAddress'>,
     private readonly onReady: () => void,
-  ) {}
+    private readonly gate: PackGate,
+  ) {
+    this.unwatch = gate.watch(() => this.useAddresses());
+  }
 
   /** Some of main's pack is still missing here. */
   abstract get isPartial(): boolean;
@@ -42,16 +49,35 @@ export abstract class ProspectFetch {
   /** Sets main as a source of damaged experts; if no prospect comes, main is the only source. `reportedAddress`: as in takeProspect. */
   takeMain(reportedAddress: string): void {
     const sources = this.isPartial ? (this.prospect?.sources ?? []) : [];
-    this.setAddresses(this.mainAddresses(reportedAddress), sources);
+    this.offered = [this.mainAddresses(reportedAddress), sources];
+    this.useAddresses();
   }
 
   /** `reportedAddress`: main's address as main itself gives it. */
   takeProspect(prospect: Prospect, reportedAddress: string): void {
     this.prospect = prospect;
     this.wasReady = false;
-    this.setAddresses(this.mainAddresses(reportedAddress), prospect.sources);
+    this.offered = [this.mainAddresses(reportedAddress), prospect.sources];
+    this.useAddresses();
     this.need(inTurn(prospect.placement, this.own.id));
     this.fetched();
+  }
+
+  /** Nobody is asked for what must not be fetched. */
+  private useAddresses(): void {
+    const [main, others] = this.gate.refusal === null ? this.offered : [[], []];
+    this.setAddresses(main, others);
+  }
+
+  /** The progress, with the reason why nothing may be fetched. */
+  protected withGate(progress: FetchProgress): FetchProgress {
+    const { refusal } = this.gate;
+    return refusal === null || !this.isPartial ? progress : { ...progress, problem: refusal };
+  }
+
+  /** Ends what the constructor has begun. */
+  protected leaveGate(): void {
+    this.unwatch();
   }
 
   /** As PackPeers.setAddresses. */

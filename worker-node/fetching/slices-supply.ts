@@ -3,6 +3,7 @@ import type { PartialPack } from '../../packs/fetching/partial-pack.js';
 import type { PartialSlices } from '../../packs/fetching/partial-slices.js';
 import { SlicesFetch } from '../../packs/fetching/slices-fetch.js';
 import type { Slice } from '../../packs/format/pack-layout.js';
+import { PackGate } from '../../engine/trust/pack-gate.js';
 import { crc32c } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { Logger } from '../../shared/base/log/logger.js';
@@ -22,11 +23,11 @@ export class SlicesSupply extends ProspectFetch implements ExpertSupply {
     private readonly pack: Pick<PartialPack, 'close'>,
     private readonly partial: PartialSlices,
     settings: Pick<NodeSettings, 'id' | 'mainAddress'>,
-    { runtime, transport }: Pick<NodeEnvironment, 'runtime' | 'transport'>,
+    { runtime, transport, trust }: Pick<NodeEnvironment, 'runtime' | 'transport' | 'trust'>,
     onReady: () => void,
     log: Logger,
   ) {
-    super(settings, onReady);
+    super(settings, onReady, new PackGate(trust, 'slices', partial.digest));
     const connect = (address: string): ReturnType<typeof openPackSource> => openPackSource(transport, address);
     const onFetched = (): void => this.fetched();
     this.fetch = new SlicesFetch({ partial, connect, crc32c, runtime, log, onFetched });
@@ -37,7 +38,7 @@ export class SlicesSupply extends ProspectFetch implements ExpertSupply {
   }
 
   get progress(): FetchProgress {
-    return this.fetch.progress;
+    return this.withGate(this.fetch.progress);
   }
 
   /** Rejects if one of the slices does not come. */
@@ -56,6 +57,7 @@ export class SlicesSupply extends ProspectFetch implements ExpertSupply {
   }
 
   async close(): Promise<void> {
+    this.leaveGate();
     await this.fetch.close();
     await this.pack.close();
   }
