@@ -21,6 +21,7 @@ import { assemble, type ComponentSources, openCounts, type MainComponents } from
 import type { HttpApi } from '../http-api/start-http-api.js';
 import { openHttpApi, planHttpApi, type PlannedHttpApi } from './open-http-api.js';
 import type { RpcServer, RpcServerOptions } from '../shared/transport/transport.js';
+import { allowServedPack } from './enrolment/allow-packs.js';
 import { Admission } from './enrolment/admission.js';
 import { OperatorService } from './enrolment/operator-service.js';
 import { disposeLoaded, loadMain, type LoadedMain } from './load-main.js';
@@ -46,17 +47,20 @@ export async function startMain(
   const httpApi = await planHttpApi(settings, environment, log);
   const loaded = await loadMain(settings, environment, log, abandoned);
   let ownWorker: RunningOwnWorker | null = null;
+  let admission: Admission | null = null;
   try {
     ownWorker = await startOwnWorker(settings, { ...loaded, environment }, { giveUp, abandoned }, log);
     const transport = ownWorker?.transport ?? environment.transport;
     const experts = ownWorker?.memory ?? null;
     const components = { ...loaded, environment: { ...environment, transport }, experts };
-    const admission = Admission.open(settings, environment, log);
+    admission = Admission.open(settings, environment, log);
     return await serveMain(settings, components, { httpApi, giveUp, ownWorker, admission }, log);
   } catch (thrown) {
-    await closeAll([[() => ownWorker?.stop()], [() => disposeLoaded(loaded)]]).catch((fault: unknown) => {
-      log.warn('main did not stop cleanly after a failed start', { error: toOdmoeError(fault) });
-    });
+    await closeAll([[() => admission?.stop(), () => ownWorker?.stop()], [() => disposeLoaded(loaded)]]).catch(
+      (fault: unknown) => {
+        log.warn('main did not stop cleanly after a failed start', { error: toOdmoeError(fault) });
+      },
+    );
     throw thrown;
   }
 }
@@ -91,6 +95,7 @@ async function serveMain(
 ): Promise<RunningMain> {
   const { runtime, transport, discovery } = loaded.environment;
   const slices = await slicesOfMain(loaded, log);
+  if (admission !== null) await allowServedPack(admission.desk, loaded.source, slices);
   const identity = createNodeIdentity(settings, identifiedModel(loaded), loaded.device.info(), runtime);
   let httpApi: HttpApi | null = null;
   const httpAddress = (): string => httpApi?.address ?? '';

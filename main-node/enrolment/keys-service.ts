@@ -40,6 +40,7 @@ export function startMainKeys({ desk, trust, runtime }: MainKeys, log: Logger): 
       log.warn('keys that were renewed a day ago stay good for another hour', { error: toOdmoeError(thrown) });
     });
   });
+  timer.unref();
   return {
     stop: async () => {
       timer.cancel();

@@ -3,6 +3,8 @@ import { UNRESPONSIVE_PAUSE_MS } from '../../main-node/cluster/membership.js';
 import { DISTRUST_EVENT } from '../../main-node/cluster/roster.js';
 import { ownWorkerId } from '../../main-node/own-worker.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Pack } from '../../packs/format/open-pack.js';
+import { heldSlices } from '../../packs/slices/open-slices.js';
 import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
 import type { GenerateRequest, Placement } from '../../shared/wire/messages.js';
 import { REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/wire/limits.js';
@@ -115,7 +117,8 @@ export async function runScenario(
 ): Promise<ScenarioOutcome> {
   const random = new SeededRandom(scenario.seed).fork('links');
   const isPatient = new SeededRandom(scenario.seed).fork('clients').chance(0.5);
-  const trust = scenario.hasAuthority ? trustOf(scenario) : null;
+  const pack = await references.pack(scenario.model);
+  const trust = scenario.hasAuthority ? await trustOf(scenario, pack) : null;
   const cluster = new SimulatedCluster({
     clientTrust: trust?.clients() ?? null,
     links: () => {
@@ -135,7 +138,7 @@ export async function runScenario(
     trust,
   );
   const faults = trust && new TrustFaults(cluster, trust, scenario);
-  const { shape } = await references.pack(scenario.model);
+  const { shape } = pack;
   const run = new ScenarioRun(scenario, { cluster, world, trust: faults }, references, shape);
   try {
     await run.all();
@@ -151,10 +154,11 @@ export async function runScenario(
 }
 
 /** The authority of a cluster whose nodes have joined, but for those that are let in later. */
-function trustOf({ nodes, faults }: Scenario): ScenarioTrust {
+async function trustOf({ nodes, faults }: Scenario, pack: Pack): Promise<ScenarioTrust> {
   const isLate = (id: string): boolean => faults.some(({ kind, node }) => kind === 'letIn' && node === id);
   const listed = nodes.map(({ settings: { role, id } }) => ({ role, id })).filter(({ id }) => !isLate(id));
-  return new ScenarioTrust(CLUSTER, listed);
+  const slices = await heldSlices(pack);
+  return new ScenarioTrust(CLUSTER, listed, [pack.packDigest, ...(slices === null ? [] : [slices.digest])]);
 }
 
 /** The name of every scenario's cluster. */

@@ -1,6 +1,7 @@
 import { createPublicKey } from 'node:crypto';
 import { NodeTrust } from '../../engine/trust/node-trust.js';
 import {
+  allowPacks,
   certifyPeer,
   firstRoster,
   PREVIOUS_KEY_MS,
@@ -67,13 +68,14 @@ export class ScenarioTrust {
   private readonly gone: OwnCertificate;
   private around: Around = { nowMs: () => 0, onOpened: () => undefined };
 
-  /** `listed`: the nodes that have joined before the scenario begins. */
+  /** `listed`: the nodes that have joined before the scenario begins. `packs`: digests of what nodes may fetch. */
   constructor(
     private readonly cluster: string,
     listed: readonly Named[],
+    packs: readonly string[],
   ) {
     this.authority = createAuthority(cluster);
-    this.roster = firstRoster(cluster);
+    this.roster = allowPacks(firstRoster(cluster), packs);
     for (const peer of [...listed, GONE, CLIENT]) this.ensureCertified(peer);
     this.gone = this.storedOf(GONE.id).own;
     this.remove(GONE.id);
