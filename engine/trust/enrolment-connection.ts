@@ -14,6 +14,7 @@ import {
   ENROLMENT_REQUEST_MS,
   TLS_HANDSHAKE_TIMEOUT_MS,
 } from '../../shared/wire/limits.js';
+import { isPlaintextPeer, speaksNoTls } from '../../shared/transport/tls-mismatch.js';
 import { roleName } from '../../shared/transport/trust/certificate.js';
 import { ENROLMENT_PROTOCOL, pemOf, TLS_VERSION } from '../../shared/transport/trust/tls-options.js';
 import { errorReplySchema } from './enrolment-messages.js';
@@ -198,10 +199,7 @@ function jsonOf(text: string): unknown {
 function explained(error: NodeJS.ErrnoException, address: string): OdmoeError {
   const { code = '', message } = error;
   const options = { cause: error };
-  if (/WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|HTTP_REQUEST/.test(code)) {
-    const words = `what listens at ${address} speaks no TLS: its cluster has no authority (odmoe cluster init makes one)`;
-    return new OdmoeError('TLS_MISMATCH', words, options);
-  }
+  if (isPlaintextPeer(code)) return speaksNoTls(`what listens at ${address}`, options);
   if (/NO_APPLICATION_PROTOCOL/.test(code)) {
     return new OdmoeError(
       'TRUST_REFUSED',

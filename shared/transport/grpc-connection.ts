@@ -1,5 +1,5 @@
 import { type ClientReadableStream, Metadata } from '@grpc/grpc-js';
-import { OdmoeError } from '../base/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../base/errors/odmoe-error.js';
 import { onAbort } from '../base/runtime/living.js';
 import { waitForPeer } from '../base/runtime/peer-wait.js';
 import type { Runtime } from '../base/runtime/runtime.js';
@@ -10,10 +10,17 @@ import type { CallMethod, MethodRules, RepliesMethod } from './methods.js';
 import { silenceMessage, watchPeer } from './peer-keepalive.js';
 import { cancelledCall, fromServiceError, notInTime } from './rpc-errors.js';
 import { SilenceBound } from './silence-bound.js';
+import type { TlsMismatches } from './tls-mismatch.js';
 import type { ClusterTrust } from './trust/cluster-trust.js';
 import type { CallLimits, Connection, RepliesLimits } from './transport.js';
 
 const raw = (bytes: Buffer): Buffer => bytes;
+
+/** `trust` null: the connection is plaintext. */
+export interface ConnectionSecurity {
+  readonly trust: ClusterTrust | null;
+  readonly mismatches: TlsMismatches;
+}
 
 /** Calls over one channel to a peer. */
 export class GrpcConnection implements Connection {
@@ -23,16 +30,16 @@ export class GrpcConnection implements Connection {
     private readonly runtime: Runtime,
     private readonly address: string,
     rules: MethodRules,
-    trust: ClusterTrust | null,
+    private readonly security: ConnectionSecurity,
   ) {
-    this.channel = openChannel(address, runtime, rules, trust);
+    this.channel = openChannel(address, runtime, rules, security.trust);
   }
 
   async call<Request, Reply>(method: CallMethod<Request, Reply>, request: Request, limits: CallLimits): Promise<Reply> {
     try {
       return method.reply.decode(await this.exchange(method.path, method.request.encode(request), limits));
     } catch (thrown) {
-      throw fromServiceError(thrown, method, this.address);
+      throw await this.explained(fromServiceError(thrown, method, this.address), method);
     }
   }
 
@@ -86,12 +93,16 @@ export class GrpcConnection implements Connection {
       for await (const reply of readReplies(call, address, method, runtime, idleLimitMs))
         yield method.reply.decode(reply);
     } catch (thrown) {
-      throw silence ?? thrown;
+      throw silence ?? (await this.explained(toOdmoeError(thrown), method));
     } finally {
       keepalive.stop();
       leave();
       call.cancel();
     }
+  }
+
+  private explained(error: OdmoeError, rules: MethodRules): Promise<OdmoeError> {
+    return this.security.mismatches.explained(error, this.address, rules);
   }
 
   close(): void {

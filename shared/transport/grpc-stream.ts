@@ -8,6 +8,7 @@ import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS, MESSAGE_SIZE_LIMIT_BYTES } from '..
 import type { StreamMethod } from './methods.js';
 import { silenceMessage, watchPeer, type PeerKeepalive } from './peer-keepalive.js';
 import type { StreamKeepalive } from './silence-bound.js';
+import type { TlsMismatches } from './tls-mismatch.js';
 import type { ClusterTrust } from './trust/cluster-trust.js';
 import { MessagePeerStream, type PeerStream, type StreamSide } from './peer-stream.js';
 import { raiseReplyLimit } from './receive-limit.js';
@@ -23,12 +24,13 @@ interface StreamSetup {
   readonly keepalive: StreamKeepalive;
   readonly pace: StreamPace | null;
   readonly trust: ClusterTrust | null;
+  readonly mismatches: TlsMismatches;
 }
 
 export function openGrpcStream<Out extends PeerMessage, In extends PeerMessage>(
   address: string,
   method: StreamMethod<Out, In>,
-  { runtime, keepalive, pace, trust }: StreamSetup,
+  { runtime, keepalive, pace, trust, mismatches }: StreamSetup,
 ): PeerStream<Out, In> {
   const { lostCode } = method;
   const channel = openChannel(address, runtime, method, trust);
@@ -56,7 +58,7 @@ export function openGrpcStream<Out extends PeerMessage, In extends PeerMessage>(
   );
   channel.onRefused((reason) => stream.finish(reason));
   const settle = (error: OdmoeError | null): void => {
-    connecting.cancel();
+    connecting.end();
     cancelForce();
     watch.stop();
     channel.close();
@@ -68,7 +70,10 @@ export function openGrpcStream<Out extends PeerMessage, In extends PeerMessage>(
     else end();
   };
   call.on('error', (thrown: unknown) => {
-    settle(fromServiceError(thrown, method, address));
+    const error = fromServiceError(thrown, method, address);
+    // A stream that stood ends at once: its connection is of one kind on both sides.
+    if (connecting.hasStood) settle(error);
+    else void mismatches.explained(error, address, method).then(settle);
   });
   call.on('status', ({ code }) => {
     if (code === status.OK) settle(null);
@@ -94,12 +99,31 @@ function endingOf(
   return { ending: { finish, fail: cancel }, cancelForce: () => forceTimer?.cancel() };
 }
 
+/** A wait for a connection. */
+interface Connecting {
+  readonly hasStood: boolean;
+  end(): void;
+}
+
 /** Starts the keepalive once the connection stands. */
-function awaitConnection(runtime: Runtime, { client }: Channel, keepalive: PeerKeepalive, onSilent: () => void): Timer {
+function awaitConnection(
+  runtime: Runtime,
+  { client }: Channel,
+  keepalive: PeerKeepalive,
+  onSilent: () => void,
+): Connecting {
+  let hasStood = false;
   const silence = waitForPeer(runtime, CONNECT_TIMEOUT_MS, onSilent);
   client.waitForReady(Infinity, (error) => {
     silence.cancel();
-    if (error === undefined) keepalive.start();
+    if (error !== undefined) return;
+    hasStood = true;
+    keepalive.start();
   });
-  return silence;
+  return {
+    get hasStood() {
+      return hasStood;
+    },
+    end: () => silence.cancel(),
+  };
 }

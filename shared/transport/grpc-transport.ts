@@ -7,12 +7,14 @@ import type { PeerStream } from './peer-stream.js';
 import { startRpcServer } from './rpc-server.js';
 import { SilenceBounds } from './silence-bound.js';
 import type { PeerMessage, StreamPace } from './stream-pace.js';
+import { TlsMismatches } from './tls-mismatch.js';
 import type { ClusterTrust } from './trust/cluster-trust.js';
 import type { CallLimits, RepliesLimits, RpcServer, RpcServerOptions, Transport } from './transport.js';
 
 /** gRPC over TCP. */
 export class GrpcTransport implements Transport {
   private readonly bounds = new SilenceBounds();
+  private readonly mismatches: TlsMismatches;
 
   /**
    * @param pace the emulated pace of the streams between daemons; null: no emulation
@@ -22,7 +24,9 @@ export class GrpcTransport implements Transport {
     private readonly runtime: Runtime,
     private readonly pace: StreamPace | null = null,
     private readonly trust: ClusterTrust | null = null,
-  ) {}
+  ) {
+    this.mismatches = new TlsMismatches(runtime, trust);
+  }
 
   serve(options: RpcServerOptions): Promise<RpcServer> {
     const { pace, trust } = this;
@@ -34,13 +38,13 @@ export class GrpcTransport implements Transport {
     method: StreamMethod<Request, Reply>,
     network: NodeSettings['network'],
   ): PeerStream<Request, Reply> {
-    const { runtime, pace, trust } = this;
+    const { runtime, pace, trust, mismatches } = this;
     const keepalive = this.bounds.keepaliveOf(address, network);
-    return openGrpcStream(address, method, { runtime, keepalive, pace, trust });
+    return openGrpcStream(address, method, { runtime, keepalive, pace, trust, mismatches });
   }
 
   connect(address: string, rules: MethodRules): GrpcConnection {
-    return new GrpcConnection(this.runtime, address, rules, this.trust);
+    return new GrpcConnection(this.runtime, address, rules, { trust: this.trust, mismatches: this.mismatches });
   }
 
   async call<Request, Reply>(

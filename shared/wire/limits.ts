@@ -46,6 +46,12 @@ export const TEXT_LENGTH_LIMIT = 4096;
 /** Longest time to connect. */
 export const CONNECT_TIMEOUT_MS = 3000;
 
+/** Longest time of the question whether a peer speaks TLS, after a connection in plaintext has failed; and how often one address is asked. */
+export const TLS_PROBE_TIMEOUT_MS = 1000;
+export const TLS_PROBE_INTERVAL_MS = 60_000;
+/** Most addresses whose answers are remembered. */
+export const TLS_PROBES_KEPT_LIMIT = 256;
+
 /** Most connections to a daemon at one time, in all and from one host. A node of a cluster opens a handful. */
 export const CONNECTIONS_LIMIT = { all: 4096, ofHost: 512 } as const;
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import { mkdtempSync, renameSync, rmSync, statSync } from 'node:fs';
-import { connect as connectTcp, createServer } from 'node:net';
+import { type AddressInfo, connect as connectTcp, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -103,14 +103,61 @@ describe('transport of a cluster with an authority', () => {
     assert.equal(refused?.code, 'NOT_ALLOWED');
   });
 
-  it('tells a plaintext client and a plaintext server that nothing answers', async () => {
-    const main = await serve(cluster.member('main'));
-    assert.equal((await refusalOf(identifyPeer(transportOf(null), main, TIMEOUT_MS))).code, 'NO_MAIN');
-    const plain = await serve(null);
-    assert.equal(
-      (await refusalOf(identifyPeer(transportOf(cluster.member('worker')), plain, TIMEOUT_MS))).code,
-      'NO_MAIN',
+  it('tells a client that it speaks no TLS to a server that does, by calls and by streams, with one probe', async () => {
+    let connections = 0;
+    const main = await serve(cluster.member('main'), { enrol: (socket) => socket.destroy() });
+    const counting = createServer((socket) => {
+      connections += 1;
+      const [host, port] = main.split(':');
+      const through = connectTcp(Number(port), host);
+      socket.pipe(through).pipe(socket);
+      for (const end of [socket, through]) end.on('error', () => undefined);
+    });
+    await new Promise<void>((resolve) => counting.listen(0, '127.0.0.1', resolve));
+    const address = `127.0.0.1:${(counting.address() as AddressInfo).port}`;
+    try {
+      const plain = transportOf(null);
+      for (const [ask, peer] of [
+        [() => identifyPeer(plain, address, TIMEOUT_MS), 'the daemon at'],
+        [() => fetchStatus(plain, address, TIMEOUT_MS), 'main at'],
+      ] as const) {
+        const { code, message } = await refusalOf(ask());
+        assert.equal(code, 'TLS_MISMATCH');
+        assert.ok(message.startsWith(`${peer} ${address} speaks TLS, and this process spoke none`), message);
+        assert.match(message, /--insecure was given, leave that out; else this machine has to join first/);
+      }
+      const stream = openWorkerStream(plain, address, NETWORK);
+      const error = await new Promise<OdmoeError | null>((resolve) => stream.onClose(resolve));
+      assert.equal(error?.code, 'TLS_MISMATCH');
+      assert.match(error?.message ?? '', /^worker at .* speaks TLS/);
+      assert.equal(connections, 4, 'three dials, and one probe');
+    } finally {
+      counting.close();
+    }
+  });
+
+  it('tells a client with a certificate that a server speaks no TLS', async () => {
+    const plain = await serve(null, { worker: { serve: () => undefined } });
+    const client = transportOf(cluster.member('main'));
+    const { code, message } = await refusalOf(fetchStatus(client, plain, TIMEOUT_MS));
+    assert.equal(code, 'TLS_MISMATCH');
+    assert.match(
+      message,
+      /^main at .* speaks no TLS: its cluster has no authority .* or it was started with --insecure$/,
     );
+    const stream = openWorkerStream(client, plain, NETWORK);
+    const error = await new Promise<OdmoeError | null>((resolve) => stream.onClose(resolve));
+    assert.equal(error?.code, 'TLS_MISMATCH');
+  });
+
+  it('says as ever that nothing listens, and that what answers is no daemon', async () => {
+    const { code, message } = await refusalOf(identifyPeer(transportOf(null), '127.0.0.1:1', TIMEOUT_MS));
+    assert.deepEqual([code, message.includes('ECONNREFUSED')], ['NO_MAIN', true]);
+    const rude = createServer((socket) => socket.destroy());
+    await new Promise<void>((resolve) => rude.listen(0, '127.0.0.1', resolve));
+    const address = `127.0.0.1:${(rude.address() as AddressInfo).port}`;
+    assert.equal((await refusalOf(identifyPeer(transportOf(null), address, TIMEOUT_MS))).code, 'NO_MAIN');
+    rude.close();
   });
 
   it('ends the streams of a removed peer with words, and takes it no more', async () => {
