@@ -24,6 +24,11 @@ const COMMANDS: readonly CommandModule[] = [
   { names: ['generate'], read: async () => (await import('./commands/generate.js')).registerGenerateCommand },
   { names: ['status'], read: async () => (await import('./commands/status.js')).registerStatusCommand },
   { names: ['top'], read: async () => (await import('./commands/top.js')).registerTopCommand },
+  { names: ['cluster'], read: async () => (await import('./commands/cluster.js')).registerClusterCommand },
+  { names: ['accept'], read: async () => (await import('./commands/accept.js')).registerAcceptCommand },
+  { names: ['token'], read: async () => (await import('./commands/token.js')).registerTokenCommand },
+  { names: ['operator'], read: async () => (await import('./commands/operator.js')).registerOperatorCommand },
+  { names: ['node'], read: async () => (await import('./commands/node.js')).registerNodeCommand },
   { names: ['doctor'], read: async () => (await import('./commands/doctor.js')).registerDoctorCommand },
   { names: ['debug'], read: async () => (await import('./commands/debug.js')).registerDebugCommand },
 ];

@@ -6,6 +6,7 @@ import { hopLines } from './hop-report.js';
 import { nodeJson, shortRole } from './node-json.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines, type TableColumn } from './table.js';
+import { trustLines } from './trust-report.js';
 import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
 import { POOLS, type Pool } from '../../shared/settings/cache-policies.js';
 import { countInParts } from '../../shared/decisions/caching/pool-capacities.js';
@@ -78,6 +79,7 @@ export function statusLines(status: StatusReply, earlier: EarlierStatus | null):
   return [
     headline(status, earlier),
     ...(status.httpAddress === '' ? [] : [`HTTP clients, and the page: http://${status.httpAddress}`]),
+    ...trustLines(status),
     ...arithmeticLines(status),
     ...verificationLines(status),
     '',
@@ -104,6 +106,8 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
   return {
     nodes: status.nodes.map(nodeJson),
     placement: snakeCaseKeys(status.placement),
+    trust: snakeCaseKeys(status.trust ?? null),
+    insecure: status.insecure === true,
     arithmetic: status.arithmetic ?? '',
     group_reason: status.groupReason,
     http_address: status.httpAddress === '' ? null : status.httpAddress,

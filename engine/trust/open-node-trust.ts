@@ -4,6 +4,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.j
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { OwnCertificate } from '../../shared/transport/trust/cluster-trust.js';
+import { keyDigest } from '../../shared/transport/trust/certificate.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import { type AuthorityState, readAuthorityFiles, writeAuthorityRoster } from './authority-files.js';
 import {
@@ -15,7 +16,7 @@ import {
   storeRoster,
 } from './identity-files.js';
 import { NodeTrust } from './node-trust.js';
-import { certifyPeer } from './roster-changes.js';
+import { certifyPeer, withoutLostMain } from './roster-changes.js';
 import { signRoster } from './roster.js';
 
 type Node = Pick<NodeSettings, 'role' | 'id' | 'cluster' | 'stateDirectory'>;
@@ -67,7 +68,7 @@ export async function openNodeTrust(node: Node, nowMs: number, log: Logger): Pro
   return { trust, authority: certified ?? authority, saved };
 }
 
-/** Lists main itself in the roster, and stores its certificate. The roster is on the disk before anybody can see the certificate. */
+/** Lists main itself in the roster, in the place of a key that it has lost, and stores its certificate. The roster is on the disk before anybody can see the certificate. */
 async function certifyMain(
   { id, stateDirectory }: Node,
   state: AuthorityState,
@@ -75,7 +76,9 @@ async function certifyMain(
 ): Promise<AuthorityState> {
   const { authority, roster } = state;
   const key = await keyToCertify(stateDirectory, id);
-  const entry = certifyPeer(authority, roster, { role: 'main', id }, createPublicKey(key), nowMs);
+  const publicKey = createPublicKey(key);
+  const before = withoutLostMain(roster, { id, keyDigest: keyDigest(publicKey) }, nowMs);
+  const entry = certifyPeer(authority, before, { role: 'main', id }, publicKey, nowMs);
   if (isRefusal(entry)) throw new OdmoeError('CONFIG_INVALID', `main has no certificate: ${entry.refusal}`);
   const signed = await writeAuthorityRoster(stateDirectory, entry.roster, authority);
   await storeIdentity(stateDirectory, id, {

@@ -111,6 +111,20 @@ export function renewPeer(
   };
 }
 
+/**
+ * Ends the key that main had under this id, where it is another one: whoever has the authority is main, and has lost that key. The same roster: there
+ * is no such key.
+ */
+export function withoutLostMain(
+  roster: Roster,
+  { id, keyDigest }: { id: string; keyDigest: string },
+  nowMs: number,
+): Roster {
+  const present = presentEntry(roster, id);
+  if (present?.role !== 'main' || keysOf(present).includes(keyDigest)) return roster;
+  return next(roster, { entries: withRemoved(roster, present, nowMs) });
+}
+
 /** Removes a peer. Its keys never come back. Refused: nobody has this id, or main has it. */
 export function removePeer(roster: Roster, id: string, nowMs: number): Roster | Refusal {
   const present = presentEntry(roster, id);
@@ -118,8 +132,11 @@ export function removePeer(roster: Roster, id: string, nowMs: number): Roster | 
     return { refusal: `"${roster.cluster}" has no node ${id}: odmoe node list shows those that it has` };
   }
   if (present.role === 'main') return { refusal: `${id} is main itself, which cannot be removed` };
-  const entries = roster.entries.map((entry) => (entry === present ? { ...entry, removed: nowMs } : entry));
-  return next(roster, { entries });
+  return next(roster, { entries: withRemoved(roster, present, nowMs) });
+}
+
+function withRemoved({ entries }: Roster, removed: RosterEntry, nowMs: number): RosterEntry[] {
+  return entries.map((entry) => (entry === removed ? { ...entry, removed: nowMs } : entry));
 }
 
 /**

@@ -265,4 +265,31 @@ describe('printed tables and units', () => {
       '4 d 1 h',
     ]);
   });
+
+  it('begins with what protects the cluster, and who waits', () => {
+    const waiting = { id: 'jetson-2', role: 'worker', device: 'cuda sm_87', address: '192.168.1.21', waitedMs: 61_000 };
+    const trusted = { ...STATUS, trust: { words: 'amber fox lunar seven', waiting: [waiting] } };
+    const lines = statusLines(trusted, null).slice(0, 5);
+    assert.deepEqual(lines.slice(2), [
+      'every connection is TLS, certificates of this cluster only; words: amber fox lunar seven',
+      '1 machine waits: odmoe accept CODE',
+      '  jetson-2 (worker, cuda sm_87, 192.168.1.21), for 1 min 1 s',
+    ]);
+    const json = statusJson(trusted);
+    assert.deepEqual(json['trust'], {
+      words: 'amber fox lunar seven',
+      waiting: [{ id: 'jetson-2', role: 'worker', device: 'cuda sm_87', address: '192.168.1.21', waited_ms: 61_000 }],
+    });
+    assert.equal(json['insecure'], false);
+    const two = { ...STATUS, trust: { words: 'w', waiting: [waiting, { ...waiting, id: 'jetson-3' }] } };
+    assert.equal(statusLines(two, null)[3], '2 machines wait: odmoe accept CODE');
+  });
+
+  it('says that nothing protects an insecure cluster, and nothing of one on loopback', () => {
+    const insecure = { ...STATUS, insecure: true };
+    const words = 'insecure: other machines reach main and nothing protects it (--insecure)';
+    assert.equal(statusLines(insecure, null)[2], words);
+    assert.deepEqual([statusJson(insecure)['trust'], statusJson(insecure)['insecure']], [null, true]);
+    assert.doesNotMatch(statusLines(STATUS, null).join('\n'), /insecure|words:/);
+  });
 });

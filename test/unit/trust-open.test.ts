@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createAuthorityFiles, readAuthorityFiles, writeAuthorityRoster } from '../../engine/trust/authority-files.js';
-import { keyToCertify, readIdentity, storeIdentity } from '../../engine/trust/identity-files.js';
+import { forgetIdentity, keyToCertify, readIdentity, storeIdentity } from '../../engine/trust/identity-files.js';
 import { openNodeTrust } from '../../engine/trust/open-node-trust.js';
 import { certifyPeer, firstRoster, removePeer } from '../../engine/trust/roster-changes.js';
 import { type Roster, signRoster } from '../../engine/trust/roster.js';
@@ -68,6 +68,26 @@ describe("a daemon's part in the trust of its cluster", () => {
     assert.ok(second !== null);
     assert.ok(second.trust.own.certificate.equals(first.trust.own.certificate));
     assert.equal(second.trust.roster?.count, first.trust.roster?.count);
+  });
+
+  it('lists main with a new key where it has lost the one of before, and not again after that', async () => {
+    await makeAuthority();
+    const first = await openNodeTrust(node('main', 'box'), NOW_MS, SILENT);
+    const before = first?.trust.roster?.entries[0]?.keyDigest;
+    await forgetIdentity(stateDirectory, 'box');
+    const second = await openNodeTrust(node('main', 'box'), NOW_MS + 1, SILENT);
+    const entries = second?.trust.roster?.entries ?? [];
+    assert.deepEqual(
+      entries.map(({ id, role, removed }) => [id, role, removed]),
+      [
+        ['box', 'main', NOW_MS + 1],
+        ['box', 'main', undefined],
+      ],
+    );
+    assert.equal(entries[0]?.keyDigest, before);
+    assert.equal(second?.trust.ownRemoval, null);
+    const third = await openNodeTrust(node('main', 'box'), NOW_MS + 2, SILENT);
+    assert.equal(third?.trust.roster?.count, second?.trust.roster?.count);
   });
 
   it('starts again with a new authority when main has one', async () => {

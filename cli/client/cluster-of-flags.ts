@@ -1,0 +1,36 @@
+import { existsSync } from 'node:fs';
+import type { Command } from 'commander';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { isIdentifier } from '../../shared/base/text/identifier.js';
+import { defaultClusterConfig, loadClusterConfig } from '../../shared/settings/load-cluster-config.js';
+
+/** The flags from addClusterFlags, for a command's action. */
+export interface ClusterFlags {
+  cluster?: string;
+  config?: string;
+}
+
+const DEFAULT_CONFIG_PATH = 'cluster.yaml';
+
+/** Adds the flags that name a cluster whose files are on this host. */
+export function addClusterFlags(command: Command): Command {
+  return command
+    .option('--cluster <name>', 'the cluster (default: that of cluster.yaml in this directory, else odmoe)')
+    .option('--config <file>', 'the cluster that this configuration names');
+}
+
+/** The name of the cluster. Throws USAGE, and CONFIG_INVALID if a configuration cannot be read. */
+export function clusterOfFlags({ cluster, config }: ClusterFlags): string {
+  if (cluster !== undefined && config !== undefined) {
+    throw new OdmoeError('USAGE', 'give --cluster or --config; both were given');
+  }
+  if (cluster === undefined) {
+    const path = config ?? (existsSync(DEFAULT_CONFIG_PATH) ? DEFAULT_CONFIG_PATH : null);
+    return path === null ? defaultClusterConfig().cluster : loadClusterConfig(path).cluster;
+  }
+  if (isIdentifier(cluster)) return cluster;
+  throw new OdmoeError(
+    'USAGE',
+    `${JSON.stringify(cluster)} is no name of a cluster: give letters, digits, ".", "_" and "-", a letter or digit first`,
+  );
+}

@@ -1,0 +1,121 @@
+import { userInfo } from 'node:os';
+import type { Command } from 'commander';
+import { type JoinedCluster, joinByToken } from '../../engine/trust/enrol.js';
+import { identityDirectory, keyToCertify, storeIdentity } from '../../engine/trust/identity-files.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
+import { isIdentifier } from '../../shared/base/text/identifier.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { METHODS } from '../../shared/transport/methods.js';
+import { addOperatorFlags, askOperator, type OperatorFlags } from '../client/ask-operator.js';
+import { withInterrupt } from '../client/interrupt.js';
+import { mainOfToken } from '../client/main-of-token.js';
+import { operatorDirectory } from '../client/operator-access.js';
+import { runtime } from '../client/process-runtime.js';
+
+interface JoinFlags {
+  main?: string;
+  interface?: string;
+  id?: string;
+  json: boolean;
+}
+
+const TOKEN_LIFE_MS = 3_600_000;
+
+/** `odmoe operator`: people who direct a cluster from elsewhere than main's host. */
+export function registerOperatorCommand(program: Command): void {
+  const operator = program
+    .command('operator')
+    .description("let a person ask and direct a cluster from elsewhere than main's host");
+  registerAdd(operator);
+  registerJoin(operator);
+}
+
+function registerAdd(operator: Command): void {
+  const command = operator
+    .command('add')
+    .description("make a token by which a person's own machine becomes an operator's: for one use, within an hour")
+    .argument('<name>', 'the id that the operator gets');
+  addOperatorFlags(command)
+    .addHelpText(
+      'after',
+      `
+An operator may ask the cluster, and let machines in and remove them. On main's host its user needs no such thing.
+
+Example:
+  odmoe operator add anna`,
+    )
+    .action(async (name: string, flags: OperatorFlags) => {
+      const asked = { role: 'operator', name, uses: 1, lifeMs: TOKEN_LIFE_MS };
+      const made = await askOperator(flags, METHODS.operator.createToken, asked);
+      const lines = [
+        `On ${name}'s machine, within the hour:`,
+        `  odmoe operator join --id ${name} ${made.text}`,
+        `It shows these words: ${made.words}`,
+      ];
+      standardOutput.write(`${flags.json ? printableJson(snakeCaseKeys({ ...made, name })) : lines.join('\n')}\n`);
+    });
+}
+
+function registerJoin(operator: Command): void {
+  operator
+    .command('join')
+    .description('become an operator of a cluster, on this machine, by a token')
+    .argument('[token]', 'what odmoe operator add printed (default: ODMOE_JOIN_TOKEN)')
+    .option('--main <host:port>', "address of the main node (default: the one of the token's cluster that mDNS finds)")
+    .option('--interface <ip>', 'with mDNS: the network interface to use, by its IPv4 address')
+    .option('--id <name>', "the operator's id, as the token was made for (default: this user's name)")
+    .option('--json', 'print one JSON object and nothing else', false)
+    .addHelpText(
+      'after',
+      `
+The key is made here and stays here, in $XDG_CONFIG_HOME/odmoe/clusters/CLUSTER (by default ~/.config). From then on odmoe status, prompt,
+chat, accept and the like work from this machine.
+
+Examples:
+  odmoe operator join --id anna odmoe1-...
+  ODMOE_JOIN_TOKEN=odmoe1-... odmoe operator join --main 192.168.1.10:7600`,
+    )
+    .action(join);
+}
+
+async function join(given: string | undefined, flags: JoinFlags): Promise<void> {
+  const token = given ?? process.env['ODMOE_JOIN_TOKEN'] ?? '';
+  if (token === '') throw new OdmoeError('USAGE', 'give the token that odmoe operator add printed');
+  // A token in the arguments is in the list of processes until now.
+  process.title = 'odmoe operator join';
+  const id = operatorId(flags.id);
+  const joined = await withInterrupt((signal) => becomeOperator(token, id, flags, signal));
+  const { cluster, words } = joined;
+  const directory = identityDirectory(operatorDirectory(cluster), id);
+  const line = `You are operator ${id} of "${cluster}" on this machine (words: ${words}). The key stays here: ${directory}`;
+  standardOutput.write(`${flags.json ? printableJson({ cluster, id, words, directory }) : line}\n`);
+}
+
+async function becomeOperator(
+  token: string,
+  id: string,
+  flags: JoinFlags,
+  signal: AbortSignal,
+): Promise<JoinedCluster> {
+  const { address, cluster } = await mainOfToken(token, flags, signal);
+  const directory = operatorDirectory(cluster);
+  const machine = { id, role: 'operator', key: await keyToCertify(directory, id) } as const;
+  const joined = await joinByToken(address, token, machine, { runtime, signal });
+  if (joined.cluster !== cluster) {
+    const text = `main at ${address} was of "${cluster}" and is of "${joined.cluster}" now: try again`;
+    throw new OdmoeError('TRUST_REFUSED', text);
+  }
+  await storeIdentity(directory, id, joined);
+  return joined;
+}
+
+function operatorId(given: string | undefined): string {
+  const id = given ?? userInfo().username;
+  if (isIdentifier(id)) return id;
+  throw new OdmoeError(
+    'USAGE',
+    `${JSON.stringify(id)} is no id of an operator (letters, digits, ".", "_" and "-"): give another one by --id`,
+  );
+}

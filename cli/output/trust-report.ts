@@ -1,0 +1,26 @@
+import { formatDuration } from '../../shared/base/text/units.js';
+import { printableLine } from '../../shared/base/text/printable-text.js';
+import type { StatusReply, WaitingMachine } from '../../shared/wire/messages.js';
+
+/** What protects the cluster, and who waits to be let in: the first lines of a status. */
+export function trustLines({ trust, insecure }: Pick<StatusReply, 'trust' | 'insecure'>): string[] {
+  if (insecure === true) return ['insecure: other machines reach main and nothing protects it (--insecure)'];
+  if (trust === null || trust === undefined) return [];
+  return [
+    `every connection is TLS, certificates of this cluster only; words: ${trust.words}`,
+    ...waitingLines(trust.waiting),
+  ];
+}
+
+/** The machines that show a code and wait. */
+export function waitingLines(waiting: readonly WaitingMachine[]): string[] {
+  if (waiting.length === 0) return [];
+  const count = waiting.length === 1 ? '1 machine waits' : `${waiting.length} machines wait`;
+  return [
+    `${count}: odmoe accept CODE`,
+    ...waiting.map(({ id, role, device, address, waitedMs }) => {
+      const parts = [role, device, address].filter((part) => part !== '').join(', ');
+      return printableLine(`  ${id} (${parts}), for ${formatDuration(waitedMs)}`);
+    }),
+  ];
+}
