@@ -265,7 +265,9 @@ describe('printed tables and units', () => {
       '4 d 1 h',
     ]);
   });
+});
 
+describe('the status of a cluster', () => {
   it('begins with what protects the cluster, and who waits', () => {
     const waiting = { id: 'jetson-2', role: 'worker', device: 'cuda sm_87', address: '192.168.1.21', waitedMs: 61_000 };
     const trusted = { ...STATUS, trust: { words: 'amber fox lunar seven', waiting: [waiting] } };
