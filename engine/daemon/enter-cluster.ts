@@ -65,11 +65,11 @@ export function afterEntering(start: Start, describeMachine: () => string): Star
     const { opened } = entered;
     if (opened === null) return start(entered, log, giveUp, abandoned);
     const { trust } = opened;
-    requireStillIn(trust.ownRemoval, settings);
+    if (trust.ownRemoval !== null) throw removedError(trust.ownRemoval);
     const node = await start(entered, log, giveUp, abandoned);
     const unwatch = trust.watch(() => {
       const { ownRemoval } = trust;
-      if (ownRemoval !== null) giveUp(removedError(ownRemoval, settings));
+      if (ownRemoval !== null) giveUp(removedError(ownRemoval));
     });
     const stop = (): Promise<void> => closeAll([[() => node.stop()], [() => unwatch(), () => opened.saved()]]);
     let stopping: Promise<void> | null = null;
@@ -77,12 +77,9 @@ export function afterEntering(start: Start, describeMachine: () => string): Star
   };
 }
 
-function requireStillIn(removal: string | null, settings: NodeSettings): void {
-  if (removal !== null) throw removedError(removal, settings);
-}
-
-function removedError(removal: string, { role }: NodeSettings): OdmoeError {
-  return new OdmoeError('TRUST_REFUSED', `${removal}. To come back: odmoe ${role} --rejoin`);
+/** The roster's words say how the machine comes back. */
+function removedError(removal: string): OdmoeError {
+  return new OdmoeError('TRUST_REFUSED', removal);
 }
 
 /**

@@ -48,11 +48,14 @@ describe('KeyLedger', () => {
 describe('the authority of a scenario', () => {
   function opened(): { trust: ScenarioTrust; open: (peer: Named) => ReturnType<ScenarioTrust['open']> } {
     const clock = new VirtualClock();
-    const trust = new ScenarioTrust('simulated', NODES);
+    const trust = new ScenarioTrust('simulated', NODES, []);
     return { trust, open: (peer) => trust.open(peer, new VirtualRuntime(clock, 1)) };
   }
   const [MAIN, WORKER, SHADOW] = NODES as [Named, Named, Named];
-  const certifiedOf = (trust: ReturnType<ScenarioTrust['open']>) => ({ own: trust.own.certificate, roster: trust.roster });
+  const certifiedOf = (trust: ReturnType<ScenarioTrust['open']>) => ({
+    own: trust.own.certificate,
+    roster: trust.roster,
+  });
 
   it('lists all nodes and the clients before it begins, and one node that was removed', () => {
     const { trust, open } = opened();
@@ -101,7 +104,10 @@ describe('the authority of a scenario', () => {
     assert.equal(trust.ledger.presentOf('s0').length, 2);
     assert.equal(trust.endPreviousKeys(), true);
     assert.equal(trust.ledger.presentOf('s0').length, 1);
-    assert.equal(main.roster?.entries.some(({ previousKeyDigest }) => previousKeyDigest !== undefined), false);
+    assert.equal(
+      main.roster?.entries.some(({ previousKeyDigest }) => previousKeyDigest !== undefined),
+      false,
+    );
     assert.ok(PREVIOUS_KEY_MS > 0);
   });
 
@@ -113,12 +119,18 @@ describe('the authority of a scenario', () => {
 
   it('starts main with a roster of before, and others with the newest that they had', () => {
     const { trust, open } = opened();
-    assert.equal(trust.openEarlier((rosters) => rosters[0]!), false);
+    assert.equal(
+      trust.openEarlier((rosters) => rosters[0]!),
+      false,
+    );
     const main = open(MAIN);
     const worker = open(WORKER);
     trust.remove('s0');
     worker.takeRoster(main.signedRoster!);
-    assert.equal(trust.openEarlier((rosters) => rosters.at(-1)!), true);
+    assert.equal(
+      trust.openEarlier((rosters) => rosters.at(-1)!),
+      true,
+    );
     assert.equal(open(MAIN).roster?.count, trust.count - 1);
     assert.equal(open(WORKER).roster?.count, trust.count);
     trust.openNewest();
