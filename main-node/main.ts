@@ -105,14 +105,13 @@ async function serveMain(
   const parts = [components, loaded.formats ?? {}, admission ?? {}];
   const holders = (): object[] => [...parts, httpApi ?? {}, ...(ownWorker?.components() ?? [])];
   const counts = new ProcessCounts(runtime, holders, () => ({ ...openHandles() }));
-  const pack = new PackServer(loaded.source, runtime, { slices });
   const server = await transport.serve({
     host: settings.listenHost,
     port: settings.listenPort,
     network: settings.network,
     log,
     node: { identify: () => identity, counts: () => counts.reply() },
-    ...servedBy(components, pack, { ownWorker, admission }, log),
+    ...servedBy(components, new PackServer(loaded.source, runtime, { slices }), { ownWorker, admission }, log),
   });
   admission?.countConnectionsOf(server);
   identity.address = advertisedAddress(settings, server.port);

@@ -4,12 +4,16 @@ import { localAuthorities } from '../../engine/daemon/find-cluster.js';
 import type { ShownAuthority } from '../../engine/trust/ask-authority.js';
 import { readAuthorityCertificate } from '../../engine/trust/authority-files.js';
 import { joinedIds, type NodeCredentials, readIdentity } from '../../engine/trust/identity-files.js';
+import { renewIfDue } from '../../engine/trust/key-renewal.js';
 import { NodeTrust } from '../../engine/trust/node-trust.js';
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { operatorKeys } from '../../engine/trust/open-node-trust.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { configHome, operatorSocketPath, stateDirectory } from '../../shared/base/files/state-directory.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
-import { identifyPeer } from '../../shared/transport/node-clients.js';
+import { identifyPeer, renewKey } from '../../shared/transport/node-clients.js';
 import { socketAddress } from '../../shared/transport/operator-socket.js';
+import { standardError } from '../../shared/base/text/text-output.js';
+import type { RenewReply, RenewRequest } from '../../shared/wire/messages.js';
 import type { Transport } from '../../shared/transport/transport.js';
 import { runtime, transport } from './process-runtime.js';
 
@@ -56,7 +60,10 @@ export async function mainOfThisHost(cluster: string | null): Promise<ReachedMai
 export async function reachAsOperator(address: string, shown: ShownAuthority): Promise<ReachedMain> {
   const credentials = await operatorCredentials(shown);
   if (credentials !== null) {
-    return { address, transport: new GrpcTransport(runtime, null, commandTrust(credentials)) };
+    const trust = commandTrust(credentials);
+    const operator = new GrpcTransport(runtime, null, trust);
+    await renewOwnKey(trust, operator, address);
+    return { address, transport: operator };
   }
   const socket = await socketOf(shown);
   if (socket !== null) return { address: socket, transport };
@@ -65,6 +72,19 @@ export async function reachAsOperator(address: string, shown: ShownAuthority): P
     'TRUST_REFUSED',
     `main of "${cluster}" at ${address} lets only operators ask: on its host say odmoe operator add NAME, then here odmoe operator join TOKEN`,
   );
+}
+
+/** An operator's key renews itself when its owner asks main after 30 days. */
+async function renewOwnKey(trust: NodeTrust, operator: Transport, address: string): Promise<void> {
+  const limits = { timeoutMs: LOCAL_MAIN_TIMEOUT_MS };
+  const certify = (request: RenewRequest): Promise<RenewReply> => renewKey(operator, address, request, limits);
+  const keys = operatorKeys(operatorDirectory(trust.cluster), trust.ownPeer.id);
+  try {
+    await renewIfDue({ trust, keys, certify, runtime }, new AbortController().signal);
+  } catch (thrown) {
+    const { code, message } = toOdmoeError(thrown);
+    standardError.write(`odmoe: the key of this operator could not be renewed, and stays good: ${message} [${code}]\n`);
+  }
 }
 
 /** The newest credentials by which this user has become an operator of the authority; null: there are none. */

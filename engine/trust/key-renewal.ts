@@ -135,27 +135,15 @@ export class KeyRenewal {
     const entry = trust.roster === null ? undefined : presentEntry(trust.roster, id);
     const step = keyStep(entry, keyDigest, clock);
     if (step === 'renew') await this.renew();
-    if (step !== 'wait') await this.showKey();
+    if (step !== 'wait') await showKey(this.options, this.ended.signal);
   }
 
   private async renew(): Promise<void> {
-    const { runtime, trust, keys, certify, log } = this.options;
-    const { authority } = trust;
-    const key = await runtime.outside(() => keys.next());
-    const { certificate, roster } = await certify(requestFor(key, trust.ownPeer.id), this.ended.signal);
-    const own = await runtime.outside(() => keys.store({ certificate: Buffer.from(certificate), authority, roster }));
-    const taken = trust.takeRoster(roster);
-    if (isRefusal(taken)) log.debug('a newer roster came while the key was renewed', { reason: taken.refusal });
-    trust.renew(own);
+    const { runtime, log } = this.options;
+    await renewNow(this.options, this.ended.signal);
     this.heldSinceMs = runtime.nowMs();
     this.isRenewedHere = true;
     log.info('renewed the key of this node; connections that stand go on');
-  }
-
-  /** The same question again, by a connection with the new certificate. */
-  private async showKey(): Promise<void> {
-    const { trust, certify } = this.options;
-    await certify(requestFor(trust.own.key, trust.ownPeer.id), this.ended.signal);
   }
 
   private report(error: OdmoeError): void {
@@ -164,6 +152,37 @@ export class KeyRenewal {
     const advice = 'the present one stays good; it is tried again, at least every hour';
     this.options.log.warn(`the key of this node could not be renewed: ${advice}`, { error });
   }
+}
+
+type RenewedKey = Pick<KeyRenewalOptions, 'trust' | 'keys' | 'certify' | 'runtime'>;
+
+/**
+ * Renews a key that is due, for a process that lives for one question. Throws TRUST_REFUSED, NO_MAIN, TIMEOUT, STORAGE_*: the present key stays
+ * good.
+ */
+export async function renewIfDue(renewed: RenewedKey, signal: AbortSignal): Promise<void> {
+  const { trust, runtime } = renewed;
+  const { id, keyDigest } = trust.ownPeer;
+  const entry = trust.roster === null ? undefined : presentEntry(trust.roster, id);
+  const clock = { wallMs: runtime.wallMs(), heldMs: 0, isRenewedHere: false, jitterMs: 0 };
+  const step = keyStep(entry, keyDigest, clock);
+  if (step === 'renew') await renewNow(renewed, signal);
+  if (step !== 'wait') await showKey(renewed, signal);
+}
+
+async function renewNow({ runtime, trust, keys, certify }: RenewedKey, signal: AbortSignal): Promise<void> {
+  const { authority } = trust;
+  const key = await runtime.outside(() => keys.next());
+  const { certificate, roster } = await certify(requestFor(key, trust.ownPeer.id), signal);
+  const own = await runtime.outside(() => keys.store({ certificate: Buffer.from(certificate), authority, roster }));
+  // An older one than that which came meanwhile is refused, and this one stays.
+  trust.takeRoster(roster);
+  trust.renew(own);
+}
+
+/** The same question again, by a connection with the new certificate. */
+async function showKey({ trust, certify }: RenewedKey, signal: AbortSignal): Promise<void> {
+  await certify(requestFor(trust.own.key, trust.ownPeer.id), signal);
 }
 
 function requestFor(key: KeyObject, id: string): RenewRequest {

@@ -15,7 +15,7 @@ import {
   storeIdentity,
   storeRoster,
 } from './identity-files.js';
-import { NodeTrust } from './node-trust.js';
+import { type KeyStore, NodeTrust } from './node-trust.js';
 import { certifyPeer, withoutLostMain } from './roster-changes.js';
 import { signRoster } from './roster.js';
 
@@ -59,7 +59,7 @@ export async function openNodeTrust(node: Node, nowMs: number, log: Logger): Pro
     saveRoster: (signed) => void inOrder(() => keepRoster(node, signed, log)),
     keys: {
       next: () => keyToCertify(stateDirectory, id),
-      store: (renewed) => inOrder(() => keepKey(node, renewed)),
+      store: (renewed) => inOrder(() => keepKey(stateDirectory, id, renewed)),
     },
   });
   const saved = async (): Promise<void> => {
@@ -102,7 +102,15 @@ function requireOwn({ peer }: NodeCredentials, { role, id, cluster }: Node): voi
   );
 }
 
-async function keepKey({ id, stateDirectory }: Node, renewed: Certified): Promise<OwnCertificate> {
+/** The keys of an operator, who takes no rosters beside. `directory`: that of the operators of the cluster. */
+export function operatorKeys(directory: string, id: string): KeyStore {
+  return {
+    next: () => keyToCertify(directory, id),
+    store: (renewed) => keepKey(directory, id, renewed),
+  };
+}
+
+async function keepKey(stateDirectory: string, id: string, renewed: Certified): Promise<OwnCertificate> {
   await storeIdentity(stateDirectory, id, renewed);
   return requirePresent(await readIdentity(stateDirectory, id), 'An identity that was stored can be read.');
 }

@@ -77,13 +77,14 @@ export class Stranger {
     };
   }
 
-  private ask({ method, request, messages, gives }: Attempt): void {
+  private ask(attempt: Attempt): void {
+    const { method, request, messages } = attempt;
     const { path, servedBy } = method;
     const { address } = this.cluster.node(this.fault.node);
     const side = this.cluster.network.connect(this.owner, address, { path, servedBy, bytes: request });
     side.onFrame = (frame: ChannelFrame) => {
       if (frame.kind === 'message') {
-        if (gives(frame.bytes)) this.told.gotIn(`${path} of ${this.fault.node}`);
+        if (attempt.gives(frame.bytes)) this.told.gotIn(`${path} of ${this.fault.node}`);
         else this.told.refused('NOT_ALLOWED');
       } else if (frame.kind === 'failed') this.told.refused(frame.code);
     };

@@ -260,7 +260,10 @@ export class MemoryNetwork implements ChannelNetwork {
 
   recordArrival(side: ChannelSide, frame: ChannelFrame, recorded: Buffer | null): void {
     const what = frame.kind === 'open' ? `open ${frame.path}` : frame.kind;
-    this.history?.add(`${side.owner.host}>${side.peerHost} ${what}`, 'bytes' in frame ? (recorded ?? frame.bytes) : null);
+    this.history?.add(
+      `${side.owner.host}>${side.peerHost} ${what}`,
+      'bytes' in frame ? (recorded ?? frame.bytes) : null,
+    );
   }
 
   advertise(host: string, peer: DiscoveredPeer): () => void {

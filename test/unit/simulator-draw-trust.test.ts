@@ -20,7 +20,10 @@ describe('the authority of a seed', () => {
   it('is drawn for a third of the seeds, and no other seed has one of its events', () => {
     assert.ok(WITH.length > SEEDS / 4 && WITH.length < SEEDS / 2, `${WITH.length}`);
     for (const { hasAuthority, faults } of SCENARIOS)
-      assert.equal(hasAuthority, faults.some(({ kind }) => isTrustFault(kind)));
+      assert.equal(
+        hasAuthority,
+        faults.some(({ kind }) => isTrustFault(kind)),
+      );
   });
 
   it('changes nothing else of a scenario', () => {
@@ -28,7 +31,10 @@ describe('the authority of a seed', () => {
     const after = Array.from({ length: 20 }, (_, seed) => withAuthority(new SeededRandom(seed), before));
     assert.ok(after.some(({ hasAuthority }) => hasAuthority));
     for (const { faults, hasAuthority, ...rest } of after) {
-      assert.deepEqual({ ...rest, hasAuthority: false, faults: faults.filter(({ kind }) => !isTrustFault(kind)) }, before);
+      assert.deepEqual(
+        { ...rest, hasAuthority: false, faults: faults.filter(({ kind }) => !isTrustFault(kind)) },
+        before,
+      );
       assert.equal(typeof hasAuthority, 'boolean');
     }
   });
