@@ -1,3 +1,4 @@
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
@@ -5,6 +6,7 @@ interface WaitingRequest {
   readonly client: string;
   readonly promptTokens: number;
   admit(): void;
+  refuse(error: OdmoeError): void;
   /** The place that it was last given. */
   place: number | null;
   onPlace: (before: number) => void;
@@ -12,7 +14,8 @@ interface WaitingRequest {
 
 /**
  * Lets a bounded number of requests run, as far as memory admits them, and a bounded number wait. The next one to run belongs to the client that has
- * the fewest running; among these, the first to come is first. No request overtakes one that memory has no room for yet.
+ * the fewest running; among these, the first to come is first. No request overtakes one that memory has no room for yet. A client that fills the queue
+ * keeps nobody else out: its newest waiting request gives its place to one of a client that has fewer.
  */
 export class AdmissionQueue {
   private running = 0;
@@ -50,7 +53,7 @@ export class AdmissionQueue {
       this.begin(client);
       return;
     }
-    if (this.waiting.length >= this.maxQueued) {
+    if (this.waiting.length >= this.maxQueued && !this.makePlaceFor(client)) {
       throw new OdmoeError(
         'QUEUE_FULL',
         `${this.running} requests run and ${this.waiting.length} wait, which is the limit: ask again later, or raise ` +
@@ -58,6 +61,20 @@ export class AdmissionQueue {
       );
     }
     await this.turn({ client, promptTokens }, signal, onPlace);
+  }
+
+  /** Refuses the newest waiting request of the client that has the most of them. False: it would not have more than this client then. */
+  private makePlaceFor(client: string): boolean {
+    const waitingOf = new Map<string, number>();
+    for (const { client: each } of this.waiting) waitingOf.set(each, (waitingOf.get(each) ?? 0) + 1);
+    const [most, count] = [...waitingOf].reduce((left, right) => (right[1] > left[1] ? right : left), ['', 0]);
+    if (count <= (waitingOf.get(client) ?? 0) + 1) return false;
+    const newest = this.waiting.findLast((request) => request.client === most);
+    assertInvariant(newest !== undefined, 'The client with the most waiting requests has one.');
+    this.waiting.splice(this.waiting.indexOf(newest), 1);
+    const why = `this client has ${count} of the ${this.maxQueued} requests that may wait, and another client needs a place`;
+    newest.refuse(new OdmoeError('QUEUE_FULL', `${why}: ask again later, with fewer requests at once`));
+    return true;
   }
 
   leave(client: string): void {
@@ -119,6 +136,10 @@ export class AdmissionQueue {
         admit: () => {
           leave();
           resolve();
+        },
+        refuse: (error) => {
+          leave();
+          reject(error);
         },
         onPlace,
       };

@@ -46,6 +46,35 @@ describe('main: the admission queue', () => {
     await waiting;
   });
 
+  it('takes the newest place of a client that fills the queue for one that has fewer, and tells it so', async () => {
+    const queue = new AdmissionQueue(1, 3);
+    const admitted: string[] = [];
+    const ask = (client: string, name: string): Promise<void> =>
+      queue.enter(client, never).then(() => void admitted.push(name));
+    await ask('flood', 'flood 0');
+    const flood = [1, 2, 3].map((number) => ask('flood', `flood ${number}`));
+    const [, second, third] = flood.map((wait) => wait.catch((thrown: unknown) => thrown));
+    await assert.rejects(ask('flood', 'flood 4'), { code: 'QUEUE_FULL', message: /1 requests run and 3 wait/ });
+    const anna = ask('anna', 'anna 1');
+    const words = {
+      code: 'QUEUE_FULL',
+      message: /this client has 3 of the 3 requests that may wait, and another client/,
+    };
+    await assert.rejects(Promise.reject((await third) as Error), words);
+    // Two of the flood and one of anna wait: nobody has too many.
+    await assert.rejects(ask('anna', 'anna 2'), { code: 'QUEUE_FULL' });
+    assert.equal(queue.queued, 3);
+    const bert = ask('bert', 'bert 1');
+    await assert.rejects(Promise.reject((await second) as Error), { code: 'QUEUE_FULL' });
+    for (const client of ['flood', 'flood', 'anna', 'bert']) {
+      queue.leave(client);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    await Promise.all([anna, bert, flood[0]]);
+    assert.deepEqual(admitted, ['flood 0', 'flood 1', 'anna 1', 'bert 1']);
+    assert.deepEqual([queue.active, queue.queued], [0, 0]);
+  });
+
   it('keeps waiting requests when a running one is aborted', async () => {
     const queue = new AdmissionQueue(1, 8);
     await queue.enter('', never);
