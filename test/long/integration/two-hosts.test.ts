@@ -22,10 +22,22 @@ interface Roster {
   nodes: { id: string; role: string; address: string }[];
 }
 
+/** Hosts share the disk of this machine, and each has a state directory of its own. */
+let stateRoot = '';
+
+function environmentOf(host: TestHost): NodeJS.ProcessEnv {
+  return {
+    ...process.env,
+    XDG_STATE_HOME: join(stateRoot, host.address),
+    XDG_CONFIG_HOME: join(stateRoot, host.address),
+  };
+}
+
 function runOdmoe(args: readonly string[], host?: TestHost): string {
   const command = [process.execPath, odmoe, ...args];
   const [file = '', ...rest] = host ? host.commandLine(command) : command;
-  return execFileSync(file, rest, { encoding: 'utf8', timeout: ANSWER_LIMIT_MS });
+  const env = host ? environmentOf(host) : process.env;
+  return execFileSync(file, rest, { encoding: 'utf8', timeout: ANSWER_LIMIT_MS, env });
 }
 
 class HostDaemon {
@@ -40,7 +52,7 @@ class HostDaemon {
     flags: readonly string[],
   ) {
     const [file = '', ...args] = host.commandLine([process.execPath, odmoe, role, ...flags]);
-    this.process = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    this.process = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe'], env: environmentOf(host) });
     this.ended = new Promise((settle) => this.process.once('exit', () => settle()));
     this.process.stderr?.on('data', (data: Buffer) => this.logs.push(data.toString()));
     this.listening = new Promise((settle, fail) => {
@@ -95,6 +107,7 @@ describe('two hosts and more with multicast discovery:', function () {
   });
 
   beforeEach(() => {
+    stateRoot = mkdtempSync(join(directory, 'state-'));
     network = new TestNetwork(`odmoe-${process.pid}`);
   });
 
@@ -118,6 +131,7 @@ describe('two hosts and more with multicast discovery:', function () {
     clusterName = cluster,
     flags: readonly string[] = [],
     model = pack,
+    protection: readonly string[] = ['--insecure'],
   ): HostDaemon {
     const daemon = new HostDaemon(role, host, [
       '--cluster',
@@ -130,6 +144,7 @@ describe('two hosts and more with multicast discovery:', function () {
       '1',
       '--log-level',
       'info',
+      ...protection,
       ...flags,
     ]);
     daemons.push(daemon);
@@ -169,6 +184,37 @@ describe('two hosts and more with multicast discovery:', function () {
     const roster = JSON.parse(runOdmoe(['status', '--main', `${hosts[0].address}:7600`, '--json'], hosts[2])) as Roster;
     assert.ok(!roster.nodes.some((node) => node.id === 'stranger'), 'a node of another cluster is in the roster');
   });
+
+  it('with an authority, hosts come in by codes, which the operator types on the host of main, and nobody else does', async () => {
+    assert.ok(network);
+    const hosts = Array.from({ length: 4 }, () => network!.addHost()) as [TestHost, TestHost, TestHost, TestHost];
+    const inCluster = (role: string, host: TestHost, id: string): HostDaemon =>
+      start(role, host, cluster, ['--id', id], pack, role === 'main' ? ['--lan'] : []);
+    await inCluster('main', hosts[0], 'm').listening;
+    const joining = [inCluster('shadow', hosts[1], 's'), inCluster('worker', hosts[2], 'w1')];
+    for (const daemon of joining) {
+      runOdmoe(['accept', await codeOf(daemon), '--cluster', cluster], hosts[0]);
+      await daemon.listening;
+    }
+    await waitForRoster(hosts[0], hosts[0], ['m', 's', 'w1']);
+    const args = ['prompt', prompt, '--cluster', cluster, '--max-tokens', '200', '--ignore-eos', '--json'];
+    assert.deepEqual((JSON.parse(runOdmoe(args, hosts[0])) as Answer).token_ids, reference.token_ids);
+    const asStranger = (): string => runOdmoe(['status', '--main', `${hosts[0].address}:7600`], hosts[3]);
+    assert.throws(asStranger, /lets only operators ask: on its host say odmoe operator add NAME/);
+    await joining[1]?.end();
+    await inCluster('worker', hosts[2], 'w1').listening;
+    await waitForRoster(hosts[0], hosts[0], ['m', 's', 'w1']);
+  });
+
+  /** The code that a daemon shows. */
+  async function codeOf(daemon: HostDaemon): Promise<string> {
+    for (const deadline = Date.now() + START_LIMIT_MS; ;) {
+      const code = /odmoe accept (\d{6})/.exec(daemon.logs.join(''))?.[1];
+      if (code !== undefined) return code;
+      assert.ok(Date.now() < deadline, `${daemon.role} shows no code:\n${daemon.logs.join('')}`);
+      await new Promise((settle) => setTimeout(settle, 100));
+    }
+  }
 
   it('workers that listen on loopback are used by a main of their own host, and dialled from no other', async () => {
     assert.ok(network);
@@ -272,7 +318,8 @@ describe('two hosts and more with multicast discovery:', function () {
       '--logprobs',
       '1',
     ]);
-    const client = spawn(file, args, { stdio: ['ignore', 'pipe', 'inherit'], timeout: ANSWER_LIMIT_MS });
+    const env = environmentOf(hosts[0]);
+    const client = spawn(file, args, { stdio: ['ignore', 'pipe', 'inherit'], timeout: ANSWER_LIMIT_MS, env });
     const output: Buffer[] = [];
     client.stdout.on('data', (data: Buffer) => output.push(data));
     const done = new Promise<number | null>((settle) => client.once('exit', (status) => settle(status)));
