@@ -23,6 +23,7 @@ import { registerBenchServe } from './serve/index.js';
 import { registerBenchSlices } from './slices/index.js';
 import { registerBenchSynth } from './synth/index.js';
 import { registerBenchTrace } from './trace/index.js';
+import { registerBenchTrust } from './trust/index.js';
 
 /** They print figures. */
 const MEASURING: readonly ((bench: Command, run: MeasuredRun) => void)[] = [
@@ -43,6 +44,7 @@ const MEASURING: readonly ((bench: Command, run: MeasuredRun) => void)[] = [
   registerBenchSchedule,
   registerBenchServe,
   registerBenchSlices,
+  registerBenchTrust,
 ];
 
 /** The commands of `odmoe bench`. Those that measure take `--record`; the others write files. */

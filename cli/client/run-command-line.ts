@@ -63,6 +63,7 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe bench synth': false,
   'odmoe bench tables': false,
   'odmoe bench trace': true,
+  'odmoe bench trust': true,
 };
 
 /** A program that ends on errors as runCommandLine describes. Subcommands made by program.command() inherit this. */

@@ -26,6 +26,10 @@ export interface DemoClusterOptions {
   onMainLine?: (line: string) => void;
   /** Time in which all daemons must find each other. */
   startTimeoutMs: number;
+  /** Its name; missing: one of its own for this process. */
+  cluster?: string;
+  /** Where main is asked; missing: where it listens. */
+  askAt?: string;
   /** More flags for the daemons of a role; they override the other options. */
   flags?: Readonly<Partial<Record<RoleSetting, readonly string[]>>>;
 }
@@ -44,7 +48,7 @@ export class DemoCluster {
 
   constructor(private readonly options: DemoClusterOptions) {}
 
-  /** "host:port" of main. */
+  /** "host:port" of main, or `askAt`. */
   get mainAddress(): string {
     if (this.address === null) throw new OdmoeError('INTERNAL', 'the demo cluster has not been started');
     return this.address;
@@ -66,8 +70,9 @@ export class DemoCluster {
 
   private async startWithin(timeout: AbortSignal, signal: AbortSignal): Promise<void> {
     const main = this.launch('main', 'main', this.mainFlags());
-    this.address = await this.orEnd(main.listening, signal, timeout, () => 'main is still starting');
-    const join = ['--main', this.address];
+    const listening = await this.orEnd(main.listening, signal, timeout, () => 'main is still starting');
+    this.address = this.options.askAt ?? listening;
+    const join = ['--main', listening];
     if (this.options.shadow !== 'none') {
       this.launch('shadow', 'shadow', [...join, '--precision', this.options.shadow]);
     }
@@ -134,7 +139,8 @@ export class DemoCluster {
   }
 
   private sharedFlags(): string[] {
-    const place = ['--cluster', `demo-${process.pid}`, '--discovery', 'static', '--host', '127.0.0.1', '--port', '0'];
+    const { cluster = `demo-${process.pid}` } = this.options;
+    const place = ['--cluster', cluster, '--discovery', 'static', '--host', '127.0.0.1', '--port', '0'];
     return [...place, '--model', this.options.packPath, '--threads', '1', '--log-level', 'warn'];
   }
 
