@@ -16,8 +16,8 @@ import {
   storeRoster,
 } from './identity-files.js';
 import { type KeyStore, NodeTrust } from './node-trust.js';
-import { certifyPeer, withoutLostMain } from './roster-changes.js';
-import { signRoster } from './roster.js';
+import { certifyPeer, withoutLostMains } from './roster-changes.js';
+import { keysOf, presentEntry, signRoster } from './roster.js';
 
 type Node = Pick<NodeSettings, 'role' | 'id' | 'cluster' | 'stateDirectory'>;
 
@@ -39,7 +39,7 @@ export async function openNodeTrust(node: Node, nowMs: number, log: Logger): Pro
   const authority = role === 'main' ? await readAuthorityFiles(stateDirectory, cluster) : null;
   if (role === 'main' && authority === null) return null;
   const stored = await readIdentity(stateDirectory, id);
-  const isCertified = authority === null || stored?.authority.equals(authority.authority.certificate) === true;
+  const isCertified = authority === null || !needsCertificate(stored, authority);
   const certified = isCertified ? null : await certifyMain(node, authority, nowMs);
   const credentials = certified === null ? stored : await readIdentity(stateDirectory, id);
   if (credentials === null) return null;
@@ -68,7 +68,17 @@ export async function openNodeTrust(node: Node, nowMs: number, log: Logger): Pro
   return { trust, authority: certified ?? authority, saved };
 }
 
-/** Lists main itself in the roster, in the place of a key that it has lost, and stores its certificate. The roster is on the disk before anybody can see the certificate. */
+/** True: main has no certificate of the authority, or the roster does not list its key: that of a backup may be older than the key. */
+function needsCertificate(stored: NodeCredentials | null, { authority, roster }: AuthorityState): boolean {
+  if (stored?.authority.equals(authority.certificate) !== true) return true;
+  const { role, id, keyDigest: digest } = stored.peer;
+  // The identity of another role is refused, and not replaced.
+  if (role !== 'main') return false;
+  const entry = presentEntry(roster, id);
+  return entry === undefined || !keysOf(entry).includes(digest);
+}
+
+/** Lists main itself in the roster, in the place of keys that it has lost, and stores its certificate. The roster is on the disk before anybody can see the certificate. */
 async function certifyMain(
   { id, stateDirectory }: Node,
   state: AuthorityState,
@@ -77,7 +87,7 @@ async function certifyMain(
   const { authority, roster } = state;
   const key = await keyToCertify(stateDirectory, id);
   const publicKey = createPublicKey(key);
-  const before = withoutLostMain(roster, { id, keyDigest: keyDigest(publicKey) }, nowMs);
+  const before = withoutLostMains(roster, keyDigest(publicKey), nowMs);
   const entry = certifyPeer(authority, before, { role: 'main', id }, publicKey, nowMs);
   if (isRefusal(entry)) throw new OdmoeError('CONFIG_INVALID', `main has no certificate: ${entry.refusal}`);
   const signed = await writeAuthorityRoster(stateDirectory, entry.roster, authority);

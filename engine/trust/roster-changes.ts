@@ -112,17 +112,16 @@ export function renewPeer(
 }
 
 /**
- * Ends the key that main had under this id, where it is another one: whoever has the authority is main, and has lost that key. The same roster: there
- * is no such key.
+ * Ends the other keys of mains, under whatever id: a cluster has one main, and whoever has the authority is it. After a lost disk or with another
+ * --id it is listed anew, and nobody could remove the key that it had before. The same roster: there is no such key.
  */
-export function withoutLostMain(
-  roster: Roster,
-  { id, keyDigest }: { id: string; keyDigest: string },
-  nowMs: number,
-): Roster {
-  const present = presentEntry(roster, id);
-  if (present?.role !== 'main' || keysOf(present).includes(keyDigest)) return roster;
-  return next(roster, { entries: withRemoved(roster, present, nowMs) });
+export function withoutLostMains(roster: Roster, keyDigest: string, nowMs: number): Roster {
+  const isLost = (entry: RosterEntry): boolean =>
+    entry.role === 'main' && entry.removed === undefined && !keysOf(entry).includes(keyDigest);
+  if (!roster.entries.some(isLost)) return roster;
+  return next(roster, {
+    entries: roster.entries.map((entry) => (isLost(entry) ? { ...entry, removed: nowMs } : entry)),
+  });
 }
 
 /** Removes a peer. Its keys never come back. Refused: nobody has this id, or main has it. */

@@ -30,7 +30,7 @@ export function speaksNoTls(peer: string, options: { cause?: unknown } = {}): Od
 
 function speaksTls(peer: string, options: { cause?: unknown }): OdmoeError {
   const advice =
-    'if --insecure was given, leave that out; else this machine has to join first (odmoe worker shows a code, odmoe join --operator TOKEN lets a person in)';
+    'if --insecure was given, leave that out; else this machine has to join first (odmoe worker shows a code, odmoe operator join TOKEN lets a person in)';
   return new OdmoeError('TLS_MISMATCH', `${peer} speaks TLS, and this process spoke none: ${advice}`, options);
 }
 

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { createAuthorityFiles, readAuthorityFiles, writeAuthorityRoster } from '../../engine/trust/authority-files.js';
 import { forgetIdentity, keyToCertify, readIdentity, storeIdentity } from '../../engine/trust/identity-files.js';
 import { openNodeTrust } from '../../engine/trust/open-node-trust.js';
-import { certifyPeer, firstRoster, removePeer } from '../../engine/trust/roster-changes.js';
+import { certifyPeer, firstRoster, removePeer, restoredRoster } from '../../engine/trust/roster-changes.js';
 import { type Roster, signRoster } from '../../engine/trust/roster.js';
 import { EMPTY_TOKEN_BOOK } from '../../engine/trust/token-book.js';
 import type { Logger } from '../../shared/base/log/logger.js';
@@ -88,6 +88,37 @@ describe("a daemon's part in the trust of its cluster", () => {
     assert.equal(second?.trust.ownRemoval, null);
     const third = await openNodeTrust(node('main', 'box'), NOW_MS + 2, SILENT);
     assert.equal(third?.trust.roster?.count, second?.trust.roster?.count);
+  });
+
+  it('lists main with a new key where the roster of a backup has not the one that it has', async () => {
+    await makeAuthority();
+    const first = await openNodeTrust(node('main', 'box'), NOW_MS, SILENT);
+    await writeAuthorityRoster(stateDirectory, restoredRoster(firstRoster('home'), NOW_MS), authority);
+    const second = await openNodeTrust(node('main', 'box'), NOW_MS + 1, SILENT);
+    assert.ok(first !== null && second !== null);
+    assert.equal(second.trust.ownRemoval, null);
+    assert.notEqual(second.trust.ownPeer.keyDigest, first.trust.ownPeer.keyDigest);
+    assert.deepEqual(
+      second.trust.roster?.entries.map(({ keyDigest }) => keyDigest),
+      [second.trust.ownPeer.keyDigest],
+    );
+  });
+
+  it('ends the key of a main of another id, and gives it a new one when it starts again', async () => {
+    await makeAuthority();
+    for (const [id, nowMs] of [
+      ['box', NOW_MS],
+      ['other', NOW_MS + 1],
+      ['box', NOW_MS + 2],
+    ] as const) {
+      const opened = await openNodeTrust(node('main', id), nowMs, SILENT);
+      assert.equal(opened?.trust.ownRemoval, null);
+      const present = opened?.trust.roster?.entries.filter(({ removed }) => removed === undefined) ?? [];
+      assert.deepEqual(
+        present.map((entry) => [entry.id, entry.keyDigest]),
+        [[id, opened?.trust.ownPeer.keyDigest]],
+      );
+    }
   });
 
   it('starts again with a new authority when main has one', async () => {
