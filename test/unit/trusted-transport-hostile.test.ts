@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { connect as connectTcp, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { connect as connectTcp } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { TLSSocket } from 'node:tls';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
@@ -9,6 +9,7 @@ import type { GenerateReply } from '../../shared/wire/messages.js';
 import { RUNTIME } from '../wall.js';
 import { TestCluster, type TestMember } from './cluster-authority.js';
 import { plainIdentity } from './plain-identity.js';
+import { packed, RecordingProxy } from './recording-proxy.js';
 import { callOver, dialAny, showing, TrustedServers } from './trusted-servers.js';
 import { plainFinished, plainRequest } from './wire-messages.js';
 
@@ -19,54 +20,6 @@ const PROMPT = 'the quick brown marmot of Zwettl';
 const TOKEN_IDS = [70_001, 70_002, 70_003, 70_004];
 
 const REQUEST = plainRequest({ text: PROMPT });
-
-/** Packed numbers as protobuf writes them. */
-function packed(values: readonly number[]): Buffer {
-  const bytes: number[] = [];
-  for (const value of values) {
-    let rest = value;
-    while (rest > 127) {
-      bytes.push((rest & 127) | 128);
-      rest >>>= 7;
-    }
-    bytes.push(rest);
-  }
-  return Buffer.from(bytes);
-}
-
-/** A machine in the middle that passes everything on, and keeps a copy. */
-class RecordingProxy {
-  private readonly chunks: Buffer[] = [];
-  private readonly sockets = new Set<Socket>();
-  private readonly server: Server;
-
-  constructor(private readonly target: { host: string; port: number }) {
-    this.server = createServer((from) => {
-      const to = connectTcp(this.target);
-      for (const socket of [from, to]) {
-        this.sockets.add(socket);
-        socket.on('error', () => undefined);
-        socket.on('data', (chunk: Buffer) => this.chunks.push(chunk));
-      }
-      from.pipe(to);
-      to.pipe(from);
-    });
-  }
-
-  async listen(): Promise<string> {
-    await new Promise<void>((resolve) => this.server.listen({ host: '127.0.0.1', port: 0 }, resolve));
-    return `127.0.0.1:${(this.server.address() as AddressInfo).port}`;
-  }
-
-  saw(bytes: Buffer): boolean {
-    return Buffer.concat(this.chunks).includes(bytes);
-  }
-
-  close(): void {
-    for (const socket of this.sockets) socket.destroy();
-    this.server.close();
-  }
-}
 
 describe('hostile peers of a cluster with an authority', () => {
   let servers: TrustedServers;
@@ -93,8 +46,7 @@ describe('hostile peers of a cluster with an authority', () => {
 
   /** Tells which of three forms of the prompt somebody in the middle of a request has seen. */
   async function seenOnTheWay(main: TestMember | null, operator: TestMember | null): Promise<boolean[]> {
-    const [host = '', port = ''] = (await servers.serve(main, { inference: { generate: answer } })).split(':');
-    const proxy = new RecordingProxy({ host, port: Number(port) });
+    const proxy = new RecordingProxy(await servers.serve(main, { inference: { generate: answer } }));
     try {
       const client = new GrpcTransport(RUNTIME, null, operator);
       const kinds: string[] = [];
