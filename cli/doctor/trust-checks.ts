@@ -46,7 +46,7 @@ function identityCheck(main: MainProbe, own: OwnIdentity): Check {
     return warn(
       NAME,
       found,
-      'start it again, and type the code that it shows on the host of main: `odmoe accept CODE`',
+      'start it again, and type the code that it shows on the host of main: `odmoe accept CODE`; an operator says `odmoe operator join --id ID TOKEN` again',
     );
   }
   const { authority, peer } = own.credentials;

@@ -3,6 +3,7 @@ import { basename, dirname, join } from 'node:path';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type FileErrors, fileExists, readBoundedFile } from '../../shared/base/files/read-file.js';
+import { operatorSocketPath } from '../../shared/base/files/state-directory.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
@@ -12,7 +13,7 @@ import { EVERY_NETWORK } from '../../shared/settings/resolve-node-settings.js';
 import { isLoopbackHost } from '../../shared/transport/credentials.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { METHODS } from '../../shared/transport/methods.js';
-import { socketAddress } from '../../shared/transport/operator-socket.js';
+import { requireNoOtherMain, socketAddress } from '../../shared/transport/operator-socket.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import { hostOf } from '../../shared/wire/addresses.js';
 import { askAuthority } from '../trust/ask-authority.js';
@@ -84,7 +85,7 @@ function removedError(removal: string): OdmoeError {
 
 /**
  * Enters the cluster. A machine that has not joined waits for main, and for the operator who lets it in.
- * @throws CONFIG_INVALID other machines could reach the daemon and nothing would protect it; JOIN_TOKEN_INVALID, TRUST_REFUSED, STORAGE_*, CANCELLED
+ * @throws CONFIG_INVALID other machines could reach the daemon and nothing would protect it; PORT_UNAVAILABLE, JOIN_TOKEN_INVALID, TRUST_REFUSED, STORAGE_*, CANCELLED
  */
 export async function enterCluster(settings: NodeSettings, context: EntryContext): Promise<EnteredCluster> {
   return settings.role === 'main' ? enterAsMain(settings, context) : enterAsPeer(settings, context);
@@ -95,6 +96,7 @@ async function enterAsMain(settings: NodeSettings, context: EntryContext): Promi
   const { lan, insecure } = joining;
   const hasAuthority = await fileExists(authorityDirectory(stateDirectory));
   if (insecure && hasAuthority) throw needlesslyInsecure(cluster);
+  if (hasAuthority) await requireNoOtherMain(operatorSocketPath(stateDirectory));
   if (lan && !insecure && !hasAuthority) {
     const { directory, words } = await createCluster(stateDirectory, cluster);
     context.say(

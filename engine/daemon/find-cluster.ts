@@ -85,7 +85,8 @@ function nothingFound({ mainAddress, discovery }: Place, wanted: WantedCluster, 
   if (areOthers && wanted.authorityDigest !== null) return 'those that answer are of another authority than the token';
   if (mainAddress !== null) return `none answers at ${mainAddress}`;
   const where = discovery.provider === 'mdns' ? 'is heard on this network or' : 'is configured, and none';
-  return `no ${which} ${where} answers on this host; start it, or give its address by --main HOST:PORT`;
+  const elsewhere = discovery.provider === 'mdns' ? ' (on another machine with --lan, or nobody hears it)' : '';
+  return `no ${which} ${where} answers on this host; start it${elsewhere}, or give its address by --main HOST:PORT`;
 }
 
 /** The one main of the wanted cluster; null: there is none. Throws CONFIG_INVALID where several clusters answer. Pure. */

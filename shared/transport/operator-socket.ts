@@ -39,13 +39,10 @@ export async function openOperatorSocket(server: Server, path: string, operator:
   listener.maxConnections = CONNECTIONS_LIMIT.ofHost;
   try {
     await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-    if (await isLeftBehind(path)) await rm(path, { force: true });
+    if ((await socketState(path)) === 'left') await rm(path, { force: true });
     await listen(listener, path);
   } catch (thrown) {
-    const reason =
-      systemErrorCode(thrown) === 'EADDRINUSE'
-        ? 'another main of this cluster runs here: stop it'
-        : toOdmoeError(thrown).message;
+    const reason = systemErrorCode(thrown) === 'EADDRINUSE' ? OTHER_MAIN : toOdmoeError(thrown).message;
     throw unavailable(path, reason, thrown);
   }
   return { port: 0, callerOf: () => operator, connectionsFrom: () => 0, close: () => void listener.close() };
@@ -55,15 +52,25 @@ function unavailable(path: string, reason: string, cause?: unknown): OdmoeError 
   return new OdmoeError('PORT_UNAVAILABLE', `cannot listen on ${path}: ${reason}`, { cause });
 }
 
-/** True if there is a socket that no process listens on. */
-async function isLeftBehind(path: string): Promise<boolean> {
+/**
+ * For a main that is about to change the roster: two mains would write one. Throws PORT_UNAVAILABLE if another main of the cluster serves operators at
+ * the path.
+ */
+export async function requireNoOtherMain(path: string): Promise<void> {
+  if ((await socketState(path)) === 'served') throw unavailable(path, OTHER_MAIN);
+}
+
+const OTHER_MAIN = 'another main of this cluster runs here: stop it';
+
+/** `left`: a process that was killed has left the socket behind. */
+async function socketState(path: string): Promise<'served' | 'left' | 'none'> {
   return new Promise((resolve) => {
     const probe = connect({ path });
     probe.once('connect', () => {
       probe.destroy();
-      resolve(false);
+      resolve('served');
     });
-    probe.once('error', (error) => resolve(systemErrorCode(error) === 'ECONNREFUSED'));
+    probe.once('error', (error) => resolve(systemErrorCode(error) === 'ECONNREFUSED' ? 'left' : 'none'));
   });
 }
 

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEntering, enterCluster, type EnteredCluster } from '../../engine/daemon/enter-cluster.js';
@@ -16,7 +16,7 @@ import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { RUNTIME } from '../wall.js';
 import { Lines } from './log-lines.js';
-import { startNewMain, StoredMain } from './stored-main.js';
+import { operatorServices, startNewMain, StoredMain } from './stored-main.js';
 import { startPlainMain } from './plain-main.js';
 
 describe('the way of a daemon into its cluster', () => {
@@ -113,6 +113,16 @@ describe('the way of a daemon into its cluster', () => {
       assert.equal((await enter(settingsOf('main', { insecure: true }))).settings.listenHost, '0.0.0.0');
       const both = await enter(settingsOf('main', { lan: true, insecure: true }));
       assert.equal(both.opened, null, '--insecure makes no authority');
+    });
+
+    it('is refused where another main of the cluster runs, before it changes the roster', async () => {
+      main = await startNewMain(stateOf('box', 'home'), 'home', operatorServices(stateOf('box', 'home')));
+      const roster = readFileSync(join(authorityDirectory(stateOf('box', 'home')), 'roster'));
+      await assert.rejects(enter(settingsOf('main', { cluster: 'home', id: 'second' }, 'box')), {
+        code: 'PORT_UNAVAILABLE',
+        message: /another main of this cluster runs here: stop it$/,
+      });
+      assert.ok(readFileSync(join(authorityDirectory(stateOf('box', 'home')), 'roster')).equals(roster));
     });
 
     it('is refused with --insecure where there is an authority', async () => {
