@@ -47,7 +47,8 @@ export async function admitRequest(
   if (open === true) return;
   const { client, role } = requireKey(request, { keys, sessions });
   request.keyRole = role;
-  if (request.account) request.account.client = client;
+  // Without keys nobody has a name, so the hosts share main fairly.
+  if (request.account) request.account.client = client === '' ? request.ip : client;
   if (operatorOnly === true && role !== 'operator') throw operatorWanted();
 }
 

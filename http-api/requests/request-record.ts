@@ -44,7 +44,7 @@ declare module 'fastify' {
 /** The data of a request for the log line at its end. It never contains a text. */
 export class RequestRecord {
   readonly traceContext: TraceContext | null;
-  /** The client's name (KeyOwner.client). */
+  /** The client's name (KeyOwner.client); its host where no keys are configured. Empty: it is not known yet. */
   client = '';
   /** Tokens of the prompt, and tokens of all answers. */
   promptTokens = 0;

@@ -31,6 +31,7 @@ describe('the HTTP server checks', () => {
   async function open(options: TestHttpApiOptions = {}): Promise<string> {
     api = await openTestHttpApi((app, context) => {
       app.post('/echo', async (request) => ({ body: request.body ?? null }));
+      app.get('/client', async (request) => ({ client: request.account?.client ?? null }));
       app.post('/stream', (request, reply) =>
         context.deliverStream(request, reply, LINES, async function* () {
           for (let line = 0; line < 100; line++) {
@@ -54,6 +55,19 @@ describe('the HTTP server checks', () => {
 
   const post = (address: string, body: string | Uint8Array, headers: Record<string, string> = {}): Promise<Response> =>
     fetch(`http://${address}/echo`, { method: 'POST', body, headers });
+
+  it('it tells clients apart by their hosts where no keys are configured', async () => {
+    const address = await open();
+    const port = Number(address.split(':')[1]);
+    const clientFrom = async (localAddress: string): Promise<string> => {
+      const socket = connect({ host: '127.0.0.1', port, localAddress });
+      socket.write('GET /client HTTP/1.1\r\nhost: localhost\r\nx-forwarded-for: 10.0.0.1\r\nconnection: close\r\n\r\n');
+      let received = '';
+      for await (const part of socket) received += String(part);
+      return /"client":"([^"]*)"/.exec(received)?.[1] ?? '';
+    };
+    assert.deepEqual([await clientFrom('127.0.0.2'), await clientFrom('127.0.0.3')], ['127.0.0.2', '127.0.0.3']);
+  });
 
   describe('hosts and origins:', () => {
     it('it refuses host names that are not its own', async () => {
