@@ -20,7 +20,7 @@ import type { Logger } from '../shared/base/log/logger.js';
 import { assemble, type ComponentSources, openCounts, type MainComponents } from './assemble-main.js';
 import type { HttpApi } from '../http-api/start-http-api.js';
 import { NOBODY_WATCHES } from '../http-api/delivery/generation-watch.js';
-import type { PeerContext } from '../shared/transport/peer-context.js';
+import { countedName } from '../shared/transport/peer-context.js';
 import { openHttpApi, planHttpApi, type PlannedHttpApi } from './open-http-api.js';
 import type { RpcServer, RpcServerOptions } from '../shared/transport/transport.js';
 import { allowServedPack } from './enrolment/allow-packs.js';
@@ -168,17 +168,12 @@ function servedBy(
     },
     inference: {
       generate: (request, signal, peer) =>
-        inference.generate(request, signal, { ...NOBODY_WATCHES, client: clientOf(peer) }),
+        inference.generate(request, signal, { ...NOBODY_WATCHES, client: countedName(peer) }),
     },
     pack,
     ...(ownWorker === null ? {} : { worker: ownWorker }),
     ...admission?.ways,
   };
-}
-
-/** A client that asks by gRPC: the person of its certificate, or its host. */
-function clientOf({ caller, host }: PeerContext): string {
-  return caller === null ? host : `${caller.role} ${caller.id}`;
 }
 
 /** The components that listen, advertise and run beside the components of a main. */

@@ -10,14 +10,14 @@ import { dialAddress, hostOf, isAddress } from '../../shared/wire/addresses.js';
 import {
   ARRIVALS_OF_PLAIN_PEER,
   ARRIVALS_OF_TENSOR_PEER,
-  GREETED_HOSTS_LIMIT,
-  GREETINGS_OF_HOST,
+  GREETED_PEERS_LIMIT,
+  GREETINGS_OF_PEER,
 } from '../../shared/wire/limits.js';
 import { reportedEpoch } from '../../shared/wire/epochs.js';
 import { noDaemonAnswers } from '../../shared/transport/rpc-errors.js';
 import { identityRefusal } from '../../shared/transport/call-permission.js';
 import { ArrivalBound } from '../../shared/transport/arrival-bound.js';
-import type { PeerContext } from '../../shared/transport/peer-context.js';
+import { countedName, type PeerContext } from '../../shared/transport/peer-context.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { Transport } from '../../shared/transport/transport.js';
 import type { JoinReply, NodeIdentity, PeerProblem, WorkerReply, Refusal } from '../../shared/wire/messages.js';
@@ -161,7 +161,7 @@ export class Membership {
     this.rosterPost = trust && new RosterPost(trust, connected);
     const now = (): number => options.runtime.nowMs();
     this.refused = new RefusedPeers(now);
-    this.joins = new TokenBuckets(GREETINGS_OF_HOST, GREETED_HOSTS_LIMIT, now);
+    this.joins = new TokenBuckets(GREETINGS_OF_PEER, GREETED_PEERS_LIMIT, now);
     this.newOfHost = new TokenBuckets(NEW_STRANGERS_OF_HOST, MAX_COUNTED_HOSTS, now);
     this.newOfAll = new TokenBuckets(NEW_STRANGERS, 1, now);
   }
@@ -197,7 +197,8 @@ export class Membership {
   join(peer: NodeIdentity, context: PeerContext): JoinReply {
     const { roster } = this.options;
     const { host } = context;
-    if (!this.joins.take(host)) return { kind: 'refusal', refusal: tooOften(host) };
+    const name = countedName(context);
+    if (!this.joins.take(name)) return { kind: 'refusal', refusal: tooOften(name) };
     const own = this.options.identity();
     const address = dialAddress(peer.address, host);
     if (!isAddress(address)) return { kind: 'refusal', refusal: badAddress(peer) };
@@ -541,11 +542,11 @@ function joinRefusal(own: NodeIdentity, peer: NodeIdentity, usesWorkers: boolean
   return checkPeer(own, peer);
 }
 
-function tooOften(host: string): Refusal {
-  const { burst, perSecond } = GREETINGS_OF_HOST;
+function tooOften(name: string): Refusal {
+  const { burst, perSecond } = GREETINGS_OF_PEER;
   return {
     code: 'QUEUE_FULL',
-    message: `${host} asks to join too often: ${burst} times at once and ${perSecond} a second are taken; try again later`,
+    message: `${name} asks to join too often: ${burst} times at once and ${perSecond} a second are taken; try again later`,
   };
 }
 

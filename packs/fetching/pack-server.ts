@@ -5,8 +5,8 @@ import { expertExtents, type ExpertExtent } from '../format/extents.js';
 import { HeldExperts } from '../format/held-experts.js';
 import type { Pack } from '../format/open-pack.js';
 import { FETCH_MANIFEST_FILE, MANIFEST_FILE, SLICE_FILE_PATTERN } from '../format/pack-layout.js';
-import { PACK_PIECE_BYTES, PACK_READERS_LIMIT, PACK_READERS_OF_HOST_LIMIT } from '../../shared/wire/limits.js';
-import type { PeerContext } from '../../shared/transport/peer-context.js';
+import { PACK_PIECE_BYTES, PACK_READERS_LIMIT, PACK_READERS_OF_PEER_LIMIT } from '../../shared/wire/limits.js';
+import { countedName, type PeerContext } from '../../shared/transport/peer-context.js';
 import type { PackDescription, PackPiece, ReadManifestRequest, ReadPackRequest } from '../../shared/wire/messages.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { missingExpert, type ServedSlices, SlicesTable } from './served-slices.js';
@@ -35,7 +35,7 @@ export class PackServer {
   private readonly extents: readonly ExpertExtent[];
   private readonly slices: SlicesTable | null;
   private readers = 0;
-  private readonly readersOfHost = new Map<string, number>();
+  private readonly readersOfPeer = new Map<string, number>();
 
   constructor(pack: Pack, runtime: Runtime, { held = () => null, slices = null }: ServedParts = {}) {
     this.pack = pack;
@@ -99,9 +99,10 @@ export class PackServer {
     startBytes: number,
     lengthBytes: number | null,
     signal: AbortSignal,
-    { host }: PeerContext,
+    peer: PeerContext,
   ): AsyncGenerator<PackPiece, void, undefined> {
-    this.countReader(host);
+    const name = countedName(peer);
+    this.countReader(name);
     try {
       const handle = await this.runtime.outside(() => openFile(path));
       try {
@@ -123,28 +124,28 @@ export class PackServer {
     } catch (thrown) {
       throw readFailure(thrown, path, READ_ERRORS);
     } finally {
-      this.forgetReader(host);
+      this.forgetReader(name);
     }
   }
 
-  /** @throws QUEUE_FULL when too many read, or too many of this host */
-  private countReader(host: string): void {
-    const ofHost = this.readersOfHost.get(host) ?? 0;
-    if (this.readers >= PACK_READERS_LIMIT || ofHost >= PACK_READERS_OF_HOST_LIMIT) {
+  /** @throws QUEUE_FULL when too many read, or too many of this peer */
+  private countReader(name: string): void {
+    const ofPeer = this.readersOfPeer.get(name) ?? 0;
+    if (this.readers >= PACK_READERS_LIMIT || ofPeer >= PACK_READERS_OF_PEER_LIMIT) {
       throw new OdmoeError(
         'QUEUE_FULL',
-        `${this.readers} readers of the pack are served here already, ${ofHost} of them of ${host}: ask again, or another node`,
+        `${this.readers} readers of the pack are served here already, ${ofPeer} of them of ${name}: ask again, or another node`,
       );
     }
     this.readers += 1;
-    this.readersOfHost.set(host, ofHost + 1);
+    this.readersOfPeer.set(name, ofPeer + 1);
   }
 
-  private forgetReader(host: string): void {
+  private forgetReader(name: string): void {
     this.readers -= 1;
-    const ofHost = (this.readersOfHost.get(host) ?? 0) - 1;
-    if (ofHost > 0) this.readersOfHost.set(host, ofHost);
-    else this.readersOfHost.delete(host);
+    const ofPeer = (this.readersOfPeer.get(name) ?? 0) - 1;
+    if (ofPeer > 0) this.readersOfPeer.set(name, ofPeer);
+    else this.readersOfPeer.delete(name);
   }
 
   private requireSamePack(packDigest: string): void {

@@ -5,7 +5,7 @@ export interface CountLimits {
   readonly ofHost: number;
 }
 
-/** Counts connections, or handshakes, by the host that opened them. One host cannot use up what is there for all. */
+/** Counts connections, or handshakes, by the host that opened them, or by another name of the peer. One host cannot use up what is there for all. */
 export class ConnectionCount {
   private readonly ofHosts = new Map<string, number>();
   private all = 0;
@@ -19,6 +19,13 @@ export class ConnectionCount {
     this.all += 1;
     this.ofHosts.set(host, ofHost + 1);
     return true;
+  }
+
+  /** Counts a connection by another name from now on. False, and it stays counted as it was, if that one's limit is reached. */
+  move(from: string, to: string): boolean {
+    if ((this.ofHosts.get(to) ?? 0) >= this.limits.ofHost) return false;
+    this.end(from);
+    return this.begin(to);
   }
 
   end(host: string): void {

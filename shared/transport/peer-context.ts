@@ -7,3 +7,8 @@ export interface PeerContext {
   /** The peer that the caller's certificate names; null: the cluster has no authority, so that callers have no certificates. */
   readonly caller: CertifiedCaller | null;
 }
+
+/** The name by which bounds count a peer: its certificate's, because many may share a host and one may have many addresses; without one its host. */
+export function countedName({ host, caller }: PeerContext): string {
+  return caller === null ? host : `${caller.role} ${caller.id}`;
+}

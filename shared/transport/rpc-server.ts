@@ -22,6 +22,7 @@ import {
   CLOSE_GRACE_MS,
   MESSAGE_SIZE_LIMIT_BYTES,
   PLAIN_RECEIVE_LIMIT_BYTES,
+  REQUEST_LIMIT_MS,
   SLOW_READER_LIMIT_MS,
 } from '../wire/limits.js';
 import { METHODS, type StreamMethod } from './methods.js';
@@ -35,6 +36,8 @@ import type { RpcServer, RpcServerOptions } from './transport.js';
 import type { ClusterTrust } from './trust/cluster-trust.js';
 import type { CertifiedCaller } from './trust/peer-role.js';
 import { living } from '../base/runtime/living.js';
+import { countedName } from './peer-context.js';
+import { UnfinishedRequests } from './unfinished-requests.js';
 
 interface ServerSetup {
   /** The emulated pace of the streams between daemons; null: no emulation. */
@@ -56,7 +59,8 @@ export async function startRpcServer(
   setLogVerbosity(logVerbosity.NONE);
   const openStreams: OpenStreams = new Map();
   const standstills = new StandstillMeter(runtime);
-  const serving = { openStreams, log: options.log, pace, runtime, standstills };
+  const unfinished = new UnfinishedRequests(runtime, options.requestLimitMs ?? REQUEST_LIMIT_MS);
+  const serving = { openStreams, log: options.log, pace, runtime, standstills, unfinished };
   const endStreamsOf = ({ id }: CertifiedCaller, reason: OdmoeError): void => {
     for (const [stream, caller] of [...openStreams]) if (caller?.id === id) stream.close(reason);
   };
@@ -110,12 +114,15 @@ async function openDoor(
   serving: Omit<PeerServing, 'callerOf'>,
   open: (server: Server) => Promise<ServerPort>,
 ): Promise<Door> {
-  const server = new Server(serverOptions(PLAIN_RECEIVE_LIMIT_BYTES));
   let port: ServerPort | null = null;
   const callerOf: CallerOf = (call) => {
     assertInvariant(port !== null, 'A server that is called has a port.');
     return port.callerOf(call);
   };
+  const server = new Server({
+    ...serverOptions(PLAIN_RECEIVE_LIMIT_BYTES),
+    interceptors: [serving.unfinished.interceptor((call) => nameOf(call, callerOf))],
+  });
   addMethods(server, options, { ...serving, callerOf });
   const health = new HealthImplementation({ '': 'SERVING' });
   health.addToServer(server);
@@ -126,6 +133,15 @@ async function openDoor(
     throw thrown;
   }
   return { server, health, port };
+}
+
+/** The name by which bounds count the caller; empty if it has gone. */
+function nameOf(call: Parameters<typeof peerContextOf>[0], callerOf: CallerOf): string {
+  try {
+    return countedName(peerContextOf(call, callerOf));
+  } catch {
+    return '';
+  }
 }
 
 /** The streams that peers have opened, each with the peer that its certificate names. */
@@ -174,6 +190,7 @@ interface PeerServing {
   pace: StreamPace | null;
   runtime: Runtime;
   standstills: StandstillMeter;
+  unfinished: UnfinishedRequests;
 }
 
 function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(

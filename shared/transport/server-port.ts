@@ -10,6 +10,7 @@ import { formatAddress } from '../wire/addresses.js';
 import { CONNECTIONS_LIMIT, REMOVAL_GRACE_MS, TLS_HANDSHAKE_TIMEOUT_MS, TLS_HANDSHAKES_LIMIT } from '../wire/limits.js';
 import { ConnectionCount } from './connection-count.js';
 import type { AuthenticatedCall } from './server-handlers.js';
+import { countedName } from './peer-context.js';
 import { AdmittedSockets } from './admitted-sockets.js';
 import { admittedPeer } from './trust/certified-socket.js';
 import type { CertifiedPeer } from './trust/certificate.js';
@@ -48,21 +49,23 @@ export async function openServerPort(server: Server, options: PortOptions, runti
   if (trust !== null) return openTrustedPort(injector, { ...options, trust }, runtime);
   const connections = new ConnectionCount(CONNECTIONS_LIMIT);
   const listener = createServer((socket) => {
-    if (counted(connections, socket)) injector.injectConnection(socket);
+    const host = socket.remoteAddress ?? '';
+    if (!connections.begin(host)) {
+      socket.destroy();
+      return;
+    }
+    socket.once('close', () => connections.end(host));
+    injector.injectConnection(socket);
   });
   const port = await listen(listener, options);
   return { port, callerOf: () => null, connectionsFrom: () => 0, close: () => void listener.close() };
 }
 
-/** Counts a connection until it closes. A connection past the limits is destroyed: false. */
-function counted(connections: ConnectionCount, socket: Socket): boolean {
-  const host = socket.remoteAddress ?? '';
-  if (!connections.begin(host)) {
-    socket.destroy();
-    return false;
-  }
-  socket.once('close', () => connections.end(host));
-  return true;
+/** One connection in the counts of a port with trust. */
+interface Counted {
+  /** The host, and once the peer is admitted the name of its certificate. */
+  name: string;
+  isInHandshake: boolean;
 }
 
 type TrustedOptions = PortOptions & { readonly trust: ClusterTrust };
@@ -88,8 +91,8 @@ class TrustedPort implements ServerPort {
   private readonly admitted = new AdmittedSockets();
   private readonly connections = new ConnectionCount(CONNECTIONS_LIMIT);
   private readonly handshakes = new ConnectionCount(TLS_HANDSHAKES_LIMIT);
-  /** Ends the count of a handshake, by the peer's address. */
-  private readonly handshakeEnds = new Map<string, () => void>();
+  /** By the peer's address. */
+  private readonly counted = new Map<string, Counted>();
   private readonly refuser: Refuser;
   private readonly unwatch: () => void;
   port = 0;
@@ -135,22 +138,44 @@ class TrustedPort implements ServerPort {
   }
 
   private beginHandshake(socket: Socket): void {
-    if (!counted(this.connections, socket)) return;
     const host = socket.remoteAddress ?? '';
-    if (!this.handshakes.begin(host)) {
+    if (!this.connections.begin(host)) {
       socket.destroy();
       return;
     }
+    const counted: Counted = { name: host, isInHandshake: this.handshakes.begin(host) };
     const key = placeOf(socket);
-    const end = (): void => {
-      if (this.handshakeEnds.delete(key)) this.handshakes.end(host);
-    };
-    this.handshakeEnds.set(key, end);
-    socket.once('close', end);
+    this.counted.set(key, counted);
+    socket.once('close', () => {
+      this.endHandshake(counted, host);
+      this.connections.end(counted.name);
+      if (this.counted.get(key) === counted) this.counted.delete(key);
+    });
+    if (!counted.isInHandshake) socket.destroy();
+  }
+
+  private endHandshake(counted: Counted, host: string): void {
+    if (!counted.isInHandshake) return;
+    counted.isInHandshake = false;
+    this.handshakes.end(host);
+  }
+
+  /** Counts an admitted connection by its certificate: daemons behind one address get a share each, and one daemon with many addresses gets one. */
+  private countAdmitted(counted: Counted, caller: CertifiedPeer): boolean {
+    const name = countedName({ host: counted.name, caller });
+    if (!this.connections.move(counted.name, name)) return false;
+    counted.name = name;
+    return true;
   }
 
   private take(socket: TLSSocket): void {
-    this.handshakeEnds.get(placeOf(socket))?.();
+    const counted = this.counted.get(placeOf(socket));
+    if (counted === undefined) {
+      // The peer went away while its handshake ended.
+      socket.destroy();
+      return;
+    }
+    this.endHandshake(counted, counted.name);
     socket.on('error', () => undefined);
     const { trust, enrol, log } = this.options;
     if (socket.alpnProtocol === ENROLMENT_PROTOCOL && enrol !== undefined) {
@@ -161,6 +186,12 @@ class TrustedPort implements ServerPort {
     if (isRefusal(peer)) {
       log.warn('refused a connection', { peer: socket.remoteAddress ?? '', reason: peer.refusal });
       this.refuser.refuse(socket, peer.refusal);
+      return;
+    }
+    if (!this.countAdmitted(counted, peer)) {
+      const { ofHost } = CONNECTIONS_LIMIT;
+      log.warn('refused a connection', { peer: peer.id, reason: `it has ${ofHost} connections, the most of one peer` });
+      socket.destroy();
       return;
     }
     this.admitted.add(socket, peer);

@@ -82,6 +82,8 @@ export interface RpcServerOptions extends Partial<Omit<Services, 'node'>> {
   operatorSocket?: string | undefined;
   /** Longest time that a client may leave replies unread; default SLOW_READER_LIMIT_MS. */
   slowReaderLimitMs?: number;
+  /** Longest time in which a request comes whole; default REQUEST_LIMIT_MS. */
+  requestLimitMs?: number;
 }
 
 export interface RpcServer {

@@ -52,7 +52,7 @@ export const TLS_PROBE_INTERVAL_MS = 60_000;
 /** Most addresses whose answers are remembered. */
 export const TLS_PROBES_KEPT_LIMIT = 256;
 
-/** Most connections to a daemon at one time, in all and from one host. A node of a cluster opens a handful. */
+/** Most connections to a daemon at one time, in all and of one certificate, or host before it shows one. A node of a cluster opens a handful. */
 export const CONNECTIONS_LIMIT = { all: 4096, ofHost: 512 } as const;
 
 /** Most TLS handshakes under way at one time, in all and from one host. A handshake takes some milliseconds. */
@@ -118,6 +118,16 @@ export const SLOW_READER_LIMIT_MS = 60_000;
 /** Most streams and calls that one connection may have open: each may hold PLAIN_RECEIVE_LIMIT_BYTES of a message that does not end. */
 export const CONCURRENT_STREAMS_LIMIT = 128;
 
+/** Longest time in which a request to a daemon, or a stream's first message, comes whole. */
+export const REQUEST_LIMIT_MS = 20_000;
+
+/** Most bytes that requests hold which have not come whole, in all and on one connection; and what each piece of one costs beside its own bytes. */
+export const UNFINISHED_REQUESTS_LIMIT_BYTES = {
+  all: 128 * MEGABYTE_BYTES,
+  ofConnection: 32 * MEGABYTE_BYTES,
+} as const;
+export const UNFINISHED_PIECE_BYTES = 256;
+
 /** Interval at which a server asks its client for a sign of life, and the longest time for the reply. */
 export const CLIENT_CHECK_INTERVAL_MS = 10_000;
 export const CLIENT_CHECK_TIMEOUT_MS = 20_000;
@@ -138,18 +148,21 @@ export const ARRIVALS_OF_TENSOR_PEER = {
   bytes: { burst: 8192 * MEGABYTE_BYTES, perSecond: 4096 * MEGABYTE_BYTES },
 } as const satisfies Record<string, Rate>;
 
-/** Hellos and joins that one host may send to a daemon. Each daemon of a host sends one every half second at most. */
-export const GREETINGS_OF_HOST: Rate = { burst: 256, perSecond: 64 };
-/** Most hosts whose greetings are counted. The one that was heard least recently is forgotten. */
-export const GREETED_HOSTS_LIMIT = 1024;
+/**
+ * Hellos and joins that one peer may send to a daemon. Peers are told apart by certificate, or by host: there each daemon sends one every half second
+ * at most.
+ */
+export const GREETINGS_OF_PEER: Rate = { burst: 256, perSecond: 64 };
+/** Most peers whose greetings are counted. The one that was heard least recently is forgotten. */
+export const GREETED_PEERS_LIMIT = 1024;
 
-/** Most streams that a worker or a shadow serves at a time, in all and of one host, streams without a hello included. A peer has one. */
+/** Most streams that a worker or a shadow serves at a time, in all and of one certificate or host, streams without a hello included. A peer has one. */
 export const SERVED_STREAMS_LIMIT = 128;
-export const SERVED_STREAMS_OF_HOST_LIMIT = 32;
+export const SERVED_STREAMS_OF_PEER_LIMIT = 32;
 
-/** Most readers of a pack that a daemon serves at a time, in all and of one host. Each costs an open file and a few pack pieces. */
+/** Most readers of a pack that a daemon serves at a time, in all and of one certificate or host. Each costs an open file and a few pack pieces. */
 export const PACK_READERS_LIMIT = 16;
-export const PACK_READERS_OF_HOST_LIMIT = 12;
+export const PACK_READERS_OF_PEER_LIMIT = 12;
 
 /** Most announced experts without a slot that a worker keeps of main, and as many of its shadows. The oldest of the same sender are dropped. */
 export const QUEUED_PREDICTIONS_LIMIT = 1024;

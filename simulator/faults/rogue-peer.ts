@@ -1,6 +1,6 @@
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
 import { EPOCH_LIMIT, PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
-import { PROTOCOL_VERSION, SERVED_STREAMS_OF_HOST_LIMIT } from '../../shared/wire/limits.js';
+import { PROTOCOL_VERSION, SERVED_STREAMS_OF_PEER_LIMIT } from '../../shared/wire/limits.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
@@ -12,7 +12,7 @@ const ROGUE = 'rogue';
 const SILENCE_MS = 1000;
 const MESSAGES = 12;
 /** More streams than one host gets. */
-const FLOODED_STREAMS = SERVED_STREAMS_OF_HOST_LIMIT + 8;
+const FLOODED_STREAMS = SERVED_STREAMS_OF_PEER_LIMIT + 8;
 const FLOOD_CHANCE = 0.3;
 /** Epochs and ids of sequences at the limit: the last valid ones, and invalid ones. */
 const NEAR_LIMITS = [PEER_EPOCH_LIMIT, PEER_EPOCH_LIMIT + 1, EPOCH_LIMIT, EPOCH_LIMIT + 1, 2 ** 53 - 1] as const;

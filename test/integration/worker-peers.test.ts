@@ -8,7 +8,7 @@ import { waitUntil } from './harness/wait-until.js';
 import { CHECKPOINT, MAX_ROWS, WorkerSetting, hiddenStates } from './worker-test-setting.js';
 import { startRpcServer } from '../wall.js';
 import { METHODS } from '../../shared/transport/methods.js';
-import { SERVED_STREAMS_OF_HOST_LIMIT } from '../../shared/wire/limits.js';
+import { SERVED_STREAMS_OF_PEER_LIMIT } from '../../shared/wire/limits.js';
 
 const raw = (bytes: Buffer): Buffer => bytes;
 
@@ -53,9 +53,9 @@ describe('worker daemon: the connections to its peers', () => {
   it('are bounded in number by host, and closed in words beyond', async () => {
     const node = await setting.start();
     const main = await setting.connectMain(node);
-    const opened = Array.from({ length: SERVED_STREAMS_OF_HOST_LIMIT }, () => openRaw(node.address));
+    const opened = Array.from({ length: SERVED_STREAMS_OF_PEER_LIMIT }, () => openRaw(node.address));
     const ends = await Promise.race(opened.map(({ ended }) => ended));
-    assert.match(ends, new RegExp(`${SERVED_STREAMS_OF_HOST_LIMIT} from one host, are served`));
+    assert.match(ends, new RegExp(`${SERVED_STREAMS_OF_PEER_LIMIT} from one peer, are served`));
     const { hiddenSize } = setting.shape;
     await main.result({ layer: 0, expert: 0, hiddenSize, hidden: hiddenStates(1, hiddenSize) });
     for (const { call } of opened) call.cancel();

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { joinMain } from '../../shared/transport/node-clients.js';
-import { GREETINGS_OF_HOST } from '../../shared/wire/limits.js';
+import { GREETINGS_OF_PEER } from '../../shared/wire/limits.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { stopVirtualCluster, VIRTUAL_LIMIT_MS, VirtualCluster } from './virtual-cluster.js';
 
@@ -24,7 +24,7 @@ describe('a simulated host that joins again and again', () => {
       return reply.kind === 'refusal' ? reply.refusal.message : 'welcome';
     };
     let words = '';
-    for (let asked = 0; asked < 4 * GREETINGS_OF_HOST.burst && !words.includes('too often'); asked += 1) {
+    for (let asked = 0; asked < 4 * GREETINGS_OF_PEER.burst && !words.includes('too often'); asked += 1) {
       words = await joinFrom('rogue');
     }
     assert.match(words, /asks to join too often/);

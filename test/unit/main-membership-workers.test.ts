@@ -6,7 +6,7 @@ import {
 } from '../../main-node/cluster/membership.js';
 import { FIRST_PAUSE_MS, MAX_FAILURES_IN_A_ROW } from '../../main-node/cluster/failing-workers.js';
 import { MAX_RECONNECT_DELAY_MS } from '../../main-node/cluster/peer-dial.js';
-import { ARRIVALS_OF_TENSOR_PEER, GREETINGS_OF_HOST } from '../../shared/wire/limits.js';
+import { ARRIVALS_OF_TENSOR_PEER, GREETINGS_OF_PEER } from '../../shared/wire/limits.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { JoinReply } from '../../shared/wire/messages.js';
 import { identity, membershipOf, ScriptedWorkers, type TestMembership } from './membership-setting.js';
@@ -470,11 +470,16 @@ describe('main: a daemon that asks to join', () => {
 
   it('is refused in words when its host asks too often, and other hosts are not', () =>
     withWorkers(async ({ membership, passes }) => {
-      const joinFrom = (host: string): string =>
-        refusalOf(membership.join(identity('w', 'ROLE_WORKER', ':7601'), { host, caller: null }));
-      for (let asked = 0; asked < GREETINGS_OF_HOST.burst; asked += 1) assert.equal(joinFrom('10.0.0.9'), '');
+      const joinFrom = (host: string, id?: string): string => {
+        const caller = id === undefined ? null : ({ cluster: 'demo', role: 'worker', id } as const);
+        return refusalOf(membership.join(identity('w', 'ROLE_WORKER', ':7601'), { host, caller }));
+      };
+      for (let asked = 0; asked < GREETINGS_OF_PEER.burst; asked += 1) assert.equal(joinFrom('10.0.0.9'), '');
       assert.match(joinFrom('10.0.0.9'), /10\.0\.0\.9 asks to join too often/);
       assert.equal(joinFrom('10.0.0.8'), '');
+      assert.doesNotMatch(joinFrom('10.0.0.9', 'certified'), /too often/);
+      for (let asked = 0; asked < GREETINGS_OF_PEER.burst; asked += 1) joinFrom(`10.0.1.${asked % 200}`, 'certified');
+      assert.match(joinFrom('10.0.2.1', 'certified'), /worker certified asks to join too often/);
       await passes(1000);
       assert.equal(joinFrom('10.0.0.9'), '');
     }));

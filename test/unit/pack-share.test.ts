@@ -22,7 +22,7 @@ import {
   PACK_PIECE_BYTES,
   PACK_PIECES_HELD_LIMIT,
   PACK_READERS_LIMIT,
-  PACK_READERS_OF_HOST_LIMIT,
+  PACK_READERS_OF_PEER_LIMIT,
 } from '../../shared/wire/limits.js';
 import type { PackSource } from '../../shared/transport/node-clients.js';
 
@@ -143,7 +143,7 @@ describe('a pack that peers read from', function () {
     const released = new Promise<void>((resolve) => (release = resolve));
     const source = await open(interruptedShare(new PackServer(pack, RUNTIME), () => released));
     const read = (): Promise<Buffer> => collect(source.read(request(), never));
-    const held = Array.from({ length: PACK_READERS_OF_HOST_LIMIT }, read);
+    const held = Array.from({ length: PACK_READERS_OF_PEER_LIMIT }, read);
     await delay(200);
     await assert.rejects(read(), { code: 'QUEUE_FULL', message: /12 of them of 127\.0\.0\.1/ });
     release();
@@ -159,14 +159,32 @@ describe('a pack that peers read from', function () {
       await reader.next();
       held.push(reader);
     };
-    for (let reader = 0; reader < PACK_READERS_OF_HOST_LIMIT; reader += 1) await begin('greedy');
+    for (let reader = 0; reader < PACK_READERS_OF_PEER_LIMIT; reader += 1) await begin('greedy');
     await assert.rejects(begin('greedy'), { code: 'QUEUE_FULL' });
-    const others = PACK_READERS_LIMIT - PACK_READERS_OF_HOST_LIMIT;
+    const others = PACK_READERS_LIMIT - PACK_READERS_OF_PEER_LIMIT;
     for (let reader = 0; reader < others; reader += 1) await begin(`modest-${reader}`);
     await assert.rejects(begin('one-more'), { code: 'QUEUE_FULL' });
     for (const reader of held) await reader.return(undefined);
     await begin('greedy');
     await held.at(-1)?.return(undefined);
+  });
+
+  it('counts readers by certificate where they have one, whatever their addresses', async () => {
+    const share = new PackServer(pack, RUNTIME);
+    const held: AsyncGenerator[] = [];
+    const begin = async (id: string, host: string): Promise<void> => {
+      const caller = { cluster: 'test', role: 'worker', id } as const;
+      const reader = share.read(request({ lengthBytes: 100_000 }), never, { host, caller });
+      await reader.next();
+      held.push(reader);
+    };
+    for (let reader = 0; reader < PACK_READERS_OF_PEER_LIMIT; reader += 1) await begin('greedy', 'router');
+    await assert.rejects(begin('greedy', 'another address'), {
+      code: 'QUEUE_FULL',
+      message: /12 of them of worker greedy/,
+    });
+    await begin('modest', 'router');
+    for (const reader of held) await reader.return(undefined);
   });
 
   it('ends a read whose reader leaves', async () => {

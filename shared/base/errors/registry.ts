@@ -51,7 +51,7 @@ export const ERROR_KINDS = {
   ROUTE_UNKNOWN: kind(2, 'UNIMPLEMENTED', 404, 'nothing is served at the path of an HTTP request'),
   MODEL_UNKNOWN: kind(2, 'FAILED_PRECONDITION', 404, 'an HTTP request names a model that main does not serve'),
   METHOD_UNKNOWN: kind(2, 'UNIMPLEMENTED', 405, 'the path of an HTTP request is served with another method'),
-  REQUEST_SLOW: kind(1, 'DEADLINE_EXCEEDED', 408, 'an HTTP request did not come whole in time'),
+  REQUEST_SLOW: kind(1, 'DEADLINE_EXCEEDED', 408, 'a request did not come whole in time'),
   REQUEST_TOO_LARGE: kind(2, 'RESOURCE_EXHAUSTED', 413, 'a request is larger than main takes'),
   PORT_UNAVAILABLE: kind(2, 'UNAVAILABLE', 503, 'the address to listen on is taken or not of this machine'),
   INSTALLATION_INCOMPLETE: kind(3, 'FAILED_PRECONDITION', 503, 'odmoe is not built whole, or its Node is too old'),
