@@ -129,7 +129,10 @@ async function answeringSocket(directory: string): Promise<string | null> {
     await identifyPeer(transport, address, LOCAL_MAIN_TIMEOUT_MS);
     return address;
   } catch (thrown) {
-    if (thrown instanceof OdmoeError) return null;
-    throw thrown;
+    if (!(thrown instanceof OdmoeError)) throw thrown;
+    if (thrown.code !== 'TIMEOUT') return null;
+    // A main that is only busy or stopped must not make a command direct another cluster.
+    const words = `main of "${basename(directory)}" runs on this host and does not answer: see whether its process is stopped, or name another cluster by --cluster`;
+    throw new OdmoeError('TIMEOUT', words, { cause: thrown });
   }
 }

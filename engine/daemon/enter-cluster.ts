@@ -23,7 +23,7 @@ import { type JoinedCluster, joinByToken, type JoiningMachine, pairWithMain } fr
 import { forgetIdentity, keyToCertify, storeIdentity } from '../trust/identity-files.js';
 import { readJoinToken } from '../trust/join-token.js';
 import { type OpenTrust, openNodeTrust } from '../trust/open-node-trust.js';
-import { PAIRING_LIFE_MS, shownCode } from '../trust/pairing.js';
+import { PAIRING_LIFE_MS, shownCode, WAITS_NO_MORE } from '../trust/pairing.js';
 import { closeAll } from './close-all.js';
 import { type FoundMain, joinedClusters, localAuthorities, mainAt, waitForMain } from './find-cluster.js';
 import type { GiveUp, StartNode } from './run-daemon.js';
@@ -282,7 +282,15 @@ async function letIn(
     );
     say(`  Main shows these words, too: ${words}`);
   };
-  return pairWithMain(address, { ...machine, device: device() }, showCode, enrolment);
+  for (;;) {
+    try {
+      return await pairWithMain(address, { ...machine, device: device() }, showCode, enrolment);
+    } catch (thrown) {
+      const isForgotten = thrown instanceof OdmoeError && thrown.message === WAITS_NO_MORE;
+      if (!isForgotten) throw thrown;
+      say('main was started again and knows nothing of this code; here is a new one');
+    }
+  }
 }
 
 /** A user who can open the operator's socket is the operator, so a daemon of that user needs no code. */

@@ -237,6 +237,29 @@ describe('the way of a daemon into its cluster', () => {
       });
     });
 
+    it('is a new code where main was started again while the first one waited', async () => {
+      const address = await startHome();
+      const restart = async (): Promise<void> => {
+        const port = main?.server.port;
+        await main?.stop();
+        main = await StoredMain.start(stateOf('box', 'home'), 'home', () => ({}), port);
+      };
+      const codes: string[] = [];
+      const entered = await enter(settingsOf('worker', { main: address }), {
+        say: (text) => {
+          said.push(text);
+          const code = /odmoe accept (\d{6})/.exec(text)?.[1];
+          if (code === undefined) return;
+          codes.push(code);
+          if (codes.length === 1) void restart();
+          else void main?.desk.accept(code);
+        },
+      });
+      assert.equal(entered.settings.cluster, 'home');
+      assert.equal(codes.length, 2);
+      assert.ok(said.includes('main was started again and knows nothing of this code; here is a new one'));
+    });
+
     it('waits for main, and says so once', async () => {
       const abandon = new AbortController();
       const entering = enter(settingsOf('worker', { main: '127.0.0.1:1', lan: true }), { abandoned: abandon.signal });

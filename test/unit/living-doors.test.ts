@@ -54,6 +54,7 @@ const DOORS: readonly Door[] = [
       'main-node/enrolment/enrolment-door.ts',
       'http-api/start-http-api.ts',
       'http-api/http-server.ts',
+      'shared/transport/tls-mismatch.ts',
       'cli/doctor/diagnose-peer.ts',
       'cli/doctor/probe-tls.ts',
     ],

@@ -35,6 +35,7 @@ export class StoredMain {
     stateDirectory: string,
     cluster = 'home',
     services: MoreServices = () => ({}),
+    port = 0,
   ): Promise<StoredMain> {
     const log = new Lines();
     const node = { role: 'main', id: 'box', cluster, stateDirectory } as const;
@@ -47,7 +48,7 @@ export class StoredMain {
     const connectionsFrom = (id: string): number => server.connectionsFrom(id);
     const server: RpcServer = await new GrpcTransport(RUNTIME, null, opened.trust).serve({
       host: '127.0.0.1',
-      port: 0,
+      port,
       network: NETWORK,
       log,
       node: { identify: () => plainIdentity({ id: 'box', role: 'ROLE_MAIN', cluster, address: server.address }) },
