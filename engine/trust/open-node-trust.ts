@@ -44,6 +44,12 @@ export async function openNodeTrust(node: Node, nowMs: number, log: Logger): Pro
   const credentials = certified === null ? stored : await readIdentity(stateDirectory, id);
   if (credentials === null) return null;
   requireOwn(credentials, node);
+  if (authority !== null && credentials.roster.count > (certified ?? authority).roster.count) {
+    log.error(
+      'the roster of the authority is an old one: nodes keep the newer one, and take none of this main; use odmoe cluster restore',
+      { count: authority.roster.count, seen: credentials.roster.count },
+    );
+  }
   let saving: Promise<unknown> = Promise.resolve();
   const inOrder = <Result>(work: () => Promise<Result>): Promise<Result> => {
     const result = saving.then(work);

@@ -27,6 +27,11 @@ export class Admission {
 
   private constructor(state: StoredEnrolmentState, { trust, runtime }: CertifiedMain, socketPath: string, log: Logger) {
     this.desk = new EnrolmentDesk(state, runtime, () => runtime.hostUptimeMs());
+    if (this.desk.clockIsSetBack) {
+      log.warn(
+        'the clock of this host was set back: join tokens are judged by the time since its start, until the clock is right again',
+      );
+    }
     this.door = new EnrolmentDoor(this.desk, runtime, log);
     this.keys = startMainKeys({ desk: this.desk, trust, runtime }, log);
     this.socketPath = socketPath;

@@ -368,10 +368,15 @@ export class EnrolmentDesk {
     });
   }
 
-  private tokenClock(): TokenClock {
+  /** True: main's clock shows a time before one at which something is known to have happened. */
+  get clockIsSetBack(): boolean {
     const { tokens, roster } = this.state;
-    const nowMs = this.runtime.wallMs();
-    return { nowMs, uptimeMs: this.uptimeMs(), clockIsSetBack: isClockSetBack(nowMs, tokens, roster) };
+    return isClockSetBack(this.runtime.wallMs(), tokens, roster);
+  }
+
+  private tokenClock(): TokenClock {
+    const { clockIsSetBack } = this;
+    return { nowMs: this.runtime.wallMs(), uptimeMs: this.uptimeMs(), clockIsSetBack };
   }
 
   /** Runs after every change that began before. */

@@ -40,8 +40,8 @@ export async function answerCall(
   { peer, name }: Caller,
   log: Logger,
 ): Promise<Buffer> {
-  requireAllowed(method, peer);
   try {
+    requireAllowed(method, peer);
     return method.reply.encode(await handle(method.request.decode(request), peer));
   } catch (thrown) {
     logFault(log, method, name, thrown);
@@ -60,7 +60,6 @@ export async function answerReplies(
   gone: AbortSignal,
   { log, runtime, slowReaderLimitMs }: AnswerLimits,
 ): Promise<void> {
-  requireAllowed(method, caller.peer);
   let wake: () => void = () => undefined;
   const room = (): Promise<void> =>
     new Promise((resolve, reject) => {
@@ -72,6 +71,7 @@ export async function answerReplies(
     });
   const leave = onAbort(gone, () => wake());
   try {
+    requireAllowed(method, caller.peer);
     for await (const reply of handle(method.request.decode(request), gone, caller.peer)) {
       if (gone.aborted) return;
       caller.send(method.reply.encode(reply), () => wake());

@@ -5,7 +5,7 @@ import { packageRoot } from '../../../shared/base/files/package-root.js';
 import type { RoleSetting } from '../../../shared/settings/setting-choices.js';
 import type { TestLog } from './test-log.js';
 
-const START_LIMIT_MS = 20_000;
+const START_LIMIT_MS = 60_000;
 const EXIT_LIMIT_MS = 10_000;
 
 /** All daemons that tests started and that have not ended. They are killed at the end of the test process. */
