@@ -116,6 +116,8 @@ class TrustedPort implements ServerPort {
     this.tls.on('secureConnection', (socket) => this.take(socket));
     this.tls.on('tlsClientError', ({ message }, socket) => {
       log.debug('a connection ended in its TLS handshake', { peer: socket.remoteAddress ?? '', reason: message });
+      // Node only reports that the time is over: the socket would keep its place among the handshakes for ever.
+      socket.destroy();
     });
     this.unwatch = trust.watch(() => this.trustChanged());
   }

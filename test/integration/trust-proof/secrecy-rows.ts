@@ -15,6 +15,8 @@ const PROMPT = 'Zebedee keeps 7391 violet umbrellas in the attic';
 const REQUEST = plainRequest({ text: PROMPT, raw: true, ignoreEos: true, maxTokens: 24 });
 /** So many tokens in a row are no accident. */
 const RUN_TOKENS = 3;
+/** Tokens of the demo model are one byte each as varints, so only a longer run is no accident. */
+const VARINT_RUN_TOKENS = 8;
 
 export const SECRECY_ROWS: readonly Row[] = [
   {
@@ -65,13 +67,17 @@ async function seenOnTheWay(cluster: ProofCluster): Promise<Seen> {
   try {
     const { started, tokens } = await ask(await cluster.clientOf('laptop'), await atMain.listen());
     const ids = [...started.promptTokenIds, ...tokens.map(({ tokenId }) => tokenId)];
-    const runs = ids.slice(0, 1 - RUN_TOKENS).map((_, at) => ids.slice(at, at + RUN_TOKENS));
+    const runs = (length: number): number[][] =>
+      ids.slice(0, ids.length - length + 1).map((_, at) => ids.slice(at, at + length));
     const words = PROMPT.split(' ').slice(0, 2).join(' ');
     const traces: [string, Buffer][] = [
       ['UTF-8', Buffer.from(words)],
       ['UTF-16', Buffer.from(words, 'utf16le')],
-      ...runs.map((run): [string, Buffer] => [`numbers ${run.join(' ')}`, Buffer.from(Uint32Array.from(run).buffer)]),
-      ...runs.map((run): [string, Buffer] => [`varints ${run.join(' ')}`, packed(run)]),
+      ...runs(RUN_TOKENS).map((run): [string, Buffer] => [
+        `numbers ${run.join(' ')}`,
+        Buffer.from(Uint32Array.from(run).buffer),
+      ]),
+      ...runs(VARINT_RUN_TOKENS).map((run): [string, Buffer] => [`varints ${run.join(' ')}`, packed(run)]),
     ];
     const found = traces
       .filter(([, bytes]) => [atMain, atWorker].some((eyes) => eyes.saw(bytes)))

@@ -85,6 +85,8 @@ export const SOCKET_ROWS: readonly Row[] = [
 
 function silentAt(address: string, localAddress = '127.0.0.1'): Socket {
   const socket = connectTcp({ ...parseAddress(address), localAddress });
+  // Who reads nothing never sees the end.
+  socket.resume();
   socket.on('error', () => undefined);
   return socket;
 }
