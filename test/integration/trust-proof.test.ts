@@ -7,7 +7,7 @@ import { ProofCluster } from './trust-proof/proof-cluster.js';
 import { SECRECY_ROWS } from './trust-proof/secrecy-rows.js';
 import { SOCKET_ROWS } from './trust-proof/socket-rows.js';
 
-/** The rows of one cluster run in this order: some remove a machine for good, and the last ones start main again. */
+/** The rows of one cluster run in this order: some remove a machine for good, and main, started again by the rows of clocks, has counted no tries to join. */
 const ROWS = [...PLAINTEXT_ROWS, ...IDENTITY_ROWS, ...SECRECY_ROWS, ...SOCKET_ROWS, ...JOINING_ROWS, ...CLOCK_ROWS];
 
 describe('nobody gets into a cluster of daemons who was not let in', function () {
