@@ -87,7 +87,7 @@ export async function joinByToken(
     );
   }
   const { id, role, key } = machine;
-  return onConnection(address, authority, context, async (connection) => {
+  const ask = async (connection: EnrolmentConnection): Promise<JoinedCluster> => {
     const message: Sent<typeof joinRequestSchema> = {
       tokenId: read.id,
       secret: read.secret,
@@ -97,7 +97,8 @@ export async function joinByToken(
       proof: proveKey(key, connection.exporter, id).toString('base64'),
     };
     return joined(await connection.ask(ENROLMENT_PATHS.join, message, welcomeSchema), authority, machine);
-  });
+  };
+  return untilTaken(context, () => onConnection(address, authority, context, ask));
 }
 
 /** A machine that pairs. */
@@ -117,17 +118,19 @@ export async function pairWithMain(
   onCode: (code: string, words: string) => void,
   context: EnrolmentContext,
 ): Promise<JoinedCluster> {
-  const waiting = await begunPairing(address, machine, context);
+  const waiting = await untilTaken(context, () =>
+    onConnection(address, null, context, (connection) => showKey(connection, address, machine, context)),
+  );
   onCode(waiting.code, authorityWords(authorityDigest(waiting.authority)));
   const welcome = await acceptance(address, waiting, context);
   return joined(welcome, waiting.authority, machine);
 }
 
-/** Begins, and begins again while main is busy with other machines. */
-async function begunPairing(address: string, machine: PairingMachine, context: EnrolmentContext): Promise<Waiting> {
+/** Asks again while main is busy with other machines, also with others of this host. */
+async function untilTaken<Result>(context: EnrolmentContext, ask: () => Promise<Result>): Promise<Result> {
   for (let tries = 1; ; tries += 1) {
     try {
-      return await onConnection(address, null, context, (connection) => showKey(connection, address, machine, context));
+      return await ask();
     } catch (thrown) {
       const isBusy = thrown instanceof OdmoeError && thrown.code === 'QUEUE_FULL';
       if (!isBusy || tries > ENROLMENT_RETRIES_LIMIT) throw thrown;
