@@ -1,6 +1,9 @@
 import { existsSync } from 'node:fs';
+import { basename } from 'node:path';
 import type { Command } from 'commander';
+import { localAuthorities } from '../../engine/daemon/find-cluster.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { stateDirectory } from '../../shared/base/files/state-directory.js';
 import { isIdentifier } from '../../shared/base/text/identifier.js';
 import { defaultClusterConfig, loadClusterConfig } from '../../shared/settings/load-cluster-config.js';
 
@@ -17,6 +20,21 @@ export function addClusterFlags(command: Command): Command {
   return command
     .option('--cluster <name>', 'the cluster (default: that of cluster.yaml in this directory, else odmoe)')
     .option('--config <file>', 'the cluster that this configuration names');
+}
+
+/** The name of the cluster whose authority is meant: without a flag and a cluster.yaml the only one of this host. Throws USAGE, CONFIG_INVALID. */
+export async function authorityOfFlags(flags: ClusterFlags): Promise<string> {
+  const isNamed = flags.cluster !== undefined || flags.config !== undefined || existsSync(DEFAULT_CONFIG_PATH);
+  const name = clusterOfFlags(flags);
+  if (isNamed) return name;
+  const names = (await localAuthorities(stateDirectory(name), null)).map((directory) => basename(directory));
+  const [only, ...others] = names;
+  if (only === undefined || names.includes(name)) return name;
+  if (others.length === 0) return only;
+  throw new OdmoeError(
+    'USAGE',
+    `several clusters have an authority on this host (${names.join(', ')}): give --cluster`,
+  );
 }
 
 /** The name of the cluster. Throws USAGE, and CONFIG_INVALID if a configuration cannot be read. */

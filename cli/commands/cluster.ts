@@ -8,7 +8,7 @@ import { stateDirectory } from '../../shared/base/files/state-directory.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { authorityDigest } from '../../shared/transport/trust/certificate.js';
-import { addClusterFlags, clusterOfFlags, type ClusterFlags } from '../client/cluster-of-flags.js';
+import { addClusterFlags, authorityOfFlags, clusterOfFlags, type ClusterFlags } from '../client/cluster-of-flags.js';
 import { runtime } from '../client/process-runtime.js';
 
 interface FileFlags extends ClusterFlags {
@@ -71,7 +71,7 @@ Example:
   odmoe cluster backup /media/stick/home.backup`,
     )
     .action(async (file: string, flags: FileFlags) => {
-      const name = clusterOfFlags(flags);
+      const name = await authorityOfFlags(flags);
       const path = resolve(file);
       await backupCluster(stateDirectory(name), name, path);
       print(flags, { cluster: name, file: path }, [

@@ -279,7 +279,7 @@ async function problemsOfMain(transport: Transport, address: string, timeoutMs: 
   try {
     const status = await fetchStatus(transport, address, timeoutMs);
     const workers = status.nodes.filter(({ identity }) => identity.role === 'ROLE_WORKER').length;
-    const found = `serves with ${workers} workers`;
+    const found = `serves with ${workers === 1 ? '1 worker' : `${workers} workers`}`;
     const summary = workers > 0 ? ok(name, found) : warn(name, found, NO_WORKERS_ADVICE);
     return [
       summary,

@@ -26,6 +26,7 @@ import { type OpenTrust, openNodeTrust } from '../trust/open-node-trust.js';
 import { PAIRING_LIFE_MS, shownCode, WAITS_NO_MORE } from '../trust/pairing.js';
 import { closeAll } from './close-all.js';
 import { type FoundMain, joinedClusters, localAuthorities, mainAt, waitForMain } from './find-cluster.js';
+import { requireFreePort } from './require-free-port.js';
 import type { GiveUp, StartNode } from './run-daemon.js';
 import type { RunningNode } from './running-node.js';
 
@@ -110,7 +111,11 @@ async function enterAsMain(settings: NodeSettings, context: EntryContext): Promi
 async function enterAsPeer(given: NodeSettings, context: EntryContext): Promise<EnteredCluster> {
   const settings = await inJoinedCluster(given);
   const { stateDirectory, id, joining } = settings;
-  if (joining.rejoin) await forgetIdentity(stateDirectory, id);
+  if (joining.rejoin) {
+    // The files of a daemon that runs stay.
+    await requireFreePort(settings.listenHost, settings.listenPort);
+    await forgetIdentity(stateDirectory, id);
+  }
   const stored = await openNodeTrust(settings, context.runtime.wallMs(), context.log);
   if (stored !== null && joining.insecure) throw needlesslyInsecure(settings.cluster);
   if (stored !== null) return { settings: listening(settings), opened: stored };

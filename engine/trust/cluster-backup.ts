@@ -4,6 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import { openCounted } from '../../shared/base/files/counted-file.js';
 import { readBoundedFile, readJsonFile, type FileErrors } from '../../shared/base/files/read-file.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
@@ -38,7 +39,7 @@ const backupSchema = z.strictObject({
 
 /**
  * Writes the cluster's authority, roster and tokens into one new file that only this user may read.
- * @throws CONFIG_INVALID there is no authority; STORAGE_FAILED the path is taken, or the disk fails; STORAGE_FULL
+ * @throws CONFIG_INVALID there is no authority; USAGE the path is taken; STORAGE_FAILED, STORAGE_FULL
  */
 export async function backupCluster(stateDirectory: string, cluster: string, path: string): Promise<void> {
   // A damaged file is noticed now, not when the backup is needed.
@@ -63,6 +64,9 @@ export async function backupCluster(stateDirectory: string, cluster: string, pat
       await file.close();
     }
   } catch (thrown) {
+    if (systemErrorCode(thrown) === 'EEXIST') {
+      throw new OdmoeError('USAGE', `${path} exists already, and a backup replaces no file: name a new one`);
+    }
     throw writeFailure(thrown, path, null);
   }
 }

@@ -12,6 +12,7 @@ import {
   PAIRINGS_LIMIT,
   revealPairing,
   waitingPairings,
+  withoutPairing,
   WAITS_NO_MORE,
   WRONG_CODES_LIMIT,
   type Pairing,
@@ -164,7 +165,19 @@ export class EnrolmentDesk {
     const decided = this.decisions.get(pairingId);
     if (decided !== undefined && isRefusal(decided)) throw new OdmoeError('JOIN_TOKEN_INVALID', decided.refusal);
     const nowMs = this.runtime.nowMs();
-    this.goOn(wanted(revealPairing(this.pairings, pairingId, reveal, this.digest, nowMs)).book, WAITS_NO_MORE);
+    const { book } = wanted(revealPairing(this.pairings, pairingId, reveal, this.digest, nowMs));
+    const refusal = this.listingRefusal(pairingId, reveal);
+    this.goOn(refusal === null ? book : withoutPairing(book, pairingId), refusal?.refusal ?? WAITS_NO_MORE);
+    if (refusal !== null) throw refused(refusal.refusal);
+  }
+
+  /** The reason why a machine that has shown its key cannot be listed, so that nobody types its code in vain; null: it can. */
+  private listingRefusal(pairingId: string, { spki }: PairingReveal): Refusal | null {
+    const pairing = this.pairings.pairings.find((each) => each.pairingId === pairingId);
+    const { request } = requirePresent(pairing, 'A machine that has revealed its key waits.');
+    const peer = { id: request.id, role: request.role, keyDigest: keyDigest(wanted(readPublicKey(spki))) };
+    const listed = listPeer(this.state.roster, peer, this.runtime.wallMs());
+    return isRefusal(listed) ? listed : null;
   }
 
   /**

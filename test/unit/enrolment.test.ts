@@ -280,9 +280,15 @@ describe('enrolment', () => {
       await lost;
     });
 
-    it('tells machine and operator that the id is taken', async () => {
+    it('shows no code to a machine whose id is taken', async () => {
       await joinByToken(main.address, await main.token(), machineOf('jetson'), CONTEXT);
+      await refusal(screenOf(main.address), 'TRUST_REFUSED', /jetson is a worker of "test".*choose another --id/);
+      assert.deepEqual(main.desk.waitingMachines(), []);
+    });
+
+    it('tells machine and operator that the id was taken while the machine waited', async () => {
       const { code, joined } = await screenOf(main.address);
+      await joinByToken(main.address, await main.token(), machineOf('jetson'), CONTEXT);
       const told = refusal(joined, 'JOIN_TOKEN_INVALID', /the code was typed, and jetson is a worker of "test"/);
       await refusal(main.desk.accept(code), 'TRUST_REFUSED', /choose another --id/);
       await told;

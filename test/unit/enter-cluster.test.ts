@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEntering, enterCluster, type EnteredCluster } from '../../engine/daemon/enter-cluster.js';
@@ -276,6 +278,26 @@ describe('the way of a daemon into its cluster', () => {
       const entered = await enterByCode({ ...settings, joining: { ...settings.joining, rejoin: true } });
       assert.equal(entered.opened?.trust.ownRemoval, null);
       assert.equal(main?.desk.listNodes().filter(({ id }) => id === 'worker-jetson-7602').length, 2);
+    });
+
+    it('keeps its key when it is to join again while it runs', async () => {
+      const address = await startHome();
+      const settings = settingsOf('worker', { main: address, host: '127.0.0.1', port: 0 });
+      const { opened } = await enterByCode(settings);
+      const listener = createServer().listen(0, '127.0.0.1');
+      await once(listener, 'listening');
+      const { port } = listener.address() as AddressInfo;
+      const again = { ...settings, listenPort: port, joining: { ...settings.joining, rejoin: true } };
+      try {
+        await assert.rejects(enter(again), {
+          code: 'PORT_UNAVAILABLE',
+          message: /if it is this daemon, stop it first/,
+        });
+      } finally {
+        listener.close();
+      }
+      const kept = await enter(settings);
+      assert.equal(kept.opened?.trust.ownPeer.keyDigest, opened?.trust.ownPeer.keyDigest);
     });
 
     it('leaves only files that their owner alone can read', async () => {

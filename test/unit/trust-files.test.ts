@@ -357,7 +357,7 @@ describe('a backup of a cluster', () => {
     const path = join(folder, 'home.backup');
     await backupCluster(directory, 'home', path);
     const before = readFileSync(path);
-    await assert.rejects(backupCluster(directory, 'home', path), code('STORAGE_FAILED', /home\.backup/));
+    await assert.rejects(backupCluster(directory, 'home', path), code('USAGE', /home\.backup exists already/));
     assert.deepEqual(readFileSync(path), before);
     await assert.rejects(
       restoreCluster(directory, 'home', path, NOW_MS),
