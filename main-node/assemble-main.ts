@@ -415,7 +415,7 @@ function numbersFrom(first: number): () => number {
   return () => next++;
 }
 
-/** Who may reach main. */
+/** The part of main's status that says who may reach it. */
 function protectionStatus(
   admission: Admission | null,
   { listenHost }: NodeSettings,

@@ -1,6 +1,6 @@
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 
-/** What one round has measured: milliseconds of a decoded token, prompt and first token left out. */
+/** The measurements of one round: milliseconds of a decoded token, prompt and first token left out. */
 export interface TrustRound {
   plaintextMs: number;
   tlsMs: number;
@@ -16,7 +16,7 @@ export interface Spread {
 export interface TrustComparison {
   plaintextMs: Spread;
   tlsMs: Spread;
-  /** Of TLS to plaintext, round by round: what slows both clusters of a round down leaves it alone. */
+  /** The ratio of TLS to plaintext in each round. It stays the same when the machine slows both clusters of a round down. */
   ratio: Spread;
   /** The middle half of the ratios. */
   ratioLowerQuarter: number;

@@ -13,7 +13,7 @@ import type { TrustRound } from './compare-trust.js';
 export interface TrustSetUp {
   packPath: string;
   workers: number;
-  /** Of each answer. */
+  /** Tokens of each answer. */
   tokens: number;
 }
 

@@ -18,9 +18,9 @@ export interface MainFlags {
 }
 
 /** Time for mDNS answers; mains on one LAN answer within a tenth of it. */
-export const DISCOVERY_TIMEOUT_MS = 1500;
+const DISCOVERY_TIMEOUT_MS = 1500;
 
-export const LOCAL_MAIN_ADDRESS = `127.0.0.1:${defaultPort('main')}`;
+const LOCAL_MAIN_ADDRESS = `127.0.0.1:${defaultPort('main')}`;
 /** A refused connection is noticed at once, but a busy main may take a while. */
 const LOCAL_MAIN_TIMEOUT_MS = 10_000;
 

@@ -28,7 +28,7 @@ export interface DemoClusterOptions {
   startTimeoutMs: number;
   /** Its name; missing: one of its own for this process. */
   cluster?: string;
-  /** Where main is asked; missing: where it listens. */
+  /** The address at which main is asked; missing: the one on which it listens. */
   askAt?: string;
   /** More flags for the daemons of a role; they override the other options. */
   flags?: Readonly<Partial<Record<RoleSetting, readonly string[]>>>;

@@ -153,7 +153,7 @@ async function mainChecks(
     return [warn('main node', 'none answers', advice)];
   }
   const { candidate, diagnosis } = main;
-  // What keeps this machine from asking is the subject of the check of trust.
+  // The check of trust says why this machine may not ask.
   const asking = diagnosis.kind === 'odmoe' ? await transportTo(diagnosis.shown, identitiesOf) : null;
   return asking === null ? [] : problemsOfMain(asking, candidate.address, timeoutMs);
 }

@@ -5,7 +5,7 @@ const NAME = 'environment';
 
 /** A way to weaken TLS, and what it does to odmoe. */
 interface Weakening {
-  /** What is set, as a person would write it; null: it is not. */
+  /** The setting as a person would write it; null: it is not set. */
   readonly found: (variables: NodeJS.ProcessEnv) => string | null;
   readonly effect: string;
   readonly reachesOdmoe: boolean;

@@ -1,4 +1,4 @@
-/** What this machine, and this user as an operator, have got by joining clusters. */
+/** The identities that this machine, and this user as an operator, have got by joining clusters. */
 import { readdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { identityDirectory, type NodeCredentials, readIdentity } from '../../engine/trust/identity-files.js';

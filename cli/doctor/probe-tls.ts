@@ -1,4 +1,4 @@
-/** What listens at an address, as raw TLS and HTTP show it. Nothing that comes is trusted, and every step has bounds of time and bytes. */
+/** Probes an address by raw TLS and HTTP. No reply is trusted, and every step has bounds of time and bytes. */
 import { Agent, request, type IncomingMessage } from 'node:http';
 import { connect as connectHttp2, type IncomingHttpHeaders } from 'node:http2';
 import type { Duplex } from 'node:stream';
@@ -19,7 +19,7 @@ const REPLY_LIMIT_BYTES = 16_384;
 /** Longest words of a refusal that are shown. */
 const WORDS_LIMIT = 1000;
 
-/** What a daemon with TLS shows to everybody. */
+/** The data that a daemon with TLS shows to everybody. */
 export interface ShownByTls {
   /** The names in its certificate, which anybody may have written; null: they are not those of odmoe. */
   readonly peer: CertifiedCaller | null;
@@ -36,7 +36,7 @@ export interface Clocks {
   readonly hereMs: number;
 }
 
-/** What main does with a machine that shows its certificate. */
+/** Main's reply to a machine that shows its certificate. */
 export type Admission =
   | { readonly kind: 'admitted' }
   /** `words`: for the person at this machine. */

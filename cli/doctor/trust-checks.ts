@@ -1,4 +1,4 @@
-/** Whether this machine and main trust each other, and why not. Everything here is pure. */
+/** Checks that say whether this machine and main trust each other, and why not. Everything here is pure. */
 import { isLoopbackHost } from '../../shared/transport/credentials.js';
 import { readPeerCertificate, shortAuthorityDigest } from '../../shared/transport/trust/certificate.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
@@ -12,7 +12,7 @@ const NAME = 'trust';
 const EARLIEST_YEAR = 2025;
 const CLOCK_LIMIT_MS = 24 * 3600 * 1000;
 
-/** What the probe of a main found. */
+/** The result of the probe of a main. */
 export interface MainProbe {
   readonly address: string;
   readonly cluster: string;

@@ -2,7 +2,7 @@ import { formatDuration } from '../../shared/base/text/units.js';
 import { printableLine } from '../../shared/base/text/printable-text.js';
 import type { StatusReply, WaitingMachine } from '../../shared/wire/messages.js';
 
-/** What protects the cluster, and who waits to be let in: the first lines of a status. */
+/** The first lines of a status: the protection of the cluster, and the machines that wait to be let in. */
 export function trustLines({ trust, insecure }: Pick<StatusReply, 'trust' | 'insecure'>): string[] {
   if (insecure === true) return ['insecure: other machines reach main and nothing protects it (--insecure)'];
   if (trust === null || trust === undefined) return [];

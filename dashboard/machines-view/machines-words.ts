@@ -23,7 +23,7 @@ export function knownFacts(facts: readonly string[]): string[] {
   return facts.filter((fact) => fact !== '');
 }
 
-/** What an operator reads when a machine was let in. */
+/** The line for an operator who has let a machine in. */
 export function acceptedWords({ id, role, device, address, words }: AcceptedMachineView): string {
   const facts = knownFacts([role, device, address]).join(', ');
   return `${id} (${facts}) is in the cluster. Look at its screen: it must show the words "${words}". If it shows others, remove it.`;

@@ -44,7 +44,9 @@ export interface WantedCluster {
   readonly authorityDigest: string | null;
 }
 
-type Place = Pick<NodeSettings, 'stateDirectory' | 'mainAddress' | 'discovery'>;
+type Place = Pick<NodeSettings, 'stateDirectory' | 'mainAddress'> & {
+  readonly discovery: Pick<NodeSettings['discovery'], 'provider' | 'interfaceAddress'>;
+};
 
 /** Time for mDNS answers of one search. */
 const SEARCH_MS = 1500;
@@ -89,13 +91,14 @@ function nothingFound({ mainAddress, discovery }: Place, wanted: WantedCluster, 
   return `no ${which} ${where} answers on this host; start it${elsewhere}, or give its address by --main HOST:PORT`;
 }
 
+function isWanted({ cluster, authority }: FoundMain, wanted: WantedCluster): boolean {
+  if (wanted.cluster !== null && cluster !== wanted.cluster) return false;
+  return wanted.authorityDigest === null || authority?.digest === wanted.authorityDigest;
+}
+
 /** The one main of the wanted cluster; null: there is none. Throws CONFIG_INVALID where several clusters answer. Pure. */
 export function chooseMain(found: readonly FoundMain[], wanted: WantedCluster): FoundMain | null {
-  const fitting = found.filter(
-    ({ cluster, authority }) =>
-      (wanted.cluster === null || cluster === wanted.cluster) &&
-      (wanted.authorityDigest === null || authority?.digest === wanted.authorityDigest),
-  );
+  const fitting = found.filter((main) => isWanted(main, wanted));
   const clusters = new Map<string, FoundMain>();
   for (const main of fitting) {
     const key = `${main.cluster} ${main.authority?.digest ?? ''}`;
@@ -112,8 +115,12 @@ export function chooseMain(found: readonly FoundMain[], wanted: WantedCluster): 
   );
 }
 
-/** One search. */
-async function lookForMains(place: Place, wanted: WantedCluster, context: FindContext): Promise<FoundMain[]> {
+/** One search: every main that answers. By mDNS only where none of this host is wanted. */
+export async function lookForMains(
+  place: Place,
+  wanted: WantedCluster,
+  context: Pick<FindContext, 'runtime' | 'abandoned'>,
+): Promise<FoundMain[]> {
   const { mainAddress, stateDirectory, discovery } = place;
   const local = await mainsOfThisHost(stateDirectory, wanted.cluster, context);
   if (mainAddress !== null) {
@@ -122,7 +129,7 @@ async function lookForMains(place: Place, wanted: WantedCluster, context: FindCo
     return [local.find(({ authority }) => isSame(authority, given.authority)) ?? given];
   }
   const heard =
-    discovery.provider === 'mdns' && local.length === 0
+    discovery.provider === 'mdns' && !local.some((main) => isWanted(main, wanted))
       ? await findMains(context.runtime, wanted.cluster, SEARCH_MS, discovery.interfaceAddress)
       : [];
   const addresses = new Set([...heard.map(({ address }) => address), LOCAL_MAIN_ADDRESS]);
@@ -155,14 +162,17 @@ export async function mainAt(
 async function mainsOfThisHost(
   stateDirectory: string,
   cluster: string | null,
-  context: FindContext,
+  context: Pick<FindContext, 'runtime' | 'abandoned'>,
 ): Promise<FoundMain[]> {
   const directories = await localAuthorities(stateDirectory, cluster);
   const mains = await Promise.all(directories.map((directory) => mainOfDirectory(directory, context)));
   return mains.filter((main) => main !== null);
 }
 
-async function mainOfDirectory(directory: string, context: FindContext): Promise<FoundMain | null> {
+async function mainOfDirectory(
+  directory: string,
+  context: Pick<FindContext, 'runtime' | 'abandoned'>,
+): Promise<FoundMain | null> {
   const { runtime, abandoned } = context;
   const path = operatorSocketPath(directory);
   if (!(await fileExists(path))) return null;

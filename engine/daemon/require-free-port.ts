@@ -11,7 +11,7 @@ export async function requireFreePort(host: string, port: number): Promise<void>
   try {
     await once(server.listen({ host, port }), 'listening');
   } catch (thrown) {
-    // What else is wrong with the address is told when the daemon listens there.
+    // The daemon itself reports other faults of the address when it listens there.
     if (systemErrorCode(thrown) !== 'EADDRINUSE') return;
     const address = formatAddress(host, port);
     throw new OdmoeError('PORT_UNAVAILABLE', `a program listens at ${address}: if it is this daemon, stop it first`);

@@ -40,7 +40,7 @@ interface NodeIdentity {
   mainAddress: string | null;
 }
 
-/** How the daemon comes into its cluster. */
+/** The settings by which the daemon comes into its cluster. */
 export interface JoiningSettings {
   /** Listens on every network of its host. Main: makes the authority of the cluster if there is none. */
   lan: boolean;

@@ -30,7 +30,7 @@ interface Attempt {
   gives(reply: Buffer): boolean;
 }
 
-/** What a stranger knows, and who hears of its luck. */
+/** The keys that a stranger has, and the object that counts its attempts. */
 export interface StrangerWorld {
   /** The identity that main has stated last; null: none yet. */
   stated(): NodeIdentity | null;
@@ -94,7 +94,7 @@ export class Stranger {
   private attempt(): Attempt {
     const { admitted } = this.shown;
     const all = [...this.plain(), ...this.streams(), this.join()];
-    // What an admitted caller may do is no matter of strangers, unless it states that it is another one.
+    // An admitted caller is no stranger, unless it states that it is another one.
     const wanted = admitted === null ? all : all.filter(({ method }) => this.isForbidden(method, admitted.role));
     return this.random.pick(wanted);
   }

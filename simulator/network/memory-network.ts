@@ -26,7 +26,7 @@ export interface Listener extends ChannelOwner {
   accept(side: ChannelSide, path: string, bytes: Buffer, peer: PeerContext): void;
 }
 
-/** What happens to callers at the ports of a cluster's daemons. */
+/** Records what happens to callers at the ports of a cluster's daemons. */
 export interface DoorWatch {
   /** A caller has reached the handler of a method. `side`: the end at the server. */
   handled(side: ChannelSide, method: MethodRules & { path: string }, peer: PeerContext): void;

@@ -128,7 +128,7 @@ async function sayGoodbye(responder: Responder, runtime: Runtime): Promise<void>
   });
 }
 
-/** Who listens to advertisements. */
+/** The listener to advertisements. */
 export interface Listener {
   /** Addresses of this host. */
   readonly ownAddresses: () => readonly HostAddress[];

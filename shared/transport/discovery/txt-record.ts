@@ -20,7 +20,7 @@ export interface DiscoveredPeer {
   address: string;
 }
 
-/** Who was heard. */
+/** The daemon that was heard. */
 export interface Sender {
   readonly host: string;
   /** Port of the service. */
@@ -29,7 +29,7 @@ export interface Sender {
   readonly isThisHost: boolean;
 }
 
-/** What an advertisement tells: a peer, a peer that listens on another host's loopback, or no record of ours. */
+/** The contents of an advertisement: a peer, a peer that listens on another host's loopback, or no record of ours. */
 export type Heard =
   | { readonly kind: 'peer'; readonly peer: DiscoveredPeer }
   | { readonly kind: 'elsewhere'; readonly peer: DiscoveredPeer }

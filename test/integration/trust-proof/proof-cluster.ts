@@ -77,7 +77,7 @@ export class ProofCluster {
     return cluster;
   }
 
-  /** What main dials jetson through: it passes everything on, and keeps a copy. */
+  /** The proxy through which main dials jetson. It passes everything on, and keeps a copy. */
   get eyes(): RecordingProxy {
     if (this.recorder === null) throw new Error('the cluster has not started');
     return this.recorder;
@@ -198,7 +198,7 @@ export class ProofCluster {
     });
   }
 
-  /** What the daemon has logged from line number `from` on. */
+  /** The lines that the daemon has logged, from number `from` on. */
   linesOf(id: string, from = 0): string {
     return this.log.matching(` ${id}: `).slice(from).join('\n');
   }

@@ -2,7 +2,7 @@ import type { ProofCluster } from './proof-cluster.js';
 
 /** A line of the proof: what somebody does, and what both sides say to it. */
 export interface Row {
-  /** What is done. */
+  /** The action of the row, in words. */
   readonly done: string;
   act(cluster: ProofCluster): Promise<Seen>;
   /** Words at the side that asks: its standard error, or the error of a client in this process. */

@@ -1,4 +1,4 @@
-/** What somebody on the way reads, and an answer that goes on while a key is renewed. */
+/** Rows about the bytes that somebody on the way reads, and about an answer that goes on while a key is renewed. */
 import { createPublicKey } from 'node:crypto';
 import { createNodeKey, spkiOf } from '../../../shared/transport/trust/certificate.js';
 import { proveNextKey } from '../../../engine/trust/key-proof.js';

@@ -85,7 +85,7 @@ export const SOCKET_ROWS: readonly Row[] = [
 
 function silentAt(address: string, localAddress = '127.0.0.1'): Socket {
   const socket = connectTcp({ ...parseAddress(address), localAddress });
-  // Who reads nothing never sees the end.
+  // A socket that nobody reads never reports its end.
   socket.resume();
   socket.on('error', () => undefined);
   return socket;
