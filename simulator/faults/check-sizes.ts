@@ -110,6 +110,8 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'TextAutomaton.states': 4096,
   // Figures and log lines of the last seconds.
   'Figures.samples': REMEMBERED_FIGURES_S,
+  // The peers that were connected when the newest second ended: before a rest there may have been fewer.
+  'Figures.before.peers': WORKERS,
   'Buckets.buckets': LINES_OF_LOG,
 };
 
