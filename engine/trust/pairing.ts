@@ -14,6 +14,8 @@ import { secretBytes, type Chance } from './secret-bytes.js';
 
 export const PAIRING_NONCE_BYTES = 32;
 export const PAIRINGS_LIMIT = 16;
+/** Most machines of one address that wait, so that a stranger leaves places for others. */
+export const PAIRINGS_OF_ADDRESS_LIMIT = 8;
 export const PAIRING_LIFE_MS = 10 * 60_000;
 export const WRONG_CODES_LIMIT = 3;
 /** One new machine in this time and from one address. */
@@ -23,6 +25,8 @@ export const PAIRING_PAUSE_MS = 1000;
  * begin again until it is the one on the machine's screen.
  */
 export const BEGINNINGS_LIMIT = 64;
+/** Most of them from one address. */
+export const BEGINNINGS_OF_ADDRESS_LIMIT = 16;
 
 const PURPOSE = 'odmoe pair 1';
 const CODES = 1_000_000;
@@ -135,6 +139,12 @@ export function beginPairing(
   const why = reasonAgainst(present, request, nowMs);
   if (why !== null) return { refusal: why };
   const others = present.pairings.filter((each) => !isSameMachine(each.request, request));
+  const { address } = request;
+  if (others.filter((each) => each.request.address === address).length >= PAIRINGS_OF_ADDRESS_LIMIT) {
+    return {
+      refusal: `${PAIRINGS_OF_ADDRESS_LIMIT} machines of ${address} wait at main already: accept them there, or try again in ${LIFE}`,
+    };
+  }
   if (others.length >= PAIRINGS_LIMIT) {
     return { refusal: `${PAIRINGS_LIMIT} machines wait at main already: accept them there, or try again in ${LIFE}` };
   }
@@ -160,6 +170,9 @@ function reasonAgainst({ begun }: PairingBook, request: PairingRequest, nowMs: n
   if (request.commitment.length !== 32) return 'the commitment is not a SHA-256: use odmoe of the same version';
   if (isTooSoon({ begun }, request, nowMs))
     return `one machine a second may ask from ${request.address}: try again in a second`;
+  if (begun.filter(({ address }) => address === request.address).length >= BEGINNINGS_OF_ADDRESS_LIMIT) {
+    return `${request.address} has asked ${BEGINNINGS_OF_ADDRESS_LIMIT} times in ${LIFE}: try again later, or join by a token`;
+  }
   if (begun.length < BEGINNINGS_LIMIT) return null;
   return `${BEGINNINGS_LIMIT} machines have asked in ${LIFE}, the most there may be: try again later, or join by a token`;
 }

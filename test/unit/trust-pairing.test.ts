@@ -7,6 +7,7 @@ import { EXPORTER_BYTES, proveKey } from '../../engine/trust/key-proof.js';
 import {
   acceptPairing,
   BEGINNINGS_LIMIT,
+  BEGINNINGS_OF_ADDRESS_LIMIT,
   beginPairing,
   EMPTY_PAIRING_BOOK,
   PAIRING_LIFE_MS,
@@ -15,6 +16,7 @@ import {
   pairingCode,
   pairingCommitment,
   PAIRINGS_LIMIT,
+  PAIRINGS_OF_ADDRESS_LIMIT,
   revealPairing,
   shownCode,
   typedCode,
@@ -230,6 +232,26 @@ describe('pairing', () => {
     const again = done(beginPairing(full, one.request(), PAIRING_PAUSE_MS, CHANCE));
     assert.equal(again.book.pairings.length, PAIRINGS_LIMIT);
     assert.notEqual(again.pairing.pairingId, full.pairings.at(-1)?.pairingId);
+  });
+
+  it('leaves places for machines of other addresses', () => {
+    let book = EMPTY_PAIRING_BOOK;
+    for (let machine = 0; machine < PAIRINGS_OF_ADDRESS_LIMIT; machine++) {
+      const request = new Machine(String(machine), '10.0.0.1').request();
+      book = done(beginPairing(book, request, machine * PAIRING_PAUSE_MS, CHANCE)).book;
+    }
+    const nowMs = PAIRINGS_OF_ADDRESS_LIMIT * PAIRING_PAUSE_MS;
+    const ninth = new Machine('ninth', '10.0.0.1').request();
+    assert.match(refusalOf(beginPairing(book, ninth, nowMs, CHANCE)), /8 machines of 10\.0\.0\.1 wait at main already/);
+    done(beginPairing(book, new Machine('other', '10.0.0.2').request(), nowMs, CHANCE));
+    let tries = EMPTY_PAIRING_BOOK;
+    for (let each = 0; each < BEGINNINGS_OF_ADDRESS_LIMIT; each++) {
+      const begun = done(beginPairing(tries, new Machine('1', '10.0.0.1').request(), each * PAIRING_PAUSE_MS, CHANCE));
+      tries = withoutPairing(begun.book, begun.pairing.pairingId);
+    }
+    const laterMs = BEGINNINGS_OF_ADDRESS_LIMIT * PAIRING_PAUSE_MS;
+    assert.match(refusalOf(beginPairing(tries, ninth, laterMs, CHANCE)), /10\.0\.0\.1 has asked 16 times in 10 min/);
+    done(beginPairing(tries, new Machine('other', '10.0.0.2').request(), laterMs, CHANCE));
   });
 
   it("bounds the codes that one may try, who sees one's own code and begins again until it is another's", () => {
