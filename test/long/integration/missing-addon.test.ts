@@ -41,6 +41,7 @@ const NEEDING: readonly string[][] = [
   ['bench', 'generate', MODEL],
   ['bench', 'trace', 'OUT'],
   ['bench', 'peers', '--model', MODEL],
+  ['bench', 'trust', '--model', MODEL],
 ];
 const WITHOUT: readonly string[][] = [
   ['down', '--config', 'CONFIG'],
