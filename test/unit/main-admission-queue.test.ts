@@ -60,12 +60,12 @@ describe('main: the admission queue', () => {
       code: 'QUEUE_FULL',
       message: /this client has 3 of the 3 requests that may wait, and another client/,
     };
-    await assert.rejects(Promise.reject((await third) as Error), words);
+    await assert.rejects(Promise.reject((await third)), words);
     // Two of the flood and one of anna wait: nobody has too many.
     await assert.rejects(ask('anna', 'anna 2'), { code: 'QUEUE_FULL' });
     assert.equal(queue.queued, 3);
     const bert = ask('bert', 'bert 1');
-    await assert.rejects(Promise.reject((await second) as Error), { code: 'QUEUE_FULL' });
+    await assert.rejects(Promise.reject((await second)), { code: 'QUEUE_FULL' });
     for (const client of ['flood', 'flood', 'anna', 'bert']) {
       queue.leave(client);
       await new Promise((resolve) => setImmediate(resolve));
