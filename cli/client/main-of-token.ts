@@ -1,10 +1,9 @@
 import { chooseMain, lookForMains } from '../../engine/daemon/find-cluster.js';
 import { askAuthority } from '../../engine/trust/ask-authority.js';
-import { readJoinToken } from '../../engine/trust/join-token.js';
+import { requireJoinToken } from '../../engine/trust/join-token.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { stateDirectory } from '../../shared/base/files/state-directory.js';
 import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
-import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import { formatAddress, parseAddress } from '../../shared/wire/addresses.js';
 import type { MainFlags } from './find-main.js';
 import { runtime } from './process-runtime.js';
@@ -18,8 +17,7 @@ export async function mainOfToken(
   flags: Pick<MainFlags, 'main' | 'interface'>,
   signal: AbortSignal,
 ): Promise<{ address: string; cluster: string }> {
-  const read = readJoinToken(token);
-  if (isRefusal(read)) throw new OdmoeError('JOIN_TOKEN_INVALID', read.refusal);
+  const { authorityDigest } = requireJoinToken(token);
   if (flags.main !== undefined) {
     const { host, port } = parseAddress(flags.main);
     const address = formatAddress(host, port);
@@ -33,7 +31,7 @@ export async function mainOfToken(
     stateDirectory: stateDirectory(defaultClusterConfig().cluster),
     discovery: { provider: 'mdns', interfaceAddress: flags.interface ?? null },
   } as const;
-  const wanted = { cluster: null, authorityDigest: read.authorityDigest };
+  const wanted = { cluster: null, authorityDigest };
   const found = await lookForMains(place, wanted, { runtime, abandoned: signal });
   if (signal.aborted) throw new OdmoeError('CANCELLED', 'the joining was interrupted');
   const answers = found.filter(({ authority }) => authority !== null);

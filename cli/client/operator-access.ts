@@ -25,7 +25,7 @@ export interface ReachedMain {
 }
 
 /** A main of this host serves its socket at once, but a busy one may take a while. */
-const LOCAL_MAIN_TIMEOUT_MS = 10_000;
+export const LOCAL_MAIN_TIMEOUT_MS = 10_000;
 
 /** Any name: only the directory above it counts. */
 const ANY_CLUSTER = 'odmoe';

@@ -1,6 +1,7 @@
 import { userInfo } from 'node:os';
 import type { Command } from 'commander';
-import { type JoinedCluster, joinByToken } from '../../engine/trust/enrol.js';
+import { JOIN_TOKEN_VARIABLE } from '../../engine/daemon/enter-cluster.js';
+import { type JoinedCluster, joinByToken, requireSameCluster } from '../../engine/trust/enrol.js';
 import { identityDirectory, keyToCertify, storeIdentity } from '../../engine/trust/identity-files.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
@@ -81,7 +82,7 @@ Examples:
 }
 
 async function join(given: string | undefined, flags: JoinFlags): Promise<void> {
-  const token = given ?? process.env['ODMOE_JOIN_TOKEN'] ?? '';
+  const token = given ?? process.env[JOIN_TOKEN_VARIABLE] ?? '';
   if (token === '') throw new OdmoeError('USAGE', 'give the token that odmoe operator add printed');
   // A token in the arguments is in the list of processes until now.
   process.title = 'odmoe operator join';
@@ -103,10 +104,7 @@ async function becomeOperator(
   const directory = operatorDirectory(cluster);
   const machine = { id, role: 'operator', key: await keyToCertify(directory, id) } as const;
   const joined = await joinByToken(address, token, machine, { runtime, signal });
-  if (joined.cluster !== cluster) {
-    const text = `main at ${address} was of "${cluster}" and is of "${joined.cluster}" now: try again`;
-    throw new OdmoeError('TRUST_REFUSED', text);
-  }
+  requireSameCluster(joined, { address, cluster });
   await storeIdentity(directory, id, joined);
   return joined;
 }

@@ -1,9 +1,10 @@
 /** Probes an address by raw TLS and HTTP. No reply is trusted, and every step has bounds of time and bytes. */
-import { Agent, request, type IncomingMessage } from 'node:http';
+import { request } from 'node:http';
 import { connect as connectHttp2, type IncomingHttpHeaders } from 'node:http2';
-import type { Duplex } from 'node:stream';
 import { connect, type ConnectionOptions, type TLSSocket } from 'node:tls';
 import { authorityReplySchema, ENROLMENT_PATHS } from '../../engine/trust/enrolment-messages.js';
+import { readReply, SocketAgent } from '../../engine/trust/http-on-socket.js';
+import { parsedJson } from '../../shared/base/json/parsed-json.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import { METHODS } from '../../shared/transport/methods.js';
 import { ERROR_CODE_METADATA } from '../../shared/transport/rpc-errors.js';
@@ -120,16 +121,6 @@ async function within<Answer>(
   }
 }
 
-class SocketAgent extends Agent {
-  constructor(private readonly socket: TLSSocket) {
-    super();
-  }
-
-  override createConnection(): Duplex {
-    return this.socket;
-  }
-}
-
 /** Asks the door for new machines which authority the cluster has. Null: it does not answer as one. */
 async function askDoor(socket: TLSSocket, timeoutMs: number): Promise<{ authority: Buffer; clocks: Clocks } | null> {
   const response = await within<{ text: string; date: string }>(timeoutMs, (settle) => {
@@ -138,7 +129,7 @@ async function askDoor(socket: TLSSocket, timeoutMs: number): Promise<{ authorit
     asked.on('error', () => settle(null));
     asked.on('response', (reply) => {
       const date = reply.headers.date ?? '';
-      boundedText(reply).then(
+      readReply(reply, REPLY_LIMIT_BYTES).then(
         (text) => settle({ text, date }),
         () => settle(null),
       );
@@ -146,29 +137,9 @@ async function askDoor(socket: TLSSocket, timeoutMs: number): Promise<{ authorit
     asked.end();
   });
   if (response === null) return null;
-  const { data } = authorityReplySchema.safeParse(jsonOf(response.text));
+  const { data } = authorityReplySchema.safeParse(parsedJson(response.text));
   if (data === undefined || clusterOfAuthority(data.authority) === null) return null;
   return { authority: data.authority, clocks: { thereMs: Date.parse(response.date), hereMs: runtime.wallMs() } };
-}
-
-/** Throws if the connection ends before the text does, or the text is too long. */
-async function boundedText(reply: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  let sizeBytes = 0;
-  for await (const chunk of reply as AsyncIterable<Buffer>) {
-    sizeBytes += chunk.length;
-    if (sizeBytes > REPLY_LIMIT_BYTES) throw new RangeError('the reply is too long');
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString();
-}
-
-function jsonOf(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
 
 /** The headers of the reply to `Node.Identify`. Null: none came. */

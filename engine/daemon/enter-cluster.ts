@@ -14,14 +14,18 @@ import { isLoopbackHost } from '../../shared/transport/credentials.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { METHODS } from '../../shared/transport/methods.js';
 import { requireNoOtherMain, socketAddress } from '../../shared/transport/operator-socket.js';
-import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import { hostOf } from '../../shared/wire/addresses.js';
-import { askAuthority } from '../trust/ask-authority.js';
 import { authorityDirectory } from '../trust/authority-files.js';
 import { createCluster } from '../trust/create-cluster.js';
-import { type JoinedCluster, joinByToken, type JoiningMachine, pairWithMain } from '../trust/enrol.js';
+import {
+  type JoinedCluster,
+  joinByToken,
+  type JoiningMachine,
+  pairWithMain,
+  requireSameCluster,
+} from '../trust/enrol.js';
 import { forgetIdentity, keyToCertify, storeIdentity } from '../trust/identity-files.js';
-import { readJoinToken } from '../trust/join-token.js';
+import { requireJoinToken } from '../trust/join-token.js';
 import { type OpenTrust, openNodeTrust } from '../trust/open-node-trust.js';
 import { PAIRING_LIFE_MS, shownCode, WAITS_NO_MORE } from '../trust/pairing.js';
 import { closeAll } from './close-all.js';
@@ -124,7 +128,7 @@ async function enterAsPeer(given: NodeSettings, context: EntryContext): Promise<
   const token = await givenToken(settings, context.variables);
   const wanted = {
     cluster: joining.isClusterGiven ? settings.cluster : null,
-    authorityDigest: token === null ? null : digestIn(token),
+    authorityDigest: token === null ? null : requireJoinToken(token).authorityDigest,
   };
   const main = await waitForMain(settings, wanted, (found) => obstacleTo(found, settings), context);
   const named = ofCluster(settings, main.cluster);
@@ -179,19 +183,14 @@ function needlesslyInsecure(cluster: string): OdmoeError {
   );
 }
 
-async function insecurely(settings: NodeSettings, { runtime, abandoned }: EntryContext): Promise<EnteredCluster> {
+/** Throws TLS_MISMATCH if main speaks TLS. */
+async function insecurely(settings: NodeSettings, context: EntryContext): Promise<EnteredCluster> {
   const { mainAddress, role } = settings;
-  const shown =
-    mainAddress === null
-      ? null
-      : await askAuthority(mainAddress, { runtime, signal: abandoned }).catch((thrown: unknown) => {
-          if (thrown instanceof OdmoeError) return null;
-          throw thrown;
-        });
-  if (shown === null) return withoutAuthority(settings);
+  const found = mainAddress === null ? null : await mainAt(mainAddress, context);
+  if (found === null || found.authority === null) return withoutAuthority(settings);
   throw new OdmoeError(
     'TLS_MISMATCH',
-    `main at ${mainAddress ?? ''} speaks TLS and this ${role} was told --insecure: leave that out`,
+    `main at ${found.address} speaks TLS and this ${role} was told --insecure: leave that out`,
   );
 }
 
@@ -242,12 +241,6 @@ async function givenToken({ joining }: NodeSettings, variables: NodeJS.ProcessEn
   return configured === '' ? null : configured;
 }
 
-function digestIn(token: string): string {
-  const read = readJoinToken(token);
-  if (isRefusal(read)) throw new OdmoeError('JOIN_TOKEN_INVALID', read.refusal);
-  return read.authorityDigest;
-}
-
 /** Joins, and stores what the daemon has got. */
 async function joinCluster(
   settings: NodeSettings,
@@ -259,12 +252,7 @@ async function joinCluster(
   assertInvariant(role !== 'main', 'Main makes its own certificate.');
   const machine = { id, role, key: await keyToCertify(stateDirectory, id) };
   const joined = await letIn(main, machine, token, context);
-  if (joined.cluster !== cluster) {
-    throw new OdmoeError(
-      'TRUST_REFUSED',
-      `main at ${main.address} was of "${cluster}" and is of "${joined.cluster}" now: try again`,
-    );
-  }
+  requireSameCluster(joined, main);
   await storeIdentity(stateDirectory, id, joined);
   context.say(`joined "${cluster}" as ${id} (words: ${joined.words}). The key stays here; no code is needed again.`);
 }

@@ -48,12 +48,13 @@ type Place = Pick<NodeSettings, 'stateDirectory' | 'mainAddress'> & {
   readonly discovery: Pick<NodeSettings['discovery'], 'provider' | 'interfaceAddress'>;
 };
 
-/** Time for mDNS answers of one search. */
-const SEARCH_MS = 1500;
+/** Time for mDNS answers of one search; mains on one LAN answer within a tenth of it. */
+export const SEARCH_MS = 1500;
 const PAUSE_MS = 1000;
 const IDENTIFY_TIMEOUT_MS = 2000;
 const LOOPBACK = '127.0.0.1';
-const LOCAL_MAIN_ADDRESS = formatAddress(LOOPBACK, defaultPort('main'));
+/** The address of a main on this host that nobody advertises. */
+export const LOCAL_MAIN_ADDRESS = formatAddress(LOOPBACK, defaultPort('main'));
 
 /**
  * Waits until a main of the wanted cluster answers. `mayJoin` null: it may be joined; a text: why not, which is told once, and the search goes on.
@@ -145,11 +146,12 @@ function isSame(one: ShownAuthority | null, other: ShownAuthority | null): boole
 export async function mainAt(
   address: string,
   { runtime, abandoned }: Pick<FindContext, 'runtime' | 'abandoned'>,
+  identifyTimeoutMs = IDENTIFY_TIMEOUT_MS,
 ): Promise<FoundMain | null> {
   try {
     const authority = await askAuthority(address, { runtime, signal: abandoned });
     if (authority !== null) return { address, cluster: authority.cluster, authority, socketPath: null };
-    const identity = await identifyPeer(new GrpcTransport(runtime), address, IDENTIFY_TIMEOUT_MS, abandoned);
+    const identity = await identifyPeer(new GrpcTransport(runtime), address, identifyTimeoutMs, abandoned);
     if (identity.role !== 'ROLE_MAIN') return null;
     return { address, cluster: identity.cluster, authority: null, socketPath: null };
   } catch (thrown) {

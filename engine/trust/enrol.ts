@@ -33,7 +33,7 @@ import {
   type waitRequestSchema,
   type Welcome,
 } from './enrolment-messages.js';
-import { readJoinToken } from './join-token.js';
+import { requireJoinToken } from './join-token.js';
 import { proveKey } from './key-proof.js';
 import { PAIRING_LIFE_MS, PAIRING_NONCE_BYTES, pairingCode, pairingCommitment } from './pairing.js';
 import { keysOf, presentEntry, readRoster } from './roster.js';
@@ -72,8 +72,7 @@ export async function joinByToken(
   machine: JoiningMachine,
   context: EnrolmentContext,
 ): Promise<JoinedCluster> {
-  const read = readJoinToken(token);
-  if (isRefusal(read)) throw new OdmoeError('JOIN_TOKEN_INVALID', read.refusal);
+  const read = requireJoinToken(token);
   const authority = await onConnection(address, null, context, async (connection) => {
     const shown = await connection.ask(ENROLMENT_PATHS.authority, null, authorityReplySchema);
     return shown.authority;
@@ -99,6 +98,18 @@ export async function joinByToken(
     return joined(await connection.ask(ENROLMENT_PATHS.join, message, welcomeSchema), authority, machine);
   };
   return untilTaken(context, () => onConnection(address, authority, context, ask));
+}
+
+/** Throws TRUST_REFUSED if the main that let the machine in is of another cluster than it was when it was found. */
+export function requireSameCluster(
+  joined: Pick<JoinedCluster, 'cluster'>,
+  found: { address: string; cluster: string },
+): void {
+  if (joined.cluster === found.cluster) return;
+  throw new OdmoeError(
+    'TRUST_REFUSED',
+    `main at ${found.address} was of "${found.cluster}" and is of "${joined.cluster}" now: try again`,
+  );
 }
 
 /** A machine that pairs. */

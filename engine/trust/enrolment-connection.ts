@@ -1,9 +1,9 @@
 /** A connection of a machine that asks main to be let in: TLS 1.3 with the protocol of enrolment, and HTTP/1.1 on it. */
-import { Agent, request, type IncomingMessage } from 'node:http';
-import type { Duplex } from 'node:stream';
+import { request } from 'node:http';
 import { connect, type ConnectionOptions, type TLSSocket } from 'node:tls';
 import type { z } from 'zod';
 import { isErrorCode, OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { parsedJson } from '../../shared/base/json/parsed-json.js';
 import { onAbort, onEvent } from '../../shared/base/runtime/living.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
@@ -18,6 +18,7 @@ import { isPlaintextPeer, speaksNoTls } from '../../shared/transport/tls-mismatc
 import { roleName } from '../../shared/transport/trust/certificate.js';
 import { ENROLMENT_PROTOCOL, pemOf, TLS_VERSION } from '../../shared/transport/trust/tls-options.js';
 import { errorReplySchema } from './enrolment-messages.js';
+import { readReply, SocketAgent } from './http-on-socket.js';
 import { exportedBytes } from './key-proof.js';
 
 /** The clock that bounds a question, and the signal that ends it. */
@@ -25,17 +26,6 @@ export interface EnrolmentContext {
   readonly runtime: Runtime;
   /** Gives up. */
   readonly signal?: AbortSignal | undefined;
-}
-
-/** A connection that stands is an agent of one socket. */
-class SocketAgent extends Agent {
-  constructor(private readonly socket: TLSSocket) {
-    super({ keepAlive: true, maxSockets: 1 });
-  }
-
-  override createConnection(): Duplex {
-    return this.socket;
-  }
 }
 
 export class EnrolmentConnection {
@@ -93,7 +83,7 @@ export class EnrolmentConnection {
   ): Promise<z.output<Schema>> {
     throwIfAborted(this.context);
     const { status, text } = await this.exchange(path, message === null ? '' : JSON.stringify(message), limitMs);
-    const reply = jsonOf(text);
+    const reply = parsedJson(text);
     const { data: refusal } = errorReplySchema.safeParse(reply);
     if (refusal !== undefined && status !== 200) {
       const { code, message: words } = refusal.error;
@@ -131,7 +121,7 @@ export class EnrolmentConnection {
       const asked = request({ agent, path, method: body === '' ? 'GET' : 'POST', headers });
       asked.on('error', () => fail(wentAway(address)));
       asked.on('response', (response) => {
-        readReply(response).then(
+        readReply(response, 2 * ENROLMENT_REPLY_LIMIT_BYTES).then(
           (text) => done(() => resolve({ status: response.statusCode ?? 0, text })),
           () => fail(wentAway(address)),
         );
@@ -173,26 +163,6 @@ function secured(socket: TLSSocket, address: string, { runtime, signal }: Enrolm
       onEvent(socket, 'close', () => fail(wentAway(address))),
     ];
   });
-}
-
-/** The body. Throws if the connection ends before, or if there is too much of it. */
-async function readReply(response: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  let sizeBytes = 0;
-  for await (const chunk of response as AsyncIterable<Buffer>) {
-    sizeBytes += chunk.length;
-    if (sizeBytes > 2 * ENROLMENT_REPLY_LIMIT_BYTES) throw new OdmoeError('PROTOCOL_VIOLATION', 'a reply is too large');
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString();
-}
-
-function jsonOf(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
 
 /** A failure to connect, in words. */

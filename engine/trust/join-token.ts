@@ -3,8 +3,9 @@
  * that programs which look for secrets can know. The digest is that of the authority, so that its holder knows main before it sends the secret.
  */
 import { createHash } from 'node:crypto';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
 import { fromBase32, toBase32 } from './base32.js';
-import type { Refusal } from '../../shared/transport/trust/refusal.js';
 import { secretBytes, type Chance } from './secret-bytes.js';
 
 /** The parts of a token. */
@@ -66,6 +67,13 @@ export function readJoinToken(typed: string): JoinToken | Refusal {
     return refused('is mistyped', 'copy it again, or type it once more: letters a to z and digits 2 to 7');
   }
   return { authorityDigest: authority.toString('hex'), id, secret };
+}
+
+/** As readJoinToken. Throws JOIN_TOKEN_INVALID. */
+export function requireJoinToken(typed: string): JoinToken {
+  const read = readJoinToken(typed);
+  if (isRefusal(read)) throw new OdmoeError('JOIN_TOKEN_INVALID', read.refusal);
+  return read;
 }
 
 function refused(what: string, advice: string): Refusal {

@@ -1,6 +1,7 @@
 import { sign, verify, X509Certificate } from 'node:crypto';
 import { z } from 'zod';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
+import { parsedJson } from '../../shared/base/json/parsed-json.js';
 import { isIdentifier } from '../../shared/base/text/identifier.js';
 import { clusterOfAuthority, type Authority, type CertifiedPeer } from '../../shared/transport/trust/certificate.js';
 import { PEER_ROLES, type PeerRole } from '../../shared/transport/trust/peer-role.js';
@@ -108,18 +109,10 @@ export function readRoster(bytes: Uint8Array, authorityDer: Buffer): Roster | Re
   const { publicKey } = new X509Certificate(authorityDer);
   const isSigned = verify('sha256', Buffer.from(`${HEAD}${text}`), publicKey, Buffer.from(signature, 'base64'));
   if (!isSigned) return { refusal: "the roster is not signed by this cluster's authority" };
-  const { data: roster } = rosterSchema.safeParse(jsonOf(text));
+  const { data: roster } = rosterSchema.safeParse(parsedJson(text));
   if (roster === undefined) return { refusal: 'the roster breaks a rule of rosters: use odmoe of the same version' };
   if (roster.cluster !== clusterOfAuthority(authorityDer)) return { refusal: 'the roster is of another cluster' };
   return roster;
-}
-
-function jsonOf(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
 
 /** Null: the peer is let in. Otherwise the reason why not, in words for the peer. `roster`: the newest one; null: there is none yet. */

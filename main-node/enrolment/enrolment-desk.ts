@@ -165,17 +165,16 @@ export class EnrolmentDesk {
     const decided = this.decisions.get(pairingId);
     if (decided !== undefined && isRefusal(decided)) throw new OdmoeError('JOIN_TOKEN_INVALID', decided.refusal);
     const nowMs = this.runtime.nowMs();
-    const { book } = wanted(revealPairing(this.pairings, pairingId, reveal, this.digest, nowMs));
-    const refusal = this.listingRefusal(pairingId, reveal);
+    const { book, pairing } = wanted(revealPairing(this.pairings, pairingId, reveal, this.digest, nowMs));
+    const refusal = this.listingRefusal(pairing);
     this.goOn(refusal === null ? book : withoutPairing(book, pairingId), refusal?.refusal ?? WAITS_NO_MORE);
     if (refusal !== null) throw refused(refusal.refusal);
   }
 
   /** The reason why a machine that has shown its key cannot be listed, so that nobody types its code in vain; null: it can. */
-  private listingRefusal(pairingId: string, { spki }: PairingReveal): Refusal | null {
-    const pairing = this.pairings.pairings.find((each) => each.pairingId === pairingId);
-    const { request } = requirePresent(pairing, 'A machine that has revealed its key waits.');
-    const peer = { id: request.id, role: request.role, keyDigest: keyDigest(wanted(readPublicKey(spki))) };
+  private listingRefusal({ request: { id, role }, revealed }: Pairing): Refusal | null {
+    const { publicKey } = requirePresent(revealed, 'A machine that reveals its key has one.');
+    const peer = { id, role, keyDigest: keyDigest(publicKey) };
     const listed = listPeer(this.state.roster, peer, this.runtime.wallMs());
     return isRefusal(listed) ? listed : null;
   }
@@ -260,11 +259,6 @@ export class EnrolmentDesk {
   /** Operator: removes a node. Its key never comes back. Throws USAGE, STORAGE_*. */
   async removeNode(id: string): Promise<void> {
     await this.changeRoster((roster) => removePeer(roster, id, this.runtime.wallMs()), 'USAGE');
-  }
-
-  /** Operator: ends the key of a node that was lost, so that another machine can join with its id. Throws USAGE, STORAGE_*. */
-  async replaceNode(id: string): Promise<void> {
-    await this.removeNode(id);
   }
 
   /**

@@ -153,7 +153,7 @@ describe('enrolment', () => {
         /with another key: choose another --id, or say on main: odmoe node replace/,
       );
       assert.equal(main.state.tokens.tokens[0]?.usesLeft, 1);
-      await main.desk.replaceNode('jetson');
+      await main.desk.removeNode('jetson');
       checkJoined(await ask(), second);
       await refusal(main.desk.removeNode('nobody'), 'USAGE', /has no node nobody/);
       await main.desk.removeNode('jetson');

@@ -1,9 +1,6 @@
+import { parsedJson } from './parsed-json.js';
+
 /** True if the text is exactly one JSON value. */
 export function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
+  return parsedJson(text) !== undefined;
 }
