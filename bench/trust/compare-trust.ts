@@ -8,44 +8,49 @@ export interface TrustRound {
 
 /** The middle and the range of some values. */
 export interface Spread {
-  median: number;
+  middle: number;
   lowest: number;
   highest: number;
 }
 
 export interface TrustComparison {
+  /** Over all rounds; the middle is the median. */
   plaintextMs: Spread;
   tlsMs: Spread;
-  /** The ratio of TLS to plaintext in each round. It stays the same when the machine slows both clusters of a round down. */
+  /**
+   * TLS to plaintext, over the starts: each start counts by the median of its rounds' ratios, and the middle is the geometric mean of these. The
+   * ratio of one round stays the same when the machine slows both clusters down. One of two equal clusters is a few per cent slower than the other
+   * for as long as they run, mostly the one that started later: half of the starts begin with each, so that this cancels out.
+   */
   ratio: Spread;
-  /** The middle half of the ratios. */
-  ratioLowerQuarter: number;
-  ratioUpperQuarter: number;
-  rounds: readonly TrustRound[];
+  starts: readonly (readonly TrustRound[])[];
 }
 
-/** Compares the rounds, of which there is at least one. Pure. */
-export function compareTrust(rounds: readonly TrustRound[]): TrustComparison {
-  const ratios = rounds.map(({ plaintextMs, tlsMs }) => tlsMs / plaintextMs);
+/** Compares the rounds of each start of the two clusters. There is at least one start, and each has at least one round. Pure. */
+export function compareTrust(starts: readonly (readonly TrustRound[])[]): TrustComparison {
+  const rounds = starts.flat();
+  const ratios = starts.map((ofStart) => median(ofStart.map(({ plaintextMs, tlsMs }) => tlsMs / plaintextMs)));
+  const logarithms = ratios.reduce((sum, ratio) => sum + Math.log(ratio), 0);
   return {
     plaintextMs: spreadOf(rounds.map(({ plaintextMs }) => plaintextMs)),
     tlsMs: spreadOf(rounds.map(({ tlsMs }) => tlsMs)),
-    ratio: spreadOf(ratios),
-    ratioLowerQuarter: at(ratios, 0.25),
-    ratioUpperQuarter: at(ratios, 0.75),
-    rounds,
+    ratio: { ...rangeOf(ratios), middle: Math.exp(logarithms / ratios.length) },
+    starts,
   };
 }
 
 function spreadOf(values: readonly number[]): Spread {
-  return { median: at(values, 0.5), lowest: at(values, 0), highest: at(values, 1) };
+  return { middle: median(values), ...rangeOf(values) };
 }
 
-/** The value at this share of the sorted ones, between two of them in proportion. */
-function at(values: readonly number[], share: number): number {
+function rangeOf(values: readonly number[]): Omit<Spread, 'middle'> {
+  return { lowest: Math.min(...values), highest: Math.max(...values) };
+}
+
+/** The middle one of the sorted values, or the mean of the two in the middle. */
+function median(values: readonly number[]): number {
   const sorted = [...values].sort((left, right) => left - right);
-  const place = share * (sorted.length - 1);
-  const below = requirePresent(sorted[Math.floor(place)], 'there is a round');
-  const above = requirePresent(sorted[Math.ceil(place)], 'there is a round');
-  return below + (above - below) * (place - Math.floor(place));
+  const below = requirePresent(sorted[Math.floor((sorted.length - 1) / 2)], 'there is a round');
+  const above = requirePresent(sorted[Math.ceil((sorted.length - 1) / 2)], 'there is a round');
+  return (below + above) / 2;
 }

@@ -11,13 +11,14 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import type { MeasuredRun } from '../history/measured-run.js';
 import { compareTrust, type Spread, type TrustComparison, type TrustRound } from './compare-trust.js';
-import { TrustClusters } from './trust-clusters.js';
+import { TrustClusters, type TrustSetUp } from './trust-clusters.js';
 
 interface TrustFlags {
   model?: string;
   workers: number;
   tokens: number;
   rounds: number;
+  starts: number;
   json?: boolean;
 }
 
@@ -31,12 +32,14 @@ export function registerBenchTrust(bench: Command, run: MeasuredRun): void {
     .option('--model <path>', 'a pack or a checkpoint (default: the demo model)')
     .option('--workers <count>', 'of each cluster', wholeNumberFlag(1, 64), 2)
     .option('--tokens <count>', 'of each answer', wholeNumberFlag(2, 65_536), 64)
-    .option('--rounds <count>', 'one answer of each cluster', wholeNumberFlag(1, 10_000), 20)
+    .option('--rounds <count>', 'of each start; one answer of each cluster', wholeNumberFlag(1, 10_000), 10)
+    .option('--starts <count>', 'of both clusters, beginning with each in turn', wholeNumberFlag(1, 1000), 4)
     .option('--json', 'one JSON object on stdout')
     .addHelpText(
       'after',
       `
-Both clusters are processes on this machine and run all the time; they answer in turns, and every second round begins with the other one.
+Both clusters are processes on this machine. They run side by side and answer in turns; every second round begins with the other one, and so does
+every second start: of two equal clusters the one that started later can be slower. An even number of --starts takes this out.
 A token of the demo model takes a few milliseconds, of which messages are a larger part than in any real cluster.
 
 Example:
@@ -50,23 +53,34 @@ Example:
 }
 
 async function measure(flags: TrustFlags, signal: AbortSignal): Promise<TrustComparison> {
-  const { model = join(packageRoot(), 'models', 'demo'), workers, tokens, rounds: count } = flags;
+  const { model = join(packageRoot(), 'models', 'demo'), workers, tokens } = flags;
   const packPath = await packForServing(model, null, runtime, () => undefined, signal);
+  const starts: TrustRound[][] = [];
+  for (let start = 0; start < flags.starts; start += 1)
+    starts.push(await measureStart({ packPath, workers, tokens, isTlsFirst: start % 2 === 1 }, flags.rounds, signal));
+  return compareTrust(starts);
+}
+
+async function measureStart(setUp: TrustSetUp, rounds: number, signal: AbortSignal): Promise<TrustRound[]> {
   const home = await mkdtemp(join(tmpdir(), 'odmoe-trust-'));
-  // The daemons inherit it: authority and keys of this run go with it, and no cluster of the user is touched.
+  // The daemons inherit it: authority and keys of this start go with it, and no cluster of the user is touched.
   process.env['XDG_STATE_HOME'] = home;
   let clusters: TrustClusters | null = null;
   try {
-    clusters = await TrustClusters.start({ packPath, workers, tokens }, signal);
-    // The first answers find nothing warm.
-    await clusters.round(false, signal);
-    const rounds: TrustRound[] = [];
-    for (let round = 0; round < count; round += 1) rounds.push(await clusters.round(round % 2 === 1, signal));
-    return compareTrust(rounds);
+    clusters = await TrustClusters.start(setUp, signal);
+    return await roundsOf(clusters, rounds, signal);
   } finally {
     await clusters?.stop();
     await rm(home, { recursive: true, force: true });
   }
+}
+
+async function roundsOf(clusters: TrustClusters, count: number, signal: AbortSignal): Promise<TrustRound[]> {
+  // The first answers find nothing warm.
+  await clusters.round(false, signal);
+  const rounds: TrustRound[] = [];
+  for (let round = 0; round < count; round += 1) rounds.push(await clusters.round(round % 2 === 1, signal));
+  return rounds;
 }
 
 /** `summary` has the rows of a table. */
@@ -79,16 +93,16 @@ function asJson({ plaintextMs, tlsMs, ratio, ...others }: TrustComparison): unkn
   return snakeCaseKeys({ summary, ...others });
 }
 
-function asText({ plaintextMs, tlsMs, ratio, ratioLowerQuarter, ratioUpperQuarter, rounds }: TrustComparison): string {
+function asText({ plaintextMs, tlsMs, ratio, starts }: TrustComparison): string {
   const right = (title: string) => ({ title, align: 'right' }) as const;
-  const line = (name: string, { median, lowest, highest }: Spread, decimals: number): string[] => [
+  const line = (name: string, { middle, lowest, highest }: Spread, decimals: number): string[] => [
     name,
-    ...[median, lowest, highest].map((value) => value.toFixed(decimals)),
+    ...[middle, lowest, highest].map((value) => value.toFixed(decimals)),
   ];
   const table = tableLines(
-    [{ title: 'a token', align: 'left' }, right('median'), right('lowest'), right('highest')],
+    [{ title: 'a token', align: 'left' }, right('middle'), right('lowest'), right('highest')],
     [line('plaintext, ms', plaintextMs, 2), line('TLS, ms', tlsMs, 2), line('TLS / plaintext', ratio, 3)],
   );
-  const half = `${ratioLowerQuarter.toFixed(3)} to ${ratioUpperQuarter.toFixed(3)}`;
-  return `${table.join('\n')}\n(ratios round by round, ${rounds.length} rounds; half of them are ${half})\n`;
+  const note = `(the ratio is of ${starts.length} starts: each counts by the median of its ${starts[0]?.length ?? 0} rounds)`;
+  return `${table.join('\n')}\n${note}\n`;
 }

@@ -15,6 +15,8 @@ export interface TrustSetUp {
   workers: number;
   /** Tokens of each answer. */
   tokens: number;
+  /** The cluster with an authority is the first to start. */
+  isTlsFirst: boolean;
 }
 
 const START_TIMEOUT_MS = 180_000;
@@ -32,7 +34,10 @@ export class TrustClusters {
    * by the operator's socket, without a code, because they have the state directory of main. Throws like DemoCluster.start; after an error, no
    * daemon runs.
    */
-  static async start({ packPath, workers, tokens }: TrustSetUp, signal: AbortSignal): Promise<TrustClusters> {
+  static async start(
+    { packPath, workers, tokens, isTlsFirst }: TrustSetUp,
+    signal: AbortSignal,
+  ): Promise<TrustClusters> {
     const options = {
       packPath,
       workers,
@@ -52,8 +57,7 @@ export class TrustClusters {
       tokens,
     );
     try {
-      await clusters.plaintext.start(signal);
-      await clusters.trusted.start(signal);
+      for (const cluster of clusters.inTurn(isTlsFirst)) await cluster.start(signal);
       return clusters;
     } catch (thrown) {
       await clusters.stop();
@@ -63,9 +67,8 @@ export class TrustClusters {
 
   /** One answer of each cluster, one after the other. Throws INTERNAL if they differ, and the errors of requests. */
   async round(isTlsFirst: boolean, signal: AbortSignal): Promise<TrustRound> {
-    const turns = isTlsFirst ? [this.trusted, this.plaintext] : [this.plaintext, this.trusted];
     const answers = new Map<DemoCluster, TestbedAnswer>();
-    for (const cluster of turns) answers.set(cluster, await this.answer(cluster, signal));
+    for (const cluster of this.inTurn(isTlsFirst)) answers.set(cluster, await this.answer(cluster, signal));
     const [plaintext, tls] = [answers.get(this.plaintext), answers.get(this.trusted)];
     if (!isDeepStrictEqual(plaintext?.tokenIds, tls?.tokenIds)) {
       throw new OdmoeError('INTERNAL', 'the cluster with an authority answered with other tokens than the one without');
@@ -75,6 +78,10 @@ export class TrustClusters {
 
   async stop(): Promise<void> {
     await Promise.all([this.plaintext.stop(), this.trusted.stop()]);
+  }
+
+  private inTurn(isTlsFirst: boolean): readonly DemoCluster[] {
+    return isTlsFirst ? [this.trusted, this.plaintext] : [this.plaintext, this.trusted];
   }
 
   private answer(cluster: DemoCluster, signal: AbortSignal): Promise<TestbedAnswer> {
