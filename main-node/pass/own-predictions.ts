@@ -1,4 +1,4 @@
-import type { Predict, Placement } from '../../shared/wire/messages.js';
+import type { PassRow, Predict, Placement } from '../../shared/wire/messages.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
 import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
@@ -74,6 +74,33 @@ export class OwnPredictions {
         ?.sendAnnounce({ ...place, experts: ofWorker, ...criticalField(precision, ofCritical) });
     }
     return isHere;
+  }
+}
+
+/**
+ * A sequence that runs alone announces experts of its next pass under that pass's own name (RandomPrefetch). If its rows then come in a pass of another
+ * name, the workers would need to match each message of that pass with the earlier announcements, and an expert that runs for other rows only would
+ * never be released. So main releases these experts, and keeps the predictions for the pass to announce (AnnouncedPasses.begin).
+ */
+export function takeBackOwnName(
+  workers: Pick<PlacedWorkers, 'placement' | 'worker'>,
+  pass: PassRow,
+  members: readonly MemberRows[],
+): void {
+  const { placement } = workers;
+  if (placement === null) return;
+  for (const rows of members) {
+    const { member } = rows;
+    if (member.id === pass.sequence && decodePosition(rows) === pass.position) continue;
+    for (let layer = 0; layer < placement.layers; layer++) {
+      const prediction = expectedBy(rows, layer);
+      const announced = announcedByPrediction(placement, prediction);
+      if (prediction === null || announced === null) continue;
+      const { epoch, pass: ownPass, rows: ownRows } = prediction;
+      for (const [worker, experts] of expertsByWorker(announced))
+        workers.worker(worker)?.sendRelease({ epoch, pass: ownPass, rows: ownRows, layer, experts });
+      member.predictions.arrive({ ...prediction, mainAnnounces: true });
+    }
   }
 }
 

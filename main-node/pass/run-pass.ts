@@ -11,7 +11,7 @@ import {
   type RunPass,
 } from './pass-member.js';
 import { Announcements, announcedByPrediction } from './announcements.js';
-import { OwnPredictions, FirstLayerAhead, RandomPrefetch, RouterAhead } from './own-predictions.js';
+import { OwnPredictions, FirstLayerAhead, RandomPrefetch, RouterAhead, takeBackOwnName } from './own-predictions.js';
 import { type Pass, allFinite } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
@@ -165,6 +165,7 @@ export class PassRunner {
           new FirstLayerAhead(member.id, member.lastPosition, engine.roster, engine.precision),
         );
     } else await engine.dispatcher.placement(signal);
+    if (engine.prediction.source === 'random') takeBackOwnName(engine.roster, announcements.of.pass, members);
     engine.announcedPasses.begin(announcements, members, engine.shape.expertLayers);
     this.announceWholeLayer(announcements, members, FIRST_LAYER);
   }

@@ -312,4 +312,31 @@ describe('main: predictions for a pass of several sequences', () => {
     await cluster.run([answerRows(one, 10, [1]), promptRows(other, 9, 2)]);
     assert.deepEqual(cluster.workers.predictions, []);
   });
+
+  it('of main itself are announced anew where their rows come in a pass of another name', async () => {
+    const engine = { prediction: { source: 'random' as const, layersAhead: 1 } };
+    const cluster = new PassCluster({ experts: EXPERTS, engine });
+    const [one, other] = [memberOf(7, { fed: false }), memberOf(8, { fed: false })];
+    await cluster.run([answerRows(one, 10, [1])]);
+    await cluster.run([answerRows(other, 10, [1])]);
+    const { predictions, releases } = cluster.workers;
+    const ahead = predictions.filter(([, { pass }]) => pass.position === 11);
+    assert.deepEqual(new Set(ahead.map(([, { pass }]) => pass.sequence)), new Set([7, 8]), 'under their own names');
+    releases.length = 0;
+    await cluster.run([answerRows(one, 11, [1]), answerRows(other, 11, [1])]);
+    const textOf = ([id, { pass, layer, experts }]: (typeof releases)[number] | (typeof predictions)[number]): string =>
+      `${id} ${pass.sequence}/${layer} ${experts.join()}`;
+    const ofOther = ahead.filter(([, { pass }]) => pass.sequence === 8).map(textOf);
+    assert.deepEqual(releases.filter(([, { pass }]) => pass.sequence === 8).map(textOf), ofOther);
+    for (const [, announced] of ahead) {
+      const joint = predictions.filter(
+        ([, { pass, layer }]) => pass.sequence === 7 && pass.position === 11 && layer === announced.layer,
+      );
+      const known = new Set(joint.flatMap(([, { experts }]) => experts));
+      assert.ok(
+        announced.experts.every((expert) => known.has(expert)),
+        'under the name of the joint pass',
+      );
+    }
+  });
 });
