@@ -15,7 +15,7 @@ import type { CompletedPack } from './fetch-store.js';
 import { openCounted } from '../../shared/base/files/counted-file.js';
 
 /** Pause after a failure, and after damage, which is often followed by more. No load waits for these files. */
-const RETRY_MS = 10_000;
+export const COMPLETION_PAUSE_MS = 10_000;
 
 /** Once every expert is on the disk, fetches the other files and makes the directory an ordinary pack. */
 export class FileCompletion {
@@ -40,12 +40,12 @@ export class FileCompletion {
 
   /** Delays the completion, because a part of the pack is damaged. */
   postpone(nowMs: number): void {
-    this.dueMs = nowMs + RETRY_MS;
+    this.dueMs = nowMs + COMPLETION_PAUSE_MS;
   }
 
   /** Returns true if the pack is whole now. Never rejects: a failed attempt is repeated later. */
   async run(signal: AbortSignal, nowMs: number): Promise<boolean> {
-    this.dueMs = nowMs + RETRY_MS;
+    this.dueMs = nowMs + COMPLETION_PAUSE_MS;
     try {
       for (const file of await this.partial.missingFiles()) await this.fetch(file, signal);
       if (signal.aborted) return false;

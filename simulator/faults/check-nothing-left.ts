@@ -1,9 +1,11 @@
+import { COMPLETION_PAUSE_MS } from '../../packs/fetching/file-completion.js';
+import { DAMAGE_EVENT } from '../../worker-node/loader/expert-loader.js';
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
 import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { SimulatedNode } from '../cluster/simulated-node.js';
 import type { Violation } from './accounts/violation.js';
 import { HANDLE_KINDS } from './device-handles.js';
-import type { ScenarioWorld } from './scenario-world.js';
+import type { LoggedLine, ScenarioWorld } from './scenario-world.js';
 import type { Scenario } from './scenario.js';
 
 /** Timers of all nodes at rest: those for requests have ended, so the remaining ones belong to the daemons. */
@@ -12,6 +14,18 @@ export type IdleTimers = ReadonlyMap<string, number>;
 /** Call without requests: each node's timers at rest, for comparison after further requests. */
 export function idleTimers(cluster: SimulatedCluster): IdleTimers {
   return new Map([...cluster.nodes.values()].map(({ id, runtime }) => [id, runtime.openCounts.timers]));
+}
+
+/** Time without requests after which unneeded resources must be gone. */
+const QUIET_MS = 6000;
+
+/**
+ * Time without requests until `checkQuiet`. `logged`: lines of the daemons since `idleTimers`. A worker that found damage in a pack that it had
+ * fetched whole completes the pack again COMPLETION_PAUSE_MS after the last damage, and has a timer until then. The other files come quickly.
+ */
+export function quietMs(logged: readonly Pick<LoggedLine, 'event'>[]): number {
+  const isCompletedLater = logged.some(({ event }) => event === DAMAGE_EVENT);
+  return isCompletedLater ? COMPLETION_PAUSE_MS + QUIET_MS : QUIET_MS;
 }
 
 /** After a time without requests: no node may hold resources or timers for a request. */

@@ -17,7 +17,7 @@ import type { OperationLog } from '../timing/operation-log.js';
 import { RecordingLinks } from '../timing/recording-links.js';
 import { checkAnswer } from './check-invariants.js';
 import type { Violation } from './accounts/violation.js';
-import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
+import { checkQuiet, checkStopped, idleTimers, quietMs } from './check-nothing-left.js';
 import { checkAccounts } from './accounts/check-accounts.js';
 import { checkSizes, type NodeSizes, sizesAtRest } from './check-sizes.js';
 import { checkLoads, checkWorkers, type Statuses } from './check-workers.js';
@@ -93,8 +93,6 @@ export const ANSWER_BOUND_MS = 90_000;
 export const RECOVERY_MS = 10_000;
 /** Longest time for a stopped cluster to give all resources back. */
 const STOP_BOUND_MS = 10_000;
-/** Time without requests after which unneeded resources must be gone. */
-const QUIET_MS = 6000;
 /** More events than this mean an endless loop. */
 const EVENT_LIMIT = 3_000_000;
 const PROBES = 2;
@@ -250,12 +248,13 @@ class ScenarioRun {
     this.countersBefore = await countersOf(this.cluster.nodes.get(MAIN_ID));
     placement = this.recorder.begin();
     const atRest = idleTimers(this.cluster);
+    const loggedAtRest = this.world.logged.length;
     this.firstSizes ??= sizesAtRest(this.cluster);
     this.askProbes();
     await this.until(() => this.isAllOver(), clock.nowMs + ANSWER_BOUND_MS);
     if (!this.isAllOver()) this.violate('every answer ends in time', this.describeOpen());
     await this.checkAnswers();
-    await this.until(() => false, clock.nowMs + QUIET_MS);
+    await this.until(() => false, clock.nowMs + quietMs(this.world.logged.slice(loggedAtRest)));
     await this.checkAccounts(placement);
     await this.checkLinks();
     if (this.rests.length > 0) this.noteRest();

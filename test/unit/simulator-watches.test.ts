@@ -11,6 +11,9 @@ import { CachedNewsWatch } from '../../simulator/faults/accounts/cached-news-wat
 import { countersOf } from '../../simulator/faults/accounts/main-counters.js';
 import { AnnouncementWatch } from '../../simulator/faults/accounts/announcement-watch.js';
 import { checkUsedNodes, HeardNodes } from '../../simulator/faults/check-used-nodes.js';
+import { COMPLETION_PAUSE_MS } from '../../packs/fetching/file-completion.js';
+import { DAMAGE_EVENT } from '../../worker-node/loader/expert-loader.js';
+import { quietMs } from '../../simulator/faults/check-nothing-left.js';
 import { checkRests } from '../../simulator/faults/run-scenario.js';
 import { checkSizes, type NodeSizes } from '../../simulator/faults/check-sizes.js';
 import { PackPieceFaults } from '../../simulator/faults/scenario-world.js';
@@ -129,6 +132,11 @@ describe('the invariant checks of simulated clusters', () => {
     assert.deepEqual([lateBy(50, nothingMissing), lateBy(51, nothingMissing)], [0, 1], 'from the prospect on');
     assert.equal(lateBy(51, { number: 2 }), 0, 'it is not ready yet');
     assert.equal(lateBy(51, { standsStill: true }), 0, 'its process is stopped at times');
+  });
+
+  it('wait for a fetched pack to be completed again after damage', () => {
+    assert.ok(quietMs([{ event: 'another one' }]) < COMPLETION_PAUSE_MS);
+    assert.ok(quietMs([{ event: 'another one' }, { event: DAMAGE_EVENT }]) > COMPLETION_PAUSE_MS);
   });
 
   it('find running nodes that main does not hear or does not use', () => {

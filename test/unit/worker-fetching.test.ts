@@ -3,8 +3,9 @@ import type { ExpertId } from '../../shared/model/expert-id.js';
 import { FetchReport, REPORT_INTERVAL_MS } from '../../worker-node/fetching/fetch-report.js';
 import { problemOf } from '../../worker-node/fetching/await-main.js';
 import { dataDirectory } from '../../engine/environment/node-environment.js';
-import { inTurn } from '../../worker-node/fetching/prospect-fetch.js';
+import { inTurn, ProspectFetch } from '../../worker-node/fetching/prospect-fetch.js';
 import type { FetchProgress } from '../../packs/fetching/expert-fetcher.js';
+import { PackGate } from '../../engine/trust/pack-gate.js';
 import { neededExperts } from '../../shared/decisions/placement/needed-experts.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
@@ -19,6 +20,32 @@ const MAIN: NodeIdentity = plainIdentity({
   packDigest: 'd'.repeat(64),
   address: '',
 });
+
+/** Keeps what it is told to fetch, and from where. */
+class KeptProspect extends ProspectFetch {
+  isPartial = true;
+  heldBytes = 0;
+  addresses: readonly string[] = [];
+  needed: readonly ExpertId[] = [];
+
+  get progress(): FetchProgress {
+    const { heldBytes } = this;
+    return { neededBytes: 1, heldBytes, receivedBytes: heldBytes, ready: heldBytes === 1, problem: '' };
+  }
+
+  arrive(): void {
+    this.heldBytes = 1;
+    this.fetched();
+  }
+
+  protected setAddresses(mainAddresses: readonly string[], others: readonly string[]): void {
+    this.addresses = [...mainAddresses, ...others];
+  }
+
+  protected need(experts: readonly ExpertId[]): void {
+    this.needed = experts;
+  }
+}
 
 describe('a worker without a pack', () => {
   it('asks only the main of its own cluster and version', () => {
@@ -58,6 +85,41 @@ describe('a worker without a pack', () => {
     });
     assert.deepEqual(firsts, [0, 16, 32, 48]);
     assert.deepEqual(inTurn(placement, 'stranger'), []);
+  });
+
+  it('is ready only for a prospect of the main that it serves now', () => {
+    const placement = planPlacement({
+      epoch: 0,
+      workers: [{ id: 'a', address: '', slots: 1 }],
+      layers: 2,
+      experts: 4,
+      expertsPerToken: 2,
+      groupSize: 1,
+    });
+    const readyFor: number[] = [];
+    const noteReady = (): void => void readyFor.push(fetch.status.fetchReadyFor);
+    const gate = new PackGate(null, 'pack', MAIN.packDigest);
+    const fetch = new KeptProspect({ id: 'a', mainAddress: null }, noteReady, gate);
+    fetch.takeMain('m:1');
+    fetch.takeProspect({ number: 2, placement, sources: ['b:1'] }, 'm:1');
+    assert.equal(fetch.status.fetchReadyFor, 0);
+    fetch.arrive();
+    assert.deepEqual(readyFor, [2]);
+
+    // Main was restarted, and counts its prospects from 1.
+    fetch.takeMain('m:2');
+    assert.equal(fetch.status.fetchReadyFor, 0, 'number 2 would be another prospect of this main');
+    assert.deepEqual(fetch.addresses, ['m:2', 'b:1'], 'it still fetches from others');
+    assert.equal(fetch.needed.length, 8, 'and the same experts');
+    fetch.arrive();
+    assert.deepEqual(readyFor, [2], 'it has no news for this main');
+    fetch.takeProspect({ number: 1, placement, sources: ['c:1'] }, 'm:2');
+    assert.deepEqual(readyFor, [2, 1]);
+    assert.deepEqual(fetch.addresses, ['m:2', 'c:1']);
+
+    fetch.isPartial = false;
+    fetch.takeMain('m:3');
+    assert.deepEqual(fetch.addresses, ['m:3'], 'it has all, and asks main alone for what proves damaged');
   });
 
   it('reports its progress regularly, each problem once, and the end', () => {

@@ -15,6 +15,7 @@ export type FetchStatus = Pick<
 
 /** Follows main's prospects, which tell what the worker needs; main gets the progress. A subclass fetches it. */
 export abstract class ProspectFetch {
+  /** The newest prospect of the main that has a stream to this worker; null: it has sent none. */
   private prospect: Prospect | null = null;
   private wasReady = false;
   /** The newest addresses from which to fetch: main's, and others. */
@@ -46,10 +47,16 @@ export abstract class ProspectFetch {
     };
   }
 
-  /** Sets main as a source of damaged experts; if no prospect comes, main is the only source. `reportedAddress`: as in takeProspect. */
+  /**
+   * Main has opened a stream. Sets main as a source of damaged experts; if no prospect comes, main is the only source. `reportedAddress`: as in
+   * takeProspect.
+   */
   takeMain(reportedAddress: string): void {
-    const sources = this.isPartial ? (this.prospect?.sources ?? []) : [];
-    this.offered = [this.mainAddresses(reportedAddress), sources];
+    // A main that was restarted counts its prospects from 1 again. A number of its predecessor must not tell it that the experts of its own
+    // prospect are here. The fetch goes on meanwhile.
+    this.prospect = null;
+    const [, sources] = this.offered;
+    this.offered = [this.mainAddresses(reportedAddress), this.isPartial ? sources : []];
     this.useAddresses();
   }
 

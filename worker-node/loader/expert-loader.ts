@@ -46,6 +46,9 @@ export function isOfLower(parts: PerPart<CachedPart>): boolean {
   return parts[partOfPlane(0)].from === 'notWanted';
 }
 
+/** Logged when a load finds damage and the expert is fetched again. */
+export const DAMAGE_EVENT = 'an expert on the disk is damaged and is fetched again';
+
 /** Most times that one load fetches a damaged expert again. */
 const MAX_RENEWALS = 2;
 
@@ -210,7 +213,7 @@ export class ExpertLoader {
     renewals: number,
   ): Promise<void> {
     if (this.supply === null || failure.code !== 'PACK_CORRUPT' || renewals >= MAX_RENEWALS) throw failure;
-    this.log.warn('an expert on the disk is damaged and is fetched again', { layer, expert, error: failure });
+    this.log.warn(DAMAGE_EVENT, { layer, expert, error: failure });
     try {
       await this.supply.forget(layer, expert, slices);
       // The expert may be stored at another place when it comes again.

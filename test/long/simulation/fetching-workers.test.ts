@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { COMPLETION_PAUSE_MS } from '../../../packs/fetching/file-completion.js';
 import type { LocalEngine } from '../../../engine/generation/local-engine.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../../integration/harness/answers.js';
 import { VirtualCluster, stopVirtualCluster } from '../../simulation/virtual-cluster.js';
@@ -103,12 +104,19 @@ describe('simulated workers without the pack', () => {
     await cluster.stopNode('worker-0');
     await cluster.addWorker('worker-0', { packDirectory: directory(0) });
     await cluster.waitForRoster(1, 0);
+    const timers = (): number => cluster?.node('worker-0').runtime.openCounts.timers ?? 0;
+    const timersAtRest = timers();
     const path = join(directory(0), 'experts-00001.bin');
     writeFileSync(path, readFileSync(path).fill(0x5a), { flag: 'r+' });
     assertSameAnswer(await cluster.ask(REQUEST), expected);
     assert.ok(cluster.log.matching('an expert on the disk is damaged and is fetched again').length > 0);
     assert.deepEqual(cluster.log.matching('loading an expert failed'), []);
     assert.ok(readdirSync(directory(0)).includes('fetching-manifest.json'), 'it is partial until it has settled');
+    await cluster.sleep(COMPLETION_PAUSE_MS / 2);
+    assert.equal(timers(), timersAtRest + 1, 'it waits, because more damage may be found');
+    await cluster.sleep(COMPLETION_PAUSE_MS);
+    assert.ok(readdirSync(directory(0)).includes('manifest.json'), 'it is whole again');
+    assert.equal(timers(), timersAtRest);
   });
 
   it('start with a fetched pack that has a truncated file', async () => {
