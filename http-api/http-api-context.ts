@@ -69,6 +69,8 @@ export interface Machines {
   readonly cluster: string;
   /** The authority in words. */
   readonly words: string;
+  /** The host by which other machines may reach main if it listens on every interface. */
+  readonly machineAddress: string;
   /** The machines that show a code, the first one first. */
   waiting(): readonly WaitingMachineView[];
   /** So many wrong codes send every machine away that waits. */

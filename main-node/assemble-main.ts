@@ -345,7 +345,8 @@ export function assemble(
   const epoch = firstEpoch(runtime.wallMs());
   const model = modelOf(settings, loaded);
   const moment = (): MainMoment => ({ status, ...inference.counts(), peerCounts: roster.peerCounts() });
-  const events = new MainEvents(servedCluster(settings, loaded, model), moment, runtime, startedMs);
+  const served = servedCluster(settings, loaded, model);
+  const events = new MainEvents(served, moment, runtime, startedMs);
   const nextSequence = numbersFrom(epoch);
   const engine = createEngine(settings, loaded, { epoch, events, ownWorkerId, nextSequence }, log);
   const { roster } = engine;
@@ -375,9 +376,9 @@ export function assemble(
     const found = [...membership.problems(), ...(engine.checks?.problems() ?? [])];
     const problems = problemsWithLost(found, events.lostBeside(nodes));
     const { arithmetic } = model;
-    const served = { httpAddress: httpAddress(), ownWorkerId, arithmetic, ...inference.counts() };
+    const serving = { httpAddress: httpAddress(), ownWorkerId, arithmetic, ...inference.counts() };
     const protection = protectionStatus(admission, settings);
-    return { ...served, ...protection, ...engineStatus(engine), nodes, problems: reportedProblems(problems) };
+    return { ...serving, ...protection, ...engineStatus(engine), nodes, problems: reportedProblems(problems) };
   };
   const figures = () => ({
     status: status(),
@@ -385,7 +386,7 @@ export function assemble(
     arithmetic: model.arithmetic,
     rows: rowFigures(engine),
   });
-  const machines = admission && machinesOfDesk(admission.desk);
+  const machines = admission && machinesOfDesk(admission.desk, served);
   const { feed } = events;
   return { engine, membership, inference, status, metrics: servedMetrics(metrics, figures), model, feed, machines };
 }

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ListedMachineView, MachinesView } from '../../shared/wire/cluster-machines.js';
+import { atHost } from '../../shared/wire/node-status.js';
 import type { StatusReply } from '../../shared/wire/messages.js';
 import type { HttpApiContext, ListedMachine, Machines, RegisterRoutes } from '../http-api-context.js';
 
@@ -55,8 +56,8 @@ function machinesView(
 ): MachinesView {
   const { machines } = context;
   if (machines === null) return { authority: null, ...rights, waiting: [], wrongCodesLeft: 0, nodes: [] };
-  const { cluster, words } = machines;
-  const present = context.status().nodes;
+  const { cluster, words, machineAddress } = machines;
+  const present = context.status().nodes.map((node) => atHost(node, machineAddress));
   return {
     authority: { cluster, words },
     ...rights,

@@ -2,6 +2,7 @@ import type { ClusterData } from '../../shared/wire/cluster-events.js';
 import { clusterProblems } from '../../shared/decisions/diagnosis/cluster-problems.js';
 import { isLoopbackHost } from '../../shared/transport/credentials.js';
 import { dialAddress, hostOf } from '../../shared/wire/addresses.js';
+import { atHost } from '../../shared/wire/node-status.js';
 import type { NodeIdentity, StatusReply } from '../../shared/wire/messages.js';
 import type { LostNode } from './lost-nodes.js';
 import { lostNode, presentNode } from './node-view.js';
@@ -36,7 +37,10 @@ export function clusterView(served: ServedCluster, { atMs, status, lost }: Clust
     expertLayers: served.expertLayers,
     experts: served.experts,
     expertsPerToken: served.expertsPerToken,
-    nodes: [...status.nodes.map((node) => presentNode(node, status)), ...lost.map(lostNode)],
+    nodes: [
+      ...status.nodes.map((node) => presentNode(atHost(node, served.machineAddress), status)),
+      ...lost.map(lostNode),
+    ],
     groups: status.placement?.groups.map(({ workerIds }) => [...workerIds]) ?? [],
     groupReason: status.groupReason,
     activeRequests: status.activeSequences,

@@ -1,4 +1,4 @@
-import { hostOf, isWildcardHost } from './addresses.js';
+import { dialAddress, hostOf, isWildcardHost } from './addresses.js';
 import type { NodeIdentity, NodeStatus } from './messages.js';
 
 /** Interval at which shadow and workers send main their status. Some events send it in between. */
@@ -53,6 +53,11 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
 export function atDialledAddress(status: NodeStatus, dialled: string): NodeStatus {
   const { identity } = status;
   return isWildcardHost(hostOf(identity.address)) ? { ...status, identity: { ...identity, address: dialled } } : status;
+}
+
+/** The status with `host` in its address, if the daemon listens on every interface and names none of them. */
+export function atHost(status: NodeStatus, host: string): NodeStatus {
+  return atDialledAddress(status, dialAddress(status.identity.address, host));
 }
 
 /** Values of a device that a status contains. */

@@ -24,6 +24,10 @@ interface Failure {
   error: { message: string; code: string };
 }
 
+function machinesOf({ desk }: EnrolmentMain): Machines {
+  return machinesOfDesk(desk, { machineAddress: '192.168.1.10' });
+}
+
 describe('the machines of a cluster, by HTTP,', () => {
   let main: EnrolmentMain;
   let api: TestHttpApi;
@@ -40,9 +44,11 @@ describe('the machines of a cluster, by HTTP,', () => {
     await Promise.all([api.close(), main.stop()]);
   });
 
-  async function open(keys: typeof KEYS = KEYS, machines: Machines | null = machinesOfDesk(main.desk)): Promise<void> {
-    const identity = plainIdentity({ id: 'jetson', device: 'cuda: Orin', address: '10.0.0.7:7602' });
-    const status = (): StatusReply => ({ nodes: [{ identity }] }) as unknown as StatusReply;
+  async function open(keys: typeof KEYS = KEYS, machines: Machines | null = machinesOf(main)): Promise<void> {
+    const worker = plainIdentity({ id: 'jetson', device: 'cuda: Orin', address: '10.0.0.7:7602' });
+    const own = plainIdentity({ id: 'main', role: 'ROLE_MAIN', device: 'cpu', address: ':7600' });
+    const nodes = [own, worker].map((identity) => ({ identity }));
+    const status = (): StatusReply => ({ nodes }) as unknown as StatusReply;
     const routes: typeof registerMachines = (app, context) => {
       registerMachines(app, context);
       registerSession(app, context);
@@ -105,6 +111,19 @@ describe('the machines of a cluster, by HTTP,', () => {
       { id: 'jetson', role: 'worker', isConnected: true, device: 'cuda: Orin', address: '10.0.0.7:7602' },
       { id: 'nano', role: 'worker', isConnected: false, device: '', address: '' },
     ]);
+  });
+
+  it('have each the address by which others reach it, main too if it listens on every interface', async () => {
+    const nodes = (): ReturnType<Machines['nodes']> => [
+      { id: 'main', role: 'main', sinceMs: 1 },
+      { id: 'jetson', role: 'worker', sinceMs: 2 },
+    ];
+    await open(KEYS, { ...machinesOf(main), nodes });
+    const listed = (await viewOf({ 'x-api-key': OPERATOR })).nodes;
+    assert.deepEqual(
+      listed.map(({ address }) => address),
+      ['192.168.1.10:7600', '10.0.0.7:7602'],
+    );
   });
 
   it('are removed by their id; nobody else is', async () => {

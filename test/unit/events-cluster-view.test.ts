@@ -101,6 +101,14 @@ describe("the page's view of a cluster", () => {
     assert.equal(view().nodes[1]?.fetch, null);
   });
 
+  it('shows main at an address that others can reach, if it listens on every interface', () => {
+    const addressOf = (address: string): string | undefined => {
+      const own = { ...node('main', 'ROLE_MAIN'), identity: { ...identity('main', 'ROLE_MAIN'), address } };
+      return view({ nodes: [own] }).nodes[0]?.address;
+    };
+    assert.deepEqual([':7600', '10.0.0.5:7600'].map(addressOf), ['10.0.0.1:7600', '10.0.0.5:7600']);
+  });
+
   it('names problems and actions: no workers, peers that do not answer, a node that is lost', () => {
     const silent = (id: string) => ({ address: `${id}:1`, id, code: 'TIMEOUT', message: 'no daemon answers' });
     const lost = [
