@@ -331,10 +331,14 @@ export const HTTP_ROWS = {
     kind: text('a file of API keys, one a line'),
     default: null,
     shown: 'api-keys.txt',
-    help: 'File with one API key a line, relative to this file; the variable ODMOE_API_KEYS of main adds others.',
+    help:
+      'File with one API key a line, relative to this file; the variable ODMOE_API_KEYS of main adds others. A key may ask and nothing else; one with ' +
+      '`role: operator` behind it on its line may also let machines into the cluster and remove them.',
     flag: {
       usage: '--api-keys <file>',
-      roles: { main: 'API keys of HTTP clients, one a line; needed where others can reach the address' },
+      roles: {
+        main: 'API keys of HTTP clients, one a line ("role: operator" behind one: it may let machines in); needed where others can reach the address',
+      },
     },
   },
 } as const satisfies SettingRows;
