@@ -1,9 +1,11 @@
 import type { Command } from 'commander';
-import { type FoundMain, LOCAL_MAIN_ADDRESS, mainAt, SEARCH_MS } from '../../engine/daemon/find-cluster.js';
+import { LOCAL_MAIN_ADDRESS, mainAt, SEARCH_MS } from '../../engine/daemon/find-cluster.js';
 import { askAuthority } from '../../engine/trust/ask-authority.js';
 import { findMains } from '../../shared/transport/discovery/discovery.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { identifyPeer } from '../../shared/transport/node-clients.js';
 import { formatAddress, parseAddress } from '../../shared/wire/addresses.js';
+import { knownClusters, requirePlaintextAllowed } from './known-clusters.js';
 import { LOCAL_MAIN_TIMEOUT_MS, mainOfThisHost, reachAsOperator, type ReachedMain } from './operator-access.js';
 import { runtime, transport } from './process-runtime.js';
 
@@ -14,6 +16,7 @@ export interface MainFlags {
   main?: string;
   cluster?: string;
   interface?: string;
+  insecure?: boolean;
 }
 
 /** Adds the flags with which commands choose a cluster. */
@@ -24,26 +27,32 @@ export function addMainFlags(command: Command): Command {
       'address of the main node (default: one of this machine whose operator you are, else the one mDNS finds)',
     )
     .option('--cluster <name>', 'without --main: only this cluster')
-    .option('--interface <ip>', 'with mDNS: the network interface to use, by its IPv4 address');
+    .option('--interface <ip>', 'with mDNS: the network interface to use, by its IPv4 address')
+    .option('--insecure', 'ask a main that has no authority, although you know clusters that have one');
 }
 
 /**
  * The main to ask, and the way to it: the given one, else one of this host by its operator's socket, else the one that mDNS finds, else one on this
- * machine without an mDNS advertisement. In a cluster with an authority only its operators get a way.
- * @throws NO_MAIN there is none; USAGE several answer, or --main is malformed; TRUST_REFUSED this user is no operator of its cluster
+ * machine without an mDNS advertisement. In a cluster with an authority only its operators get a way. Of several that mDNS finds, those of an
+ * authority that this user knows come before others, who can take any name.
+ * @throws NO_MAIN there is none; USAGE several answer, or --main is malformed; TRUST_REFUSED this user is no operator of its cluster; TLS_MISMATCH
+ *   it speaks plaintext, and may be somebody else's (requirePlaintextAllowed)
  */
 export async function findMain(flags: MainFlags): Promise<ReachedMain> {
   if (flags.main !== undefined) {
     const { host, port } = parseAddress(flags.main);
-    return reach(formatAddress(host, port));
+    return reach(formatAddress(host, port), flags);
   }
   const cluster = flags.cluster ?? null;
   const own = await mainOfThisHost(cluster);
   if (own !== null) return own;
-  const mains = await findMains(runtime, cluster, SEARCH_MS, flags.interface ?? null);
+  const heard = await findMains(runtime, cluster, SEARCH_MS, flags.interface ?? null);
+  const known = await knownClusters();
+  const ofKnown = heard.filter(({ authority }) => known.some((each) => each.authority === authority));
+  const mains = ofKnown.length > 0 ? ofKnown : heard;
   const [only, ...others] = mains;
-  if (only === undefined) return unadvertisedMain(cluster);
-  if (others.length === 0) return reach(only.address);
+  if (only === undefined) return unadvertisedMain(cluster, flags);
+  if (others.length === 0) return reach(only.address, flags);
   const list = mains.map(
     (peer) => `\n  --main ${peer.address}   (cluster "${peer.cluster}", ${peer.id}, ${peer.modelName})`,
   );
@@ -54,22 +63,23 @@ export async function findMain(flags: MainFlags): Promise<ReachedMain> {
 }
 
 /** A main that speaks TLS is reached as an operator; another one is asked in plaintext. */
-async function reach(address: string): Promise<ReachedMain> {
-  return reachFound({ address, authority: await askAuthority(address, { runtime }) });
+async function reach(address: string, flags: MainFlags): Promise<ReachedMain> {
+  const authority = await askAuthority(address, { runtime });
+  if (authority !== null) return reachAsOperator(address, authority);
+  if (flags.insecure === true) return { address, transport };
+  const known = await knownClusters();
+  if (known.length > 0) {
+    const { cluster } = await identifyPeer(transport, address, LOCAL_MAIN_TIMEOUT_MS);
+    requirePlaintextAllowed({ address, cluster }, known);
+  }
+  return { address, transport };
 }
 
-function reachFound({
-  address,
-  authority,
-}: Pick<FoundMain, 'address' | 'authority'>): Promise<ReachedMain> | ReachedMain {
-  return authority === null ? { address, transport } : reachAsOperator(address, authority);
-}
-
-/** A main of this machine that nobody advertises. Throws NO_MAIN, TRUST_REFUSED. */
-async function unadvertisedMain(cluster: string | null): Promise<ReachedMain> {
+/** A main of this machine that nobody advertises. Throws NO_MAIN, TRUST_REFUSED, TLS_MISMATCH. */
+async function unadvertisedMain(cluster: string | null, flags: MainFlags): Promise<ReachedMain> {
   const context = { runtime, abandoned: new AbortController().signal };
   const main = await mainAt(LOCAL_MAIN_ADDRESS, context, LOCAL_MAIN_TIMEOUT_MS);
-  if (main !== null && (cluster === null || main.cluster === cluster)) return reachFound(main);
+  if (main !== null && (cluster === null || main.cluster === cluster)) return reach(main.address, flags);
   const which = cluster === null ? 'main node' : `main node of cluster "${cluster}"`;
   throw new OdmoeError(
     'NO_MAIN',

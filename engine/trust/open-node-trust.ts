@@ -36,20 +36,15 @@ export interface OpenTrust {
  */
 export async function openNodeTrust(node: Node, nowMs: number, log: Logger): Promise<OpenTrust | null> {
   const { role, id, cluster, stateDirectory } = node;
-  const authority = role === 'main' ? await readAuthorityFiles(stateDirectory, cluster) : null;
-  if (role === 'main' && authority === null) return null;
+  const files = role === 'main' ? await readAuthorityFiles(stateDirectory, cluster) : null;
+  if (role === 'main' && files === null) return null;
   const stored = await readIdentity(stateDirectory, id);
+  const authority = files === null ? null : await withNewestRoster(node, files, stored, log);
   const isCertified = authority === null || !needsCertificate(stored, authority);
   const certified = isCertified ? null : await certifyMain(node, authority, nowMs);
   const credentials = certified === null ? stored : await readIdentity(stateDirectory, id);
   if (credentials === null) return null;
   requireOwn(credentials, node);
-  if (authority !== null && credentials.roster.count > (certified ?? authority).roster.count) {
-    log.error(
-      'the roster of the authority is an old one: nodes keep the newer one, and take none of this main; use odmoe cluster restore',
-      { count: authority.roster.count, seen: credentials.roster.count },
-    );
-  }
   let saving: Promise<unknown> = Promise.resolve();
   const inOrder = <Result>(work: () => Promise<Result>): Promise<Result> => {
     const result = saving.then(work);
@@ -72,6 +67,30 @@ export async function openNodeTrust(node: Node, nowMs: number, log: Logger): Pro
     await saving;
   };
   return { trust, authority: certified ?? authority, saved };
+}
+
+/**
+ * Main keeps each roster twice: in the authority's files and among its own, as every node does. Old files of the authority, put back by hand or by a
+ * file system, would let removed nodes in again, so main goes on with the newer one. A restored backup counts far above both.
+ */
+async function withNewestRoster(
+  { stateDirectory }: Node,
+  state: AuthorityState,
+  stored: NodeCredentials | null,
+  log: Logger,
+): Promise<AuthorityState> {
+  if (stored?.authority.equals(state.authority.certificate) !== true) return state;
+  const { roster } = stored;
+  if (roster.count <= state.roster.count) return state;
+  log.warn(
+    'the roster among the files of the authority is an old one: main goes on with the newer one that it has seen',
+    {
+      count: state.roster.count,
+      seen: roster.count,
+    },
+  );
+  await writeAuthorityRoster(stateDirectory, roster, state.authority);
+  return { ...state, roster };
 }
 
 /** True: main has no certificate of the authority, or the roster does not list its key: that of a backup may be older than the key. */

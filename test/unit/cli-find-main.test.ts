@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { findMain } from '../../cli/client/find-main.js';
+import { findMain, type MainFlags } from '../../cli/client/find-main.js';
+import { requirePlaintextAllowed } from '../../cli/client/known-clusters.js';
 import { operatorDirectory } from '../../cli/client/operator-access.js';
 import { createCluster } from '../../engine/trust/create-cluster.js';
 import { operatorSocketPath, stateDirectory } from '../../shared/base/files/state-directory.js';
@@ -33,7 +34,7 @@ describe('the way to main', () => {
     return main;
   }
 
-  async function askedMain(flags: { main?: string; cluster?: string }): Promise<{ id: string; address: string }> {
+  async function askedMain(flags: MainFlags): Promise<{ id: string; address: string }> {
     const { address, transport } = await findMain(flags);
     return { id: (await identifyPeer(transport, address, TIMEOUT_MS)).id, address };
   }
@@ -79,6 +80,36 @@ describe('the way to main', () => {
     }
   });
 
+  async function servePlaintext(servers: TrustedServers, cluster: string): Promise<string> {
+    const identify = () => plainIdentity({ id: 'rogue', role: 'ROLE_MAIN', cluster });
+    return servers.serve(null, { node: { identify } });
+  }
+
+  it("is no main in plaintext of the name of a cluster whose operator this user is, and by --insecure it's that", async () => {
+    const main = await startMain('home');
+    user.moveTo('laptop');
+    const { text } = await main.desk.createToken({ role: 'operator', uses: 1, lifeMs: 60_000 });
+    await joinWithFiles(main.address, text, {
+      id: 'anna',
+      role: 'operator',
+      stateDirectory: operatorDirectory('home'),
+    });
+    await main.stop();
+    const servers = new TrustedServers();
+    try {
+      const posing = await servePlaintext(servers, 'home');
+      await assert.rejects(findMain({ main: posing }), {
+        code: 'TLS_MISMATCH',
+        message: /a main of "home" answers at 127.* in plaintext, but "home" has an authority: somebody may pose/,
+      });
+      assert.deepEqual(await askedMain({ main: posing, insecure: true }), { id: 'rogue', address: posing });
+      const other = await servePlaintext(servers, 'other');
+      assert.deepEqual(await askedMain({ main: other }), { id: 'rogue', address: other });
+    } finally {
+      await servers.stop();
+    }
+  });
+
   it('is refused to those that are no operators, with what to do', async () => {
     const { address } = await startMain('home');
     user.moveTo('laptop');
@@ -116,5 +147,28 @@ describe('the way to main', () => {
   it('is missing where nothing listens', async () => {
     await assert.rejects(findMain({ main: '127.0.0.1:1' }), { code: 'NO_MAIN' });
     await assert.rejects(findMain({ main: 'nonsense' }), { code: 'USAGE' });
+  });
+});
+
+describe('a main in plaintext', () => {
+  const known = [{ name: 'home', authority: '0123456789abcdef' }];
+  const elsewhere = { address: '192.168.1.9:7600', cluster: 'lab' };
+
+  it('is asked by a user who knows no cluster with an authority', () => {
+    requirePlaintextAllowed(elsewhere, []);
+  });
+
+  it('is asked on this machine, unless it has the name of a cluster with an authority', () => {
+    requirePlaintextAllowed({ address: '127.0.0.1:7600', cluster: 'lab' }, known);
+    requirePlaintextAllowed({ address: '[::1]:7600', cluster: 'lab' }, known);
+    const posing = { address: '127.0.0.1:7600', cluster: 'home' };
+    assert.throws(() => requirePlaintextAllowed(posing, known), { code: 'TLS_MISMATCH' });
+  });
+
+  it('is not asked on another machine by a user who knows a cluster with an authority, whatever its name', () => {
+    assert.throws(() => requirePlaintextAllowed(elsewhere, known), {
+      code: 'TLS_MISMATCH',
+      message: /"lab" at 192\.168\.1\.9:7600 has no authority, and the clusters that you know \("home"\) have one/,
+    });
   });
 });

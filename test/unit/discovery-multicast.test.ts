@@ -9,7 +9,7 @@ import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings
 
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 
-import { findMains, multicastDiscovery } from '../../shared/transport/discovery/discovery.js';
+import { findMains, multicastDiscovery, onePerNode } from '../../shared/transport/discovery/discovery.js';
 
 import { probeMulticast } from '../../cli/doctor/probe-multicast.js';
 
@@ -68,6 +68,14 @@ function readHere(txt: unknown): DiscoveredPeer {
   assert.ok(heard.kind === 'peer');
   return heard.peer;
 }
+
+describe('the daemons that were heard', () => {
+  it('are one for each node, and one that takes the names of another is another by its authority', () => {
+    const heard = readHere(encodeTxt(identity('box', 'home'), '0123456789abcdef'));
+    const posing = readHere(encodeTxt(identity('box', 'home'), null));
+    assert.deepEqual(onePerNode([heard, heard, posing]), [heard, posing]);
+  });
+});
 
 describe('the TXT record of an advertisement', () => {
   it('decodes to the values that were encoded, empty values too', () => {

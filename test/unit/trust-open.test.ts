@@ -10,7 +10,7 @@ import { certifyPeer, firstRoster, removePeer, restoredRoster } from '../../engi
 import { type Roster, signRoster } from '../../engine/trust/roster.js';
 import { EMPTY_TOKEN_BOOK } from '../../engine/trust/token-book.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import { createAuthority, readPeerCertificate } from '../../shared/transport/trust/certificate.js';
+import { createAuthority, createNodeKey, readPeerCertificate } from '../../shared/transport/trust/certificate.js';
 import { done } from './refusals.js';
 
 const SILENT: Logger = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
@@ -68,6 +68,27 @@ describe("a daemon's part in the trust of its cluster", () => {
     assert.ok(second !== null);
     assert.ok(second.trust.own.certificate.equals(first.trust.own.certificate));
     assert.equal(second.trust.roster?.count, first.trust.roster?.count);
+  });
+
+  it("goes on with the newest roster that main has seen where the authority's files have an old one", async () => {
+    await makeAuthority();
+    const first = await openNodeTrust(node('main', 'box'), NOW_MS, SILENT);
+    assert.ok(first?.authority);
+    const old = first.authority.roster;
+    const worker = { role: 'worker', id: 'jetson' } as const;
+    const { roster: listed, ...entry } = done(
+      certifyPeer(authority, old, worker, createPublicKey(createNodeKey()), NOW_MS),
+    );
+    const removed = done(removePeer(listed, 'jetson', NOW_MS));
+    done(first.trust.takeRoster(signRoster(removed, authority)));
+    await first.saved();
+    await writeAuthorityRoster(stateDirectory, listed, authority);
+    const second = await openNodeTrust(node('main', 'box'), NOW_MS, SILENT);
+    assert.equal(second?.trust.roster?.count, removed.count);
+    assert.equal(second?.authority?.roster.count, removed.count);
+    assert.equal((await readAuthorityFiles(stateDirectory, 'home'))?.roster.count, removed.count);
+    const peer = done(readPeerCertificate(entry.certificate, first.trust.authority));
+    assert.notEqual(second?.trust.refusalOf(peer), null);
   });
 
   it('lists main with a new key where it has lost the one of before, and not again after that', async () => {

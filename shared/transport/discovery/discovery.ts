@@ -204,9 +204,9 @@ export function placeOf({ address, cluster, id }: DiscoveredPeer): string {
   return `${address}/${encodeURIComponent(cluster)}/${encodeURIComponent(id)}`;
 }
 
-/** A peer that is heard by several addresses is reported once. Pure. */
+/** A peer that is heard by several addresses is reported once. One that takes the names of another is another peer by its authority. Pure. */
 export function onePerNode(peers: readonly DiscoveredPeer[]): DiscoveredPeer[] {
-  return [...new Map(peers.map((peer) => [JSON.stringify([peer.cluster, peer.id]), peer])).values()];
+  return [...new Map(peers.map((peer) => [JSON.stringify([peer.cluster, peer.id, peer.authority]), peer])).values()];
 }
 
 function stopOnce(stop: () => Promise<void>): Stoppable {

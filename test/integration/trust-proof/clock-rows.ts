@@ -41,10 +41,13 @@ export const CLOCK_ROWS: readonly Row[] = [
     status: null,
   },
   {
-    done: 'that main itself',
-    act: (cluster) => Promise.resolve({ said: cluster.linesOf('box'), status: null }),
-    here: /the roster of the authority is an old one/,
-    there: null,
+    done: "main is started again with the roster of before a removal among the authority's files alone",
+    act: authorityOfYesterday,
+    here: /^TRUST_REFUSED: node barn was removed from "home"/,
+    there: {
+      of: 'box',
+      say: /the roster among the files of the authority is an old one: main goes on with the newer one/,
+    },
     status: null,
   },
 ];
@@ -97,15 +100,34 @@ function certificateAt(seconds: number): Row {
   };
 }
 
+/** The rosters of main's disk: that of the authority, and main's own copy. */
+function rostersOfMain(cluster: ProofCluster): { authority: string; own: string } {
+  const state = cluster.stateOf('box');
+  return { authority: join(state, 'authority', 'roster'), own: join(state, 'nodes', 'box', 'roster') };
+}
+
 async function rosterOfYesterday(cluster: ProofCluster): Promise<Seen> {
-  const present = join(cluster.stateOf('box'), 'authority', 'roster');
+  const { authority, own } = rostersOfMain(cluster);
   const yesterday = cluster.fileWith('yesterday', '');
   await cluster.joinByHand('shadow', 'loft');
-  copyFileSync(present, yesterday);
+  copyFileSync(authority, yesterday);
   const from = cluster.countOf('jetson');
   await cluster.asOperator(METHODS.operator.removeNode, { id: 'loft' });
   await cluster.waitForWords('jetson', /took a newer roster of the cluster/, from);
-  await cluster.restart('main', 'box', () => copyFileSync(yesterday, present));
+  await cluster.restart('main', 'box', () => {
+    copyFileSync(yesterday, authority);
+    copyFileSync(yesterday, own);
+  });
   await cluster.untilConnected('jetson');
   return wordsOf(identifyPeer(await cluster.clientOf('loft'), cluster.daemon('jetson').address, CALL_TIMEOUT_MS));
+}
+
+async function authorityOfYesterday(cluster: ProofCluster): Promise<Seen> {
+  const { authority } = rostersOfMain(cluster);
+  const yesterday = cluster.fileWith('yesterday', '');
+  await cluster.joinByHand('shadow', 'barn');
+  copyFileSync(authority, yesterday);
+  await cluster.asOperator(METHODS.operator.removeNode, { id: 'barn' });
+  await cluster.restart('main', 'box', () => copyFileSync(yesterday, authority));
+  return wordsOf(identifyPeer(await cluster.clientOf('barn'), cluster.main, CALL_TIMEOUT_MS));
 }
