@@ -3,7 +3,7 @@ import { basename, join } from 'node:path';
 import { localAuthorities } from '../../engine/daemon/find-cluster.js';
 import type { ShownAuthority } from '../../engine/trust/ask-authority.js';
 import { readAuthorityCertificate } from '../../engine/trust/authority-files.js';
-import { joinedIds, type NodeCredentials, readIdentity } from '../../engine/trust/identity-files.js';
+import { joinedIds, type NodeCredentials, readIdentity, storeRoster } from '../../engine/trust/identity-files.js';
 import { renewIfDue } from '../../engine/trust/key-renewal.js';
 import { NodeTrust } from '../../engine/trust/node-trust.js';
 import { operatorKeys } from '../../engine/trust/open-node-trust.js';
@@ -74,13 +74,17 @@ export async function reachAsOperator(address: string, shown: ShownAuthority): P
   );
 }
 
-/** An operator's key renews itself when its owner asks main after 30 days. */
+/** An operator's key renews itself when its owner asks main after 30 days. The roster that comes with it is kept: no stream brings him any. */
 async function renewOwnKey(trust: NodeTrust, operator: Transport, address: string): Promise<void> {
   const limits = { timeoutMs: LOCAL_MAIN_TIMEOUT_MS };
   const certify = (request: RenewRequest): Promise<RenewReply> => renewKey(operator, address, request, limits);
-  const keys = operatorKeys(operatorDirectory(trust.cluster), trust.ownPeer.id);
+  const directory = operatorDirectory(trust.cluster);
+  const { id } = trust.ownPeer;
+  const before = trust.signedRoster;
   try {
-    await renewIfDue({ trust, keys, certify, runtime }, new AbortController().signal);
+    await renewIfDue({ trust, keys: operatorKeys(directory, id), certify, runtime }, new AbortController().signal);
+    const { signedRoster } = trust;
+    if (signedRoster !== null && signedRoster !== before) await storeRoster(directory, id, signedRoster);
   } catch (thrown) {
     const { code, message } = toOdmoeError(thrown);
     standardError.write(`odmoe: the key of this operator could not be renewed, and stays good: ${message} [${code}]\n`);

@@ -152,7 +152,8 @@ export async function mainAt(
     const authority = await askAuthority(address, { runtime, signal: abandoned });
     if (authority !== null) return { address, cluster: authority.cluster, authority, socketPath: null };
     const identity = await identifyPeer(new GrpcTransport(runtime), address, identifyTimeoutMs, abandoned);
-    if (identity.role !== 'ROLE_MAIN') return null;
+    // The name becomes that of a directory.
+    if (identity.role !== 'ROLE_MAIN' || !isIdentifier(identity.cluster)) return null;
     return { address, cluster: identity.cluster, authority: null, socketPath: null };
   } catch (thrown) {
     if (thrown instanceof OdmoeError) return null;

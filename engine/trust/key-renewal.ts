@@ -180,9 +180,11 @@ async function renewNow({ runtime, trust, keys, certify }: RenewedKey, signal: A
   trust.renew(own);
 }
 
-/** The same question again, by a connection with the new certificate. */
+/** The same question again, by a connection with the new certificate. The roster of the reply lists the new key alone, or says until when the old one is good. */
 async function showKey({ trust, certify }: RenewedKey, signal: AbortSignal): Promise<void> {
-  await certify(requestFor(trust.own.key, trust.ownPeer.id), signal);
+  const { roster } = await certify(requestFor(trust.own.key, trust.ownPeer.id), signal);
+  // An older one than that which came meanwhile is refused.
+  trust.takeRoster(roster);
 }
 
 function requestFor(key: KeyObject, id: string): RenewRequest {

@@ -2,7 +2,10 @@ import assert from 'node:assert/strict';
 import { findMain, type MainFlags } from '../../cli/client/find-main.js';
 import { requirePlaintextAllowed } from '../../cli/client/known-clusters.js';
 import { operatorDirectory } from '../../cli/client/operator-access.js';
+import { readAuthorityFiles } from '../../engine/trust/authority-files.js';
 import { createCluster } from '../../engine/trust/create-cluster.js';
+import { forgetIdentity, readIdentity, storeRoster } from '../../engine/trust/identity-files.js';
+import { signRoster } from '../../engine/trust/roster.js';
 import { operatorSocketPath, stateDirectory } from '../../shared/base/files/state-directory.js';
 import { identifyPeer } from '../../shared/transport/node-clients.js';
 import { socketAddress } from '../../shared/transport/operator-socket.js';
@@ -131,6 +134,30 @@ describe('the way to main', () => {
       code: 'TRUST_REFUSED',
       message: /node anna was removed from "home".*odmoe operator join TOKEN/,
     });
+  });
+
+  it("keeps the newest roster of main beside an operator's certificate, so that a renewed key is shown no more than it has to be", async () => {
+    const { address, desk } = await startMain('home');
+    const files = await readAuthorityFiles(stateDirectory('home'), 'home');
+    assert.ok(files !== null);
+    user.moveTo('laptop');
+    const directory = operatorDirectory('home');
+    for (const id of ['anna', 'bob', 'carl']) {
+      const { text } = await desk.createToken({ role: 'operator', uses: 1, lifeMs: 60_000 });
+      await joinWithFiles(address, text, { id, role: 'operator', stateDirectory: directory });
+      if (id !== 'anna') await forgetIdentity(directory, id);
+    }
+    const joined = await readIdentity(directory, 'anna');
+    assert.ok(joined !== null);
+    const { roster } = joined;
+    const entries = roster.entries.map((entry) =>
+      entry.id === 'anna' ? { ...entry, renewedAt: entry.since, previousKeyDigest: 'a1'.repeat(32) } : entry,
+    );
+    await storeRoster(directory, 'anna', signRoster({ ...roster, count: roster.count + 1, entries }, files.authority));
+    await findMain({ main: address });
+    const kept = await readIdentity(directory, 'anna');
+    assert.equal(kept?.roster.count, roster.count + 2);
+    assert.ok(kept?.roster.entries.every(({ previousKeyDigest }) => previousKeyDigest === undefined));
   });
 
   it('takes no certificate of another cluster with the same name', async () => {

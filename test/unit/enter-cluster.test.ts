@@ -5,7 +5,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEntering, enterCluster, type EnteredCluster } from '../../engine/daemon/enter-cluster.js';
-import { chooseMain, type FoundMain } from '../../engine/daemon/find-cluster.js';
+import { chooseMain, mainAt, type FoundMain } from '../../engine/daemon/find-cluster.js';
 import type { RunningNode } from '../../engine/daemon/running-node.js';
 import { authorityDirectory } from '../../engine/trust/authority-files.js';
 import { createCluster } from '../../engine/trust/create-cluster.js';
@@ -212,6 +212,15 @@ describe('the way of a daemon into its cluster', () => {
         assert.deepEqual([entered.opened, entered.settings.listenHost, said], [null, '127.0.0.1', []]);
         const away = await enter(settingsOf('worker', { main: '127.0.0.1:1' }));
         assert.equal(away.opened, null, 'main may come later');
+      } finally {
+        await plain.stop();
+      }
+    });
+
+    it('is closed where the name of the cluster is no name: it would become that of a directory', async () => {
+      const plain = await startPlainMain('../../elsewhere');
+      try {
+        assert.equal(await mainAt(plain.address, { runtime: RUNTIME, abandoned: new AbortController().signal }), null);
       } finally {
         await plain.stop();
       }
