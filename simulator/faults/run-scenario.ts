@@ -8,6 +8,7 @@ import { heldSlices } from '../../packs/slices/open-slices.js';
 import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
 import type { GenerateRequest, Placement } from '../../shared/wire/messages.js';
 import { REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/wire/limits.js';
+import { STATUS_INTERVAL_MS } from '../../shared/wire/node-status.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { SimulatedCluster, type SimulatedAnswer } from '../cluster/simulated-cluster.js';
@@ -276,6 +277,15 @@ class ScenarioRun {
     await this.until(() => false, Math.max(this.scenario.calmMs + RECOVERY_MS, clock.nowMs));
     const leavesAlone = this.world.logged.some(({ fields }) => codeOf(fields['error']) === 'TIMEOUT');
     if (leavesAlone) await this.until(() => false, clock.nowMs + UNRESPONSIVE_PAUSE_MS);
+    // Main counts an answer just after its client has it all, and checks of executions go on. If the accounts began meanwhile, they would compare
+    // counts from before this work with messages from after it.
+    await this.until(() => !this.mainIsBusy, clock.nowMs + ANSWER_BOUND_MS);
+    await this.until(() => this.recorder.areStatusesCurrent, clock.nowMs + 2 * STATUS_INTERVAL_MS);
+  }
+
+  private get mainIsBusy(): boolean {
+    const open = this.cluster.nodes.get(MAIN_ID)?.openCounts() ?? {};
+    return ['requests', 'sequences', 'checks'].some((name) => (open[name] ?? 0) > 0);
   }
 
   private until(isDone: () => boolean, untilMs: number): Promise<void> {

@@ -9,6 +9,7 @@ import { checkLinkBytes } from '../../simulator/faults/accounts/check-link-bytes
 import { FetchWatch } from '../../simulator/faults/accounts/fetch-watch.js';
 import { CachedNewsWatch } from '../../simulator/faults/accounts/cached-news-watch.js';
 import { countersOf } from '../../simulator/faults/accounts/main-counters.js';
+import { Recorder } from '../../simulator/faults/accounts/recorder.js';
 import { AnnouncementWatch } from '../../simulator/faults/accounts/announcement-watch.js';
 import { checkUsedNodes, HeardNodes } from '../../simulator/faults/check-used-nodes.js';
 import { COMPLETION_PAUSE_MS } from '../../packs/fetching/file-completion.js';
@@ -85,6 +86,21 @@ describe('the invariant checks of simulated clusters', () => {
     assert.deepEqual(keptBy([{ worker: 1, layer: 2, experts: [1, 4] }]), []);
     assert.equal(keptBy([]).length, 1);
     assert.equal(keptBy([{ worker: 0, layer: 2, experts: [1, 4] }]).length, 1, 'for another worker');
+  });
+
+  it('know whether the latest status of each worker tells of all its results', () => {
+    const recorder = new Recorder('main');
+    const say = (from: string, kind: 'result' | 'status'): boolean => {
+      const message = { kind, [kind]: { experts: [] } } as unknown as PeerMessage;
+      recorder.messages('sent', from, 'main', message);
+      return recorder.areStatusesCurrent;
+    };
+    assert.ok(say('w1', 'result'), 'there is no placement');
+    recorder.messages('sent', 'main', 'w1', PLACEMENT);
+    assert.deepEqual(
+      [say('w0', 'status'), say('w1', 'status'), say('w0', 'result'), say('w9', 'result'), say('w0', 'status')],
+      [false, true, false, false, true],
+    );
   });
 
   it('find uncounted bytes of a connection', () => {

@@ -51,13 +51,19 @@ export class Recorder implements PassTap {
   placement: Placement | null = null;
   /** The latest status of each node. */
   private readonly latest = new Map<string, NodeStatus>();
+  /** Workers that have sent results since their latest status. */
+  private readonly behind = new Set<string>();
   private listens = false;
 
   constructor(private readonly main: string) {}
 
   readonly messages: MessageTap = (way, from, to, message) => {
     if (message.kind === 'placement' && from === this.main) this.placement = message.placement;
-    if (message.kind === 'status' && way === 'sent') this.latest.set(from, message.status);
+    if (message.kind === 'status' && way === 'sent') {
+      this.latest.set(from, message.status);
+      this.behind.delete(from);
+    }
+    if (message.kind === 'result' && way === 'sent') this.behind.add(from);
     if (!this.listens || message.kind === 'status') return;
     this.events.push({ kind: 'message', way, from, to, message: withoutTensors(message) });
   };
@@ -73,6 +79,11 @@ export class Recorder implements PassTap {
   /** The latest status of each node, by host. */
   get statuses(): ReadonlyMap<string, NodeStatus> {
     return new Map(this.latest);
+  }
+
+  /** The latest status of each worker tells of all its results. Workers that the placement leaves out do not count. */
+  get areStatusesCurrent(): boolean {
+    return this.placement?.workers.some(({ id }) => this.behind.has(id)) !== true;
   }
 
   /** Starts a new record. Returns the placement that is valid now. */
