@@ -18,7 +18,7 @@ import type { ClusterTrust } from './trust/cluster-trust.js';
 import type { CertifiedCaller } from './trust/peer-role.js';
 import { isRefusal } from './trust/refusal.js';
 import { Refuser } from './refuser.js';
-import { ENROLMENT_PROTOCOL, tlsOptions } from './trust/tls-options.js';
+import { ENROLMENT_PROTOCOL, GRPC_PROTOCOL, TEXT_PROTOCOL, tlsOptions } from './trust/tls-options.js';
 
 export interface ServerPort {
   readonly port: number;
@@ -61,8 +61,13 @@ export async function openServerPort(server: Server, options: PortOptions, runti
   return { port, callerOf: () => null, connectionsFrom: () => 0, close: () => void listener.close() };
 }
 
+/** OpenSSL's code for a handshake whose first bytes are a request of HTTP/1 (GET, POST, HEAD, PUT, CONNECT). */
+const PLAIN_HTTP_REQUEST = 'ERR_SSL_HTTP_REQUEST';
+
 /** One connection in the counts of a port with trust. */
 interface Counted {
+  /** The connection itself, below TLS. */
+  readonly socket: Socket;
   /** The host, and once the peer is admitted the name of its certificate. */
   name: string;
   isInHandshake: boolean;
@@ -102,23 +107,20 @@ class TrustedPort implements ServerPort {
     private readonly options: TrustedOptions,
     private readonly runtime: Runtime,
   ) {
-    const { trust, log, enrol } = options;
+    const { trust, enrol } = options;
     this.refuser = new Refuser(runtime);
     this.tls = createTlsServer({
       ...tlsOptions(trust),
       requestCert: true,
       // A refused peer must get words, so this class looks at its certificate, and TLS does not.
       rejectUnauthorized: false,
-      ALPNProtocols: enrol === undefined ? ['h2'] : ['h2', ENROLMENT_PROTOCOL],
+      // Nothing is served in HTTP/1.1: who offers only that gets words in place of an alert.
+      ALPNProtocols: [GRPC_PROTOCOL, ...(enrol === undefined ? [] : [ENROLMENT_PROTOCOL]), TEXT_PROTOCOL],
       handshakeTimeout: TLS_HANDSHAKE_TIMEOUT_MS,
     });
     this.tls.prependListener('connection', (socket: Socket) => this.beginHandshake(socket));
     this.tls.on('secureConnection', (socket) => this.take(socket));
-    this.tls.on('tlsClientError', ({ message }, socket) => {
-      log.debug('a connection ended in its TLS handshake', { peer: socket.remoteAddress ?? '', reason: message });
-      // Node only reports that the time is over: the socket would keep its place among the handshakes for ever.
-      socket.destroy();
-    });
+    this.tls.on('tlsClientError', (error, socket) => this.handshakeFailed(error, socket));
     this.unwatch = trust.watch(() => this.trustChanged());
   }
 
@@ -145,7 +147,7 @@ class TrustedPort implements ServerPort {
       socket.destroy();
       return;
     }
-    const counted: Counted = { name: host, isInHandshake: this.handshakes.begin(host) };
+    const counted: Counted = { socket, name: host, isInHandshake: this.handshakes.begin(host) };
     const key = placeOf(socket);
     this.counted.set(key, counted);
     socket.once('close', () => {
@@ -154,6 +156,17 @@ class TrustedPort implements ServerPort {
       if (this.counted.get(key) === counted) this.counted.delete(key);
     });
     if (!counted.isInHandshake) socket.destroy();
+  }
+
+  private handshakeFailed({ message, code }: NodeJS.ErrnoException, socket: TLSSocket): void {
+    const peer = socket.remoteAddress ?? '';
+    this.options.log.debug('a connection ended in its TLS handshake', { peer, reason: message });
+    const counted = this.counted.get(placeOf(socket));
+    // Node only reports that the time is over: the socket would keep its place among the handshakes for ever.
+    socket.destroy();
+    if (code !== PLAIN_HTTP_REQUEST || counted === undefined) return;
+    this.endHandshake(counted, counted.name);
+    this.refuser.refuseInText(counted.socket, '400 Bad Request');
   }
 
   private endHandshake(counted: Counted, host: string): void {
@@ -182,6 +195,12 @@ class TrustedPort implements ServerPort {
     const { trust, enrol, log } = this.options;
     if (socket.alpnProtocol === ENROLMENT_PROTOCOL && enrol !== undefined) {
       enrol(socket);
+      return;
+    }
+    if (socket.alpnProtocol !== GRPC_PROTOCOL) {
+      const reason = 'it did not ask for HTTP/2, which gRPC needs';
+      log.warn('refused a connection', { peer: socket.remoteAddress ?? '', reason });
+      this.refuser.refuseInText(socket, '421 Misdirected Request');
       return;
     }
     const peer = admittedPeer(socket, trust);

@@ -64,6 +64,8 @@ export const TLS_HANDSHAKE_TIMEOUT_MS = 5000;
 /** Most connections of refused peers that are open while they get the reason, and the time that each of them has to read it. */
 export const REFUSED_CONNECTIONS_LIMIT = 32;
 export const REFUSED_CONNECTION_MS = 3000;
+/** Most bytes of a request of HTTP/1.1 that are thrown away while its sender gets the reason. */
+export const REFUSED_REQUEST_LIMIT_BYTES = 64 * 1024;
 
 /** Largest body of a request of a machine that asks to be let in, and largest reply, which holds the roster. */
 export const ENROLMENT_BODY_LIMIT_BYTES = 16 * 1024;

@@ -5,6 +5,12 @@ import type { ClusterTrust } from './cluster-trust.js';
 /** The protocol of a connection on which a machine asks to be let in. It needs no certificate. */
 export const ENROLMENT_PROTOCOL = 'odmoe-enrol/1';
 
+/** The protocol of gRPC: HTTP/2. */
+export const GRPC_PROTOCOL = 'h2';
+
+/** The protocol of those who get words at a port of gRPC, and nothing else. */
+export const TEXT_PROTOCOL = 'http/1.1';
+
 /** The one version of TLS and its ciphers, whatever the environment says. */
 export const TLS_VERSION = {
   minVersion: 'TLSv1.3',

@@ -2,8 +2,10 @@
 import { identifyPeer } from '../../../shared/transport/node-clients.js';
 import { TRANSPORT } from '../../wall.js';
 import { cpSync } from 'node:fs';
+import { connect as connectTcp } from 'node:net';
+import { parseAddress } from '../../../shared/wire/addresses.js';
 import { CALL_TIMEOUT_MS, CLUSTER } from './proof-cluster.js';
-import { type Row, wordsOf } from './row.js';
+import { type Row, type Seen, wordsOf } from './row.js';
 import { waitUntil } from '../harness/wait-until.js';
 
 export const PLAINTEXT_ROWS: readonly Row[] = [
@@ -19,6 +21,13 @@ export const PLAINTEXT_ROWS: readonly Row[] = [
     act: (cluster) => wordsOf(identifyPeer(TRANSPORT, cluster.main, CALL_TIMEOUT_MS)),
     here: /^TLS_MISMATCH: the daemon at \S+ speaks TLS, and this process spoke none/,
     there: { of: 'box', say: /a connection ended in its TLS handshake/ },
+    status: null,
+  },
+  {
+    done: 'a request of HTTP without TLS, at a main that speaks TLS',
+    act: ({ main }) => plainRequest(main),
+    here: /^HTTP\/1\.1 400 Bad Request[^]*gRPC over TLS[^]*odmoe status[^]*odmoe worker/,
+    there: { of: 'box', say: /a connection ended in its TLS handshake .*http request/i },
     status: null,
   },
   {
@@ -61,3 +70,15 @@ export const PLAINTEXT_ROWS: readonly Row[] = [
     status: 0,
   },
 ];
+
+/** What comes back for a request of HTTP/1.1 in plaintext. */
+function plainRequest(address: string): Promise<Seen> {
+  const socket = connectTcp(parseAddress(address));
+  let said = '';
+  socket.on('data', (chunk: Buffer) => (said += chunk.toString()));
+  socket.end('GET / HTTP/1.1\r\nhost: main\r\n\r\n');
+  return new Promise((resolve, reject) => {
+    socket.on('error', reject);
+    socket.on('close', () => resolve({ said, status: null }));
+  });
+}

@@ -75,6 +75,13 @@ export const SOCKET_ROWS: readonly Row[] = [
     status: null,
   },
   {
+    done: 'openssl s_client of a stranger who asks for no protocol',
+    act: async ({ main }) => openssl(['s_client', '-quiet', '-connect', main]),
+    here: /HTTP\/1\.1 421 Misdirected Request[^]*gRPC over TLS[^]*odmoe status[^]*odmoe worker/,
+    there: { of: 'box', say: /refused a connection .*did not ask for HTTP\/2/ },
+    status: 1,
+  },
+  {
     done: 'openssl s_client by TLS 1.2',
     act: async (cluster) => openssl(await sClient(cluster, cluster.main, '-tls1_2')),
     here: /alert protocol version/,
