@@ -279,9 +279,10 @@ async function letIn(
     try {
       return await pairWithMain(address, { ...machine, device: device() }, showCode, enrolment);
     } catch (thrown) {
+      if (abandoned.aborted) say('stopped before this machine was let in; its code is good no more');
       const isForgotten = thrown instanceof OdmoeError && thrown.message === WAITS_NO_MORE;
       if (!isForgotten) throw thrown;
-      say('main was started again and knows nothing of this code; here is a new one');
+      say('main was started again, or the connection was lost, so that main knows this code no more; here is a new one');
     }
   }
 }

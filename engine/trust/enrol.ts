@@ -26,18 +26,23 @@ import {
   revealReplySchema,
   waitReplySchema,
   welcomeSchema,
+  withdrawReplySchema,
   type joinRequestSchema,
   type pairRequestSchema,
   type revealRequestSchema,
   type Sent,
   type waitRequestSchema,
   type Welcome,
+  type withdrawRequestSchema,
 } from './enrolment-messages.js';
 import { requireJoinToken } from './join-token.js';
 import { proveKey } from './key-proof.js';
 import { PAIRING_LIFE_MS, PAIRING_NONCE_BYTES, pairingCode, pairingCommitment } from './pairing.js';
 import { keysOf, presentEntry, readRoster } from './roster.js';
 import { secretBytes } from './secret-bytes.js';
+
+/** Longest time to tell main that this machine goes. A person waits for the end of the process. */
+const WITHDRAWAL_LIMIT_MS = 1500;
 
 /** A machine that wants in. */
 export interface JoiningMachine {
@@ -120,7 +125,7 @@ export interface PairingMachine extends JoiningMachine {
 
 /**
  * Joins by a code that the operator types at main. Throws JOIN_TOKEN_INVALID (wrong codes, nobody typed it in ten minutes, main was started again),
- * TRUST_REFUSED (too many wait, another authority, the id is taken), NO_MAIN, TIMEOUT, TLS_MISMATCH, CANCELLED.
+ * TRUST_REFUSED (too many wait, another authority, the id is taken), NO_MAIN, TIMEOUT, TLS_MISMATCH, CANCELLED (main has been told then).
  * @param onCode called once, with the code (six digits) and the authority in words
  */
 export async function pairWithMain(
@@ -132,9 +137,14 @@ export async function pairWithMain(
   const waiting = await untilTaken(context, () =>
     onConnection(address, null, context, (connection) => showKey(connection, address, machine, context)),
   );
-  onCode(waiting.code, authorityWords(authorityDigest(waiting.authority)));
-  const welcome = await acceptance(address, waiting, context);
-  return joined(welcome, waiting.authority, machine);
+  try {
+    onCode(waiting.code, authorityWords(authorityDigest(waiting.authority)));
+    const welcome = await acceptance(address, waiting, context);
+    return joined(welcome, waiting.authority, machine);
+  } catch (thrown) {
+    if (context.signal?.aborted === true) await withdraw(address, waiting, context);
+    throw thrown;
+  }
 }
 
 /** Asks again while main is busy with other machines, also with others of this host. */
@@ -217,6 +227,22 @@ async function acceptance(address: string, waiting: Waiting, context: EnrolmentC
       `nobody typed the code at main at ${address} in time: start this again for a new code`,
     );
   });
+}
+
+/** Tells main that the machine waits no more. A main that does not hear of it notices by itself, a little later. */
+async function withdraw(address: string, waiting: Waiting, { runtime }: EnrolmentContext): Promise<void> {
+  const limit = new AbortController();
+  const timer = runtime.after(WITHDRAWAL_LIMIT_MS, () => limit.abort());
+  const message: Sent<typeof withdrawRequestSchema> = { pairingId: waiting.pairingId };
+  try {
+    await onConnection(address, waiting.authority, { runtime, signal: limit.signal }, (connection) =>
+      connection.ask(ENROLMENT_PATHS.withdraw, message, withdrawReplySchema),
+    );
+  } catch (thrown) {
+    if (!(thrown instanceof OdmoeError)) throw thrown;
+  } finally {
+    timer.cancel();
+  }
 }
 
 /** True: main may be there again soon. */

@@ -15,6 +15,8 @@ export const ENROLMENT_PATHS = {
   reveal: '/v1/pair/reveal',
   /** POST: wait until the operator has typed the code. */
   wait: '/v1/pair/wait',
+  /** POST: wait no more. */
+  withdraw: '/v1/pair/withdraw',
 } as const;
 
 const CERTIFICATE_LIMIT_BYTES = 4096;
@@ -63,6 +65,8 @@ export const revealRequestSchema = z.strictObject({
 
 export const waitRequestSchema = z.strictObject({ pairingId: PAIRING_ID });
 
+export const withdrawRequestSchema = waitRequestSchema;
+
 export const authorityReplySchema = z.object({ authority: bytes(CERTIFICATE_LIMIT_BYTES) });
 
 export const pairReplySchema = z.object({
@@ -82,6 +86,8 @@ export const welcomeSchema = z.object({
   /** The signed bytes of the newest roster. */
   roster: bytes(ENROLMENT_REPLY_LIMIT_BYTES),
 });
+
+export const withdrawReplySchema = z.object({ state: z.literal('withdrawn') });
 
 export const waitReplySchema = z.discriminatedUnion('state', [revealReplySchema, welcomeSchema]);
 

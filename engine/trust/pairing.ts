@@ -17,6 +17,8 @@ export const PAIRINGS_LIMIT = 16;
 /** Most machines of one address that wait, so that a stranger leaves places for others. */
 export const PAIRINGS_OF_ADDRESS_LIMIT = 8;
 export const PAIRING_LIFE_MS = 10 * 60_000;
+/** A machine that waits on no connection for so long has gone. One that lost its connection comes back sooner. */
+export const PAIRING_ABSENCE_MS = 10_000;
 export const WRONG_CODES_LIMIT = 3;
 /** One new machine in this time and from one address. */
 export const PAIRING_PAUSE_MS = 1000;
@@ -70,6 +72,8 @@ export interface Pairing {
   readonly mainNonce: Buffer;
   /** On a clock that never goes back, in milliseconds. */
   readonly begunMs: number;
+  /** When its last wait ended; null: it waits, or has not begun to. */
+  readonly absentSinceMs: number | null;
   /** Null until the machine has revealed its nonce: it shows no code yet. */
   readonly revealed: { readonly publicKey: KeyObject; readonly nonce: Buffer; readonly code: string } | null;
 }
@@ -153,6 +157,7 @@ export function beginPairing(
     request: { ...request, device: request.device.slice(0, DEVICE_LIMIT) },
     mainNonce: secretBytes(chance, PAIRING_NONCE_BYTES),
     begunMs: nowMs,
+    absentSinceMs: null,
     revealed: null,
   };
   const begun = [...present.begun, { address: request.address, begunMs: nowMs }];
@@ -190,12 +195,23 @@ const LIFE = formatDuration(PAIRING_LIFE_MS);
 
 /** For a machine that main does not know (any more). */
 export const WAITS_NO_MORE =
-  `this machine waits no more at main (it waited longer than ${LIFE}, wrong codes were typed, or main was started again): ` +
+  `this machine waits no more at main (it waited longer than ${LIFE}, wrong codes were typed, its connection was lost, or main was started again): ` +
   'start it again for a new code';
 
 /** True: nobody has typed the code of the machine in time. */
 export function isPairingOver({ begunMs }: Pairing, nowMs: number): boolean {
   return nowMs - begunMs >= PAIRING_LIFE_MS;
+}
+
+/** True: the machine has gone without a word. */
+export function isAbsent({ absentSinceMs }: Pairing, nowMs: number): boolean {
+  return absentSinceMs !== null && nowMs - absentSinceMs >= PAIRING_ABSENCE_MS;
+}
+
+/** The machine waits from now on (null), or has not waited since that time. */
+export function withAbsence(book: PairingBook, pairingId: string, absentSinceMs: number | null): PairingBook {
+  const pairings = book.pairings.map((each) => (each.pairingId === pairingId ? { ...each, absentSinceMs } : each));
+  return { ...book, pairings };
 }
 
 /** The same process asks again, or one that took its place. */
@@ -277,10 +293,11 @@ export function waitingPairings(book: PairingBook, nowMs: number): readonly Pair
   return withoutOld(book, nowMs).pairings.filter(({ revealed }) => revealed !== null);
 }
 
-function withoutOld(book: PairingBook, nowMs: number): PairingBook {
+/** The book without machines whose time is over, and without those that have gone. */
+export function withoutOld(book: PairingBook, nowMs: number): PairingBook {
   return {
     ...book,
-    pairings: book.pairings.filter((pairing) => !isPairingOver(pairing, nowMs)),
+    pairings: book.pairings.filter((pairing) => !isPairingOver(pairing, nowMs) && !isAbsent(pairing, nowMs)),
     begun: book.begun.filter(({ begunMs }) => nowMs - begunMs < PAIRING_LIFE_MS),
   };
 }

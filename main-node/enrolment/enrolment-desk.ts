@@ -6,12 +6,15 @@ import {
   acceptPairing,
   beginPairing,
   EMPTY_PAIRING_BOOK,
+  isAbsent,
   isPairingOver,
   isTooSoon,
   PAIRING_LIFE_MS,
   PAIRINGS_LIMIT,
   revealPairing,
   waitingPairings,
+  withAbsence,
+  withoutOld,
   withoutPairing,
   WAITS_NO_MORE,
   WRONG_CODES_LIMIT,
@@ -192,13 +195,22 @@ export class EnrolmentDesk {
       }
       waits();
       const leftMs = pairing === undefined ? Infinity : pairing.begunMs + PAIRING_LIFE_MS - this.runtime.nowMs();
+      this.pairings = withAbsence(this.pairings, pairingId, null);
       await this.nextDecision(pairingId, Math.min(leftMs, ENROLMENT_WAIT_MS), signal);
+      if (!this.waits.has(pairingId)) this.pairings = withAbsence(this.pairings, pairingId, this.runtime.nowMs());
       this.endOldPairings();
     }
     const decision = this.decisions.get(pairingId);
     if (decision === undefined) return null;
     if (isRefusal(decision)) throw new OdmoeError('JOIN_TOKEN_INVALID', decision.refusal);
     return this.welcome(decision.certificate);
+  }
+
+  /** The machine goes: its code is good no more. Returns its id; null: it does not wait. */
+  withdraw(pairingId: string): string | null {
+    const pairing = this.pairings.pairings.find((each) => each.pairingId === pairingId);
+    this.goOn(withoutPairing(this.pairings, pairingId), WAITS_NO_MORE);
+    return pairing?.request.id ?? null;
   }
 
   /** Operator: the machines that show a code and wait, the first one first. */
@@ -344,14 +356,12 @@ export class EnrolmentDesk {
     for (const pairing of before) {
       const { pairingId } = pairing;
       if (kept.has(pairingId) || this.accepting.has(pairingId)) continue;
-      this.decide(pairingId, { refusal: isPairingOver(pairing, nowMs) ? NOT_IN_TIME : why });
+      this.decide(pairingId, { refusal: overBecause(pairing, nowMs) ?? why });
     }
   }
 
   private endOldPairings(): void {
-    const nowMs = this.runtime.nowMs();
-    const pairings = this.pairings.pairings.filter((pairing) => !isPairingOver(pairing, nowMs));
-    this.goOn({ ...this.pairings, pairings }, NOT_IN_TIME);
+    this.goOn(withoutOld(this.pairings, this.runtime.nowMs()), NOT_IN_TIME);
   }
 
   private decide(pairingId: string, decision: Decision): void {
@@ -395,6 +405,12 @@ export class EnrolmentDesk {
 }
 
 const NOT_IN_TIME = `nobody typed the code of this machine at main within ${LIFE}: start it again for a new code`;
+
+/** The reason for a machine that has waited too long, or was away too long; null: it has not. */
+function overBecause(pairing: Pairing, nowMs: number): string | null {
+  if (isPairingOver(pairing, nowMs)) return NOT_IN_TIME;
+  return isAbsent(pairing, nowMs) ? WAITS_NO_MORE : null;
+}
 
 function refused(words: string): OdmoeError {
   return new OdmoeError('TRUST_REFUSED', words);

@@ -11,6 +11,8 @@ import {
   waitReplySchema,
   waitRequestSchema,
   welcomeSchema,
+  withdrawReplySchema,
+  withdrawRequestSchema,
   type Sent,
   type Welcome,
 } from '../../engine/trust/enrolment-messages.js';
@@ -49,6 +51,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
   [ENROLMENT_PATHS.pair]: { method: 'POST', answer: beginPairing },
   [ENROLMENT_PATHS.reveal]: { method: 'POST', answer: reveal },
   [ENROLMENT_PATHS.wait]: { method: 'POST', answer: wait },
+  [ENROLMENT_PATHS.withdraw]: { method: 'POST', answer: withdraw },
 };
 
 /** The reply to a request. Throws an OdmoeError whose words are for the machine, or what an own fault threw. */
@@ -104,6 +107,17 @@ async function wait(desk: EnrolmentDesk, request: EnrolmentRequest): Promise<Sen
   const { pairingId } = await bodyOf(request, waitRequestSchema);
   const welcome = await desk.waitForDecision(pairingId, request.signal, () => request.waits());
   return welcome === null ? { state: 'waiting' } : sentWelcome(welcome);
+}
+
+async function withdraw(
+  desk: EnrolmentDesk,
+  request: EnrolmentRequest,
+  log: Logger,
+): Promise<Sent<typeof withdrawReplySchema>> {
+  const { pairingId } = await bodyOf(request, withdrawRequestSchema);
+  const id = desk.withdraw(pairingId);
+  if (id !== null) log.info('a machine that wanted in was stopped before it was let in', { id, peer: request.host });
+  return { state: 'withdrawn' };
 }
 
 function sentWelcome({ state, cluster, authority, certificate, roster }: Welcome): Sent<typeof welcomeSchema> {

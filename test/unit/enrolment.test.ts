@@ -1,18 +1,19 @@
 import assert from 'node:assert/strict';
 import { createPublicKey } from 'node:crypto';
-import { connect, createServer, type Server } from 'node:tls';
+import { connect, createServer, type Server, type TLSSocket } from 'node:tls';
 import { joinByToken, type JoinedCluster, type JoiningMachine, pairWithMain } from '../../engine/trust/enrol.js';
 import { EnrolmentConnection } from '../../engine/trust/enrolment-connection.js';
 import { ENROLMENT_PATHS, pairReplySchema, revealReplySchema } from '../../engine/trust/enrolment-messages.js';
 import { readJoinToken } from '../../engine/trust/join-token.js';
 import { proveKey } from '../../engine/trust/key-proof.js';
-import { PAIRING_LIFE_MS, pairingCommitment, PAIRINGS_LIMIT } from '../../engine/trust/pairing.js';
+import { PAIRING_ABSENCE_MS, PAIRING_LIFE_MS, pairingCommitment, PAIRINGS_LIMIT } from '../../engine/trust/pairing.js';
 import { presentEntry, readRoster } from '../../engine/trust/roster.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { keyDigest, readPeerCertificate } from '../../shared/transport/trust/certificate.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import { ENROLMENT_PROTOCOL, tlsOptions } from '../../shared/transport/trust/tls-options.js';
+import { waitUntil } from '../integration/harness/wait-until.js';
 import { RUNTIME } from '../wall.js';
 import { TestCluster } from './cluster-authority.js';
 import { EnrolmentMain, machineOf, MovedRuntime } from './enrolment-main.js';
@@ -247,6 +248,47 @@ describe('enrolment', () => {
       main.runtime.laterMs = PAIRING_LIFE_MS;
       await gone;
       await refusal(main.desk.accept(code), 'JOIN_TOKEN_INVALID', /no machine waits/);
+    });
+
+    it('is good no more when the machine is stopped, and main has nobody waiting at once', async () => {
+      const stop = new AbortController();
+      const { code, joined } = await screenOf(main.address, machineOf('jetson'), { signal: stop.signal });
+      const gone = refusal(joined, 'CANCELLED', /interrupted/);
+      assert.equal(main.desk.waitingMachines().length, 1);
+      stop.abort();
+      await gone;
+      assert.deepEqual(main.desk.waitingMachines(), []);
+      await refusal(main.desk.accept(code), 'JOIN_TOKEN_INVALID', /no machine waits/);
+      assert.ok(main.log.all.some((line) => /stopped before it was let in .*"id":"jetson"/.test(line)));
+    });
+
+    it('is good no more a while after the connection of the machine has died, and not while it stands', async () => {
+      const stop = new AbortController();
+      let waiting: TLSSocket | null = null;
+      main.onData = (text, socket) => {
+        if (text.includes(ENROLMENT_PATHS.wait)) waiting = socket;
+      };
+      // As a process that was killed, it does not come back.
+      const killed = Object.assign(new MovedRuntime(), {
+        sleep: (_: number, signal?: AbortSignal) => RUNTIME.sleep(60_000, signal),
+      });
+      const { code, joined } = await screenOf(main.address, machineOf('jetson'), {
+        runtime: killed,
+        signal: stop.signal,
+      });
+      const gone = refusal(joined, 'CANCELLED', /interrupted/);
+      await waitUntil('the machine waits', () => waiting !== null);
+      main.runtime.laterMs = 3 * PAIRING_ABSENCE_MS;
+      assert.equal(main.desk.waitingMachines().length, 1);
+      (waiting as TLSSocket | null)?.destroy();
+      await waitUntil('main has noticed', () => {
+        main.runtime.laterMs += PAIRING_ABSENCE_MS;
+        return main.desk.waitingMachines().length === 0;
+      });
+      assert.ok(main.runtime.laterMs < PAIRING_LIFE_MS, 'before its time was over');
+      await refusal(main.desk.accept(code), 'JOIN_TOKEN_INVALID', /no machine waits/);
+      stop.abort();
+      await gone;
     });
 
     it('goes on when waits end and connections break, and gets a decision that was made meanwhile', async () => {

@@ -268,7 +268,21 @@ describe('the way of a daemon into its cluster', () => {
       });
       assert.equal(entered.settings.cluster, 'home');
       assert.equal(codes.length, 2);
-      assert.ok(said.includes('main was started again and knows nothing of this code; here is a new one'));
+      assert.match(said.join('\n'), /main was started again, or .* knows this code no more; here is a new one/);
+    });
+
+    it('tells main when it is stopped while it shows a code, and says that it was not let in', async () => {
+      const address = await startHome();
+      const abandon = new AbortController();
+      const say = (text: string): void => {
+        said.push(text);
+        if (/odmoe accept \d{6}/.test(text)) setTimeout(() => abandon.abort(), 50);
+      };
+      await assert.rejects(enter(settingsOf('worker', { main: address }), { say, abandoned: abandon.signal }), {
+        code: 'CANCELLED',
+      });
+      assert.deepEqual(main?.desk.waitingMachines(), []);
+      assert.equal(said.at(-1), 'stopped before this machine was let in; its code is good no more');
     });
 
     it('waits for main, and says so once', async () => {

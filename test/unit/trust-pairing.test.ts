@@ -10,6 +10,7 @@ import {
   BEGINNINGS_OF_ADDRESS_LIMIT,
   beginPairing,
   EMPTY_PAIRING_BOOK,
+  PAIRING_ABSENCE_MS,
   PAIRING_LIFE_MS,
   PAIRING_NONCE_BYTES,
   PAIRING_PAUSE_MS,
@@ -21,6 +22,7 @@ import {
   shownCode,
   typedCode,
   waitingPairings,
+  withAbsence,
   withoutPairing,
   type Acceptance,
   type Pairing,
@@ -187,6 +189,16 @@ describe('pairing', () => {
     assert.match(refusalOf(acceptPairing(book, code, PAIRING_LIFE_MS)), /no machine waits/);
     const late = revealPairing(book, pairing.pairingId, machine.reveal(), DIGEST, PAIRING_LIFE_MS);
     assert.match(refusalOf(late), /waits no more/);
+  });
+
+  it('ends for a machine that has gone, unless it comes back soon', () => {
+    const { book, pairing, code } = waiting(new Machine('1'));
+    const gone = withAbsence(book, pairing.pairingId, 500);
+    assert.equal(waitingPairings(gone, 500 + PAIRING_ABSENCE_MS - 1).length, 1);
+    assert.equal(waitingPairings(gone, 500 + PAIRING_ABSENCE_MS).length, 0);
+    assert.match(refusalOf(acceptPairing(gone, code, 500 + PAIRING_ABSENCE_MS)), /no machine waits/);
+    const back = withAbsence(gone, pairing.pairingId, null);
+    assert.ok(!isRefusal(acceptPairing(back, code, 500 + PAIRING_ABSENCE_MS)));
   });
 
   it('sends every machine away after three wrong codes, and not before', () => {
