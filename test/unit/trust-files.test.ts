@@ -1,8 +1,21 @@
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { createPublicKey } from 'node:crypto';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import fc from 'fast-check';
 import {
   authorityDirectory,
@@ -23,6 +36,7 @@ import {
   type NodeCredentials,
 } from '../../engine/trust/identity-files.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import {
   createAuthority,
   createNodeKey,
@@ -35,6 +49,9 @@ import { certifyPeer, firstRoster } from '../../engine/trust/roster-changes.js';
 import { readRoster, signRoster, type Roster } from '../../engine/trust/roster.js';
 import { createToken, EMPTY_TOKEN_BOOK } from '../../engine/trust/token-book.js';
 
+/** The user who owns nothing. */
+const NOBODY = 65_534;
+const KEY_FILES = join(packageRoot(), 'dist', 'engine', 'trust', 'key-files.js');
 const NOW_MS = Date.UTC(2026, 10, 25);
 const home = createAuthority('home');
 
@@ -57,6 +74,19 @@ function code(expected: string, words: RegExp): (thrown: unknown) => boolean {
     assert.match(thrown.message, words);
     return true;
   };
+}
+
+/** All that is written to standard error meanwhile. */
+async function saidDuring(run: () => Promise<void>): Promise<string> {
+  const { write } = process.stderr;
+  let said = '';
+  process.stderr.write = (text: string | Uint8Array): boolean => ((said += String(text)), true);
+  try {
+    await run();
+  } finally {
+    process.stderr.write = write;
+  }
+  return said;
 }
 
 function modeOf(path: string): string {
@@ -197,6 +227,42 @@ describe('the files of a node', () => {
     assert.deepEqual(readdirSync(own).sort(), ['authority.crt', 'node.crt', 'node.key', 'roster']);
     for (const name of readdirSync(own)) assert.equal(modeOf(join(own, name)), '600', name);
     assert.throws(() => identityDirectory(directory, '../w1'), /with the id/);
+  });
+
+  it('become private again, with a warning, if other users got rights to them', async () => {
+    const directory = stateOf('worker');
+    await joined(directory);
+    const own = identityDirectory(directory, 'w1');
+    const key = join(own, 'node.key');
+    chmodSync(own, 0o755);
+    chmodSync(key, 0o644);
+    const said = await saidDuring(async () => assert.notEqual(await readIdentity(directory, 'w1'), null));
+    assert.deepEqual([modeOf(own), modeOf(key)], ['700', '600']);
+    const lines = said.trim().split('\n');
+    assert.deepEqual(lines.map((line) => /^odmoe: (\S+): other users .* \(mode (\d+)\), .*none now/.exec(line)?.slice(1)), [
+      [own, '755'],
+      [key, '644'],
+    ]);
+    assert.equal(await saidDuring(async () => void (await readIdentity(directory, 'w1'))), '', 'the warning comes once');
+  });
+
+  it('are refused if they cannot be made private', async function () {
+    // Only root can give a file away.
+    if (process.getuid?.() !== 0) this.skip();
+    const directory = stateOf('worker');
+    const key = join(directory, 'node.key');
+    await joined(directory);
+    renameSync(join(identityDirectory(directory, 'w1'), 'node.key'), key);
+    chmodSync(key, 0o644);
+    chmodSync(folder, 0o755);
+    for (const open of [join(folder, 'worker'), join(folder, 'worker', 'odmoe')]) chmodSync(open, 0o755);
+    chownSync(directory, NOBODY, NOBODY);
+    const errors = { missing: 'STORAGE_FAILED', invalid: 'STORAGE_FAILED', remedy: 'x' };
+    const script = `import { readKey } from ${JSON.stringify(pathToFileURL(KEY_FILES).href)};
+      readKey(${JSON.stringify(key)}, ${JSON.stringify(errors)}).then(() => console.log('read'), (error) => console.log(error.code, error.message));`;
+    const as = { uid: NOBODY, gid: NOBODY, encoding: 'utf8' } as const;
+    const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script], as);
+    assert.match(stdout, /^STORAGE_FAILED .*node\.key: other users .*mode 644.*cannot be taken.*EPERM.*chmod 600/, stderr);
   });
 
   it('keep the key that was asked for until its certificate comes', async () => {
