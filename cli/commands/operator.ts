@@ -2,8 +2,10 @@ import { userInfo } from 'node:os';
 import type { Command } from 'commander';
 import { JOIN_TOKEN_VARIABLE } from '../../engine/daemon/enter-cluster.js';
 import { type JoinedCluster, joinByToken, requireSameCluster } from '../../engine/trust/enrol.js';
-import { identityDirectory, keyToCertify, storeIdentity } from '../../engine/trust/identity-files.js';
+import { forgetIdentity, identityDirectory, keyToCertify, storeIdentity } from '../../engine/trust/identity-files.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import { fileExists } from '../../shared/base/files/read-file.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { isIdentifier } from '../../shared/base/text/identifier.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
@@ -102,12 +104,26 @@ async function becomeOperator(
 ): Promise<JoinedCluster> {
   const { address, cluster } = await mainOfToken(token, flags, signal);
   const directory = operatorDirectory(cluster);
+  const isNew = !(await fileExists(identityDirectory(directory, id)));
   const machine = { id, role: 'operator', key: await keyToCertify(directory, id) } as const;
-  const joined = await joinByToken(address, token, machine, { runtime, signal });
-  requireSameCluster(joined, { address, cluster });
-  await storeIdentity(directory, id, joined);
-  return joined;
+  try {
+    const joined = await joinByToken(address, token, machine, { runtime, signal });
+    requireSameCluster(joined, { address, cluster });
+    await storeIdentity(directory, id, joined);
+    return joined;
+  } catch (thrown) {
+    if (isNew && thrown instanceof OdmoeError && NOT_CERTIFIED.has(thrown.code)) await forgetIdentity(directory, id);
+    throw thrown;
+  }
 }
+
+/** Errors after which main has certified no key. After others it may have, and who tries again needs the same key. */
+const NOT_CERTIFIED: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'JOIN_TOKEN_INVALID',
+  'TRUST_REFUSED',
+  'QUEUE_FULL',
+  'REQUEST_INVALID',
+]);
 
 function operatorId(given: string | undefined): string {
   const id = given ?? userInfo().username;

@@ -1,7 +1,7 @@
 import type { KeyObject } from 'node:crypto';
 import { createPublicKey } from 'node:crypto';
-import { readdir, rename, rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { readdir, rename, rm, rmdir } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
@@ -178,13 +178,20 @@ async function takeNextKey(directory: string): Promise<void> {
   }
 }
 
-/** Forgets all that the node has got by joining, its keys and its roster too. */
+/** Forgets all that the node has got by joining, its keys and its roster too, and the directories that are empty then. */
 export async function forgetIdentity(stateDirectory: string, id: string): Promise<void> {
   const directory = identityDirectory(stateDirectory, id);
   try {
     await rm(directory, { recursive: true, force: true });
   } catch (thrown) {
     throw writeFailure(thrown, directory, null);
+  }
+  for (const above of [dirname(directory), stateDirectory]) {
+    const isGone = await rmdir(above).then(
+      () => true,
+      () => false,
+    );
+    if (!isGone) return;
   }
 }
 

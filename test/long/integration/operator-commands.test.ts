@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { statSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
+import { join } from 'node:path';
 import { odmoeCommand } from '../../../cli/demo/daemon-process.js';
 import { pairWithMain } from '../../../engine/trust/enrol.js';
 import { keyToCertify } from '../../../engine/trust/identity-files.js';
@@ -148,10 +149,19 @@ describe('the commands of operators', function () {
     const other = await odmoe('operator', 'join', '--id', 'berta', token, '--main', address);
     assert.equal(other.status, 2);
     assert.match(other.stderr, /is for the machine anna, and not for berta: give --id anna/);
+    // Without --id it is the name of this user, which the token was not made for either.
+    const unnamed = await odmoe('operator', 'join', token, '--main', address);
+    assert.match(unnamed.stderr, /is for the machine anna, and not for \S+: give --id anna/);
+    assert.equal(existsSync(user.path('laptop/config/odmoe/clusters/home')), false, 'a refused join leaves nothing');
     const joined = await done('operator', 'join', '--id', 'anna', token, '--main', address);
     assert.match(joined, new RegExp(`^You are operator anna of "home" on this machine \\(words: ${desk.words}\\)`));
     assert.match(await done('node', 'list', '--main', address), /^anna +operator /m);
-    const key = user.path('laptop/config/odmoe/clusters/home/nodes/anna/node.key');
+    const ids = user.path('laptop/config/odmoe/clusters/home/nodes');
+    assert.deepEqual(readdirSync(ids), ['anna']);
+    const again = await odmoe('operator', 'join', '--id', 'anna', `${token}x`, '--main', address);
+    assert.equal(again.status, 2);
+    assert.deepEqual(readdirSync(ids), ['anna'], 'a refusal takes no key from who has joined');
+    const key = join(ids, 'anna', 'node.key');
     assert.equal(statSync(key).mode & 0o777, 0o600);
   });
 
