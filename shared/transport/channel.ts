@@ -114,12 +114,16 @@ class ChannelSockets {
 
   /** The peer is not admitted any more: what it may still read are the words that end its calls. */
   endSoon(runtime: Runtime): void {
-    runtime.after(REMOVAL_GRACE_MS, () => this.destroy()).unref();
+    runtime.after(REMOVAL_GRACE_MS, () => this.destroyOpen()).unref();
   }
 
   private destroy(): void {
     this.destroyed = true;
     this.grace?.cancel();
+    this.destroyOpen();
+  }
+
+  private destroyOpen(): void {
     for (const socket of this.open) socket.destroy();
   }
 }

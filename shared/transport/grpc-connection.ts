@@ -25,6 +25,8 @@ export interface ConnectionSecurity {
 /** Calls over one channel to a peer. */
 export class GrpcConnection implements Connection {
   private readonly channel: Channel;
+  /** Ends each running call, with the reason. */
+  private readonly running = new Set<(reason: OdmoeError) => void>();
 
   constructor(
     private readonly runtime: Runtime,
@@ -33,6 +35,9 @@ export class GrpcConnection implements Connection {
     private readonly security: ConnectionSecurity,
   ) {
     this.channel = openChannel(address, runtime, rules, security.trust);
+    this.channel.onRefused((reason) => {
+      for (const end of [...this.running]) end(reason);
+    });
   }
 
   async call<Request, Reply>(method: CallMethod<Request, Reply>, request: Request, limits: CallLimits): Promise<Reply> {
@@ -56,7 +61,13 @@ export class GrpcConnection implements Connection {
         reject(cancelledCall(address));
         call.cancel();
       });
+      const end = (reason: OdmoeError): void => {
+        reject(reason);
+        call.cancel();
+      };
+      this.running.add(end);
       const call = this.channel.client.makeUnaryRequest(path, raw, raw, request, (error, reply) => {
+        this.running.delete(end);
         silence.cancel();
         stopListening();
         if (error !== null) reject(error);
@@ -78,23 +89,28 @@ export class GrpcConnection implements Connection {
     };
     const leave = onAbort(signal, cancel);
     if (signal?.aborted === true) cancel();
-    let silence: OdmoeError | null = null;
+    let lost: OdmoeError | null = null;
+    const end = (reason: OdmoeError): void => {
+      lost = reason;
+      cancel();
+    };
+    this.running.add(end);
     const check = {
       keepaliveIntervalMs: MAIN_CHECK.keepaliveIntervalMs,
       bound: new SilenceBound(MAIN_CHECK.keepaliveTimeoutMs),
     };
     const keepalive = watchPeer(runtime, channel, check, (silentMs) => {
       const peer = method.servedBy === 'main' ? `main at ${address}` : address;
-      silence = new OdmoeError(method.lostCode, silenceMessage(peer, silentMs));
-      cancel();
+      end(new OdmoeError(method.lostCode, silenceMessage(peer, silentMs)));
     });
     if (idleLimitMs === undefined) keepalive.start();
     try {
       for await (const reply of readReplies(call, address, method, runtime, idleLimitMs))
         yield method.reply.decode(reply);
     } catch (thrown) {
-      throw silence ?? (await this.explained(toOdmoeError(thrown), method));
+      throw lost ?? (await this.explained(toOdmoeError(thrown), method));
     } finally {
+      this.running.delete(end);
       keepalive.stop();
       leave();
       call.cancel();

@@ -2,6 +2,7 @@ import { createServer, type Http2Server, type ServerHttp2Session, type ServerHtt
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { status } from '@grpc/grpc-js';
+import { assertInvariant } from '../base/errors/assert-invariant.js';
 import { ERROR_KINDS, type ErrorCode } from '../base/errors/registry.js';
 import type { Runtime } from '../base/runtime/runtime.js';
 import { REFUSED_CONNECTION_MS, REFUSED_CONNECTIONS_LIMIT, REFUSED_REQUEST_LIMIT_BYTES } from '../wire/limits.js';
@@ -25,23 +26,33 @@ const TEXT = 'text/plain; charset=utf-8';
 export class Refuser {
   private readonly server: Http2Server = createServer();
   private readonly open = new Set<Socket>();
+  /** The reason for the peer whose session begins now. */
+  private reason: string | null = null;
 
   constructor(private readonly runtime: Runtime) {
-    this.server.on('session', (session: ServerHttp2Session) => session.on('error', () => undefined));
+    this.server.on('session', (session: ServerHttp2Session) => this.answer(session));
     this.server.on('sessionError', () => undefined);
   }
 
   refuse(socket: TLSSocket, reason: string): void {
     if (!this.keepShortly(socket)) return;
-    this.server.once('session', (session: ServerHttp2Session) => {
-      session.on('stream', (stream, { 'content-type': type = '' }) => {
-        stream.on('error', () => undefined);
-        if (type.startsWith('application/grpc')) refuseCall(stream, reason);
-        else refuseRequest(stream, reason);
-      });
-    });
-    // The session begins within this call.
+    this.reason = reason;
+    // The session begins within this call, or never: Node makes none for a peer that did not ask for HTTP/2.
     this.server.emit('connection', socket);
+    this.reason = null;
+  }
+
+  private answer(session: ServerHttp2Session): void {
+    const { reason } = this;
+    assertInvariant(reason !== null, 'A session of a refused peer begins within refuse().');
+    session.on('error', () => undefined);
+    session.on('stream', (stream, { 'content-type': type = '' }) => {
+      stream.on('error', () => undefined);
+      // A peer that has taken its call back already.
+      if (stream.destroyed || stream.closed) return;
+      if (type.startsWith('application/grpc')) refuseCall(stream, reason);
+      else refuseRequest(stream, reason);
+    });
   }
 
   /**

@@ -31,7 +31,14 @@ import { raiseRequestLimit } from './receive-limit.js';
 import { STANDSTILL_METADATA, toServiceError } from './rpc-errors.js';
 import { type Handler, type ServedMethod, servedMethods } from './served-methods.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
-import { type CallerOf, grpcCall, grpcReplies, peerContextOf, type RawServerStream } from './server-handlers.js';
+import {
+  type CallerOf,
+  grpcCall,
+  grpcReplies,
+  type OpenReplies,
+  peerContextOf,
+  type RawServerStream,
+} from './server-handlers.js';
 import type { RpcServer, RpcServerOptions } from './transport.js';
 import type { ClusterTrust } from './trust/cluster-trust.js';
 import type { CertifiedCaller } from './trust/peer-role.js';
@@ -58,11 +65,13 @@ export async function startRpcServer(
   // Our code gets every fault as an error; grpc-js would also print it, past our log.
   setLogVerbosity(logVerbosity.NONE);
   const openStreams: OpenStreams = new Map();
+  const openReplies: OpenReplies = new Map();
   const standstills = new StandstillMeter(runtime);
   const unfinished = new UnfinishedRequests(runtime, options.requestLimitMs ?? REQUEST_LIMIT_MS);
-  const serving = { openStreams, log: options.log, pace, runtime, standstills, unfinished };
+  const serving = { openStreams, openReplies, log: options.log, pace, runtime, standstills, unfinished };
   const endStreamsOf = ({ id }: CertifiedCaller, reason: OdmoeError): void => {
     for (const [stream, caller] of [...openStreams]) if (caller?.id === id) stream.close(reason);
+    for (const [end, caller] of [...openReplies]) if (caller?.id === id) end(reason);
   };
   const doors: Door[] = [];
   let port: number;
@@ -171,8 +180,9 @@ function grpcHandler(
   serving: PeerServing,
 ): UntypedServiceImplementation[string] {
   if (served.shape === 'stream') return serveStreams(served.method, served.handle, serving);
-  const { runtime, standstills, callerOf } = serving;
-  if (served.shape === 'replies') return grpcReplies(served, { log, runtime, slowReaderLimitMs }, callerOf);
+  const { runtime, standstills, callerOf, openReplies } = serving;
+  if (served.shape === 'replies')
+    return grpcReplies(served, { log, runtime, slowReaderLimitMs }, callerOf, openReplies);
   const isKeepalive = served.method.path === METHODS.node.identify.path;
   return grpcCall(served, log, callerOf, () => (isKeepalive ? standstillMetadata(standstills) : null));
 }
@@ -185,6 +195,7 @@ function standstillMetadata(standstills: StandstillMeter): Metadata {
 
 interface PeerServing {
   openStreams: OpenStreams;
+  openReplies: OpenReplies;
   callerOf: CallerOf;
   log: Logger;
   pace: StreamPace | null;

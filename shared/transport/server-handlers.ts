@@ -1,5 +1,6 @@
 /** Handlers of single calls for grpc-js. */
 import type { Metadata, ServerDuplexStream, ServerUnaryCall, ServerWritableStream, sendUnaryData } from '@grpc/grpc-js';
+import type { OdmoeError } from '../base/errors/odmoe-error.js';
 import type { Logger } from '../base/log/logger.js';
 import { hostOf } from '../wire/addresses.js';
 import { answerCall, type AnswerLimits, answerReplies } from './answer-calls.js';
@@ -42,26 +43,40 @@ export function grpcCall(
   };
 }
 
+/** Each running call with many replies: ends it with the reason. The peer that its certificate names; null: the cluster has no authority. */
+export type OpenReplies = Map<(reason: OdmoeError) => void, CertifiedCaller | null>;
+
 export function grpcReplies(
   served: Extract<ServedMethod, { shape: 'replies' }>,
   limits: AnswerLimits,
   callerOf: CallerOf,
+  open: OpenReplies,
 ): (call: ServerWritableStream<Buffer, Buffer>) => void {
   return (call) => {
     const gone = new AbortController();
+    let refused: OdmoeError | null = null;
+    const end = (reason: OdmoeError): void => {
+      refused = reason;
+      gone.abort();
+    };
     call.on('cancelled', () => gone.abort());
     const answer = async (): Promise<void> => {
+      const peer = peerContextOf(call, callerOf);
+      open.set(end, peer.caller);
       const caller = {
-        peer: peerContextOf(call, callerOf),
+        peer,
         name: call.getPeer(),
         send: (reply: Buffer, taken: () => void) => call.write(reply, taken),
         unread: () => call.writableLength,
       };
-      return answerReplies(served, call.request, caller, gone.signal, limits);
+      await answerReplies(served, call.request, caller, gone.signal, limits);
+      if (refused !== null) throw refused;
     };
-    answer().then(
-      () => call.end(),
-      (thrown: unknown) => call.emit('error', toServiceError(thrown)),
-    );
+    answer()
+      .finally(() => open.delete(end))
+      .then(
+        () => call.end(),
+        (thrown: unknown) => call.emit('error', toServiceError(thrown)),
+      );
   };
 }

@@ -1,7 +1,7 @@
 import type { NodeTrust } from '../../engine/trust/node-trust.js';
 import type { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
-import { METHODS, type MethodRules } from '../../shared/transport/methods.js';
+import type { MethodRules } from '../../shared/transport/methods.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
 import { readPeerCertificate } from '../../shared/transport/trust/certificate.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
@@ -13,8 +13,6 @@ import type { KeyLedger } from './key-ledger.js';
 
 /** Time after which every connection with a peer must have ended that a roster does not list any more. */
 export const REMOVAL_BOUND_MS = REMOVAL_GRACE_MS + 50;
-
-const STREAMS: ReadonlySet<string> = new Set([METHODS.worker.serve.path, METHODS.shadow.serve.path]);
 
 /** Checks who gets into a cluster with an authority. It trusts the ledger, and nothing that the daemons say of a peer. */
 export class TrustWatch implements DoorWatch {
@@ -78,13 +76,12 @@ export class TrustWatch implements DoorWatch {
     this.highest.set(id, Math.max(before, count));
   }
 
-  /** `count`: of the roster that the node has had for REMOVAL_BOUND_MS. Calls that the node itself has made end by their own time limits. */
+  /** `count`: of the roster that the node has had for REMOVAL_BOUND_MS. */
   private checkOpen(id: string, count: number, runtime: VirtualRuntime): void {
     if (!runtime.isRunning) return;
     for (const { certified, peerHost, path, dialled } of this.network.openSidesOf(runtime)) {
       const peer = dialled?.peer ?? certified;
-      if (peer === null || (dialled !== null && !STREAMS.has(path))) continue;
-      if (!this.ledger.isOver(peer.keyDigest, count)) continue;
+      if (peer === null || !this.ledger.isOver(peer.keyDigest, count)) continue;
       this.violate(`${id} still has ${path} with ${peerHost}, whose key is not good any more`);
     }
   }

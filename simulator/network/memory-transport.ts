@@ -16,6 +16,7 @@ import {
   CLIENT_CHECK_TIMEOUT_MS,
   CLOSE_GRACE_MS,
   MAIN_CHECK,
+  REMOVAL_GRACE_MS,
   SLOW_READER_LIMIT_MS,
 } from '../../shared/wire/limits.js';
 import { StandstillMeter } from '../../shared/base/runtime/standstill-meter.js';
@@ -24,7 +25,7 @@ import type { ChannelOwner, ChannelSide } from './channel.js';
 import { answerMemoryCall, answerMemoryReplies, callOnce, readMemoryReplies } from './memory-calls.js';
 import type { MemoryNetwork } from './memory-network.js';
 import { AdmittedSides } from './admitted-sides.js';
-import { acceptMemoryStream, openMemoryStream } from './memory-streams.js';
+import { acceptMemoryStream, NOT_ADMITTED, openMemoryStream } from './memory-streams.js';
 
 /** Interval at which a stopping server checks whether its clients have got the end of their replies. */
 const SERVING_POLL_MS = 1;
@@ -53,12 +54,15 @@ export function memoryTransport(
     method: RpcMethod<Request, Reply> & Pick<MethodRules, 'servedBy'>,
     request: Request,
     limitMs: number,
-  ): ChannelSide =>
-    network.connect(owner(limitMs), address, {
+  ): ChannelSide => {
+    const side = network.connect(owner(limitMs), address, {
       path: method.path,
       servedBy: method.servedBy,
       bytes: method.request.encode(request),
     });
+    side.dialled?.watch(() => runtime.background(REMOVAL_GRACE_MS, () => side.lose(NOT_ADMITTED)));
+    return side;
+  };
   const bounds = new SilenceBounds();
   const transport: Transport = {
     serve: (options) => serve(network, owner(SERVER_SILENCE_MS), options),

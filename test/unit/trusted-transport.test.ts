@@ -7,17 +7,35 @@ import { dirname, join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { METHODS } from '../../shared/transport/methods.js';
-import { fetchStatus, identifyPeer, openShadowStream, openWorkerStream } from '../../shared/transport/node-clients.js';
+import {
+  fetchStatus,
+  generate,
+  identifyPeer,
+  openShadowStream,
+  openWorkerStream,
+} from '../../shared/transport/node-clients.js';
 import { socketAddress } from '../../shared/transport/operator-socket.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { RpcServerOptions, Transport } from '../../shared/transport/transport.js';
 import { TLS_HANDSHAKES_LIMIT } from '../../shared/wire/limits.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
 import { RUNTIME } from '../wall.js';
 import { TestCluster, type TestMember } from './cluster-authority.js';
 import { plainIdentity } from './plain-identity.js';
 import { callOver, dialAny, NETWORK, showing, TrustedServers } from './trusted-servers.js';
 
 const TIMEOUT_MS = 5000;
+const QUESTION: GenerateRequest = {
+  messages: [],
+  promptTokenIds: [],
+  stop: [],
+  text: 'a',
+  raw: true,
+  maxTokens: 4,
+  ignoreEos: true,
+  logprobs: 0,
+  sampling: null,
+};
 
 describe('transport of a cluster with an authority', () => {
   let servers: TrustedServers;
@@ -185,6 +203,56 @@ describe('transport of a cluster with an authority', () => {
     assert.equal((await ended)?.code, 'TRUST_REFUSED');
     const again = await refusalOf(identifyPeer(client, address, TIMEOUT_MS));
     assert.match(again.message, /node jetson-2 was removed from "test"/);
+  });
+
+  /** Messages without an end, until the caller has gone. */
+  async function* endless<Reply>(reply: Reply, gone: AbortSignal): AsyncGenerator<Reply> {
+    while (!gone.aborted) {
+      yield reply;
+      await RUNTIME.sleep(5, gone);
+    }
+  }
+
+  /** Takes replies, calls `removed` after the first one, and returns the error with which they end. */
+  async function errorOfReplies(replies: AsyncIterable<unknown>, removed: () => void): Promise<OdmoeError> {
+    let isRemoved = false;
+    const taken = async (): Promise<void> => {
+      for await (const reply of replies) {
+        assert.ok(reply !== undefined);
+        if (!isRemoved) removed();
+        isRemoved = true;
+      }
+    };
+    return refusalOf(taken());
+  }
+
+  it('ends the running replies to a removed peer with words', async () => {
+    const token = { kind: 'token' as const, token: { tokenId: 1, text: 'a', logprob: 0, top: [] } };
+    const address = await serve(cluster.member('main', 'box'), {
+      inference: { generate: (_, gone) => endless(token, gone) },
+    });
+    // The operator does not know the roster that removes it.
+    const anna = transportOf(new TestCluster('test', cluster.authority).member('operator', 'anna'));
+    const error = await errorOfReplies(generate(anna, address, QUESTION), () => cluster.remove('anna'));
+    assert.deepEqual([error.code, error.message], ['TRUST_REFUSED', 'node anna was removed from "test"']);
+  });
+
+  it('ends its own calls to a removed peer', async () => {
+    const worker = new TestCluster('test', cluster.authority).member('worker', 'jetson-2');
+    const address = await serve(worker, {
+      node: { identify: () => new Promise(() => undefined) },
+      pack: {
+        describe: () => new Promise(() => undefined),
+        manifest: (_, gone) => endless({ bytes: Buffer.alloc(8) }, gone),
+        read: (_, gone) => endless({ bytes: Buffer.alloc(8) }, gone),
+      },
+    });
+    const main = transportOf(cluster.member('main', 'box'));
+    const call = refusalOf(identifyPeer(main, address, TIMEOUT_MS));
+    const replies = main.replies(address, METHODS.pack.manifest, { packDigest: 'a'.repeat(64) }, {});
+    const error = await errorOfReplies(replies, () => cluster.remove('jetson-2'));
+    for (const each of [error, await call])
+      assert.deepEqual([each.code, each.message], ['TRUST_REFUSED', 'node jetson-2 was removed from "test"']);
   });
 
   it('shows a renewed certificate to new connections, and goes on with old streams', async () => {
