@@ -282,7 +282,9 @@ async function letIn(
       if (abandoned.aborted) say('stopped before this machine was let in; its code is good no more');
       const isForgotten = thrown instanceof OdmoeError && thrown.message === WAITS_NO_MORE;
       if (!isForgotten) throw thrown;
-      say('main was started again, or the connection was lost, so that main knows this code no more; here is a new one');
+      say(
+        'main was started again, or the connection was lost, so that main knows this code no more; here is a new one',
+      );
     }
   }
 }

@@ -78,7 +78,7 @@ function code(expected: string, words: RegExp): (thrown: unknown) => boolean {
 
 /** All that is written to standard error meanwhile. */
 async function saidDuring(run: () => Promise<void>): Promise<string> {
-  const { write } = process.stderr;
+  const write = process.stderr.write.bind(process.stderr);
   let said = '';
   process.stderr.write = (text: string | Uint8Array): boolean => ((said += String(text)), true);
   try {
@@ -178,7 +178,7 @@ describe('the files of an authority', () => {
     ] as const) {
       const path = join(authorityDirectory(directory), name);
       const own = readFileSync(path);
-      writeFileSync(path, readFileSync(join(authorityDirectory(other), name)));
+      writeFileSync(path, readFileSync(join(authorityDirectory(other), name)), { mode: 0o600 });
       await assert.rejects(readAuthorityFiles(directory, 'home'), code('STORAGE_FAILED', words));
       writeFileSync(path, 'damaged');
       await assert.rejects(readAuthorityFiles(directory, 'home'), code('STORAGE_FAILED', new RegExp(name)));
@@ -187,7 +187,7 @@ describe('the files of an authority', () => {
         readAuthorityFiles(directory, 'home'),
         code('STORAGE_FAILED', /no such file; .*cluster restore/),
       );
-      writeFileSync(path, own);
+      writeFileSync(path, own, { mode: 0o600 });
     }
     writeFileSync(join(authorityDirectory(directory), 'tokens'), '{}');
     await assert.rejects(
@@ -239,11 +239,18 @@ describe('the files of a node', () => {
     const said = await saidDuring(async () => assert.notEqual(await readIdentity(directory, 'w1'), null));
     assert.deepEqual([modeOf(own), modeOf(key)], ['700', '600']);
     const lines = said.trim().split('\n');
-    assert.deepEqual(lines.map((line) => /^odmoe: (\S+): other users .* \(mode (\d+)\), .*none now/.exec(line)?.slice(1)), [
-      [own, '755'],
-      [key, '644'],
-    ]);
-    assert.equal(await saidDuring(async () => void (await readIdentity(directory, 'w1'))), '', 'the warning comes once');
+    assert.deepEqual(
+      lines.map((line) => /^odmoe: (\S+): other users .* \(mode (\d+)\), .*none now/.exec(line)?.slice(1)),
+      [
+        [own, '755'],
+        [key, '644'],
+      ],
+    );
+    assert.equal(
+      await saidDuring(async () => void (await readIdentity(directory, 'w1'))),
+      '',
+      'the warning comes once',
+    );
   });
 
   it('are refused if they cannot be made private', async function () {
@@ -262,7 +269,11 @@ describe('the files of a node', () => {
       readKey(${JSON.stringify(key)}, ${JSON.stringify(errors)}).then(() => console.log('read'), (error) => console.log(error.code, error.message));`;
     const as = { uid: NOBODY, gid: NOBODY, encoding: 'utf8' } as const;
     const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script], as);
-    assert.match(stdout, /^STORAGE_FAILED .*node\.key: other users .*mode 644.*cannot be taken.*EPERM.*chmod 600/, stderr);
+    assert.match(
+      stdout,
+      /^STORAGE_FAILED .*node\.key: other users .*mode 644.*cannot be taken.*EPERM.*chmod 600/,
+      stderr,
+    );
   });
 
   it('keep the key that was asked for until its certificate comes', async () => {
@@ -290,7 +301,7 @@ describe('the files of a node', () => {
     await storeIdentity(directory, 'w1', { certificate, authority: home.certificate, roster: rosterOf(home, 3) });
     // The state between the last two steps: the certificate is new, and the key has its first name.
     writeFileSync(join(own, 'node.key'), oldKey);
-    writeFileSync(join(own, 'node.key.next'), nextKey);
+    writeFileSync(join(own, 'node.key.next'), nextKey, { mode: 0o600 });
     const after = await readIdentity(directory, 'w1');
     assert.equal(after?.peer.keyDigest, keyDigest(createPublicKey(next)));
     assert.deepEqual(readFileSync(join(own, 'node.key')), nextKey);
@@ -371,7 +382,7 @@ describe('the files of a node', () => {
     assert.equal(moved.roster.count, 2);
     await forgetIdentity(directory, 'w1');
     assert.equal(await readIdentity(directory, 'w1'), null);
-    assert.deepEqual(readdirSync(join(directory, 'nodes')), []);
+    assert.equal(existsSync(directory), false, 'no directory stays that is empty then');
   });
 
   it('name what is missing or does not fit', async () => {

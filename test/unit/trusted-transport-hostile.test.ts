@@ -118,7 +118,10 @@ describe('hostile peers of a cluster with an authority', () => {
       const [head = '', body = ''] = text.split('\r\n\r\n');
       assert.ok(head.startsWith(`HTTP/1.1 ${status}\r\n`), text);
       assert.ok(head.includes(`content-length: ${Buffer.byteLength(body)}`), head);
-      assert.match(body, /gRPC over TLS.*\n.*page and the HTTP API.*odmoe status.*\n.*odmoe worker.*odmoe operator join/);
+      assert.match(
+        body,
+        /gRPC over TLS.*\n.*page and the HTTP API.*odmoe status.*\n.*odmoe worker.*odmoe operator join/,
+      );
       assert.doesNotMatch(text, /test|jetson/, 'nothing of the cluster is named');
     }
 
