@@ -10,6 +10,7 @@ import { readPublicKey } from '../../shared/transport/trust/certificate.js';
 import { EXPORTER_BYTES, isKeyProof } from './key-proof.js';
 import type { PeerRole } from '../../shared/transport/trust/peer-role.js';
 import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
+import { ENROLMENT_RETRIES_LIMIT, ENROLMENT_RETRY_PAUSE_MS } from '../../shared/wire/limits.js';
 import { secretBytes, type Chance } from './secret-bytes.js';
 
 export const PAIRING_NONCE_BYTES = 32;
@@ -17,8 +18,8 @@ export const PAIRINGS_LIMIT = 16;
 /** Most machines of one address that wait, so that a stranger leaves places for others. */
 export const PAIRINGS_OF_ADDRESS_LIMIT = 8;
 export const PAIRING_LIFE_MS = 10 * 60_000;
-/** A machine that waits on no connection for so long has gone. One that lost its connection comes back sooner. */
-export const PAIRING_ABSENCE_MS = 10_000;
+/** A machine that waits on no connection for so long has gone: one that lost its connection tries no longer to come back. */
+export const PAIRING_ABSENCE_MS = ENROLMENT_RETRIES_LIMIT * ENROLMENT_RETRY_PAUSE_MS;
 export const WRONG_CODES_LIMIT = 3;
 /** One new machine in this time and from one address. */
 export const PAIRING_PAUSE_MS = 1000;

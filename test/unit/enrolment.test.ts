@@ -8,6 +8,7 @@ import { readJoinToken } from '../../engine/trust/join-token.js';
 import { proveKey } from '../../engine/trust/key-proof.js';
 import { PAIRING_ABSENCE_MS, PAIRING_LIFE_MS, pairingCommitment, PAIRINGS_LIMIT } from '../../engine/trust/pairing.js';
 import { presentEntry, readRoster } from '../../engine/trust/roster.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { keyDigest, readPeerCertificate } from '../../shared/transport/trust/certificate.js';
@@ -280,12 +281,14 @@ describe('enrolment', () => {
       await waitUntil('the machine waits', () => waiting !== null);
       main.runtime.laterMs = 3 * PAIRING_ABSENCE_MS;
       assert.equal(main.desk.waitingMachines().length, 1);
-      (waiting as TLSSocket | null)?.destroy();
-      await waitUntil('main has noticed', () => {
-        main.runtime.laterMs += PAIRING_ABSENCE_MS;
-        return main.desk.waitingMachines().length === 0;
-      });
-      assert.ok(main.runtime.laterMs < PAIRING_LIFE_MS, 'before its time was over');
+      const socket = requirePresent<TLSSocket>(waiting, 'It waits.');
+      const closed = new Promise((resolve) => socket.once('close', resolve));
+      socket.destroy();
+      await closed;
+      main.runtime.laterMs += PAIRING_ABSENCE_MS - 1000;
+      assert.equal(main.desk.waitingMachines().length, 1, 'it may come back');
+      main.runtime.laterMs += 1000;
+      assert.deepEqual(main.desk.waitingMachines(), []);
       await refusal(main.desk.accept(code), 'JOIN_TOKEN_INVALID', /no machine waits/);
       stop.abort();
       await gone;
