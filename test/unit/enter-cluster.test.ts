@@ -274,13 +274,14 @@ describe('the way of a daemon into its cluster', () => {
     it('tells main when it is stopped while it shows a code, and says that it was not let in', async () => {
       const address = await startHome();
       const abandon = new AbortController();
-      const say = (text: string): void => {
-        said.push(text);
-        if (/odmoe accept \d{6}/.test(text)) setTimeout(() => abandon.abort(), 50);
-      };
-      await assert.rejects(enter(settingsOf('worker', { main: address }), { say, abandoned: abandon.signal }), {
-        code: 'CANCELLED',
+      const entering = enter(settingsOf('worker', { main: address }), {
+        abandoned: abandon.signal,
+        say: (text) => {
+          said.push(text);
+          if (/odmoe accept \d{6}/.test(text)) setTimeout(() => abandon.abort(), 50);
+        },
       });
+      await assert.rejects(entering, { code: 'CANCELLED' });
       assert.deepEqual(main?.desk.waitingMachines(), []);
       assert.equal(said.at(-1), 'stopped before this machine was let in; its code is good no more');
     });
