@@ -27,7 +27,7 @@ import {
 import { forgetIdentity, keyToCertify, storeIdentity } from '../trust/identity-files.js';
 import { requireJoinToken } from '../trust/join-token.js';
 import { type OpenTrust, openNodeTrust } from '../trust/open-node-trust.js';
-import { PAIRING_LIFE_MS, shownCode, WAITS_NO_MORE } from '../trust/pairing.js';
+import { PAIRING_LIFE_MS, shownCode } from '../trust/pairing.js';
 import { closeAll } from './close-all.js';
 import { type FoundMain, joinedClusters, localAuthorities, mainAt, waitForMain } from './find-cluster.js';
 import { requireFreePort } from './require-free-port.js';
@@ -268,24 +268,22 @@ async function letIn(
   const text = token ?? (socketPath === null ? null : await tokenOfOwnHost(socketPath, machine, context));
   if (text !== null) return joinByToken(address, text, machine, enrolment);
   say(`Found main of "${cluster}" at ${address}. This machine is not in the cluster yet.`);
-  const showCode = (code: string, words: string): void => {
+  const showCode = (code: string, words: string, isAnother: boolean): void => {
+    if (isAnother)
+      say(
+        'main was started again, or the connection was lost, so that main knows this code no more; here is a new one',
+      );
     const minutes = PAIRING_LIFE_MS / 60_000;
     say(
       `  Code: ${shownCode(code)}      On main: odmoe accept ${code} (or type it on its page). Waiting, ${minutes} min ...`,
     );
     say(`  Main shows these words, too: ${words}`);
   };
-  for (;;) {
-    try {
-      return await pairWithMain(address, { ...machine, device: device() }, showCode, enrolment);
-    } catch (thrown) {
-      if (abandoned.aborted) say('stopped before this machine was let in; its code is good no more');
-      const isForgotten = thrown instanceof OdmoeError && thrown.message === WAITS_NO_MORE;
-      if (!isForgotten) throw thrown;
-      say(
-        'main was started again, or the connection was lost, so that main knows this code no more; here is a new one',
-      );
-    }
+  try {
+    return await pairWithMain(address, { ...machine, device: device() }, showCode, enrolment);
+  } catch (thrown) {
+    if (abandoned.aborted) say('stopped before this machine was let in; its code is good no more');
+    throw thrown;
   }
 }
 

@@ -2,6 +2,7 @@
 import { createPublicKey, type KeyObject } from 'node:crypto';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { withPeerDeadline } from '../../shared/base/runtime/peer-wait.js';
+import { formatDuration } from '../../shared/base/text/units.js';
 import {
   ENROLMENT_REQUEST_MS,
   ENROLMENT_RETRIES_LIMIT,
@@ -37,7 +38,14 @@ import {
 } from './enrolment-messages.js';
 import { requireJoinToken } from './join-token.js';
 import { proveKey } from './key-proof.js';
-import { PAIRING_LIFE_MS, PAIRING_NONCE_BYTES, pairingCode, pairingCommitment } from './pairing.js';
+import {
+  CODES_SHOWN_LIMIT,
+  mayShowAnotherCode,
+  PAIRING_LIFE_MS,
+  PAIRING_NONCE_BYTES,
+  pairingCode,
+  pairingCommitment,
+} from './pairing.js';
 import { keysOf, presentEntry, readRoster } from './roster.js';
 import { secretBytes } from './secret-bytes.js';
 
@@ -123,38 +131,69 @@ export interface PairingMachine extends JoiningMachine {
   readonly device: string;
 }
 
+/** Shows a code (six digits) and the authority in words. `isAnother`: main has forgotten the code before. */
+export type ShowCode = (code: string, words: string, isAnother: boolean) => void;
+
 /**
- * Joins by a code that the operator types at main. Throws JOIN_TOKEN_INVALID (wrong codes, nobody typed it in ten minutes, main was started again),
- * TRUST_REFUSED (too many wait, another authority, the id is taken), NO_MAIN, TIMEOUT, TLS_MISMATCH, CANCELLED (main has been told then).
- * @param onCode called once, with the code (six digits) and the authority in words
+ * Joins by a code that the operator types at main. Throws JOIN_TOKEN_INVALID (wrong codes, nobody typed it in ten minutes), PAIRING_UNKNOWN (main has
+ * forgotten too many codes), TRUST_REFUSED (too many wait, another authority, the id is taken), NO_MAIN, TIMEOUT, TLS_MISMATCH, CANCELLED (main has
+ * been told then).
+ * @param onCode called once, and again for each code that replaces one that main has forgotten
  */
 export async function pairWithMain(
   address: string,
   machine: PairingMachine,
-  onCode: (code: string, words: string) => void,
+  onCode: ShowCode,
   context: EnrolmentContext,
 ): Promise<JoinedCluster> {
-  const waiting = await untilTaken(context, () =>
-    onConnection(address, null, context, (connection) => showKey(connection, address, machine, context)),
-  );
-  try {
-    onCode(waiting.code, authorityWords(authorityDigest(waiting.authority)));
-    const welcome = await acceptance(address, waiting, context);
-    return joined(welcome, waiting.authority, machine);
-  } catch (thrown) {
-    if (context.signal?.aborted === true) await withdraw(address, waiting, context);
-    throw thrown;
+  const shownMs: number[] = [];
+  for (;;) {
+    const waiting = await beginToWait(address, machine, context);
+    shownMs.push(context.runtime.nowMs());
+    onCode(waiting.code, authorityWords(authorityDigest(waiting.authority)), shownMs.length > 1);
+    const welcome = await acceptanceOrLeave(address, waiting, context);
+    if (welcome !== null) return joined(welcome, waiting.authority, machine);
+    if (!mayShowAnotherCode(shownMs, context.runtime.nowMs())) throw forgottenTooOften(address);
   }
 }
 
-/** Asks again while main is busy with other machines, also with others of this host. */
-async function untilTaken<Result>(context: EnrolmentContext, ask: () => Promise<Result>): Promise<Result> {
+/**
+ * Begins until main takes the machine, and reveals once. Whoever stands between knows the code as soon as the machine has revealed: if it began again
+ * by itself, he would refuse each code in silence until one is that of a machine of his own at main.
+ */
+async function beginToWait(address: string, machine: PairingMachine, context: EnrolmentContext): Promise<Waiting> {
+  let hasRevealed = false;
+  const reveals = (): void => {
+    hasRevealed = true;
+  };
+  const show = (connection: EnrolmentConnection): Promise<Waiting> =>
+    showKey(connection, address, machine, context, reveals);
+  return untilTaken(
+    context,
+    () => onConnection(address, null, context, show),
+    () => !hasRevealed,
+  );
+}
+
+function forgottenTooOften(address: string): OdmoeError {
+  return new OdmoeError(
+    'PAIRING_UNKNOWN',
+    `main at ${address} has forgotten ${CODES_SHOWN_LIMIT} codes of this machine within ${formatDuration(PAIRING_LIFE_MS)}: if it was not started again so often, something stands between; look at main, then start this again`,
+  );
+}
+
+/** Asks again while main is busy with other machines, also with others of this host, and `mayAgain` says yes. */
+async function untilTaken<Result>(
+  context: EnrolmentContext,
+  ask: () => Promise<Result>,
+  mayAgain = (): boolean => true,
+): Promise<Result> {
   for (let tries = 1; ; tries += 1) {
     try {
       return await ask();
     } catch (thrown) {
       const isBusy = thrown instanceof OdmoeError && thrown.code === 'QUEUE_FULL';
-      if (!isBusy || tries > ENROLMENT_RETRIES_LIMIT) throw thrown;
+      if (!isBusy || tries > ENROLMENT_RETRIES_LIMIT || !mayAgain()) throw thrown;
       await context.runtime.sleep(ENROLMENT_RETRY_PAUSE_MS, context.signal);
     }
   }
@@ -166,12 +205,13 @@ interface Waiting {
   readonly code: string;
 }
 
-/** Commits to a nonce, gets main's, and reveals, all on one connection. */
+/** Commits to a nonce, gets main's, and reveals, all on one connection. `reveals`: called before anything is revealed. */
 async function showKey(
   connection: EnrolmentConnection,
   address: string,
   { id, role, key, device }: PairingMachine,
   { runtime }: EnrolmentContext,
+  reveals: () => void,
 ): Promise<Waiting> {
   const nonce = secretBytes(runtime, PAIRING_NONCE_BYTES);
   const spki = spkiOf(createPublicKey(key));
@@ -187,6 +227,7 @@ async function showKey(
     spki: spki.toString('base64'),
     proof: proveKey(key, exporter, id).toString('base64'),
   };
+  reveals();
   await connection.ask(ENROLMENT_PATHS.reveal, reveal, revealReplySchema);
   const parts = { commitment, mainNonce: begun.nonce, nonce, authorityDigest: authorityDigest(authority), spki };
   return { pairingId, authority, code: pairingCode({ ...parts, exporter }) };
@@ -203,8 +244,8 @@ function checkServer(certificate: Buffer, authority: Buffer, address: string): v
   );
 }
 
-/** Waits until the operator has typed the code. */
-async function acceptance(address: string, waiting: Waiting, context: EnrolmentContext): Promise<Welcome> {
+/** Waits until the operator has typed the code. Null: main knows nothing of it, as it was started again. */
+async function acceptance(address: string, waiting: Waiting, context: EnrolmentContext): Promise<Welcome | null> {
   const message: Sent<typeof waitRequestSchema> = { pairingId: waiting.pairingId };
   const limitMs = PAIRING_LIFE_MS + ENROLMENT_WAIT_MS + ENROLMENT_REQUEST_MS;
   return withPeerDeadline(context.runtime, limitMs, async (hasPassed) => {
@@ -216,6 +257,7 @@ async function acceptance(address: string, waiting: Waiting, context: EnrolmentC
         if (reply.state === 'joined') return reply;
         lost = 0;
       } catch (thrown) {
+        if (thrown instanceof OdmoeError && thrown.code === 'PAIRING_UNKNOWN') return null;
         lost += 1;
         if (!isAway(thrown)) throw thrown;
         if (lost > ENROLMENT_RETRIES_LIMIT) throw doesNotComeBack(address, thrown);
@@ -227,6 +269,20 @@ async function acceptance(address: string, waiting: Waiting, context: EnrolmentC
       `nobody typed the code at main at ${address} in time: start this again for a new code`,
     );
   });
+}
+
+/** The same. A machine that is stopped meanwhile tells main. */
+async function acceptanceOrLeave(
+  address: string,
+  waiting: Waiting,
+  context: EnrolmentContext,
+): Promise<Welcome | null> {
+  try {
+    return await acceptance(address, waiting, context);
+  } catch (thrown) {
+    if (context.signal?.aborted === true) await withdraw(address, waiting, context);
+    throw thrown;
+  }
 }
 
 /** Tells main that the machine waits no more. A main that does not hear of it notices by itself, a little later. */

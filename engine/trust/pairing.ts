@@ -21,6 +21,8 @@ export const PAIRING_LIFE_MS = 10 * 60_000;
 /** A machine that waits on no connection for so long has gone: one that lost its connection tries no longer to come back. */
 export const PAIRING_ABSENCE_MS = ENROLMENT_RETRIES_LIMIT * ENROLMENT_RETRY_PAUSE_MS;
 export const WRONG_CODES_LIMIT = 3;
+/** Most codes that a machine shows by itself in PAIRING_LIFE_MS. */
+export const CODES_SHOWN_LIMIT = 3;
 /** One new machine in this time and from one address. */
 export const PAIRING_PAUSE_MS = 1000;
 /**
@@ -198,6 +200,11 @@ const LIFE = formatDuration(PAIRING_LIFE_MS);
 export const WAITS_NO_MORE =
   `this machine waits no more at main (it waited longer than ${LIFE}, wrong codes were typed, its connection was lost, or main was started again): ` +
   'start it again for a new code';
+
+/** True: a machine whose code main has forgotten may show another one. `shownMs`: when it showed codes, on the clock of `nowMs`. */
+export function mayShowAnotherCode(shownMs: readonly number[], nowMs: number): boolean {
+  return shownMs.filter((timeMs) => nowMs - timeMs < PAIRING_LIFE_MS).length < CODES_SHOWN_LIMIT;
+}
 
 /** True: nobody has typed the code of the machine in time. */
 export function isPairingOver({ begunMs }: Pairing, nowMs: number): boolean {

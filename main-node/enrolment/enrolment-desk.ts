@@ -184,14 +184,15 @@ export class EnrolmentDesk {
 
   /**
    * Waits for the operator's decision on a machine. Null: there is none yet, ask again. A newer wait for the same machine ends an older one.
-   * `signal` ends the wait. `waits`: called if the decision is not there already. Throws JOIN_TOKEN_INVALID.
+   * `signal` ends the wait. `waits`: called if the decision is not there already. Throws JOIN_TOKEN_INVALID, and PAIRING_UNKNOWN
+   * for a machine that main knows nothing of.
    */
   async waitForDecision(pairingId: string, signal: AbortSignal, waits: () => void): Promise<Welcome | null> {
     this.endOldPairings();
     if (!this.decisions.has(pairingId)) {
       const pairing = this.pairings.pairings.find((each) => each.pairingId === pairingId);
       if (pairing === undefined && !this.accepting.has(pairingId)) {
-        throw new OdmoeError('JOIN_TOKEN_INVALID', WAITS_NO_MORE);
+        throw new OdmoeError('PAIRING_UNKNOWN', WAITS_NO_MORE);
       }
       waits();
       const leftMs = pairing === undefined ? Infinity : pairing.begunMs + PAIRING_LIFE_MS - this.runtime.nowMs();
@@ -356,7 +357,9 @@ export class EnrolmentDesk {
     for (const pairing of before) {
       const { pairingId } = pairing;
       if (kept.has(pairingId) || this.accepting.has(pairingId)) continue;
-      this.decide(pairingId, { refusal: overBecause(pairing, nowMs) ?? why });
+      // One that was away too long is forgotten, and shows a new code if it comes back.
+      if (isAbsent(pairing, nowMs) && !isPairingOver(pairing, nowMs)) continue;
+      this.decide(pairingId, { refusal: isPairingOver(pairing, nowMs) ? NOT_IN_TIME : why });
     }
   }
 
@@ -405,12 +408,6 @@ export class EnrolmentDesk {
 }
 
 const NOT_IN_TIME = `nobody typed the code of this machine at main within ${LIFE}: start it again for a new code`;
-
-/** The reason for a machine that has waited too long, or was away too long; null: it has not. */
-function overBecause(pairing: Pairing, nowMs: number): string | null {
-  if (isPairingOver(pairing, nowMs)) return NOT_IN_TIME;
-  return isAbsent(pairing, nowMs) ? WAITS_NO_MORE : null;
-}
 
 function refused(words: string): OdmoeError {
   return new OdmoeError('TRUST_REFUSED', words);

@@ -162,7 +162,7 @@ describe('door for machines that want in', () => {
     for (let connection = 0; connection < 3; connection++) {
       const asker = await stranger();
       for (let here = 1; here <= ENROLMENT_REQUESTS_LIMIT; here++) {
-        const noMore = [403, 'JOIN_TOKEN_INVALID', /waits no more at main/] as const;
+        const noMore = [403, 'PAIRING_UNKNOWN', /waits no more at main/] as const;
         await expectRefusal(asker.send(ENROLMENT_PATHS.wait, wait), noMore, here);
       }
       asker.socket.destroy();

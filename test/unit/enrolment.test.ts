@@ -18,6 +18,7 @@ import { waitUntil } from '../integration/harness/wait-until.js';
 import { RUNTIME } from '../wall.js';
 import { TestCluster } from './cluster-authority.js';
 import { EnrolmentMain, machineOf, MovedRuntime } from './enrolment-main.js';
+import { addressOf, startRefusingMain } from './refusing-main.js';
 
 const CONTEXT = { runtime: RUNTIME };
 
@@ -315,10 +316,15 @@ describe('enrolment', () => {
 
     it('tells the machine when main was started again, and when main does not come back', async () => {
       const impatient = { runtime: Object.assign(new MovedRuntime(), { sleep: () => RUNTIME.sleep(10) }) };
-      const first = await screenOf(main.address);
-      const gone = refusal(first.joined, 'JOIN_TOKEN_INVALID', /waits no more .* main was started again/);
-      await main.restart();
-      await gone;
+      const codes: string[] = [];
+      const onCode = (code: string, words: string, isAnother: boolean): void => {
+        assert.deepEqual([words, isAnother], [main.desk.words, codes.length > 0]);
+        codes.push(code);
+        void main.restart();
+      };
+      const asked = pairWithMain(main.address, machineOf('jetson'), onCode, CONTEXT);
+      await refusal(asked, 'PAIRING_UNKNOWN', /has forgotten 3 codes of this machine within 10 min/);
+      assert.equal(new Set(codes).size, 3, 'each is shown, and no fourth one');
       const second = await screenOf(main.address, machineOf('jetson'), impatient);
       const lost = refusal(second.joined, 'NO_MAIN', /went away while this machine waited, and does not come back/);
       await main.stop();
@@ -341,16 +347,48 @@ describe('enrolment', () => {
 
     it('shows other codes and words on both sides of one who stands between', async () => {
       const fake = await otherMain();
-      const victim = await screenOf(fake.address);
-      const attacker = await screenOf(main.address);
+      const leave = new AbortController();
+      const { signal } = leave;
+      const victim = await screenOf(fake.address, machineOf('jetson'), { signal });
+      const attacker = await screenOf(main.address, machineOf('jetson'), { signal });
       assert.notEqual(victim.code, attacker.code);
       assert.notEqual(victim.words, attacker.words);
       const typed = main.desk.accept(victim.code);
       await refusal(typed, 'JOIN_TOKEN_INVALID', /something stands between you: do not go on/);
-      const ended = [victim, attacker].map(({ joined }) => assert.rejects(joined));
-      await Promise.all([main.stop(), fake.stop()]);
-      for (const each of [main, fake]) await each.restart();
-      await Promise.all(ended);
+      leave.abort();
+      for (const { joined } of [victim, attacker]) await refusal(joined, 'CANCELLED', /interrupted/);
+    });
+
+    for (const code of ['QUEUE_FULL', 'PAIRING_UNKNOWN', 'JOIN_TOKEN_INVALID']) {
+      it(`gives one who stands between and refuses the reveal with ${code} no second guess`, async () => {
+        const message = 'this machine waits no more at main';
+        const between = await startRefusingMain('test', (path) =>
+          path === ENROLMENT_PATHS.reveal ? { code, message } : null,
+        );
+        try {
+          const asked = pairWithMain(between.address, machineOf('jetson'), () => assert.fail('no code'), CONTEXT);
+          await refusal(asked, code as ErrorCode, /waits no more at main/);
+          assert.deepEqual(between.asked, [ENROLMENT_PATHS.pair, ENROLMENT_PATHS.reveal]);
+        } finally {
+          between.close();
+        }
+      });
+    }
+
+    it('begins again where main is too busy to let it begin', async () => {
+      let busy = 2;
+      const between = await startRefusingMain('test', (path) => {
+        if (path === ENROLMENT_PATHS.pair && busy-- > 0) return { code: 'QUEUE_FULL', message: 'busy' };
+        return path === ENROLMENT_PATHS.wait ? { code: 'JOIN_TOKEN_INVALID', message: 'over' } : null;
+      });
+      const impatient = { runtime: Object.assign(new MovedRuntime(), { sleep: () => RUNTIME.sleep(10) }) };
+      try {
+        const { joined } = await screenOf(between.address, machineOf('jetson'), impatient);
+        await refusal(joined, 'JOIN_TOKEN_INVALID', /over/);
+        assert.equal(between.asked.filter((path) => path === ENROLMENT_PATHS.pair).length, 3);
+      } finally {
+        between.close();
+      }
     });
 
     it('does not go on with one who stands between and shows the true authority', async () => {
@@ -454,8 +492,6 @@ describe('enrolment', () => {
     server.on('tlsClientError', () => undefined);
     relays.push(server);
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    const address = server.address();
-    assert.ok(typeof address === 'object' && address !== null);
-    return { address: `127.0.0.1:${address.port}`, seen };
+    return { address: addressOf(server), seen };
   }
 });

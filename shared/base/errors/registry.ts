@@ -82,6 +82,7 @@ export const ERROR_KINDS = {
   TRUST_REFUSED: kind(3, 'UNAUTHENTICATED', 403, 'a peer is not in the cluster, or was removed from it'),
   NOT_ALLOWED: kind(2, 'PERMISSION_DENIED', 403, 'the role of the caller may not ask for this'),
   JOIN_TOKEN_INVALID: kind(2, 'UNAUTHENTICATED', 403, 'a token or a code for joining a cluster is not good'),
+  PAIRING_UNKNOWN: kind(2, 'UNAUTHENTICATED', 403, 'main knows nothing of the code that a joining machine shows'),
   TLS_MISMATCH: kind(3, 'FAILED_PRECONDITION', 503, 'one side of a connection speaks TLS and the other does not'),
   NODE_REFUSED: kind(3, 'FAILED_PRECONDITION', 503, 'a peer has another cluster, protocol, model or pack'),
   NO_MAIN: kind(3, 'UNAVAILABLE', 503, 'no main node was found or it does not answer'),

@@ -1,6 +1,7 @@
 /** Tokens that are of no use, wrong codes, and somebody who stands between while a machine joins. */
 import { connect, createServer, type Server } from 'node:tls';
 import { joinByToken, pairWithMain } from '../../../engine/trust/enrol.js';
+import { ENROLMENT_PATHS } from '../../../engine/trust/enrolment-messages.js';
 import { joinTokenText, makeJoinToken } from '../../../engine/trust/join-token.js';
 import { authorityDigest } from '../../../shared/transport/trust/certificate.js';
 import { METHODS } from '../../../shared/transport/methods.js';
@@ -8,6 +9,7 @@ import { ENROLMENT_PROTOCOL, tlsOptions } from '../../../shared/transport/trust/
 import { parseAddress } from '../../../shared/wire/addresses.js';
 import { TestCluster } from '../../unit/cluster-authority.js';
 import { EnrolmentMain, machineOf } from '../../unit/enrolment-main.js';
+import { addressOf, startRefusingMain } from '../../unit/refusing-main.js';
 import { RUNTIME } from '../../wall.js';
 import { waitUntil } from '../harness/wait-until.js';
 import { CLUSTER, type ProofCluster, type Running } from './proof-cluster.js';
@@ -110,6 +112,23 @@ export const JOINING_ROWS: readonly Row[] = [
     there: { of: 'box', say: /something stands between you: do not go on/ },
     status: null,
   },
+  {
+    done: 'a worker that pairs with one who stands between and refuses what it reveals, to see another code of it',
+    act: async (cluster) => {
+      const refusal = { code: 'PAIRING_UNKNOWN', message: 'this machine waits no more at main' };
+      const between = await startRefusingMain(CLUSTER, (path) => (path === ENROLMENT_PATHS.reveal ? refusal : null));
+      try {
+        const { said, status } = await cluster.runDaemon('gate', 'worker', ['--main', between.address]).ended;
+        const reveals = between.asked.filter((path) => path === ENROLMENT_PATHS.reveal).length;
+        return { said: `${said}; reveals: ${reveals}`, status };
+      } finally {
+        between.close();
+      }
+    },
+    here: /^(?!.*Code:).*waits no more at main \[PAIRING_UNKNOWN\]\n?; reveals: 1$/s,
+    there: null,
+    status: 2,
+  },
 ];
 
 function withToken(cluster: ProofCluster, token: string): Promise<Seen> {
@@ -165,12 +184,6 @@ async function relayTo(address: string): Promise<Server> {
   server.on('tlsClientError', () => undefined);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return server;
-}
-
-function addressOf(server: Server): string {
-  const address = server.address();
-  if (typeof address !== 'object' || address === null) throw new Error('the server does not listen');
-  return `127.0.0.1:${address.port}`;
 }
 
 async function betweenWithOwnAuthority(cluster: ProofCluster): Promise<Seen> {
