@@ -26,7 +26,7 @@ export interface StoredToken {
   readonly createdUptimeMs: number;
   readonly lifeMs: number;
   readonly revokedMs: number | null;
-  /** Digests of the keys that joined by it. Such a key may ask again for free, as a reply may be lost. */
+  /** Ids of the peers that joined by it, the last one last; of a token for any number, the last TOKEN_USES_LIMIT. */
   readonly usedBy: readonly string[];
 }
 
@@ -68,7 +68,8 @@ export interface TokenUse {
   readonly secret: string;
   readonly role: PeerRole;
   readonly id: string;
-  readonly keyDigest: string;
+  /** True: the roster has a present peer of this role and id, with the key by which this one asks. */
+  readonly isListed: boolean;
 }
 
 export const TOKENS_LIMIT = 128;
@@ -79,17 +80,18 @@ export const EMPTY_TOKEN_BOOK: TokenBook = { tokens: [] };
 
 const TIME = z.number().min(0).max(8.64e15);
 const DIGEST = z.string().regex(/^[0-9a-f]{64}$/);
+const IDENTIFIER = z.string().refine(isIdentifier);
 const tokenSchema = z.strictObject({
   id: z.string().regex(/^[a-z2-7]{8}$/),
   secretDigest: DIGEST,
   role: z.enum(PEER_ROLES),
-  name: z.string().refine(isIdentifier).nullable(),
+  name: IDENTIFIER.nullable(),
   usesLeft: z.int().min(0).max(TOKEN_USES_LIMIT).nullable(),
   createdMs: TIME,
   createdUptimeMs: TIME,
   lifeMs: z.number().min(1).max(TOKEN_LIFE_LIMIT_MS),
   revokedMs: TIME.nullable(),
-  usedBy: z.array(DIGEST).max(TOKEN_USES_LIMIT),
+  usedBy: z.array(IDENTIFIER).max(TOKEN_USES_LIMIT),
 });
 const bookSchema = z.strictObject({ tokens: z.array(tokenSchema).max(TOKENS_LIMIT) });
 
@@ -161,7 +163,8 @@ export function revokeToken(book: TokenBook, id: string, nowMs: number): TokenBo
 }
 
 /**
- * Counts a use of a token. Main writes the book to the disk before it certifies the peer. The same key may use the same token again for free.
+ * Counts a use of a token. Main writes the book to the disk before it certifies the peer. A peer that has joined by the token and is still listed with
+ * its key may use it again for free, as main's reply may have been lost; one that was removed since may not.
  * Refused: each of unknown, wrong secret, revoked, expired, of another role or id, and used up has its own words.
  */
 export function useToken(
@@ -177,14 +180,13 @@ export function useToken(
   if (!isRight) return refused(use, 'has another secret', 'copy the whole of it again');
   const why = reasonAgainst(token, use, clock);
   if (why !== null) return why;
-  if (token.usedBy.includes(use.keyDigest)) return { book, token };
+  if (use.isListed && token.usedBy.includes(use.id)) return { book, token };
   if (token.usesLeft === 0) {
     return refused(use, 'is used up: as many machines have joined by it as it was made for', NEW_TOKEN);
   }
-  const used: StoredToken =
-    token.usesLeft === null
-      ? token
-      : { ...token, usesLeft: token.usesLeft - 1, usedBy: [...token.usedBy, use.keyDigest] };
+  const usesLeft = token.usesLeft === null ? null : token.usesLeft - 1;
+  const usedBy = [...token.usedBy.filter((id) => id !== use.id), use.id].slice(-TOKEN_USES_LIMIT);
+  const used: StoredToken = { ...token, usesLeft, usedBy };
   return { book: { tokens: book.tokens.map((each) => (each === token ? used : each)) }, token: used };
 }
 

@@ -141,11 +141,15 @@ export class EnrolmentDesk {
       throw refused('the machine does not hold the key that it shows, or somebody stands between: do not go on');
     }
     return this.inOrder(async () => {
-      const { authority, tokens } = this.state;
-      const use = { ...request, keyDigest: keyDigest(publicKey) };
-      const used = wanted(useToken(tokens, use, this.tokenClock()), 'JOIN_TOKEN_INVALID');
+      const { authority, tokens, roster } = this.state;
+      const asking = { role, id, keyDigest: keyDigest(publicKey) };
+      const listed = listPeer(roster, asking, this.runtime.wallMs());
+      const used = wanted(
+        useToken(tokens, { ...request, isListed: listed === roster }, this.tokenClock()),
+        'JOIN_TOKEN_INVALID',
+      );
       // A machine that cannot be listed costs no use.
-      wanted(listPeer(this.state.roster, use, this.runtime.wallMs()));
+      wanted(listed);
       if (used.book !== tokens) await this.state.saveTokens(used.book);
       const peer = { role, id };
       const certified = wanted(certifyPeer(authority, this.state.roster, peer, publicKey, this.runtime.wallMs()));

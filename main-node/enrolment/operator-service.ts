@@ -1,4 +1,4 @@
-import { keysOf, type RosterEntry } from '../../engine/trust/roster.js';
+import type { RosterEntry } from '../../engine/trust/roster.js';
 import type { TokenLine } from '../../engine/trust/token-book.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
@@ -57,8 +57,7 @@ export class OperatorService implements OperatorMethods {
   }
 
   listTokens(): ListTokensReply {
-    const desk = this.requireDesk();
-    return { tokens: desk.listTokens().map((line) => tokenLine(line, desk.listNodes())) };
+    return { tokens: this.requireDesk().listTokens().map(tokenLine) };
   }
 
   /** Throws USAGE, STORAGE_*. */
@@ -98,11 +97,9 @@ export class OperatorService implements OperatorMethods {
   }
 }
 
-/** Keys that have been renewed more than once since are not found in the roster any more: their ids are left out. */
-function tokenLine({ token, state, leftMs }: TokenLine, nodes: readonly RosterEntry[]): JoinTokenLine {
+function tokenLine({ token, state, leftMs }: TokenLine): JoinTokenLine {
   const { id, role, name, usesLeft, createdMs, usedBy } = token;
-  const ids = usedBy.flatMap((digest) => nodes.find((entry) => keysOf(entry).includes(digest))?.id ?? []);
-  return { id, role, name: name ?? '', state, usesLeft, leftMs, createdMs, usedBy: ids };
+  return { id, role, name: name ?? '', state, usesLeft, leftMs, createdMs, usedBy: [...usedBy] };
 }
 
 function listedNode({ id, role, keyDigest, since, renewedAt, removed }: RosterEntry): ListedNode {

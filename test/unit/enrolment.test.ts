@@ -5,13 +5,13 @@ import { joinByToken, type JoinedCluster, type JoiningMachine, pairWithMain } fr
 import { EnrolmentConnection } from '../../engine/trust/enrolment-connection.js';
 import { ENROLMENT_PATHS, pairReplySchema, revealReplySchema } from '../../engine/trust/enrolment-messages.js';
 import { readJoinToken } from '../../engine/trust/join-token.js';
-import { proveKey } from '../../engine/trust/key-proof.js';
+import { proveKey, proveNextKey } from '../../engine/trust/key-proof.js';
 import { PAIRING_ABSENCE_MS, PAIRING_LIFE_MS, pairingCommitment, PAIRINGS_LIMIT } from '../../engine/trust/pairing.js';
 import { presentEntry, readRoster } from '../../engine/trust/roster.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
-import { keyDigest, readPeerCertificate } from '../../shared/transport/trust/certificate.js';
+import { createNodeKey, keyDigest, readPeerCertificate, spkiOf } from '../../shared/transport/trust/certificate.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import { ENROLMENT_PROTOCOL, tlsOptions } from '../../shared/transport/trust/tls-options.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
@@ -117,6 +117,31 @@ describe('enrolment', () => {
       assert.ok(!main.log.all.join('\n').includes(secretOf(token)));
     });
 
+    it('takes no removed machine back by its used-up token, however often its key was renewed', async () => {
+      const token = await main.token(1, 24 * 3_600_000);
+      const machine = machineOf('jetson');
+      await joinByToken(main.address, token, machine, CONTEXT);
+      let { key } = machine;
+      for (let renewal = 0; renewal < 2; renewal++) {
+        main.runtime.laterMs += 2 * 3_600_000;
+        const next = createNodeKey();
+        const peer = {
+          cluster: 'test',
+          role: 'worker',
+          id: 'jetson',
+          keyDigest: keyDigest(createPublicKey(key)),
+        } as const;
+        await main.desk.renewKey(peer, { spki: spkiOf(createPublicKey(next)), proof: proveNextKey(next, 'jetson') });
+        key = next;
+      }
+      const used = /is used up: as many machines have joined/;
+      const second = { ...machine, id: 'second' };
+      await refusal(joinByToken(main.address, token, second, CONTEXT), 'JOIN_TOKEN_INVALID', used);
+      await main.desk.removeNode('jetson');
+      await refusal(joinByToken(main.address, token, machine, CONTEXT), 'JOIN_TOKEN_INVALID', used);
+      assert.equal(presentEntry(main.state.roster, 'jetson'), undefined);
+    });
+
     it('gives a use to one of two machines that ask at one time', async () => {
       const token = await main.token(1);
       main.state.saveMs = 200;
@@ -146,7 +171,7 @@ describe('enrolment', () => {
     });
 
     it('refuses an id that another key holds, without a use, until it is replaced', async () => {
-      const token = await main.token(2);
+      const token = await main.token(3);
       await joinByToken(main.address, token, machineOf('jetson'), CONTEXT);
       const second = machineOf('jetson');
       const ask = (): Promise<JoinedCluster> => joinByToken(main.address, token, second, CONTEXT);
@@ -155,7 +180,7 @@ describe('enrolment', () => {
         'TRUST_REFUSED',
         /with another key: choose another --id, or say on main: odmoe node replace/,
       );
-      assert.equal(main.state.tokens.tokens[0]?.usesLeft, 1);
+      assert.equal(main.state.tokens.tokens[0]?.usesLeft, 2);
       await main.desk.removeNode('jetson');
       checkJoined(await ask(), second);
       await refusal(main.desk.removeNode('nobody'), 'USAGE', /has no node nobody/);

@@ -19,6 +19,7 @@ import {
   revokeToken,
   TOKEN_LIFE_LIMIT_MS,
   TOKENS_LIMIT,
+  TOKEN_USES_LIMIT,
   useToken,
   type NewToken,
   type TokenBook,
@@ -122,23 +123,26 @@ describe('the tokens of main', () => {
     const result = done(createToken(book, { ...wanted, ...changes }, DIGEST, clock, chance));
     const { id, secret, authorityDigest } = done(readJoinToken(result.text));
     assert.equal(authorityDigest, DIGEST);
-    return { book: result.book, use: { tokenId: id, secret, role: 'worker', id: 'w1', keyDigest: '1'.repeat(64) } };
+    return { book: result.book, use: { tokenId: id, secret, role: 'worker', id: 'w1', isListed: false } };
   }
 
   function later(byMs: number): TokenClock {
     return { ...CLOCK, nowMs: NOW_MS + byMs, uptimeMs: CLOCK.uptimeMs + byMs };
   }
 
-  const withKey = (use: TokenUse, digit: string): TokenUse => ({ ...use, keyDigest: digit.repeat(64) });
+  const by = (use: TokenUse, machine: string, isListed = false): TokenUse => ({ ...use, id: `w${machine}`, isListed });
 
   it('let in as many machines as they are for, and a machine that asks again for free', () => {
     const { book, use } = made();
     const one = done(useToken(book, use, CLOCK)).book;
-    assert.equal(done(useToken(one, use, CLOCK)).book, one);
-    const two = done(useToken(one, withKey(use, '2'), CLOCK)).book;
-    assert.match(refusalOf(useToken(two, withKey(use, '3'), CLOCK)), /is used up/);
-    done(useToken(two, use, CLOCK));
-    done(useToken(two, withKey(use, '2'), CLOCK));
+    assert.equal(done(useToken(one, by(use, '1', true), CLOCK)).book, one);
+    const two = done(useToken(one, by(use, '2'), CLOCK)).book;
+    assert.match(refusalOf(useToken(two, by(use, '3'), CLOCK)), /is used up/);
+    assert.match(refusalOf(useToken(two, by(use, '3', true), CLOCK)), /is used up/);
+    assert.match(refusalOf(useToken(two, by(use, '1'), CLOCK)), /is used up/, 'it was removed since');
+    done(useToken(two, by(use, '1', true), CLOCK));
+    done(useToken(two, by(use, '2', true), CLOCK));
+    assert.deepEqual(two.tokens[0]?.usedBy, ['w1', 'w2']);
     assert.deepEqual(
       listTokens(two, CLOCK).map(({ state, leftMs }) => [state, leftMs]),
       [['used up', 24 * HOUR_MS]],
@@ -149,9 +153,14 @@ describe('the tokens of main', () => {
     const { book, use } = made({ uses: null });
     let now = book;
     for (let machine = 0; machine < 300; machine++) {
-      now = done(useToken(now, { ...use, keyDigest: machine.toString(16).padStart(64, '0') }, CLOCK)).book;
+      now = done(useToken(now, by(use, String(machine)), CLOCK)).book;
     }
-    assert.deepEqual(now, book);
+    now = done(useToken(now, by(use, '100'), CLOCK)).book;
+    const [token] = now.tokens;
+    assert.equal(token?.usesLeft, null);
+    assert.deepEqual(token.usedBy.slice(-2), ['w299', 'w100'], 'the list shows who joined last');
+    assert.equal(new Set(token.usedBy).size, TOKEN_USES_LIMIT);
+    assert.deepEqual(parseTokenBook(JSON.parse(JSON.stringify(now))), now);
   });
 
   it('have other words for each reason to refuse', () => {
@@ -166,7 +175,7 @@ describe('the tokens of main', () => {
       useToken(book, use, later(24 * HOUR_MS + 120_000)),
       useToken(book, { ...use, role: 'shadow' }, CLOCK),
       useToken(book, { ...use, id: 'w2' }, CLOCK),
-      useToken(used, withKey(usedUp.use, '2'), CLOCK),
+      useToken(used, by(usedUp.use, '2'), CLOCK),
       useToken(book, use, { ...CLOCK, uptimeMs: 4000, clockIsSetBack: true }),
     ];
     const words = [
@@ -266,7 +275,7 @@ describe('the tokens of main', () => {
         const letIn = new Set<number>();
         let now = book;
         for (const machine of machines) {
-          const result = useToken(now, withKey(use, String(machine)), CLOCK);
+          const result = useToken(now, by(use, String(machine), letIn.has(machine)), CLOCK);
           if (isRefusal(result)) {
             assert.ok(!letIn.has(machine));
             continue;
