@@ -311,6 +311,8 @@ describe('enrolment', () => {
       const closed = new Promise((resolve) => socket.once('close', resolve));
       socket.destroy();
       await closed;
+      // The desk hears of it a few steps later.
+      await new Promise((resolve) => setImmediate(resolve));
       main.runtime.laterMs += PAIRING_ABSENCE_MS - 1000;
       assert.equal(main.desk.waitingMachines().length, 1, 'it may come back');
       main.runtime.laterMs += 1000;
