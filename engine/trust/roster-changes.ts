@@ -21,6 +21,9 @@ import {
 /** Time for which a key is good after its node has renewed it. */
 export const PREVIOUS_KEY_MS = 24 * 3_600_000;
 
+/** Shortest time between two renewals of a peer's key: each one is signed, written to the disk and sent to every node. */
+export const RENEWAL_PAUSE_MS = 3_600_000;
+
 /** Counts that a restored roster leaves out: more changes than main can have made since the backup. */
 const RESTORED_COUNTS = 1_000_000;
 
@@ -81,8 +84,9 @@ export function certifyPeer(
 }
 
 /**
- * Gives a listed peer a new key. The key by which it asks is good for a day more. A peer that asks for the key that it has changes nothing. Refused:
- * the peer is not listed with its key, or the new key is another's.
+ * Gives a listed peer a new key. The key by which it asks is good for a day more. A peer that asks for a key that it has changes nothing. Refused:
+ * the peer is not listed with its key; it asks by the key before its newest for yet another one, as a thief of the old key would; its key was renewed
+ * within RENEWAL_PAUSE_MS; or the new key is another's.
  */
 export function renewPeer(
   authority: Authority,
@@ -100,6 +104,13 @@ export function renewPeer(
   if (newDigest === present.keyDigest || newDigest === peer.keyDigest) {
     return { roster, certificate: issueCertificate(authority, peer, publicKey, roster.count) };
   }
+  if (peer.keyDigest !== present.keyDigest) {
+    const way = `say on main odmoe node replace ${id}, then here odmoe ${role} --rejoin`;
+    return { refusal: `node ${id} asks by an old key for another one than main has certified since; if that one is lost, ${way}` };
+  }
+  if (isJustRenewed(present, nowMs)) {
+    return { refusal: `the key of node ${id} was renewed less than an hour ago: go on with it, and ask again later` };
+  }
   if (roster.entries.some((entry) => keysOf(entry).includes(newDigest))) {
     return { refusal: 'the new key is known already: make another one' };
   }
@@ -109,6 +120,11 @@ export function renewPeer(
     roster: next(roster, { entries }),
     certificate: issueCertificate(authority, peer, publicKey, roster.count),
   };
+}
+
+/** A renewal in the future, by a clock that was set back, holds nobody up. */
+function isJustRenewed({ renewedAt = -Infinity }: RosterEntry, nowMs: number): boolean {
+  return nowMs >= renewedAt && nowMs - renewedAt < RENEWAL_PAUSE_MS;
 }
 
 /**

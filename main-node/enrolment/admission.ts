@@ -25,7 +25,10 @@ export class Admission {
   private readonly socketPath: string;
   private server: Pick<RpcServer, 'connectionsFrom'> | null = null;
 
+  private readonly runtime: Runtime;
+
   private constructor(state: StoredEnrolmentState, { trust, runtime }: CertifiedMain, socketPath: string, log: Logger) {
+    this.runtime = runtime;
     this.desk = new EnrolmentDesk(state, runtime, () => runtime.hostUptimeMs());
     if (this.desk.clockIsSetBack) {
       log.warn(
@@ -51,8 +54,8 @@ export class Admission {
 
   /** The ways to main that a cluster with an authority has. */
   get ways(): Pick<RpcServerOptions, 'enrol' | 'operatorSocket' | 'keys'> {
-    const { desk, door, socketPath } = this;
-    return { enrol: (socket) => door.take(socket), operatorSocket: socketPath, keys: keysService(desk) };
+    const { desk, door, socketPath, runtime } = this;
+    return { enrol: (socket) => door.take(socket), operatorSocket: socketPath, keys: keysService(desk, runtime) };
   }
 
   /** Main's server is open. */

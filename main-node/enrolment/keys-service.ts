@@ -1,22 +1,34 @@
 /** The renewal of keys at main: that of other nodes, and that of main itself. */
 import { KeyRenewal, KEY_CHECK_MS } from '../../engine/trust/key-renewal.js';
 import type { NodeTrust } from '../../engine/trust/node-trust.js';
+import { ROSTER_ENTRIES_LIMIT } from '../../engine/trust/roster.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import { TokenBuckets } from '../../shared/base/runtime/token-buckets.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { Services } from '../../shared/transport/served-methods.js';
+import { KEY_QUESTIONS } from '../../shared/wire/limits.js';
 import type { RenewReply, RenewRequest } from '../../shared/wire/messages.js';
 import type { EnrolmentDesk } from './enrolment-desk.js';
 
-/** The service by which nodes renew their keys. */
-export function keysService(desk: EnrolmentDesk): Services['keys'] {
-  return { renew: (request, peer) => renew(desk, request, peer) };
+/** The service by which nodes renew their keys. Throws NOT_ALLOWED, QUEUE_FULL, TRUST_REFUSED, STORAGE_*. */
+export function keysService(desk: EnrolmentDesk, runtime: Runtime): Services['keys'] {
+  const asked = new TokenBuckets(KEY_QUESTIONS, ROSTER_ENTRIES_LIMIT, () => runtime.nowMs());
+  return { renew: (request, peer) => renew(desk, asked, request, peer) };
 }
 
-async function renew(desk: EnrolmentDesk, request: RenewRequest, { caller }: PeerContext): Promise<RenewReply> {
+async function renew(
+  desk: EnrolmentDesk,
+  asked: TokenBuckets,
+  request: RenewRequest,
+  { caller }: PeerContext,
+): Promise<RenewReply> {
   if (caller?.keyDigest === undefined) {
     throw new OdmoeError('NOT_ALLOWED', 'a key is renewed by a machine that shows its present one, by a certificate');
+  }
+  if (!asked.take(caller.id)) {
+    throw new OdmoeError('QUEUE_FULL', `node ${caller.id} asks for its key too often: wait a minute before the next try`);
   }
   const { certificate, roster } = await desk.renewKey({ ...caller, keyDigest: caller.keyDigest }, request);
   return { certificate, roster };

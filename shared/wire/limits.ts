@@ -77,6 +77,9 @@ export const ENROLMENT_CONNECTIONS_LIMIT = { all: 8, ofHost: 2 } as const;
 /** Most tries of one host to join or to begin a pairing, and most lines that the log has of what it was refused. */
 export const ENROLMENT_TRIES = { burst: 10, perSecond: 10 / 60 } as const;
 
+/** Most questions of a node for the certificate of a key. A node asks once an hour, and more often when a try failed. */
+export const KEY_QUESTIONS = { burst: 32, perSecond: 1 } as const;
+
 /** Most hosts whose tries main counts. */
 export const ENROLMENT_HOSTS_LIMIT = 1024;
 

@@ -6,6 +6,7 @@ import {
   firstRoster,
   PREVIOUS_KEY_MS,
   removePeer,
+  RENEWAL_PAUSE_MS,
   renewPeer,
   withoutPreviousKeys,
 } from '../../engine/trust/roster-changes.js';
@@ -156,9 +157,11 @@ export class ScenarioTrust {
     const peer = readPeerCertificate(node.trust.own.certificate, this.authority.certificate);
     assertInvariant(!isRefusal(peer), 'A node has a certificate of its authority.');
     const key = createNodeKey();
-    const renewed = renewPeer(this.authority, this.roster, peer, createPublicKey(key), this.wallMs());
-    if (isRefusal(renewed)) return false;
     const before = presentEntry(this.roster, id);
+    // The roster's clock goes ahead, as a scenario renews keys within seconds.
+    const rosterMs = Math.max(this.wallMs(), (before?.renewedAt ?? 0) + RENEWAL_PAUSE_MS);
+    const renewed = renewPeer(this.authority, this.roster, peer, createPublicKey(key), rosterMs);
+    if (isRefusal(renewed)) return false;
     const earlierKey = before?.previousKeyDigest;
     if (earlierKey !== undefined && earlierKey !== peer.keyDigest) this.ledger.ended(earlierKey, renewed.roster.count);
     this.ledger.listed(peer, keyDigest(createPublicKey(key)), renewed.roster.count);
@@ -175,7 +178,8 @@ export class ScenarioTrust {
 
   /** A day after a renewal: the keys before it are not good any more. False: there are none. */
   endPreviousKeys(): boolean {
-    const next = withoutPreviousKeys(this.roster, this.wallMs() + PREVIOUS_KEY_MS + 1, () => true);
+    const lastMs = Math.max(this.wallMs(), ...this.roster.entries.map(({ renewedAt }) => renewedAt ?? 0));
+    const next = withoutPreviousKeys(this.roster, lastMs + PREVIOUS_KEY_MS + 1, () => true);
     if (next === this.roster) return false;
     for (const { previousKeyDigest } of this.roster.entries)
       if (previousKeyDigest !== undefined) this.ledger.ended(previousKeyDigest, next.count);

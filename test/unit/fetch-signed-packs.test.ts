@@ -91,7 +91,7 @@ describe('a worker of a cluster with an authority', () => {
       log: new Lines(),
       node: { identify: () => identity },
       pack: counted(new PackServer(pack, RUNTIME)),
-      keys: keysService(desk),
+      keys: keysService(desk, RUNTIME),
     });
     setting.users.push({ close: () => server.stop() });
   });

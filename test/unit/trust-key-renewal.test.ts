@@ -29,6 +29,7 @@ import type { CallMethod } from '../../shared/transport/methods.js';
 import type { Transport } from '../../shared/transport/transport.js';
 import { createAuthority, createNodeKey, keyDigest, spkiOf } from '../../shared/transport/trust/certificate.js';
 import type { CertifiedCaller } from '../../shared/transport/trust/peer-role.js';
+import { KEY_QUESTIONS } from '../../shared/wire/limits.js';
 import type { RenewRequest } from '../../shared/wire/messages.js';
 import { Lines } from './log-lines.js';
 import { done } from './refusals.js';
@@ -178,7 +179,7 @@ describe('the renewal of keys', () => {
         assert.equal(method.path, '/odmoe.v1.Keys/Renew');
         const refusal = this.main.refusalOf({ keyDigest: '', ...caller() });
         if (refusal !== null) throw new OdmoeError('TRUST_REFUSED', refusal);
-        const reply = await keysService(this.desk).renew(request as RenewRequest, { host: '', caller: caller() });
+        const reply = await keysService(this.desk, this.runtime).renew(request as RenewRequest, { host: '', caller: caller() });
         this.calls += 1;
         if (this.replyLost !== null) throw this.replyLost;
         return reply;
@@ -328,7 +329,7 @@ describe('the renewal of keys', () => {
       const worker = await cluster.openWorker();
       const key = createNodeKey();
       const spki = spkiOf(createPublicKey(key));
-      const { renew } = keysService(cluster.desk);
+      const { renew } = keysService(cluster.desk, runtime);
       const ask = async (proof: Buffer, caller: CertifiedCaller | null) => renew({ spki, proof }, { host: '', caller });
       const lie = proveNextKey(createNodeKey(), WORKER.id);
       await assert.rejects(ask(lie, worker.ownPeer), { code: 'TRUST_REFUSED', message: /does not hold the key/ });
@@ -339,6 +340,31 @@ describe('the renewal of keys', () => {
       await assert.rejects(ask(proveNextKey(key, 'local'), null), { code: 'NOT_ALLOWED' });
       const stranger = { ...worker.ownPeer, keyDigest: keyDigest(createPublicKey(createNodeKey())) };
       await assert.rejects(ask(proveNextKey(key, WORKER.id), stranger), { message: /no key to renew/ });
+      await cluster.settled();
+    });
+  });
+
+  it('is not asked for without end by a node that lies: neither renewals nor questions', async () => {
+    await onVirtualClock(async (runtime) => {
+      const cluster = await Home.make(runtime);
+      const worker = await cluster.openWorker();
+      const { renew } = keysService(cluster.desk, runtime);
+      let peer = worker.ownPeer;
+      const ask = async (): Promise<void> => {
+        const key = createNodeKey();
+        const request = { spki: spkiOf(createPublicKey(key)), proof: proveNextKey(key, WORKER.id) };
+        await renew(request, { host: '', caller: peer });
+        peer = { ...peer, keyDigest: keyDigest(createPublicKey(key)) };
+      };
+      await ask();
+      const { count } = cluster.main.roster ?? { count: 0 };
+      const tooSoon = { code: 'TRUST_REFUSED', message: /was renewed less than an hour ago/ };
+      for (let more = 1; more < KEY_QUESTIONS.burst; more++) await assert.rejects(ask(), tooSoon);
+      await assert.rejects(ask(), { code: 'QUEUE_FULL', message: /node jetson-2 asks for its key too often/ });
+      assert.equal(cluster.main.roster?.count, count, 'no roster goes to the nodes');
+      await runtime.sleep(HOUR_MS);
+      await ask();
+      assert.equal(cluster.main.roster?.count, count + 1);
       await cluster.settled();
     });
   });
