@@ -90,7 +90,8 @@ function registerRestore(cluster: Command): void {
       'after',
       `
 It is refused where the cluster has an authority already. Machines that were in the cluster go on without joining again. Machines that
-joined or were removed after the backup are not known to it: look at odmoe node list, and remove again whom you had removed.
+joined or were removed after the backup are not known to it: look at odmoe node list, and remove again whom you had removed. Join tokens
+are not restored, as some may have been revoked or used up after the backup.
 
 Example:
   odmoe cluster restore /media/stick/home.backup --cluster home`,
@@ -106,6 +107,7 @@ Example:
         `The authority of "${name}" is restored: ${directory}, with ${machines === 1 ? '1 machine' : `${machines} machines`} beside main.`,
         `Words: ${words}`,
         'Start main here. The machines go on without a code; odmoe node list shows them.',
+        'No join token of before is good any more: odmoe token create makes new ones.',
       ]);
     });
 }

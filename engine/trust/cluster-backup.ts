@@ -17,6 +17,7 @@ import {
   type AuthorityState,
 } from './authority-files.js';
 import { makePrivateDirectory, writePrivateFile } from './key-files.js';
+import { EMPTY_TOKEN_BOOK } from './token-book.js';
 
 const FORMAT = 'odmoe cluster backup 1';
 const BACKUP_LIMIT_BYTES = 8 * 1024 * 1024;
@@ -73,7 +74,8 @@ export async function backupCluster(stateDirectory: string, cluster: string, pat
 
 /**
  * Makes this host's state directory that of the backup. Nothing is changed if the cluster has an authority here, or if the backup is damaged. The
- * roster's count goes on far above the backup's, as nodes take no lower one than they have seen.
+ * roster's count goes on far above the backup's, as nodes take no lower one than they have seen. Join tokens are left out: those that were revoked or
+ * used up after the backup would be good again.
  * @param nowMs milliseconds since 1970
  * @throws CONFIG_INVALID, STORAGE_FULL, STORAGE_FAILED
  */
@@ -90,7 +92,7 @@ export async function restoreCluster(
     throw damaged(path, `a backup of the cluster "${backup.cluster}", and this is "${cluster}" (--cluster)`);
   }
   const state = await checkedState(stateDirectory, cluster, backup.files);
-  const restored = { ...state, roster: restoredRoster(state.roster, nowMs) };
+  const restored = { ...state, roster: restoredRoster(state.roster, nowMs), tokens: EMPTY_TOKEN_BOOK };
   await createAuthorityFiles(stateDirectory, restored);
   return restored;
 }
