@@ -15,7 +15,7 @@ import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { METHODS } from '../../shared/transport/methods.js';
 import { requireNoOtherMain, socketAddress } from '../../shared/transport/operator-socket.js';
 import { hostOf } from '../../shared/wire/addresses.js';
-import { authorityDirectory } from '../trust/authority-files.js';
+import { authorityDirectory, removeUnfinished } from '../trust/authority-files.js';
 import { createCluster } from '../trust/create-cluster.js';
 import {
   type JoinedCluster,
@@ -101,6 +101,7 @@ async function enterAsMain(settings: NodeSettings, context: EntryContext): Promi
   const { lan, insecure } = joining;
   const hasAuthority = await fileExists(authorityDirectory(stateDirectory));
   if (insecure && hasAuthority) throw needlesslyInsecure(cluster);
+  await removeUnfinished(stateDirectory);
   if (hasAuthority) await requireNoOtherMain(operatorSocketPath(stateDirectory));
   if (lan && !insecure && !hasAuthority) {
     const { directory, words } = await createCluster(stateDirectory, cluster);

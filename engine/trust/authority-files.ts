@@ -1,4 +1,4 @@
-import { rename, rm } from 'node:fs/promises';
+import { readdir, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
@@ -48,6 +48,24 @@ export function authorityDirectory(stateDirectory: string): string {
   return join(stateDirectory, 'authority');
 }
 
+/** Beginning of the names of directories in which a backup is tried. */
+export const TRIAL_PREFIX = 'restoring-';
+const UNFINISHED = new RegExp(`^(authority\\.\\d+\\.partial|${TRIAL_PREFIX}.*)$`);
+
+/**
+ * Removes what a process that crashed has left of an authority that it was making or restoring: its key is in it.
+ * @throws STORAGE_FAILED
+ */
+export async function removeUnfinished(stateDirectory: string): Promise<void> {
+  try {
+    for (const name of await readdir(stateDirectory)) {
+      if (UNFINISHED.test(name)) await rm(join(stateDirectory, name), { recursive: true, force: true });
+    }
+  } catch (thrown) {
+    if (systemErrorCode(thrown) !== 'ENOENT') throw writeFailure(thrown, stateDirectory, null);
+  }
+}
+
 /** The authority's certificate (DER), without its key. @throws STORAGE_FAILED it is missing or damaged */
 export async function readAuthorityCertificate(stateDirectory: string): Promise<Buffer> {
   return await readCertificate(join(authorityDirectory(stateDirectory), AUTHORITY_FILES.certificate), ERRORS);
@@ -62,7 +80,7 @@ export async function createAuthorityFiles(stateDirectory: string, state: Author
   const partial = `${directory}.${process.pid}.partial`;
   await makePrivateDirectory(stateDirectory);
   try {
-    await rm(partial, { recursive: true, force: true });
+    await removeUnfinished(stateDirectory);
     await makePrivateDirectory(partial);
     const { authority, roster, tokens } = state;
     await writeKey(join(partial, AUTHORITY_FILES.key), authority.key);

@@ -1,19 +1,22 @@
 /** One file with all that makes a main the main of its cluster: for a lost disk. Who has the file owns the cluster. */
 import { createHash } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import { openCounted } from '../../shared/base/files/counted-file.js';
 import { readBoundedFile, readJsonFile, type FileErrors } from '../../shared/base/files/read-file.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
+import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 import { restoredRoster } from './roster-changes.js';
 import {
   AUTHORITY_FILES,
   authorityDirectory,
   createAuthorityFiles,
   readAuthorityFiles,
+  removeUnfinished,
+  TRIAL_PREFIX,
   type AuthorityState,
 } from './authority-files.js';
 import { makePrivateDirectory, writePrivateFile } from './key-files.js';
@@ -56,18 +59,26 @@ export async function backupCluster(stateDirectory: string, cluster: string, pat
   );
   const files = Object.fromEntries(contents.map(([name, bytes]) => [name, bytes.toString('base64')]));
   const backup = { format: FORMAT, cluster, files, sha256: digestOf(files) };
+  await writeNewFile(path, `${JSON.stringify(backup, null, 1)}\n`);
+}
+
+/** Writes a file that only this user may read, all of it or nothing. Throws USAGE there is one already; STORAGE_FAILED, STORAGE_FULL. */
+async function writeNewFile(path: string, text: string): Promise<void> {
+  const file = await openCounted(path, 'wx', 0o600).catch((thrown: unknown) => {
+    if (systemErrorCode(thrown) !== 'EEXIST') throw writeFailure(thrown, path, null);
+    throw new OdmoeError('USAGE', `${path} exists already, and a backup replaces no file: name a new one`);
+  });
   try {
-    const file = await openCounted(path, 'wx', 0o600);
     try {
-      await file.writeFile(`${JSON.stringify(backup, null, 1)}\n`);
+      await file.writeFile(text);
       await file.sync();
     } finally {
       await file.close();
     }
+    await syncDirectory(dirname(path));
   } catch (thrown) {
-    if (systemErrorCode(thrown) === 'EEXIST') {
-      throw new OdmoeError('USAGE', `${path} exists already, and a backup replaces no file: name a new one`);
-    }
+    // Half of a backup is of no use, and the next try would find its name taken.
+    await rm(path, { force: true }).catch(() => undefined);
     throw writeFailure(thrown, path, null);
   }
 }
@@ -104,7 +115,8 @@ async function checkedState(
   files: Readonly<Record<string, string>>,
 ): Promise<AuthorityState> {
   await makePrivateDirectory(stateDirectory);
-  const trial = await mkdtemp(join(stateDirectory, 'restoring-'));
+  await removeUnfinished(stateDirectory);
+  const trial = await mkdtemp(join(stateDirectory, TRIAL_PREFIX));
   try {
     const directory = authorityDirectory(trial);
     await makePrivateDirectory(directory);

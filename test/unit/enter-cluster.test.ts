@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -95,8 +95,11 @@ describe('the way of a daemon into its cluster', () => {
         /^Cluster "home" has an authority now: .*\/home\/authority \(back it up; who has it owns the cluster\)\. Words: \w+ \w+ \w+ \w+$/,
       );
       said = [];
+      const left = join(settings.stateDirectory, 'authority.4242.partial');
+      mkdirSync(left);
       const again = await enter(settings);
       assert.deepEqual(said, []);
+      assert.equal(existsSync(left), false, 'a crashed process has left a key there');
       assert.ok(again.opened?.trust.authority.equals(first.opened?.trust.authority ?? Buffer.alloc(0)));
       const plain = await enter(settingsOf('main', { cluster: 'home' }));
       assert.equal(plain.settings.listenHost, '0.0.0.0', 'a cluster with an authority is served on every network');

@@ -5,6 +5,7 @@ import {
   chmodSync,
   chownSync,
   existsSync,
+  mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -13,6 +14,7 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -21,6 +23,7 @@ import {
   authorityDirectory,
   createAuthorityFiles,
   readAuthorityFiles,
+  removeUnfinished,
   writeAuthorityRoster,
   writeTokens,
   type AuthorityState,
@@ -428,6 +431,48 @@ describe('a backup of a cluster', () => {
     assert.ok(read !== null);
     assert.deepEqual(comparable(read), comparable(restored));
     assert.deepEqual(readdirSync(stateOf('new')), ['authority'], 'nothing of the trial is left');
+  });
+
+  it('leaves no half of a file when it could not be written, so that the next try has the name', async () => {
+    const directory = stateOf('main');
+    await createAuthorityFiles(directory, newState());
+    const path = join(folder, 'home.backup');
+    const probe = await open(folder);
+    const files = Object.getPrototypeOf(probe) as object;
+    await probe.close();
+    const sync = Object.getOwnPropertyDescriptor(files, 'sync');
+    assert.ok(sync !== undefined);
+    const fails = () => Promise.reject(Object.assign(new Error('no space left on device'), { code: 'ENOSPC' }));
+    Object.defineProperty(files, 'sync', { ...sync, value: fails });
+    try {
+      await assert.rejects(backupCluster(directory, 'home', path), code('STORAGE_FULL', /home\.backup/));
+    } finally {
+      Object.defineProperty(files, 'sync', sync);
+    }
+    assert.equal(existsSync(path), false);
+    await backupCluster(directory, 'home', path);
+    await restoreCluster(stateOf('new'), 'home', path, NOW_MS);
+  });
+
+  it('keeps no key that a crashed process has left: when it is made, restored, and when main starts', async () => {
+    const leave = (directory: string): void => {
+      for (const name of ['authority.4242.partial', 'restoring-aB3xYz']) {
+        mkdirSync(join(directory, name), { recursive: true });
+        writeFileSync(join(directory, name, 'authority.key'), 'a key');
+      }
+    };
+    leave(stateOf('main'));
+    await createAuthorityFiles(stateOf('main'), newState());
+    assert.deepEqual(readdirSync(stateOf('main')), ['authority']);
+    const path = join(folder, 'home.backup');
+    await backupCluster(stateOf('main'), 'home', path);
+    leave(stateOf('new'));
+    await restoreCluster(stateOf('new'), 'home', path, NOW_MS);
+    assert.deepEqual(readdirSync(stateOf('new')), ['authority']);
+    leave(stateOf('new'));
+    await removeUnfinished(stateOf('new'));
+    assert.deepEqual(readdirSync(stateOf('new')), ['authority']);
+    await removeUnfinished(join(folder, 'nothing here'));
   });
 
   it('overwrites nothing', async () => {
