@@ -24,6 +24,8 @@ export interface StoredToken {
   readonly createdMs: number;
   /** Time since the system of main's host was started, when it was made, in milliseconds. */
   readonly createdUptimeMs: number;
+  /** The start of main's host in which it was made. */
+  readonly createdBootId: string;
   readonly lifeMs: number;
   readonly revokedMs: number | null;
   /** Ids of the peers that joined by it, the last one last; of a token for any number, the last TOKEN_USES_LIMIT. */
@@ -40,7 +42,9 @@ export interface TokenClock {
   readonly nowMs: number;
   /** Milliseconds since the system was started. */
   readonly uptimeMs: number;
-  /** True: `nowMs` is before a time that is on the disk (isClockSetBack). Tokens are then judged by the uptime since they were made. */
+  /** Name of this start of the system. */
+  readonly bootId: string;
+  /** True: `nowMs` is before a time that is on the disk (isClockSetBack). Tokens of this start of the system are then judged by its uptime. */
   readonly clockIsSetBack: boolean;
 }
 
@@ -78,6 +82,7 @@ export const TOKEN_LIFE_LIMIT_MS = 365 * 24 * 3_600_000;
 
 export const EMPTY_TOKEN_BOOK: TokenBook = { tokens: [] };
 
+const BOOT_ID_LIMIT = 64;
 const TIME = z.number().min(0).max(8.64e15);
 const DIGEST = z.string().regex(/^[0-9a-f]{64}$/);
 const IDENTIFIER = z.string().refine(isIdentifier);
@@ -89,6 +94,7 @@ const tokenSchema = z.strictObject({
   usesLeft: z.int().min(0).max(TOKEN_USES_LIMIT).nullable(),
   createdMs: TIME,
   createdUptimeMs: TIME,
+  createdBootId: z.string().max(BOOT_ID_LIMIT),
   lifeMs: z.number().min(1).max(TOKEN_LIFE_LIMIT_MS),
   revokedMs: TIME.nullable(),
   usedBy: z.array(IDENTIFIER).max(TOKEN_USES_LIMIT),
@@ -137,6 +143,7 @@ export function createToken(
     usesLeft: uses,
     createdMs: clock.nowMs,
     createdUptimeMs: clock.uptimeMs,
+    createdBootId: clock.bootId,
     lifeMs,
     revokedMs: null,
     usedBy: [],
@@ -229,10 +236,10 @@ function stateOf(token: StoredToken, clock: TokenClock): TokenState {
   return token.usesLeft === 0 ? 'used up' : 'valid';
 }
 
-/** Infinity: the clock was set back, and the uptime began anew after the token was made; nothing is left to judge by. */
-function ageMs(token: StoredToken, { nowMs, uptimeMs, clockIsSetBack }: TokenClock): number {
+/** Infinity: the clock was set back, and the system was started again after the token was made; nothing is left to judge by. */
+function ageMs(token: StoredToken, { nowMs, uptimeMs, bootId, clockIsSetBack }: TokenClock): number {
   if (!clockIsSetBack) return nowMs - token.createdMs;
-  return uptimeMs < token.createdUptimeMs ? Infinity : uptimeMs - token.createdUptimeMs;
+  return bootId === token.createdBootId ? uptimeMs - token.createdUptimeMs : Infinity;
 }
 
 /** The tokens with room for one more; of too many, the oldest is forgotten that is not valid. Null: all are valid. */

@@ -29,7 +29,7 @@ export class Admission {
 
   private constructor(state: StoredEnrolmentState, { trust, runtime }: CertifiedMain, socketPath: string, log: Logger) {
     this.runtime = runtime;
-    this.desk = new EnrolmentDesk(state, runtime, () => runtime.hostUptimeMs());
+    this.desk = new EnrolmentDesk(state, runtime);
     if (this.desk.clockIsSetBack) {
       log.warn(
         'the clock of this host was set back: join tokens are judged by the time since its start, until the clock is right again',

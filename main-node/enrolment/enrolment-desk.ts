@@ -113,11 +113,9 @@ export class EnrolmentDesk {
   private readonly waits = new Map<string, () => void>();
   private lastChange: Promise<unknown> = Promise.resolve();
 
-  /** `uptimeMs`: milliseconds since the system of this host was started. */
   constructor(
     private readonly state: EnrolmentState,
     private readonly runtime: Runtime,
-    private readonly uptimeMs: () => number,
   ) {
     this.digest = authorityDigest(state.authority.certificate);
     this.words = authorityWords(this.digest);
@@ -399,8 +397,13 @@ export class EnrolmentDesk {
   }
 
   private tokenClock(): TokenClock {
-    const { clockIsSetBack } = this;
-    return { nowMs: this.runtime.wallMs(), uptimeMs: this.uptimeMs(), clockIsSetBack };
+    const { clockIsSetBack, runtime } = this;
+    return {
+      nowMs: runtime.wallMs(),
+      uptimeMs: runtime.hostUptimeMs(),
+      bootId: runtime.hostBootId(),
+      clockIsSetBack,
+    };
   }
 
   /** Runs after every change that began before. */

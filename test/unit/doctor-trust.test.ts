@@ -248,7 +248,7 @@ describe('odmoe doctor: the probe of real daemons', () => {
   });
 
   function doorOf({ authority }: TestCluster): (socket: TLSSocket) => void {
-    const desk = new EnrolmentDesk(new MemoryState(authority), RUNTIME, () => 5000);
+    const desk = new EnrolmentDesk(new MemoryState(authority), RUNTIME);
     const door = new EnrolmentDoor(desk, RUNTIME, new Lines());
     doors.push(door);
     return (socket) => door.take(socket);

@@ -85,7 +85,7 @@ export class EnrolmentMain {
 
   constructor(readonly cluster = new TestCluster()) {
     this.state = new MemoryState(cluster.authority);
-    this.desk = new EnrolmentDesk(this.state, this.runtime, () => 5000);
+    this.desk = new EnrolmentDesk(this.state, this.runtime);
     this.door = new EnrolmentDoor(this.desk, this.runtime, this.log);
   }
 
@@ -115,7 +115,7 @@ export class EnrolmentMain {
   async restart(): Promise<void> {
     const port = this.server?.port ?? 0;
     await this.stop();
-    this.desk = new EnrolmentDesk(this.state, this.runtime, () => 6000);
+    this.desk = new EnrolmentDesk(this.state, this.runtime);
     this.door = new EnrolmentDoor(this.desk, this.runtime, this.log);
     await this.start(port);
   }

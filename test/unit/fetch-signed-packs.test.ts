@@ -79,7 +79,7 @@ describe('a worker of a cluster with an authority', () => {
     pack = await testPack();
     given = 0;
     state = new MemoryState(AUTHORITY);
-    desk = new EnrolmentDesk(state, RUNTIME, () => 5000);
+    desk = new EnrolmentDesk(state, RUNTIME);
     main = member('main', 'box', 'listed');
     worker = member('worker', 'jetson-2', 'not-removed');
     main.takeRoster(signRoster(state.roster, AUTHORITY));

@@ -17,7 +17,6 @@ import { Lines } from './log-lines.js';
 import { plainIdentity } from './plain-identity.js';
 
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
-const UPTIME_MS = 5000;
 
 type MoreServices = (desk: EnrolmentDesk, connectionsFrom: (id: string) => number) => Partial<RpcServerOptions>;
 
@@ -43,7 +42,7 @@ export class StoredMain {
     assert.ok(opened !== null);
     assert.ok(opened.authority !== null);
     const state = new StoredEnrolmentState(opened.authority, stateDirectory, opened.trust, RUNTIME);
-    const desk = new EnrolmentDesk(state, RUNTIME, () => UPTIME_MS);
+    const desk = new EnrolmentDesk(state, RUNTIME);
     const door = new EnrolmentDoor(desk, RUNTIME, log);
     const connectionsFrom = (id: string): number => server.connectionsFrom(id);
     const server: RpcServer = await new GrpcTransport(RUNTIME, null, opened.trust).serve({

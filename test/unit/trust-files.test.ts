@@ -101,7 +101,7 @@ function newState(authority: Authority = home): AuthorityState {
     EMPTY_TOKEN_BOOK,
     { role: 'worker', uses: 3, lifeMs: 1000 },
     '0'.repeat(64),
-    { nowMs: NOW_MS, uptimeMs: 0, clockIsSetBack: false },
+    { nowMs: NOW_MS, uptimeMs: 0, bootId: 'one', clockIsSetBack: false },
     { randomInt: () => 1 },
   );
   assert.ok(!isRefusal(made));

@@ -133,7 +133,7 @@ describe('the renewal of keys', () => {
       assert.ok(opened !== null);
       assert.ok(opened.authority !== null);
       const state = new StoredEnrolmentState(opened.authority, home('box'), opened.trust, runtime);
-      const desk = new EnrolmentDesk(state, runtime, () => runtime.nowMs());
+      const desk = new EnrolmentDesk(state, runtime);
       const made = new Home(runtime, opened.trust, desk, state);
       made.saves.push(() => opened.saved());
       await made.join();
@@ -179,7 +179,10 @@ describe('the renewal of keys', () => {
         assert.equal(method.path, '/odmoe.v1.Keys/Renew');
         const refusal = this.main.refusalOf({ keyDigest: '', ...caller() });
         if (refusal !== null) throw new OdmoeError('TRUST_REFUSED', refusal);
-        const reply = await keysService(this.desk, this.runtime).renew(request as RenewRequest, { host: '', caller: caller() });
+        const reply = await keysService(this.desk, this.runtime).renew(request as RenewRequest, {
+          host: '',
+          caller: caller(),
+        });
         this.calls += 1;
         if (this.replyLost !== null) throw this.replyLost;
         return reply;

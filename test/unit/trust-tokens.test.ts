@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { createHash, createPublicKey } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { wordlist } from '@scure/bip39/wordlists/english';
 import { authorityWords } from '../../engine/trust/authority-words.js';
@@ -27,12 +28,13 @@ import {
   type TokenUse,
 } from '../../engine/trust/token-book.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
+import { RUNTIME } from '../wall.js';
 import { done, refusalOf } from './refusals.js';
 
 const DIGEST = '3f2a'.repeat(16);
 const HOUR_MS = 3_600_000;
 const NOW_MS = Date.UTC(2026, 10, 25, 10, 2);
-const CLOCK: TokenClock = { nowMs: NOW_MS, uptimeMs: 5000, clockIsSetBack: false };
+const CLOCK: TokenClock = { nowMs: NOW_MS, uptimeMs: 5000, bootId: 'one', clockIsSetBack: false };
 
 function chanceOf(seed: number): { randomInt(limit: number): number } {
   const random = new SeededRandom(seed);
@@ -176,7 +178,7 @@ describe('the tokens of main', () => {
       useToken(book, { ...use, role: 'shadow' }, CLOCK),
       useToken(book, { ...use, id: 'w2' }, CLOCK),
       useToken(used, by(usedUp.use, '2'), CLOCK),
-      useToken(book, use, { ...CLOCK, uptimeMs: 4000, clockIsSetBack: true }),
+      useToken(book, use, { ...CLOCK, bootId: 'two', clockIsSetBack: true }),
     ];
     const words = [
       /is not known to this main/,
@@ -207,13 +209,25 @@ describe('the tokens of main', () => {
 
   it('are judged by the uptime since they were made where the clock was set back', () => {
     const { book, use } = made();
-    const back = (uptimeMs: number): TokenClock => ({ nowMs: 1000, uptimeMs, clockIsSetBack: true });
+    const back = (uptimeMs: number, bootId = 'one'): TokenClock => ({
+      nowMs: 1000,
+      uptimeMs,
+      bootId,
+      clockIsSetBack: true,
+    });
     done(useToken(book, use, back(CLOCK.uptimeMs + 23 * HOUR_MS)));
     assert.match(refusalOf(useToken(book, use, back(CLOCK.uptimeMs + 25 * HOUR_MS))), /expired/);
+    // A week later, in another start of the system that has lasted longer than the first had when the token was made.
+    const restarted = useToken(book, use, back(CLOCK.uptimeMs + HOUR_MS, 'two'));
+    assert.match(refusalOf(restarted), /clock was set back, and main's host was started again/);
     assert.deepEqual(
-      listTokens(book, back(0)).map(({ state, leftMs }) => [state, leftMs]),
+      listTokens(book, back(CLOCK.uptimeMs + HOUR_MS, 'two')).map(({ state, leftMs }) => [state, leftMs]),
       [['expired', null]],
     );
+  });
+
+  it('name the start of the system as Linux does', () => {
+    assert.equal(RUNTIME.hostBootId(), readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim());
   });
 
   it('show by their own times, and the roster by its, that the clock was set back', () => {

@@ -33,6 +33,8 @@ export interface Runtime {
   freeHostMemoryBytes(): number;
   /** Milliseconds since the system of the host was started. */
   hostUptimeMs(): number;
+  /** Name of this start of the system of the host. Another start has another one. */
+  hostBootId(): string;
   /** A unique name. */
   randomId(): string;
   /**

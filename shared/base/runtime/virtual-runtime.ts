@@ -112,6 +112,11 @@ export class VirtualRuntime implements Runtime {
     return this.nowMs();
   }
 
+  /** A virtual host is never started again. */
+  hostBootId(): string {
+    return 'virtual';
+  }
+
   randomId(): string {
     this.ids += 1;
     return `${this.random

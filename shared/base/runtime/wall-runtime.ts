@@ -1,4 +1,5 @@
 import { randomInt, randomUUID } from 'node:crypto';
+import { bootId } from './boot-id.js';
 import { uptime } from 'node:os';
 import { availableMemoryBytes } from './available-memory.js';
 import type { Runtime, Timer } from './runtime.js';
@@ -73,6 +74,10 @@ export class WallRuntime implements Runtime {
 
   hostUptimeMs(): number {
     return uptime() * 1000;
+  }
+
+  hostBootId(): string {
+    return bootId();
   }
 
   randomId(): string {
