@@ -10,7 +10,7 @@ import { readPublicKey } from '../../shared/transport/trust/certificate.js';
 import { EXPORTER_BYTES, isKeyProof } from './key-proof.js';
 import type { PeerRole } from '../../shared/transport/trust/peer-role.js';
 import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
-import { ENROLMENT_RETRIES_LIMIT, ENROLMENT_RETRY_PAUSE_MS } from '../../shared/wire/limits.js';
+import { ENROLMENT_REQUEST_MS, ENROLMENT_RETRIES_LIMIT, ENROLMENT_RETRY_PAUSE_MS } from '../../shared/wire/limits.js';
 import { secretBytes, type Chance } from './secret-bytes.js';
 
 export const PAIRING_NONCE_BYTES = 32;
@@ -20,6 +20,8 @@ export const PAIRINGS_OF_ADDRESS_LIMIT = 8;
 export const PAIRING_LIFE_MS = 10 * 60_000;
 /** A machine that waits on no connection for so long has gone: one that lost its connection tries no longer to come back. */
 export const PAIRING_ABSENCE_MS = ENROLMENT_RETRIES_LIMIT * ENROLMENT_RETRY_PAUSE_MS;
+/** Time in which a machine reveals its nonce: it does so at once, and until then it takes a place and is shown to nobody. */
+export const PAIRING_REVEAL_MS = ENROLMENT_REQUEST_MS;
 export const WRONG_CODES_LIMIT = 3;
 /** Most codes that a machine shows by itself in PAIRING_LIFE_MS. */
 export const CODES_SHOWN_LIMIT = 3;
@@ -32,6 +34,9 @@ export const PAIRING_PAUSE_MS = 1000;
 export const BEGINNINGS_LIMIT = 64;
 /** Most of them from one address. */
 export const BEGINNINGS_OF_ADDRESS_LIMIT = 16;
+/** Beginnings that an address has also when others have used BEGINNINGS_LIMIT up, and the most with those: a few addresses shut nobody out. */
+export const BEGINNINGS_RESERVED_FOR_ADDRESS = 2;
+export const BEGINNINGS_WITH_RESERVED_LIMIT = 128;
 
 const PURPOSE = 'odmoe pair 1';
 const CODES = 1_000_000;
@@ -178,11 +183,13 @@ function reasonAgainst({ begun }: PairingBook, request: PairingRequest, nowMs: n
   if (request.commitment.length !== 32) return 'the commitment is not a SHA-256: use odmoe of the same version';
   if (isTooSoon({ begun }, request, nowMs))
     return `one machine a second may ask from ${request.address}: try again in a second`;
-  if (begun.filter(({ address }) => address === request.address).length >= BEGINNINGS_OF_ADDRESS_LIMIT) {
+  const ofAddress = begun.filter(({ address }) => address === request.address).length;
+  if (ofAddress >= BEGINNINGS_OF_ADDRESS_LIMIT) {
     return `${request.address} has asked ${BEGINNINGS_OF_ADDRESS_LIMIT} times in ${LIFE}: try again later, or join by a token`;
   }
-  if (begun.length < BEGINNINGS_LIMIT) return null;
-  return `${BEGINNINGS_LIMIT} machines have asked in ${LIFE}, the most there may be: try again later, or join by a token`;
+  const limit = ofAddress < BEGINNINGS_RESERVED_FOR_ADDRESS ? BEGINNINGS_WITH_RESERVED_LIMIT : BEGINNINGS_LIMIT;
+  if (begun.length < limit) return null;
+  return `${begun.length} machines have asked in ${LIFE}, the most there may be: try again later, or join by a token`;
 }
 
 /** True if a machine of the same address began less than a second ago: then this one is to begin again a little later. */
@@ -206,9 +213,9 @@ export function mayShowAnotherCode(shownMs: readonly number[], nowMs: number): b
   return shownMs.filter((timeMs) => nowMs - timeMs < PAIRING_LIFE_MS).length < CODES_SHOWN_LIMIT;
 }
 
-/** True: nobody has typed the code of the machine in time. */
-export function isPairingOver({ begunMs }: Pairing, nowMs: number): boolean {
-  return nowMs - begunMs >= PAIRING_LIFE_MS;
+/** True: the machine has revealed nothing in time, or nobody has typed its code in time. */
+export function isPairingOver({ begunMs, revealed }: Pairing, nowMs: number): boolean {
+  return nowMs - begunMs >= (revealed === null ? PAIRING_REVEAL_MS : PAIRING_LIFE_MS);
 }
 
 /** True: the machine has gone without a word. */
@@ -289,6 +296,12 @@ function wrongCode(book: PairingBook, code: string): Acceptance {
   }
   const away = `after ${WRONG_CODES_LIMIT} wrong codes every machine was sent away`;
   return { book: { ...book, wrongCodes: 0, pairings: [] }, refusal: `${what}, and ${away}: start them again` };
+}
+
+/** The book after the connection has ended on which a machine began. It reveals on that one alone, so without having done so it is gone. */
+export function afterConnection(book: PairingBook, pairingId: string): PairingBook {
+  const pairing = book.pairings.find((each) => each.pairingId === pairingId);
+  return pairing?.revealed === null ? withoutPairing(book, pairingId) : book;
 }
 
 /** The book without a machine that has gone. */

@@ -4,6 +4,7 @@ import type { Welcome } from '../../engine/trust/enrolment-messages.js';
 import { isKeyProof, isNextKeyProof } from '../../engine/trust/key-proof.js';
 import {
   acceptPairing,
+  afterConnection,
   beginPairing,
   EMPTY_PAIRING_BOOK,
   isAbsent,
@@ -163,6 +164,11 @@ export class EnrolmentDesk {
     const begun = wanted(beginPairing(this.pairings, request, nowMs, this.runtime), code);
     this.goOn(begun.book, 'this machine was started again and shows a newer code');
     return begun.pairing;
+  }
+
+  /** The connection has ended on which a machine began. */
+  endConnection(pairingId: string): void {
+    this.pairings = afterConnection(this.pairings, pairingId);
   }
 
   /** From now on the machine's code can be typed. Throws TRUST_REFUSED, JOIN_TOKEN_INVALID. */
@@ -361,7 +367,7 @@ export class EnrolmentDesk {
       if (kept.has(pairingId) || this.accepting.has(pairingId)) continue;
       // One that was away too long is forgotten, and shows a new code if it comes back.
       if (isAbsent(pairing, nowMs) && !isPairingOver(pairing, nowMs)) continue;
-      this.decide(pairingId, { refusal: isPairingOver(pairing, nowMs) ? NOT_IN_TIME : why });
+      this.decide(pairingId, { refusal: isPairingOver(pairing, nowMs) ? overWords(pairing) : why });
     }
   }
 
@@ -412,6 +418,10 @@ export class EnrolmentDesk {
     this.lastChange = result.catch(() => undefined);
     return result;
   }
+}
+
+function overWords({ revealed }: Pairing): string {
+  return revealed === null ? 'the machine did not show its key in time: start it again' : NOT_IN_TIME;
 }
 
 const NOT_IN_TIME = `nobody typed the code of this machine at main within ${LIFE}: start it again for a new code`;

@@ -17,6 +17,7 @@ import {
   type Welcome,
 } from '../../engine/trust/enrolment-messages.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { EnrolmentDesk } from './enrolment-desk.js';
 
@@ -87,6 +88,8 @@ async function beginPairing(
   const { host, exporter } = request;
   const message = await bodyOf(request, pairRequestSchema);
   const { pairingId, mainNonce } = desk.beginPairing({ ...message, exporter, address: host });
+  if (request.signal.aborted) desk.endConnection(pairingId);
+  onAbort(request.signal, () => desk.endConnection(pairingId));
   // The operator has to do something.
   log.warn('a machine wants in: type the code that it shows (odmoe accept CODE)', {
     id: message.id,

@@ -268,6 +268,23 @@ describe('enrolment', () => {
       await refusal(screenOf(main.address), 'TRUST_REFUSED', /16 machines wait at main already/);
     });
 
+    it('keeps no place for a machine whose connection ended before it showed a key', async () => {
+      const { id, role, device } = machineOf('jetson');
+      const begin = { commitment: Buffer.alloc(32).toString('base64'), id, role, device };
+      const connection = await EnrolmentConnection.open(main.address, null, CONTEXT);
+      const { pairingId } = await connection.ask(ENROLMENT_PATHS.pair, begin, pairReplySchema);
+      const isKept = (): Promise<boolean> =>
+        main.desk
+          .waitForDecision(pairingId, AbortSignal.abort(), () => undefined)
+          .then(
+            () => true,
+            () => false,
+          );
+      assert.equal(await isKept(), true);
+      connection.close();
+      while (await isKept()) await RUNTIME.sleep(10);
+    });
+
     it('ends after ten minutes', async () => {
       main.runtime.longestTimerMs = 100;
       const { code, joined } = await screenOf(main.address);

@@ -6,14 +6,18 @@ import { createNodeKey, spkiOf } from '../../shared/transport/trust/certificate.
 import { EXPORTER_BYTES, proveKey } from '../../engine/trust/key-proof.js';
 import {
   acceptPairing,
+  afterConnection,
   BEGINNINGS_LIMIT,
   BEGINNINGS_OF_ADDRESS_LIMIT,
+  BEGINNINGS_RESERVED_FOR_ADDRESS,
+  BEGINNINGS_WITH_RESERVED_LIMIT,
   beginPairing,
   EMPTY_PAIRING_BOOK,
   PAIRING_ABSENCE_MS,
   PAIRING_LIFE_MS,
   PAIRING_NONCE_BYTES,
   PAIRING_PAUSE_MS,
+  PAIRING_REVEAL_MS,
   pairingCode,
   pairingCommitment,
   PAIRINGS_LIMIT,
@@ -267,19 +271,59 @@ describe('pairing', () => {
   });
 
   it("bounds the codes that one may try, who sees one's own code and begins again until it is another's", () => {
-    let book = EMPTY_PAIRING_BOOK;
-    let begun = 0;
-    for (let nowMs = 0; nowMs < PAIRING_LIFE_MS; nowMs += 500) {
-      const result = beginPairing(book, new Machine('1', `10.0.0.${nowMs}`).request(), nowMs, CHANCE);
-      if (isRefusal(result)) {
-        assert.match(result.refusal, /64 machines have asked in 10 min 0 s/);
-        continue;
+    const begunFrom = (addresses: number): number => {
+      let book = EMPTY_PAIRING_BOOK;
+      let begun = 0;
+      for (let nowMs = 0; nowMs < PAIRING_LIFE_MS; nowMs += 500) {
+        const address = `10.0.0.${(nowMs / 500) % addresses}`;
+        const result = beginPairing(book, new Machine('1', address).request(), nowMs, CHANCE);
+        if (isRefusal(result)) continue;
+        begun++;
+        book = withoutPairing(result.book, result.pairing.pairingId);
       }
-      begun++;
-      book = withoutPairing(result.book, result.pairing.pairingId);
+      return begun;
+    };
+    assert.equal(begunFrom(2), 2 * BEGINNINGS_OF_ADDRESS_LIMIT);
+    assert.equal(begunFrom(30), BEGINNINGS_LIMIT);
+    assert.equal(begunFrom(1000), BEGINNINGS_WITH_RESERVED_LIMIT);
+  });
+
+  it('lets an address begin also when a few others have used up all beginnings', () => {
+    let book = EMPTY_PAIRING_BOOK;
+    for (let each = 0; each < BEGINNINGS_LIMIT; each++) {
+      const machine = new Machine('1', `10.0.0.${each % 4}`);
+      const begun = done(beginPairing(book, machine.request(), each * PAIRING_PAUSE_MS, CHANCE));
+      book = withoutPairing(begun.book, begun.pairing.pairingId);
     }
-    assert.equal(begun, BEGINNINGS_LIMIT);
+    let nowMs = BEGINNINGS_LIMIT * PAIRING_PAUSE_MS;
+    const honest = new Machine('2');
+    for (let each = 0; each < BEGINNINGS_RESERVED_FOR_ADDRESS; each++) {
+      ({ book } = done(beginPairing(book, honest.request(), nowMs, CHANCE)));
+      nowMs += PAIRING_PAUSE_MS;
+    }
+    assert.match(
+      refusalOf(beginPairing(book, honest.request(), nowMs, CHANCE)),
+      /66 machines have asked in 10 min 0 s/,
+    );
     done(beginPairing(book, new Machine('1').request(), PAIRING_LIFE_MS + 1, CHANCE));
+  });
+
+  it('keeps no place for a machine that shows no key, longer than a request takes or than its connection', () => {
+    let book = EMPTY_PAIRING_BOOK;
+    for (let each = 0; each < PAIRINGS_LIMIT; each++) {
+      const machine = new Machine(String(each), `10.0.0.${each % 2}`);
+      book = done(beginPairing(book, machine.request(), each * 550, CHANCE)).book;
+    }
+    const honest = new Machine('honest').request();
+    assert.match(refusalOf(beginPairing(book, honest, 9000, CHANCE)), /16 machines wait at main already/);
+    done(beginPairing(book, honest, PAIRING_REVEAL_MS, CHANCE));
+    const [first] = book.pairings;
+    assert.ok(first !== undefined);
+    const gone = afterConnection(book, first.pairingId);
+    done(beginPairing(gone, honest, 9000, CHANCE));
+    const shown = waiting(new Machine('1'));
+    assert.equal(afterConnection(shown.book, shown.pairing.pairingId), shown.book, 'one with a code waits without it');
+    assert.equal(afterConnection(gone, first.pairingId), gone);
   });
 
   it('takes machines as worker or shadow alone, with ids that are ids', () => {
