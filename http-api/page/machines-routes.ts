@@ -9,7 +9,10 @@ const BODY_LIMIT_BYTES = 4096;
 const CODE_LENGTH_LIMIT = 32;
 const BODY = z.strictObject({ code: z.string().max(CODE_LENGTH_LIMIT) });
 
-/** GET /cluster/machines for all keys; for operators: POST /cluster/machines/accept, and DELETE /cluster/machines/ID. */
+/**
+ * GET /cluster/machines for all keys; for operators: POST /cluster/machines/accept, and DELETE /cluster/machines/ID. The log names the key that asked,
+ * by the name of its client.
+ */
 export const registerMachines: RegisterRoutes = (app, context) => {
   const { machines, keys, log } = context;
   app.get('/cluster/machines', { config: { polled: true } }, ({ keyRole }, reply) => {
@@ -20,23 +23,23 @@ export const registerMachines: RegisterRoutes = (app, context) => {
   app.post(
     '/cluster/machines/accept',
     { config: { operatorOnly: true }, bodyLimit: BODY_LIMIT_BYTES },
-    async ({ body }, reply) => {
+    async ({ body, account }, reply) => {
       const { data } = BODY.safeParse(body);
       if (data === undefined) {
         throw new OdmoeError('REQUEST_INVALID', 'the body must be {"code": "..."}, with the six digits of a machine');
       }
       const accepted = await requireMachines(machines).accept(data.code);
       const { id, role, device, address, words } = accepted;
-      log.info('an operator let a machine in by HTTP', { machine: id, role, address });
+      log.info('an operator let a machine in by HTTP', { by: account?.client, machine: id, role, address });
       return reply.send({ id, role, device, address, words });
     },
   );
   app.delete<{ Params: { id: string } }>(
     '/cluster/machines/:id',
     { config: { operatorOnly: true } },
-    async ({ params: { id } }, reply) => {
+    async ({ params: { id }, account }, reply) => {
       await requireMachines(machines).remove(id);
-      log.info('an operator removed a machine by HTTP', { machine: id });
+      log.info('an operator removed a machine by HTTP', { by: account?.client, machine: id });
       return reply.code(204).send();
     },
   );

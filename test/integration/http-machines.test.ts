@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { request as httpRequest } from 'node:http';
 import { type JoinedCluster, pairWithMain } from '../../engine/trust/enrol.js';
+import { ApiKeys } from '../../http-api/access/api-keys.js';
 import { registerMachines } from '../../http-api/page/machines-routes.js';
 import { registerSession } from '../../http-api/page/session-routes.js';
 import type { Machines } from '../../http-api/http-api-context.js';
@@ -136,6 +137,11 @@ describe('the machines of a cluster, by HTTP,', () => {
     assert.equal((await asOperator('DELETE', '/cluster/machines/jetson')).status, 204);
     assert.deepEqual((await viewOf({ 'x-api-key': OPERATOR })).nodes, []);
     assert.ok(main.state.roster.entries[0]?.removed !== undefined);
+    const by = new ApiKeys([{ text: OPERATOR, role: 'operator' }]).ownerOf(OPERATOR)?.client;
+    assert.ok(by !== undefined && by !== '');
+    for (const done of ['let a machine in by HTTP', 'removed a machine by HTTP']) {
+      assert.match(api.log.matching(`an operator ${done}`).join(), new RegExp(`"by":"${by}","machine":"jetson"`));
+    }
     await refused(await asOperator('DELETE', '/cluster/machines/jetson'), 400, 'usage', /no node jetson/);
   });
 
