@@ -1,6 +1,6 @@
 import { userInfo } from 'node:os';
 import type { Command } from 'commander';
-import { JOIN_TOKEN_VARIABLE } from '../../engine/daemon/enter-cluster.js';
+import { JOIN_TOKEN_VARIABLE, readJoinTokenFile } from '../../engine/daemon/enter-cluster.js';
 import { type JoinedCluster, joinByToken, requireSameCluster } from '../../engine/trust/enrol.js';
 import { forgetIdentity, identityDirectory, keyToCertify, storeIdentity } from '../../engine/trust/identity-files.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -18,6 +18,7 @@ import { operatorDirectory } from '../client/operator-access.js';
 import { runtime } from '../client/process-runtime.js';
 
 interface JoinFlags {
+  joinFile?: string;
   main?: string;
   interface?: string;
   id?: string;
@@ -53,8 +54,8 @@ Example:
       const asked = { role: 'operator', name, uses: 1, lifeMs: TOKEN_LIFE_MS };
       const made = await askOperator(flags, METHODS.operator.createToken, asked);
       const lines = [
-        `On ${name}'s machine, within the hour:`,
-        `  odmoe operator join --id ${name} ${made.text}`,
+        `On ${name}'s machine, within the hour (a variable is not in the list of processes, an argument is):`,
+        `  ${JOIN_TOKEN_VARIABLE}=${made.text} odmoe operator join --id ${name}`,
         `It shows these words: ${made.words}`,
       ];
       standardOutput.write(`${flags.json ? printableJson(snakeCaseKeys({ ...made, name })) : lines.join('\n')}\n`);
@@ -65,7 +66,8 @@ function registerJoin(operator: Command): void {
   operator
     .command('join')
     .description('become an operator of a cluster, on this machine, by a token')
-    .argument('[token]', 'what odmoe operator add printed (default: ODMOE_JOIN_TOKEN)')
+    .argument('[token]', 'what odmoe operator add printed; other users of this host see it in the list of processes')
+    .option('--join-file <file>', 'file with the token (default: the variable ODMOE_JOIN_TOKEN)')
     .option('--main <host:port>', "address of the main node (default: the one of the token's cluster that mDNS finds)")
     .option('--interface <ip>', 'with mDNS: the network interface to use, by its IPv4 address')
     .option('--id <name>', "the operator's id, as the token was made for (default: this user's name)")
@@ -77,15 +79,14 @@ The key is made here and stays here, in $XDG_CONFIG_HOME/odmoe/clusters/CLUSTER 
 chat, accept and the like work from this machine.
 
 Examples:
-  odmoe operator join --id anna odmoe1-...
-  ODMOE_JOIN_TOKEN=odmoe1-... odmoe operator join --main 192.168.1.10:7600`,
+  ODMOE_JOIN_TOKEN=odmoe1-... odmoe operator join --id anna
+  odmoe operator join --id anna --join-file token --main 192.168.1.10:7600`,
     )
     .action(join);
 }
 
 async function join(given: string | undefined, flags: JoinFlags): Promise<void> {
-  const token = given ?? process.env[JOIN_TOKEN_VARIABLE] ?? '';
-  if (token === '') throw new OdmoeError('USAGE', 'give the token that odmoe operator add printed');
+  const token = await givenToken(given, flags);
   // A token in the arguments is in the list of processes until now.
   process.title = 'odmoe operator join';
   const id = operatorId(flags.id);
@@ -94,6 +95,18 @@ async function join(given: string | undefined, flags: JoinFlags): Promise<void> 
   const directory = identityDirectory(operatorDirectory(cluster), id);
   const line = `You are operator ${id} of "${cluster}" on this machine (words: ${words}). The key stays here: ${directory}`;
   standardOutput.write(`${flags.json ? printableJson({ cluster, id, words, directory }) : line}\n`);
+}
+
+/** Throws USAGE, CONFIG_INVALID. */
+async function givenToken(given: string | undefined, { joinFile }: JoinFlags): Promise<string> {
+  if (given !== undefined && joinFile !== undefined) {
+    throw new OdmoeError('USAGE', 'give the token or --join-file, not both');
+  }
+  const token =
+    joinFile === undefined ? (given ?? process.env[JOIN_TOKEN_VARIABLE]) : await readJoinTokenFile(joinFile);
+  if (token !== undefined && token !== '') return token;
+  const ways = `by --join-file FILE or the variable ${JOIN_TOKEN_VARIABLE}`;
+  throw new OdmoeError('USAGE', `give the token that odmoe operator add printed, ${ways}`);
 }
 
 async function becomeOperator(

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { existsSync, readdirSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { odmoeCommand } from '../../../cli/demo/daemon-process.js';
 import { pairWithMain } from '../../../engine/trust/enrol.js';
@@ -135,10 +135,32 @@ describe('the commands of operators', function () {
     assert.match(await done('node', 'list', '--all'), /jetson-2/);
   });
 
+  it('let another machine take the id of one that was lost', async () => {
+    const { address, desk } = await startNew();
+    const joinAt = async (host: string): Promise<void> => {
+      const { text } = await desk.createToken({ role: 'worker', uses: 1, lifeMs: 60_000 });
+      const machine = { id: 'jetson-2', role: 'worker', stateDirectory: user.path(host) } as const;
+      await joinWithFiles(address, text, machine);
+    };
+    await joinAt('lost');
+    await assert.rejects(joinAt('new'), { code: 'TRUST_REFUSED', message: /say on main: odmoe node replace jetson-2/ });
+    assert.equal(
+      await done('node', 'replace', 'jetson-2'),
+      'the old jetson-2 is removed; it had no connection with main. Another machine can take its id: start it there with --id jetson-2.\n',
+    );
+    await joinAt('new');
+    assert.match(await done('node', 'list'), /^jetson-2 +worker /m);
+    const unknown = await odmoe('node', 'replace', 'jetson-3');
+    assert.deepEqual([unknown.status, /has no node jetson-3.*\[USAGE\]/.test(unknown.stderr)], [2, true]);
+  });
+
   it('make a laptop the one of an operator', async () => {
     const { address, desk } = await startNew();
     const added = await done('operator', 'add', 'anna');
-    const [, token = ''] = / odmoe operator join --id anna (odmoe1-\S+)\n/.exec(added) ?? [];
+    // The line that the operator copies has no token among its arguments.
+    const [, token = ''] = / ODMOE_JOIN_TOKEN=(odmoe1-\S+) odmoe operator join --id anna\n/.exec(added) ?? [];
+    const tokenFile = user.path('token');
+    writeFileSync(tokenFile, `${token}\n`);
     user.moveTo('laptop');
     const stranger = await odmoe('node', 'list', '--main', address);
     assert.equal(stranger.status, 3);
@@ -153,7 +175,11 @@ describe('the commands of operators', function () {
     const unnamed = await odmoe('operator', 'join', token, '--main', address);
     assert.match(unnamed.stderr, /is for the machine anna, and not for \S+: give --id anna/);
     assert.equal(existsSync(user.path('laptop/config/odmoe/clusters/home')), false, 'a refused join leaves nothing');
-    const joined = await done('operator', 'join', '--id', 'anna', token, '--main', address);
+    const both = await odmoe('operator', 'join', '--id', 'anna', token, '--join-file', tokenFile);
+    assert.match(both.stderr, /give the token or --join-file, not both \[USAGE\]/);
+    const none = await odmoe('operator', 'join', '--id', 'anna', '--main', address);
+    assert.match(none.stderr, /by --join-file FILE or the variable ODMOE_JOIN_TOKEN \[USAGE\]/);
+    const joined = await done('operator', 'join', '--id', 'anna', '--join-file', tokenFile, '--main', address);
     assert.match(joined, new RegExp(`^You are operator anna of "home" on this machine \\(words: ${desk.words}\\)`));
     assert.match(await done('node', 'list', '--main', address), /^anna +operator /m);
     const ids = user.path('laptop/config/odmoe/clusters/home/nodes');
@@ -178,6 +204,7 @@ describe('the commands of operators', function () {
     user.moveTo('new-disk');
     const restored = await done('cluster', 'restore', file, '--cluster', 'home');
     assert.match(restored, /^The authority of "home" is restored: .*, with 1 machine beside main\.\n/);
+    assert.match(restored, /\nNo join token of before is good any more: odmoe token create makes new ones\.\n/);
     const second = await start();
     assert.equal(second.desk.words, first.desk.words);
     assert.ok(rosterOf(second).count > count + 1000);
