@@ -106,7 +106,9 @@ export function renewPeer(
   }
   if (peer.keyDigest !== present.keyDigest) {
     const way = `say on main odmoe node replace ${id}, then here odmoe ${role} --rejoin`;
-    return { refusal: `node ${id} asks by an old key for another one than main has certified since; if that one is lost, ${way}` };
+    return {
+      refusal: `node ${id} asks by an old key for another one than main has certified since; if that one is lost, ${way}`,
+    };
   }
   if (isJustRenewed(present, nowMs)) {
     return { refusal: `the key of node ${id} was renewed less than an hour ago: go on with it, and ask again later` };

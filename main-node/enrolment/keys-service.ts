@@ -28,7 +28,10 @@ async function renew(
     throw new OdmoeError('NOT_ALLOWED', 'a key is renewed by a machine that shows its present one, by a certificate');
   }
   if (!asked.take(caller.id)) {
-    throw new OdmoeError('QUEUE_FULL', `node ${caller.id} asks for its key too often: wait a minute before the next try`);
+    throw new OdmoeError(
+      'QUEUE_FULL',
+      `node ${caller.id} asks for its key too often: wait a minute before the next try`,
+    );
   }
   const { certificate, roster } = await desk.renewKey({ ...caller, keyDigest: caller.keyDigest }, request);
   return { certificate, roster };

@@ -51,7 +51,11 @@ describe('the way of a daemon into its cluster', () => {
 
   function enter(
     settings: NodeSettings,
-    { variables = {}, abandoned = new AbortController().signal, say = (text: string): void => void said.push(text) } = {},
+    {
+      variables = {},
+      abandoned = new AbortController().signal,
+      say = (text: string): void => void said.push(text),
+    } = {},
   ): Promise<EnteredCluster> {
     const log = new Lines();
     return enterCluster(settings, { runtime: RUNTIME, log, abandoned, say, device: () => 'Orin', variables });
