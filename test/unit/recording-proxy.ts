@@ -27,11 +27,14 @@ export class RecordingProxy {
       const to = connectTcp(parseAddress(target));
       for (const socket of [from, to]) {
         this.sockets.add(socket);
+        socket.on('close', () => this.sockets.delete(socket));
         socket.on('error', () => undefined);
         socket.on('data', (chunk: Buffer) => this.chunks.push(chunk));
       }
       from.pipe(to);
       to.pipe(from);
+      from.on('close', () => to.destroy());
+      to.on('close', () => from.destroy());
     });
   }
 
@@ -40,12 +43,22 @@ export class RecordingProxy {
     return `${host}:${(this.server.address() as AddressInfo).port}`;
   }
 
+  /** Both ends of each connection that goes on. */
+  get openSockets(): number {
+    return this.sockets.size;
+  }
+
   get seenBytes(): number {
     return this.chunks.reduce((sum, chunk) => sum + chunk.length, 0);
   }
 
   saw(bytes: Buffer): boolean {
     return Buffer.concat(this.chunks).includes(bytes);
+  }
+
+  /** Connections that stand go on. */
+  takeNoMore(): void {
+    this.server.close();
   }
 
   close(): void {

@@ -22,7 +22,7 @@ export const CLOCK_ROWS: readonly Row[] = [
     act: async (cluster) => {
       const [good, old] = [await cluster.token(), await cluster.token({ lifeMs: 1000 })];
       await RUNTIME.sleep(1100);
-      await cluster.restart('main', 'box', () => undefined, clockShiftedBy(cluster, -DAY_MS));
+      await cluster.restart('main', 'box', () => undefined, cluster.clockShiftedBy(-DAY_MS));
       await joinByToken(cluster.main, good, machineOf('late'), { runtime: RUNTIME });
       return wordsOf(joinByToken(cluster.main, old, machineOf('later'), { runtime: RUNTIME }));
     },
@@ -52,28 +52,13 @@ export const CLOCK_ROWS: readonly Row[] = [
   },
 ];
 
-/** The variables of a process whose clock is wrong by so much: its own code sees another Date. */
-function clockShiftedBy(cluster: ProofCluster, shiftMs: number): Record<string, string> {
-  const text = `const Real = Date;
-globalThis.Date = class extends Real {
-  constructor(...given) {
-    super(...(given.length === 0 ? [Real.now() + ${shiftMs}] : given));
-  }
-  static now() {
-    return Real.now() + ${shiftMs};
-  }
-};
-`;
-  return { NODE_OPTIONS: `--import ${cluster.fileWith(`clock${shiftMs}.mjs`, text)}` };
-}
-
 function workerAt(year: number): Row {
   const id = `worker-${year}`;
   return {
     done: `a worker whose clock shows ${year}, by a token`,
     act: async (cluster) => {
       const shiftMs = Date.UTC(year, 0, 1) - Date.now();
-      const environment = { ODMOE_JOIN_TOKEN: await cluster.token(), ...clockShiftedBy(cluster, shiftMs) };
+      const environment = { ODMOE_JOIN_TOKEN: await cluster.token(), ...cluster.clockShiftedBy(shiftMs) };
       const worker = cluster.runDaemon(id, 'worker', ['--main', cluster.main], environment);
       await cluster.untilConnected(id);
       worker.stop();

@@ -26,7 +26,6 @@ import { waitUntil } from '../harness/wait-until.js';
 
 export const CLUSTER = 'home';
 /** Another address of this machine. */
-const EYES_HOST = '127.0.0.2';
 export const CALL_TIMEOUT_MS = 20_000;
 /** Time for words that must come. */
 const WORDS_LIMIT_MS = 10_000;
@@ -68,11 +67,9 @@ export class ProofCluster {
         ODMOE_JOIN_TOKEN: await cluster.token({ role }),
       });
     };
-    const port = await freePort();
-    cluster.recorder = new RecordingProxy(`127.0.0.1:${port}`);
-    await cluster.recorder.listen(EYES_HOST, port);
-    const dialled = ['--port', String(port), '--advertise-host', EYES_HOST];
-    await Promise.all([letIn('worker', 'jetson', dialled), letIn('shadow', 'helper')]);
+    const { flags, proxy } = await cluster.behindProxy('127.0.0.2');
+    cluster.recorder = proxy;
+    await Promise.all([letIn('worker', 'jetson', flags), letIn('shadow', 'helper')]);
     await cluster.joinByHand('operator', 'laptop');
     return cluster;
   }
@@ -120,6 +117,14 @@ export class ProofCluster {
     const variables = { ...this.environmentOf(id), ...environment };
     const daemon = await TestDaemon.start(role, this.flags(more), id, this.log, variables);
     this.daemons.set(id, daemon);
+    return daemon;
+  }
+
+  /** Starts a worker that joins by a token, and waits until main has placed it. */
+  async joinDaemon(id: string, flags: readonly string[], environment: Record<string, string>): Promise<TestDaemon> {
+    const joining = { ...environment, ODMOE_JOIN_TOKEN: await this.token() };
+    const daemon = await this.startDaemon('worker', id, ['--main', this.main, ...flags], joining);
+    await this.untilConnected(id);
     return daemon;
   }
 
@@ -220,6 +225,29 @@ export class ProofCluster {
     const path = join(this.directory, name);
     writeFileSync(path, text, { mode: 0o600 });
     return path;
+  }
+
+  /** The variables of a process whose clock is wrong by so much: its own code sees another Date. */
+  clockShiftedBy(shiftMs: number): Record<string, string> {
+    const text = `const Real = Date;
+globalThis.Date = class extends Real {
+  constructor(...given) {
+    super(...(given.length === 0 ? [Real.now() + ${shiftMs}] : given));
+  }
+  static now() {
+    return Real.now() + ${shiftMs};
+  }
+};
+`;
+    return { NODE_OPTIONS: `--import ${this.fileWith(`clock${shiftMs}.mjs`, text)}` };
+  }
+
+  /** Flags of a daemon that main dials through a proxy, and the proxy. The caller closes it. */
+  async behindProxy(host: string): Promise<{ flags: string[]; proxy: RecordingProxy }> {
+    const port = await freePort();
+    const proxy = new RecordingProxy(`127.0.0.1:${port}`);
+    await proxy.listen(host, port);
+    return { flags: ['--port', String(port), '--advertise-host', host], proxy };
   }
 
   async stop(): Promise<void> {

@@ -14,7 +14,7 @@ export interface Row {
 }
 
 export interface Words {
-  readonly of: 'box' | 'plain' | 'jetson';
+  readonly of: 'box' | 'plain' | 'jetson' | 'elder' | 'silo';
   readonly say: RegExp;
 }
 

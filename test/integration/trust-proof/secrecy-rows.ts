@@ -1,14 +1,13 @@
-/** Rows about the bytes that somebody on the way reads, and about an answer that goes on while a key is renewed. */
-import { createPublicKey } from 'node:crypto';
-import { createNodeKey, spkiOf } from '../../../shared/transport/trust/certificate.js';
-import { proveNextKey } from '../../../engine/trust/key-proof.js';
-import { generate, renewKey } from '../../../shared/transport/node-clients.js';
+/** Rows about the bytes that somebody on the way reads, and about an answer that goes on while a key is renewed or a worker is removed. */
+import { METHODS } from '../../../shared/transport/methods.js';
+import { generate } from '../../../shared/transport/node-clients.js';
 import type { GrpcTransport } from '../../../shared/transport/grpc-transport.js';
 import { packed, RecordingProxy } from '../../unit/recording-proxy.js';
 import { plainRequest } from '../../unit/wire-messages.js';
-import { TRANSPORT } from '../../wall.js';
+import { RUNTIME, TRANSPORT } from '../../wall.js';
 import { collect, type CollectedAnswer } from '../harness/answers.js';
-import { CALL_TIMEOUT_MS, type ProofCluster } from './proof-cluster.js';
+import { waitUntil } from '../harness/wait-until.js';
+import type { ProofCluster } from './proof-cluster.js';
 import type { Row, Seen } from './row.js';
 
 const PROMPT = 'Zebedee keeps 7391 violet umbrellas in the attic';
@@ -47,8 +46,15 @@ export const SECRECY_ROWS: readonly Row[] = [
   {
     done: 'a worker whose key is renewed during an answer: its streams go on, and the answer is whole',
     act: renewedDuringAnswer,
-    here: /^the same 24 tokens, renewed after \d+ of them$/,
-    there: null,
+    here: /^the same 24 tokens, and a new key$/,
+    there: { of: 'elder', say: /renewed the key of this node; connections that stand go on/ },
+    status: null,
+  },
+  {
+    done: "a worker that is removed during an answer: main's open stream brings it nothing more, and the answer is whole",
+    act: removedDuringAnswer,
+    here: /^the same tokens, \d{4,} bytes until then; nothing more came$/,
+    there: { of: 'silo', say: /node silo was removed from "home"/ },
     status: null,
   },
 ];
@@ -90,19 +96,54 @@ async function seenOnTheWay(cluster: ProofCluster): Promise<Seen> {
   }
 }
 
+/** The daemon renews its key by itself, a minute after its start, because its clock says that forty days have passed. */
 async function renewedDuringAnswer(cluster: ProofCluster): Promise<Seen> {
   const operator = await cluster.clientOf('laptop');
-  const expected = await ask(operator, cluster.main);
-  const worker = await cluster.clientOf('jetson');
-  const next = createNodeKey();
-  const request = { spki: spkiOf(createPublicKey(next)), proof: proveNextKey(next, 'jetson') };
-  let renewedAfter = 0;
-  const answer = await ask(operator, cluster.main, async (count) => {
-    if (count !== 3) return;
-    await renewKey(worker, cluster.main, request, { timeoutMs: CALL_TIMEOUT_MS });
-    renewedAfter = count;
-  });
-  const ids = ({ tokens }: CollectedAnswer): string => tokens.map(({ tokenId }) => tokenId).join(' ');
-  const same = ids(answer) === ids(expected) ? 'the same' : 'other';
-  return { said: `${same} ${answer.tokens.length} tokens, renewed after ${renewedAfter} of them`, status: null };
+  const expected = idsOf(await ask(operator, cluster.main));
+  const elder = await cluster.joinDaemon('elder', [], cluster.clockShiftedBy(40 * DAY_MS));
+  try {
+    for (let answers = 1; ; answers += 1) {
+      const answer = await ask(operator, cluster.main);
+      if (idsOf(answer) !== expected) return { said: `other tokens in answer ${answers}`, status: null };
+      const isRenewed = cluster.linesOf('elder').includes('renewed the key of this node');
+      if (isRenewed) return { said: `the same ${answer.tokens.length} tokens, and a new key`, status: null };
+    }
+  } finally {
+    await elder.end();
+  }
 }
+
+/** A worker with work, which main reaches through a proxy, is removed while an answer goes on. */
+async function removedDuringAnswer(cluster: ProofCluster): Promise<Seen> {
+  const operator = await cluster.clientOf('laptop');
+  const expected = idsOf(await ask(operator, cluster.main));
+  const { flags, proxy } = await cluster.behindProxy('127.0.0.3');
+  const silo = await cluster.joinDaemon('silo', flags, {});
+  try {
+    const takenMs: Promise<number>[] = [];
+    const answer = await ask(operator, cluster.main, async (count) => {
+      if (count !== 3) return;
+      // Main knocks for a minute at the address of a worker that it has lost.
+      proxy.takeNoMore();
+      await cluster.asOperator(METHODS.operator.removeNode, { id: 'silo' });
+      const removedMs = RUNTIME.nowMs();
+      const ended = waitUntil('the connections of main and silo have ended', () => proxy.openSockets === 0);
+      takenMs.push(ended.then(() => RUNTIME.nowMs() - removedMs));
+    });
+    process.stdout.write(`      main's stream to a removed worker ended ${await takenMs[0]} ms after the removal\n`);
+    const atEnd = proxy.seenBytes;
+    const after = idsOf(await ask(operator, cluster.main));
+    const isSame = idsOf(answer) === expected && after === expected;
+    const more = proxy.seenBytes === atEnd ? 'nothing more came' : `${proxy.seenBytes - atEnd} bytes more came`;
+    return { said: `${isSame ? 'the same tokens' : 'other tokens'}, ${atEnd} bytes until then; ${more}`, status: null };
+  } finally {
+    await silo.end();
+    proxy.close();
+  }
+}
+
+function idsOf({ tokens }: CollectedAnswer): string {
+  return tokens.map(({ tokenId }) => tokenId).join(' ');
+}
+
+const DAY_MS = 24 * 3_600_000;
