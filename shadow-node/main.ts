@@ -239,7 +239,7 @@ async function serveShadow(
     await server.stop();
     throw error;
   });
-  joining = startJoining(settings, loaded.environment, { identity, service }, log);
+  joining = startJoining(settings, loaded.environment, { identity, service, giveUp }, log);
   const renewal = startKeyRenewal(
     { ...loaded.environment, mainAddresses: () => addressesOf(settings.mainAddress, service.mainAddress) },
     log,
@@ -320,8 +320,8 @@ function weightFormatOf({ precision, reason }: PrecisionChoice): string {
 
 function startJoining(
   settings: NodeSettings,
-  { runtime, transport }: NodeEnvironment,
-  { identity, service }: { identity: NodeIdentity; service: ShadowService },
+  { runtime, transport, trust }: NodeEnvironment,
+  { identity, service, giveUp }: { identity: NodeIdentity; service: ShadowService; giveUp: GiveUp },
   log: Logger,
 ): JoinLoop | null {
   const { mainAddress } = settings;
@@ -333,6 +333,7 @@ function startJoining(
     identity: () => identity,
     isServed: () => service.hasMain,
     retryDelayMs: settings.network.reconnectDelayMs,
+    endRefused: trust === null ? null : giveUp,
     log,
   });
 }

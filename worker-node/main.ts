@@ -137,7 +137,12 @@ async function openWorker(
   });
   const share = openShare(pack, runtime);
   const components = (): object[] => [experts, sessions, supply, share, record ?? {}];
-  const address = await listen(settings, { ...environment, identity, sessions, share, components }, log, opened);
+  const address = await listen(
+    settings,
+    { ...environment, identity, sessions, share, components, giveUp },
+    log,
+    opened,
+  );
   const renewal = startKeyRenewal(
     { ...environment, mainAddresses: () => addressesOf(settings.mainAddress, sessions.mainAddress) },
     log,
@@ -254,11 +259,12 @@ interface ListeningWorker extends NodeEnvironment {
   sessions: WorkerSessions;
   share: PackServer;
   components: () => readonly object[];
+  giveUp: GiveUp;
 }
 
 async function listen(
   settings: NodeSettings,
-  { runtime, transport, discovery, interfaces, identity, sessions, share, components }: ListeningWorker,
+  { runtime, transport, trust, discovery, interfaces, identity, sessions, share, components, giveUp }: ListeningWorker,
   log: Logger,
   opened: Closer[],
 ): Promise<string> {
@@ -283,6 +289,7 @@ async function listen(
       identity: () => identity,
       isServed: () => sessions.hasMain,
       retryDelayMs: settings.network.reconnectDelayMs,
+      endRefused: trust === null ? null : giveUp,
       log,
     });
     opened.push(() => loop.stop());

@@ -207,6 +207,26 @@ export async function fetchRoster(
   if (isRefusal(taken)) throw new OdmoeError('TRUST_REFUSED', `main at ${address}: ${taken.refusal}`);
 }
 
+/**
+ * Main's own words if it refuses this node's certificate: the node was removed. Null: main does not refuse it, or does not answer. The connection is
+ * to a daemon that is main by its certificate, so no other daemon can end this one by such words. The question is that of fetchRoster.
+ */
+export async function refusalByMain(
+  trust: NodeTrust,
+  transport: Pick<Transport, 'call'>,
+  address: string,
+  signal: AbortSignal,
+): Promise<OdmoeError | null> {
+  const limits = { timeoutMs: RENEW_TIMEOUT_MS, signal };
+  try {
+    await renewKey(transport, address, requestFor(trust.own.key, trust.ownPeer.id), limits);
+    return null;
+  } catch (thrown) {
+    const error = toOdmoeError(thrown);
+    return error.code === 'TRUST_REFUSED' ? error : null;
+  }
+}
+
 /** A daemon whose key main renews. */
 export interface RenewedNode {
   /** null: the cluster has no authority. */

@@ -39,6 +39,7 @@ function joining(): Closing {
     identity: () => IDENTITY,
     isServed: () => false,
     retryDelayMs: 1,
+    endRefused: null,
     transport: { call: () => work.whenLetGo(() => Promise.reject(new Error('nobody answers'))) },
     log: silentLog,
   });

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { STOP_TIMEOUT_MS } from '../../engine/daemon/run-daemon.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { JoinLoop } from '../../shared/transport/discovery/join-loop.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
@@ -16,7 +17,7 @@ function loop(mainAddress: string, isServed: () => boolean = () => false) {
   const warnings: string[] = [];
   const silent = () => undefined;
   const log = { error: silent, info: silent, debug: silent, warn: (event: string) => void warnings.push(event) };
-  const options = { mainAddress, identity: () => IDENTITY, isServed, retryDelayMs: 1, log };
+  const options = { mainAddress, identity: () => IDENTITY, isServed, retryDelayMs: 1, endRefused: null, log };
   return { joining: new JoinLoop({ runtime: RUNTIME, transport: TRANSPORT, ...options }), warnings };
 }
 
@@ -62,6 +63,35 @@ describe('a peer that joins main', () => {
     await joining.stop();
     await main.stop();
   });
+
+  for (const hasCertificates of [true, false]) {
+    it(`${hasCertificates ? 'ends' : 'does not end, without certificates,'} when main refuses it twice`, async () => {
+      const tries: string[] = [];
+      const ends: string[] = [];
+      const refusal = new OdmoeError('TRUST_REFUSED', 'node tk-14 was removed');
+      const codes = [refusal, new OdmoeError('NO_MAIN', 'away'), refusal, refusal];
+      const silent = () => undefined;
+      const joining = new JoinLoop({
+        runtime: RUNTIME,
+        mainAddress: 'main:1',
+        identity: () => IDENTITY,
+        isServed: () => false,
+        retryDelayMs: 1,
+        endRefused: hasCertificates ? ({ message }) => void ends.push(`${message} at try ${tries.length}`) : null,
+        transport: {
+          call: () => {
+            const thrown = codes[tries.length] ?? new OdmoeError('NO_MAIN', 'away');
+            tries.push(thrown.code);
+            return Promise.reject(thrown);
+          },
+        },
+        log: { error: silent, info: silent, debug: silent, warn: silent },
+      });
+      await waitUntil('it has asked', () => tries.length > codes.length);
+      await joining.stop();
+      assert.deepEqual(ends, hasCertificates ? ['node tk-14 was removed at try 4'] : []);
+    });
+  }
 
   it('does not ask again after it is stopped during an attempt', async () => {
     const sockets: Socket[] = [];

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { createPublicKey } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { NodeTrust } from '../../engine/trust/node-trust.js';
-import { allowPacks, certifyPeer, firstRoster } from '../../engine/trust/roster-changes.js';
+import { allowPacks, certifyPeer, firstRoster, removePeer } from '../../engine/trust/roster-changes.js';
 import { type Roster, signRoster } from '../../engine/trust/roster.js';
 import { allowServedPack } from '../../main-node/enrolment/allow-packs.js';
 import { EnrolmentDesk } from '../../main-node/enrolment/enrolment-desk.js';
@@ -11,6 +11,7 @@ import { fetchManifest } from '../../packs/fetching/fetch-manifest.js';
 import { PartialPack } from '../../packs/fetching/partial-pack.js';
 import { PackServer } from '../../packs/fetching/pack-server.js';
 import { packOfManifest, type Pack } from '../../packs/format/open-pack.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { openPackSource } from '../../shared/transport/node-clients.js';
 import type { RpcServer } from '../../shared/transport/transport.js';
@@ -75,6 +76,24 @@ describe('a worker of a cluster with an authority', () => {
     };
   }
 
+  /** A worker that was let in, and lies. */
+  async function hostileWorker(): Promise<RpcServer> {
+    const liar = member('worker', 'liar', 'not-removed');
+    const lying = await new GrpcTransport(RUNTIME, null, liar).serve({
+      host: '127.0.0.1',
+      port: 0,
+      network: NETWORK,
+      log: new Lines(),
+      node: {
+        identify: () => {
+          throw new OdmoeError('TRUST_REFUSED', 'you were removed');
+        },
+      },
+    });
+    setting.users.push({ close: () => lying.stop() });
+    return lying;
+  }
+
   beforeEach(async () => {
     pack = await testPack();
     given = 0;
@@ -113,6 +132,35 @@ describe('a worker of a cluster with an authority', () => {
     setting.users.push(partial);
     assert.ok(given > 0);
     assert.equal(worker.roster?.count, state.roster.count, 'the worker has asked for the newest roster');
+  });
+
+  it('ends with the words of main when it was removed while it was away', async () => {
+    const removed = done(removePeer(state.roster, 'jetson-2', Date.UTC(2026, 10, 27)));
+    main.takeRoster(signRoster(removed, AUTHORITY));
+    const opening = openWorkerPack(
+      settings(setting.directory),
+      environment(),
+      new Lines(),
+      AbortSignal.timeout(20_000),
+    );
+    const words = /^node jetson-2 was removed from "home" .*To come back: odmoe worker --rejoin$/;
+    await assert.rejects(opening, (error) => {
+      assert.ok(error instanceof OdmoeError);
+      assert.equal(error.code, 'TRUST_REFUSED');
+      return words.test(error.message);
+    });
+  });
+
+  it('is not ended by a worker that says in the place of main that it was removed', async () => {
+    const hostile = await hostileWorker();
+    const log = new Lines();
+    const stop = new AbortController();
+    const asked = { ...settings(setting.directory), mainAddress: hostile.address };
+    const opening = openWorkerPack(asked, environment(), log, stop.signal);
+    const rejected = assert.rejects(opening, /was stopped while it was starting/);
+    await waitUntil('the lie has come', () => log.all.some((line) => line.includes('you were removed')));
+    stop.abort();
+    await rejected;
   });
 
   it('goes on with a pack that it has begun when a newer roster allows it, and stops when one does not', async () => {

@@ -1,5 +1,6 @@
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { refusalByMain } from '../../engine/trust/key-renewal.js';
 import { followAddresses } from '../../engine/daemon/follow-addresses.js';
 import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
 import { requireWanted } from '../../engine/daemon/run-daemon.js';
@@ -24,11 +25,12 @@ export interface FoundMain {
  * Waits for the main of the worker's cluster to answer, at the address in the settings or at the addresses that mDNS advertises. `known`: the
  * main that answered before. If the settings give an address, mDNS is searched for that same main only, because it may have moved. A problem
  * that prevents this is logged once.
- * @throws MODEL_NOT_FOUND when main cannot be found in any way, CANCELLED when the start is abandoned
+ * @throws MODEL_NOT_FOUND when main cannot be found in any way, TRUST_REFUSED when main says that this worker was removed, CANCELLED when the start
+ * is abandoned
  */
 export async function awaitMain(
   settings: NodeSettings,
-  { runtime, transport, discovery, interfaces }: NodeEnvironment,
+  { runtime, transport, trust, discovery, interfaces }: NodeEnvironment,
   log: Logger,
   abandoned: AbortSignal,
   known: FoundMain | null = null,
@@ -64,8 +66,14 @@ export async function awaitMain(
           if (address === settings.mainAddress || mayBe(reply, settings, known)) return reply;
           continue;
         }
-        if (reply.problem !== reported) log.warn('main cannot be used yet', { main: address, reason: reply.problem });
-        reported = reply.problem;
+        requireWanted(abandoned);
+        const { code, message } = reply.problem;
+        // Any daemon of the cluster may answer this question by such words, so main itself is asked.
+        const refusal =
+          code === 'TRUST_REFUSED' && trust !== null ? await refusalByMain(trust, transport, address, abandoned) : null;
+        if (refusal !== null) throw refusal;
+        if (message !== reported) log.warn('main cannot be used yet', { main: address, reason: message });
+        reported = message;
       }
       await runtime.sleep(settings.network.reconnectDelayMs, abandoned);
     }
@@ -95,13 +103,13 @@ async function askMain(
   address: string,
   settings: NodeSettings,
   abandoned: AbortSignal,
-): Promise<FoundMain | { problem: string }> {
+): Promise<FoundMain | { problem: OdmoeError }> {
   try {
     const identity = await identifyPeer(transport, address, IDENTIFY_TIMEOUT_MS, abandoned);
     const problem = problemOf(identity, settings);
-    return problem === null ? { address, identity } : { problem };
+    return problem === null ? { address, identity } : { problem: new OdmoeError('NODE_REFUSED', problem) };
   } catch (thrown) {
-    return { problem: toOdmoeError(thrown).message };
+    return { problem: toOdmoeError(thrown) };
   }
 }
 

@@ -1,4 +1,4 @@
-import { toOdmoeError } from '../../base/errors/odmoe-error.js';
+import { type OdmoeError, toOdmoeError } from '../../base/errors/odmoe-error.js';
 import type { Logger } from '../../base/log/logger.js';
 import type { NodeIdentity } from '../../wire/messages.js';
 import type { Transport } from '../transport.js';
@@ -22,6 +22,8 @@ export interface JoinLoopOptions {
   /** True while main's stream to this daemon stands: then there is nothing to ask for. */
   isServed(): boolean;
   retryDelayMs: number;
+  /** Called when main refuses this daemon's certificate. Null: there are no certificates, and whoever answers in main's place could say so. */
+  endRefused: ((reason: OdmoeError) => void) | null;
   log: Logger;
 }
 
@@ -32,6 +34,8 @@ export class JoinLoop {
   private stopped = false;
   /** The condition that was logged last, so that a lasting one is logged once. */
   private reported = '';
+  /** True: main has refused this daemon's certificate at the last try. */
+  private refusedBefore = false;
   /** Main must get this daemon's new address, even if main's stream to the old one still seems to stand. */
   private moved = false;
 
@@ -74,14 +78,27 @@ export class JoinLoop {
     try {
       this.moved = false;
       const reply = await joinMain(this.options.transport, mainAddress, this.options.identity(), JOIN_TIMEOUT_MS);
+      this.refusedBefore = false;
       if (reply.kind === 'welcome') return Math.max(retryDelayMs, WELCOME_DELAY_MS);
       this.report('refused by main', reply.refusal.message, { code: reply.refusal.code });
       return REFUSED_DELAY_MS;
     } catch (thrown) {
       this.moved ||= wasMoved;
-      this.report('main does not answer', toOdmoeError(thrown).message, {});
+      const error = toOdmoeError(thrown);
+      this.report('main does not answer', error.message, {});
+      this.endIfRefused(error);
       return retryDelayMs;
     }
+  }
+
+  /**
+   * A removal lasts. The connection was to a main that its certificate names, so nobody else can say this. A call also ends with this code when a new
+   * roster no longer lists that main, but then no second connection stands.
+   */
+  private endIfRefused(error: OdmoeError): void {
+    const isRefused = error.code === 'TRUST_REFUSED';
+    if (isRefused && this.refusedBefore && !this.stopped) this.options.endRefused?.(error);
+    this.refusedBefore = isRefused;
   }
 
   private report(event: string, reason: string, fields: Record<string, unknown>): void {
