@@ -1,6 +1,9 @@
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { fileExists } from '../../shared/base/files/read-file.js';
 import { authorityDigest, createAuthority } from '../../shared/transport/trust/certificate.js';
 import { authorityDirectory, createAuthorityFiles } from './authority-files.js';
 import { authorityWords } from './authority-words.js';
+import { identityDirectory, joinedIds } from './identity-files.js';
 import { firstRoster } from './roster-changes.js';
 import { EMPTY_TOKEN_BOOK } from './token-book.js';
 
@@ -14,13 +17,24 @@ export interface CreatedCluster {
 
 /**
  * Makes the authority of a cluster, with an empty roster and no tokens.
- * @throws CONFIG_INVALID there is one already; STORAGE_FULL, STORAGE_FAILED
+ * @throws CONFIG_INVALID there is one already, or a daemon of this host has joined one that is not here; STORAGE_FULL, STORAGE_FAILED
  */
 export async function createCluster(stateDirectory: string, cluster: string): Promise<CreatedCluster> {
+  if (!(await fileExists(authorityDirectory(stateDirectory)))) await requireNoneJoined(stateDirectory, cluster);
   const authority = createAuthority(cluster);
   await createAuthorityFiles(stateDirectory, { authority, roster: firstRoster(cluster), tokens: EMPTY_TOKEN_BOOK });
   return {
     directory: authorityDirectory(stateDirectory),
     words: authorityWords(authorityDigest(authority.certificate)),
   };
+}
+
+/** A daemon of this host has joined an authority that is lost, or on another host. No machine of that one would know a new one. */
+async function requireNoneJoined(stateDirectory: string, cluster: string): Promise<void> {
+  const [id] = await joinedIds(stateDirectory);
+  if (id === undefined) return;
+  const what = `${id} of this host has joined "${cluster}", and the authority of that is not in ${authorityDirectory(stateDirectory)}`;
+  const restore = 'if it was lost, restore it from a backup, by odmoe cluster restore FILE';
+  const anew = `to begin anew, so that every machine has to join again, remove ${identityDirectory(stateDirectory, id)}`;
+  throw new OdmoeError('CONFIG_INVALID', `${what}: ${restore}; if it is on another host, main belongs there; ${anew}`);
 }

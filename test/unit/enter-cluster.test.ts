@@ -134,6 +134,21 @@ describe('the way of a daemon into its cluster', () => {
       assert.ok(readFileSync(join(authorityDirectory(stateOf('box', 'home')), 'roster')).equals(roster));
     });
 
+    it('makes no new authority in the place of one that was lost, as no machine would know it', async () => {
+      const stateDirectory = stateOf('jetson', 'home');
+      const lan = settingsOf('main', { cluster: 'home', lan: true });
+      await enter(lan);
+      rmSync(authorityDirectory(stateDirectory), { recursive: true });
+      const refusal = {
+        code: 'CONFIG_INVALID',
+        message: /jetson of this host has joined "home".*odmoe cluster restore FILE.*begin anew.*remove .*nodes\/jetson$/,
+      };
+      await assert.rejects(enter(lan), refusal);
+      await assert.rejects(createCluster(stateDirectory, 'home'), refusal);
+      rmSync(join(stateDirectory, 'nodes', 'jetson'), { recursive: true });
+      assert.ok((await enter(lan)).opened !== null);
+    });
+
     it('is refused with --insecure where there is an authority', async () => {
       await createCluster(stateOf('jetson', 'odmoe'), 'odmoe');
       await assert.rejects(enter(settingsOf('main', { insecure: true })), {
