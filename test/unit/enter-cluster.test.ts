@@ -141,11 +141,12 @@ describe('the way of a daemon into its cluster', () => {
       rmSync(authorityDirectory(stateDirectory), { recursive: true });
       const refusal = {
         code: 'CONFIG_INVALID',
-        message: /jetson of this host has joined "home".*odmoe cluster restore FILE.*begin anew.*remove .*nodes\/jetson$/,
+        message:
+          /main-jetson of this host has joined "home".*odmoe cluster restore FILE.*begin anew.*remove .*nodes\/main-jetson$/,
       };
       await assert.rejects(enter(lan), refusal);
       await assert.rejects(createCluster(stateDirectory, 'home'), refusal);
-      rmSync(join(stateDirectory, 'nodes', 'jetson'), { recursive: true });
+      rmSync(join(stateDirectory, 'nodes', 'main-jetson'), { recursive: true });
       assert.ok((await enter(lan)).opened !== null);
     });
 
