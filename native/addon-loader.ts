@@ -3,9 +3,11 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
+import { requirePresent } from '../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { Addon } from './addon.d.ts';
 import { fromAddon } from './addon-errors.js';
+import { buildAdvice, expectedPath, findAddons, findCudaLibrary, type Installation } from './addon-search.js';
 import { libraryFault } from './library-file.js';
 
 export interface NativeStatus {
@@ -30,19 +32,48 @@ function packageRoot(): string {
   return directory;
 }
 
-const ROOT = packageRoot();
-/** The variable ODMOE_ADDON names another build, such as one with sanitizers (scripts/test-sanitizers.mjs). */
-const NAMED_PATH = process.env.ODMOE_ADDON ?? '';
-const ADDON_PATH = NAMED_PATH === '' ? join(ROOT, 'build', 'Release', 'odmoe.node') : NAMED_PATH;
-const BUILD = `run \`npm run build\` in ${ROOT} (or \`npm run setup\`, which also installs the compiler that it needs)`;
-const BUILD_ADVICE = NAMED_PATH === '' ? BUILD : `correct or unset ODMOE_ADDON, which names that file, or ${BUILD}`;
+const INSTALLATION = thisInstallation();
+const CUDA_LIBRARY_VARIABLE = 'ODMOE_CUDA_LIBRARY';
 
-let loadedAddon: Addon | null = null;
+function thisInstallation(): Installation {
+  const root = packageRoot();
+  const { version } = z
+    .object({ version: z.string() })
+    .parse(JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')));
+  return {
+    root,
+    version,
+    platform: process.platform,
+    processor: process.arch,
+    glibc: runningGlibc,
+    namedAddon: process.env.ODMOE_ADDON ?? '',
+  };
+}
+
+/** Node's report takes some milliseconds, and more where it lists the network. */
+function runningGlibc(): string | null {
+  const report: NodeJS.ProcessReport & { excludeNetwork?: boolean } = process.report;
+  report.excludeNetwork = true;
+  const shape = z.object({ header: z.object({ glibcVersionRuntime: z.string().optional() }) });
+  return shape.parse(report.getReport()).header.glibcVersionRuntime ?? null;
+}
+
+/** An addon, and the file that it came from. */
+interface Loaded {
+  addon: Addon;
+  path: string;
+}
+
+let loaded: Loaded | null = null;
 
 /** Loads the addon at its first use. Throws DEVICE_UNAVAILABLE, with the remedy, when the addon is missing or cannot be loaded. */
 export function addon(): Addon {
-  loadedAddon ??= load();
-  return loadedAddon;
+  return loadedAddon().addon;
+}
+
+function loadedAddon(): Loaded {
+  loaded ??= load();
+  return loaded;
 }
 
 /**
@@ -53,32 +84,48 @@ export function requireAddon(): void {
   addon();
 }
 
-function load(): Addon {
-  if (!existsSync(ADDON_PATH)) {
-    throw unavailable(`the native library ${ADDON_PATH} has not been built; ${BUILD_ADVICE}`);
+/** The first addon that can be used, of those that are there; a clone's own build that is out of date gives way to a package that is not. */
+function load(): Loaded {
+  const { found, absence } = findAddons(INSTALLATION);
+  if (found.length === 0) throw unavailable(absence);
+  const faults: OdmoeError[] = [];
+  for (const candidate of found) {
+    try {
+      const opened = openAddon(candidate.path);
+      const cuda = findCudaLibrary(INSTALLATION, candidate);
+      // The addon reads it when the first device is opened, and processes that this one starts open the same library.
+      if (cuda !== null) process.env[CUDA_LIBRARY_VARIABLE] ||= cuda;
+      return { addon: opened, path: candidate.path };
+    } catch (error) {
+      if (!(error instanceof OdmoeError)) throw error;
+      faults.push(error);
+    }
   }
-  let loaded: Partial<Addon>;
+  if (faults.length > 1) throw unavailable(faults.map(({ message }) => message).join('; '));
+  throw requirePresent(faults[0], 'Each candidate is loaded or has a fault.');
+}
+
+function openAddon(path: string): Addon {
+  const advice = buildAdvice(INSTALLATION);
+  let opened: Partial<Addon>;
   try {
-    const fault = process.platform === 'linux' ? libraryFault(ADDON_PATH, process.arch) : null;
+    const fault = process.platform === 'linux' ? libraryFault(path, process.arch) : null;
     if (fault !== null) throw new Error(fault);
-    loaded = createRequire(import.meta.url)(ADDON_PATH) as Partial<Addon>;
+    opened = createRequire(import.meta.url)(path) as Partial<Addon>;
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
     throw unavailable(
-      `the native library ${ADDON_PATH} cannot be loaded: ${why}; it may be damaged, or of another machine or Node version; ` +
-        BUILD_ADVICE,
+      `the native library ${path} cannot be loaded: ${why}; it may be damaged, or of another machine or Node version; ${advice}`,
       error,
     );
   }
-  const { version } = z
-    .object({ version: z.string() })
-    .parse(JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')));
-  if (loaded.version !== version) {
+  const { version } = INSTALLATION;
+  if (opened.version !== version) {
     const which =
-      loaded.version === undefined ? 'is none of odmoe' : `is of version ${loaded.version}, and odmoe of ${version}`;
-    throw unavailable(`the native library ${ADDON_PATH} ${which}; ${BUILD_ADVICE}`);
+      opened.version === undefined ? 'is none of odmoe' : `is of version ${opened.version}, and odmoe of ${version}`;
+    throw unavailable(`the native library ${path} ${which}; ${advice}`);
   }
-  const whole = loaded as Addon;
+  const whole = opened as Addon;
   whole.makeErrorsWith(fromAddon);
   return whole;
 }
@@ -90,9 +137,10 @@ function unavailable(message: string, cause?: unknown): OdmoeError {
 /** Status for `odmoe doctor`; it never throws. */
 export function nativeStatus(): NativeStatus {
   try {
-    return { loaded: true, path: ADDON_PATH, reason: null, instructionSets: addon().instructionSets() };
+    const { addon, path } = loadedAddon();
+    return { loaded: true, path, reason: null, instructionSets: addon.instructionSets() };
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    return { loaded: false, path: ADDON_PATH, reason, instructionSets: [] };
+    return { loaded: false, path: expectedPath(INSTALLATION), reason, instructionSets: [] };
   }
 }
