@@ -30,6 +30,7 @@ const COMMANDS: readonly CommandModule[] = [
   { names: ['operator'], read: async () => (await import('./commands/operator.js')).registerOperatorCommand },
   { names: ['node'], read: async () => (await import('./commands/node.js')).registerNodeCommand },
   { names: ['doctor'], read: async () => (await import('./commands/doctor.js')).registerDoctorCommand },
+  { names: ['setup'], read: async () => (await import('./commands/setup.js')).registerSetupCommand },
   { names: ['debug'], read: async () => (await import('./commands/debug.js')).registerDebugCommand },
 ];
 

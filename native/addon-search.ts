@@ -68,7 +68,7 @@ export function buildAdvice({ root, namedAddon, version }: Installation): string
 /** The CUDA library that is to be opened: null lets the addon look beside itself. */
 export function findCudaLibrary({ root, version, processor }: Installation, addon: AddonCandidate): string | null {
   if (addon.origin !== 'package') return null;
-  const built = join(root, 'build', 'Release', CUDA_LIBRARY);
+  const built = join(root, 'build-cuda', 'Release', CUDA_LIBRARY);
   if (existsSync(built)) return built;
   const packaged = installedPackage(root, `${packageName(processor)}-cuda`);
   return packaged?.version === version ? join(packaged.folder, CUDA_LIBRARY) : null;

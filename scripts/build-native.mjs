@@ -2,6 +2,8 @@
 //   node scripts/build-native.mjs              the addon (odmoe.node) and, if nvcc is installed, the CUDA backend (libodmoe_cuda.so)
 //   node scripts/build-native.mjs --start      as above, but the CUDA backend only if this machine has a GPU or an earlier build of it
 //   node scripts/build-native.mjs --tests      as --start, with the C++ tests and the stand-in for CUDA
+//   node scripts/build-native.mjs --release    the addon as npm's package has it, in build-release/: it holds the libraries that it needs
+//   node scripts/build-native.mjs --cuda       the CUDA backend alone, in build-cuda/, for an addon that came as a package
 //   node scripts/build-native.mjs --sanitize   addon and C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer, in build-sanitize/
 // ODMOE_CUDA=off leaves the CUDA backend out, and ODMOE_CUDA=on requires it. ODMOE_CUDA_ARCHITECTURES="86;87" sets the compute
 // capabilities (native/cuda.cmake). Their default is the usual ones; --tests takes one alone if there is no CUDA backend yet.
@@ -16,29 +18,38 @@ import {
   fileState,
   filesBelow,
   inputState,
-  installedVersion,
+  isClone,
   isDone,
   packageRoot,
   runBuild,
   withLock,
 } from './build-state.mjs';
+import { buildPackage, buildPackageVersions } from './build-packages.mjs';
 import { checkNativeTools, findCommand } from './system-packages.mjs';
 
 const CUDA_LIBRARY = 'build/Release/libodmoe_cuda.so';
 /** Its PTX runs on all newer GPUs, too. */
 const TESTED_ARCHITECTURE = '86';
 /** Each of these files shows a GPU. They belong to the drivers for graphics cards, for Tegra, and for Windows' subsystem for Linux. */
-const GPU_FILES = ['/dev/nvidiactl', '/dev/nvgpu', '/dev/nvhost-gpu', '/etc/nv_tegra_release', '/dev/dxg'];
+const GPU_FILES = JSON.parse(readFileSync(join(packageRoot, 'native/gpu-files.json'), 'utf8'));
 const CMAKE_FILES = ['CMakeLists.txt', 'native/CMakeLists.txt', 'native/cuda.cmake'];
 /** Environment variables that the build uses. CMake reads them only when it first configures a build directory, and ignores later values. */
 const COMPILER_VARIABLES = ['CC', 'CXX', 'CFLAGS', 'CXXFLAGS', 'LDFLAGS'];
-const BUILD_PACKAGES = ['cmake-js', 'node-addon-api', 'node-api-headers'];
+
+const ADDON_FOLDERS = [
+  'native/include',
+  'native/src/backends',
+  'native/src/binding',
+  'native/src/runtime',
+  'native/src/store',
+];
+const CUDA_FOLDER = 'native/src/backends/cuda/';
 
 /** Each build has the folders whose changes require it, CMake's targets, and the files that must exist afterwards. */
 const BUILDS = {
   addon: {
-    folders: ['native/include', 'native/src/backends', 'native/src/binding', 'native/src/runtime', 'native/src/store'],
-    leftOut: 'native/src/backends/cuda/',
+    folders: ADDON_FOLDERS,
+    leftOut: CUDA_FOLDER,
     targets: ['odmoe_addon'],
     results: ['build/Release/odmoe.node'],
   },
@@ -51,6 +62,17 @@ const BUILDS = {
     folders: ['native'],
     targets: ['odmoe_tests'],
     results: ['build/Release/odmoe_native_tests'],
+  },
+  release: {
+    folders: ADDON_FOLDERS,
+    leftOut: CUDA_FOLDER,
+    targets: ['odmoe_addon'],
+    results: ['build-release/Release/odmoe.node'],
+  },
+  cudaAlone: {
+    folders: ['native/include', 'native/src/backends'],
+    targets: ['odmoe_cuda'],
+    results: ['build-cuda/Release/libodmoe_cuda.so'],
   },
   sanitize: {
     folders: ['native'],
@@ -102,8 +124,14 @@ function mayNeedCuda() {
 /** The settings with which CMake is configured. */
 function configuration(cuda) {
   const { version } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8'));
-  const packages = BUILD_PACKAGES.map(installedVersion);
-  return { version, packages, cuda, compilers: compilerSettings(), place: packageRoot, node: process.version };
+  return {
+    version,
+    packages: buildPackageVersions(),
+    cuda,
+    compilers: compilerSettings(),
+    place: packageRoot,
+    node: process.version,
+  };
 }
 
 function run(command, args) {
@@ -139,10 +167,9 @@ function configure(folder, settings, options) {
   if (isDone(statePath, state) && existsSync(join(packageRoot, folder, 'CMakeCache.txt'))) return;
   prepareFolder(folder);
   doStep(statePath, state, () => {
-    // cmake-js takes node-api-headers and node-addon-api from node_modules, and downloads nothing, because the package.json of
-    // its --directory has binary.napi_versions.
+    // cmake-js downloads nothing, because the package.json of its --directory has binary.napi_versions.
     run(process.execPath, [
-      join(packageRoot, 'node_modules', 'cmake-js', 'bin', 'cmake-js'),
+      join(buildPackage('cmake-js'), 'bin', 'cmake-js'),
       '--directory',
       packageRoot,
       '--out',
@@ -152,6 +179,8 @@ function configure(folder, settings, options) {
       '--log-level',
       'warn',
       `--CDODMOE_VERSION=${settings.version}`,
+      // Of its own accord it looks for the second of them in a clone's packages only.
+      `--CDCMAKE_JS_INC=${join(buildPackage('node-api-headers'), 'include')};${buildPackage('node-addon-api')}`,
       ...Object.entries({ ...settings.cuda, ...options }).map(([name, value]) => `--CD${name}=${value}`),
       'configure',
     ]);
@@ -167,7 +196,7 @@ function buildIn(folder, names, cuda, options = {}) {
       .flatMap((below) => filesBelow(below))
       .filter((path) => !leftOut || !path.startsWith(leftOut));
     const { cuda, ...others } = settings;
-    const about = name === 'cuda' ? { ...settings, nvcc: nvccState() } : others;
+    const about = name.startsWith('cuda') ? { ...settings, nvcc: nvccState() } : others;
     const state = inputState([...CMAKE_FILES, ...sources], { about, options });
     const statePath = join(folder, `odmoe-built-${name}`);
     const done = isDone(statePath, state) && results.every((result) => existsSync(join(packageRoot, result)));
@@ -187,16 +216,34 @@ function buildIn(folder, names, cuda, options = {}) {
   }
 }
 
-/** `purpose`: 'start', 'product', 'tests' or 'sanitize', as in the list at the top. Throws BuildError. */
+/** Builds with a folder and options of their own, and one result each. */
+const SEPARATE_BUILDS = {
+  sanitize: { folder: 'build-sanitize', name: 'sanitize', cuda: 'off', options: { ODMOE_SANITIZE: 'ON' } },
+  release: {
+    folder: 'build-release',
+    name: 'release',
+    cuda: 'off',
+    options: { ODMOE_RELEASE: 'ON', ODMOE_NATIVE_TESTS: 'OFF' },
+  },
+  cuda: {
+    folder: 'build-cuda',
+    name: 'cudaAlone',
+    cuda: 'on',
+    options: { ODMOE_CUDA_ONLY: 'ON', ODMOE_NATIVE_TESTS: 'OFF' },
+  },
+};
+
+/** `purpose`: 'start', 'product', 'tests', 'release', 'cuda' or 'sanitize', as in the list at the top. Throws BuildError. */
 export function buildNative(purpose) {
-  if (!existsSync(join(packageRoot, 'node_modules', 'cmake-js'))) {
+  if (buildPackageVersions().includes('none')) {
     throw new BuildError(
       'the npm packages are not installed; run `npm ci` (or `npm run setup`, which does everything)',
     );
   }
-  if (purpose === 'sanitize') {
-    const cuda = { ODMOE_CUDA: 'off' };
-    withLock('native-sanitize', () => buildIn('build-sanitize', ['sanitize'], cuda, { ODMOE_SANITIZE: 'ON' }));
+  if (Object.hasOwn(SEPARATE_BUILDS, purpose)) {
+    const { folder, name, cuda, options } = SEPARATE_BUILDS[purpose];
+    const { ODMOE_CUDA_ARCHITECTURES } = cudaSettings('product');
+    withLock(folder, () => buildIn(folder, [name], { ODMOE_CUDA: cuda, ODMOE_CUDA_ARCHITECTURES }, options));
     return;
   }
   // nvcc takes many minutes. The build leaves it out if no GPU would use the result.
@@ -204,12 +251,15 @@ export function buildNative(purpose) {
   const withCuda = purpose === 'product' || asked.ODMOE_CUDA !== 'auto' || mayNeedCuda();
   const cuda = withCuda ? asked : { ODMOE_CUDA: 'off', ODMOE_CUDA_ARCHITECTURES: 'usual' };
   const names = ['addon', ...(withCuda ? ['cuda'] : []), ...(purpose === 'tests' ? ['tests'] : [])];
-  withLock('native-release', () => buildIn('build', names, cuda));
+  // What npm installs has no tests.
+  const options = isClone ? {} : { ODMOE_NATIVE_TESTS: 'OFF' };
+  withLock('native', () => buildIn('build', names, cuda, options));
 }
 
 function main() {
   const [flag, ...more] = process.argv.slice(2);
-  const purposes = { '--start': 'start', '--tests': 'tests', '--sanitize': 'sanitize' };
+  const names = ['start', 'tests', 'release', 'cuda', 'sanitize'];
+  const purposes = Object.fromEntries(names.map((name) => [`--${name}`, name]));
   const purpose = flag === undefined ? 'product' : purposes[flag];
   if (purpose === undefined || more.length > 0) {
     throw new BuildError(`unknown arguments; one of ${Object.keys(purposes).join(', ')} may be given`);

@@ -6,6 +6,8 @@ import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 export const packageRoot = dirname(dirname(fileURLToPath(import.meta.url)));
+/** A clone has the settings of the compiler; what npm installs has not. */
+export const isClone = existsSync(join(packageRoot, 'tsconfig.json'));
 
 const LOCK_WAIT_MS = 15 * 60_000;
 const LOCK_POLL_MS = 500;
@@ -76,8 +78,10 @@ function readLock(lock) {
   }
 }
 
-/** Two builds at the same time would break each other's files, so the second one waits. The lock is in node_modules, which must exist. */
+/** Two builds at the same time would break each other's files, so the second one waits. The lock is in node_modules. */
 export function withLock(name, task) {
+  // npm may have put the packages of an installed odmoe beside it.
+  mkdirSync(join(packageRoot, 'node_modules'), { recursive: true });
   const lock = join(packageRoot, 'node_modules', `.odmoe-${name}.lock`);
   const deadline = Date.now() + LOCK_WAIT_MS;
   for (;;) {

@@ -1,15 +1,18 @@
 // Makes a fresh clone runnable: it installs system packages and npm packages, and builds the native core and TypeScript.
+// In an odmoe that npm has installed, it builds the native library where no package of it fits. `odmoe setup` runs this.
+//   node scripts/setup.mjs [--cuda]    --cuda: also the CUDA library, or an error where it cannot be had
 // It skips each step whose result already exists. The script uses plain Node, because nothing is installed yet.
-import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { accessSync, constants, existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { buildNative } from './build-native.mjs';
-import { BuildError, doStep, isDone, packageRoot, runBuild } from './build-state.mjs';
+import { installBuildPackages, runNpm } from './build-packages.mjs';
+import { BuildError, doStep, isClone, isDone, packageRoot, runBuild } from './build-state.mjs';
+import { installCudaPackage } from './cuda-package.mjs';
 import { BENCH_MODULES, PRODUCT_MODULES, TEST_MODULES, buildTypeScript } from './build-typescript.mjs';
 import { stageLines, timed } from './stage-times.mjs';
-import { installBrowser, installSystemPackages } from './system-packages.mjs';
+import { installBrowser, installBuildTools, installSystemPackages } from './system-packages.mjs';
 
 const MINIMUM_NODE = [20, 17];
 
@@ -39,11 +42,7 @@ function installNpmPackages() {
   if (isDone(statePath, state)) return;
   doStep(statePath, state, () => {
     say('installing npm packages');
-    // The output of npm is progress and goes to stderr. stdout belongs to the command of the user.
-    const args = ['ci', '--include=dev', '--no-audit', '--no-fund'];
-    const { status, error } = spawnSync('npm', args, { cwd: packageRoot, stdio: ['ignore', 2, 2] });
-    if (error) throw new BuildError(`npm could not be run: ${error.message}`);
-    if (status !== 0) throw new BuildError(`npm ${args.join(' ')} failed (see above)`);
+    runNpm(['ci', '--include=dev']);
   });
 }
 
@@ -70,6 +69,46 @@ export function afterSetUp(purpose, task) {
   if (process.exitCode === undefined) task();
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  afterSetUp('product', () => process.stderr.write(`setup: done, after\n${stageLines()}`));
+/** For an odmoe that npm has installed: builds its native library on this machine. */
+function setUpInstalled(withCuda) {
+  checkNode();
+  requireWritable();
+  const addonIsOwn = existsSync(join(packageRoot, 'build', 'Release', 'odmoe.node'));
+  if (withCuda && !addonIsOwn) return setUpCudaAlone();
+  installSystemPackages(false, say);
+  installBuildPackages(say);
+  buildNative(withCuda ? 'product' : 'start');
 }
+
+/** The CUDA library for an addon that came as a package: also as a package where npm has it, else built by the machine's own toolkit. */
+function setUpCudaAlone() {
+  if (installCudaPackage(say)) return;
+  installBuildTools(say);
+  installBuildPackages(say);
+  buildNative('cuda');
+}
+
+function requireWritable() {
+  try {
+    accessSync(packageRoot, constants.W_OK);
+  } catch {
+    throw new BuildError(
+      `${packageRoot} cannot be written by this user; run it as the user who installed odmoe (sudo)`,
+    );
+  }
+}
+
+function main() {
+  const [flag, ...more] = process.argv.slice(2);
+  const withCuda = flag === '--cuda';
+  if ((flag !== undefined && !withCuda) || more.length > 0) {
+    throw new BuildError('unknown arguments; --cuda is the only one that may be given');
+  }
+  if (withCuda) process.env.ODMOE_CUDA = 'on';
+  if (isClone) setUp('product');
+  else setUpInstalled(withCuda);
+  const times = stageLines();
+  say(`done${times === '' ? '' : `, after\n${times}`}`);
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) runBuild('setup', main);

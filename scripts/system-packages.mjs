@@ -108,8 +108,12 @@ function isConfigured() {
   return ['Makefile', 'build.ninja'].some((name) => existsSync(join(packageRoot, 'build', name)));
 }
 
+function missingTools() {
+  return missingOf(BUILD_TOOLS);
+}
+
 function missingForBuild() {
-  return [...missingOf(BUILD_TOOLS), ...(isConfigured() ? [] : LIBRARIES.filter((library) => !linksWith(library)))];
+  return [...missingTools(), ...(isConfigured() ? [] : LIBRARIES.filter((library) => !linksWith(library)))];
 }
 
 function aptPrefix() {
@@ -129,14 +133,20 @@ function aptGet([command, ...first], ...args) {
  * missing and cannot be installed.
  */
 export function installSystemPackages(withChecks, say) {
-  installNeededPackages(withChecks, say);
+  installNeededPackages(missingForBuild, withChecks, say);
   if (process.platform === 'linux' && !isConfigured() && !linksWith(READING_LIBRARY)) {
     installOptional(READING_LIBRARY, 'storage is read by threads, not through io_uring, without it', say);
   }
 }
 
-function installNeededPackages(withChecks, say) {
-  const needed = missingForBuild();
+/** Installs what a build of the CUDA backend alone needs besides CUDA's toolkit. Throws BuildError as installSystemPackages does. */
+export function installBuildTools(say) {
+  installNeededPackages(missingTools, false, say);
+}
+
+/** `findMissing`: what is missing for the build. */
+function installNeededPackages(findMissing, withChecks, say) {
+  const needed = findMissing();
   const missing = [...needed, ...(withChecks ? missingOf(CHECK_TOOLS) : [])];
   if (missing.length === 0) return;
   const prefix = aptPrefix();
@@ -151,7 +161,7 @@ function installNeededPackages(withChecks, say) {
   say(`installing system packages: ${packages.join(' ')}`);
   aptGet(prefix, 'update');
   aptGet(prefix, 'install', '--yes', '--no-install-recommends', ...packages);
-  const still = missingForBuild();
+  const still = findMissing();
   if (still.length > 0) throw new BuildError(`still missing after the installation:\n${listOf(still)}`);
 }
 

@@ -39,6 +39,8 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe token create': false,
   'odmoe token list': false,
   'odmoe token revoke': false,
+  // It builds the library.
+  'odmoe setup': false,
   // Its check reports that the library is missing.
   'odmoe doctor': false,
   'odmoe bench codec': true,

@@ -1,5 +1,9 @@
 /** Checks for CUDA devices: the devices of this machine, or the reason why CUDA is not used. */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
 import { cudaStatus, type CudaDevice, type CudaStatus } from '../../native/index.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import { formatByteSize } from '../../shared/base/text/byte-size.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
@@ -18,11 +22,25 @@ export function lookForCuda(): CudaStatus | null {
   }
 }
 
-/** A machine without a GPU and a build without CUDA are fine. A GPU that cannot be used may be a problem. */
-export function checkCuda(status: CudaStatus): Check {
+/** The file by which this machine shows that it has an NVIDIA GPU; null if it shows none. */
+export function signOfGpu(): string | null {
+  const list = readFileSync(join(packageRoot(), 'native', 'gpu-files.json'), 'utf8');
+  const files = z.array(z.string()).parse(JSON.parse(list));
+  return files.find((file) => existsSync(file)) ?? null;
+}
+
+/**
+ * A machine without a GPU and a build without CUDA are fine. A GPU that cannot be used may be a problem.
+ * @param gpu the file that shows a GPU, as signOfGpu finds it
+ */
+export function checkCuda(status: CudaStatus, gpu: string | null): Check {
   const name = 'CUDA';
   const { built, library, devices, usable, driverVersion, runtimeVersion } = status;
   const reason = status.reason ?? 'the library does not say why';
+  if (!built && gpu !== null) {
+    const found = `not used, though this machine has a GPU (${gpu}): ${reason}`;
+    return warn(name, found, 'run `odmoe setup --cuda`; until then the processor is used');
+  }
   if (!built) return ok(name, `not used: ${reason}`);
   const versions = `${library}, driver ${driverVersion ?? 'none'}, runtime ${runtimeVersion ?? 'unknown'}`;
   const found = [versions, ...devices.map(deviceLine)].join('\n');
@@ -42,7 +60,7 @@ export function checkCuda(status: CudaStatus): Check {
       'build odmoe on this machine with a CUDA toolkit that knows the device (`npm run build`); until then the processor is used',
     );
   }
-  if (runtimeVersion === null) return warn(name, `${library}: ${reason}`, 'run `npm run build` again');
+  if (runtimeVersion === null) return warn(name, `${library}: ${reason}`, 'run `odmoe setup --cuda`');
   if (driverVersion !== null && !reason.includes(NO_DEVICE)) {
     return warn(
       name,

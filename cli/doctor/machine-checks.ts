@@ -10,7 +10,7 @@ import { nodesOfThisHost } from '../../shared/settings/resolve-node-settings.js'
 import { readProcessLimits } from '../../engine/daemon/process-limits.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { fail, ok, warn, type Check } from './check.js';
-import { checkCuda } from './cuda-check.js';
+import { checkCuda, signOfGpu } from './cuda-check.js';
 import { checkEnvironment } from './environment-check.js';
 
 const DISK_FREE_WARN_BYTES = 1024 ** 3;
@@ -21,7 +21,7 @@ export function checkMachine(config: ClusterConfig, cuda: CudaStatus | null): Ch
   return [
     checkNodeVersion(process.versions.node, requiredNodeVersion()),
     checkNativeLibrary(),
-    ...(cuda === null ? [] : [checkCuda(cuda)]),
+    ...(cuda === null ? [] : [checkCuda(cuda, signOfGpu())]),
     checkMemory(config, { totalBytes: usableMemoryBytes(), freeBytes: freemem() }),
     checkDisk(config),
     checkOpenFiles(),
@@ -47,7 +47,7 @@ export function checkNodeVersion(version: string, required: string): Check {
 
 function checkNativeLibrary(): Check {
   const { loaded, path, reason, instructionSets } = nativeStatus();
-  if (!loaded) return fail('native library', reason ?? `${path} cannot be loaded`, 'run `npm run setup`');
+  if (!loaded) return fail('native library', reason ?? `${path} cannot be loaded`, 'run `odmoe setup`');
   return ok('native library', `${path}; cpu with ${instructionSets.join(', ')}`);
 }
 

@@ -42,7 +42,7 @@ export function endUnread(program: EndingProgram, thrown: unknown): never {
   if (isShortOfFiles(code, AT_BEGIN)) endWithWords(program, Object.assign(new Error(code), { code: 'EMFILE' }));
   if (code !== 'ERR_MODULE_NOT_FOUND') endWithWords(program, thrown);
   const { message } = toOdmoeError(thrown);
-  const advice = `run \`npm run setup\` in ${packageRoot()}`;
+  const advice = `run \`npm run setup\` in ${packageRoot()}, or install odmoe again if npm has installed it`;
   endWithWords(
     program,
     new OdmoeError('INSTALLATION_INCOMPLETE', `a module is missing (${message}); ${advice}`, { cause: thrown }),

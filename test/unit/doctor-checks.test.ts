@@ -75,7 +75,7 @@ describe('odmoe doctor:', () => {
   });
 
   it('the check of CUDA reports what exists, and warns only about a GPU that cannot be used', () => {
-    const used = checkCuda(cudaWith({}));
+    const used = checkCuda(cudaWith({}), null);
     assert.equal(used.status, 'ok');
     for (const fact of [
       'cuda:0',
@@ -98,17 +98,25 @@ describe('odmoe doctor:', () => {
       { ...none, driverVersion: '13.0', reason: 'because of no device (cudaErrorNoDevice)' },
     ];
     for (const changes of ordinary) {
-      const check = checkCuda(cudaWith(changes));
+      const check = checkCuda(cudaWith(changes), null);
       assert.equal(check.status, 'ok');
       assert.match(check.found, /because/);
     }
-    const old = checkCuda(cudaWith({ ...none, driverVersion: '11.0' }));
+    const unused = checkCuda(cudaWith({ ...none, ...unbuilt }), '/dev/nvidiactl');
+    assert.equal(unused.status, 'warn');
+    assert.match(unused.found, /a GPU \(\/dev\/nvidiactl\): because/);
+    assert.match(unused.advice, /`odmoe setup --cuda`/);
+    const old = checkCuda(cudaWith({ ...none, driverVersion: '11.0' }), null);
     assert.deepEqual([old.status, /newer NVIDIA driver/.test(old.advice)], ['warn', true]);
-    const broken = checkCuda(cudaWith({ ...none, reason: 'initialization error (cudaErrorInitializationError)' }));
+    const broken = checkCuda(
+      cudaWith({ ...none, reason: 'initialization error (cudaErrorInitializationError)' }),
+      null,
+    );
     assert.deepEqual([broken.status, /nvidia-smi/.test(broken.advice)], ['warn', true]);
     const reason = 'no code for sm_50';
     const foreign = checkCuda(
       cudaWith({ usable: false, reason, devices: [{ ...GPU, capability: '5.0', usable: false, reason }] }),
+      null,
     );
     assert.equal(foreign.status, 'warn');
     assert.match(foreign.found, /no code for sm_50/);

@@ -106,7 +106,7 @@ describe('the search for the native library', () => {
     const packagedLibrary = await packaged('@odmoe/linux-x64-cuda', VERSION, 'libodmoe_cuda.so');
     assert.equal(findCudaLibrary(installation(), fromPackage), packagedLibrary);
     assert.equal(findCudaLibrary(installation({ version: '9.8.8' }), fromPackage), null);
-    const own = await write(join(root, 'build', 'Release', 'libodmoe_cuda.so'));
+    const own = await write(join(root, 'build-cuda', 'Release', 'libodmoe_cuda.so'));
     assert.equal(findCudaLibrary(installation(), fromPackage), own);
     // An addon that was built here looks beside itself.
     assert.equal(findCudaLibrary(installation(), { path: 'any', origin: 'built' }), null);

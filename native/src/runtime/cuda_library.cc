@@ -69,11 +69,11 @@ OpenedLibrary open_library() {
   if (!opened.found) {
     opened.reason = named_library() != nullptr ? std::string(kLibraryVariable) + " names " + opened.path + ", which is not there"
                                                : "odmoe was built without CUDA (" + opened.path +
-                                                     " is not there); with nvcc in the PATH, `npm run build` builds it";
+                                                     " is not there); `odmoe setup --cuda` gets it";
     return opened;
   }
   if (is_cut_off(opened.path)) {
-    opened.reason = opened.path + " is cut off; remove it and run `npm run build`";
+    opened.reason = opened.path + " is cut off; remove it and run `odmoe setup --cuda`";
     return opened;
   }
   // The first kernel loads all kernels, so that their device memory is known when the device is opened.
@@ -87,7 +87,7 @@ OpenedLibrary open_library() {
   const auto entry = reinterpret_cast<const CudaLibrary* (*)()>(dlsym(handle, kCudaLibraryEntry));
   const CudaLibrary* const library = entry == nullptr ? nullptr : entry();
   if (library == nullptr || std::strcmp(library->build, ODMOE_VERSION) != 0) {
-    opened.reason = opened.path + " is of another build of odmoe; run `npm run build`";
+    opened.reason = opened.path + " is of another build of odmoe; run `odmoe setup --cuda`";
     return opened;
   }
   opened.library = library;

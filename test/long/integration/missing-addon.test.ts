@@ -58,6 +58,7 @@ const WITHOUT: readonly string[][] = [
   ['operator', 'add', 'anna', '--main', NOBODY],
   ['operator', 'join', 'odmoe1-'],
   ...['create', 'list', 'revoke nobody'].map((words) => ['token', ...words.split(' '), '--main', NOBODY]),
+  ['setup', '--help'],
   ['simulate', '--help'],
   ['plan', 'cluster', '--model-profile', 'list'],
   ['worker', '--help'],
