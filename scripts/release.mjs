@@ -190,6 +190,16 @@ function stageProduct(place, libraries) {
   return folder;
 }
 
+/** npm's --omit=dev also omits what development needs besides, so the bill is made of a folder that knows no development. */
+function billOfMaterials(place, product) {
+  const folder = join(place, 'stage', 'bill');
+  mkdirSync(folder);
+  const { devDependencies, ...manifest } = readJson(join(product, 'package.json'));
+  writeJson(join(folder, 'package.json'), manifest);
+  cpSync(join(product, SHRINKWRAP), join(folder, SHRINKWRAP));
+  return run('npm', ['sbom', '--sbom-format=cyclonedx', '--package-lock-only'], folder);
+}
+
 function writeSums(out) {
   const files = readdirSync(out, { recursive: true }).filter((name) => statSync(join(out, name)).isFile());
   const line = (name) =>
@@ -216,8 +226,7 @@ function release(place, out, fromCheckout) {
   if (packed.size > PACKED_LIMIT_BYTES) {
     throw new BuildError(`odmoe takes ${packed.size} bytes packed, and at most ${PACKED_LIMIT_BYTES} are allowed`);
   }
-  const sbom = run('npm', ['sbom', '--sbom-format=cyclonedx', '--package-lock-only', '--omit=dev'], folder);
-  writeFileSync(join(out, `odmoe-${packed.version}.cdx.json`), sbom);
+  writeFileSync(join(out, `odmoe-${packed.version}.cdx.json`), billOfMaterials(place, folder));
   writeSums(out);
   say(`done: ${out}`);
 }

@@ -28,6 +28,7 @@ describe('a release that npm installs', function () {
   let directory: string;
   let tarball: string;
   let registry: PackageRegistry;
+  const closings: (() => Promise<void>)[] = [];
 
   before(async function () {
     if (process.platform !== 'linux') return this.skip();
@@ -38,6 +39,7 @@ describe('a release that npm installs', function () {
     assert.equal(made.status, 0, made.stderr);
     tarball = join(out, `odmoe-${odmoeVersion()}.tgz`);
     registry = await startPackageRegistry(out);
+    closings.push(() => registry.close());
     await mkdir(join(directory, 'programs'));
     await mkdir(join(directory, 'home'));
     for (const name of SYSTEM_PROGRAMS) await symlink(systemProgram(name), join(directory, 'programs', name));
@@ -47,7 +49,7 @@ describe('a release that npm installs', function () {
   });
 
   after(async () => {
-    await registry.close();
+    for (const close of closings) await close();
     await rm(directory, { recursive: true, force: true });
   });
 
