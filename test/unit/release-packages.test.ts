@@ -47,7 +47,9 @@ describe('the packages of a release', () => {
   before(async () => {
     const names = ['library-gate', 'release-contents', 'cuda-package'];
     const files = names.map((name) => pathToFileURL(join(packageRoot(), 'scripts', `${name}.mjs`)).href);
-    scripts = Object.assign({}, ...(await Promise.all(files.map(async (file) => import(file))))) as Scripts;
+    const modules: object[] = [];
+    for (const file of files) modules.push((await import(file)) as object);
+    scripts = Object.assign({}, ...modules) as Scripts;
   });
 
   it('a library may need what the oldest systems have', () => {
