@@ -56,6 +56,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'shadow-node/rpc/worker-links.ts': [1, 'pause before a worker is dialled again'],
   'shadow-node/rpc/shadow-service.ts': [1, 'when the status is sent'],
   'shadow-node/predictor/predictor.ts': [1, 'pace: a pass begins without tokens that are late; nobody is lost by it'],
+  'packs/hub/hub-client.ts': [1, 'pause before the hub is asked again'],
   'worker-node/fetching/open-worker-pack.ts': [1, 'pauses before the manifest, or the slices, are asked for again'],
   'worker-node/fetching/await-main.ts': [1, 'pause before main is asked again'],
   'worker-node/fetching/fetch-report.ts': [1, 'when progress is shown'],

@@ -58,6 +58,8 @@ export const ERROR_KINDS = {
   MODEL_NOT_FOUND: kind(3, 'FAILED_PRECONDITION', 503, 'no model, or an incomplete one, stands at the path given'),
   MODEL_UNSUPPORTED: kind(3, 'UNIMPLEMENTED', 501, 'the architecture, dtype or an option of it is not supported'),
   MODEL_CORRUPT: kind(3, 'DATA_LOSS', 500, 'a model file is truncated, corrupt or contradicts itself'),
+  HUB_REFUSED: kind(2, 'PERMISSION_DENIED', 403, 'the hub does not give a model to whoever asks for it'),
+  HUB_UNAVAILABLE: kind(3, 'UNAVAILABLE', 503, 'the hub cannot be reached, must not be asked, or answers no more now'),
   PACK_INCOMPLETE: kind(
     3,
     'FAILED_PRECONDITION',

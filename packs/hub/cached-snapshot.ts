@@ -1,0 +1,62 @@
+import { readFile, stat } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { z } from 'zod';
+import { INDEX_FILE, SINGLE_FILE } from '../checkpoint/weight-files.js';
+import { type HubRepository, isCommit } from './hub-repository.js';
+
+const indexSchema = z.looseObject({ weight_map: z.record(z.string(), z.string()) });
+
+/** A checkpoint that another program has downloaded. */
+export interface CachedSnapshot {
+  readonly directory: string;
+  readonly commit: string;
+}
+
+/**
+ * Looks for a whole checkpoint in the cache of the hub's own library (`models--OWNER--NAME`, with `refs` and `snapshots`). A snapshot counts if
+ * config.json and every weight file that its index names are there: one that is being downloaded, or of which only a part was asked for, does
+ * not. Null: there is none.
+ */
+export async function findCachedSnapshot(
+  cacheDirectory: string,
+  { id }: HubRepository,
+  revision: string,
+): Promise<CachedSnapshot | null> {
+  const repository = join(cacheDirectory, `models--${id.replaceAll('/', '--')}`);
+  const commit = isCommit(revision) ? revision : await referenced(repository, revision);
+  if (commit === null) return null;
+  const directory = join(repository, 'snapshots', commit);
+  return (await isWhole(directory)) ? { directory, commit } : null;
+}
+
+/** The commit that a branch or tag named when something was downloaded. */
+async function referenced(repository: string, revision: string): Promise<string | null> {
+  if (revision.split('/').includes('..')) return null;
+  const text = await readFile(join(repository, 'refs', revision), 'utf8').catch(() => '');
+  return isCommit(text.trim()) ? text.trim() : null;
+}
+
+async function isWhole(directory: string): Promise<boolean> {
+  if (!(await isFile(join(directory, 'config.json')))) return false;
+  const index = await readFile(join(directory, INDEX_FILE), 'utf8').catch(() => null);
+  if (index === null) return isFile(join(directory, SINGLE_FILE));
+  const names = indexedNames(index);
+  for (const name of names ?? []) if (name !== basename(name) || !(await isFile(join(directory, name)))) return false;
+  return names !== null && names.size > 0;
+}
+
+function indexedNames(text: string): Set<string> | null {
+  try {
+    return new Set(Object.values(indexSchema.parse(JSON.parse(text)).weight_map));
+  } catch {
+    return null;
+  }
+}
+
+/** Files of the cache are links; one whose target is not there, or not yet, is no file. */
+async function isFile(path: string): Promise<boolean> {
+  return stat(path).then(
+    (found) => found.isFile() && found.size > 0,
+    () => false,
+  );
+}
