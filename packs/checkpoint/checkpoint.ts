@@ -25,6 +25,8 @@ export interface Checkpoint extends ModelSource {
   readonly tensors: readonly ModelTensor[];
   /** Names of tensors that are present and not needed for text, sorted. */
   readonly leftOut: readonly string[];
+  /** An LM head that is stored beside tied embeddings, which it equals; null: there is none. */
+  readonly tiedHead: CheckpointTensor | null;
   /** Biases of an expert layer. */
   expertBiases(layer: number): StoredBiases;
 }
@@ -75,7 +77,8 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
   const leftOut = checkUnused(family, config, found, new Set([...finder.used, ...guessing]))
     .concat([...guessing])
     .sort();
-  await checkTiedHead(config, found, gone);
+  const tied = tiedTensors(config, found);
+  if (tied !== null) await checkTiedHead(tied, gone);
   return {
     kind: 'checkpoint',
     directory: absolute,
@@ -89,6 +92,7 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
     files: found.files,
     tensors,
     leftOut,
+    tiedHead: tied?.head ?? null,
     expertBiases: (layer) => storedBiases.get(layer) ?? NO_BIASES,
     dense: (role, layer) => table.dense(role, layer),
     expert: (layer, expert) => table.expert(layer, expert),
@@ -105,15 +109,23 @@ export function checkpointName(absolute: string): string {
   return basename(absolute) || 'model';
 }
 
-/** With tied embeddings, an LM head must equal the embeddings. A deleted file was compared when it still existed. */
-async function checkTiedHead(
-  { tiedEmbeddings, layout }: ModelConfig,
-  { tensors }: CheckpointFiles,
-  gone: ReadonlyMap<string, SafetensorsFile>,
-): Promise<void> {
+interface TiedTensors {
+  head: CheckpointTensor;
+  embedding: CheckpointTensor;
+}
+
+/** Null unless embeddings are tied and an LM head is stored all the same. */
+function tiedTensors({ tiedEmbeddings, layout }: ModelConfig, { tensors }: CheckpointFiles): TiedTensors | null {
   const head = tensors.get(layout.dense({ role: 'lmHead', layer: 0 }).name);
   const embedding = tensors.get(layout.dense({ role: 'embedding', layer: 0 }).name);
-  if (!tiedEmbeddings || head === undefined || embedding === undefined) return;
+  return tiedEmbeddings && head !== undefined && embedding !== undefined ? { head, embedding } : null;
+}
+
+/** With tied embeddings, an LM head must equal the embeddings. A deleted file was compared when it still existed. */
+async function checkTiedHead(
+  { head, embedding }: TiedTensors,
+  gone: ReadonlyMap<string, SafetensorsFile>,
+): Promise<void> {
   if (![head, embedding].some(({ path }) => gone.has(basename(path)))) await refuseOtherHead(head, embedding);
 }
 

@@ -1,35 +1,18 @@
-import { createHash } from 'node:crypto';
-import { realpath, rename, rm, writeFile, readdir } from 'node:fs/promises';
+import { realpath } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type Checkpoint, openCheckpoint } from '../checkpoint/checkpoint.js';
 import { isQuantizedSplit } from '../../shared/model/weight-dtype.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
-import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 import type { SafetensorsFile } from '../checkpoint/safetensors-file.js';
 import { isPackDirectory } from '../format/open-pack.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
-import {
-  type FinishedFile,
-  isModelName,
-  type Manifest,
-  MODEL_NAME_LIMIT,
-  serializeManifest,
-} from '../format/manifest.js';
-import {
-  JOURNAL_FILE,
-  MANIFEST_FILE,
-  PACK_FORMAT,
-  PACK_FORMAT_VERSION,
-  PARTIAL_SUFFIX,
-  SHARDS_LIMIT,
-  isPackEntry,
-  LOCK_FILE,
-} from '../format/pack-layout.js';
+import { isModelName, MODEL_NAME_LIMIT } from '../format/manifest.js';
+import { JOURNAL_FILE, MANIFEST_FILE, SHARDS_LIMIT } from '../format/pack-layout.js';
 import { type CodecSetting, codecSetting } from '../format/pack-codec.js';
 import { checkConsume } from './check-consume.js';
 import { expertTensors, matchWholePack } from './match-whole-pack.js';
-import { PackFile } from './pack-file.js';
+import { acquirePackingLock, clearUnfinished, prepareOutputDirectory } from './output-directory.js';
 import type { PackOutcome } from './pack-outcome.js';
 import type { PackingContext, PackingTools } from './packing-context.js';
 import { PackingJournal, type PackingPlan } from './packing-journal.js';
@@ -37,12 +20,11 @@ import { planFiles, type PlannedFile } from './planned-files.js';
 import { leftOutTensors } from './left-out-tensors.js';
 import { modelBytes } from './model-bytes.js';
 import { goneFile, isAnotherFile, peakBytes, CheckpointFileConsumer, sourceFiles } from './checkpoint-file-consumer.js';
-import { type FingerprintedTensor, packedTensors, sourceFingerprint, sourceIdentity } from './source-identity.js';
-import { type ProcessLock, acquireProcessLock } from '../../shared/base/files/process-lock.js';
+import { sourceIdentity } from './source-identity.js';
+import type { ProcessLock } from '../../shared/base/files/process-lock.js';
 import { requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
 import { SourceReader } from './source-reader.js';
-import { makeDirectories } from '../../shared/base/files/make-directories.js';
-import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
+import { manifestOf, writeManifest, writePlannedFile } from './write-pack.js';
 
 export interface PackOptions {
   codec: CodecSetting;
@@ -276,7 +258,8 @@ function requireSources(planned: readonly PlannedFile[], journal: PackingJournal
   }
 }
 
-async function openJournal(directory: string, plan: PackingPlan): Promise<PackingJournal> {
+/** The journal of a pack that was begun with this plan, or a new one. @throws USAGE, STORAGE_FULL, STORAGE_FAILED */
+export async function openJournal(directory: string, plan: PackingPlan): Promise<PackingJournal> {
   try {
     const journal = await PackingJournal.resume(directory, plan);
     if (journal !== null) return journal;
@@ -334,127 +317,4 @@ async function goneFiles(
     if (!(await isAnotherFile(shard, path))) gone.set(shard.name, goneFile(shard, path));
   }
   return gone;
-}
-
-async function writePlannedFile(
-  planned: PlannedFile,
-  lock: ProcessLock,
-  context: PackingContext,
-): Promise<FinishedFile> {
-  const file = await PackFile.create(context.outputDirectory, planned.name, context.tools.openFile);
-  try {
-    const entries = await planned.write(file);
-    await lock.assertHeld();
-    return { file: await file.finish(), ...entries };
-  } catch (thrown) {
-    await file.abandon();
-    throw thrown;
-  }
-}
-
-/** `sliced`: experts' tensors whose lossless parts are left out. */
-function manifestOf(
-  checkpoint: Checkpoint,
-  plan: PackingPlan,
-  finished: readonly FinishedFile[],
-  sliced: readonly FingerprintedTensor[],
-): Manifest {
-  const dense = finished.flatMap((file) => file.dense);
-  const experts = finished.flatMap((file) => file.experts);
-  return {
-    format: PACK_FORMAT,
-    format_version: PACK_FORMAT_VERSION,
-    odmoe_version: plan.odmoe_version,
-    model: {
-      name: plan.name,
-      family: checkpoint.family,
-      shape: checkpoint.shape,
-      tied_embeddings: checkpoint.tiedEmbeddings,
-      eos_token_ids: [...checkpoint.eosTokenIds],
-      shipped_format: checkpoint.shippedFormat,
-    },
-    source: {
-      fingerprint: sourceFingerprint([...packedTensors({ dense, experts }), ...sliced]),
-      left_out: leftOutTensors(checkpoint).map(({ sizeBytes, ...left }) => ({ ...left, size_bytes: sizeBytes })),
-    },
-    codec: plan.codec,
-    codec_level: plan.codec_level,
-    shards: plan.shards,
-    files: finished.map(({ file }) => file),
-    dense,
-    experts,
-  };
-}
-
-/** Writes manifest.json, which makes the directory a pack, and returns its SHA-256. */
-async function writeManifest(directory: string, manifest: Manifest): Promise<string> {
-  const path = join(directory, MANIFEST_FILE);
-  const text = serializeManifest(manifest);
-  try {
-    await writeFile(path + PARTIAL_SUFFIX, text, { flush: true });
-    await rename(path + PARTIAL_SUFFIX, path);
-    await syncDirectory(directory);
-  } catch (thrown) {
-    await rm(path + PARTIAL_SUFFIX, { force: true });
-    throw writeFailure(thrown, path, Buffer.byteLength(text));
-  }
-  return createHash('sha256').update(text).digest('hex');
-}
-
-/** Most foreign files that one message names. */
-const FOREIGN_NAMED = 3;
-
-/** Creates the directory, or checks that packing left everything in it. @throws USAGE, STORAGE_FULL, STORAGE_FAILED */
-async function prepareOutputDirectory(checkpointDirectory: string, outputDirectory: string): Promise<string> {
-  try {
-    await makeDirectories(outputDirectory);
-  } catch (thrown) {
-    if (systemErrorCode(thrown) === 'EEXIST' || systemErrorCode(thrown) === 'ENOTDIR') {
-      throw new OdmoeError('USAGE', `${outputDirectory}: not a directory; choose another place for the pack`);
-    }
-    throw writeFailure(thrown, outputDirectory, null);
-  }
-  const absolute = await realpath(outputDirectory);
-  if (absolute === (await realpath(checkpointDirectory))) {
-    throw new OdmoeError('USAGE', `${absolute}: is the checkpoint itself; choose another directory for the pack`);
-  }
-  const problem = foreignProblem(await readdir(absolute));
-  if (problem !== null) {
-    throw new OdmoeError('USAGE', `${absolute}: ${problem}; choose an empty or new directory for the pack`);
-  }
-  return absolute;
-}
-
-/** The reason why packing into a directory with these entries is refused; null: it is allowed. Pure. */
-function foreignProblem(names: readonly string[]): string | null {
-  const foreign = names.filter((name) => !isPackEntry(name));
-  if (foreign.length > 0) {
-    const more = foreign.length > FOREIGN_NAMED ? ` and ${foreign.length - FOREIGN_NAMED} more` : '';
-    return `holds files that are no pack's (${foreign.slice(0, FOREIGN_NAMED).join(', ')}${more})`;
-  }
-  const isOurs = names.includes(MANIFEST_FILE) || names.includes(JOURNAL_FILE);
-  const others = names.filter((name) => !name.startsWith(LOCK_FILE) && !name.endsWith(PARTIAL_SUFFIX));
-  if (!isOurs && others.length > 0) return `holds ${others.slice(0, FOREIGN_NAMED).join(', ')} of something else`;
-  return null;
-}
-
-/** Removes the files of an unfinished pack, except the files in `keep` and the lock. */
-async function clearUnfinished(directory: string, keep: ReadonlySet<string>): Promise<void> {
-  for (const name of await readdir(directory)) {
-    if (isPackEntry(name) && !keep.has(name) && !name.startsWith(LOCK_FILE)) await rm(join(directory, name));
-  }
-}
-
-/**
- * Takes the lock for writing to an output directory; one process holds it at a time.
- * @throws LockHeldError (STORAGE_FAILED) while another process is packing into it
- */
-export async function acquirePackingLock(directory: string): Promise<ProcessLock> {
-  return acquireProcessLock(join(directory, LOCK_FILE), {
-    held: (holder, path) =>
-      `${directory}: ${holder} is packing into it; wait for it, or, if it is gone, remove ${path}`,
-    keepsComingBack: (path) => `${path}: keeps coming back; remove it when nothing packs into ${directory}`,
-    takenAway: `${directory}: the lock was taken away by another process; run odmoe pack again`,
-    again: 'run odmoe pack again',
-  });
 }

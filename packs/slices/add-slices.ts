@@ -18,7 +18,7 @@ import {
   SLICING_JOURNAL_FILE,
 } from '../format/pack-layout.js';
 import { layerExpertBytes } from '../packing/model-bytes.js';
-import { acquirePackingLock } from '../packing/pack-checkpoint.js';
+import { acquirePackingLock } from '../packing/output-directory.js';
 import type { ByteTools } from '../packing/packing-context.js';
 import { SourceReader } from '../packing/source-reader.js';
 import { damageError } from '../packing/verify-pack.js';

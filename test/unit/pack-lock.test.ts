@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
-import { acquirePackingLock } from '../../packs/packing/pack-checkpoint.js';
+import { acquirePackingLock } from '../../packs/packing/output-directory.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { LockHeldError } from '../../shared/base/files/process-lock.js';
 import { withTemporaryDirectory } from './tiny-checkpoint.js';
