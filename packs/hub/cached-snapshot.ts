@@ -1,10 +1,8 @@
 import { readFile, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { z } from 'zod';
 import { INDEX_FILE, SINGLE_FILE } from '../checkpoint/weight-files.js';
 import { type HubRepository, isCommit } from './hub-repository.js';
-
-const indexSchema = z.looseObject({ weight_map: z.record(z.string(), z.string()) });
+import { indexedNames } from './weight-index.js';
 
 /** A checkpoint that another program has downloaded. */
 export interface CachedSnapshot {
@@ -38,19 +36,11 @@ async function referenced(repository: string, revision: string): Promise<string 
 
 async function isWhole(directory: string): Promise<boolean> {
   if (!(await isFile(join(directory, 'config.json')))) return false;
-  const index = await readFile(join(directory, INDEX_FILE), 'utf8').catch(() => null);
+  const index = await readFile(join(directory, INDEX_FILE)).catch(() => null);
   if (index === null) return isFile(join(directory, SINGLE_FILE));
   const names = indexedNames(index);
   for (const name of names ?? []) if (name !== basename(name) || !(await isFile(join(directory, name)))) return false;
   return names !== null && names.size > 0;
-}
-
-function indexedNames(text: string): Set<string> | null {
-  try {
-    return new Set(Object.values(indexSchema.parse(JSON.parse(text)).weight_map));
-  } catch {
-    return null;
-  }
 }
 
 /** Files of the cache are links; one whose target is not there, or not yet, is no file. */

@@ -1,0 +1,107 @@
+import type { Command } from 'commander';
+import { openAnyPack } from '../../packs/format/open-pack.js';
+import { parseRepository } from '../../packs/hub/hub-repository.js';
+import { createProgressBar } from '../../shared/base/text/progress-bar.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
+import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
+import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
+import { withInterrupt } from '../client/interrupt.js';
+import { runtime } from '../client/process-runtime.js';
+import { findModel, type FoundModel, obtainPack, releaseModel } from '../models/find-model.js';
+import { packsDirectory } from '../models/pack-places.js';
+
+interface PullFlags {
+  revision: string;
+  packs?: string;
+  json: boolean;
+}
+
+/** Whence a pack came. */
+const ORIGINS: Readonly<Record<FoundModel['kind'], string>> = {
+  packed: 'a pack that was here',
+  cached: "a checkpoint in the hub's own cache, which stays",
+  hub: 'the hub',
+};
+
+/** `odmoe pull`: makes the pack of a model on the hub. */
+export function registerPullCommand(program: Command): void {
+  program
+    .command('pull')
+    .description('download a model from the Hugging Face hub and pack it, file by file')
+    .argument('<repository>', 'the model on the hub, as Qwen/Qwen3-30B-A3B')
+    .option('--revision <name>', 'a branch, tag or commit', 'main')
+    .option('--packs <directory>', 'where packs lie (default: $XDG_DATA_HOME/odmoe/packs, ~/.local/share by default)')
+    .option('--json', 'print one JSON object', false)
+    .addHelpText(
+      'after',
+      `
+A file of weights is deleted as soon as its experts are packed and read back, so the disk never holds model and pack at once. After an
+interruption run the same command again: it continues where it stopped. All files come from the commit that the revision names at the
+beginning, and their checksums are compared. A whole checkpoint in the hub's own cache is packed from there, and stays.
+
+Environment, as of the hub's own library: HF_TOKEN, HF_TOKEN_PATH, HF_ENDPOINT (a mirror), HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE.
+
+Examples:
+  odmoe pull Qwen/Qwen3-30B-A3B
+  odmoe pull openai/gpt-oss-120b --packs /data/packs --json`,
+    )
+    .action(async (name: string, flags: PullFlags) => pull(name, flags));
+}
+
+async function pull(name: string, flags: PullFlags): Promise<void> {
+  const repository = parseRepository(name);
+  const startedMs = runtime.nowMs();
+  const { kind, directory } = await withInterrupt(async (signal) => {
+    const { revision } = flags;
+    const model = await findModel(repository, { revision, packs: packsDirectory(flags.packs), signal, tell });
+    try {
+      if (model.kind !== 'packed' && !flags.json) standardOutput.write(`${sizeLine(model)}\n`);
+      return { kind: model.kind, directory: await obtainWithBar(model, signal) };
+    } finally {
+      await releaseModel(model);
+    }
+  });
+  const pack = await openAnyPack(directory);
+  const packBytes = pack.manifest.files.reduce((sum, file) => sum + file.size_bytes, 0);
+  const elapsedMs = Math.round(runtime.nowMs() - startedMs);
+  const text = flags.json
+    ? printableJson({
+        directory,
+        name: pack.name,
+        digest: pack.packDigest,
+        pack_bytes: packBytes,
+        from: kind,
+        elapsed_ms: elapsedMs,
+      })
+    : [
+        `${directory}: ${formatBytes(packBytes)}, from ${ORIGINS[kind]}, in ${formatDuration(elapsedMs)}`,
+        `  serve it: odmoe main --model ${directory}`,
+      ].join('\n');
+  standardOutput.write(`${text}\n`);
+}
+
+/** Tells the user something beside the result. */
+export function tell(words: string): void {
+  standardError.write(`odmoe: ${words}\n`);
+}
+
+/** What will be downloaded, and the room that it takes. */
+export function sizeLine(model: Exclude<FoundModel, { kind: 'packed' }>): string {
+  const { packBytes, peakBytes } = model.needs;
+  const from =
+    model.kind === 'hub'
+      ? `${formatBytes(model.remote.weightBytes)} to download`
+      : `${model.checkpoint.directory}, nothing to download`;
+  return `${model.id}: ${from}; a pack of about ${formatBytes(packBytes)}, and ${formatBytes(peakBytes)} on the disk while it is made`;
+}
+
+/** As obtainPack, with a bar. */
+export async function obtainWithBar(model: FoundModel, signal: AbortSignal): Promise<string> {
+  if (model.kind === 'packed') return model.directory;
+  const bar = createProgressBar(model.kind === 'hub' ? 'pulling and packing' : 'packing');
+  try {
+    return await obtainPack(model, signal, (done, total) => bar.update(done, total));
+  } finally {
+    bar.stop();
+  }
+}

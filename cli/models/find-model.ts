@@ -1,0 +1,165 @@
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { openCheckpoint, type Checkpoint } from '../../packs/checkpoint/checkpoint.js';
+import { type CachedSnapshot, findCachedSnapshot } from '../../packs/hub/cached-snapshot.js';
+import { HubClient } from '../../packs/hub/hub-client.js';
+import { findSnapshot } from '../../packs/hub/hub-files.js';
+import { type HubRepository, type HubSnapshot, packName } from '../../packs/hub/hub-repository.js';
+import { type HubSettings, hubSettings, readHubToken } from '../../packs/hub/hub-settings.js';
+import { ARRIVING_SUFFIX, openRemoteModel, type RemoteModel } from '../../packs/hub/remote-model.js';
+import { checkTokenizer } from '../../packs/packing/check-tokenizer.js';
+import { NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
+import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../packs/packing/pack-checkpoint.js';
+import { comingNeeds, type ComingNeeds, packComing } from '../../packs/packing/pack-coming.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { runtime } from '../client/process-runtime.js';
+import { isWholePack, packsOf } from './pack-places.js';
+
+/** A model that a user names, and where it is now. */
+export type FoundModel = PackedModel | CachedModel | HubModel;
+
+/** A whole pack is here. */
+export interface PackedModel {
+  readonly kind: 'packed';
+  readonly directory: string;
+}
+
+/** A checkpoint lies in the cache of the hub's own library. */
+export interface CachedModel {
+  readonly kind: 'cached';
+  readonly id: string;
+  readonly checkpoint: Checkpoint;
+  readonly needs: ComingNeeds;
+  /** Where its pack is to be. */
+  readonly directory: string;
+}
+
+/** It is on the hub. */
+export interface HubModel {
+  readonly kind: 'hub';
+  readonly id: string;
+  readonly remote: RemoteModel;
+  readonly needs: ComingNeeds;
+  readonly directory: string;
+}
+
+export interface FindOptions {
+  revision: string;
+  /** Directory of the packs. */
+  packs: string;
+  signal: AbortSignal;
+  /** Tells the user something, on stderr. */
+  tell: (words: string) => void;
+}
+
+const PACKING = { codec: DEFAULT_CODEC, shards: DEFAULT_SHARDS };
+
+/**
+ * Looks for a model: a pack of it, a checkpoint in the hub's own cache, or the hub. Nothing large is downloaded. The caller releases a model of
+ * the hub (releaseModel).
+ * @throws as openRemoteModel; HUB_UNAVAILABLE, MODEL_NOT_FOUND
+ */
+export async function findModel(repository: HubRepository, options: FindOptions): Promise<FoundModel> {
+  const settings = hubSettings(process.env, homedir());
+  if (settings.isOffline) return findOffline(repository, settings, options);
+  const { signal, tell, packs, revision } = options;
+  const hub = new HubClient({ settings, token: await readHubToken(settings), runtime, signal, onPause: tell });
+  const snapshot = await findSnapshot(hub, repository, revision);
+  const directory = join(packs, packName(snapshot));
+  if (await isWholePack(directory)) return { kind: 'packed', directory };
+  const cached = await findCachedSnapshot(settings.cacheDirectory, repository, snapshot.commit);
+  if (cached !== null) return cachedModel(repository, cached, packs);
+  return hubModel(hub, snapshot, directory, tell);
+}
+
+async function findOffline(repository: HubRepository, settings: HubSettings, { revision, packs }: FindOptions): Promise<FoundModel> {
+  const cached = await findCachedSnapshot(settings.cacheDirectory, repository, revision);
+  const [latest] = await packsOf(packs, repository);
+  if (cached !== null) {
+    const directory = join(packs, packName({ ...repository, commit: cached.commit }));
+    return (await isWholePack(directory)) ? { kind: 'packed', directory } : cachedModel(repository, cached, packs);
+  }
+  if (latest !== undefined) return { kind: 'packed', directory: latest };
+  throw new OdmoeError(
+    'HUB_UNAVAILABLE',
+    `${repository.id}: neither a pack in ${packs} nor a whole checkpoint in ${settings.cacheDirectory}, and HF_HUB_OFFLINE is set; unset it to ask the hub`,
+  );
+}
+
+async function cachedModel({ id }: HubRepository, { directory: from, commit }: CachedSnapshot, packs: string): Promise<CachedModel> {
+  const checkpoint = await openCheckpoint(from);
+  const { packBytes } = await comingNeeds(checkpoint, PACKING, NATIVE_PACKING_TOOLS);
+  // The checkpoint in the cache stays where it is.
+  return { kind: 'cached', id, checkpoint, needs: { packBytes, peakBytes: packBytes }, directory: join(packs, packName({ id, commit })) };
+}
+
+async function hubModel(hub: HubClient, snapshot: HubSnapshot, directory: string, tell: FindOptions['tell']): Promise<HubModel> {
+  const remote = await openRemoteModel(hub, snapshot, directory + ARRIVING_SUFFIX);
+  try {
+    const warning = await checkTokenizer(remote.checkpoint.directory);
+    if (warning !== null) tell(warning);
+    const needs = await comingNeeds(remote.checkpoint, PACKING, NATIVE_PACKING_TOOLS);
+    return { kind: 'hub', id: snapshot.id, remote, needs, directory };
+  } catch (thrown) {
+    await remote.release();
+    throw thrown;
+  }
+}
+
+/** Lets go of a model of the hub. Call it in any case. */
+export async function releaseModel(model: FoundModel): Promise<void> {
+  if (model.kind === 'hub') await model.remote.release();
+}
+
+/**
+ * Makes the pack of a model unless it is there, and returns its directory.
+ * @param onProgress called with the bytes of weights that are done: downloaded and packed count half each
+ * @throws as packCheckpoint and packComing
+ */
+export async function obtainPack(
+  model: FoundModel,
+  signal: AbortSignal,
+  onProgress: (doneBytes: number, totalBytes: number) => void,
+): Promise<string> {
+  if (model.kind === 'packed') return model.directory;
+  const { directory, id: name } = model;
+  if (model.kind === 'cached') {
+    const options = { ...PACKING, name, onDamagedPack: 'refuse', onProgress, signal } as const;
+    await packCheckpoint(model.checkpoint.directory, directory, options, NATIVE_PACKING_TOOLS);
+    return directory;
+  }
+  const { remote } = model;
+  const progress = new PullProgress(remote.weightBytes, onProgress);
+  const options = { ...PACKING, name, onProgress: progress.packed, signal };
+  await packComing(remote.coming(progress.arrived), directory, options, NATIVE_PACKING_TOOLS);
+  await remote.remove();
+  return directory;
+}
+
+/** Adds up what has arrived and what is packed. */
+class PullProgress {
+  private readonly arrivedBytes = new Map<string, number>();
+  private packedShare = 0;
+
+  constructor(
+    private readonly totalBytes: number,
+    private readonly onProgress: (doneBytes: number, totalBytes: number) => void,
+  ) {}
+
+  readonly arrived = (name: string, doneBytes: number): void => {
+    this.arrivedBytes.set(name, doneBytes);
+    this.tell();
+  };
+
+  readonly packed = (doneBytes: number, totalBytes: number): void => {
+    this.packedShare = totalBytes === 0 ? 1 : doneBytes / totalBytes;
+    this.tell();
+  };
+
+  /** What an earlier run packed has arrived, too. */
+  private tell(): void {
+    const arrived = [...this.arrivedBytes.values()].reduce((sum, bytes) => sum + bytes, 0);
+    const packed = this.packedShare * this.totalBytes;
+    this.onProgress((Math.max(arrived, packed) + packed) / 2, this.totalBytes);
+  }
+}

@@ -1,0 +1,154 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { odmoeCommand } from '../../cli/demo/daemon-process.js';
+import { SmallHub, TOKEN } from '../unit/small-hub.js';
+import { tinyTensors, withTemporaryDirectory, writeTinyCheckpoint } from '../unit/tiny-checkpoint.js';
+import { directoryDigests } from '../unit/tiny-pack.js';
+
+const COMMIT = '0123456789abcdef0123456789abcdef01234567';
+const ID = 'owner/model';
+const PACK = 'owner--model--0123456789ab';
+const FILES = 4;
+
+interface Ended {
+  status: number;
+  stdout: string;
+  stderr: string;
+}
+
+interface Place {
+  hub: SmallHub;
+  /** A home of its own: nothing of the machine is read. */
+  home: string;
+  packs: string;
+  checkpoint: string;
+  odmoe: (words: readonly string[], variables?: Record<string, string>) => Promise<Ended>;
+}
+
+function filesOf(directory: string): Map<string, Uint8Array> {
+  return new Map(readdirSync(directory).map((name) => [name, readFileSync(join(directory, name))]));
+}
+
+async function withPlace(use: (place: Place) => Promise<void>): Promise<void> {
+  await withTemporaryDirectory(async (home) => {
+    const hub = await SmallHub.start();
+    try {
+      const checkpoint = join(home, 'checkpoint');
+      await writeTinyCheckpoint(checkpoint, tinyTensors(), { shards: FILES });
+      hub.repositories.set(ID, {
+        commit: COMMIT,
+        files: filesOf(checkpoint),
+        isLarge: (path) => path.endsWith('.safetensors'),
+      });
+      const odmoe: Place['odmoe'] = (words, variables = {}) => {
+        const [executable, ...rest] = odmoeCommand(words);
+        const { PATH = '', ODMOE_ADDON } = process.env;
+        const own = { PATH, HOME: home, XDG_DATA_HOME: join(home, 'data'), HF_ENDPOINT: hub.endpoint };
+        const env = { ...own, ...(ODMOE_ADDON !== undefined && { ODMOE_ADDON }), ...variables };
+        return new Promise((resolve) => {
+          execFile(executable, rest, { env, timeout: 60_000 }, (error, stdout, stderr) => {
+            resolve({ status: error === null ? 0 : Number(error.code ?? -1), stdout, stderr });
+          });
+        });
+      };
+      await use({ hub, home, checkpoint, packs: join(home, 'data', 'odmoe', 'packs'), odmoe });
+    } finally {
+      await hub.stop();
+    }
+  });
+}
+
+describe('odmoe pull', function () {
+  this.timeout(120_000);
+
+  it('makes the same pack as odmoe pack of the checkpoint, leaves nothing else, and knows it the next time', async () => {
+    await withPlace(async ({ hub, home, packs, checkpoint, odmoe }) => {
+      hub.faults.push({ kind: 'cut', afterBytes: 500 }, { kind: 'expired' });
+      const pulled = await odmoe(['pull', ID, '--json']);
+      assert.equal(pulled.status, 0, pulled.stderr);
+      const { directory, name, from } = JSON.parse(pulled.stdout) as Record<string, string>;
+      assert.deepEqual([directory, name, from], [join(packs, PACK), ID, 'hub']);
+      assert.deepEqual(readdirSync(packs), [PACK]);
+      const plain = join(home, 'plain');
+      const packed = await odmoe(['pack', checkpoint, plain, '--name', ID]);
+      assert.equal(packed.status, 0, packed.stderr);
+      assert.deepEqual(await directoryDigests(join(packs, PACK)), await directoryDigests(plain));
+      const before = hub.transfers.length;
+      const again = await odmoe(['pull', ID]);
+      assert.equal(again.status, 0, again.stderr);
+      assert.match(again.stdout, /from a pack that was here/);
+      assert.equal(hub.transfers.length, before);
+    });
+  });
+
+  it('continues where it had to give up', async () => {
+    await withPlace(async ({ hub, packs, odmoe }) => {
+      // The connection is refused for good when two files have come.
+      const refused = { kind: 'status', status: 404 } as const;
+      const whole = { kind: 'whole' } as const;
+      hub.faults.push(...Array.from({ length: FILES + 2 }, () => whole), ...Array.from({ length: 10 }, () => refused));
+      const first = await odmoe(['pull', ID]);
+      assert.notEqual(first.status, 0, first.stdout);
+      assert.ok(existsSync(join(packs, `${PACK}.pulling`)));
+      hub.faults.length = 0;
+      const before = hub.transfers.length;
+      const second = await odmoe(['pull', ID]);
+      assert.equal(second.status, 0, second.stderr);
+      assert.ok(hub.transfers.length - before <= FILES + 2, 'headers, and the two files that were missing');
+      assert.deepEqual(readdirSync(packs), [PACK]);
+    });
+  });
+
+  it('takes a checkpoint from the cache of the hub, and leaves it there', async () => {
+    await withPlace(async ({ hub, home, packs, checkpoint, odmoe }) => {
+      const repository = join(home, 'cache', 'hub', 'models--owner--model');
+      mkdirSync(join(repository, 'refs'), { recursive: true });
+      writeFileSync(join(repository, 'refs', 'main'), COMMIT);
+      cpSync(checkpoint, join(repository, 'snapshots', COMMIT), { recursive: true });
+      for (const offline of ['1', '0']) {
+        const place = join(packs, offline);
+        const pulled = await odmoe(['pull', ID, '--packs', place], {
+          HF_HOME: join(home, 'cache'),
+          HF_HUB_OFFLINE: offline,
+        });
+        assert.equal(pulled.status, 0, pulled.stderr);
+        assert.match(pulled.stdout, /nothing to download[^]*the hub's own cache, which stays/);
+        assert.deepEqual(readdirSync(place), [PACK]);
+      }
+      assert.equal(hub.transfers.length, 0);
+      assert.equal(readdirSync(join(repository, 'snapshots', COMMIT)).length, readdirSync(checkpoint).length);
+    });
+  });
+
+  it('refuses in words what it cannot get, downloads nothing of it, and shows no token', async () => {
+    await withPlace(async ({ hub, packs, odmoe }) => {
+      const files = new Map<string, Uint8Array>([['model-Q4_K_M.gguf', Buffer.from('GGUF')]]);
+      hub.repositories.set('owner/gguf', { commit: COMMIT, files });
+      const { files: whole } = hub.repositories.get(ID) ?? { files };
+      hub.repositories.set('owner/gated', { commit: COMMIT, files: whole, access: 'gated' });
+      const cases: [string, number, RegExp][] = [
+        ['owner/gguf', 3, /GGUF.*\[MODEL_UNSUPPORTED\]/],
+        ['owner/model:Q4_K_M', 3, /names a GGUF file.*\[MODEL_UNSUPPORTED\]/],
+        ['owner/none', 3, /no such model, or it is private.*\[MODEL_NOT_FOUND\]/],
+        ['owner/gated', 2, /accept its terms.*\[HUB_REFUSED\]/],
+        ['./here', 2, /is no name of a model on the hub.*\[USAGE\]/],
+      ];
+      for (const [name, status, words] of cases) {
+        const ended = await odmoe(['pull', name], { HF_TOKEN: 'hf_wrong' });
+        assert.equal(ended.status, status, ended.stderr);
+        assert.match(ended.stderr, words);
+        assert.ok(!ended.stderr.includes('hf_wrong'));
+      }
+      assert.equal(hub.transfers.length, 0);
+      const known = await odmoe(['pull', 'owner/gated'], { HF_TOKEN: TOKEN });
+      assert.equal(known.status, 0, known.stderr);
+      assert.ok(!`${known.stdout}${known.stderr}`.includes(TOKEN));
+      const stored = readdirSync(packs, { recursive: true, encoding: 'utf8' });
+      assert.ok(stored.includes('owner--gated--0123456789ab'));
+      const offline = await odmoe(['pull', 'owner/other'], { HF_HUB_OFFLINE: '1' });
+      assert.match(offline.stderr, /HF_HUB_OFFLINE is set.*\[HUB_UNAVAILABLE\]/);
+    });
+  });
+});
