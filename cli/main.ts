@@ -14,6 +14,7 @@ interface CommandModule {
  */
 const COMMANDS: readonly CommandModule[] = [
   { names: ['demo'], read: async () => (await import('./commands/demo.js')).registerDemoCommand },
+  { names: ['run'], read: async () => (await import('./commands/run.js')).registerRunCommand },
   { names: ['pull'], read: async () => (await import('./commands/pull.js')).registerPullCommand },
   { names: ['pack'], read: async () => (await import('./commands/pack.js')).registerPackCommand },
   { names: ['inspect'], read: async () => (await import('./commands/inspect.js')).registerInspectCommand },

@@ -13,6 +13,7 @@ type Need = boolean | ((command: Command) => boolean);
 /** For each command: whether it, or a daemon that it starts, needs the native library. */
 const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe demo': true,
+  'odmoe run': true,
   'odmoe pull': true,
   'odmoe pack': true,
   'odmoe inspect': true,

@@ -1,5 +1,5 @@
 import { readdir, stat } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { dataDirectory } from '../../engine/environment/node-environment.js';
 import { MANIFEST_FILE } from '../../packs/format/pack-layout.js';
 import { ARRIVING_SUFFIX } from '../../packs/hub/remote-model.js';
@@ -39,4 +39,9 @@ export async function packsOf(packs: string, repository: HubRepository): Promise
     if (await isWholePack(directory)) found.push({ directory, madeMs: (await stat(directory)).mtimeMs });
   }
   return found.sort((a, b) => b.madeMs - a.madeMs).map(({ directory }) => directory);
+}
+
+/** The path, or the nearest directory above it that exists. */
+export async function existingDirectory(path: string): Promise<string> {
+  return (await fileExists(path)) || dirname(path) === path ? path : existingDirectory(dirname(path));
 }

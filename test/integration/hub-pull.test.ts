@@ -152,3 +152,36 @@ describe('odmoe pull', function () {
     });
   });
 });
+
+describe('odmoe run', function () {
+  this.timeout(120_000);
+
+  it('says what it would do before it downloads weights, and asks where it can', async () => {
+    await withPlace(async ({ hub, packs, odmoe }) => {
+      const plan = await odmoe(['run', ID, '--dry-run', '--json', '--workers', '2']);
+      assert.equal(plan.status, 0, plan.stderr);
+      const object = JSON.parse(plan.stdout) as Record<string, unknown>;
+      assert.equal(object['from'], 'hub');
+      assert.equal(object['problem'], null);
+      assert.deepEqual(object['machines'], { workers: 2, has_shadow: false, source: 'asked' });
+      for (const figure of ['tokens_per_s', 'needed_bytes', 'memory_bytes', 'disk_needed_bytes', 'download_bytes']) {
+        assert.ok(Number(object[figure]) > 0, figure);
+      }
+      const words = await odmoe(['run', ID, '--dry-run']);
+      assert.equal(words.status, 0, words.stderr);
+      assert.match(words.stdout, /to download[^]*no other machine is in the cluster yet[^]*tokens\/s/);
+      const unasked = await odmoe(['run', ID]);
+      assert.equal(unasked.status, 2);
+      assert.match(unasked.stderr, /nobody can be asked.*give --yes/);
+      const wrong = await odmoe(['run', ID, '--yes', '--no-such-flag']);
+      assert.equal(wrong.status, 2);
+      assert.match(wrong.stderr, /no-such-flag/);
+      const small = await odmoe(['run', ID, '--yes', '--memory-budget', '100']);
+      assert.equal(small.status, 3);
+      assert.match(small.stderr, /main needs .* of memory.*\[DEVICE_OUT_OF_MEMORY\]/);
+      assert.deepEqual(readdirSync(packs), [`${PACK}.pulling`]);
+      assert.ok(!readdirSync(join(packs, `${PACK}.pulling`)).some((name) => name.endsWith('.safetensors')));
+      assert.ok(hub.transfers.length > 0, 'headers were read');
+    });
+  });
+});

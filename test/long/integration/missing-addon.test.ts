@@ -15,6 +15,7 @@ const PROCESSES = 4;
 /** Each with arguments that would have it begin. Those that need the addon would otherwise wait, pack or load first. */
 const NEEDING: readonly string[][] = [
   ['demo'],
+  ['run', 'owner/model'],
   ['pull', 'owner/model'],
   ['pack', MODEL, 'OUT'],
   ['inspect', MODEL],

@@ -1,0 +1,128 @@
+import { presentMachines, type Machines } from './cluster-machines.js';
+import { freeBytes } from '../../shared/base/files/storage-error.js';
+import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
+import { shippedStorage } from '../../engine/emulation/device-profile.js';
+import { openAnyPack } from '../../packs/format/open-pack.js';
+import { denseBytes, expertBytes } from '../../packs/packing/model-bytes.js';
+import { existingDirectory } from './pack-places.js';
+import { availableMemoryBytes } from '../../shared/base/runtime/available-memory.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { ModelSource } from '../../shared/model/tensor-source.js';
+import { formatBytes } from '../../shared/base/text/units.js';
+import { boxTimes, overrideProfile } from '../../simulator/plan/planned-profile.js';
+import { DEFAULT_SET_UP } from '../../simulator/simulate/cluster-set-up.js';
+import { simulateCluster } from '../../simulator/simulate/simulate-cluster.js';
+import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
+import { ASSUMED_RECALL, DEFAULT_PROMPT_TOKENS, profileFile } from '../client/simulation-flags.js';
+import type { FoundModel } from './find-model.js';
+
+/** Tokens that are simulated: enough for a mean, and few enough for a quick answer. */
+const TOKENS = 8;
+/** Tokens that shadow guesses as main does, as `odmoe plan cluster` assumes. */
+const ACCEPTANCE = 0.98;
+/** Experts that main's own worker loads at a time, at least. */
+const LEAST_SLOTS = 2;
+
+/** What this box and its cluster would do with a model. */
+export interface RunEstimate {
+  machines: Machines;
+  /** Memory that main needs on this box before it answers anything. */
+  neededBytes: number;
+  /** Memory that this box has free for it, by main's budget or the system. */
+  memoryBytes: number;
+  /** The disk while the pack is made, and what is free there; null: the file system does not say. */
+  diskNeededBytes: number;
+  diskFreeBytes: number | null;
+  /** Tokens a second of one answer, for boxes like those of the profile. */
+  tokensPerS: number;
+  profile: string;
+}
+
+/** Estimates before anything large is downloaded. `workers`: how many boxes are to be counted; null: those that are in the cluster. */
+export async function estimateRun(
+  model: FoundModel,
+  settings: NodeSettings,
+  asked: { profile: string; workers: number | null; packs: string },
+): Promise<RunEstimate> {
+  const source = await sourceOf(model);
+  const machines = await presentMachines(settings, asked.workers);
+  const { memoryBudgetBytes: budgetBytes } = settings.device;
+  const ownExperts = machines.workers === 0 ? LEAST_SLOTS * expertBytes(source.expert(0, 0)) : 0;
+  return {
+    machines,
+    neededBytes: denseBytes(source) + ownExperts,
+    memoryBytes: budgetBytes === 0 ? availableMemoryBytes() : budgetBytes,
+    diskNeededBytes: model.kind === 'packed' ? 0 : model.needs.peakBytes,
+    diskFreeBytes: await freeBytes(await existingDirectory(asked.packs)),
+    ...(await speedOf(source, machines, asked.profile)),
+  };
+}
+
+async function sourceOf(model: FoundModel): Promise<ModelSource> {
+  if (model.kind === 'packed') return openAnyPack(model.directory);
+  return model.kind === 'cached' ? model.checkpoint : model.remote.checkpoint;
+}
+
+/** The planner's estimate for boxes of a profile: the daemons' own code, on a virtual clock. */
+async function speedOf(
+  { directory }: ModelSource,
+  { workers, hasShadow }: Machines,
+  profileName: string,
+): Promise<{ tokensPerS: number; profile: string }> {
+  const profile = await overrideProfile(loadDeviceProfile(profileFile(profileName)), {
+    modelDirectory: directory,
+    modelProfile: null,
+    networkBytesPerS: null,
+    roundTripMs: null,
+  });
+  // Main's own worker counts as a box: it loads as one does, and saves the network's time.
+  const count = Math.max(1, workers);
+  const source = hasShadow && profile.devices.shadow !== null ? 'sep' : 'router-ahead';
+  const setUp = { ...DEFAULT_SET_UP, workers: count, prediction: { ...DEFAULT_SET_UP.prediction, source } } as const;
+  const { expertLayers: layers, experts, expertsPerToken } = profile.model.shape;
+  const trace = new SyntheticTrace({
+    layers,
+    experts,
+    expertsPerToken,
+    prompts: 1,
+    promptTokens: DEFAULT_PROMPT_TOKENS,
+    iterations: TOKENS,
+    acceptance: ACCEPTANCE,
+    seed: 1,
+    recall: ASSUMED_RECALL[source],
+  });
+  const boxes = [{ count, linkBytesPerS: null, memoryBytes: null }];
+  const times = boxTimes(profile, boxes, shippedStorage(profile.model));
+  const { decodeTokensPerS } = await simulateCluster(times, setUp, trace, { tokens: TOKENS });
+  return { tokensPerS: decodeTokensPerS, profile: profile.name };
+}
+
+/** Why this box cannot run the model; null: it can. Pure. */
+export function obstacle(id: string, { neededBytes, memoryBytes, diskNeededBytes, diskFreeBytes }: RunEstimate): string | null {
+  if (neededBytes > memoryBytes) {
+    return (
+      `${id}: main needs ${formatBytes(neededBytes)} of memory for all but the experts, and ${formatBytes(memoryBytes)} are free on this box; ` +
+      'run it on a box with more, end other programs, or choose a smaller model (nothing of its weights was downloaded)'
+    );
+  }
+  if (diskFreeBytes === null || diskNeededBytes <= diskFreeBytes) return null;
+  return (
+    `${id}: ${formatBytes(diskNeededBytes)} of disk are needed while its pack is made, and ${formatBytes(diskFreeBytes)} are free; ` +
+    'free some space, or give another disk by --packs (nothing of its weights was downloaded)'
+  );
+}
+
+/** The estimate in words. Pure. */
+export function estimateLines(estimate: RunEstimate): string[] {
+  const { machines, neededBytes, memoryBytes, diskNeededBytes, diskFreeBytes, tokensPerS, profile } = estimate;
+  const { workers, hasShadow, source } = machines;
+  const alone = 'no other machine is in the cluster yet, so this box runs the experts, too; workers that join later are used';
+  const with_ = `${workers} worker${workers === 1 ? '' : 's'}${hasShadow ? ' and a shadow' : ''} (${source === 'asked' ? '--workers' : 'the machines of this cluster'})`;
+  const free = diskFreeBytes === null ? '' : ` of ${formatBytes(diskFreeBytes)} that are free`;
+  return [
+    `  cluster: ${workers === 0 ? alone : with_}`,
+    `  memory:  ${formatBytes(neededBytes)} on this box for all but the experts, of ${formatBytes(memoryBytes)} that are free`,
+    ...(diskNeededBytes === 0 ? [] : [`  disk:    ${formatBytes(diskNeededBytes)} while the pack is made,${free}`]),
+    `  speed:   about ${tokensPerS.toPrecision(2)} tokens/s with boxes like those of the profile ${profile} ("odmoe plan cluster --help" for yours)`,
+  ];
+}
