@@ -15,6 +15,8 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe demo': true,
   'odmoe run': true,
   'odmoe pull': true,
+  'odmoe models': false,
+  'odmoe rm': false,
   'odmoe pack': true,
   'odmoe inspect': true,
   'odmoe plan': true,

@@ -50,7 +50,7 @@ export async function openRemoteModel(hub: HubClient, snapshot: HubSnapshot, dir
   await makeDirectories(directory).catch((thrown: unknown) => {
     throw writeFailure(thrown, directory, null);
   });
-  const lock = await takeLock(directory, snapshot);
+  const lock = await takeArrivingLock(directory);
   try {
     for (const file of needed.small) await bring(hub, snapshot, file, directory);
     const weights = await namedWeights(snapshot, needed, directory);
@@ -79,9 +79,10 @@ export async function openRemoteModel(hub: HubClient, snapshot: HubSnapshot, dir
   }
 }
 
-async function takeLock(directory: string, { id }: HubSnapshot): Promise<ProcessLock> {
+/** The lock of the only process that downloads into the directory. @throws LockHeldError, STORAGE_FAILED */
+export async function takeArrivingLock(directory: string): Promise<ProcessLock> {
   return acquireProcessLock(join(directory, LOCK_FILE), {
-    held: (holder, path) => `${id}: ${holder} downloads it already; wait for it, or, if it is gone, remove ${path}`,
+    held: (holder, path) => `${directory}: ${holder} downloads into it; wait for it, or, if it is gone, remove ${path}`,
     keepsComingBack: (path) => `${path}: keeps coming back; remove it when nothing downloads into ${directory}`,
     takenAway: `${directory}: the lock was taken away by another process; run the same command again`,
     again: 'run the same command again',

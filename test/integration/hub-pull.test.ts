@@ -80,6 +80,13 @@ describe('odmoe pull', function () {
       assert.equal(again.status, 0, again.stderr);
       assert.match(again.stdout, /from a pack that was here/);
       assert.equal(hub.transfers.length, before);
+      const listed = await odmoe(['models', '--here', '--json']);
+      const [only, ...others] = (JSON.parse(listed.stdout) as { packs: Record<string, unknown>[] }).packs;
+      assert.deepEqual([only?.['name'], only?.['state'], only?.['entry'], others], [ID, 'whole', PACK, []]);
+      const removed = await odmoe(['rm', ID]);
+      assert.equal(removed.status, 0, removed.stderr);
+      assert.match(removed.stdout, /deleted; .* are free again/);
+      assert.deepEqual(readdirSync(packs), []);
     });
   });
 

@@ -1,0 +1,111 @@
+import { rename, rm } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import type { Command } from 'commander';
+import { acquireFetchLock } from '../../packs/fetching/fetched-files.js';
+import { ARRIVING_SUFFIX, takeArrivingLock } from '../../packs/hub/remote-model.js';
+import { acquirePackingLock } from '../../packs/packing/output-directory.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ProcessLock } from '../../shared/base/files/process-lock.js';
+import { fileExists } from '../../shared/base/files/read-file.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { formatBytes } from '../../shared/base/text/units.js';
+import { identifyPeer } from '../../shared/transport/node-clients.js';
+import { LOCAL_MAIN_TIMEOUT_MS, mainOfThisHost } from '../client/operator-access.js';
+import { type LocalPack, localPacks, packsNamed } from '../models/local-packs.js';
+import { packsDirectory } from '../models/pack-places.js';
+
+interface RemoveFlags {
+  packs?: string;
+  force: boolean;
+  json: boolean;
+}
+
+/** `odmoe rm`: deletes a pack of this machine. */
+export function registerRemoveCommand(program: Command): void {
+  program
+    .command('rm')
+    .description('delete a pack of this machine, finished or not')
+    .argument('<name>', 'as "odmoe models" lists it: the model, the directory, or the begin of the digest')
+    .option('--packs <directory>', 'where packs lie (default: $XDG_DATA_HOME/odmoe/packs, ~/.local/share by default)')
+    .option('--force', 'also a pack that is served', false)
+    .option('--json', 'print one JSON object', false)
+    .addHelpText(
+      'after',
+      `
+A pack that is being made or fetched is not deleted, nor, without --force, one that this host's main serves. A checkpoint in the hub's
+own cache is nothing that odmoe deletes.
+
+Examples:
+  odmoe rm Qwen/Qwen3-30B-A3B
+  odmoe rm owner--model--0123456789ab --packs /data/packs`,
+    )
+    .action(remove);
+}
+
+async function remove(name: string, flags: RemoveFlags): Promise<void> {
+  const packs = packsDirectory(flags.packs);
+  const pack = onlyPack(packsNamed(await localPacks(packs), name), name, packs);
+  if (!flags.force) await requireNotServed(pack);
+  await removePack(pack);
+  const { directory, diskBytes } = pack;
+  const text = flags.json
+    ? printableJson({ directory, freed_bytes: diskBytes })
+    : `${directory}: deleted; ${formatBytes(diskBytes)} are free again`;
+  standardOutput.write(`${text}\n`);
+}
+
+/** @throws MODEL_NOT_FOUND, USAGE if several packs have the name */
+function onlyPack(found: readonly LocalPack[], name: string, packs: string): LocalPack {
+  const [only, ...others] = found;
+  if (only === undefined) {
+    throw new OdmoeError(
+      'MODEL_NOT_FOUND',
+      `${packs}: no pack is called ${JSON.stringify(name)}; "odmoe models" lists those that are there`,
+    );
+  }
+  if (others.length === 0) return only;
+  const list = found.map(({ entry }) => `\n  odmoe rm ${entry}`);
+  throw new OdmoeError(
+    'USAGE',
+    `${found.length} packs are called ${JSON.stringify(name)}; say which one:${list.join('')}`,
+  );
+}
+
+/** @throws USAGE if the main of this host serves the pack */
+async function requireNotServed({ digest, directory }: LocalPack): Promise<void> {
+  const main = await mainOfThisHost(null);
+  if (main === null) return;
+  const { packDigest, cluster } = await identifyPeer(main.transport, main.address, LOCAL_MAIN_TIMEOUT_MS);
+  if (packDigest !== digest) return;
+  throw new OdmoeError(
+    'USAGE',
+    `${directory}: main of cluster "${cluster}" on this host serves it; stop that main first, or give --force`,
+  );
+}
+
+/** Deletes a pack while no other process writes to it. It has another name before, so that no part of it counts as a pack. */
+async function removePack({ directory }: LocalPack): Promise<void> {
+  const arriving = directory + ARRIVING_SUFFIX;
+  const gone = join(dirname(directory), `.removed-${process.pid}`);
+  const locks: ProcessLock[] = [];
+  try {
+    for (const [path, acquire] of [
+      [directory, acquirePackingLock],
+      [directory, acquireFetchLock],
+      [arriving, takeArrivingLock],
+    ] as const) {
+      if (await fileExists(path)) locks.push(await acquire(path));
+    }
+    for (const path of [directory, arriving]) {
+      if (!(await fileExists(path))) continue;
+      await rename(path, gone);
+      await rm(gone, { recursive: true });
+    }
+  } catch (thrown) {
+    throw writeFailure(thrown, directory, null);
+  } finally {
+    for (const lock of locks) await lock.release();
+  }
+}

@@ -1,0 +1,87 @@
+import assert from 'node:assert/strict';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { type LocalPack, localPacks, packsNamed } from '../../cli/models/local-packs.js';
+import { existingDirectory, packsOf } from '../../cli/models/pack-places.js';
+import { obstacle, type RunEstimate } from '../../cli/models/run-estimate.js';
+import { withCheckpoint, pack } from './tiny-pack.js';
+import { withTemporaryDirectory } from './tiny-checkpoint.js';
+
+describe('the packs on this machine', () => {
+  it('are whole, unfinished or damaged; other directories are none', async () => {
+    await withCheckpoint(async (checkpoint, output) => {
+      const packs = join(output, '..', 'packs');
+      const whole = join(packs, 'owner--model--0123456789ab');
+      const { digest } = await pack(checkpoint, whole, { name: 'owner/model' });
+      mkdirSync(join(packs, 'owner--model--ffffffffffff.pulling'));
+      writeFileSync(join(packs, 'owner--model--ffffffffffff.pulling', 'a.part'), Buffer.alloc(10_000, 1));
+      mkdirSync(join(packs, 'other'));
+      await pack(checkpoint, join(packs, 'torn'));
+      writeFileSync(join(packs, 'torn', 'dense.safetensors'), 'short');
+      const found = await localPacks(packs);
+      assert.deepEqual(
+        found.map(({ entry, name, state }) => [entry, name, state]),
+        [
+          ['owner--model--0123456789ab', 'owner/model', 'whole'],
+          ['owner--model--ffffffffffff', null, 'unfinished'],
+          ['torn', null, 'damaged'],
+        ],
+      );
+      assert.equal(found[0]?.digest, digest);
+      assert.ok((found[1]?.diskBytes ?? 0) >= 10_000);
+      assert.match(found[2]?.damage ?? '', /dense.safetensors/);
+      assert.deepEqual(await packsOf(packs, { id: 'owner/model' }), [whole]);
+      assert.deepEqual(await packsOf(packs, { id: 'owner/mod' }), []);
+    });
+  });
+
+  it('are none where the directory is not there', async () => {
+    await withTemporaryDirectory(async (directory) => {
+      assert.deepEqual(await localPacks(join(directory, 'none')), []);
+      assert.equal(await existingDirectory(join(directory, 'none', 'at', 'all')), directory);
+    });
+  });
+
+  it('are named by model, directory or the begin of a digest', () => {
+    const base = { directory: '', diskBytes: 0, state: 'whole', damage: null } as const;
+    const one: LocalPack = {
+      ...base,
+      entry: 'owner--model--0123456789ab',
+      name: 'owner/model',
+      digest: 'aa'.repeat(32),
+    };
+    const two: LocalPack = {
+      ...base,
+      entry: 'owner--model--ba9876543210',
+      name: null,
+      digest: null,
+      state: 'unfinished',
+    };
+    const three: LocalPack = { ...base, entry: 'aabbccddeeff0011', name: 'owner/model', digest: 'bb'.repeat(32) };
+    const all = [one, two, three];
+    assert.deepEqual(packsNamed(all, 'owner/model'), all);
+    assert.deepEqual(packsNamed(all, two.entry), [two]);
+    assert.deepEqual(packsNamed(all, 'aaaaaaaa'), [one]);
+    assert.deepEqual(packsNamed(all, 'aaaa'), []);
+    assert.deepEqual(packsNamed(all, 'owner/mod'), []);
+  });
+});
+
+describe('whether this box can run a model', () => {
+  const estimate: RunEstimate = {
+    machines: { workers: 2, hasShadow: false, source: 'cluster' },
+    neededBytes: 1000,
+    memoryBytes: 1000,
+    diskNeededBytes: 1000,
+    diskFreeBytes: 1000,
+    tokensPerS: 3,
+    profile: 'some',
+  };
+
+  it('is said with the figures', () => {
+    assert.equal(obstacle('a/b', estimate), null);
+    assert.equal(obstacle('a/b', { ...estimate, diskFreeBytes: null }), null);
+    assert.match(obstacle('a/b', { ...estimate, neededBytes: 1001 }) ?? '', /^a\/b: main needs .* of memory/);
+    assert.match(obstacle('a/b', { ...estimate, diskNeededBytes: 1001 }) ?? '', /^a\/b: .* of disk are needed/);
+  });
+});
