@@ -30,6 +30,7 @@ import { followAddresses } from '../engine/daemon/follow-addresses.js';
 import { ProcessCounts } from '../engine/daemon/process-counts.js';
 import { createNodeIdentity } from '../engine/daemon/node-identity.js';
 import { closeAll } from '../engine/daemon/close-all.js';
+import { fetchWholePack } from '../engine/fetching/fetch-whole-pack.js';
 import { describeMachine } from '../engine/devices/describe-machine.js';
 import { afterEntering } from '../engine/daemon/enter-cluster.js';
 import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daemon.js';
@@ -75,7 +76,7 @@ interface LoadedShadow {
 }
 
 /**
- * Starts a shadow in this process: loads the quantized model, serves one main, advertises itself. Throws if something cannot be opened, loaded or
+ * Starts a shadow in this process: fetches main's pack if the settings name none, loads the quantized model, serves one main, advertises itself. Throws if something cannot be opened, loaded or
  * listened on. `giveUp`: called when its device is lost. `abandoned`: aborts when the shadow is not to start any more.
  */
 export async function startShadow(
@@ -115,7 +116,8 @@ async function loadShadow(
   log: Logger,
   abandoned: AbortSignal,
 ): Promise<LoadedShadow> {
-  const source = await environment.openPack(settings.modelPath, packQuality(usedPrecision(settings)));
+  const directory = settings.modelPath ?? (await fetchWholePack(settings, environment, log, abandoned));
+  const source = await environment.openPack(directory, packQuality(usedPrecision(settings)));
   const tokenizer = await environment.runtime.outside(() => openTokenizer(source.directory));
   const compiler = environment.openFormats(MAX_SHADOW_SEQUENCES);
   try {

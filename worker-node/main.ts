@@ -34,7 +34,7 @@ import { ActivationRecord } from './cache/activation-record.js';
 import type { HostMemoryOptions } from './cache/host-memory.js';
 import { makeWorkerSlots } from './cache/make-slots.js';
 import { ExpertService } from './executor/expert-service.js';
-import { reportFetch } from './fetching/fetch-report.js';
+import { reportFetch } from '../engine/fetching/fetch-report.js';
 import { openWorkerPack, type WorkerPack } from './fetching/open-worker-pack.js';
 import { ProspectFetch } from './fetching/prospect-fetch.js';
 import { SlicesSupply } from './fetching/slices-supply.js';

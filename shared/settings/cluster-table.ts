@@ -48,15 +48,15 @@ export const CLUSTER_ROWS = {
     default: null,
     shown: 'models/demo-pack',
     help:
-      'Directory of the pack, relative to this file. Hosts of main and shadow need a copy. If the directory has no pack, a worker fetches the experts ' +
-      'that it needs into it. If no model is given, neither here nor in its entry under `nodes`, it fetches into its own directory (under ' +
-      '~/.local/share/odmoe/packs).',
+      'Directory of the pack, relative to this file. The host of main needs it. If the directory has no pack, a worker fetches the experts ' +
+      'that it needs into it. If no model is given, neither here nor in its entry under `nodes`, a worker fetches them into its own directory (under ' +
+      '~/.local/share/odmoe/packs), and a shadow fetches the whole pack.',
     inNodes: 'another directory of the same pack on that host',
     flag: {
       usage: '--model <directory>',
       roles: {
         main: PACK_HELP,
-        shadow: PACK_HELP,
+        shadow: `${PACK_HELP}; by default main's is fetched into the user's data directory`,
         worker: "the pack, or where to fetch what is needed of main's (by default into the user's data directory)",
       },
     },

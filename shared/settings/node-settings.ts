@@ -24,7 +24,7 @@ interface NodeIdentity {
   cluster: string;
   /** Directory of records that outlast the daemon. */
   stateDirectory: string;
-  /** Directory of the pack; null: the worker's own directory, into which it fetches main's pack. */
+  /** Directory of the pack; null: the own directory of a worker or shadow, into which it fetches main's pack. */
   modelPath: string | null;
   /** Address to listen on, and port (0: any free one). */
   listenHost: string;

@@ -280,7 +280,8 @@ function findEntry(
 
 function modelPath(role: RoleSetting, config: ClusterConfig, flags: DaemonFlags, { cluster }: Given): string | null {
   const path = resolvedPath(config, flags.model, cluster.model);
-  if (path !== null || role === 'worker') return path;
+  // Workers and shadows fetch main's pack.
+  if (path !== null || role !== 'main') return path;
   throw invalid(
     config,
     `the ${role} has no model: give the directory of a pack by --model, or \`model:\` in cluster.yaml`,

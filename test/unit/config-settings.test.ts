@@ -315,8 +315,9 @@ nodes: []`;
     assert.equal(settle('main', { model: 'p' }, source).device.backend, 'auto');
   });
 
-  it('need no model for a worker: it fetches one', () => {
+  it('need no model for a worker and a shadow: they fetch one', () => {
     assert.equal(settle('worker', {}, '').modelPath, null);
+    assert.equal(settle('shadow', {}, '').modelPath, null);
     assert.equal(settle('worker', {}, 'model: /packs/demo').modelPath, '/packs/demo');
   });
 

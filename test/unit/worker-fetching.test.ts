@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { ExpertId } from '../../shared/model/expert-id.js';
-import { FetchReport, REPORT_INTERVAL_MS } from '../../worker-node/fetching/fetch-report.js';
-import { problemOf } from '../../worker-node/fetching/await-main.js';
+import { FetchReport, REPORT_INTERVAL_MS } from '../../engine/fetching/fetch-report.js';
+import { problemOf } from '../../engine/fetching/await-main.js';
 import { dataDirectory } from '../../engine/environment/node-environment.js';
 import { inTurn, ProspectFetch } from '../../worker-node/fetching/prospect-fetch.js';
 import type { FetchProgress } from '../../packs/fetching/expert-fetcher.js';

@@ -1,4 +1,4 @@
-import { dirname, join } from 'node:path';
+import { dirname } from 'node:path';
 import {
   BecameWholeError,
   fetchPlace,
@@ -6,14 +6,9 @@ import {
   reopenFetch,
   wasFetched,
 } from '../../packs/fetching/partial-pack.js';
-import { fetchManifest } from '../../packs/fetching/fetch-manifest.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
-import { fetchRoster } from '../../engine/trust/key-renewal.js';
-import { PackGate } from '../../engine/trust/pack-gate.js';
-import { requireWanted } from '../../engine/daemon/run-daemon.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { type RuledSlices, ruledSlices, slicesRead } from '../../engine/loading/open-for-quality.js';
 import { openSlicesOfMain } from '../../packs/fetching/slices-fetch.js';
 import { hasGivenSlices, type PartialSlices } from '../../packs/fetching/partial-slices.js';
@@ -23,9 +18,8 @@ import { qualityText } from '../../shared/settings/quality.js';
 import { directoryExists } from '../../shared/base/files/make-directories.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { anyPackOfManifest, packOfManifest, type Pack } from '../../packs/format/open-pack.js';
-import { LockHeldError } from '../../shared/base/files/process-lock.js';
-import { awaitMain, type FoundMain } from './await-main.js';
-import { openPackSource, type PackSource } from '../../shared/transport/node-clients.js';
+import type { FoundMain } from '../../engine/fetching/await-main.js';
+import { CONNECTION_FAILURES, inDigestDirectory, MainAsker } from '../../engine/fetching/main-asker.js';
 
 /** The pack that a worker serves from: a complete pack, or a partial one whose experts the worker fetches. */
 export interface WorkerPack {
@@ -37,13 +31,6 @@ export interface WorkerPack {
   /** Those slices, if the worker fetches them from main. */
   fetched: PartialSlices | null;
 }
-
-/** Most workers of one machine that may fetch one pack by default, each into its own directory. */
-const DEFAULT_DIRECTORIES_LIMIT = 64;
-/** Hexadecimal digits of the digest in a directory's name. */
-const DIGEST_DIGITS = 16;
-/** Pause before main is asked again. */
-const ASK_AGAIN_MS = 1000;
 
 /**
  * Opens the pack in the directory that the settings name, or one in the user's data directory. If there is no pack yet, the worker waits for
@@ -57,9 +44,9 @@ export async function openWorkerPack(
   abandoned: AbortSignal,
 ): Promise<WorkerPack> {
   const { modelPath } = settings;
-  const find = (known: FoundMain | null = null): Promise<FoundMain> =>
-    awaitMain(settings, environment, log, abandoned, known);
-  const opener = new PackOpener(settings, environment, find, log, abandoned);
+  const asker = new MainAsker(settings, environment, log, abandoned);
+  const opener = new PackOpener(settings, environment, asker, log, abandoned);
+  const find = (): Promise<FoundMain> => asker.awaitMain();
   return modelPath === null ? opener.openByDigest(await find()) : opener.openOrBegin(modelPath, find);
 }
 
@@ -68,28 +55,16 @@ class PackOpener {
   constructor(
     private readonly settings: NodeSettings,
     private readonly environment: NodeEnvironment,
-    private readonly awaitMain: (known: FoundMain) => Promise<FoundMain>,
+    private readonly asker: MainAsker,
     private readonly log: Logger,
     private readonly abandoned: AbortSignal,
   ) {}
 
-  /** Opens the first directory of the digest that has a complete pack or into which no other worker fetches. */
+  /** Opens the pack in a default directory. */
   async openByDigest(main: FoundMain): Promise<WorkerPack> {
-    const parent = join(this.environment.dataDirectory, 'packs');
-    const name = main.identity.packDigest.slice(0, DIGEST_DIGITS);
-    for (let number = 1; number <= DEFAULT_DIRECTORIES_LIMIT; number += 1) {
-      const directory = join(parent, number === 1 ? name : `${name}-${number}`);
-      try {
-        return await this.openOrBegin(directory, async () => main);
-      } catch (thrown) {
-        if (!(thrown instanceof LockHeldError)) throw thrown;
-        this.log.debug('another worker fetches into the directory', { directory });
-      }
-    }
-    throw new OdmoeError(
-      'STORAGE_FAILED',
-      `${parent}: ${DEFAULT_DIRECTORIES_LIMIT} workers fetch the pack already; give this one its own --model`,
-    );
+    const { dataDirectory } = this.environment;
+    const open = (directory: string): Promise<WorkerPack> => this.openOrBegin(directory, async () => main);
+    return inDigestDirectory(dataDirectory, main.identity.packDigest, open, this.log);
   }
 
   async openOrBegin(directory: string, main: () => Promise<FoundMain>): Promise<WorkerPack> {
@@ -145,11 +120,11 @@ class PackOpener {
     const { runtime } = this.environment;
     const accept = (slices: Slices): RuledSlices => ruledSlices(slices, quality);
     const wanted = { pack, set: slicesRead(quality), accept };
-    const fetched = await this.askMain(
+    const fetched = await this.asker.ask(
       main,
       { name: 'slices', passing: CONNECTION_FAILURES },
       (source, { address }) => {
-        const mayFetch = (digest: string): Promise<void> => this.requireAllowed('slices', digest, address);
+        const mayFetch = (digest: string): Promise<void> => this.asker.requireAllowed('slices', digest, address);
         return openSlicesOfMain({ ...wanted, mayFetch }, source, runtime, this.abandoned);
       },
     );
@@ -193,7 +168,7 @@ class PackOpener {
   }
 
   private async begin(directory: string, main: FoundMain): Promise<PartialPack> {
-    const manifest = await this.manifestOf(main);
+    const manifest = await this.asker.manifestOf(main);
     const { runtime } = this.environment;
     return runtime.outside(() => PartialPack.begin(directory, manifest, runtime, this.parse));
   }
@@ -215,82 +190,4 @@ class PackOpener {
       return null;
     }
   }
-
-  /** Gets main's manifest; waits until main sends it. */
-  private manifestOf(main: FoundMain): Promise<Buffer> {
-    const { modelPath } = this.settings;
-    return this.askMain(
-      main,
-      { name: 'manifest', passing: MANIFEST_FAILURES },
-      async (source, { identity, address }) => {
-        // A pack with another digest has another default directory.
-        if (modelPath === null && identity.packDigest !== main.identity.packDigest) throw changedMeanwhile();
-        await this.requireAllowed('pack', identity.packDigest, address);
-        return fetchManifest(source, identity.packDigest, this.abandoned);
-      },
-    );
-  }
-
-  /**
-   * Throws TRUST_REFUSED if the authority has not signed what main names. Main opens its stream, which brings rosters, to workers that have a pack,
-   * so a worker without one asks for the newest roster itself.
-   */
-  private async requireAllowed(what: 'pack' | 'slices', digest: string, address: string): Promise<void> {
-    const { trust, transport } = this.environment;
-    const gate = new PackGate(trust, what, digest);
-    if (gate.refusal === null || trust === null) return;
-    await fetchRoster(trust, transport, address, this.abandoned);
-    const { refusal } = gate;
-    if (refusal !== null) throw new OdmoeError('TRUST_REFUSED', refusal);
-  }
-
-  /** Asks main, and asks again after a failure that may pass; the other failures are thrown. `name`: what main is to give. */
-  private async askMain<Given>(
-    main: FoundMain,
-    { name, passing }: { name: string; passing: ReadonlySet<ErrorCode> },
-    ask: (source: PackSource, main: FoundMain) => Promise<Given>,
-  ): Promise<Given> {
-    const { runtime, transport } = this.environment;
-    for (let current = main; ; current = await this.awaitMain(current)) {
-      const source = openPackSource(transport, current.address);
-      try {
-        return await ask(source, current);
-      } catch (thrown) {
-        requireWanted(this.abandoned);
-        const error = toOdmoeError(thrown);
-        if (!passing.has(error.code)) throw error;
-        this.log.warn(`main does not give its ${name}`, { main: current.address, error });
-      } finally {
-        source.close();
-      }
-      await runtime.sleep(ASK_AGAIN_MS, this.abandoned);
-    }
-  }
-}
-
-/**
- * Main did not answer, has no time now, or has not let its pack be signed yet: it may answer the next call. Nothing on this machine fails with these
- * codes.
- */
-const CONNECTION_FAILURES: ReadonlySet<ErrorCode> = new Set([
-  'NO_MAIN',
-  'WORKER_LOST',
-  'TIMEOUT',
-  'CANCELLED',
-  'QUEUE_FULL',
-  'TRUST_REFUSED',
-]);
-/**
- * Main refuses if it was started again with another pack. Before it is asked again it names the pack that it has now. Nothing has been written here yet,
- * so a fault of a disk is main's, and may pass.
- */
-const MANIFEST_FAILURES: ReadonlySet<ErrorCode> = new Set([
-  ...CONNECTION_FAILURES,
-  'NODE_REFUSED',
-  'STORAGE_FAILED',
-  'INTERNAL',
-]);
-
-function changedMeanwhile(): OdmoeError {
-  return new OdmoeError('NODE_REFUSED', 'main was restarted with another pack meanwhile; start the worker again');
 }

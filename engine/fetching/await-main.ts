@@ -1,9 +1,9 @@
-import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
+import type { NodeEnvironment } from '../environment/node-environment.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
-import { refusalByMain } from '../../engine/trust/key-renewal.js';
-import { followAddresses } from '../../engine/daemon/follow-addresses.js';
+import { refusalByMain } from '../trust/key-renewal.js';
+import { followAddresses } from '../daemon/follow-addresses.js';
 import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
-import { requireWanted } from '../../engine/daemon/run-daemon.js';
+import { requireWanted } from '../daemon/run-daemon.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
@@ -22,7 +22,7 @@ export interface FoundMain {
 }
 
 /**
- * Waits for the main of the worker's cluster to answer, at the address in the settings or at the addresses that mDNS advertises. `known`: the
+ * Waits for the main of this node's cluster to answer, at the address in the settings or at the addresses that mDNS advertises. `known`: the
  * main that answered before. If the settings give an address, mDNS is searched for that same main only, because it may have moved. A problem
  * that prevents this is logged once.
  * @throws MODEL_NOT_FOUND when main cannot be found in any way, TRUST_REFUSED when main says that this worker was removed, CANCELLED when the start
@@ -93,7 +93,7 @@ function addressesToAsk(
   return known === null ? [mainAddress] : [mainAddress, ...advertised.filter((address) => address !== mainAddress)];
 }
 
-/** True if an advertised main is the worker's main. */
+/** True if an advertised main is this node's main. */
 function mayBe({ identity }: FoundMain, { mainAddress }: NodeSettings, known: FoundMain | null): boolean {
   return mainAddress === null || identity.id === known?.identity.id;
 }
@@ -113,14 +113,14 @@ async function askMain(
   }
 }
 
-/** The reason why this daemon cannot name a pack for this worker to fetch; null when it can. Pure. */
+/** The reason why this daemon cannot name a pack for a node to fetch; null when it can. Pure. */
 export function problemOf(identity: NodeIdentity, settings: Pick<NodeSettings, 'cluster'>): string | null {
   if (identity.role !== 'ROLE_MAIN') return `${identity.id} is no main: give main's address`;
   if (identity.cluster !== settings.cluster) {
-    return `main ${identity.id} is of cluster "${identity.cluster}", this worker of "${settings.cluster}": give both one name (--cluster)`;
+    return `main ${identity.id} is of cluster "${identity.cluster}", this node of "${settings.cluster}": give both one name (--cluster)`;
   }
   if (identity.protocolVersion !== PROTOCOL_VERSION) {
-    return `main ${identity.id} speaks protocol ${identity.protocolVersion}, this worker ${PROTOCOL_VERSION}: install the same version of odmoe on both`;
+    return `main ${identity.id} speaks protocol ${identity.protocolVersion}, this node ${PROTOCOL_VERSION}: install the same version of odmoe on both`;
   }
   // The digest becomes the name of a directory.
   if (!PACK_DIGEST.test(identity.packDigest)) {
