@@ -30,6 +30,7 @@ import { type OpenTrust, openNodeTrust } from '../trust/open-node-trust.js';
 import { PAIRING_LIFE_MS, shownCode } from '../trust/pairing.js';
 import { closeAll } from './close-all.js';
 import { type FoundMain, joinedClusters, localAuthorities, mainAt, waitForMain } from './find-cluster.js';
+import { NO_TOKEN, tokenCredentialPath } from './join-credential.js';
 import { requireFreePort } from './require-free-port.js';
 import type { GiveUp, StartNode } from './run-daemon.js';
 import type { RunningNode } from './running-node.js';
@@ -239,7 +240,11 @@ async function givenToken({ joining }: NodeSettings, variables: NodeJS.ProcessEn
   if (token !== null) return token;
   if (tokenPath !== null) return readJoinTokenFile(tokenPath);
   const configured = variables[JOIN_TOKEN_VARIABLE]?.trim() ?? '';
-  return configured === '' ? null : configured;
+  if (configured !== '') return configured;
+  const credential = tokenCredentialPath(variables);
+  if (credential === null || !(await fileExists(credential))) return null;
+  const text = await readJoinTokenFile(credential);
+  return text === NO_TOKEN ? null : text;
 }
 
 /** Joins, and stores what the daemon has got. */

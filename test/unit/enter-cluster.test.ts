@@ -198,6 +198,28 @@ describe('the way of a daemon into its cluster', () => {
       assert.equal(said.length, before);
     });
 
+    it('is a token that a service manager keeps for it, as long as that is there', async () => {
+      const address = await startHome();
+      const variables = { CREDENTIALS_DIRECTORY: directory };
+      const settings = settingsOf('worker', { main: address }, 'd');
+      writeFileSync(join(directory, 'join'), `${await token()}\n`);
+      await enter(settings, { variables });
+      assert.deepEqual(
+        said.map((text) => text.slice(0, 13)),
+        ['joined "home"'],
+      );
+      // The unit names this word for the time after joining, and without a token a code is shown.
+      writeFileSync(join(directory, 'join'), 'used');
+      const shown = new AbortController();
+      const waiting = enter(settingsOf('worker', { main: address }, 'e'), {
+        variables,
+        abandoned: shown.signal,
+        say: (text) => void (text.includes('odmoe accept') && shown.abort()),
+      });
+      await assert.rejects(waiting, { code: 'CANCELLED' });
+      assert.ok(shown.signal.aborted);
+    });
+
     it('ends in words where the token is not good', async () => {
       const address = await startHome();
       const good = await token();
