@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { realEnvironment, type NodeEnvironment, type OwnWorker } from '../engine/environment/node-environment.js';
 import { PackServer } from '../packs/fetching/pack-server.js';
 import { type ServedSlices, servedSlices, slicesToServe } from '../packs/fetching/served-slices.js';
-import { exitWithParent, leaveNoCore, openHandles, requireAddon } from '../native/index.js';
+import { exitWithParent, leaveNoCore, openHandles, requireAddon, sendServiceNotice } from '../native/index.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
 import { advertisedAddress } from '../engine/daemon/advertised-address.js';
 import { followAddresses } from '../engine/daemon/follow-addresses.js';
@@ -76,7 +76,7 @@ export async function runMain(ownWorker: OwnWorker['start'] | null = null): Prom
         startMain(settings, realEnvironment(settings, ownWorker, opened), log, giveUp, abandoned),
       describeMachine,
     ),
-    { requireAddon, exitWithParent, leaveNoCore },
+    { requireAddon, exitWithParent, leaveNoCore, sendServiceNotice },
   );
 }
 

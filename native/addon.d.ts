@@ -343,6 +343,11 @@ export interface Addon {
   /** Linux: no core file of this process has its memory. Other systems: does nothing. */
   leaveNoCore(): void;
   /**
+   * Sends the message to the datagram socket of a service manager: a path, or "@" and a name in Linux's abstract namespace. Never waits. Returns
+   * what the system says where it could not be sent, else null.
+   */
+  sendServiceNotice(address: string, message: string): string | null;
+  /**
    * Measures the memory read bandwidth and the FP32 FMA peak of this machine with the device's number of threads, measured for
    * `milliseconds` each.
    */

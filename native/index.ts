@@ -195,6 +195,14 @@ export function leaveNoCore(): void {
 }
 
 /**
+ * Sends the message to the datagram socket of a service manager ($NOTIFY_SOCKET: a path, or "@" and a name in Linux's abstract namespace). Never
+ * waits. Returns what the system says where it could not be sent, else null.
+ */
+export function sendServiceNotice(address: string, message: string): string | null {
+  return addon().sendServiceNotice(address, message);
+}
+
+/**
  * Resolves at this time of CLOCK_MONOTONIC (process.hrtime), at most about 0.1 ms later; at once for a time that has passed. Rejects with
  * QUEUE_FULL.
  */

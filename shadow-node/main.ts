@@ -19,6 +19,7 @@ import {
   leaveNoCore,
   openHandles,
   requireAddon,
+  sendServiceNotice,
   type Device,
   type Model,
   type Pass,
@@ -106,7 +107,7 @@ export async function runShadow(): Promise<never> {
         startShadow(settings, realEnvironment(settings, null, opened), log, giveUp, abandoned),
       describeMachine,
     ),
-    { requireAddon, exitWithParent, leaveNoCore },
+    { requireAddon, exitWithParent, leaveNoCore, sendServiceNotice },
   );
 }
 
@@ -267,6 +268,7 @@ async function serveShadow(
     openCounts: () => service.openCounts,
     components: holders,
     retainedSequences: () => service.predictor.retainedCount,
+    hasMain: () => service.hasMain,
     stop: () => (stopping ??= stop()),
   };
 }

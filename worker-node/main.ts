@@ -5,7 +5,14 @@ import { fileURLToPath } from 'node:url';
 import { fillNodeDevice, type NodeDevice } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackServer } from '../packs/fetching/pack-server.js';
-import { type Device, exitWithParent, leaveNoCore, openHandles, requireAddon } from '../native/index.js';
+import {
+  type Device,
+  exitWithParent,
+  leaveNoCore,
+  openHandles,
+  requireAddon,
+  sendServiceNotice,
+} from '../native/index.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
 import { advertisedAddress } from '../engine/daemon/advertised-address.js';
 import { followAddresses } from '../engine/daemon/follow-addresses.js';
@@ -84,7 +91,7 @@ export function runWorker(): Promise<never> {
         startWorker(settings, realEnvironment(settings, null, opened), log, giveUp, abandoned),
       describeMachine,
     ),
-    { requireAddon, exitWithParent, leaveNoCore },
+    { requireAddon, exitWithParent, leaveNoCore, sendServiceNotice },
   );
 }
 
@@ -94,7 +101,7 @@ async function openWorker(
   environment: NodeEnvironment,
   log: Logger,
   { opened, giveUp, abandoned }: { opened: Closer[]; giveUp: GiveUp; abandoned: AbortSignal },
-): Promise<Pick<RunningNode, 'address' | 'openCounts' | 'components'> & { experts: ExpertService }> {
+): Promise<Pick<RunningNode, 'address' | 'openCounts' | 'components' | 'hasMain'> & { experts: ExpertService }> {
   const { runtime } = environment;
   const startedMs = runtime.nowMs();
   const pack = await openWorkerPack(settings, environment, log, abandoned);
@@ -152,7 +159,7 @@ async function openWorker(
   opened.push(() => statusTimer.cancel());
   log.info('worker is ready', { address, model: source.name, device: identity.device, slots: experts.counters.slots });
   const openCounts = () => ({ ...experts.openCounts, earlyPredictions: sessions.earlyPredictions });
-  return { address, openCounts, components, experts };
+  return { address, openCounts, components, hasMain: () => sessions.hasMain, experts };
 }
 
 /** Takes the device, and makes the slots of the experts in it. */

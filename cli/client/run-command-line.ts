@@ -30,6 +30,7 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe generate': true,
   'odmoe status': false,
   'odmoe top': false,
+  'odmoe health': false,
   'odmoe debug counts': false,
   'odmoe accept': false,
   'odmoe cluster init': false,

@@ -62,14 +62,19 @@ type Start = (entered: EnteredCluster, log: Logger, giveUp: GiveUp, abandoned: A
  * before it stops. `describeMachine`: the machine in words, for the operator who lets it in.
  */
 export function afterEntering(start: Start, describeMachine: () => string): StartNode {
-  return async (settings, log, giveUp, abandoned) => {
-    const say = (text: string): void => void standardError.write(`odmoe ${settings.role}: ${text}\n`);
+  return async (settings, log, giveUp, abandoned, report) => {
+    const say = (text: string): void => {
+      standardError.write(`odmoe ${settings.role}: ${text}\n`);
+      if (settings.role !== 'main') report.waiting(text.trim());
+    };
     // A token in the arguments is in the list of processes until now.
     if (settings.joining.token !== null) process.title = `odmoe ${settings.role}`;
     const variables = process.env;
     const context = { runtime: new WallRuntime(), log, abandoned, say, device: describeMachine, variables };
     const entered = await enterCluster(settings, context);
     const { opened } = entered;
+    // A worker without a pack waits for that of main.
+    if (settings.role !== 'main') report.waiting(`is in "${entered.settings.cluster}", and opens its model`);
     if (opened === null) return start(entered, log, giveUp, abandoned);
     const { trust } = opened;
     if (trust.ownRemoval !== null) throw removedError(trust.ownRemoval);

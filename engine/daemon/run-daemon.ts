@@ -5,6 +5,9 @@ import { parseDaemonFlags } from './parse-daemon-flags.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { dialAddress } from '../../shared/wire/addresses.js';
 import { createLogger, type Logger } from '../../shared/base/log/logger.js';
+import { DaemonReport } from './daemon-report.js';
+import { serveHealth } from './health-socket.js';
+import { sendNotices } from './service-notices.js';
 import { endWithWords } from './last-words.js';
 import { avoidMarkingPauses } from './collection-pauses.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
@@ -31,6 +34,7 @@ export type StartNode = (
   log: Logger,
   giveUp: GiveUp,
   abandoned: AbortSignal,
+  report: DaemonReport,
 ) => Promise<RunningNode>;
 
 /** Functions of the native library that a daemon's process needs; this folder does not import that library. */
@@ -39,6 +43,8 @@ export interface NativeParts {
   requireAddon: () => void;
   exitWithParent: () => void;
   leaveNoCore: () => void;
+  /** Returns why the message could not be sent; null: it was. */
+  sendServiceNotice: (address: string, message: string) => string | null;
 }
 
 /** Call between the steps of a start. Throws CANCELLED when the start is abandoned. */
@@ -63,7 +69,12 @@ export async function runDaemon(role: RoleSetting, start: StartNode, native: Nat
   orExit(role, () => native.leaveNoCore());
   const { settings } = request;
   const log = createLogger(settings.log, { role, id: settings.id }, PROCESS);
-  const ending = new Ending(role, log);
+  const report = new DaemonReport();
+  const ending = new Ending(role, log, report);
+  const { sendServiceNotice: send } = native;
+  sendNotices({ variables: process.env, processId: process.pid, runtime: PROCESS, report, log, send });
+  // One that belongs to its parent, as those of a demo do, is asked by its parent alone.
+  if (!request.exitWithParent) answerHealth(settings, report, log);
   // The reader of stdout has gone; the node still serves others.
   standardOutput.onError((error) => log.warn('standard output cannot be written', { reason: error.message }));
   standardError.onError(() => undefined);
@@ -81,12 +92,20 @@ export async function runDaemon(role: RoleSetting, start: StartNode, native: Nat
     const giveUp: GiveUp = (error) => {
       ending.giveUp(error);
     };
-    const node = await start(settings, log, giveUp, ending.abandoned);
+    const node = await start(settings, log, giveUp, ending.abandoned, report);
     if (ending.started(node)) standardOutput.write(readyText(`odmoe ${role} ${settings.id}`, node));
   } catch (thrown) {
     if (!ending.startFailed()) endWithWords({ name: `odmoe ${role}`, wantsJson: false }, thrown);
   }
   return new Promise<never>(() => undefined);
+}
+
+/** A daemon that `odmoe health` cannot ask serves all the same. */
+function answerHealth(settings: NodeSettings, report: DaemonReport, log: Logger): void {
+  serveHealth(settings, report).then(
+    (close) => process.on('exit', close),
+    (thrown: unknown) => log.info('odmoe health cannot ask this daemon', { reason: toOdmoeError(thrown).message }),
+  );
 }
 
 /** All lines in one write, so that a reader of the first line has all of them. `name`: the start of each line. */
@@ -124,6 +143,7 @@ class Ending {
   constructor(
     private readonly role: RoleSetting,
     private readonly log: Logger,
+    private readonly report: DaemonReport,
   ) {
     for (const signal of ['SIGINT', 'SIGTERM'] as const) {
       process.on(signal, () => {
@@ -155,6 +175,7 @@ class Ending {
   started(node: RunningNode): boolean {
     this.node = node;
     this.settleStart();
+    if (!this.begun) this.report.serving(node);
     return !this.begun;
   }
 
@@ -177,6 +198,7 @@ class Ending {
     if (this.begun) return;
     this.begun = true;
     this.log.info('stopping', { reason });
+    this.report.stopping(`stops: ${reason}`);
     this.stopNode().then(
       () => process.exit(exitStatus),
       (thrown: unknown) => {

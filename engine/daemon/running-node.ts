@@ -35,6 +35,8 @@ export interface RunningNode {
    * Other nodes do not need it, because stop() cuts off no request of theirs.
    */
   drain?(cut: AbortSignal): Promise<void>;
+  /** Worker and shadow only: main is connected to it. */
+  hasMain?(): boolean;
   /** Stops at once. Idempotent; resolves when everything is closed and disposed of. */
   stop(): Promise<void>;
 }

@@ -53,6 +53,7 @@ int main(int argc, char** argv) {
   odmoe::test::add_recurrence_cases(cases);
   odmoe::test::add_answer_math_cases(cases);
   odmoe::test::add_finite_values_cases(cases);
+  odmoe::test::add_service_notice_cases(cases);
   odmoe::test::add_attention_cases(cases);
   odmoe::test::add_products_glu_cases(cases);
   odmoe::test::add_key_value_cases(cases);

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
-import { spawn, type ChildProcess } from 'node:child_process';
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { packageRoot } from '../../shared/base/files/package-root.js';
@@ -13,6 +15,10 @@ const ERRORS_MODULE = fileURLToPath(new URL('../../shared/base/errors/odmoe-erro
 const TELL_HANDLER = `process.on('newListener', (name) => {
   if (name === 'SIGTERM') setImmediate(() => process.stdout.write('handles SIGTERM\\n'));
 });`;
+
+/** The sockets of the daemons lie there. */
+const STATE_HOME = mkdtempSync(join(tmpdir(), 'odmoe-life-'));
+const ENVIRONMENT = { ...process.env, XDG_STATE_HOME: STATE_HOME };
 
 /** Bodies of `start` for the daemons of these tests; "serving" keeps the process alive as a server's socket would. */
 const STARTS = {
@@ -50,6 +56,8 @@ describe('the process of a daemon', function () {
   this.timeout(20_000);
   let children: ChildProcess[] = [];
 
+  after(() => rmSync(STATE_HOME, { recursive: true }));
+
   afterEach(() => {
     for (const child of children) child.kill('SIGKILL');
     children = [];
@@ -62,9 +70,12 @@ describe('the process of a daemon', function () {
     const source = `
       import { requireWanted, runDaemon } from ${JSON.stringify(DAEMON_MODULE)};
       import { OdmoeError } from ${JSON.stringify(ERRORS_MODULE)};
-      await runDaemon('worker', async (settings, log, giveUp, abandoned) => { ${STARTS[kind]} }, { requireAddon: () => undefined, exitWithParent: () => process.stdout.write('bound to parent\\n'), leaveNoCore: () => undefined });`;
+      await runDaemon('worker', async (settings, log, giveUp, abandoned) => { ${STARTS[kind]} }, { requireAddon: () => undefined, exitWithParent: () => process.stdout.write('bound to parent\\n'), leaveNoCore: () => undefined, sendServiceNotice: () => null });`;
     // With -e there is no script path, but the daemon's arguments begin at the same index as behind a script path.
-    const child = spawn(process.execPath, ['--input-type=module', '-e', source, 'script', ...args], { stdio: 'pipe' });
+    const child = spawn(process.execPath, ['--input-type=module', '-e', source, 'script', ...args], {
+      stdio: 'pipe',
+      env: ENVIRONMENT,
+    });
     children.push(child);
     let out = '';
     let err = '';
@@ -108,6 +119,21 @@ describe('the process of a daemon', function () {
     }
   });
 
+  it('is asked for its health by its id, until it ends', async () => {
+    const asked = (...words: string[]): { status: number | null; said: string } => {
+      const ran = spawnSync(process.execPath, [ODMOE, 'health', ...words], { env: ENVIRONMENT, encoding: 'utf8' });
+      return { status: ran.status, said: ran.stdout + ran.stderr };
+    };
+    const daemon = start('good', model);
+    await ready(daemon);
+    assert.deepEqual(asked('w1'), { status: 0, said: 'w1  serving: listens on 127.0.0.1:1\n' });
+    daemon.child.kill('SIGTERM');
+    await ended(daemon);
+    const gone = asked('w1');
+    assert.equal(gone.status, 3);
+    assert.match(gone.said, /no daemon w1 that this user may ask runs on this host.*\[DAEMON_NOT_SERVING\]\n$/);
+  });
+
   it('prints the address for HTTP clients in the same write', async () => {
     const daemon = start('serving', model);
     await ready(daemon);
@@ -137,7 +163,10 @@ describe('the process of a daemon', function () {
   it('ends in order on a signal that comes while its modules are read', async () => {
     const preload = `--import=data:text/javascript,${encodeURIComponent(TELL_HANDLER)}`;
     for (const role of ['main', 'shadow', 'worker']) {
-      const child = spawn(process.execPath, [preload, ODMOE, role, ...model], { stdio: ['ignore', 'pipe', 'pipe'] });
+      const child = spawn(process.execPath, [preload, ODMOE, role, ...model], {
+        stdio: ['ignore', 'pipe', 'pipe'],
+        env: ENVIRONMENT,
+      });
       children.push(child);
       await once(child.stdout, 'data');
       child.kill('SIGTERM');

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { DaemonReport } from '../../engine/daemon/daemon-report.js';
 import { afterEntering, enterCluster, type EnteredCluster } from '../../engine/daemon/enter-cluster.js';
 import { chooseMain, mainAt, type FoundMain } from '../../engine/daemon/find-cluster.js';
 import type { RunningNode } from '../../engine/daemon/running-node.js';
@@ -406,7 +407,13 @@ describe('the way of a daemon into its cluster', () => {
         () => 'Orin',
       );
       const abandoned = new AbortController().signal;
-      const running = await start(settings, new Lines(), (error) => void ends.push(error), abandoned);
+      const running = await start(
+        settings,
+        new Lines(),
+        (error) => void ends.push(error),
+        abandoned,
+        new DaemonReport(),
+      );
       await main?.desk.removeNode('worker-jetson-7602');
       const signed = main?.trust.signedRoster;
       assert.ok(signed !== undefined && signed !== null);
@@ -419,7 +426,7 @@ describe('the way of a daemon into its cluster', () => {
       await running.stop();
       assert.deepEqual(stopped, ['stopped']);
       await assert.rejects(
-        start(settings, new Lines(), () => undefined, abandoned),
+        start(settings, new Lines(), () => undefined, abandoned, new DaemonReport()),
         { code: 'TRUST_REFUSED' },
       );
     });

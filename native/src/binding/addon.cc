@@ -21,6 +21,7 @@
 #include "odmoe/measure.h"
 #include "odmoe/measure_experts.h"
 #include "odmoe/measure_operators.h"
+#include "odmoe/service_notice.h"
 #include "parent_process.h"
 #include "slice_calls.h"
 #include "wait_call.h"
@@ -208,6 +209,11 @@ Napi::Value leave_no_core_of(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+Napi::Value send_service_notice_of(const Napi::CallbackInfo& info) {
+  const std::string reason = send_service_notice(to_text(info[0], "address"), to_text(info[1], "message"));
+  return reason.empty() ? info.Env().Null() : Napi::Value(Napi::String::New(info.Env(), reason));
+}
+
 struct MachineSpeed {
   double read_bytes_per_s = 0;
   double fma_flop_per_s = 0;
@@ -371,6 +377,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<open_handles>(exports, "openHandles");
   add<exit_with_parent_of>(exports, "exitWithParent");
   add<leave_no_core_of>(exports, "leaveNoCore");
+  add<send_service_notice_of>(exports, "sendServiceNotice");
   add_promise<measure_machine_of>(exports, "measureMachine");
   add_promise<measure_experts_of>(exports, "measureExperts");
   add_promise<measure_operators_of>(exports, "measureOperators");

@@ -87,6 +87,7 @@ export const ERROR_KINDS = {
   PAIRING_UNKNOWN: kind(2, 'UNAUTHENTICATED', 403, 'main knows nothing of the code that a joining machine shows'),
   TLS_MISMATCH: kind(3, 'FAILED_PRECONDITION', 503, 'one side of a connection speaks TLS and the other does not'),
   NODE_REFUSED: kind(3, 'FAILED_PRECONDITION', 503, 'a peer has another cluster, protocol, model or pack'),
+  DAEMON_NOT_SERVING: kind(3, 'UNAVAILABLE', 503, 'a daemon of this host does not run, or does not serve yet'),
   NO_MAIN: kind(3, 'UNAVAILABLE', 503, 'no main node was found or it does not answer'),
   NO_WORKERS: kind(3, 'UNAVAILABLE', 503, 'no worker is connected to main'),
   WORKER_LOST: kind(3, 'UNAVAILABLE', 503, 'the connection to a worker broke while it had work'),

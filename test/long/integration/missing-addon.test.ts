@@ -55,6 +55,7 @@ const WITHOUT: readonly string[][] = [
   ['models', '--here'],
   ['models', '--main', NOBODY],
   ['rm', 'nobody'],
+  ['health'],
   ['accept', '482913', '--main', NOBODY],
   ['cluster', 'backup', 'OUT', '--cluster', 'nobody'],
   ['cluster', 'init', '--help'],
