@@ -28,6 +28,7 @@ const COMMANDS: readonly CommandModule[] = [
   { names: ['generate'], read: async () => (await import('./commands/generate.js')).registerGenerateCommand },
   { names: ['status'], read: async () => (await import('./commands/status.js')).registerStatusCommand },
   { names: ['top'], read: async () => (await import('./commands/top.js')).registerTopCommand },
+  { names: ['service'], read: async () => (await import('./commands/service.js')).registerServiceCommand },
   { names: ['health'], read: async () => (await import('./commands/health.js')).registerHealthCommand },
   { names: ['cluster'], read: async () => (await import('./commands/cluster.js')).registerClusterCommand },
   { names: ['accept'], read: async () => (await import('./commands/accept.js')).registerAcceptCommand },

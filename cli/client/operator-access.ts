@@ -8,7 +8,7 @@ import { renewIfDue } from '../../engine/trust/key-renewal.js';
 import { NodeTrust } from '../../engine/trust/node-trust.js';
 import { operatorKeys } from '../../engine/trust/open-node-trust.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { configHome, operatorSocketPath, stateDirectory } from '../../shared/base/files/state-directory.js';
+import { configHome, operatorSocketPath, stateDirectory, stateHomes } from '../../shared/base/files/state-directory.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { identifyPeer, renewKey } from '../../shared/transport/node-clients.js';
 import { socketAddress } from '../../shared/transport/operator-socket.js';
@@ -40,7 +40,7 @@ export function operatorDirectory(cluster: string): string {
  * @throws USAGE several answer
  */
 export async function mainOfThisHost(cluster: string | null): Promise<ReachedMain | null> {
-  const directories = await localAuthorities(stateDirectory(cluster ?? ANY_CLUSTER), cluster);
+  const directories = await authoritiesOfThisHost(cluster);
   const answers = await Promise.all(directories.map(answeringSocket));
   const found = directories.flatMap((directory, index) => {
     const address = answers[index] ?? null;
@@ -118,13 +118,20 @@ export function commandTrust(credentials: NodeCredentials): NodeTrust {
 
 /** The operator's socket of the main on this host that has the authority; null: it is not here, or this user may not open it. */
 async function socketOf({ cluster, certificate }: ShownAuthority): Promise<string | null> {
-  const [directory] = await localAuthorities(stateDirectory(cluster), cluster);
-  if (directory === undefined) return null;
-  const isSame = await readAuthorityCertificate(directory).then(
-    (own) => own.equals(certificate),
-    () => false,
-  );
-  return isSame ? await answeringSocket(directory) : null;
+  for (const directory of await authoritiesOfThisHost(cluster)) {
+    const isSame = await readAuthorityCertificate(directory).then(
+      (own) => own.equals(certificate),
+      () => false,
+    );
+    if (isSame) return await answeringSocket(directory);
+  }
+  return null;
+}
+
+/** The directories with an authority that this user may read: its own, and, for root, those of the system's services. */
+async function authoritiesOfThisHost(cluster: string | null): Promise<string[]> {
+  const found = stateHomes().map((home) => localAuthorities(stateDirectory(cluster ?? ANY_CLUSTER, home), cluster));
+  return (await Promise.all(found)).flat();
 }
 
 async function answeringSocket(directory: string): Promise<string | null> {

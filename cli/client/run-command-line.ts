@@ -31,6 +31,11 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe status': false,
   'odmoe top': false,
   'odmoe health': false,
+  // A service that cannot start would be started again and again.
+  'odmoe service install': true,
+  'odmoe service status': false,
+  'odmoe service logs': false,
+  'odmoe service remove': false,
   'odmoe debug counts': false,
   'odmoe accept': false,
   'odmoe cluster init': false,

@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { type Health, healthDirectory, idOfSocket } from '../../engine/daemon/health-socket.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
-import { stateDirectory } from '../../shared/base/files/state-directory.js';
+import { stateDirectory, stateHomes } from '../../shared/base/files/state-directory.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import { runtime } from '../client/process-runtime.js';
 
@@ -22,13 +22,10 @@ const ANSWER_LIMIT_BYTES = 4096;
 
 /** Any name: only the directory above it counts. */
 const ANY_CLUSTER = 'odmoe';
-/** Where the system's services keep their state (unit-text.ts). */
-const SYSTEM_STATE_HOME = '/var/lib';
 
 /** The directories in which daemons of this user, and those of the system's services, have their sockets. */
 export function healthHomes(): string[] {
-  const homes = [stateDirectory(ANY_CLUSTER), stateDirectory(ANY_CLUSTER, SYSTEM_STATE_HOME)];
-  return [...new Set(homes.map((directory) => dirname(directory)))];
+  return stateHomes().map((home) => dirname(stateDirectory(ANY_CLUSTER, home)));
 }
 
 /** The sockets of daemons, by id. `wanted`: only that of this daemon. A directory that this user may not read has none. */

@@ -1,4 +1,5 @@
 /** The text of the systemd unit of a daemon. */
+import { dirname } from 'node:path';
 import { NO_TOKEN, TOKEN_CREDENTIAL } from '../../engine/daemon/join-credential.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 
@@ -22,7 +23,7 @@ export interface ServiceUnit {
   readonly deviceGroups: readonly string[];
   /** NVIDIA's program that makes the files of GPUs in /dev, which a daemon without privileges cannot; null: it is not here. */
   readonly gpuStarter: string | null;
-  /** A file with a join token, which only the service manager can read; null: there is none. */
+  /** A file with a join token; under the service manager of a user it has the credential's name. Null: there is none. */
   readonly tokenPath: string | null;
   /** Most memory of the daemon; null: nothing bounds it. */
   readonly memoryBytes: number | null;
@@ -80,7 +81,7 @@ function processLines({ role, scope, node, program, flags, gpuStarter, tokenPath
     `TimeoutStopSec=${Math.ceil(stopMs / 1000)}`,
     'WatchdogSec=60',
     ...(isSystem ? systemLines() : []),
-    ...(tokenPath === null ? [] : tokenLines(tokenPath)),
+    ...(tokenPath === null ? [] : tokenLines(tokenPath, scope)),
   ];
 }
 
@@ -99,8 +100,12 @@ function systemLines(): string[] {
   ];
 }
 
-/** The second line is what the credential is where the file has been removed, because the daemon has joined. */
-function tokenLines(path: string): string[] {
+/**
+ * Only the system's manager reads what its daemon may not. Its second line is the credential where the file has been removed, because the daemon
+ * has joined.
+ */
+function tokenLines(path: string, scope: ServiceScope): string[] {
+  if (scope === 'user') return [`Environment="CREDENTIALS_DIRECTORY=${escapedWord(dirname(path))}"`];
   return [
     `LoadCredential=${TOKEN_CREDENTIAL}:${path.replaceAll('%', '%%')}`,
     `SetCredential=${TOKEN_CREDENTIAL}:${NO_TOKEN}`,

@@ -204,7 +204,8 @@ async function clusterDirectories(stateDirectory: string, cluster: string | null
   const home = dirname(stateDirectory);
   if (cluster !== null) return [join(home, cluster)];
   const names = await readdir(home).catch((thrown: unknown) => {
-    if (systemErrorCode(thrown) === 'ENOENT') return [];
+    // Those of another user are not this user's to use.
+    if (['ENOENT', 'EACCES'].includes(systemErrorCode(thrown))) return [];
     throw toOdmoeError(thrown);
   });
   return names.filter(isIdentifier).map((name) => join(home, name));

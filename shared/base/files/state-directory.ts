@@ -6,6 +6,14 @@ export function stateHome(environment: NodeJS.ProcessEnv = process.env): string 
   return absoluteOr(environment['XDG_STATE_HOME'], join(homedir(), '.local', 'state'));
 }
 
+/** Where services of the system keep their state (cli/service). */
+const SYSTEM_STATE_HOME = '/var/lib';
+
+/** That directory of this user, and that of the system's services, which only root and their own user can read. */
+export function stateHomes(): string[] {
+  return [...new Set([stateHome(), SYSTEM_STATE_HOME])];
+}
+
 /** $XDG_CONFIG_HOME or ~/.config: the directory for what a user has set up, and would miss. */
 export function configHome(environment: NodeJS.ProcessEnv = process.env): string {
   return absoluteOr(environment['XDG_CONFIG_HOME'], join(homedir(), '.config'));

@@ -26,6 +26,7 @@ const NEEDING: readonly string[][] = [
   ['main', '--model', MODEL],
   ['shadow', '--model', MODEL],
   ['worker'],
+  ['service', 'install', '--dry-run'],
   ...[
     'codec',
     'emulation',
@@ -56,6 +57,7 @@ const WITHOUT: readonly string[][] = [
   ['models', '--main', NOBODY],
   ['rm', 'nobody'],
   ['health'],
+  ...['status', 'logs', 'remove'].map((words) => ['service', words, '--user']),
   ['accept', '482913', '--main', NOBODY],
   ['cluster', 'backup', 'OUT', '--cluster', 'nobody'],
   ['cluster', 'init', '--help'],

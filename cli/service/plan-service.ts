@@ -1,0 +1,148 @@
+/** Makes the service of a daemon from its flags and from what is on this machine. */
+import { constants, type Stats, statSync } from 'node:fs';
+import { dirname, isAbsolute, join, resolve } from 'node:path';
+import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { RoleSetting } from '../../shared/settings/setting-choices.js';
+import { rowsWithFlag } from '../../shared/settings/settings-table.js';
+import { SERVICE_USER, type ServiceScope, type ServiceUnit } from './unit-text.js';
+
+/** What a user wants as a service. */
+export interface WantedService {
+  readonly role: RoleSetting;
+  readonly scope: ServiceScope;
+  /** The daemon's flags. */
+  readonly flags: readonly string[];
+  readonly tokenPath: string | null;
+}
+
+/** What this machine has. */
+export interface MachineFacts {
+  /** Lines of /etc/group. */
+  readonly groups: readonly string[];
+  /** Those of the programs that are here. */
+  readonly programs: ReadonlySet<string>;
+  /** Null: nothing is at the path. */
+  readonly statusOf: (path: string) => Pick<Stats, 'mode' | 'isDirectory'> | null;
+  readonly workingDirectory: string;
+}
+
+export interface PlannedService {
+  readonly unit: ServiceUnit;
+  readonly settings: NodeSettings;
+}
+
+export const NVIDIA_STARTER = '/usr/bin/nvidia-modprobe';
+/** Members may open GPUs: those of NVIDIA's Jetsons, and all others. */
+const DEVICE_GROUPS = ['video', 'render'];
+const HOMES = /^\/(?:home|root|run\/user)(?:\/|$)/;
+/** After main's grace for running answers, and the 5 s in which a daemon closes what it has. */
+const STOP_RESERVE_MS = 10_000;
+const GIBIBYTE = 1024 ** 3;
+
+export function factsOfThisMachine(groupText: string): MachineFacts {
+  const statusOf = (path: string): Stats | null => statSync(path, { throwIfNoEntry: false }) ?? null;
+  return {
+    groups: groupText.split('\n'),
+    programs: new Set([NVIDIA_STARTER].filter((path) => statusOf(path) !== null)),
+    statusOf,
+    workingDirectory: process.cwd(),
+  };
+}
+
+/**
+ * The unit of the service, and the settings with which the daemon will run.
+ * @throws USAGE, CONFIG_INVALID as the daemon itself would, or where its user could not read what it needs
+ */
+export function planService(wanted: WantedService, facts: MachineFacts): PlannedService {
+  const { role, scope, tokenPath } = wanted;
+  const flags = withAbsolutePaths(role, wanted.flags, facts.workingDirectory);
+  const request = parseDaemonFlags(role, flags);
+  if (request.kind === 'help') throw new OdmoeError('USAGE', `odmoe ${role} --help shows the flags of a ${role}`);
+  if (request.exitWithParent) {
+    throw new OdmoeError('USAGE', 'a service has no parent to end with: leave out --exit-with-parent');
+  }
+  const { settings } = request;
+  if (settings.joining.token !== null || settings.joining.rejoin) {
+    throw new OdmoeError(
+      'USAGE',
+      'every user can read a unit, and it is used at each start: give --join to odmoe service install itself, and --rejoin to a daemon in the foreground',
+    );
+  }
+  const [node, program] = [process.execPath, join(packageRoot(), 'bin', 'odmoe')];
+  const needed = [node, program, ...pathsIn(role, flags)].filter((path) => facts.statusOf(path) !== null);
+  if (scope === 'system') for (const path of needed) requireReadable(path, facts);
+  return {
+    settings,
+    unit: {
+      role,
+      scope,
+      node,
+      program,
+      flags,
+      readsHomes: needed.some((path) => HOMES.test(path)),
+      fetchesInto: role === 'worker' ? settings.modelPath : null,
+      deviceGroups: DEVICE_GROUPS.filter((name) => facts.groups.some((line) => line.startsWith(`${name}:`))),
+      gpuStarter: facts.programs.has(NVIDIA_STARTER) ? NVIDIA_STARTER : null,
+      tokenPath,
+      memoryBytes: memoryBytes(settings),
+      stopMs: settings.main.stopGraceMs + STOP_RESERVE_MS,
+    },
+  };
+}
+
+/** The bound of a daemon's memory: its budgets, and a GiB for Node and what it reads. Null: the settings bound nothing. Pure. */
+export function memoryBytes({
+  role,
+  device,
+  worker,
+}: Pick<NodeSettings, 'role' | 'worker'> & { readonly device: Pick<NodeSettings['device'], 'memoryBudgetBytes'> }):
+  number | null {
+  const hostMemory = role === 'worker' ? worker.hostMemory : 0;
+  if (device.memoryBudgetBytes === 0 || hostMemory === 'auto') return null;
+  return device.memoryBudgetBytes + hostMemory + GIBIBYTE;
+}
+
+/** Flags of the daemon whose values are paths. */
+function pathFlags(role: RoleSetting): Set<string> {
+  const usages = rowsWithFlag(role).map(({ flag }) => flag?.usage ?? '');
+  const named = usages.filter((usage) => /<(?:file|directory)>$/.test(usage)).map((usage) => usage.split(' ')[0] ?? '');
+  return new Set(['--config', ...named]);
+}
+
+/** The flags with every path made absolute: a service runs in another directory. Pure. */
+export function withAbsolutePaths(role: RoleSetting, flags: readonly string[], directory: string): string[] {
+  const names = pathFlags(role);
+  return flags.map((word, index) => {
+    if (names.has(flags[index - 1] ?? '')) return resolve(directory, word);
+    const [name = '', ...rest] = word.split('=');
+    return rest.length > 0 && names.has(name) ? `${name}=${resolve(directory, rest.join('='))}` : word;
+  });
+}
+
+function pathsIn(role: RoleSetting, flags: readonly string[]): string[] {
+  const names = pathFlags(role);
+  return flags.flatMap((word, index) => {
+    const value = names.has(flags[index - 1] ?? '') ? word : word.slice(word.indexOf('=') + 1);
+    return isAbsolute(value) && (value === word || names.has(word.split('=')[0] ?? '')) ? [value] : [];
+  });
+}
+
+/** Throws CONFIG_INVALID where the user of the services cannot read the path. */
+function requireReadable(path: string, { statusOf }: MachineFacts): void {
+  for (let at = path; ; at = dirname(at)) {
+    const found = statusOf(at);
+    const needed = found?.isDirectory() === true ? constants.S_IXOTH : constants.S_IROTH;
+    if (found !== null && (found.mode & needed) === 0) {
+      const remedy = 'put it where everybody may read (Node and odmoe: sudo npm install -g odmoe), or use --user';
+      const where = at === path ? '' : `, because of ${at}`;
+      throw new OdmoeError(
+        'CONFIG_INVALID',
+        `the user "${SERVICE_USER}" of the service cannot read ${path}${where}: ${remedy}`,
+      );
+    }
+    if (at === dirname(at)) return;
+  }
+}
