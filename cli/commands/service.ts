@@ -86,8 +86,10 @@ Examples:
 async function install(role: RoleSetting, flags: readonly string[], options: InstallFlags): Promise<void> {
   const place = placeOf(options);
   const token = await tokenOf(options);
-  const wanted = { role, scope: place.scope, flags, tokenPath: token === null ? null : place.tokenPath(role) };
-  const planned = planService(wanted, factsOfThisMachine(await readFile('/etc/group', 'utf8').catch(() => '')));
+  const { scope, stateHome } = place;
+  const wanted = { role, scope, flags, stateHome, tokenPath: token === null ? null : place.tokenPath(role) };
+  const facts = factsOfThisMachine(await readFile('/etc/group', 'utf8').catch(() => ''));
+  const planned = planService(wanted, facts);
   if (options.dryRun) {
     standardOutput.write(unitText(planned.unit));
     return;
@@ -103,12 +105,12 @@ async function install(role: RoleSetting, flags: readonly string[], options: Ins
     `${name} is installed and starts, now and at each boot: odmoe service status, odmoe service logs\n`,
   );
   if (token === null) return;
-  const isIn = await awaitJoined(planned.settings, place);
-  standardOutput.write(
-    isIn
-      ? `${planned.settings.id} has joined; the token is removed from this machine\n`
-      : `${planned.settings.id} has not joined yet; the token stays in ${place.tokenPath(role)}: remove it when odmoe service status says that main is connected\n`,
-  );
+  // The daemon makes a mark of this host, which is in its id.
+  const isIn = await awaitJoined(() => planService(wanted, facts).settings, place);
+  const text = isIn
+    ? `the ${role} has joined; the token is removed from this machine`
+    : `the ${role} has not joined yet; the token stays in ${place.tokenPath(role)}: remove it when odmoe service status says that main is connected`;
+  standardOutput.write(`${text}\n`);
 }
 
 async function tokenOf({ join, joinFile }: InstallFlags): Promise<string | null> {

@@ -77,10 +77,13 @@ export async function forgetUsedToken(
 }
 
 /** The same, for a daemon that joins now. */
-export async function awaitJoined(settings: Pick<NodeSettings, 'role' | 'id'>, place: ServicePlace): Promise<boolean> {
+export async function awaitJoined(
+  settings: () => Pick<NodeSettings, 'role' | 'id'>,
+  place: ServicePlace,
+): Promise<boolean> {
   return withPeerDeadline(runtime, JOINING_MS, async (hasPassed) => {
     for (;;) {
-      if (await forgetUsedToken(settings, place)) return true;
+      if (await forgetUsedToken(settings(), place)) return true;
       if (hasPassed()) return false;
       await runtime.sleep(JOINING_POLL_MS);
     }

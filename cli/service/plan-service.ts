@@ -7,6 +7,7 @@ import { packageRoot } from '../../shared/base/files/package-root.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { rowsWithFlag } from '../../shared/settings/settings-table.js';
+import { thisHost } from '../../shared/settings/resolve-node-settings.js';
 import { SERVICE_USER, type ServiceScope, type ServiceUnit } from './unit-text.js';
 
 /** What a user wants as a service. */
@@ -16,6 +17,8 @@ export interface WantedService {
   /** The daemon's flags. */
   readonly flags: readonly string[];
   readonly tokenPath: string | null;
+  /** Directory in which the service keeps its state. */
+  readonly stateHome: string;
 }
 
 /** What this machine has. */
@@ -59,7 +62,7 @@ export function factsOfThisMachine(groupText: string): MachineFacts {
 export function planService(wanted: WantedService, facts: MachineFacts): PlannedService {
   const { role, scope, tokenPath } = wanted;
   const flags = withAbsolutePaths(role, wanted.flags, facts.workingDirectory);
-  const request = parseDaemonFlags(role, flags);
+  const request = parseDaemonFlags(role, flags, thisHost(wanted.stateHome, false));
   if (request.kind === 'help') throw new OdmoeError('USAGE', `odmoe ${role} --help shows the flags of a ${role}`);
   if (request.exitWithParent) {
     throw new OdmoeError('USAGE', 'a service has no parent to end with: leave out --exit-with-parent');

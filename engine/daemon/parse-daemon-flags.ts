@@ -2,7 +2,7 @@ import { Command, CommanderError, Option } from 'commander';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { defaultClusterConfig, loadClusterConfig } from '../../shared/settings/load-cluster-config.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
-import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
+import { resolveNodeSettings, thisHost, type ThisHost } from '../../shared/settings/resolve-node-settings.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import type { Setting } from '../../shared/settings/setting.js';
 import { rowsWithFlag, type DaemonFlags } from '../../shared/settings/settings-table.js';
@@ -13,9 +13,13 @@ export type DaemonRequest =
 
 /**
  * Reads a daemon's arguments (without the interpreter and script) and the configuration that they name. Throws USAGE for a wrong flag,
- * CONFIG_INVALID for settings that contradict one another.
+ * CONFIG_INVALID for settings that contradict one another. `host`: that on which the daemon is to run.
  */
-export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): DaemonRequest {
+export function parseDaemonFlags(
+  role: RoleSetting,
+  argv: readonly string[],
+  host: ThisHost = thisHost(),
+): DaemonRequest {
   let help = '';
   const command = daemonCommand(role).configureOutput({
     writeOut: (text) => {
@@ -35,7 +39,7 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
   const config = path === undefined ? defaultClusterConfig() : loadClusterConfig(path);
   return {
     kind: 'run',
-    settings: resolveNodeSettings(role, config, flags),
+    settings: resolveNodeSettings(role, config, flags, host),
     exitWithParent,
   };
 }

@@ -4,6 +4,7 @@ import { hostname, networkInterfaces } from 'node:os';
 import { dirname, resolve } from 'node:path';
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import { stateDirectory, stateHome } from '../base/files/state-directory.js';
+import { type KeptIds, keptIds } from './kept-ids.js';
 import { poolsOf } from './cache-policies.js';
 import { defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
 import { deviceNamed } from './device-name.js';
@@ -30,11 +31,14 @@ export interface ThisHost {
   processId: number;
   /** Directory in which programs keep their state. */
   stateHome: string;
+  /** Left out: ids follow from role, name and port alone. */
+  ids?: KeptIds;
 }
 
-export function thisHost(): ThisHost {
+/** `home`: the directory in which programs keep their state. `makesMark`: that of keptIds. */
+export function thisHost(home = stateHome(), makesMark = true): ThisHost {
   const addresses = Object.values(networkInterfaces()).flatMap((list) => (list ?? []).map(({ address }) => address));
-  return { hostname: hostname(), addresses, processId: process.pid, stateHome: stateHome() };
+  return { hostname: hostname(), addresses, processId: process.pid, stateHome: home, ids: keptIds(home, makesMark) };
 }
 
 /** The nodes that `odmoe up` starts here: their host is this machine's name or one of its addresses. */
@@ -288,10 +292,17 @@ function modelPath(role: RoleSetting, config: ClusterConfig, flags: DaemonFlags,
   );
 }
 
-function defaultId(role: RoleSetting, listenPort: number, host: ThisHost): string {
-  const name = (host.hostname.split('.')[0] ?? '').replaceAll(/[^A-Za-z0-9-]/g, '-').slice(0, 40) || 'host';
-  if (role !== 'worker') return `${role}-${name}`;
-  return `worker-${name}-${listenPort === 0 ? `p${host.processId}` : listenPort}`;
+/**
+ * An id from role and name of the host; that of a worker also from its port. Boxes that come out of one image have one name, so workers and
+ * shadows have a mark of their host, too. A daemon that has joined under an id without a mark keeps it.
+ */
+function defaultId(role: RoleSetting, listenPort: number, { hostname: own, processId, ids }: ThisHost): string {
+  const name = (own.split('.')[0] ?? '').replaceAll(/[^A-Za-z0-9-]/g, '-').slice(0, 40) || 'host';
+  const port = role === 'worker' ? `-${listenPort === 0 ? `p${processId}` : listenPort}` : '';
+  const plain = `${role}-${name}${port}`;
+  if (role === 'main' || ids === undefined || ids.hasJoined(plain)) return plain;
+  const mark = ids.mark();
+  return mark === '' ? plain : `${role}-${name}-${mark}${port}`;
 }
 
 /**

@@ -21,7 +21,7 @@ const FACTS: MachineFacts = {
   statusOf: () => READABLE,
   workingDirectory: '/srv/odmoe',
 };
-const WORKER = { role: 'worker', scope: 'system', flags: [], tokenPath: null } as const;
+const WORKER = { role: 'worker', scope: 'system', flags: [], tokenPath: null, stateHome: '/nowhere' } as const;
 
 describe('the plan of a service', () => {
   it('takes the flags of the daemon, with whole paths, and the Node and odmoe that run now', () => {
