@@ -53,7 +53,7 @@ export const ERROR_KINDS = {
   METHOD_UNKNOWN: kind(2, 'UNIMPLEMENTED', 405, 'the path of an HTTP request is served with another method'),
   REQUEST_SLOW: kind(1, 'DEADLINE_EXCEEDED', 408, 'a request did not come whole in time'),
   REQUEST_TOO_LARGE: kind(2, 'RESOURCE_EXHAUSTED', 413, 'a request is larger than main takes'),
-  PORT_UNAVAILABLE: kind(2, 'UNAVAILABLE', 503, 'the address to listen on is taken or not of this machine'),
+  PORT_UNAVAILABLE: kind(3, 'UNAVAILABLE', 503, 'the address to listen on is taken or not of this machine'),
   INSTALLATION_INCOMPLETE: kind(3, 'FAILED_PRECONDITION', 503, 'odmoe is not built whole, or its Node is too old'),
   MODEL_NOT_FOUND: kind(3, 'FAILED_PRECONDITION', 503, 'no model, or an incomplete one, stands at the path given'),
   MODEL_UNSUPPORTED: kind(3, 'UNIMPLEMENTED', 501, 'the architecture, dtype or an option of it is not supported'),

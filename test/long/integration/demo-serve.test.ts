@@ -100,7 +100,7 @@ describe('odmoe demo --serve', () => {
       assert.ok(address !== null && typeof address === 'object');
       const demo = start(['--serve', '--http', `127.0.0.1:${address.port}`, ...WORKERS]);
       const { status, stderr } = await demo.outcome;
-      assert.equal(status, 2);
+      assert.equal(status, 3);
       assert.match(stderr, /cannot serve HTTP clients at [^]*in use[^]*\[PORT_UNAVAILABLE\]\n$/);
       assert.deepEqual(demo.daemons(), []);
     } finally {
