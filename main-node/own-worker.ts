@@ -104,7 +104,7 @@ function ownSettings(settings: NodeSettings, modelPath: string): NodeSettings {
     listenHost: '0.0.0.0',
     listenPort: 0,
     advertiseHost: null,
-    discovery: { provider: 'static', interfaceAddress: null, peers: [] },
+    discovery: { provider: 'static', interfaceAddress: null, name: null, peers: [] },
     device: { ...settings.device, backend: 'cpu', device: null },
     worker: budgetBytes > 0 ? keepingExperts(settings.worker, budgetBytes) : settings.worker,
   };

@@ -29,7 +29,7 @@ export async function mainOfToken(
   const place = {
     mainAddress: null,
     stateDirectory: stateDirectory(defaultClusterConfig().cluster),
-    discovery: { provider: 'mdns', interfaceAddress: flags.interface ?? null },
+    discovery: { provider: 'mdns', interfaceAddress: flags.interface ?? null, name: null },
   } as const;
   const wanted = { cluster: null, authorityDigest };
   const found = await lookForMains(place, wanted, { runtime, abandoned: signal });

@@ -1,4 +1,4 @@
-/** Finds the main whose cluster a daemon is to join: at the address that it was given, on this host, or by mDNS. */
+/** Finds the main whose cluster a daemon is to join: at the address that it was given, on this host, by mDNS, or by its name. */
 import { readdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -10,6 +10,7 @@ import { isIdentifier } from '../../shared/base/text/identifier.js';
 import { defaultPort } from '../../shared/settings/cluster-config.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { findMains } from '../../shared/transport/discovery/discovery.js';
+import { namedMains } from './name-discovery.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { identifyPeer } from '../../shared/transport/node-clients.js';
 import { socketAddress } from '../../shared/transport/operator-socket.js';
@@ -45,7 +46,7 @@ export interface WantedCluster {
 }
 
 type Place = Pick<NodeSettings, 'stateDirectory' | 'mainAddress'> & {
-  readonly discovery: Pick<NodeSettings['discovery'], 'provider' | 'interfaceAddress'>;
+  readonly discovery: Pick<NodeSettings['discovery'], 'provider' | 'interfaceAddress' | 'name'>;
 };
 
 /** Time for mDNS answers of one search; mains on one LAN answer within a tenth of it. */
@@ -87,7 +88,11 @@ function nothingFound({ mainAddress, discovery }: Place, wanted: WantedCluster, 
   const which = wanted.cluster === null ? 'main' : `main of "${wanted.cluster}"`;
   if (areOthers && wanted.authorityDigest !== null) return 'those that answer are of another authority than the token';
   if (mainAddress !== null) return `none answers at ${mainAddress}`;
-  const where = discovery.provider === 'mdns' ? 'is heard on this network or' : 'is configured, and none';
+  const where = {
+    mdns: 'is heard on this network or',
+    static: 'is configured, and none',
+    dns: `answers under the name ${discovery.name ?? ''}, and none`,
+  }[discovery.provider];
   const elsewhere = discovery.provider === 'mdns' ? ' (on another machine with --lan, or nobody hears it)' : '';
   return `no ${which} ${where} answers on this host; start it${elsewhere}, or give its address by --main HOST:PORT`;
 }
@@ -116,7 +121,7 @@ export function chooseMain(found: readonly FoundMain[], wanted: WantedCluster): 
   );
 }
 
-/** One search: every main that answers. By mDNS only where none of this host is wanted. */
+/** One search: every main that answers. By mDNS or by names only where none of this host is wanted. */
 export async function lookForMains(
   place: Place,
   wanted: WantedCluster,
@@ -129,13 +134,23 @@ export async function lookForMains(
     if (given === null) return [];
     return [local.find(({ authority }) => isSame(authority, given.authority)) ?? given];
   }
-  const heard =
-    discovery.provider === 'mdns' && !local.some((main) => isWanted(main, wanted))
-      ? await findMains(context.runtime, wanted.cluster, SEARCH_MS, discovery.interfaceAddress)
-      : [];
-  const addresses = new Set([...heard.map(({ address }) => address), LOCAL_MAIN_ADDRESS]);
+  const heard = local.some((main) => isWanted(main, wanted))
+    ? []
+    : await advertisedMains(discovery, wanted.cluster, context.runtime);
+  const addresses = new Set([...heard, LOCAL_MAIN_ADDRESS]);
   const answers = await Promise.all([...addresses].map((address) => mainAt(address, context)));
   return [...local, ...answers.filter((main) => main !== null)];
+}
+
+async function advertisedMains(
+  { provider, interfaceAddress, name }: Place['discovery'],
+  cluster: string | null,
+  runtime: Runtime,
+): Promise<string[]> {
+  if (provider === 'dns') return namedMains(name);
+  if (provider === 'static') return [];
+  const heard = await findMains(runtime, cluster, SEARCH_MS, interfaceAddress);
+  return heard.map(({ address }) => address);
 }
 
 function isSame(one: ShownAuthority | null, other: ShownAuthority | null): boolean {

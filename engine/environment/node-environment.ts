@@ -18,6 +18,7 @@ import { startPromptThread, ThreadedPromptEncoder } from '../generation/threaded
 import { type FormatCompiler, startFormatThread, ThreadedFormatCompiler } from '../sampling/format-compiler.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
 import { type Discovery, multicastDiscovery } from '../../shared/transport/discovery/discovery.js';
+import { discoveryByProvider, nameDiscovery } from '../daemon/name-discovery.js';
 import { hostAddresses, InterfaceWatch } from '../../shared/transport/discovery/host-interfaces.js';
 import { networkPaceOf } from '../emulation/network-pace.js';
 import type { Pack } from '../../packs/format/open-pack.js';
@@ -113,7 +114,10 @@ export function realEnvironment(
     trust,
     authority,
     interfaces,
-    discovery: multicastDiscovery(runtime, interfaces, trust && shortAuthorityDigest(trust.authority)),
+    discovery: discoveryByProvider(
+      multicastDiscovery(runtime, interfaces, trust && shortAuthorityDigest(trust.authority)),
+      nameDiscovery(runtime),
+    ),
     openPack: (directory, quality) => openServedPack(directory, quality),
     slicesForQuality,
     openSlices: heldSlices,

@@ -22,8 +22,8 @@ export interface FoundMain {
 }
 
 /**
- * Waits for the main of this node's cluster to answer, at the address in the settings or at the addresses that mDNS advertises. `known`: the
- * main that answered before. If the settings give an address, mDNS is searched for that same main only, because it may have moved. A problem
+ * Waits for the main of this node's cluster to answer, at the address in the settings or at the addresses that mDNS or DNS gives. `known`: the
+ * main that answered before. If the settings give an address, mDNS or DNS is searched for that same main only, because it may have moved. A problem
  * that prevents this is logged once.
  * @throws MODEL_NOT_FOUND when main cannot be found in any way, TRUST_REFUSED when main says that this worker was removed, CANCELLED when the start
  * is abandoned
@@ -51,7 +51,9 @@ export async function awaitMain(
     log,
   );
   const stopFollowing = followAddresses(interfaces, settings, log);
-  const where = settings.mainAddress ?? `mDNS (cluster ${settings.cluster})`;
+  const { provider, name } = settings.discovery;
+  const searched = provider === 'dns' ? `DNS (${name ?? ''})` : 'mDNS';
+  const where = settings.mainAddress ?? `${searched} (cluster ${settings.cluster})`;
   log.info('looking for main', { where });
   let reported = '';
   try {

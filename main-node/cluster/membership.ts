@@ -1,6 +1,6 @@
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
-import type { DiscoveredPeer } from '../../shared/transport/discovery/txt-record.js';
+import type { FoundPeer } from '../../shared/transport/discovery/txt-record.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
@@ -77,7 +77,7 @@ export class RefusedPeers {
 export const MAX_KNOWN_ADDRESSES = 1024;
 /** A peer that asked to join and then does not answer for so long must ask again. */
 export const FORGET_JOINED_AFTER_MS = 60_000;
-/** The same for a peer found by mDNS, which will be found again there if it lives. */
+/** The same for a peer found by mDNS or by its name, which will be found again there if it lives. */
 export const FORGET_DISCOVERED_AFTER_MS = 60 * 60_000;
 
 /** A peer that let an execute run out of time, or that floods main, is not used for so long, unless it is restarted. */
@@ -188,7 +188,7 @@ export class Membership {
   }
 
   /** Ignores daemons of other clusters on the same network. */
-  addDiscovered(peer: DiscoveredPeer): void {
+  addDiscovered(peer: FoundPeer): void {
     if (!this.uses(peer.role) || peer.cluster !== this.options.identity().cluster) return;
     this.add(peer.address, peer.id, 'discovered');
   }

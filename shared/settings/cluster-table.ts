@@ -125,7 +125,7 @@ export const NODE_ROWS = {
     default: undefined,
     help: 'Address to listen on.',
     inNodes:
-      "address to listen on. Default: under static discovery the host's address (127.0.0.1 for localhost); under mdns 127.0.0.1, or 0.0.0.0, every " +
+      "address to listen on. Default: under static discovery the host's address (127.0.0.1 for localhost); under mdns and dns 127.0.0.1, or 0.0.0.0, every " +
       'interface, in a cluster with an authority',
     flag: { usage: '--host <address>', roles: forEveryRole('address to listen on; 0.0.0.0: every interface') },
   },
@@ -196,7 +196,7 @@ export const DISCOVERY_ROWS = {
     key: 'provider',
     kind: choice(PROVIDERS),
     default: 'mdns',
-    help: 'With mdns nodes announce themselves on the LAN and find each other; with static they are found only at the addresses listed under `nodes`.',
+    help: 'With mdns nodes announce themselves on the LAN and find each other; with static they are found only at the addresses listed under `nodes`; with dns they are found by the records of `name`, which containers have (docs/containers.md).',
     flag: { usage: '--discovery <provider>', roles: forEveryRole('how nodes find each other') },
   },
   interfaceAddress: {
@@ -208,6 +208,17 @@ export const DISCOVERY_ROWS = {
     flag: {
       usage: '--interface <address>',
       roles: forEveryRole('IPv4 address of the interface that multicast goes through'),
+    },
+  },
+  name: {
+    key: 'name',
+    kind: text('the name of a service'),
+    default: null,
+    shown: 'odmoe.default.svc.cluster.local',
+    help: 'With dns: the name whose records name the daemons: SRV records _main._tcp.NAME, _shadow._tcp.NAME and _worker._tcp.NAME, or the addresses of main.NAME, shadow.NAME and worker.NAME. They are looked at every 5 s.',
+    flag: {
+      usage: '--discovery-name <name>',
+      roles: forEveryRole('with dns: the name whose records name the daemons'),
     },
   },
 } as const satisfies SettingRows;

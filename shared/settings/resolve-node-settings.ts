@@ -74,6 +74,7 @@ export function resolveNodeSettings(
   const contradiction =
     role === 'main' ? ownWorkerContradiction(given, flags, tuned.device.memoryBudgetBytes > 0) : null;
   if (contradiction !== null) throw invalid(config, contradiction);
+  if (discovery.provider === 'dns' && discovery.name === null) throw invalid(config, NAMELESS_DNS);
   return {
     role,
     id,
@@ -292,6 +293,9 @@ function modelPath(role: RoleSetting, config: ClusterConfig, flags: DaemonFlags,
   );
 }
 
+const NAMELESS_DNS =
+  'dns discovery needs the name whose records name the daemons: give it by --discovery-name or discovery.name, as in odmoe.default.svc.cluster.local';
+
 /**
  * An id from role and name of the host; that of a worker also from its port. Boxes that come out of one image have one name, so workers and
  * shadows have a mark of their host, too. A daemon that has joined under an id without a mark keeps it.
@@ -316,7 +320,7 @@ function defaultListenHost(
 ): string {
   if (lan) return EVERY_NETWORK;
   const configured = entry?.address.host ?? 'localhost';
-  if (provider === 'mdns' || configured === 'localhost') return '127.0.0.1';
+  if (provider !== 'static' || configured === 'localhost') return '127.0.0.1';
   return isIP(configured) === 0 ? EVERY_NETWORK : configured;
 }
 
@@ -325,7 +329,7 @@ function advertisedHost(entry: ConfiguredNode | null): string | null {
   return entry.address.host;
 }
 
-/** Under mDNS, only nodes that are listed with a host: an address that the user did not write must not be dialled. */
+/** Under mDNS and DNS, only nodes that are listed with a host: an address that the user did not write must not be dialled. */
 function knownPeers(
   config: ClusterConfig,
   ownId: string,

@@ -83,6 +83,7 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel, wanted: Wa
         discovery: {
           provider: discovery === 'mdns' ? 'mdns' : 'static',
           interfaceAddress: null,
+          name: null,
           peers: role === 'main' ? peers : [],
         },
       },

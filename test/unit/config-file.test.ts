@@ -66,8 +66,8 @@ describe('cluster.yaml at the root', () => {
     expected.worker.resident = 'auto';
     // There is no default file.
     expected.main.api_keys = 'api-keys.txt';
-    const { interface: interfaceAddress, ...discovery } = parsed.discovery;
-    assert.equal(interfaceAddress, '192.168.1.20');
+    const { interface: interfaceAddress, name, ...discovery } = parsed.discovery;
+    assert.deepEqual([interfaceAddress, name], ['192.168.1.20', 'odmoe.default.svc.cluster.local']);
     assert.deepEqual(
       { ...parsed, discovery },
       { ...expected, discovery, model: parsed.model, path: parsed.path, nodes: parsed.nodes },

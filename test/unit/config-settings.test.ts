@@ -45,7 +45,7 @@ describe('the settings of a daemon', () => {
       isClusterGiven: true,
       isListenHostGiven: false,
     });
-    assert.deepEqual(settings.discovery, { provider: 'mdns', interfaceAddress: null, peers: [] });
+    assert.deepEqual(settings.discovery, { provider: 'mdns', interfaceAddress: null, name: null, peers: [] });
     assert.equal(settings.emulation, null);
     assert.equal(settings.device.memoryBudgetBytes, 2 ** 30);
     const { cacheBytes, cachePolicy, yields } = settings.worker;
@@ -428,7 +428,7 @@ describe('the flags of a daemon', () => {
     assert.deepEqual([slots, cacheBytes, cachePolicy], [1, 4 * 2 ** 20, 'fifo']);
     assert.deepEqual([decompressionThreads, directIo, hostMemory], [2, true, 'auto']);
     assert.deepEqual([settings.id, settings.listenHost, settings.listenPort], ['w', '127.0.0.1', 0]);
-    assert.deepEqual(settings.discovery, { provider: 'static', interfaceAddress: '10.0.0.1', peers: [] });
+    assert.deepEqual(settings.discovery, { provider: 'static', interfaceAddress: '10.0.0.1', name: null, peers: [] });
     assert.deepEqual(settings.device, {
       backend: 'cuda',
       device: 1,

@@ -49,7 +49,7 @@ describe('the addresses of a host', () => {
   });
 
   it('are reported as a problem where others cannot reach the daemon, with an action', () => {
-    const mdns = { provider: 'mdns' as const, interfaceAddress: null, peers: [] };
+    const mdns = { provider: 'mdns' as const, interfaceAddress: null, name: null, peers: [] };
     const given = { ...mdns, interfaceAddress: ETH.address };
     const still = { ...mdns, provider: 'static' as const };
     for (const [addresses, listenHost, discovery, problem, followed = null] of [

@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
 /** The file in which Linux shows the name of its start. */
@@ -8,7 +7,7 @@ let known: string | null = null;
 
 /** Name of this start of the system; where the system shows none, one of this process alone. */
 export function bootId(): string {
-  known ??= shownBootId() ?? randomUUID();
+  known ??= shownBootId() ?? `${process.pid}-${performance.timeOrigin}`;
   return known;
 }
 

@@ -9,19 +9,19 @@ import { FairAddresses } from './fair-addresses.js';
 import { hostAddresses, type InterfaceWatch, spokenAddresses } from './host-interfaces.js';
 import { SERVICE_TYPE, listen, Multicast } from './multicast.js';
 import { authorityProblem, LeftOutPeers } from './left-out-peers.js';
-import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
+import { encodeTxt, type DiscoveredPeer, type FoundPeer } from './txt-record.js';
 
 export interface Stoppable {
   /** Idempotent. */
   stop(): Promise<void>;
 }
 
-/** The way in which daemons find one another: mDNS, or in one process the simulator's network. Neither does anything under static discovery. */
-export interface Discovery {
+/** The way in which daemons find one another: mDNS, names (DNS), or in one process the simulator's network. None does anything under static discovery. */
+export interface Discovery<Peer extends FoundPeer = FoundPeer> {
   /** Advertises this daemon until stopped. */
   advertise(settings: NodeSettings, identity: NodeIdentity, log: Logger): Promise<Stoppable>;
   /** Reports the cluster's daemons of the same authority when they are heard, and again after a restart, but not this one. */
-  watchPeers(settings: NodeSettings, onPeer: (peer: DiscoveredPeer) => void, log: Logger): Promise<Stoppable>;
+  watchPeers(settings: NodeSettings, onPeer: (peer: Peer) => void, log: Logger): Promise<Stoppable>;
 }
 
 /** The parts of a daemon's environment that multicast needs. */
@@ -40,7 +40,7 @@ export function multicastDiscovery(
   runtime: Runtime,
   interfaces: InterfaceWatch,
   authority: string | null = null,
-): Discovery {
+): Discovery<DiscoveredPeer> {
   const surroundings = { runtime, interfaces, authority };
   return {
     advertise: (settings, identity, log) => advertise(surroundings, settings, identity, log),
