@@ -18,6 +18,7 @@ import { registerBenchPaper } from './paper/index.js';
 import { registerBenchPeers } from './peers/index.js';
 import { registerBenchPools } from './pools/index.js';
 import { registerBenchRecall } from './recall/index.js';
+import { registerBenchReport } from './report/index.js';
 import { registerBenchSchedule } from './schedule/index.js';
 import { registerBenchServe } from './serve/index.js';
 import { registerBenchSlices } from './slices/index.js';
@@ -41,6 +42,7 @@ const MEASURING: readonly ((bench: Command, run: MeasuredRun) => void)[] = [
   registerBenchPeers,
   registerBenchPools,
   registerBenchRecall,
+  registerBenchReport,
   registerBenchSchedule,
   registerBenchServe,
   registerBenchSlices,

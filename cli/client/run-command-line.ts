@@ -69,6 +69,7 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe bench peers': true,
   'odmoe bench pools': true,
   'odmoe bench recall': true,
+  'odmoe bench report': false,
   'odmoe bench schedule': false,
   'odmoe bench serve': true,
   'odmoe bench slices': true,

@@ -73,6 +73,7 @@ const WITHOUT: readonly string[][] = [
   ['bench', 'deepen', '--help'],
   ['bench', 'fluxmoe', '--help'],
   ['bench', 'hop', '--help'],
+  ['bench', 'report', '--main', NOBODY],
   ['bench', 'schedule', '--instances', '1'],
   ['bench', 'synth', '--help'],
   ['bench', 'tables', '--help'],
