@@ -24,7 +24,6 @@ import {
   authorityReplySchema,
   ENROLMENT_PATHS,
   pairReplySchema,
-  revealReplySchema,
   waitReplySchema,
   welcomeSchema,
   withdrawReplySchema,
@@ -138,7 +137,7 @@ export type ShowCode = (code: string, words: string, isAnother: boolean) => void
  * Joins by a code that the operator types at main. Throws JOIN_TOKEN_INVALID (wrong codes, nobody typed it in ten minutes), PAIRING_UNKNOWN (main has
  * forgotten too many codes), TRUST_REFUSED (too many wait, another authority, the id is taken), NO_MAIN, TIMEOUT, TLS_MISMATCH, CANCELLED (main has
  * been told then).
- * @param onCode called once, and again for each code that replaces one that main has forgotten
+ * @param onCode called once, and again for each code that replaces one that main has forgotten; never for a machine whose key was let in before
  */
 export async function pairWithMain(
   address: string,
@@ -149,6 +148,7 @@ export async function pairWithMain(
   const shownMs: number[] = [];
   for (;;) {
     const waiting = await beginToWait(address, machine, context);
+    if ('welcome' in waiting) return joined(waiting.welcome, waiting.authority, machine);
     shownMs.push(context.runtime.nowMs());
     onCode(waiting.code, authorityWords(authorityDigest(waiting.authority)), shownMs.length > 1);
     const welcome = await acceptanceOrLeave(address, waiting, context);
@@ -161,12 +161,16 @@ export async function pairWithMain(
  * Begins until main takes the machine, and reveals once. Whoever stands between knows the code as soon as the machine has revealed: if it began again
  * by itself, he would refuse each code in silence until one is that of a machine of his own at main.
  */
-async function beginToWait(address: string, machine: PairingMachine, context: EnrolmentContext): Promise<Waiting> {
+async function beginToWait(
+  address: string,
+  machine: PairingMachine,
+  context: EnrolmentContext,
+): Promise<Waiting | LetIn> {
   let hasRevealed = false;
   const reveals = (): void => {
     hasRevealed = true;
   };
-  const show = (connection: EnrolmentConnection): Promise<Waiting> =>
+  const show = (connection: EnrolmentConnection): Promise<Waiting | LetIn> =>
     showKey(connection, address, machine, context, reveals);
   return untilTaken(
     context,
@@ -205,6 +209,12 @@ interface Waiting {
   readonly code: string;
 }
 
+/** The key of the machine is in the cluster already: main's reply was lost, or could not be stored here. */
+interface LetIn {
+  readonly authority: Buffer;
+  readonly welcome: Welcome;
+}
+
 /** Commits to a nonce, gets main's, and reveals, all on one connection. `reveals`: called before anything is revealed. */
 async function showKey(
   connection: EnrolmentConnection,
@@ -212,7 +222,7 @@ async function showKey(
   { id, role, key, device }: PairingMachine,
   { runtime }: EnrolmentContext,
   reveals: () => void,
-): Promise<Waiting> {
+): Promise<Waiting | LetIn> {
   const nonce = secretBytes(runtime, PAIRING_NONCE_BYTES);
   const spki = spkiOf(createPublicKey(key));
   const commitment = pairingCommitment(nonce, spki);
@@ -228,7 +238,8 @@ async function showKey(
     proof: proveKey(key, exporter, id).toString('base64'),
   };
   reveals();
-  await connection.ask(ENROLMENT_PATHS.reveal, reveal, revealReplySchema);
+  const reply = await connection.ask(ENROLMENT_PATHS.reveal, reveal, waitReplySchema);
+  if (reply.state === 'joined') return { authority, welcome: reply };
   const parts = { commitment, mainNonce: begun.nonce, nonce, authorityDigest: authorityDigest(authority), spki };
   return { pairingId, authority, code: pairingCode({ ...parts, exporter }) };
 }

@@ -75,8 +75,6 @@ export const pairReplySchema = z.object({
   authority: bytes(CERTIFICATE_LIMIT_BYTES),
 });
 
-export const revealReplySchema = z.object({ state: z.literal('waiting') });
-
 /** Main's reply to a machine that is let in. */
 export const welcomeSchema = z.object({
   state: z.literal('joined'),
@@ -89,7 +87,11 @@ export const welcomeSchema = z.object({
 
 export const withdrawReplySchema = z.object({ state: z.literal('withdrawn') });
 
-export const waitReplySchema = z.discriminatedUnion('state', [revealReplySchema, welcomeSchema]);
+/** Main's reply to a machine that reveals, too: one whose key is in the cluster already is let in at once. */
+export const waitReplySchema = z.discriminatedUnion('state', [
+  z.object({ state: z.literal('waiting') }),
+  welcomeSchema,
+]);
 
 export const errorReplySchema = z.object({
   error: z.object({ code: z.string().max(TEXT_LIMIT), message: z.string().max(ERROR_LIMIT) }),

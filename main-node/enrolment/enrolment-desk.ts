@@ -171,23 +171,28 @@ export class EnrolmentDesk {
     this.pairings = afterConnection(this.pairings, pairingId);
   }
 
-  /** From now on the machine's code can be typed. Throws TRUST_REFUSED, JOIN_TOKEN_INVALID. */
-  revealPairing(pairingId: string, reveal: PairingReveal): void {
+  /**
+   * From now on the machine's code can be typed; returns null. A machine whose key is listed was let in before, and has lost main's reply: it gets its
+   * certificate, and shows no code. Throws TRUST_REFUSED, JOIN_TOKEN_INVALID.
+   */
+  revealPairing(pairingId: string, reveal: PairingReveal): Welcome | null {
     const decided = this.decisions.get(pairingId);
     if (decided !== undefined && isRefusal(decided)) throw new OdmoeError('JOIN_TOKEN_INVALID', decided.refusal);
     const nowMs = this.runtime.nowMs();
     const { book, pairing } = wanted(revealPairing(this.pairings, pairingId, reveal, this.digest, nowMs));
-    const refusal = this.listingRefusal(pairing);
-    this.goOn(refusal === null ? book : withoutPairing(book, pairingId), refusal?.refusal ?? WAITS_NO_MORE);
-    if (refusal !== null) throw refused(refusal.refusal);
-  }
-
-  /** The reason why a machine that has shown its key cannot be listed, so that nobody types its code in vain; null: it can. */
-  private listingRefusal({ request: { id, role }, revealed }: Pairing): Refusal | null {
-    const { publicKey } = requirePresent(revealed, 'A machine that reveals its key has one.');
-    const peer = { id, role, keyDigest: keyDigest(publicKey) };
-    const listed = listPeer(this.state.roster, peer, this.runtime.wallMs());
-    return isRefusal(listed) ? listed : null;
+    const { authority, roster } = this.state;
+    const { id, role } = pairing.request;
+    const { publicKey } = requirePresent(pairing.revealed, 'A machine that reveals its key has one.');
+    const nowWallMs = this.runtime.wallMs();
+    const listed = listPeer(roster, { id, role, keyDigest: keyDigest(publicKey) }, nowWallMs);
+    // Nobody is to type the code of a machine in vain.
+    const refusal = isRefusal(listed) ? listed.refusal : null;
+    const isIn = listed === roster;
+    this.goOn(refusal !== null || isIn ? withoutPairing(book, pairingId) : book, refusal ?? WAITS_NO_MORE);
+    if (refusal !== null) throw refused(refusal);
+    return isIn
+      ? this.welcome(wanted(certifyPeer(authority, roster, { id, role }, publicKey, nowWallMs)).certificate)
+      : null;
   }
 
   /**

@@ -6,7 +6,6 @@ import {
   joinRequestSchema,
   pairReplySchema,
   pairRequestSchema,
-  revealReplySchema,
   revealRequestSchema,
   waitReplySchema,
   waitRequestSchema,
@@ -100,10 +99,16 @@ async function beginPairing(
 }
 
 /** No try of its own: it goes on with the one that began, on its connection. A machine could otherwise begin for ever and never reveal. */
-async function reveal(desk: EnrolmentDesk, request: EnrolmentRequest): Promise<Sent<typeof revealReplySchema>> {
+async function reveal(
+  desk: EnrolmentDesk,
+  request: EnrolmentRequest,
+  log: Logger,
+): Promise<Sent<typeof waitReplySchema>> {
   const { pairingId, ...revealed } = await bodyOf(request, revealRequestSchema);
-  desk.revealPairing(pairingId, { ...revealed, exporter: request.exporter });
-  return { state: 'waiting' };
+  const welcome = desk.revealPairing(pairingId, { ...revealed, exporter: request.exporter });
+  if (welcome === null) return { state: 'waiting' };
+  log.info('a machine that was let in before has its certificate again: no code is needed', { peer: request.host });
+  return sentWelcome(welcome);
 }
 
 async function wait(desk: EnrolmentDesk, request: EnrolmentRequest): Promise<Sent<typeof waitReplySchema>> {

@@ -3,7 +3,7 @@ import { createPublicKey } from 'node:crypto';
 import { connect, createServer, type Server, type TLSSocket } from 'node:tls';
 import { joinByToken, type JoinedCluster, type JoiningMachine, pairWithMain } from '../../engine/trust/enrol.js';
 import { EnrolmentConnection } from '../../engine/trust/enrolment-connection.js';
-import { ENROLMENT_PATHS, pairReplySchema, revealReplySchema } from '../../engine/trust/enrolment-messages.js';
+import { ENROLMENT_PATHS, pairReplySchema, waitReplySchema } from '../../engine/trust/enrolment-messages.js';
 import { readJoinToken } from '../../engine/trust/join-token.js';
 import { proveKey, proveNextKey } from '../../engine/trust/key-proof.js';
 import { PAIRING_ABSENCE_MS, PAIRING_LIFE_MS, pairingCommitment, PAIRINGS_LIMIT } from '../../engine/trust/pairing.js';
@@ -228,7 +228,7 @@ describe('enrolment', () => {
       const second = await EnrolmentConnection.open(main.address, null, CONTEXT);
       const proof = proveKey(key, first.exporter, id).toString('base64');
       const message = { tokenId: token.id, secret: token.secret, spki: spki.toString('base64'), id, role, proof };
-      const asked = second.ask(ENROLMENT_PATHS.join, message, revealReplySchema);
+      const asked = second.ask(ENROLMENT_PATHS.join, message, waitReplySchema);
       await refusal(asked, 'TRUST_REFUSED', /does not hold the key that it shows, or somebody stands between/);
       first.close();
       second.close();
@@ -375,6 +375,21 @@ describe('enrolment', () => {
       await lost;
     });
 
+    it('needs no second code for a machine that has lost the reply which let it in', async () => {
+      const machine = machineOf('jetson');
+      const stopped = new AbortController();
+      const { code, joined } = await screenOf(main.address, machine, { signal: stopped.signal });
+      const accepted = main.desk.accept(code);
+      stopped.abort();
+      await Promise.allSettled([accepted, joined]);
+      const noCode = () => assert.fail('a code is shown');
+      checkJoined(await pairWithMain(main.address, machine, noCode, CONTEXT), machine);
+      assert.deepEqual(main.desk.waitingMachines(), []);
+      await main.desk.removeNode('jetson');
+      const removed = pairWithMain(main.address, machine, noCode, CONTEXT);
+      await refusal(removed, 'TRUST_REFUSED', /this key was removed: take a new one/);
+    });
+
     it('shows no code to a machine whose id is taken', async () => {
       await joinByToken(main.address, await main.token(), machineOf('jetson'), CONTEXT);
       await refusal(screenOf(main.address), 'TRUST_REFUSED', /jetson is a worker of "test".*choose another --id/);
@@ -451,7 +466,7 @@ describe('enrolment', () => {
       const revealOn = (connection: EnrolmentConnection): Promise<unknown> => {
         const proof = proveKey(key, connection.exporter, id).toString('base64');
         const message = { pairingId, nonce: nonce.toString('base64'), spki: spki.toString('base64'), proof };
-        return connection.ask(ENROLMENT_PATHS.reveal, message, revealReplySchema);
+        return connection.ask(ENROLMENT_PATHS.reveal, message, waitReplySchema);
       };
       await refusal(revealOn(second), 'TRUST_REFUSED', /on the connection on which it began/);
       assert.deepEqual(await revealOn(first), { state: 'waiting' });
