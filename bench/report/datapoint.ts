@@ -94,7 +94,7 @@ export function datapointOf(measured: MeasuredAnswer): Datapoint {
   return {
     release: main?.identity.release ?? '',
     model: main?.identity.modelName ?? '',
-    arithmetic: after.arithmetic,
+    arithmetic: after.arithmetic ?? '',
     nodes: alike(after.nodes),
     groups: (after.placement?.groups ?? []).map((group) => group.workerIds.length),
     promptTokens,

@@ -2,6 +2,7 @@ import type { NodeEnvironment } from '../environment/node-environment.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { refusalByMain } from '../trust/key-renewal.js';
 import { followAddresses } from '../daemon/follow-addresses.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
 import { requireWanted } from '../daemon/run-daemon.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -62,8 +63,8 @@ export async function awaitMain(
       const addresses = addressesToAsk(settings, advertised.values(), known);
       // All are asked at the same time: an address that does not answer must not delay the others.
       const replies = await Promise.all(addresses.map((address) => askMain(transport, address, settings, abandoned)));
-      for (const [index, reply] of replies.entries()) {
-        const address = addresses[index];
+      for (const [index, address] of addresses.entries()) {
+        const reply = requirePresent(replies[index], 'Each address was asked.');
         if ('identity' in reply) {
           if (address === settings.mainAddress || mayBe(reply, settings, known)) return reply;
           continue;
