@@ -144,16 +144,10 @@ async function openWorker(
   });
   const share = openShare(pack, runtime);
   const components = (): object[] => [experts, sessions, supply, share, record ?? {}];
-  const address = await listen(
-    settings,
-    { ...environment, identity, sessions, share, components, giveUp },
-    log,
-    opened,
-  );
-  const renewal = startKeyRenewal(
-    { ...environment, mainAddresses: () => addressesOf(settings.mainAddress, sessions.mainAddress) },
-    log,
-  );
+  const listening = { ...environment, identity, sessions, share, components, giveUp };
+  const address = await listen(settings, listening, log, opened);
+  const mainAddresses = (): string[] => addressesOf(settings.mainAddress, sessions.mainAddress);
+  const renewal = startKeyRenewal({ ...environment, mainAddresses }, log);
   if (renewal !== null) opened.push(() => renewal.stop());
   const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);
   opened.push(() => statusTimer.cancel());
