@@ -113,7 +113,7 @@ function createEngine(
   logWhatDiffers(settings, { rows: drafting.rows, spread }, log);
   const grouping = { ...groupingOf(placement, source), homes, spread: spread === 'all' };
   const observer = observedBy(events.nodes, () => ({ checks, room, passLoop }));
-  const roster = new Roster(shape, grouping, epoch, runtime, log, observer);
+  const roster = new Roster(shape, grouping, epoch, runtime, log, observer, environment.versions.arithmeticVersion);
   const checks = createChecks(settings, loaded, { roster, isIdle: () => passLoop.isEmpty, ...numbers }, log);
   const draftCosts = new DraftCostMeter();
   const passEngine: PassEngine = {

@@ -98,7 +98,7 @@ async function serveMain(
   const { runtime, transport, discovery } = loaded.environment;
   const slices = await slicesOfMain(loaded, log);
   if (admission !== null) await allowServedPack(admission.desk, loaded.source, slices);
-  const identity = createNodeIdentity(settings, identifiedModel(loaded), loaded.device.info(), runtime);
+  const identity = createNodeIdentity(settings, identifiedModel(loaded), loaded.device.info(), loaded.environment);
   let httpApi: HttpApi | null = null;
   const httpAddress = (): string => httpApi?.address ?? '';
   const options = { identity, giveUp, httpAddress, ownWorkerId: ownWorker?.id ?? '', admission };

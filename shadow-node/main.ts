@@ -222,7 +222,7 @@ async function serveShadow(
 ): Promise<RunningNode> {
   const { runtime, transport, discovery, openSlices } = loaded.environment;
   const slices = openSlices && (await slicesToServe(openSlices, loaded.source, log));
-  const identity = createNodeIdentity(settings, loaded.source, loaded.device.info(), runtime);
+  const identity = createNodeIdentity(settings, loaded.source, loaded.device.info(), loaded.environment);
   const service = createService(settings, loaded, identity, log, giveUp);
   const holders = (): object[] => [service, loaded.formats, joining ?? {}];
   const counts = new ProcessCounts(runtime, holders, () => ({ ...openHandles() }));

@@ -124,7 +124,7 @@ async function openWorker(
   const experts = new ExpertService(slots, { ...loaded, runtime, log, supply, ...memory, onDeviceLost });
   opened.push(() => experts.close());
   requireWanted(abandoned);
-  const identity = createNodeIdentity(settings, identifiedModel(pack), device.info(), runtime);
+  const identity = createNodeIdentity(settings, identifiedModel(pack), device.info(), environment);
   const sendStatus = (): void => {
     const figures = { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() };
     sessions.sendToMain({

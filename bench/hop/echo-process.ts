@@ -8,7 +8,7 @@ import { NO_TIMES } from '../../shared/wire/messages.js';
 import { avoidMarkingPauses } from '../../engine/daemon/collection-pauses.js';
 import { createLogger } from '../../shared/base/log/logger.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import { OLDEST_PROTOCOL } from '../../shared/wire/limits.js';
 import { rowCount } from '../../shared/wire/pass-rows.js';
 import type { ClusterTrust } from '../../shared/transport/trust/cluster-trust.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
@@ -24,7 +24,7 @@ const identity: NodeIdentity = {
   id: 'echo',
   role: 'ROLE_WORKER',
   cluster: HOP_CLUSTER,
-  protocolVersion: PROTOCOL_VERSION,
+  protocolVersion: OLDEST_PROTOCOL,
   modelName: '',
   packDigest: '',
   bootId: String(process.pid),

@@ -9,7 +9,8 @@ import {
 import { type MulticastProbe, probeMulticast } from './probe-multicast.js';
 import type { DiscoveredPeer } from '../../shared/transport/discovery/txt-record.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import { OLDEST_PROTOCOL } from '../../shared/wire/limits.js';
+import { protocolsOf, RELEASE_VERSIONS, spokenProtocol } from '../../shared/wire/versions.js';
 import { checkPeer } from '../../shared/transport/peer-check.js';
 import { formatAddress } from '../../shared/wire/addresses.js';
 import type { NodeIdentity, NodeStatus } from '../../shared/wire/messages.js';
@@ -248,9 +249,10 @@ function answeringPeer(
   if (expectedId !== null && identity.id !== expectedId) {
     return fail(name, `${found}, not ${expectedId}`, WRONG_ID_ADVICE);
   }
-  if (identity.protocolVersion !== PROTOCOL_VERSION) {
-    const versions = `protocol ${identity.protocolVersion} there and ${PROTOCOL_VERSION} here`;
-    return fail(name, `${found}: ${versions}`, 'install the same version of odmoe on both');
+  const own = { protocolVersion: OLDEST_PROTOCOL, ...RELEASE_VERSIONS };
+  if (spokenProtocol(own, identity) === null) {
+    const versions = `protocol ${protocolsOf(identity)} there and ${protocolsOf(own)} here`;
+    return fail(name, `${found}: ${versions}`, 'update odmoe on the older of both');
   }
   if (cluster !== null && identity.cluster !== cluster && expectedId === null) {
     return ok(name, `${found}; it is of another cluster and left alone`);

@@ -1,5 +1,5 @@
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import { OLDEST_PROTOCOL } from '../../shared/wire/limits.js';
 import { timeForPeers } from '../../shared/base/runtime/peer-wait.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { onePerNode, placeOf } from '../../shared/transport/discovery/discovery.js';
@@ -60,7 +60,7 @@ export async function probeMulticast(
     id,
     role: 'ROLE_WORKER',
     cluster: PROBE_CLUSTER,
-    protocolVersion: PROTOCOL_VERSION,
+    protocolVersion: OLDEST_PROTOCOL,
     modelName: '',
     packDigest: '',
     bootId: id,

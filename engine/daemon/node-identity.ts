@@ -1,9 +1,10 @@
 import { qualityText } from '../../shared/settings/quality.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import { OLDEST_PROTOCOL } from '../../shared/wire/limits.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import type { NodeVersions } from '../../shared/wire/versions.js';
 
 export interface IdentifiedModel {
   readonly name: string;
@@ -28,13 +29,14 @@ export function createNodeIdentity(
   settings: NodeSettings,
   model: IdentifiedModel,
   deviceInfo: { backend: string; instructionSet: string; threads: number },
-  runtime: Runtime,
+  { runtime, versions }: { runtime: Runtime; versions: NodeVersions },
 ): NodeIdentity {
   return {
     id: settings.id,
     role: ROLES[settings.role],
     cluster: settings.cluster,
-    protocolVersion: PROTOCOL_VERSION,
+    protocolVersion: OLDEST_PROTOCOL,
+    ...versions,
     modelName: model.name,
     packDigest: model.packDigest,
     bootId: runtime.randomId(),

@@ -32,6 +32,9 @@ import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { shortAuthorityDigest } from '../../shared/transport/trust/certificate.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import type { Transport } from '../../shared/transport/transport.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { NEWEST_PROTOCOL } from '../../shared/wire/limits.js';
+import { type NodeVersions, RELEASE_VERSIONS } from '../../shared/wire/versions.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
@@ -63,6 +66,8 @@ export interface NodeEnvironment {
   readonly ownWorker: OwnWorker | null;
   /** Directory for fetched packs, unless the settings name another one. */
   readonly dataDirectory: string;
+  /** The versions that this node's identity states. */
+  readonly versions: NodeVersions;
   /** Measures the speed of storage; null: storage is emulated, and results must not depend on the machine. */
   readonly measureReads: MeasureReads | null;
   /** Measures which weight form is faster; null: devices are emulated, and results must not depend on the machine. */
@@ -130,12 +135,29 @@ export function realEnvironment(
     createHttpServer: createServer,
     ownWorker: startOwnWorker === null ? null : { start: startOwnWorker, watch: null },
     dataDirectory: dataDirectory(process.env),
+    versions: versionsIn(process.env),
   };
 }
 
 /** This machine's clocks and devices, for code that needs nothing else. */
 export function realDevices(): DeviceEnvironment & { runtime: Runtime } {
   return { runtime: new WallRuntime(waitUntil), devices: NATIVE_DEVICES };
+}
+
+/** Tests of two releases set it: a build then says that it speaks a newer protocol, too. It is no setting, and changes nothing else. */
+export const NEWEST_PROTOCOL_VARIABLE = 'ODMOE_TEST_NEWEST_PROTOCOL';
+
+/** Those of this release, unless a test wants another newest protocol. Throws USAGE if that is no number, or an older protocol. */
+export function versionsIn(variables: NodeJS.ProcessEnv): NodeVersions {
+  const wanted = variables[NEWEST_PROTOCOL_VARIABLE] ?? '';
+  if (wanted === '') return RELEASE_VERSIONS;
+  if (!/^\d{1,4}$/.test(wanted) || Number(wanted) < NEWEST_PROTOCOL) {
+    throw new OdmoeError(
+      'USAGE',
+      `${NEWEST_PROTOCOL_VARIABLE} is "${wanted}" and must be a number from ${NEWEST_PROTOCOL} on: only tests of odmoe set it, so unset it`,
+    );
+  }
+  return { ...RELEASE_VERSIONS, newestProtocol: Number(wanted) };
 }
 
 /** $XDG_DATA_HOME/odmoe, or ~/.local/share/odmoe. */

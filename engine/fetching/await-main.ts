@@ -7,7 +7,8 @@ import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.j
 import { requireWanted } from '../daemon/run-daemon.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import { OLDEST_PROTOCOL } from '../../shared/wire/limits.js';
+import { protocolsOf, RELEASE_VERSIONS, spokenProtocol } from '../../shared/wire/versions.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import type { Transport } from '../../shared/transport/transport.js';
 import { identifyPeer } from '../../shared/transport/node-clients.js';
@@ -116,14 +117,16 @@ async function askMain(
   }
 }
 
+const OWN_VERSIONS = { protocolVersion: OLDEST_PROTOCOL, ...RELEASE_VERSIONS };
+
 /** The reason why this daemon cannot name a pack for a node to fetch; null when it can. Pure. */
 export function problemOf(identity: NodeIdentity, settings: Pick<NodeSettings, 'cluster'>): string | null {
   if (identity.role !== 'ROLE_MAIN') return `${identity.id} is no main: give main's address`;
   if (identity.cluster !== settings.cluster) {
     return `main ${identity.id} is of cluster "${identity.cluster}", this node of "${settings.cluster}": give both one name (--cluster)`;
   }
-  if (identity.protocolVersion !== PROTOCOL_VERSION) {
-    return `main ${identity.id} speaks protocol ${identity.protocolVersion}, this node ${PROTOCOL_VERSION}: install the same version of odmoe on both`;
+  if (spokenProtocol(OWN_VERSIONS, identity) === null) {
+    return `main ${identity.id} speaks protocol ${protocolsOf(identity)}, this node ${protocolsOf(OWN_VERSIONS)}: update odmoe on the older of both`;
   }
   // The digest becomes the name of a directory.
   if (!PACK_DIGEST.test(identity.packDigest)) {

@@ -7,8 +7,11 @@ import { PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
 import type { LinkBytes, PeerProblem, Placement } from '../../shared/wire/messages.js';
 import { timeForPeers, waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
+import { ARITHMETIC_VERSION } from '../../shared/wire/limits.js';
+import { DamagedWorkers } from './damaged-workers.js';
 import { FailingWorkers } from './failing-workers.js';
 import { FetchingWorkers } from './fetching-workers.js';
+import { OtherArithmetic } from './other-arithmetic.js';
 import { PeerTotals, type PeerCounts } from './peer-totals.js';
 import { isBeyondShadow, placedAddress } from './placed-address.js';
 import type { PlacedWorkers, WorkerOrders } from './placed-workers.js';
@@ -75,61 +78,6 @@ export class DistrustedWorkers {
   }
 }
 
-/**
- * Number of experts that a worker may fail to load because of damaged bytes, one after another, before other workers are asked: one may be a bad
- * block.
- */
-export const MAX_DAMAGE_ANSWERS = 3;
-
-interface Damage {
-  answers: number;
-  /** Its last message. */
-  message: string;
-}
-
-/** Workers whose copy of the pack is damaged; those that are set aside are not used until their copy is whole again. */
-class DamagedWorkers {
-  private readonly damages = new Map<WorkerLink, Damage>();
-  private readonly aside = new Set<WorkerLink>();
-
-  /** Workers that are connected and not placed. */
-  get unplaced(): WorkerLink[] {
-    return [...this.aside];
-  }
-
-  /** The worker has answered PACK_CORRUPT. Returns true if it did so often that other workers are to be asked instead. */
-  answered(link: WorkerLink, message: string): boolean {
-    const answers = (this.damages.get(link)?.answers ?? 0) + 1;
-    this.damages.set(link, { answers, message });
-    return answers >= MAX_DAMAGE_ANSWERS;
-  }
-
-  setAside(link: WorkerLink): void {
-    this.aside.add(link);
-  }
-
-  /** The worker has sent a new status. Returns true if it was set aside and now has the experts that it lacked. */
-  reported(link: WorkerLink): boolean {
-    if (link.status?.damagedExperts !== 0) return false;
-    this.damages.delete(link);
-    return this.aside.delete(link);
-  }
-
-  /** Returns false if it was not set aside. */
-  remove(link: WorkerLink): boolean {
-    this.damages.delete(link);
-    return this.aside.delete(link);
-  }
-
-  problems(): PeerProblem[] {
-    return [...this.damages].flatMap(([{ id, address }, { answers, message }]) => {
-      if (answers < MAX_DAMAGE_ANSWERS) return [];
-      const advice = "its copy of the pack is damaged: copy the pack anew, or start it without --model to fetch main's";
-      return [{ address, id, code: 'PACK_CORRUPT', message: `${message}; ${advice}` }];
-    });
-  }
-}
-
 /** The number of workers in a group, the costs of a layer if these decide it, and whether homes are strict. */
 export type Grouping = Required<Pick<PlacementInput, 'groupSize' | 'costs' | 'homes'>> & Pick<PlacementInput, 'spread'>;
 
@@ -166,6 +114,7 @@ export class Roster implements PlacedWorkers {
   private readonly damaged = new DamagedWorkers();
   private readonly distrusted = new DistrustedWorkers();
   private readonly failing: FailingWorkers;
+  private readonly otherArithmetic: OtherArithmetic;
   /** Every connection that passes have known, also when it has ended. */
   private readonly met = new WeakMap<WorkerOrders, WorkerLink>();
   /** Workers to which the current placement has been published. */
@@ -187,7 +136,9 @@ export class Roster implements PlacedWorkers {
     private readonly runtime: Runtime,
     private readonly log: Logger,
     private readonly observer: RosterObserver = NOBODY,
+    arithmeticVersion = ARITHMETIC_VERSION,
   ) {
+    this.otherArithmetic = new OtherArithmetic(arithmeticVersion);
     this.latestEpoch = firstEpoch;
     this.failing = new FailingWorkers(runtime, (link) => {
       log.info('worker is placed again, after it was left alone', { worker: link.id });
@@ -242,8 +193,8 @@ export class Roster implements PlacedWorkers {
   }
 
   connectedWorkers(): WorkerLink[] {
-    const { fetching, damaged, distrusted, failing } = this;
-    const aside = [...fetching.unplaced, ...damaged.unplaced, ...distrusted.unplaced, ...failing.unplaced];
+    const { fetching, damaged, distrusted, failing, otherArithmetic } = this;
+    const aside = [fetching, damaged, distrusted, failing, otherArithmetic].flatMap(({ unplaced }) => unplaced);
     return [...this.workers.values(), ...aside];
   }
 
@@ -302,10 +253,17 @@ export class Roster implements PlacedWorkers {
       worker: id,
       address,
       device: identity.device,
+      release: identity.release,
       ...(partialPack && { partialPack }),
     });
     if (this.distrusted.joined(link))
       this.log.warn('worker is not asked: it has not been started again', { worker: id });
+    else if (this.otherArithmetic.joined(link))
+      this.log.warn('worker is not asked: it computes other bits', {
+        worker: id,
+        code: 'ARITHMETIC_DIFFERS',
+        reason: this.otherArithmetic.why(link),
+      });
     else if (partialPack) this.fetching.add(link);
     else this.place(link);
     this.observer.changed();
@@ -377,7 +335,8 @@ export class Roster implements PlacedWorkers {
 
   /** Problems of workers that are connected, or that are distrusted. */
   problems(): PeerProblem[] {
-    const own = [...this.damaged.problems(), ...this.distrusted.problems(), ...this.failing.problems()];
+    const { damaged, distrusted, failing, otherArithmetic } = this;
+    const own = [damaged, distrusted, failing, otherArithmetic].flatMap((set) => set.problems());
     return [...own, ...(this.grouping.homes > 0 ? this.workersWithoutCache() : [])];
   }
 
@@ -391,7 +350,9 @@ export class Roster implements PlacedWorkers {
 
   removeWorker(link: WorkerLink, reason: string): void {
     this.totals.ended(link);
-    const wasAside = [this.damaged, this.distrusted, this.failing].map((set) => set.remove(link)).includes(true);
+    const wasAside = [this.damaged, this.distrusted, this.failing, this.otherArithmetic]
+      .map((set) => set.remove(link))
+      .includes(true);
     const isUnplaced = this.fetching.remove(link) || wasAside;
     if (!isUnplaced && this.workers.get(link.id) !== link) return;
     if (!isUnplaced) this.workers.delete(link.id);
@@ -451,6 +412,9 @@ export class Roster implements PlacedWorkers {
     if (this.current !== null) return this.current;
     const fetching = this.fetching.describe();
     if (fetching !== '') throw new OdmoeError('NO_WORKERS', `no worker is ready yet: ${fetching}; ask again later`);
+    const [different] = this.otherArithmetic.problems();
+    if (different !== undefined)
+      throw new OdmoeError('NO_WORKERS', `no worker may be asked: ${different.id} ${different.message}`);
     throw new OdmoeError(
       'NO_WORKERS',
       `no worker has been connected for ${graceMs} ms; start one ("odmoe worker") or see "odmoe status" for ` +

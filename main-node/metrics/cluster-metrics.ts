@@ -1,3 +1,4 @@
+import { newestProtocolOf } from '../../shared/wire/versions.js';
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { HopStages, NodeStatus, RoleName, StatusReply } from '../../shared/wire/messages.js';
 import type { PeerCounter, PeerCounts } from '../cluster/peer-totals.js';
@@ -48,13 +49,13 @@ const HOP_LABELS: Readonly<Record<keyof HopStages, string>> = {
 const GAUGES: readonly ClusterMetric[] = [
   {
     name: 'odmoe_build_info',
-    help: 'Always 1. Version and protocol of main, the model, the digest of its pack, and the arithmetic.',
+    help: 'Always 1. Version and newest protocol of main, the model, the digest of its pack, and the arithmetic.',
     labels: ['version', 'protocol', 'model', 'pack', 'arithmetic'],
     samples: ({ status, arithmetic }) => {
       const main = status.nodes.find(({ identity }) => identity.role === 'ROLE_MAIN')?.identity;
       if (main === undefined) return [];
-      const { release: version, protocolVersion, modelName: model, packDigest: pack } = main;
-      return [[{ version, protocol: String(protocolVersion), model, pack, arithmetic }, 1]];
+      const { release: version, modelName: model, packDigest: pack } = main;
+      return [[{ version, protocol: String(newestProtocolOf(main)), model, pack, arithmetic }, 1]];
     },
   },
   {

@@ -1,4 +1,5 @@
 import type { NodeIdentity, Refusal } from '../wire/messages.js';
+import { protocolsOf, spokenProtocol } from '../wire/versions.js';
 
 /**
  * Checks that two daemons may work together. Returns null if they may, else the reason, with both sides' values and the remedy. An empty model
@@ -24,13 +25,8 @@ interface Difference {
 }
 
 function firstDifference(own: NodeIdentity, peer: NodeIdentity): Difference | null {
+  if (spokenProtocol(own, peer) === null) return noCommonProtocol(own, peer);
   const comparisons: Difference[] = [
-    {
-      what: 'the protocol version',
-      ownValue: String(own.protocolVersion),
-      peerValue: String(peer.protocolVersion),
-      advice: `they are of odmoe ${shown(peer.release)} there and ${shown(own.release)} here: update the older one`,
-    },
     {
       what: 'the cluster name',
       ownValue: own.cluster,
@@ -54,6 +50,15 @@ function firstDifference(own: NodeIdentity, peer: NodeIdentity): Difference | nu
   ];
   if (computesExperts(own) && computesExperts(peer)) comparisons.push(...qualityComparisons(own, peer));
   return comparisons.find(({ ownValue, peerValue }) => ownValue !== peerValue) ?? null;
+}
+
+function noCommonProtocol(own: NodeIdentity, peer: NodeIdentity): Difference {
+  return {
+    what: 'the protocol version',
+    ownValue: protocolsOf(own),
+    peerValue: protocolsOf(peer),
+    advice: `they are of odmoe ${shown(peer.release)} there and ${shown(own.release)} here: update the older one`,
+  };
 }
 
 /** Main says how experts are computed, and workers compute them. Shadow only predicts. */

@@ -1,7 +1,11 @@
 import type { Rate } from '../base/runtime/token-buckets.js';
 
-/** Version of proto/odmoe/v1 and of its rules. Peers of another version are refused. */
-export const PROTOCOL_VERSION = 6;
+/** The oldest version of proto/odmoe/v1 and of its rules that this release still speaks. */
+export const OLDEST_PROTOCOL = 6;
+/** The newest one. A conversation uses the newest that both peers speak (versions.ts). */
+export const NEWEST_PROTOCOL = 6;
+/** Grows when this release computes other bits than the one before it from the same model and prompt, on a processor or in exact arithmetic. */
+export const ARITHMETIC_VERSION = 1;
 
 export const MEGABYTE_BYTES = 1024 * 1024;
 /** Most names in the counts of a daemon (Node.Counts). */

@@ -18,14 +18,26 @@ type Message<T> = T extends Uint8Array
 
 /** The decoder's marks of optional fields (`_seed`) are left out. */
 type Fields<T> = {
-  [Name in keyof T as Name extends `_${string}` | OfQualities ? never : Name]-?: Field<T, Name>;
-} & { [Name in keyof T & OfQualities]?: Field<T, Name> };
+  [Name in keyof T as Name extends `_${string}` | MayBeUnstated ? never : Name]-?: Field<T, Name>;
+} & { [Name in keyof T & MayBeUnstated]?: Field<T, Name> };
 
 type Field<T, Name extends keyof T> =
   object extends Pick<T, Name> ? Message<NonNullable<T[Name]>> | null : Message<NonNullable<T[Name]>>;
 
-/** Fields of qualities (main.quality), in whichever message: optional for code that makes a message of an exact cluster. */
-type OfQualities = 'quality' | 'slicesDigest' | 'arithmetic' | 'upper' | 'critical' | 'criticalTheta' | 'logicalCache';
+/**
+ * Fields of qualities (main.quality), in whichever message: optional for code that makes a message of an exact cluster. And the versions of a
+ * node, which identities of earlier releases do not state.
+ */
+type MayBeUnstated =
+  | 'quality'
+  | 'slicesDigest'
+  | 'arithmetic'
+  | 'upper'
+  | 'critical'
+  | 'criticalTheta'
+  | 'logicalCache'
+  | 'newestProtocol'
+  | 'arithmeticVersion';
 
 /** `Ours`: members whose types are ours rather than the generated ones. */
 type OneOf<T extends { kind?: string }, Ours extends Partial<Record<NonNullable<T['kind']>, object>> = object> = {

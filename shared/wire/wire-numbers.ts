@@ -85,7 +85,11 @@ export type BoundedMessage = keyof typeof NUMBER_BOUNDS;
 
 /** Fields that only their receiver can judge, and which it checks; and numbers of 32 bits to which nothing is added. */
 export const CHECKED_ELSEWHERE: Readonly<Record<string, Readonly<Record<string, string>>>> = {
-  NodeIdentity: { protocolVersion: 'peer-check.ts: the same number or none' },
+  NodeIdentity: {
+    protocolVersion: 'versions.ts: compared with own numbers',
+    newestProtocol: 'versions.ts: compared with own numbers',
+    arithmeticVersion: 'versions.ts: compared with the own number',
+  },
   Welcome: {
     highestEpoch:
       'Roster.goAbove: what is above PEER_EPOCH_LIMIT is passed over, as it may have come from a false main',

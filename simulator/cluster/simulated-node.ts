@@ -20,6 +20,7 @@ import { VirtualRuntime, WALL_ZERO_MS } from '../../shared/base/runtime/virtual-
 import type { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { startWorker } from '../../worker-node/main.js';
+import { type NodeVersions, RELEASE_VERSIONS } from '../../shared/wire/versions.js';
 import { InterfaceWatch } from '../../shared/transport/discovery/host-interfaces.js';
 import { memoryDiscovery, memoryTransport } from '../network/memory-transport.js';
 import type { MemoryNetwork } from '../network/memory-network.js';
@@ -40,6 +41,8 @@ export interface NodeWorld {
   /** The part of one start of the process in the trust of its cluster; left out: the cluster has no authority. */
   trust?: (runtime: VirtualRuntime) => NodeTrust | null;
   dataDirectory: string;
+  /** As in NodeEnvironment; left out: those of this release. */
+  versions?: NodeVersions;
   log: Logger;
   /** Seed for the random numbers of the process, with the process's id and the number of its starts. */
   seed: number;
@@ -227,6 +230,7 @@ export class SimulatedNode {
       chooseWeightForm: null,
       ownWorker: { start: startWorker, watch: (...said) => this.watchOwnWorker(...said) },
       dataDirectory: world.dataDirectory,
+      versions: world.versions ?? RELEASE_VERSIONS,
     };
   }
 }

@@ -21,13 +21,14 @@ function describeShared({ settings }: ScenarioNode): string {
   return `settings that are not the default: ${describeUnusual(settings, CLUSTER_GROUPS)}`;
 }
 
-function describeNode({ settings, startMs, wallSkewMs, fetches }: ScenarioNode): string {
+function describeNode({ settings, startMs, wallSkewMs, fetches, isNewer }: ScenarioNode): string {
   const { id, role, main, device, mainAddress } = settings;
   const hasOwnWorker = role === 'main' && main.experts !== 'workers';
   const more = [
     ...(device.memoryBudgetBytes > 0 ? [`budget ${device.memoryBudgetBytes} bytes`] : []),
     ...(mainAddress !== null ? ['joins main'] : []),
     ...(fetches ? ['fetches its experts'] : []),
+    ...(isNewer ? ['of a newer release'] : []),
     ...(startMs > 0 ? [`starts at ${startMs} ms`] : []),
     ...(wallSkewMs !== 0 ? [`wall clock off by ${wallSkewMs} ms`] : []),
   ];

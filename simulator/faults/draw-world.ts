@@ -90,10 +90,14 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel, wanted: Wa
       startMs: own.chance(0.7) ? 0 : own.int(200),
       wallSkewMs: own.chance(0.7) ? 0 : own.int(2_000_000) - 1_000_000,
       fetches,
+      isNewer: own.fork('release').chance(NEWER_SHARE),
     };
   };
   return [nodeOf('main', MAIN_ID), ...ids.map(({ role, id }) => nodeOf(role, id))];
 }
+
+/** The share of nodes of a release that speaks one protocol more. */
+const NEWER_SHARE = 0.2;
 
 /** The share of scenarios whose experts are sliced. */
 const SLICED_SHARE = 0.2;

@@ -1,6 +1,6 @@
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
 import { EPOCH_LIMIT, PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
-import { PROTOCOL_VERSION, SERVED_STREAMS_OF_PEER_LIMIT } from '../../shared/wire/limits.js';
+import { OLDEST_PROTOCOL, SERVED_STREAMS_OF_PEER_LIMIT } from '../../shared/wire/limits.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
@@ -111,7 +111,7 @@ export class RoguePeer {
       id: random.pick([ROGUE, 'main', 'w0', '']),
       role: random.pick(['ROLE_SHADOW', 'ROLE_MAIN', 'ROLE_WORKER'] as const),
       cluster: random.pick(['simulated', 'other']),
-      protocolVersion: random.pick([PROTOCOL_VERSION, 999]),
+      protocolVersion: random.pick([OLDEST_PROTOCOL, 999]),
       modelName: 'model',
       packDigest: 'f'.repeat(64),
       bootId: ROGUE,

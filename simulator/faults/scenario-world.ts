@@ -11,6 +11,8 @@ import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.j
 import type { OperationLog } from '../timing/operation-log.js';
 import { recordingDevice } from '../timing/recording-device.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { NEWEST_PROTOCOL } from '../../shared/wire/limits.js';
+import { RELEASE_VERSIONS } from '../../shared/wire/versions.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { slicesOf, type Slices } from '../../packs/slices/open-slices.js';
@@ -84,7 +86,7 @@ export class ScenarioWorld {
     return { ...settings, modelPath, stateDirectory: join(this.directory, id, 'state') };
   }
 
-  of({ settings }: ScenarioNode): NodeWorld {
+  of({ settings, isNewer }: ScenarioNode): NodeWorld {
     const { id, role } = settings;
     const faults = new DeviceFaults((error) => this.placeless(error));
     const pieceFaults = new PackPieceFaults();
@@ -105,6 +107,7 @@ export class ScenarioWorld {
       wrapPack: (pack) => pieceFaults.wrap(pack),
       trust: (runtime) => this.trust?.open({ role, id }, runtime) ?? null,
       dataDirectory: this.dataDirectory(id),
+      versions: isNewer ? { ...RELEASE_VERSIONS, newestProtocol: NEWEST_PROTOCOL + 1 } : RELEASE_VERSIONS,
       log: this.logOf(id),
       seed: this.scenario.seed,
     };

@@ -129,6 +129,8 @@ export interface ScenarioNode {
   wallSkewMs: number;
   /** True if it fetches its experts from main. */
   fetches: boolean;
+  /** True if its release speaks a newer protocol, too: an upgrade is under way. */
+  isNewer: boolean;
 }
 
 /** Everything that a seed decides about one simulated cluster. Plain data, so that smaller scenarios can be tried. */

@@ -38,6 +38,7 @@ type Step = (scenario: Scenario, place: number) => Scenario | null;
 const PLAIN_NODES: readonly ((node: ScenarioNode) => ScenarioNode)[] = [
   (node) => ({ ...node, startMs: 0 }),
   (node) => ({ ...node, wallSkewMs: 0 }),
+  (node) => ({ ...node, isNewer: false }),
   (node) => ({ ...node, fetches: false }),
   ...simplerSettings().map((simpler) => (node: ScenarioNode) => ({ ...node, settings: simpler(node.settings) })),
 ];

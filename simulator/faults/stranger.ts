@@ -1,5 +1,5 @@
 import { EPOCH_LIMIT } from '../../shared/wire/epochs.js';
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import { OLDEST_PROTOCOL } from '../../shared/wire/limits.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
@@ -169,7 +169,7 @@ const NOTHING = Buffer.alloc(0);
 /** The identity of a main that nobody has heard yet. */
 const UNKNOWN = {
   cluster: 'simulated',
-  protocolVersion: PROTOCOL_VERSION,
+  protocolVersion: OLDEST_PROTOCOL,
   modelName: 'model',
   packDigest: 'f'.repeat(64),
   device: '',

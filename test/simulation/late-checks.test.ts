@@ -29,7 +29,13 @@ function checkedScenario(): Scenario {
           worker.pools === null && worker.cacheBytes === 0 && device.memoryBudgetBytes === 0,
       );
     if (!isWanted || first === undefined) continue;
-    const nodes = [main, ...workers].map((node) => ({ ...node, startMs: 0, wallSkewMs: 0, fetches: false }));
+    const nodes = [main, ...workers].map((node) => ({
+      ...node,
+      startMs: 0,
+      wallSkewMs: 0,
+      fetches: false,
+      isNewer: false,
+    }));
     main.settings.main.verifyShare = 1;
     const request = { ...first.request, maxTokens: TOKENS, ignoreEos: true };
     const requests = [{ ...first, begins: null, atMs: ASKED_MS, request }];

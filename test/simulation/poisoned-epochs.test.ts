@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import { EPOCH_LIMIT, PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import { OLDEST_PROTOCOL } from '../../shared/wire/limits.js';
 import type { NodeIdentity, Placement } from '../../shared/wire/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { openReference } from '../integration/harness/test-models.js';
@@ -35,7 +35,7 @@ describe('a simulated peer that names an impossible epoch', () => {
   /** The identity of a node of this role that belongs to the cluster. */
   async function identityOf(role: NodeIdentity['role'], id: string): Promise<NodeIdentity> {
     const main = (await cluster.status()).nodes[0]?.identity ?? assert.fail('main tells of itself');
-    return { ...main, role, id, bootId: `${id} boot`, address: '', protocolVersion: PROTOCOL_VERSION };
+    return { ...main, role, id, bootId: `${id} boot`, address: '', protocolVersion: OLDEST_PROTOCOL };
   }
 
   async function assertServes(workers: number, shadows: number): Promise<void> {

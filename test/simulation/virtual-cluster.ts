@@ -10,6 +10,7 @@ import type { OperatorTime } from '../../engine/emulation/device-profile.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Transport } from '../../shared/transport/transport.js';
 import type { GenerateRequest, StatusReply } from '../../shared/wire/messages.js';
+import { type NodeVersions, RELEASE_VERSIONS } from '../../shared/wire/versions.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { SimulatedCluster } from '../../simulator/cluster/simulated-cluster.js';
@@ -74,13 +75,20 @@ export class VirtualCluster {
     this.fail = reject;
   });
 
-  private constructor(private readonly packDirectory: string) {
+  private constructor(
+    private readonly packDirectory: string,
+    /** Versions of the nodes of another release, by id. A change counts from the node's next start on. */
+    readonly versions: Map<string, NodeVersions>,
+  ) {
     this.failed.catch(() => undefined);
     this.client = this.host('client');
   }
 
-  static async start(plan: ClusterPlan): Promise<VirtualCluster> {
-    const cluster = new VirtualCluster(plan.packDirectory ?? (await packOf(plan.model ?? 'tiny', plan.codec)));
+  static async start(plan: ClusterPlan & { versions?: Map<string, NodeVersions> }): Promise<VirtualCluster> {
+    const cluster = new VirtualCluster(
+      plan.packDirectory ?? (await packOf(plan.model ?? 'tiny', plan.codec)),
+      plan.versions ?? new Map<string, NodeVersions>(),
+    );
     try {
       await cluster.add('main', 'main', plan.main);
       const indices = Array.from({ length: plan.workers }, (_, index) => index);
@@ -249,7 +257,11 @@ export class VirtualCluster {
         return loadMs * faults.readSlowness;
       },
     };
+    const { versions } = this;
     return {
+      get versions() {
+        return versions.get(id) ?? RELEASE_VERSIONS;
+      },
       devices: (runtime) =>
         faults.devices(runtime, (budgetBytes) => ({ times, memory: { bytes: DEVICE_BYTES, budgetBytes } })),
       openPack: (directory, runtime, quality) => runtime.outside(() => openServedPack(directory, quality)),

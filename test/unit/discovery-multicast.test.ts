@@ -83,6 +83,7 @@ describe('the TXT record of an advertisement', () => {
       {},
       { of: { modelName: '', packDigest: '' } },
       { of: { role: 'ROLE_WORKER' } },
+      { of: { newestProtocol: 2 } },
       { authority: '0123456789abcdef' },
     ];
     for (const change of changes) {
@@ -92,6 +93,7 @@ describe('the TXT record of an advertisement', () => {
         role: said.role === 'ROLE_MAIN' ? 'main' : 'worker',
         cluster: 'lab',
         protocolVersion: 1,
+        newestProtocol: said.newestProtocol ?? 1,
         modelName: said.modelName,
         packDigest: said.packDigest,
         bootId: 'boot-1',
@@ -110,6 +112,7 @@ describe('the TXT record of an advertisement', () => {
       {},
       { ...good, role: 'king' },
       { ...good, protocol: 'one' },
+      { ...good, newest: 'two' },
       { ...good, id: 7 },
       { ...good, cluster: '' },
       { ...good, model: 'x'.repeat(300) },

@@ -163,7 +163,7 @@ describe('odmoe doctor:', () => {
       [{ ...WORKER, cluster: 'den' }, /cluster name is "den" there and "lab" here/],
       [{ ...WORKER, modelName: 'x' }, /model is "x" there/],
       [{ ...WORKER, packDigest: 'x' }, /pack digest is "x" there/],
-      [{ ...WORKER, protocolVersion: 9 }, /same version/],
+      [{ ...WORKER, protocolVersion: 9 }, /update odmoe on the older/],
       [{ ...WORKER, id: 'stranger' }, /correct the address/],
     ];
     for (const [identity, advice] of cases) {
@@ -189,7 +189,7 @@ describe('odmoe doctor:', () => {
 
   it('a daemon on the loopback of another host is named, with what to do', () => {
     const heard = { id: 'w', role: 'worker', cluster: 'lab', address: '10.0.0.1:7602', authority: null } as const;
-    const more = { protocolVersion: 1, modelName: '', packDigest: '', bootId: 'b' };
+    const more = { protocolVersion: 1, newestProtocol: 1, modelName: '', packDigest: '', bootId: 'b' };
     const check = elsewhereCheck({ ...heard, ...more });
     assert.deepEqual([check.name, check.status], ['peer 10.0.0.1:7602', 'warn']);
     assert.match(`${check.found} ${check.advice}`, /loopback of its own host.*--lan/);

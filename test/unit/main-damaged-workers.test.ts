@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { MAX_DAMAGE_ANSWERS, Roster } from '../../main-node/cluster/roster.js';
+import { MAX_DAMAGE_ANSWERS } from '../../main-node/cluster/damaged-workers.js';
+import { Roster } from '../../main-node/cluster/roster.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';

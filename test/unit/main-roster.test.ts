@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { MAX_DAMAGE_ANSWERS, JOIN_BATCH_MS, Roster, type RosterObserver } from '../../main-node/cluster/roster.js';
+import { MAX_DAMAGE_ANSWERS } from '../../main-node/cluster/damaged-workers.js';
+import { JOIN_BATCH_MS, Roster, type RosterObserver } from '../../main-node/cluster/roster.js';
 import { MAX_FAILURES_IN_A_ROW } from '../../main-node/cluster/failing-workers.js';
 import { COHORT_WAIT_MS } from '../../main-node/cluster/fetching-workers.js';
 import { EPOCH_LIMIT, firstEpoch, PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';

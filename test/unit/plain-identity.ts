@@ -1,6 +1,6 @@
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import { OLDEST_PROTOCOL } from '../../shared/wire/limits.js';
 
 /** The identity of a worker of the cluster "test" that speaks this protocol. */
 export function plainIdentity(changes: Partial<NodeIdentity> = {}): NodeIdentity {
@@ -8,7 +8,7 @@ export function plainIdentity(changes: Partial<NodeIdentity> = {}): NodeIdentity
     id: 'worker-1',
     role: 'ROLE_WORKER',
     cluster: 'test',
-    protocolVersion: PROTOCOL_VERSION,
+    protocolVersion: OLDEST_PROTOCOL,
     modelName: 'm',
     packDigest: 'd',
     bootId: 'b',
@@ -17,6 +17,8 @@ export function plainIdentity(changes: Partial<NodeIdentity> = {}): NodeIdentity
     release: odmoeVersion(),
     quality: '',
     slicesDigest: '',
+    newestProtocol: 0,
+    arithmeticVersion: 0,
     ...changes,
   };
 }

@@ -11,7 +11,7 @@ import { parseAddress } from '../../shared/wire/addresses.js';
 import type { GenerateReply, NodeIdentity, StatusReply } from '../../shared/wire/messages.js';
 import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
 import { fetchStatus, generate, joinMain, startRpcServer } from '../wall.js';
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import { OLDEST_PROTOCOL } from '../../shared/wire/limits.js';
 import { plainIdentity } from './plain-identity.js';
 import { plainFinished, plainRequest } from './wire-messages.js';
 
@@ -241,7 +241,7 @@ describe('checkPeer', () => {
   const differences: [Partial<NodeIdentity>, RegExp][] = [
     [
       { protocolVersion: 99 },
-      new RegExp(`protocol version is "99" there and "${PROTOCOL_VERSION}" here.*update the older`),
+      new RegExp(`protocol version is "99" there and "${OLDEST_PROTOCOL}" here.*update the older`),
     ],
     [{ cluster: 'lab' }, /cluster name is "lab" there and "test" here/],
     [{ modelName: 'mixtral' }, /model is "mixtral" there and "demo" here.*same pack/],

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import protobuf from 'protobufjs';
+import { OLDEST_PROTOCOL } from '../../shared/wire/limits.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import {
   codecOf,
@@ -92,6 +93,39 @@ describe(`the wire of release ${current}`, () => {
   }
 });
 
+describe('the wire of release 0.2, which this release still speaks,', () => {
+  const released = goldenMessages('0.2');
+
+  for (const [index, recorded] of released.entries()) {
+    it(`${titleOf(recorded)} (${index}): this release sends the recorded bytes, and reads the recorded values`, () => {
+      const codec = codecOf(recorded.message);
+      assert.equal(codec.encode(fromJson(recorded.json)).toString('base64'), recorded.base64);
+      const read = toJson(codec.decode(Buffer.from(recorded.base64, 'base64')));
+      // The reading has the fields of later releases, too.
+      assert.deepEqual(onlyFieldsOf(recorded.json, read), recorded.json);
+    });
+  }
+
+  it('has the protocol that this release names as its oldest', () => {
+    const identities = released.flatMap(({ json }) => JSON.stringify(json).match(/"protocolVersion":\d+/g) ?? []);
+    assert.deepEqual([...new Set(identities)], [`"protocolVersion":${OLDEST_PROTOCOL}`]);
+  });
+});
+
+/** `value` without the fields that `known` lacks, at every depth. */
+function onlyFieldsOf(known: JsonValue, value: JsonValue): JsonValue {
+  if (Array.isArray(known) && Array.isArray(value)) {
+    return value.map((member, index) => onlyFieldsOf(known[index] ?? null, member));
+  }
+  if (!isFields(known) || !isFields(value)) return value;
+  const kept = Object.entries(value).filter(([name]) => name in known);
+  return Object.fromEntries(kept.map(([name, field]) => [name, onlyFieldsOf(known[name] ?? null, field)]));
+}
+
+function isFields(json: JsonValue): json is Record<string, JsonValue> {
+  return json !== null && typeof json === 'object' && !Array.isArray(json);
+}
+
 describe('the wire of release 0.1, with another protocol,', () => {
   const greeting = goldenMessages('0.1').filter(({ json }) => {
     return ['hello', 'welcome', 'refusal'].includes(String((json as { kind?: string }).kind));
@@ -101,15 +135,15 @@ describe('the wire of release 0.1, with another protocol,', () => {
     assert.ok(greeting.length >= 8, `${greeting.length} messages`);
     for (const { message, json, base64 } of greeting) {
       const decoded = toJson(codecOf(message).decode(Buffer.from(base64, 'base64')));
-      assert.deepEqual(withoutEmptyTexts(decoded), withoutEmptyTexts(json));
+      assert.deepEqual(withoutEmptyFields(decoded), withoutEmptyFields(json));
     }
   });
 });
 
-/** Texts that a later release added are empty in a message of an earlier one. */
-function withoutEmptyTexts(json: JsonValue): JsonValue {
+/** Texts and numbers that a later release added are empty in a message of an earlier one. */
+function withoutEmptyFields(json: JsonValue): JsonValue {
   if (json === null || typeof json !== 'object') return json;
-  if (Array.isArray(json)) return json.map(withoutEmptyTexts);
-  const kept = Object.entries(json).filter(([, value]) => value !== '');
-  return Object.fromEntries(kept.map(([name, value]) => [name, withoutEmptyTexts(value)]));
+  if (Array.isArray(json)) return json.map(withoutEmptyFields);
+  const kept = Object.entries(json).filter(([, value]) => value !== '' && value !== 0);
+  return Object.fromEntries(kept.map(([name, value]) => [name, withoutEmptyFields(value)]));
 }

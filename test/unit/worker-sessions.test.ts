@@ -8,7 +8,7 @@ import { plainExecute, plainPrediction, plainRelease, restartAt, type PlainExecu
 import { TestSlots, settle, testService } from './worker-test-slots.js';
 import { RUNTIME } from '../wall.js';
 import { plainShape } from './plain-shape.js';
-import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import { OLDEST_PROTOCOL } from '../../shared/wire/limits.js';
 import { plainIdentity } from './plain-identity.js';
 
 const shape = plainShape({ expertLayers: 4, experts: 8 });
@@ -161,7 +161,7 @@ describe('worker: the handshake of a session', () => {
     assert.match(refusal(here.connect(identity('ROLE_MAIN', 'm', { modelName: 'big' }))), /"big".*"tiny"/);
     assert.match(
       refusal(here.connect(identity('ROLE_MAIN', 'm', { protocolVersion: 9 }))),
-      new RegExp(`"9".*"${PROTOCOL_VERSION}"`),
+      new RegExp(`"9".*"${OLDEST_PROTOCOL}"`),
     );
     assert.match(refusal(here.connect(identity('ROLE_WORKER', 'v'))), /neither/);
     assert.equal(here.sessions.hasMain, false);

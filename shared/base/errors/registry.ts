@@ -93,6 +93,7 @@ export const ERROR_KINDS = {
   WORKER_LOST: kind(3, 'UNAVAILABLE', 503, 'the connection to a worker broke while it had work'),
   WORKER_DISTRUSTED: kind(3, 'DATA_LOSS', 500, 'a worker gave values that others prove wrong, and is asked no more'),
   WORKERS_DISAGREE: kind(3, 'DATA_LOSS', 500, 'workers gave different values, and nobody could say which are right'),
+  ARITHMETIC_DIFFERS: kind(3, 'FAILED_PRECONDITION', 503, "a worker's release computes other bits than main's"),
   OUTPUT_NOT_FINITE: kind(
     3,
     'DATA_LOSS',

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import type { RoleSetting } from '../../settings/setting-choices.js';
 import type { NodeIdentity } from '../../wire/messages.js';
 import { formatAddress, hostOf } from '../../wire/addresses.js';
+import { newestProtocolOf } from '../../wire/versions.js';
 import { isLoopbackHost } from '../credentials.js';
 
 /** A daemon heard by mDNS. Its data only suggest an address to dial; the handshake decides. */
@@ -10,7 +11,10 @@ export interface DiscoveredPeer {
   id: string;
   role: RoleSetting;
   cluster: string;
+  /** The oldest protocol that it speaks. */
   protocolVersion: number;
+  /** The newest one; left out: it speaks one alone. */
+  newestProtocol?: number;
   modelName: string;
   packDigest: string;
   bootId: string;
@@ -47,6 +51,10 @@ const txtSchema = z.object({
   role: z.enum(['main', 'shadow', 'worker']),
   id: value.min(1),
   protocol: z.string().regex(/^\d{1,9}$/),
+  newest: z
+    .string()
+    .regex(/^\d{1,9}$/)
+    .optional(),
   model: value.default(''),
   digest: value.default(''),
   boot: value.min(1),
@@ -76,6 +84,7 @@ export function encodeTxt(identity: NodeIdentity, authority: string | null, move
     role: ROLE_SETTINGS[identity.role] ?? 'unspecified',
     id: identity.id,
     protocol: String(identity.protocolVersion),
+    newest: String(newestProtocolOf(identity)),
     model: cutToBytes(identity.modelName),
     digest: identity.packDigest,
     boot: identity.bootId,
@@ -103,13 +112,14 @@ export function decodeTxt(txt: unknown, sender: Sender): Heard {
     const issues = parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
     return { kind: 'malformed', reason: issues.join('; ') };
   }
-  const { cluster, role, id, protocol, model, digest, boot, ca, loopback } = parsed.data;
+  const { cluster, role, id, protocol, newest, model, digest, boot, ca, loopback } = parsed.data;
   const isOnLoopback = loopback !== undefined;
   const peer = {
     id,
     role,
     cluster,
     protocolVersion: Number(protocol),
+    newestProtocol: Number(newest ?? protocol),
     modelName: model,
     packDigest: digest,
     bootId: boot,
