@@ -16,7 +16,7 @@ import { METHODS } from '../../shared/transport/methods.js';
 import { requireNoOtherMain, socketAddress } from '../../shared/transport/operator-socket.js';
 import { hostOf } from '../../shared/wire/addresses.js';
 import { authorityDirectory, removeUnfinished } from '../trust/authority-files.js';
-import { createCluster } from '../trust/create-cluster.js';
+import { createCluster, requireNotLost } from '../trust/create-cluster.js';
 import {
   type JoinedCluster,
   joinByToken,
@@ -109,6 +109,7 @@ async function enterAsMain(settings: NodeSettings, context: EntryContext): Promi
   if (insecure && hasAuthority) throw needlesslyInsecure(cluster);
   await removeUnfinished(stateDirectory);
   if (hasAuthority) await requireNoOtherMain(operatorSocketPath(stateDirectory));
+  if (!insecure && !hasAuthority) await requireNotLost(stateDirectory, cluster, settings.id);
   if (lan && !insecure && !hasAuthority) {
     const { directory, words } = await createCluster(stateDirectory, cluster);
     context.say(

@@ -3,7 +3,7 @@ import { fileExists } from '../../shared/base/files/read-file.js';
 import { authorityDigest, createAuthority } from '../../shared/transport/trust/certificate.js';
 import { authorityDirectory, createAuthorityFiles } from './authority-files.js';
 import { authorityWords } from './authority-words.js';
-import { identityDirectory, joinedIds } from './identity-files.js';
+import { hasJoined, identityDirectory, joinedIds } from './identity-files.js';
 import { firstRoster } from './roster-changes.js';
 import { EMPTY_TOKEN_BOOK } from './token-book.js';
 
@@ -32,9 +32,17 @@ export async function createCluster(stateDirectory: string, cluster: string): Pr
 /** A daemon of this host has joined an authority that is lost, or on another host. No machine of that one would know a new one. */
 async function requireNoneJoined(stateDirectory: string, cluster: string): Promise<void> {
   const [id] = await joinedIds(stateDirectory);
-  if (id === undefined) return;
+  if (id !== undefined) throw authorityNotHere(stateDirectory, cluster, id);
+}
+
+/** Throws CONFIG_INVALID for a main that has a certificate and no authority: it would start in plaintext, and nobody would see why. */
+export async function requireNotLost(stateDirectory: string, cluster: string, id: string): Promise<void> {
+  if (await hasJoined(stateDirectory, id)) throw authorityNotHere(stateDirectory, cluster, id);
+}
+
+function authorityNotHere(stateDirectory: string, cluster: string, id: string): OdmoeError {
   const what = `${id} of this host has joined "${cluster}", and the authority of that is not in ${authorityDirectory(stateDirectory)}`;
   const restore = 'if it was lost, restore it from a backup, by odmoe cluster restore FILE';
   const anew = `to begin anew, so that every machine has to join again, remove ${identityDirectory(stateDirectory, id)}`;
-  throw new OdmoeError('CONFIG_INVALID', `${what}: ${restore}; if it is on another host, main belongs there; ${anew}`);
+  return new OdmoeError('CONFIG_INVALID', `${what}: ${restore}; if it is on another host, main belongs there; ${anew}`);
 }

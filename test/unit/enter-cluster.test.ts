@@ -146,6 +146,7 @@ describe('the way of a daemon into its cluster', () => {
           /main-jetson of this host has joined "home".*odmoe cluster restore FILE.*begin anew.*remove .*nodes\/main-jetson$/,
       };
       await assert.rejects(enter(lan), refusal);
+      await assert.rejects(enter(settingsOf('main', { cluster: 'home' })), refusal);
       await assert.rejects(createCluster(stateDirectory, 'home'), refusal);
       rmSync(join(stateDirectory, 'nodes', 'main-jetson'), { recursive: true });
       assert.ok((await enter(lan)).opened !== null);

@@ -57,6 +57,8 @@ const DOORS: readonly Door[] = [
       'shared/transport/tls-mismatch.ts',
       'cli/doctor/diagnose-peer.ts',
       'cli/doctor/probe-tls.ts',
+      'engine/daemon/health-socket.ts',
+      'cli/service/ask-health.ts',
     ],
     instead: 'listen to a socket or a server by onEvent (shared/base/runtime/living.ts)',
   },

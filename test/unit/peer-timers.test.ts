@@ -17,6 +17,8 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'engine/daemon/name-discovery.ts': [1, 'when the names are looked at again'],
   'shared/transport/discovery/join-loop.ts': [1, 'pause before main is asked again'],
   'engine/daemon/find-cluster.ts': [1, 'the pause between two searches for main'],
+  'engine/daemon/service-notices.ts': [1, 'when the service manager hears again that this daemon runs'],
+  'cli/service/change-services.ts': [1, 'pause before it is looked again whether a service has joined'],
   'engine/daemon/run-daemon.ts': [2, 'how long the own stop may take'],
   'shared/transport/peer-keepalive.ts': [1, 'pause before the next question'],
   'shared/transport/grpc-stream.ts': [1, 'how long the own end of a stream may take'],

@@ -6,6 +6,7 @@ import type { NodeTrust } from '../../engine/trust/node-trust.js';
 import { type OpenTrust, openNodeTrust } from '../../engine/trust/open-node-trust.js';
 import { EnrolmentDesk } from '../../main-node/enrolment/enrolment-desk.js';
 import { EnrolmentDoor } from '../../main-node/enrolment/enrolment-door.js';
+import { keysService } from '../../main-node/enrolment/keys-service.js';
 import { OperatorService } from '../../main-node/enrolment/operator-service.js';
 import { StoredEnrolmentState } from '../../main-node/enrolment/stored-enrolment-state.js';
 import { operatorSocketPath } from '../../shared/base/files/state-directory.js';
@@ -86,6 +87,7 @@ export async function startNewMain(
 export function operatorServices(stateDirectory: string, log = new Lines()): MoreServices {
   return (desk, connectionsFrom) => ({
     operator: new OperatorService(desk, connectionsFrom, log),
+    keys: keysService(desk, RUNTIME),
     operatorSocket: operatorSocketPath(stateDirectory),
   });
 }
