@@ -67,9 +67,9 @@ OpenedLibrary open_library() {
   std::error_code ignored;
   opened.found = std::filesystem::exists(opened.path, ignored);
   if (!opened.found) {
-    opened.reason = named_library() != nullptr ? std::string(kLibraryVariable) + " names " + opened.path + ", which is not there"
-                                               : "odmoe was built without CUDA (" + opened.path +
-                                                     " is not there); `odmoe setup --cuda` gets it";
+    opened.reason = named_library() != nullptr
+                        ? std::string(kLibraryVariable) + " names " + opened.path + ", which is not there"
+                        : "odmoe was built without CUDA (" + opened.path + " is not there); `odmoe setup --cuda` gets it";
     return opened;
   }
   if (is_cut_off(opened.path)) {
