@@ -4,7 +4,7 @@ import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { z } from 'zod';
 
-/** What the search depends on: the machine, and how odmoe came onto it. */
+/** The facts on which the search depends: the machine, and the way in which odmoe was installed. */
 export interface Installation {
   /** The directory of odmoe's package.json. */
   root: string;
@@ -52,12 +52,12 @@ export function findAddons(installation: Installation): AddonSearch {
   return { found, absence: isClone(root) ? notBuilt(built, buildAdvice(installation)) : packaged.absence };
 }
 
-/** Where the addon would be if none is found. */
+/** The path of the addon that is named if none is found. */
 export function expectedPath({ root, namedAddon }: Installation): string {
   return namedAddon === '' ? builtPath(root) : namedAddon;
 }
 
-/** What to do where an addon is of no use. */
+/** The advice where an addon is of no use. */
 export function buildAdvice({ root, namedAddon, version }: Installation): string {
   const build = isClone(root)
     ? `run \`npm run build\` in ${root} (or \`npm run setup\`, which also installs the compiler that it needs)`

@@ -251,7 +251,7 @@ export function buildNative(purpose) {
   const withCuda = purpose === 'product' || asked.ODMOE_CUDA !== 'auto' || mayNeedCuda();
   const cuda = withCuda ? asked : { ODMOE_CUDA: 'off', ODMOE_CUDA_ARCHITECTURES: 'usual' };
   const names = ['addon', ...(withCuda ? ['cuda'] : []), ...(purpose === 'tests' ? ['tests'] : [])];
-  // What npm installs has no tests.
+  // A package of npm has no tests.
   const options = isClone ? {} : { ODMOE_NATIVE_TESTS: 'OFF' };
   withLock('native', () => buildIn('build', names, cuda, options));
 }

@@ -13,7 +13,7 @@ import { findCommand } from './system-packages.mjs';
 
 const DEBIAN = 'bookworm';
 const MIRROR = 'http://deb.debian.org/debian';
-/** What an image of Node has beside Debian. */
+/** The programs that an image of Node has beside Debian. */
 const NODE_FILES = ['/usr/lib/node_modules/npm'];
 /** Files of this machine by which its programs reach registries. */
 const CLIENT_FILES = ['/etc/resolv.conf', '/etc/ssl/certs/ca-certificates.crt', '/root/.npmrc', '/etc/npmrc'];

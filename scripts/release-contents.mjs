@@ -1,7 +1,7 @@
-// What the packages of a release hold. Pure functions of manifests and of lists of files.
+// The files of the packages of a release. Pure functions of manifests and of lists of files.
 import { basename } from 'node:path';
 
-/** What is needed to run odmoe, and to build its native library where no package of it fits. */
+/** The files needed to run odmoe, and to build its native library where no package of it fits. */
 const REQUIRED_FILES = [
   'LICENSE',
   'README.md',
@@ -30,7 +30,7 @@ const REQUIRED_FILES = [
 ];
 /** These only take space at the user's, or are of a developer's machine. */
 const UNWANTED_FILES = /(\.map|\.tsbuildinfo|\.built\.json)$|^(dist\/(test|bench)|build)\//;
-/** What a clone has and an installed odmoe does not: tests, and pictures that the pages in docs show. */
+/** The files that a clone has and an installed odmoe does not: tests, and pictures that the pages in docs show. */
 const CLONE_FOLDERS = ['test/gpu', 'native/test', 'docs/pictures'];
 /** The most that a packed odmoe may take. */
 export const PACKED_LIMIT_BYTES = 15_000_000;

@@ -85,7 +85,7 @@ export function tell(words: string): void {
   standardError.write(`odmoe: ${words}\n`);
 }
 
-/** What will be downloaded, and the room that it takes. */
+/** The bytes to download, and the room that they and the pack take. */
 export function sizeLine(model: Exclude<FoundModel, { kind: 'packed' }>): string {
   const { packBytes, peakBytes } = model.needs;
   const from =

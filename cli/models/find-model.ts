@@ -30,7 +30,7 @@ export interface CachedModel {
   readonly id: string;
   readonly checkpoint: Checkpoint;
   readonly needs: ComingNeeds;
-  /** Where its pack is to be. */
+  /** The directory of the pack that is to be made. */
   readonly directory: string;
 }
 
@@ -156,7 +156,7 @@ class PullProgress {
     this.tell();
   };
 
-  /** What an earlier run packed has arrived, too. */
+  /** The weights that an earlier run packed count as arrived, too. */
   private tell(): void {
     const arrived = [...this.arrivedBytes.values()].reduce((sum, bytes) => sum + bytes, 0);
     const packed = this.packedShare * this.totalBytes;

@@ -23,7 +23,7 @@ const ACCEPTANCE = 0.98;
 /** Experts that main's own worker loads at a time, at least. */
 const LEAST_SLOTS = 2;
 
-/** What this box and its cluster would do with a model. */
+/** Memory, disk and speed of this box and its cluster with a model. */
 export interface RunEstimate {
   machines: Machines;
   /** Memory that main needs on this box before it answers anything. */
@@ -97,7 +97,7 @@ async function speedOf(
   return { tokensPerS: decodeTokensPerS, profile: profile.name };
 }
 
-/** Why this box cannot run the model; null: it can. Pure. */
+/** The reason why this box cannot run the model; null: it can. Pure. */
 export function obstacle(id: string, { neededBytes, memoryBytes, diskNeededBytes, diskFreeBytes }: RunEstimate): string | null {
   if (neededBytes > memoryBytes) {
     return (

@@ -10,7 +10,7 @@ import { rowsWithFlag } from '../../shared/settings/settings-table.js';
 import { thisHost } from '../../shared/settings/resolve-node-settings.js';
 import { SERVICE_USER, type ServiceScope, type ServiceUnit } from './unit-text.js';
 
-/** What a user wants as a service. */
+/** The service that a user asks for. */
 export interface WantedService {
   readonly role: RoleSetting;
   readonly scope: ServiceScope;
@@ -21,7 +21,7 @@ export interface WantedService {
   readonly stateHome: string;
 }
 
-/** What this machine has. */
+/** The facts of this machine that the unit depends on. */
 export interface MachineFacts {
   /** Lines of /etc/group. */
   readonly groups: readonly string[];

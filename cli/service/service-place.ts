@@ -1,4 +1,4 @@
-/** Where the files of services lie. */
+/** The directories of the files of services. */
 import { join } from 'node:path';
 import { dataDirectory } from '../../engine/environment/node-environment.js';
 import { TOKEN_CREDENTIAL } from '../../engine/daemon/join-credential.js';

@@ -122,7 +122,7 @@ function limitLines({ memoryBytes }: ServiceUnit): string[] {
   ];
 }
 
-/** What the service manager of a user can enforce without privileges. */
+/** The hardening that the service manager of a user can enforce without privileges. */
 const GUARDS_OF_EVERYBODY = [
   'UMask=0077',
   'NoNewPrivileges=yes',

@@ -3,7 +3,7 @@ import type { RunningNode } from './running-node.js';
 /** `waiting`: for main, or for the operator who lets it in. `serving`: it listens. */
 export type DaemonPhase = 'starting' | 'waiting' | 'serving' | 'stopping';
 
-/** What a daemon does, for its service manager (service-notices.ts) and for `odmoe health` (health-socket.ts). */
+/** The state of a daemon, for its service manager (service-notices.ts) and for `odmoe health` (health-socket.ts). */
 export class DaemonReport {
   private told: { readonly phase: DaemonPhase; readonly words: string } = { phase: 'starting', words: 'starts' };
   private node: RunningNode | null = null;

@@ -35,7 +35,7 @@ export async function serveHealth(
   report: DaemonReport,
 ): Promise<() => void> {
   const listener = createServer((socket) => {
-    // Who asks may leave before the answer.
+    // The asker may leave before the answer.
     socket.on('error', () => undefined);
     const health: Health = { id, role, phase: report.phase, words: report.words };
     socket.end(`${JSON.stringify(health)}\n`);

@@ -1,4 +1,4 @@
-/** What a daemon tells the service manager that has started it (sd_notify): that it is ready, what it does, and that it is not stuck. */
+/** The notices of a daemon to the service manager that has started it (sd_notify): it is ready, its state in words, and it is not stuck. */
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { printableLine } from '../../shared/base/text/printable-text.js';

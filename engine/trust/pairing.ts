@@ -80,7 +80,7 @@ export interface Pairing {
   readonly mainNonce: Buffer;
   /** On a clock that never goes back, in milliseconds. */
   readonly begunMs: number;
-  /** When its last wait ended; null: it waits, or has not begun to. */
+  /** The time at which its last wait ended; null: it waits, or has not begun to. */
   readonly absentSinceMs: number | null;
   /** Null until the machine has revealed its nonce: it shows no code yet. */
   readonly revealed: { readonly publicKey: KeyObject; readonly nonce: Buffer; readonly code: string } | null;

@@ -302,7 +302,7 @@ class Transfer {
   }
 }
 
-/** What happened to a connection. Texts of the HTTP library may hold a signed address, so only known codes are passed on. */
+/** The end of a connection in words. Texts of the HTTP library may hold a signed address, so only known codes are passed on. */
 function connectionWords(thrown: unknown): string {
   const cause = thrown instanceof Error ? thrown.cause : undefined;
   const code = systemErrorCode(cause) || systemErrorCode(thrown);
@@ -314,7 +314,7 @@ function connectionWords(thrown: unknown): string {
   return `cannot be reached, or the connection was cut${code === '' ? '' : ` (${code})`}`;
 }
 
-/** Which part of the file an answer holds. @throws PassingFailure */
+/** The part of the file that an answer holds. @throws PassingFailure */
 function bodyOf(response: Response, askedBytes: number, transfer: Transfer): HubBody {
   const range = /^bytes (\d+)-\d+\/(\d+|\*)$/.exec(response.headers.get('content-range') ?? '');
   const isPart = response.status === 206 && range !== null;

@@ -17,10 +17,10 @@ export interface RefusedAnswer {
   readonly reason: string | null;
 }
 
-/** Where the request was sent, and as whom. */
+/** The hub that was asked, and the token that was sent. */
 export interface HubSender {
   readonly endpoint: string;
-  /** Where the token stands that was sent; null: none was sent. */
+  /** The variable or file that holds the token; null: none was sent. */
   readonly tokenOrigin: string | null;
 }
 

@@ -8,7 +8,7 @@ const DEFAULT_ENDPOINT = 'https://huggingface.co';
 /** Values of HF_HUB_OFFLINE that mean yes, as the hub's own library reads them. */
 const TRUE_WORDS: ReadonlySet<string> = new Set(['1', 'ON', 'YES', 'TRUE']);
 
-/** What the environment says about the hub. The names of the variables and their order are those of the hub's own library. */
+/** The settings of the hub in the environment. The names of the variables and their order are those of the hub's own library. */
 export interface HubSettings {
   /** Base address, without a slash at its end. */
   readonly endpoint: string;

@@ -13,7 +13,7 @@ import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 
 /** A checkpoint whose weight files come one by one while a pack is made from it. */
 export interface ComingFiles {
-  /** Where they come to lie. All other files of the checkpoint are there already. */
+  /** The directory into which they come. All other files of the checkpoint are there already. */
   readonly directory: string;
   /** Headers of all weight files, by name. */
   readonly headers: ReadonlyMap<string, SafetensorsFile>;

@@ -43,7 +43,7 @@ export interface PackComingOptions {
   signal?: AbortSignal;
 }
 
-/** What a pack of a checkpoint that comes will take. */
+/** The room that the pack of a coming checkpoint takes. */
 export interface ComingNeeds {
   /** Bytes of the finished pack, about. */
   packBytes: number;
@@ -74,7 +74,7 @@ export async function packComing(
   }
 }
 
-/** What a pack of the checkpoint would take, if nothing of it were here. `checkpoint`: opened by its headers. */
+/** The room that a pack of the checkpoint would take, if nothing of it were here. `checkpoint`: opened by its headers. */
 export async function comingNeeds(
   checkpoint: Checkpoint,
   options: Pick<PackComingOptions, 'codec' | 'shards'>,

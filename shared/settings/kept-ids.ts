@@ -1,4 +1,4 @@
-/** What a host keeps so that its daemons have ids of their own, also beside a host of the same name. */
+/** The mark that a host keeps so that its daemons have ids of their own, also beside a host of the same name. */
 import {
   closeSync,
   existsSync,

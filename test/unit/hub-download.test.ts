@@ -76,7 +76,7 @@ describe('downloading a file of the hub', () => {
       assert.deepEqual(readFileSync(path), Buffer.from(BYTES));
       const [first, second = 0, third = 0, fourth = 0] = firsts();
       assert.deepEqual([first, third], [0, second]);
-      // What was on its way when the connection broke may be lost.
+      // Bytes that were on their way when the connection broke may be lost.
       assert.ok(second > 0 && second <= 100_000 && fourth > third && fourth <= 200_000, `${second}, ${fourth}`);
       assert.equal(new Set(hub.transfers.map((seen) => seen.path)).size, 4, 'each address is a new one');
     });
@@ -287,7 +287,7 @@ describe("a checkpoint in the cache of the hub's own library", () => {
     for (const names of cases) {
       await withTemporaryDirectory(async (cache) => {
         writeCache(cache, names);
-        // What is being downloaded leads nowhere yet.
+        // The link of a file that is being downloaded leads nowhere yet.
         symlinkSync('../../blobs/none', join(snapshotOf(cache), 'model-2.safetensors'));
         assert.equal(await findCachedSnapshot(cache, { id: ID }, 'main'), null, names.join());
       });

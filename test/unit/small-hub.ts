@@ -5,7 +5,7 @@ import { HubClient } from '../../packs/hub/hub-client.js';
 import { hubSettings } from '../../packs/hub/hub-settings.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 
-/** How the small hub treats one request for a large file. */
+/** The small hub's treatment of one request for a large file. */
 export type Fault =
   | { kind: 'cut'; afterBytes: number }
   /** 200 and the whole file, whatever range is asked for. */

@@ -6,7 +6,7 @@ export function stateHome(environment: NodeJS.ProcessEnv = process.env): string 
   return absoluteOr(environment['XDG_STATE_HOME'], join(homedir(), '.local', 'state'));
 }
 
-/** Where services of the system keep their state (cli/service). */
+/** The directory in which services of the system keep their state (cli/service). */
 const SYSTEM_STATE_HOME = '/var/lib';
 
 /** That directory of this user, and that of the system's services, which only root and their own user can read. */

@@ -24,7 +24,7 @@ export interface DiscoveredPeer {
   address: string;
 }
 
-/** What every discovery knows of a daemon: enough to dial it. An advertisement tells the rest, too. */
+/** The facts that every discovery has of a daemon: enough to dial it. An advertisement tells the rest, too. */
 export type FoundPeer = Pick<DiscoveredPeer, 'id' | 'role' | 'cluster' | 'address'> & Partial<DiscoveredPeer>;
 
 /** The daemon that was heard. */

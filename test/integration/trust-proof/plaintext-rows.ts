@@ -71,7 +71,7 @@ export const PLAINTEXT_ROWS: readonly Row[] = [
   },
 ];
 
-/** What comes back for a request of HTTP/1.1 in plaintext. */
+/** The answer to a request of HTTP/1.1 in plaintext. */
 function plainRequest(address: string): Promise<Seen> {
   const socket = connectTcp(parseAddress(address));
   let said = '';
