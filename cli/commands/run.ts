@@ -84,7 +84,7 @@ async function run(name: string, mainFlags: readonly string[], flags: RunFlags):
       report(repository.id, model, estimate, flags);
       if (flags.dryRun) return null;
       const problem = obstacle(repository.id, estimate);
-      if (problem !== null) throw new OdmoeError('DEVICE_OUT_OF_MEMORY', problem);
+      if (problem !== null) throw problem;
       if (model.kind !== 'packed' && !flags.yes) await ask(signal);
       return { directory: await obtainWithBar(model, signal), isAlone: estimate.machines.workers === 0 };
     } finally {
@@ -107,7 +107,7 @@ function checkedSettings(mainFlags: readonly string[]): NodeSettings {
 }
 
 function report(id: string, model: FoundModel, estimate: RunEstimate, { json, dryRun }: RunFlags): void {
-  const problem = obstacle(id, estimate);
+  const problem = obstacle(id, estimate)?.message ?? null;
   if (json) {
     const download = model.kind === 'hub' ? model.remote.weightBytes : 0;
     const object = snakeCaseKeys({ model: id, from: model.kind, downloadBytes: download, problem, ...estimate });

@@ -1,4 +1,5 @@
 import { presentMachines, type Machines } from './cluster-machines.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { freeBytes } from '../../shared/base/files/storage-error.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { shippedStorage } from '../../engine/emulation/device-profile.js';
@@ -97,18 +98,23 @@ async function speedOf(
   return { tokensPerS: decodeTokensPerS, profile: profile.name };
 }
 
-/** The reason why this box cannot run the model; null: it can. Pure. */
-export function obstacle(id: string, { neededBytes, memoryBytes, diskNeededBytes, diskFreeBytes }: RunEstimate): string | null {
+/** The error for a box that cannot run the model (DEVICE_OUT_OF_MEMORY, STORAGE_FULL); null: it can. Pure. */
+export function obstacle(
+  id: string,
+  { neededBytes, memoryBytes, diskNeededBytes, diskFreeBytes }: RunEstimate,
+): OdmoeError | null {
   if (neededBytes > memoryBytes) {
-    return (
+    return new OdmoeError(
+      'DEVICE_OUT_OF_MEMORY',
       `${id}: main needs ${formatBytes(neededBytes)} of memory for all but the experts, and ${formatBytes(memoryBytes)} are free on this box; ` +
-      'run it on a box with more, end other programs, or choose a smaller model (nothing of its weights was downloaded)'
+        'run it on a box with more, end other programs, or choose a smaller model (nothing of its weights was downloaded)',
     );
   }
   if (diskFreeBytes === null || diskNeededBytes <= diskFreeBytes) return null;
-  return (
+  return new OdmoeError(
+    'STORAGE_FULL',
     `${id}: ${formatBytes(diskNeededBytes)} of disk are needed while its pack is made, and ${formatBytes(diskFreeBytes)} are free; ` +
-    'free some space, or give another disk by --packs (nothing of its weights was downloaded)'
+      'free some space, or give another disk by --packs (nothing of its weights was downloaded)',
   );
 }
 

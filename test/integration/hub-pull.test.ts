@@ -1,11 +1,13 @@
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { odmoeCommand } from '../../cli/demo/daemon-process.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import { SmallHub, TOKEN } from '../unit/small-hub.js';
 import { tinyTensors, withTemporaryDirectory, writeTinyCheckpoint } from '../unit/tiny-checkpoint.js';
 import { directoryDigests } from '../unit/tiny-pack.js';
+import { waitUntil } from './harness/wait-until.js';
 
 const COMMIT = '0123456789abcdef0123456789abcdef01234567';
 const ID = 'owner/model';
@@ -189,6 +191,38 @@ describe('odmoe run', function () {
       assert.deepEqual(readdirSync(packs), [`${PACK}.pulling`]);
       assert.ok(!readdirSync(join(packs, `${PACK}.pulling`)).some((name) => name.endsWith('.safetensors')));
       assert.ok(hub.transfers.length > 0, 'headers were read');
+    });
+  });
+
+  it('downloads, packs and serves, answers, and ends main with itself', async () => {
+    await withPlace(async ({ hub, home }) => {
+      const demo = join(packageRoot(), 'models', 'demo');
+      const isLarge = (path: string): boolean => path.endsWith('.safetensors');
+      hub.repositories.set('owner/demo', { commit: COMMIT, files: filesOf(demo), isLarge });
+      const [executable, ...rest] = odmoeCommand(['run', 'owner/demo', '--yes', '--device', 'cpu', '--threads', '1']);
+      const where = ['--host', '127.0.0.1', '--port', '0', '--http', '127.0.0.1:0', '--discovery', 'static'];
+      const env = { ...process.env, HOME: home, XDG_STATE_HOME: home, XDG_DATA_HOME: home, HF_ENDPOINT: hub.endpoint };
+      const child = spawn(executable, [...rest, ...where], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+      let said = '';
+      for (const output of [child.stdout, child.stderr]) output.on('data', (data: Buffer) => (said += data.toString()));
+      const ended = new Promise<number | null>((resolve) => child.on('close', resolve));
+      const page = (): string | undefined => /http:\/\/127\.0\.0\.1:\d+/.exec(said.replaceAll(hub.endpoint, ''))?.[0];
+      try {
+        await waitUntil(
+          () => `main says its page:\n${said}`,
+          () => page() !== undefined,
+        );
+        const body = JSON.stringify({ model: 'owner/demo', prompt: 'Once upon', max_tokens: 4, temperature: 0 });
+        const headers = { 'content-type': 'application/json' };
+        const reply = await fetch(`${page()}/v1/completions`, { method: 'POST', headers, body });
+        const { choices } = (await reply.json()) as { choices?: { text: string }[] };
+        assert.ok((choices?.[0]?.text.length ?? 0) > 0, said);
+        child.kill('SIGTERM');
+        assert.equal(await ended, 0, said);
+      } finally {
+        child.kill('SIGKILL');
+        await ended;
+      }
     });
   });
 });

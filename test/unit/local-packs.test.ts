@@ -81,7 +81,11 @@ describe('whether this box can run a model', () => {
   it('is said with the figures', () => {
     assert.equal(obstacle('a/b', estimate), null);
     assert.equal(obstacle('a/b', { ...estimate, diskFreeBytes: null }), null);
-    assert.match(obstacle('a/b', { ...estimate, neededBytes: 1001 }) ?? '', /^a\/b: main needs .* of memory/);
-    assert.match(obstacle('a/b', { ...estimate, diskNeededBytes: 1001 }) ?? '', /^a\/b: .* of disk are needed/);
+    const memory = obstacle('a/b', { ...estimate, neededBytes: 1001 });
+    assert.equal(memory?.code, 'DEVICE_OUT_OF_MEMORY');
+    assert.match(memory.message, /^a\/b: main needs .* of memory/);
+    const disk = obstacle('a/b', { ...estimate, diskNeededBytes: 1001 });
+    assert.equal(disk?.code, 'STORAGE_FULL');
+    assert.match(disk.message, /^a\/b: .* of disk are needed/);
   });
 });
