@@ -8,13 +8,22 @@ import { renewIfDue } from '../../engine/trust/key-renewal.js';
 import { NodeTrust } from '../../engine/trust/node-trust.js';
 import { operatorKeys } from '../../engine/trust/open-node-trust.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { configHome, operatorSocketPath, stateDirectory, stateHomes } from '../../shared/base/files/state-directory.js';
+import {
+  configHome,
+  operatorSocketPath,
+  stateDirectory,
+  stateHome,
+  stateHomes,
+} from '../../shared/base/files/state-directory.js';
+import { isThisHost, thisHost } from '../../shared/settings/resolve-node-settings.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { identifyPeer, renewKey } from '../../shared/transport/node-clients.js';
 import { socketAddress } from '../../shared/transport/operator-socket.js';
 import { standardError } from '../../shared/base/text/text-output.js';
 import type { RenewReply, RenewRequest } from '../../shared/wire/messages.js';
 import type { Transport } from '../../shared/transport/transport.js';
+import { operatorJoinCommand } from '../../shared/transport/trust/operator-join.js';
+import { hostOf } from '../../shared/wire/addresses.js';
 import { runtime, transport } from './process-runtime.js';
 
 /** A main, and the way to it. */
@@ -65,13 +74,33 @@ export async function reachAsOperator(address: string, shown: ShownAuthority): P
     await renewOwnKey(trust, operator, address);
     return { address, transport: operator };
   }
-  const socket = await socketOf(shown);
+  const directory = await directoryOf(shown);
+  const socket = directory === null ? null : await answeringSocket(directory);
   if (socket !== null) return { address: socket, transport };
-  const { cluster } = shown;
-  throw new OdmoeError(
-    'TRUST_REFUSED',
-    `main of "${cluster}" at ${address} lets only operators ask: on its host say odmoe operator add NAME, then here odmoe operator join TOKEN`,
-  );
+  const isHere = isThisHost(hostOf(address), thisHost(stateHome(), false));
+  const socketPath = directory === null ? null : operatorSocketPath(directory);
+  throw new OdmoeError('TRUST_REFUSED', noWayWords({ address, cluster: shown.cluster, isHere, socketPath }));
+}
+
+/** A main that this user may not ask. */
+interface ClosedMain {
+  readonly address: string;
+  readonly cluster: string;
+  /** True: the address is one of this host. */
+  readonly isHere: boolean;
+  /** The operator's socket beside the authority's files, which are this user's; null: they are another user's, or elsewhere. */
+  readonly socketPath: string | null;
+}
+
+/** The reason why there is no way to a main, and what to do. Pure. */
+export function noWayWords({ address, cluster, isHere, socketPath }: ClosedMain): string {
+  const who = `main of "${cluster}" at ${address}`;
+  if (isHere && socketPath !== null) {
+    return `${who} runs on this host, and its operator's socket ${socketPath} is gone or not its own: start main again, which makes it anew`;
+  }
+  const way = `odmoe operator add NAME, then here ${operatorJoinCommand()}`;
+  if (!isHere) return `${who} lets only operators ask: on its host say ${way}`;
+  return `${who} lets only operators ask: run this as the user who runs main, or become an operator: that user says ${way}`;
 }
 
 /** An operator's key renews itself when its owner asks main after 30 days. The roster that comes with it is kept: no stream brings him any. */
@@ -116,14 +145,14 @@ export function commandTrust(credentials: NodeCredentials): NodeTrust {
   });
 }
 
-/** The operator's socket of the main on this host that has the authority; null: it is not here, or this user may not open it. */
-async function socketOf({ cluster, certificate }: ShownAuthority): Promise<string | null> {
+/** The directory on this host that holds the authority's files; null: it is not here, or this user may not read it. */
+async function directoryOf({ cluster, certificate }: ShownAuthority): Promise<string | null> {
   for (const directory of await authoritiesOfThisHost(cluster)) {
     const isSame = await readAuthorityCertificate(directory).then(
       (own) => own.equals(certificate),
       () => false,
     );
-    if (isSame) return await answeringSocket(directory);
+    if (isSame) return directory;
   }
   return null;
 }

@@ -1,6 +1,6 @@
 import { userInfo } from 'node:os';
 import type { Command } from 'commander';
-import { JOIN_TOKEN_VARIABLE, readJoinTokenFile } from '../../engine/daemon/enter-cluster.js';
+import { readJoinTokenFile } from '../../engine/daemon/enter-cluster.js';
 import { type JoinedCluster, joinByToken, requireSameCluster } from '../../engine/trust/enrol.js';
 import { forgetIdentity, identityDirectory, keyToCertify, storeIdentity } from '../../engine/trust/identity-files.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -11,6 +11,7 @@ import { isIdentifier } from '../../shared/base/text/identifier.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { METHODS } from '../../shared/transport/methods.js';
+import { JOIN_TOKEN_VARIABLE, operatorJoinCommand } from '../../shared/transport/trust/operator-join.js';
 import { addOperatorFlags, askOperator, type OperatorFlags } from '../client/ask-operator.js';
 import { withInterrupt } from '../client/interrupt.js';
 import { mainOfToken } from '../client/main-of-token.js';
@@ -55,7 +56,7 @@ Example:
       const made = await askOperator(flags, METHODS.operator.createToken, asked);
       const lines = [
         `On ${name}'s machine, within the hour (a variable is not in the list of processes, an argument is):`,
-        `  ${JOIN_TOKEN_VARIABLE}=${made.text} odmoe operator join --id ${name}`,
+        `  ${operatorJoinCommand(name, made.text)}`,
         `It shows these words: ${made.words}`,
       ];
       standardOutput.write(`${flags.json ? printableJson(snakeCaseKeys({ ...made, name })) : lines.join('\n')}\n`);
@@ -79,7 +80,7 @@ The key is made here and stays here, in $XDG_CONFIG_HOME/odmoe/clusters/CLUSTER 
 chat, accept and the like work from this machine.
 
 Examples:
-  ODMOE_JOIN_TOKEN=odmoe1-... odmoe operator join --id anna
+  ${operatorJoinCommand('anna', 'odmoe1-...')}
   odmoe operator join --id anna --join-file token --main 192.168.1.10:7600`,
     )
     .action(join);

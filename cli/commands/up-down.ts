@@ -11,7 +11,8 @@ import { readRecords, type ProcessRecord } from '../background/process-records.j
 import { runtime } from '../client/process-runtime.js';
 import { settingFlag } from '../client/setting-flags.js';
 import { SETTINGS } from '../../shared/settings/settings-table.js';
-import { JOIN_TOKEN_VARIABLE, readJoinTokenFile } from '../../engine/daemon/enter-cluster.js';
+import { readJoinTokenFile } from '../../engine/daemon/enter-cluster.js';
+import { JOIN_TOKEN_VARIABLE } from '../../shared/transport/trust/operator-join.js';
 import { startAll, type StartAllOptions } from '../background/start-all.js';
 import type { NodeToStart, StartOutcome } from '../background/start-in-background.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';

@@ -1,6 +1,7 @@
 /** Checks that say whether this machine and main trust each other, and why not. Everything here is pure. */
 import { isLoopbackHost } from '../../shared/transport/credentials.js';
 import { readPeerCertificate, shortAuthorityDigest } from '../../shared/transport/trust/certificate.js';
+import { operatorJoinCommand } from '../../shared/transport/trust/operator-join.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import { hostOf } from '../../shared/wire/addresses.js';
 import { type Check, fail, ok, warn } from './check.js';
@@ -43,10 +44,11 @@ function identityCheck(main: MainProbe, own: OwnIdentity): Check {
   }
   if (own.kind === 'waiting') {
     const found = `${own.id} shows no certificate: it has begun to join "${cluster}", and was not let in yet`;
+    const again = `an operator says \`${operatorJoinCommand(own.id)}\` again`;
     return warn(
       NAME,
       found,
-      'start it again, and type the code that it shows on the host of main: `odmoe accept CODE`; an operator says `odmoe operator join --id ID TOKEN` again',
+      `start it again, and type the code that it shows on the host of main: \`odmoe accept CODE\`; ${again}`,
     );
   }
   const { authority, peer } = own.credentials;
@@ -118,8 +120,9 @@ function strangerHere({ address, cluster, isNamed, shown }: MainProbe): Check {
   const authority = shown?.authority ?? null;
   const digits = authority === null ? '' : ` of the authority ${shortAuthorityDigest(authority)}`;
   const found = `main at ${address} speaks TLS${digits}, and this machine (as this user) has not joined "${cluster}"`;
-  const advice =
-    'join: start `odmoe worker` (or shadow), and type the code that it shows on the host of main (`odmoe accept CODE`), or start it with --join TOKEN; commands alone need `odmoe operator join TOKEN`';
+  const worker =
+    'join: start `odmoe worker` (or shadow), and type the code that it shows on the host of main (`odmoe accept CODE`), or start it with --join-file FILE';
+  const advice = `${worker}; commands alone need \`${operatorJoinCommand()}\` (\`odmoe operator add NAME\` on the host of main makes the token)`;
   return isNamed ? fail(NAME, found, advice) : warn(NAME, found, advice);
 }
 

@@ -14,6 +14,7 @@ import { isLoopbackHost } from '../../shared/transport/credentials.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { METHODS } from '../../shared/transport/methods.js';
 import { requireNoOtherMain, socketAddress } from '../../shared/transport/operator-socket.js';
+import { JOIN_TOKEN_VARIABLE } from '../../shared/transport/trust/operator-join.js';
 import { hostOf } from '../../shared/wire/addresses.js';
 import { authorityDirectory, removeUnfinished } from '../trust/authority-files.js';
 import { createCluster, requireNotLost } from '../trust/create-cluster.js';
@@ -231,9 +232,6 @@ const TOKEN_FILE_ERRORS: FileErrors = {
   invalid: 'CONFIG_INVALID',
   remedy: 'give a file with a token that odmoe token create printed',
 };
-
-/** The variable with a token by which daemons join. */
-export const JOIN_TOKEN_VARIABLE = 'ODMOE_JOIN_TOKEN';
 
 /** Throws CONFIG_INVALID. */
 export async function readJoinTokenFile(path: string): Promise<string> {

@@ -48,8 +48,9 @@ const backupSchema = z.strictObject({
 export async function backupCluster(stateDirectory: string, cluster: string, path: string): Promise<void> {
   // A damaged file is noticed now, not when the backup is needed.
   if ((await readAuthorityFiles(stateDirectory, cluster)) === null) {
-    const advice = 'run this on the host of main; odmoe cluster init makes an authority';
-    throw new OdmoeError('CONFIG_INVALID', `there is no authority of "${cluster}" here; ${advice}`);
+    const where = authorityDirectory(stateDirectory);
+    const advice = "run this on main's host, as the user who runs main";
+    throw new OdmoeError('CONFIG_INVALID', `there is no authority of "${cluster}" at ${where}: ${advice}`);
   }
   const directory = authorityDirectory(stateDirectory);
   const contents = await Promise.all(

@@ -4,6 +4,7 @@ import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { parsedJson } from '../../shared/base/json/parsed-json.js';
 import { isIdentifier } from '../../shared/base/text/identifier.js';
 import { clusterOfAuthority, type Authority, type CertifiedPeer } from '../../shared/transport/trust/certificate.js';
+import { operatorJoinCommand } from '../../shared/transport/trust/operator-join.js';
 import { PEER_ROLES, type PeerRole } from '../../shared/transport/trust/peer-role.js';
 import type { Refusal } from '../../shared/transport/trust/refusal.js';
 import { ROSTER_LIMIT_BYTES } from '../../shared/wire/limits.js';
@@ -145,10 +146,10 @@ function admitUnknownKey(peer: CertifiedPeer, roster: Roster, admission: Admissi
   if (isYounger && (admission === 'not-removed' || peer.role === 'main')) return null;
   const removed = ofId.findLast((entry) => entry.removed !== undefined);
   if (presentEntry(roster, id) !== undefined) {
-    return `the key of node ${id} is not the one that "${roster.cluster}" has for it (it was replaced): ${rejoin(peer)}`;
+    return `the key of ${named(peer)} is not the one that "${roster.cluster}" has for it (it was replaced): ${rejoin(peer)}`;
   }
   if (removed !== undefined) return removalWords(removed, roster.cluster);
-  return `node ${id} is not in the roster of "${roster.cluster}": ${rejoin(peer)}`;
+  return `${named(peer)} is not in the roster of "${roster.cluster}": ${rejoin(peer)}`;
 }
 
 /**
@@ -163,12 +164,18 @@ export function withNewestKey(peer: CertifiedPeer, roster: Roster | null): Certi
 
 function removalWords(entry: RosterEntry, cluster: string): string {
   const time = entry.removed === undefined ? '' : ` (${minuteOf(entry.removed)})`;
-  return `node ${entry.id} was removed from "${cluster}"${time}. To come back: ${rejoin(entry)}`;
+  return `${named(entry)} was removed from "${cluster}"${time}. To come back: ${rejoin(entry)}`;
 }
 
 /** The command by which a peer comes back. */
-function rejoin({ role }: { role: PeerRole }): string {
-  return role === 'operator' ? 'odmoe operator join TOKEN' : `odmoe ${role} --rejoin`;
+function rejoin({ role, id }: { role: PeerRole; id: string }): string {
+  if (role !== 'operator') return `odmoe ${role} --rejoin`;
+  return `on main's host odmoe operator add ${id} makes a token, then here ${operatorJoinCommand(id)}`;
+}
+
+/** An operator is a person. */
+function named({ role, id }: { role: PeerRole; id: string }): string {
+  return role === 'operator' ? `operator ${id}` : `node ${id}`;
 }
 
 /** "2026-11-25 10:02 UTC" */

@@ -7,13 +7,14 @@ import { ERROR_KINDS, type ErrorCode } from '../base/errors/registry.js';
 import type { Runtime } from '../base/runtime/runtime.js';
 import { REFUSED_CONNECTION_MS, REFUSED_CONNECTIONS_LIMIT, REFUSED_REQUEST_LIMIT_BYTES } from '../wire/limits.js';
 import { ERROR_CODE_METADATA } from './rpc-errors.js';
+import { operatorJoinCommand } from './trust/operator-join.js';
 
 const CODE: ErrorCode = 'TRUST_REFUSED';
 
 /** For whoever comes with a browser or curl. It names nothing of the cluster, because everybody may read it. */
 const WORDS_FOR_HTTP = `At this port the daemons of an odmoe cluster talk to each other: gRPC over TLS, with certificates of the cluster.
 The page and the HTTP API are at another address of main, which odmoe status shows (usually port 7680).
-A machine gets in by odmoe worker, and a person by odmoe operator join TOKEN.
+A machine gets in by odmoe worker, and a person by ${operatorJoinCommand()}, with a token of main.
 `;
 
 const TEXT = 'text/plain; charset=utf-8';

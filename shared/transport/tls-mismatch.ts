@@ -10,6 +10,7 @@ import { TLS_PROBE_INTERVAL_MS, TLS_PROBE_TIMEOUT_MS, TLS_PROBES_KEPT_LIMIT } fr
 import type { MethodRules } from './methods.js';
 import { isSocketAddress } from './operator-socket.js';
 import type { ClusterTrust } from './trust/cluster-trust.js';
+import { operatorJoinCommand } from './trust/operator-join.js';
 import { TLS_VERSION } from './trust/tls-options.js';
 
 /** The words of OpenSSL, or its codes, for a peer whose first bytes are no TLS. */
@@ -29,8 +30,8 @@ export function speaksNoTls(peer: string, options: { cause?: unknown } = {}): Od
 }
 
 function speaksTls(peer: string, options: { cause?: unknown }): OdmoeError {
-  const advice =
-    'if --insecure was given, leave that out; else this machine has to join first (odmoe worker shows a code, odmoe operator join TOKEN lets a person in)';
+  const ways = `odmoe worker shows a code, and ${operatorJoinCommand()} lets a person in`;
+  const advice = `if --insecure was given, leave that out; else this machine has to join first (${ways})`;
   return new OdmoeError('TLS_MISMATCH', `${peer} speaks TLS, and this process spoke none: ${advice}`, options);
 }
 

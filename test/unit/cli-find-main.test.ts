@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
+import { rename } from 'node:fs/promises';
 import { findMain, type MainFlags } from '../../cli/client/find-main.js';
 import { requirePlaintextAllowed } from '../../cli/client/known-clusters.js';
-import { operatorDirectory } from '../../cli/client/operator-access.js';
+import { noWayWords, operatorDirectory } from '../../cli/client/operator-access.js';
 import { readAuthorityFiles } from '../../engine/trust/authority-files.js';
 import { createCluster } from '../../engine/trust/create-cluster.js';
 import { forgetIdentity, readIdentity, storeRoster } from '../../engine/trust/identity-files.js';
@@ -15,6 +16,7 @@ import { TrustedServers } from './trusted-servers.js';
 import { UserDirectories } from './user-directories.js';
 
 const TIMEOUT_MS = 5000;
+const TO_JOIN = 'odmoe operator add NAME, then here ODMOE_JOIN_TOKEN=TOKEN odmoe operator join --id NAME';
 
 describe('the way to main', () => {
   let user: UserDirectories;
@@ -118,7 +120,24 @@ describe('the way to main', () => {
     user.moveTo('laptop');
     await assert.rejects(findMain({ main: address }), {
       code: 'TRUST_REFUSED',
-      message: `main of "home" at ${address} lets only operators ask: on its host say odmoe operator add NAME, then here odmoe operator join TOKEN`,
+      message: `main of "home" at ${address} lets only operators ask: run this as the user who runs main, or become an operator: that user says ${TO_JOIN}`,
+    });
+  });
+
+  it('is named to those that are no operators on another host, and the token is no argument there', () => {
+    const elsewhere = { address: '192.0.2.7:7600', cluster: 'home', isHere: false, socketPath: null };
+    const words = `main of "home" at 192.0.2.7:7600 lets only operators ask: on its host say ${TO_JOIN}`;
+    assert.equal(noWayWords(elsewhere), words);
+    assert.equal(noWayWords({ ...elsewhere, socketPath: '/old/control.sock' }), words);
+  });
+
+  it('is missing on its own host while the socket is gone, with what to do', async () => {
+    const { address } = await startMain('home');
+    const path = operatorSocketPath(stateDirectory('home'));
+    await rename(path, `${path}.away`);
+    await assert.rejects(findMain({ main: address }), {
+      code: 'TRUST_REFUSED',
+      message: `main of "home" at ${address} runs on this host, and its operator's socket ${path} is gone or not its own: start main again, which makes it anew`,
     });
   });
 
@@ -132,7 +151,7 @@ describe('the way to main', () => {
     await desk.removeNode('anna');
     await assert.rejects(askedMain({ main: address }), {
       code: 'TRUST_REFUSED',
-      message: /node anna was removed from "home".*odmoe operator join TOKEN/,
+      message: /operator anna was removed from "home".* on main's host odmoe operator add anna makes a token, then here ODMOE_JOIN_TOKEN=TOKEN odmoe operator join --id anna/,
     });
   });
 

@@ -109,7 +109,7 @@ describe('odmoe doctor: the check of trust', () => {
       judge([]),
       'fail',
       /speaks TLS of the authority [0-9a-f]{16}.*has not joined "home"/,
-      /odmoe accept CODE.*--join TOKEN/,
+      /odmoe accept CODE.*--join-file FILE.*ODMOE_JOIN_TOKEN=TOKEN odmoe operator join --id NAME/,
     );
     assert.equal(judge([], { isNamed: false }).status, 'warn', "a neighbour's cluster is no fault of this machine");
     expect(judge([], { shown: shownBy(HOME, { authority: null }) }), 'fail', /speaks TLS, and this machine/, /join/);

@@ -58,7 +58,7 @@ export const PLAINTEXT_ROWS: readonly Row[] = [
   {
     done: 'odmoe status of somebody who is no operator, at a main that speaks TLS',
     act: (cluster) => cluster.command('nobody', 'status', '--main', cluster.main),
-    here: /main of "home" at \S+ lets only operators ask: .*odmoe operator join TOKEN \[TRUST_REFUSED\]/,
+    here: /main of "home" at \S+ lets only operators ask: .*odmoe operator join --id NAME \[TRUST_REFUSED\]/,
     there: null,
     status: 3,
   },

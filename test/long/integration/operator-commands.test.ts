@@ -166,7 +166,7 @@ describe('the commands of operators', function () {
     assert.equal(stranger.status, 3);
     assert.match(
       stranger.stderr,
-      /lets only operators ask: on its host say odmoe operator add NAME, then here odmoe operator join TOKEN/,
+      /lets only operators ask: run this as the user who runs main, .* odmoe operator add NAME, then here ODMOE_JOIN_TOKEN=/,
     );
     const other = await odmoe('operator', 'join', '--id', 'berta', token, '--main', address);
     assert.equal(other.status, 2);
