@@ -151,7 +151,8 @@ describe('the way to main', () => {
     await desk.removeNode('anna');
     await assert.rejects(askedMain({ main: address }), {
       code: 'TRUST_REFUSED',
-      message: /operator anna was removed from "home".* on main's host odmoe operator add anna makes a token, then here ODMOE_JOIN_TOKEN=TOKEN odmoe operator join --id anna/,
+      message:
+        /operator anna was removed from "home".* on main's host odmoe operator add anna makes a token, then here ODMOE_JOIN_TOKEN=TOKEN odmoe operator join --id anna/,
     });
   });
 

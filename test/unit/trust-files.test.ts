@@ -494,7 +494,10 @@ describe('a backup of a cluster', () => {
     const path = join(folder, 'home.backup');
     await assert.rejects(
       backupCluster(stateOf('main'), 'home', path),
-      code('CONFIG_INVALID', /no authority of "home" at .*authority: run this on main's host, as the user who runs main/),
+      code(
+        'CONFIG_INVALID',
+        /no authority of "home" at .*authority: run this on main's host, as the user who runs main/,
+      ),
     );
     await createAuthorityFiles(stateOf('main'), newState());
     rmSync(join(authorityDirectory(stateOf('main')), 'authority.key'));
