@@ -23,6 +23,8 @@ export const PAIRING_ABSENCE_MS = ENROLMENT_RETRIES_LIMIT * ENROLMENT_RETRY_PAUS
 /** Time in which a machine reveals its nonce: it does so at once, and until then it takes a place and is shown to nobody. */
 export const PAIRING_REVEAL_MS = ENROLMENT_REQUEST_MS;
 export const WRONG_CODES_LIMIT = 3;
+/** Most codes that main remembers after they have let a machine in. */
+export const ACCEPTED_CODES_LIMIT = 16;
 /** Most codes that a machine shows by itself in PAIRING_LIFE_MS. */
 export const CODES_SHOWN_LIMIT = 3;
 /** One new machine in this time and from one address. */
@@ -92,6 +94,14 @@ export interface PairingBook {
   readonly wrongCodes: number;
   /** Beginnings of the last PAIRING_LIFE_MS. */
   readonly begun: readonly { readonly address: string; readonly begunMs: number }[];
+  /** Codes of the last PAIRING_LIFE_MS that let a machine in, the newest one last: an operator may type one twice. */
+  readonly accepted: readonly AcceptedCode[];
+}
+
+interface AcceptedCode {
+  readonly code: string;
+  readonly id: string;
+  readonly acceptedMs: number;
 }
 
 /** All that a code depends on. */
@@ -105,7 +115,7 @@ export interface PairingCodeParts {
   readonly exporter: Buffer;
 }
 
-export const EMPTY_PAIRING_BOOK: PairingBook = { pairings: [], wrongCodes: 0, begun: [] };
+export const EMPTY_PAIRING_BOOK: PairingBook = { pairings: [], wrongCodes: 0, begun: [], accepted: [] };
 
 /** The machine's commitment: SHA-256 of the purpose, its nonce and its public key (SPKI, DER). */
 export function pairingCommitment(nonce: Buffer, spki: Buffer): Buffer {
@@ -269,19 +279,37 @@ export function revealPairing(
 export type Acceptance =
   { readonly book: PairingBook; readonly pairing: Pairing } | { readonly book: PairingBook; readonly refusal: string };
 
-/** The operator has typed a code. The machine that shows it waits no more. Three wrong codes send every machine away. */
+/**
+ * The operator has typed a code. The machine that shows it waits no more. Three wrong codes send every machine away; one that has let a machine in
+ * before is none of them.
+ */
 export function acceptPairing(book: PairingBook, typed: string, nowMs: number): Acceptance {
   const present = withoutOld(book, nowMs);
   const code = typedCode(typed);
   if (code === null) return { book: present, refusal: 'a code has six digits, as the machine shows them' };
   const [pairing, ...twins] = present.pairings.filter(({ revealed }) => revealed?.code === code);
-  if (pairing === undefined) return wrongCode(present, code);
+  if (pairing === undefined) {
+    const before = present.accepted.findLast((each) => each.code === code);
+    return before === undefined ? wrongCode(present, code) : { book: present, refusal: acceptedWords(before, nowMs) };
+  }
   if (twins.length > 0) {
     const others = present.pairings.filter(({ revealed }) => revealed?.code !== code);
     const shown = `${twins.length + 1} machines show the code ${shownCode(code)}`;
     return { book: { ...present, pairings: others }, refusal: `${shown}: start them again, one after the other` };
   }
-  return { book: { ...withoutPairing(present, pairing.pairingId), wrongCodes: 0 }, pairing };
+  const { id } = pairing.request;
+  const accepted = [...present.accepted, { code, id, acceptedMs: nowMs }].slice(-ACCEPTED_CODES_LIMIT);
+  return { book: { ...withoutPairing(present, pairing.pairingId), wrongCodes: 0, accepted }, pairing };
+}
+
+function acceptedWords({ id, acceptedMs }: AcceptedCode, nowMs: number): string {
+  const age = formatDuration(Math.ceil((nowMs - acceptedMs) / 1000) * 1000);
+  return `${id} was let in by this code ${age} ago: there is nothing to do, and odmoe node list shows it`;
+}
+
+/** The book after a machine whose code was typed could not be let in after all. */
+export function withoutAccepted(book: PairingBook, code: string): PairingBook {
+  return { ...book, accepted: book.accepted.filter((each) => each.code !== code) };
 }
 
 function wrongCode(book: PairingBook, code: string): Acceptance {
@@ -320,5 +348,6 @@ export function withoutOld(book: PairingBook, nowMs: number): PairingBook {
     ...book,
     pairings: book.pairings.filter((pairing) => !isPairingOver(pairing, nowMs) && !isAbsent(pairing, nowMs)),
     begun: book.begun.filter(({ begunMs }) => nowMs - begunMs < PAIRING_LIFE_MS),
+    accepted: book.accepted.filter(({ acceptedMs }) => nowMs - acceptedMs < PAIRING_LIFE_MS),
   };
 }

@@ -15,6 +15,7 @@ import {
   revealPairing,
   waitingPairings,
   withAbsence,
+  withoutAccepted,
   withoutOld,
   withoutPairing,
   WAITS_NO_MORE,
@@ -76,6 +77,14 @@ export interface TokenJoin {
   readonly exporter: Buffer;
 }
 
+/** A machine that has revealed its key. */
+interface RevealedMachine {
+  readonly id: string;
+  readonly role: PeerRole;
+  /** Null: it waits until its code is typed. */
+  readonly welcome: Welcome | null;
+}
+
 /** A machine that waits for the operator. */
 export interface WaitingMachine {
   readonly id: string;
@@ -91,8 +100,8 @@ export interface AcceptedMachine extends Omit<WaitingMachine, 'waitedMs'> {
   readonly words: string;
 }
 
-/** The decision about a machine that waited. */
-type Decision = { readonly certificate: Buffer } | Refusal;
+/** The decision about a machine that waited. `code`: that of a refusal. */
+type Decision = { readonly certificate: Buffer } | (Refusal & { readonly code: ErrorCode });
 
 /** Decisions that are remembered for machines that ask after them. */
 const DECISIONS_LIMIT = 4 * PAIRINGS_LIMIT;
@@ -172,12 +181,12 @@ export class EnrolmentDesk {
   }
 
   /**
-   * From now on the machine's code can be typed; returns null. A machine whose key is listed was let in before, and has lost main's reply: it gets its
-   * certificate, and shows no code. Throws TRUST_REFUSED, JOIN_TOKEN_INVALID.
+   * From now on the machine's code can be typed, and `welcome` is null. A machine whose key is listed was let in before, and has lost main's reply: it
+   * gets its certificate, and shows no code. Throws TRUST_REFUSED, JOIN_TOKEN_INVALID.
    */
-  revealPairing(pairingId: string, reveal: PairingReveal): Welcome | null {
+  revealPairing(pairingId: string, reveal: PairingReveal): RevealedMachine {
     const decided = this.decisions.get(pairingId);
-    if (decided !== undefined && isRefusal(decided)) throw new OdmoeError('JOIN_TOKEN_INVALID', decided.refusal);
+    if (decided !== undefined && isRefusal(decided)) throw new OdmoeError(decided.code, decided.refusal);
     const nowMs = this.runtime.nowMs();
     const { book, pairing } = wanted(revealPairing(this.pairings, pairingId, reveal, this.digest, nowMs));
     const { authority, roster } = this.state;
@@ -190,14 +199,14 @@ export class EnrolmentDesk {
     const isIn = listed === roster;
     this.goOn(refusal !== null || isIn ? withoutPairing(book, pairingId) : book, refusal ?? WAITS_NO_MORE);
     if (refusal !== null) throw refused(refusal);
-    return isIn
-      ? this.welcome(wanted(certifyPeer(authority, roster, { id, role }, publicKey, nowWallMs)).certificate)
-      : null;
+    if (!isIn) return { id, role, welcome: null };
+    const { certificate } = wanted(certifyPeer(authority, roster, { id, role }, publicKey, nowWallMs));
+    return { id, role, welcome: this.welcome(certificate) };
   }
 
   /**
    * Waits for the operator's decision on a machine. Null: there is none yet, ask again. A newer wait for the same machine ends an older one.
-   * `signal` ends the wait. `waits`: called if the decision is not there already. Throws JOIN_TOKEN_INVALID, and PAIRING_UNKNOWN
+   * `signal` ends the wait. `waits`: called if the decision is not there already. Throws JOIN_TOKEN_INVALID, TRUST_REFUSED, and PAIRING_UNKNOWN
    * for a machine that main knows nothing of.
    */
   async waitForDecision(pairingId: string, signal: AbortSignal, waits: () => void): Promise<Welcome | null> {
@@ -216,7 +225,7 @@ export class EnrolmentDesk {
     }
     const decision = this.decisions.get(pairingId);
     if (decision === undefined) return null;
-    if (isRefusal(decision)) throw new OdmoeError('JOIN_TOKEN_INVALID', decision.refusal);
+    if (isRefusal(decision)) throw new OdmoeError(decision.code, decision.refusal);
     return this.welcome(decision.certificate);
   }
 
@@ -344,16 +353,21 @@ export class EnrolmentDesk {
 
   private async letIn({ pairingId, request, revealed }: Pairing): Promise<AcceptedMachine> {
     const { id, role, device, address } = request;
-    const { publicKey } = requirePresent(revealed, 'A code was typed of a machine that has revealed none.');
+    const { publicKey, code: typed } = requirePresent(
+      revealed,
+      'A code was typed of a machine that has revealed none.',
+    );
     try {
       const { authority, roster } = this.state;
       const certified = wanted(certifyPeer(authority, roster, { id, role }, publicKey, this.runtime.wallMs()));
       await this.saveRoster(certified.roster);
       this.decide(pairingId, { certificate: certified.certificate });
     } catch (thrown) {
+      this.pairings = withoutAccepted(this.pairings, typed);
       const isTold = thrown instanceof OdmoeError && thrown.code === 'TRUST_REFUSED';
       const what = isTold ? thrown.message : 'main could not write down that it is let in: look at its log';
-      this.decide(pairingId, { refusal: `the code was typed, and ${what}` });
+      const code = isTold ? 'TRUST_REFUSED' : 'JOIN_TOKEN_INVALID';
+      this.decide(pairingId, { refusal: `the code was typed, and ${what}`, code });
       throw thrown;
     } finally {
       this.accepting.delete(pairingId);
@@ -372,7 +386,8 @@ export class EnrolmentDesk {
       if (kept.has(pairingId) || this.accepting.has(pairingId)) continue;
       // One that was away too long is forgotten, and shows a new code if it comes back.
       if (isAbsent(pairing, nowMs) && !isPairingOver(pairing, nowMs)) continue;
-      this.decide(pairingId, { refusal: isPairingOver(pairing, nowMs) ? overWords(pairing) : why });
+      const refusal = isPairingOver(pairing, nowMs) ? overWords(pairing) : why;
+      this.decide(pairingId, { refusal, code: 'JOIN_TOKEN_INVALID' });
     }
   }
 

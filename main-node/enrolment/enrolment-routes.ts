@@ -78,23 +78,13 @@ async function join(desk: EnrolmentDesk, request: EnrolmentRequest, log: Logger)
   return sentWelcome(welcome);
 }
 
-async function beginPairing(
-  desk: EnrolmentDesk,
-  request: EnrolmentRequest,
-  log: Logger,
-): Promise<Sent<typeof pairReplySchema>> {
+async function beginPairing(desk: EnrolmentDesk, request: EnrolmentRequest): Promise<Sent<typeof pairReplySchema>> {
   countTry(request);
   const { host, exporter } = request;
   const message = await bodyOf(request, pairRequestSchema);
   const { pairingId, mainNonce } = desk.beginPairing({ ...message, exporter, address: host });
   if (request.signal.aborted) desk.endConnection(pairingId);
   onAbort(request.signal, () => desk.endConnection(pairingId));
-  // The operator has to do something.
-  log.warn('a machine wants in: type the code that it shows (odmoe accept CODE)', {
-    id: message.id,
-    role: message.role,
-    peer: host,
-  });
   return { pairingId, nonce: mainNonce.toString('base64'), authority: desk.authority.toString('base64') };
 }
 
@@ -105,9 +95,14 @@ async function reveal(
   log: Logger,
 ): Promise<Sent<typeof waitReplySchema>> {
   const { pairingId, ...revealed } = await bodyOf(request, revealRequestSchema);
-  const welcome = desk.revealPairing(pairingId, { ...revealed, exporter: request.exporter });
-  if (welcome === null) return { state: 'waiting' };
-  log.info('a machine that was let in before has its certificate again: no code is needed', { peer: request.host });
+  const { id, role, welcome } = desk.revealPairing(pairingId, { ...revealed, exporter: request.exporter });
+  const machine = { id, role, peer: request.host };
+  if (welcome === null) {
+    // The operator has to do something.
+    log.warn('a machine wants in: type the code that it shows (odmoe accept CODE)', machine);
+    return { state: 'waiting' };
+  }
+  log.info('a machine that was let in before has its certificate again: no code is needed', machine);
   return sentWelcome(welcome);
 }
 

@@ -246,6 +246,8 @@ describe('enrolment', () => {
       assert.deepEqual([accepted.id, accepted.words], ['jetson', words]);
       checkJoined(await joined, machine);
       assert.deepEqual(main.desk.waitingMachines(), []);
+      await refusal(main.desk.accept(code), 'JOIN_TOKEN_INVALID', /jetson was let in by this code .* ago/);
+      assert.equal(main.log.all.filter((line) => line.includes('type the code that it shows')).length, 1);
       assert.ok(!main.log.all.join('\n').includes(code));
     });
 
@@ -383,7 +385,11 @@ describe('enrolment', () => {
       stopped.abort();
       await Promise.allSettled([accepted, joined]);
       const noCode = () => assert.fail('a code is shown');
+      const lines = () => main.log.all.filter((line) => line.includes('type the code that it shows')).length;
+      const asked = lines();
       checkJoined(await pairWithMain(main.address, machine, noCode, CONTEXT), machine);
+      assert.equal(lines(), asked, 'nobody is to type a code');
+      assert.match(main.log.all.filter((line) => line.includes('no code is needed'))[0] ?? '', /"id":"jetson"/);
       assert.deepEqual(main.desk.waitingMachines(), []);
       await main.desk.removeNode('jetson');
       const removed = pairWithMain(main.address, machine, noCode, CONTEXT);
@@ -399,9 +405,10 @@ describe('enrolment', () => {
     it('tells machine and operator that the id was taken while the machine waited', async () => {
       const { code, joined } = await screenOf(main.address);
       await joinByToken(main.address, await main.token(), machineOf('jetson'), CONTEXT);
-      const told = refusal(joined, 'JOIN_TOKEN_INVALID', /the code was typed, and jetson is a worker of "test"/);
+      const told = refusal(joined, 'TRUST_REFUSED', /the code was typed, and jetson is a worker of "test"/);
       await refusal(main.desk.accept(code), 'TRUST_REFUSED', /choose another --id/);
       await told;
+      await refusal(main.desk.accept(code), 'JOIN_TOKEN_INVALID', /no machine waits/);
     });
 
     it('shows other codes and words on both sides of one who stands between', async () => {

@@ -5,6 +5,7 @@ import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { createNodeKey, spkiOf } from '../../shared/transport/trust/certificate.js';
 import { EXPORTER_BYTES, proveKey } from '../../engine/trust/key-proof.js';
 import {
+  ACCEPTED_CODES_LIMIT,
   acceptPairing,
   afterConnection,
   BEGINNINGS_LIMIT,
@@ -26,6 +27,7 @@ import {
   shownCode,
   typedCode,
   waitingPairings,
+  withoutAccepted,
   withAbsence,
   withoutPairing,
   type Acceptance,
@@ -144,7 +146,35 @@ describe('pairing', () => {
       waitingPairings(accepted.book, 1).map(({ request }) => request.id),
       ['2'],
     );
-    assert.match(refusalOf(acceptPairing(accepted.book, one.code, 1)), /no machine with the code/);
+  });
+
+  it('says who was let in by a code that is typed again, which is no wrong code', () => {
+    const one = waiting(new Machine('1'));
+    const two = waiting(new Machine('2'), one.book);
+    const accepted = acceptPairing(two.book, one.code, 1);
+    assert.ok(!isRefusal(accepted));
+    const { book } = accepted;
+    const again = acceptPairing(book, one.code, 7000);
+    assert.match(refusalOf(again), /^1 was let in by this code 7 s ago: there is nothing to do/);
+    assert.deepEqual([again.book.wrongCodes, again.book.pairings.length], [0, 1]);
+    assert.match(refusalOf(acceptPairing(withoutAccepted(book, one.code), one.code, 7000)), /no machine with the code/);
+    assert.match(refusalOf(acceptPairing(book, one.code, 1 + PAIRING_LIFE_MS)), /no machine waits/);
+  });
+
+  it('remembers the last 16 codes that let a machine in', () => {
+    let book = EMPTY_PAIRING_BOOK;
+    const codes: string[] = [];
+    for (let each = 0; each <= ACCEPTED_CODES_LIMIT; each++) {
+      const one = waiting(new Machine(String(each)), book, each);
+      const accepted = acceptPairing(one.book, one.code, each);
+      assert.ok(!isRefusal(accepted));
+      codes.push(one.code);
+      ({ book } = accepted);
+    }
+    assert.deepEqual(
+      book.accepted.map(({ code }) => code),
+      codes.slice(1),
+    );
   });
 
   it('shows no code of a machine before it has revealed its nonce', () => {
