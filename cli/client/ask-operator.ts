@@ -1,5 +1,8 @@
 import type { Command } from 'commander';
-import type { CallMethod } from '../../shared/transport/methods.js';
+import { takenWords } from '../../engine/trust/roster-changes.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { METHODS, type CallMethod } from '../../shared/transport/methods.js';
+import type { CreateTokenReply, CreateTokenRequest } from '../../shared/wire/messages.js';
 import { addMainFlags, findMain, type MainFlags } from './find-main.js';
 
 /** The flags of a command that directs a cluster. */
@@ -12,6 +15,23 @@ const OPERATOR_TIMEOUT_MS = 15_000;
 
 export function addOperatorFlags(command: Command): Command {
   return addMainFlags(command).option('--json', 'print one JSON object and nothing else', false);
+}
+
+/**
+ * A new join token, for the peer of that name alone, if one is given. Throws USAGE where somebody in the cluster has that id already: nobody could
+ * join by it. A daemon on main's own host asks main for its token itself, and may be listed already.
+ */
+export async function askForToken(flags: MainFlags, wanted: CreateTokenRequest): Promise<CreateTokenReply> {
+  const { address, transport } = await findMain(flags);
+  const options = { timeoutMs: OPERATOR_TIMEOUT_MS };
+  if (wanted.name !== '') {
+    const { nodes, cluster } = await transport.call(address, METHODS.operator.listNodes, {}, options);
+    const holder = nodes.find(({ id, removedMs }) => id === wanted.name && removedMs === null);
+    if (holder !== undefined) {
+      throw new OdmoeError('USAGE', takenWords({ ...holder, since: holder.sinceMs }, cluster, 'name'));
+    }
+  }
+  return transport.call(address, METHODS.operator.createToken, wanted, options);
 }
 
 /**

@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import { localAuthorities } from '../../engine/daemon/find-cluster.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { stateDirectory } from '../../shared/base/files/state-directory.js';
-import { isIdentifier } from '../../shared/base/text/identifier.js';
+import { IDENTIFIER_RULE, isIdentifier } from '../../shared/base/text/identifier.js';
 import { defaultClusterConfig, loadClusterConfig } from '../../shared/settings/load-cluster-config.js';
 
 /** The flags from addClusterFlags, for a command's action. */
@@ -47,8 +47,5 @@ export function clusterOfFlags({ cluster, config }: ClusterFlags): string {
     return path === null ? defaultClusterConfig().cluster : loadClusterConfig(path).cluster;
   }
   if (isIdentifier(cluster)) return cluster;
-  throw new OdmoeError(
-    'USAGE',
-    `${JSON.stringify(cluster)} is no name of a cluster: give letters, digits, ".", "_" and "-", a letter or digit first`,
-  );
+  throw new OdmoeError('USAGE', `${JSON.stringify(cluster)} is no name of a cluster: give ${IDENTIFIER_RULE}`);
 }

@@ -22,6 +22,7 @@ import { socketAddress } from '../../shared/transport/operator-socket.js';
 import { standardError } from '../../shared/base/text/text-output.js';
 import type { RenewReply, RenewRequest } from '../../shared/wire/messages.js';
 import type { Transport } from '../../shared/transport/transport.js';
+import { authorityDigest } from '../../shared/transport/trust/certificate.js';
 import { operatorJoinCommand } from '../../shared/transport/trust/operator-join.js';
 import { hostOf } from '../../shared/wire/addresses.js';
 import { runtime, transport } from './process-runtime.js';
@@ -130,6 +131,22 @@ async function operatorCredentials({ cluster, certificate }: ShownAuthority): Pr
   }
   const issuedAt = ({ peer }: NodeCredentials): number => peer.issuedAt ?? 0;
   return found.sort((one, other) => issuedAt(other) - issuedAt(one))[0] ?? null;
+}
+
+/** True: this user has become that operator of the authority before, and main at the address still takes him. Throws STORAGE_FAILED, TIMEOUT. */
+export async function isOperatorAlready(
+  address: string,
+  { cluster, id, authorityDigest: digest }: { cluster: string; id: string; authorityDigest: string },
+): Promise<boolean> {
+  const credentials = await readIdentity(operatorDirectory(cluster), id);
+  if (credentials === null || authorityDigest(credentials.authority) !== digest) return false;
+  try {
+    await identifyPeer(new GrpcTransport(runtime, null, commandTrust(credentials)), address, LOCAL_MAIN_TIMEOUT_MS);
+    return true;
+  } catch (thrown) {
+    if (thrown instanceof OdmoeError && thrown.code === 'TRUST_REFUSED') return false;
+    throw thrown;
+  }
 }
 
 /** The trust with which a command asks. Main may have a newer key than the roster of the day on which the operator joined. */

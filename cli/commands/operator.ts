@@ -3,19 +3,20 @@ import type { Command } from 'commander';
 import { readJoinTokenFile } from '../../engine/daemon/enter-cluster.js';
 import { type JoinedCluster, joinByToken, requireSameCluster } from '../../engine/trust/enrol.js';
 import { forgetIdentity, identityDirectory, keyToCertify, storeIdentity } from '../../engine/trust/identity-files.js';
+import { authorityWords } from '../../engine/trust/authority-words.js';
+import { requireJoinToken } from '../../engine/trust/join-token.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
-import { isIdentifier } from '../../shared/base/text/identifier.js';
+import { IDENTIFIER_RULE, isIdentifier } from '../../shared/base/text/identifier.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
-import { METHODS } from '../../shared/transport/methods.js';
 import { JOIN_TOKEN_VARIABLE, operatorJoinCommand } from '../../shared/transport/trust/operator-join.js';
-import { addOperatorFlags, askOperator, type OperatorFlags } from '../client/ask-operator.js';
+import { addOperatorFlags, askForToken, type OperatorFlags } from '../client/ask-operator.js';
 import { withInterrupt } from '../client/interrupt.js';
 import { mainOfToken } from '../client/main-of-token.js';
-import { operatorDirectory } from '../client/operator-access.js';
+import { isOperatorAlready, operatorDirectory } from '../client/operator-access.js';
 import { runtime } from '../client/process-runtime.js';
 
 interface JoinFlags {
@@ -53,7 +54,7 @@ Example:
     )
     .action(async (name: string, flags: OperatorFlags) => {
       const asked = { role: 'operator', name, uses: 1, lifeMs: TOKEN_LIFE_MS };
-      const made = await askOperator(flags, METHODS.operator.createToken, asked);
+      const made = await askForToken(flags, asked);
       const lines = [
         `On ${name}'s machine, within the hour (a variable is not in the list of processes, an argument is):`,
         `  ${operatorJoinCommand(name, made.text)}`,
@@ -92,9 +93,12 @@ async function join(given: string | undefined, flags: JoinFlags): Promise<void> 
   process.title = 'odmoe operator join';
   const id = operatorId(flags.id);
   const joined = await withInterrupt((signal) => becomeOperator(token, id, flags, signal));
-  const { cluster, words } = joined;
+  const { cluster, words, wasIn } = joined;
   const directory = identityDirectory(operatorDirectory(cluster), id);
-  const line = `You are operator ${id} of "${cluster}" on this machine (words: ${words}). The key stays here: ${directory}`;
+  const you = `You are operator ${id} of "${cluster}" on this machine`;
+  const line = wasIn
+    ? `${you} already, and the token was not used (words: ${words}). The key is here: ${directory}`
+    : `${you} (words: ${words}). The key stays here: ${directory}`;
   standardOutput.write(`${flags.json ? printableJson({ cluster, id, words, directory }) : line}\n`);
 }
 
@@ -110,21 +114,28 @@ async function givenToken(given: string | undefined, { joinFile }: JoinFlags): P
   throw new OdmoeError('USAGE', `give the token that odmoe operator add printed, ${ways}`);
 }
 
+/** A cluster whose operator this user is. `wasIn`: he was it before the token came. */
+type OperatedCluster = Pick<JoinedCluster, 'cluster' | 'words'> & { readonly wasIn: boolean };
+
 async function becomeOperator(
   token: string,
   id: string,
   flags: JoinFlags,
   signal: AbortSignal,
-): Promise<JoinedCluster> {
+): Promise<OperatedCluster> {
   const { address, cluster } = await mainOfToken(token, flags, signal);
   const directory = operatorDirectory(cluster);
+  const { authorityDigest } = requireJoinToken(token);
+  if (await isOperatorAlready(address, { cluster, id, authorityDigest })) {
+    return { cluster, words: authorityWords(authorityDigest), wasIn: true };
+  }
   const isNew = !(await fileExists(identityDirectory(directory, id)));
   const machine = { id, role: 'operator', key: await keyToCertify(directory, id) } as const;
   try {
     const joined = await joinByToken(address, token, machine, { runtime, signal });
     requireSameCluster(joined, { address, cluster });
     await storeIdentity(directory, id, joined);
-    return joined;
+    return { ...joined, wasIn: false };
   } catch (thrown) {
     if (isNew && thrown instanceof OdmoeError && NOT_CERTIFIED.has(thrown.code)) await forgetIdentity(directory, id);
     throw thrown;
@@ -144,6 +155,6 @@ function operatorId(given: string | undefined): string {
   if (isIdentifier(id)) return id;
   throw new OdmoeError(
     'USAGE',
-    `${JSON.stringify(id)} is no id of an operator (letters, digits, ".", "_" and "-"): give another one by --id`,
+    `${JSON.stringify(id)} is no id of an operator: give one by --id, of ${IDENTIFIER_RULE}`,
   );
 }

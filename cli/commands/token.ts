@@ -8,7 +8,7 @@ import { formatDuration } from '../../shared/base/text/units.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { METHODS } from '../../shared/transport/methods.js';
 import type { JoinTokenLine } from '../../shared/wire/messages.js';
-import { addOperatorFlags, askOperator, type OperatorFlags } from '../client/ask-operator.js';
+import { addOperatorFlags, askForToken, askOperator, type OperatorFlags } from '../client/ask-operator.js';
 import { durationFlag } from '../client/duration-flag.js';
 
 import { tableLines, type TableColumn } from '../output/table.js';
@@ -60,7 +60,7 @@ Examples:
 async function create(flags: CreateFlags): Promise<void> {
   const { role, ttl: lifeMs, uses, name = '', json } = flags;
   const asked = { role, lifeMs, name, uses: uses === 'any' ? 0 : uses };
-  const made = await askOperator(flags, METHODS.operator.createToken, asked);
+  const made = await askForToken(flags, asked);
   if (json) {
     standardOutput.write(`${printableJson(snakeCaseKeys({ ...made, role, name, lifeMs, uses }))}\n`);
     return;

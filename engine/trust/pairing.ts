@@ -5,7 +5,7 @@
 import { createHash, type KeyObject } from 'node:crypto';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { formatDuration } from '../../shared/base/text/units.js';
-import { isIdentifier } from '../../shared/base/text/identifier.js';
+import { IDENTIFIER_RULE, isIdentifier } from '../../shared/base/text/identifier.js';
 import { readPublicKey } from '../../shared/transport/trust/certificate.js';
 import { EXPORTER_BYTES, isKeyProof } from './key-proof.js';
 import type { PeerRole } from '../../shared/transport/trust/peer-role.js';
@@ -183,7 +183,7 @@ export function beginPairing(
 }
 
 function reasonAgainst({ begun }: PairingBook, request: PairingRequest, nowMs: number): string | null {
-  if (!isIdentifier(request.id)) return 'the id of the machine is not one that odmoe takes: give another --id';
+  if (!isIdentifier(request.id)) return `the id that asks is none: give --id with ${IDENTIFIER_RULE}`;
   if (request.role === 'main') return 'nobody joins as main: pair as worker or shadow';
   if (request.role === 'operator') return 'operators join by a token: odmoe operator add on main makes one';
   assertInvariant(

@@ -56,10 +56,7 @@ export function listPeer(
     return { refusal: `this key ${holder}: take a new one, by --rejoin` };
   }
   if (present !== undefined) {
-    const holder = `a ${present.role} of "${roster.cluster}" since ${minuteOf(present.since)}`;
-    return {
-      refusal: `${id} is ${holder}, with another key: choose another --id, or say on main: odmoe node replace ${id}`,
-    };
+    return { refusal: takenWords(present, roster.cluster, '--id', ', with another key') };
   }
   const room = entriesWithRoom(roster);
   if (room === null) {
@@ -68,6 +65,18 @@ export function listPeer(
     };
   }
   return next(roster, { entries: [...room, { id, role, keyDigest: peer.keyDigest, since: nowMs }] });
+}
+
+/** The reason why nobody else can have an id, and what to do. Main's id comes free by no command. `choice`: what names the id. */
+export function takenWords(
+  { id, role, since }: { id: string; role: string; since: number },
+  cluster: string,
+  choice: string,
+  more = '',
+): string {
+  if (role === 'main') return `${id} is main of "${cluster}" itself: choose another ${choice}`;
+  const holder = `${role === 'operator' ? 'an' : 'a'} ${role} of "${cluster}" since ${minuteOf(since)}`;
+  return `${id} is ${holder}${more}: choose another ${choice}, or say on main: odmoe node replace ${id}`;
 }
 
 /** Lists a peer that joins, and makes its certificate. Refused: as by listPeer. */

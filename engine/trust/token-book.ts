@@ -1,7 +1,7 @@
 /** The join tokens that main has given out. Pure: each function gives the next book, which main writes to the disk before it acts on it. */
 import { timingSafeEqual } from 'node:crypto';
 import { z } from 'zod';
-import { isIdentifier } from '../../shared/base/text/identifier.js';
+import { IDENTIFIER_RULE, isIdentifier } from '../../shared/base/text/identifier.js';
 import { formatDuration } from '../../shared/base/text/units.js';
 import { makeJoinToken, joinTokenText, secretDigest } from './join-token.js';
 import { PEER_ROLES, type PeerRole } from '../../shared/transport/trust/peer-role.js';
@@ -131,7 +131,9 @@ export function createToken(
   if (!(lifeMs >= 1000 && lifeMs <= TOKEN_LIFE_LIMIT_MS)) {
     return { refusal: `a token is good for a second to ${formatDuration(TOKEN_LIFE_LIMIT_MS)}` };
   }
-  if (name !== undefined && !isIdentifier(name)) return { refusal: `${JSON.stringify(name)} is no id of a machine` };
+  if (name !== undefined && !isIdentifier(name)) {
+    return { refusal: `${JSON.stringify(name)} is no id: give ${IDENTIFIER_RULE}` };
+  }
   const others = withRoom(book, clock);
   if (others === null) return { refusal: `${TOKENS_LIMIT} tokens are valid, the most there may be: revoke one first` };
   const made = makeJoinToken(authorityDigest, chance);
@@ -189,7 +191,8 @@ export function useToken(
   if (why !== null) return why;
   if (use.isListed && token.usedBy.includes(use.id)) return { book, token };
   if (token.usesLeft === 0) {
-    return refused(use, 'is used up: as many machines have joined by it as it was made for', NEW_TOKEN);
+    const who = token.role === 'operator' ? 'operators' : 'machines';
+    return refused(use, `is used up: as many ${who} have joined by it as it was made for`, newToken(use.role, use));
   }
   const usesLeft = token.usesLeft === null ? null : token.usesLeft - 1;
   const usedBy = [...token.usedBy.filter((id) => id !== use.id), use.id].slice(-TOKEN_USES_LIMIT);
@@ -197,24 +200,28 @@ export function useToken(
   return { book: { tokens: book.tokens.map((each) => (each === token ? used : each)) }, token: used };
 }
 
-const NEW_TOKEN = 'have a new one made on main, by odmoe token create';
+function newToken(role: PeerRole, { id }: TokenUse): string {
+  return `have a new one made on main, by odmoe ${role === 'operator' ? `operator add ${id}` : 'token create'}`;
+}
 
 function reasonAgainst(token: StoredToken, use: TokenUse, clock: TokenClock): Refusal | null {
-  if (token.revokedMs !== null) return refused(use, `was revoked on main (${minuteOf(token.revokedMs)})`, NEW_TOKEN);
+  const another = newToken(use.role, use);
+  if (token.revokedMs !== null) return refused(use, `was revoked on main (${minuteOf(token.revokedMs)})`, another);
   const age = ageMs(token, clock);
   if (age === Infinity) {
     return refused(
       use,
       "cannot be judged: main's clock was set back, and main's host was started again since",
-      NEW_TOKEN,
+      another,
     );
   }
   if (age > token.lifeMs) {
-    return refused(use, `expired ${formatDuration(age - token.lifeMs)} ago, by main's clock`, NEW_TOKEN);
+    return refused(use, `expired ${formatDuration(age - token.lifeMs)} ago, by main's clock`, another);
   }
-  if (token.role !== use.role) return refused(use, `is for the role ${token.role}, and not for ${use.role}`, NEW_TOKEN);
+  if (token.role !== use.role) return refused(use, `is for the role ${token.role}, and not for ${use.role}`, another);
   if (token.name !== null && token.name !== use.id) {
-    return refused(use, `is for the machine ${token.name}, and not for ${use.id}`, `give --id ${token.name}`);
+    const who = token.role === 'operator' ? 'operator' : 'machine';
+    return refused(use, `is for the ${who} ${token.name}, and not for ${use.id}`, `give --id ${token.name}`);
   }
   return null;
 }

@@ -50,7 +50,7 @@ import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
-import { isIdentifier } from '../../shared/base/text/identifier.js';
+import { IDENTIFIER_RULE, isIdentifier } from '../../shared/base/text/identifier.js';
 import { formatDuration } from '../../shared/base/text/units.js';
 import {
   authorityDigest,
@@ -143,7 +143,7 @@ export class EnrolmentDesk {
   /** Lets a machine in by its token, and counts the use before it signs. Throws JOIN_TOKEN_INVALID, TRUST_REFUSED, STORAGE_*. */
   async join(request: TokenJoin): Promise<Welcome> {
     const { id, role, spki, proof, exporter } = request;
-    if (!isIdentifier(id)) throw refused('the id of the machine is not one that odmoe takes: give another --id');
+    if (!isIdentifier(id)) throw refused(`the id that asks is none: give --id with ${IDENTIFIER_RULE}`);
     const publicKey = wanted(readPublicKey(spki));
     if (!isKeyProof(proof, publicKey, exporter, id)) {
       throw refused('the machine does not hold the key that it shows, or somebody stands between: do not go on');

@@ -1,4 +1,5 @@
 /** Rows of the settings table that concern the cluster as a whole, and how its nodes find each other. */
+import { IDENTIFIER_RULE } from '../base/text/identifier.js';
 import {
   EXPERT_STORAGES,
   HOMES,
@@ -100,7 +101,10 @@ export const NODE_ROWS = {
     required: true,
     help: "The node's name. Default: made from its role, host and port.",
     inNodes: 'unique name',
-    flag: { usage: '--id <name>', roles: forEveryRole("this node's name; must differ from every other's") },
+    flag: {
+      usage: '--id <name>',
+      roles: forEveryRole(`this node's name, which no other node or operator has: ${IDENTIFIER_RULE}`),
+    },
   },
   role: {
     key: 'role',

@@ -3,7 +3,7 @@ import { InvalidArgumentError } from 'commander';
 import { isIPv4 } from 'node:net';
 import { z } from 'zod';
 import { parseByteSize, parseContextMemory } from '../base/text/byte-size.js';
-import { IDENTIFIER_PATTERN } from '../base/text/identifier.js';
+import { IDENTIFIER_PATTERN, IDENTIFIER_RULE } from '../base/text/identifier.js';
 import { QUALITY_FORMS, readQuality, type Quality } from './quality.js';
 import { DEVICE_NAME_ERROR, deviceFlag, isDeviceName, type DeviceName } from './device-name.js';
 import { HTTP_ADDRESS_ERROR, httpAddressFlag, parseHttpAddress, type HttpAddress } from './http-address.js';
@@ -137,11 +137,7 @@ function patternText(allowed: string, pattern: RegExp, request: string): ValueKi
   };
 }
 
-export const IDENTIFIER = patternText(
-  'letters, digits, ".", "_" and "-", at most 63 of them',
-  IDENTIFIER_PATTERN,
-  'Use letters, digits, ".", "_" and "-", at most 63 of them.',
-);
+export const IDENTIFIER = patternText(IDENTIFIER_RULE, IDENTIFIER_PATTERN, `Use ${IDENTIFIER_RULE}.`);
 
 export const HOST = patternText(
   'a host name or an IP address without a port',

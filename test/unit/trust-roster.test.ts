@@ -21,6 +21,7 @@ import {
   RENEWAL_PAUSE_MS,
   renewPeer,
   restoredRoster,
+  takenWords,
   withoutPreviousKeys,
   type CertifiedEntry,
 } from '../../engine/trust/roster-changes.js';
@@ -271,6 +272,8 @@ describe('changes of the roster', () => {
     assert.equal(joined(one, 'w1', 0).roster, one, 'the same again changes nothing');
     const taken = refusalOf(certifyPeer(home, one, { role: 'worker', id: 'w1' }, publicKey(1), NOW_MS));
     assert.match(taken, /w1 is a worker of "home" since 2026-11-25 10:02 UTC.*odmoe node replace w1/);
+    const main = { id: 'box', role: 'main', since: NOW_MS };
+    assert.equal(takenWords(main, 'home', '--id'), 'box is main of "home" itself: choose another --id');
     const other = refusalOf(certifyPeer(home, one, { role: 'worker', id: 'w2' }, publicKey(0), NOW_MS));
     assert.match(other, /this key is that of worker w1/);
     const shadow = refusalOf(certifyPeer(home, one, { role: 'shadow', id: 'w1' }, publicKey(0), NOW_MS));

@@ -201,6 +201,15 @@ describe('the tokens of main', () => {
     }
   });
 
+  it("call a person an operator, and say how main's operator makes him another token", () => {
+    const { book, use } = made({ role: 'operator', uses: 1, name: 'anna' });
+    const anna: TokenUse = { ...use, role: 'operator', id: 'anna' };
+    assert.match(refusalOf(useToken(book, { ...anna, id: 'berta' }, CLOCK)), /is for the operator anna, and not/);
+    const used = done(useToken(book, anna, CLOCK)).book;
+    const words = /as many operators have joined by it .* on main, by odmoe operator add anna$/;
+    assert.match(refusalOf(useToken(used, anna, CLOCK)), words);
+  });
+
   it('tell nothing of a token to who does not know its secret', () => {
     const { book, use } = made();
     const revoked = done(revokeToken(book, use.tokenId, NOW_MS));
@@ -262,7 +271,7 @@ describe('the tokens of main', () => {
       [{ lifeMs: 0 }, /good for a second to/],
       [{ lifeMs: NaN }, /good for a second to/],
       [{ lifeMs: TOKEN_LIFE_LIMIT_MS + 1 }, /good for a second to/],
-      [{ name: '../etc' }, /no id of a machine/],
+      [{ name: '../etc' }, /"../etc" is no id: give letters, digits, .* a letter or digit first/],
     ] as const) {
       assert.match(refusalOf(createToken(EMPTY_TOKEN_BOOK, { ...wanted, ...changes }, DIGEST, CLOCK, chance)), words);
     }

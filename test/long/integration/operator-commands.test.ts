@@ -170,10 +170,10 @@ describe('the commands of operators', function () {
     );
     const other = await odmoe('operator', 'join', '--id', 'berta', token, '--main', address);
     assert.equal(other.status, 2);
-    assert.match(other.stderr, /is for the machine anna, and not for berta: give --id anna/);
+    assert.match(other.stderr, /is for the operator anna, and not for berta: give --id anna/);
     // Without --id it is the name of this user, which the token was not made for either.
     const unnamed = await odmoe('operator', 'join', token, '--main', address);
-    assert.match(unnamed.stderr, /is for the machine anna, and not for \S+: give --id anna/);
+    assert.match(unnamed.stderr, /is for the operator anna, and not for \S+: give --id anna/);
     assert.equal(existsSync(user.path('laptop/config/odmoe/clusters/home')), false, 'a refused join leaves nothing');
     const both = await odmoe('operator', 'join', '--id', 'anna', token, '--join-file', tokenFile);
     assert.match(both.stderr, /give the token or --join-file, not both \[USAGE\]/);
@@ -182,6 +182,16 @@ describe('the commands of operators', function () {
     const joined = await done('operator', 'join', '--id', 'anna', '--join-file', tokenFile, '--main', address);
     assert.match(joined, new RegExp(`^You are operator anna of "home" on this machine \\(words: ${desk.words}\\)`));
     assert.match(await done('node', 'list', '--main', address), /^anna +operator /m);
+    const twice = await done('operator', 'join', '--id', 'anna', '--join-file', tokenFile, '--main', address);
+    assert.match(twice, /^You are operator anna of "home" on this machine already, and the token was not used/);
+    const taken = await odmoe('operator', 'add', 'anna', '--main', address);
+    assert.equal(taken.status, 2);
+    assert.match(
+      taken.stderr,
+      /anna is an operator of "home" since .*: choose another name, .*node replace anna \[USAGE\]/,
+    );
+    const ofMain = await odmoe('token', 'create', '--name', 'box', '--main', address);
+    assert.match(ofMain.stderr, /box is main of "home" itself: choose another name \[USAGE\]/);
     const ids = user.path('laptop/config/odmoe/clusters/home/nodes');
     assert.deepEqual(readdirSync(ids), ['anna']);
     const again = await odmoe('operator', 'join', '--id', 'anna', `${token}x`, '--main', address);
