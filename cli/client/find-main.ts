@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { LOCAL_MAIN_ADDRESS, mainAt, SEARCH_MS } from '../../engine/daemon/find-cluster.js';
+import { httpAtAddress } from '../../engine/daemon/http-at-address.js';
 import { askAuthority } from '../../engine/trust/ask-authority.js';
 import { findMains } from '../../shared/transport/discovery/discovery.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -66,6 +67,8 @@ export async function findMain(flags: MainFlags): Promise<ReachedMain> {
 async function reach(address: string, flags: MainFlags): Promise<ReachedMain> {
   const authority = await askAuthority(address, { runtime });
   if (authority !== null) return reachAsOperator(address, authority);
+  const elsewhere = await httpAtAddress(address, { runtime });
+  if (elsewhere !== null) throw new OdmoeError('NO_MAIN', elsewhere);
   if (flags.insecure === true) return { address, transport };
   const known = await knownClusters();
   if (known.length > 0) {

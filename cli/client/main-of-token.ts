@@ -1,4 +1,4 @@
-import { chooseMain, lookForMains } from '../../engine/daemon/find-cluster.js';
+import { chooseMain, lookForMains, otherAuthorities } from '../../engine/daemon/find-cluster.js';
 import { askAuthority } from '../../engine/trust/ask-authority.js';
 import { requireJoinToken } from '../../engine/trust/join-token.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -10,7 +10,7 @@ import { runtime } from './process-runtime.js';
 
 /**
  * The main of the authority that the token names: the given one, else one that mDNS finds, else one on this machine.
- * @throws JOIN_TOKEN_INVALID it is no token; NO_MAIN none answers; TRUST_REFUSED those that answer are of another authority
+ * @throws JOIN_TOKEN_INVALID it is no token, or of another authority than the given main; NO_MAIN none answers; TRUST_REFUSED those that answer are of another authority
  */
 export async function mainOfToken(
   token: string,
@@ -22,6 +22,10 @@ export async function mainOfToken(
     const { host, port } = parseAddress(flags.main);
     const address = formatAddress(host, port);
     const shown = await askAuthority(address, { runtime, signal });
+    if (shown !== null && shown.digest !== authorityDigest) {
+      const other = { address, cluster: shown.cluster, authority: shown };
+      throw new OdmoeError('JOIN_TOKEN_INVALID', otherAuthorities([other], authorityDigest));
+    }
     if (shown !== null) return { address, cluster: shown.cluster };
     const text = `main at ${address} speaks no TLS, so its cluster has no authority and no operators: give the address of the main that made the token`;
     throw new OdmoeError('TLS_MISMATCH', text);
@@ -40,7 +44,5 @@ export async function mainOfToken(
   if (answers.length === 0) {
     throw new OdmoeError('NO_MAIN', 'no main answers on this network: give its address with --main HOST:PORT');
   }
-  const list = answers.map(({ address, cluster }) => `"${cluster}" at ${address}`).join(', ');
-  const text = `the mains that answer (${list}) are of another authority than the token: give --main HOST:PORT of the one that made it`;
-  throw new OdmoeError('TRUST_REFUSED', text);
+  throw new OdmoeError('TRUST_REFUSED', otherAuthorities(answers, authorityDigest));
 }

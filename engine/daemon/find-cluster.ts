@@ -10,10 +10,12 @@ import { isIdentifier } from '../../shared/base/text/identifier.js';
 import { defaultPort } from '../../shared/settings/cluster-config.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { findMains } from '../../shared/transport/discovery/discovery.js';
+import { httpAtAddress } from './http-at-address.js';
 import { namedMains } from './name-discovery.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { identifyPeer } from '../../shared/transport/node-clients.js';
 import { socketAddress } from '../../shared/transport/operator-socket.js';
+import { SHORT_DIGEST_DIGITS } from '../../shared/transport/trust/certificate.js';
 import { dialAddress, formatAddress } from '../../shared/wire/addresses.js';
 import { askAuthority, type ShownAuthority } from '../trust/ask-authority.js';
 import { authorityDirectory } from '../trust/authority-files.js';
@@ -59,7 +61,8 @@ export const LOCAL_MAIN_ADDRESS = formatAddress(LOOPBACK, defaultPort('main'));
 
 /**
  * Waits until a main of the wanted cluster answers. `mayJoin` null: it may be joined; a text: why not, which is told once, and the search goes on.
- * @throws CONFIG_INVALID several clusters answer, and none is named; CANCELLED
+ * @throws CONFIG_INVALID several clusters answer, and none is named; JOIN_TOKEN_INVALID main answers at its given address, and the token is of another
+ *   authority; CANCELLED
  */
 export async function waitForMain(
   place: Place,
@@ -77,17 +80,36 @@ export async function waitForMain(
     const found = await lookForMains(place, wanted, context);
     if (abandoned.aborted) throw new OdmoeError('CANCELLED', 'the daemon was stopped while it waited for main');
     const chosen = chooseMain(found, wanted);
-    const obstacle = chosen === null ? nothingFound(place, wanted, found.length > 0) : mayJoin(chosen);
+    if (chosen === null) requireTokenOfGiven(place, wanted, found);
+    const obstacle = chosen === null ? await nothingFound(place, wanted, found, context) : mayJoin(chosen);
     if (chosen !== null && obstacle === null) return chosen;
     tell(`waiting for main: ${obstacle ?? ''}`);
     await runtime.sleep(PAUSE_MS, abandoned);
   }
 }
 
-function nothingFound({ mainAddress, discovery }: Place, wanted: WantedCluster, areOthers: boolean): string {
+/** A main at an address that was given never gets another authority while one waits for it. */
+function requireTokenOfGiven(
+  { mainAddress }: Place,
+  { authorityDigest }: WantedCluster,
+  found: readonly FoundMain[],
+): void {
+  if (mainAddress === null || authorityDigest === null) return;
+  const others = found.filter(({ authority }) => authority !== null && authority.digest !== authorityDigest);
+  if (others.length > 0) throw new OdmoeError('JOIN_TOKEN_INVALID', otherAuthorities(others, authorityDigest));
+}
+
+async function nothingFound(
+  { mainAddress, discovery }: Place,
+  wanted: WantedCluster,
+  others: readonly FoundMain[],
+  { runtime, abandoned: signal }: FindContext,
+): Promise<string> {
   const which = wanted.cluster === null ? 'main' : `main of "${wanted.cluster}"`;
-  if (areOthers && wanted.authorityDigest !== null) return 'those that answer are of another authority than the token';
-  if (mainAddress !== null) return `none answers at ${mainAddress}`;
+  if (others.length > 0 && wanted.authorityDigest !== null) return otherAuthorities(others, wanted.authorityDigest);
+  if (mainAddress !== null) {
+    return (await httpAtAddress(mainAddress, { runtime, signal })) ?? `none answers at ${mainAddress}`;
+  }
   const where = {
     mdns: 'is heard on this network or',
     static: 'is configured, and none',
@@ -95,6 +117,17 @@ function nothingFound({ mainAddress, discovery }: Place, wanted: WantedCluster, 
   }[discovery.provider];
   const elsewhere = discovery.provider === 'mdns' ? ' (on another machine with --lan, or nobody hears it)' : '';
   return `no ${which} ${where} answers on this host; start it${elsewhere}, or give its address by --main HOST:PORT`;
+}
+
+/** The words for mains of which none is of the authority that a token names. Pure. */
+export function otherAuthorities(
+  others: readonly Pick<FoundMain, 'address' | 'cluster' | 'authority'>[],
+  authorityDigest: string,
+): string {
+  const digits = (digest: string | undefined): string =>
+    digest === undefined ? 'no authority' : digest.slice(0, SHORT_DIGEST_DIGITS);
+  const list = others.map((main) => `"${main.cluster}" at ${main.address} of ${digits(main.authority?.digest)}`);
+  return `the token is of the authority ${digits(authorityDigest)}, and those that answer are of others (${list.sort().join(', ')}): give --main HOST:PORT of the main that made the token, or a token of one of these`;
 }
 
 function isWanted({ cluster, authority }: FoundMain, wanted: WantedCluster): boolean {

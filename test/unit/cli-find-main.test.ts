@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { rename } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { findMain, type MainFlags } from '../../cli/client/find-main.js';
 import { requirePlaintextAllowed } from '../../cli/client/known-clusters.js';
 import { noWayWords, operatorDirectory } from '../../cli/client/operator-access.js';
@@ -189,6 +192,17 @@ describe('the way to main', () => {
     const other = await startMain('home');
     user.moveTo('laptop');
     await assert.rejects(findMain({ main: other.address }), { code: 'TRUST_REFUSED', message: /only operators ask/ });
+  });
+
+  it("is missing at the address of an HTTP server, such as main's page, and that is said", async () => {
+    const server = createServer((_, response) => void response.end('page')).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    await assert.rejects(findMain({ main: `127.0.0.1:${port}` }), {
+      code: 'NO_MAIN',
+      message: new RegExp(`^what answers at 127.0.0.1:${port} speaks HTTP and is no port for machines`),
+    });
+    server.close();
   });
 
   it('is missing where nothing listens', async () => {

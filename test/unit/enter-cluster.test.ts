@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
+import { createServer as createHttpServer } from 'node:http';
 import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -339,6 +340,38 @@ describe('the way of a daemon into its cluster', () => {
       setTimeout(() => abandon.abort(), 2500).unref();
       await assert.rejects(entering, { code: 'CANCELLED' });
       assert.deepEqual(said, ['waiting for main: none answers at 127.0.0.1:1']);
+    });
+
+    it('waits for main where an HTTP server answers at the address, and says so', async () => {
+      const server = createHttpServer((_, response) => void response.end('page')).listen(0, '127.0.0.1');
+      await once(server, 'listening');
+      const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+      const abandon = new AbortController();
+      const say = (text: string): void => {
+        said.push(text);
+        abandon.abort();
+      };
+      const entering = enter(settingsOf('worker', { main: address, lan: true }), { abandoned: abandon.signal, say });
+      await assert.rejects(entering, { code: 'CANCELLED' });
+      server.close();
+      assert.deepEqual(said, [
+        `waiting for main: what answers at ${address} speaks HTTP and is no port for machines (main's page and HTTP API are such): give main's address for machines, usually port 7600`,
+      ]);
+    });
+
+    it("ends where main's address was given and the token is of another cluster, and names both authorities", async () => {
+      const address = await startHome();
+      const lab = await startNewMain(stateOf('lab-box', 'lab'), 'lab');
+      try {
+        const { text } = await lab.desk.createToken({ role: 'worker', uses: 1, lifeMs: 60_000 });
+        const [here, there] = [main?.desk.digest.slice(0, 16), lab.desk.digest.slice(0, 16)];
+        await assert.rejects(enter(settingsOf('worker', { main: address, join: text })), {
+          code: 'JOIN_TOKEN_INVALID',
+          message: `the token is of the authority ${there}, and those that answer are of others ("home" at ${address} of ${here}): give --main HOST:PORT of the main that made the token, or a token of one of these`,
+        });
+      } finally {
+        await lab.stop();
+      }
     });
 
     it('is closed to a removed worker until it joins again with a new key', async () => {

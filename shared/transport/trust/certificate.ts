@@ -45,7 +45,7 @@ const KEY_BYTES = 91;
 /** The uncompressed point at the end of such a key. */
 const POINT_BYTES = 65;
 const COUNT_BYTES = 6;
-const SHORT_DIGEST_DIGITS = 16;
+export const SHORT_DIGEST_DIGITS = 16;
 const SERIAL_DIGEST_BYTES = 10;
 
 /** Ids that are DNS labels stand as they are. DNS does not tell capitals from small letters, so ids with capitals are no labels. */
