@@ -9,7 +9,7 @@ import { addMainFlags, findMain, type MainFlags } from '../client/find-main.js';
 import { type LocalPack, localPacks } from '../models/local-packs.js';
 import { packsDirectory } from '../models/pack-places.js';
 import { tableLines } from '../output/table.js';
-import { STATUS_TIMEOUT_MS } from './status.js';
+import { STATUS_TIMEOUT_MS } from '../client/ask-status.js';
 
 interface ModelsFlags extends MainFlags {
   packs?: string;

@@ -1,13 +1,10 @@
 import type { Command } from 'commander';
 
+import { askStatus } from '../client/ask-status.js';
 import { addMainFlags, findMain, type MainFlags } from '../client/find-main.js';
 import { statusJson, statusLines } from '../output/status-report.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
-import { fetchStatus } from '../../shared/transport/node-clients.js';
-
-/** A busy main may take a while to answer. */
-export const STATUS_TIMEOUT_MS = 15_000;
 
 /** `odmoe status`: shows a running cluster once. */
 export function registerStatusCommand(program: Command): void {
@@ -23,8 +20,7 @@ Examples:
   odmoe status --json`,
     )
     .action(async (flags: MainFlags & { json: boolean }) => {
-      const { address, transport } = await findMain(flags);
-      const status = await fetchStatus(transport, address, STATUS_TIMEOUT_MS);
+      const status = await askStatus(await findMain(flags));
       const text = flags.json ? printableJson(statusJson(status)) : statusLines(status, null).join('\n');
       standardOutput.write(`${text}\n`);
     });

@@ -1,12 +1,11 @@
 import type { Command } from 'commander';
 import type { StatusReply } from '../../shared/wire/messages.js';
+import { askStatus } from '../client/ask-status.js';
 import { addMainFlags, findMain, type MainFlags, type ReachedMain } from '../client/find-main.js';
 import { topLines } from '../output/wait-report.js';
-import { STATUS_TIMEOUT_MS } from './status.js';
 import { runtime } from '../client/process-runtime.js';
 import { printableLine } from '../../shared/base/text/printable-text.js';
 import { MARKS, standardOutput } from '../../shared/base/text/text-output.js';
-import { fetchStatus } from '../../shared/transport/node-clients.js';
 
 const REFRESH_MS = 1000;
 const CONTROL_C = '\u0003';
@@ -23,13 +22,13 @@ export function registerTopCommand(program: Command): void {
     )
     .action(async (flags: MainFlags) => {
       const main = await findMain(flags);
-      const first = await fetchStatus(main.transport, main.address, STATUS_TIMEOUT_MS);
+      const first = await askStatus(main);
       if (standardOutput.isTerminal && process.stdin.isTTY) await watch(main, first);
       else standardOutput.write(`${topLines(first, null).join('\n')}\n`);
     });
 }
 
-async function watch({ address, transport }: ReachedMain, first: StatusReply): Promise<void> {
+async function watch(main: ReachedMain, first: StatusReply): Promise<void> {
   const quit = new QuitKey();
   standardOutput.write(MARKS.enterScreen);
   try {
@@ -37,7 +36,7 @@ async function watch({ address, transport }: ReachedMain, first: StatusReply): P
     let beforeAtMs = runtime.nowMs();
     draw(topLines(first, null));
     while (await quit.waitUnlessPressed(REFRESH_MS)) {
-      const status = await fetchStatus(transport, address, STATUS_TIMEOUT_MS);
+      const status = await askStatus(main);
       const nowMs = runtime.nowMs();
       draw(topLines(status, { status: before, elapsedMs: nowMs - beforeAtMs }));
       before = status;
