@@ -1,6 +1,6 @@
 /** Hops of a running cluster, by stage, compared with bare round trips of the same size in the same minutes. */
 import type { ReachedMain } from '../../cli/client/find-main.js';
-import { STATUS_TIMEOUT_MS } from '../../cli/commands/status.js';
+import { STATUS_TIMEOUT_MS } from '../../cli/client/ask-status.js';
 import { hopTable } from '../../cli/output/hop-report.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';

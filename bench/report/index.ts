@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { addMainFlags, findMain, type MainFlags } from '../../cli/client/find-main.js';
-import { STATUS_TIMEOUT_MS } from '../../cli/commands/status.js';
+import { STATUS_TIMEOUT_MS } from '../../cli/client/ask-status.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { fetchStatus, generate } from '../../shared/transport/node-clients.js';

@@ -122,7 +122,7 @@ describe('odmoe up and odmoe down', () => {
     taken.close();
     assert.notEqual(up.status, 0);
     assert.match(up.stdout, /failed: worker second ended with status 3; its log says:\n.*cannot listen/);
-    assert.match(up.stderr, /none that this command has started runs any more: worker second ended with status 2/);
+    assert.match(up.stderr, /none that this command has started runs any more: worker second ended with status 3/);
     assert.deepEqual(await recordsLeft(), []);
     const second = await odmoe('up');
     assert.equal(second.status, 0, second.stderr);
