@@ -108,7 +108,10 @@ export function readRoster(bytes: Uint8Array, authorityDer: Buffer): Roster | Re
     return { refusal: 'the roster is damaged, or of another version of odmoe' };
   }
   const { publicKey } = new X509Certificate(authorityDer);
-  const isSigned = verify('sha256', Buffer.from(`${HEAD}${text}`), publicKey, Buffer.from(signature, 'base64'));
+  const bytesOfSignature = Buffer.from(signature, 'base64');
+  // Base64 has spare bits at its end: only one text of a signature counts, so that no roster has two forms.
+  const isCanonical = bytesOfSignature.toString('base64') === signature;
+  const isSigned = isCanonical && verify('sha256', Buffer.from(`${HEAD}${text}`), publicKey, bytesOfSignature);
   if (!isSigned) return { refusal: "the roster is not signed by this cluster's authority" };
   const { data: roster } = rosterSchema.safeParse(parsedJson(text));
   if (roster === undefined) return { refusal: 'the roster breaks a rule of rosters: use odmoe of the same version' };

@@ -360,7 +360,7 @@ describe('pairing', () => {
     for (const [changes, words] of [
       [{ role: 'main' }, /nobody joins as main/],
       [{ role: 'operator' }, /operators join by a token/],
-      [{ id: '../x' }, /the id of the machine/],
+      [{ id: '../x' }, /the id that asks is none: give --id/],
       [{ commitment: Buffer.alloc(31) }, /not a SHA-256/],
     ] as const) {
       const result = beginPairing(EMPTY_PAIRING_BOOK, new Machine('1').request(changes), 0, CHANCE);
