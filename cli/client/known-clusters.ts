@@ -1,17 +1,16 @@
 /** The clusters with an authority that this user knows, and which mains may be asked in plaintext although he knows some. */
 import { readdir } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
-import { localAuthorities } from '../../engine/daemon/find-cluster.js';
 import { readAuthorityCertificate } from '../../engine/trust/authority-files.js';
 import { joinedIds, readIdentity } from '../../engine/trust/identity-files.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
-import { stateDirectory } from '../../shared/base/files/state-directory.js';
+import { ANY_CLUSTER } from '../../shared/base/files/state-directory.js';
 import { isIdentifier } from '../../shared/base/text/identifier.js';
 import { isLoopbackHost } from '../../shared/transport/credentials.js';
 import { shortAuthorityDigest } from '../../shared/transport/trust/certificate.js';
 import { hostOf } from '../../shared/wire/addresses.js';
-import { operatorDirectory } from './operator-access.js';
+import { authoritiesOfThisHost, operatorDirectory } from './operator-access.js';
 
 /** A cluster of which this user is an operator, or whose authority lies on this host. */
 export interface KnownCluster {
@@ -19,9 +18,6 @@ export interface KnownCluster {
   /** The first digits of the authority's digest, as mDNS carries them; null: this user may not read its certificate. */
   authority: string | null;
 }
-
-/** Any name: only the directory above it counts. */
-const ANY_CLUSTER = 'odmoe';
 
 /** Throws STORAGE_FAILED where the operator's files are damaged. */
 export async function knownClusters(): Promise<KnownCluster[]> {
@@ -32,7 +28,7 @@ export async function knownClusters(): Promise<KnownCluster[]> {
       if (credentials !== null) known.push({ name, authority: shortAuthorityDigest(credentials.authority) });
     }
   }
-  for (const directory of await localAuthorities(stateDirectory(ANY_CLUSTER), null))
+  for (const directory of await authoritiesOfThisHost(null))
     known.push({ name: basename(directory), authority: await localDigest(directory) });
   return known;
 }

@@ -9,6 +9,7 @@ import { NodeTrust } from '../../engine/trust/node-trust.js';
 import { operatorKeys } from '../../engine/trust/open-node-trust.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import {
+  ANY_CLUSTER,
   configHome,
   operatorSocketPath,
   stateDirectory,
@@ -36,9 +37,6 @@ export interface ReachedMain {
 
 /** A main of this host serves its socket at once, but a busy one may take a while. */
 export const LOCAL_MAIN_TIMEOUT_MS = 10_000;
-
-/** Any name: only the directory above it counts. */
-const ANY_CLUSTER = 'odmoe';
 
 /** The directory in which the operators of a cluster on this host have their keys: $XDG_CONFIG_HOME/odmoe/clusters/CLUSTER. */
 export function operatorDirectory(cluster: string): string {
@@ -175,7 +173,7 @@ async function directoryOf({ cluster, certificate }: ShownAuthority): Promise<st
 }
 
 /** The directories with an authority that this user may read: its own, and, for root, those of the system's services. */
-async function authoritiesOfThisHost(cluster: string | null): Promise<string[]> {
+export async function authoritiesOfThisHost(cluster: string | null): Promise<string[]> {
   const found = stateHomes().map((home) => localAuthorities(stateDirectory(cluster ?? ANY_CLUSTER, home), cluster));
   return (await Promise.all(found)).flat();
 }

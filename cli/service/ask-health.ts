@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { type Health, healthDirectory, idOfSocket } from '../../engine/daemon/health-socket.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
-import { stateDirectory, stateHomes } from '../../shared/base/files/state-directory.js';
+import { ANY_CLUSTER, stateDirectory, stateHomes } from '../../shared/base/files/state-directory.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import { runtime } from '../client/process-runtime.js';
 
@@ -19,9 +19,6 @@ export interface DaemonSocket {
 /** A daemon answers from its event loop, which may be busy for a moment. */
 const ANSWER_TIMEOUT_MS = 5000;
 const ANSWER_LIMIT_BYTES = 4096;
-
-/** Any name: only the directory above it counts. */
-const ANY_CLUSTER = 'odmoe';
 
 /** The directories in which daemons of this user, and those of the system's services, have their sockets. */
 export function healthHomes(): string[] {

@@ -4,7 +4,7 @@ import { basename, dirname, join } from 'node:path';
 import { joinedClusters } from '../../engine/daemon/find-cluster.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
 import { replaceFile } from '../../shared/base/files/replace-file.js';
-import { stateDirectory } from '../../shared/base/files/state-directory.js';
+import { ANY_CLUSTER, stateDirectory } from '../../shared/base/files/state-directory.js';
 import { withPeerDeadline } from '../../shared/base/runtime/peer-wait.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
@@ -26,8 +26,6 @@ const ROLES: readonly RoleSetting[] = ['main', 'shadow', 'worker'];
 /** Time for a daemon that has a token to join, before the user is told that it has not yet. */
 const JOINING_MS = 20_000;
 const JOINING_POLL_MS = 500;
-/** Any name: only the directory above it counts. */
-const ANY_CLUSTER = 'odmoe';
 
 /** Writes the files, and has the daemon started now and at each boot. `token`: by which it joins the first time; null: none. */
 export async function installService({ unit }: PlannedService, token: string | null, host: ServiceHost): Promise<void> {

@@ -30,7 +30,7 @@ export interface ByteRange {
 const COPY_BYTES = 8 * 1024 * 1024;
 
 /**
- * What dense.safetensors needs of each weight file, by the file's name: its header and all dense tensors in it, in order, without overlap. A
+ * The ranges of each weight file that dense.safetensors needs, by the file's name: its header and all dense tensors in it, in order, without overlap. A
  * file that holds none is left out. Pure.
  */
 export function denseRanges(checkpoint: Checkpoint): Map<string, ByteRange[]> {

@@ -29,6 +29,9 @@ export function stateDirectory(cluster: string, home: string = stateHome()): str
   return join(home, 'odmoe', cluster);
 }
 
+/** For callers that need the directory of all clusters: any name does, as only the directory above it counts. */
+export const ANY_CLUSTER = 'odmoe';
+
 /** The Unix socket by which operators on main's host reach it. `directory`: that of the cluster. */
 export function operatorSocketPath(directory: string): string {
   return join(directory, 'control.sock');
