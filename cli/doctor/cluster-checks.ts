@@ -9,8 +9,7 @@ import {
 import { type MulticastProbe, probeMulticast } from './probe-multicast.js';
 import type { DiscoveredPeer } from '../../shared/transport/discovery/txt-record.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { OLDEST_PROTOCOL } from '../../shared/wire/limits.js';
-import { protocolsOf, RELEASE_VERSIONS, spokenProtocol } from '../../shared/wire/versions.js';
+import { OWN_VERSIONS, protocolsOf, spokenProtocol } from '../../shared/wire/versions.js';
 import { checkPeer } from '../../shared/transport/peer-check.js';
 import { formatAddress } from '../../shared/wire/addresses.js';
 import type { NodeIdentity, NodeStatus } from '../../shared/wire/messages.js';
@@ -249,9 +248,8 @@ function answeringPeer(
   if (expectedId !== null && identity.id !== expectedId) {
     return fail(name, `${found}, not ${expectedId}`, WRONG_ID_ADVICE);
   }
-  const own = { protocolVersion: OLDEST_PROTOCOL, ...RELEASE_VERSIONS };
-  if (spokenProtocol(own, identity) === null) {
-    const versions = `protocol ${protocolsOf(identity)} there and ${protocolsOf(own)} here`;
+  if (spokenProtocol(OWN_VERSIONS, identity) === null) {
+    const versions = `protocol ${protocolsOf(identity)} there and ${protocolsOf(OWN_VERSIONS)} here`;
     return fail(name, `${found}: ${versions}`, 'update odmoe on the older of both');
   }
   if (cluster !== null && identity.cluster !== cluster && expectedId === null) {

@@ -7,8 +7,7 @@ import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.j
 import { requireWanted } from '../daemon/run-daemon.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import { OLDEST_PROTOCOL } from '../../shared/wire/limits.js';
-import { protocolsOf, RELEASE_VERSIONS, spokenProtocol } from '../../shared/wire/versions.js';
+import { OWN_VERSIONS, protocolsOf, spokenProtocol } from '../../shared/wire/versions.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import type { Transport } from '../../shared/transport/transport.js';
 import { identifyPeer } from '../../shared/transport/node-clients.js';
@@ -116,8 +115,6 @@ async function askMain(
     return { problem: toOdmoeError(thrown) };
   }
 }
-
-const OWN_VERSIONS = { protocolVersion: OLDEST_PROTOCOL, ...RELEASE_VERSIONS };
 
 /** The reason why this daemon cannot name a pack for a node to fetch; null when it can. Pure. */
 export function problemOf(identity: NodeIdentity, settings: Pick<NodeSettings, 'cluster'>): string | null {

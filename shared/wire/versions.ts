@@ -1,5 +1,5 @@
 /** The protocols that a node speaks, and the arithmetic by which it computes, as its identity states them. */
-import { NEWEST_PROTOCOL, ARITHMETIC_VERSION } from './limits.js';
+import { ARITHMETIC_VERSION, NEWEST_PROTOCOL, OLDEST_PROTOCOL } from './limits.js';
 import type { NodeIdentity } from './messages.js';
 
 /** The arithmetic of releases whose identities do not state one. */
@@ -18,6 +18,9 @@ export const RELEASE_VERSIONS: NodeVersions = {
 };
 
 type Versions = Pick<NodeIdentity, 'protocolVersion' | 'newestProtocol' | 'arithmeticVersion'>;
+
+/** All versions of this release, for whoever has no identity to compare. */
+export const OWN_VERSIONS: Versions = { protocolVersion: OLDEST_PROTOCOL, ...RELEASE_VERSIONS };
 
 /** Releases of one protocol do not state a newest one. */
 export function newestProtocolOf({ protocolVersion, newestProtocol = 0 }: Versions): number {
