@@ -33,6 +33,7 @@ import { createNodeIdentity } from '../engine/daemon/node-identity.js';
 import { closeAll } from '../engine/daemon/close-all.js';
 import { fetchWholePack } from '../engine/fetching/fetch-whole-pack.js';
 import { describeMachine } from '../engine/devices/describe-machine.js';
+import { startRemovalCheck } from '../engine/daemon/removal-check.js';
 import { afterEntering } from '../engine/daemon/enter-cluster.js';
 import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/transport/discovery/join-loop.js';
@@ -247,6 +248,8 @@ async function serveShadow(
     { ...loaded.environment, mainAddresses: () => addressesOf(settings.mainAddress, service.mainAddress) },
     log,
   );
+  const { environment } = loaded;
+  const removal = startRemovalCheck({ settings, environment, hasMain: () => service.hasMain, giveUp }, log);
   const stopFollowing = followAddresses(loaded.environment.interfaces, settings, log, () => joining?.askAnew());
   let stopping: Promise<void> | null = null;
   const stop = async (): Promise<void> => {
@@ -255,6 +258,7 @@ async function serveShadow(
       [
         () => joining?.stop(),
         () => renewal?.stop(),
+        () => removal?.stop(),
         () => advertisement.stop(),
         () => service.stop(),
         () => loaded.compiler?.close(),

@@ -20,6 +20,7 @@ import { ProcessCounts } from '../engine/daemon/process-counts.js';
 import { createNodeIdentity, identifiedModel } from '../engine/daemon/node-identity.js';
 import { closeAll, type Closer } from '../engine/daemon/close-all.js';
 import { describeMachine } from '../engine/devices/describe-machine.js';
+import { startRemovalCheck } from '../engine/daemon/removal-check.js';
 import { afterEntering } from '../engine/daemon/enter-cluster.js';
 import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/transport/discovery/join-loop.js';
@@ -81,7 +82,6 @@ export async function startWorker(
   }
 }
 
-/** Undoes one step of a start. Steps are undone in reverse order. */
 /** Runs the worker as its own process: `odmoe worker`. */
 export function runWorker(): Promise<never> {
   return runDaemon(
@@ -149,6 +149,8 @@ async function openWorker(
   const mainAddresses = (): string[] => addressesOf(settings.mainAddress, sessions.mainAddress);
   const renewal = startKeyRenewal({ ...environment, mainAddresses }, log);
   if (renewal !== null) opened.push(() => renewal.stop());
+  const removal = startRemovalCheck({ settings, environment, hasMain: () => sessions.hasMain, giveUp }, log);
+  if (removal !== null) opened.push(() => removal.stop());
   const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);
   opened.push(() => statusTimer.cancel());
   log.info('worker is ready', { address, model: source.name, device: identity.device, slots: experts.counters.slots });

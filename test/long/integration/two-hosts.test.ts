@@ -43,7 +43,8 @@ function runOdmoe(args: readonly string[], host?: TestHost): string {
 class HostDaemon {
   readonly logs: string[] = [];
   private readonly process: ChildProcess;
-  private readonly ended: Promise<void>;
+  /** The exit status; null: a signal ended the daemon. */
+  readonly ended: Promise<number | null>;
   readonly listening: Promise<void>;
 
   constructor(
@@ -53,7 +54,7 @@ class HostDaemon {
   ) {
     const [file = '', ...args] = host.commandLine([process.execPath, odmoe, role, ...flags]);
     this.process = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe'], env: environmentOf(host) });
-    this.ended = new Promise((settle) => this.process.once('exit', () => settle()));
+    this.ended = new Promise((settle) => this.process.once('exit', (status) => settle(status)));
     this.process.stderr?.on('data', (data: Buffer) => this.logs.push(data.toString()));
     this.listening = new Promise((settle, fail) => {
       const timer = setTimeout(() => fail(new Error(`${role} did not start in time`)), START_LIMIT_MS);
@@ -202,8 +203,16 @@ describe('two hosts and more with multicast discovery:', function () {
     const asStranger = (): string => runOdmoe(['status', '--main', `${hosts[0].address}:7600`], hosts[3]);
     assert.throws(asStranger, /lets only operators ask: on its host say odmoe operator add NAME/);
     await joining[1]?.end();
-    await inCluster('worker', hosts[2], 'w1').listening;
+    const again = inCluster('worker', hosts[2], 'w1');
+    await again.listening;
     await waitForRoster(hosts[0], hosts[0], ['m', 's', 'w1']);
+    // Main does not dial a node that was removed while it was off, so the node has to ask.
+    await again.end();
+    runOdmoe(['node', 'remove', 'w1', '--cluster', cluster], hosts[0]);
+    const removed = inCluster('worker', hosts[2], 'w1');
+    await removed.listening;
+    assert.equal(await removed.ended, 3, removed.logs.join(''));
+    assert.match(removed.logs.join(''), /node w1 was removed from/);
   });
 
   /** The code that a daemon shows. */
