@@ -195,6 +195,14 @@ export function leaveNoCore(): void {
 }
 
 /**
+ * Locks an open file, by its number, until it is closed or the process ends, however it ends. Never waits. False: another open of the file holds
+ * the lock. Throws STORAGE_FAILED where the file system has no locks.
+ */
+export function lockFile(file: number): boolean {
+  return addon().lockFile(file);
+}
+
+/**
  * Sends the message to the datagram socket of a service manager ($NOTIFY_SOCKET: a path, or "@" and a name in Linux's abstract namespace). Never
  * waits. Returns what the system says where it could not be sent, else null.
  */

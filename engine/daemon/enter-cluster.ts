@@ -3,7 +3,6 @@ import { basename, dirname, join } from 'node:path';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type FileErrors, fileExists, readBoundedFile } from '../../shared/base/files/read-file.js';
-import { operatorSocketPath } from '../../shared/base/files/state-directory.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
@@ -13,7 +12,7 @@ import { EVERY_NETWORK } from '../../shared/settings/resolve-node-settings.js';
 import { isLoopbackHost } from '../../shared/transport/credentials.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { METHODS } from '../../shared/transport/methods.js';
-import { requireNoOtherMain, socketAddress } from '../../shared/transport/operator-socket.js';
+import { socketAddress } from '../../shared/transport/operator-socket.js';
 import { JOIN_TOKEN_VARIABLE } from '../../shared/transport/trust/operator-join.js';
 import { hostOf } from '../../shared/wire/addresses.js';
 import { authorityDirectory, removeUnfinished } from '../trust/authority-files.js';
@@ -27,6 +26,7 @@ import {
 } from '../trust/enrol.js';
 import { forgetIdentity, keyToCertify, storeIdentity } from '../trust/identity-files.js';
 import { requireJoinToken } from '../trust/join-token.js';
+import { holdAuthority } from '../trust/main-lock.js';
 import { type OpenTrust, openNodeTrust } from '../trust/open-node-trust.js';
 import { PAIRING_LIFE_MS, shownCode } from '../trust/pairing.js';
 import { closeAll } from './close-all.js';
@@ -37,7 +37,12 @@ import type { GiveUp, StartNode } from './run-daemon.js';
 import type { RunningNode } from './running-node.js';
 
 /** A daemon that knows its cluster. */
-export interface EnteredCluster {
+export interface EnteredCluster extends Entrance {
+  /** Gives back what the daemon holds of the cluster's files. The process gives it back when it ends, too. */
+  readonly leave: () => Promise<void>;
+}
+
+interface Entrance {
   /** With the name of its cluster, and the address to listen on there. */
   readonly settings: NodeSettings;
   /** null: the cluster has no authority. */
@@ -73,21 +78,34 @@ export function afterEntering(start: Start, describeMachine: () => string): Star
     const variables = process.env;
     const context = { runtime: new WallRuntime(), log, abandoned, say, device: describeMachine, variables };
     const entered = await enterCluster(settings, context);
-    const { opened } = entered;
     // A worker without a pack waits for that of main.
     if (settings.role !== 'main') report.waiting(`is in "${entered.settings.cluster}", and opens its model`);
-    if (opened === null) return start(entered, log, giveUp, abandoned);
-    const { trust } = opened;
-    if (trust.ownRemoval !== null) throw removedError(trust.ownRemoval);
-    const node = await start(entered, log, giveUp, abandoned);
-    const unwatch = trust.watch(() => {
-      const { ownRemoval } = trust;
-      if (ownRemoval !== null) giveUp(removedError(ownRemoval));
-    });
-    const stop = (): Promise<void> => closeAll([[() => node.stop()], [() => unwatch(), () => opened.saved()]]);
-    let stopping: Promise<void> | null = null;
-    return { ...node, stop: () => (stopping ??= stop()) };
+    try {
+      return await startInside(entered, () => start(entered, log, giveUp, abandoned), giveUp);
+    } catch (thrown) {
+      await entered.leave();
+      throw thrown;
+    }
   };
+}
+
+/** Starts the daemon in its cluster. A removal ends it. */
+async function startInside(
+  { opened, leave }: EnteredCluster,
+  start: () => Promise<RunningNode>,
+  giveUp: GiveUp,
+): Promise<RunningNode> {
+  if (opened === null) return start();
+  const { trust } = opened;
+  if (trust.ownRemoval !== null) throw removedError(trust.ownRemoval);
+  const node = await start();
+  const unwatch = trust.watch(() => {
+    const { ownRemoval } = trust;
+    if (ownRemoval !== null) giveUp(removedError(ownRemoval));
+  });
+  const stop = (): Promise<void> => closeAll([[() => node.stop()], [() => unwatch(), () => opened.saved()], [leave]]);
+  let stopping: Promise<void> | null = null;
+  return { ...node, stop: () => (stopping ??= stop()) };
 }
 
 /** The roster's words say how the machine comes back. */
@@ -100,28 +118,45 @@ function removedError(removal: string): OdmoeError {
  * @throws CONFIG_INVALID other machines could reach the daemon and nothing would protect it; PORT_UNAVAILABLE, JOIN_TOKEN_INVALID, TRUST_REFUSED, STORAGE_*, CANCELLED
  */
 export async function enterCluster(settings: NodeSettings, context: EntryContext): Promise<EnteredCluster> {
-  return settings.role === 'main' ? enterAsMain(settings, context) : enterAsPeer(settings, context);
+  if (settings.role === 'main') return enterAsMain(settings, context);
+  return { ...(await enterAsPeer(settings, context)), leave: NOTHING_HELD };
 }
 
 async function enterAsMain(settings: NodeSettings, context: EntryContext): Promise<EnteredCluster> {
-  const { cluster, stateDirectory, joining } = settings;
+  const { cluster, stateDirectory, id, joining } = settings;
   const { lan, insecure } = joining;
   const hasAuthority = await fileExists(authorityDirectory(stateDirectory));
   if (insecure && hasAuthority) throw needlesslyInsecure(cluster);
+  if (!insecure && !hasAuthority) await requireNotLost(stateDirectory, cluster, id);
+  if (!hasAuthority && (insecure || !lan)) {
+    await removeUnfinished(stateDirectory);
+    return { ...withoutAuthority(settings), leave: NOTHING_HELD };
+  }
+  const leave = await holdAuthority(stateDirectory);
+  try {
+    return { ...(await withAuthority(settings, context)), leave };
+  } catch (thrown) {
+    await leave();
+    throw thrown;
+  }
+}
+
+const NOTHING_HELD = async (): Promise<void> => undefined;
+
+/** Opens main's trust; makes the authority first where the cluster has none. */
+async function withAuthority(settings: NodeSettings, { runtime, say, log }: EntryContext): Promise<Entrance> {
+  const { cluster, stateDirectory } = settings;
   await removeUnfinished(stateDirectory);
-  if (hasAuthority) await requireNoOtherMain(operatorSocketPath(stateDirectory));
-  if (!insecure && !hasAuthority) await requireNotLost(stateDirectory, cluster, settings.id);
-  if (lan && !insecure && !hasAuthority) {
+  if (!(await fileExists(authorityDirectory(stateDirectory)))) {
     const { directory, words } = await createCluster(stateDirectory, cluster);
-    context.say(
+    say(
       `Cluster "${cluster}" has an authority now: ${directory} (back it up; who has it owns the cluster). Words: ${words}`,
     );
   }
-  const opened = await openNodeTrust(settings, context.runtime.wallMs(), context.log);
-  return opened === null ? withoutAuthority(settings) : { settings: listening(settings), opened };
+  return { settings: listening(settings), opened: await openNodeTrust(settings, runtime.wallMs(), log) };
 }
 
-async function enterAsPeer(given: NodeSettings, context: EntryContext): Promise<EnteredCluster> {
+async function enterAsPeer(given: NodeSettings, context: EntryContext): Promise<Entrance> {
   const settings = await inJoinedCluster(given);
   const { stateDirectory, id, joining } = settings;
   if (joining.rejoin) {
@@ -170,7 +205,7 @@ function listening(settings: NodeSettings): NodeSettings {
 }
 
 /** Throws CONFIG_INVALID if other machines could reach the daemon, and its user has not said that nothing need protect it. */
-function withoutAuthority(settings: NodeSettings): EnteredCluster {
+function withoutAuthority(settings: NodeSettings): Entrance {
   const { cluster, role, listenHost, joining } = settings;
   const { insecure, isListenHostGiven } = joining;
   if (insecure && !isListenHostGiven) return { settings: { ...settings, listenHost: EVERY_NETWORK }, opened: null };
@@ -193,7 +228,7 @@ function needlesslyInsecure(cluster: string): OdmoeError {
 }
 
 /** Throws TLS_MISMATCH if main speaks TLS. */
-async function insecurely(settings: NodeSettings, context: EntryContext): Promise<EnteredCluster> {
+async function insecurely(settings: NodeSettings, context: EntryContext): Promise<Entrance> {
   const { mainAddress, role } = settings;
   const found = mainAddress === null ? null : await mainAt(mainAddress, context);
   if (found === null || found.authority === null) return withoutAuthority(settings);

@@ -1,10 +1,12 @@
-import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { type OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { Discovery } from '../../shared/transport/discovery/discovery.js';
 import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
-import type { NodeEnvironment } from '../environment/node-environment.js';
+import type { Transport } from '../../shared/transport/transport.js';
 import { refusalByMain } from '../trust/key-renewal.js';
+import type { NodeTrust } from '../trust/node-trust.js';
 
 /** Pause between two looks at whether main serves this node. */
 export const REMOVAL_CHECK_MS = 30_000;
@@ -15,7 +17,13 @@ const ASKED_LIMITS = { all: 8, ofHost: 2 };
 
 export interface CheckedNode {
   readonly settings: NodeSettings;
-  readonly environment: Pick<NodeEnvironment, 'runtime' | 'transport' | 'trust' | 'discovery'>;
+  readonly environment: {
+    readonly runtime: Runtime;
+    readonly transport: Pick<Transport, 'call'>;
+    /** null: the cluster has no authority. */
+    readonly trust: NodeTrust | null;
+    readonly discovery: Pick<Discovery, 'watchPeers'>;
+  };
   /** True while main's stream to this node stands. */
   hasMain(): boolean;
   /** Ends the daemon. */

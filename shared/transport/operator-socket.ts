@@ -1,6 +1,6 @@
 import { type Server, ServerCredentials } from '@grpc/grpc-js';
 import { createServer } from 'node:net';
-import { listenForOwner, socketState, socketUnavailable } from '../base/files/owner-socket.js';
+import { listenForOwner } from '../base/files/owner-socket.js';
 import { CONNECTIONS_LIMIT } from '../wire/limits.js';
 import type { ServerPort } from './server-port.js';
 import type { CertifiedCaller } from './trust/peer-role.js';
@@ -24,14 +24,6 @@ export async function openOperatorSocket(server: Server, path: string, operator:
   listener.maxConnections = CONNECTIONS_LIMIT.ofHost;
   await listenForOwner(listener, path, OTHER_MAIN);
   return { port: 0, callerOf: () => operator, connectionsFrom: () => 0, close: () => void listener.close() };
-}
-
-/**
- * For a main that is about to change the roster: two mains would write one. Throws PORT_UNAVAILABLE if another main of the cluster serves operators at
- * the path.
- */
-export async function requireNoOtherMain(path: string): Promise<void> {
-  if ((await socketState(path)) === 'served') throw socketUnavailable(path, OTHER_MAIN);
 }
 
 const OTHER_MAIN = 'another main of this cluster runs here: stop it';

@@ -20,13 +20,14 @@ import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { RUNTIME } from '../wall.js';
 import { Lines } from './log-lines.js';
-import { operatorServices, startNewMain, StoredMain } from './stored-main.js';
+import { startNewMain, StoredMain } from './stored-main.js';
 import { startPlainMain } from './plain-main.js';
 
 describe('the way of a daemon into its cluster', () => {
   let directory: string;
   let main: StoredMain | null;
   let said: string[];
+  const leaves: (() => Promise<void>)[] = [];
 
   beforeEach(() => {
     directory = mkdtempSync(join(tmpdir(), 'odmoe-entering-'));
@@ -35,6 +36,7 @@ describe('the way of a daemon into its cluster', () => {
   });
 
   afterEach(async () => {
+    await leaveAll();
     await main?.stop();
     rmSync(directory, { recursive: true, force: true });
   });
@@ -51,7 +53,7 @@ describe('the way of a daemon into its cluster', () => {
 
   const stateOf = (host: string, cluster: string): string => join(directory, host, 'odmoe', cluster);
 
-  function enter(
+  async function enter(
     settings: NodeSettings,
     {
       variables = {},
@@ -60,7 +62,21 @@ describe('the way of a daemon into its cluster', () => {
     } = {},
   ): Promise<EnteredCluster> {
     const log = new Lines();
-    return enterCluster(settings, { runtime: RUNTIME, log, abandoned, say, device: () => 'Orin', variables });
+    const context = { runtime: RUNTIME, log, abandoned, say, device: () => 'Orin', variables };
+    const entered = await enterCluster(settings, context);
+    leaves.push(() => entered.leave());
+    return entered;
+  }
+
+  /** Enters with the main that was started before ended. */
+  async function enterAgain(settings: NodeSettings): Promise<EnteredCluster> {
+    await leaveAll();
+    return enter(settings);
+  }
+
+  /** The mains that entered have ended. */
+  async function leaveAll(): Promise<void> {
+    for (const leave of leaves.splice(0)) await leave();
   }
 
   /** Enters by a code, which the operator types. */
@@ -103,13 +119,13 @@ describe('the way of a daemon into its cluster', () => {
       said = [];
       const left = join(settings.stateDirectory, 'authority.4242.partial');
       mkdirSync(left);
-      const again = await enter(settings);
+      const again = await enterAgain(settings);
       assert.deepEqual(said, []);
       assert.equal(existsSync(left), false, 'a crashed process has left a key there');
       assert.ok(again.opened?.trust.authority.equals(first.opened?.trust.authority ?? Buffer.alloc(0)));
-      const plain = await enter(settingsOf('main', { cluster: 'home' }));
+      const plain = await enterAgain(settingsOf('main', { cluster: 'home' }));
       assert.equal(plain.settings.listenHost, '0.0.0.0', 'a cluster with an authority is served on every network');
-      const given = await enter(settingsOf('main', { cluster: 'home', host: '127.0.0.1' }));
+      const given = await enterAgain(settingsOf('main', { cluster: 'home', host: '127.0.0.1' }));
       assert.equal(given.settings.listenHost, '127.0.0.1');
     });
 
@@ -126,28 +142,44 @@ describe('the way of a daemon into its cluster', () => {
       assert.equal(both.opened, null, '--insecure makes no authority');
     });
 
-    it('is refused where another main of the cluster runs, before it changes the roster', async () => {
-      main = await startNewMain(stateOf('box', 'home'), 'home', operatorServices(stateOf('box', 'home')));
-      const roster = readFileSync(join(authorityDirectory(stateOf('box', 'home')), 'roster'));
-      await assert.rejects(enter(settingsOf('main', { cluster: 'home', id: 'second' }, 'box')), {
+    it('is refused where another main of the cluster runs, also where both start at the same time', async () => {
+      const refusal = {
         code: 'PORT_UNAVAILABLE',
-        message: /another main of this cluster runs here: stop it$/,
-      });
-      assert.ok(readFileSync(join(authorityDirectory(stateOf('box', 'home')), 'roster')).equals(roster));
+        message: /main\.lock is locked: another main of this cluster runs here: stop it$/,
+      };
+      const mains = Array.from({ length: 8 }, (_, number) =>
+        enter(settingsOf('main', { cluster: 'home', id: `m${number}`, lan: true }, 'box')),
+      );
+      const entries = await Promise.allSettled(mains);
+      assert.equal(entries.filter(({ status }) => status === 'fulfilled').length, 1);
+      for (const entry of entries) {
+        if (entry.status === 'rejected')
+          assert.throws(() => {
+            throw entry.reason;
+          }, refusal);
+      }
+      const roster = (): Buffer => readFileSync(join(authorityDirectory(stateOf('box', 'home')), 'roster'));
+      const before = roster();
+      const second = settingsOf('main', { cluster: 'home', id: 'second' }, 'box');
+      await assert.rejects(enter(second), refusal);
+      assert.ok(roster().equals(before), 'a main that is refused changes nothing');
+      await leaveAll();
+      assert.ok((await enter(second)).opened !== null);
     });
 
     it('makes no new authority in the place of one that was lost, as no machine would know it', async () => {
       const stateDirectory = stateOf('jetson', 'home');
       const lan = settingsOf('main', { cluster: 'home', lan: true });
       await enter(lan);
+      await leaveAll();
       rmSync(authorityDirectory(stateDirectory), { recursive: true });
       const refusal = {
         code: 'CONFIG_INVALID',
         message:
           /main-jetson of this host has joined "home".*odmoe cluster restore FILE.*begin anew.*remove .*nodes\/main-jetson$/,
       };
-      await assert.rejects(enter(lan), refusal);
-      await assert.rejects(enter(settingsOf('main', { cluster: 'home' })), refusal);
+      await assert.rejects(enterAgain(lan), refusal);
+      await assert.rejects(enterAgain(settingsOf('main', { cluster: 'home' })), refusal);
       await assert.rejects(createCluster(stateDirectory, 'home'), refusal);
       rmSync(join(stateDirectory, 'nodes', 'main-jetson'), { recursive: true });
       assert.ok((await enter(lan)).opened !== null);

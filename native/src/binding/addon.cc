@@ -12,6 +12,7 @@
 #include "async_call.h"
 #include "codec_calls.h"
 #include "core_files.h"
+#include "file_lock.h"
 #include "format_names.h"
 #include "handles.h"
 #include "model_shape_argument.h"
@@ -209,6 +210,10 @@ Napi::Value leave_no_core_of(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+Napi::Value lock_file_of(const Napi::CallbackInfo& info) {
+  return Napi::Boolean::New(info.Env(), lock_file(to_int(info[0], "file")));
+}
+
 Napi::Value send_service_notice_of(const Napi::CallbackInfo& info) {
   const std::string reason = send_service_notice(to_text(info[0], "address"), to_text(info[1], "message"));
   return reason.empty() ? info.Env().Null() : Napi::Value(Napi::String::New(info.Env(), reason));
@@ -377,6 +382,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<open_handles>(exports, "openHandles");
   add<exit_with_parent_of>(exports, "exitWithParent");
   add<leave_no_core_of>(exports, "leaveNoCore");
+  add<lock_file_of>(exports, "lockFile");
   add<send_service_notice_of>(exports, "sendServiceNotice");
   add_promise<measure_machine_of>(exports, "measureMachine");
   add_promise<measure_experts_of>(exports, "measureExperts");

@@ -32,12 +32,12 @@ export async function listenForOwner(listener: Server, path: string, servedWords
   }
 }
 
-export function socketUnavailable(path: string, reason: string, cause?: unknown): OdmoeError {
+function socketUnavailable(path: string, reason: string, cause?: unknown): OdmoeError {
   return new OdmoeError('PORT_UNAVAILABLE', `cannot listen on ${path}: ${reason}`, { cause });
 }
 
 /** `left`: a process that was killed has left the socket behind. */
-export async function socketState(path: string): Promise<'served' | 'left' | 'none'> {
+async function socketState(path: string): Promise<'served' | 'left' | 'none'> {
   return new Promise((resolve) => {
     const probe = connect({ path });
     probe.once('connect', () => {
