@@ -31,7 +31,8 @@ export const CHAT_HELP = `/set KEY VALUE   change how answers are made; VALUE "o
 /help            this list
 /exit            end (or Ctrl-D)
 
-A message of several lines: end a line with a backslash, or put """ before and after. What is pasted is one message.
+A message of several lines: Alt-Enter makes a line; or end a line with a backslash, or put """ before and after.
+What is pasted is one message.
 A message that begins with a slash: put a space before it. Ctrl-C stops an answer; what came of it stays.`;
 
 /** Throws USAGE for a command that is unknown or incomplete. */

@@ -3,7 +3,8 @@ import { ChatSession, type ChatOptions } from '../chat/chat-session.js';
 import type { TerminalChatSettings } from '../chat/chat-settings.js';
 import { EMPTY_TERMINAL_CONVERSATION } from '../chat/conversation.js';
 import { historyPath, LineHistory } from '../chat/line-history.js';
-import { ReadlineInput } from '../chat/line-input.js';
+import { PipedInput } from '../chat/line-input.js';
+import { TerminalInput } from '../chat/terminal-input.js';
 import { addMainFlags, findMain, type MainFlags } from '../client/find-main.js';
 import { addAnswerLengthFlag, addTemplateFlag } from '../client/generation-flags.js';
 import { withInterrupt } from '../client/interrupt.js';
@@ -90,7 +91,8 @@ async function converse(flags: ChatFlags, partner: string, generate: ChatOptions
   const terminal = stdin.isTTY && screen !== undefined ? screen.keyboardEcho : null;
   const note = (text: string): void => standardError.write(MARKS.dim, text, MARKS.notDim, '\n');
   const history = terminal !== null && flags.history ? new LineHistory(historyPath(), note) : null;
-  const lines = new ReadlineInput(stdin, terminal, (await history?.read()) ?? []);
+  const lines =
+    terminal === null ? new PipedInput(stdin) : new TerminalInput(stdin, terminal, (await history?.read()) ?? []);
   const settings: TerminalChatSettings = { sampling: samplingOfFlags(flags), maxTokens: flags.maxTokens ?? null };
   const session = new ChatSession(EMPTY_TERMINAL_CONVERSATION, settings, {
     lines,

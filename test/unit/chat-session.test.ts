@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { ChatSession, type ChatOptions, turnSummary } from '../../cli/chat/chat-session.js';
 import { EMPTY_TERMINAL_CONVERSATION } from '../../cli/chat/conversation.js';
-import { ReadlineInput, type LineInput, type TypedInput } from '../../cli/chat/line-input.js';
+import { PipedInput, type LineInput, type TypedInput } from '../../cli/chat/line-input.js';
 import type { Interruption } from '../../cli/client/interrupt.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
@@ -216,7 +216,7 @@ describe('a conversation from a pipe', () => {
   function piped(text: string): LineInput {
     const input = Object.assign(new PassThrough(), { isTTY: false, fd: 0, setRawMode: () => input });
     input.end(text);
-    return new ReadlineInput(input as unknown as NodeJS.ReadStream, null, []);
+    return new PipedInput(input);
   }
 
   it('takes each line as a turn, and prints the answers alone', async () => {

@@ -15,6 +15,7 @@ const CONTROL_C = '\u0003';
 const CONTROL_D = '\u0004';
 /** Chat writes it before each prompt, when the terminal gives it the keys one by one. */
 const PASTE_MARKS_ON = '\u001b[?2004h';
+const PASTE_MARKS_OFF = '\u001b[?2004l';
 
 const { references } = JSON.parse(readFileSync(join(DEMO_MODEL, 'reference.json'), 'utf8')) as {
   references: { prompt: string; text: string }[];
@@ -179,7 +180,7 @@ describe('odmoe chat on a terminal', () => {
     const { type, ended } = start(DEMO_MODEL, '--logit-bias', `${END_TOKEN}=-100`);
     await prompts(1);
     type('Go on!\r');
-    await waitUntil('the answer has begun', () => (screen.split('Go on!')[1]?.length ?? 0) > 20);
+    await waitUntil('the answer has begun', () => (screen.split(PASTE_MARKS_OFF)[1]?.trim().length ?? 0) > 20);
     type(CONTROL_C);
     await shows('what came stays in the conversation');
     await prompts(2);
