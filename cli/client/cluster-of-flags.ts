@@ -1,19 +1,17 @@
-import { existsSync } from 'node:fs';
 import { basename } from 'node:path';
 import type { Command } from 'commander';
 import { localAuthorities } from '../../engine/daemon/find-cluster.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { stateDirectory } from '../../shared/base/files/state-directory.js';
 import { IDENTIFIER_RULE, isIdentifier } from '../../shared/base/text/identifier.js';
-import { defaultClusterConfig, loadClusterConfig } from '../../shared/settings/load-cluster-config.js';
+import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
+import { configurationOf } from './asked-main.js';
 
 /** The flags from addClusterFlags, for a command's action. */
 export interface ClusterFlags {
   cluster?: string;
   config?: string;
 }
-
-const DEFAULT_CONFIG_PATH = 'cluster.yaml';
 
 /** Adds the flags that name a cluster whose files are on this host. */
 export function addClusterFlags(command: Command): Command {
@@ -24,7 +22,7 @@ export function addClusterFlags(command: Command): Command {
 
 /** The name of the cluster whose authority is meant: without a flag and a cluster.yaml the only one of this host. Throws USAGE, CONFIG_INVALID. */
 export async function authorityOfFlags(flags: ClusterFlags): Promise<string> {
-  const isNamed = flags.cluster !== undefined || flags.config !== undefined || existsSync(DEFAULT_CONFIG_PATH);
+  const isNamed = flags.cluster !== undefined || configurationOf(flags) !== null;
   const name = clusterOfFlags(flags);
   if (isNamed) return name;
   const names = (await localAuthorities(stateDirectory(name), null)).map((directory) => basename(directory));
@@ -43,8 +41,7 @@ export function clusterOfFlags({ cluster, config }: ClusterFlags): string {
     throw new OdmoeError('USAGE', 'give --cluster or --config; both were given');
   }
   if (cluster === undefined) {
-    const path = config ?? (existsSync(DEFAULT_CONFIG_PATH) ? DEFAULT_CONFIG_PATH : null);
-    return path === null ? defaultClusterConfig().cluster : loadClusterConfig(path).cluster;
+    return (configurationOf({ config }) ?? defaultClusterConfig()).cluster;
   }
   if (isIdentifier(cluster)) return cluster;
   throw new OdmoeError('USAGE', `${JSON.stringify(cluster)} is no name of a cluster: give ${IDENTIFIER_RULE}`);

@@ -3,9 +3,9 @@ import { LOCAL_MAIN_ADDRESS, mainAt, SEARCH_MS } from '../../engine/daemon/find-
 import { httpAtAddress } from '../../engine/daemon/http-at-address.js';
 import { askAuthority } from '../../engine/trust/ask-authority.js';
 import { findMains } from '../../shared/transport/discovery/discovery.js';
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { identifyPeer } from '../../shared/transport/node-clients.js';
-import { formatAddress, parseAddress } from '../../shared/wire/addresses.js';
+import { askedMain, type AskedMain, type ChoosingFlags, DEFAULT_CONFIG_PATH, MAIN_VARIABLE } from './asked-main.js';
 import { knownClusters, requirePlaintextAllowed } from './known-clusters.js';
 import { LOCAL_MAIN_TIMEOUT_MS, mainOfThisHost, reachAsOperator, type ReachedMain } from './operator-access.js';
 import { runtime, transport } from './process-runtime.js';
@@ -13,10 +13,7 @@ import { runtime, transport } from './process-runtime.js';
 export type { ReachedMain } from './operator-access.js';
 
 /** The flags from addMainFlags, for a command's action. */
-export interface MainFlags {
-  main?: string;
-  cluster?: string;
-  interface?: string;
+export interface MainFlags extends ChoosingFlags {
   insecure?: boolean;
 }
 
@@ -25,7 +22,11 @@ export function addMainFlags(command: Command): Command {
   return command
     .option(
       '--main <host:port>',
-      'address of the main node (default: one of this machine whose operator you are, else the one mDNS finds)',
+      `address of the main node (default: that of ${MAIN_VARIABLE}, else of ./${DEFAULT_CONFIG_PATH}, else one of this machine whose operator you are, else the one mDNS finds)`,
+    )
+    .option(
+      '--config <file>',
+      `ask the main of this configuration (default: ./${DEFAULT_CONFIG_PATH}, where there is one)`,
     )
     .option('--cluster <name>', 'without --main: only this cluster')
     .option('--interface <ip>', 'with mDNS: the network interface to use, by its IPv4 address')
@@ -33,21 +34,29 @@ export function addMainFlags(command: Command): Command {
 }
 
 /**
- * The main to ask, and the way to it: the given one, else one of this host by its operator's socket, else the one that mDNS finds, else one on this
- * machine without an mDNS advertisement. In a cluster with an authority only its operators get a way. Of several that mDNS finds, those of an
- * authority that this user knows come before others, who can take any name.
- * @throws NO_MAIN there is none; USAGE several answer, or --main is malformed; TRUST_REFUSED this user is no operator of its cluster; TLS_MISMATCH
- *   it speaks plaintext, and may be somebody else's (requirePlaintextAllowed)
+ * The main to ask, and the way to it: the given one, else one of this host by its operator's socket, else that of the configuration, else the one
+ * that mDNS finds, else one on this machine without an mDNS advertisement. In a cluster with an authority only its operators get a way. Of several
+ * that mDNS finds, those of an authority that this user knows come before others, who can take any name.
+ * @throws NO_MAIN there is none; USAGE several answer, or what names it is malformed; CONFIG_INVALID; TRUST_REFUSED this user is no operator of its
+ *   cluster; TLS_MISMATCH it speaks plaintext, and may be somebody else's (requirePlaintextAllowed)
  */
 export async function findMain(flags: MainFlags): Promise<ReachedMain> {
-  if (flags.main !== undefined) {
-    const { host, port } = parseAddress(flags.main);
-    return reach(formatAddress(host, port), flags);
-  }
-  const cluster = flags.cluster ?? null;
-  const own = await mainOfThisHost(cluster);
+  const asked = askedMain(flags);
+  if (asked.address !== null) return reach(asked.address, flags);
+  const own = await mainOfThisHost(asked.cluster);
   if (own !== null) return own;
-  const heard = await findMains(runtime, cluster, SEARCH_MS, flags.interface ?? null);
+  try {
+    return asked.configured === null ? await foundMain(asked, flags) : await reach(asked.configured, flags);
+  } catch (thrown) {
+    const error = toOdmoeError(thrown);
+    if (error.code !== 'NO_MAIN' || asked.path === null || flags.config !== undefined) throw error;
+    const why = `${asked.path} names it, as the configuration of this directory; --main or --cluster asks another one`;
+    throw new OdmoeError('NO_MAIN', `${error.message} (${why})`, { cause: thrown });
+  }
+}
+
+async function foundMain({ cluster, interfaceAddress }: AskedMain, flags: MainFlags): Promise<ReachedMain> {
+  const heard = await findMains(runtime, cluster, SEARCH_MS, interfaceAddress);
   const known = await knownClusters();
   const ofKnown = heard.filter(({ authority }) => known.some((each) => each.authority === authority));
   const mains = ofKnown.length > 0 ? ofKnown : heard;

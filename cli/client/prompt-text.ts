@@ -5,12 +5,25 @@ import { MEGABYTE_BYTES } from '../../shared/wire/limits.js';
 export const FROM_STANDARD_INPUT = '-';
 const PROMPT_LIMIT_BYTES = 2 * MEGABYTE_BYTES;
 
-/** The prompt: TEXT, or all of standard input without its last line's end. `input` ends. Throws USAGE for more than 2 MiB. */
+/** Standard input; `isTTY`: a person types there. */
+type PromptInput = AsyncIterable<Buffer> & { readonly isTTY?: boolean };
+
+/**
+ * The prompt: TEXT, or all of standard input without its last line's end, where TEXT is "-" or where it is left out (`mayBeMissing` false) and no
+ * person types there. `input` ends. Throws USAGE for more than 2 MiB.
+ */
 export async function promptText(
   text: string | undefined,
-  input: AsyncIterable<Buffer> = process.stdin,
+  mayBeMissing: boolean,
+  input: PromptInput = process.stdin,
 ): Promise<string | undefined> {
-  if (text !== FROM_STANDARD_INPUT) return text;
+  if (text !== undefined && text !== FROM_STANDARD_INPUT) return text;
+  if (text === undefined && (mayBeMissing || input.isTTY === true)) return undefined;
+  const read = await textOf(input);
+  return text === undefined && read === '' ? undefined : read;
+}
+
+async function textOf(input: AsyncIterable<Buffer>): Promise<string> {
   const parts: Buffer[] = [];
   let bytes = 0;
   for await (const part of input) {

@@ -1,14 +1,20 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import type { CudaStatus } from '../../native/index.js';
-import { defaultClusterConfig, loadClusterConfig } from '../../shared/settings/load-cluster-config.js';
+import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
 import type { ClusterConfig } from '../../shared/settings/cluster-config.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { parseAddress } from '../../shared/wire/addresses.js';
 import { fail, ok, type Check } from '../doctor/check.js';
 import { checkCluster } from '../doctor/cluster-checks.js';
 import { cudaJson, lookForCuda } from '../doctor/cuda-check.js';
 import { checkMachine } from '../doctor/machine-checks.js';
 import { checkClock } from '../doctor/trust-checks.js';
+import {
+  askedMain,
+  type ChoosingFlags,
+  configurationOf,
+  DEFAULT_CONFIG_PATH,
+  MAIN_VARIABLE,
+} from '../client/asked-main.js';
 import { runtime } from '../client/process-runtime.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
@@ -16,11 +22,7 @@ import { printableJson } from '../../shared/base/text/printable-text.js';
 const UNUSABLE_EXIT_STATUS = 3;
 const TIMEOUT_LIMIT_MS = 60_000;
 
-interface DoctorFlags {
-  config?: string;
-  cluster?: string;
-  main?: string;
-  interface?: string;
+interface DoctorFlags extends ChoosingFlags {
   timeout: number;
   json: boolean;
 }
@@ -30,9 +32,12 @@ export function registerDoctorCommand(program: Command): void {
   program
     .command('doctor')
     .description('check what usually goes wrong on this machine and in the cluster, and say what to do')
-    .option('--config <file>', 'cluster.yaml whose nodes to look for')
+    .option(
+      '--config <file>',
+      `cluster.yaml whose nodes to look for (default: ./${DEFAULT_CONFIG_PATH}, where there is one)`,
+    )
     .option('--cluster <name>', 'the cluster that peers should belong to')
-    .option('--main <host:port>', 'address of the main node', mainAddress)
+    .option('--main <host:port>', `address of the main node (default: that of ${MAIN_VARIABLE})`)
     .option('--interface <ip>', 'the network interface for multicast, by its IPv4 address')
     .option('--timeout <ms>', 'how long to wait for each answer', timeout, 2000)
     .option('--json', 'print one JSON object and nothing else', false)
@@ -53,29 +58,23 @@ Examples:
 }
 
 async function examine(flags: DoctorFlags, cuda: CudaStatus | null): Promise<Check[]> {
-  const { config, check } = readConfig(flags.config);
-  const question = {
-    config,
-    cluster: flags.cluster ?? (flags.config === undefined ? null : config.cluster),
-    mainAddress: flags.main ?? null,
-    interfaceAddress: flags.interface ?? config.discovery.interface ?? null,
-    timeoutMs: flags.timeout,
-  };
+  const { read, check } = readConfig(flags);
+  const { address, cluster, interfaceAddress } = askedMain(flags, () => read);
+  const config = read ?? defaultClusterConfig();
+  const question = { config, cluster, mainAddress: address, interfaceAddress, timeoutMs: flags.timeout };
   const machine = checkMachine(config, cuda);
   const { checks, clocks } = await checkCluster(question);
   const clock = checkClock(new Date(runtime.wallMs()), clocks);
   return [...(check === null ? [] : [check]), ...machine, ...checks, clock];
 }
 
-/** A faulty configuration is reported as a check; the other checks then use the default configuration. */
-function readConfig(path: string | undefined): { config: ClusterConfig; check: Check | null } {
-  if (path === undefined) return { config: defaultClusterConfig(), check: null };
+/** A faulty configuration is reported as a check; the other checks then go without one. */
+function readConfig(flags: DoctorFlags): { read: ClusterConfig | null; check: Check | null } {
   try {
-    const config = loadClusterConfig(path);
-    return { config, check: ok('configuration', `${path} names ${config.nodes.length} nodes`) };
+    const read = configurationOf(flags);
+    return { read, check: read && ok('configuration', `${read.path ?? ''} names ${read.nodes.length} nodes`) };
   } catch (thrown) {
-    const found = toOdmoeError(thrown).message;
-    return { config: defaultClusterConfig(), check: fail('configuration', found, 'correct the lines named') };
+    return { read: null, check: fail('configuration', toOdmoeError(thrown).message, 'correct the lines named') };
   }
 }
 
@@ -89,15 +88,6 @@ function report(checks: readonly Check[]): string {
   });
   const count = (status: Check['status']): number => checks.filter((check) => check.status === status).length;
   return `${lines.join('\n')}\n\n${count('ok')} ok, ${count('warn')} to look at, ${count('fail')} failed\n`;
-}
-
-function mainAddress(value: string): string {
-  try {
-    parseAddress(value);
-  } catch {
-    throw new InvalidArgumentError('Give HOST:PORT, as in 192.168.1.20:7600.');
-  }
-  return value;
 }
 
 function timeout(value: string): number {

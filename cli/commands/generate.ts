@@ -92,7 +92,7 @@ function emulationFrom({ profile, expertStorage }: GenerateFlags): EmulationSett
 }
 
 async function generate(directory: string, text: string | undefined, flags: GenerateFlags): Promise<void> {
-  const request = generationRequestFrom(flags, await promptText(text));
+  const request = generationRequestFrom(flags, await promptText(text, flags.promptTokenIds !== undefined));
   const engine = await openLocalEngine(directory, flags, {
     emulation: emulationFrom(flags),
     shadow: flags.shadow ?? null,

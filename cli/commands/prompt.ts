@@ -28,7 +28,7 @@ Examples:
   odmoe prompt - < question.txt      (nobody else on this machine sees the prompt in the list of processes)`,
     )
     .action(async (text: string | undefined, flags: GenerationFlags & MainFlags) => {
-      const request = generationRequestFrom(flags, await promptText(text));
+      const request = generationRequestFrom(flags, await promptText(text, flags.promptTokenIds !== undefined));
       const { address, transport } = await findMain(flags);
       const result = await withInterrupt((signal) =>
         renderGeneration(generate(transport, address, request, signal), { json: flags.json, stream: !flags.json }),

@@ -1,3 +1,4 @@
+import { DEFAULT_CONFIG_PATH } from '../client/asked-main.js';
 import { InvalidArgumentError, type Command } from 'commander';
 import { loadClusterConfig } from '../../shared/settings/load-cluster-config.js';
 import type { ClusterConfig } from '../../shared/settings/cluster-config.js';
@@ -22,8 +23,6 @@ import { stopInBackground, TERMINATE_GRACE_MS, type StopOutcome } from '../backg
 
 const { lan, insecure } = SETTINGS.cluster;
 const { joinToken, joinTokenPath } = SETTINGS.node;
-
-const DEFAULT_CONFIG_PATH = 'cluster.yaml';
 
 /** Default time to start, because a shadow of a large model loads for minutes. */
 const DEFAULT_TIMEOUT_S = 300;

@@ -14,6 +14,7 @@ import { checkPeer } from '../../shared/transport/peer-check.js';
 import { formatAddress } from '../../shared/wire/addresses.js';
 import type { NodeIdentity, NodeStatus } from '../../shared/wire/messages.js';
 import { fail, ok, warn, type Check } from './check.js';
+import { LOCAL_MAIN_ADDRESS } from '../../engine/daemon/find-cluster.js';
 import { runtime } from '../client/process-runtime.js';
 import { isIdentifier } from '../../shared/base/text/identifier.js';
 import type { Transport } from '../../shared/transport/transport.js';
@@ -125,11 +126,15 @@ async function checkPeers(
   identitiesOf: IdentitiesOf,
 ): Promise<{ checks: Check[]; clocks: Clocks | null }> {
   const candidates = candidatesOf(question, heard);
-  const diagnoses = await Promise.all(
-    candidates.map(async (candidate) => ({
+  const diagnosed = await Promise.all(
+    [...candidates, ...ownMain(candidates)].map(async (candidate) => ({
       candidate,
       diagnosis: await diagnosePeer(candidate.address, question.timeoutMs, identitiesOf),
     })),
+  );
+  // Nobody expects a daemon at main's usual port, so only a main there counts.
+  const diagnoses = diagnosed.filter(
+    ({ candidate, diagnosis }) => candidates.includes(candidate) || isMain(diagnosis, question, candidate),
   );
   const mains = diagnoses.filter(({ candidate, diagnosis }) => isMain(diagnosis, question, candidate));
   const main = mains.find(({ diagnosis }) => diagnosis.kind === 'odmoe') ?? mains[0];
@@ -209,6 +214,12 @@ function candidatesOf(question: ClusterQuestion, heard: readonly DiscoveredPeer[
     candidates.set(mainAddress, { address: mainAddress, expectedId: null, heardOnly: false });
   }
   return [...candidates.values()];
+}
+
+/** A main on this machine that nothing names, where commands look for it, too (find-main.ts). */
+function ownMain(candidates: readonly Candidate[]): Candidate[] {
+  if (candidates.some(({ address }) => address === LOCAL_MAIN_ADDRESS)) return [];
+  return [{ address: LOCAL_MAIN_ADDRESS, expectedId: null, heardOnly: true }];
 }
 
 /** `main`: the identity with which peers must agree; null: no main answers. */
