@@ -1,6 +1,8 @@
 import { Option, type Command } from 'commander';
 import { join, resolve } from 'node:path';
 import { exitWithParent } from '../../native/index.js';
+import { LOCAL_MAIN_ADDRESS } from '../../engine/daemon/find-cluster.js';
+import { requireFreePort } from '../../engine/daemon/require-free-port.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { packForServing } from '../../packs/pack-for-serving.js';
 import { type HttpAddress, httpAddressFlag } from '../../shared/settings/http-address.js';
@@ -28,6 +30,7 @@ import { standardError, standardOutput } from '../../shared/base/text/text-outpu
 import { printableJson } from '../../shared/base/text/printable-text.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 import { generate } from '../../shared/transport/node-clients.js';
+import { parseAddress } from '../../shared/wire/addresses.js';
 
 const DEFAULT_PROMPT = 'Tell me a story about a fox.';
 const DEFAULT_WORKERS = 8;
@@ -81,7 +84,7 @@ export function registerDemoCommand(program: Command): void {
 const HELP = `
 Each daemon is a process of its own, as it would be on a machine of its own; they talk over loopback. None of them is
 left when the command ends, however it ends.
-With --serve the URL and a curl line are printed (with --json an object with "url" and "model"), after the answer where a prompt is given.
+With --serve the URL and commands to try are printed (with --json an object with "url", "model" and "main"), after the answer where a prompt is given.
 Examples:
   odmoe demo
   odmoe demo "What is 17 plus 25?" --workers 3
@@ -132,7 +135,8 @@ async function demo(text: string | undefined, flags: DemoFlags): Promise<void> {
   await withInterrupt(async (signal) => {
     const packPath = await servedPack(flags.model, signal);
     const expertsBytes = allExpertsBytes(await openModelSource(packPath));
-    const cluster = new DemoCluster(clusterOptions(packPath, expertsBytes, flags));
+    const mainPort = flags.serve === true ? await usualPort() : 0;
+    const cluster = new DemoCluster(clusterOptions(packPath, expertsBytes, mainPort, flags));
     try {
       await start(cluster, flags, signal);
       if (isAsked) await answer(cluster, request, { flags, prompt, expertsBytes }, signal);
@@ -159,12 +163,27 @@ function requireServe({ serve, http, apiKeys }: DemoFlags): void {
   }
 }
 
-function clusterOptions(packPath: string, expertsBytes: number, flags: DemoFlags): DemoClusterOptions {
+/** The port at which commands look for a main of this machine; 0, which is any free one, where another program has it. */
+async function usualPort(): Promise<number> {
+  const { host, port } = parseAddress(LOCAL_MAIN_ADDRESS);
+  return requireFreePort(host, port).then(
+    () => port,
+    () => 0,
+  );
+}
+
+function clusterOptions(
+  packPath: string,
+  expertsBytes: number,
+  mainPort: number,
+  flags: DemoFlags,
+): DemoClusterOptions {
   const ofMain = ['--draft-rows', String(flags.draftRows)];
   if (flags.optimistic === true) ofMain.push('--optimistic');
   if (flags.apiKeys !== undefined) ofMain.push('--api-keys', resolve(flags.apiKeys));
   return {
     packPath,
+    mainPort,
     workers: flags.workers,
     shadow: flags.shadow,
     groupSize: flags.groupSize,
@@ -207,7 +226,8 @@ async function serve(cluster: DemoCluster, { json, apiKeys }: DemoFlags, signal:
   const model = nodes.find(({ identity }) => identity.role === 'ROLE_MAIN')?.identity.modelName ?? '';
   const needsKey = apiKeys !== undefined || (process.env['ODMOE_API_KEYS'] ?? '') !== '';
   const serving = servingAt(httpAddress, model, needsKey);
-  const text = json ? printableJson(servingJson(serving)) : servingLines(serving).join('\n');
+  const { mainAddress } = cluster;
+  const text = json ? printableJson(servingJson(serving, mainAddress)) : servingLines(serving, mainAddress).join('\n');
   standardOutput.write(`${text}\n`);
   cluster.watchPeers(({ message, code }) => standardError.write(`odmoe: ${message} [${code}]; the others go on\n`));
   const ended = new Promise<void>((resolve) => {

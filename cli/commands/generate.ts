@@ -28,7 +28,7 @@ export function registerGenerateCommand(program: Command): void {
     .command('generate')
     .description('answer a prompt in this process, with all experts in memory')
     .argument('<model>', 'a pack, or a Hugging Face checkpoint directory')
-    .argument('[text]', 'the prompt; -: it comes by standard input');
+    .argument('[text]', 'the prompt; - or nothing: it comes by standard input');
   addLocalEngineFlags(addGenerationFlags(command))
     .addOption(
       new Option(

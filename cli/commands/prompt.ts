@@ -13,7 +13,7 @@ export function registerPromptCommand(program: Command): void {
   const command = program
     .command('prompt')
     .description('ask a running cluster; the answer is printed as it comes')
-    .argument('[text]', 'the prompt; -: it comes by standard input');
+    .argument('[text]', 'the prompt; - or nothing: it comes by standard input');
   addGenerationFlags(addMainFlags(command))
     .addHelpText(
       'after',

@@ -14,6 +14,8 @@ import { fetchStatus } from '../../shared/transport/node-clients.js';
 export interface DemoClusterOptions {
   /** Directory of the pack. */
   packPath: string;
+  /** Port at which main listens; missing: any free one. */
+  mainPort?: number;
   workers: number;
   shadow: 'none' | ShadowPrecision;
   groupSize: number | 'auto';
@@ -145,9 +147,9 @@ export class DemoCluster {
   }
 
   private mainFlags(): string[] {
-    const { alignTokenPeriod, alignKeyValuePeriod, groupSize, http = 'off' } = this.options;
+    const { alignTokenPeriod, alignKeyValuePeriod, groupSize, http = 'off', mainPort = 0 } = this.options;
     const align = ['--align-token', String(alignTokenPeriod), '--align-kv', String(alignKeyValuePeriod)];
-    return [...align, '--group-size', String(groupSize), ...httpFlags(http)];
+    return [...align, '--port', String(mainPort), '--group-size', String(groupSize), ...httpFlags(http)];
   }
 
   /** The promise's outcome, unless a daemon ends, the signal aborts or time runs out first. */

@@ -21,16 +21,18 @@ export function servingAt(httpAddress: string, model: string, needsKey: boolean)
   return { url: `http://${dialAddress(httpAddress, OWN_HOST)}`, model, needsKey };
 }
 
-/** Lines for people on stdout: the URL, and a command to try it. */
-export function servingLines(serving: Serving): string[] {
+/** Lines for people on stdout: the URL, and commands to try it. `mainAddress`: "host:port" at which commands ask main. */
+export function servingLines(serving: Serving, mainAddress: string): string[] {
   return [
     `${serving.model} is served at ${serving.url} until Ctrl-C. Open that in a browser, or try:`,
     curlLine(serving),
+    `odmoe chat --main ${mainAddress}`,
+    `odmoe top --main ${mainAddress}   (or status)`,
   ];
 }
 
-export function servingJson({ url, model }: Serving): Record<string, unknown> {
-  return { url, model };
+export function servingJson({ url, model }: Serving, mainAddress: string): Record<string, unknown> {
+  return { url, model, main: mainAddress };
 }
 
 /** A shell command that requests an answer. */
