@@ -9,18 +9,22 @@ import { Argument, type Command } from 'commander';
 import { readJoinTokenFile } from '../../engine/daemon/enter-cluster.js';
 import { requireJoinToken } from '../../engine/trust/join-token.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { EXIT_STATUSES, type ExitStatus } from '../../shared/base/errors/registry.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { printableJson, printableLine } from '../../shared/base/text/printable-text.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import {
   awaitJoined,
+  clustersOf,
   installedRoles,
   installService,
   removeServices,
   type RunProgram,
   type ServiceHost,
   serviceState,
+  tidyToken,
+  type TokenState,
 } from '../service/change-services.js';
 import { factsOfThisMachine, planService } from '../service/plan-service.js';
 import { type ServicePlace, systemPlace, unitPath, userPlace } from '../service/service-place.js';
@@ -55,6 +59,7 @@ const roleArgument = (words: string): Argument => new Argument('[role]', words).
 interface InstallFlags extends PlaceFlags {
   join?: string;
   joinFile?: string;
+  rejoin: boolean;
   dryRun: boolean;
 }
 
@@ -66,6 +71,7 @@ function registerInstall(service: Command): void {
     .argument('[flags...]', "the daemon's own flags, behind --")
     .option('--join <token>', 'join the cluster by this token, the first time')
     .option('--join-file <file>', 'a file with that token')
+    .option('--rejoin', 'forget the key by which the daemon is in a cluster, and join again', false)
     .option('--dry-run', 'print the unit, and change nothing', false);
   withPlaceFlags(command)
     .addHelpText(
@@ -88,14 +94,15 @@ async function install(role: RoleSetting, flags: readonly string[], options: Ins
   const token = await tokenOf(options);
   const { scope, stateHome } = place;
   const wanted = { role, scope, flags, stateHome, tokenPath: token === null ? null : place.tokenPath(role) };
-  const facts = factsOfThisMachine(await readFile('/etc/group', 'utf8').catch(() => ''));
+  const facts = factsOfThisMachine(await readFile('/etc/group', 'utf8').catch(() => ''), place.root);
   const planned = planService(wanted, facts);
   if (options.dryRun) {
     standardOutput.write(unitText(planned.unit));
     return;
   }
   const host = hostOf(place);
-  await installService(planned, token, host);
+  const before = options.rejoin ? [] : await clustersOf(planned.settings, place);
+  await installService(planned, { token, rejoin: options.rejoin }, host);
   const name = unitName(role);
   if (place.root !== '/') {
     standardOutput.write(`${unitPath(place, role)} is written: the ${role} starts when that system boots\n`);
@@ -107,10 +114,16 @@ async function install(role: RoleSetting, flags: readonly string[], options: Ins
   if (token === null) return;
   // The daemon makes a mark of this host, which is in its id.
   const isIn = await awaitJoined(() => planService(wanted, facts).settings, place);
-  const text = isIn
-    ? `the ${role} has joined; the token is removed from this machine`
-    : `the ${role} has not joined yet; the token stays in ${place.tokenPath(role)}: remove it when odmoe service status says that main is connected`;
-  standardOutput.write(`${text}\n`);
+  standardOutput.write(`${joiningWords(role, place, isIn, before.length > 0)}\n`);
+}
+
+function joiningWords(role: RoleSetting, place: ServicePlace, isIn: boolean, wasIn: boolean): string {
+  const gone = 'the token is removed from this machine';
+  if (isIn && wasIn)
+    return `the ${role} had joined before and keeps its key; ${gone}; --rejoin would make it join again`;
+  if (isIn) return `the ${role} has joined; ${gone}`;
+  const path = place.tokenPath(role);
+  return `the ${role} has not joined yet; the token stays in ${path} until odmoe service status finds that it has`;
 }
 
 async function tokenOf({ join, joinFile }: InstallFlags): Promise<string | null> {
@@ -135,10 +148,16 @@ function registerStatus(service: Command): void {
     .action(async (flags: PlaceFlags & { json: boolean }) => {
       const host = runningHostOf(flags);
       const states = [];
-      for (const role of await requireInstalled(host.place)) states.push(await serviceState(role, host));
-      const lines = states.map(({ unit, state, words, restarts }) => {
+      const isRoot = userInfo().uid === 0;
+      for (const role of await requireInstalled(host.place)) {
+        const joinToken = await tidyToken(role, host.place, isRoot);
+        states.push({ role, ...(await serviceState(role, host)), joinToken });
+      }
+      const lines = states.flatMap(({ role, unit, state, words, restarts, finalStatus, joinToken }) => {
         const again = restarts === 0 ? '' : `, restarted ${restarts} times`;
-        return printableLine(`${unit}  ${state}${again}${words === '' ? '' : `: ${words}`}`);
+        const end = finalStatus === null ? '' : `; ${endWords(finalStatus)}`;
+        const line = printableLine(`${unit}  ${state}${again}${words === '' ? '' : `: ${words}`}${end}`);
+        return [line, ...tokenWords(joinToken, role, host.place)];
       });
       const text = flags.json ? printableJson({ services: snakeCaseKeys(states) }) : lines.join('\n');
       standardOutput.write(`${text}\n`);
@@ -146,6 +165,18 @@ function registerStatus(service: Command): void {
       if (down.length === 0) return;
       throw new OdmoeError('DAEMON_NOT_SERVING', `${down.join(', ')}: not active; odmoe service logs says why`);
     });
+}
+
+function tokenWords(state: TokenState, role: RoleSetting, place: ServicePlace): string[] {
+  const path = place.tokenPath(role);
+  if (state === 'none') return [];
+  if (state === 'removed') return [`  the ${role} has joined: its token, which was still in ${path}, is removed`];
+  if (state === 'kept') return [`  ${path} has a token until the ${role} has joined`];
+  return [`  ${path} has a token: sudo odmoe service status removes it if the ${role} has joined`];
+}
+
+function endWords(status: ExitStatus): string {
+  return `it is not started again, because it ended with status ${status}: ${EXIT_STATUSES[status].meaning}`;
 }
 
 interface LogFlags extends PlaceFlags {

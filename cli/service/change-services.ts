@@ -2,6 +2,8 @@
 import { chmod, mkdir, readFile, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { joinedClusters } from '../../engine/daemon/find-cluster.js';
+import { forgetIdentity } from '../../engine/trust/identity-files.js';
+import { EXIT_STATUSES, type ExitStatus } from '../../shared/base/errors/registry.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
 import { replaceFile } from '../../shared/base/files/replace-file.js';
 import { ANY_CLUSTER, stateDirectory } from '../../shared/base/files/state-directory.js';
@@ -9,9 +11,9 @@ import { withPeerDeadline } from '../../shared/base/runtime/peer-wait.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { runtime } from '../client/process-runtime.js';
-import type { PlannedService } from './plan-service.js';
+import { daemonRequest, type PlannedService } from './plan-service.js';
 import { type ServicePlace, SYSUSERS_NAME, unitPath } from './service-place.js';
-import { SERVICE_USER, SYSUSERS_TEXT, unitName, unitText } from './unit-text.js';
+import { flagsOfUnit, SERVICE_USER, SYSUSERS_TEXT, unitName, unitText } from './unit-text.js';
 
 /** Runs a program of the system, and throws what it says where it fails. */
 export type RunProgram = (program: string, args: readonly string[]) => Promise<string>;
@@ -27,12 +29,29 @@ const ROLES: readonly RoleSetting[] = ['main', 'shadow', 'worker'];
 const JOINING_MS = 20_000;
 const JOINING_POLL_MS = 500;
 
-/** Writes the files, and has the daemon started now and at each boot. `token`: by which it joins the first time; null: none. */
-export async function installService({ unit }: PlannedService, token: string | null, host: ServiceHost): Promise<void> {
+/** How a daemon gets into its cluster. */
+export interface ServiceJoining {
+  /** By which it joins the first time; null: none. */
+  readonly token: string | null;
+  /** It forgets what it has got by joining before. */
+  readonly rejoin: boolean;
+}
+
+/** Writes the files, and has the daemon started now and at each boot. */
+export async function installService(
+  planned: PlannedService,
+  joining: ServiceJoining,
+  host: ServiceHost,
+): Promise<void> {
   const { place } = host;
+  const { unit } = planned;
   const { role } = unit;
+  if (joining.rejoin) await forgetMembership(planned, host);
   if (place.sysusersPath !== null) await write(place.sysusersPath, SYSUSERS_TEXT, PUBLIC_FILE);
-  if (token !== null) await write(join(place.root, place.tokenPath(role)), `${token}\n`, PRIVATE_FILE);
+  const tokenPath = join(place.root, place.tokenPath(role));
+  // A unit without a token does not name the file of the one before.
+  if (joining.token === null) await rm(tokenPath, { force: true });
+  else await write(tokenPath, `${joining.token}\n`, PRIVATE_FILE);
   await write(unitPath(place, role), unitText(unit), PUBLIC_FILE);
   if (place.root !== '/') {
     await host.run('systemd-sysusers', [`--root=${place.root}`, SYSUSERS_NAME]);
@@ -46,6 +65,19 @@ export async function installService({ unit }: PlannedService, token: string | n
   await systemctl(host, 'enable', unitName(role));
   // A daemon that ran already gets its new flags.
   await systemctl(host, 'restart', '--no-block', unitName(role));
+}
+
+/** Stops the daemon, which writes these files, and removes its keys of all clusters. */
+async function forgetMembership({ unit, settings }: PlannedService, host: ServiceHost): Promise<void> {
+  const { place } = host;
+  const isInstalled = await fileExists(unitPath(place, unit.role));
+  if (isInstalled && place.root === '/') await systemctl(host, 'stop', unitName(unit.role));
+  for (const directory of await clustersOf(settings, place)) await forgetIdentity(directory, settings.id);
+}
+
+/** The directories of the clusters that the daemon of the service has joined. */
+export async function clustersOf({ id }: Pick<NodeSettings, 'id'>, { stateHome }: ServicePlace): Promise<string[]> {
+  return joinedClusters(stateDirectory(ANY_CLUSTER, stateHome), id);
 }
 
 const PUBLIC_FILE = { file: 0o644, directory: 0o755 };
@@ -68,8 +100,7 @@ export async function forgetUsedToken(
 ): Promise<boolean> {
   const path = join(place.root, place.tokenPath(role));
   if (!(await fileExists(path))) return true;
-  const joined = await joinedClusters(stateDirectory(ANY_CLUSTER, place.stateHome), id);
-  if (joined.length === 0) return false;
+  if ((await clustersOf({ id }, place)).length === 0) return false;
   await rm(path, { force: true });
   return true;
 }
@@ -86,6 +117,17 @@ export async function awaitJoined(
       await runtime.sleep(JOINING_POLL_MS);
     }
   });
+}
+
+/** `removed`: it was there, though the daemon had joined. `unread`: this user may not see whether it has. */
+export type TokenState = 'none' | 'kept' | 'removed' | 'unread';
+
+/** Looks for a token that was left behind, and removes it where it has done its work. `isRoot`: of this user. */
+export async function tidyToken(role: RoleSetting, place: ServicePlace, isRoot: boolean): Promise<TokenState> {
+  if (!(await fileExists(join(place.root, place.tokenPath(role))))) return 'none';
+  if (place.scope === 'system' && !isRoot) return 'unread';
+  const { settings } = daemonRequest(role, flagsOfUnit(await readFile(unitPath(place, role), 'utf8')), place.stateHome);
+  return (await forgetUsedToken(settings, place)) ? 'removed' : 'kept';
 }
 
 /** The roles that are installed as services. */
@@ -144,18 +186,32 @@ export interface ServiceState {
   readonly words: string;
   readonly restarts: number;
   readonly isActive: boolean;
+  /** The exit status for which it is not started again; null: it runs, or will be started again, or was stopped. */
+  readonly finalStatus: ExitStatus | null;
 }
 
+/** CLD_EXITED of waitid(2). */
+const CHILD_EXITED = '1';
+
 export async function serviceState(role: RoleSetting, host: ServiceHost): Promise<ServiceState> {
-  const wanted = ['ActiveState', 'SubState', 'StatusText', 'NRestarts'];
+  const wanted = ['ActiveState', 'SubState', 'StatusText', 'NRestarts', 'ExecMainCode', 'ExecMainStatus'];
   const shown = await systemctl(host, 'show', ...wanted.map((name) => `--property=${name}`), unitName(role));
   const values = new Map(shown.split('\n').map((line) => [line.split('=')[0], line.slice(line.indexOf('=') + 1)]));
   const active = values.get('ActiveState') ?? 'unknown';
+  // Otherwise the status is the number of a signal.
+  const hasExited = values.get('ExecMainCode') === CHILD_EXITED;
   return {
     unit: basename(unitPath(host.place, role)),
     state: `${active} (${values.get('SubState') ?? ''})`,
     words: values.get('StatusText') ?? '',
     restarts: Number(values.get('NRestarts') ?? 0),
     isActive: active === 'active',
+    finalStatus: active === 'failed' && hasExited ? finalStatus(Number(values.get('ExecMainStatus'))) : null,
   };
+}
+
+function finalStatus(status: number): ExitStatus | null {
+  if (!(status in EXIT_STATUSES)) return null;
+  const known = status as ExitStatus;
+  return EXIT_STATUSES[known].mayMend ? null : known;
 }

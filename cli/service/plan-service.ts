@@ -1,5 +1,5 @@
 /** Makes the service of a daemon from its flags and from what is on this machine. */
-import { constants, type Stats, statSync } from 'node:fs';
+import { constants, readdirSync, type Stats, statSync } from 'node:fs';
 import { dirname, isAbsolute, join, resolve } from 'node:path';
 import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -30,6 +30,8 @@ export interface MachineFacts {
   /** Null: nothing is at the path. */
   readonly statusOf: (path: string) => Pick<Stats, 'mode' | 'isDirectory'> | null;
   readonly workingDirectory: string;
+  /** Null: it is not known. */
+  readonly systemdVersion: number | null;
 }
 
 export interface PlannedService {
@@ -45,13 +47,36 @@ const HOMES = /^\/(?:home|root|run\/user)(?:\/|$)/;
 const STOP_RESERVE_MS = 10_000;
 const GIBIBYTE = 1024 ** 3;
 
-export function factsOfThisMachine(groupText: string): MachineFacts {
+/** Before it, systemd warns of RestartSteps at each start. */
+const RESTART_STEPS_VERSION = 254;
+const SYSTEMD_LIBRARY = /^libsystemd-shared-(\d+)/;
+const LIBRARY_DIRECTORIES = [
+  'usr/lib',
+  'usr/lib64',
+  'lib',
+  ...['x86_64', 'aarch64'].map((name) => `usr/lib/${name}-linux-gnu`),
+];
+
+/** The version of the systemd that is installed below the root, by the name of its library; null: it is not found. */
+export function systemdVersionBelow(root: string): number | null {
+  const names = LIBRARY_DIRECTORIES.flatMap((directory) => namesIn(join(root, directory, 'systemd')));
+  const versions = names.flatMap((name) => SYSTEMD_LIBRARY.exec(name)?.[1] ?? []).map(Number);
+  return versions.length === 0 ? null : Math.max(...versions);
+}
+
+function namesIn(directory: string): string[] {
+  return statSync(directory, { throwIfNoEntry: false })?.isDirectory() === true ? readdirSync(directory) : [];
+}
+
+/** `root`: of the system that will run the service. */
+export function factsOfThisMachine(groupText: string, root: string): MachineFacts {
   const statusOf = (path: string): Stats | null => statSync(path, { throwIfNoEntry: false }) ?? null;
   return {
     groups: groupText.split('\n'),
     programs: new Set([NVIDIA_STARTER].filter((path) => statusOf(path) !== null)),
     statusOf,
     workingDirectory: process.cwd(),
+    systemdVersion: systemdVersionBelow(root),
   };
 }
 
@@ -62,8 +87,7 @@ export function factsOfThisMachine(groupText: string): MachineFacts {
 export function planService(wanted: WantedService, facts: MachineFacts): PlannedService {
   const { role, scope, tokenPath } = wanted;
   const flags = withAbsolutePaths(role, wanted.flags, facts.workingDirectory);
-  const request = parseDaemonFlags(role, flags, thisHost(wanted.stateHome, false));
-  if (request.kind === 'help') throw new OdmoeError('USAGE', `odmoe ${role} --help shows the flags of a ${role}`);
+  const request = daemonRequest(role, flags, wanted.stateHome);
   if (request.exitWithParent) {
     throw new OdmoeError('USAGE', 'a service has no parent to end with: leave out --exit-with-parent');
   }
@@ -71,7 +95,7 @@ export function planService(wanted: WantedService, facts: MachineFacts): Planned
   if (settings.joining.token !== null || settings.joining.rejoin) {
     throw new OdmoeError(
       'USAGE',
-      'every user can read a unit, and it is used at each start: give --join to odmoe service install itself, and --rejoin to a daemon in the foreground',
+      'every user can read a unit, and it is used at each start: give --join and --rejoin to odmoe service install itself, before the --',
     );
   }
   const [node, program] = [process.execPath, join(packageRoot(), 'bin', 'odmoe')];
@@ -91,9 +115,21 @@ export function planService(wanted: WantedService, facts: MachineFacts): Planned
       gpuStarter: facts.programs.has(NVIDIA_STARTER) ? NVIDIA_STARTER : null,
       tokenPath,
       memoryBytes: memoryBytes(settings),
+      hasRestartSteps: (facts.systemdVersion ?? 0) >= RESTART_STEPS_VERSION,
       stopMs: settings.main.stopGraceMs + STOP_RESERVE_MS,
     },
   };
+}
+
+/** What the daemon will be asked for by these flags. Throws USAGE, CONFIG_INVALID as the daemon itself would. */
+export function daemonRequest(
+  role: RoleSetting,
+  flags: readonly string[],
+  stateHome: string,
+): { readonly settings: NodeSettings; readonly exitWithParent: boolean } {
+  const request = parseDaemonFlags(role, flags, thisHost(stateHome, false));
+  if (request.kind === 'help') throw new OdmoeError('USAGE', `odmoe ${role} --help shows the flags of a ${role}`);
+  return request;
 }
 
 /** The bound of a daemon's memory: its budgets, and a GiB for Node and what it reads. Null: the settings bound nothing. Pure. */

@@ -1,6 +1,7 @@
 /** The text of the systemd unit of a daemon. */
 import { dirname } from 'node:path';
 import { NO_TOKEN, TOKEN_CREDENTIAL } from '../../engine/daemon/join-credential.js';
+import { EXIT_STATUSES } from '../../shared/base/errors/registry.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 
 /** The service manager that runs the daemon: that of the system, as a user of its own, or that of one user. */
@@ -27,6 +28,8 @@ export interface ServiceUnit {
   readonly tokenPath: string | null;
   /** Most memory of the daemon; null: nothing bounds it. */
   readonly memoryBytes: number | null;
+  /** The service manager knows RestartSteps, by which the pause before a restart grows. */
+  readonly hasRestartSteps: boolean;
   /** Longest time from the request to stop to the end of the process. */
   readonly stopMs: number;
 }
@@ -63,10 +66,16 @@ function unitLines({ role, scope }: ServiceUnit): string[] {
   ];
 }
 
-/** Exit status of bad usage and bad configuration, which no restart repairs (shared/base/errors/registry.ts). */
-const BAD_CONFIGURATION_STATUS = 2;
+/** The exit statuses after which a person has to change something first. */
+const FINAL_STATUSES = Object.entries(EXIT_STATUSES)
+  .filter(([, { mayMend }]) => !mayMend)
+  .map(([status]) => status);
 
-function processLines({ role, scope, node, program, flags, gpuStarter, tokenPath, stopMs }: ServiceUnit): string[] {
+/** Until 60 s: systemd counts restarts since the last start by hand, so a daemon that fails once a month will wait as long, too. */
+const GROWING_PAUSE = ['RestartSteps=5', 'RestartMaxDelaySec=60'];
+
+function processLines(unit: ServiceUnit): string[] {
+  const { role, scope, node, program, flags, gpuStarter, tokenPath, stopMs, hasRestartSteps } = unit;
   const isSystem = scope === 'system';
   return [
     'Type=notify',
@@ -76,7 +85,8 @@ function processLines({ role, scope, node, program, flags, gpuStarter, tokenPath
     `ExecStart=${[node, program, role, ...flags].map(quotedWord).join(' ')}`,
     'Restart=on-failure',
     'RestartSec=5',
-    `RestartPreventExitStatus=${BAD_CONFIGURATION_STATUS}`,
+    ...(hasRestartSteps ? GROWING_PAUSE : []),
+    `RestartPreventExitStatus=${FINAL_STATUSES.join(' ')}`,
     'TimeoutStartSec=90',
     `TimeoutStopSec=${Math.ceil(stopMs / 1000)}`,
     'WatchdogSec=60',
@@ -179,6 +189,22 @@ function escapedWord(word: string): string {
     .replaceAll('\n', '\\n')
     .replaceAll('\t', '\\t')
     .replaceAll('%', '%%');
+}
+
+/** The daemon's flags in a unit that unitText has made. Pure. */
+export function flagsOfUnit(text: string): string[] {
+  const command = /^ExecStart=(.*)$/m.exec(text)?.[1] ?? '';
+  const words = [...command.matchAll(/"((?:[^"\\]|\\.)*)"|(\S+)/g)].map(([, quoted, plain]) =>
+    quoted === undefined ? (plain ?? '') : unescapedWord(quoted),
+  );
+  // Node, the program and the role stand before them.
+  return words.slice(3);
+}
+
+const ESCAPES: Record<string, string> = { '\\n': '\n', '\\t': '\t', '%%': '%', $$: '$' };
+
+function unescapedWord(text: string): string {
+  return text.replace(/\\.|%%|\$\$/g, (escape) => ESCAPES[escape] ?? escape.slice(1));
 }
 
 /** The file by which systemd-sysusers makes the user of the services. */

@@ -110,7 +110,7 @@ async function startInside(
 
 /** The roster's words say how the machine comes back. */
 function removedError(removal: string): OdmoeError {
-  return new OdmoeError('TRUST_REFUSED', removal);
+  return new OdmoeError('NODE_REMOVED', removal);
 }
 
 /**

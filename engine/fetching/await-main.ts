@@ -26,7 +26,7 @@ export interface FoundMain {
  * Waits for the main of this node's cluster to answer, at the address in the settings or at the addresses that mDNS or DNS gives. `known`: the
  * main that answered before. If the settings give an address, mDNS or DNS is searched for that same main only, because it may have moved. A problem
  * that prevents this is logged once.
- * @throws MODEL_NOT_FOUND when main cannot be found in any way, TRUST_REFUSED when main says that this worker was removed, CANCELLED when the start
+ * @throws MODEL_NOT_FOUND when main cannot be found in any way, NODE_REMOVED when main says that this worker was removed, CANCELLED when the start
  * is abandoned
  */
 export async function awaitMain(

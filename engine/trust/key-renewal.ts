@@ -208,7 +208,7 @@ export async function fetchRoster(
 }
 
 /**
- * Main's own words if it refuses this node's certificate: the node was removed. Null: main does not refuse it, or does not answer. The connection is
+ * NODE_REMOVED with main's own words if it refuses this node's certificate: the node was removed. Null: main does not refuse it, or does not answer. The connection is
  * to a daemon that is main by its certificate, so no other daemon can end this one by such words. The question is that of fetchRoster.
  */
 export async function refusalByMain(
@@ -223,7 +223,7 @@ export async function refusalByMain(
     return null;
   } catch (thrown) {
     const error = toOdmoeError(thrown);
-    return error.code === 'TRUST_REFUSED' ? error : null;
+    return error.code === 'TRUST_REFUSED' ? new OdmoeError('NODE_REMOVED', error.message, { cause: error }) : null;
   }
 }
 

@@ -77,7 +77,9 @@ describe('a peer that joins main', () => {
         identity: () => IDENTITY,
         isServed: () => false,
         retryDelayMs: 1,
-        endRefused: hasCertificates ? ({ message }) => void ends.push(`${message} at try ${tries.length}`) : null,
+        endRefused: hasCertificates
+          ? ({ code, message }) => void ends.push(`${code}: ${message} at try ${tries.length}`)
+          : null,
         transport: {
           call: () => {
             const thrown = codes[tries.length] ?? new OdmoeError('NO_MAIN', 'away');
@@ -89,7 +91,7 @@ describe('a peer that joins main', () => {
       });
       await waitUntil('it has asked', () => tries.length > codes.length);
       await joining.stop();
-      assert.deepEqual(ends, hasCertificates ? ['node tk-14 was removed at try 4'] : []);
+      assert.deepEqual(ends, hasCertificates ? ['NODE_REMOVED: node tk-14 was removed at try 4'] : []);
     });
   }
 

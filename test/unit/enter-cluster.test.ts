@@ -484,7 +484,7 @@ describe('the way of a daemon into its cluster', () => {
       const signed = main?.trust.signedRoster;
       assert.ok(signed !== undefined && signed !== null);
       (inside as EnteredCluster | null)?.opened?.trust.takeRoster(signed);
-      assert.equal(ends[0]?.code, 'TRUST_REFUSED');
+      assert.equal(ends[0]?.code, 'NODE_REMOVED');
       assert.match(
         ends[0]?.message ?? '',
         /node worker-jetson-7602 was removed from "home".*To come back: odmoe worker --rejoin/,
@@ -493,7 +493,7 @@ describe('the way of a daemon into its cluster', () => {
       assert.deepEqual(stopped, ['stopped']);
       await assert.rejects(
         start(settings, new Lines(), () => undefined, abandoned, new DaemonReport()),
-        { code: 'TRUST_REFUSED' },
+        { code: 'NODE_REMOVED' },
       );
     });
   });

@@ -146,7 +146,7 @@ describe('a worker of a cluster with an authority', () => {
     const words = /^node jetson-2 was removed from "home" .*To come back: odmoe worker --rejoin$/;
     await assert.rejects(opening, (error) => {
       assert.ok(error instanceof OdmoeError);
-      assert.equal(error.code, 'TRUST_REFUSED');
+      assert.equal(error.code, 'NODE_REMOVED');
       return words.test(error.message);
     });
   });

@@ -13,5 +13,6 @@ export const SERVICE_UNIT: ServiceUnit = {
   gpuStarter: null,
   tokenPath: null,
   memoryBytes: null,
+  hasRestartSteps: false,
   stopMs: 40_000,
 };

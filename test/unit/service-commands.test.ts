@@ -8,8 +8,15 @@ import {
   installService,
   removeServices,
   serviceState,
+  tidyToken,
 } from '../../cli/service/change-services.js';
-import { type MachineFacts, memoryBytes, planService, withAbsolutePaths } from '../../cli/service/plan-service.js';
+import {
+  type MachineFacts,
+  memoryBytes,
+  planService,
+  systemdVersionBelow,
+  withAbsolutePaths,
+} from '../../cli/service/plan-service.js';
 import { type ServicePlace, systemPlace } from '../../cli/service/service-place.js';
 import { identityDirectory } from '../../engine/trust/identity-files.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
@@ -20,6 +27,7 @@ const FACTS: MachineFacts = {
   programs: new Set(),
   statusOf: () => READABLE,
   workingDirectory: '/srv/odmoe',
+  systemdVersion: null,
 };
 const WORKER = { role: 'worker', scope: 'system', flags: [], tokenPath: null, stateHome: '/nowhere' } as const;
 
@@ -64,6 +72,22 @@ describe('the plan of a service', () => {
     assert.equal(planService(WORKER, FACTS).unit.gpuStarter, null);
   });
 
+  it('knows whether the pause before a restart may grow, by the library of systemd', () => {
+    const steps = (systemdVersion: number | null): boolean =>
+      planService(WORKER, { ...FACTS, systemdVersion }).unit.hasRestartSteps;
+    assert.deepEqual([254, 253, null].map(steps), [true, false, false]);
+    const root = mkdtempSync(join(tmpdir(), 'odmoe-systemd-'));
+    assert.equal(systemdVersionBelow(root), null);
+    for (const name of [
+      'aarch64-linux-gnu/systemd/libsystemd-core-999.so',
+      'systemd/libsystemd-shared-255.4-1ubuntu8.so',
+    ]) {
+      mkdirSync(join(root, 'usr/lib', name), { recursive: true });
+    }
+    assert.equal(systemdVersionBelow(root), 255);
+    rmSync(root, { recursive: true });
+  });
+
   it('is refused in words where the user of the service could not read something', () => {
     const closed = (path: string) => (path === '/home/anna' ? { ...READABLE, mode: 0o750 } : READABLE);
     const wanted = { ...WORKER, flags: ['--model', '/home/anna/packs/x'] };
@@ -79,8 +103,8 @@ describe('the plan of a service', () => {
   it('is refused with flags that fit no service, or that the daemon would refuse', () => {
     for (const [flags, code, message] of [
       [['--exit-with-parent'], 'USAGE', /no parent/],
-      [['--join', 'odmoe1-abc'], 'USAGE', /give --join to odmoe service install itself/],
-      [['--rejoin'], 'USAGE', /--rejoin to a daemon in the foreground/],
+      [['--join', 'odmoe1-abc'], 'USAGE', /give --join and --rejoin to odmoe service install itself/],
+      [['--rejoin'], 'USAGE', /odmoe service install itself/],
       [['--help'], 'USAGE', /odmoe worker --help/],
       [['--slots', 'many'], 'USAGE', /slots/],
     ] as const) {
@@ -111,10 +135,11 @@ describe('services below a root', () => {
   afterEach(() => rmSync(root, { recursive: true }));
 
   const at = (path: string): string => join(root, path);
-  const install = (role: 'worker' | 'shadow', token: string | null): Promise<void> => {
+  const install = (role: 'worker' | 'shadow', token: string | null, rejoin = false): Promise<void> => {
     const flags = role === 'worker' ? ['--id', 'w1'] : ['--model', '/srv/x'];
-    const wanted = { ...WORKER, role, flags, tokenPath: token === null ? null : place.tokenPath(role) };
-    return installService(planService(wanted, FACTS), token, { place, run, userName: 'root' });
+    const { stateHome } = place;
+    const wanted = { ...WORKER, role, flags, stateHome, tokenPath: token === null ? null : place.tokenPath(role) };
+    return installService(planService(wanted, FACTS), { token, rejoin }, { place, run, userName: 'root' });
   };
 
   it('are files that nobody else may write, and a token that nobody else may read', async () => {
@@ -133,13 +158,44 @@ describe('services below a root', () => {
     ]);
   });
 
+  /** What the worker has after it has joined. */
+  function joined(): string {
+    const identity = identityDirectory(at('var/lib/odmoe/home'), 'w1');
+    mkdirSync(identity, { recursive: true });
+    writeFileSync(join(identity, 'node.crt'), '');
+    return identity;
+  }
+
+  it('lose a token that was left behind when somebody looks after them', async () => {
+    const path = at('etc/odmoe/join-worker.token');
+    assert.equal(await tidyToken('worker', place, true), 'none');
+    await install('worker', 'odmoe1-secret');
+    assert.equal(await tidyToken('worker', place, true), 'kept');
+    joined();
+    assert.equal(await tidyToken('worker', place, false), 'unread');
+    assert.ok(existsSync(path));
+    assert.equal(await tidyToken('worker', place, true), 'removed');
+    assert.ok(!existsSync(path));
+    // An installation without a token has no use for the one before.
+    await install('worker', 'odmoe1-secret');
+    await install('worker', null);
+    assert.ok(!existsSync(path));
+  });
+
+  it('join anew by --rejoin alone', async () => {
+    const identity = joined();
+    await install('worker', 'odmoe1-secret');
+    assert.ok(existsSync(identity));
+    await install('worker', 'odmoe1-secret', true);
+    assert.ok(!existsSync(identity));
+    assert.equal(await forgetUsedToken({ role: 'worker', id: 'w1' }, place), false);
+  });
+
   it('forget the token once the daemon has joined', async () => {
     await install('worker', 'odmoe1-secret');
     const worker = { role: 'worker', id: 'w1' } as const;
     assert.equal(await forgetUsedToken(worker, place), false);
-    const identity = identityDirectory(at('var/lib/odmoe/home'), 'w1');
-    mkdirSync(identity, { recursive: true });
-    writeFileSync(join(identity, 'node.crt'), '');
+    joined();
     assert.equal(await forgetUsedToken({ ...worker, id: 'w2' }, place), false);
     assert.equal(await forgetUsedToken(worker, place), true);
     assert.ok(!existsSync(at('etc/odmoe/join-worker.token')));
@@ -177,7 +233,20 @@ describe('services below a root', () => {
       words: 'listens on 0.0.0.0:7602; a=b',
       restarts: 2,
       isActive: true,
+      finalStatus: null,
     });
     assert.match(ran[0] ?? '', /^systemctl --user show .*odmoe-worker\.service$/);
+  });
+
+  it('say for which exit status systemd starts a daemon no more', async () => {
+    const shown = async (state: string, status: number, code = 1): Promise<number | null> => {
+      const text = `ActiveState=${state}\nSubState=x\nExecMainCode=${code}\nExecMainStatus=${status}\n`;
+      const show = () => Promise.resolve(text);
+      return (await serviceState('worker', { place, run: show, userName: 'root' })).finalStatus;
+    };
+    assert.deepEqual([await shown('failed', 4), await shown('failed', 2)], [4, 2]);
+    // Ended by the signal 4, by a failure that may mend, started again, stopped.
+    const others = [shown('failed', 4, 2), shown('failed', 3), shown('activating', 4), shown('inactive', 0)];
+    assert.deepEqual(await Promise.all(others), [null, null, null, null]);
   });
 });

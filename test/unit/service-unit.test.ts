@@ -1,6 +1,14 @@
 import assert from 'node:assert/strict';
 import { SERVICE_UNIT as UNIT } from './sample-service-unit.js';
-import { quotedWord, type ServiceUnit, SYSUSERS_TEXT, unitName, unitText } from '../../cli/service/unit-text.js';
+import { ERROR_KINDS, type ErrorKind } from '../../shared/base/errors/registry.js';
+import {
+  flagsOfUnit,
+  quotedWord,
+  type ServiceUnit,
+  SYSUSERS_TEXT,
+  unitName,
+  unitText,
+} from '../../cli/service/unit-text.js';
 
 function valuesOf(unit: Partial<ServiceUnit>, key: string): string[] {
   const lines = unitText({ ...UNIT, ...unit }).split('\n');
@@ -17,10 +25,22 @@ describe('the text of a service', () => {
     assert.equal(unitName('shadow'), 'odmoe-shadow.service');
   });
 
-  it('restarts after failures for ever, and never after bad configuration', () => {
+  it('restarts after failures for ever, and never after bad configuration or a removal', () => {
     assert.deepEqual(valuesOf({}, 'Restart'), ['on-failure']);
-    assert.deepEqual(valuesOf({}, 'RestartPreventExitStatus'), ['2']);
+    const { USAGE, CONFIG_INVALID, JOIN_TOKEN_INVALID, NODE_REMOVED, PORT_UNAVAILABLE, INTERNAL } = ERROR_KINDS;
+    const [finals = ''] = valuesOf({}, 'RestartPreventExitStatus');
+    const isFinal = ({ exitStatus }: ErrorKind): boolean => finals.split(' ').includes(String(exitStatus));
+    assert.deepEqual([USAGE, CONFIG_INVALID, JOIN_TOKEN_INVALID, NODE_REMOVED].map(isFinal), [true, true, true, true]);
+    assert.deepEqual([PORT_UNAVAILABLE, INTERNAL].map(isFinal), [false, false]);
+    assert.equal(finals, '2 4');
     assert.deepEqual(valuesOf({}, 'StartLimitIntervalSec'), ['0']);
+  });
+
+  it('waits longer and longer between restarts, where systemd can', () => {
+    assert.deepEqual(valuesOf({}, 'RestartSec'), ['5']);
+    for (const key of ['RestartSteps', 'RestartMaxDelaySec']) assert.deepEqual(valuesOf({}, key), [], key);
+    assert.deepEqual(valuesOf({ hasRestartSteps: true }, 'RestartSteps'), ['5']);
+    assert.deepEqual(valuesOf({ hasRestartSteps: true }, 'RestartMaxDelaySec'), ['60']);
   });
 
   it('gives the stop its time, and the memory its bound', () => {
@@ -91,6 +111,13 @@ describe('the text of a service', () => {
     ] as const) {
       assert.equal(quotedWord(word), quoted);
     }
+  });
+
+  it('has the flags that it was made with', () => {
+    for (const flags of [[], ['--id', 'w1'], ['--name', 'a "b" \\ 100 % $x $$ %% \n\t;', '', "it's", 'C:\\new']]) {
+      assert.deepEqual(flagsOfUnit(unitText({ ...UNIT, flags })), flags);
+    }
+    assert.deepEqual(flagsOfUnit('[Service]\n'), []);
   });
 
   it('comes with the user that it runs as', () => {

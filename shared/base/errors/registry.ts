@@ -1,10 +1,21 @@
 /**
  * The one registry of errors: each code with the exit status, gRPC status and HTTP status it maps to.
  * `docs/errors.md` documents the same codes; a test keeps the two in step.
- * Exit status: 2 bad usage or bad configuration, 3 the cluster or a model file is unusable, 1 anything else.
  */
+
+/** The exit statuses of errors, and whether the same program may fare better when it is started again and nobody has changed anything. */
+export const EXIT_STATUSES = {
+  1: { meaning: 'anything else', mayMend: true },
+  2: { meaning: 'bad usage or bad configuration', mayMend: false },
+  3: { meaning: 'the cluster, the machine or a model file is unusable', mayMend: true },
+  4: { meaning: 'the machine was removed from its cluster', mayMend: false },
+} as const;
+
+export type ExitStatus = keyof typeof EXIT_STATUSES;
+
+/** What a code maps to. */
 export interface ErrorKind {
-  readonly exitStatus: 1 | 2 | 3;
+  readonly exitStatus: ExitStatus;
   /** Name of a grpc-js `status` member. */
   readonly grpcStatus:
     | 'INVALID_ARGUMENT'
@@ -25,7 +36,7 @@ export interface ErrorKind {
 }
 
 const kind = (
-  exitStatus: ErrorKind['exitStatus'],
+  exitStatus: ExitStatus,
   grpcStatus: ErrorKind['grpcStatus'],
   httpStatus: number,
   meaning: string,
@@ -82,6 +93,7 @@ export const ERROR_KINDS = {
   DEVICE_DRIVER_TOO_OLD: kind(3, 'FAILED_PRECONDITION', 503, 'the GPU driver is older than this build of odmoe needs'),
   DEVICE_ARCHITECTURE_UNSUPPORTED: kind(3, 'FAILED_PRECONDITION', 503, 'this build of odmoe has no code for the GPU'),
   TRUST_REFUSED: kind(3, 'UNAUTHENTICATED', 403, 'a peer is not in the cluster, or was removed from it'),
+  NODE_REMOVED: kind(4, 'UNAUTHENTICATED', 403, 'this daemon was removed from its cluster, and ends'),
   NOT_ALLOWED: kind(2, 'PERMISSION_DENIED', 403, 'the role of the caller may not ask for this'),
   JOIN_TOKEN_INVALID: kind(2, 'UNAUTHENTICATED', 403, 'a token or a code for joining a cluster is not good'),
   PAIRING_UNKNOWN: kind(2, 'UNAUTHENTICATED', 403, 'main knows nothing of the code that a joining machine shows'),

@@ -1,4 +1,4 @@
-import { type OdmoeError, toOdmoeError } from '../../base/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../base/errors/odmoe-error.js';
 import type { Logger } from '../../base/log/logger.js';
 import type { NodeIdentity } from '../../wire/messages.js';
 import type { Transport } from '../transport.js';
@@ -22,7 +22,7 @@ export interface JoinLoopOptions {
   /** True while main's stream to this daemon stands: then there is nothing to ask for. */
   isServed(): boolean;
   retryDelayMs: number;
-  /** Called when main refuses this daemon's certificate. Null: there are no certificates, and whoever answers in main's place could say so. */
+  /** Called with NODE_REMOVED when main refuses this daemon's certificate. Null: there are no certificates, and whoever answers in main's place could say so. */
   endRefused: ((reason: OdmoeError) => void) | null;
   log: Logger;
 }
@@ -97,7 +97,9 @@ export class JoinLoop {
    */
   private endIfRefused(error: OdmoeError): void {
     const isRefused = error.code === 'TRUST_REFUSED';
-    if (isRefused && this.refusedBefore && !this.stopped) this.options.endRefused?.(error);
+    if (isRefused && this.refusedBefore && !this.stopped) {
+      this.options.endRefused?.(new OdmoeError('NODE_REMOVED', error.message, { cause: error }));
+    }
     this.refusedBefore = isRefused;
   }
 

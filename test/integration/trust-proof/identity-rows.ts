@@ -82,16 +82,16 @@ export const IDENTITY_ROWS: readonly Row[] = [
       if (removed.status !== 0) return removed;
       return worker.ended;
     },
-    here: /node nano was removed from "home" .*To come back: odmoe worker --rejoin \[TRUST_REFUSED\]/,
+    here: /node nano was removed from "home" .*To come back: odmoe worker --rejoin \[NODE_REMOVED\]/,
     there: { of: 'box', say: /an operator removed a node .*nano/ },
-    status: 3,
+    status: 4,
   },
   {
     done: 'its next start',
     act: (cluster) => cluster.runDaemon('nano', 'worker', ['--main', cluster.main]).ended,
-    here: /node nano was removed from "home" .*To come back: odmoe worker --rejoin \[TRUST_REFUSED\]/,
+    here: /node nano was removed from "home" .*To come back: odmoe worker --rejoin \[NODE_REMOVED\]/,
     there: null,
-    status: 3,
+    status: 4,
   },
 ];
 
