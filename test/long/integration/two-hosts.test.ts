@@ -211,7 +211,7 @@ describe('two hosts and more with multicast discovery:', function () {
     runOdmoe(['node', 'remove', 'w1', '--cluster', cluster], hosts[0]);
     const removed = inCluster('worker', hosts[2], 'w1');
     await removed.listening;
-    assert.equal(await removed.ended, 3, removed.logs.join(''));
+    assert.equal(await removed.ended, 4, removed.logs.join(''));
     assert.match(removed.logs.join(''), /node w1 was removed from/);
   });
 
