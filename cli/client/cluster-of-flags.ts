@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { localAuthorities } from '../../engine/daemon/find-cluster.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { stateDirectory } from '../../shared/base/files/state-directory.js';
-import { IDENTIFIER_RULE, isIdentifier } from '../../shared/base/text/identifier.js';
+import { CLUSTER_NAME_RULE, isClusterName } from '../../shared/base/text/identifier.js';
 import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
 import { configurationOf } from './asked-main.js';
 
@@ -43,6 +43,6 @@ export function clusterOfFlags({ cluster, config }: ClusterFlags): string {
   if (cluster === undefined) {
     return (configurationOf({ config }) ?? defaultClusterConfig()).cluster;
   }
-  if (isIdentifier(cluster)) return cluster;
-  throw new OdmoeError('USAGE', `${JSON.stringify(cluster)} is no name of a cluster: give ${IDENTIFIER_RULE}`);
+  if (isClusterName(cluster)) return cluster;
+  throw new OdmoeError('USAGE', `${JSON.stringify(cluster)} is no name of a cluster: give ${CLUSTER_NAME_RULE}`);
 }

@@ -6,7 +6,7 @@ import { joinedIds, readIdentity } from '../../engine/trust/identity-files.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import { ANY_CLUSTER } from '../../shared/base/files/state-directory.js';
-import { isIdentifier } from '../../shared/base/text/identifier.js';
+import { isClusterName } from '../../shared/base/text/identifier.js';
 import { isLoopbackHost } from '../../shared/transport/credentials.js';
 import { shortAuthorityDigest } from '../../shared/transport/trust/certificate.js';
 import { hostOf } from '../../shared/wire/addresses.js';
@@ -39,7 +39,7 @@ async function operatedClusters(): Promise<string[]> {
     if (systemErrorCode(thrown) === 'ENOENT') return [];
     throw toOdmoeError(thrown);
   });
-  return names.filter(isIdentifier);
+  return names.filter(isClusterName);
 }
 
 async function localDigest(directory: string): Promise<string | null> {

@@ -6,7 +6,7 @@ import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import { operatorSocketPath } from '../../shared/base/files/state-directory.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
-import { isIdentifier } from '../../shared/base/text/identifier.js';
+import { isClusterName } from '../../shared/base/text/identifier.js';
 import { defaultPort } from '../../shared/settings/cluster-config.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { findMains } from '../../shared/transport/discovery/discovery.js';
@@ -201,7 +201,7 @@ export async function mainAt(
     if (authority !== null) return { address, cluster: authority.cluster, authority, socketPath: null };
     const identity = await identifyPeer(new GrpcTransport(runtime), address, identifyTimeoutMs, abandoned);
     // The name becomes that of a directory.
-    if (identity.role !== 'ROLE_MAIN' || !isIdentifier(identity.cluster)) return null;
+    if (identity.role !== 'ROLE_MAIN' || !isClusterName(identity.cluster)) return null;
     return { address, cluster: identity.cluster, authority: null, socketPath: null };
   } catch (thrown) {
     if (thrown instanceof OdmoeError) return null;
@@ -256,7 +256,7 @@ async function clusterDirectories(stateDirectory: string, cluster: string | null
     if (['ENOENT', 'EACCES'].includes(systemErrorCode(thrown))) return [];
     throw toOdmoeError(thrown);
   });
-  return names.filter(isIdentifier).map((name) => join(home, name));
+  return names.filter(isClusterName).map((name) => join(home, name));
 }
 
 /** The state directories of the clusters in which a daemon of this id has joined on this host. `stateDirectory`: that of any cluster. */

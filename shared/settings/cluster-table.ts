@@ -15,6 +15,7 @@ import { forEveryRole, type SettingRows } from './setting.js';
 import {
   choice,
   HOST,
+  CLUSTER_NAME,
   IDENTIFIER,
   INTERFACE_ADDRESS,
   NODE_ADDRESS,
@@ -35,7 +36,7 @@ const REJOIN_HELP = 'forget its key and certificate, and join again with a new k
 export const CLUSTER_ROWS = {
   cluster: {
     key: 'cluster',
-    kind: IDENTIFIER,
+    kind: CLUSTER_NAME,
     default: 'odmoe',
     help: 'Only nodes of the same cluster name work together; several clusters may share a LAN.',
     flag: {

@@ -3,7 +3,7 @@ import { InvalidArgumentError } from 'commander';
 import { isIPv4 } from 'node:net';
 import { z } from 'zod';
 import { parseByteSize, parseContextMemory } from '../base/text/byte-size.js';
-import { IDENTIFIER_PATTERN, IDENTIFIER_RULE } from '../base/text/identifier.js';
+import { CLUSTER_NAME_RULE, IDENTIFIER_PATTERN, IDENTIFIER_RULE, isClusterName } from '../base/text/identifier.js';
 import { QUALITY_FORMS, readQuality, type Quality } from './quality.js';
 import { DEVICE_NAME_ERROR, deviceFlag, isDeviceName, type DeviceName } from './device-name.js';
 import { HTTP_ADDRESS_ERROR, httpAddressFlag, parseHttpAddress, type HttpAddress } from './http-address.js';
@@ -127,17 +127,23 @@ export const CONTEXT_MEMORY: ValueKind<number | 'auto'> = {
 
 /** A text of a pattern. `request`: what the user of a flag is asked for. */
 function patternText(allowed: string, pattern: RegExp, request: string): ValueKind<string> {
+  return checkedText(allowed, (text) => pattern.test(text), request);
+}
+
+function checkedText(allowed: string, isAllowed: (text: string) => boolean, request: string): ValueKind<string> {
   return {
     allowed,
-    schema: z.string({ error: allowed }).regex(pattern, { error: allowed }),
+    schema: z.string({ error: allowed }).refine(isAllowed, { error: allowed }),
     parseFlag: (value) => {
-      if (pattern.test(value)) return value;
+      if (isAllowed(value)) return value;
       throw new InvalidArgumentError(request);
     },
   };
 }
 
 export const IDENTIFIER = patternText(IDENTIFIER_RULE, IDENTIFIER_PATTERN, `Use ${IDENTIFIER_RULE}.`);
+
+export const CLUSTER_NAME = checkedText(CLUSTER_NAME_RULE, isClusterName, `Use ${CLUSTER_NAME_RULE}.`);
 
 export const HOST = patternText(
   'a host name or an IP address without a port',
