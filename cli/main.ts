@@ -34,6 +34,7 @@ const COMMANDS: readonly CommandModule[] = [
   { names: ['accept'], read: async () => (await import('./commands/accept.js')).registerAcceptCommand },
   { names: ['token'], read: async () => (await import('./commands/token.js')).registerTokenCommand },
   { names: ['operator'], read: async () => (await import('./commands/operator.js')).registerOperatorCommand },
+  { names: ['drain'], read: async () => (await import('./commands/drain.js')).registerDrainCommand },
   { names: ['node'], read: async () => (await import('./commands/node.js')).registerNodeCommand },
   { names: ['doctor'], read: async () => (await import('./commands/doctor.js')).registerDoctorCommand },
   { names: ['setup'], read: async () => (await import('./commands/setup.js')).registerSetupCommand },

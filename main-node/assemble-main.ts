@@ -59,6 +59,8 @@ const RANDOM_SEED_LIMIT = 2 ** 48 - 1;
 
 /** The components that serve: the engine, the members of the cluster, and the requests. */
 export interface MainComponents {
+  /** Main's own id. */
+  id: string;
   engine: ClusterEngine;
   membership: Membership;
   inference: InferenceService;
@@ -319,6 +321,10 @@ function shadowListener({ roster, predictionPost, draftCosts }: ClusterEngine): 
       if (roster.shadow === by) draftCosts.shadowChanged();
       predictionPost.lost(by);
     },
+    onDrained: (by) => {
+      if (roster.shadow === by) draftCosts.shadowChanged();
+      predictionPost.drained(by);
+    },
   };
 }
 
@@ -388,7 +394,8 @@ export function assemble(
   });
   const machines = admission && machinesOfDesk(admission.desk, served);
   const { feed } = events;
-  return { engine, membership, inference, status, metrics: servedMetrics(metrics, figures), model, feed, machines };
+  const { id } = identity;
+  return { id, engine, membership, inference, status, metrics: servedMetrics(metrics, figures), model, feed, machines };
 }
 
 function createMembership(
@@ -427,13 +434,22 @@ function protectionStatus(
 
 type EngineStatus = Pick<
   StatusReply,
-  'placement' | 'groupReason' | 'links' | 'passes' | 'layerWaits' | 'workerWaits' | 'workerHops' | 'verification'
+  | 'placement'
+  | 'drained'
+  | 'groupReason'
+  | 'links'
+  | 'passes'
+  | 'layerWaits'
+  | 'workerWaits'
+  | 'workerHops'
+  | 'verification'
 >;
 
 function engineStatus({ roster, layerWaits, passLoop, checks }: ClusterEngine): EngineStatus {
   return {
     verification: checks?.status ?? null,
     placement: roster.placement,
+    drained: roster.drainedNodes(),
     groupReason: roster.groupReason,
     links: roster.links(),
     passes: passLoop.passCounts(),

@@ -17,6 +17,7 @@ import { type GiveUp, runDaemon } from '../engine/daemon/run-daemon.js';
 import type { Stoppable } from '../shared/transport/discovery/discovery.js';
 import { toOdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../shared/base/log/logger.js';
+import type { DrainedNode, DrainRequest } from '../shared/wire/messages.js';
 import { assemble, type ComponentSources, openCounts, type MainComponents } from './assemble-main.js';
 import type { HttpApi } from '../http-api/start-http-api.js';
 import { NOBODY_WATCHES } from '../http-api/delivery/generation-watch.js';
@@ -24,6 +25,7 @@ import { countedName } from '../shared/transport/peer-context.js';
 import { openHttpApi, planHttpApi, type PlannedHttpApi } from './open-http-api.js';
 import type { RpcServer, RpcServerOptions } from '../shared/transport/transport.js';
 import { allowServedPack } from './enrolment/allow-packs.js';
+import { drainNode } from './cluster/drain-node.js';
 import { Admission } from './enrolment/admission.js';
 import { OperatorService } from './enrolment/operator-service.js';
 import { disposeLoaded, loadMain, type LoadedMain } from './load-main.js';
@@ -160,8 +162,10 @@ function servedBy(
   const { membership, inference, engine } = components;
   const linksTo = (id: string): number => engine.roster.links().filter(({ peer }) => peer === id).length;
   const connectionsOf = (id: string): number => linksTo(id) + (admission?.connectionsFrom(id) ?? 0);
+  const own = { main: components.id, ownWorker: ownWorker?.id ?? '' };
+  const drain = (request: DrainRequest): DrainedNode | null => drainNode(engine.roster, own, request);
   return {
-    operator: new OperatorService(admission?.desk ?? null, connectionsOf, log),
+    operator: new OperatorService(admission?.desk ?? null, { connectionsOf, drain }, log),
     cluster: {
       join: ({ identity }, peer) => membership.join(identity, peer),
       status: () => components.status(),

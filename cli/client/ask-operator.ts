@@ -3,7 +3,7 @@ import { takenWords } from '../../engine/trust/roster-changes.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { METHODS, type CallMethod } from '../../shared/transport/methods.js';
 import type { CreateTokenReply, CreateTokenRequest } from '../../shared/wire/messages.js';
-import { addMainFlags, findMain, type MainFlags } from './find-main.js';
+import { addMainFlags, findMain, type MainFlags, type ReachedMain } from './find-main.js';
 
 /** The flags of a command that directs a cluster. */
 export interface OperatorFlags extends MainFlags {
@@ -43,6 +43,14 @@ export async function askOperator<Request, Reply>(
   method: CallMethod<Request, Reply>,
   request: Request,
 ): Promise<Reply> {
-  const { address, transport } = await findMain(flags);
+  return askMain(await findMain(flags), method, request);
+}
+
+/** Asks a main that was found. Throws main's own code, NO_MAIN and TIMEOUT. */
+export function askMain<Request, Reply>(
+  { address, transport }: ReachedMain,
+  method: CallMethod<Request, Reply>,
+  request: Request,
+): Promise<Reply> {
   return transport.call(address, method, request, { timeoutMs: OPERATOR_TIMEOUT_MS });
 }

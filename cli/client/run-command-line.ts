@@ -41,6 +41,7 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe cluster init': false,
   'odmoe cluster backup': false,
   'odmoe cluster restore': false,
+  'odmoe drain': false,
   'odmoe node list': false,
   'odmoe node remove': false,
   'odmoe node replace': false,

@@ -9,6 +9,7 @@ import { tableLines, type TableColumn } from './table.js';
 import { trustLines } from './trust-report.js';
 import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
 import { POOLS, type Pool } from '../../shared/settings/cache-policies.js';
+import { drainWords } from '../../shared/decisions/draining/drain-state.js';
 import { countInParts } from '../../shared/decisions/caching/pool-capacities.js';
 
 /** An earlier status and the time since then, for rates. */
@@ -97,6 +98,7 @@ export function statusLines(status: StatusReply, earlier: EarlierStatus | null):
     ...fetchLines(status),
     ...shadowLines(status.nodes),
     ...placementLines(status),
+    ...drainLines(status),
     ...problemLines(status),
   ];
 }
@@ -106,6 +108,7 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
   return {
     nodes: status.nodes.map(nodeJson),
     placement: snakeCaseKeys(status.placement),
+    drained: snakeCaseKeys(status.drained ?? []),
     trust: snakeCaseKeys(status.trust ?? null),
     insecure: status.insecure === true,
     arithmetic: status.arithmetic ?? '',
@@ -334,6 +337,12 @@ function placementLines({ placement, groupReason }: StatusReply): string[] {
     return `  group ${index}: ${group.workerIds.join(', ')}  (layers ${served})`;
   });
   return ['', `placement ${epoch}:`, ...lines, ...(groupReason === '' ? [] : [`  group size: ${groupReason}`])];
+}
+
+/** Nodes that get no new work. */
+function drainLines({ drained = [] }: StatusReply): string[] {
+  if (drained.length === 0) return [];
+  return ['', 'drained:', ...drained.map((node) => printableLine(`  ${node.id} ${drainWords(node)}`))];
 }
 
 function layersOfGroup(group: number, groups: number, layers: number): string {

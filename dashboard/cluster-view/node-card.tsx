@@ -57,7 +57,8 @@ export function NodeCard({ node, release }: NodeProps): JSX.Element {
 function NodeState({ node }: { node: NodeView }): JSX.Element {
   const { state, fetch } = node;
   const share = fetch === null || fetch.neededBytes === 0 ? null : fetch.heldBytes / fetch.neededBytes;
-  const text = state === 'fetching' && share !== null ? `fetching ${formatShare(share)}` : state;
+  const word = state === 'mayGo' ? 'may go' : state;
+  const text = state === 'fetching' && share !== null ? `fetching ${formatShare(share)}` : word;
   return (
     <span class={`state state-${state} small number`}>
       <span class="state-dot" />

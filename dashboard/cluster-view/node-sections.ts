@@ -53,6 +53,12 @@ export function nodeSections({ nodes, groups, expertLayers }: Placed): NodeSecti
       nodes: without.filter(({ state }) => state === 'fetching'),
     },
     {
+      title: 'Drained',
+      note: 'They get no new work',
+      look: 'plain',
+      nodes: without.filter(({ state }) => state === 'draining' || state === 'mayGo'),
+    },
+    {
       title: 'Lost',
       note: 'They were here, and are so no longer',
       look: 'urgent',

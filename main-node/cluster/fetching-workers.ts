@@ -6,7 +6,7 @@ import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import { placedAddress } from './placed-address.js';
 import type { ShadowLink } from './shadow-link.js';
-import type { WorkerLink } from './worker-link.js';
+import { WorkerLink } from './worker-link.js';
 
 /** Longest time that workers that are ready wait for others that are still fetching, so that they are placed together. */
 export const COHORT_WAIT_MS = 30_000;
@@ -20,9 +20,12 @@ interface Published {
 
 export interface FetchingWorkersOptions {
   plan(workers: readonly WorkerLink[]): Placement;
-  /** The workers of the placement. */
-  placed(): readonly WorkerLink[];
-  shadows(): readonly ShadowLink[];
+  /** The workers of the placement, and those that come into it next. */
+  used(): readonly WorkerLink[];
+  /** True: it is to get no work, though others may fetch from it. */
+  isDrained(link: WorkerLink): boolean;
+  /** Connected daemons that others may fetch from, beside those that fetch. */
+  sources(): readonly (ShadowLink | WorkerLink)[];
   /** These workers have all that they need: they have left this class, and are to be placed. */
   onReady(workers: readonly WorkerLink[]): void;
   runtime: Runtime;
@@ -69,9 +72,10 @@ export class FetchingWorkers {
 
   /** Sends each fetching worker its prospect, if that has changed. */
   publish(): void {
-    const placed = this.options.placed();
-    const together = cohort(this.workers()).map(({ link }) => link);
-    for (const link of [...placed.filter(({ partialPack }) => partialPack), ...this.waiting]) {
+    const placed = this.options.used();
+    const fetching = this.workers();
+    const together = cohort(fetching).map(({ link }) => link);
+    for (const link of [...placed.filter(({ partialPack }) => partialPack), ...fetching.map(({ link }) => link)]) {
       const workers = [...new Set([...placed, ...together, link])];
       this.publishTo(link, this.options.plan(workers));
     }
@@ -79,8 +83,9 @@ export class FetchingWorkers {
 
   /** "2 workers are fetching ...": for requests that wait for a worker; empty when none fetches. */
   describe(): string {
-    if (this.waiting.size === 0) return '';
-    const parts = [...this.waiting].map(({ id, status }) => {
+    const fetching = this.workers();
+    if (fetching.length === 0) return '';
+    const parts = fetching.map(({ link: { id, status } }) => {
       if (status === null || status.fetchNeededBytes === 0) return id;
       const { fetchHeldBytes, fetchNeededBytes, fetchProblem } = status;
       if (fetchHeldBytes >= fetchNeededBytes && fetchProblem === '') {
@@ -89,7 +94,7 @@ export class FetchingWorkers {
       const done = `${formatByteSize(fetchHeldBytes)} of ${formatByteSize(fetchNeededBytes)}`;
       return `${id}: ${done}${fetchProblem === '' ? '' : `, held up: ${fetchProblem}`}`;
     });
-    const what = this.waiting.size === 1 ? '1 worker is' : `${this.waiting.size} workers are`;
+    const what = fetching.length === 1 ? '1 worker is' : `${fetching.length} workers are`;
     return `${what} still fetching the experts that they need (${parts.join('; ')})`;
   }
 
@@ -98,8 +103,10 @@ export class FetchingWorkers {
     this.timer = null;
   }
 
+  /** Those that are to be placed. */
   private workers(): (FetchingWorker & { link: WorkerLink })[] {
-    return [...this.waiting].map((link) => ({
+    const wanted = [...this.waiting].filter((link) => !this.options.isDrained(link));
+    return wanted.map((link) => ({
       link,
       id: link.id,
       ready: this.isReady(link),
@@ -147,8 +154,8 @@ export class FetchingWorkers {
   }
 
   private sourcesFor(link: WorkerLink): string[] {
-    const workers = [...this.options.placed(), ...this.waiting].filter((other) => other !== link);
-    const addresses = [...this.options.shadows().map(({ address }) => address), ...workers.map(placedAddress)];
+    const others = [...this.options.sources(), ...this.waiting].filter((other) => other !== link);
+    const addresses = others.map((other) => (other instanceof WorkerLink ? placedAddress(other) : other.address));
     return [...new Set(addresses)].slice(0, PACK_SOURCES_LIMIT - 1);
   }
 }

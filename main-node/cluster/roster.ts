@@ -1,82 +1,26 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
+import { drainState, usedWorkers } from '../../shared/decisions/draining/drain-state.js';
 import { chooseGroupSize } from '../../shared/decisions/placement/group-size.js';
 import { planPlacement, type PlacementInput } from '../../shared/decisions/placement/plan-placement.js';
 import { PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
-import type { LinkBytes, PeerProblem, Placement } from '../../shared/wire/messages.js';
+import type { DrainedNode, LinkBytes, PeerProblem, Placement } from '../../shared/wire/messages.js';
 import { timeForPeers, waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import { ARITHMETIC_VERSION } from '../../shared/wire/limits.js';
 import { DamagedWorkers } from './damaged-workers.js';
+import { DistrustedWorkers } from './distrusted-workers.js';
+import { DrainedNodes } from './drained-nodes.js';
 import { FailingWorkers } from './failing-workers.js';
 import { FetchingWorkers } from './fetching-workers.js';
 import { OtherArithmetic } from './other-arithmetic.js';
 import { PeerTotals, type PeerCounts } from './peer-totals.js';
 import { isBeyondShadow, placedAddress } from './placed-address.js';
 import type { PlacedWorkers, WorkerOrders } from './placed-workers.js';
-import type { ShadowLink } from './shadow-link.js';
+import { ShadowLink } from './shadow-link.js';
 import type { WorkerLink } from './worker-link.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
-import { RecentMap } from '../../shared/base/runtime/recent-map.js';
-
-/** Most starts of workers that are remembered as distrusted. A full map forgets the one that came least recently. */
-export const MAX_DISTRUSTED = 256;
-
-const ADVICE =
-  'it is asked no more until it is started again, and rows that it took part in are computed anew: look at its memory, its device and its network';
-
-/** Workers whose values others have proved wrong. They are set aside until they are started again: a new process has another boot id. */
-export class DistrustedWorkers {
-  /** Distrusted starts of workers by boot id. */
-  private readonly starts = new RecentMap<string, { id: string; address: string; why: string }>(MAX_DISTRUSTED);
-  private readonly aside = new Set<WorkerLink>();
-
-  /** Workers that are connected and not placed. */
-  get unplaced(): WorkerLink[] {
-    return [...this.aside];
-  }
-
-  /** Ids of all remembered workers, connected or not. */
-  get ids(): Set<string> {
-    return new Set([...this.starts.values()].map(({ id }) => id));
-  }
-
-  /** True if this start of the worker is distrusted. */
-  has({ identity }: WorkerLink): boolean {
-    return this.starts.get(identity.bootId) !== undefined;
-  }
-
-  /** This start of the worker is distrusted, also if it is not connected. */
-  note({ id, address, identity }: WorkerLink, why: string): void {
-    this.starts.set(identity.bootId, { id, address, why });
-  }
-
-  setAside(link: WorkerLink, why: string): void {
-    this.note(link, why);
-    this.aside.add(link);
-  }
-
-  /** A worker has connected. Returns true if this start of it is distrusted: it is set aside then. Earlier starts of the worker do not count. */
-  joined(link: WorkerLink): boolean {
-    const { bootId } = link.identity;
-    for (const [known, { id }] of this.starts) if (id === link.id && known !== bootId) this.starts.delete(known);
-    if (this.starts.get(bootId) === undefined) return false;
-    this.aside.add(link);
-    return true;
-  }
-
-  /** Returns false if it was not set aside. */
-  remove(link: WorkerLink): boolean {
-    return this.aside.delete(link);
-  }
-
-  problems(): PeerProblem[] {
-    return [...this.starts.values()].map(({ id, address, why }) => {
-      return { address, id, code: 'WORKER_DISTRUSTED', message: `${why}; ${ADVICE}` };
-    });
-  }
-}
 
 /** The number of workers in a group, the costs of a layer if these decide it, and whether homes are strict. */
 export type Grouping = Required<Pick<PlacementInput, 'groupSize' | 'costs' | 'homes'>> & Pick<PlacementInput, 'spread'>;
@@ -115,11 +59,13 @@ export class Roster implements PlacedWorkers {
   private readonly distrusted = new DistrustedWorkers();
   private readonly failing: FailingWorkers;
   private readonly otherArithmetic: OtherArithmetic;
+  private readonly drained = new DrainedNodes();
   /** Every connection that passes have known, also when it has ended. */
   private readonly met = new WeakMap<WorkerOrders, WorkerLink>();
   /** Workers to which the current placement has been published. */
   private placed: ReadonlyMap<string, WorkerLink> = new Map();
   private readonly shadows: ShadowLink[] = [];
+  private readonly drainedShadows: ShadowLink[] = [];
   private readonly totals = new PeerTotals();
   private readonly waiting = new Set<() => void>();
   private current: Placement | null = null;
@@ -146,8 +92,9 @@ export class Roster implements PlacedWorkers {
     });
     this.fetching = new FetchingWorkers({
       plan: (links) => this.plan(links, PROSPECT_EPOCH),
-      placed: () => [...this.workers.values()],
-      shadows: () => this.shadows,
+      used: () => this.usedWorkers(),
+      isDrained: (link) => this.drained.has(link),
+      sources: () => [...this.connectedShadows(), ...this.workers.values()],
       onReady: (links) => {
         for (const link of links) this.place(link);
       },
@@ -173,7 +120,7 @@ export class Roster implements PlacedWorkers {
 
   endSequence(sequence: number): void {
     const { placed, damaged, distrusted, failing } = this;
-    const aside = [...damaged.unplaced, ...distrusted.unplaced, ...failing.unplaced];
+    const aside = [...damaged.unplaced, ...distrusted.unplaced, ...failing.unplaced, ...this.sparedWorkers()];
     for (const link of new Set([...placed.values(), ...aside])) link.sendEnd(sequence);
   }
 
@@ -184,7 +131,7 @@ export class Roster implements PlacedWorkers {
     if (homes > 0)
       return `placement.homes is strict: each expert has ${homes === 1 ? 'one worker' : `${homes} workers`}`;
     if (groupSize !== 'auto') return `placement.group_size is ${groupSize}`;
-    return chooseGroupSize(this.workers.size, this.shape.expertsPerToken, costs).reason;
+    return chooseGroupSize(this.placed.size, this.shape.expertsPerToken, costs).reason;
   }
 
   /** A worker of the current placement. */
@@ -199,18 +146,86 @@ export class Roster implements PlacedWorkers {
   }
 
   connectedShadows(): readonly ShadowLink[] {
-    return this.shadows;
+    return [...this.shadows, ...this.drainedShadows];
+  }
+
+  /** Gives the connected node of this id no new work. Its experts, or its predictions, are others' from now on. Returns null if none is connected. */
+  drain(id: string): DrainedNode | null {
+    const link = this.connected(id);
+    if (link === null) return null;
+    if (!this.drained.has(link)) {
+      this.drained.add(link);
+      this.log.info('node is drained: it gets no new work', { node: id });
+      if (link instanceof ShadowLink) this.spareShadow(link);
+      else this.usedChanged();
+      this.observer.changed();
+    }
+    return this.drainedNode(link);
+  }
+
+  /** The node of this id gets work again. Returns false if it was not drained. */
+  undoDrain(id: string): boolean {
+    const link = this.connected(id);
+    if (!this.drained.undo(id)) return false;
+    this.log.info('node is not drained any more', { node: id });
+    if (link instanceof ShadowLink) {
+      this.drainedShadows.splice(this.drainedShadows.indexOf(link), 1);
+      this.useShadow(link);
+    } else if (link !== null) this.usedChanged();
+    this.observer.changed();
+    return true;
+  }
+
+  /** Connected nodes that are drained. */
+  drainedNodes(): DrainedNode[] {
+    const links = [...this.connectedShadows(), ...this.connectedWorkers()];
+    return links.filter((link) => this.drained.has(link)).map((link) => this.drainedNode(link));
+  }
+
+  private connected(id: string): WorkerLink | ShadowLink | null {
+    return [...this.connectedWorkers(), ...this.connectedShadows()].find((link) => link.id === id) ?? null;
+  }
+
+  private drainedNode(link: WorkerLink | ShadowLink): DrainedNode {
+    if (link instanceof ShadowLink)
+      return { id: link.id, role: 'shadow', state: drainState({ isUsed: false, openExperts: 0 }), openExperts: 0 };
+    const openExperts = link.outstanding;
+    const isUsed = this.placed.get(link.id) === link;
+    return { id: link.id, role: 'worker', state: drainState({ isUsed, openExperts }), openExperts };
+  }
+
+  private usedWorkers(): WorkerLink[] {
+    return usedWorkers([...this.workers.values()], (link) => this.drained.has(link));
+  }
+
+  /** Drained workers that could run experts, and get none because others can. */
+  private sparedWorkers(): WorkerLink[] {
+    return [...this.workers.values()].filter((link) => this.isSpared(link));
+  }
+
+  private isSpared(link: WorkerLink): boolean {
+    return this.drained.has(link) && this.placed.get(link.id) !== link;
+  }
+
+  /** A worker is drained, or is not any more: a new placement is made if other workers get work now. */
+  private usedChanged(): void {
+    const used = this.usedWorkers();
+    if (used.length === this.placed.size && used.every((link) => this.placed.get(link.id) === link)) {
+      this.fetching.publish();
+      return;
+    }
+    this.replan();
   }
 
   /** Bytes between main and each connected daemon, over all connections to it. */
   links(): LinkBytes[] {
-    return [...this.shadows, ...this.connectedWorkers()].map((link) => this.totals.bytes(link));
+    return [...this.connectedShadows(), ...this.connectedWorkers()].map((link) => this.totals.bytes(link));
   }
 
   /** Counts of connected daemons over all their starts, by id. Daemons that have sent no status yet are left out. */
   peerCounts(): Map<string, PeerCounts> {
     const counts = new Map<string, PeerCounts>();
-    for (const link of [...this.shadows, ...this.connectedWorkers()]) {
+    for (const link of [...this.connectedShadows(), ...this.connectedWorkers()]) {
       const ofPeer = this.totals.counts(link);
       if (ofPeer !== null) counts.set(link.id, ofPeer);
     }
@@ -219,7 +234,7 @@ export class Roster implements PlacedWorkers {
 
   /** Resolves when every connected daemon has sent a new status, or after limitMs. */
   async nextStatuses(limitMs: number): Promise<void> {
-    const statuses = [...this.connectedWorkers(), ...this.shadows].map((link) => link.latestStatus.next());
+    const statuses = [...this.connectedWorkers(), ...this.connectedShadows()].map((link) => link.latestStatus.next());
     const limit = new AbortController();
     try {
       await Promise.race([Promise.all(statuses), timeForPeers(this.runtime, limitMs, limit.signal)]);
@@ -230,14 +245,12 @@ export class Roster implements PlacedWorkers {
 
   /** Boot id of the connected daemon of that id; null: none is connected. */
   connectedBootId(id: string): string | null {
-    const link =
-      this.connectedWorkers().find((worker) => worker.id === id) ?? this.shadows.find((shadow) => shadow.id === id);
-    return link?.identity.bootId ?? null;
+    return this.connected(id)?.identity.bootId ?? null;
   }
 
   /** Number of callers that wait for a placement, or for a daemon's next status. */
   get waiterCount(): number {
-    const links = [...this.connectedWorkers(), ...this.shadows];
+    const links = [...this.connectedWorkers(), ...this.connectedShadows()];
     return links.reduce((sum, { latestStatus }) => sum + latestStatus.waiterCount, this.waiting.size);
   }
 
@@ -249,12 +262,14 @@ export class Roster implements PlacedWorkers {
   addWorker(link: WorkerLink): void {
     const { id, address, identity, partialPack } = link;
     this.met.set(link, link);
+    this.drained.joined(link);
     this.log.info('worker joined', {
       worker: id,
       address,
       device: identity.device,
       release: identity.release,
       ...(partialPack && { partialPack }),
+      ...(this.drained.has(link) && { drained: true }),
     });
     if (this.distrusted.joined(link))
       this.log.warn('worker is not asked: it has not been started again', { worker: id });
@@ -341,7 +356,7 @@ export class Roster implements PlacedWorkers {
   }
 
   private workersWithoutCache(): PeerProblem[] {
-    const forgetful = [...this.workers.values()].filter(({ status }) => status !== null && status.cache === null);
+    const forgetful = this.usedWorkers().filter(({ status }) => status !== null && status.cache === null);
     const message =
       'keeps none of its experts and loads each anew, though they are its own (placement.homes: strict): ' +
       'start it with --homes strict, or with a larger memory budget';
@@ -355,15 +370,22 @@ export class Roster implements PlacedWorkers {
       .includes(true);
     const isUnplaced = this.fetching.remove(link) || wasAside;
     if (!isUnplaced && this.workers.get(link.id) !== link) return;
+    const wasUsed = !isUnplaced && !this.isSpared(link);
     if (!isUnplaced) this.workers.delete(link.id);
-    this.log[this.lossLevel]('worker lost', {
+    const why = this.reasonOfLoss(link, reason);
+    this.log[this.lossLevel(link)]('worker lost', {
       worker: link.id,
       address: link.address,
-      reason,
+      reason: why,
       left: this.workers.size,
     });
-    this.observer.lost(link, reason, !isUnplaced);
-    if (!isUnplaced) this.replan();
+    this.observer.lost(link, why, wasUsed);
+    if (wasUsed) this.replan();
+    else if (!isUnplaced) this.fetching.publish();
+  }
+
+  private reasonOfLoss(link: WorkerLink | ShadowLink, reason: string): string {
+    return this.drained.has(link) ? `it was drained, and has left (${reason})` : reason;
   }
 
   /**
@@ -386,23 +408,43 @@ export class Roster implements PlacedWorkers {
   }
 
   addShadow(link: ShadowLink): void {
-    this.shadows.push(link);
-    const used = this.shadow === link;
-    this.log.info('shadow joined', { shadow: link.id, address: link.address, standby: !used });
-    if (used) this.publishToShadow();
+    this.drained.joined(link);
+    const drained = this.drained.has(link);
+    const standby = drained || this.shadow !== null;
+    this.log.info('shadow joined', { shadow: link.id, address: link.address, standby, ...(drained && { drained }) });
+    if (drained) this.drainedShadows.push(link);
+    else this.useShadow(link);
     this.fetching.publish();
     this.observer.changed();
   }
 
+  /** The shadow is used, or stands by if there is one before it. */
+  private useShadow(link: ShadowLink): void {
+    this.shadows.push(link);
+    if (this.shadow === link) this.publishToShadow();
+  }
+
   removeShadow(link: ShadowLink, reason: string): void {
+    const drainedIndex = this.drainedShadows.indexOf(link);
     const index = this.shadows.indexOf(link);
-    if (index < 0) return;
+    if (index < 0 && drainedIndex < 0) return;
+    if (index < 0) this.drainedShadows.splice(drainedIndex, 1);
+    else this.shadows.splice(index, 1);
     this.totals.ended(link);
-    this.shadows.splice(index, 1);
-    this.log[this.lossLevel]('shadow lost', { shadow: link.id, address: link.address, reason });
-    this.observer.lost(link, reason, index === 0);
+    const why = this.reasonOfLoss(link, reason);
+    this.log[this.lossLevel(link)]('shadow lost', { shadow: link.id, address: link.address, reason: why });
+    this.observer.lost(link, why, index === 0);
     if (index === 0) this.publishToShadow();
     this.fetching.publish();
+  }
+
+  /** Sequences that the shadow follows go on without it. */
+  private spareShadow(link: ShadowLink): void {
+    link.drained();
+    const index = this.shadows.indexOf(link);
+    this.shadows.splice(index, 1);
+    this.drainedShadows.push(link);
+    if (index === 0) this.publishToShadow();
   }
 
   /** Resolves to the placement; waits up to graceMs for a worker. Rejects with NO_WORKERS or CANCELLED. */
@@ -448,9 +490,9 @@ export class Roster implements PlacedWorkers {
     this.wake();
   }
 
-  /** Peers that disconnect because main ends are no problem. */
-  private get lossLevel(): 'info' | 'warn' {
-    return this.stopped ? 'info' : 'warn';
+  /** Peers that disconnect because main ends, or after they were drained, are no problem. */
+  private lossLevel(link: WorkerLink | ShadowLink): 'info' | 'warn' {
+    return this.stopped || this.drained.has(link) ? 'info' : 'warn';
   }
 
   private place(link: WorkerLink): void {
@@ -469,10 +511,10 @@ export class Roster implements PlacedWorkers {
     this.joinTimer = null;
     if (this.stopped) return;
     this.latestEpoch += 1;
-    const links = [...this.workers.values()];
+    const links = this.usedWorkers();
     const placement = links.length === 0 ? null : this.plan(links, this.latestEpoch);
     this.current = placement;
-    this.placed = new Map(this.workers);
+    this.placed = new Map(links.map((link) => [link.id, link]));
     this.observer.changed();
     if (placement === null) {
       this.fetching.publish();

@@ -24,6 +24,8 @@ export interface ShadowListener {
   onSequenceDropped(sequence: number, by: ShadowLink): void;
   /** The shadow's stream has ended. Called before another shadow takes its place. */
   onLost(by: ShadowLink): void;
+  /** Main does not use the shadow any more, which stays connected. Called before another shadow takes its place. */
+  onDrained(by: ShadowLink): void;
 }
 
 /** Main's side of the stream to one shadow that has sent its welcome. */
@@ -106,6 +108,11 @@ export class ShadowLink {
     this.closed = true;
     this.latestStatus.end();
     this.listener.onLost(this);
+  }
+
+  /** Main does not use it from now on: it is made to drop the sequences that it follows. */
+  drained(): void {
+    this.listener.onDrained(this);
   }
 
   close(error?: OdmoeError): void {

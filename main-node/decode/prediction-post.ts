@@ -9,7 +9,7 @@ import type { PassObserver } from '../pass/pass-observer.js';
 
 interface Addressee {
   predictions: Pick<SequencePredictions, 'arrive' | 'restart'>;
-  feed: Pick<AlignmentSender, 'dropped' | 'isFedBy' | 'prefixKept'>;
+  feed: Pick<AlignmentSender, 'dropped' | 'forget' | 'isFedBy' | 'prefixKept'>;
   drafts: Pick<SequenceDrafting, 'arrive' | 'restart' | 'shadowLost'>;
 }
 
@@ -83,6 +83,15 @@ export class PredictionPost {
   /** This shadow is not connected any more. */
   lost(by: FedShadow): void {
     for (const sequence of this.sequences.keys()) this.dropped(sequence, by);
+  }
+
+  /** This shadow is connected and not used any more: it drops the sequences that it follows. */
+  drained(by: FedShadow): void {
+    for (const { feed, drafts } of this.sequences.values()) {
+      if (!feed.isFedBy(by)) continue;
+      feed.forget();
+      drafts.shadowLost();
+    }
   }
 
   /**

@@ -10,6 +10,9 @@ import type {
   AcceptRequest,
   CreateTokenReply,
   CreateTokenRequest,
+  DrainedNode,
+  DrainReply,
+  DrainRequest,
   JoinTokenLine,
   ListedNode,
   ListNodesReply,
@@ -23,15 +26,22 @@ import type { EnrolmentDesk } from './enrolment-desk.js';
 type Caller = Pick<PeerContext, 'caller'>;
 type OperatorMethods = Services['operator'];
 
-/** Answers operators, and logs who has let in or removed whom. */
+/** The nodes that main is connected with. */
+export interface ConnectedNodes {
+  /** The number of connections between main and the node of this id. */
+  connectionsOf(id: string): number;
+  /** Gives a node no new work, or work again. Returns null if it gets work. Throws USAGE if main has no such node. */
+  drain(request: DrainRequest): DrainedNode | null;
+}
+
+/** Answers operators, and logs who has let in, removed or drained whom. */
 export class OperatorService implements OperatorMethods {
   /**
-   * @param desk null: the cluster has no authority, and every call ends with TRUST_REFUSED
-   * @param connectionsOf the number of connections between main and the node of this id
+   * @param desk null: the cluster has no authority, and every call but drain ends with TRUST_REFUSED
    */
   constructor(
     private readonly desk: EnrolmentDesk | null,
-    private readonly connectionsOf: (id: string) => number,
+    private readonly connected: ConnectedNodes,
     private readonly log: Logger,
   ) {}
 
@@ -82,10 +92,18 @@ export class OperatorService implements OperatorMethods {
   /** Throws USAGE, STORAGE_*. */
   async removeNode({ id }: RemoveNodeRequest, { caller }: Caller): Promise<RemoveNodeReply> {
     const desk = this.requireDesk();
-    const connections = this.connectionsOf(id);
+    const connections = this.connected.connectionsOf(id);
     await desk.removeNode(id);
     this.log.info('an operator removed a node', { by: caller?.id, node: id, connections });
     return { connections };
+  }
+
+  /** Throws USAGE. */
+  drain(request: DrainRequest, { caller }: Caller): DrainReply {
+    const node = this.connected.drain(request);
+    const { id, undo } = request;
+    this.log.debug('an operator asked about a drain', { by: caller?.id, node: id, undo, state: node?.state });
+    return { node };
   }
 
   private requireDesk(): EnrolmentDesk {

@@ -1,6 +1,7 @@
 import type { MemoryView, NodeRole, NodeView } from '../../shared/wire/cluster-events.js';
 import { atDialledAddress, emptyNodeStatus } from '../../shared/wire/node-status.js';
-import type { NodeStatus, RoleName, StatusReply } from '../../shared/wire/messages.js';
+import type { DrainState } from '../../shared/decisions/draining/drain-state.js';
+import type { DrainedNode, NodeStatus, RoleName, StatusReply } from '../../shared/wire/messages.js';
 import type { LostNode } from './lost-nodes.js';
 
 const ROLES: Readonly<Record<RoleName, NodeRole>> = {
@@ -13,7 +14,7 @@ const ROLES: Readonly<Record<RoleName, NodeRole>> = {
 /** Describes a node that main is connected with, or main itself. */
 export function presentNode(
   node: NodeStatus,
-  { placement, links, workerWaits, workerHops, ownWorkerId }: StatusReply,
+  { placement, drained = [], links, workerWaits, workerHops, ownWorkerId }: StatusReply,
 ): NodeView {
   const { id } = node.identity;
   const group = placement?.groups.findIndex(({ workerIds }) => workerIds.includes(id)) ?? -1;
@@ -22,7 +23,7 @@ export function presentNode(
   const waits = workerWaits.find(({ worker }) => worker === id);
   return {
     ...factsOf(node),
-    state: isFetching(node) ? 'fetching' : 'up',
+    state: stateOf(node, drained),
     isOnMain: id === ownWorkerId,
     reason: '',
     group: group < 0 ? null : group,
@@ -42,6 +43,12 @@ export function presentNode(
           },
     hops: hops === undefined ? null : { median: hops.median, p99: hops.p99 },
   };
+}
+
+function stateOf(node: NodeStatus, drained: readonly DrainedNode[]): NodeView['state'] {
+  const drain = drained.find(({ id }) => id === node.identity.id);
+  if (drain !== undefined) return drain.state === ('may go' satisfies DrainState) ? 'mayGo' : 'draining';
+  return isFetching(node) ? 'fetching' : 'up';
 }
 
 /** Describes a node as it was when it was lost. */

@@ -15,6 +15,8 @@ import type {
   CountsReply,
   CreateTokenReply,
   CreateTokenRequest,
+  DrainReply,
+  DrainRequest,
   JoinReply,
   JoinRequest,
   ListNodesReply,
@@ -136,6 +138,7 @@ export const METHODS = {
     revokeToken: call(rpcMethod<RevokeTokenRequest, Nothing>('Operator', 'RevokeToken'), OPERATORS, OF_MAIN),
     listNodes: call(rpcMethod<Nothing, ListNodesReply>('Operator', 'ListNodes'), OPERATORS, OF_MAIN),
     removeNode: call(rpcMethod<RemoveNodeRequest, RemoveNodeReply>('Operator', 'RemoveNode'), OPERATORS, OF_MAIN),
+    drain: call(rpcMethod<DrainRequest, DrainReply>('Operator', 'Drain'), OPERATORS, OF_MAIN),
   },
   inference: { generate: replies(inferenceGenerate(), OPERATORS, ANSWER) },
   pack: {

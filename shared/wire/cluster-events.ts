@@ -62,8 +62,11 @@ export interface ProblemView {
 export interface NodeView {
   id: string;
   role: NodeRole;
-  /** 'lost': the node was there and is gone. 'fetching': some of its experts are not on its disk yet. */
-  state: 'up' | 'fetching' | 'lost';
+  /**
+   * 'lost': the node was there and is gone. 'fetching': some of its experts are not on its disk yet. 'draining': it was drained and is not done;
+   * 'mayGo': it was drained, and its daemon may be stopped.
+   */
+  state: 'up' | 'fetching' | 'draining' | 'mayGo' | 'lost';
   /** True for a worker in main's own process: its memory is a part of main's. */
   isOnMain: boolean;
   /** The reason for the loss; empty: the node is not lost. */

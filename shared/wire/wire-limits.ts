@@ -48,6 +48,7 @@ export const LIST_LIMITS: Readonly<Record<string, number>> = {
   'StatusReply.layer_waits': LAYERS_LIMIT,
   'StatusReply.worker_waits': NODES_LIMIT,
   'StatusReply.links': NODES_LIMIT,
+  'StatusReply.drained': NODES_LIMIT,
   'TrustStatus.waiting': NODES_LIMIT,
   'ListNodesReply.nodes': NODES_LIMIT,
   'ListNodesReply.waiting': NODES_LIMIT,

@@ -212,4 +212,7 @@ export const MESSAGES_OF_USERS: readonly string[] = [
   'ListedNode',
   'RemoveNodeRequest',
   'RemoveNodeReply',
+  'DrainRequest',
+  'DrainReply',
+  'DrainedNode',
 ];

@@ -9,7 +9,8 @@ import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import type { OperatorTime } from '../../engine/emulation/device-profile.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Transport } from '../../shared/transport/transport.js';
-import type { GenerateRequest, StatusReply } from '../../shared/wire/messages.js';
+import { METHODS } from '../../shared/transport/methods.js';
+import type { DrainedNode, GenerateRequest, StatusReply } from '../../shared/wire/messages.js';
 import { type NodeVersions, RELEASE_VERSIONS } from '../../shared/wire/versions.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
@@ -153,6 +154,13 @@ export class VirtualCluster {
 
   status(): Promise<StatusReply> {
     return this.passing(fetchStatus(this.client.transport, MAIN_ADDRESS, VIRTUAL_LIMIT_MS));
+  }
+
+  /** What `odmoe drain ID` asks main. */
+  async drain(id: string, undo = false): Promise<DrainedNode | null> {
+    const timeoutMs = VIRTUAL_LIMIT_MS;
+    const asked = this.client.transport.call(MAIN_ADDRESS, METHODS.operator.drain, { id, undo }, { timeoutMs });
+    return (await this.passing(asked)).node;
   }
 
   async waitForRoster(workers: number, shadows: number): Promise<void> {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { DistrustedWorkers, MAX_DISTRUSTED } from '../../main-node/cluster/roster.js';
+import { DistrustedWorkers, MAX_DISTRUSTED } from '../../main-node/cluster/distrusted-workers.js';
 import { LatestHops, MAX_HOP_WORKERS } from '../../main-node/cluster/hop-stages.js';
 import { PeerTotals } from '../../main-node/cluster/peer-totals.js';
 import type { WorkerLink } from '../../main-node/cluster/worker-link.js';

@@ -34,6 +34,7 @@ function handlers(): Omit<RpcServerOptions, 'host' | 'port' | 'network' | 'log'>
       revokeToken: refuse,
       listNodes: refuse,
       removeNode: refuse,
+      drain: refuse,
     },
     inference: { generate: refuseReplies },
     pack: { describe: refuse, manifest: refuseReplies, read: refuseReplies },

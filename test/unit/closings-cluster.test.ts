@@ -62,7 +62,7 @@ function membershipOn(transport: OpenTransport): Membership {
     trust: null,
     shape,
     roster: new Roster(shape, GROUPING, 1, RUNTIME, silentLog),
-    shadowListener: { ...listeners, onSequenceDropped: nothing, onLost: nothing },
+    shadowListener: { ...listeners, onSequenceDropped: nothing, onLost: nothing, onDrained: nothing },
     log: silentLog,
   });
   membership.addOwn('one:1', 'one');

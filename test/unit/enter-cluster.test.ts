@@ -12,6 +12,7 @@ import type { RunningNode } from '../../engine/daemon/running-node.js';
 import { authorityDirectory } from '../../engine/trust/authority-files.js';
 import { createCluster } from '../../engine/trust/create-cluster.js';
 import { OperatorService } from '../../main-node/enrolment/operator-service.js';
+import { NOT_CONNECTED } from './stored-main.js';
 import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { operatorSocketPath } from '../../shared/base/files/state-directory.js';
 import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
@@ -277,7 +278,7 @@ describe('the way of a daemon into its cluster', () => {
       await createCluster(stateDirectory, 'home');
       main = await StoredMain.start(stateDirectory, 'home', (desk) => ({
         operatorSocket: operatorSocketPath(stateDirectory),
-        operator: new OperatorService(desk, () => 0, new Lines()),
+        operator: new OperatorService(desk, NOT_CONNECTED, new Lines()),
       }));
       const entered = await enter(settingsOf('worker', {}, 'box'));
       assert.equal(entered.settings.cluster, 'home');

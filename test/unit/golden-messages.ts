@@ -57,6 +57,8 @@ const CODECS_BY_MESSAGE = {
   ListNodesReply: METHODS.operator.listNodes.reply,
   RemoveNodeRequest: METHODS.operator.removeNode.request,
   RemoveNodeReply: METHODS.operator.removeNode.reply,
+  DrainRequest: METHODS.operator.drain.request,
+  DrainReply: METHODS.operator.drain.reply,
   GenerateRequest: METHODS.inference.generate.request,
   GenerateReply: METHODS.inference.generate.reply,
   DescribePackRequest: METHODS.pack.describe.request,

@@ -47,7 +47,7 @@ export class HeldMain {
     const { align, drafting, prediction } = settings;
     const roster = new Roster(SHAPE, GROUPING, 1, TIMELESS, silentLog);
     const listeners = { onPrefixKept: () => true, onPrediction: nothing, onRestart: nothing, onDraft: nothing };
-    const listener = { ...listeners, onSequenceDropped: nothing, onLost: nothing };
+    const listener = { ...listeners, onSequenceDropped: nothing, onLost: nothing, onDrained: nothing };
     const stream = new MemoryStream<ShadowRequest, ShadowReply>();
     this.link = new ShadowLink(IDENTITY, 'shadow:1', stream, SHAPE, listener, silentLog);
     if (hasShadow) roster.addShadow(this.link);

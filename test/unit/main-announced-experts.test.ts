@@ -241,7 +241,7 @@ describe('main: predictions for a pass of several sequences', () => {
     for (const member of members)
       post.open(member.id, {
         predictions: member.predictions,
-        feed: { dropped: () => undefined, prefixKept: () => true, isFedBy: () => true },
+        feed: { dropped: () => undefined, forget: () => undefined, prefixKept: () => true, isFedBy: () => true },
         drafts: { arrive: () => undefined, restart: () => undefined, shadowLost: () => undefined },
       });
     const run = () => cluster.run(members.map((member, index) => answerRows(member, 10, [1 + 2 * index])));

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { MAX_DISTRUSTED, Roster } from '../../main-node/cluster/roster.js';
+import { MAX_DISTRUSTED } from '../../main-node/cluster/distrusted-workers.js';
+import { Roster } from '../../main-node/cluster/roster.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';

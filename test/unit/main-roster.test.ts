@@ -62,6 +62,7 @@ function shadow(
     onPrefixKept: () => true,
     onSequenceDropped: () => undefined,
     onLost: () => undefined,
+    onDrained: () => undefined,
   };
   const link = new ShadowLink(
     identity(id),

@@ -20,7 +20,7 @@ const PROMPT_TOKENS = 10;
 const predicted = (position: number, layer: number, experts: number[], epoch = 1): Predict =>
   plainPrediction({ sequence: 7, position, layer, experts, epoch });
 
-const NO_FEED = { dropped: () => undefined, prefixKept: () => true, isFedBy: () => true };
+const NO_FEED = { dropped: () => undefined, forget: () => undefined, prefixKept: () => true, isFedBy: () => true };
 const NO_DRAFTS = { arrive: () => undefined, restart: () => undefined, shadowLost: () => undefined };
 const FED = { id: 's', alive: true, backlogBytes: 0, send: () => undefined };
 
@@ -202,7 +202,12 @@ describe('main: the receiver of predictions', () => {
         },
         restart: (position) => void heard.push(`predictions ${position}`),
       },
-      feed: { prefixKept: () => true, dropped: () => void heard.push('dropped'), isFedBy: (shadow) => shadow === FED },
+      feed: {
+        prefixKept: () => true,
+        dropped: () => void heard.push('dropped'),
+        forget: () => void heard.push('forgotten'),
+        isFedBy: (shadow) => shadow === FED,
+      },
       drafts: {
         arrive: ({ tokenId }) => void heard.push(`draft ${tokenId}`),
         restart: (position) => void heard.push(`drafts ${position}`),
@@ -215,6 +220,7 @@ describe('main: the receiver of predictions', () => {
     post.draft(draft, other);
     post.dropped(7, other);
     post.lost(other);
+    post.drained(other);
     assert.deepEqual([heard, releases], [[], []]);
     post.arrive({ ...predicted(10, 1, [2, 3]), workers: [3, 1] }, other);
     assert.deepEqual(
@@ -229,6 +235,8 @@ describe('main: the receiver of predictions', () => {
     post.draft(draft, FED);
     post.lost(FED);
     assert.deepEqual(heard, ['layer 1', 'predictions 10', 'drafts 10', 'draft 5', 'dropped', 'woken']);
+    post.drained(FED);
+    assert.deepEqual(heard.slice(6), ['forgotten', 'woken'], 'it is made to drop the sequence');
     assert.equal(releases.length, 2);
   });
 

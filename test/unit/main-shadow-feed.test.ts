@@ -298,6 +298,7 @@ describe('main: the shadow feed', () => {
       onDraft: nothing,
       onSequenceDropped: nothing,
       onLost: nothing,
+      onDrained: nothing,
       onPrefixKept: (kept: PrefixKept, by: ShadowLink) => post.prefixKept(kept, by),
     };
     const link = new ShadowLink(IDENTITY, 's:1', stream, shape, listener, SILENT);
@@ -373,6 +374,9 @@ describe('main: the shadow feed', () => {
       onPrefixKept: () => true,
       onSequenceDropped: (sequence: number, by: ShadowLink) => {
         post.dropped(sequence, by);
+      },
+      onDrained: (by: ShadowLink) => {
+        post.drained(by);
       },
       onLost: (by: ShadowLink) => {
         post.lost(by);

@@ -46,6 +46,7 @@ export function membershipOf(
       onPrefixKept: () => true,
       onSequenceDropped: () => undefined,
       onLost: () => undefined,
+      onDrained: () => undefined,
     },
     log: SILENT,
     ...changes,

@@ -12,7 +12,7 @@ import { type CallMethod, METHODS } from '../../shared/transport/methods.js';
 import { socketAddress } from '../../shared/transport/operator-socket.js';
 import { RUNTIME } from '../wall.js';
 import { Lines } from './log-lines.js';
-import { joinWithFiles, operatorServices, startNewMain, type StoredMain } from './stored-main.js';
+import { joinWithFiles, NOT_CONNECTED, operatorServices, startNewMain, type StoredMain } from './stored-main.js';
 import { TrustedServers } from './trusted-servers.js';
 
 const LIMITS = { timeoutMs: 5000 };
@@ -170,7 +170,7 @@ describe("the operator's service", () => {
   it('refuses every call of a cluster without an authority, with the way to make one', async () => {
     const servers = new TrustedServers();
     try {
-      const service = new OperatorService(null, () => 0, new Lines());
+      const service = new OperatorService(null, NOT_CONNECTED, new Lines());
       const address = await servers.serve(null, { operator: service });
       const plain = new GrpcTransport(RUNTIME);
       const refusal = { code: 'TRUST_REFUSED', message: /has no authority.*odmoe cluster init/ };

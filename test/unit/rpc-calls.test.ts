@@ -43,6 +43,7 @@ const STATUS: StatusReply = {
   verification: null,
   trust: null,
   insecure: false,
+  drained: [],
   groupReason: 'why',
   arithmetic: 'exact',
   layerWaits: [{ layer: 3, passes: 9, waitMs: 2.5, stallMs: 0.5, slowestWorker: 'w' }],

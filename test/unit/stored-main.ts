@@ -7,7 +7,7 @@ import { type OpenTrust, openNodeTrust } from '../../engine/trust/open-node-trus
 import { EnrolmentDesk } from '../../main-node/enrolment/enrolment-desk.js';
 import { EnrolmentDoor } from '../../main-node/enrolment/enrolment-door.js';
 import { keysService } from '../../main-node/enrolment/keys-service.js';
-import { OperatorService } from '../../main-node/enrolment/operator-service.js';
+import { type ConnectedNodes, OperatorService } from '../../main-node/enrolment/operator-service.js';
 import { StoredEnrolmentState } from '../../main-node/enrolment/stored-enrolment-state.js';
 import { operatorSocketPath } from '../../shared/base/files/state-directory.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
@@ -83,10 +83,13 @@ export async function startNewMain(
   return StoredMain.start(stateDirectory, cluster, services);
 }
 
+/** The nodes of a main without connections. */
+export const NOT_CONNECTED: ConnectedNodes = { connectionsOf: () => 0, drain: () => null };
+
 /** Main's service for operators, and its socket. */
 export function operatorServices(stateDirectory: string, log = new Lines()): MoreServices {
   return (desk, connectionsFrom) => ({
-    operator: new OperatorService(desk, connectionsFrom, log),
+    operator: new OperatorService(desk, { ...NOT_CONNECTED, connectionsOf: connectionsFrom }, log),
     keys: keysService(desk, RUNTIME),
     operatorSocket: operatorSocketPath(stateDirectory),
   });

@@ -63,6 +63,7 @@ const WITHOUT: readonly string[][] = [
   ['cluster', 'init', '--help'],
   ['cluster', 'restore', 'OUT'],
   ...['list', 'remove nobody', 'replace nobody'].map((words) => ['node', ...words.split(' '), '--main', NOBODY]),
+  ['drain', 'nobody', '--main', NOBODY],
   ['operator', 'add', 'anna', '--main', NOBODY],
   ['operator', 'join', 'odmoe1-'],
   ...['create', 'list', 'revoke nobody'].map((words) => ['token', ...words.split(' '), '--main', NOBODY]),

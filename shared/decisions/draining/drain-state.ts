@@ -1,0 +1,27 @@
+/**
+ * What a drained node waits for. 'finishing': it runs experts that were sent to it before. 'needed': no other worker is there that could run its
+ * experts, so that it goes on. 'may go': nothing of the cluster needs it.
+ */
+export type DrainState = 'finishing' | 'needed' | 'may go';
+
+/** `isUsed`: main gives it work all the same. `openExperts`: experts that it has not answered. Pure. */
+export function drainState({ isUsed, openExperts }: { isUsed: boolean; openExperts: number }): DrainState {
+  if (isUsed) return 'needed';
+  return openExperts > 0 ? 'finishing' : 'may go';
+}
+
+/** The workers that get work: those that are not drained, and all of them where no other is there, because answers go on. Pure. */
+export function usedWorkers<Worker>(workers: readonly Worker[], isDrained: (worker: Worker) => boolean): Worker[] {
+  const others = workers.filter((worker) => !isDrained(worker));
+  return others.length > 0 ? others : [...workers];
+}
+
+/** The state of a drained node for people, as a part of a sentence behind its id. `state`: as main told it, perhaps a main of a later release. Pure. */
+export function drainWords({ state, openExperts }: { state: string; openExperts: number }): string {
+  if (state === ('may go' satisfies DrainState)) return 'is drained and may go: nothing in the cluster needs it';
+  if (state === ('finishing' satisfies DrainState))
+    return `is draining: it gets no new work, and ends ${openExperts === 1 ? '1 expert' : `${openExperts} experts`} first`;
+  if (state === ('needed' satisfies DrainState))
+    return 'is draining and goes on meanwhile: it is the only worker that is there, so start another one first';
+  return `is draining: ${state}`;
+}
