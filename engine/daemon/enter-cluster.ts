@@ -168,8 +168,8 @@ async function enterAsPeer(given: NodeSettings, context: EntryContext): Promise<
   if (stored !== null && joining.insecure) throw needlesslyInsecure(settings.cluster);
   if (stored !== null) return { settings: listening(settings), opened: stored };
   if (joining.insecure) return insecurely(settings, context);
-  if (await servesOwnHostAlone(settings, context)) return withoutAuthority(settings);
   const token = await givenToken(settings, context.variables);
+  if (await servesOwnHostAlone(settings, token, context)) return withoutAuthority(settings);
   const wanted = {
     cluster: joining.isClusterGiven ? settings.cluster : null,
     authorityDigest: token === null ? null : requireJoinToken(token).authorityDigest,
@@ -238,11 +238,18 @@ async function insecurely(settings: NodeSettings, context: EntryContext): Promis
   );
 }
 
-/** A daemon on loopback whose main can only be on this host, where no cluster has an authority, needs no ceremony. */
-async function servesOwnHostAlone(settings: NodeSettings, context: EntryContext): Promise<boolean> {
+/**
+ * A daemon on loopback whose main can only be on this host, where no cluster has an authority, needs no ceremony. One that has a token waits for the
+ * main that made it: a main that does not answer yet may be of another user.
+ */
+async function servesOwnHostAlone(
+  settings: NodeSettings,
+  token: string | null,
+  context: EntryContext,
+): Promise<boolean> {
   const { joining, listenHost, mainAddress, discovery, stateDirectory, cluster } = settings;
-  const { isListenHostGiven, isClusterGiven, token, tokenPath } = joining;
-  if (token !== null || tokenPath !== null || !isLoopbackHost(listenHost)) return false;
+  const { isListenHostGiven, isClusterGiven } = joining;
+  if (token !== null || !isLoopbackHost(listenHost)) return false;
   const isMainHere =
     mainAddress === null ? discovery.provider === 'static' || isListenHostGiven : isLoopbackHost(hostOf(mainAddress));
   if (!isMainHere) return false;

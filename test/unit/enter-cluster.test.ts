@@ -375,6 +375,19 @@ describe('the way of a daemon into its cluster', () => {
       assert.deepEqual(said, ['waiting for main: none answers at 127.0.0.1:1']);
     });
 
+    it('waits for main also on loopback alone, where it has a token from anywhere', async () => {
+      await startHome();
+      const variables = { ODMOE_JOIN_TOKEN: await token() };
+      const abandon = new AbortController();
+      const settings = settingsOf('worker', { main: '127.0.0.1:1', host: '127.0.0.1', discovery: 'static' });
+      const say = (text: string): void => {
+        said.push(text);
+        abandon.abort();
+      };
+      await assert.rejects(enter(settings, { variables, abandoned: abandon.signal, say }), { code: 'CANCELLED' });
+      assert.deepEqual(said, ['waiting for main: none answers at 127.0.0.1:1']);
+    });
+
     it('waits for main where an HTTP server answers at the address, and says so', async () => {
       const server = createHttpServer((_, response) => void response.end('page')).listen(0, '127.0.0.1');
       await once(server, 'listening');
