@@ -5,6 +5,7 @@ import { createServer as createTlsServer, type Server as TlsServer, type TLSSock
 import { assertInvariant } from '../base/errors/assert-invariant.js';
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import type { Logger } from '../base/log/logger.js';
+import { RecentMap } from '../base/runtime/recent-map.js';
 import type { Runtime } from '../base/runtime/runtime.js';
 import { formatAddress } from '../wire/addresses.js';
 import { CONNECTIONS_LIMIT, REMOVAL_GRACE_MS, TLS_HANDSHAKE_TIMEOUT_MS, TLS_HANDSHAKES_LIMIT } from '../wire/limits.js';
@@ -18,6 +19,7 @@ import type { ClusterTrust } from './trust/cluster-trust.js';
 import type { CertifiedCaller } from './trust/peer-role.js';
 import { isRefusal } from './trust/refusal.js';
 import { Refuser } from './refuser.js';
+import { isPlaintextPeer } from './tls-mismatch.js';
 import { ENROLMENT_PROTOCOL, GRPC_PROTOCOL, TEXT_PROTOCOL, tlsOptions } from './trust/tls-options.js';
 
 export interface ServerPort {
@@ -64,6 +66,11 @@ export async function openServerPort(server: Server, options: PortOptions, runti
 /** OpenSSL's code for a handshake whose first bytes are a request of HTTP/1 (GET, POST, HEAD, PUT, CONNECT). */
 const PLAIN_HTTP_REQUEST = 'ERR_SSL_HTTP_REQUEST';
 
+const SPEAKS_NO_TLS =
+  'it speaks no TLS: a daemon of release 0.2 or older, which has to be updated and then joins, or one that was started with --insecure, which has to leave that out';
+/** Most hosts of which it is remembered that this was logged. Each comes back again and again. */
+const PLAINTEXT_HOSTS_KEPT_LIMIT = 256;
+
 /** One connection in the counts of a port with trust. */
 interface Counted {
   /** The connection itself, below TLS. */
@@ -99,6 +106,8 @@ class TrustedPort implements ServerPort {
   /** By the peer's address. */
   private readonly counted = new Map<string, Counted>();
   private readonly refuser: Refuser;
+  /** Hosts of peers without TLS. */
+  private readonly plaintextHosts = new RecentMap<string, true>(PLAINTEXT_HOSTS_KEPT_LIMIT);
   private readonly unwatch: () => void;
   port = 0;
 
@@ -161,12 +170,19 @@ class TrustedPort implements ServerPort {
   private handshakeFailed({ message, code }: NodeJS.ErrnoException, socket: TLSSocket): void {
     const peer = socket.remoteAddress ?? '';
     this.options.log.debug('a connection ended in its TLS handshake', { peer, reason: message });
+    if (code !== PLAIN_HTTP_REQUEST && isPlaintextPeer(code ?? '')) this.logPlaintext(peer);
     const counted = this.counted.get(placeOf(socket));
     // Node only reports that the time is over: the socket would keep its place among the handshakes for ever.
     socket.destroy();
     if (code !== PLAIN_HTTP_REQUEST || counted === undefined) return;
     this.endHandshake(counted, counted.name);
     this.refuser.refuseInText(counted.socket, '400 Bad Request');
+  }
+
+  private logPlaintext(host: string): void {
+    if (this.plaintextHosts.get(host) === true) return;
+    this.plaintextHosts.set(host, true);
+    this.options.log.warn('refused a connection', { peer: host, reason: SPEAKS_NO_TLS });
   }
 
   private endHandshake(counted: Counted, host: string): void {

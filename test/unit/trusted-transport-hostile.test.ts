@@ -134,6 +134,20 @@ describe('hostile peers of a cluster with an authority', () => {
       }
     });
 
+    it('are told from daemons of releases without TLS, whose first words are logged once', async () => {
+      const address = await servers.serve(cluster.member('main'));
+      const begin = async (words: string): Promise<void> => {
+        const socket = plainTo(address);
+        socket.write(words);
+        await textFrom(socket);
+      };
+      await begin(REQUEST_TEXT);
+      for (let count = 0; count < 3; count += 1) await begin('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
+      const refused = servers.log.all.filter((line) => line.startsWith('refused a connection'));
+      assert.equal(refused.length, 1, refused.join('\n'));
+      assert.match(refused[0] ?? '', /speaks no TLS: a daemon of release 0\.2 or older, which has to be updated/);
+    });
+
     it('get words over TLS without HTTP/2, before they say anything, whoever they are', async () => {
       const address = await servers.serve(cluster.member('main'));
       const certificate = showing(cluster.member('worker', 'jetson-2').own);
