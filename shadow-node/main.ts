@@ -33,7 +33,7 @@ import { createNodeIdentity } from '../engine/daemon/node-identity.js';
 import { closeAll } from '../engine/daemon/close-all.js';
 import { fetchWholePack } from '../engine/fetching/fetch-whole-pack.js';
 import { describeMachine } from '../engine/devices/describe-machine.js';
-import { startRemovalCheck } from '../engine/daemon/removal-check.js';
+import { followTrust } from '../engine/daemon/follow-trust.js';
 import { afterEntering } from '../engine/daemon/enter-cluster.js';
 import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/transport/discovery/join-loop.js';
@@ -47,7 +47,6 @@ import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
 import { ShadowService } from './rpc/shadow-service.js';
 import { shadowStatus } from './rpc/shadow-status.js';
 import { WorkerLinks } from './rpc/worker-links.js';
-import { addressesOf, startKeyRenewal } from '../engine/trust/key-renewal.js';
 import { rosterTaker } from '../engine/trust/take-roster.js';
 import { openWorkerStream } from '../shared/transport/node-clients.js';
 
@@ -244,12 +243,9 @@ async function serveShadow(
     throw error;
   });
   joining = startJoining(settings, loaded.environment, { identity, service, giveUp }, log);
-  const renewal = startKeyRenewal(
-    { ...loaded.environment, mainAddresses: () => addressesOf(settings.mainAddress, service.mainAddress) },
-    log,
-  );
   const { environment } = loaded;
-  const removal = startRemovalCheck({ settings, environment, hasMain: () => service.hasMain, giveUp }, log);
+  const [hasMain, mainAddress] = [() => service.hasMain, () => service.mainAddress];
+  const endTrust = followTrust({ settings, environment, hasMain, mainAddress, giveUp }, log);
   const stopFollowing = followAddresses(loaded.environment.interfaces, settings, log, () => joining?.askAnew());
   let stopping: Promise<void> | null = null;
   const stop = async (): Promise<void> => {
@@ -257,8 +253,7 @@ async function serveShadow(
     await closeAll([
       [
         () => joining?.stop(),
-        () => renewal?.stop(),
-        () => removal?.stop(),
+        endTrust,
         () => advertisement.stop(),
         () => service.stop(),
         () => loaded.compiler?.close(),
@@ -272,7 +267,7 @@ async function serveShadow(
     openCounts: () => service.openCounts,
     components: holders,
     retainedSequences: () => service.predictor.retainedCount,
-    hasMain: () => service.hasMain,
+    hasMain,
     stop: () => (stopping ??= stop()),
   };
 }

@@ -20,7 +20,7 @@ import { ProcessCounts } from '../engine/daemon/process-counts.js';
 import { createNodeIdentity, identifiedModel } from '../engine/daemon/node-identity.js';
 import { closeAll, type Closer } from '../engine/daemon/close-all.js';
 import { describeMachine } from '../engine/devices/describe-machine.js';
-import { startRemovalCheck } from '../engine/daemon/removal-check.js';
+import { followTrust } from '../engine/daemon/follow-trust.js';
 import { afterEntering } from '../engine/daemon/enter-cluster.js';
 import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/transport/discovery/join-loop.js';
@@ -36,7 +36,6 @@ import { readsLowerSlices } from '../shared/decisions/slices/plan-readings.js';
 import type { ModelSource } from '../shared/model/tensor-source.js';
 import { STATUS_INTERVAL_MS, ownNodeStatus, type ProcessFigures } from '../shared/wire/node-status.js';
 import type { Runtime } from '../shared/base/runtime/runtime.js';
-import { addressesOf, startKeyRenewal } from '../engine/trust/key-renewal.js';
 import { rosterTaker } from '../engine/trust/take-roster.js';
 import { ActivationRecord } from './cache/activation-record.js';
 import type { HostMemoryOptions } from './cache/host-memory.js';
@@ -146,16 +145,13 @@ async function openWorker(
   const components = (): object[] => [experts, sessions, supply, share, record ?? {}];
   const listening = { ...environment, identity, sessions, share, components, giveUp };
   const address = await listen(settings, listening, log, opened);
-  const mainAddresses = (): string[] => addressesOf(settings.mainAddress, sessions.mainAddress);
-  const renewal = startKeyRenewal({ ...environment, mainAddresses }, log);
-  if (renewal !== null) opened.push(() => renewal.stop());
-  const removal = startRemovalCheck({ settings, environment, hasMain: () => sessions.hasMain, giveUp }, log);
-  if (removal !== null) opened.push(() => removal.stop());
+  const hasMain = (): boolean => sessions.hasMain;
+  opened.push(followTrust({ settings, environment, hasMain, mainAddress: () => sessions.mainAddress, giveUp }, log));
   const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);
   opened.push(() => statusTimer.cancel());
   log.info('worker is ready', { address, model: source.name, device: identity.device, slots: experts.counters.slots });
   const openCounts = () => ({ ...experts.openCounts, earlyPredictions: sessions.earlyPredictions });
-  return { address, openCounts, components, hasMain: () => sessions.hasMain, experts };
+  return { address, openCounts, components, hasMain, experts };
 }
 
 /** Takes the device, and makes the slots of the experts in it. */
