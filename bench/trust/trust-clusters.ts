@@ -1,4 +1,5 @@
 /** Two clusters of processes on this machine: one in plaintext on loopback, one with an authority. */
+import { socketAddress } from '../../shared/wire/addresses.js';
 import { isDeepStrictEqual } from 'node:util';
 import { DemoCluster } from '../../cli/demo/demo-cluster.js';
 import { transport } from '../../cli/client/process-runtime.js';
@@ -6,7 +7,6 @@ import { createCluster } from '../../engine/trust/create-cluster.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { operatorSocketPath, stateDirectory } from '../../shared/base/files/state-directory.js';
 import { generate } from '../../shared/transport/node-clients.js';
-import { socketAddress } from '../../shared/transport/operator-socket.js';
 import { answerRequest, collectAnswer, type TestbedAnswer } from '../paper/testbed.js';
 import type { TrustRound } from './compare-trust.js';
 

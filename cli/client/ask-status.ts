@@ -1,6 +1,5 @@
 import { fetchStatus } from '../../shared/transport/node-clients.js';
-import { isSocketAddress } from '../../shared/transport/operator-socket.js';
-import { dialAddress, hostOf } from '../../shared/wire/addresses.js';
+import { dialAddress, hostOf, isSocketAddress } from '../../shared/wire/addresses.js';
 import type { StatusReply } from '../../shared/wire/messages.js';
 import type { ReachedMain } from './operator-access.js';
 

@@ -19,13 +19,12 @@ import {
 import { isThisHost, thisHost } from '../../shared/settings/resolve-node-settings.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { identifyPeer, renewKey } from '../../shared/transport/node-clients.js';
-import { socketAddress } from '../../shared/transport/operator-socket.js';
 import { standardError } from '../../shared/base/text/text-output.js';
 import type { RenewReply, RenewRequest } from '../../shared/wire/messages.js';
 import type { Transport } from '../../shared/transport/transport.js';
 import { authorityDigest } from '../../shared/transport/trust/certificate.js';
 import { operatorJoinCommand } from '../../shared/transport/trust/operator-join.js';
-import { hostOf } from '../../shared/wire/addresses.js';
+import { hostOf, socketAddress } from '../../shared/wire/addresses.js';
 import { runtime, transport } from './process-runtime.js';
 
 /** A main, and the way to it. */

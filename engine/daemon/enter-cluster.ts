@@ -12,9 +12,8 @@ import { EVERY_NETWORK } from '../../shared/settings/resolve-node-settings.js';
 import { isLoopbackHost } from '../../shared/transport/credentials.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { METHODS } from '../../shared/transport/methods.js';
-import { socketAddress } from '../../shared/transport/operator-socket.js';
 import { JOIN_TOKEN_VARIABLE } from '../../shared/transport/trust/operator-join.js';
-import { hostOf } from '../../shared/wire/addresses.js';
+import { hostOf, socketAddress } from '../../shared/wire/addresses.js';
 import { authorityDirectory, removeUnfinished } from '../trust/authority-files.js';
 import { createCluster, requireNotLost } from '../trust/create-cluster.js';
 import {

@@ -1,3 +1,4 @@
+import { isSocketAddress } from '../wire/addresses.js';
 import { type ChannelCredentials, Client } from '@grpc/grpc-js';
 import type { Socket } from 'node:net';
 import { assertInvariant } from '../base/errors/assert-invariant.js';
@@ -5,7 +6,6 @@ import type { OdmoeError } from '../base/errors/odmoe-error.js';
 import type { Runtime, Timer } from '../base/runtime/runtime.js';
 import { clientChannelOptions } from './channel-options.js';
 import { channelSecurity } from './credentials.js';
-import { isSocketAddress } from './operator-socket.js';
 import type { MethodRules } from './methods.js';
 import type { ClusterTrust } from './trust/cluster-trust.js';
 import { DialledPeer } from './trust/dialled-peer.js';

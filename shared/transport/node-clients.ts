@@ -21,10 +21,9 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../wire/messages.js';
-import { dialAddress } from '../wire/addresses.js';
+import { dialAddress, isSocketAddress } from '../wire/addresses.js';
 import { atDialledAddress } from '../wire/node-status.js';
 import { METHODS } from './methods.js';
-import { isSocketAddress } from './operator-socket.js';
 import type { PeerStream } from './peer-stream.js';
 import type { CallLimits, Transport } from './transport.js';
 

@@ -5,15 +5,6 @@ import { CONNECTIONS_LIMIT } from '../wire/limits.js';
 import type { ServerPort } from './server-port.js';
 import type { CertifiedCaller } from './trust/peer-role.js';
 
-/** The address under which the command line dials the socket at the path. */
-export function socketAddress(path: string): string {
-  return `unix:${path}`;
-}
-
-export function isSocketAddress(address: string): boolean {
-  return address.startsWith('unix:');
-}
-
 /**
  * Serves operators on main's host by a Unix socket that only main's user can open: it is the operator's door in a cluster with an authority, and
  * needs no certificate. A socket that a killed daemon has left is replaced. Throws PORT_UNAVAILABLE.

@@ -43,3 +43,12 @@ export function isAddress(address: string): boolean {
     return false;
   }
 }
+
+/** The address of a Unix socket, by its path: the command line dials main's so. */
+export function socketAddress(path: string): string {
+  return `unix:${path}`;
+}
+
+export function isSocketAddress(address: string): boolean {
+  return address.startsWith('unix:');
+}

@@ -1,3 +1,4 @@
+import { socketAddress } from '../../shared/wire/addresses.js';
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { rename } from 'node:fs/promises';
@@ -12,7 +13,6 @@ import { forgetIdentity, readIdentity, storeRoster } from '../../engine/trust/id
 import { signRoster } from '../../engine/trust/roster.js';
 import { operatorSocketPath, stateDirectory } from '../../shared/base/files/state-directory.js';
 import { identifyPeer } from '../../shared/transport/node-clients.js';
-import { socketAddress } from '../../shared/transport/operator-socket.js';
 import { plainIdentity } from './plain-identity.js';
 import { joinWithFiles, operatorServices, startNewMain, type StoredMain } from './stored-main.js';
 import { TrustedServers } from './trusted-servers.js';

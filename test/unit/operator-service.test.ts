@@ -1,3 +1,4 @@
+import { socketAddress } from '../../shared/wire/addresses.js';
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -9,7 +10,6 @@ import { OperatorService } from '../../main-node/enrolment/operator-service.js';
 import { operatorSocketPath } from '../../shared/base/files/state-directory.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { type CallMethod, METHODS } from '../../shared/transport/methods.js';
-import { socketAddress } from '../../shared/transport/operator-socket.js';
 import { RUNTIME } from '../wall.js';
 import { Lines } from './log-lines.js';
 import { joinWithFiles, NOT_CONNECTED, operatorServices, startNewMain, type StoredMain } from './stored-main.js';

@@ -1,3 +1,4 @@
+import { socketAddress } from '../../shared/wire/addresses.js';
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import { mkdtempSync, renameSync, rmSync, statSync } from 'node:fs';
@@ -14,7 +15,6 @@ import {
   openShadowStream,
   openWorkerStream,
 } from '../../shared/transport/node-clients.js';
-import { socketAddress } from '../../shared/transport/operator-socket.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { RpcServerOptions, Transport } from '../../shared/transport/transport.js';
 import { TLS_HANDSHAKES_LIMIT } from '../../shared/wire/limits.js';

@@ -1,4 +1,5 @@
 /** A cluster with an authority whose machines are directories of this one, with daemons as processes on 127.0.0.1. */
+import { socketAddress } from '../../../shared/wire/addresses.js';
 import { spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
@@ -13,7 +14,6 @@ import type { RoleSetting } from '../../../shared/settings/setting-choices.js';
 import { GrpcTransport } from '../../../shared/transport/grpc-transport.js';
 import { type CallMethod, METHODS } from '../../../shared/transport/methods.js';
 import { fetchStatus } from '../../../shared/transport/node-clients.js';
-import { socketAddress } from '../../../shared/transport/operator-socket.js';
 import type { PeerRole } from '../../../shared/transport/trust/peer-role.js';
 import type { CreateTokenRequest } from '../../../shared/wire/messages.js';
 import { RecordingProxy } from '../../unit/recording-proxy.js';
