@@ -46,5 +46,5 @@ function unknownNode(roster: Drainable, id: string): OdmoeError {
 }
 
 function idsOf(roster: Drainable): string[] {
-  return [...roster.connectedWorkers(), ...roster.connectedShadows()].map((link) => link.id);
+  return [...roster.connectedWorkers(), ...roster.connectedShadows()].map((link) => link.id).sort();
 }

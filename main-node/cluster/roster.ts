@@ -179,7 +179,8 @@ export class Roster implements PlacedWorkers {
   /** Connected nodes that are drained. */
   drainedNodes(): DrainedNode[] {
     const links = [...this.connectedShadows(), ...this.connectedWorkers()];
-    return links.filter((link) => this.drained.has(link)).map((link) => this.drainedNode(link));
+    const drained = links.filter((link) => this.drained.has(link)).map((link) => this.drainedNode(link));
+    return drained.sort((left, right) => (left.id < right.id ? -1 : 1));
   }
 
   private connected(id: string): WorkerLink | ShadowLink | null {
@@ -195,7 +196,8 @@ export class Roster implements PlacedWorkers {
   }
 
   private usedWorkers(): WorkerLink[] {
-    return usedWorkers([...this.workers.values()], (link) => this.drained.has(link));
+    const isDrained = (link: WorkerLink): boolean => this.drained.has(link);
+    return usedWorkers([...this.workers.values()], isDrained, (link) => this.placed.get(link.id) === link);
   }
 
   /** Drained workers that could run experts, and get none because others can. */

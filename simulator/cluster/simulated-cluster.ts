@@ -1,5 +1,6 @@
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { type OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { CallMethod } from '../../shared/transport/methods.js';
 import type { Transport } from '../../shared/transport/transport.js';
 import type { ClusterTrust } from '../../shared/transport/trust/cluster-trust.js';
 import type { Finished, GenerateRequest, PromptToken, TokenReply } from '../../shared/wire/messages.js';
@@ -101,6 +102,22 @@ export class SimulatedCluster {
     this.answers.push(answer);
     void this.client.runtime.within(() => this.collect(address, request, answer, gone.signal, reader));
     return answer;
+  }
+
+  /** A client calls the node. Resolves to null if that fails; the time limit is on the virtual clock. */
+  async call<Request, Reply>(
+    address: string,
+    method: CallMethod<Request, Reply>,
+    request: Request,
+    timeoutMs: number,
+  ): Promise<Reply | null> {
+    const { runtime, transport } = this.client;
+    try {
+      return await runtime.within(() => transport.call(address, method, request, { timeoutMs }));
+    } catch (thrown) {
+      this.history.add(`${method.path} failed: ${toOdmoeError(thrown).code}`);
+      return null;
+    }
   }
 
   private async collect(

@@ -42,7 +42,7 @@ export function drawScenario(seed: number): Scenario {
     calmMs: 0,
   };
   const withFaults = withLiar(random.fork('liar'), withTheme(random.fork('of the theme'), drawn));
-  const scenario = withAuthority(random.fork('authority'), withFaults);
+  const scenario = withDrains(random.fork('drains'), withAuthority(random.fork('authority'), withFaults));
   return { ...scenario, calmMs: calmFrom(scenario.faults) };
 }
 
@@ -64,6 +64,21 @@ function withLiar(random: SeededRandom, scenario: Scenario): Scenario {
   if (!workers.some(isLeft)) return scenario;
   const lies: Fault = { kind: 'falseNumbers', atMs, forMs, node, peer: '', seed };
   return { ...scenario, faults: [...scenario.faults, lies] };
+}
+
+/** Share of the clusters of which nodes are drained. */
+const DRAINED = 0.4;
+
+/** An operator may drain one or two nodes for some time, perhaps all workers. */
+function withDrains(random: SeededRandom, scenario: Scenario): Scenario {
+  if (!random.chance(DRAINED)) return scenario;
+  const nodes = scenario.nodes.filter(({ settings }) => settings.role !== 'main').map(({ settings }) => settings.id);
+  const drains = Array.from({ length: 1 + random.int(2) }, (): Fault => {
+    const [atMs, forMs, node] = [random.int(BUSY_MS), 1 + random.int(LONGEST_FAULT_MS), random.pick(nodes)];
+    return { kind: 'drain', atMs, forMs, node, peer: '', seed: random.int(2 ** 31) };
+  });
+  const faults = [...scenario.faults, ...drains].sort((left, right) => left.atMs - right.atMs);
+  return { ...scenario, faults };
 }
 
 function calmFrom(faults: readonly Fault[]): number {

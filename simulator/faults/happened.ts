@@ -14,6 +14,8 @@ export interface Seen extends TrustEvents {
   falsePieces: number;
   /** Bytes from peers, for packs that are fetched. */
   fetchedBytes: number;
+  /** Times that main said that a drained node may go. */
+  mayGo: number;
 }
 
 /** Counts of events of a cluster and its nodes. */
@@ -32,6 +34,7 @@ export const NOTHING_HAPPENED: Readonly<Happened> = {
   cancelledAnswers: 0,
   falsePieces: 0,
   fetchedBytes: 0,
+  mayGo: 0,
   preemptions: 0,
   cachedTokens: 0,
   droppedPrefixes: 0,

@@ -4,6 +4,7 @@ import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { FETCH_LOCK_FILE } from '../../packs/format/pack-layout.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
+import type { DrainFaults } from './drain-faults.js';
 import { type Falsify, falseNumbers, falseValues } from './false-values.js';
 import { RoguePeer } from './rogue-peer.js';
 import { type Fault, isTrustFault, type Scenario, type TrustFault } from './scenario.js';
@@ -29,6 +30,7 @@ export class FaultInjector {
     private readonly scenario: Scenario,
     /** null: the cluster has no authority. */
     private readonly trust: TrustFaults | null,
+    private readonly drains: DrainFaults,
   ) {}
 
   schedule(): void {
@@ -58,6 +60,7 @@ export class FaultInjector {
       if (node.isAlive) node.resume();
       else this.start(node.id);
     }
+    this.drains.undoAll();
   }
 
   /** Begins a fault. Returns a function that ends it. */
@@ -113,6 +116,8 @@ export class FaultInjector {
       case 'staleMessages':
         this.cluster.network.replay(fault.node, new SeededRandom(fault.seed));
         return () => undefined;
+      case 'drain':
+        return this.drains.begin(fault, (id) => this.restart(id));
       case 'changeAddress':
         return this.changeAddress(fault.node);
       case 'wallClockJump':
@@ -124,11 +129,7 @@ export class FaultInjector {
   private beginTrustFault(fault: TrustFault): () => void {
     assertInvariant(this.trust !== null, 'Only a cluster with an authority has events of trust.');
     const start = (id: string): void => this.start(id);
-    const restart = (id: string): void => {
-      this.kill(id);
-      this.start(id);
-    };
-    return this.trust.begin(fault, start, restart);
+    return this.trust.begin(fault, start, (id) => this.restart(id));
   }
 
   private beginLinkFault({ kind, node, peer, seed }: Fault): () => void {
@@ -248,6 +249,11 @@ export class FaultInjector {
   private jump(id: string, byMs: number): void {
     this.cluster.node(id).runtime.wallOffsetMs += byMs;
     this.jumpsMs.set(id, (this.jumpsMs.get(id) ?? 0) + byMs);
+  }
+
+  private restart(id: string): void {
+    this.kill(id);
+    this.start(id);
   }
 
   private kill(id: string): void {

@@ -32,6 +32,7 @@ import { Recorder } from './accounts/recorder.js';
 import { holdsNode } from './draw-budget.js';
 import { drawRequest } from './draw-request.js';
 import { countersOf, type MainCounters } from './accounts/main-counters.js';
+import { DrainFaults } from './drain-faults.js';
 import { FaultInjector, SECOND_MAIN } from './inject-faults.js';
 import type { ReferenceAnswers } from './reference-answers.js';
 import { ScenarioWorld, type LoggedLine } from './scenario-world.js';
@@ -179,6 +180,7 @@ class ScenarioRun {
   private requests: { drawn: ScenarioRequest; request: GenerateRequest }[] = [];
   private readonly asked: { answer: SimulatedAnswer; request: GenerateRequest; probe: boolean }[] = [];
   private readonly injector: FaultInjector;
+  private readonly drains: DrainFaults;
   private hasGrown = false;
   private readonly alignment: AlignmentWatch;
   private readonly epochs: EpochWatch;
@@ -206,7 +208,8 @@ class ScenarioRun {
     this.trust = trust;
     const recurrent = shape.layers.map(({ mixer }) => isRecurrent(mixer));
     this.alignment = new AlignmentWatch(MAIN_ID, (layer) => recurrent[layer] === true);
-    this.injector = new FaultInjector(cluster, world, scenario, trust);
+    this.drains = new DrainFaults(cluster);
+    this.injector = new FaultInjector(cluster, world, scenario, trust, this.drains);
     this.heard = new HeardNodes(() => cluster.clock.nowMs);
     const stopped = scenario.faults.filter(({ kind }) => kind === 'stopAndContinue').map(({ node }) => node);
     const runtimeOf = (id: string): VirtualRuntime | undefined => cluster.nodes.get(id)?.runtime;
@@ -218,6 +221,7 @@ class ScenarioRun {
       this.announcements.messages(...said);
       this.cachedNews.messages(...said);
       this.heard.messages(...said);
+      this.drains.messages(...said);
       this.fetches.messages(...said);
       this.alignment.messages(...said);
       trust?.messages(...said);
@@ -385,6 +389,7 @@ class ScenarioRun {
       cancelledAnswers: cancelled.length,
       falsePieces,
       fetchedBytes,
+      mayGo: this.drains.mayGo,
       ...(this.trust?.happened ?? NO_TRUST_EVENTS),
     };
   }
@@ -475,6 +480,7 @@ class ScenarioRun {
     for (const detail of this.epochs.violations) this.violate('epochs only grow', detail);
     for (const detail of this.announcements.violations)
       this.violate('announced experts are requested or released', detail);
+    for (const detail of this.drains.violations) this.violate('a node that may go gets no work', detail);
     for (const detail of this.fetches.violations) this.violate('fetched experts are reported', detail);
     for (const detail of this.cachedNews.violations) this.violate('shadow hears what workers keep', detail);
     this.violations.push(...checkBlame(this.scenario, this.world.logged));

@@ -59,8 +59,11 @@ export const HARMLESS_FAULTS: ReadonlySet<FaultKind> = new Set<TrustFaultKind>([
   'strangerWithOthersKey',
 ]);
 
-/** Faults that may happen to a cluster. A worker gives false numbers only where main verifies executions: nothing else finds them. */
-export const FAULT_KINDS = [...ANY_FAULTS, 'falseNumbers', ...TRUST_FAULTS] as const;
+/**
+ * Faults that may happen to a cluster. A worker gives false numbers only where main verifies executions: nothing else finds them. Drains are drawn by
+ * themselves.
+ */
+export const FAULT_KINDS = [...ANY_FAULTS, 'falseNumbers', 'drain', ...TRUST_FAULTS] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
 /** Special cases that need several conditions at once and that random drawing rarely produces: a scenario with a theme is made for its case. */

@@ -18,24 +18,25 @@ describe('the state of a drained node', () => {
     assert.match(words('may go'), /may go: nothing/);
     assert.match(words('finishing', 1), /ends 1 expert first/);
     assert.match(words('finishing', 3), /ends 3 experts first/);
-    assert.match(words('needed'), /only worker that is there, so start another one/);
+    assert.match(words('needed'), /no other worker is there .* so start one first/);
     assert.equal(words('asleep'), 'is draining: asleep');
   });
 });
 
 describe('the workers that get work', () => {
-  it('are those that are not drained, in their order; all, where no other is there', () => {
+  const ids = fc.uniqueArray(fc.nat(20));
+
+  it('are those that are not drained, in their order; else those that have work, and else all', () => {
     fc.assert(
-      fc.property(fc.uniqueArray(fc.nat(20)), fc.uniqueArray(fc.nat(20)), (workers, drained) => {
+      fc.property(ids, ids, ids, (workers, drained, working) => {
         const isDrained = (worker: number): boolean => drained.includes(worker);
-        const used = usedWorkers(workers, isDrained);
+        const hasWork = (worker: number): boolean => working.includes(worker);
+        const used = usedWorkers(workers, isDrained, hasWork);
         assert.equal(used.length === 0, workers.length === 0, 'work is done as long as a worker is there');
-        if (workers.every(isDrained)) assert.deepEqual(used, workers);
-        else
-          assert.deepEqual(
-            used,
-            workers.filter((worker) => !isDrained(worker)),
-          );
+        const left = workers.filter((worker) => !isDrained(worker));
+        if (left.length > 0) assert.deepEqual(used, left);
+        else if (workers.some(hasWork)) assert.deepEqual(used, workers.filter(hasWork));
+        else assert.deepEqual(used, workers);
       }),
     );
   });

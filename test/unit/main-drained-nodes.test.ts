@@ -130,6 +130,24 @@ describe('main: drained nodes', () => {
     assert.deepEqual([placedIds(), roster.drainedNodes()[0]?.state], [['a'], 'needed'], 'answers go on');
   });
 
+  it('that were told to go get no work again when the last other one is drained, but when it has gone', async () => {
+    const [, b] = await started(worker('a'), worker('b'));
+    assert.ok(b !== undefined);
+    drain('a');
+    const { epoch } = roster;
+    assert.equal(drain('b')?.state, 'needed');
+    assert.deepEqual([placedIds(), roster.epoch], [['b'], epoch]);
+    assert.deepEqual(
+      roster.drainedNodes().map(({ id, state }) => [id, state]),
+      [
+        ['a', 'may go'],
+        ['b', 'needed'],
+      ],
+    );
+    roster.removeWorker(b, 'it was stopped all the same');
+    assert.deepEqual(placedIds(), ['a'], 'answers go on');
+  });
+
   it('leave without a new placement and without an alarm', async () => {
     const [a] = await started(worker('a'), worker('b'));
     assert.ok(a !== undefined);

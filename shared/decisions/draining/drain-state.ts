@@ -10,10 +10,17 @@ export function drainState({ isUsed, openExperts }: { isUsed: boolean; openExper
   return openExperts > 0 ? 'finishing' : 'may go';
 }
 
-/** The workers that get work: those that are not drained, and all of them where no other is there, because answers go on. Pure. */
-export function usedWorkers<Worker>(workers: readonly Worker[], isDrained: (worker: Worker) => boolean): Worker[] {
-  const others = workers.filter((worker) => !isDrained(worker));
-  return others.length > 0 ? others : [...workers];
+/**
+ * The workers that get work: those that are not drained. Where all are, answers go on with those that have work now: the others may have been told to
+ * go. If these have gone, too, with all that are left. Pure.
+ */
+export function usedWorkers<Worker>(
+  workers: readonly Worker[],
+  isDrained: (worker: Worker) => boolean,
+  hasWork: (worker: Worker) => boolean,
+): Worker[] {
+  const choices = [workers.filter((worker) => !isDrained(worker)), workers.filter(hasWork), [...workers]];
+  return choices.find(({ length }) => length > 0) ?? [];
 }
 
 /** The state of a drained node for people, as a part of a sentence behind its id. `state`: as main told it, perhaps a main of a later release. Pure. */
@@ -22,6 +29,6 @@ export function drainWords({ state, openExperts }: { state: string; openExperts:
   if (state === ('finishing' satisfies DrainState))
     return `is draining: it gets no new work, and ends ${openExperts === 1 ? '1 expert' : `${openExperts} experts`} first`;
   if (state === ('needed' satisfies DrainState))
-    return 'is draining and goes on meanwhile: it is the only worker that is there, so start another one first';
+    return 'is draining and goes on meanwhile: no other worker is there to take its experts over, so start one first';
   return `is draining: ${state}`;
 }
