@@ -164,6 +164,7 @@ export class Saturday {
 
   private async update(pc: Box, box: Box): Promise<void> {
     const before = await this.nodeOf(pc, box);
+    await this.command(pc, ['drain', before?.id ?? box.name]);
     const status = await box.stopService();
     assert.equal(status, 0, box.journal);
     this.note(`${box.name}: systemctl stop; exit status ${status}`);
