@@ -1,106 +1,134 @@
+import { drainWords } from '../../shared/decisions/draining/drain-state.js';
+import { servingState } from '../../shared/decisions/diagnosis/serving-state.js';
 import { isExact } from '../../shared/settings/quality.js';
-import { printableLine } from '../../shared/base/text/printable-text.js';
-import type { CacheStatus } from '../../shared/wire/messages.js';
-import type { NodeStatus, StatusReply } from '../../shared/wire/messages.js';
-import { hopLines } from './hop-report.js';
-import { nodeJson, shortRole } from './node-json.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
+import { naturalOrder } from '../../shared/base/text/natural-order.js';
+import { printableLine } from '../../shared/base/text/printable-text.js';
+import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
+import type { NodeStatus, StatusReply } from '../../shared/wire/messages.js';
+import { nodeJson, shortRole } from './node-json.js';
+import { detailLines, type EarlierStatus, fetchLines, perSecond } from './status-details.js';
 import { tableLines, type TableColumn } from './table.js';
 import { trustLines } from './trust-report.js';
-import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
-import { POOLS, type Pool } from '../../shared/settings/cache-policies.js';
-import { drainWords } from '../../shared/decisions/draining/drain-state.js';
-import { countInParts } from '../../shared/decisions/caching/pool-capacities.js';
 
-/** An earlier status and the time since then, for rates. */
-export interface EarlierStatus {
-  status: StatusReply;
-  elapsedMs: number;
-}
+export type { EarlierStatus } from './status-details.js';
 
-const ROSTER_COLUMNS: readonly TableColumn[] = [
+/** Most columns of a status without details. */
+const WIDTH = 80;
+
+const NODE_COLUMNS: readonly TableColumn[] = [
   { title: 'node', align: 'left' },
   { title: 'role', align: 'left' },
-  { title: 'address', align: 'left' },
   { title: 'up', align: 'right' },
   { title: 'device memory', align: 'right' },
-  { title: 'peak', align: 'right' },
-  { title: 'budget', align: 'right' },
-  { title: 'process', align: 'right' },
   { title: 'round trip', align: 'right' },
-  { title: 'device', align: 'left' },
-  { title: 'odmoe', align: 'left' },
 ];
+/** Columns besides the node's id, which takes what is left. */
+const NODE_WIDTH = WIDTH - 52;
 
-const WORKER_COLUMNS: readonly TableColumn[] = [
-  { title: 'worker', align: 'left' },
-  { title: 'slots', align: 'right' },
-  { title: 'slot size', align: 'right' },
-  { title: 'loads', align: 'right' },
-  { title: 'reloads', align: 'right' },
-  { title: 'evictions', align: 'right' },
-  { title: 'executions', align: 'right' },
-  { title: 'read', align: 'right' },
-  { title: 'load', align: 'right' },
-  { title: 'execute', align: 'right' },
-];
+export interface StatusOptions {
+  /** An earlier status, for rates; null: none. */
+  readonly earlier: EarlierStatus | null;
+  /** True: with all tables of nodes, workers, caches and links. */
+  readonly verbose: boolean;
+}
 
-const CACHE_COLUMNS: readonly TableColumn[] = [
-  { title: 'cache', align: 'left' },
-  { title: 'policy', align: 'left' },
-  { title: 'size', align: 'right' },
-  { title: 'full', align: 'right' },
-  { title: 'compressed', align: 'right' },
-  { title: 'sign-mantissa', align: 'right' },
-  { title: 'exponent', align: 'right' },
-  { title: 'as fixed4', align: 'right' },
-  { title: 'full hits', align: 'right' },
-  { title: 'partial hits', align: 'right' },
-  { title: 'misses', align: 'right' },
-];
-
-const HOST_MEMORY_COLUMNS: readonly TableColumn[] = [
-  { title: 'host memory', align: 'left' },
-  { title: 'held', align: 'right' },
-  { title: 'budget', align: 'right' },
-  { title: 'experts', align: 'right' },
-  { title: 'loads from there', align: 'right' },
-  { title: 'bytes', align: 'right' },
-  { title: 'filled', align: 'right' },
-];
-
-const RATE_COLUMNS: readonly TableColumn[] = [
-  { title: 'loads/s', align: 'right' },
-  { title: 'executions/s', align: 'right' },
-  { title: 'read/s', align: 'right' },
-];
-
-/** Nodes, placement and problems, for people. With an earlier status: rates since then. */
-export function statusLines(status: StatusReply, earlier: EarlierStatus | null): string[] {
+/** Whether the cluster serves, its problems and its nodes, for people. Without `verbose` no line of our own is wider than 80 columns. */
+export function statusLines(reply: StatusReply, options: StatusOptions): string[] {
+  const status = { ...reply, nodes: inOrder(reply.nodes) };
   return [
-    headline(status, earlier),
+    servingLine(status),
+    ...problemLines(status),
+    ...headLines(status, options.earlier),
+    ...drainLines(status),
+    ...fetchLines(status),
+    '',
+    ...nodeLines(status),
+    ...(options.verbose ? detailLines(status, options.earlier) : []),
+  ];
+}
+
+/** Main, then shadow, then workers, as people count. */
+function inOrder(nodes: readonly NodeStatus[]): NodeStatus[] {
+  const place = ({ identity }: NodeStatus): number => ROLE_ORDER.indexOf(identity.role);
+  return [...nodes].sort(
+    (left, right) => place(left) - place(right) || naturalOrder(left.identity.id, right.identity.id),
+  );
+}
+
+const ROLE_ORDER = ['ROLE_MAIN', 'ROLE_SHADOW', 'ROLE_WORKER'];
+
+/** The lines above the nodes, below the problems. */
+function headLines(status: StatusReply, earlier: EarlierStatus | null): string[] {
+  return [
+    loadLine(status, earlier),
     ...(status.httpAddress === '' ? [] : [`HTTP clients, and the page: http://${status.httpAddress}`]),
     ...trustLines(status),
     ...arithmeticLines(status),
     ...verificationLines(status),
-    '',
-    ...tableLines(
-      ROSTER_COLUMNS,
-      status.nodes.map((node) => rosterRow(node, status)),
-    ),
-    ...weightLines(status.nodes),
-    ...rowLines(status.nodes),
-    ...deviceLines(status.nodes),
-    ...workerLines(status, earlier),
-    ...hopLines(status),
-    ...cacheLines(status.nodes),
-    ...hostMemoryLines(status.nodes),
-    ...fetchLines(status),
-    ...shadowLines(status.nodes),
-    ...placementLines(status),
-    ...drainLines(status),
-    ...problemLines(status),
   ];
+}
+
+function servingLine(status: StatusReply): string {
+  const main = status.nodes.find((node) => node.identity.role === 'ROLE_MAIN')?.identity;
+  const { serves, reason } = servingState(status);
+  const what = serves ? `serves ${main?.modelName ?? '?'}` : `does not serve ${main?.modelName ?? '?'}: ${reason}`;
+  return printableLine(`cluster ${main?.cluster ?? '?'} ${what}`);
+}
+
+function loadLine(status: StatusReply, earlier: EarlierStatus | null): string {
+  const { activeSequences, queuedRequests, requests, tokens } = status;
+  const parts = [
+    `${counted(activeSequences, 'answer')} running`,
+    `${queuedRequests} waiting`,
+    `${counted(requests, 'request')} and ${counted(tokens, 'token')} so far`,
+  ];
+  if (earlier !== null) parts.push(`${perSecond(tokens - earlier.status.tokens, earlier.elapsedMs)} tokens/s`);
+  const shared = rowsPerPass(status, earlier);
+  if (shared !== null) parts.push(`${shared} tokens a pass`);
+  return parts.join(', ');
+}
+
+function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? '' : 's'}`;
+}
+
+function nodeLines(status: StatusReply): string[] {
+  return tableLines(
+    NODE_COLUMNS,
+    status.nodes.map((node) => nodeRow(node, status)),
+  );
+}
+
+function nodeRow(node: NodeStatus, { links, ownWorkerId }: StatusReply): string[] {
+  const { identity } = node;
+  const isOnMain = identity.id === ownWorkerId;
+  const roundTripMs = links.find(({ peer }) => peer === identity.id)?.roundTripMs ?? 0;
+  return [
+    fitted(identity.id, NODE_WIDTH),
+    isOnMain ? `own ${shortRole(identity.role)}` : shortRole(identity.role),
+    roughDuration(node.uptimeMs),
+    // Main's own row has the memory of a worker in its process.
+    isOnMain ? '' : usedMemory(node),
+    roundTripMs === 0 ? '' : `${roundTripMs.toFixed(roundTripMs < 100 ? 2 : 0)} ms`,
+  ];
+}
+
+/** In its largest unit: "3 h". */
+function roughDuration(ms: number): string {
+  return formatDuration(ms).split(' ').slice(0, 2).join(' ');
+}
+
+function usedMemory({ deviceMemoryUsedBytes, deviceMemoryBudgetBytes }: NodeStatus): string {
+  const used = formatBytes(deviceMemoryUsedBytes);
+  return deviceMemoryBudgetBytes === 0 ? used : `${used} of ${formatBytes(deviceMemoryBudgetBytes)}`;
+}
+
+/** The text, with its middle left out where it is longer: ids differ at their beginnings and at their ends. */
+function fitted(text: string, width: number): string {
+  if (text.length <= width) return text;
+  const end = Math.floor((width - 1) / 2);
+  return `${text.slice(0, width - 1 - end)}…${text.slice(text.length - end)}`;
 }
 
 /** The object that `odmoe status --json` prints. */
@@ -145,20 +173,6 @@ function verificationLines({ verification }: StatusReply): string[] {
   return obstacle === '' ? [line] : [line, `executions cannot be compared: ${printableLine(obstacle)}`];
 }
 
-function headline(status: StatusReply, earlier: EarlierStatus | null): string {
-  const main = status.nodes.find((node) => node.identity.role === 'ROLE_MAIN')?.identity;
-  const parts = [
-    `cluster ${main?.cluster ?? '?'}, model ${main?.modelName ?? '?'}`,
-    `${status.activeSequences} answers running`,
-    `${status.queuedRequests} waiting`,
-    `${status.requests} requests and ${status.tokens} tokens so far`,
-  ];
-  if (earlier !== null) parts.push(`${perSecond(status.tokens - earlier.status.tokens, earlier.elapsedMs)} tokens/s`);
-  const shared = rowsPerPass(status, earlier);
-  if (shared !== null) parts.push(`${shared} tokens a pass`);
-  return parts.join(', ');
-}
-
 /** Mean rows of prompts and answers in a pass of main, since the earlier status; null: no pass ran. */
 function rowsPerPass({ passes }: StatusReply, earlier: EarlierStatus | null): string | null {
   const before = earlier?.status.passes ?? { passes: 0, rows: 0 };
@@ -166,189 +180,10 @@ function rowsPerPass({ passes }: StatusReply, earlier: EarlierStatus | null): st
   return passes && count > 0 ? ((passes.rows - before.rows) / count).toFixed(1) : null;
 }
 
-function rosterRow(node: NodeStatus, { links, ownWorkerId }: StatusReply): string[] {
-  const { identity } = node;
-  const isOnMain = identity.id === ownWorkerId;
-  const roundTripMs = links.find(({ peer }) => peer === node.identity.id)?.roundTripMs ?? 0;
-  return [
-    identity.id,
-    isOnMain ? `${shortRole(identity.role)} on main` : shortRole(identity.role),
-    identity.address,
-    formatDuration(node.uptimeMs),
-    ...(isOnMain ? MEMORY_OF_MAIN : memoryCells(node)),
-    roundTripMs === 0 ? '' : `${roundTripMs.toFixed(2)} ms`,
-    identity.device,
-    identity.release,
-  ];
-}
-
-/** Empty cells: main's own row has the memory. */
-const MEMORY_OF_MAIN: readonly string[] = ['', '', '', ''];
-
-function memoryCells(node: NodeStatus): string[] {
-  return [
-    formatBytes(node.deviceMemoryUsedBytes),
-    formatBytes(node.deviceMemoryHighWaterBytes),
-    node.deviceMemoryBudgetBytes === 0 ? 'none' : formatBytes(node.deviceMemoryBudgetBytes),
-    formatBytes(node.residentMemoryBytes),
-  ];
-}
-
-/** Bytes of main's own weights, and their form; of shadow's if it chose the form itself. */
-function weightLines(nodes: readonly NodeStatus[]): string[] {
-  const withWeights = nodes.filter(({ weightFormat }) => weightFormat !== '');
-  if (withWeights.length === 0) return [];
-  const weights = withWeights.map(({ identity, weightBytes, weightFormat }) => {
-    return `${identity.id} ${formatBytes(weightBytes)} as ${weightFormat}`;
-  });
-  return ['', `weights: ${weights.join('; ')}`];
-}
-
-/** Memory for the rows of sequences, if a node has any. */
-function rowLines(nodes: readonly NodeStatus[]): string[] {
-  const holders = nodes.filter(({ keyValueBytes }) => keyValueBytes > 0);
-  if (holders.length === 0) return [];
-  const held = holders.map(({ identity, keyValueBytes, prefixBytes }) => {
-    const retained =
-      prefixBytes === 0 ? '' : `, of which ${formatBytes(prefixBytes)} are retained for prompts that begin alike`;
-    return `${identity.id} ${formatBytes(keyValueBytes)}${retained}`;
-  });
-  return ['', `rows of sequences: ${held.join('; ')}`];
-}
-
-const DEVICE_COLUMNS: readonly TableColumn[] = [
-  { title: 'on', align: 'left' },
-  { title: 'GPU', align: 'left' },
-  { title: 'context', align: 'right' },
-  { title: "driver's own figure", align: 'right' },
-  { title: 'why', align: 'left' },
-];
-
-/** The device of each node with the reason, if some node uses a GPU. */
-function deviceLines(nodes: readonly NodeStatus[]): string[] {
-  if (nodes.every(({ deviceName }) => deviceName === '')) return [];
-  return ['', ...tableLines(DEVICE_COLUMNS, nodes.map(deviceRow))];
-}
-
-function deviceRow(node: NodeStatus): string[] {
-  const { identity, deviceName, deviceReason, deviceContextBytes, deviceDriverUsedBytes } = node;
-  const onGpu = deviceName !== '';
-  return [
-    identity.id,
-    onGpu ? deviceName : 'none',
-    onGpu ? formatBytes(deviceContextBytes) : '',
-    deviceDriverUsedBytes === null ? '' : formatBytes(deviceDriverUsedBytes),
-    deviceReason,
-  ];
-}
-
-function workerLines(status: StatusReply, earlier: EarlierStatus | null): string[] {
-  const workers = status.nodes.filter((node) => node.identity.role === 'ROLE_WORKER');
-  if (workers.length === 0) return ['', 'no worker is connected'];
-  const columns = earlier === null ? WORKER_COLUMNS : [...WORKER_COLUMNS, ...RATE_COLUMNS];
-  const rows = workers.map((node) =>
-    earlier === null ? workerRow(node) : [...workerRow(node), ...rateRow(node, earlier)],
-  );
-  return ['', ...tableLines(columns, rows)];
-}
-
-function workerRow(node: NodeStatus): string[] {
-  return [
-    node.identity.id,
-    `${node.slotsInUse}/${node.slots}`,
-    formatBytes(node.slotBytes),
-    String(node.loads),
-    String(node.reloads),
-    String(node.evictions),
-    String(node.executions),
-    formatBytes(node.storageReadBytes),
-    `${node.loadMsMean.toFixed(2)} ms`,
-    `${node.executeMsMean.toFixed(2)} ms`,
-  ];
-}
-
-function cacheLines(nodes: readonly NodeStatus[]): string[] {
-  const rows = nodes.flatMap(({ identity, cache }) => (cache === null ? [] : [[identity.id, ...cacheRow(cache)]]));
-  return rows.length === 0 ? [] : ['', ...tableLines(CACHE_COLUMNS, rows)];
-}
-
-/** Host memory of workers, if some use it (worker.host_memory). */
-function hostMemoryLines(nodes: readonly NodeStatus[]): string[] {
-  const rows = nodes.flatMap(({ identity, hostMemory }) => {
-    if (hostMemory === null) return [];
-    const { budgetBytes, heldBytes, experts, loads, loadedBytes, filledBytes } = hostMemory;
-    const sizes = [heldBytes, budgetBytes].map(formatBytes);
-    return [[identity.id, ...sizes, String(experts), String(loads), ...[loadedBytes, filledBytes].map(formatBytes)]];
-  });
-  return rows.length === 0 ? [] : ['', ...tableLines(HOST_MEMORY_COLUMNS, rows)];
-}
-
-function cacheRow({ policy, bytes, capacities, kept, packed, hits, misses }: CacheStatus): string[] {
-  const held = (pool: Pool): string => `${kept[pool]}/${capacities[pool]}`;
-  return [
-    policy,
-    formatBytes(bytes),
-    ...POOLS.map(held),
-    ...[packed, hits.full, countInParts(hits), misses].map(String),
-  ];
-}
-
-/** A worker that is new or was restarted has counted from zero. */
-function rateRow(node: NodeStatus, { status, elapsedMs }: EarlierStatus): string[] {
-  const before = status.nodes.find((earlier) => earlier.identity.bootId === node.identity.bootId) ?? null;
-  const rate = (count: (status: NodeStatus) => number): number =>
-    ((count(node) - (before === null ? 0 : count(before))) * 1000) / elapsedMs;
-  return [
-    rate((worker) => worker.loads).toFixed(1),
-    rate((worker) => worker.executions).toFixed(1),
-    formatBytes(rate((worker) => worker.storageReadBytes)),
-  ];
-}
-
-/** Workers that are still fetching their experts. */
-function fetchLines({ nodes, placement }: StatusReply): string[] {
-  const placed = new Set(placement?.workers.map(({ id }) => id));
-  const lines = nodes
-    .filter(({ fetchNeededBytes, fetchHeldBytes, fetchProblem }) => fetchHeldBytes < fetchNeededBytes || fetchProblem)
-    .map(({ identity, fetchNeededBytes, fetchHeldBytes, fetchProblem }) => {
-      const percent = fetchNeededBytes === 0 ? 100 : Math.floor((100 * fetchHeldBytes) / fetchNeededBytes);
-      const done = `${formatBytes(fetchHeldBytes)} of ${formatBytes(fetchNeededBytes)} (${percent} %)`;
-      const waits = placed.has(identity.id) ? '' : ', not placed yet';
-      return `  ${identity.id}: ${done}${waits}${fetchProblem === '' ? '' : `; held up: ${fetchProblem}`}`;
-    });
-  return lines.length === 0 ? [] : ['', 'fetching experts:', ...lines];
-}
-
-function shadowLines(nodes: readonly NodeStatus[]): string[] {
-  const shadow = nodes.find((node) => node.identity.role === 'ROLE_SHADOW');
-  if (shadow === undefined) return ['', 'no shadow is connected: experts are loaded without prediction'];
-  const { predictedPositions, alignedTokens, alignedKvRows } = shadow;
-  return [
-    '',
-    `shadow: predicted ${predictedPositions} positions, aligned ${alignedTokens} tokens and ${alignedKvRows} KV rows`,
-  ];
-}
-
-function placementLines({ placement, groupReason }: StatusReply): string[] {
-  if (placement === null || placement.groups.length === 0) return [];
-  const { epoch, groups, layers } = placement;
-  const lines = groups.map((group, index) => {
-    const served = layersOfGroup(index, groups.length, layers);
-    return `  group ${index}: ${group.workerIds.join(', ')}  (layers ${served})`;
-  });
-  return ['', `placement ${epoch}:`, ...lines, ...(groupReason === '' ? [] : [`  group size: ${groupReason}`])];
-}
-
 /** Nodes that get no new work. */
 function drainLines({ drained = [] }: StatusReply): string[] {
   if (drained.length === 0) return [];
   return ['', 'drained:', ...drained.map((node) => printableLine(`  ${node.id} ${drainWords(node)}`))];
-}
-
-function layersOfGroup(group: number, groups: number, layers: number): string {
-  const served = Array.from({ length: layers }, (_, layer) => layer).filter((layer) => layer % groups === group);
-  const shown = served.slice(0, 4).join(', ');
-  return served.length > 4 ? `${shown}, ... ${served[served.length - 1] ?? ''}` : shown;
 }
 
 /** Most problems that are shown; the most important come first. */
@@ -361,9 +196,5 @@ function problemLines(status: StatusReply): string[] {
   const lines = shown.map(({ address, id, code, message }) => {
     return printableLine(`  ${[id, address].filter((part) => part !== '').join(' at ')}: ${message} [${code}]`);
   });
-  return ['', 'problems:', ...lines, ...(left === 0 ? [] : [`  and ${left} more, which --json lists`])];
-}
-
-function perSecond(count: number, elapsedMs: number): string {
-  return ((count * 1000) / elapsedMs).toFixed(1);
+  return ['', 'problems:', ...lines, ...(left === 0 ? [] : [`  and ${left} more, which --json lists`]), ''];
 }

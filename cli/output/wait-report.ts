@@ -1,5 +1,5 @@
 import type { LayerWait, StatusReply, WorkerWait } from '../../shared/wire/messages.js';
-import { statusLines, type EarlierStatus } from './status-report.js';
+import { statusLines, type StatusOptions } from './status-report.js';
 import { tableLines, type TableColumn } from './table.js';
 
 /** Most lines for layers; if there are more layers, several share a line. */
@@ -18,11 +18,9 @@ const WORKER_WAIT_COLUMNS: readonly TableColumn[] = [
   { title: 'costs', align: 'right' },
 ];
 
-/** The lines of `odmoe top`: the status, and main's waits in decode. */
-export function topLines(status: StatusReply, earlier: EarlierStatus | null): string[] {
-  const lines = statusLines(status, earlier);
-  const head = lines.indexOf('');
-  return [...lines.slice(0, head), ...waitLines(status), ...lines.slice(head)];
+/** The lines of `odmoe top`: the status, and then main's waits in decode. */
+export function topLines(status: StatusReply, options: StatusOptions): string[] {
+  return [...statusLines(status, options), ...waitLines(status)];
 }
 
 /** Layers and workers that main waits for, at most 80 columns wide; empty before any decode. */

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { statusJson, statusLines } from '../../cli/output/status-report.js';
+import { type EarlierStatus, statusJson, statusLines as linesOf } from '../../cli/output/status-report.js';
 import { tableLines } from '../../cli/output/table.js';
 import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
@@ -69,10 +69,15 @@ const STATUS: StatusReply = {
   links: [],
 };
 
+/** With all tables. */
+function statusLines(status: StatusReply, earlier: EarlierStatus | null): string[] {
+  return linesOf(status, { earlier, verbose: true });
+}
+
 describe('the printed status of a cluster', () => {
   it('marks the worker in main’s own process, whose memory is in main’s row', () => {
     const row = (ownWorkerId: string): string =>
-      statusLines({ ...STATUS, ownWorkerId }, null).find((line) => line.startsWith('w2')) ?? '';
+      statusLines({ ...STATUS, ownWorkerId }, null).find((line) => /^w2 .*7000/.test(line)) ?? '';
     assert.match(row(''), /^w2 +worker +10\.0\.0\.1:7000 .*150 MB/);
     assert.match(row('w2'), /^w2 +worker on main +10\.0\.0\.1:7000 /);
     assert.doesNotMatch(row('w2'), /MB/);
@@ -149,7 +154,11 @@ describe('the printed status of a cluster', () => {
 
   it('shows roster, workers, placement and problems', () => {
     const text = statusLines(STATUS, null).join('\n');
-    assert.match(text, /cluster home, model storyteller, 1 answers running, 2 waiting, 5 requests and 120 tokens/);
+    assert.ok(
+      text.startsWith('cluster home serves storyteller\n\nproblems:\n  w3 at 10.0.0.9:7000: has another pack'),
+      text,
+    );
+    assert.match(text, /^1 answer running, 2 waiting, 5 requests and 120 tokens so far$/m);
     assert.match(
       text,
       /^w1 +worker +10\.0\.0\.1:7000 +1 min 1 s +2\.00 MB +3\.00 MB +4\.00 MB +150 MB +cpu avx2, 2 threads +0\.9\.1$/m,
@@ -200,6 +209,37 @@ describe('the printed status of a cluster', () => {
     assert.match(text, /10\.0 tokens\/s/);
     assert.match(text, /^w1 .* 10\.0 +20\.0 +0 B$/m);
     assert.match(text, /^w2 .* 5\.0 +0\.0 +0 B$/m);
+  });
+
+  it('is at most 80 columns wide without details, with a row for each node as people count, and problems first', () => {
+    const ids = Array.from({ length: 12 }, (_, index) => `worker-jetson-orin-nx-of-the-kitchen-${index + 1}`);
+    const workers = ids.map((id) =>
+      node('ROLE_WORKER', id, { uptimeMs: 90 * 3_600_000, deviceMemoryBudgetBytes: 12e9 }),
+    );
+    const nodes = [...workers.reverse(), node('ROLE_SHADOW', 's'), node('ROLE_MAIN', 'm')];
+    const links = nodes.map(({ identity }) => ({ peer: identity.id, roundTripMs: 123.456 }) as StatusReply['links'][0]);
+    const lines = linesOf({ ...STATUS, nodes, links, ownWorkerId: ids[3] ?? '' }, { earlier: null, verbose: false });
+    for (const line of lines) assert.ok(line.length <= 80, line);
+    const first = lines.findIndex((line) => line.startsWith('node '));
+    const roles = lines.slice(first + 1).map((line) => line.split(/ {2,}/)[0]);
+    const named = (count: string): string => `worker-jetson-…${`-the-kitchen-${count}`.slice(-13)}`;
+    assert.deepEqual(roles, ['m', 's', ...Array.from({ length: 12 }, (_, index) => named(String(index + 1)))]);
+    assert.equal(lines.indexOf('problems:'), 2);
+  });
+
+  it('says why a cluster does not serve', () => {
+    const first = (changes: Partial<StatusReply>): string | undefined =>
+      linesOf({ ...STATUS, placement: null, ...changes }, { earlier: null, verbose: false })[0];
+    const alone = [node('ROLE_MAIN', 'main')];
+    const silent = 'cluster home does not serve storyteller: no worker is';
+    assert.equal(first({ nodes: alone, problems: [] }), `${silent} connected: start one (odmoe worker)`);
+    assert.equal(first({ nodes: alone }), `${silent} connected; 1 problem below says why`);
+    assert.equal(first({}), `${silent} used yet`);
+    const fetching = node('ROLE_WORKER', 'w', { fetchNeededBytes: 2 ** 31, fetchHeldBytes: 2 ** 30 });
+    assert.match(
+      first({ nodes: [...alone, fetching] }) ?? '',
+      /: no worker has its experts yet: w has fetched 1 GiB of 2 GiB$/,
+    );
   });
 
   it('shows an empty cluster', () => {
@@ -268,11 +308,16 @@ describe('printed tables and units', () => {
 });
 
 describe('the status of a cluster', () => {
-  it('begins with what protects the cluster, and who waits', () => {
+  /** The lines behind the address for HTTP clients. */
+  function protectionLines(status: StatusReply): string[] {
+    const lines = statusLines(status, null);
+    return lines.slice(lines.findIndex((line) => line.startsWith('HTTP clients')) + 1);
+  }
+
+  it('says what protects it, and who waits', () => {
     const waiting = { id: 'jetson-2', role: 'worker', device: 'cuda sm_87', address: '192.168.1.21', waitedMs: 61_000 };
     const trusted = { ...STATUS, trust: { words: 'amber fox lunar seven', waiting: [waiting] } };
-    const lines = statusLines(trusted, null).slice(0, 5);
-    assert.deepEqual(lines.slice(2), [
+    assert.deepEqual(protectionLines(trusted).slice(0, 3), [
       'every connection is TLS, certificates of this cluster only; words: amber fox lunar seven',
       '1 machine waits: odmoe accept CODE',
       '  jetson-2 (worker, cuda sm_87, 192.168.1.21), for 1 min 1 s',
@@ -284,13 +329,13 @@ describe('the status of a cluster', () => {
     });
     assert.equal(json['insecure'], false);
     const two = { ...STATUS, trust: { words: 'w', waiting: [waiting, { ...waiting, id: 'jetson-3' }] } };
-    assert.equal(statusLines(two, null)[3], '2 machines wait: odmoe accept CODE');
+    assert.equal(protectionLines(two)[1], '2 machines wait: odmoe accept CODE');
   });
 
   it('says that nothing protects an insecure cluster, and nothing of one on loopback', () => {
     const insecure = { ...STATUS, insecure: true };
     const words = 'insecure: other machines reach main and nothing protects it (--insecure)';
-    assert.equal(statusLines(insecure, null)[2], words);
+    assert.equal(protectionLines(insecure)[0], words);
     assert.deepEqual([statusJson(insecure)['trust'], statusJson(insecure)['insecure']], [null, true]);
     assert.doesNotMatch(statusLines(STATUS, null).join('\n'), /insecure|words:/);
   });
