@@ -40,18 +40,13 @@ export class DrainFaults {
     this.order(node, false);
     return () => {
       if (seed % 2 === 0) startAgain(node);
-      this.undo(node);
+      this.order(node, true);
     };
   }
 
   /** All nodes are to get work again. */
   undoAll(): void {
-    for (const node of this.asked.keys()) this.undo(node);
-  }
-
-  private undo(node: string): void {
-    this.idle.delete(node);
-    this.order(node, true);
+    for (const node of this.asked.keys()) this.order(node, true);
   }
 
   /** Asks main, after the call before: an order that overtook another one would have the last word. */
@@ -59,6 +54,7 @@ export class DrainFaults {
     const before = this.asked.get(id) ?? Promise.resolve();
     const { address } = this.cluster.node(MAIN_ID);
     const ask = async (): Promise<void> => {
+      if (undo) this.idle.delete(id);
       const reply = await this.cluster.call(address, METHODS.operator.drain, { id, undo }, PATIENCE_MS);
       if (reply?.node?.state !== ('may go' satisfies DrainState)) return;
       this.mayGo += 1;

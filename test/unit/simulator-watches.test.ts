@@ -18,7 +18,8 @@ import { quietMs } from '../../simulator/faults/check-nothing-left.js';
 import { checkRests } from '../../simulator/faults/run-scenario.js';
 import { checkSizes, type NodeSizes } from '../../simulator/faults/check-sizes.js';
 import { PackPieceFaults } from '../../simulator/faults/scenario-world.js';
-import type { Scenario } from '../../simulator/faults/scenario.js';
+import { DrainFaults } from '../../simulator/faults/drain-faults.js';
+import type { Fault, Scenario } from '../../simulator/faults/scenario.js';
 
 const EPOCH = 5;
 const NO_BYTES = new Uint8Array();
@@ -212,6 +213,63 @@ describe('the invariant checks of simulated clusters', () => {
     assert.deepEqual(grownBy(2), ['odmoe_generated_tokens_total has grown by 3, and 2 were due']);
     assert.equal(grownBy(3, undefined, 0).length, 1, 'a request that has not ended for main');
     assert.deepEqual(grownBy(2, null), [], 'an answer has not come to its end');
+  });
+});
+
+describe('the watch over drained nodes of simulated clusters', () => {
+  const FAULT: Fault = { kind: 'drain', atMs: 0, forMs: 1, node: 'w0', peer: '', seed: 1 };
+  const ORDER = execute(1, 0, 0, [1]);
+  const placementOf = (...ids: string[]): PeerMessage =>
+    ({ kind: 'placement', placement: { workers: ids.map((id) => ({ id })) } }) as unknown as PeerMessage;
+  let asked: boolean[];
+  let drains: DrainFaults;
+  const sent = (to: string, message: PeerMessage): void => drains.messages('sent', 'main', to, message);
+
+  beforeEach(() => {
+    asked = [];
+    const cluster = {
+      node: () => ({ address: 'main:1' }),
+      call: async (_address: string, _method: unknown, { undo }: { undo: boolean }) => {
+        asked.push(undo);
+        return undo ? { node: null } : { node: { id: 'w0', role: 'worker', state: 'may go', openExperts: 0 } };
+      },
+    } as unknown as SimulatedCluster;
+    drains = new DrainFaults(cluster);
+    sent('w1', placementOf('w1'));
+  });
+
+  /** What main sends after it has said that w0 may go. */
+  async function afterMayGo(...messages: (readonly [to: string, message: PeerMessage])[]): Promise<string[]> {
+    drains.begin(FAULT, () => undefined);
+    await new Promise(setImmediate);
+    assert.equal(drains.mayGo, 1);
+    for (const message of messages) sent(...message);
+    return drains.violations;
+  }
+
+  it('finds an order to a worker that may go', async () => {
+    const [found, ...others] = await afterMayGo(['w1', ORDER], ['w0', ORDER]);
+    assert.match(found ?? '', /sent w0 an execute, though it had said that w0 may go/);
+    assert.deepEqual(others, []);
+  });
+
+  it('allows orders when main has placed it again, or greets it anew', async () => {
+    assert.deepEqual(await afterMayGo(['w0', placementOf('w0')], ['w0', ORDER]), []);
+    const hello = { kind: 'hello' } as unknown as PeerMessage;
+    assert.deepEqual(
+      [sent('w1', placementOf('w1')), sent('w0', hello), sent('w0', ORDER), drains.violations].at(-1),
+      [],
+    );
+  });
+
+  it('undoes a drain at its end, in the order of the calls', async () => {
+    const started: string[] = [];
+    const end = drains.begin({ ...FAULT, seed: 2 }, (id) => started.push(id));
+    end();
+    await new Promise(setImmediate);
+    assert.deepEqual([asked, started], [[false, true], ['w0']]);
+    sent('w0', ORDER);
+    assert.deepEqual(drains.violations, []);
   });
 });
 
