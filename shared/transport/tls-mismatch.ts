@@ -24,7 +24,8 @@ export function isPlaintextPeer(failure: string): boolean {
 
 /** The error for a peer that speaks no TLS. `peer`: such as "main at 192.168.1.10:7600". */
 export function speaksNoTls(peer: string, options: { cause?: unknown } = {}): OdmoeError {
-  const why = 'its cluster has no authority (odmoe cluster init makes one), or it was started with --insecure';
+  const why =
+    'its cluster has no authority (odmoe cluster init makes one), it was started with --insecure, or it is of release 0.2 or older';
   return new OdmoeError('TLS_MISMATCH', `${peer} speaks no TLS: ${why}`, options);
 }
 

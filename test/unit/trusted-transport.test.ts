@@ -161,7 +161,7 @@ describe('transport of a cluster with an authority', () => {
     assert.equal(code, 'TLS_MISMATCH');
     assert.match(
       message,
-      /^main at .* speaks no TLS: its cluster has no authority .* or it was started with --insecure$/,
+      /^main at .* speaks no TLS: its cluster has no authority .*, it was started with --insecure, or it is of release 0\.2 or older$/,
     );
     const stream = openWorkerStream(client, plain, NETWORK);
     const error = await new Promise<OdmoeError | null>((resolve) => stream.onClose(resolve));

@@ -28,18 +28,19 @@ export class TestDaemon {
     readonly exited: Promise<DaemonExit>,
   ) {}
 
-  /** Resolves when the daemon has printed the address on which it listens. */
+  /** Resolves when the daemon has printed the address on which it listens. `root`: the directory of the odmoe that it is of. */
   static async start(
     role: RoleSetting,
     flags: readonly string[],
     name: string,
     log: TestLog,
     environment: Readonly<Record<string, string>> = {},
+    root = packageRoot(),
   ): Promise<TestDaemon> {
     // A main with its own worker also needs the worker's code, and only `odmoe` has both. Other daemons start faster without `odmoe`.
     const entry = flags.includes('--experts')
-      ? [join(packageRoot(), 'bin', 'odmoe'), role]
-      : [join(packageRoot(), 'dist', `${role}-node`, 'main.js')];
+      ? [join(root, 'bin', 'odmoe'), role]
+      : [join(root, 'dist', `${role}-node`, 'main.js')];
     // Main serves no HTTP API here, because several tests run at the same time, and few of them need it.
     const quiet = role === 'main' ? ['--http', 'off'] : [];
     const child = spawn(process.execPath, [...entry, '--id', name, ...quiet, ...flags], {
