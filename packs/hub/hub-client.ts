@@ -74,6 +74,15 @@ export class HubClient {
     return this.options.settings.endpoint;
   }
 
+  /** The same client, which also ends when nobody wants its answers any more. */
+  until(unwanted: AbortSignal): HubClient {
+    const { signal } = this.options;
+    return new HubClient({
+      ...this.options,
+      signal: signal === undefined ? unwanted : AbortSignal.any([signal, unwanted]),
+    });
+  }
+
   /** Gets JSON of the API. @throws HUB_REFUSED, HUB_UNAVAILABLE, MODEL_NOT_FOUND, CANCELLED */
   async askJson(path: string, request: HubRequest): Promise<HubAnswer> {
     return this.withTries(request, () => this.askJsonOnce(path, request));

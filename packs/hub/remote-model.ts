@@ -64,10 +64,10 @@ export async function openRemoteModel(hub: HubClient, snapshot: HubSnapshot, dir
       coming: (onBytes) => ({
         directory: checkpoint.directory,
         headers,
-        bring: async (name) => {
+        bring: async (name, unwanted) => {
           const file = files.get(name);
           if (file === undefined) throw missingWeights(snapshot, name);
-          await bring(hub, snapshot, file, directory, (doneBytes) => onBytes(name, doneBytes));
+          await bring(hub.until(unwanted), snapshot, file, directory, (doneBytes) => onBytes(name, doneBytes));
         },
       }),
       remove: () => rm(directory, { recursive: true, force: true }),

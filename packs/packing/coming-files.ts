@@ -4,6 +4,7 @@ import type { Checkpoint } from '../checkpoint/checkpoint.js';
 import { INDEX_FILE } from '../checkpoint/weight-files.js';
 import { CHECKPOINT_FILE_ERRORS, readInto, type SafetensorsFile } from '../checkpoint/safetensors-file.js';
 import { COPIED_FILES, PARTIAL_SUFFIX } from '../format/pack-layout.js';
+import { fileAhead } from './file-arrivals.js';
 import { densePlaces } from '../../shared/model/dense-roles.js';
 import { openCounted } from '../../shared/base/files/counted-file.js';
 import { makeDirectories } from '../../shared/base/files/make-directories.js';
@@ -17,8 +18,8 @@ export interface ComingFiles {
   readonly directory: string;
   /** Headers of all weight files, by name. */
   readonly headers: ReadonlyMap<string, SafetensorsFile>;
-  /** Brings a weight file, whole and verified, with the time of change that its header has here. */
-  bring(name: string): Promise<void>;
+  /** Brings a weight file, whole and verified, with the time of change that its header has here. `unwanted` aborts when nobody waits for it any more. */
+  bring(name: string, unwanted: AbortSignal): Promise<void>;
 }
 
 /** Bytes [beginBytes, endBytes) of a file. */
@@ -160,21 +161,25 @@ export interface RoomStep {
   writtenBytes: number;
   /** Weight files of which only the remains stay after it. */
   lastUseOf: readonly string[];
+  /** The needs of the steps behind it whose files may come ahead. */
+  later: readonly (readonly string[])[];
 }
 
 /**
  * Most bytes on the disk, beyond those that are there, at any moment of the steps. `files`: size of each weight file, and of its remains; `here`:
- * names of weight files that are there already. Pure.
+ * names of weight files that are there already. `isAhead`: one file comes ahead (fileAhead). Pure.
  */
 export function comingPeakBytes(
   steps: readonly RoomStep[],
   files: ReadonlyMap<string, { sizeBytes: number; keptBytes: number }>,
   here: ReadonlySet<string>,
+  isAhead: boolean,
 ): number {
   const present = new Set(here);
   let [bytes, peak] = [0, 0];
-  for (const { needs, writtenBytes, lastUseOf } of steps) {
-    for (const name of needs) {
+  for (const { needs, writtenBytes, lastUseOf, later } of steps) {
+    const ahead = isAhead ? fileAhead(later, new Set([...present, ...needs])) : null;
+    for (const name of ahead === null ? needs : [...needs, ahead]) {
       if (present.has(name)) continue;
       present.add(name);
       bytes += files.get(name)?.sizeBytes ?? 0;

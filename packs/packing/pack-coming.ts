@@ -5,7 +5,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import type { ProcessLock } from '../../shared/base/files/process-lock.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
-import { requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
+import { freeBytes, requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
 import { isQuantizedSplit } from '../../shared/model/weight-dtype.js';
 import { type Checkpoint, openCheckpoint } from '../checkpoint/checkpoint.js';
 import type { SafetensorsFile } from '../checkpoint/safetensors-file.js';
@@ -21,6 +21,7 @@ import {
   rangesBytes,
   type RoomStep,
 } from './coming-files.js';
+import { fileAhead, FileArrivals } from './file-arrivals.js';
 import { leftOutTensors } from './left-out-tensors.js';
 import { modelBytes } from './model-bytes.js';
 import { acquirePackingLock, prepareOutputDirectory } from './output-directory.js';
@@ -47,14 +48,14 @@ export interface PackComingOptions {
 export interface ComingNeeds {
   /** Bytes of the finished pack, about. */
   packBytes: number;
-  /** Most bytes on the disk beyond those that are there now, at any moment. */
+  /** Most bytes on the disk beyond those that are there now, at any moment, if no file comes ahead. */
   peakBytes: number;
 }
 
 /**
  * Makes the pack of a checkpoint whose weight files come one by one. A layer is packed as soon as its files are there; a file whose layers are all
- * packed and read back is deleted, but for its dense tensors. So the disk never holds checkpoint and pack at once. An interrupted run is continued
- * by the next one.
+ * packed and read back is deleted, but for its dense tensors. So the disk never holds checkpoint and pack at once. Where it has room, the next file
+ * comes while others are packed. An interrupted run is continued by the next one.
  * @throws as packCheckpoint, and what `source.bring` throws
  */
 export async function packComing(
@@ -84,13 +85,16 @@ export async function comingNeeds(
   const room = roomOf(checkpoint, planned, denseRanges(checkpoint), new Set());
   return {
     packBytes: planned.reduce((sum, { expectedBytes }) => sum + expectedBytes, 0),
-    peakBytes: comingPeakBytes(room.steps, room.files, new Set()),
+    peakBytes: comingPeakBytes(room.steps, room.files, new Set(), false),
   };
 }
 
 class ComingPacking {
   private readonly ranges: ReadonlyMap<string, readonly ByteRange[]>;
   private readonly remains: DenseRemains;
+  private readonly arrivals: FileArrivals;
+  /** The disk has room for a file that comes ahead. */
+  private isAhead = false;
 
   private constructor(
     private readonly checkpoint: Checkpoint,
@@ -103,6 +107,7 @@ class ComingPacking {
   ) {
     this.ranges = denseRanges(checkpoint);
     this.remains = new DenseRemains(source, this.ranges);
+    this.arrivals = new FileArrivals(source);
   }
 
   static async begin(
@@ -131,30 +136,50 @@ class ComingPacking {
   async run(): Promise<PackOutcome> {
     const resumedFiles = this.journal.verified.size;
     await this.remains.prepare();
-    await requireFreeBytes(this.context.outputDirectory, await this.missingBytes());
+    const { outputDirectory } = this.context;
+    await requireFreeBytes(outputDirectory, await this.missingBytes());
+    const free = await freeBytes(outputDirectory);
+    this.isAhead = free === null || free >= (await this.missingBytes(true));
     await this.releaseFiles();
-    for (const file of this.planned) {
-      if (this.isDone(file.name)) {
-        this.context.onBytes(file.sourceBytes);
-        continue;
-      }
-      await (file.name === DENSE_FILE ? this.packDense() : this.packFrom(file));
-      await this.releaseFiles();
+    try {
+      await this.packAll();
+    } finally {
+      await this.arrivals.end();
     }
     return this.finish(resumedFiles);
   }
 
-  /** Brings what a file is made from, and writes it. */
-  private async packFrom(planned: PlannedFile): Promise<void> {
-    for (const name of namesOf(planned)) await this.source.bring(name);
+  private async packAll(): Promise<void> {
+    for (const [at, file] of this.planned.entries()) {
+      if (this.isDone(file.name)) {
+        this.context.onBytes(file.sourceBytes);
+        continue;
+      }
+      await (file.name === DENSE_FILE ? this.packDense() : this.packFrom(file, this.planned.slice(at + 1)));
+      await this.releaseFiles();
+    }
+  }
+
+  /** Brings what a file is made from, and writes it. A file that those behind it need comes meanwhile. */
+  private async packFrom(planned: PlannedFile, behind: readonly PlannedFile[]): Promise<void> {
+    for (const name of namesOf(planned)) await this.arrivals.bring(name);
+    const later = behind.filter(({ name }) => name !== DENSE_FILE && !this.isDone(name)).map(namesOf);
+    const ahead = this.isAhead ? fileAhead(later, await this.presentFiles()) : null;
+    if (ahead !== null) this.arrivals.begin(ahead);
     await this.writeFrom(this.source.directory, planned.name);
+  }
+
+  private async presentFiles(): Promise<Set<string>> {
+    const present = new Set<string>();
+    for (const [name, { path }] of this.source.headers) if (await fileExists(path)) present.add(name);
+    return present;
   }
 
   /** Brings the weight files that nothing else needed, keeps the dense tensors of each, and writes dense.safetensors. */
   private async packDense(): Promise<void> {
     for (const name of this.ranges.keys()) {
       if (await this.remains.has(name)) continue;
-      await this.source.bring(name);
+      await this.arrivals.bring(name);
       await this.remains.takeOver(this.header(name));
     }
     await this.writeFrom(this.remains.directory, DENSE_FILE);
@@ -225,15 +250,13 @@ class ComingPacking {
     return requirePresent(this.source.headers.get(name), 'the header of each weight file is known.');
   }
 
-  private async missingBytes(): Promise<number> {
-    const [here, kept] = [new Set<string>(), new Set<string>()];
-    for (const [name, { path }] of this.source.headers) {
-      if (await fileExists(path)) here.add(name);
-      if (await this.remains.has(name)) kept.add(name);
-    }
+  private async missingBytes(isAhead = this.isAhead): Promise<number> {
+    const here = await this.presentFiles();
+    const kept = new Set<string>();
+    for (const name of this.source.headers.keys()) if (await this.remains.has(name)) kept.add(name);
     const left = this.planned.filter(({ name }) => !this.isDone(name));
     const { steps, files } = roomOf(this.checkpoint, left, this.ranges, kept);
-    return comingPeakBytes(steps, files, here);
+    return comingPeakBytes(steps, files, here, isAhead);
   }
 
   private async finish(resumedFiles: number): Promise<PackOutcome> {
@@ -314,13 +337,14 @@ function roomOf(
   const lastUse = new Map(experts.flatMap((file, at) => namesOf(file).map((name) => [name, at] as const)));
   const steps = experts.map((file, at): RoomStep => {
     const needs = namesOf(file);
-    return { needs, writtenBytes: file.expectedBytes, lastUseOf: needs.filter((name) => lastUse.get(name) === at) };
+    const lastUseOf = needs.filter((name) => lastUse.get(name) === at);
+    return { needs, writtenBytes: file.expectedBytes, lastUseOf, later: experts.slice(at + 1).map(namesOf) };
   });
   if (dense !== undefined) {
     // Files with dense tensors alone come one by one at the end.
     const alone = [...ranges.keys()].filter((name) => !lastUse.has(name) && !kept.has(name));
-    for (const name of alone) steps.push({ needs: [name], writtenBytes: 0, lastUseOf: [name] });
-    steps.push({ needs: [], writtenBytes: dense.expectedBytes, lastUseOf: [] });
+    for (const name of alone) steps.push({ needs: [name], writtenBytes: 0, lastUseOf: [name], later: [] });
+    steps.push({ needs: [], writtenBytes: dense.expectedBytes, lastUseOf: [], later: [] });
   }
   const files = new Map(
     checkpoint.files.map(({ path, sizeBytes }) => {

@@ -16,6 +16,7 @@ import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
 import { readSafetensorsFile, type SafetensorsFile } from '../../packs/checkpoint/safetensors-file.js';
 import { openPack } from '../../packs/format/open-pack.js';
 import { comingPeakBytes, type ComingFiles, denseRanges, rangesBytes } from '../../packs/packing/coming-files.js';
+import { fileAhead } from '../../packs/packing/file-arrivals.js';
 import { comingNeeds, packComing } from '../../packs/packing/pack-coming.js';
 import type { PackingTools } from '../../packs/packing/packing-context.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -26,6 +27,7 @@ import {
   withTemporaryDirectory,
   writeTinyCheckpoint,
 } from './tiny-checkpoint.js';
+import { waitUntil } from '../integration/harness/wait-until.js';
 import { directoryDigests, pack, refusal, TOOLS } from './tiny-pack.js';
 
 const FILES = 4;
@@ -125,6 +127,14 @@ async function plainDigests({ origin, output }: Coming): Promise<Record<string, 
   return directoryDigests(`${output}-plain`);
 }
 
+/** A model with layers that lie in one file each, as those of large models do. */
+function writeDeep(directory: string): Promise<void> {
+  const config = { ...TINY_CONFIG, num_hidden_layers: 8 };
+  const layerOf = ({ name }: TinyTensor): number => Number(/layers\.(\d+)\./.exec(name)?.[1] ?? -1);
+  const byLayer = tinyTensors(config).sort((one, other) => layerOf(one) - layerOf(other));
+  return writeTensors(directory, inForwardOrder(byLayer), config);
+}
+
 describe('packing a checkpoint whose files come one by one', () => {
   it('gives the same pack, byte for byte, and brings each file once', async () => {
     await withComing(async (coming) => {
@@ -182,6 +192,48 @@ describe('packing a checkpoint whose files come one by one', () => {
     );
   });
 
+  it('brings the next file while it packs, and has two on the disk at most', async () => {
+    await withComing(async ({ source, output, came, mostHere }) => {
+      let hasWritten = false;
+      const crc32c: PackingTools['crc32c'] = (bytes, seed) => {
+        hasWritten = true;
+        return TOOLS.crc32c(bytes, seed);
+      };
+      const slow: ComingFiles['bring'] = async (name, unwanted) => {
+        // The second file is here when the first layer, which does not need it, has been written.
+        if (came.length === 1 && !came.includes(name)) await waitUntil('the first layer is written', () => hasWritten);
+        await source.bring(name, unwanted);
+      };
+      await packComing({ ...source, bring: slow }, output, RAW, { ...TOOLS, crc32c });
+      assert.equal(mostHere(), 2);
+      assert.deepEqual(came, [...source.headers.keys()].sort(), 'each file came once, in order');
+    }, writeDeep);
+  });
+
+  it('fails with the failure of a file that came ahead, when it is needed; what else comes is cut off', async () => {
+    await withComing(async ({ source, output, came }) => {
+      let cut = 0;
+      const fails: ComingFiles['bring'] = async (name, unwanted) => {
+        if (came.length === 0) return source.bring(name, unwanted);
+        // It never comes of itself.
+        await new Promise((resolve) => unwanted.addEventListener('abort', resolve));
+        cut += 1;
+        throw new OdmoeError('CANCELLED', 'cut off');
+      };
+      const crc32c: PackingTools['crc32c'] = () => {
+        throw Object.assign(new Error('EIO: injected'), { code: 'EIO' });
+      };
+      await assert.rejects(packComing({ ...source, bring: fails }, output, RAW, { ...TOOLS, crc32c }), /injected/);
+      assert.equal(cut, 1);
+      const late: ComingFiles['bring'] = async (name, unwanted) => {
+        if (came.length > 0) throw new OdmoeError('HUB_UNAVAILABLE', 'injected too');
+        await source.bring(name, unwanted);
+      };
+      await assert.rejects(packComing({ ...source, bring: late }, output, RAW, TOOLS), /injected too/);
+      await packComing(source, output, RAW, TOOLS);
+    }, writeDeep);
+  });
+
   it('continues from any interruption, and brings no file again whose experts are packed', async () => {
     await withComing(async (coming) => {
       const { source, output } = coming;
@@ -212,9 +264,9 @@ describe('packing a checkpoint whose files come one by one', () => {
   it('brings a file again if a finished file of the pack was lost', async () => {
     await withComing(async (coming) => {
       const { source, output, came } = coming;
-      const fails: ComingFiles['bring'] = async (name) => {
+      const fails: ComingFiles['bring'] = async (name, unwanted) => {
         if (came.length >= 3) throw new OdmoeError('HUB_UNAVAILABLE', 'injected');
-        await source.bring(name);
+        await source.bring(name, unwanted);
       };
       await assert.rejects(packComing({ ...source, bring: fails }, output, RAW, TOOLS), /injected/);
       writeFileSync(join(output, 'experts-00000.bin'), 'short');
@@ -240,9 +292,9 @@ describe('packing a checkpoint whose files come one by one', () => {
 
   it('keeps of each file its header and its dense tensors, with holes for the rest', async () => {
     await withComing(async ({ source, output, came }) => {
-      const stop: ComingFiles['bring'] = async (name) => {
+      const stop: ComingFiles['bring'] = async (name, unwanted) => {
         if (came.length >= 3) throw new OdmoeError('HUB_UNAVAILABLE', 'injected');
-        await source.bring(name);
+        await source.bring(name, unwanted);
       };
       await assert.rejects(packComing({ ...source, bring: stop }, output, RAW, TOOLS), /injected/);
       const dense = join(source.directory, 'dense');
@@ -264,16 +316,30 @@ describe('the room that such a pack takes', () => {
     ['b', { sizeBytes: 100, keptBytes: 0 }],
   ]);
   const steps = [
-    { needs: ['a'], writtenBytes: 70, lastUseOf: [] },
-    { needs: ['a', 'b'], writtenBytes: 70, lastUseOf: ['a', 'b'] },
-    { needs: [], writtenBytes: 20, lastUseOf: [] },
+    { needs: ['a'], writtenBytes: 70, lastUseOf: [], later: [['a', 'b']] },
+    { needs: ['a', 'b'], writtenBytes: 70, lastUseOf: ['a', 'b'], later: [] },
+    { needs: [], writtenBytes: 20, lastUseOf: [], later: [] },
   ];
 
   it('is counted step by step', () => {
     // Both files, both outputs, and the remains of a, before a goes.
-    assert.equal(comingPeakBytes(steps, files, new Set()), 350);
-    assert.equal(comingPeakBytes(steps, files, new Set(['a'])), 250);
-    assert.equal(comingPeakBytes([], files, new Set()), 0);
+    assert.equal(comingPeakBytes(steps, files, new Set(), false), 350);
+    assert.equal(comingPeakBytes(steps, files, new Set(['a']), false), 250);
+    assert.equal(comingPeakBytes([], files, new Set(), false), 0);
+  });
+
+  it('is larger where a file comes ahead, and only while fewer than two are here', () => {
+    const [first, second, last] = steps;
+    assert.ok(first !== undefined && second !== undefined && last !== undefined);
+    const [own, later] = [
+      { ...first, lastUseOf: ['a'], later: [['b']] },
+      { ...second, needs: ['b'], lastUseOf: ['b'] },
+    ];
+    assert.equal(comingPeakBytes([own, later], files, new Set(), false), 250);
+    assert.equal(comingPeakBytes([own, later], files, new Set(), true), 280);
+    assert.equal(fileAhead([['a'], ['b', 'c']], new Set(['a'])), 'b');
+    assert.equal(fileAhead([['a'], ['b', 'c']], new Set(['a', 'b'])), null);
+    assert.equal(fileAhead([['a']], new Set(['a'])), null);
   });
 
   it('is less than checkpoint and pack', async () => {
