@@ -27,7 +27,7 @@ function describeNode({ settings, startMs, wallSkewMs, fetches, isNewer }: Scena
   const more = [
     ...(device.memoryBudgetBytes > 0 ? [`budget ${device.memoryBudgetBytes} bytes`] : []),
     ...(mainAddress !== null ? ['joins main'] : []),
-    ...(fetches ? ['fetches its experts'] : []),
+    ...(fetches ? [settings.role === 'shadow' ? 'fetches the pack' : 'fetches its experts'] : []),
     ...(isNewer ? ['of a newer release'] : []),
     ...(startMs > 0 ? [`starts at ${startMs} ms`] : []),
     ...(wallSkewMs !== 0 ? [`wall clock off by ${wallSkewMs} ms`] : []),

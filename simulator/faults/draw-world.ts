@@ -44,7 +44,7 @@ export function drawPace(random: SeededRandom): DrawnPace {
 /** Settings that all daemons of a cluster share. */
 type Shared = Pick<NodeSettings, 'align' | 'batching' | 'drafting' | 'placement' | 'prediction' | 'network'>;
 
-/** Fewest nodes of a cluster, and the probability that a worker fetches its experts. */
+/** Fewest nodes of a cluster, and the probability that a worker fetches its experts, or a shadow main's pack. */
 export interface WantedNodes {
   leastWorkers: number;
   leastShadows: number;
@@ -69,7 +69,10 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel, wanted: Wa
     const memoryBudgetBytes = drawBudget(own.fork('budget'), role, model, settings, {
       mayNotFit: role === 'worker' && id !== 'w0',
     });
-    const fetches = role === 'worker' && own.chance(wanted.fetches);
+    const fetches =
+      (role === 'worker' && own.chance(wanted.fetches)) ||
+      // It draws aside, so that scenarios without such a shadow stay as they are.
+      (role === 'shadow' && own.fork('fetches').chance(wanted.fetches));
     const mayReplan = role === 'main' && settings.worker.pools === null && quality.kind === 'exact';
     const replans = mayReplan && own.fork('own worker').chance(0.5);
     return {

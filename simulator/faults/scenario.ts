@@ -130,7 +130,7 @@ export interface ScenarioNode {
   startMs: number;
   /** Its machine's wall clock minus that of the first machine. */
   wallSkewMs: number;
-  /** True if it fetches its experts from main. */
+  /** True if it has no pack at first: a worker fetches its experts, a shadow main's whole pack. */
   fetches: boolean;
   /** True if its release speaks a newer protocol, too: an upgrade is under way. */
   isNewer: boolean;
