@@ -116,9 +116,14 @@ function cudaSettings(purpose) {
   return { ODMOE_CUDA: ODMOE_CUDA || 'auto', ODMOE_CUDA_ARCHITECTURES: ODMOE_CUDA_ARCHITECTURES || usual };
 }
 
+/** The file by which this machine shows that it has an NVIDIA GPU; undefined if it shows none. */
+export function signOfGpu() {
+  return GPU_FILES.find((path) => existsSync(path));
+}
+
 /** True for an existing CUDA library, too: the addon would load it, so both must come from the same sources. */
 function mayNeedCuda() {
-  return [...GPU_FILES, join(packageRoot, CUDA_LIBRARY)].some((path) => existsSync(path));
+  return signOfGpu() !== undefined || existsSync(join(packageRoot, CUDA_LIBRARY));
 }
 
 /** The settings with which CMake is configured. */

@@ -3,7 +3,7 @@
 //   node scripts/release.mjs --from-checkout OUT
 //                     for tests: of the files as they are, with node_modules and addon of this checkout, into OUT
 // release/ then has odmoe, @odmoe/linux-x64, @odmoe/linux-x64-cuda where nvcc is, SHA256SUMS and an SBOM; release/arm64 has @odmoe/linux-arm64
-// where the cross compiler is (test/arm/run --fetch gets ARM's libraries). It fails where a file is missing, where a library asks for newer
+// where the cross compiler is (test/arm/run --fetch-only gets ARM's libraries). It fails where a file is missing, where a library asks for newer
 // symbols than the oldest systems have, or where a size is passed.
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -105,7 +105,9 @@ function crossBuild(place) {
     findCommand(`${ARM_COMPILER}-g++`) === undefined ||
     !existsSync(join(libraries, `usr/lib/${ARM_COMPILER}/libzstd.a`))
   ) {
-    say("g++-aarch64-linux-gnu or ARM's libraries (test/arm/run --fetch) are not here: @odmoe/linux-arm64 is NOT made");
+    say(
+      "g++-aarch64-linux-gnu or ARM's libraries (test/arm/run --fetch-only) are not here: @odmoe/linux-arm64 is NOT made",
+    );
     return null;
   }
   const headers = ['node-api-headers/include', 'node-addon-api'].map((name) => join(place, 'node_modules', name));

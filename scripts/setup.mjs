@@ -6,10 +6,10 @@ import { createHash } from 'node:crypto';
 import { accessSync, constants, existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { buildNative } from './build-native.mjs';
+import { buildNative, signOfGpu } from './build-native.mjs';
 import { installBuildPackages, runNpm } from './build-packages.mjs';
 import { BuildError, doStep, isClone, isDone, packageRoot, runBuild } from './build-state.mjs';
-import { installCudaPackage } from './cuda-package.mjs';
+import { cudaPlan, installCudaPackage } from './cuda-package.mjs';
 import { BENCH_MODULES, PRODUCT_MODULES, TEST_MODULES, buildTypeScript } from './build-typescript.mjs';
 import { stageLines, timed } from './stage-times.mjs';
 import { installBrowser, installBuildTools, installSystemPackages } from './system-packages.mjs';
@@ -73,16 +73,25 @@ export function afterSetUp(purpose, task) {
 function setUpInstalled(withCuda) {
   checkNode();
   requireWritable();
-  const addonIsOwn = existsSync(join(packageRoot, 'build', 'Release', 'odmoe.node'));
-  if (withCuda && !addonIsOwn) return setUpCudaAlone();
-  installSystemPackages(false, say);
-  installBuildPackages(say);
-  buildNative(withCuda ? 'product' : 'start');
+  if (withCuda) return setUpCuda(existsSync(join(packageRoot, 'build', 'Release', 'odmoe.node')));
+  buildInstalled('start');
 }
 
-/** The CUDA library for an addon that came as a package: also as a package where npm has it, else built by the machine's own toolkit. */
-function setUpCudaAlone() {
-  if (installCudaPackage(say)) return;
+function buildInstalled(purpose) {
+  installSystemPackages(false, say);
+  installBuildPackages(say);
+  buildNative(purpose);
+}
+
+/** As a package where npm has it, else built by the machine's own toolkit. Throws BuildError where no GPU would use it. */
+function setUpCuda(addonIsOwn) {
+  const forced = process.env.ODMOE_CUDA === 'on';
+  const { way, why } = cudaPlan({ processor: process.arch, gpu: signOfGpu(), forced, addonIsOwn });
+  if (way === 'none') throw new BuildError(why);
+  if (why !== '') say(why);
+  process.env.ODMOE_CUDA = 'on';
+  if (way === 'package' && installCudaPackage(say)) return;
+  if (addonIsOwn) return buildInstalled('product');
   installBuildTools(say);
   installBuildPackages(say);
   buildNative('cuda');
@@ -104,9 +113,12 @@ function main() {
   if ((flag !== undefined && !withCuda) || more.length > 0) {
     throw new BuildError('unknown arguments; --cuda is the only one that may be given');
   }
-  if (withCuda) process.env.ODMOE_CUDA = 'on';
-  if (isClone) setUp('product');
-  else setUpInstalled(withCuda);
+  if (isClone) {
+    if (withCuda) process.env.ODMOE_CUDA = 'on';
+    setUp('product');
+  } else {
+    setUpInstalled(withCuda);
+  }
   const times = stageLines();
   say(`done${times === '' ? '' : `, after\n${times}`}`);
 }

@@ -34,7 +34,9 @@ function nodeOf(major) {
 function main() {
   const asked = process.argv.slice(2);
   if (!asked.every((major) => /^\d+$/.test(major))) throw new BuildError('only major versions of Node may be given');
-  const tests = readdirSync(join(packageRoot, 'dist/test/unit')).filter((name) => /^native-.*\.test\.js$/.test(name));
+  // The C++ operator tests are a program of their own, which no Node runs.
+  const isOfAddon = (name) => /^native-(?!operators\.).*\.test\.js$/.test(name);
+  const tests = readdirSync(join(packageRoot, 'dist/test/unit')).filter(isOfAddon);
   for (const major of asked.length > 0 ? asked : VERSIONS) {
     const node = nodeOf(major);
     process.stderr.write(`nodes: Node ${major}\n`);

@@ -29,6 +29,10 @@ interface Scripts {
   isLeftOut(path: string, isFolder: boolean): boolean;
   isOfClone(path: string): boolean;
   placeOf(directory: string): string[];
+  cudaPlan(machine: { processor: string; gpu: string | undefined; forced: boolean; addonIsOwn: boolean }): {
+    way: string;
+    why: string;
+  };
 }
 
 const objdump = (libraries: string[], symbols: string[]): string =>
@@ -127,6 +131,17 @@ describe('the packages of a release', () => {
     }
     assert.ok(scripts.isLeftOut('/n/fastify/test', true) && !scripts.isLeftOut('/n/fastify/lib', true));
     assert.ok(scripts.isOfClone('dist/cli/main.js.map') && !scripts.isOfClone('dist/cli/main.js'));
+  });
+
+  it('the CUDA library comes as a package where a graphics card is, is built on a Jetson, and is refused without a GPU', () => {
+    const card = { processor: 'x64', gpu: '/dev/nvidiactl', forced: false, addonIsOwn: false };
+    assert.deepEqual(scripts.cudaPlan(card), { way: 'package', why: '' });
+    assert.equal(scripts.cudaPlan({ ...card, processor: 'arm64', gpu: '/dev/nvhost-gpu' }).way, 'build');
+    assert.equal(scripts.cudaPlan({ ...card, addonIsOwn: true }).way, 'build');
+    const { way, why } = scripts.cudaPlan({ ...card, gpu: undefined });
+    assert.equal(way, 'none');
+    assert.match(why, /no NVIDIA GPU.*nvidia-smi.*odmoe setup --cuda/);
+    assert.equal(scripts.cudaPlan({ ...card, gpu: undefined, forced: true }).way, 'package');
   });
 
   it('the CUDA package goes beside odmoe, into a project or for the whole machine', () => {
