@@ -93,11 +93,13 @@ export function notInTime(peer: string, cause: { cause?: unknown } = {}): OdmoeE
   return new OdmoeError('TIMEOUT', message, cause);
 }
 
-/** The system's message, without the text that grpc-js puts around it. */
+/** The system's message, without the text that grpc-js puts around it, and without its time: equal failures are told once. */
 function plainDetails(details: string): string {
   return details
+    .replace(/ \(\d{4}-\d\d-\d\dT[\d:.]+Z\)/, '')
     .replace(/^No connection established\. Last error: (?:Error: )?/, '')
     .replace(/\.? Resolution note: $/, '')
+    .replace(/^Protocol error$/, "what answers there speaks no gRPC (main's page and HTTP API are such)")
     .replace(/^Name resolution failed for target dns:.*/, 'its host name is not known here');
 }
 

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { connect, type ClientHttp2Session } from 'node:http2';
+import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Client, ChannelCredentials } from '@grpc/grpc-js';
@@ -195,6 +196,20 @@ describe('RPC calls', function () {
     // grpc-js alone would keep the connection for ever.
     while (connections > 0) await delay(50);
     silent.close();
+  });
+
+  it('fail by equal words each time at the port of an HTTP server', async () => {
+    const page = createHttpServer((_, response) => response.end('a page'));
+    await new Promise<void>((resolve) => {
+      page.listen(0, '127.0.0.1', resolve);
+    });
+    const bound = page.address();
+    assert.ok(bound !== null && typeof bound === 'object');
+    const failure = `the connection to 127.0.0.1:${bound.port} failed: what answers there speaks no gRPC (main's page and HTTP API are such)`;
+    await assert.rejects(fetchStatus(`127.0.0.1:${bound.port}`, 2000), {
+      message: `${failure}; is main running there? odmoe doctor says what answers`,
+    });
+    page.close();
   });
 
   it('fail with clear words if grpc-js has no method _createSecureConnector, by which a channel gets its sockets', async () => {
