@@ -5,7 +5,7 @@ import type { Context } from 'mocha';
 import { createCluster } from '../../../engine/trust/create-cluster.js';
 import { operatorSocketPath, stateDirectory } from '../../../shared/base/files/state-directory.js';
 import { METHODS } from '../../../shared/transport/methods.js';
-import { socketAddress } from '../../../shared/transport/operator-socket.js';
+import { socketAddress } from '../../../shared/wire/addresses.js';
 import { JOIN_TOKEN_VARIABLE } from '../../../shared/transport/trust/operator-join.js';
 import type { GenerateRequest, StatusReply } from '../../../shared/wire/messages.js';
 import { fetchStatus, generate, TRANSPORT } from '../../wall.js';
