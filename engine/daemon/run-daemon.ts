@@ -7,6 +7,7 @@ import { dialAddress } from '../../shared/wire/addresses.js';
 import { createLogger, type Logger } from '../../shared/base/log/logger.js';
 import { DaemonReport } from './daemon-report.js';
 import { serveHealth } from './health-socket.js';
+import { sayMain } from './say-main.js';
 import { sendNotices } from './service-notices.js';
 import { endWithWords } from './last-words.js';
 import { avoidMarkingPauses } from './collection-pauses.js';
@@ -93,11 +94,19 @@ export async function runDaemon(role: RoleSetting, start: StartNode, native: Nat
       ending.giveUp(error);
     };
     const node = await start(settings, log, giveUp, ending.abandoned, report);
-    if (ending.started(node)) standardOutput.write(readyText(`odmoe ${role} ${settings.id}`, node));
+    if (ending.started(node)) {
+      standardOutput.write(readyText(`odmoe ${role} ${settings.id}`, node));
+      // The parent of a demo's daemon says it in its own words.
+      if (!request.exitWithParent) sayMain(node, settings, PROCESS, (text) => say(role, text));
+    }
   } catch (thrown) {
     if (!ending.startFailed()) endWithWords({ name: `odmoe ${role}`, wantsJson: false }, thrown);
   }
   return new Promise<never>(() => undefined);
+}
+
+function say(role: RoleSetting, text: string): void {
+  standardError.write(`odmoe ${role}: ${text}\n`);
 }
 
 /** A daemon that `odmoe health` cannot ask serves all the same. */
