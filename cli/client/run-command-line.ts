@@ -38,9 +38,10 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe service remove': false,
   'odmoe debug counts': false,
   'odmoe accept': false,
-  'odmoe cluster init': false,
+  // The library locks the files of the authority.
+  'odmoe cluster init': true,
   'odmoe cluster backup': false,
-  'odmoe cluster restore': false,
+  'odmoe cluster restore': true,
   'odmoe drain': false,
   'odmoe node list': false,
   'odmoe node remove': false,

@@ -1,9 +1,10 @@
 import { resolve } from 'node:path';
 import type { Command } from 'commander';
-import { authorityDirectory } from '../../engine/trust/authority-files.js';
+import { authorityDirectory, requireNoAuthority } from '../../engine/trust/authority-files.js';
 import { authorityWords } from '../../engine/trust/authority-words.js';
 import { backupCluster, restoreCluster } from '../../engine/trust/cluster-backup.js';
 import { createCluster } from '../../engine/trust/create-cluster.js';
+import { whileHeld } from '../../engine/trust/main-lock.js';
 import { stateDirectory } from '../../shared/base/files/state-directory.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
@@ -43,7 +44,9 @@ Examples:
     )
     .action(async (flags: FileFlags) => {
       const name = clusterOfFlags(flags);
-      const { directory, words } = await createCluster(stateDirectory(name), name);
+      const path = stateDirectory(name);
+      await requireNoAuthority(path);
+      const { directory, words } = await whileHeld(path, () => createCluster(path, name));
       print(flags, { cluster: name, directory, words }, [
         `Cluster "${name}" has an authority now: ${directory} (back it up; who has it owns the cluster).`,
         `Words: ${words}`,
@@ -99,7 +102,9 @@ Example:
     .action(async (file: string, flags: FileFlags) => {
       const name = clusterOfFlags(flags);
       const path = stateDirectory(name);
-      const { authority, roster } = await restoreCluster(path, name, resolve(file), runtime.wallMs());
+      await requireNoAuthority(path);
+      const nowMs = runtime.wallMs();
+      const { authority, roster } = await whileHeld(path, () => restoreCluster(path, name, resolve(file), nowMs));
       const words = authorityWords(authorityDigest(authority.certificate));
       const machines = roster.entries.filter(({ role, removed }) => role !== 'main' && removed === undefined).length;
       const directory = authorityDirectory(path);

@@ -23,7 +23,7 @@ import {
   pairWithMain,
   requireSameCluster,
 } from '../trust/enrol.js';
-import { forgetIdentity, keyToCertify, storeIdentity } from '../trust/identity-files.js';
+import { forgetIdentity, keyToCertify, readIdentity, storeIdentity } from '../trust/identity-files.js';
 import { requireJoinToken } from '../trust/join-token.js';
 import { holdAuthority } from '../trust/main-lock.js';
 import { type OpenTrust, openNodeTrust } from '../trust/open-node-trust.js';
@@ -127,10 +127,7 @@ async function enterAsMain(settings: NodeSettings, context: EntryContext): Promi
   const hasAuthority = await fileExists(authorityDirectory(stateDirectory));
   if (insecure && hasAuthority) throw needlesslyInsecure(cluster);
   if (!insecure && !hasAuthority) await requireNotLost(stateDirectory, cluster, id);
-  if (!hasAuthority && (insecure || !lan)) {
-    await removeUnfinished(stateDirectory);
-    return { ...withoutAuthority(settings), leave: NOTHING_HELD };
-  }
+  if (!hasAuthority && (insecure || !lan)) return { ...withoutAuthority(settings), leave: NOTHING_HELD };
   const leave = await holdAuthority(stateDirectory);
   try {
     return { ...(await withAuthority(settings, context)), leave };
@@ -161,6 +158,7 @@ async function enterAsPeer(given: NodeSettings, context: EntryContext): Promise<
   if (joining.rejoin) {
     // The files of a daemon that runs stay.
     await requireFreePort(settings.listenHost, settings.listenPort);
+    await requireOfRole(settings);
     await forgetIdentity(stateDirectory, id);
   }
   const stored = await openNodeTrust(settings, context.runtime.wallMs(), context.log);
@@ -178,6 +176,16 @@ async function enterAsPeer(given: NodeSettings, context: EntryContext): Promise<
   if (main.authority === null) return withoutAuthority(named);
   await joinCluster(named, main, token, context);
   return { settings: listening(named), opened: await openNodeTrust(named, context.runtime.wallMs(), context.log) };
+}
+
+/** Throws CONFIG_INVALID if the id is that of a daemon of another role on this host, such as its main: --rejoin would end that one. */
+async function requireOfRole({ stateDirectory, id, role }: NodeSettings): Promise<void> {
+  const stored = await readIdentity(stateDirectory, id).catch(() => null);
+  if (stored === null || stored.peer.role === role) return;
+  throw new OdmoeError(
+    'CONFIG_INVALID',
+    `${id} is the ${stored.peer.role} of this host: give this ${role} another --id`,
+  );
 }
 
 /** A daemon whose cluster nobody named goes on with the one that it has joined. Throws CONFIG_INVALID where there are several. */

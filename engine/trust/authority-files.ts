@@ -9,7 +9,7 @@ import { openAuthority, type Authority } from '../../shared/transport/trust/cert
 import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
 import { ROSTER_LIMIT_BYTES } from '../../shared/wire/limits.js';
 import { readRoster, signRoster, type Roster } from './roster.js';
-import { parseTokenBook, type TokenBook } from './token-book.js';
+import { EMPTY_TOKEN_BOOK, parseTokenBook, type TokenBook } from './token-book.js';
 import {
   makePrivateDirectory,
   readCertificate,
@@ -53,7 +53,8 @@ export const TRIAL_PREFIX = 'restoring-';
 const UNFINISHED = new RegExp(`^(authority\\.\\d+\\.partial|${TRIAL_PREFIX}.*)$`);
 
 /**
- * Removes what a process that crashed has left of an authority that it was making or restoring: its key is in it.
+ * Removes what a process that crashed has left of an authority that it was making or restoring: its key is in it. The caller holds the authority
+ * (main-lock.ts), so that no process is at such work now.
  * @throws STORAGE_FAILED
  */
 export async function removeUnfinished(stateDirectory: string): Promise<void> {
@@ -71,13 +72,20 @@ export async function readAuthorityCertificate(stateDirectory: string): Promise<
   return await readCertificate(join(authorityDirectory(stateDirectory), AUTHORITY_FILES.certificate), ERRORS);
 }
 
+/** Throws CONFIG_INVALID if the cluster has an authority. */
+export async function requireNoAuthority(stateDirectory: string): Promise<void> {
+  const directory = authorityDirectory(stateDirectory);
+  if (await fileExists(directory)) throw authorityExists(directory);
+}
+
 /**
- * Writes a new authority to the disk, all of it or nothing.
+ * Writes a new authority to the disk, all of it or nothing. The caller holds the authority (main-lock.ts).
  * @throws CONFIG_INVALID there is one already; STORAGE_FULL, STORAGE_FAILED
  */
 export async function createAuthorityFiles(stateDirectory: string, state: AuthorityState): Promise<void> {
   const directory = authorityDirectory(stateDirectory);
   const partial = `${directory}.${process.pid}.partial`;
+  await requireNoAuthority(stateDirectory);
   await makePrivateDirectory(stateDirectory);
   try {
     await removeUnfinished(stateDirectory);
@@ -119,17 +127,34 @@ async function readAuthorityDirectory(directory: string, cluster: string): Promi
     const what = `the authority of the cluster "${authority.cluster}", and this is "${cluster}"`;
     throw new OdmoeError('CONFIG_INVALID', `${directory}: ${what}; put it where it belongs, or correct --cluster`);
   }
-  const bytes = await readBoundedFile(pathOf('roster'), ROSTER_LIMIT_BYTES, ERRORS);
-  const roster = required(readRoster(bytes, certificate), pathOf('roster'));
-  const tokens = parseTokenBook(await readJsonFile(pathOf('tokens'), TOKENS_LIMIT_BYTES, ERRORS));
-  return { authority, roster, tokens: required(tokens ?? NO_TOKENS, pathOf('tokens')) };
+  const bytes = await readBoundedFile(pathOf('roster'), ROSTER_LIMIT_BYTES, ROSTER_ERRORS);
+  const roster = required(readRoster(bytes, certificate), pathOf('roster'), ROSTER_ERRORS);
+  return { authority, roster, tokens: await readTokens(pathOf('tokens')) };
+}
+
+/** Main keeps each roster twice (open-node-trust.ts). */
+const ROSTER_ERRORS: FileErrors = {
+  ...ERRORS,
+  remedy: `copy nodes/ID/roster of this host's main over it, which is the same; or ${ERRORS.remedy}`,
+};
+
+const TOKENS_ERRORS: FileErrors = {
+  ...ERRORS,
+  remedy: 'remove the file: the join tokens are lost then, and odmoe token create makes new ones',
+};
+
+/** A list that is missing is an empty one: tokens are made anew in a moment. */
+async function readTokens(path: string): Promise<TokenBook> {
+  if (!(await fileExists(path))) return EMPTY_TOKEN_BOOK;
+  const tokens = parseTokenBook(await readJsonFile(path, TOKENS_LIMIT_BYTES, TOKENS_ERRORS));
+  return required(tokens ?? NO_TOKENS, path, TOKENS_ERRORS);
 }
 
 const NO_TOKENS: Refusal = { refusal: 'not a list of join tokens, or a damaged one' };
 
-function required<Value extends object>(result: Value | Refusal, path: string): Value {
+function required<Value extends object>(result: Value | Refusal, path: string, { remedy } = ERRORS): Value {
   if (!isRefusal(result)) return result;
-  throw new OdmoeError('STORAGE_FAILED', `${path}: ${result.refusal}; ${ERRORS.remedy}`);
+  throw new OdmoeError('STORAGE_FAILED', `${path}: ${result.refusal}; ${remedy}`);
 }
 
 /**

@@ -11,8 +11,9 @@ const LOCK_FILE = 'main.lock';
 const PRIVATE_FILE = 0o600;
 
 /**
- * Holds the authority of a cluster for the main of this process, because two mains would write one roster. Returns the function that gives it back.
- * @throws PORT_UNAVAILABLE another main of the cluster runs on this host; STORAGE_FULL, STORAGE_FAILED
+ * Holds the authority of a cluster for this process: main while it runs, and commands while they make or restore it. Two of them would write one
+ * roster. Returns the function that gives it back.
+ * @throws PORT_UNAVAILABLE another process holds it; STORAGE_FULL, STORAGE_FAILED
  */
 export async function holdAuthority(stateDirectory: string): Promise<() => Promise<void>> {
   const path = join(stateDirectory, LOCK_FILE);
@@ -25,7 +26,10 @@ export async function holdAuthority(stateDirectory: string): Promise<() => Promi
     if (!isHeld) await file.close();
   }
   if (isHeld) return () => file.close();
-  throw new OdmoeError('PORT_UNAVAILABLE', `${path} is locked: another main of this cluster runs here: stop it`);
+  throw new OdmoeError(
+    'PORT_UNAVAILABLE',
+    `${path} is locked: another main of this cluster runs here: stop it (or a command makes its authority now)`,
+  );
 }
 
 async function openLock(path: string): Promise<FileHandle> {
@@ -33,5 +37,15 @@ async function openLock(path: string): Promise<FileHandle> {
     return await openCounted(path, 'a', PRIVATE_FILE);
   } catch (thrown) {
     throw writeFailure(thrown, path, null);
+  }
+}
+
+/** Holds the authority of a cluster during the work. @throws PORT_UNAVAILABLE main runs, or another command does such work; what `work` throws */
+export async function whileHeld<Result>(stateDirectory: string, work: () => Promise<Result>): Promise<Result> {
+  const leave = await holdAuthority(stateDirectory);
+  try {
+    return await work();
+  } finally {
+    await leave();
   }
 }

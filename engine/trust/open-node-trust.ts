@@ -9,6 +9,7 @@ import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import { type AuthorityState, readAuthorityFiles, writeAuthorityRoster } from './authority-files.js';
 import {
   type Certified,
+  forgetIdentity,
   keyToCertify,
   type NodeCredentials,
   readIdentity,
@@ -38,7 +39,7 @@ export async function openNodeTrust(node: Node, nowMs: number, log: Logger): Pro
   const { role, id, cluster, stateDirectory } = node;
   const files = role === 'main' ? await readAuthorityFiles(stateDirectory, cluster) : null;
   if (role === 'main' && files === null) return null;
-  const stored = await readIdentity(stateDirectory, id);
+  const stored = files === null ? await readIdentity(stateDirectory, id) : await readOwnOfMain(node, log);
   const authority = files === null ? null : await withNewestRoster(node, files, stored, log);
   const isCertified = authority === null || !needsCertificate(stored, authority);
   const certified = isCertified ? null : await certifyMain(node, authority, nowMs);
@@ -67,6 +68,19 @@ export async function openNodeTrust(node: Node, nowMs: number, log: Logger): Pro
     await saving;
   };
   return { trust, authority: certified ?? authority, saved };
+}
+
+/** Main has the authority, so it certifies itself anew where its own files are damaged. */
+async function readOwnOfMain({ stateDirectory, id }: Node, log: Logger): Promise<NodeCredentials | null> {
+  try {
+    return await readIdentity(stateDirectory, id);
+  } catch (thrown) {
+    const error = toOdmoeError(thrown);
+    if (error.code !== 'STORAGE_FAILED') throw error;
+    log.warn('the certificate, the key or the roster of main itself is damaged: main makes itself new ones', { error });
+    await forgetIdentity(stateDirectory, id);
+    return null;
+  }
 }
 
 /**

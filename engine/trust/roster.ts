@@ -172,6 +172,7 @@ function removalWords(entry: RosterEntry, cluster: string): string {
 
 /** The command by which a peer comes back. */
 function rejoin({ role, id }: { role: PeerRole; id: string }): string {
+  if (role === 'main') return "a main belongs on the host that has the authority's files: start it there, and no other";
   if (role !== 'operator') return `odmoe ${role} --rejoin`;
   return `on main's host odmoe operator add ${id} makes a token, then here ${operatorJoinCommand(id)}`;
 }

@@ -146,7 +146,7 @@ describe('the way of a daemon into its cluster', () => {
     it('is refused where another main of the cluster runs, also where both start at the same time', async () => {
       const refusal = {
         code: 'PORT_UNAVAILABLE',
-        message: /main\.lock is locked: another main of this cluster runs here: stop it$/,
+        message: /main\.lock is locked: another main of this cluster runs here: stop it/,
       };
       const mains = Array.from({ length: 8 }, (_, number) =>
         enter(settingsOf('main', { cluster: 'home', id: `m${number}`, lan: true }, 'box')),
@@ -166,6 +166,42 @@ describe('the way of a daemon into its cluster', () => {
       assert.ok(roster().equals(before), 'a main that is refused changes nothing');
       await leaveAll();
       assert.ok((await enter(second)).opened !== null);
+    });
+
+    it('goes on with a new certificate where its own files are damaged, and nobody has to join again', async () => {
+      const settings = settingsOf('main', { cluster: 'home', lan: true });
+      const first = await enter(settings);
+      const digest = first.opened?.trust.ownPeer.keyDigest;
+      const nodeFiles = join(settings.stateDirectory, 'nodes', settings.id);
+      for (const name of ['node.key', 'node.crt', 'authority.crt', 'roster']) {
+        writeFileSync(join(nodeFiles, name), 'damaged');
+        const again = await enterAgain(settings);
+        assert.notEqual(again.opened?.trust.ownPeer.keyDigest, digest, name);
+        assert.deepEqual(again.opened?.trust.authority, first.opened?.trust.authority);
+      }
+    });
+
+    it('goes on without join tokens where their file is gone, and says what to do where one is damaged', async () => {
+      const settings = settingsOf('main', { cluster: 'home', lan: true });
+      await enter(settings);
+      const path = join(authorityDirectory(settings.stateDirectory), 'tokens');
+      writeFileSync(path, '{');
+      await assert.rejects(enterAgain(settings), {
+        code: 'STORAGE_FAILED',
+        message: /tokens: .*remove the file: the join tokens are lost then, and odmoe token create makes new ones$/,
+      });
+      rmSync(path);
+      assert.deepEqual((await enterAgain(settings)).opened?.authority?.tokens, { tokens: [] });
+    });
+
+    it("is not replaced by another role's --rejoin under its id", async () => {
+      const settings = settingsOf('main', { cluster: 'home', lan: true });
+      await enter(settings);
+      await assert.rejects(enter(settingsOf('worker', { cluster: 'home', id: settings.id, rejoin: true })), {
+        code: 'CONFIG_INVALID',
+        message: 'main-jetson is the main of this host: give this worker another --id',
+      });
+      assert.ok(existsSync(join(settings.stateDirectory, 'nodes', settings.id, 'node.crt')));
     });
 
     it('makes no new authority in the place of one that was lost, as no machine would know it', async () => {

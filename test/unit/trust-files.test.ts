@@ -29,6 +29,8 @@ import {
   type AuthorityState,
 } from '../../engine/trust/authority-files.js';
 import { backupCluster, restoreCluster } from '../../engine/trust/cluster-backup.js';
+import { createCluster } from '../../engine/trust/create-cluster.js';
+import { whileHeld } from '../../engine/trust/main-lock.js';
 import {
   forgetIdentity,
   identityDirectory,
@@ -164,6 +166,16 @@ describe('the files of an authority', () => {
     const read = await readAuthorityFiles(directory, 'home');
     assert.deepEqual(read?.authority.certificate, home.certificate);
     assert.deepEqual(readdirSync(directory), ['authority']);
+  });
+
+  it('are made whole by one of several that make them at the same time', async () => {
+    const stateDirectory = stateOf('main');
+    const made = Array.from({ length: 6 }, () =>
+      whileHeld(stateDirectory, () => createCluster(stateDirectory, 'home')),
+    );
+    const results = await Promise.allSettled(made);
+    assert.equal(results.filter(({ status }) => status === 'fulfilled').length, 1);
+    assert.equal((await readAuthorityFiles(stateDirectory, 'home'))?.authority.cluster, 'home');
   });
 
   it('name what is missing or does not fit', async () => {
