@@ -7,6 +7,7 @@ import { parsedJson } from '../../shared/base/json/parsed-json.js';
 import { onAbort, onEvent } from '../../shared/base/runtime/living.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import { printableLine } from '../../shared/base/text/printable-text.js';
 import { parseAddress } from '../../shared/wire/addresses.js';
 import {
   CONNECT_TIMEOUT_MS,
@@ -87,7 +88,7 @@ export class EnrolmentConnection {
     const { data: refusal } = errorReplySchema.safeParse(reply);
     if (refusal !== undefined && status !== 200) {
       const { code, message: words } = refusal.error;
-      throw new OdmoeError(isErrorCode(code) ? code : 'TRUST_REFUSED', words);
+      throw new OdmoeError(isErrorCode(code) ? code : 'TRUST_REFUSED', printableLine(words));
     }
     const parsed = schema.safeParse(reply);
     if (parsed.success) return parsed.data;
@@ -167,7 +168,9 @@ function secured(socket: TLSSocket, address: string, { runtime, signal }: Enrolm
 
 /** A failure to connect, in words. */
 function explained(error: NodeJS.ErrnoException, address: string): OdmoeError {
-  const { code = '', message } = error;
+  const { code = '' } = error;
+  // It may hold words of the peer's certificate.
+  const message = printableLine(error.message);
   const options = { cause: error };
   if (isPlaintextPeer(code)) return speaksNoTls(`what listens at ${address}`, options);
   if (/NO_APPLICATION_PROTOCOL/.test(code)) {

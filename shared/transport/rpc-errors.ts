@@ -2,6 +2,7 @@ import { Metadata, status, type ServiceError } from '@grpc/grpc-js';
 import { isErrorCode, OdmoeError, toOdmoeError } from '../base/errors/odmoe-error.js';
 import type { ErrorCode } from '../base/errors/registry.js';
 import type { Logger } from '../base/log/logger.js';
+import { printableLine } from '../base/text/printable-text.js';
 import type { RpcMethod } from '../wire/codecs.js';
 import type { MethodRules } from './methods.js';
 
@@ -31,7 +32,7 @@ export function toServiceError(thrown: unknown): ServiceError {
 }
 
 /**
- * The OdmoeError that the other side sent. `peer`: the name of the other side.
+ * The OdmoeError that the other side sent, its words on one line: a second one could imitate words of ours. `peer`: the name of the other side.
  */
 export function fromServiceError(
   thrown: unknown,
@@ -40,16 +41,17 @@ export function fromServiceError(
 ): OdmoeError {
   if (!isServiceError(thrown)) return toOdmoeError(thrown);
   const [code] = thrown.metadata.get(ERROR_CODE_METADATA);
-  if (isErrorCode(code)) return new OdmoeError(code, thrown.details, { cause: thrown });
+  const details = printableLine(thrown.details);
+  if (isErrorCode(code)) return new OdmoeError(code, details, { cause: thrown });
   const cause = { cause: thrown };
   if (thrown.code === status.CANCELLED) return cancelledCall(peer, cause);
   if (thrown.code === status.DEADLINE_EXCEEDED) return notInTime(peer, cause);
   if (thrown.code === status.UNIMPLEMENTED) {
-    return new OdmoeError('PROTOCOL_VIOLATION', `${peer} does not serve this call: ${thrown.details}`, cause);
+    return new OdmoeError('PROTOCOL_VIOLATION', `${peer} does not serve this call: ${details}`, cause);
   }
   const refusal = REFUSALS.get(thrown.code);
-  if (refusal !== undefined) return new OdmoeError(refusal, `${peer} refused this call: ${thrown.details}`, cause);
-  const failure = `the connection to ${peer} failed: ${plainDetails(thrown.details)}`;
+  if (refusal !== undefined) return new OdmoeError(refusal, `${peer} refused this call: ${details}`, cause);
+  const failure = `the connection to ${peer} failed: ${plainDetails(details)}`;
   const advice = servedBy === 'main' ? '; is main running there? odmoe doctor says what answers' : '';
   return new OdmoeError(lostCode, `${failure}${advice}`, cause);
 }

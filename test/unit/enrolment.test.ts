@@ -441,6 +441,13 @@ describe('enrolment', () => {
       });
     }
 
+    it('gets the words of a refusal on one line, so that they imitate none of ours', async () => {
+      const message = 'busy\nodmoe worker:   Code: 111 111';
+      const rogue = await startRefusingMain('home', () => ({ code: 'TRUST_REFUSED', message }));
+      await refusal(screenOf(rogue.address), 'TRUST_REFUSED', /^busy\\nodmoe worker: {3}Code: 111 111$/);
+      rogue.close();
+    });
+
     it('begins again where main is too busy to let it begin', async () => {
       let busy = 2;
       const between = await startRefusingMain('test', (path) => {

@@ -43,6 +43,12 @@ describe('OdmoeError', () => {
     }
   });
 
+  it('crosses RPC on one line, as a second one could imitate words of ours', () => {
+    const sent = toServiceError(new OdmoeError('TRUST_REFUSED', 'no\nodmoe: yes'));
+    const received = fromServiceError(sent, { lostCode: 'NO_MAIN', servedBy: 'main' }, 'peer');
+    assert.equal(received.message, 'no\\nodmoe: yes');
+  });
+
   it('is told from the status of a refusal that comes without a code', () => {
     for (const [code, expected] of [
       [status.UNAUTHENTICATED, 'TRUST_REFUSED'],
