@@ -170,6 +170,26 @@ describe('the printed status of a cluster', () => {
     assert.doesNotMatch(text, /tokens\/s/);
   });
 
+  it('names the nodes that are drained, and what they wait for', () => {
+    const drained = [
+      { id: 'w1', role: 'worker', state: 'finishing', openExperts: 2 },
+      { id: 'w2', role: 'worker', state: 'may go', openExperts: 0 },
+    ];
+    const lines = statusLines({ ...STATUS, drained }, null);
+    assert.deepEqual(lines.slice(lines.indexOf('drained:'), lines.indexOf('drained:') + 3), [
+      'drained:',
+      '  w1 is draining: it gets no new work, and ends 2 experts first',
+      '  w2 is drained and may go: nothing in the cluster needs it',
+    ]);
+    assert.deepEqual((statusJson({ ...STATUS, drained }) as { drained: object[] }).drained[0], {
+      id: 'w1',
+      role: 'worker',
+      state: 'finishing',
+      open_experts: 2,
+    });
+    assert.ok(!statusLines(STATUS, null).includes('drained:'));
+  });
+
   it('shows the cache of each worker that has one', () => {
     const counts = NO_CAPACITIES;
     const cache = {

@@ -96,6 +96,12 @@ describe('node sections on the page', () => {
       nodeSections({ ...cluster, nodes, groups: [['orin-1']] }).map(({ look }) => look),
       ['wide', 'plain', 'plain', 'plain', 'urgent'],
     );
+    const drained = nodes.map((node) => (node.id === 'orin-2' ? { ...node, state: 'mayGo' as const } : node));
+    assert.deepEqual(titlesAndNodes({ ...cluster, nodes: drained, groups: [['orin-1']] }).slice(2, 5), [
+      ['Unplaced workers', ['orin-3']],
+      ['Fetching', ['orin-5']],
+      ['Drained', ['orin-2']],
+    ]);
     assert.deepEqual(titlesAndNodes(sampleClusterAlone()), [['Main and shadow', ['desk']]]);
   });
 

@@ -101,6 +101,12 @@ describe("the page's view of a cluster", () => {
     assert.equal(view().nodes[1]?.fetch, null);
   });
 
+  it('tells which nodes are drained, and which of them may go', () => {
+    const stateWith = (state: string): string | undefined =>
+      view({ drained: [{ id: 'a', role: 'worker', state, openExperts: 0 }] }).nodes[1]?.state;
+    assert.deepEqual(['finishing', 'needed', 'may go'].map(stateWith), ['draining', 'draining', 'mayGo']);
+  });
+
   it('shows main at an address that others can reach, if it listens on every interface', () => {
     const addressOf = (address: string): string | undefined => {
       const own = { ...node('main', 'ROLE_MAIN'), identity: { ...identity('main', 'ROLE_MAIN'), address } };
