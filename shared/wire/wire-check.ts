@@ -176,9 +176,12 @@ class WireWalk {
         if (this.at - start > VARINT_BYTES) throw violation('a message holds a varint of more than ten bytes');
         break;
       }
-      case WIRE_LENGTH_DELIMITED:
-        this.at += this.varint32(end);
+      case WIRE_LENGTH_DELIMITED: {
+        // Not in one step with the addition: that would take the place from before the length was read, as release 0.2 does.
+        const length = this.varint32(end);
+        this.at += length;
         break;
+      }
       case WIRE_FIXED64:
       case WIRE_FIXED32:
         this.at += wireType === WIRE_FIXED64 ? 8 : 4;
