@@ -34,7 +34,7 @@ export interface RunEstimate {
   /** The disk while the pack is made, and what is free there; null: the file system does not say. */
   diskNeededBytes: number;
   diskFreeBytes: number | null;
-  /** Tokens a second of one answer, for boxes like those of the profile. */
+  /** Tokens a second of one answer, for boxes like those of the profile, in all that the machines have not measured. */
   tokensPerS: number;
   profile: string;
 }
@@ -64,10 +64,10 @@ async function sourceOf(model: FoundModel): Promise<ModelSource> {
   return model.kind === 'cached' ? model.checkpoint : model.remote.checkpoint;
 }
 
-/** The planner's estimate for boxes of a profile: the daemons' own code, on a virtual clock. */
+/** The planner's estimate for boxes of a profile, or with what they have measured: the daemons' own code, on a virtual clock. */
 async function speedOf(
   { directory }: ModelSource,
-  { workers, hasShadow }: Machines,
+  { workers, hasShadow, boxes: measured }: Machines,
   profileName: string,
 ): Promise<{ tokensPerS: number; profile: string }> {
   const profile = await overrideProfile(loadDeviceProfile(profileFile(profileName)), {
@@ -92,7 +92,7 @@ async function speedOf(
     seed: 1,
     recall: ASSUMED_RECALL[source],
   });
-  const boxes = [{ count, linkBytesPerS: null, memoryBytes: null }];
+  const boxes = measured.length > 0 ? measured : [{ count, linkBytesPerS: null, memoryBytes: null }];
   const times = boxTimes(profile, boxes, shippedStorage(profile.model));
   const { decodeTokensPerS } = await simulateCluster(times, setUp, trace, { tokens: TOKENS });
   return { tokensPerS: decodeTokensPerS, profile: profile.name };
@@ -121,14 +121,32 @@ export function obstacle(
 /** The estimate in words. Pure. */
 export function estimateLines(estimate: RunEstimate): string[] {
   const { machines, neededBytes, memoryBytes, diskNeededBytes, diskFreeBytes, tokensPerS, profile } = estimate;
-  const { workers, hasShadow, source } = machines;
+  const { workers } = machines;
   const alone = 'no other machine is in the cluster yet, so this box runs the experts, too; workers that join later are used';
-  const with_ = `${workers} worker${workers === 1 ? '' : 's'}${hasShadow ? ' and a shadow' : ''} (${source === 'asked' ? '--workers' : 'the machines of this cluster'})`;
   const free = diskFreeBytes === null ? '' : ` of ${formatBytes(diskFreeBytes)} that are free`;
   return [
-    `  cluster: ${workers === 0 ? alone : with_}`,
+    `  cluster: ${workers === 0 ? alone : machineWords(machines)}`,
     `  memory:  ${formatBytes(neededBytes)} on this box for all but the experts, of ${formatBytes(memoryBytes)} that are free`,
     ...(diskNeededBytes === 0 ? [] : [`  disk:    ${formatBytes(diskNeededBytes)} while the pack is made,${free}`]),
-    `  speed:   about ${tokensPerS.toPrecision(2)} tokens/s with boxes like those of the profile ${profile} ("odmoe plan cluster --help" for yours)`,
+    `  speed:   about ${tokensPerS.toPrecision(2)} tokens/s with ${speedWords(machines, profile)}`,
   ];
+}
+
+const SOURCE_WORDS: Readonly<Record<Machines['source'], string>> = {
+  asked: '--workers',
+  cluster: 'the machines of this cluster',
+  measured: 'connected to the main that runs here',
+};
+
+function machineWords({ workers, hasShadow, source }: Machines): string {
+  return `${workers} worker${workers === 1 ? '' : 's'}${hasShadow ? ' and a shadow' : ''} (${SOURCE_WORDS[source]})`;
+}
+
+/** On what the estimate of the speed is founded. */
+function speedWords({ boxes }: Machines, profile: string): string {
+  const measured = boxes.filter(({ linkBytesPerS }) => linkBytesPerS !== null).length;
+  const assumed = `boxes like those of the profile ${profile} ("odmoe plan cluster --help" for yours)`;
+  if (measured === 0) return assumed;
+  const whose = measured === boxes.length ? 'these workers' : `${measured} of these workers`;
+  return `the loads that ${whose} have measured, in all else ${assumed}`;
 }

@@ -172,7 +172,7 @@ describe('odmoe run', function () {
       const object = JSON.parse(plan.stdout) as Record<string, unknown>;
       assert.equal(object['from'], 'hub');
       assert.equal(object['problem'], null);
-      assert.deepEqual(object['machines'], { workers: 2, has_shadow: false, source: 'asked' });
+      assert.deepEqual(object['machines'], { workers: 2, has_shadow: false, source: 'asked', boxes: [] });
       for (const figure of ['tokens_per_s', 'needed_bytes', 'memory_bytes', 'disk_needed_bytes', 'download_bytes']) {
         assert.ok(Number(object[figure]) > 0, figure);
       }

@@ -1,0 +1,79 @@
+import assert from 'node:assert/strict';
+import { type Machines, machinesOf } from '../../cli/models/cluster-machines.js';
+import { estimateLines, type RunEstimate } from '../../cli/models/run-estimate.js';
+import type { StatusReply } from '../../shared/wire/messages.js';
+
+type Node = StatusReply['nodes'][number];
+
+function node(role: string, address: string, values: Partial<Node> = {}): Node {
+  return {
+    identity: { role, address },
+    loads: 0,
+    loadMsMean: 0,
+    slotBytes: 0,
+    deviceMemoryBudgetBytes: 0,
+    ...values,
+  } as Node;
+}
+
+const MIB = 1024 ** 2;
+
+function speedLine(machines: Machines): string {
+  const estimate: RunEstimate = {
+    machines,
+    neededBytes: 1,
+    memoryBytes: 2,
+    diskNeededBytes: 0,
+    diskFreeBytes: null,
+    tokensPerS: 3.21,
+    profile: 'orin',
+  };
+  const lines = estimateLines(estimate);
+  return [lines[0] ?? '', lines.at(-1) ?? ''].join('\n');
+}
+
+describe('the estimate of odmoe run', () => {
+  const status = {
+    nodes: [
+      node('ROLE_MAIN', '10.0.0.1:7600'),
+      node('ROLE_WORKER', '10.0.0.1:7600', { loads: 9, loadMsMean: 1, slotBytes: MIB }),
+      node('ROLE_WORKER', '10.0.0.2:7602', {
+        loads: 9,
+        loadMsMean: 4,
+        slotBytes: 8 * MIB,
+        deviceMemoryBudgetBytes: 99,
+      }),
+      node('ROLE_WORKER', '10.0.0.3:7602', { slotBytes: 8 * MIB }),
+      node('ROLE_SHADOW', '10.0.0.4:7601'),
+    ],
+  };
+
+  it('counts the workers that are connected, with the rate and the memory of each', () => {
+    assert.deepEqual(machinesOf(status), {
+      workers: 2,
+      hasShadow: true,
+      source: 'measured',
+      boxes: [
+        { count: 1, linkBytesPerS: 2000 * MIB, memoryBytes: 99 },
+        { count: 1, linkBytesPerS: null, memoryBytes: null },
+      ],
+    });
+    assert.equal(machinesOf({ nodes: status.nodes.slice(0, 2) }).workers, 0, "main's own worker is no machine more");
+  });
+
+  it('says on what it is founded', () => {
+    const machines = machinesOf(status);
+    const some = speedLine(machines);
+    assert.match(some, /2 workers and a shadow \(connected to the main that runs here\)/);
+    assert.match(
+      some,
+      /3\.2 tokens\/s with the loads that 1 of these workers have measured, in all else boxes like .* orin/,
+    );
+    const all = speedLine({ ...machines, workers: 1, boxes: machines.boxes.slice(0, 1) });
+    assert.match(all, /the loads that these workers have measured/);
+    assert.match(
+      speedLine({ ...machines, source: 'asked', boxes: [] }),
+      /\(--workers\)\n.*tokens\/s with boxes like those of the profile orin/,
+    );
+  });
+});
