@@ -18,10 +18,10 @@ const CLUSTER = 'home';
 const PACK = '~/packs/demo';
 const BOX_NAMES = ['pc', 'jetson-1', 'jetson-2', 'jetson-3'];
 /** Each layer of a token takes a round trip at least, so that the answers last longer than all that happens meanwhile, however fast this machine is. */
-const ROUND_TRIP_US = 4000;
+const ROUND_TRIP_US = 8000;
 const RATE_MBIT_PER_S = 1000;
 const PROMPT = 'Tell me a long story about a fox.';
-const LENGTH = ['--max-tokens', '600', '--ignore-eos'];
+const LENGTH = ['--max-tokens', '300', '--ignore-eos'];
 const SAMPLING = ['--temperature', '0.8', '--seed', '7'];
 /** As JSON the sampled answer has its tokens, and how likely each was. */
 const SAMPLED = [...LENGTH, ...SAMPLING, '--logprobs', '1', '--json'];
