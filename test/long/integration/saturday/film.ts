@@ -178,8 +178,7 @@ export class Saturday {
     box.unplug();
     this.note(`${box.name}: its cable is pulled`);
     await this.untilMissed(pc, box);
-    const status = await this.command(pc, ['status'], 'hidden');
-    this.show(pc, `...\n${status.slice(status.indexOf('problems:'))}`);
+    await this.command(pc, ['status']);
   }
 
   private async untilMissed(pc: Box, box: Box): Promise<void> {
