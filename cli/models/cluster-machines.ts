@@ -5,7 +5,7 @@ import { operatorSocketPath } from '../../shared/base/files/state-directory.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { fetchStatus } from '../../shared/transport/node-clients.js';
-import { socketAddress } from '../../shared/transport/operator-socket.js';
+import { socketAddress } from '../../shared/wire/addresses.js';
 import type { StatusReply } from '../../shared/wire/messages.js';
 import type { WorkerBoxes } from '../../simulator/plan/planned-profile.js';
 import { runtime } from '../client/process-runtime.js';

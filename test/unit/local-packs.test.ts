@@ -69,7 +69,7 @@ describe('the packs on this machine', () => {
 
 describe('whether this box can run a model', () => {
   const estimate: RunEstimate = {
-    machines: { workers: 2, hasShadow: false, source: 'cluster' },
+    machines: { workers: 2, hasShadow: false, source: 'cluster', boxes: [] },
     neededBytes: 1000,
     memoryBytes: 1000,
     diskNeededBytes: 1000,

@@ -65,7 +65,7 @@ export const PLAINTEXT_ROWS: readonly Row[] = [
   {
     done: 'odmoe status of anybody, at a main that speaks no TLS',
     act: (cluster) => cluster.command('nobody', 'status', '--main', cluster.daemon('plain').address),
-    here: new RegExp(`^cluster ${CLUSTER} serves demo`),
+    here: new RegExp(`^cluster ${CLUSTER} does not serve demo: no worker is connected`),
     there: null,
     status: 0,
   },
