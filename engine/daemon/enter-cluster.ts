@@ -30,6 +30,7 @@ import { type OpenTrust, openNodeTrust } from '../trust/open-node-trust.js';
 import { PAIRING_LIFE_MS, shownCode } from '../trust/pairing.js';
 import { closeAll } from './close-all.js';
 import { type FoundMain, joinedClusters, localAuthorities, mainAt, waitForMain } from './find-cluster.js';
+import { isService, joinAsService } from './join-as-service.js';
 import { NO_TOKEN, tokenCredentialPath } from './join-credential.js';
 import { requireFreePort } from './require-free-port.js';
 import type { GiveUp, StartNode } from './run-daemon.js';
@@ -171,10 +172,15 @@ async function enterAsPeer(given: NodeSettings, context: EntryContext): Promise<
     cluster: joining.isClusterGiven ? settings.cluster : null,
     authorityDigest: token === null ? null : requireJoinToken(token).authorityDigest,
   };
-  const main = await waitForMain(settings, wanted, (found) => obstacleTo(found, settings), context);
+  const join = async (shownMs: number[]): Promise<FoundMain> => {
+    const main = await waitForMain(settings, wanted, (found) => obstacleTo(found, settings), context);
+    if (main.authority !== null) await joinCluster(ofCluster(settings, main.cluster), main, token, context, shownMs);
+    return main;
+  };
+  const isPatient = token === null && isService(context.variables);
+  const main = isPatient ? await joinAsService(join, context) : await join([]);
   const named = ofCluster(settings, main.cluster);
   if (main.authority === null) return withoutAuthority(named);
-  await joinCluster(named, main, token, context);
   return { settings: listening(named), opened: await openNodeTrust(named, context.runtime.wallMs(), context.log) };
 }
 
@@ -306,11 +312,12 @@ async function joinCluster(
   main: FoundMain,
   token: string | null,
   context: EntryContext,
+  shownMs: number[],
 ): Promise<void> {
   const { stateDirectory, id, cluster, role } = settings;
   assertInvariant(role !== 'main', 'Main makes its own certificate.');
   const machine = { id, role, key: await keyToCertify(stateDirectory, id) };
-  const joined = await letIn(main, machine, token, context);
+  const joined = await letIn(main, machine, token, context, shownMs);
   requireSameCluster(joined, main);
   await storeIdentity(stateDirectory, id, joined);
   context.say(`joined "${cluster}" as ${id} (words: ${joined.words}). The key stays here; no code is needed again.`);
@@ -321,6 +328,7 @@ async function letIn(
   machine: JoiningMachine,
   token: string | null,
   context: EntryContext,
+  shownMs: number[],
 ): Promise<JoinedCluster> {
   const { runtime, abandoned, say, device } = context;
   const enrolment = { runtime, signal: abandoned };
@@ -339,7 +347,7 @@ async function letIn(
     say(`  Main shows these words, too: ${words}`);
   };
   try {
-    return await pairWithMain(address, { ...machine, device: device() }, showCode, enrolment);
+    return await pairWithMain(address, { ...machine, device: device() }, showCode, enrolment, shownMs);
   } catch (thrown) {
     if (abandoned.aborted) say('stopped before this machine was let in; its code is good no more');
     throw thrown;

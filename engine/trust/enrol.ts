@@ -38,8 +38,8 @@ import {
 import { requireJoinToken } from './join-token.js';
 import { proveKey } from './key-proof.js';
 import {
+  anotherCodePauseMs,
   CODES_SHOWN_LIMIT,
-  mayShowAnotherCode,
   PAIRING_LIFE_MS,
   PAIRING_NONCE_BYTES,
   pairingCode,
@@ -138,22 +138,23 @@ export type ShowCode = (code: string, words: string, isAnother: boolean) => void
  * forgotten too many codes), TRUST_REFUSED (too many wait, another authority, the id is taken), NO_MAIN, TIMEOUT, TLS_MISMATCH, CANCELLED (main has
  * been told then).
  * @param onCode called once, and again for each code that replaces one that main has forgotten; never for a machine whose key was let in before
+ * @param shownMs the times of the codes that the machine has shown in earlier calls, on the runtime's clock; this call adds its own
  */
 export async function pairWithMain(
   address: string,
   machine: PairingMachine,
   onCode: ShowCode,
   context: EnrolmentContext,
+  shownMs: number[] = [],
 ): Promise<JoinedCluster> {
-  const shownMs: number[] = [];
-  for (;;) {
+  for (let isAnother = false; ; isAnother = true) {
     const waiting = await beginToWait(address, machine, context);
     if ('welcome' in waiting) return joined(waiting.welcome, waiting.authority, machine);
     shownMs.push(context.runtime.nowMs());
-    onCode(waiting.code, authorityWords(authorityDigest(waiting.authority)), shownMs.length > 1);
+    onCode(waiting.code, authorityWords(authorityDigest(waiting.authority)), isAnother);
     const welcome = await acceptanceOrLeave(address, waiting, context);
     if (welcome !== null) return joined(welcome, waiting.authority, machine);
-    if (!mayShowAnotherCode(shownMs, context.runtime.nowMs())) throw forgottenTooOften(address);
+    if (anotherCodePauseMs(shownMs, context.runtime.nowMs()) > 0) throw forgottenTooOften(address);
   }
 }
 

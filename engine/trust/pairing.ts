@@ -218,9 +218,10 @@ export const WAITS_NO_MORE =
   `this machine waits no more at main (it waited longer than ${LIFE}, wrong codes were typed, its connection was lost, or main was started again): ` +
   'start it again for a new code';
 
-/** True: a machine whose code main has forgotten may show another one. `shownMs`: when it showed codes, on the clock of `nowMs`. */
-export function mayShowAnotherCode(shownMs: readonly number[], nowMs: number): boolean {
-  return shownMs.filter((timeMs) => nowMs - timeMs < PAIRING_LIFE_MS).length < CODES_SHOWN_LIMIT;
+/** Time until a machine may show another code by itself; 0: it may now. `shownMs`: when it showed codes, the oldest first, on the clock of `nowMs`. */
+export function anotherCodePauseMs(shownMs: readonly number[], nowMs: number): number {
+  const [first = -Infinity] = shownMs.length < CODES_SHOWN_LIMIT ? [] : shownMs.slice(-CODES_SHOWN_LIMIT);
+  return Math.max(0, first + PAIRING_LIFE_MS - nowMs);
 }
 
 /** True: the machine has revealed nothing in time, or nobody has typed its code in time. */

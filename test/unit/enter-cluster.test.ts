@@ -22,7 +22,21 @@ import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { RUNTIME } from '../wall.js';
 import { Lines } from './log-lines.js';
 import { startNewMain, StoredMain } from './stored-main.js';
+import { ENROLMENT_PATHS } from '../../engine/trust/enrolment-messages.js';
+import { MovedRuntime } from './enrolment-main.js';
+import { startRefusingMain } from './refusing-main.js';
 import { startPlainMain } from './plain-main.js';
+
+/** Long pauses pass at once, by its clocks. */
+class PauseRuntime extends MovedRuntime {
+  readonly pausesMs: number[] = [];
+
+  override async sleep(delayMs: number, signal?: AbortSignal): Promise<void> {
+    if (delayMs < 60_000) return super.sleep(delayMs, signal);
+    this.pausesMs.push(delayMs);
+    this.laterMs += delayMs;
+  }
+}
 
 describe('the way of a daemon into its cluster', () => {
   let directory: string;
@@ -60,10 +74,11 @@ describe('the way of a daemon into its cluster', () => {
       variables = {},
       abandoned = new AbortController().signal,
       say = (text: string): void => void said.push(text),
+      runtime = RUNTIME,
     } = {},
   ): Promise<EnteredCluster> {
     const log = new Lines();
-    const context = { runtime: RUNTIME, log, abandoned, say, device: () => 'Orin', variables };
+    const context = { runtime, log, abandoned, say, device: () => 'Orin', variables };
     const entered = await enterCluster(settings, context);
     leaves.push(() => entered.leave());
     return entered;
@@ -387,6 +402,60 @@ describe('the way of a daemon into its cluster', () => {
       assert.equal(codes.length, 2);
       assert.match(said.join('\n'), /main was started again, or .* knows this code no more; here is a new one/);
     });
+
+    it('is another code after a pause, where a service manager runs the worker and its code was not typed', async () => {
+      const address = await startHome();
+      const runtime = new PauseRuntime();
+      let codes = 0;
+      const entered = await enter(settingsOf('worker', { main: address }), {
+        runtime,
+        variables: { NOTIFY_SOCKET: '/run/notify' },
+        say: (text) => {
+          said.push(text);
+          const code = /odmoe accept (\d{6})/.exec(text)?.[1];
+          if (code === undefined) return;
+          codes += 1;
+          const wrong = code === '000000' ? '000001' : '000000';
+          const typed = codes === 1 ? [wrong, wrong, wrong] : [code];
+          void Promise.allSettled(typed.map((each) => main?.desk.accept(each)));
+        },
+      });
+      assert.equal(entered.settings.cluster, 'home');
+      assert.deepEqual([codes, runtime.pausesMs], [2, [60_000]]);
+      assert.match(
+        said.join('\n'),
+        /not in yet: 3 wrong codes .*\[JOIN_TOKEN_INVALID\]\. As a service it tries again by itself in 1 min 0 s/,
+      );
+    });
+
+    for (const code of ['TRUST_REFUSED', 'PAIRING_UNKNOWN', 'NODE_REMOVED'] as const) {
+      it(`is three codes in ten minutes at most where one who stands between refuses a service with ${code}`, async () => {
+        const refusing = await startRefusingMain('home', (path) =>
+          path === ENROLMENT_PATHS.wait ? { code, message: 'no' } : null,
+        );
+        const runtime = new PauseRuntime();
+        const abandon = new AbortController();
+        const shownMs: number[] = [];
+        const entering = enter(settingsOf('worker', { main: refusing.address }), {
+          runtime,
+          abandoned: abandon.signal,
+          variables: { NOTIFY_SOCKET: '/run/notify' },
+          say: (text) => {
+            if (!/odmoe accept \d{6}/.test(text)) return;
+            shownMs.push(runtime.nowMs());
+            if (shownMs.length === 7) abandon.abort();
+          },
+        });
+        try {
+          await assert.rejects(entering);
+          for (const [index, timeMs] of shownMs.slice(3).entries()) {
+            assert.ok(timeMs - (shownMs[index] ?? 0) >= 600_000, `at ${shownMs.join(', ')} ms`);
+          }
+        } finally {
+          refusing.close();
+        }
+      });
+    }
 
     it('tells main when it is stopped while it shows a code, and says that it was not let in', async () => {
       const address = await startHome();

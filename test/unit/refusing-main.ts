@@ -31,7 +31,7 @@ export async function startRefusingMain(cluster: string, refusalAt: RefusalAt): 
     request.on('end', () => {
       asked.push(url);
       const refusal = refusalAt(url);
-      const body = JSON.stringify(refusal === null ? replies[url] : { error: refusal });
+      const body = JSON.stringify(refusal === null ? (replies[url] ?? {}) : { error: refusal });
       const headers = { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) };
       response.writeHead(refusal === null ? 200 : 403, headers).end(body);
     });
