@@ -1,23 +1,26 @@
 import type { TLSSocket } from 'node:tls';
 import type { CertifiedPeer } from './trust/certificate.js';
+import type { StandingPeer } from './trust/standing-peer.js';
+
+/** A connection whose peer is not admitted any more. */
+export interface RefusedSocket {
+  readonly socket: TLSSocket;
+  readonly peer: CertifiedPeer;
+  readonly refusal: string;
+}
 
 /** The open connections of admitted peers. */
 export class AdmittedSockets {
-  /** The peers as their certificates name them. */
-  private readonly peers = new Map<TLSSocket, CertifiedPeer>();
-  /** The same, with the keys that their nodes have now. */
-  private readonly present = new Map<TLSSocket, CertifiedPeer>();
+  private readonly peers = new Map<TLSSocket, StandingPeer>();
   private readonly byFingerprint = new Map<string, Set<TLSSocket>>();
 
-  add(socket: TLSSocket, peer: CertifiedPeer): void {
+  add(socket: TLSSocket, peer: StandingPeer): void {
     const fingerprint = socket.getPeerX509Certificate()?.fingerprint256 ?? '';
     const ofCertificate = this.byFingerprint.get(fingerprint) ?? new Set();
     this.byFingerprint.set(fingerprint, ofCertificate.add(socket));
     this.peers.set(socket, peer);
-    this.present.set(socket, peer);
     socket.once('close', () => {
       this.peers.delete(socket);
-      this.present.delete(socket);
       ofCertificate.delete(socket);
       if (ofCertificate.size === 0) this.byFingerprint.delete(fingerprint);
     });
@@ -26,17 +29,19 @@ export class AdmittedSockets {
   /** The peer whose certificate has this SHA-256; null: it has no open connection. */
   peerOf(fingerprint: string): CertifiedPeer | null {
     const [socket] = this.byFingerprint.get(fingerprint) ?? [];
-    return (socket && this.peers.get(socket)) ?? null;
+    return (socket && this.peers.get(socket)?.shown) ?? null;
   }
 
-  /** The peers of all connections, with the keys that their nodes have by `newest`. */
-  withNewestKeys(newest: (peer: CertifiedPeer) => CertifiedPeer): [TLSSocket, CertifiedPeer][] {
-    for (const [socket, peer] of this.present) this.present.set(socket, newest(peer));
-    return [...this.present];
+  /** The connections that a newer roster ends. */
+  refused(): RefusedSocket[] {
+    return [...this.peers].flatMap(([socket, standing]) => {
+      const refusal = standing.refusal();
+      return refusal === null ? [] : [{ socket, peer: standing.shown, refusal }];
+    });
   }
 
   /** The number of open connections of the peer with this id. */
   countOf(id: string): number {
-    return [...this.peers.values()].filter((peer) => peer.id === id).length;
+    return [...this.peers.values()].filter(({ shown }) => shown.id === id).length;
   }
 }

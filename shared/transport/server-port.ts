@@ -14,6 +14,7 @@ import type { AuthenticatedCall } from './server-handlers.js';
 import { countedName } from './peer-context.js';
 import { AdmittedSockets } from './admitted-sockets.js';
 import { admittedPeer } from './trust/certified-socket.js';
+import { StandingPeer } from './trust/standing-peer.js';
 import type { CertifiedPeer } from './trust/certificate.js';
 import type { ClusterTrust } from './trust/cluster-trust.js';
 import type { CertifiedCaller } from './trust/peer-role.js';
@@ -231,7 +232,7 @@ class TrustedPort implements ServerPort {
       socket.destroy();
       return;
     }
-    this.admitted.add(socket, peer);
+    this.admitted.add(socket, new StandingPeer(peer, trust));
     this.injector.injectConnection(socket);
   }
 
@@ -239,9 +240,7 @@ class TrustedPort implements ServerPort {
   private trustChanged(): void {
     const { trust, endStreamsOf } = this.options;
     this.tls.setSecureContext(tlsOptions(trust));
-    for (const [socket, peer] of this.admitted.withNewestKeys((each) => trust.withNewestKey(each))) {
-      const refusal = trust.refusalOf(peer);
-      if (refusal === null) continue;
+    for (const { socket, peer, refusal } of this.admitted.refused()) {
       endStreamsOf(peer, new OdmoeError('TRUST_REFUSED', refusal));
       this.runtime.after(REMOVAL_GRACE_MS, () => socket.destroy()).unref();
     }

@@ -10,6 +10,7 @@ import {
   keyDigest,
 } from '../../shared/transport/trust/certificate.js';
 import type { OwnCertificate } from '../../shared/transport/trust/cluster-trust.js';
+import { StandingPeer } from '../../shared/transport/trust/standing-peer.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
 
 const AUTHORITY = createAuthority('home');
@@ -59,6 +60,23 @@ describe('trust of a node', () => {
     trust.takeRoster(signed(5, [{ ...LISTED, removed: 0 }]));
     assert.equal(told, 1);
     assert.match(trust.refusalOf(WORKER) ?? '', /was removed from "home"/);
+  });
+
+  it('goes on with a connection of before a renewal, and ends one opened with the old key after it with the day of that key', () => {
+    const trust = trustOf({ signedRoster: signed(3, [LISTED]) });
+    const before = new StandingPeer(WORKER, trust);
+    const renewed: RosterEntry = { ...LISTED, keyDigest: 'cd'.repeat(32), previousKeyDigest: DIGEST, renewedAt: 2 };
+    trust.takeRoster(signed(4, [renewed]));
+    assert.equal(before.refusal(), null);
+    const thief = new StandingPeer(WORKER, trust);
+    const node = new StandingPeer({ ...WORKER, keyDigest: renewed.keyDigest, issuedAt: 3 }, trust);
+    // Another change within the day.
+    trust.takeRoster(signed(5, [renewed, { ...LISTED, id: 'other', keyDigest: 'ef'.repeat(32) }]));
+    for (const each of [before, thief, node]) assert.equal(each.refusal(), null);
+    trust.takeRoster(signed(6, [{ ...LISTED, keyDigest: renewed.keyDigest, renewedAt: 2 }]));
+    assert.deepEqual([before.refusal(), node.refusal()], [null, null]);
+    assert.match(thief.refusal() ?? '', /the key of node jetson-2 is not the one .* \(it was replaced\)/);
+    assert.deepEqual([before.shown, before.peer.keyDigest], [WORKER, renewed.keyDigest]);
   });
 
   it('knows from a roster that its own node was removed', () => {

@@ -4,6 +4,7 @@ import { ANY_NODE_NAME, type CertifiedPeer, readPeerCertificate, roleName } from
 import type { ClusterTrust } from './cluster-trust.js';
 import type { ServedBy } from './peer-role.js';
 import { isRefusal } from './refusal.js';
+import { StandingPeer } from './standing-peer.js';
 
 /** The name in a certificate by which a daemon that serves such methods is dialled. */
 export function dialledName(servedBy: ServedBy): string {
@@ -12,14 +13,14 @@ export function dialledName(servedBy: ServedBy): string {
 
 /** The peer at the other end of a channel that this process has dialled. */
 export class DialledPeer {
-  private certified: CertifiedPeer | null = null;
+  private standing: StandingPeer | null = null;
   private unwatch: (() => void) | null = null;
 
   constructor(readonly trust: ClusterTrust) {}
 
   /** Null: no connection has stood yet. */
   get peer(): CertifiedPeer | null {
-    return this.certified;
+    return this.standing?.peer ?? null;
   }
 
   /** The check of TLS after the chain: undefined if the certificate has the dialled name and the peer is admitted, else the reason. */
@@ -29,16 +30,14 @@ export class DialledPeer {
     const peer = readPeerCertificate(certificate.raw, this.trust.authority);
     const refusal = isRefusal(peer) ? peer.refusal : this.trust.refusalOf(peer);
     if (refusal !== null) return new Error(refusal);
-    if (!isRefusal(peer)) this.certified = peer;
+    if (!isRefusal(peer)) this.standing = new StandingPeer(peer, this.trust);
     return undefined;
   }
 
   /** `refused`: called when the peer is not admitted any more. */
   watch(refused: (reason: OdmoeError) => void): void {
     this.unwatch = this.trust.watch(() => {
-      if (this.certified === null) return;
-      this.certified = this.trust.withNewestKey(this.certified);
-      const refusal = this.trust.refusalOf(this.certified);
+      const refusal = this.standing?.refusal() ?? null;
       if (refusal !== null) refused(new OdmoeError('TRUST_REFUSED', refusal));
     });
   }
