@@ -1,6 +1,6 @@
 import { basename } from 'node:path';
 import type { Command } from 'commander';
-import { localAuthorities } from '../../engine/daemon/find-cluster.js';
+import { localAuthorities } from '../../engine/daemon/cluster-directories.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { stateDirectory } from '../../shared/base/files/state-directory.js';
 import { CLUSTER_NAME_RULE, isClusterName } from '../../shared/base/text/identifier.js';

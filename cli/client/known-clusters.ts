@@ -5,12 +5,12 @@ import { readAuthorityCertificate } from '../../engine/trust/authority-files.js'
 import { joinedIds, readIdentity } from '../../engine/trust/identity-files.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
-import { ANY_CLUSTER } from '../../shared/base/files/state-directory.js';
+import { ANY_CLUSTER, operatorDirectory } from '../../shared/base/files/state-directory.js';
 import { isClusterName } from '../../shared/base/text/identifier.js';
 import { isLoopbackHost } from '../../shared/transport/credentials.js';
 import { shortAuthorityDigest } from '../../shared/transport/trust/certificate.js';
 import { hostOf } from '../../shared/wire/addresses.js';
-import { authoritiesOfThisHost, operatorDirectory } from './operator-access.js';
+import { authoritiesOfThisHost } from './operator-access.js';
 
 /** A cluster of which this user is an operator, or whose authority lies on this host. */
 export interface KnownCluster {

@@ -1,4 +1,4 @@
-import { chooseMain, lookForMains, otherAuthorities } from '../../engine/daemon/find-cluster.js';
+import { fittingMains, lookForMains, otherAuthorities } from '../../engine/daemon/find-cluster.js';
 import { askAuthority } from '../../engine/trust/ask-authority.js';
 import { requireJoinToken } from '../../engine/trust/join-token.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -36,11 +36,11 @@ export async function mainOfToken(
     discovery: { provider: 'mdns', interfaceAddress: flags.interface ?? null, name: null },
   } as const;
   const wanted = { cluster: null, authorityDigest };
-  const found = await lookForMains(place, wanted, { runtime, abandoned: signal });
+  const { mains } = await lookForMains(place, wanted, { runtime, abandoned: signal });
   if (signal.aborted) throw new OdmoeError('CANCELLED', 'the joining was interrupted');
-  const answers = found.filter(({ authority }) => authority !== null);
-  const fitting = chooseMain(answers, wanted);
-  if (fitting !== null) return fitting;
+  const answers = mains.filter(({ authority }) => authority !== null);
+  const [fitting] = fittingMains(answers, wanted);
+  if (fitting !== undefined) return fitting;
   if (answers.length === 0) {
     throw new OdmoeError('NO_MAIN', 'no main answers on this network: give its address with --main HOST:PORT');
   }

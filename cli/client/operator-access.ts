@@ -1,6 +1,6 @@
 /** The ways of a person to a main whose cluster has an authority: a certificate of role operator, or the operator's socket on main's host. */
-import { basename, join } from 'node:path';
-import { localAuthorities } from '../../engine/daemon/find-cluster.js';
+import { basename } from 'node:path';
+import { localAuthorities } from '../../engine/daemon/cluster-directories.js';
 import type { ShownAuthority } from '../../engine/trust/ask-authority.js';
 import { readAuthorityCertificate } from '../../engine/trust/authority-files.js';
 import { joinedIds, type NodeCredentials, readIdentity, storeRoster } from '../../engine/trust/identity-files.js';
@@ -10,7 +10,7 @@ import { operatorKeys } from '../../engine/trust/open-node-trust.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import {
   ANY_CLUSTER,
-  configHome,
+  operatorDirectory,
   operatorSocketPath,
   stateDirectory,
   stateHome,
@@ -36,11 +36,6 @@ export interface ReachedMain {
 
 /** A main of this host serves its socket at once, but a busy one may take a while. */
 export const LOCAL_MAIN_TIMEOUT_MS = 10_000;
-
-/** The directory in which the operators of a cluster on this host have their keys: $XDG_CONFIG_HOME/odmoe/clusters/CLUSTER. */
-export function operatorDirectory(cluster: string): string {
-  return join(configHome(), 'odmoe', 'clusters', cluster);
-}
 
 /**
  * The main of this host whose operator's socket answers this user; null: there is none. `cluster`: only that one.

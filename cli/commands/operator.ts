@@ -8,6 +8,7 @@ import { requireJoinToken } from '../../engine/trust/join-token.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
+import { operatorDirectory } from '../../shared/base/files/state-directory.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { IDENTIFIER_RULE, isIdentifier } from '../../shared/base/text/identifier.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
@@ -16,7 +17,7 @@ import { JOIN_TOKEN_VARIABLE, operatorJoinCommand } from '../../shared/transport
 import { addOperatorFlags, askForToken, type OperatorFlags } from '../client/ask-operator.js';
 import { withInterrupt } from '../client/interrupt.js';
 import { mainOfToken } from '../client/main-of-token.js';
-import { isOperatorAlready, operatorDirectory } from '../client/operator-access.js';
+import { isOperatorAlready } from '../client/operator-access.js';
 import { runtime } from '../client/process-runtime.js';
 
 interface JoinFlags {

@@ -3,11 +3,10 @@ import { readdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { identityDirectory, type NodeCredentials, readIdentity } from '../../engine/trust/identity-files.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { stateDirectory } from '../../shared/base/files/state-directory.js';
+import { operatorDirectory, stateDirectory } from '../../shared/base/files/state-directory.js';
 import { isIdentifier } from '../../shared/base/text/identifier.js';
 import { readPeerCertificate } from '../../shared/transport/trust/certificate.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
-import { operatorDirectory } from '../client/operator-access.js';
 
 /** Most of them that are looked at in one directory of a cluster. */
 const IDENTITIES_LIMIT = 16;

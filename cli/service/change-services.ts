@@ -1,7 +1,7 @@
 /** Installs and removes services. */
 import { chmod, mkdir, readFile, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { joinedClusters } from '../../engine/daemon/find-cluster.js';
+import { joinedClusters } from '../../engine/daemon/cluster-directories.js';
 import { forgetIdentity } from '../../engine/trust/identity-files.js';
 import { EXIT_STATUSES, type ExitStatus } from '../../shared/base/errors/registry.js';
 import { fileExists } from '../../shared/base/files/read-file.js';

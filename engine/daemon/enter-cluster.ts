@@ -29,7 +29,8 @@ import { holdAuthority } from '../trust/main-lock.js';
 import { type OpenTrust, openNodeTrust } from '../trust/open-node-trust.js';
 import { PAIRING_LIFE_MS, shownCode } from '../trust/pairing.js';
 import { closeAll } from './close-all.js';
-import { type FoundMain, joinedClusters, localAuthorities, mainAt, waitForMain } from './find-cluster.js';
+import { joinedClusters, localAuthorities } from './cluster-directories.js';
+import { fittingMains, type FoundMain, lookForMains, mainAt, waitForMain } from './find-cluster.js';
 import { isService, joinAsService } from './join-as-service.js';
 import { NO_TOKEN, tokenCredentialPath } from './join-credential.js';
 import { requireFreePort } from './require-free-port.js';
@@ -243,11 +244,24 @@ function needlesslyInsecure(cluster: string): OdmoeError {
 /** Throws TLS_MISMATCH if main speaks TLS. */
 async function insecurely(settings: NodeSettings, context: EntryContext): Promise<Entrance> {
   const { mainAddress, role } = settings;
+  if (mainAddress === null) await tellOfTls(settings, context);
   const found = mainAddress === null ? null : await mainAt(mainAddress, context);
   if (found === null || found.authority === null) return withoutAuthority(settings);
   throw new OdmoeError(
     'TLS_MISMATCH',
     `main at ${found.address} speaks TLS and this ${role} was told --insecure: leave that out`,
+  );
+}
+
+/** Main may come later, and anybody may say by mDNS that he is main: so a daemon without protection says that only mains with TLS answer, and goes on. */
+async function tellOfTls(settings: NodeSettings, context: EntryContext): Promise<void> {
+  const { cluster, role } = settings;
+  const wanted = { cluster, authorityDigest: null };
+  const mains = fittingMains((await lookForMains(settings, wanted, context)).mains, wanted);
+  if (mains.length === 0 || mains.some(({ authority }) => authority === null)) return;
+  const list = mains.map(({ address }) => address).sort();
+  context.say(
+    `main of "${cluster}" at ${list.join(', ')} speaks TLS and uses no ${role} that was told --insecure: leave that out`,
   );
 }
 
@@ -271,13 +285,14 @@ async function servesOwnHostAlone(
   return found === null || found.authority === null;
 }
 
-/** The reason why a daemon does not join a main that it has found; null: it may. Throws CONFIG_INVALID for one that it was told to join. */
-function obstacleTo({ address, cluster, authority }: FoundMain, settings: NodeSettings): string | null {
-  const { listenHost, mainAddress, joining } = settings;
+/** The reason why a daemon does not join a main that it has found; null: it may. Throws CONFIG_INVALID for one whose address it was given. */
+export function obstacleTo({ address, cluster, authority }: FoundMain, settings: NodeSettings): string | null {
+  const { listenHost, mainAddress } = settings;
   if (authority !== null || (isLoopbackHost(hostOf(address)) && isLoopbackHost(listenHost))) return null;
   const what = `main of "${cluster}" at ${address} has no authority that says who may join`;
   const text = `${what}: on its host say odmoe cluster init and start it again, or start all of its daemons with --insecure`;
-  if (mainAddress === null && !joining.isClusterGiven) return text;
+  // Anybody may say by mDNS that he is main.
+  if (mainAddress === null) return text;
   throw new OdmoeError('CONFIG_INVALID', text);
 }
 

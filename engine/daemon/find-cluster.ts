@@ -1,8 +1,6 @@
 /** Finds the main whose cluster a daemon is to join: at the address that it was given, on this host, by mDNS, or by its name. */
-import { readdir } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
-import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { operatorSocketPath } from '../../shared/base/files/state-directory.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
@@ -10,6 +8,7 @@ import { isClusterName } from '../../shared/base/text/identifier.js';
 import { defaultPort } from '../../shared/settings/cluster-config.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { findMains } from '../../shared/transport/discovery/discovery.js';
+import { knownAuthorities, localAuthorities } from './cluster-directories.js';
 import { httpAtAddress } from './http-at-address.js';
 import { namedMains } from './name-discovery.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
@@ -17,8 +16,7 @@ import { identifyPeer } from '../../shared/transport/node-clients.js';
 import { SHORT_DIGEST_DIGITS } from '../../shared/transport/trust/certificate.js';
 import { dialAddress, formatAddress, socketAddress } from '../../shared/wire/addresses.js';
 import { askAuthority, type ShownAuthority } from '../trust/ask-authority.js';
-import { authorityDirectory } from '../trust/authority-files.js';
-import { hasJoined } from '../trust/identity-files.js';
+import { authorityWords } from '../trust/authority-words.js';
 
 /** A main that answers. */
 export interface FoundMain {
@@ -60,8 +58,8 @@ export const LOCAL_MAIN_ADDRESS = formatAddress(LOOPBACK, defaultPort('main'));
 
 /**
  * Waits until a main of the wanted cluster answers. `mayJoin` null: it may be joined; a text: why not, which is told once, and the search goes on.
- * @throws CONFIG_INVALID several clusters answer, and none is named; JOIN_TOKEN_INVALID main answers at its given address, and the token is of another
- *   authority; CANCELLED
+ * Where several authorities answer, it is the one that this host knows; of strangers alone none is joined, and none ends the search.
+ * @throws JOIN_TOKEN_INVALID main answers at its given address, and the token is of another authority; CANCELLED
  */
 export async function waitForMain(
   place: Place,
@@ -76,11 +74,18 @@ export async function waitForMain(
     told = text;
   };
   for (;;) {
-    const found = await lookForMains(place, wanted, context);
+    const search = await lookForMains(place, wanted, context);
     if (abandoned.aborted) throw new OdmoeError('CANCELLED', 'the daemon was stopped while it waited for main');
-    const chosen = chooseMain(found, wanted);
-    if (chosen === null) requireTokenOfGiven(place, wanted, found);
-    const obstacle = chosen === null ? await nothingFound(place, wanted, found, context) : mayJoin(chosen);
+    const fitting = fittingMains(search.mains, wanted);
+    if (fitting.length === 0) requireTokenOfGiven(place, wanted, search.mains);
+    const known = fitting.length > 1 ? await knownAuthorities(place.stateDirectory) : NONE_KNOWN;
+    const chosen = chooseMain(fitting, known);
+    const obstacle =
+      chosen !== null
+        ? mayJoin(chosen)
+        : fitting.length > 1
+          ? severalAnswer(fitting, wanted)
+          : await nothingFound(place, wanted, search, context);
     if (chosen !== null && obstacle === null) return chosen;
     tell(`waiting for main: ${obstacle ?? ''}`);
     await runtime.sleep(PAUSE_MS, abandoned);
@@ -101,13 +106,15 @@ function requireTokenOfGiven(
 async function nothingFound(
   { mainAddress, discovery }: Place,
   wanted: WantedCluster,
-  others: readonly FoundMain[],
+  { mains: others, failure }: Search,
   { runtime, abandoned: signal }: FindContext,
 ): Promise<string> {
   const which = wanted.cluster === null ? 'main' : `main of "${wanted.cluster}"`;
   if (others.length > 0 && wanted.authorityDigest !== null) return otherAuthorities(others, wanted.authorityDigest);
   if (mainAddress !== null) {
-    return (await httpAtAddress(mainAddress, { runtime, signal })) ?? `none answers at ${mainAddress}`;
+    const isTold = failure !== null && !SILENCE.has(failure.code);
+    const why = isTold ? failure.message : `none answers at ${mainAddress}`;
+    return (await httpAtAddress(mainAddress, { runtime, signal })) ?? why;
   }
   const where = {
     mdns: 'is heard on this network or',
@@ -134,44 +141,70 @@ function isWanted({ cluster, authority }: FoundMain, wanted: WantedCluster): boo
   return wanted.authorityDigest === null || authority?.digest === wanted.authorityDigest;
 }
 
-/** The one main of the wanted cluster; null: there is none. Throws CONFIG_INVALID where several clusters answer. Pure. */
-export function chooseMain(found: readonly FoundMain[], wanted: WantedCluster): FoundMain | null {
-  const fitting = found.filter((main) => isWanted(main, wanted));
+/** The mains that may be joined, one of each authority. Pure. */
+export function fittingMains(found: readonly FoundMain[], wanted: WantedCluster): FoundMain[] {
   const clusters = new Map<string, FoundMain>();
-  for (const main of fitting) {
+  for (const main of found.filter((each) => isWanted(each, wanted))) {
     const key = `${main.cluster} ${main.authority?.digest ?? ''}`;
     const before = clusters.get(key);
     if (before === undefined || (before.socketPath === null && main.socketPath !== null)) clusters.set(key, main);
   }
-  const [first, ...others] = clusters.values();
-  if (first === undefined) return null;
-  if (others.length === 0) return first;
-  const list = [first, ...others].map(({ cluster, address }) => `"${cluster}" at ${address}`).join(', ');
-  throw new OdmoeError(
-    'CONFIG_INVALID',
-    `several clusters answer (${list}): say which one to join, by --cluster, or by --main HOST:PORT`,
-  );
+  return [...clusters.values()];
 }
+
+const NONE_KNOWN: ReadonlySet<string> = new Set();
+
+/** The only one of them, or of several the only one whose authority this host knows (`known`: digests); null: there is none such. Pure. */
+export function chooseMain(fitting: readonly FoundMain[], known: ReadonlySet<string>): FoundMain | null {
+  if (fitting.length <= 1) return fitting[0] ?? null;
+  const own = fitting.filter(
+    ({ authority, socketPath }) => socketPath !== null || (authority !== null && known.has(authority.digest)),
+  );
+  return own.length === 1 ? (own[0] ?? null) : null;
+}
+
+const LISTED_LIMIT = 8;
+
+/** The words for several of which this host knows none, or more than one. */
+function severalAnswer(fitting: readonly FoundMain[], { cluster }: WantedCluster): string {
+  const list = fitting.map((main) => {
+    const words = main.authority === null ? 'no authority' : `words: ${authorityWords(main.authority.digest)}`;
+    return `"${main.cluster}" at ${main.address}, ${words}`;
+  });
+  const more = list.length > LISTED_LIMIT ? `; ${list.length - LISTED_LIMIT} more` : '';
+  const name = cluster === null ? '--cluster, ' : '';
+  return `several clusters answer (${list.sort().slice(0, LISTED_LIMIT).join('; ')}${more}): compare the words with those that odmoe status shows on main, and say which one by ${name}--main HOST:PORT, or give a token of it`;
+}
+
+/** What one search has found. */
+export interface Search {
+  readonly mains: FoundMain[];
+  /** Why no main answers at the address that was given; null: one does, or none was given. */
+  readonly failure: OdmoeError | null;
+}
+
+/** Failures of an address where nothing speaks. */
+const SILENCE: ReadonlySet<ErrorCode> = new Set(['NO_MAIN', 'TIMEOUT', 'CANCELLED']);
 
 /** One search: every main that answers. By mDNS or by names only where none of this host is wanted. */
 export async function lookForMains(
   place: Place,
   wanted: WantedCluster,
   context: Pick<FindContext, 'runtime' | 'abandoned'>,
-): Promise<FoundMain[]> {
+): Promise<Search> {
   const { mainAddress, stateDirectory, discovery } = place;
   const local = await mainsOfThisHost(stateDirectory, wanted.cluster, context);
   if (mainAddress !== null) {
-    const given = await mainAt(mainAddress, context);
-    if (given === null) return [];
-    return [local.find(({ authority }) => isSame(authority, given.authority)) ?? given];
+    const given = await answerAt(mainAddress, context);
+    if (given instanceof OdmoeError) return { mains: [], failure: given };
+    return { mains: [local.find(({ authority }) => isSame(authority, given.authority)) ?? given], failure: null };
   }
   const heard = local.some((main) => isWanted(main, wanted))
     ? []
     : await advertisedMains(discovery, wanted.cluster, context.runtime);
   const addresses = new Set([...heard, LOCAL_MAIN_ADDRESS]);
   const answers = await Promise.all([...addresses].map((address) => mainAt(address, context)));
-  return [...local, ...answers.filter((main) => main !== null)];
+  return { mains: [...local, ...answers.filter((main) => main !== null)], failure: null };
 }
 
 async function advertisedMains(
@@ -192,18 +225,30 @@ function isSame(one: ShownAuthority | null, other: ShownAuthority | null): boole
 /** The main at an address; null: none answers. */
 export async function mainAt(
   address: string,
+  context: Pick<FindContext, 'runtime' | 'abandoned'>,
+  identifyTimeoutMs?: number,
+): Promise<FoundMain | null> {
+  const answer = await answerAt(address, context, identifyTimeoutMs);
+  return answer instanceof OdmoeError ? null : answer;
+}
+
+/** The main at an address, or why none answers there. */
+async function answerAt(
+  address: string,
   { runtime, abandoned }: Pick<FindContext, 'runtime' | 'abandoned'>,
   identifyTimeoutMs = IDENTIFY_TIMEOUT_MS,
-): Promise<FoundMain | null> {
+): Promise<FoundMain | OdmoeError> {
   try {
     const authority = await askAuthority(address, { runtime, signal: abandoned });
     if (authority !== null) return { address, cluster: authority.cluster, authority, socketPath: null };
     const identity = await identifyPeer(new GrpcTransport(runtime), address, identifyTimeoutMs, abandoned);
     // The name becomes that of a directory.
-    if (identity.role !== 'ROLE_MAIN' || !isClusterName(identity.cluster)) return null;
-    return { address, cluster: identity.cluster, authority: null, socketPath: null };
+    if (identity.role === 'ROLE_MAIN' && isClusterName(identity.cluster)) {
+      return { address, cluster: identity.cluster, authority: null, socketPath: null };
+    }
+    return new OdmoeError('TRUST_REFUSED', `the daemon at ${address} lets no machines in: give main's address`);
   } catch (thrown) {
-    if (thrown instanceof OdmoeError) return null;
+    if (thrown instanceof OdmoeError) return thrown;
     throw thrown;
   }
 }
@@ -235,33 +280,4 @@ async function mainOfDirectory(
     if (thrown instanceof OdmoeError) return null;
     throw thrown;
   }
-}
-
-/** The state directories with an authority: that of the cluster, or those of all clusters. `stateDirectory`: that of any cluster. */
-export async function localAuthorities(stateDirectory: string, cluster: string | null): Promise<string[]> {
-  const found: string[] = [];
-  for (const directory of await clusterDirectories(stateDirectory, cluster)) {
-    if (await fileExists(authorityDirectory(directory))) found.push(directory);
-  }
-  return found;
-}
-
-/** The state directories of the cluster, or of all clusters that have one here. `stateDirectory`: that of any cluster. */
-async function clusterDirectories(stateDirectory: string, cluster: string | null): Promise<string[]> {
-  const home = dirname(stateDirectory);
-  if (cluster !== null) return [join(home, cluster)];
-  const names = await readdir(home).catch((thrown: unknown) => {
-    // Those of another user are not this user's to use.
-    if (['ENOENT', 'EACCES'].includes(systemErrorCode(thrown))) return [];
-    throw toOdmoeError(thrown);
-  });
-  return names.filter(isClusterName).map((name) => join(home, name));
-}
-
-/** The state directories of the clusters in which a daemon of this id has joined on this host. `stateDirectory`: that of any cluster. */
-export async function joinedClusters(stateDirectory: string, id: string): Promise<string[]> {
-  const directories = await clusterDirectories(stateDirectory, null);
-  const joined: string[] = [];
-  for (const directory of directories) if (await hasJoined(directory, id)) joined.push(directory);
-  return joined;
 }

@@ -1,9 +1,10 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { authorityDigest, clusterOfAuthority } from '../../shared/transport/trust/certificate.js';
+import { authorityDigest, clusterOfAuthority, readPeerCertificate } from '../../shared/transport/trust/certificate.js';
+import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import { EnrolmentConnection, type EnrolmentContext } from './enrolment-connection.js';
 import { authorityReplySchema, ENROLMENT_PATHS } from './enrolment-messages.js';
 
-/** The authority that a main shows. Nothing proves yet that the main is of it. */
+/** The authority that a main shows, which has certified this main. */
 export interface ShownAuthority {
   readonly cluster: string;
   /** The authority's certificate, DER. */
@@ -22,9 +23,12 @@ export async function askAuthority(address: string, context: EnrolmentContext): 
   try {
     const { authority } = await connection.ask(ENROLMENT_PATHS.authority, null, authorityReplySchema);
     const cluster = clusterOfAuthority(authority);
-    if (cluster !== null) return { cluster, certificate: authority, digest: authorityDigest(authority) };
-    const words = `the daemon at ${address} shows an authority that is not one of odmoe: give main's address`;
-    throw new OdmoeError('TRUST_REFUSED', words);
+    if (cluster === null) {
+      const words = `the daemon at ${address} shows an authority that is not one of odmoe: give main's address`;
+      throw new OdmoeError('TRUST_REFUSED', words);
+    }
+    requireMainOf(authority, connection.serverCertificate, address);
+    return { cluster, certificate: authority, digest: authorityDigest(authority) };
   } finally {
     connection.close();
   }
@@ -37,4 +41,15 @@ async function connectionTo(address: string, context: EnrolmentContext): Promise
     if (thrown instanceof OdmoeError && thrown.code === 'TLS_MISMATCH') return null;
     throw thrown;
   }
+}
+
+/** The server that shows an authority must be a main of it. `certificate`: the server's, by which its TLS stands. Throws TRUST_REFUSED. */
+export function requireMainOf(authority: Buffer, certificate: Buffer, address: string): void {
+  const isAuthority = clusterOfAuthority(authority) !== null;
+  const server = isAuthority ? readPeerCertificate(certificate, authority) : null;
+  if (server !== null && !isRefusal(server) && server.role === 'main') return;
+  throw new OdmoeError(
+    'TRUST_REFUSED',
+    `the daemon at ${address} is not a main of the authority that it shows: something stands between, do not go on`,
+  );
 }

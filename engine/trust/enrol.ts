@@ -18,6 +18,7 @@ import {
 } from '../../shared/transport/trust/certificate.js';
 import type { PeerRole } from '../../shared/transport/trust/peer-role.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
+import { requireMainOf } from './ask-authority.js';
 import { authorityWords } from './authority-words.js';
 import { EnrolmentConnection, type EnrolmentContext } from './enrolment-connection.js';
 import {
@@ -231,7 +232,7 @@ async function showKey(
   const begin: Sent<typeof pairRequestSchema> = { commitment: commitment.toString('base64'), id, role, device };
   const begun = await connection.ask(ENROLMENT_PATHS.pair, begin, pairReplySchema);
   const { pairingId, authority } = begun;
-  checkServer(connection.serverCertificate, authority, address);
+  requireMainOf(authority, connection.serverCertificate, address);
   const reveal: Sent<typeof revealRequestSchema> = {
     pairingId,
     nonce: nonce.toString('base64'),
@@ -243,17 +244,6 @@ async function showKey(
   if (reply.state === 'joined') return { authority, welcome: reply };
   const parts = { commitment, mainNonce: begun.nonce, nonce, authorityDigest: authorityDigest(authority), spki };
   return { pairingId, authority, code: pairingCode({ ...parts, exporter }) };
-}
-
-/** The server that shows an authority must be a main of it. Throws TRUST_REFUSED. */
-function checkServer(certificate: Buffer, authority: Buffer, address: string): void {
-  const isAuthority = clusterOfAuthority(authority) !== null;
-  const server = isAuthority ? readPeerCertificate(certificate, authority) : null;
-  if (server !== null && !isRefusal(server) && server.role === 'main') return;
-  throw new OdmoeError(
-    'TRUST_REFUSED',
-    `the daemon at ${address} is not a main of the authority that it shows: something stands between, do not go on`,
-  );
 }
 
 /** Waits until the operator has typed the code. Null: main knows nothing of it, as it was started again. */

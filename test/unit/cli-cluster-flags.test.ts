@@ -4,7 +4,7 @@ import { basename, join } from 'node:path';
 import { historyPath } from '../../cli/chat/line-history.js';
 import { packsDirectory } from '../../cli/models/pack-places.js';
 import { authorityOfFlags } from '../../cli/client/cluster-of-flags.js';
-import { joinedClusters } from '../../engine/daemon/find-cluster.js';
+import { joinedClusters } from '../../engine/daemon/cluster-directories.js';
 import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
 import { createCluster } from '../../engine/trust/create-cluster.js';
 import { stateDirectory } from '../../shared/base/files/state-directory.js';

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { createPublicKey } from 'node:crypto';
 import { connect, createServer, type Server, type TLSSocket } from 'node:tls';
+import { askAuthority } from '../../engine/trust/ask-authority.js';
 import { joinByToken, type JoinedCluster, type JoiningMachine, pairWithMain } from '../../engine/trust/enrol.js';
 import { EnrolmentConnection } from '../../engine/trust/enrolment-connection.js';
 import { ENROLMENT_PATHS, pairReplySchema, waitReplySchema } from '../../engine/trust/enrolment-messages.js';
@@ -467,6 +468,7 @@ describe('enrolment', () => {
     it('does not go on with one who stands between and shows the true authority', async () => {
       const { address } = await relay();
       await refusal(screenOf(address), 'TRUST_REFUSED', /not a main of the authority that it shows/);
+      await refusal(askAuthority(address, CONTEXT), 'TRUST_REFUSED', /not a main of the authority that it shows/);
       assert.deepEqual(main.desk.waitingMachines(), []);
     });
 

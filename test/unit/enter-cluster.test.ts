@@ -6,8 +6,9 @@ import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DaemonReport } from '../../engine/daemon/daemon-report.js';
-import { afterEntering, enterCluster, type EnteredCluster } from '../../engine/daemon/enter-cluster.js';
-import { chooseMain, mainAt, type FoundMain } from '../../engine/daemon/find-cluster.js';
+import { afterEntering, enterCluster, type EnteredCluster, obstacleTo } from '../../engine/daemon/enter-cluster.js';
+import { knownAuthorities } from '../../engine/daemon/cluster-directories.js';
+import { chooseMain, fittingMains, mainAt, type FoundMain } from '../../engine/daemon/find-cluster.js';
 import type { RunningNode } from '../../engine/daemon/running-node.js';
 import { authorityDirectory } from '../../engine/trust/authority-files.js';
 import { createCluster } from '../../engine/trust/create-cluster.js';
@@ -21,7 +22,9 @@ import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { RUNTIME } from '../wall.js';
 import { Lines } from './log-lines.js';
-import { startNewMain, StoredMain } from './stored-main.js';
+import { operatorServices, startNewMain, StoredMain } from './stored-main.js';
+import { plainIdentity } from './plain-identity.js';
+import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { ENROLMENT_PATHS } from '../../engine/trust/enrolment-messages.js';
 import { MovedRuntime } from './enrolment-main.js';
 import { startRefusingMain } from './refusing-main.js';
@@ -337,6 +340,97 @@ describe('the way of a daemon into its cluster', () => {
       assert.match(said[0] ?? '', /^joined "home"/);
     });
 
+    it('is left to the user where several authorities answer, whose words it says once, and it goes on looking', async () => {
+      const mainOf = (cluster: string): Promise<StoredMain> =>
+        startNewMain(stateOf('box', cluster), cluster, operatorServices(stateOf('box', cluster)));
+      main = await mainOf('home');
+      const lab = await mainOf('lab');
+      const abandon = new AbortController();
+      setTimeout(() => abandon.abort(), 4000).unref();
+      try {
+        await assert.rejects(enter(settingsOf('worker', {}, 'box'), { abandoned: abandon.signal }), {
+          code: 'CANCELLED',
+        });
+      } finally {
+        await lab.stop();
+      }
+      const list = [
+        `"home" at ${main.address}, words: ${main.desk.words}`,
+        `"lab" at ${lab.address}, words: ${lab.desk.words}`,
+      ].join('; ');
+      assert.deepEqual(said, [
+        `waiting for main: several clusters answer (${list}): compare the words with those that odmoe status shows on main, and say which one by --cluster, --main HOST:PORT, or give a token of it`,
+      ]);
+    });
+
+    it('knows the authorities that it made, that its daemons joined, and of which its user is an operator', async () => {
+      const address = await startHome();
+      await enterByCode(settingsOf('worker', { main: address }));
+      const lab = await startNewMain(stateOf('lab-box', 'lab'), 'lab');
+      await lab.stop();
+      const know = (host: string, operators: string): Promise<ReadonlySet<string>> =>
+        knownAuthorities(stateOf(host, 'any'), operators);
+      const none = stateOf('nobody', 'any');
+      assert.deepEqual([...(await know('jetson', none))], [main?.desk.digest]);
+      assert.deepEqual([...(await know('lab-box', none))], [lab.desk.digest]);
+      assert.deepEqual([...(await know('nobody', stateOf('jetson', 'any')))], [main?.desk.digest]);
+      rmSync(join(stateOf('lab-box', 'lab'), 'nodes'), { recursive: true });
+      assert.deepEqual([...(await know('lab-box', none))], [lab.desk.digest]);
+      writeFileSync(join(authorityDirectory(stateOf('lab-box', 'lab')), 'authority.crt'), 'damaged');
+      assert.deepEqual([...(await know('lab-box', none))], [], 'files that cannot be read say nothing');
+    });
+
+    it('waits where it hears a main without authority, whom anybody may imitate, and ends where his address was given', () => {
+      const heard = { address: '10.0.0.5:7600', cluster: 'home', authority: null, socketPath: null };
+      const words = /main of "home" at 10\.0\.0\.5:7600 has no authority/;
+      assert.match(obstacleTo(heard, settingsOf('worker', { cluster: 'home' })) ?? '', words);
+      const given = settingsOf('worker', { cluster: 'home', main: heard.address });
+      assert.throws(() => obstacleTo(heard, given), { code: 'CONFIG_INVALID', message: words });
+    });
+
+    it('says with --insecure that the main which it hears speaks TLS, and goes on', async () => {
+      const stateDirectory = stateOf('box', 'home');
+      main = await startNewMain(stateDirectory, 'home', operatorServices(stateDirectory));
+      const settings = settingsOf('worker', { cluster: 'home', insecure: true }, 'box');
+      assert.equal((await enter(settings)).opened, null);
+      assert.deepEqual(said, [
+        `main of "home" at ${main.address} speaks TLS and uses no worker that was told --insecure: leave that out`,
+      ]);
+    });
+
+    it('waits where a worker answers at the address, with TLS or without, and says so', async () => {
+      const address = await startHome();
+      const network = {
+        keepaliveIntervalMs: 500,
+        keepaliveTimeoutMs: 700,
+        executeTimeoutMs: 1000,
+        reconnectDelayMs: 100,
+      };
+      const options = {
+        host: '127.0.0.1',
+        port: 0,
+        network,
+        log: new Lines(),
+        node: { identify: () => plainIdentity() },
+      };
+      const { opened } = await enterByCode(settingsOf('worker', { main: address }));
+      for (const trust of [null, opened?.trust ?? null]) {
+        const worker = await new GrpcTransport(RUNTIME, null, trust).serve(options);
+        const abandon = new AbortController();
+        said = [];
+        const say = (text: string): void => {
+          said.push(text);
+          abandon.abort();
+        };
+        const settings = settingsOf('worker', { main: worker.address, lan: true }, 'other');
+        await assert.rejects(enter(settings, { abandoned: abandon.signal, say }), { code: 'CANCELLED' });
+        await worker.stop();
+        assert.deepEqual(said, [
+          `waiting for main: the daemon at ${worker.address} lets no machines in: give main's address`,
+        ]);
+      }
+    });
+
     it('is plaintext on loopback, without ceremony', async () => {
       const plain = await startPlainMain('odmoe');
       try {
@@ -626,25 +720,35 @@ describe('the choice of the main to join', () => {
     socketPath,
   });
   const any = { cluster: null, authorityDigest: null };
+  const home = { cluster: 'home', authorityDigest: null };
+  const none = new Set<string>();
 
   it('is the only one, by whichever ways it was found', () => {
-    assert.equal(chooseMain([], any), null);
+    assert.equal(chooseMain(fittingMains([], any), none), null);
     const bySocket = main('home', 'aa', '/s');
-    assert.equal(chooseMain([main('home', 'aa'), bySocket], any), bySocket);
+    assert.equal(chooseMain(fittingMains([main('home', 'aa'), bySocket], any), none), bySocket);
   });
 
   it('is that of the named cluster, or of the authority of the token', () => {
     const mains = [main('home', 'aa'), main('lab', 'bb')];
-    assert.equal(chooseMain(mains, { cluster: 'lab', authorityDigest: null }), mains[1]);
-    assert.equal(chooseMain(mains, { cluster: null, authorityDigest: 'aa' }), mains[0]);
-    assert.equal(chooseMain(mains, { cluster: 'lab', authorityDigest: 'aa' }), null);
+    assert.deepEqual(fittingMains(mains, { cluster: 'lab', authorityDigest: null }), mains.slice(1));
+    assert.deepEqual(fittingMains(mains, { cluster: null, authorityDigest: 'aa' }), mains.slice(0, 1));
+    assert.deepEqual(fittingMains(mains, { cluster: 'lab', authorityDigest: 'aa' }), []);
   });
 
-  it('is left to the user where several clusters answer, also two of one name', () => {
-    const message = /several clusters answer \("home" at home:7600, "lab" at lab:7600\).*--cluster/;
-    assert.throws(() => chooseMain([main('home', 'aa'), main('lab', 'bb')], any), { code: 'CONFIG_INVALID', message });
-    const named = { cluster: 'home', authorityDigest: null };
-    assert.throws(() => chooseMain([main('home', 'aa'), main('home', 'bb')], named), { code: 'CONFIG_INVALID' });
-    assert.throws(() => chooseMain([main('home', 'aa'), main('home', null)], named), { code: 'CONFIG_INVALID' });
+  it('is of several the one whose authority this host knows, beside a stranger of the same name', () => {
+    const known = main('home', 'aa');
+    const mains = [main('home', 'bb'), known, main('home', null)];
+    assert.equal(chooseMain(fittingMains(mains, home), new Set(['aa'])), known);
+    const own = main('home', 'cc', '/s');
+    assert.equal(chooseMain(fittingMains([...mains, own], home), none), own);
+  });
+
+  it('is left to the user where he knows none of several, or more than one', () => {
+    assert.equal(chooseMain(fittingMains([main('home', 'aa'), main('home', 'bb')], home), none), null);
+    assert.equal(chooseMain(fittingMains([main('home', 'aa'), main('home', null)], home), none), null);
+    const mains = [main('home', 'aa'), main('lab', 'bb')];
+    assert.equal(chooseMain(fittingMains(mains, any), none), null);
+    assert.equal(chooseMain(fittingMains(mains, any), new Set(['aa', 'bb'])), null);
   });
 });

@@ -29,6 +29,11 @@ export function stateDirectory(cluster: string, home: string = stateHome()): str
   return join(home, 'odmoe', cluster);
 }
 
+/** The directory in which the operators of a cluster on this host have their keys: $XDG_CONFIG_HOME/odmoe/clusters/CLUSTER. */
+export function operatorDirectory(cluster: string): string {
+  return join(configHome(), 'odmoe', 'clusters', cluster);
+}
+
 /** For callers that need the directory of all clusters: any name does, as only the directory above it counts. */
 export const ANY_CLUSTER = 'odmoe';
 
