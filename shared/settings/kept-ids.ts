@@ -8,16 +8,30 @@ import {
   openSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
+  statSync,
   writeSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { systemErrorCode } from '../base/errors/system-failure.js';
+import { fileFailure, systemErrorCode } from '../base/errors/system-failure.js';
+import { writeFailure } from '../base/files/storage-error.js';
 import { WallRuntime } from '../base/runtime/wall-runtime.js';
+import { standardError } from '../base/text/text-output.js';
+
+/** A daemon whose id is to have the mark of its host. */
+export interface MarkedDaemon {
+  /** The name of the host, as ids have it: letters, digits and dashes. */
+  readonly name: string;
+  readonly idWith: (mark: string) => string;
+}
 
 export interface KeptIds {
-  /** Some characters that other hosts do not have, made once; empty: they cannot be kept. */
-  mark(): string;
+  /**
+   * Some characters that other hosts do not have, made once; empty: they cannot be kept. A mark that was lost or damaged is taken from the ids that
+   * have joined here, as its daemons would have to join again under others. Throws STORAGE_FULL.
+   */
+  mark(daemon: MarkedDaemon): string;
   /** True if a daemon of this id has joined a cluster on this host. */
   hasJoined(id: string): boolean;
 }
@@ -28,17 +42,30 @@ const MARK_CHARACTERS = 5;
 
 /**
  * The ids of the host with this directory of states. An id of the machine would not do: freshly flashed boxes have the same. `makes`: the mark is
- * made where it is missing.
+ * made where it is missing, and mended. `say`: tells the user one line.
  */
-export function keptIds(stateHome: string, makes: boolean): KeptIds {
+export function keptIds(
+  stateHome: string,
+  makes: boolean,
+  say = (line: string): void => standardError.write(`odmoe: ${line}\n`),
+): KeptIds {
   const directory = join(stateHome, 'odmoe');
-  return {
-    mark: () => readMark(directory) ?? (makes ? makeMark(directory) : ''),
-    hasJoined: (id) => namesIn(directory).some((cluster) => existsSync(join(directory, cluster, 'nodes', id))),
+  const hasJoined = (id: string): boolean => joinedDirectories(directory).some((nodes) => existsSync(join(nodes, id)));
+  const mark = (daemon: MarkedDaemon): string => {
+    const kept = readMark(directory);
+    if (kept !== null) return kept;
+    const joined = marksOfJoined(directory, daemon.name);
+    const known = joined.find((each) => hasJoined(daemon.idWith(each))) ?? joined[0];
+    if (known !== undefined) {
+      if (makes) say(mended(directory, known));
+      return known;
+    }
+    return makes ? makeMark(directory, say) : '';
   };
+  return { mark, hasJoined };
 }
 
-/** Null: there is none yet. */
+/** Null: there is none that can be used. */
 function readMark(directory: string): string | null {
   try {
     const text = readFileSync(join(directory, MARK_FILE), 'utf8').trim();
@@ -49,29 +76,74 @@ function readMark(directory: string): string | null {
   }
 }
 
-/** Two daemons that start together get the same mark: the file appears whole, and the first one stays. */
-function makeMark(directory: string): string {
+/** The marks in the ids under which daemons of this host have joined, that of the newest one first. */
+function marksOfJoined(directory: string, name: string): string[] {
+  const marked = new RegExp(`^(?:worker-${name}-([0-9a-z]{5})-p?\\d+|shadow-${name}-([0-9a-z]{5}))$`);
+  const found = joinedDirectories(directory).flatMap((nodes) =>
+    namesIn(nodes).flatMap((id) => {
+      const [, ofWorker, ofShadow] = marked.exec(id) ?? [];
+      const mark = ofWorker ?? ofShadow;
+      return mark === undefined ? [] : [{ mark, timeMs: changeMs(join(nodes, id)) }];
+    }),
+  );
+  return found.sort((one, other) => other.timeMs - one.timeMs).map(({ mark }) => mark);
+}
+
+function changeMs(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0;
+}
+
+/** Writes the mark that joined ids have. A daemon starts with it, whether or not it can be written. Returns what happened. */
+function mended(directory: string, mark: string): string {
+  const path = join(directory, MARK_FILE);
+  const what = `${path} is lost or damaged, and ids that have joined here have the mark ${mark}`;
+  try {
+    writeMark(directory, mark, renameSync);
+    return `${what}: the file has it again`;
+  } catch (thrown) {
+    return `${what}, which goes on; the file stays as it is: ${writeFailure(thrown, path, null).message}`;
+  }
+}
+
+/** Two daemons that start together get the same mark: the file appears whole, and the first one stays. Throws STORAGE_FULL. */
+function makeMark(directory: string, say: (line: string) => void): string {
+  const path = join(directory, MARK_FILE);
+  const isDamaged = existsSync(path);
+  try {
+    const mark = new WallRuntime().randomId().slice(0, MARK_CHARACTERS);
+    writeMark(directory, mark, isDamaged ? renameSync : linkSync);
+  } catch (thrown) {
+    if (fileFailure(thrown)?.code === 'STORAGE_FULL') throw writeFailure(thrown, path, null);
+    // Another daemon was faster, or nothing can be kept there.
+    if (systemErrorCode(thrown) !== 'EEXIST') return '';
+  }
+  const mark = readMark(directory) ?? '';
+  if (isDamaged) say(`${path} was damaged, and no id that has joined here has a mark: it has a new one, ${mark}`);
+  return mark;
+}
+
+/** `put`: makes the file that is written a file of this name. */
+function writeMark(directory: string, mark: string, put: (partial: string, path: string) => void): void {
   const path = join(directory, MARK_FILE);
   const partial = `${path}.${process.pid}`;
+  mkdirSync(directory, { recursive: true, mode: 0o700 });
   try {
-    mkdirSync(directory, { recursive: true, mode: 0o700 });
     const file = openSync(partial, 'w', 0o644);
     try {
-      writeSync(file, `${new WallRuntime().randomId().slice(0, MARK_CHARACTERS)}\n`);
+      writeSync(file, `${mark}\n`);
       fsyncSync(file);
     } finally {
       closeSync(file);
     }
-    try {
-      linkSync(partial, path);
-    } finally {
-      rmSync(partial, { force: true });
-    }
-  } catch (thrown) {
-    // Another daemon was faster, or nothing can be kept there.
-    if (systemErrorCode(thrown) !== 'EEXIST') return '';
+    put(partial, path);
+  } finally {
+    rmSync(partial, { force: true });
   }
-  return readMark(directory) ?? '';
+}
+
+/** The directories with a directory for each daemon that has joined. */
+function joinedDirectories(directory: string): string[] {
+  return namesIn(directory).map((cluster) => join(directory, cluster, 'nodes'));
 }
 
 function namesIn(directory: string): string[] {

@@ -305,8 +305,9 @@ function defaultId(role: RoleSetting, listenPort: number, { hostname: own, proce
   const port = role === 'worker' ? `-${listenPort === 0 ? `p${processId}` : listenPort}` : '';
   const plain = `${role}-${name}${port}`;
   if (role === 'main' || ids === undefined || ids.hasJoined(plain)) return plain;
-  const mark = ids.mark();
-  return mark === '' ? plain : `${role}-${name}-${mark}${port}`;
+  const idWith = (mark: string): string => `${role}-${name}-${mark}${port}`;
+  const mark = ids.mark({ name, idWith });
+  return mark === '' ? plain : idWith(mark);
 }
 
 /**
