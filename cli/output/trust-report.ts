@@ -19,7 +19,10 @@ export function waitingLines(waiting: readonly WaitingMachine[]): string[] {
   return [
     `${count}: odmoe accept CODE`,
     ...waiting.map(({ id, role, device, address, waitedMs }) => {
-      const parts = [role, device, address].filter((part) => part !== '').join(', ');
+      // The device is in the machine's own words, and nobody knows yet whose it is.
+      const parts = [role, device === '' ? '' : JSON.stringify(device), address]
+        .filter((part) => part !== '')
+        .join(', ');
       return printableLine(`  ${id} (${parts}), for ${formatDuration(waitedMs)}`);
     }),
   ];

@@ -164,11 +164,11 @@ export function beginPairing(
   const { address } = request;
   if (others.filter((each) => each.request.address === address).length >= PAIRINGS_OF_ADDRESS_LIMIT) {
     return {
-      refusal: `${PAIRINGS_OF_ADDRESS_LIMIT} machines of ${address} wait at main already: accept them there, or try again in ${LIFE}`,
+      refusal: `${PAIRINGS_OF_ADDRESS_LIMIT} machines of ${address} wait at main already: ${WAYS_PAST_OTHERS}`,
     };
   }
   if (others.length >= PAIRINGS_LIMIT) {
-    return { refusal: `${PAIRINGS_LIMIT} machines wait at main already: accept them there, or try again in ${LIFE}` };
+    return { refusal: `${PAIRINGS_LIMIT} machines wait at main already: ${WAYS_PAST_OTHERS}` };
   }
   const pairing: Pairing = {
     pairingId: secretBytes(chance, PAIRING_ID_BYTES).toString('hex'),
@@ -212,6 +212,9 @@ export function isTooSoon(
 }
 
 const LIFE = formatDuration(PAIRING_LIFE_MS);
+
+/** Those that wait may be a stranger's, so nobody is told to accept them. A token needs no place. */
+const WAYS_PAST_OTHERS = `join by a token (odmoe token create on main), which waits for none of them, or try again in ${LIFE}; accept only a machine whose code you have read on its screen`;
 
 /** For a machine that main does not know (any more). */
 export const WAITS_NO_MORE =

@@ -340,7 +340,7 @@ describe('the status of a cluster', () => {
     assert.deepEqual(protectionLines(trusted).slice(0, 3), [
       'every connection is TLS, certificates of this cluster only; words: amber fox lunar seven',
       '1 machine waits: odmoe accept CODE',
-      '  jetson-2 (worker, cuda sm_87, 192.168.1.21), for 1 min 1 s',
+      '  jetson-2 (worker, "cuda sm_87", 192.168.1.21), for 1 min 1 s',
     ]);
     const json = statusJson(trusted);
     assert.deepEqual(json['trust'], {
@@ -348,6 +348,9 @@ describe('the status of a cluster', () => {
       waiting: [{ id: 'jetson-2', role: 'worker', device: 'cuda sm_87', address: '192.168.1.21', waited_ms: 61_000 }],
     });
     assert.equal(json['insecure'], false);
+    const posing = { ...waiting, device: 'x", 10.0.0.1), for 1 s' };
+    const lines = protectionLines({ ...STATUS, trust: { words: 'w', waiting: [posing] } });
+    assert.equal(lines[2], '  jetson-2 (worker, "x\\", 10.0.0.1), for 1 s", 192.168.1.21), for 1 min 1 s');
     const two = { ...STATUS, trust: { words: 'w', waiting: [waiting, { ...waiting, id: 'jetson-3' }] } };
     assert.equal(protectionLines(two)[1], '2 machines wait: odmoe accept CODE');
   });

@@ -268,7 +268,26 @@ describe('enrolment', () => {
         const request = { id: `m${each}`, role: 'worker' as const, device: '', address: `10.0.0.${each}`, exporter };
         main.desk.beginPairing({ ...request, commitment: Buffer.alloc(32, each) });
       }
-      await refusal(screenOf(main.address), 'TRUST_REFUSED', /16 machines wait at main already/);
+      const words =
+        /16 machines wait at main already: join by a token \(odmoe token create on main\).*accept only a machine whose code you have read/;
+      await refusal(screenOf(main.address), 'TRUST_REFUSED', words);
+    });
+
+    it('is not needed by a machine with a token, which gets in where every place is taken', async () => {
+      const exporter = Buffer.alloc(32);
+      for (let each = 0; each < PAIRINGS_LIMIT; each++) {
+        const request = {
+          id: `m${each}`,
+          role: 'worker' as const,
+          device: '',
+          address: `10.0.0.${each % 2}`,
+          exporter,
+        };
+        main.runtime.laterMs = each * 550;
+        main.desk.beginPairing({ ...request, commitment: Buffer.alloc(32, each) });
+      }
+      const machine = machineOf('jetson');
+      checkJoined(await joinByToken(main.address, await main.token(), machine, CONTEXT), machine);
     });
 
     it('keeps no place for a machine whose connection ended before it showed a key', async () => {

@@ -103,7 +103,7 @@ describe('the commands of operators', function () {
     );
     assert.match(
       await done('node', 'list'),
-      /1 machine waits: odmoe accept CODE\n {2}jetson-2 \(worker, cuda sm_87, 127\.0\.0\.1\), for /,
+      /1 machine waits: odmoe accept CODE\n {2}jetson-2 \(worker, "cuda sm_87", 127\.0\.0\.1\), for /,
     );
     const line = await done('accept', code.slice(0, 3), code.slice(3));
     assert.equal(line, `jetson-2 (worker, ${DEVICE}, 127.0.0.1) is in "home".   words: ${desk.words}\n`);
