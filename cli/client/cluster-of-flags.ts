@@ -13,19 +13,18 @@ export interface ClusterFlags {
   config?: string;
 }
 
-/** Adds the flags that name a cluster whose files are on this host. */
-export function addClusterFlags(command: Command): Command {
+/** Adds the flags that name a cluster whose files are on this host. `otherwise`: the one that is meant where nothing names it. */
+export function addClusterFlags(command: Command, otherwise = 'odmoe'): Command {
   return command
-    .option('--cluster <name>', 'the cluster (default: that of cluster.yaml in this directory, else odmoe)')
+    .option('--cluster <name>', `the cluster (default: that of cluster.yaml in this directory, else ${otherwise})`)
     .option('--config <file>', 'the cluster that this configuration names');
 }
 
 /** The name of the cluster whose authority is meant: without a flag and a cluster.yaml the only one of this host. Throws USAGE, CONFIG_INVALID. */
 export async function authorityOfFlags(flags: ClusterFlags): Promise<string> {
-  const isNamed = flags.cluster !== undefined || configurationOf(flags) !== null;
   const name = clusterOfFlags(flags);
-  if (isNamed) return name;
-  const names = (await localAuthorities(stateDirectory(name), null)).map((directory) => basename(directory));
+  if (isNamed(flags)) return name;
+  const names = await authoritiesHere(name);
   const [only, ...others] = names;
   if (only === undefined || names.includes(name)) return name;
   if (others.length === 0) return only;
@@ -33,6 +32,25 @@ export async function authorityOfFlags(flags: ClusterFlags): Promise<string> {
     'USAGE',
     `several clusters have an authority on this host (${names.join(', ')}): give --cluster`,
   );
+}
+
+/** The name for a new authority. Throws USAGE where nothing names it and this host has one of another name; CONFIG_INVALID. */
+export async function newAuthorityOfFlags(flags: ClusterFlags): Promise<string> {
+  const name = clusterOfFlags(flags);
+  if (isNamed(flags)) return name;
+  const names = await authoritiesHere(name);
+  if (names.length === 0 || names.includes(name)) return name;
+  const list = names.map((other) => `"${other}"`).join(', ');
+  throw new OdmoeError('USAGE', `this host has an authority of ${list} already: for another one say --cluster NAME`);
+}
+
+function isNamed(flags: ClusterFlags): boolean {
+  return flags.cluster !== undefined || configurationOf(flags) !== null;
+}
+
+/** The clusters with an authority on this host. `name`: any. */
+async function authoritiesHere(name: string): Promise<string[]> {
+  return (await localAuthorities(stateDirectory(name), null)).map((directory) => basename(directory));
 }
 
 /** The name of the cluster. Throws USAGE, and CONFIG_INVALID if a configuration cannot be read. */

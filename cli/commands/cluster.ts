@@ -9,7 +9,13 @@ import { stateDirectory } from '../../shared/base/files/state-directory.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { authorityDigest } from '../../shared/transport/trust/certificate.js';
-import { addClusterFlags, authorityOfFlags, clusterOfFlags, type ClusterFlags } from '../client/cluster-of-flags.js';
+import {
+  addClusterFlags,
+  authorityOfFlags,
+  clusterOfFlags,
+  type ClusterFlags,
+  newAuthorityOfFlags,
+} from '../client/cluster-of-flags.js';
 import { runtime } from '../client/process-runtime.js';
 
 interface FileFlags extends ClusterFlags {
@@ -26,8 +32,8 @@ export function registerClusterCommand(program: Command): void {
   registerRestore(cluster);
 }
 
-function withFileFlags(command: Command): Command {
-  return addClusterFlags(command).option('--json', 'print one JSON object and nothing else', false);
+function withFileFlags(command: Command, otherwise?: string): Command {
+  return addClusterFlags(command, otherwise).option('--json', 'print one JSON object and nothing else', false);
 }
 
 function registerInit(cluster: Command): void {
@@ -43,7 +49,7 @@ Examples:
   odmoe cluster init --cluster home`,
     )
     .action(async (flags: FileFlags) => {
-      const name = clusterOfFlags(flags);
+      const name = await newAuthorityOfFlags(flags);
       const path = stateDirectory(name);
       await requireNoAuthority(path);
       const { directory, words } = await whileHeld(path, () => createCluster(path, name));
@@ -64,7 +70,7 @@ function registerBackup(cluster: Command): void {
     .command('backup')
     .description('write the authority, the list of machines and the tokens into one file')
     .argument('<file>', 'a new file');
-  withFileFlags(command)
+  withFileFlags(command, 'the only one with an authority here')
     .addHelpText(
       'after',
       `

@@ -105,8 +105,9 @@ export async function createAuthorityFiles(stateDirectory: string, state: Author
 }
 
 function authorityExists(directory: string): OdmoeError {
-  const advice = 'to make a new one, put this directory aside; then every machine has to join again';
-  return new OdmoeError('CONFIG_INVALID', `${directory}: this cluster has an authority already; ${advice}`);
+  const advice =
+    'it is not replaced. Where it is not the one that you want, put this directory aside and say the same again: after a restore the machines of that backup go on, and in the place of a new one every machine has to join again';
+  return new OdmoeError('CONFIG_INVALID', `${directory}: this cluster has an authority already, and ${advice}`);
 }
 
 /**

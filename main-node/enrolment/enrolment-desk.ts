@@ -45,7 +45,7 @@ import {
   type TokenLine,
 } from '../../engine/trust/token-book.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
@@ -365,10 +365,12 @@ export class EnrolmentDesk {
     } catch (thrown) {
       this.pairings = withoutAccepted(this.pairings, typed);
       const isTold = thrown instanceof OdmoeError && thrown.code === 'TRUST_REFUSED';
-      const what = isTold ? thrown.message : 'main could not write down that it is let in: look at its log';
+      const what = isTold
+        ? thrown.message
+        : 'main could not write down that it is let in: look at its log, and start this again for a new code';
       const code = isTold ? 'TRUST_REFUSED' : 'JOIN_TOKEN_INVALID';
       this.decide(pairingId, { refusal: `the code was typed, and ${what}`, code });
-      throw thrown;
+      throw isTold ? thrown : notWritten(id, toOdmoeError(thrown));
     } finally {
       this.accepting.delete(pairingId);
     }
@@ -438,6 +440,19 @@ export class EnrolmentDesk {
     this.lastChange = result.catch(() => undefined);
     return result;
   }
+}
+
+/** For the operator. The same command would find nobody: the machine was sent away. */
+function notWritten(id: string, error: OdmoeError): OdmoeError {
+  const reason = error.cause instanceof Error ? error.cause.message : error.message;
+  const advice = `mend that, start ${id} again, and type its new code`;
+  return new OdmoeError(
+    error.code,
+    `main could not write down that ${id} is let in (${reason}), and sent it away: ${advice}`,
+    {
+      cause: error,
+    },
+  );
 }
 
 function overWords({ revealed }: Pairing): string {

@@ -3,7 +3,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { historyPath } from '../../cli/chat/line-history.js';
 import { packsDirectory } from '../../cli/models/pack-places.js';
-import { authorityOfFlags } from '../../cli/client/cluster-of-flags.js';
+import { authorityOfFlags, newAuthorityOfFlags } from '../../cli/client/cluster-of-flags.js';
 import { joinedClusters } from '../../engine/daemon/cluster-directories.js';
 import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
 import { createCluster } from '../../engine/trust/create-cluster.js';
@@ -35,6 +35,16 @@ describe('the cluster whose authority a command means', () => {
     await assert.rejects(authorityOfFlags({}), { code: 'USAGE', message: /several clusters.*home.*lab.*--cluster/ });
     await createCluster(stateDirectory('odmoe'), 'odmoe');
     assert.equal(await authorityOfFlags({}), 'odmoe');
+  });
+
+  it('is for a new authority the named one, else odmoe, unless the host has one of another name', async () => {
+    assert.equal(await newAuthorityOfFlags({}), 'odmoe');
+    await createCluster(stateDirectory('home'), 'home');
+    const message = 'this host has an authority of "home" already: for another one say --cluster NAME';
+    await assert.rejects(newAuthorityOfFlags({}), { code: 'USAGE', message });
+    assert.equal(await newAuthorityOfFlags({ cluster: 'lab' }), 'lab');
+    await createCluster(stateDirectory('odmoe'), 'odmoe');
+    assert.equal(await newAuthorityOfFlags({}), 'odmoe');
   });
 
   it('has no name that files of odmoe have beside the directories of clusters', async () => {

@@ -12,6 +12,7 @@ import { presentEntry, readRoster } from '../../engine/trust/roster.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { createNodeKey, keyDigest, readPeerCertificate, spkiOf } from '../../shared/transport/trust/certificate.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import { ENROLMENT_PROTOCOL, tlsOptions } from '../../shared/transport/trust/tls-options.js';
@@ -271,6 +272,21 @@ describe('enrolment', () => {
       const words =
         /16 machines wait at main already: join by a token \(odmoe token create on main\).*accept only a machine whose code you have read/;
       await refusal(screenOf(main.address), 'TRUST_REFUSED', words);
+    });
+
+    it('says to both sides what to do where main cannot write down who was let in, and sent the machine away', async () => {
+      const { code, joined } = await screenOf(main.address);
+      const gone = refusal(
+        joined,
+        'JOIN_TOKEN_INVALID',
+        /main could not write down that it is let in: look at its log, and start this again for a new code$/,
+      );
+      const full = new Error('ENOSPC: no space left on device, write');
+      main.state.failure = writeFailure(Object.assign(full, { code: 'ENOSPC' }), '/state/roster', null);
+      const words =
+        /^main could not write down that jetson is let in \(ENOSPC: no space left on device, write\), and sent it away: mend that, start jetson again, and type its new code$/;
+      await refusal(main.desk.accept(code), 'STORAGE_FULL', words);
+      await gone;
     });
 
     it('is not needed by a machine with a token, which gets in where every place is taken', async () => {
