@@ -108,7 +108,7 @@ function refuseCall(stream: ServerHttp2Stream, reason: string): void {
   );
 }
 
-/** Curl and browsers choose HTTP/2 over TLS, and show no message of gRPC. */
+/** Curl and browsers choose HTTP/2 over TLS, and show no message of gRPC. The reason names the cluster, whose name mDNS tells everybody, too. */
 function refuseRequest(stream: ServerHttp2Stream, reason: string): void {
   stream.respond({ ':status': 403, 'content-type': TEXT });
   stream.end(`${reason}\n\n${WORDS_FOR_HTTP}`);
