@@ -2,7 +2,13 @@ import type { GenerationWatch } from './delivery/generation-watch.js';
 import type { FastifyInstance } from 'fastify';
 import type { ErrorCode } from '../shared/base/errors/registry.js';
 import type { Logger } from '../shared/base/log/logger.js';
-import type { GenerateReply, GenerateRequest, StatusReply } from '../shared/wire/messages.js';
+import type {
+  DrainedNode,
+  DrainRequest,
+  GenerateReply,
+  GenerateRequest,
+  StatusReply,
+} from '../shared/wire/messages.js';
 import type { Runtime } from '../shared/base/runtime/runtime.js';
 import type { Tokenizer } from '../shared/language/tokenizer/tokenizer.js';
 import type { ClusterEvent } from '../shared/wire/cluster-events.js';
@@ -108,6 +114,8 @@ export interface HttpApiContext {
   readonly page: ReadonlyMap<string, PageFile>;
   /** Null: the cluster has no authority. */
   readonly machines: Machines | null;
+  /** Gives a node no new work, or work again. Returns null if it gets work. Throws USAGE if main has no such node. */
+  drain(request: DrainRequest): DrainedNode | null;
   readonly keys: ApiKeys;
   /** Sessions of browsers that have sent an API key. */
   readonly sessions: KeySessions;

@@ -8,8 +8,9 @@ import { spreadForDrafts, usableDraftRows } from '../shared/decisions/placement/
 import { isFirstLayerWorthAnnouncing } from '../shared/decisions/placement/first-layer-workers.js';
 import { nominalLayerCosts } from '../shared/decisions/placement/group-size.js';
 import { firstEpoch } from '../shared/wire/epochs.js';
-import type { NodeIdentity, StatusReply } from '../shared/wire/messages.js';
+import type { DrainedNode, DrainRequest, NodeIdentity, StatusReply } from '../shared/wire/messages.js';
 import { PassLoop, type PassLoopOptions } from './batching/pass-loop.js';
+import { drainNode } from './cluster/drain-node.js';
 import { reportedProblems } from './cluster/reported-problems.js';
 import { Membership } from './cluster/membership.js';
 import { Roster, type RosterObserver } from './cluster/roster.js';
@@ -59,8 +60,8 @@ const RANDOM_SEED_LIMIT = 2 ** 48 - 1;
 
 /** The components that serve: the engine, the members of the cluster, and the requests. */
 export interface MainComponents {
-  /** Main's own id. */
-  id: string;
+  /** Gives a node no new work, or work again. Returns null if it gets work. Throws USAGE if main has no such node. */
+  drain(request: DrainRequest): DrainedNode | null;
   engine: ClusterEngine;
   membership: Membership;
   inference: InferenceService;
@@ -394,8 +395,12 @@ export function assemble(
   });
   const machines = admission && machinesOfDesk(admission.desk, served);
   const { feed } = events;
-  const { id } = identity;
-  return { id, engine, membership, inference, status, metrics: servedMetrics(metrics, figures), model, feed, machines };
+  const parts = { engine, membership, inference, status, model, feed, machines };
+  return { ...parts, drain: drainOf(roster, identity, ownWorkerId), metrics: servedMetrics(metrics, figures) };
+}
+
+function drainOf(roster: Roster, { id: main }: NodeIdentity, ownWorker: string): MainComponents['drain'] {
+  return (request) => drainNode(roster, { main, ownWorker }, request);
 }
 
 function createMembership(

@@ -17,7 +17,6 @@ import { type GiveUp, runDaemon } from '../engine/daemon/run-daemon.js';
 import type { Stoppable } from '../shared/transport/discovery/discovery.js';
 import { toOdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../shared/base/log/logger.js';
-import type { DrainedNode, DrainRequest } from '../shared/wire/messages.js';
 import { assemble, type ComponentSources, openCounts, type MainComponents } from './assemble-main.js';
 import type { HttpApi } from '../http-api/start-http-api.js';
 import { NOBODY_WATCHES } from '../http-api/delivery/generation-watch.js';
@@ -25,7 +24,6 @@ import { countedName } from '../shared/transport/peer-context.js';
 import { openHttpApi, planHttpApi, type PlannedHttpApi } from './open-http-api.js';
 import type { RpcServer, RpcServerOptions } from '../shared/transport/transport.js';
 import { allowServedPack } from './enrolment/allow-packs.js';
-import { drainNode } from './cluster/drain-node.js';
 import { Admission } from './enrolment/admission.js';
 import { OperatorService } from './enrolment/operator-service.js';
 import { disposeLoaded, loadMain, type LoadedMain } from './load-main.js';
@@ -162,10 +160,12 @@ function servedBy(
   const { membership, inference, engine } = components;
   const linksTo = (id: string): number => engine.roster.links().filter(({ peer }) => peer === id).length;
   const connectionsOf = (id: string): number => linksTo(id) + (admission?.connectionsFrom(id) ?? 0);
-  const own = { main: components.id, ownWorker: ownWorker?.id ?? '' };
-  const drain = (request: DrainRequest): DrainedNode | null => drainNode(engine.roster, own, request);
   return {
-    operator: new OperatorService(admission?.desk ?? null, { connectionsOf, drain }, log),
+    operator: new OperatorService(
+      admission?.desk ?? null,
+      { connectionsOf, drain: (request) => components.drain(request) },
+      log,
+    ),
     cluster: {
       join: ({ identity }, peer) => membership.join(identity, peer),
       status: () => components.status(),

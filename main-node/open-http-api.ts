@@ -57,6 +57,7 @@ export async function openHttpApi(
       page: await readPageFiles(join(packageRoot(), 'dist', 'dashboard')),
       metrics: components.metrics,
       machines: components.machines,
+      drain: (request) => components.drain(request),
       runtime,
       log,
     },

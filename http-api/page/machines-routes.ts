@@ -10,7 +10,7 @@ const CODE_LENGTH_LIMIT = 32;
 const BODY = z.strictObject({ code: z.string().max(CODE_LENGTH_LIMIT) });
 
 /**
- * GET /cluster/machines for all keys; for operators: POST /cluster/machines/accept, and DELETE /cluster/machines/ID. The log names the key that asked,
+ * GET /cluster/machines for all keys; for operators: POST /cluster/machines/accept, DELETE /cluster/machines/ID, and drains. The log names the key that asked,
  * by the name of its client.
  */
 export const registerMachines: RegisterRoutes = (app, context) => {
@@ -43,6 +43,24 @@ export const registerMachines: RegisterRoutes = (app, context) => {
       return reply.code(204).send();
     },
   );
+  registerDrains(app, context);
+};
+
+/** For operators: POST and DELETE /cluster/machines/ID/drain. */
+const registerDrains: RegisterRoutes = (app, context) => {
+  const { log } = context;
+  const path = '/cluster/machines/:id/drain';
+  const config = { operatorOnly: true };
+  app.post<{ Params: { id: string } }>(path, { config }, ({ params: { id }, account }, reply) => {
+    const node = context.drain({ id, undo: false });
+    log.info('an operator drained a node by HTTP', { by: account?.client, node: id });
+    return reply.send(node);
+  });
+  app.delete<{ Params: { id: string } }>(path, { config }, ({ params: { id }, account }, reply) => {
+    context.drain({ id, undo: true });
+    log.info('an operator gave a node work again by HTTP', { by: account?.client, node: id });
+    return reply.code(204).send();
+  });
 };
 
 function requireMachines(machines: Machines | null): Machines {

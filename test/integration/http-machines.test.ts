@@ -7,10 +7,11 @@ import { registerSession } from '../../http-api/page/session-routes.js';
 import type { Machines } from '../../http-api/http-api-context.js';
 import { machinesOfDesk } from '../../main-node/enrolment/machines-of-desk.js';
 import type { AcceptedMachineView, MachinesView } from '../../shared/wire/cluster-machines.js';
-import type { StatusReply } from '../../shared/wire/messages.js';
+import type { DrainedNode, DrainRequest, StatusReply } from '../../shared/wire/messages.js';
 import { EnrolmentMain, machineOf } from '../unit/enrolment-main.js';
 import { plainIdentity } from '../unit/plain-identity.js';
 import { RUNTIME } from '../wall.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { openTestHttpApi, type TestHttpApi } from './harness/test-http-api.js';
 
 const PLAIN = 'a-plain-key-1';
@@ -19,6 +20,8 @@ const KEYS = [PLAIN, { text: OPERATOR, role: 'operator' as const }];
 const WAYS = [
   ['accept', 'POST', '/cluster/machines/accept'],
   ['remove', 'DELETE', '/cluster/machines/jetson'],
+  ['drain', 'POST', '/cluster/machines/jetson/drain'],
+  ['undo a drain of', 'DELETE', '/cluster/machines/jetson/drain'],
 ] as const;
 
 interface Failure {
@@ -35,7 +38,10 @@ describe('the machines of a cluster, by HTTP,', () => {
   /** Ends the pairings that a test leaves unfinished. */
   let leave: AbortController;
 
+  const drains: [id: string, undo: boolean][] = [];
+
   beforeEach(async () => {
+    drains.length = 0;
     leave = new AbortController();
     main = await new EnrolmentMain().start();
   });
@@ -54,7 +60,12 @@ describe('the machines of a cluster, by HTTP,', () => {
       registerMachines(app, context);
       registerSession(app, context);
     };
-    api = await openTestHttpApi(routes, { keys, context: { machines, status } });
+    const drain = ({ id, undo }: DrainRequest): DrainedNode | null => {
+      drains.push([id, undo]);
+      if (id === 'nano') throw new OdmoeError('USAGE', 'no node "nano" is connected to main');
+      return undo ? null : { id, role: 'worker', state: 'may go', openExperts: 0 };
+    };
+    api = await openTestHttpApi(routes, { keys, context: { machines, status, drain } });
   }
 
   /** A machine that shows a code, and what becomes of it. */
@@ -219,6 +230,20 @@ describe('the machines of a cluster, by HTTP,', () => {
       sent.end(JSON.stringify({ code }));
     });
   }
+
+  it('get no new work, also without an authority, and work again', async () => {
+    await open(KEYS, null);
+    const answer = await asOperator('POST', '/cluster/machines/jetson/drain');
+    assert.equal(answer.status, 200);
+    assert.deepEqual(await answer.json(), { id: 'jetson', role: 'worker', state: 'may go', openExperts: 0 });
+    await refused(await asOperator('POST', '/cluster/machines/nano/drain'), 400, 'usage', /no node "nano"/);
+    assert.equal((await asOperator('DELETE', '/cluster/machines/jetson/drain')).status, 204);
+    assert.deepEqual(drains, [
+      ['jetson', false],
+      ['nano', false],
+      ['jetson', true],
+    ]);
+  });
 
   it('are none without an authority, and a change says so', async () => {
     await open(KEYS, null);

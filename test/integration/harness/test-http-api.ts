@@ -21,7 +21,7 @@ export interface TestHttpApiOptions {
   bounds?: Partial<ServerBounds>;
   trouble?: () => OdmoeError | null;
   runtime?: Runtime;
-  context?: Partial<Pick<HttpApiContext, 'machines' | 'status'>>;
+  context?: Partial<Pick<HttpApiContext, 'machines' | 'status' | 'drain'>>;
 }
 
 /** The dialect of these tests; its events are lines of text. */
@@ -50,6 +50,7 @@ export async function openTestHttpApi(routes: RegisterRoutes, options: TestHttpA
     metrics: { contentType: 'text/plain', text: () => Promise.resolve(''), httpRequestEnded: () => undefined },
     status: () => ({ placement: { workers: [{}] } }),
     machines: null,
+    drain: () => null,
     ...options.context,
   };
   const servers: Server[] = [];
