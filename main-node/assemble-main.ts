@@ -9,6 +9,7 @@ import { isFirstLayerWorthAnnouncing } from '../shared/decisions/placement/first
 import { nominalLayerCosts } from '../shared/decisions/placement/group-size.js';
 import { firstEpoch } from '../shared/wire/epochs.js';
 import type { DrainedNode, DrainRequest, NodeIdentity, StatusReply } from '../shared/wire/messages.js';
+import { withoutUnstated } from '../shared/wire/node-status.js';
 import { PassLoop, type PassLoopOptions } from './batching/pass-loop.js';
 import { drainNode } from './cluster/drain-node.js';
 import { reportedProblems } from './cluster/reported-problems.js';
@@ -42,7 +43,7 @@ import { createContextRoom, type ExpertMemory, leastAnswerBytes } from './room/c
 import { ExecutionChecks, type ExecutionCheckOptions } from './verify/execution-checks.js';
 import { runOnMain } from './verify/main-opinion.js';
 import { retriedWithRoom } from './room/retried-pass.js';
-import { contextPositionsOf, InferenceService } from './rpc/inference-service.js';
+import { contextPositionsOf, InferenceService, statedArithmetic } from './rpc/inference-service.js';
 import { nodeStatuses } from './rpc/node-statuses.js';
 import { observeAll } from './rpc/request-observer.js';
 import type { Pack } from '../packs/format/open-pack.js';
@@ -360,7 +361,7 @@ export function assemble(
   const membership = createMembership(settings, loaded, engine, identity);
   const statuses = () => {
     const figures = { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() };
-    return nodeStatuses(identity, loaded, roster, figures, engine.room.counts());
+    return nodeStatuses(identity, loaded, roster, figures, engine.room.counts()).map(withoutUnstated);
   };
   const metrics = new MainMetrics();
   const inference = new InferenceService({
@@ -382,8 +383,8 @@ export function assemble(
     const nodes = statuses();
     const found = [...membership.problems(), ...(engine.checks?.problems() ?? [])];
     const problems = problemsWithLost(found, events.lostBeside(nodes));
-    const { arithmetic } = model;
-    const serving = { httpAddress: httpAddress(), ownWorkerId, arithmetic, ...inference.counts() };
+    const stated = statedArithmetic(model.arithmetic);
+    const serving = { httpAddress: httpAddress(), ownWorkerId, ...stated, ...inference.counts() };
     const protection = protectionStatus(admission, settings);
     return { ...serving, ...protection, ...engineStatus(engine), nodes, problems: reportedProblems(problems) };
   };

@@ -1,5 +1,6 @@
 /** A measured cluster as the text of an issue: hardware, model, speed and loads, and no name of a machine, a cluster or a person. */
 import { formatBytes } from '../../shared/base/text/units.js';
+import { arithmeticName } from '../../shared/settings/quality.js';
 import type { Finished, NodeStatus, StatusReply } from '../../shared/wire/messages.js';
 
 /** One answer, and what the cluster said of itself before and after it. */
@@ -94,7 +95,7 @@ export function datapointOf(measured: MeasuredAnswer): Datapoint {
   return {
     release: main?.identity.release ?? '',
     model: main?.identity.modelName ?? '',
-    arithmetic: after.arithmetic ?? '',
+    arithmetic: arithmeticName(after.arithmetic),
     nodes: alike(after.nodes),
     groups: (after.placement?.groups ?? []).map((group) => group.workerIds.length),
     promptTokens,

@@ -14,7 +14,7 @@ import { formatBytes } from '../../shared/base/text/units.js';
 import { nodeJson } from './node-json.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { FREE_STEPS } from '../../shared/decisions/slices/miss-budget.js';
-import { isExact } from '../../shared/settings/quality.js';
+import { arithmeticName, isExact } from '../../shared/settings/quality.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 
 export interface RenderOptions {
@@ -98,7 +98,7 @@ export function generationJson({
   const logprobs = tokens.some((token) => token.top.length > 0) ? { logprobs: tokens.map(tokenLogprobsJson) } : {};
   return {
     text: finished.text,
-    arithmetic: started.arithmetic ?? '',
+    arithmetic: arithmeticName(started.arithmetic),
     prompt_token_ids: started.promptTokenIds,
     token_ids: tokens.map((token) => token.tokenId),
     finish_reason: finished.finishReason,

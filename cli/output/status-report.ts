@@ -1,6 +1,6 @@
 import { drainWords } from '../../shared/decisions/draining/drain-state.js';
 import { servingState } from '../../shared/decisions/diagnosis/serving-state.js';
-import { isExact } from '../../shared/settings/quality.js';
+import { arithmeticName, isExact } from '../../shared/settings/quality.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { naturalOrder } from '../../shared/base/text/natural-order.js';
 import { printableLine } from '../../shared/base/text/printable-text.js';
@@ -139,7 +139,7 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
     drained: snakeCaseKeys(status.drained ?? []),
     trust: snakeCaseKeys(status.trust ?? null),
     insecure: status.insecure === true,
-    arithmetic: status.arithmetic ?? '',
+    arithmetic: arithmeticName(status.arithmetic),
     group_reason: status.groupReason,
     http_address: status.httpAddress === '' ? null : status.httpAddress,
     own_worker_id: status.ownWorkerId === '' ? null : status.ownWorkerId,

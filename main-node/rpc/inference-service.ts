@@ -1,6 +1,7 @@
 import { type GenerationWatch, NOBODY_WATCHES } from '../../http-api/delivery/generation-watch.js';
 import { setMaxListeners } from 'node:events';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { isExact } from '../../shared/settings/quality.js';
 import { mostActiveSequences } from '../../shared/settings/setting-limits.js';
 import { generateTokens, type GenerationOutcome } from '../../engine/generation/generate-tokens.js';
 import type { FormatCompiler } from '../../engine/sampling/format-compiler.js';
@@ -250,9 +251,10 @@ export class InferenceService {
     signal: AbortSignal,
   ): AsyncGenerator<GenerateReply, void, undefined> {
     const { engine, tokenizer, arithmetic } = this.options;
-    yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed, arithmetic } };
-    const maxPositions = promptIds.length + options.maxTokens;
     const { sampling } = options;
+    const { seed } = sampling;
+    yield { kind: 'started', started: { promptTokenIds: promptIds, seed, ...statedArithmetic(arithmetic) } };
+    const maxPositions = promptIds.length + options.maxTokens;
     const request = {
       id: this.options.nextSequence(),
       client: watch.client,
@@ -300,6 +302,11 @@ export class InferenceService {
       },
     };
   }
+}
+
+/** The arithmetic in a message to clients. Those of release 0.2 cannot skip a text that they do not know, not even an empty one: what is usual is left out. */
+export function statedArithmetic(arithmetic: string): { arithmetic?: string } {
+  return isExact(arithmetic) ? {} : { arithmetic };
 }
 
 /** @throws REQUEST_INVALID if the request wants another arithmetic */

@@ -102,7 +102,12 @@ function readShare(text: string): number | null {
   return share > 0 ? share : null;
 }
 
-/** True for the arithmetic of exact answers; an empty text is that of a main before qualities were there. */
+/** True for the arithmetic of exact answers. Main states it as an empty text, and one of release 0.2 states none. */
 export function isExact(arithmetic: string): boolean {
   return arithmetic === 'exact' || arithmetic === '';
+}
+
+/** The name of an arithmetic that main has stated. */
+export function arithmeticName(stated = ''): string {
+  return isExact(stated) ? 'exact' : stated;
 }

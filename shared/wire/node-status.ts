@@ -96,3 +96,14 @@ export function ownNodeStatus(
     deviceDriverUsedBytes: device.driverUsedBytes,
   };
 }
+
+/**
+ * The status with an identity as its node has stated it: a decoded identity has empty texts for what was left out, and release 0.2 cannot skip a text that
+ * it does not know, not even an empty one.
+ */
+export function withoutUnstated({ identity, ...counters }: NodeStatus): NodeStatus {
+  const { quality, slicesDigest, ...stated } = identity;
+  const sliced = quality === undefined || quality === '' ? {} : { quality };
+  const digest = slicesDigest === undefined || slicesDigest === '' ? {} : { slicesDigest };
+  return { identity: { ...stated, ...sliced, ...digest }, ...counters };
+}

@@ -4,6 +4,7 @@ import { ARITHMETIC_VERSION, NEWEST_PROTOCOL } from '../../shared/wire/limits.js
 import { type NodeVersions, newestProtocolOf, RELEASE_VERSIONS } from '../../shared/wire/versions.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { openReference } from '../integration/harness/test-models.js';
+import { goldenMessages, type JsonValue, toJson } from '../unit/golden-messages.js';
 import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 
 const PROMPT = Array.from({ length: 40 }, (_, index) => 1 + ((index * 37) % 250));
@@ -75,6 +76,17 @@ describe('a simulated cluster of two releases', () => {
     );
   });
 
+  it('tells its clients no text, list or message that release 0.2 cannot skip', async () => {
+    cluster = await clusterOf([]);
+    const answer = await cluster.ask(REQUEST);
+    const status = await cluster.status();
+    const known = new Set(goldenMessages('0.2').flatMap(({ json }) => fieldNames(json)));
+    const told = fieldNames(toJson([answer.started, answer.tokens, answer.finished, status])).filter(
+      (name) => !known.has(name),
+    );
+    assert.deepEqual([...new Set(told)].sort(), []);
+  });
+
   it('gives no work to a worker of another arithmetic, and says why until it is updated', async () => {
     const otherBits = { ...RELEASE_VERSIONS, arithmeticVersion: ARITHMETIC_VERSION + 1 };
     cluster = await VirtualCluster.start({ workers: 2, versions: new Map([['late', otherBits]]) });
@@ -101,3 +113,18 @@ describe('a simulated cluster of two releases', () => {
     assertSameAnswer(await cluster.ask(REQUEST), expected);
   });
 });
+
+/** Names of the fields that have a length on the wire, and are there. */
+function fieldNames(value: JsonValue): string[] {
+  if (Array.isArray(value)) return value.flatMap(fieldNames);
+  if (typeof value !== 'object' || value === null) return [];
+  return Object.entries(value).flatMap(([name, field]) => {
+    const isThere =
+      typeof field === 'string' ? field !== '' : Array.isArray(field) ? field.length > 0 : isMessage(field);
+    return isThere ? [name, ...fieldNames(field)] : [];
+  });
+}
+
+function isMessage(value: JsonValue): boolean {
+  return typeof value === 'object' && value !== null;
+}

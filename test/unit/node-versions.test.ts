@@ -19,6 +19,8 @@ import { RUNTIME } from '../wall.js';
 import { plainIdentity } from './plain-identity.js';
 import { GROUPING } from './plain-shape.js';
 import { silentLog } from './worker-test-slots.js';
+import { statedArithmetic } from '../../main-node/rpc/inference-service.js';
+import { emptyNodeStatus, withoutUnstated } from '../../shared/wire/node-status.js';
 
 /** A node that speaks these protocols; 0: it is of a release that states no newest one. */
 const speaks = (protocolVersion: number, newestProtocol: number): NodeIdentity =>
@@ -161,5 +163,20 @@ describe('main: workers of another arithmetic', () => {
     const link = worker('w', 1);
     assert.deepEqual([others.joined(worker('s', 2)), others.joined(link)], [false, true]);
     assert.deepEqual([others.remove(link), others.remove(link)], [true, false]);
+  });
+});
+
+describe('clients of release 0.2, which cannot skip a text that they do not know, not even an empty one,', () => {
+  it('get no arithmetic that is usual', () => {
+    assert.deepEqual(['exact', '', 'fast'].map(statedArithmetic), [{}, {}, { arithmetic: 'fast' }]);
+  });
+
+  it('get an identity without the texts that its node has left out', () => {
+    const decoded = plainIdentity({ id: 'n', quality: '', slicesDigest: '' });
+    const { identity } = withoutUnstated(emptyNodeStatus(decoded));
+    assert.deepEqual([identity.id, 'quality' in identity, 'slicesDigest' in identity], ['n', false, false]);
+    const sliced = { quality: 'sliced(8,4,low)', slicesDigest: 'd' };
+    const kept = withoutUnstated(emptyNodeStatus(plainIdentity({ id: 'n', ...sliced }))).identity;
+    assert.deepEqual({ quality: kept.quality, slicesDigest: kept.slicesDigest }, sliced);
   });
 });

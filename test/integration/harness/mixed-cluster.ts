@@ -25,6 +25,9 @@ export type PeerId = keyof typeof PEERS;
 export type MemberId = 'main' | PeerId;
 export const PEER_IDS = Object.keys(PEERS) as PeerId[];
 
+/** It has no pack, and fetches its experts from the others. */
+const FETCHING: PeerId = 'worker-2';
+
 /** An odmoe from which daemons start. */
 export interface Build {
   /** The directory of its package. */
@@ -125,13 +128,15 @@ export class MixedCluster {
     const build = this.builds.get(id);
     if (build === undefined) throw new Error(`${id} has no build`);
     const where = ['--cluster', CLUSTER, '--discovery', 'static', '--host', '127.0.0.1', '--port', port];
-    const flags = [...where, '--device', 'cpu', '--threads', '1', '--log-level', 'info', '--model', this.pack];
+    const flags = [...where, '--device', 'cpu', '--threads', '1', '--log-level', 'info'];
+    if (id !== FETCHING) flags.push('--model', this.pack);
     if (id !== 'main') flags.push('--main', this.address);
     const home = join(this.directory, id);
     const environment = {
       HOME: home,
       XDG_STATE_HOME: join(home, 'state'),
       XDG_CONFIG_HOME: join(home, 'config'),
+      XDG_DATA_HOME: join(home, 'data'),
       ...build.environment,
       ...(await this.joinToken(id)),
     };
