@@ -118,6 +118,8 @@ const LEFT_OUT_FOLDERS = [
   'coverage',
   '.github',
 ];
+/** The same programs once more, for browsers, bundlers and other kinds of modules than Node reads here. */
+const OTHER_FORMS = /\/(yaml\/browser\/.*|async\/dist\/async\.(mjs|min\.js)|tokenizers\/dist\/.*(\.cjs|\.min\.mjs))$/;
 const LEFT_OUT_FILES = /\.(map|ts|cts|mts|md|markdown|flow|tsbuildinfo|html|ya?ml)$/i;
 
 /** True for what a package that odmoe runs on brings and no program reads: types, sources of types, tests, docs, builds for browsers, other languages' words. Licences stay. */
@@ -125,5 +127,6 @@ export function isLeftOut(path, isFolder) {
   const name = basename(path);
   if (isFolder) return LEFT_OUT_FOLDERS.includes(name) || path.endsWith('/protobufjs/dist');
   if (/\/bip39\/wordlists\/(?!english)/.test(path)) return true;
+  if (OTHER_FORMS.test(path)) return true;
   return !KEPT_WORDS.test(name) && LEFT_OUT_FILES.test(name);
 }

@@ -245,6 +245,10 @@ function main() {
   const place = mkdtempSync(join(tmpdir(), 'odmoe-release-'));
   try {
     release(place, out, fromCheckout);
+  } catch (error) {
+    // Tarballs of a release that failed must not look like those of one.
+    rmSync(out, { recursive: true, force: true });
+    throw error;
   } finally {
     rmSync(place, { recursive: true, force: true });
   }
