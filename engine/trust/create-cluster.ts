@@ -3,7 +3,7 @@ import { fileExists } from '../../shared/base/files/read-file.js';
 import { authorityDigest, createAuthority } from '../../shared/transport/trust/certificate.js';
 import { authorityDirectory, createAuthorityFiles } from './authority-files.js';
 import { authorityWords } from './authority-words.js';
-import { hasJoined, identityDirectory, joinedIds } from './identity-files.js';
+import { identityDirectory, joinedIds, readIdentity } from './identity-files.js';
 import { firstRoster } from './roster-changes.js';
 import { EMPTY_TOKEN_BOOK } from './token-book.js';
 
@@ -35,9 +35,25 @@ async function requireNoneJoined(stateDirectory: string, cluster: string): Promi
   if (id !== undefined) throw authorityNotHere(stateDirectory, cluster, id);
 }
 
-/** Throws CONFIG_INVALID for a main that has a certificate and no authority: it would start in plaintext, and nobody would see why. */
+/**
+ * Throws CONFIG_INVALID where a main of this host, under whatever id, has a certificate and no authority: main would start in plaintext, and nobody
+ * would see why. The main that starts has this id.
+ */
 export async function requireNotLost(stateDirectory: string, cluster: string, id: string): Promise<void> {
-  if (await hasJoined(stateDirectory, id)) throw authorityNotHere(stateDirectory, cluster, id);
+  for (const joined of await joinedIds(stateDirectory)) {
+    if (joined === id || (await isMain(stateDirectory, joined)))
+      throw authorityNotHere(stateDirectory, cluster, joined);
+  }
+}
+
+/** False also for a worker or shadow, which may have joined a main elsewhere, and for one whose files are damaged. */
+async function isMain(stateDirectory: string, id: string): Promise<boolean> {
+  try {
+    return (await readIdentity(stateDirectory, id))?.peer.role === 'main';
+  } catch (thrown) {
+    if (thrown instanceof OdmoeError) return false;
+    throw thrown;
+  }
 }
 
 function authorityNotHere(stateDirectory: string, cluster: string, id: string): OdmoeError {

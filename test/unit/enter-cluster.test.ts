@@ -235,6 +235,7 @@ describe('the way of a daemon into its cluster', () => {
       };
       await assert.rejects(enterAgain(lan), refusal);
       await assert.rejects(enterAgain(settingsOf('main', { cluster: 'home' })), refusal);
+      await assert.rejects(enterAgain(settingsOf('main', { cluster: 'home', id: 'other' })), refusal);
       await assert.rejects(createCluster(stateDirectory, 'home'), refusal);
       rmSync(join(stateDirectory, 'nodes', 'main-jetson'), { recursive: true });
       assert.ok((await enter(lan)).opened !== null);
@@ -265,6 +266,8 @@ describe('the way of a daemon into its cluster', () => {
       await main?.stop();
       main = null;
       said = [];
+      const plain = await enter(settingsOf('main', { cluster: 'home' }));
+      assert.equal(plain.opened, null, "a worker that has joined elsewhere keeps no main from its host's loopback");
       const again = await enter(settingsOf('worker', {}));
       assert.deepEqual(
         [again.settings.cluster, said],
