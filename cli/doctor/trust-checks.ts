@@ -44,12 +44,10 @@ function identityCheck(main: MainProbe, own: OwnIdentity): Check {
   }
   if (own.kind === 'waiting') {
     const found = `${own.id} shows no certificate: it has begun to join "${cluster}", and was not let in yet`;
-    const again = `an operator says \`${operatorJoinCommand(own.id)}\` again`;
-    return warn(
-      NAME,
-      found,
-      `start it again, and type the code that it shows on the host of main: \`odmoe accept CODE\`; ${again}`,
-    );
+    const advice = own.isOperator
+      ? `say \`${operatorJoinCommand(own.id)}\` again`
+      : 'start it again, and type the code that it shows on the host of main: `odmoe accept CODE`';
+    return warn(NAME, found, advice);
   }
   const { authority, peer } = own.credentials;
   const who = `${peer.role} ${own.id}`;

@@ -4,7 +4,7 @@ import { type CertifiedPeer, readPeerCertificate } from '../../shared/transport/
 import type { ClusterTrust, OwnCertificate } from '../../shared/transport/trust/cluster-trust.js';
 import { isRefusal, type Refusal } from '../../shared/transport/trust/refusal.js';
 import type { Certified } from './identity-files.js';
-import { admit, type Admission, newerRoster, readRoster, type Roster, withNewestKey } from './roster.js';
+import { admit, type Admission, newerRoster, readRoster, removalOf, type Roster, withNewestKey } from './roster.js';
 
 /** The keys of a node, where it keeps them. */
 export interface KeyStore {
@@ -85,6 +85,11 @@ export class NodeTrust implements ClusterTrust {
   /** The reason why this node itself is not in its cluster any more; null: it is, as far as it knows. */
   get ownRemoval(): string | null {
     return admit(this.ownPeer, this.roster, 'not-removed');
+  }
+
+  /** The reason why nobody of this id is in the cluster any more; null: one is, or none was removed, as far as this node knows. */
+  removalOf(id: string): string | null {
+    return this.roster === null ? null : removalOf(this.roster, id);
   }
 
   refusalOf(peer: CertifiedPeer): string | null {

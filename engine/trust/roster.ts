@@ -165,6 +165,13 @@ export function withNewestKey(peer: CertifiedPeer, roster: Roster | null): Certi
   return isRenewed ? { ...peer, keyDigest: entry.keyDigest } : peer;
 }
 
+/** The words for an id whose node was removed, where no other one has it; null: one has it, or none was removed. */
+export function removalOf(roster: Roster, id: string): string | null {
+  if (presentEntry(roster, id) !== undefined) return null;
+  const removed = roster.entries.findLast((entry) => entry.id === id);
+  return removed === undefined ? null : removalWords(removed, roster.cluster);
+}
+
 function removalWords(entry: RosterEntry, cluster: string): string {
   const time = entry.removed === undefined ? '' : ` (${minuteOf(entry.removed)})`;
   return `${named(entry)} was removed from "${cluster}"${time}. To come back: ${rejoin(entry)}`;

@@ -284,11 +284,16 @@ export class Membership {
     }
   }
 
-  /** True if nothing answers at the address any more, and its daemon is connected at another address. */
+  /** True if nothing answers at the address any more, and its daemon is connected at another address or was removed from the cluster. */
   private isLeft({ id, origin, problem }: KnownAddress): boolean {
     if (id === '' || origin === 'configured' || problem === null) return false;
+    if (this.removalOf(id) !== null) return true;
     // Another daemon with the same id is a lasting problem.
     return problem.code !== 'NODE_REFUSED' && this.options.roster.connectedBootId(id) !== null;
+  }
+
+  private removalOf(id: string): string | null {
+    return this.options.trust?.removalOf(id) ?? null;
   }
 
   private forgetLeftAddresses(): void {
@@ -510,7 +515,8 @@ export class Membership {
   private setProblem(address: string, thrown: unknown): void {
     const entry = this.known.get(address);
     if (entry === undefined) return;
-    const error = toOdmoeError(thrown);
+    const removal = this.removalOf(entry.id);
+    const error = removal === null ? toOdmoeError(thrown) : new OdmoeError('NODE_REMOVED', removal);
     const news = entry.problem?.message !== error.message;
     entry.problem = error;
     entry.failingSinceMs ??= this.options.runtime.nowMs();

@@ -2,6 +2,8 @@
 export interface RosterSource {
   /** The newest roster, as the authority has signed it; null: there is none yet. */
   readonly signedRoster: Uint8Array | null;
+  /** The reason why nobody of this id is in the cluster any more; null: one is, or none was removed. */
+  removalOf(id: string): string | null;
   /** `changed`: called when there may be a newer roster. Returns a function that ends this. */
   watch(changed: () => void): () => void;
 }

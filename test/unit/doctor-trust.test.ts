@@ -100,7 +100,7 @@ describe('odmoe doctor: the check of trust', () => {
   it('knows a cluster without an authority: fine on loopback, open on a network', () => {
     expect(judge([], { shown: null, address: '127.0.0.1:7600' }), 'ok', /no authority/, /^$/);
     expect(judge([], { shown: null }), 'warn', /no authority/, /cluster init/);
-    const waiting = { kind: 'waiting', id: 'jetson' } as const;
+    const waiting = { kind: 'waiting', id: 'jetson', isOperator: false } as const;
     expect(judge([waiting], { shown: null }), 'warn', /no authority/, /cluster init/);
   });
 
@@ -132,8 +132,31 @@ describe('odmoe doctor: the check of trust', () => {
     for (const own of [[], [jetson]]) expect(judge(own, { shown }), 'fail', /has not certified it/, /do not let/);
   });
 
+  it('tells an operator who has begun to join from a daemon', async () => {
+    const state = mkdtempSync(join(tmpdir(), 'odmoe-doctor-'));
+    const [daemons, operators] = [join(state, 'daemons'), join(state, 'operators')];
+    try {
+      await keyToCertify(daemons, 'jetson');
+      await keyToCertify(operators, 'ann');
+      assert.deepEqual(await identitiesOnce(() => ({ daemons, operators }))('home'), [
+        { kind: 'waiting', id: 'jetson', isOperator: false },
+        { kind: 'waiting', id: 'ann', isOperator: true },
+      ]);
+    } finally {
+      rmSync(state, { recursive: true, force: true });
+    }
+  });
+
   it('says that this machine shows no certificate: it waits, or its files cannot be used', () => {
-    expect(judge([{ kind: 'waiting', id: 'jetson' }]), 'warn', /jetson shows no certificate/, /odmoe accept CODE/);
+    const worker = { kind: 'waiting', id: 'jetson', isOperator: false } as const;
+    expect(judge([worker]), 'warn', /jetson shows no certificate/, /odmoe accept CODE`$/);
+    const operator = { ...worker, id: 'ann', isOperator: true };
+    expect(
+      judge([operator]),
+      'warn',
+      /ann shows no certificate/,
+      /^say `ODMOE_JOIN_TOKEN=TOKEN odmoe operator join --id ann` again$/,
+    );
     const damaged = { kind: 'damaged', id: 'jetson', reason: 'node.crt: it ends early' } as const;
     expect(judge([damaged]), 'fail', /shows no certificate.*node\.crt: it ends early/, /--rejoin/);
   });
@@ -267,7 +290,7 @@ describe('odmoe doctor: the probe of real daemons', () => {
   }
 
   async function examine(address: string): Promise<{ diagnosis: PeerDiagnosis; checks: Check[] }> {
-    const identitiesOf = identitiesOnce(() => [directory]);
+    const identitiesOf = identitiesOnce(() => ({ daemons: directory, operators: join(directory, 'operators') }));
     const diagnosis = await diagnosePeer(address, TIMEOUT_MS, identitiesOf);
     const candidate = { address, expectedId: null, heardOnly: false };
     const question = {

@@ -62,8 +62,13 @@ function withWorkers(
 class TestRosters {
   private changed: () => void = () => undefined;
   watchers = 0;
+  readonly removals = new Map<string, string>();
 
   constructor(public signedRoster: Uint8Array | null) {}
+
+  removalOf(id: string): string | null {
+    return this.removals.get(id) ?? null;
+  }
 
   watch(changed: () => void): () => void {
     this.watchers += 1;
@@ -118,6 +123,32 @@ describe("main: the cluster's roster", () => {
       { trust: rosters },
     );
     assert.equal(rosters.watchers, 0);
+  });
+
+  it('ends the search for a removed daemon that answers no more; one of the configuration is said to be removed', async () => {
+    const rosters = new TestRosters(first);
+    await withWorkers(
+      async ({ workers, membership, passes, failing, discover }) => {
+        workers.at.set(A, identity('w'));
+        workers.at.set(B, identity('v'));
+        membership.addConfigured([{ role: 'worker', id: 'w', address: A }]);
+        discover('v', B);
+        await passes(A_LITTLE_MS);
+        assert.deepEqual([workers.opened.length, failing()], [2, []]);
+        workers.at.clear();
+        for (const { stream } of workers.opened) stream.close();
+        await passes(A_LITTLE_MS);
+        assert.deepEqual(failing().sort(), [A, B], 'both may come back');
+        for (const id of ['w', 'v']) rosters.removals.set(id, `worker ${id} was removed from "test"`);
+        await passes(LONG_MS);
+        const [problem, ...others] = membership.problems();
+        assert.deepEqual(
+          [problem?.id, problem?.code, problem?.message, others],
+          ['w', 'NODE_REMOVED', 'worker w was removed from "test"', []],
+        );
+      },
+      { trust: rosters },
+    );
   });
 
   it('is not sent before there is one, nor in a cluster without an authority', async () => {

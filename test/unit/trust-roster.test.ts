@@ -29,6 +29,7 @@ import {
   admit,
   newerRoster,
   readRoster,
+  removalOf,
   ROSTER_COUNT_LIMIT,
   ROSTER_ENTRIES_LIMIT,
   ROSTER_PACKS_LIMIT,
@@ -179,6 +180,12 @@ describe('admission', () => {
     const words = 'node jetson-2 was removed from "home" (2026-11-25 10:02 UTC). To come back: odmoe worker --rejoin';
     assert.equal(admit(worker, removed, 'listed'), words);
     assert.equal(admit(worker, removed, 'not-removed'), words);
+    const again = joined(removed, 'jetson-2', 1).roster;
+    assert.deepEqual(
+      [removed, first2.roster, again].map((roster) => removalOf(roster, 'jetson-2')),
+      [words, null, null],
+    );
+    assert.equal(removalOf(removed, 'another'), null);
   });
 
   it('waits at main for a roster, and at a worker for none', () => {
