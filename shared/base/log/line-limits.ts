@@ -12,7 +12,7 @@ export const LINES_OF_EVENT: Readonly<Record<Level, Rate>> = {
 /** Most lines of one event about one peer. They count towards LINES_OF_EVENT, too. */
 export const LINES_OF_PEER: Readonly<Record<Level, Rate>> = {
   error: { burst: 20, perSecond: 0.2 },
-  warn: { burst: 50, perSecond: 0.2 },
+  warn: { burst: 30, perSecond: 0.2 },
   info: { burst: 100, perSecond: 10 },
   debug: { burst: 100, perSecond: 10 },
 };

@@ -136,7 +136,7 @@ function wrongRole(name: string, servedBy: string): Row[] {
       here: new RegExp(
         `^NOT_ALLOWED: ${role} "${member}" may not call /odmoe.v1.\\S+: its certificate must be of role`,
       ),
-      // A log has at most 50 lines of one event and peer at once: main's are those of other methods.
+      // A log has at most 30 lines of one event and peer at once: main's are those of other methods.
       there:
         server === 'box' && name.startsWith('pack.')
           ? null
