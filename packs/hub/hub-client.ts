@@ -74,13 +74,18 @@ export class HubClient {
     return this.options.settings.endpoint;
   }
 
-  /** The same client, which also ends when nobody wants its answers any more. */
-  until(unwanted: AbortSignal): HubClient {
+  /** Asks with a client that also ends when nobody wants its answers any more. */
+  async until<Result>(unwanted: AbortSignal, ask: (client: HubClient) => Promise<Result>): Promise<Result> {
     const { signal } = this.options;
-    return new HubClient({
-      ...this.options,
-      signal: signal === undefined ? unwanted : AbortSignal.any([signal, unwanted]),
-    });
+    const either = new AbortController();
+    const end = (): void => either.abort();
+    const leaves = [onAbort(signal, end), onAbort(unwanted, end)];
+    if (signal?.aborted === true || unwanted.aborted) end();
+    try {
+      return await ask(new HubClient({ ...this.options, signal: either.signal }));
+    } finally {
+      for (const leave of leaves) leave();
+    }
   }
 
   /** Gets JSON of the API. @throws HUB_REFUSED, HUB_UNAVAILABLE, MODEL_NOT_FOUND, CANCELLED */

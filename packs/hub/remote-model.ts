@@ -67,7 +67,8 @@ export async function openRemoteModel(hub: HubClient, snapshot: HubSnapshot, dir
         bring: async (name, unwanted) => {
           const file = files.get(name);
           if (file === undefined) throw missingWeights(snapshot, name);
-          await bring(hub.until(unwanted), snapshot, file, directory, (doneBytes) => onBytes(name, doneBytes));
+          const onDone = (doneBytes: number): void => onBytes(name, doneBytes);
+          await hub.until(unwanted, (client) => bring(client, snapshot, file, directory, onDone));
         },
       }),
       remove: () => rm(directory, { recursive: true, force: true }),

@@ -62,6 +62,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'engine/fetching/fetch-whole-pack.ts': [1, 'when it is looked whether main has moved'],
   'packs/hub/hub-client.ts': [1, 'pause before the hub is asked again'],
   'engine/fetching/main-asker.ts': [1, 'pauses before the manifest, or the slices, are asked for again'],
+  'engine/daemon/join-as-service.ts': [1, 'pause before a service shows another code'],
   'engine/daemon/say-main.ts': [1, 'when it is looked whether main is there, to tell the user'],
   'engine/daemon/removal-check.ts': [
     2,
