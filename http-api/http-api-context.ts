@@ -83,7 +83,7 @@ export interface Machines {
   wrongCodesLeft(): number;
   /** The machines in the cluster. */
   nodes(): readonly ListedMachine[];
-  /** Lets the machine in that shows this code. Throws JOIN_TOKEN_INVALID, TRUST_REFUSED, STORAGE_*. */
+  /** Lets the machine in that shows this code. Throws JOIN_TOKEN_INVALID, USAGE the code let it in before, TRUST_REFUSED, STORAGE_*. */
   accept(code: string): Promise<AcceptedMachineView>;
   /** Removes a machine and ends its connections. Throws USAGE, STORAGE_*. */
   remove(id: string): Promise<void>;

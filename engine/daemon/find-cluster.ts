@@ -59,7 +59,8 @@ export const LOCAL_MAIN_ADDRESS = formatAddress(LOOPBACK, defaultPort('main'));
 /**
  * Waits until a main of the wanted cluster answers. `mayJoin` null: it may be joined; a text: why not, which is told once, and the search goes on.
  * Where several authorities answer, it is the one that this host knows; of strangers alone none is joined, and none ends the search.
- * @throws JOIN_TOKEN_INVALID main answers at its given address, and the token is of another authority; CANCELLED
+ * @throws JOIN_TOKEN_INVALID main answers at its given address, and the token is of another authority, or it is of another cluster than the
+ *   named one; CANCELLED
  */
 export async function waitForMain(
   place: Place,
@@ -76,6 +77,7 @@ export async function waitForMain(
   for (;;) {
     const search = await lookForMains(place, wanted, context);
     if (abandoned.aborted) throw new OdmoeError('CANCELLED', 'the daemon was stopped while it waited for main');
+    requireNameOfToken(wanted, search.mains);
     const fitting = fittingMains(search.mains, wanted);
     if (fitting.length === 0) requireTokenOfGiven(place, wanted, search.mains);
     const known = fitting.length > 1 ? await knownAuthorities(place.stateDirectory) : NONE_KNOWN;
@@ -90,6 +92,15 @@ export async function waitForMain(
     tell(`waiting for main: ${obstacle ?? ''}`);
     await runtime.sleep(PAUSE_MS, abandoned);
   }
+}
+
+/** An authority is of one cluster for ever, so a token of another cluster than the named one is never good. */
+function requireNameOfToken({ cluster, authorityDigest }: WantedCluster, found: readonly FoundMain[]): void {
+  if (cluster === null || authorityDigest === null) return;
+  const maker = found.find(({ authority }) => authority?.digest === authorityDigest);
+  if (maker === undefined || maker.cluster === cluster) return;
+  const text = `the token is of "${maker.cluster}" (main at ${maker.address}), and the cluster is to be "${cluster}": correct --cluster, or give a token of "${cluster}"`;
+  throw new OdmoeError('JOIN_TOKEN_INVALID', text);
 }
 
 /** A main at an address that was given never gets another authority while one waits for it. */
@@ -193,7 +204,9 @@ export async function lookForMains(
   context: Pick<FindContext, 'runtime' | 'abandoned'>,
 ): Promise<Search> {
   const { mainAddress, stateDirectory, discovery } = place;
-  const local = await mainsOfThisHost(stateDirectory, wanted.cluster, context);
+  // A token names its cluster better than its user does.
+  const cluster = wanted.authorityDigest === null ? wanted.cluster : null;
+  const local = await mainsOfThisHost(stateDirectory, cluster, context);
   if (mainAddress !== null) {
     const given = await answerAt(mainAddress, context);
     if (given instanceof OdmoeError) return { mains: [], failure: given };
@@ -201,7 +214,7 @@ export async function lookForMains(
   }
   const heard = local.some((main) => isWanted(main, wanted))
     ? []
-    : await advertisedMains(discovery, wanted.cluster, context.runtime);
+    : await advertisedMains(discovery, cluster, context.runtime);
   const addresses = new Set([...heard, LOCAL_MAIN_ADDRESS]);
   const answers = await Promise.all([...addresses].map((address) => mainAt(address, context)));
   return { mains: [...local, ...answers.filter((main) => main !== null)], failure: null };

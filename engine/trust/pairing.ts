@@ -281,7 +281,9 @@ export function revealPairing(
 
 /** The result of a code that was typed. The book is the next one in every case. */
 export type Acceptance =
-  { readonly book: PairingBook; readonly pairing: Pairing } | { readonly book: PairingBook; readonly refusal: string };
+  | { readonly book: PairingBook; readonly pairing: Pairing }
+  /** `isRepeated`: the code is good, and has let its machine in before. */
+  | { readonly book: PairingBook; readonly refusal: string; readonly isRepeated?: true };
 
 /**
  * The operator has typed a code. The machine that shows it waits no more. Three wrong codes send every machine away; one that has let a machine in
@@ -294,7 +296,8 @@ export function acceptPairing(book: PairingBook, typed: string, nowMs: number): 
   const [pairing, ...twins] = present.pairings.filter(({ revealed }) => revealed?.code === code);
   if (pairing === undefined) {
     const before = present.accepted.findLast((each) => each.code === code);
-    return before === undefined ? wrongCode(present, code) : { book: present, refusal: acceptedWords(before, nowMs) };
+    if (before === undefined) return wrongCode(present, code);
+    return { book: present, refusal: acceptedWords(before, nowMs), isRepeated: true };
   }
   if (twins.length > 0) {
     const others = present.pairings.filter(({ revealed }) => revealed?.code !== code);

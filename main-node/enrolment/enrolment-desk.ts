@@ -250,7 +250,7 @@ export class EnrolmentDesk {
     return WRONG_CODES_LIMIT - this.pairings.wrongCodes;
   }
 
-  /** Operator: lets the machine in that shows this code. Throws JOIN_TOKEN_INVALID, TRUST_REFUSED, STORAGE_*. */
+  /** Operator: lets the machine in that shows this code. Throws JOIN_TOKEN_INVALID, USAGE the code let it in before, TRUST_REFUSED, STORAGE_*. */
   async accept(typed: string): Promise<AcceptedMachine> {
     const result = acceptPairing(this.pairings, typed, this.runtime.nowMs());
     const pairing = isRefusal(result) ? null : result.pairing;
@@ -259,7 +259,8 @@ export class EnrolmentDesk {
       result.book,
       `${WRONG_CODES_LIMIT} wrong codes were typed at main, or two machines showed one code, so main sent it away: start it again for a new code`,
     );
-    if (isRefusal(result)) throw new OdmoeError('JOIN_TOKEN_INVALID', result.refusal);
+    if (isRefusal(result))
+      throw new OdmoeError(result.isRepeated === true ? 'USAGE' : 'JOIN_TOKEN_INVALID', result.refusal);
     return this.inOrder(() => this.letIn(result.pairing));
   }
 

@@ -114,6 +114,12 @@ describe('the machines of a cluster, by HTTP,', () => {
     assert.equal(answer.status, 200);
     const accepted = (await answer.json()) as AcceptedMachineView;
     assert.deepEqual(accepted, { id: 'jetson', ...facts, words: (await joined).words });
+    const again = await asOperator('POST', '/cluster/machines/accept', { code: spaced });
+    assert.deepEqual(
+      [again.status, /there is nothing to do/.test(await again.text())],
+      [400, true],
+      'nothing is forbidden',
+    );
     assert.equal((await asOperator('POST', '/cluster/machines/accept', { code: other.code })).status, 200);
     const after = await viewOf({ 'x-api-key': OPERATOR });
     assert.deepEqual(after.authority, { cluster: 'test', words: main.desk.words });

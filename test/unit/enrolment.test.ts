@@ -248,7 +248,7 @@ describe('enrolment', () => {
       assert.deepEqual([accepted.id, accepted.words], ['jetson', words]);
       checkJoined(await joined, machine);
       assert.deepEqual(main.desk.waitingMachines(), []);
-      await refusal(main.desk.accept(code), 'JOIN_TOKEN_INVALID', /jetson was let in by this code .* ago/);
+      await refusal(main.desk.accept(code), 'USAGE', /jetson was let in by this code .* ago/);
       assert.equal(main.log.all.filter((line) => line.includes('type the code that it shows')).length, 1);
       assert.ok(!main.log.all.join('\n').includes(code));
     });

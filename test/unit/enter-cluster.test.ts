@@ -622,6 +622,18 @@ describe('the way of a daemon into its cluster', () => {
       }
     });
 
+    it('ends where the token is of another cluster than the named one, and names both', async () => {
+      const stateDirectory = stateOf('box', 'home');
+      main = await startNewMain(stateDirectory, 'home', operatorServices(stateDirectory));
+      const join = await token();
+      for (const flags of [{}, { main: main.address }]) {
+        await assert.rejects(enter(settingsOf('worker', { ...flags, cluster: 'lab', join, lan: true }, 'box')), {
+          code: 'JOIN_TOKEN_INVALID',
+          message: `the token is of "home" (main at ${main.address}), and the cluster is to be "lab": correct --cluster, or give a token of "lab"`,
+        });
+      }
+    });
+
     it('is closed to a removed worker until it joins again with a new key', async () => {
       const address = await startHome();
       const settings = settingsOf('worker', { main: address });
