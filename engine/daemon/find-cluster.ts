@@ -15,7 +15,7 @@ import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
 import { identifyPeer } from '../../shared/transport/node-clients.js';
 import { SHORT_DIGEST_DIGITS } from '../../shared/transport/trust/certificate.js';
 import { dialAddress, formatAddress, socketAddress } from '../../shared/wire/addresses.js';
-import { askAuthority, type ShownAuthority } from '../trust/ask-authority.js';
+import { askAuthority, FalseMainError, type ShownAuthority } from '../trust/ask-authority.js';
 import { authorityWords } from '../trust/authority-words.js';
 
 /** A main that answers. */
@@ -60,7 +60,7 @@ export const LOCAL_MAIN_ADDRESS = formatAddress(LOOPBACK, defaultPort('main'));
  * Waits until a main of the wanted cluster answers. `mayJoin` null: it may be joined; a text: why not, which is told once, and the search goes on.
  * Where several authorities answer, it is the one that this host knows; of strangers alone none is joined, and none ends the search.
  * @throws JOIN_TOKEN_INVALID main answers at its given address, and the token is of another authority, or it is of another cluster than the
- *   named one; CANCELLED
+ *   named one; TRUST_REFUSED what answers at the given address shows an authority that is not its own; CANCELLED
  */
 export async function waitForMain(
   place: Place,
@@ -77,6 +77,8 @@ export async function waitForMain(
   for (;;) {
     const search = await lookForMains(place, wanted, context);
     if (abandoned.aborted) throw new OdmoeError('CANCELLED', 'the daemon was stopped while it waited for main');
+    // Whoever gave the address has to know that something else answers there.
+    if (search.failure instanceof FalseMainError) throw search.failure;
     requireNameOfToken(wanted, search.mains);
     const fitting = fittingMains(search.mains, wanted);
     if (fitting.length === 0) requireTokenOfGiven(place, wanted, search.mains);

@@ -43,12 +43,15 @@ async function connectionTo(address: string, context: EnrolmentContext): Promise
   }
 }
 
-/** The server that shows an authority must be a main of it. `certificate`: the server's, by which its TLS stands. Throws TRUST_REFUSED. */
+/** Thrown where a server shows an authority that has not certified it: it may stand between. */
+export class FalseMainError extends OdmoeError {}
+
+/** The server that shows an authority must be a main of it. `certificate`: the server's, by which its TLS stands. Throws FalseMainError (TRUST_REFUSED). */
 export function requireMainOf(authority: Buffer, certificate: Buffer, address: string): void {
   const isAuthority = clusterOfAuthority(authority) !== null;
   const server = isAuthority ? readPeerCertificate(certificate, authority) : null;
   if (server !== null && !isRefusal(server) && server.role === 'main') return;
-  throw new OdmoeError(
+  throw new FalseMainError(
     'TRUST_REFUSED',
     `the daemon at ${address} is not a main of the authority that it shows: something stands between, do not go on`,
   );

@@ -17,6 +17,8 @@ interface Run {
 /** Runs the command as a user does. `readBytes`: close its stdout after so much. */
 async function odmoe(args: readonly string[], readBytes = Infinity): Promise<Run> {
   const child = spawn(process.execPath, [join(packageRoot(), 'bin', 'odmoe'), ...args], { timeout: RUN_TIMEOUT_MS });
+  // Without TEXT the prompt comes by standard input.
+  child.stdin.end();
   let stdout = '';
   let stderr = '';
   child.stdout.on('data', (data: Buffer) => {

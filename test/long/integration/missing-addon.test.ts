@@ -27,6 +27,8 @@ const NEEDING: readonly string[][] = [
   ['shadow', '--model', MODEL],
   ['worker'],
   ['service', 'install', '--dry-run'],
+  ['cluster', 'init', '--cluster', 'nobody'],
+  ['cluster', 'restore', 'OUT'],
   ...[
     'codec',
     'emulation',
@@ -60,8 +62,6 @@ const WITHOUT: readonly string[][] = [
   ...['status', 'logs', 'remove'].map((words) => ['service', words, '--user']),
   ['accept', '482913', '--main', NOBODY],
   ['cluster', 'backup', 'OUT', '--cluster', 'nobody'],
-  ['cluster', 'init', '--help'],
-  ['cluster', 'restore', 'OUT'],
   ...['list', 'remove nobody', 'replace nobody'].map((words) => ['node', ...words.split(' '), '--main', NOBODY]),
   ['drain', 'nobody', '--main', NOBODY],
   ['operator', 'add', 'anna', '--main', NOBODY],
