@@ -139,6 +139,7 @@ async function serveMain(
   return {
     address: server.address,
     httpAddress: httpApi?.address ?? null,
+    ownKey: planned?.ownKey ?? null,
     notice: admission?.notice,
     stop,
     drain: (cut) => drainMain(settings, { inference, server, advertisement }, cut, log),

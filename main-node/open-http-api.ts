@@ -5,7 +5,8 @@ import { packageRoot } from '../shared/base/files/package-root.js';
 import type { Logger } from '../shared/base/log/logger.js';
 import { validateGenerateRequest } from '../shared/wire/generate-validation.js';
 import type { MainComponents } from './assemble-main.js';
-import { type ApiKeys, readApiKeys } from '../http-api/access/api-keys.js';
+import { AUTO_API_KEYS } from '../shared/settings/api-keys.js';
+import { type ApiKeys, ownKey, type OwnKey, readApiKeys } from '../http-api/access/api-keys.js';
 import { prepareChatFor } from '../http-api/conversation/served-chat.js';
 import { HTTP_ROUTES } from '../http-api/dialects/routes.js';
 import { readPageFiles } from '../http-api/page-files.js';
@@ -16,21 +17,24 @@ import type { LoadedMain } from './load-main.js';
 export interface PlannedHttpApi {
   settings: HttpSettings;
   keys: ApiKeys;
+  /** Null: main has made no key for itself. */
+  ownKey: OwnKey | null;
   createServer: CreateHttpServer;
 }
 
-/** Reads who may use main's HTTP API; null: there is to be no HTTP API. Throws CONFIG_INVALID. */
+/** Reads who may use main's HTTP API; null: there is to be no HTTP API. Throws CONFIG_INVALID, STORAGE_FULL, STORAGE_FAILED. */
 export async function planHttpApi(
-  { main }: NodeSettings,
-  environment: Pick<NodeEnvironment, 'createHttpServer'>,
+  { main, stateDirectory }: NodeSettings,
+  environment: Pick<NodeEnvironment, 'createHttpServer' | 'runtime'>,
   log: Logger,
 ): Promise<PlannedHttpApi | null> {
-  const { createHttpServer: createServer } = environment;
+  const { createHttpServer: createServer, runtime } = environment;
   const settings = main.http;
   if (settings === null || createServer === null) return null;
-  const keys = await readApiKeys(settings.apiKeysPath, process.env, log);
+  const own = settings.apiKeysPath === AUTO_API_KEYS ? await ownKey(stateDirectory, runtime, log) : null;
+  const keys = await readApiKeys(own?.path ?? settings.apiKeysPath, process.env, log);
   requireKeysForOthers(settings, keys);
-  return { settings, keys, createServer };
+  return { settings, keys, ownKey: own, createServer };
 }
 
 /** Serves HTTP clients with main's components. Throws PORT_UNAVAILABLE. */

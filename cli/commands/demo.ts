@@ -1,6 +1,8 @@
 import { Option, type Command } from 'commander';
 import { join, resolve } from 'node:path';
 import { exitWithParent } from '../../native/index.js';
+import { randomApiKey } from '../../engine/trust/random-api-key.js';
+import { AUTO_API_KEYS, KEYS_VARIABLE } from '../../shared/settings/api-keys.js';
 import { LOCAL_MAIN_ADDRESS } from '../../engine/daemon/find-cluster.js';
 import { requireFreePort } from '../../engine/daemon/require-free-port.js';
 import { openModelSource } from '../../packs/open-model-source.js';
@@ -73,7 +75,10 @@ export function registerDemoCommand(program: Command): void {
       'with --serve: where HTTP clients are served (default: 127.0.0.1:7680, or a free port where that is taken)',
       httpAddressFlag,
     )
-    .option('--api-keys <file>', 'with --serve: API keys of HTTP clients, one a line')
+    .option(
+      '--api-keys <file|auto>',
+      'with --serve: API keys of HTTP clients, one a line; auto: one for this demo, with the link of the page',
+    )
     .addOption(new Option('--exit-with-parent', 'stop when the starting process dies').hideHelp());
   addClusterFlags(command);
   addGenerationFlags(command)
@@ -132,6 +137,7 @@ async function demo(text: string | undefined, flags: DemoFlags): Promise<void> {
   const isAsked = text !== undefined || flags.promptTokenIds !== undefined || flags.serve !== true;
   const prompt = text ?? (flags.promptTokenIds === undefined ? DEFAULT_PROMPT : undefined);
   const request = generationRequestFrom(flags, prompt);
+  const key = flags.apiKeys === AUTO_API_KEYS ? takeOwnKey() : null;
   await withInterrupt(async (signal) => {
     const packPath = await servedPack(flags.model, signal);
     const expertsBytes = allExpertsBytes(await openModelSource(packPath));
@@ -140,7 +146,7 @@ async function demo(text: string | undefined, flags: DemoFlags): Promise<void> {
     try {
       await start(cluster, flags, signal);
       if (isAsked) await answer(cluster, request, { flags, prompt, expertsBytes }, signal);
-      if (flags.serve === true) await serve(cluster, flags, signal);
+      if (flags.serve === true) await serve(cluster, flags, key, signal);
     } finally {
       const patience = runtime.after(SAY_WAITING_MS, () =>
         standardError.write('odmoe: main ends the answers under way; Ctrl-C again ends everything at once\n'),
@@ -149,6 +155,14 @@ async function demo(text: string | undefined, flags: DemoFlags): Promise<void> {
       patience.cancel();
     }
   });
+}
+
+/** Makes a key for this demo alone. Main takes it from the environment, so that it stands in no list of processes and in no file. */
+function takeOwnKey(): string {
+  const key = randomApiKey(runtime);
+  const others = process.env[KEYS_VARIABLE];
+  process.env[KEYS_VARIABLE] = others === undefined || others === '' ? key : `${others},${key}`;
+  return key;
 }
 
 function requireServe({ serve, http, apiKeys }: DemoFlags): void {
@@ -180,7 +194,7 @@ function clusterOptions(
 ): DemoClusterOptions {
   const ofMain = ['--draft-rows', String(flags.draftRows)];
   if (flags.optimistic === true) ofMain.push('--optimistic');
-  if (flags.apiKeys !== undefined) ofMain.push('--api-keys', resolve(flags.apiKeys));
+  if (flags.apiKeys !== undefined && flags.apiKeys !== AUTO_API_KEYS) ofMain.push('--api-keys', resolve(flags.apiKeys));
   return {
     packPath,
     mainPort,
@@ -221,11 +235,16 @@ async function answer(
 /**
  * Serves until the signal aborts, which is the normal end. Throws main's failure. The failure of another daemon is reported, and serving continues.
  */
-async function serve(cluster: DemoCluster, { json, apiKeys }: DemoFlags, signal: AbortSignal): Promise<void> {
+async function serve(
+  cluster: DemoCluster,
+  { json, apiKeys }: DemoFlags,
+  key: string | null,
+  signal: AbortSignal,
+): Promise<void> {
   const { httpAddress, nodes } = await cluster.whileMainRuns(cluster.status());
   const model = nodes.find(({ identity }) => identity.role === 'ROLE_MAIN')?.identity.modelName ?? '';
-  const needsKey = apiKeys !== undefined || (process.env['ODMOE_API_KEYS'] ?? '') !== '';
-  const serving = servingAt(httpAddress, model, needsKey);
+  const needsKey = apiKeys !== undefined || (process.env[KEYS_VARIABLE] ?? '') !== '';
+  const serving = { ...servingAt(httpAddress, model, needsKey), key };
   const { mainAddress } = cluster;
   const text = json ? printableJson(servingJson(serving, mainAddress)) : servingLines(serving, mainAddress).join('\n');
   standardOutput.write(`${text}\n`);

@@ -1,4 +1,5 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { pageLink } from '../../shared/wire/page-link.js';
 import { dialAddress } from '../../shared/wire/addresses.js';
 
 /** A demo that HTTP clients can use. */
@@ -9,6 +10,8 @@ export interface Serving {
   model: string;
   /** True: requests need an API key. */
   needsKey: boolean;
+  /** The key, where the demo has made it; null or left out: the user has it. */
+  key?: string | null;
 }
 
 const EXAMPLE = 'Tell me a story about a fox.';
@@ -24,21 +27,28 @@ export function servingAt(httpAddress: string, model: string, needsKey: boolean)
 /** Lines for people on stdout: the URL, and commands to try it. `mainAddress`: "host:port" at which commands ask main. */
 export function servingLines(serving: Serving, mainAddress: string): string[] {
   return [
-    `${serving.model} is served at ${serving.url} until Ctrl-C. Open that in a browser, or try:`,
+    `${serving.model} is served at ${serving.url} until Ctrl-C. Open ${opened(serving)} in a browser, or try:`,
     curlLine(serving),
     `odmoe chat --main ${mainAddress}`,
     `odmoe top --main ${mainAddress}   (or status)`,
   ];
 }
 
-export function servingJson({ url, model }: Serving, mainAddress: string): Record<string, unknown> {
-  return { url, model, main: mainAddress };
+export function servingJson({ url, model, key = null }: Serving, mainAddress: string): Record<string, unknown> {
+  return { url, model, main: mainAddress, ...(key !== null && { key }) };
+}
+
+function opened({ url, key = null }: Serving): string {
+  return key === null ? 'that' : pageLink(url, key);
 }
 
 /** A shell command that requests an answer. */
-export function curlLine({ url, model, needsKey }: Serving): string {
+export function curlLine({ url, model, needsKey, key = null }: Serving): string {
   const body = JSON.stringify({ model, messages: [{ role: 'user', content: EXAMPLE }] });
-  const headers = ['content-type: application/json', ...(needsKey ? ['authorization: Bearer YOUR_KEY'] : [])];
+  const headers = [
+    'content-type: application/json',
+    ...(needsKey ? [`authorization: Bearer ${key ?? 'YOUR_KEY'}`] : []),
+  ];
   const words = headers.flatMap((header) => ['-H', quoted(header)]);
   return ['curl', `${url}/v1/chat/completions`, ...words, '-d', quoted(body)].join(' ');
 }

@@ -1,3 +1,4 @@
+import { keyOfLink } from '../../shared/wire/page-link.js';
 import { startFeed } from './event-feed.js';
 
 const SESSION_URL = '/cluster/session';
@@ -38,6 +39,14 @@ export async function logIn(key: string): Promise<string | null> {
   remember(true);
   startFeed();
   return null;
+}
+
+/** Logs in with the key that stands in the page's address, and takes it out of the address, which others may see on the screen or get as a link. */
+export async function logInByLink(): Promise<void> {
+  const key = keyOfLink(location.hash);
+  if (key === null) return;
+  history.replaceState(null, '', location.pathname);
+  await logIn(key);
 }
 
 /** Logs out and loads the page again, so that it has no data of the cluster or the chat. Returns whether main has ended the session. */

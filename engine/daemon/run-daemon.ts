@@ -4,6 +4,7 @@ import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { parseDaemonFlags } from './parse-daemon-flags.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { dialAddress } from '../../shared/wire/addresses.js';
+import { pageLink } from '../../shared/wire/page-link.js';
 import { createLogger, type Logger } from '../../shared/base/log/logger.js';
 import { DaemonReport } from './daemon-report.js';
 import { serveHealth } from './health-socket.js';
@@ -95,7 +96,7 @@ export async function runDaemon(role: RoleSetting, start: StartNode, native: Nat
     };
     const node = await start(settings, log, giveUp, ending.abandoned, report);
     if (ending.started(node)) {
-      standardOutput.write(readyText(`odmoe ${role} ${settings.id}`, node));
+      standardOutput.write(readyText(`odmoe ${role} ${settings.id}`, node, standardOutput.isTerminal));
       // The parent of a demo's daemon says it in its own words.
       if (!request.exitWithParent) sayMain(node, settings, PROCESS, (text) => say(role, text));
     }
@@ -117,11 +118,25 @@ function answerHealth(settings: NodeSettings, report: DaemonReport, log: Logger)
   );
 }
 
-/** All lines in one write, so that a reader of the first line has all of them. `name`: the start of each line. */
-function readyText(name: string, { address, httpAddress = null, notice }: RunningNode): string {
-  const served = httpAddress === null ? '' : `${name} serves HTTP at http://${dialAddress(httpAddress, OWN_HOST)}\n`;
-  const told = notice === undefined ? '' : `${name} ${notice}\n`;
-  return `${name} listening on ${address}\n${served}${told}`;
+/** All lines in one write, so that a reader of the first line has all of them. `name`: the start of each line. `isTerminal`: a person reads them. */
+function readyText(name: string, node: RunningNode, isTerminal: boolean): string {
+  const { address, httpAddress = null, notice } = node;
+  const lines = [
+    `listening on ${address}`,
+    ...(httpAddress === null ? [] : httpLines(`http://${dialAddress(httpAddress, OWN_HOST)}`, node, isTerminal)),
+    ...(notice === undefined ? [] : [notice]),
+  ];
+  return lines.map((line) => `${name} ${line}\n`).join('');
+}
+
+/** A key is for a person: in the log of a service others could read it. */
+function httpLines(url: string, { ownKey = null }: RunningNode, isTerminal: boolean): string[] {
+  const served = `serves HTTP at ${url}`;
+  if (ownKey === null) return [served];
+  return [
+    served,
+    isTerminal ? `has its page at ${pageLink(url, ownKey.text)}` : `has the key of its page in ${ownKey.path}`,
+  ];
 }
 
 /** A machine reaches itself by this address, whichever of its addresses the daemon listens on. */

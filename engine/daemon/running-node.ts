@@ -16,6 +16,8 @@ export interface RunningNode {
   readonly address: string;
   /** Main only: the address "host:port" of the HTTP API; null: it is not served. */
   readonly httpAddress?: string | null;
+  /** Main only: the key that it has made for the page, and its file; null: none. */
+  readonly ownKey?: { readonly path: string; readonly text: string } | null;
   /** Further words for its user when it is ready; left out: there are none. */
   readonly notice?: string | undefined;
   /** Numbers of resources held for requests, by name: all are 0 when there has been no request for a while. */

@@ -1,6 +1,12 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { readFile, stat } from 'node:fs/promises';
 import type { IncomingHttpHeaders } from 'node:http';
+import { join } from 'node:path';
+import { makePrivateDirectory, writePrivateFile } from '../../engine/trust/key-files.js';
+import { randomApiKey } from '../../engine/trust/random-api-key.js';
+import type { Chance } from '../../engine/trust/secret-bytes.js';
+import { KEYS_VARIABLE } from '../../shared/settings/api-keys.js';
+import { fileExists } from '../../shared/base/files/read-file.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 
@@ -10,7 +16,6 @@ export const KEY_LENGTH_RANGE = { least: 8, most: 512 } as const;
 export const KEYS_LIMIT = 1024;
 /** Bytes of a key's digest that make the client's name. */
 const CLIENT_NAME_BYTES = 6;
-const KEYS_VARIABLE = 'ODMOE_API_KEYS';
 
 /** The rights of a key: a client may ask, and an operator may also let machines into the cluster and remove them. */
 export type KeyRole = 'client' | 'operator';
@@ -74,6 +79,27 @@ export function keyOf(headers: IncomingHttpHeaders): string | null {
   if (bearer !== undefined) return bearer;
   const named = headers['x-api-key'];
   return typeof named === 'string' && named !== '' ? named : null;
+}
+
+/** Main's own key: where it is kept, and its text. */
+export interface OwnKey {
+  readonly path: string;
+  readonly text: string;
+}
+
+/**
+ * The key that main has made for itself, with the role of an operator; it is made the first time. `directory`: main's state directory.
+ * @throws CONFIG_INVALID, STORAGE_FULL, STORAGE_FAILED
+ */
+export async function ownKey(directory: string, chance: Chance, log: Pick<Logger, 'warn'>): Promise<OwnKey> {
+  const path = join(directory, 'api-keys');
+  if (!(await fileExists(path))) {
+    await makePrivateDirectory(directory);
+    await writePrivateFile(path, `${randomApiKey(chance)} role: operator\n`);
+  }
+  const [first] = parseKeys(await readKeyLines(path, log), path);
+  if (first === undefined) throw invalid(`${path} holds no key: remove the file, and main makes a new one`);
+  return { path, text: first.text };
 }
 
 /**

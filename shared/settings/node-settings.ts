@@ -92,7 +92,7 @@ export interface HttpSettings {
   hosts: readonly string[];
   /** Origins of web pages that may send requests; "*": any. */
   origins: readonly string[];
-  /** File with one API key a line; null: none. */
+  /** File with one API key a line; AUTO_API_KEYS: main has a file of its own, with a key that it makes; null: none. */
   apiKeysPath: string | null;
 }
 

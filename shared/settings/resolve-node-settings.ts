@@ -1,3 +1,4 @@
+import { AUTO_API_KEYS } from './api-keys.js';
 import { qualityText, type Quality } from './quality.js';
 import { isIP } from 'node:net';
 import { hostname, networkInterfaces } from 'node:os';
@@ -204,7 +205,10 @@ function httpSettings(config: ClusterConfig, flags: DaemonFlags, { http }: Given
     isAddressGiven: address !== undefined,
     hosts,
     origins,
-    apiKeysPath: resolvedPath(config, flags.apiKeys, apiKeysPath),
+    apiKeysPath:
+      (flags.apiKeys ?? apiKeysPath) === AUTO_API_KEYS
+        ? AUTO_API_KEYS
+        : resolvedPath(config, flags.apiKeys, apiKeysPath),
   };
 }
 

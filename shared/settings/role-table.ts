@@ -328,16 +328,17 @@ export const HTTP_ROWS = {
   },
   apiKeysPath: {
     key: 'api_keys',
-    kind: text('a file of API keys, one a line'),
+    kind: text('a file of API keys, one a line, or auto'),
     default: null,
     shown: 'api-keys.txt',
     help:
-      'File with one API key a line, relative to this file; the variable ODMOE_API_KEYS of main adds others. A key may ask and nothing else; one with ' +
+      'File with one API key a line, relative to this file; auto: main makes a key with the role of an operator, once, keeps it in its state directory, ' +
+      'and prints the link of the page with it. The variable ODMOE_API_KEYS of main adds others. A key may ask and nothing else; one with ' +
       '`role: operator` behind it on its line may also let machines into the cluster and remove them.',
     flag: {
-      usage: '--api-keys <file>',
+      usage: '--api-keys <file|auto>',
       roles: {
-        main: 'API keys of HTTP clients, one a line ("role: operator" behind one: it may let machines in); needed where others can reach the address',
+        main: 'API keys of HTTP clients, one a line, or auto: main makes one ("role: operator" behind one: it may let machines in); needed where others can reach the address',
       },
     },
   },

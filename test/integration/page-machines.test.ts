@@ -6,6 +6,7 @@ import type { Page } from 'playwright-core';
 import { SAMPLE_CODE, SAMPLE_OPERATOR_KEY, SampleMachines, type SampleTrust } from '../dashboard/sample-machines.js';
 import { sampleServer } from '../dashboard/sample-server.js';
 import type { ClusterData } from '../../shared/wire/cluster-events.js';
+import { pageLink } from '../../shared/wire/page-link.js';
 import { findBrowser, TestBrowser } from './harness/browser.js';
 
 /** The narrowest screen on which the page must work. */
@@ -42,17 +43,33 @@ describe('the machines on the page in a browser, with invented cluster data,', f
     browser.assertNothingWrong(REFUSED);
   });
 
-  async function open(trust: SampleTrust, changes: Partial<ClusterData> = {}): Promise<void> {
+  /** Returns the URL. */
+  async function serve(trust: SampleTrust, key: string | null, changes: Partial<ClusterData> = {}): Promise<string> {
     const halfway = (): Promise<void> => Promise.resolve();
     const machines = new SampleMachines(trust);
-    const server = sampleServer({ alone: false, key: null, halfway, machines, changes: () => changes });
+    const server = sampleServer({ alone: false, key, halfway, machines, changes: () => changes });
     servers.push(server);
     await once(server.listen(0, '127.0.0.1'), 'listening');
-    page = await browser.open(`http://127.0.0.1:${(server.address() as AddressInfo).port}/#machines`);
+    return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  }
+
+  async function open(trust: SampleTrust, changes: Partial<ClusterData> = {}): Promise<void> {
+    page = await browser.open(`${await serve(trust, null, changes)}/#machines`);
     await page.locator('.machines-view h1').waitFor();
   }
 
   const text = async (selector: string): Promise<string> => (await page.locator(selector).first().textContent()) ?? '';
+
+  it('opens with the key of its link, which leaves the address at once, and asks for another one where main does not know it', async () => {
+    const url = await serve('plain', 'a-key-of-main');
+    page = await browser.open(pageLink(url, 'another-key'));
+    await page.locator('#api-key').waitFor();
+    assert.equal(page.url(), `${url}/`);
+    await page.close();
+    page = await browser.open(pageLink(url, 'a-key-of-main'));
+    await page.locator('.view-cluster .card').first().waitFor();
+    assert.equal(page.url(), `${url}/`);
+  });
 
   it('shows an operator who waits and who is in, with the words of the authority', async () => {
     await open('operator');

@@ -67,6 +67,12 @@ describe('the address that serves HTTP clients', () => {
     assert.equal(httpOf('main: {http: off}', { http: { host: '127.0.0.1', port: 1 } })?.port, 1);
   });
 
+  it('has keys that main makes where auto is said, and a file of that name by its path', () => {
+    assert.equal(httpOf('main: {api_keys: auto}')?.apiKeysPath, 'auto');
+    assert.equal(httpOf('main: {api_keys: keys}', { apiKeys: 'auto' })?.apiKeysPath, 'auto');
+    assert.equal(httpOf('main: {api_keys: ./auto}')?.apiKeysPath, '/etc/odmoe/auto');
+  });
+
   it('counts as set when a user sets the default value', () => {
     assert.equal(httpOf('main: {http: "127.0.0.1:7680"}')?.isAddressGiven, true);
   });

@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { listeningAddress, servedUrl } from '../../cli/demo/daemon-process.js';
 import { missingNodes } from '../../cli/demo/demo-cluster.js';
 import { demoTable } from '../../cli/demo/demo-table.js';
-import { curlLine, servingAt } from '../../cli/demo/serving.js';
+import { curlLine, servingAt, servingJson, servingLines } from '../../cli/demo/serving.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import type { Finished, NodeIdentity, NodeStatus, StatusReply } from '../../shared/wire/messages.js';
 import { plainIdentity } from './plain-identity.js';
@@ -142,5 +142,12 @@ describe('a demo that serves HTTP clients', () => {
     ]);
     assert.equal((JSON.parse(words.at(-1) ?? '') as { model: string }).model, `it's "a" $model`);
     assert.ok(!curlLine(servingAt('127.0.0.1:1', 'demo', false)).includes('Bearer'));
+    const own = { ...servingAt('127.0.0.1:1', 'demo', true), key: 'made-key' };
+    assert.ok(curlLine(own).includes('Bearer made-key'));
+    assert.match(
+      servingLines(own, '127.0.0.1:7600')[0] ?? '',
+      /Open http:\/\/127\.0\.0\.1:1\/#key=made-key in a browser/,
+    );
+    assert.deepEqual(servingJson(own, '127.0.0.1:7600')['key'], 'made-key');
   });
 });

@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict';
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type ApiKey, ApiKeys, keyOf, readApiKeys } from '../../http-api/access/api-keys.js';
+import { type ApiKey, ApiKeys, keyOf, ownKey, readApiKeys } from '../../http-api/access/api-keys.js';
 import { KeySessions, MAX_SESSIONS, SESSION_AGE_S, sessionTokenOf } from '../../http-api/access/key-sessions.js';
 import { isServedHost, servedHosts } from '../../http-api/access/host-check.js';
 import { isAdmittedOrigin, preflightHeaders } from '../../http-api/access/admit-request.js';
 import { requireKeysForOthers } from '../../http-api/start-http-api.js';
+import { RUNTIME } from '../wall.js';
 
 function clientKeys(...texts: string[]): ApiKey[] {
   return texts.map((text) => ({ text, role: 'client' }));
@@ -164,6 +165,19 @@ describe('API keys', () => {
         });
       });
     }
+
+    it("are made by main once: one key of an operator, in a file for main's user alone", async () => {
+      const own = join(directory, 'state');
+      const made = await ownKey(own, RUNTIME, log);
+      assert.match(made.text, /^[A-Za-z0-9_-]{32}$/);
+      assert.equal(statSync(made.path).mode & 0o777, 0o600);
+      assert.deepEqual(await ownKey(own, RUNTIME, log), made, 'a restart keeps it');
+      assert.equal((await readApiKeys(made.path, {}, log)).ownerOf(made.text)?.role, 'operator');
+      rmSync(made.path);
+      assert.notEqual((await ownKey(own, RUNTIME, log)).text, made.text);
+      writeFileSync(made.path, '');
+      await assert.rejects(ownKey(own, RUNTIME, log), { code: 'CONFIG_INVALID', message: /holds no key/ });
+    });
 
     it("are refused with the file's name where it does not exist", async () => {
       const missing = join(directory, 'missing');
