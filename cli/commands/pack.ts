@@ -32,7 +32,7 @@ import { withInterrupt } from '../client/interrupt.js';
 import { codecChoiceLines, codecChoiceObject } from '../output/codec-choice-report.js';
 import { type Measurements, measurementLines } from '../output/measurements-report.js';
 import { slicedLines } from '../output/slices-report.js';
-import { createProgressBar, type ProgressBar } from '../../shared/base/text/progress-bar.js';
+import { createProgressBar, describeBytes, type ProgressBar } from '../../shared/base/text/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { availableMemoryBytes } from '../../shared/base/runtime/available-memory.js';
@@ -204,7 +204,7 @@ async function addWithProgress(
   const slices =
     split === null
       ? null
-      : await withBar('slicing', formatBytes, (onProgress) =>
+      : await withBar('slicing', describeBytes, (onProgress) =>
           addSlices(output, split, { ...source, onProgress, signal }, NATIVE_SLICING_TOOLS),
         );
   const pack = await openAnyPack(output);
@@ -217,10 +217,14 @@ async function addWithProgress(
       `${output}: holds slices only, and lossless experts are needed to measure: give the checkpoint that it was made from, and --only`,
     );
   }
-  const measured = await withBar('measuring', String, (onProgress) => {
-    const setting = { budgetBytes: availableMemoryBytes(), signal, onProgress, withRecall };
-    return calibrate(source.checkpoint ?? pack, setting);
-  });
+  const measured = await withBar(
+    'measuring',
+    (done, all) => `${done} of ${all ?? '?'}`,
+    (onProgress) => {
+      const setting = { budgetBytes: availableMemoryBytes(), signal, onProgress, withRecall };
+      return calibrate(source.checkpoint ?? pack, setting);
+    },
+  );
   if ('problem' in measured) return { slices, measured };
   if (measured.recall !== null) await writeShadowRecall(pack, measured.recall);
   if (!lacksTheta) return { slices, measured: { ...measured, theta: null } };
@@ -228,10 +232,10 @@ async function addWithProgress(
   return { slices: { ...slices, theta, digest: await addThresholds(output, theta) }, measured };
 }
 
-/** `describe`: formats an amount of the progress. */
+/** `describe`: says how much of all is done. */
 async function withBar<Result>(
   label: string,
-  describe: (amount: number) => string,
+  describe: (done: number, total: number | null) => string,
   run: (onProgress: ProgressBar['update']) => Promise<Result>,
 ): Promise<Result> {
   const bar = createProgressBar(label, describe);

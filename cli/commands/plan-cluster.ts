@@ -207,7 +207,7 @@ async function planOffers(
 const TRIED_ABOUT = 70;
 
 async function searchWithProgress(options: SearchOptions): Promise<SearchOutcome> {
-  const bar = createProgressBar('planning', (tried) => `${tried} set-ups`);
+  const bar = createProgressBar('planning', (tried, all) => `${tried} of about ${all ?? TRIED_ABOUT} set-ups`);
   try {
     return await searchSetUps({
       ...options,

@@ -18,6 +18,7 @@ import {
   setUpOf,
   type SimulateFlags,
 } from '../client/simulation-flags.js';
+import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 
@@ -55,7 +56,9 @@ async function run(flags: SimulateFlags): Promise<void> {
   const diagramPosition = diagramPositionOf(flags, trace);
   // The daemons' code is imported only here, so that other commands start sooner.
   const { simulateCluster } = await import('../../simulator/simulate/simulate-cluster.js');
-  const result = await simulateCluster(times, setUp, trace, { tokens, requests, diagramPosition });
+  const bar = createProgressBar('simulating', (done, all) => `${done} of ${all ?? '?'} tokens`);
+  const request = { tokens, requests, diagramPosition, onTokens: bar.update };
+  const result = await simulateCluster(times, setUp, trace, request).finally(bar.stop);
   if (flags.diagram !== undefined && diagramPosition !== null) {
     await writeDiagram(flags.diagram, diagramOf(result, diagramPosition, flags, profile.name));
   }

@@ -257,8 +257,7 @@ function placementLines({ placement, groupReason }: StatusReply): string[] {
   if (placement === null || placement.groups.length === 0) return [];
   const { epoch, groups, layers } = placement;
   const lines = groups.map((group, index) => {
-    const served = layersOfGroup(index, groups.length, layers);
-    return `  group ${index}: ${group.workerIds.join(', ')}  (layers ${served})`;
+    return `  group ${index}: ${group.workerIds.join(', ')}  (${layersOfGroup(index, groups.length, layers)})`;
   });
   return ['', `placement ${epoch}:`, ...lines, ...(groupReason === '' ? [] : [`  group size: ${groupReason}`])];
 }
@@ -266,7 +265,8 @@ function placementLines({ placement, groupReason }: StatusReply): string[] {
 function layersOfGroup(group: number, groups: number, layers: number): string {
   const served = Array.from({ length: layers }, (_, layer) => layer).filter((layer) => layer % groups === group);
   const shown = served.slice(0, 4).join(', ');
-  return served.length > 4 ? `${shown}, ... ${served[served.length - 1] ?? ''}` : shown;
+  const more = served.length > 4 ? `, ... ${served[served.length - 1] ?? ''}` : '';
+  return `${served.length === 1 ? 'layer' : 'layers'} ${shown}${more}`;
 }
 
 export function perSecond(count: number, elapsedMs: number): string {

@@ -49,10 +49,10 @@ export function createNodeIdentity(
   };
 }
 
-/** "cpu avx2, 4 threads", "cuda sm_86, 82 multiprocessors". */
+/** "cpu avx2, 4 threads", "cpu avx2, 1 thread", "cuda sm_86, 82 multiprocessors". */
 export function describeDevice(info: { backend: string; instructionSet: string; threads: number }): string {
-  const parts = info.backend === 'cuda' ? 'multiprocessors' : 'threads';
-  return `${info.backend} ${info.instructionSet}, ${info.threads} ${parts}`;
+  const part = info.backend === 'cuda' ? 'multiprocessor' : 'thread';
+  return `${info.backend} ${info.instructionSet}, ${info.threads} ${part}${info.threads === 1 ? '' : 's'}`;
 }
 
 const ROLES = { main: 'ROLE_MAIN', shadow: 'ROLE_SHADOW', worker: 'ROLE_WORKER' } as const;

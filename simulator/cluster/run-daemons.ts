@@ -44,22 +44,28 @@ export async function stopDaemons({ clock, nodes }: SimulatedCluster): Promise<v
   await stopped;
 }
 
+/** Looks at the answers from one report of their tokens to the next: there is a look after each event. */
+const LOOKS_OF_A_REPORT = 1000;
+
 /** The number of answers to ask for, and how many of them run at the same time. */
 export interface AnswerPlan {
   total: number;
   atOnce: number;
   /** Aborts when the answers are no longer wanted. */
   signal?: AbortSignal;
+  /** Called now and then with the number of tokens so far. */
+  onTokens?: (tokens: number) => void;
 }
 
 /** Asks for answers and waits for all of them. @throws the error of a failed answer; CANCELLED */
 export async function answerAll(
   cluster: SimulatedCluster,
-  { total, atOnce, signal }: AnswerPlan,
+  { total, atOnce, signal, onTokens }: AnswerPlan,
   requestOf: (request: number) => GenerateRequest,
 ): Promise<FinishedAnswer[]> {
   const address = mainAddress(cluster);
   const answers: SimulatedAnswer[] = [];
+  let looks = 0;
   const isOver = ({ overMs }: SimulatedAnswer): boolean => overMs !== null;
   while (answers.length < total || !answers.every(isOver)) {
     while (answers.length < total && answers.filter((answer) => !isOver(answer)).length < atOnce) {
@@ -67,7 +73,11 @@ export async function answerAll(
     }
     const over = answers.filter(isOver).length;
     const isWanted = (): boolean => signal?.aborted !== true;
-    await cluster.clock.run(() => answers.filter(isOver).length > over || !isWanted());
+    await cluster.clock.run(() => {
+      looks += 1;
+      if (looks % LOOKS_OF_A_REPORT === 0) onTokens?.(answers.reduce((sum, { tokens }) => sum + tokens.length, 0));
+      return answers.filter(isOver).length > over || !isWanted();
+    });
     if (!isWanted()) throw new OdmoeError('CANCELLED', 'nobody waits for the simulated answers any more');
   }
   return answers.map((answer) => {

@@ -1,6 +1,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { chooseGroupSize, nominalLayerCosts } from '../../shared/decisions/placement/group-size.js';
 import type { GenerateRequest } from '../../shared/wire/messages.js';
 import { answerAll, startDaemons, stopDaemons } from '../cluster/run-daemons.js';
@@ -24,6 +25,8 @@ export interface SimulationRequest {
   requests?: number;
   /** Operations are stored around this position of the first prompt; null or left out: none are stored. */
   diagramPosition?: number | null;
+  /** Called now and then with the tokens so far, and all that are to come. */
+  onTokens?: (tokens: number, all: number) => void;
 }
 
 /**
@@ -34,7 +37,7 @@ export async function simulateCluster(
   times: ClusterTimes,
   setUp: ClusterSetUp,
   trace: ClusterTrace,
-  { tokens, requests = 1, diagramPosition = null }: SimulationRequest,
+  { tokens, requests = 1, diagramPosition = null, onTokens }: SimulationRequest,
 ): Promise<SimulationResult> {
   return inTraceDirectory(async (directory) => {
     const promptOf = (request: number): number => request % trace.prompts;
@@ -54,9 +57,10 @@ export async function simulateCluster(
     }));
     await startDaemons(cluster, daemons);
     const total = Math.max(trace.prompts, requests);
-    const answers = await answerAll(cluster, { total, atOnce: requests }, (request) =>
-      requestOf(trace, promptOf(request), tokens),
-    );
+    const asked = Array.from({ length: total }, (_, request) => requestOf(trace, promptOf(request), tokens));
+    const all = asked.reduce((sum, { maxTokens }) => sum + maxTokens, 0);
+    const plan = { total, atOnce: requests, onTokens: (done: number) => onTokens?.(done, all) };
+    const answers = await answerAll(cluster, plan, (request) => requirePresent(asked[request], 'Each has a prompt.'));
     timing.end();
     const result = summarize(answers, timing, { events: cluster.clock.eventCount, workers: setUp.workers });
     await stopDaemons(cluster);

@@ -52,7 +52,7 @@ export function tracedWorld(cluster: TracedCluster, { role, id }: NodeSettings, 
   const { times, timing } = cluster;
   const emulated = role === 'worker' ? (times.workers?.[index] ?? times.worker) : times[role];
   if (emulated === null)
-    throw new OdmoeError('USAGE', 'the profile has no shadow: choose another source of predictions');
+    throw new OdmoeError('USAGE', 'the profile has no shadow: give --prediction router-ahead (or random, or off)');
   const devices = (runtime: VirtualRuntime): Devices => ({
     open: () =>
       recordingDevice(paced(modelOf(cluster, role), emulated, runtime), {

@@ -11,27 +11,38 @@ export interface ProgressBar {
 
 const SILENT: ProgressBar = { update: () => undefined, stop: () => undefined };
 
-/** A bar on stderr; shows nothing if stderr is not a terminal. `label`: "loading the model"; `describe`: formats an amount, by default as bytes. */
-export function createProgressBar(label: string, describe: (amount: number) => string = formatBytes): ProgressBar {
+/**
+ * A bar on stderr; shows nothing if stderr is not a terminal. `label`: "loading the model"; `describe`: says how much of all is done, by default in
+ * bytes. A `total` of null is not known yet.
+ */
+export function createProgressBar(
+  label: string,
+  describe: (done: number, total: number | null) => string = describeBytes,
+): ProgressBar {
   if (!process.stderr.isTTY) return SILENT;
   const bar = new SingleBar({
-    format: `${printableLine(label)} [{bar}] {percentage} %  {done} of {all}`,
+    format: `${printableLine(label)} [{bar}] {percentage} %  {amount}`,
     stream: process.stderr,
     clearOnComplete: true,
     hideCursor: true,
     barCompleteChar: '#',
     barIncompleteChar: '.',
   });
-  bar.start(1, 0, { done: describe(0), all: '?' });
+  bar.start(1, 0, { amount: describe(0, null) });
   let running = true;
   return {
     update(done, total) {
       bar.setTotal(total);
-      bar.update(done, { done: describe(done), all: describe(total) });
+      bar.update(done, { amount: describe(done, total) });
     },
     stop() {
       if (running) bar.stop();
       running = false;
     },
   };
+}
+
+/** "4.14 MB of 8.54 MB" */
+export function describeBytes(done: number, total: number | null): string {
+  return `${formatBytes(done)} of ${total === null ? '?' : formatBytes(total)}`;
 }
