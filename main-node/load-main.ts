@@ -24,6 +24,8 @@ import type { Tokenizer } from '../shared/language/tokenizer/tokenizer.js';
 /** All that main loads before it serves requests. */
 export interface LoadedMain {
   source: Pack;
+  /** Gives the directory of the pack back. */
+  leavePack: Closer;
   /** The slices with which workers compute experts; null: they compute them exactly. */
   sliced: RuledSlices | null;
   tokenizer: Tokenizer | null;
@@ -51,18 +53,23 @@ export async function loadMain(
   const { quality } = settings.main;
   const source = await environment.openPack(settings.modelPath, quality);
   requireExact(source, settings.main.resident);
-  const sliced =
-    quality.kind === 'exact' ? null : await runtime.outside(() => environment.slicesForQuality(source, quality));
-  const tokenizer = await runtime.outside(() => openTokenizer(source.directory));
-  const { maxActiveSequences, maxQueuedRequests } = settings.main;
-  const queueLimit = mostActiveSequences(maxActiveSequences) + maxQueuedRequests;
-  const prompts = environment.openPrompts({ directory: source.directory, tokenizer, queueLimit });
-  let formats: FormatCompiler | null = null;
+  const opened: Closer[] = [];
   try {
-    formats = environment.openFormats(queueLimit);
-    return await loadDevice(settings, environment, { source, sliced, tokenizer, prompts, formats }, log, abandoned);
+    const leavePack = await environment.usePack(source.directory);
+    opened.push(leavePack);
+    const sliced =
+      quality.kind === 'exact' ? null : await runtime.outside(() => environment.slicesForQuality(source, quality));
+    const tokenizer = await runtime.outside(() => openTokenizer(source.directory));
+    const { maxActiveSequences, maxQueuedRequests } = settings.main;
+    const queueLimit = mostActiveSequences(maxActiveSequences) + maxQueuedRequests;
+    const prompts = environment.openPrompts({ directory: source.directory, tokenizer, queueLimit });
+    opened.push(() => prompts.close());
+    const formats = environment.openFormats(queueLimit);
+    opened.push(() => formats?.close());
+    const parts = { source, leavePack, sliced, tokenizer, prompts, formats };
+    return await loadDevice(settings, environment, parts, log, abandoned);
   } catch (thrown) {
-    await closeAll([closersOf({ prompts, formats })]).catch((fault: unknown) => {
+    await closeAll([opened]).catch((fault: unknown) => {
       log.warn('what was opened for the model did not close cleanly', { error: toOdmoeError(fault) });
     });
     throw thrown;
@@ -81,7 +88,7 @@ function requireExact({ name, shippedFormat }: Pack, resident: WeightForm | null
 function loadDevice(
   settings: NodeSettings,
   environment: NodeEnvironment,
-  opened: Pick<LoadedMain, 'source' | 'sliced' | 'tokenizer' | 'prompts' | 'formats'>,
+  opened: Pick<LoadedMain, 'source' | 'leavePack' | 'sliced' | 'tokenizer' | 'prompts' | 'formats'>,
   log: Logger,
   abandoned: AbortSignal,
 ): Promise<LoadedMain> {
@@ -118,12 +125,14 @@ function loadDevice(
 }
 
 /** Frees all that was loaded. @throws the first failure, after all the rest is freed */
-export async function disposeLoaded({ prompts, formats, model, device }: LoadedMain): Promise<void> {
-  await closeAll([closersOf({ prompts, formats }), [() => model.dispose()], [() => device.dispose()]]);
-}
-
-function closersOf({ prompts, formats }: Pick<LoadedMain, 'prompts' | 'formats'>): Closer[] {
-  return [() => prompts.close(), () => formats?.close()];
+export async function disposeLoaded(loaded: LoadedMain): Promise<void> {
+  const { prompts, formats, model, device, leavePack } = loaded;
+  await closeAll([
+    [() => prompts.close(), () => formats?.close()],
+    [() => model.dispose()],
+    [() => device.dispose()],
+    [leavePack],
+  ]);
 }
 
 /** How answers are computed: "exact", "fast" (tensor cores of a GPU), or the text of a sliced quality. */

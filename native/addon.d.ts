@@ -342,8 +342,11 @@ export interface Addon {
   exitWithParent(): void;
   /** Linux: no core file of this process has its memory. Other systems: does nothing. */
   leaveNoCore(): void;
-  /** Locks an open file, by its number, until it is closed or the process ends. Never waits. False: another open of the file holds the lock. */
-  lockFile(file: number): boolean;
+  /**
+   * Locks an open file or directory, by its number, until it is closed or the process ends; shared locks go together. Never waits. False: another
+   * open of it holds the lock.
+   */
+  lockFile(file: number, isShared: boolean): boolean;
   /**
    * Sends the message to the datagram socket of a service manager: a path, or "@" and a name in Linux's abstract namespace. Never waits. Returns
    * what the system says where it could not be sent, else null.

@@ -195,11 +195,11 @@ export function leaveNoCore(): void {
 }
 
 /**
- * Locks an open file, by its number, until it is closed or the process ends, however it ends. Never waits. False: another open of the file holds
- * the lock. Throws STORAGE_FAILED where the file system has no locks.
+ * Locks an open file or directory, by its number, until it is closed or the process ends, however it ends. Shared locks go together with each
+ * other. Never waits. False: another open of the file holds the lock. Throws STORAGE_FAILED where the file system has no locks.
  */
-export function lockFile(file: number): boolean {
-  return addon().lockFile(file);
+export function lockFile(file: number, isShared: boolean): boolean {
+  return addon().lockFile(file, isShared);
 }
 
 /**

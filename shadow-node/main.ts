@@ -30,7 +30,7 @@ import { advertisedAddress } from '../engine/daemon/advertised-address.js';
 import { followAddresses } from '../engine/daemon/follow-addresses.js';
 import { ProcessCounts } from '../engine/daemon/process-counts.js';
 import { createNodeIdentity } from '../engine/daemon/node-identity.js';
-import { closeAll } from '../engine/daemon/close-all.js';
+import { closeAll, type Closer } from '../engine/daemon/close-all.js';
 import { fetchWholePack } from '../engine/fetching/fetch-whole-pack.js';
 import { describeMachine } from '../engine/devices/describe-machine.js';
 import { followTrust } from '../engine/daemon/follow-trust.js';
@@ -63,6 +63,8 @@ interface PrecisionChoice {
 
 interface LoadedShadow {
   source: Pack;
+  /** Gives the directory of the pack back. */
+  leavePack: Closer;
   device: Device;
   deviceReason: string;
   choice: PrecisionChoice;
@@ -91,7 +93,7 @@ export async function startShadow(
   try {
     return await serveShadow(settings, loaded, log, giveUp);
   } catch (error) {
-    await closeAll([[() => loaded.compiler?.close()], [() => loaded.dispose()]]).catch((fault: unknown) => {
+    await closeAll([[() => loaded.compiler?.close()], [() => loaded.dispose()], [loaded.leavePack]]).catch((fault: unknown) => {
       log.warn('the shadow did not stop cleanly after a failed start', { error: toOdmoeError(fault) });
     });
     throw error;
@@ -119,21 +121,25 @@ async function loadShadow(
 ): Promise<LoadedShadow> {
   const directory = settings.modelPath ?? (await fetchWholePack(settings, environment, log, abandoned));
   const source = await environment.openPack(directory, packQuality(usedPrecision(settings)));
-  const tokenizer = await environment.runtime.outside(() => openTokenizer(source.directory));
-  const compiler = environment.openFormats(MAX_SHADOW_SEQUENCES);
+  const opened: Closer[] = [];
   try {
+    const leavePack = await environment.usePack(source.directory);
+    opened.push(leavePack);
+    const tokenizer = await environment.runtime.outside(() => openTokenizer(source.directory));
+    const compiler = environment.openFormats(MAX_SHADOW_SEQUENCES);
+    opened.push(() => compiler?.close());
     const formats = new OutputFormats(tokenizer, source.shape.vocabSize, source.eosTokenIds, compiler);
     formats.prepare();
-    return await loadDevice(settings, { source, formats, compiler, environment }, log, abandoned);
+    return await loadDevice(settings, { source, leavePack, formats, compiler, environment }, log, abandoned);
   } catch (thrown) {
-    await compiler?.close();
+    await closeAll([opened]);
     throw thrown;
   }
 }
 
 async function loadDevice(
   settings: NodeSettings,
-  opened: Pick<LoadedShadow, 'source' | 'formats' | 'compiler' | 'environment'>,
+  opened: Pick<LoadedShadow, 'source' | 'leavePack' | 'formats' | 'compiler' | 'environment'>,
   log: Logger,
   abandoned: AbortSignal,
 ): Promise<LoadedShadow> {
@@ -260,6 +266,7 @@ async function serveShadow(
       ],
       [() => server.stop()],
       [() => loaded.dispose()],
+      [loaded.leavePack],
     ]);
   };
   return {

@@ -108,6 +108,7 @@ async function openWorker(
   const supply = supplyOf(pack, settings, environment, () => sendStatus(), log);
   if (supply instanceof ProspectFetch) opened.push(reportFetch(supply, runtime, log));
   opened.push(() => supply.close());
+  opened.push(await environment.usePack(source.directory));
   requireWanted(abandoned);
   const record = await openRecord(settings, source, runtime, log);
   if (record !== null) opened.push(() => record.close());

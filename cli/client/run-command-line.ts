@@ -16,7 +16,8 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe run': true,
   'odmoe pull': true,
   'odmoe models': false,
-  'odmoe rm': false,
+  // The library tells whether a daemon uses the pack.
+  'odmoe rm': (command) => command.opts()['force'] !== true,
   'odmoe pack': true,
   'odmoe inspect': true,
   'odmoe plan': true,

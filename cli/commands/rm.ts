@@ -2,6 +2,7 @@ import { rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Command } from 'commander';
 import { acquireFetchLock } from '../../packs/fetching/fetched-files.js';
+import { takeUnusedPack } from '../../packs/format/pack-use.js';
 import { ARRIVING_SUFFIX, takeArrivingLock } from '../../packs/hub/remote-model.js';
 import { acquirePackingLock } from '../../packs/packing/output-directory.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -11,8 +12,6 @@ import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { formatBytes } from '../../shared/base/text/units.js';
-import { identifyPeer } from '../../shared/transport/node-clients.js';
-import { LOCAL_MAIN_TIMEOUT_MS, mainOfThisHost } from '../client/operator-access.js';
 import { type LocalPack, localPacks, packsNamed } from '../models/local-packs.js';
 import { packsDirectory } from '../models/pack-places.js';
 
@@ -29,13 +28,13 @@ export function registerRemoveCommand(program: Command): void {
     .description('delete a pack of this machine, finished or not')
     .argument('<name>', 'as "odmoe models" lists it: the model, the directory, or the begin of the digest')
     .option('--packs <directory>', 'where packs lie (default: $XDG_DATA_HOME/odmoe/packs, ~/.local/share by default)')
-    .option('--force', 'also a pack that is served', false)
+    .option('--force', 'also a pack that a daemon uses', false)
     .option('--json', 'print one JSON object', false)
     .addHelpText(
       'after',
       `
-A pack that is being made or fetched is not deleted, nor, without --force, one that this host's main serves. A checkpoint in the hub's
-own cache is nothing that odmoe deletes.
+A pack that is being made or fetched is not deleted, nor, without --force, one that a main, shadow or worker of this machine uses. A
+checkpoint in the hub's own cache is nothing that odmoe deletes.
 
 Examples:
   odmoe rm Qwen/Qwen3-30B-A3B
@@ -47,8 +46,12 @@ Examples:
 async function remove(name: string, flags: RemoveFlags): Promise<void> {
   const packs = packsDirectory(flags.packs);
   const pack = onlyPack(packsNamed(await localPacks(packs), name), name, packs);
-  if (!flags.force) await requireNotServed(pack);
-  await removePack(pack);
+  const leave = flags.force ? null : await takeUnused(pack);
+  try {
+    await removePack(pack);
+  } finally {
+    await leave?.();
+  }
   const { directory, diskBytes } = pack;
   const text = flags.json
     ? printableJson({ directory, freed_bytes: diskBytes })
@@ -73,15 +76,13 @@ function onlyPack(found: readonly LocalPack[], name: string, packs: string): Loc
   );
 }
 
-/** @throws USAGE if the main of this host serves the pack */
-async function requireNotServed({ digest, directory }: LocalPack): Promise<void> {
-  const main = await mainOfThisHost(null);
-  if (main === null) return;
-  const { packDigest, cluster } = await identifyPeer(main.transport, main.address, LOCAL_MAIN_TIMEOUT_MS);
-  if (packDigest !== digest) return;
+/** Holds the pack, so that no daemon begins to use it. @throws USAGE if one uses it */
+async function takeUnused({ directory }: LocalPack): Promise<() => Promise<void>> {
+  const leave = await takeUnusedPack(directory);
+  if (leave !== null) return leave;
   throw new OdmoeError(
     'USAGE',
-    `${directory}: main of cluster "${cluster}" on this host serves it; stop that main first, or give --force`,
+    `${directory}: a main, shadow or worker of this machine uses it; stop that daemon first, or give --force`,
   );
 }
 

@@ -22,6 +22,7 @@ import { discoveryByProvider, nameDiscovery } from '../daemon/name-discovery.js'
 import { hostAddresses, InterfaceWatch } from '../../shared/transport/discovery/host-interfaces.js';
 import { networkPaceOf } from '../emulation/network-pace.js';
 import type { Pack } from '../../packs/format/open-pack.js';
+import { usePack } from '../../packs/format/pack-use.js';
 import type { Quality } from '../../shared/settings/quality.js';
 import type { OpenSlices } from '../../packs/fetching/served-slices.js';
 import { heldSlices } from '../../packs/slices/open-slices.js';
@@ -52,6 +53,8 @@ export interface NodeEnvironment {
   readonly interfaces: InterfaceWatch;
   /** Opens the pack that the daemon serves; left out: one for exact answers. Throws the errors of openServedPack. */
   openPack(directory: string | null, quality?: Quality): Promise<Pack>;
+  /** Holds the directory of the pack while the daemon serves it (usePack). Returns the function that gives it back. */
+  usePack(directory: string): Promise<() => Promise<void>>;
   /** Opens the slices with which experts of a quality are computed. Throws the errors of slicesForQuality. */
   slicesForQuality(pack: Pack, quality: SlicedQuality): Promise<RuledSlices>;
   /** Opens the slices that the daemon serves beside its pack, if it has not opened them to compute with them; null: it serves none. */
@@ -124,6 +127,7 @@ export function realEnvironment(
       nameDiscovery(runtime),
     ),
     openPack: (directory, quality) => openServedPack(directory, quality),
+    usePack,
     slicesForQuality,
     openSlices: heldSlices,
     openPrompts: ({ directory, tokenizer, queueLimit }) => {

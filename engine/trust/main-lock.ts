@@ -21,7 +21,7 @@ export async function holdAuthority(stateDirectory: string): Promise<() => Promi
   const file = await openLock(path);
   let isHeld = false;
   try {
-    isHeld = lockFile(file.fd);
+    isHeld = lockFile(file.fd, false);
   } finally {
     if (!isHeld) await file.close();
   }

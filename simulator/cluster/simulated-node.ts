@@ -221,6 +221,7 @@ export class SimulatedNode {
       discovery: memoryDiscovery(network, id, runtime, interfaces),
       devices: world.devices(runtime),
       openPack: (directory, quality) => world.openPack(directory, runtime, quality),
+      usePack: () => Promise.resolve(() => Promise.resolve()),
       slicesForQuality: world.slicesForQuality ?? slicesForQuality,
       openSlices: slices === undefined ? null : (pack) => slices(pack, runtime),
       openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer, runtime),

@@ -195,7 +195,7 @@ describe('odmoe run', function () {
   });
 
   it('downloads, packs and serves, answers, and ends main with itself', async () => {
-    await withPlace(async ({ hub, home }) => {
+    await withPlace(async ({ hub, home, odmoe }) => {
       const demo = join(packageRoot(), 'models', 'demo');
       const isLarge = (path: string): boolean => path.endsWith('.safetensors');
       hub.repositories.set('owner/demo', { commit: COMMIT, files: filesOf(demo), isLarge });
@@ -217,8 +217,14 @@ describe('odmoe run', function () {
         const reply = await fetch(`${page()}/v1/completions`, { method: 'POST', headers, body });
         const { choices } = (await reply.json()) as { choices?: { text: string }[] };
         assert.ok((choices?.[0]?.text.length ?? 0) > 0, said);
+        const data = { XDG_DATA_HOME: home };
+        const refused = await odmoe(['rm', 'owner/demo'], data);
+        assert.equal(refused.status, 2, refused.stdout);
+        assert.match(refused.stderr, /a main, shadow or worker of this machine uses it; stop that daemon first/);
         child.kill('SIGTERM');
         assert.equal(await ended, 0, said);
+        const removed = await odmoe(['rm', 'owner/demo'], data);
+        assert.equal(removed.status, 0, removed.stderr);
       } finally {
         child.kill('SIGKILL');
         await ended;

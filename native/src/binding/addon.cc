@@ -211,7 +211,7 @@ Napi::Value leave_no_core_of(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value lock_file_of(const Napi::CallbackInfo& info) {
-  return Napi::Boolean::New(info.Env(), lock_file(to_int(info[0], "file")));
+  return Napi::Boolean::New(info.Env(), lock_file(to_int(info[0], "file"), to_flag(info[1], "isShared")));
 }
 
 Napi::Value send_service_notice_of(const Napi::CallbackInfo& info) {

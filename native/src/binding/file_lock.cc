@@ -10,8 +10,8 @@
 
 namespace odmoe {
 
-bool lock_file(int file) {
-  while (flock(file, LOCK_EX | LOCK_NB) != 0) {
+bool lock_file(int file, bool is_shared) {
+  while (flock(file, (is_shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) return false;
     if (errno != EINTR) throw Error(ErrorCode::storage_failed, std::string("flock failed: ") + std::strerror(errno));
   }
