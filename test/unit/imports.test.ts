@@ -50,6 +50,7 @@ const NATIVE_MAY_IMPORT_OF_SHARED = ['shared/model', 'shared/base/errors'];
 const DASHBOARD_MAY_IMPORT_OF_SHARED = [
   'shared/wire/cluster-events.js',
   'shared/wire/cluster-machines.js',
+  'shared/wire/page-link.js',
   'shared/base/text/svg-drawing.js',
   'shared/base/text/units.js',
 ];
@@ -155,7 +156,7 @@ describe('the import rules:', () => {
     assert.deepEqual(wrong, []);
   });
 
-  it('the page imports of shared only the events, drawings and units', () => {
+  it('the page imports of shared only the events, machines, its own link, drawings and units', () => {
     const wrong = filesBelow('dashboard', SOURCE).flatMap((file) =>
       importsOf(file)
         .filter((target) => target.startsWith('shared/'))
