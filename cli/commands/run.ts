@@ -56,7 +56,8 @@ export function registerRunCommand(program: Command): void {
       `
 Before anything large is downloaded, it says whether this cluster can run the model, about how fast, and how much disk it takes; then it
 asks. The model is downloaded and packed file by file ("odmoe pull --help"), and served as by "odmoe main --model PACK". Ctrl-C ends main.
-Where no other machine is in the cluster, main runs the experts itself, beside those that join later (--experts both).
+Main runs experts, too, beside the workers that are there or join later (--experts both), unless cluster.yaml names the workers; --experts
+says otherwise. --workers and --profile change the estimate alone.
 
 Examples:
   odmoe run Qwen/Qwen3-30B-A3B
@@ -86,14 +87,26 @@ async function run(name: string, mainFlags: readonly string[], flags: RunFlags):
       const problem = obstacle(repository.id, estimate);
       if (problem !== null) throw problem;
       if (model.kind !== 'packed' && !flags.yes) await ask(signal);
-      return { directory: await obtainWithBar(model, signal), isAlone: estimate.machines.workers === 0 };
+      return { directory: await obtainWithBar(model, signal) };
     } finally {
       await releaseModel(model);
     }
   });
   if (ready === null) return;
-  const own = ready.isAlone && !mainFlags.some((flag) => /^--experts(=|$)/.test(flag)) ? ['--experts', 'both'] : [];
-  process.exitCode = await serve(['main', '--model', ready.directory, ...own, ...mainFlags]);
+  const words = ['main', '--model', ready.directory, ...expertsFlags(mainFlags, settings), ...mainFlags];
+  process.exitCode = await serve(words);
+}
+
+/**
+ * Main runs experts, too, because nobody knows before its start which workers are switched on. Not so where the user says where they run, or has set
+ * up the cluster's workers in cluster.yaml. Pure.
+ */
+export function expertsFlags(
+  mainFlags: readonly string[],
+  { main, discovery }: Pick<NodeSettings, 'main' | 'discovery'>,
+): string[] {
+  const isSaid = main.experts !== 'workers' || mainFlags.some((flag) => /^--experts(=|$)/.test(flag));
+  return isSaid || discovery.peers.some(({ role }) => role === 'worker') ? [] : ['--experts', 'both'];
 }
 
 /** Main's settings, so that a wrong flag is found before a download. @throws USAGE, CONFIG_INVALID */

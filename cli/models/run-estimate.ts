@@ -122,7 +122,7 @@ export function obstacle(
 export function estimateLines(estimate: RunEstimate): string[] {
   const { machines, neededBytes, memoryBytes, diskNeededBytes, diskFreeBytes, tokensPerS, profile } = estimate;
   const { workers } = machines;
-  const alone = 'no other machine is in the cluster yet, so this box runs the experts, too; workers that join later are used';
+  const alone = 'no other machine is in the cluster yet, so this box runs the experts; workers that join later are used';
   const free = diskFreeBytes === null ? '' : ` of ${formatBytes(diskFreeBytes)} that are free`;
   return [
     `  cluster: ${workers === 0 ? alone : machineWords(machines)}`,

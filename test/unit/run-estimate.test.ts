@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
+import { expertsFlags } from '../../cli/commands/run.js';
 import { type Machines, machinesOf } from '../../cli/models/cluster-machines.js';
 import { estimateLines, type RunEstimate } from '../../cli/models/run-estimate.js';
+import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { StatusReply } from '../../shared/wire/messages.js';
 
 type Node = StatusReply['nodes'][number];
@@ -75,5 +78,26 @@ describe('the estimate of odmoe run', () => {
       speedLine({ ...machines, source: 'asked', boxes: [] }),
       /\(--workers\)\n.*tokens\/s with boxes like those of the profile orin/,
     );
+  });
+});
+
+describe('the main that odmoe run starts', () => {
+  function settingsOf(flags: readonly string[]): NodeSettings {
+    const request = parseDaemonFlags('main', ['--model', '.', ...flags]);
+    assert.ok(request.kind === 'run');
+    return request.settings;
+  }
+
+  it('runs experts, too, whatever the estimate counts, unless the user has said where they run', () => {
+    const plain = settingsOf([]);
+    assert.deepEqual(expertsFlags([], plain), ['--experts', 'both']);
+    for (const flags of [['--experts', 'workers'], ['--experts=local']])
+      assert.deepEqual(expertsFlags(flags, settingsOf(flags)), []);
+    assert.deepEqual(expertsFlags([], settingsOf(['--experts', 'local'])), [], 'as cluster.yaml may say');
+    const worker = { id: 'w', role: 'worker', address: '10.0.0.2:7602' } as NodeSettings['discovery']['peers'][number];
+    const shadow = { ...worker, role: 'shadow' } as typeof worker;
+    const named = (peer: typeof worker): NodeSettings => ({ ...plain, discovery: { ...plain.discovery, peers: [peer] } });
+    assert.deepEqual(expertsFlags([], named(worker)), []);
+    assert.deepEqual(expertsFlags([], named(shadow)), ['--experts', 'both']);
   });
 });
