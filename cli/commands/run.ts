@@ -3,8 +3,12 @@ import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
 import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
 import { giveYoungObjectsRoom } from '../../engine/daemon/collection-pauses.js';
+import { requireFreePort } from '../../engine/daemon/require-free-port.js';
+import { authorityDirectory } from '../../engine/trust/authority-files.js';
+import { whileHeld } from '../../engine/trust/main-lock.js';
 import { parseRepository } from '../../packs/hub/hub-repository.js';
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { fileExists } from '../../shared/base/files/read-file.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
@@ -86,6 +90,7 @@ async function run(name: string, mainFlags: readonly string[], flags: RunFlags):
       if (flags.dryRun) return null;
       const problem = obstacle(repository.id, estimate);
       if (problem !== null) throw problem;
+      await requireStart(settings);
       if (model.kind !== 'packed' && !flags.yes) await ask(signal);
       return { directory: await obtainWithBar(model, signal) };
     } finally {
@@ -117,6 +122,28 @@ function checkedSettings(mainFlags: readonly string[]): NodeSettings {
     'USAGE',
     '--help stands behind the name of the model; "odmoe main --help" has the flags of main',
   );
+}
+
+/**
+ * Looks, before anything large is downloaded, whether main can start here: its ports are free, and no other main holds the cluster's authority.
+ * @throws PORT_UNAVAILABLE, STORAGE_FAILED
+ */
+export async function requireStart({
+  listenHost,
+  listenPort,
+  stateDirectory,
+  main: { http },
+}: Pick<NodeSettings, 'listenHost' | 'listenPort' | 'stateDirectory' | 'main'>): Promise<void> {
+  try {
+    await requireFreePort(listenHost, listenPort);
+    // Where no address was given, main takes another port.
+    if (http?.isAddressGiven === true) await requireFreePort(http.host, http.port);
+    if (await fileExists(authorityDirectory(stateDirectory))) await whileHeld(stateDirectory, () => Promise.resolve());
+  } catch (thrown) {
+    const { code, message } = toOdmoeError(thrown);
+    const advice = 'main could not start here, so no weights were downloaded; other ports: --port N --http HOST:PORT';
+    throw new OdmoeError(code, `${message}; ${advice}; --dry-run estimates beside a main that runs`, { cause: thrown });
+  }
 }
 
 function report(id: string, model: FoundModel, estimate: RunEstimate, { json, dryRun }: RunFlags): void {

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
-import { expertsFlags } from '../../cli/commands/run.js';
+import { createServer, type AddressInfo } from 'node:net';
+import { once } from 'node:events';
+import { expertsFlags, requireStart } from '../../cli/commands/run.js';
 import { type Machines, machinesOf } from '../../cli/models/cluster-machines.js';
 import { estimateLines, type RunEstimate } from '../../cli/models/run-estimate.js';
 import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
@@ -99,5 +101,22 @@ describe('the main that odmoe run starts', () => {
     const named = (peer: typeof worker): NodeSettings => ({ ...plain, discovery: { ...plain.discovery, peers: [peer] } });
     assert.deepEqual(expertsFlags([], named(worker)), []);
     assert.deepEqual(expertsFlags([], named(shadow)), ['--experts', 'both']);
+  });
+
+  it('is not waited for through a download where its port, or that of its page, is taken', async () => {
+    const server = createServer().listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    try {
+      const state = { stateDirectory: '/nowhere', listenHost: '127.0.0.1' };
+      const { main } = settingsOf(['--http', 'off']);
+      const words = { code: 'PORT_UNAVAILABLE', message: /a program listens at 127.*no weights were downloaded.*--dry-run/ };
+      await assert.rejects(requireStart({ ...state, listenPort: port, main }), words);
+      const page = settingsOf(['--http', `127.0.0.1:${port}`]).main;
+      await assert.rejects(requireStart({ ...state, listenPort: 0, main: page }), words);
+      await requireStart({ ...state, listenPort: 0, main });
+    } finally {
+      server.close();
+    }
   });
 });
