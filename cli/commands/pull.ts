@@ -7,7 +7,7 @@ import { standardError, standardOutput } from '../../shared/base/text/text-outpu
 import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
 import { withInterrupt } from '../client/interrupt.js';
 import { runtime } from '../client/process-runtime.js';
-import { findModel, type FoundModel, obtainPack, releaseModel } from '../models/find-model.js';
+import { DEFAULT_REVISION, findModel, type FoundModel, obtainPack, releaseModel } from '../models/find-model.js';
 import { packsDirectory } from '../models/pack-places.js';
 
 interface PullFlags {
@@ -29,7 +29,7 @@ export function registerPullCommand(program: Command): void {
     .command('pull')
     .description('download a model from the Hugging Face hub and pack it, file by file')
     .argument('<repository>', 'the model on the hub, as Qwen/Qwen3-30B-A3B')
-    .option('--revision <name>', 'a branch, tag or commit', 'main')
+    .option('--revision <name>', 'a branch, tag or commit', DEFAULT_REVISION)
     .option('--packs <directory>', 'where packs lie (default: $XDG_DATA_HOME/odmoe/packs, ~/.local/share by default)')
     .option('--json', 'print one JSON object', false)
     .addHelpText(

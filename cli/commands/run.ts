@@ -17,7 +17,7 @@ import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { withInterrupt } from '../client/interrupt.js';
 import { MOST_WORKERS } from '../client/simulation-flags.js';
 import { odmoeCommand } from '../demo/daemon-process.js';
-import { findModel, type FoundModel, releaseModel } from '../models/find-model.js';
+import { DEFAULT_REVISION, findModel, type FoundModel, releaseModel } from '../models/find-model.js';
 import { packsDirectory } from '../models/pack-places.js';
 import { estimateLines, estimateRun, obstacle, type RunEstimate } from '../models/run-estimate.js';
 import { obtainWithBar, sizeLine, tell } from './pull.js';
@@ -40,7 +40,7 @@ export function registerRunCommand(program: Command): void {
     .argument('<repository>', 'the model on the hub, as Qwen/Qwen3-30B-A3B')
     .argument('[main-flags...]', 'flags of "odmoe main", as --lan --cluster home')
     .allowUnknownOption()
-    .option('--revision <name>', 'a branch, tag or commit', 'main')
+    .option('--revision <name>', 'a branch, tag or commit', DEFAULT_REVISION)
     .option('--packs <directory>', 'where packs lie (default: $XDG_DATA_HOME/odmoe/packs, ~/.local/share by default)')
     .option(
       '--workers <n>',

@@ -1,7 +1,7 @@
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { openCheckpoint, type Checkpoint } from '../../packs/checkpoint/checkpoint.js';
-import { type CachedSnapshot, findCachedSnapshot } from '../../packs/hub/cached-snapshot.js';
+import { type CachedSnapshot, commitKnownHere, findCachedSnapshot } from '../../packs/hub/cached-snapshot.js';
 import { HubClient } from '../../packs/hub/hub-client.js';
 import { findSnapshot } from '../../packs/hub/hub-files.js';
 import { type HubRepository, type HubSnapshot, packName } from '../../packs/hub/hub-repository.js';
@@ -12,6 +12,7 @@ import { NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../packs/packing/pack-checkpoint.js';
 import { comingNeeds, type ComingNeeds, packComing } from '../../packs/packing/pack-coming.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { printableLine } from '../../shared/base/text/printable-text.js';
 import { runtime } from '../client/process-runtime.js';
 import { isWholePack, packsOf } from './pack-places.js';
 
@@ -52,6 +53,9 @@ export interface FindOptions {
   tell: (words: string) => void;
 }
 
+/** The revision where the user names none. */
+export const DEFAULT_REVISION = 'main';
+
 const PACKING = { codec: DEFAULT_CODEC, shards: DEFAULT_SHARDS };
 
 /**
@@ -72,18 +76,35 @@ export async function findModel(repository: HubRepository, options: FindOptions)
   return hubModel(hub, snapshot, directory, tell);
 }
 
-async function findOffline(repository: HubRepository, settings: HubSettings, { revision, packs }: FindOptions): Promise<FoundModel> {
-  const cached = await findCachedSnapshot(settings.cacheDirectory, repository, revision);
-  const [latest] = await packsOf(packs, repository);
-  if (cached !== null) {
-    const directory = join(packs, packName({ ...repository, commit: cached.commit }));
-    return (await isWholePack(directory)) ? { kind: 'packed', directory } : cachedModel(repository, cached, packs);
-  }
-  if (latest !== undefined) return { kind: 'packed', directory: latest };
+async function findOffline(repository: HubRepository, settings: HubSettings, options: FindOptions): Promise<FoundModel> {
+  const found = await findHere(repository, settings, options);
+  if (found !== null) return found;
+  const { packs, revision } = options;
+  const what = revision === DEFAULT_REVISION ? repository.id : `${repository.id} of revision ${JSON.stringify(printableLine(revision))}`;
   throw new OdmoeError(
     'HUB_UNAVAILABLE',
-    `${repository.id}: neither a pack in ${packs} nor a whole checkpoint in ${settings.cacheDirectory}, and HF_HUB_OFFLINE is set; unset it to ask the hub`,
+    `${what}: neither a pack in ${packs} nor a whole checkpoint in ${settings.cacheDirectory} is known to be it, and HF_HUB_OFFLINE is set; unset it to ask the hub`,
   );
+}
+
+/**
+ * What is here of the revision, as far as that is known without the hub: a commit names itself, the cache knows what its branches and tags named, and for
+ * the default branch the pack that was made last will do, which the user is told. Null: nothing.
+ */
+async function findHere(
+  repository: HubRepository,
+  { cacheDirectory }: HubSettings,
+  { revision, packs, tell }: FindOptions,
+): Promise<PackedModel | CachedModel | null> {
+  const commit = await commitKnownHere(cacheDirectory, repository, revision);
+  const directory = commit === null ? null : join(packs, packName({ ...repository, commit }));
+  if (directory !== null && (await isWholePack(directory))) return { kind: 'packed', directory };
+  const cached = await findCachedSnapshot(cacheDirectory, repository, revision);
+  if (cached !== null) return cachedModel(repository, cached, packs);
+  const [latest] = revision === DEFAULT_REVISION ? await packsOf(packs, repository) : [];
+  if (latest === undefined) return null;
+  tell(`${repository.id}: which commit its branch ${revision} names now is not known without the hub; takes the pack that was made last, ${latest}`);
+  return { kind: 'packed', directory: latest };
 }
 
 async function cachedModel({ id }: HubRepository, { directory: from, commit }: CachedSnapshot, packs: string): Promise<CachedModel> {

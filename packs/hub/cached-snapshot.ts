@@ -20,14 +20,25 @@ export async function findCachedSnapshot(
   { id }: HubRepository,
   revision: string,
 ): Promise<CachedSnapshot | null> {
-  const repository = join(cacheDirectory, `models--${id.replaceAll('/', '--')}`);
-  const commit = isCommit(revision) ? revision : await referenced(repository, revision);
+  const commit = await commitKnownHere(cacheDirectory, { id }, revision);
   if (commit === null) return null;
-  const directory = join(repository, 'snapshots', commit);
+  const directory = join(repositoryDirectory(cacheDirectory, id), 'snapshots', commit);
   return (await isWhole(directory)) ? { directory, commit } : null;
 }
 
-/** The commit that a branch or tag named when something was downloaded. */
+/** The commit that a revision names: itself, or by the cache that of a branch or tag when something was downloaded; null: unknown. */
+export async function commitKnownHere(
+  cacheDirectory: string,
+  { id }: HubRepository,
+  revision: string,
+): Promise<string | null> {
+  return isCommit(revision) ? revision : referenced(repositoryDirectory(cacheDirectory, id), revision);
+}
+
+function repositoryDirectory(cacheDirectory: string, id: string): string {
+  return join(cacheDirectory, `models--${id.replaceAll('/', '--')}`);
+}
+
 async function referenced(repository: string, revision: string): Promise<string | null> {
   if (revision.split('/').includes('..')) return null;
   const text = await readFile(join(repository, 'refs', revision), 'utf8').catch(() => '');
