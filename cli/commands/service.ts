@@ -27,6 +27,7 @@ import {
   type TokenState,
 } from '../service/change-services.js';
 import { factsOfThisMachine, planService } from '../service/plan-service.js';
+import type { Purge } from '../service/purge-services.js';
 import { type ServicePlace, systemPlace, unitPath, userPlace } from '../service/service-place.js';
 import { unitName, unitText } from '../service/unit-text.js';
 
@@ -209,21 +210,49 @@ function registerRemove(service: Command): void {
     .command('remove')
     .description('stop the daemons and remove their services')
     .addArgument(roleArgument('only this daemon'))
-    .option('--purge', 'also remove what they have stored: keys, packs, and the authority of a cluster', false);
+    .option('--purge', 'also remove their keys and the packs that they have fetched', false)
+    .option(
+      '--everything',
+      'with --purge: also authorities of clusters, and all else in the directories of odmoe',
+      false,
+    );
   withPlaceFlags(command)
     .addHelpText(
       'after',
-      '\nExamples:\n  sudo odmoe service remove\n  sudo odmoe service remove worker\n  sudo odmoe service remove --purge',
+      `
+The system's services share /var/lib/odmoe and /var/cache/odmoe with nobody: --purge removes both, unless a cluster's authority is there. With
+--user, it leaves chats, operators' keys, authorities and pulled packs; fetched packs go with the last service, when no daemon runs.
+
+Examples:
+  sudo odmoe service remove
+  sudo odmoe service remove worker
+  sudo odmoe service remove --purge`,
     )
-    .action(async (role: RoleSetting | undefined, flags: PlaceFlags & { purge: boolean }) => {
+    .action(async (role: RoleSetting | undefined, flags: RemoveFlags) => {
       const host = hostOf(placeOf(flags));
       const { place } = host;
       const roles = role === undefined ? await requireInstalled(place) : [role];
-      const gone = await removeServices(roles, flags.purge, host);
+      const gone = await removeServices(roles, purgeOf(flags), host);
       const stays = place.ownDirectories.filter((directory) => existsSync(directory));
-      const kept = stays.length === 0 ? '' : `\nKept: ${stays.join(', ')} (--purge removes them with the last service)`;
+      const kept = stays.length === 0 ? '' : `\nKept: ${stays.join(', ')} (${keptWords(place)})`;
       standardOutput.write(`Removed: ${gone.join(', ')}${kept}\n`);
     });
+}
+
+interface RemoveFlags extends PlaceFlags {
+  purge: boolean;
+  everything: boolean;
+}
+
+function purgeOf({ purge, everything }: RemoveFlags): Purge {
+  if (everything && !purge) throw new OdmoeError('USAGE', '--everything goes with --purge: give both');
+  if (!purge) return 'nothing';
+  return everything ? 'everything' : 'own';
+}
+
+function keptWords({ scope }: ServicePlace): string {
+  if (scope === 'system') return '--purge removes them with the last service';
+  return 'they have more than the services: --purge --everything removes all of it with the last service';
 }
 
 async function requireInstalled(place: ServicePlace): Promise<RoleSetting[]> {

@@ -1,19 +1,21 @@
 /** Installs and removes services. */
-import { chmod, mkdir, readFile, rm } from 'node:fs/promises';
+import { chmod, chown, mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { joinedClusters } from '../../engine/daemon/cluster-directories.js';
 import { forgetIdentity } from '../../engine/trust/identity-files.js';
 import { EXIT_STATUSES, type ExitStatus } from '../../shared/base/errors/registry.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
 import { replaceFile } from '../../shared/base/files/replace-file.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { ANY_CLUSTER, stateDirectory } from '../../shared/base/files/state-directory.js';
 import { withPeerDeadline } from '../../shared/base/runtime/peer-wait.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { runtime } from '../client/process-runtime.js';
-import { daemonRequest, type PlannedService } from './plan-service.js';
+import type { PlannedService } from './plan-service.js';
+import { idOfService, type Purge, purgeFetchedPacks, purgeIdentity, requireNoAuthority } from './purge-services.js';
 import { type ServicePlace, SYSUSERS_NAME, unitPath } from './service-place.js';
-import { flagsOfUnit, SERVICE_USER, SYSUSERS_TEXT, unitName, unitText } from './unit-text.js';
+import { SERVICE_USER, SYSUSERS_TEXT, unitName, unitText } from './unit-text.js';
 
 /** Runs a program of the system, and throws what it says where it fails. */
 export type RunProgram = (program: string, args: readonly string[]) => Promise<string>;
@@ -55,16 +57,33 @@ export async function installService(
   await write(unitPath(place, role), unitText(unit), PUBLIC_FILE);
   if (place.root !== '/') {
     await host.run('systemd-sysusers', [`--root=${place.root}`, SYSUSERS_NAME]);
+    await giveDirectory(unit, place);
     await host.run('systemctl', [`--root=${place.root}`, 'enable', unitName(role)]);
     return;
   }
-  if (place.scope === 'system') await host.run('systemd-sysusers', [SYSUSERS_NAME]);
-  // Without it, the services of a user end with the last session, and do not start at a boot.
-  else await host.run('loginctl', ['enable-linger', host.userName]);
+  if (place.scope === 'system') {
+    await host.run('systemd-sysusers', [SYSUSERS_NAME]);
+    await giveDirectory(unit, place);
+    // Without it, the services of a user end with the last session, and do not start at a boot.
+  } else await host.run('loginctl', ['enable-linger', host.userName]);
   await systemctl(host, 'daemon-reload');
   await systemctl(host, 'enable', unitName(role));
   // A daemon that ran already gets its new flags.
   await systemctl(host, 'restart', '--no-block', unitName(role));
+}
+
+/** Makes the directory into which a worker will fetch, which the user of the services could not. One with files keeps its owner. */
+async function giveDirectory({ fetchesInto }: PlannedService['unit'], { root }: ServicePlace): Promise<void> {
+  if (fetchesInto === null) return;
+  const directory = join(root, fetchesInto);
+  try {
+    await mkdir(directory, { recursive: true, mode: 0o755 });
+    if ((await readdir(directory)).length > 0) return;
+    const owner = await serviceUser(root);
+    if (owner !== null) await chown(directory, owner.user, owner.group);
+  } catch (thrown) {
+    throw writeFailure(thrown, directory, null);
+  }
 }
 
 /** Stops the daemon, which writes these files, and removes its keys of all clusters. */
@@ -126,8 +145,8 @@ export type TokenState = 'none' | 'kept' | 'removed' | 'unread';
 export async function tidyToken(role: RoleSetting, place: ServicePlace, isRoot: boolean): Promise<TokenState> {
   if (!(await fileExists(join(place.root, place.tokenPath(role))))) return 'none';
   if (place.scope === 'system' && !isRoot) return 'unread';
-  const { settings } = daemonRequest(role, flagsOfUnit(await readFile(unitPath(place, role), 'utf8')), place.stateHome);
-  return (await forgetUsedToken(settings, place)) ? 'removed' : 'kept';
+  const id = await idOfService(role, place);
+  return (await forgetUsedToken({ role, id }, place)) ? 'removed' : 'kept';
 }
 
 /** The roles that are installed as services. */
@@ -138,44 +157,54 @@ export async function installedRoles(place: ServicePlace): Promise<RoleSetting[]
 }
 
 /**
- * Stops the daemons and removes their services, and with the last service the user of the services. `purge`: also what the daemons have stored.
+ * Stops the daemons and removes their services, and with the last service the user of the services.
  * Returns the paths that are gone.
+ * @throws USAGE where `purge` would remove an authority that the user did not name
  */
 export async function removeServices(
   roles: readonly RoleSetting[],
-  purge: boolean,
+  purge: Purge,
   host: ServiceHost,
 ): Promise<string[]> {
   const { place } = host;
+  await requireNoAuthority(purge, place);
   const gone: string[] = [];
   const remove = async (path: string): Promise<void> => {
     if (!(await fileExists(path))) return;
     await rm(path, { recursive: true, force: true });
     gone.push(path);
   };
+  const isOwnOfUser = purge === 'own' && place.scope === 'user';
   for (const role of roles) {
+    const id = isOwnOfUser ? await idOfService(role, place) : null;
     const name = unitName(role);
     if (place.root === '/') await systemctl(host, 'disable', '--now', name);
     else await host.run('systemctl', [`--root=${place.root}`, 'disable', name]);
     await remove(unitPath(place, role));
     await remove(join(place.root, place.tokenPath(role)));
+    if (id !== null) gone.push(...(await purgeIdentity(id, place)));
   }
   if (place.root === '/') await systemctl(host, 'daemon-reload');
   if ((await installedRoles(place)).length > 0) return gone;
-  if (purge) for (const directory of place.ownDirectories) await remove(directory);
+  if (isOwnOfUser) gone.push(...(await purgeFetchedPacks(place)));
+  else if (purge !== 'nothing') for (const directory of place.ownDirectories) await remove(directory);
   if (place.sysusersPath !== null) {
     await remove(place.sysusersPath);
     // Files that stay keep their owner.
-    if (purge && (await hasServiceUser(place))) {
+    if (purge !== 'nothing' && (await serviceUser(place.root)) !== null) {
       await host.run('userdel', [...(place.root === '/' ? [] : ['--root', place.root]), SERVICE_USER]);
     }
   }
   return gone;
 }
 
-async function hasServiceUser({ root }: ServicePlace): Promise<boolean> {
+/** Numbers of the user of the services and of its group; null: the system has none. */
+async function serviceUser(root: string): Promise<{ user: number; group: number } | null> {
   const users = await readFile(join(root, 'etc/passwd'), 'utf8').catch(() => '');
-  return users.split('\n').some((line) => line.startsWith(`${SERVICE_USER}:`));
+  const line = users.split('\n').find((one) => one.startsWith(`${SERVICE_USER}:`));
+  if (line === undefined) return null;
+  const [, , user, group] = line.split(':');
+  return { user: Number(user), group: Number(group) };
 }
 
 /** State of a service, by systemd and by the daemon's own words. */

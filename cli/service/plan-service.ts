@@ -42,6 +42,8 @@ export interface PlannedService {
 export const NVIDIA_STARTER = '/usr/bin/nvidia-modprobe';
 /** Members may open GPUs: those of NVIDIA's Jetsons, and all others. */
 const DEVICE_GROUPS = ['video', 'render'];
+/** Directories of which each service of the system has its own. */
+const TEMPORARY = /^\/(?:var\/)?tmp(?:\/|$)/;
 const HOMES = /^\/(?:home|root|run\/user)(?:\/|$)/;
 /** After main's grace for running answers, and the 5 s in which a daemon closes what it has. */
 const STOP_RESERVE_MS = 10_000;
@@ -99,8 +101,10 @@ export function planService(wanted: WantedService, facts: MachineFacts): Planned
     );
   }
   const [node, program] = [process.execPath, join(packageRoot(), 'bin', 'odmoe')];
-  const needed = [node, program, ...pathsIn(role, flags)].filter((path) => facts.statusOf(path) !== null);
-  if (scope === 'system') for (const path of needed) requireReadable(path, facts);
+  const needed = [node, program, ...pathsIn(role, flags)];
+  if (scope === 'system') for (const path of needed) requireUsable(path, facts);
+  const fetchesInto = role === 'worker' ? settings.modelPath : null;
+  if (fetchesInto !== null) requireParent(fetchesInto, facts);
   return {
     settings,
     unit: {
@@ -110,7 +114,7 @@ export function planService(wanted: WantedService, facts: MachineFacts): Planned
       program,
       flags,
       readsHomes: needed.some((path) => HOMES.test(path)),
-      fetchesInto: role === 'worker' ? settings.modelPath : null,
+      fetchesInto,
       deviceGroups: DEVICE_GROUPS.filter((name) => facts.groups.some((line) => line.startsWith(`${name}:`))),
       gpuStarter: facts.programs.has(NVIDIA_STARTER) ? NVIDIA_STARTER : null,
       tokenPath,
@@ -144,6 +148,12 @@ export function memoryBytes({
   return device.memoryBudgetBytes + hostMemory + GIBIBYTE;
 }
 
+/** A worker makes the last directory of its path alone. Throws CONFIG_INVALID. */
+function requireParent(path: string, { statusOf }: MachineFacts): void {
+  if (statusOf(path) !== null || statusOf(dirname(path)) !== null) return;
+  throw new OdmoeError('CONFIG_INVALID', `${path}: ${dirname(path)} does not exist: make it, or correct --model`);
+}
+
 /** Flags of the daemon whose values are paths. */
 function pathFlags(role: RoleSetting): Set<string> {
   const usages = rowsWithFlag(role).map(({ flag }) => flag?.usage ?? '');
@@ -169,8 +179,14 @@ function pathsIn(role: RoleSetting, flags: readonly string[]): string[] {
   });
 }
 
-/** Throws CONFIG_INVALID where the user of the services cannot read the path. */
-function requireReadable(path: string, { statusOf }: MachineFacts): void {
+/** Throws CONFIG_INVALID where the user of the services cannot read the path, or not reach it where nothing is there yet. */
+function requireUsable(path: string, { statusOf }: MachineFacts): void {
+  if (TEMPORARY.test(path)) {
+    throw new OdmoeError(
+      'CONFIG_INVALID',
+      `${path}: a service of the system has a /tmp and a /var/tmp of its own, and does not see it: put it elsewhere, or use --user`,
+    );
+  }
   for (let at = path; ; at = dirname(at)) {
     const found = statusOf(at);
     const needed = found?.isDirectory() === true ? constants.S_IXOTH : constants.S_IROTH;

@@ -14,10 +14,12 @@ export interface ServicePlace {
   readonly unitDirectory: string;
   /** The file that names the user of the services; null: they run as the user who installs them. */
   readonly sysusersPath: string | null;
-  /** Directories that `--purge` removes. */
+  /** The directories of odmoe. Those of a user have also what is no service's. */
   readonly ownDirectories: readonly string[];
   /** The directory of the states of programs. */
   readonly stateHome: string;
+  /** The directory with `packs`, into which daemons fetch. */
+  readonly dataDirectory: string;
   /** As the service sees it: without the root. */
   readonly tokenPath: (role: RoleSetting) => string;
 }
@@ -33,6 +35,7 @@ export function systemPlace(root: string): ServicePlace {
     sysusersPath: join(root, 'etc/sysusers.d', SYSUSERS_NAME),
     ownDirectories: ['var/lib/odmoe', 'var/cache/odmoe'].map((path) => join(root, path)),
     stateHome: join(root, 'var/lib'),
+    dataDirectory: join(root, 'var/lib/odmoe'),
     tokenPath: (role) => `/etc/odmoe/join-${role}.token`,
   };
 }
@@ -46,6 +49,7 @@ export function userPlace(): ServicePlace {
     sysusersPath: null,
     ownDirectories: [join(stateHome(), 'odmoe'), dataDirectory(process.env)],
     stateHome: stateHome(),
+    dataDirectory: dataDirectory(process.env),
     tokenPath: (role) => join(configHome(), 'odmoe/credentials', role, TOKEN_CREDENTIAL),
   };
 }

@@ -16,8 +16,14 @@ import { awaitMain, type FoundMain } from './await-main.js';
 const DEFAULT_DIRECTORIES_LIMIT = 64;
 /** Hexadecimal digits of the digest in a directory's name. */
 const DIGEST_DIGITS = 16;
+const FETCHED_NAME = new RegExp(`^[0-9a-f]{${DIGEST_DIGITS}}(?:-\\d+)?$`);
 /** Pause before main is asked again. */
 const ASK_AGAIN_MS = 1000;
+
+/** Whether a directory of packs has this name because a daemon has fetched into it. Pure. */
+export function isFetchedPackName(name: string): boolean {
+  return FETCHED_NAME.test(name);
+}
 
 /**
  * Opens the first default directory for the pack of that digest that has a complete pack or into which no other process fetches.

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import {
   forgetUsedToken,
@@ -18,6 +18,9 @@ import {
   withAbsolutePaths,
 } from '../../cli/service/plan-service.js';
 import { type ServicePlace, systemPlace } from '../../cli/service/service-place.js';
+import { purgeFetchedPacks } from '../../cli/service/purge-services.js';
+import { serveHealth } from '../../engine/daemon/health-socket.js';
+import { DaemonReport } from '../../engine/daemon/daemon-report.js';
 import { identityDirectory } from '../../engine/trust/identity-files.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 
@@ -98,6 +101,24 @@ describe('the plan of a service', () => {
     assert.equal(planService(wanted, FACTS).unit.readsHomes, true);
     assert.equal(planService({ ...wanted, scope: 'user' }, { ...FACTS, statusOf: closed }).unit.scope, 'user');
     assert.equal(planService({ ...WORKER, flags: ['--model', '/homes/x'] }, FACTS).unit.readsHomes, false);
+  });
+
+  it('is refused in words with paths that the service could not use', () => {
+    const plan = (flags: string[], facts: Partial<MachineFacts> = {}, scope: 'system' | 'user' = 'system') =>
+      planService({ ...WORKER, scope, flags }, { ...FACTS, ...facts }).unit;
+    for (const path of ['/tmp/x', '/var/tmp/x']) {
+      const message = new RegExp(`^${path}: a service of the system has a /tmp and a /var/tmp of its own`);
+      assert.throws(() => plan(['--model', path]), { code: 'CONFIG_INVALID', message });
+      assert.equal(plan(['--model', path], {}, 'user').fetchesInto, path);
+    }
+    const has = (...paths: string[]) => ({ statusOf: (at: string) => (paths.includes(at) ? READABLE : null) });
+    assert.equal(plan(['--model', '/home/new'], has('/home')).readsHomes, true);
+    assert.throws(() => plan(['--model', '/srv/typo/new'], has('/srv')), {
+      code: 'CONFIG_INVALID',
+      message: '/srv/typo/new: /srv/typo does not exist: make it, or correct --model',
+    });
+    const closed = (path: string) => (path === '/srv' ? { ...READABLE, mode: 0o750 } : null);
+    assert.throws(() => plan(['--model', '/srv/new'], { statusOf: closed }), { message: /because of \/srv:/ });
   });
 
   it('is refused with flags that fit no service, or that the daemon would refuse', () => {
@@ -182,6 +203,27 @@ describe('services below a root', () => {
     assert.ok(!existsSync(path));
   });
 
+  it('have a new directory to fetch into, of the user of the services', async () => {
+    const wanted = { ...WORKER, flags: ['--model', '/srv/new'] };
+    mkdirSync(at('etc'));
+    const { uid, gid } = userInfo();
+    // Only root may give files to somebody else.
+    const owner = uid === 0 ? [4711, 4712] : [uid, gid];
+    writeFileSync(
+      at('etc/passwd'),
+      `root:x:0:0\nodmoe:x:${owner.join(':')}:odmoe daemons:/var/lib/odmoe:/usr/sbin/nologin\n`,
+    );
+    const joining = { token: null, rejoin: false };
+    const host = { place, run, userName: 'root' };
+    await installService(planService(wanted, FACTS), joining, host);
+    const ownerOf = (path: string): number[] => [statSync(at(path)).uid, statSync(at(path)).gid];
+    assert.deepEqual(ownerOf('srv/new'), owner);
+    mkdirSync(at('srv/old'));
+    writeFileSync(at('srv/old/manifest.json'), '');
+    await installService(planService({ ...WORKER, flags: ['--model', '/srv/old'] }, FACTS), joining, host);
+    assert.deepEqual(ownerOf('srv/old'), [uid, gid]);
+  });
+
   it('join anew by --rejoin alone', async () => {
     const identity = joined();
     await install('worker', 'odmoe1-secret');
@@ -210,19 +252,74 @@ describe('services below a root', () => {
     assert.deepEqual(await installedRoles(place), ['shadow', 'worker']);
     ran = [];
     const host = { place, run, userName: 'root' };
-    const gone = await removeServices(['worker'], true, host);
+    const gone = await removeServices(['worker'], 'own', host);
     assert.deepEqual(gone, [at('etc/systemd/system/odmoe-worker.service'), at('etc/odmoe/join-worker.token')]);
     assert.ok(existsSync(at('var/lib/odmoe/home')), 'the shadow still needs it');
-    assert.deepEqual(await removeServices(['shadow'], false, host), [
+    assert.deepEqual(await removeServices(['shadow'], 'nothing', host), [
       at('etc/systemd/system/odmoe-shadow.service'),
       at('etc/sysusers.d/odmoe.conf'),
     ]);
     assert.ok(existsSync(at('var/lib/odmoe/home')));
     await install('shadow', null);
     ran = [];
-    await removeServices(['shadow'], true, host);
+    mkdirSync(at('var/lib/odmoe/home/authority'));
+    await assert.rejects(removeServices(['shadow'], 'own', host), {
+      code: 'USAGE',
+      message: /authority of cluster "home".*--everything/,
+    });
+    assert.deepEqual([ran, await installedRoles(place)], [[], ['shadow']]);
+    await removeServices(['shadow'], 'everything', host);
     assert.ok(!existsSync(at('var/lib/odmoe')));
     assert.deepEqual(ran, [`systemctl --root=${root} disable odmoe-shadow.service`, `userdel --root ${root} odmoe`]);
+  });
+
+  it('of a user take what is theirs alone with them, and everything when asked twice', async () => {
+    const [stateHome, dataDirectory] = [at('state'), at('share/odmoe')];
+    const ownDirectories = [join(stateHome, 'odmoe'), dataDirectory];
+    const unitDirectory = at('systemd/user');
+    const tokenPath = (role: string): string => at(`credentials/${role}/join`);
+    const user: ServicePlace = {
+      scope: 'user',
+      root: '/',
+      unitDirectory,
+      sysusersPath: null,
+      ownDirectories,
+      stateHome,
+      dataDirectory,
+      tokenPath,
+    };
+    const host = { place: user, run, userName: 'anna' };
+    const wanted = { ...WORKER, scope: 'user', flags: ['--id', 'w1'], stateHome } as const;
+    await installService(planService(wanted, FACTS), { token: null, rejoin: false }, host);
+    for (const name of ['authority', 'nodes/w1', 'nodes/w2'])
+      mkdirSync(join(stateHome, 'odmoe/home', name), { recursive: true });
+    for (const id of ['w1', 'w2']) writeFileSync(join(stateHome, 'odmoe/home/nodes', id, 'node.crt'), '');
+    const packs = ['0123456789abcdef', '0123456789abcdef-2', 'owner--model--0123456789ab', 'demo'];
+    for (const name of packs) mkdirSync(join(dataDirectory, 'packs', name), { recursive: true });
+    const gone = await removeServices(['worker'], 'own', host);
+    assert.deepEqual(gone, [
+      join(unitDirectory, 'odmoe-worker.service'),
+      join(stateHome, 'odmoe/home/nodes/w1'),
+      join(dataDirectory, 'packs/0123456789abcdef'),
+      join(dataDirectory, 'packs/0123456789abcdef-2'),
+    ]);
+    const isThere = (path: string): boolean => existsSync(path);
+    assert.deepEqual(gone.map(isThere), [false, false, false, false]);
+    assert.ok(['authority', 'nodes/w2'].every((name) => isThere(join(stateHome, 'odmoe/home', name))));
+    assert.ok(packs.slice(2).every((name) => isThere(join(dataDirectory, 'packs', name))));
+    await removeServices([], 'everything', host);
+    assert.deepEqual(ownDirectories.map(isThere), [false, false]);
+  });
+
+  it('of a user leave fetched packs to a daemon that still runs', async () => {
+    const place: ServicePlace = { ...systemPlace(root), scope: 'user', root: '/' };
+    const pack = at('var/lib/odmoe/packs/0123456789abcdef');
+    mkdirSync(pack, { recursive: true });
+    const daemon = { id: 'w2', role: 'worker', stateDirectory: at('var/lib/odmoe/home') } as const;
+    const stop = await serveHealth(daemon, new DaemonReport());
+    assert.deepEqual(await purgeFetchedPacks(place), []);
+    stop();
+    assert.deepEqual(await purgeFetchedPacks(place), [pack]);
   });
 
   it('say what systemd and the daemon say', async () => {
