@@ -61,7 +61,7 @@ const PACKING = { codec: DEFAULT_CODEC, shards: DEFAULT_SHARDS };
 /**
  * Looks for a model: a pack of it, a checkpoint in the hub's own cache, or the hub. Nothing large is downloaded. The caller releases a model of
  * the hub (releaseModel).
- * @throws as openRemoteModel; HUB_UNAVAILABLE, MODEL_NOT_FOUND
+ * @throws as openRemoteModel; HUB_UNAVAILABLE, MODEL_NOT_FOUND, TOKENIZER_INVALID
  */
 export async function findModel(repository: HubRepository, options: FindOptions): Promise<FoundModel> {
   const settings = hubSettings(process.env, homedir());
@@ -108,10 +108,24 @@ async function findHere(
 }
 
 async function cachedModel({ id }: HubRepository, { directory: from, commit }: CachedSnapshot, packs: string): Promise<CachedModel> {
+  await requireTokenizer({ id, commit }, from);
   const checkpoint = await openCheckpoint(from);
   const { packBytes } = await comingNeeds(checkpoint, PACKING, NATIVE_PACKING_TOOLS);
   // The checkpoint in the cache stays where it is.
   return { kind: 'cached', id, checkpoint, needs: { packBytes, peakBytes: packBytes }, directory: join(packs, packName({ id, commit })) };
+}
+
+/**
+ * Another program may have put only the weights into the cache. A pack of them would refuse every text, and stay so when the cache is completed.
+ * @throws TOKENIZER_INVALID, STORAGE_FAILED
+ */
+async function requireTokenizer({ id, commit }: HubSnapshot, directory: string): Promise<void> {
+  if ((await checkTokenizer(directory)) === null) return;
+  throw new OdmoeError(
+    'TOKENIZER_INVALID',
+    `${directory}: the hub's cache has the weights of ${id} without tokenizer.json: complete it (hf download ${id} --revision ${commit}), then run ` +
+      `the same command again; for prompts as token ids alone: odmoe pack ${directory} PACK --name ${id}`,
+  );
 }
 
 async function hubModel(hub: HubClient, snapshot: HubSnapshot, directory: string, tell: FindOptions['tell']): Promise<HubModel> {

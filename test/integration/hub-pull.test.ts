@@ -115,6 +115,7 @@ describe('odmoe pull', function () {
       const repository = join(home, 'cache', 'hub', 'models--owner--model');
       mkdirSync(join(repository, 'refs'), { recursive: true });
       writeFileSync(join(repository, 'refs', 'main'), COMMIT);
+      cpSync(join(packageRoot(), 'models', 'demo', 'tokenizer.json'), join(checkpoint, 'tokenizer.json'));
       cpSync(checkpoint, join(repository, 'snapshots', COMMIT), { recursive: true });
       for (const offline of ['1', '0']) {
         const place = join(packs, offline);

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { findModel, type FindOptions, type FoundModel } from '../../cli/models/find-model.js';
-import { withTemporaryDirectory } from './tiny-checkpoint.js';
+import { tinyTensors, withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
 import { refusal } from './tiny-pack.js';
 
 const ID = 'owner/model';
@@ -72,6 +72,19 @@ describe('a model, without the hub,', () => {
       assert.deepEqual(await find('main'), { kind: 'packed', directory });
       assert.equal(said.length, 1);
       assert.match(said[0] ?? '', /not known without the hub; takes the pack that was made last, .*0123456789ab$/);
+    });
+  });
+
+  it('is no checkpoint of the cache that lacks its tokenizer', async () => {
+    await withPlace(offline, async ({ packs, cache, find }) => {
+      writeReference(cache, 'main', COMMIT);
+      const snapshot = join(cache, 'models--owner--model', 'snapshots', COMMIT);
+      mkdirSync(snapshot, { recursive: true });
+      await writeTinyCheckpoint(snapshot, tinyTensors());
+      rmSync(join(snapshot, 'tokenizer.json'), { force: true });
+      const words = /without tokenizer.json: complete it \(hf download owner\/model --revision 0123.*odmoe pack/;
+      await assert.rejects(find('main'), refusal('TOKENIZER_INVALID', words));
+      assert.deepEqual(readdirSync(packs), []);
     });
   });
 });
