@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises';
 import { userInfo } from 'node:os';
 import { resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { Argument, type Command } from 'commander';
+import { Argument, type Command, InvalidArgumentError } from 'commander';
 import { readJoinTokenFile } from '../../engine/daemon/enter-cluster.js';
 import { requireJoinToken } from '../../engine/trust/join-token.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -68,7 +68,7 @@ function registerInstall(service: Command): void {
   const command = service
     .command('install')
     .description('write the unit of a daemon, and start it')
-    .addArgument(roleArgument('the daemon').default('worker'))
+    .addArgument(roleArgument('the daemon').default('worker').argParser(roleOrFlag))
     .argument('[flags...]', "the daemon's own flags, behind --")
     .option('--join <token>', 'join the cluster by this token, the first time')
     .option('--join-file <file>', 'a file with that token')
@@ -87,7 +87,18 @@ Examples:
   sudo odmoe service install main -- --lan --model /srv/qwen3.pack
   odmoe service install --user worker -- --memory-budget "8 GiB"`,
     )
-    .action(async (role: RoleSetting, flags: string[], options: InstallFlags) => install(role, flags, options));
+    .action(async (word: string, flags: string[], options: InstallFlags) => {
+      const [role, ...rest] = isRole(word) ? [word, ...flags] : (['worker', word, ...flags] as const);
+      await install(role, rest, options);
+    });
+}
+
+const isRole = (word: string): word is RoleSetting => ROLES.some((role) => role === word);
+
+/** Without a role, the first of the daemon's own flags behind "--" stands in its place. */
+function roleOrFlag(word: string): string {
+  if (isRole(word) || word.startsWith('-')) return word;
+  throw new InvalidArgumentError(`Allowed choices are ${ROLES.join(', ')}.`);
 }
 
 async function install(role: RoleSetting, flags: readonly string[], options: InstallFlags): Promise<void> {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
@@ -135,6 +136,27 @@ describe('the plan of a service', () => {
       code: 'CONFIG_INVALID',
       message: /no model/,
     });
+  });
+});
+
+describe('odmoe service install', () => {
+  const printed = (...words: string[]): string =>
+    execFileSync(
+      process.execPath,
+      [join(packageRoot(), 'bin/odmoe'), 'service', 'install', '--user', '--dry-run', ...words],
+      {
+        encoding: 'utf8',
+        stdio: ['ignore', 'pipe', 'pipe'],
+      },
+    );
+
+  it('takes flags without a role for a worker', () => {
+    assert.match(printed('--', '--cluster', 'home'), /^ExecStart=.* worker --cluster home$/m);
+    assert.match(
+      printed('shadow', '--', '--cluster', 'home', '--model', '/srv/x'),
+      /^ExecStart=.* shadow --cluster home --model/m,
+    );
+    assert.throws(() => printed('drone'), /Allowed choices are main, shadow, worker/);
   });
 });
 
