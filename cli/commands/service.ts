@@ -1,7 +1,6 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
 import { userInfo } from 'node:os';
 import { resolve } from 'node:path';
 import { promisify } from 'node:util';
@@ -26,7 +25,7 @@ import {
   tidyToken,
   type TokenState,
 } from '../service/change-services.js';
-import { factsOfThisMachine, planService } from '../service/plan-service.js';
+import { factsOfMachine, planService } from '../service/plan-service.js';
 import type { Purge } from '../service/purge-services.js';
 import { type ServicePlace, systemPlace, unitPath, userPlace } from '../service/service-place.js';
 import { unitName, unitText } from '../service/unit-text.js';
@@ -106,7 +105,7 @@ async function install(role: RoleSetting, flags: readonly string[], options: Ins
   const token = await tokenOf(options);
   const { scope, stateHome } = place;
   const wanted = { role, scope, flags, stateHome, tokenPath: token === null ? null : place.tokenPath(role) };
-  const facts = factsOfThisMachine(await readFile('/etc/group', 'utf8').catch(() => ''), place.root);
+  const facts = factsOfMachine(place.root);
   const planned = planService(wanted, facts);
   if (options.dryRun) {
     standardOutput.write(unitText(planned.unit));

@@ -1,5 +1,5 @@
 /** Makes the service of a daemon from its flags and from what is on this machine. */
-import { constants, readdirSync, type Stats, statSync } from 'node:fs';
+import { constants, existsSync, lstatSync, readdirSync, readFileSync, type Stats, statSync } from 'node:fs';
 import { dirname, isAbsolute, join, resolve } from 'node:path';
 import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -23,6 +23,8 @@ export interface WantedService {
 
 /** The facts of this machine that the unit depends on. */
 export interface MachineFacts {
+  /** "/", or the directory of another system, which will run the service. */
+  readonly root: string;
   /** Lines of /etc/group. */
   readonly groups: readonly string[];
   /** Those of the programs that are here. */
@@ -44,6 +46,8 @@ export const NVIDIA_STARTER = '/usr/bin/nvidia-modprobe';
 const DEVICE_GROUPS = ['video', 'render'];
 /** Directories of which each service of the system has its own. */
 const TEMPORARY = /^\/(?:var\/)?tmp(?:\/|$)/;
+const NODE_PATHS = ['/usr/bin/node', '/usr/local/bin/node'];
+const PROGRAM_PATHS = ['/usr/lib', '/usr/local/lib'].map((library) => `${library}/node_modules/odmoe/bin/odmoe`);
 const HOMES = /^\/(?:home|root|run\/user)(?:\/|$)/;
 /** After main's grace for running answers, and the 5 s in which a daemon closes what it has. */
 const STOP_RESERVE_MS = 10_000;
@@ -71,10 +75,14 @@ function namesIn(directory: string): string[] {
 }
 
 /** `root`: of the system that will run the service. */
-export function factsOfThisMachine(groupText: string, root: string): MachineFacts {
-  const statusOf = (path: string): Stats | null => statSync(path, { throwIfNoEntry: false }) ?? null;
+export function factsOfMachine(root: string): MachineFacts {
+  // An absolute link of an image leads to a file of this machine.
+  const look = root === '/' ? statSync : lstatSync;
+  const statusOf = (path: string): Stats | null => look(join(root, path), { throwIfNoEntry: false }) ?? null;
+  const groupPath = join(root, 'etc/group');
   return {
-    groups: groupText.split('\n'),
+    root,
+    groups: existsSync(groupPath) ? readFileSync(groupPath, 'utf8').split('\n') : [],
     programs: new Set([NVIDIA_STARTER].filter((path) => statusOf(path) !== null)),
     statusOf,
     workingDirectory: process.cwd(),
@@ -100,7 +108,8 @@ export function planService(wanted: WantedService, facts: MachineFacts): Planned
       'every user can read a unit, and it is used at each start: give --join and --rejoin to odmoe service install itself, before the --',
     );
   }
-  const [node, program] = [process.execPath, join(packageRoot(), 'bin', 'odmoe')];
+  const node = installedPath('Node', [process.execPath, ...NODE_PATHS], facts);
+  const program = installedPath('odmoe', [join(packageRoot(), 'bin', 'odmoe'), ...PROGRAM_PATHS], facts);
   const needed = [node, program, ...pathsIn(role, flags)];
   if (scope === 'system') for (const path of needed) requireUsable(path, facts);
   const fetchesInto = role === 'worker' ? settings.modelPath : null;
@@ -146,6 +155,18 @@ export function memoryBytes({
   const hostMemory = role === 'worker' ? worker.hostMemory : 0;
   if (device.memoryBudgetBytes === 0 || hostMemory === 'auto') return null;
   return device.memoryBudgetBytes + hostMemory + GIBIBYTE;
+}
+
+/** The first path at which the system that will run the service has the program. Throws CONFIG_INVALID. */
+function installedPath(name: string, paths: readonly [string, ...string[]], { root, statusOf }: MachineFacts): string {
+  // This very process runs by it.
+  if (root === '/') return paths[0];
+  const found = paths.find((path) => statusOf(path) !== null);
+  if (found !== undefined) return found;
+  throw new OdmoeError(
+    'CONFIG_INVALID',
+    `${root} has no ${name} at ${paths.join(', ')}: install it there first (chroot ${root} npm install --global odmoe, with Node before it)`,
+  );
 }
 
 /** A worker makes the last directory of its path alone. Throws CONFIG_INVALID. */

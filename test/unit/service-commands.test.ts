@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir, userInfo } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import {
   forgetUsedToken,
   installedRoles,
@@ -12,6 +12,7 @@ import {
   tidyToken,
 } from '../../cli/service/change-services.js';
 import {
+  factsOfMachine,
   type MachineFacts,
   memoryBytes,
   planService,
@@ -27,6 +28,7 @@ import { packageRoot } from '../../shared/base/files/package-root.js';
 
 const READABLE = { mode: 0o755, isDirectory: () => true };
 const FACTS: MachineFacts = {
+  root: '/',
   groups: ['root:x:0:', 'video:x:44:anna', 'renderers:x:107:'],
   programs: new Set(),
   statusOf: () => READABLE,
@@ -89,6 +91,31 @@ describe('the plan of a service', () => {
       mkdirSync(join(root, 'usr/lib', name), { recursive: true });
     }
     assert.equal(systemdVersionBelow(root), 255);
+    rmSync(root, { recursive: true });
+  });
+
+  it('is one of the system below the root, with its groups, its Node and its odmoe', () => {
+    const root = mkdtempSync(join(tmpdir(), 'odmoe-image-'));
+    chmodSync(root, 0o755);
+    const put = (path: string, text: string): void => {
+      mkdirSync(dirname(join(root, path)), { recursive: true });
+      writeFileSync(join(root, path), text);
+    };
+    assert.throws(() => planService(WORKER, factsOfMachine(root)), {
+      code: 'CONFIG_INVALID',
+      message: /has no Node at/,
+    });
+    put('usr/local/bin/node', '');
+    assert.throws(() => planService(WORKER, factsOfMachine(root)), {
+      code: 'CONFIG_INVALID',
+      message: /has no odmoe at/,
+    });
+    put('usr/lib/node_modules/odmoe/bin/odmoe', '');
+    put('usr/bin/nvidia-modprobe', '');
+    put('etc/group', 'render:x:4711:\n');
+    const { unit } = planService(WORKER, factsOfMachine(root));
+    assert.deepEqual([unit.node, unit.program], ['/usr/local/bin/node', '/usr/lib/node_modules/odmoe/bin/odmoe']);
+    assert.deepEqual([unit.deviceGroups, unit.gpuStarter], [['render'], '/usr/bin/nvidia-modprobe']);
     rmSync(root, { recursive: true });
   });
 
