@@ -35,6 +35,7 @@ COPY --from=build /opt/odmoe/bin bin
 COPY --from=build /opt/odmoe/proto proto
 COPY --from=build /opt/odmoe/models models
 COPY --from=build /opt/odmoe/bench/profiles bench/profiles
+COPY --from=build /opt/odmoe/native/gpu-files.json native/gpu-files.json
 COPY --from=build /opt/odmoe/dist dist
 COPY --from=build /opt/odmoe/native-library build/Release
 # Keys, records and fetched packs lie on the volume: a container that is made anew is the same machine to its cluster.

@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -29,9 +30,19 @@ Examples:
     .action(async ({ cuda }: SetupFlags) => setUp(cuda));
 }
 
+/** The script that sets odmoe up. `root`: the directory of odmoe. @throws INSTALLATION_INCOMPLETE a container's image leaves it out */
+export function setupScript(root: string): string {
+  const script = join(root, 'scripts', 'setup.mjs');
+  if (existsSync(script)) return script;
+  throw new OdmoeError(
+    'INSTALLATION_INCOMPLETE',
+    `${root} is the odmoe of a container's image, which is built whole: for CUDA build the image with --build-arg ODMOE_CUDA=on (docs/containers.md)`,
+  );
+}
+
 /** The script runs by plain Node, because it also makes what this process is made of. @throws INSTALLATION_INCOMPLETE where it fails */
 async function setUp(withCuda: boolean): Promise<void> {
-  const script = join(packageRoot(), 'scripts', 'setup.mjs');
+  const script = setupScript(packageRoot());
   const child = spawn(process.execPath, [script, ...(withCuda ? ['--cuda'] : [])], { stdio: 'inherit' });
   const [status] = (await once(child, 'close')) as [number | null];
   if (status === 0) return;
