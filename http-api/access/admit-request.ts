@@ -64,7 +64,7 @@ function requireHost({ raw }: FastifyRequest, hosts: ReadonlySet<string>): void 
   throw new OdmoeError(
     'HOST_REFUSED',
     'the Host header names no host that is served here: ask by an IP address, localhost or the name of the machine, or list the name ' +
-      'under main.http_hosts in cluster.yaml',
+      'in --http-hosts, or under main.http_hosts in cluster.yaml',
   );
 }
 

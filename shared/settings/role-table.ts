@@ -319,6 +319,10 @@ export const HTTP_ROWS = {
     kind: HOSTS,
     default: [],
     help: "Names other than this machine's own that clients may use for it (Host header).",
+    flag: {
+      usage: '--http-hosts <names>',
+      roles: { main: 'names beside its own by which HTTP clients may ask, with commas between them' },
+    },
   },
   origins: {
     key: 'http_origins',

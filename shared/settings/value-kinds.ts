@@ -219,6 +219,7 @@ export function qualityFlag(value: string): Quality {
 export const HOSTS: ValueKind<string[]> = {
   allowed: 'a list of host names',
   schema: z.array(HOST.schema, { error: 'a list of host names' }).max(1024),
+  parseFlag: (value) => value.split(',').map((name) => HOST.parseFlag(name)),
 };
 
 const ORIGIN_ERROR = 'an origin, as in https://chat.example.org or http://localhost:3000, or "*" for any';
