@@ -58,17 +58,20 @@ Daemons, in the foreground:
   main|shadow|worker [flags]       one node of a cluster (odmoe worker --help)
 
 Measuring:
-  bench generate|pools|recall|...  benchmarks (odmoe bench --help)
+  bench generate|pools|recall|...  benchmarks, in a clone of odmoe's repository (odmoe bench --help)
   plan cluster [flags]             what given boxes would do, and how to set them up (odmoe plan cluster --help)
 
 First steps:
   odmoe demo                                    a whole cluster on this machine answers a prompt
-  odmoe pack ~/Mixtral-8x7B ~/mixtral-pack      prepare a model for a cluster
-  odmoe up                                      start the nodes that cluster.yaml gives this host
+  odmoe run Qwen/Qwen3-30B-A3B                  get a model of the hub and serve it here
+  odmoe worker --cluster home                   on another box: ask to be let in (main runs with --lan)
+  odmoe accept 482913                           let in the box that shows this code
+  odmoe service install worker                  have systemd run it, now and at each boot
   odmoe prompt "Tell me a story about a fox."   ask the cluster
   odmoe chat                                    talk with it
 
-Exit status: 0 done, 2 bad usage or configuration, 3 the cluster or a model file is unusable, 1 anything else.`,
+Exit status: 0 done, 2 bad usage or configuration, 3 the cluster or a model file is unusable,
+4 the machine was removed from its cluster, 1 anything else.`,
 );
 
 await runCommandLine(program, process.argv.slice(2));

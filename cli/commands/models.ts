@@ -39,7 +39,7 @@ export function registerModelsCommand(program: Command): void {
     .addHelpText(
       'after',
       `
-Packs in other places are not listed. "odmoe inspect DIRECTORY" shows what is in one, "odmoe rm NAME" deletes one.
+Packs on the other machines of the cluster, and in other places, are not listed. "odmoe inspect DIRECTORY" shows what is in one, "odmoe rm NAME" deletes one.
 
 Examples:
   odmoe models

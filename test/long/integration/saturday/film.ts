@@ -116,7 +116,7 @@ export class Saturday {
   private async startService(box: Box, role: RoleSetting, flags: readonly string[]): Promise<void> {
     const daemonFlags = ['--cluster', CLUSTER, ...flags];
     await box.installService(role, daemonFlags);
-    this.note(`${box.name}$ odmoe service install --user ${role} -- ${daemonFlags.join(' ')}`);
+    this.note(`${box.name}$ odmoe service install ${role} --user -- ${daemonFlags.join(' ')}`);
     box.startService();
   }
 
