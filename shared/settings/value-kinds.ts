@@ -126,11 +126,13 @@ export const CONTEXT_MEMORY: ValueKind<number | 'auto'> = {
 };
 
 /** A text of a pattern. `request`: what the user of a flag is asked for. */
-function patternText(allowed: string, pattern: RegExp, request: string): ValueKind<string> {
+type FlagKind = ValueKind<string> & Required<Pick<ValueKind<string>, 'parseFlag'>>;
+
+function patternText(allowed: string, pattern: RegExp, request: string): FlagKind {
   return checkedText(allowed, (text) => pattern.test(text), request);
 }
 
-function checkedText(allowed: string, isAllowed: (text: string) => boolean, request: string): ValueKind<string> {
+function checkedText(allowed: string, isAllowed: (text: string) => boolean, request: string): FlagKind {
   return {
     allowed,
     schema: z.string({ error: allowed }).refine(isAllowed, { error: allowed }),
