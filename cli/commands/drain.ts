@@ -5,6 +5,8 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { printableJson, printableLine } from '../../shared/base/text/printable-text.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { type DrainState, drainWords } from '../../shared/decisions/draining/drain-state.js';
+import { formatBytes } from '../../shared/base/text/units.js';
+import { withPeerDeadline } from '../../shared/base/runtime/peer-wait.js';
 import { METHODS } from '../../shared/transport/methods.js';
 import type { DrainedNode, StatusReply } from '../../shared/wire/messages.js';
 import { addOperatorFlags, askMain, type OperatorFlags } from '../client/ask-operator.js';
@@ -13,6 +15,10 @@ import { findMain, type ReachedMain } from '../client/find-main.js';
 import { runtime } from '../client/process-runtime.js';
 
 const POLL_MS = 500;
+/** Longest wait for other workers to fetch what the drained one ran: 60 GB over a gigabit. */
+const OTHERS_LIMIT_MS = 600_000;
+/** A worker tells what it lacks a moment after main has told it what it needs. */
+const QUIET_POLLS = 3;
 
 interface DrainFlags extends OperatorFlags {
   undo: boolean;
@@ -29,8 +35,8 @@ export function registerDrainCommand(program: Command): void {
     .addHelpText(
       'after',
       `
-Others take its experts over at once, and answers go on. The command waits for what runs there and ends with status 0 when the daemon may
-be stopped. It gets work again when it is started anew, and when main is.
+Others take its experts over at once, and answers go on. The command waits for what runs there, and at most ten minutes for others to fetch
+what they lack of it, and ends with status 0 when the daemon may be stopped. It gets work again when it is started anew, and when main is.
 
 Examples:
   odmoe drain jetson-2
@@ -65,8 +71,34 @@ async function drain(main: ReachedMain, id: string, said: Said): Promise<Drained
     await runtime.sleep(POLL_MS);
     last = nodeNow(await askStatus(main), last);
   }
-  said(`${id} ${drainWords(last)}.`);
+  const lackedBytes = last.role === 'worker' ? await awaitOthers(main, id, said) : 0;
+  if (lackedBytes === 0) said(`${id} ${drainWords(last)}.`);
+  else said(`${id} is drained and may go, but others still lack ${formatBytes(lackedBytes)}: answers wait for that.`);
   return last;
+}
+
+/** Waits until the workers with a part of the pack hold what they need without the drained one. Returns the bytes that they lack in the end. */
+async function awaitOthers(main: ReachedMain, id: string, said: Said): Promise<number> {
+  return withPeerDeadline(runtime, OTHERS_LIMIT_MS, async (hasPassed) => {
+    let wasSaid = false;
+    for (let quietPolls = 0; ;) {
+      const { nodes } = await askStatus(main);
+      const others = nodes.filter(({ identity, fetchNeededBytes }) => identity.id !== id && fetchNeededBytes > 0);
+      const lackedBytes = others.reduce(
+        (bytes, node) => bytes + Math.max(0, node.fetchNeededBytes - node.fetchHeldBytes),
+        0,
+      );
+      quietPolls = lackedBytes === 0 ? quietPolls + 1 : 0;
+      if (others.length === 0 || quietPolls === QUIET_POLLS || hasPassed()) return lackedBytes;
+      if (lackedBytes > 0 && !wasSaid) {
+        said(
+          `${id} is drained; others fetch ${formatBytes(lackedBytes)} of its experts first, from it, too, as long as it runs.`,
+        );
+        wasSaid = true;
+      }
+      await runtime.sleep(POLL_MS);
+    }
+  });
 }
 
 function mayGo({ state }: DrainedNode): boolean {

@@ -91,6 +91,20 @@ describe('odmoe drain', function () {
     assert.deepEqual([status, orders], [0, ['drain w1']]);
   });
 
+  it('waits until others hold what they need without the node', async () => {
+    const lacking = (fetchHeldBytes: number) => {
+      const other = { ...emptyNodeStatus(plainIdentity({ id: 'w2' })), fetchNeededBytes: 3_000_000, fetchHeldBytes };
+      return { drained: [drainedAs('may go')], nodes: [other] };
+    };
+    const later = [3, 1, 2, 3, 3, 3].map((megabytes) => lacking(megabytes * 1_000_000));
+    const { status, stdout } = await run({ drained: drainedAs('may go'), later });
+    assert.match(
+      stdout,
+      /^w1 is drained; others fetch .* of its experts first, from it, too, as long as it runs\.\nw1 is drained and may go: nothing in the cluster needs it\.\n$/,
+    );
+    assert.equal(status, 0);
+  });
+
   it('ends when the node has left meanwhile, and prints one object with --json', async () => {
     const { status, stdout } = await run({ drained: drainedAs('finishing', 3), later: [{}] }, '--json');
     assert.deepEqual(JSON.parse(stdout), { id: 'w1', role: 'worker', state: 'may go', open_experts: 0 });
