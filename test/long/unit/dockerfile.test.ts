@@ -88,6 +88,7 @@ describe('the Dockerfile', () => {
       'build/Release',
       'dist',
       'models',
+      'native/gpu-files.json',
       'node_modules',
       'proto',
     ]);
