@@ -3,9 +3,8 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Checkpoint } from '../checkpoint/checkpoint.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
 import { isPackDirectory, openPack } from '../format/open-pack.js';
-import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import type { CodecSetting } from '../format/pack-codec.js';
-import { MANIFEST_FILE } from '../format/pack-layout.js';
+import { MANIFEST_FILE, PACK_FORMAT_VERSION } from '../format/pack-layout.js';
 import { PackingJournal } from './packing-journal.js';
 import { sourceIdentity } from './source-identity.js';
 
@@ -17,7 +16,7 @@ export async function earlierCodec(checkpoint: Checkpoint, outputDirectory: stri
   if (!(await isPackDirectory(outputDirectory))) return null;
   if (await fileExists(join(outputDirectory, MANIFEST_FILE))) return codecOfPack(outputDirectory);
   const plan = await PackingJournal.planIn(outputDirectory);
-  if (plan === null || plan.odmoe_version !== odmoeVersion()) return null;
+  if (plan === null || plan.pack_format_version !== PACK_FORMAT_VERSION) return null;
   if (plan.source_identity !== (await sourceIdentity(checkpoint))) return null;
   return { codec: plan.codec, level: plan.codec_level };
 }

@@ -8,7 +8,7 @@ import type { SafetensorsFile } from '../checkpoint/safetensors-file.js';
 import { isPackDirectory } from '../format/open-pack.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import { isModelName, MODEL_NAME_LIMIT } from '../format/manifest.js';
-import { JOURNAL_FILE, MANIFEST_FILE, SHARDS_LIMIT } from '../format/pack-layout.js';
+import { JOURNAL_FILE, MANIFEST_FILE, PACK_FORMAT_VERSION, SHARDS_LIMIT } from '../format/pack-layout.js';
 import { type CodecSetting, codecSetting } from '../format/pack-codec.js';
 import { checkConsume } from './check-consume.js';
 import { expertTensors, matchWholePack } from './match-whole-pack.js';
@@ -102,6 +102,7 @@ export async function packCheckpoint(
     const plan: PackingPlan = {
       format: 'odmoe-packing',
       odmoe_version: odmoeVersion(),
+      pack_format_version: PACK_FORMAT_VERSION,
       name: options.name ?? recordedName(checkpoint.name),
       codec,
       codec_level: level,

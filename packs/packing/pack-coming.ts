@@ -11,7 +11,7 @@ import { type Checkpoint, openCheckpoint } from '../checkpoint/checkpoint.js';
 import type { SafetensorsFile } from '../checkpoint/safetensors-file.js';
 import type { FinishedFile } from '../format/manifest.js';
 import { type CodecSetting, codecSetting } from '../format/pack-codec.js';
-import { DENSE_FILE } from '../format/pack-layout.js';
+import { DENSE_FILE, PACK_FORMAT_VERSION } from '../format/pack-layout.js';
 import {
   type ByteRange,
   comingPeakBytes,
@@ -121,6 +121,7 @@ class ComingPacking {
     const plan: PackingPlan = {
       format: 'odmoe-packing',
       odmoe_version: odmoeVersion(),
+      pack_format_version: PACK_FORMAT_VERSION,
       name: options.name,
       codec: context.codec.codec,
       codec_level: context.codec.level,

@@ -6,10 +6,13 @@ import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 import { codecLevelSchema, codecSchema, finishedFileSchema, type FinishedFile } from '../format/manifest.js';
 import { JOURNAL_FILE } from '../format/pack-layout.js';
 
-/** The source and the settings of a pack. A journal with another plan is useless. */
+/** The source and the settings of a pack. A journal with a plan of another pack is useless (isSamePack). */
 export const packingPlanSchema = z.strictObject({
   format: z.literal('odmoe-packing'),
+  /** The release that began the journal. Another one goes on with it, if it makes packs of the same format. */
   odmoe_version: z.string(),
+  /** Absent in plans of 0.2. */
+  pack_format_version: z.int().optional(),
   name: z.string(),
   codec: codecSchema,
   codec_level: codecLevelSchema,
@@ -21,6 +24,12 @@ export const packingPlanSchema = z.strictObject({
   slices_only: z.literal(true).optional(),
 });
 export type PackingPlan = z.infer<typeof packingPlanSchema>;
+
+/** True if a pack of one plan is a pack of the other, whichever release began it. Pure. */
+export function isSamePack(one: PackingPlan, other: PackingPlan): boolean {
+  const ofAnyRelease = (plan: PackingPlan): string => JSON.stringify({ ...plan, odmoe_version: '' });
+  return ofAnyRelease(one) === ofAnyRelease(other);
+}
 
 /** A weight file of the checkpoint that is deleted, or about to be: everything needed of it is in verified files of the pack. */
 const consumedFileSchema = z.strictObject({
@@ -58,7 +67,7 @@ export class PackingJournal {
   static async resume(directory: string, plan: PackingPlan): Promise<PackingJournal | null> {
     const lines = await readLines(join(directory, JOURNAL_FILE));
     const found = packingPlanSchema.safeParse(parseLine(lines[0]));
-    if (!found.success || JSON.stringify(found.data) !== JSON.stringify(plan)) return null;
+    if (!found.success || !isSamePack(found.data, plan)) return null;
     const journal = new PackingJournal(directory);
     for (const line of lines.slice(1)) journal.take(parseLine(line));
     for (const [name, { file }] of journal.finished) {

@@ -92,6 +92,26 @@ describe('interrupted packing', () => {
     });
   });
 
+  it('continues what another release began, if its packs have the same format', async () => {
+    await withCheckpoint(async (checkpoint, output) => {
+      const { digest } = await pack(checkpoint, `${output}-whole`);
+      const journal = join(output, 'packing.jsonl');
+      const begunBy = async (pattern: RegExp, other: string): Promise<void> => {
+        await assert.rejects(pack(checkpoint, output, { openFile: await failingAt(0.95, checkpoint) }));
+        const text = await readFile(journal, 'utf8');
+        assert.match(text, pattern);
+        await writeFile(journal, text.replace(pattern, other));
+      };
+      await begunBy(/"pack_format_version":\d+/, '"pack_format_version":0');
+      assert.equal((await pack(checkpoint, output)).resumedFiles, 0);
+      await rm(output, { recursive: true });
+      await begunBy(/"odmoe_version":"[^"]*"/, '"odmoe_version":"0.0.1"');
+      const resumed = await pack(checkpoint, output);
+      assert.equal(resumed.resumedFiles, 3);
+      assert.equal(resumed.digest, digest);
+    });
+  });
+
   it('reports the space that a full disk lacks, and continues when there is room', async () => {
     await withCheckpoint(async (checkpoint, output) => {
       const full = pack(checkpoint, output, { openFile: await failingAt(0.8, checkpoint, 'ENOSPC') });
