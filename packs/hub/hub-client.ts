@@ -36,6 +36,8 @@ export interface HubBody {
   readonly fromBytes: number;
   /** Bytes of the whole file, as the server says; null: it does not say. */
   readonly wholeBytes: number | null;
+  /** It is a web page, which no file of a model is: a network's log-in answers so. */
+  readonly isWebPage: boolean;
   /** Yields the bytes. Throws PassingFailure if the connection breaks. */
   readonly chunks: AsyncIterable<Uint8Array>;
   /** Ends the transfer. Idempotent. Call it in any case. */
@@ -339,6 +341,7 @@ function bodyOf(response: Response, askedBytes: number, transfer: Transfer): Hub
     // An answer that begins elsewhere than asked cannot be used; the whole file can.
     fromBytes: isPart && fromBytes !== askedBytes ? -1 : fromBytes,
     wholeBytes: total === null || total === undefined || total === '*' ? null : Number(total),
+    isWebPage: /^text\/html\b/i.test(response.headers.get('content-type') ?? ''),
     chunks: transfer.chunksOf(response),
     close: () => transfer.close(),
   };

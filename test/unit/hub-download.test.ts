@@ -135,6 +135,25 @@ describe('downloading a file of the hub', () => {
     }
   });
 
+  it('keeps what has come where the log-in of a network answers, and goes on behind it', async () => {
+    const html = { kind: 'page', bytes: noise(1000, 1), type: 'text/html; charset=utf-8' } as const;
+    const plain = { ...html, type: 'application/octet-stream' } as const;
+    for (const page of [html, plain, { ...html, bytes: OTHER }]) {
+      await withDownload(async ({ hub, client, snapshot, file, path, ranges }) => {
+        writeFileSync(`${path}.part`, BYTES.subarray(0, 123_456));
+        hub.faults.push(...Array.from({ length: TRIES_LIMIT }, () => page));
+        await assert.rejects(
+          downloadFile(client, snapshot, file, path),
+          refusal('HUB_UNAVAILABLE', /instead of weights.safetensors; .*log-in of the network/),
+        );
+        assert.deepEqual(readFileSync(`${path}.part`), Buffer.from(BYTES.subarray(0, 123_456)));
+        await downloadFile(client, snapshot, file, path);
+        assert.deepEqual(readFileSync(path), Buffer.from(BYTES));
+        assert.ok(ranges().every((range) => range === 'bytes=123456-'));
+      });
+    }
+  });
+
   it('takes no range that begins elsewhere', async () => {
     await withDownload(async ({ hub, client, snapshot, file, path }) => {
       hub.faults.push({ kind: 'cut', afterBytes: 100_000 }, { kind: 'shifted' });
