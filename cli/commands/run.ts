@@ -74,7 +74,7 @@ Examples:
 async function run(name: string, mainFlags: readonly string[], flags: RunFlags): Promise<void> {
   if (flags.json && !flags.dryRun)
     throw new OdmoeError('USAGE', '--json: main prints no object; give --dry-run with it');
-  const repository = parseRepository(name);
+  const repository = parseRepository(requireNameFirst(name, mainFlags));
   const settings = checkedSettings(mainFlags);
   giveYoungObjectsRoom();
   const packs = packsDirectory(flags.packs);
@@ -112,6 +112,15 @@ export function expertsFlags(
 ): string[] {
   const isSaid = main.experts !== 'workers' || mainFlags.some((flag) => /^--experts(=|$)/.test(flag));
   return isSaid || discovery.peers.some(({ role }) => role === 'worker') ? [] : ['--experts', 'both'];
+}
+
+/** The name of the model, behind which the flags of main stand. @throws USAGE if one stands before it */
+export function requireNameFirst(name: string, mainFlags: readonly string[]): string {
+  if (!name.startsWith('-')) return name;
+  const words = [name, ...mainFlags];
+  const model = words.find((word) => /^[\w.-]+\/[\w.-]+$/.test(word)) ?? 'OWNER/NAME';
+  const flags = words.filter((word) => word !== model).join(' ');
+  throw new OdmoeError('USAGE', `flags of main stand behind the name of the model: odmoe run ${model} ${flags}`);
 }
 
 /** Main's settings, so that a wrong flag is found before a download. @throws USAGE, CONFIG_INVALID */

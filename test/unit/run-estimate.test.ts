@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createServer, type AddressInfo } from 'node:net';
 import { once } from 'node:events';
-import { expertsFlags, requireStart } from '../../cli/commands/run.js';
+import { expertsFlags, requireNameFirst, requireStart } from '../../cli/commands/run.js';
 import { type Machines, machinesOf } from '../../cli/models/cluster-machines.js';
 import { estimateLines, type RunEstimate } from '../../cli/models/run-estimate.js';
 import { parseDaemonFlags } from '../../engine/daemon/parse-daemon-flags.js';
@@ -118,5 +118,14 @@ describe('the main that odmoe run starts', () => {
     } finally {
       server.close();
     }
+  });
+
+  it('gets its flags behind the name of the model, and the right order is shown', () => {
+    assert.equal(requireNameFirst('owner/demo', ['--lan']), 'owner/demo');
+    assert.throws(() => requireNameFirst('--lan', ['owner/demo', '--cluster', 'home']), {
+      code: 'USAGE',
+      message: 'flags of main stand behind the name of the model: odmoe run owner/demo --lan --cluster home',
+    });
+    assert.throws(() => requireNameFirst('--lan', []), { message: /odmoe run OWNER\/NAME --lan$/ });
   });
 });
