@@ -67,8 +67,19 @@ export async function findModel(repository: HubRepository, options: FindOptions)
   const settings = hubSettings(process.env, homedir());
   if (settings.isOffline) return findOffline(repository, settings, options);
   const { signal, tell, packs, revision } = options;
-  const hub = new HubClient({ settings, token: await readHubToken(settings), runtime, signal, onPause: tell });
-  const snapshot = await findSnapshot(hub, repository, revision);
+  const asking = { settings, token: await readHubToken(settings), runtime, signal, onPause: tell };
+  const here = await packHere(repository, settings, options);
+  // Nobody waits for many tries where a pack is here already.
+  const first = new HubClient(here === null ? asking : { ...asking, triesLimit: 1 });
+  let snapshot: HubSnapshot;
+  try {
+    snapshot = await findSnapshot(first, repository, revision);
+  } catch (thrown) {
+    if (here === null || !(thrown instanceof OdmoeError) || thrown.code !== 'HUB_UNAVAILABLE') throw thrown;
+    tell(`${thrown.message.split(';')[0] ?? ''}; takes the pack that is here, ${here}`);
+    return { kind: 'packed', directory: here };
+  }
+  const hub = new HubClient(asking);
   const directory = join(packs, packName(snapshot));
   if (await isWholePack(directory)) return { kind: 'packed', directory };
   const cached = await findCachedSnapshot(settings.cacheDirectory, repository, snapshot.commit);
@@ -76,35 +87,50 @@ export async function findModel(repository: HubRepository, options: FindOptions)
   return hubModel(hub, snapshot, directory, tell);
 }
 
-async function findOffline(repository: HubRepository, settings: HubSettings, options: FindOptions): Promise<FoundModel> {
-  const found = await findHere(repository, settings, options);
-  if (found !== null) return found;
-  const { packs, revision } = options;
-  const what = revision === DEFAULT_REVISION ? repository.id : `${repository.id} of revision ${JSON.stringify(printableLine(revision))}`;
+/** Finds what is here of the revision, as far as that is known without the hub. */
+async function findOffline(
+  repository: HubRepository,
+  settings: HubSettings,
+  options: FindOptions,
+): Promise<PackedModel | CachedModel> {
+  const { packs, revision, tell } = options;
+  const { id } = repository;
+  const named = await packOfRevision(repository, settings, options);
+  if (named !== null) return { kind: 'packed', directory: named };
+  const cached = await findCachedSnapshot(settings.cacheDirectory, repository, revision);
+  if (cached !== null) return cachedModel(repository, cached, packs);
+  const directory = await packHere(repository, settings, options);
+  if (directory !== null) {
+    tell(
+      `${id}: which commit its branch ${revision} names now is not known without the hub; takes the pack that was made last, ${directory}`,
+    );
+    return { kind: 'packed', directory };
+  }
+  const what = revision === DEFAULT_REVISION ? id : `${id} of revision ${JSON.stringify(printableLine(revision))}`;
   throw new OdmoeError(
     'HUB_UNAVAILABLE',
     `${what}: neither a pack in ${packs} nor a whole checkpoint in ${settings.cacheDirectory} is known to be it, and HF_HUB_OFFLINE is set; unset it to ask the hub`,
   );
 }
 
-/**
- * What is here of the revision, as far as that is known without the hub: a commit names itself, the cache knows what its branches and tags named, and for
- * the default branch the pack that was made last will do, which the user is told. Null: nothing.
- */
-async function findHere(
+/** The whole pack that is the revision as far as is known here; for the default branch else the one that was made last. Null: there is none. */
+async function packHere(repository: HubRepository, settings: HubSettings, options: FindOptions): Promise<string | null> {
+  const named = await packOfRevision(repository, settings, options);
+  if (named !== null || options.revision !== DEFAULT_REVISION) return named;
+  const [latest] = await packsOf(options.packs, repository);
+  return latest ?? null;
+}
+
+/** The whole pack of the commit that the revision is known to name: itself, or what the cache knows of branches and tags. Null: there is none. */
+async function packOfRevision(
   repository: HubRepository,
   { cacheDirectory }: HubSettings,
-  { revision, packs, tell }: FindOptions,
-): Promise<PackedModel | CachedModel | null> {
+  { packs, revision }: FindOptions,
+): Promise<string | null> {
   const commit = await commitKnownHere(cacheDirectory, repository, revision);
-  const directory = commit === null ? null : join(packs, packName({ ...repository, commit }));
-  if (directory !== null && (await isWholePack(directory))) return { kind: 'packed', directory };
-  const cached = await findCachedSnapshot(cacheDirectory, repository, revision);
-  if (cached !== null) return cachedModel(repository, cached, packs);
-  const [latest] = revision === DEFAULT_REVISION ? await packsOf(packs, repository) : [];
-  if (latest === undefined) return null;
-  tell(`${repository.id}: which commit its branch ${revision} names now is not known without the hub; takes the pack that was made last, ${latest}`);
-  return { kind: 'packed', directory: latest };
+  if (commit === null) return null;
+  const directory = join(packs, packName({ ...repository, commit }));
+  return (await isWholePack(directory)) ? directory : null;
 }
 
 async function cachedModel({ id }: HubRepository, { directory: from, commit }: CachedSnapshot, packs: string): Promise<CachedModel> {

@@ -57,6 +57,8 @@ export interface HubClientOptions {
   readonly token: HubToken | null;
   readonly runtime: Runtime;
   readonly signal?: AbortSignal;
+  /** Failures in a row before a request is given up; left out: TRIES_LIMIT. */
+  readonly triesLimit?: number;
   /** Called before a pause, with the reason in words. */
   readonly onPause?: (words: string) => void;
 }
@@ -114,13 +116,13 @@ export class HubClient {
     }
   }
 
-  /** Repeats `work` after failures that may pass, with pauses; gives up after TRIES_LIMIT failures without `hasProgress` between. */
+  /** Repeats `work` after failures that may pass, with pauses; gives up after `triesLimit` failures without `hasProgress` between. */
   async withTries<Result>(
     { id }: HubRequest,
     work: () => Promise<Result>,
     hasProgress: () => boolean = () => false,
   ): Promise<Result> {
-    const { runtime, signal, onPause } = this.options;
+    const { runtime, signal, onPause, triesLimit = TRIES_LIMIT } = this.options;
     for (let failures = 0; ;) {
       this.requireWanted(id);
       try {
@@ -130,7 +132,7 @@ export class HubClient {
         if (!(thrown instanceof PassingFailure)) throw thrown;
         failures = hasProgress() ? 1 : failures + 1;
         const { message, askedMs } = thrown;
-        if (failures >= TRIES_LIMIT || (askedMs ?? 0) > LONGEST_ASKED_MS) throw thrown;
+        if (failures >= triesLimit || (askedMs ?? 0) > LONGEST_ASKED_MS) throw thrown;
         const pauseMs = retryPauseMs(failures, askedMs, randomFraction(runtime));
         onPause?.(`${message.split(';')[0] ?? ''}; trying again in ${formatDuration(pauseMs)}`);
         await runtime.sleep(pauseMs, signal);

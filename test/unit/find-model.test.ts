@@ -88,3 +88,19 @@ describe('a model, without the hub,', () => {
     });
   });
 });
+
+describe('a model whose hub cannot be reached', () => {
+  // Nothing listens at the port of "discard".
+  const unreachable = { HF_ENDPOINT: 'http://127.0.0.1:9', HF_HUB_OFFLINE: '0' };
+
+  it('is the pack that is here, after one try, and that is told', async () => {
+    await withPlace(unreachable, async ({ packs, said, find }) => {
+      const directory = writePack(packs, COMMIT);
+      for (const revision of ['main', COMMIT]) {
+        assert.deepEqual(await find(revision), { kind: 'packed', directory });
+        assert.equal(said.length, 1, said.join('\n'));
+        assert.match(said.pop() ?? '', /127.0.0.1:9 cannot be reached.*; takes the pack that is here, .*0123456789ab$/);
+      }
+    });
+  });
+});
