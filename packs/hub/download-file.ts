@@ -126,7 +126,11 @@ class ArrivingFile {
   }
 
   /** What has arrived is kept where something else than the hub answers, as the log-in of a network does. @throws PassingFailure */
-  private requireFile({ fromBytes, wholeBytes, isWebPage }: HubBody, { endpoint }: HubClient, { id }: HubSnapshot): void {
+  private requireFile(
+    { fromBytes, wholeBytes, isWebPage }: HubBody,
+    { endpoint }: HubClient,
+    { id }: HubSnapshot,
+  ): void {
     const isOtherFile = wholeBytes !== null && wholeBytes !== this.file.sizeBytes;
     if (!isWebPage && !(fromBytes === 0 && this.doneBytes > 0 && isOtherFile)) return;
     const what = isWebPage ? 'a web page' : `${wholeBytes} bytes`;

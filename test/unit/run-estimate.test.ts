@@ -98,7 +98,10 @@ describe('the main that odmoe run starts', () => {
     assert.deepEqual(expertsFlags([], settingsOf(['--experts', 'local'])), [], 'as cluster.yaml may say');
     const worker = { id: 'w', role: 'worker', address: '10.0.0.2:7602' } as NodeSettings['discovery']['peers'][number];
     const shadow = { ...worker, role: 'shadow' } as typeof worker;
-    const named = (peer: typeof worker): NodeSettings => ({ ...plain, discovery: { ...plain.discovery, peers: [peer] } });
+    const named = (peer: typeof worker): NodeSettings => ({
+      ...plain,
+      discovery: { ...plain.discovery, peers: [peer] },
+    });
     assert.deepEqual(expertsFlags([], named(worker)), []);
     assert.deepEqual(expertsFlags([], named(shadow)), ['--experts', 'both']);
   });
@@ -110,7 +113,10 @@ describe('the main that odmoe run starts', () => {
     try {
       const state = { stateDirectory: '/nowhere', listenHost: '127.0.0.1' };
       const { main } = settingsOf(['--http', 'off']);
-      const words = { code: 'PORT_UNAVAILABLE', message: /a program listens at 127.*no weights were downloaded.*--dry-run/ };
+      const words = {
+        code: 'PORT_UNAVAILABLE',
+        message: /a program listens at 127.*no weights were downloaded.*--dry-run/,
+      };
       await assert.rejects(requireStart({ ...state, listenPort: port, main }), words);
       const page = settingsOf(['--http', `127.0.0.1:${port}`]).main;
       await assert.rejects(requireStart({ ...state, listenPort: 0, main: page }), words);
