@@ -76,6 +76,7 @@ async function run(name: string, mainFlags: readonly string[], flags: RunFlags):
     throw new OdmoeError('USAGE', '--json: main prints no object; give --dry-run with it');
   const repository = parseRepository(requireNameFirst(name, mainFlags));
   const settings = checkedSettings(mainFlags);
+  const ownExperts = expertsFlags(mainFlags, settings);
   giveYoungObjectsRoom();
   const packs = packsDirectory(flags.packs);
   const ready = await withInterrupt(async (signal) => {
@@ -85,6 +86,7 @@ async function run(name: string, mainFlags: readonly string[], flags: RunFlags):
         profile: flags.profile,
         workers: flags.workers ?? null,
         packs,
+        runsExperts: settings.main.experts !== 'workers' || ownExperts.length > 0,
       });
       report(repository.id, model, estimate, flags);
       if (flags.dryRun) return null;
@@ -98,7 +100,7 @@ async function run(name: string, mainFlags: readonly string[], flags: RunFlags):
     }
   });
   if (ready === null) return;
-  const words = ['main', '--model', ready.directory, ...expertsFlags(mainFlags, settings), ...mainFlags];
+  const words = ['main', '--model', ready.directory, ...ownExperts, ...mainFlags];
   process.exitCode = await serve(words);
 }
 

@@ -7,6 +7,7 @@ import { openAnyPack } from '../../packs/format/open-pack.js';
 import { denseBytes, expertBytes } from '../../packs/packing/model-bytes.js';
 import { existingDirectory } from './pack-places.js';
 import { availableMemoryBytes } from '../../shared/base/runtime/available-memory.js';
+import { type CudaStatus, cudaStatus } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import { formatBytes } from '../../shared/base/text/units.js';
@@ -31,6 +32,12 @@ export interface RunEstimate {
   neededBytes: number;
   /** Memory that this box has free for it, by main's budget or the system. */
   memoryBytes: number;
+  /** Memory of the GPU that main is told to compute on; null: main may take the processor, or its budget or the host's memory says it. */
+  gpuBytes: number | null;
+  /** Memory of one expert, which a worker needs at least. */
+  expertBytes: number;
+  /** This box runs experts, too. */
+  runsExperts: boolean;
   /** The disk while the pack is made, and what is free there; null: the file system does not say. */
   diskNeededBytes: number;
   diskFreeBytes: number | null;
@@ -43,20 +50,34 @@ export interface RunEstimate {
 export async function estimateRun(
   model: FoundModel,
   settings: NodeSettings,
-  asked: { profile: string; workers: number | null; packs: string },
+  asked: { profile: string; workers: number | null; packs: string; runsExperts: boolean },
 ): Promise<RunEstimate> {
   const source = await sourceOf(model);
   const machines = await presentMachines(settings, asked.workers);
   const { memoryBudgetBytes: budgetBytes } = settings.device;
-  const ownExperts = machines.workers === 0 ? LEAST_SLOTS * expertBytes(source.expert(0, 0)) : 0;
+  const oneBytes = expertBytes(source.expert(0, 0));
+  const { runsExperts } = asked;
   return {
     machines,
-    neededBytes: denseBytes(source) + ownExperts,
+    neededBytes: denseBytes(source) + (runsExperts ? LEAST_SLOTS * oneBytes : 0),
     memoryBytes: budgetBytes === 0 ? availableMemoryBytes() : budgetBytes,
+    gpuBytes: gpuBytes(settings, cudaStatus),
+    expertBytes: oneBytes,
+    runsExperts,
     diskNeededBytes: model.kind === 'packed' ? 0 : model.needs.peakBytes,
     diskFreeBytes: await freeBytes(await existingDirectory(asked.packs)),
     ...(await speedOf(source, machines, asked.profile)),
   };
+}
+
+/** Memory of the GPU that the settings name, as RunEstimate says. */
+export function gpuBytes(
+  { device, emulation }: Pick<NodeSettings, 'device' | 'emulation'>,
+  status: () => Pick<CudaStatus, 'devices'>,
+): number | null {
+  if (device.backend !== 'cuda' || device.memoryBudgetBytes !== 0 || emulation !== null) return null;
+  const gpu = status().devices.find(({ index, usable }) => usable && (device.device === null || index === device.device));
+  return gpu === undefined || gpu.integrated ? null : gpu.memoryBytes;
 }
 
 async function sourceOf(model: FoundModel): Promise<ModelSource> {
@@ -98,11 +119,31 @@ async function speedOf(
   return { tokensPerS: decodeTokensPerS, profile: profile.name };
 }
 
+/** Workers of which is known that they cannot hold one expert. */
+function tooSmall({ boxes }: Machines, oneBytes: number): number {
+  const small = boxes.filter(({ memoryBytes }) => memoryBytes !== null && memoryBytes < oneBytes);
+  return small.reduce((sum, { count }) => sum + count, 0);
+}
+
 /** The error for a box that cannot run the model (DEVICE_OUT_OF_MEMORY, STORAGE_FULL); null: it can. Pure. */
 export function obstacle(
   id: string,
-  { neededBytes, memoryBytes, diskNeededBytes, diskFreeBytes }: RunEstimate,
+  { machines, neededBytes, memoryBytes, gpuBytes, expertBytes, runsExperts, diskNeededBytes, diskFreeBytes }: RunEstimate,
 ): OdmoeError | null {
+  if (gpuBytes !== null && neededBytes > gpuBytes) {
+    return new OdmoeError(
+      'DEVICE_OUT_OF_MEMORY',
+      `${id}: main needs ${formatBytes(neededBytes)} of memory for all but the experts, and its GPU has ${formatBytes(gpuBytes)}; leave ` +
+        '--device out, so that main can take the processor, or choose a smaller model (nothing of its weights was downloaded)',
+    );
+  }
+  if (!runsExperts && machines.workers > 0 && tooSmall(machines, expertBytes) === machines.workers) {
+    return new OdmoeError(
+      'DEVICE_OUT_OF_MEMORY',
+      `${id}: an expert needs ${formatBytes(expertBytes)}, and no worker has so much memory; give a worker a larger --memory-budget, let this box ` +
+        'run experts (--experts both), or choose a smaller model (nothing of its weights was downloaded)',
+    );
+  }
   if (neededBytes > memoryBytes) {
     return new OdmoeError(
       'DEVICE_OUT_OF_MEMORY',
@@ -122,10 +163,14 @@ export function obstacle(
 export function estimateLines(estimate: RunEstimate): string[] {
   const { machines, neededBytes, memoryBytes, diskNeededBytes, diskFreeBytes, tokensPerS, profile } = estimate;
   const { workers } = machines;
+  const small = tooSmall(machines, estimate.expertBytes);
   const alone = 'no other machine is in the cluster yet, so this box runs the experts; workers that join later are used';
   const free = diskFreeBytes === null ? '' : ` of ${formatBytes(diskFreeBytes)} that are free`;
   return [
     `  cluster: ${workers === 0 ? alone : machineWords(machines)}`,
+    ...(small === 0
+      ? []
+      : [`  workers: ${small} of ${workers} have not the ${formatBytes(estimate.expertBytes)} of memory that one expert needs`]),
     `  memory:  ${formatBytes(neededBytes)} on this box for all but the experts, of ${formatBytes(memoryBytes)} that are free`,
     ...(diskNeededBytes === 0 ? [] : [`  disk:    ${formatBytes(diskNeededBytes)} while the pack is made,${free}`]),
     `  speed:   about ${tokensPerS.toPrecision(2)} tokens/s with ${speedWords(machines, profile)}`,

@@ -3,7 +3,9 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type LocalPack, localPacks, packsNamed } from '../../cli/models/local-packs.js';
 import { existingDirectory, packsOf } from '../../cli/models/pack-places.js';
-import { obstacle, type RunEstimate } from '../../cli/models/run-estimate.js';
+import { estimateLines, gpuBytes, obstacle, type RunEstimate } from '../../cli/models/run-estimate.js';
+import type { CudaStatus } from '../../native/index.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { withCheckpoint, pack } from './tiny-pack.js';
 import { withTemporaryDirectory } from './tiny-checkpoint.js';
 
@@ -72,6 +74,9 @@ describe('whether this box can run a model', () => {
     machines: { workers: 2, hasShadow: false, source: 'cluster', boxes: [] },
     neededBytes: 1000,
     memoryBytes: 1000,
+    gpuBytes: null,
+    expertBytes: 10,
+    runsExperts: true,
     diskNeededBytes: 1000,
     diskFreeBytes: 1000,
     tokensPerS: 3,
@@ -87,5 +92,36 @@ describe('whether this box can run a model', () => {
     const disk = obstacle('a/b', { ...estimate, diskNeededBytes: 1001 });
     assert.equal(disk?.code, 'STORAGE_FULL');
     assert.match(disk.message, /^a\/b: .* of disk are needed/);
+  });
+
+  it('counts the memory of the GPU that main is to use, and of workers where this box runs no experts', () => {
+    const gpu = obstacle('a/b', { ...estimate, gpuBytes: 999 });
+    assert.equal(gpu?.code, 'DEVICE_OUT_OF_MEMORY');
+    assert.match(gpu.message, /its GPU has 999 .*leave --device out/);
+    assert.equal(obstacle('a/b', { ...estimate, gpuBytes: 1000 }), null);
+    const box = (memoryBytes: number | null) => ({ count: 1, linkBytesPerS: null, memoryBytes });
+    const withBoxes = (...sizes: (number | null)[]): RunEstimate => ({
+      ...estimate,
+      runsExperts: false,
+      machines: { workers: sizes.length, hasShadow: false, source: 'measured', boxes: sizes.map(box) },
+    });
+    assert.match(obstacle('a/b', withBoxes(9, 9))?.message ?? '', /an expert needs 10 .*no worker has so much memory/);
+    for (const able of [withBoxes(9, 10), withBoxes(9, null), { ...withBoxes(9, 9), runsExperts: true }, withBoxes()])
+      assert.equal(obstacle('a/b', able), null);
+    assert.match(
+      estimateLines(withBoxes(9, 10)).join('\n'),
+      /workers: 1 of 2 have not the 10 .* that one expert needs/,
+    );
+    assert.doesNotMatch(estimateLines(withBoxes(10, null)).join('\n'), /workers: \d+ of/);
+  });
+
+  it('looks at a GPU that is named, has memory of its own and no budget', () => {
+    const gpuOf = (integrated: boolean) => ({ devices: [{ index: 0, usable: true, integrated, memoryBytes: 77 }] });
+    const ask = (backend: string, memoryBudgetBytes: number, integrated = false): number | null => {
+      const settings = { device: { backend, device: null, memoryBudgetBytes }, emulation: null };
+      return gpuBytes(settings as unknown as NodeSettings, () => gpuOf(integrated) as unknown as CudaStatus);
+    };
+    assert.equal(ask('cuda', 0), 77);
+    assert.deepEqual([ask('auto', 0), ask('cuda', 5), ask('cuda', 0, true)], [null, null, null]);
   });
 });
