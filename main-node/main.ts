@@ -80,6 +80,14 @@ export async function runMain(ownWorker: OwnWorker['start'] | null = null): Prom
   );
 }
 
+/** Where HTTP clients are served, and the key that main has made for the page. */
+function servedHttp(
+  httpApi: HttpApi | null,
+  planned: MainSurroundings['httpApi'],
+): Pick<RunningMain, 'httpAddress' | 'ownKey'> {
+  return { httpAddress: httpApi?.address ?? null, ownKey: planned?.ownKey ?? null };
+}
+
 /** The slices that workers fetch from main: those with which they are to compute, or those that lie beside its pack. */
 async function slicesOfMain(
   { source, sliced, environment: { openSlices } }: ComponentSources,
@@ -138,8 +146,7 @@ async function serveMain(
   log.info('main is ready', { address: server.address, model: loaded.source.name });
   return {
     address: server.address,
-    httpAddress: httpApi?.address ?? null,
-    ownKey: planned?.ownKey ?? null,
+    ...servedHttp(httpApi, planned),
     notice: admission?.notice,
     stop,
     drain: (cut) => drainMain(settings, { inference, server, advertisement }, cut, log),

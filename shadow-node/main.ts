@@ -93,9 +93,11 @@ export async function startShadow(
   try {
     return await serveShadow(settings, loaded, log, giveUp);
   } catch (error) {
-    await closeAll([[() => loaded.compiler?.close()], [() => loaded.dispose()], [loaded.leavePack]]).catch((fault: unknown) => {
-      log.warn('the shadow did not stop cleanly after a failed start', { error: toOdmoeError(fault) });
-    });
+    await closeAll([[() => loaded.compiler?.close()], [() => loaded.dispose()], [loaded.leavePack]]).catch(
+      (fault: unknown) => {
+        log.warn('the shadow did not stop cleanly after a failed start', { error: toOdmoeError(fault) });
+      },
+    );
     throw error;
   }
 }

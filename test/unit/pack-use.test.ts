@@ -18,14 +18,18 @@ describe('the use of a pack', () => {
       assert.ok(leave !== null, 'nobody uses it');
       await assert.rejects(usePack(directory), refusal('STORAGE_FAILED', /"odmoe rm" is deleting this pack/));
       await leave();
-      await (await usePack(directory))();
+      await (
+        await usePack(directory)
+      )();
     });
   });
 
   it('hinders nobody where there is nothing to hold', async () => {
     await withTemporaryDirectory(async (directory) => {
       const gone = join(directory, 'gone');
-      await (await usePack(gone))();
+      await (
+        await usePack(gone)
+      )();
       const leave = await takeUnusedPack(gone);
       assert.ok(leave !== null);
       await leave();
