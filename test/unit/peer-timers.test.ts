@@ -82,7 +82,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'cli/demo/demo-cluster.ts': [1, 'pause before the status is asked for again'],
   'cli/commands/demo.ts': [1, 'when it is said what is waited for'],
   'cli/commands/up-down.ts': [1, 'when it is said what is waited for'],
-  'cli/commands/drain.ts': [1, 'pause before the status is asked for again'],
+  'cli/commands/drain.ts': [2, 'pause before the status is asked for again, and until others have what they need'],
   'cli/commands/top.ts': [1, 'when the view is drawn again'],
 };
 

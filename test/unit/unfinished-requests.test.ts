@@ -24,7 +24,7 @@ interface HeldCall {
 }
 
 describe('requests that do not come whole', function () {
-  this.timeout(30_000);
+  this.timeout(60_000);
   const sessions: ClientHttp2Session[] = [];
   const stops: (() => Promise<void> | void)[] = [];
 
@@ -70,7 +70,9 @@ describe('requests that do not come whole', function () {
       return Array.from({ length: 7 }, () => begin(session, path, 4 * MEGABYTE_BYTES, 3 * MEGABYTE_BYTES));
     });
     const arrivedBytes = 50 * MEGABYTE_BYTES;
-    for (let tries = 0; tries < 160 && heldBuffers() - freeBytes <= arrivedBytes; tries += 1) await delay(50);
+    const came = (): boolean => process.memoryUsage().arrayBuffers - freeBytes > arrivedBytes;
+    for (let tries = 0; tries < 150 && !came(); tries += 1) await delay(50);
+    // A collection of garbage may take long in a process that has run many tests.
     assert.ok(heldBuffers() - freeBytes > arrivedBytes, 'the server holds what came');
     assert.equal((await identifyPeer(server.address, 4000)).id, plainIdentity().id);
     assert.ok(
