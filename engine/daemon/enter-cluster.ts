@@ -30,7 +30,7 @@ import { type OpenTrust, openNodeTrust } from '../trust/open-node-trust.js';
 import { PAIRING_LIFE_MS, shownCode } from '../trust/pairing.js';
 import { closeAll } from './close-all.js';
 import { joinedClusters, localAuthorities } from './cluster-directories.js';
-import { fittingMains, type FoundMain, lookForMains, mainAt, waitForMain } from './find-cluster.js';
+import { fittingMains, type FoundMain, givenMain, lookForMains, waitForMain } from './find-cluster.js';
 import { isService, joinAsService } from './join-as-service.js';
 import { NO_TOKEN, tokenCredentialPath } from './join-credential.js';
 import { requireFreePort } from './require-free-port.js';
@@ -245,7 +245,7 @@ function needlesslyInsecure(cluster: string): OdmoeError {
 async function insecurely(settings: NodeSettings, context: EntryContext): Promise<Entrance> {
   const { mainAddress, role } = settings;
   if (mainAddress === null) await tellOfTls(settings, context);
-  const found = mainAddress === null ? null : await mainAt(mainAddress, context);
+  const found = mainAddress === null ? null : await givenMain(mainAddress, context);
   if (found === null || found.authority === null) return withoutAuthority(settings);
   throw new OdmoeError(
     'TLS_MISMATCH',
@@ -281,7 +281,7 @@ async function servesOwnHostAlone(
     mainAddress === null ? discovery.provider === 'static' || isListenHostGiven : isLoopbackHost(hostOf(mainAddress));
   if (!isMainHere) return false;
   if ((await localAuthorities(stateDirectory, isClusterGiven ? cluster : null)).length > 0) return false;
-  const found = mainAddress === null ? null : await mainAt(mainAddress, context);
+  const found = mainAddress === null ? null : await givenMain(mainAddress, context);
   return found === null || found.authority === null;
 }
 

@@ -247,6 +247,19 @@ export async function mainAt(
   return answer instanceof OdmoeError ? null : answer;
 }
 
+/**
+ * The main at an address that a daemon was given; null: none answers.
+ * @throws TRUST_REFUSED what answers shows an authority that is not its own
+ */
+export async function givenMain(
+  address: string,
+  context: Pick<FindContext, 'runtime' | 'abandoned'>,
+): Promise<FoundMain | null> {
+  const answer = await answerAt(address, context);
+  if (answer instanceof FalseMainError) throw answer;
+  return answer instanceof OdmoeError ? null : answer;
+}
+
 /** The main at an address, or why none answers there. */
 async function answerAt(
   address: string,
