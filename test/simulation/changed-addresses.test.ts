@@ -2,8 +2,7 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
-import { openReference } from '../integration/harness/test-models.js';
+import { assertSameAnswer, referenceAnswer, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import type { SettingsChanges } from '../integration/harness/test-settings.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 
@@ -14,9 +13,7 @@ describe("when a daemon's host changes its address in the middle of an answer,",
   let expected: CollectedAnswer;
 
   before(async () => {
-    const reference = await openReference('tiny');
-    expected = await collect(reference.generate(REQUEST, new AbortController().signal));
-    reference.dispose();
+    expected = await referenceAnswer('tiny', REQUEST);
   });
 
   afterEach(async function () {

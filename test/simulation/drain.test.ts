@@ -1,8 +1,6 @@
 import assert from 'node:assert/strict';
-import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import type { MessageTap } from '../../simulator/network/channel.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
-import { openReference } from '../integration/harness/test-models.js';
+import { assertSameAnswer, referenceAnswer, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 
 const PROMPT = Array.from({ length: 40 }, (_, index) => 1 + ((index * 37) % 250));
@@ -10,17 +8,11 @@ const REQUEST = requestFor(PROMPT, { maxTokens: 24, logprobs: 5 });
 const WORKERS = ['worker-0', 'worker-1', 'worker-2'];
 
 describe('a simulated cluster of which nodes are drained', () => {
-  let reference: LocalEngine;
   let expected: CollectedAnswer;
   let cluster: VirtualCluster;
 
   before(async () => {
-    reference = await openReference('tiny');
-    expected = await collect(reference.generate(REQUEST, new AbortController().signal));
-  });
-
-  after(() => {
-    reference.dispose();
+    expected = await referenceAnswer('tiny', REQUEST);
   });
 
   afterEach(async function () {

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { WALL_ZERO_MS } from '../../shared/base/runtime/virtual-runtime.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
-import { openReference } from '../integration/harness/test-models.js';
+import { assertSameAnswer, referenceAnswer, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88], { maxTokens: 12 });
@@ -13,9 +12,7 @@ describe('a box that boots before main, with its clock at 1970', () => {
   let expected: CollectedAnswer;
 
   before(async () => {
-    const reference = await openReference('tiny');
-    expected = await collect(reference.generate(REQUEST, new AbortController().signal));
-    reference.dispose();
+    expected = await referenceAnswer('tiny', REQUEST);
   });
 
   afterEach(async function () {

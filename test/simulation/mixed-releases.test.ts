@@ -1,9 +1,7 @@
 import assert from 'node:assert/strict';
-import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import { ARITHMETIC_VERSION, NEWEST_PROTOCOL } from '../../shared/wire/limits.js';
 import { type NodeVersions, newestProtocolOf, RELEASE_VERSIONS } from '../../shared/wire/versions.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
-import { openReference } from '../integration/harness/test-models.js';
+import { assertSameAnswer, referenceAnswer, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { goldenMessages, type JsonValue, toJson } from '../unit/golden-messages.js';
 import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 
@@ -13,17 +11,11 @@ const NEWER: NodeVersions = { ...RELEASE_VERSIONS, newestProtocol: NEWEST_PROTOC
 const WORKERS = ['worker-0', 'worker-1', 'worker-2'];
 
 describe('a simulated cluster of two releases', () => {
-  let reference: LocalEngine;
   let expected: CollectedAnswer;
   let cluster: VirtualCluster;
 
   before(async () => {
-    reference = await openReference('tiny');
-    expected = await collect(reference.generate(REQUEST, new AbortController().signal));
-  });
-
-  after(() => {
-    reference.dispose();
+    expected = await referenceAnswer('tiny', REQUEST);
   });
 
   afterEach(async function () {

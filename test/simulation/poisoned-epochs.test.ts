@@ -1,10 +1,8 @@
 import assert from 'node:assert/strict';
-import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import { EPOCH_LIMIT, PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
 import { OLDEST_PROTOCOL } from '../../shared/wire/limits.js';
 import type { NodeIdentity, Placement } from '../../shared/wire/messages.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
-import { openReference } from '../integration/harness/test-models.js';
+import { assertSameAnswer, referenceAnswer, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { stopVirtualCluster, VIRTUAL_LIMIT_MS, VirtualCluster } from './virtual-cluster.js';
 import { joinMain, openShadowStream, openWorkerStream } from '../../shared/transport/node-clients.js';
@@ -15,17 +13,11 @@ const { network } = testSettings('main', '');
 const MAIN_GONE_MS = 2000;
 
 describe('a simulated peer that names an impossible epoch', () => {
-  let reference: LocalEngine;
   let expected: CollectedAnswer;
   let cluster: VirtualCluster;
 
   before(async () => {
-    reference = await openReference('tiny');
-    expected = await collect(reference.generate(REQUEST, new AbortController().signal));
-  });
-
-  after(() => {
-    reference.dispose();
+    expected = await referenceAnswer('tiny', REQUEST);
   });
 
   afterEach(async function () {

@@ -1,10 +1,8 @@
 import assert from 'node:assert/strict';
-import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import type { RpcServer } from '../../shared/transport/transport.js';
 import type { AlignToken } from '../../shared/wire/messages.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
+import { assertSameAnswer, referenceAnswer, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
-import { openReference } from '../integration/harness/test-models.js';
 import { joinScriptedShadow, type ShadowStream } from './scripted-shadow.js';
 import { plainPrediction, restartAt } from '../unit/wire-messages.js';
 
@@ -12,18 +10,12 @@ const LAYERS = 4;
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 20, logprobs: 300 });
 
 describe('a misbehaving simulated shadow', () => {
-  let reference: LocalEngine;
   let expected: CollectedAnswer;
   let cluster: VirtualCluster;
   let rogue: RpcServer | null = null;
 
   before(async () => {
-    reference = await openReference('tiny');
-    expected = await collect(reference.generate(REQUEST, new AbortController().signal));
-  });
-
-  after(() => {
-    reference.dispose();
+    expected = await referenceAnswer('tiny', REQUEST);
   });
 
   beforeEach(async () => {

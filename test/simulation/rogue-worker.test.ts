@@ -1,11 +1,9 @@
 import assert from 'node:assert/strict';
-import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { RpcServer } from '../../shared/transport/transport.js';
 import type { Execute, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
+import { assertSameAnswer, referenceAnswer, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { VIRTUAL_LIMIT_MS, VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
-import { openReference } from '../integration/harness/test-models.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { plainResult } from '../unit/wire-messages.js';
 import { joinMain } from '../../shared/transport/node-clients.js';
@@ -44,18 +42,12 @@ const MANNERS: Record<string, (stream: RogueStream, execute: Execute) => void> =
 };
 
 describe('a misbehaving simulated worker', () => {
-  let reference: LocalEngine;
   let expected: CollectedAnswer;
   let cluster: VirtualCluster | null = null;
   let rogue: RpcServer | null = null;
 
   before(async () => {
-    reference = await openReference('tiny');
-    expected = await collect(reference.generate(REQUEST, new AbortController().signal));
-  });
-
-  after(() => {
-    reference.dispose();
+    expected = await referenceAnswer('tiny', REQUEST);
   });
 
   afterEach(async function () {

@@ -1,9 +1,7 @@
 import assert from 'node:assert/strict';
-import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import type { RpcServer } from '../../shared/transport/transport.js';
 import type { AlignRows, BeginSequence } from '../../shared/wire/messages.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
-import { openReference } from '../integration/harness/test-models.js';
+import { assertSameAnswer, referenceAnswer, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { joinScriptedShadow } from './scripted-shadow.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 
@@ -15,18 +13,12 @@ const REQUEST = requestFor(PROMPT, { maxTokens: 40, logprobs: 5 });
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
 
 describe('a shadow that is lost in the middle of an answer', () => {
-  let reference: LocalEngine;
   let expected: CollectedAnswer;
   let cluster: VirtualCluster;
   const scripted: RpcServer[] = [];
 
   before(async () => {
-    reference = await openReference('tiny');
-    expected = await collect(reference.generate(REQUEST, new AbortController().signal));
-  });
-
-  after(() => {
-    reference.dispose();
+    expected = await referenceAnswer('tiny', REQUEST);
   });
 
   afterEach(async function () {

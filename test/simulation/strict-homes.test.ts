@@ -2,11 +2,9 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import { strictHomesOf } from '../../shared/decisions/placement/strict-homes.js';
 import type { NodeStatus } from '../../shared/wire/messages.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
-import { openReference } from '../integration/harness/test-models.js';
+import { assertSameAnswer, referenceAnswer, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9, 33, 60], { maxTokens: 24, logprobs: 300 });
@@ -17,18 +15,12 @@ const EXPERTS = 32;
 const RESIDENT = { device: { memoryBudgetBytes: 4 * 1024 * 1024 }, worker: { cacheBytes: 4 * 1024 * 1024 } };
 
 describe('a simulated cluster with strict homes of experts', () => {
-  let reference: LocalEngine;
   let expected: CollectedAnswer;
   let parent: string;
   let cluster: VirtualCluster | null = null;
 
   before(async () => {
-    reference = await openReference('tiny');
-    expected = await collect(reference.generate(REQUEST, new AbortController().signal));
-  });
-
-  after(() => {
-    reference.dispose();
+    expected = await referenceAnswer('tiny', REQUEST);
   });
 
   beforeEach(() => {

@@ -7,6 +7,7 @@ import type {
   Started,
   TokenReply,
 } from '../../../shared/wire/messages.js';
+import { openReference, type TestModel } from './test-models.js';
 
 export interface CollectedAnswer {
   started: Started;
@@ -55,6 +56,16 @@ export async function collect(
   }
   assert.ok(started !== null && finished !== null, 'an answer begins with started and ends with finished');
   return { started, promptLogprobs, tokens, finished };
+}
+
+/** The answer of the single-process engine with the model, which every cluster must give. */
+export async function referenceAnswer(model: TestModel, request: GenerateRequest): Promise<CollectedAnswer> {
+  const reference = await openReference(model);
+  try {
+    return await collect(reference.generate(request, new AbortController().signal));
+  } finally {
+    reference.dispose();
+  }
 }
 
 /** Tokens, text and all requested log-probabilities are the same to the bit. */

@@ -2,30 +2,30 @@ import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { LocalEngine } from '../../../engine/generation/local-engine.js';
 import { openServedPack } from '../../../packs/open-served-pack.js';
 import { expertExtents } from '../../../packs/format/extents.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../../integration/harness/answers.js';
+import {
+  assertSameAnswer,
+  referenceAnswer,
+  requestFor,
+  type CollectedAnswer,
+} from '../../integration/harness/answers.js';
 import { ProcessCluster, endCluster } from '../../integration/harness/process-cluster.js';
 import { SlowLink } from '../../integration/harness/slow-link.js';
-import { openReference, packOf } from '../../integration/harness/test-models.js';
+import { packOf } from '../../integration/harness/test-models.js';
 import { waitUntil } from '../../integration/harness/wait-until.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 100, logprobs: 300 });
 
 describe('worker processes on new boxes', () => {
-  let reference: LocalEngine;
   let expected: CollectedAnswer;
   let cluster: ProcessCluster | null = null;
   let parent: string;
   let link: SlowLink | null = null;
 
   before(async () => {
-    reference = await openReference('tiny');
-    expected = await collect(reference.generate(REQUEST, new AbortController().signal));
+    expected = await referenceAnswer('tiny', REQUEST);
   });
-
-  after(() => reference.dispose());
 
   beforeEach(() => {
     parent = mkdtempSync(join(tmpdir(), 'odmoe-fetch-'));

@@ -3,25 +3,26 @@ import { mkdtempSync, readFileSync, readdirSync, rmSync, truncateSync, writeFile
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { COMPLETION_PAUSE_MS } from '../../../packs/fetching/file-completion.js';
-import type { LocalEngine } from '../../../engine/generation/local-engine.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../../integration/harness/answers.js';
+import {
+  assertSameAnswer,
+  collect,
+  referenceAnswer,
+  requestFor,
+  type CollectedAnswer,
+} from '../../integration/harness/answers.js';
 import { VirtualCluster, stopVirtualCluster } from '../../simulation/virtual-cluster.js';
 import { openReference, packOf } from '../../integration/harness/test-models.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9, 33, 60], { maxTokens: 40, logprobs: 300 });
 
 describe('simulated workers without the pack', () => {
-  let reference: LocalEngine;
   let expected: CollectedAnswer;
   let parent: string;
   let cluster: VirtualCluster | null = null;
 
   before(async () => {
-    reference = await openReference('tiny');
-    expected = await collect(reference.generate(REQUEST, new AbortController().signal));
+    expected = await referenceAnswer('tiny', REQUEST);
   });
-
-  after(() => reference.dispose());
 
   beforeEach(() => {
     parent = mkdtempSync(join(tmpdir(), 'odmoe-fetch-'));
