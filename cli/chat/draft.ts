@@ -8,7 +8,7 @@ export interface Draft {
 
 export const EMPTY_DRAFT: Draft = { text: '', cursor: 0 };
 
-/** What a key that removes text has removed, so that it can be put back elsewhere. */
+/** The draft without the text that a key has removed, and that text, which Ctrl-Y puts back elsewhere. */
 export interface Removal {
   readonly draft: Draft;
   readonly removed: string;

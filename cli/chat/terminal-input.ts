@@ -1,5 +1,6 @@
 import { emitKeypressEvents, type Key } from 'node:readline';
-import { EMPTY_DRAFT, inserted } from './draft.js';
+import { inserted } from './draft.js';
+import { MARKS } from '../../shared/base/text/text-output.js';
 import { type DrawnDraft, drawnDraft, type RowFrame } from './draft-rows.js';
 import { type LineInput, type TypedInput, WaitingInputs } from './line-input.js';
 import { HISTORY_LINES_LIMIT } from './line-history.js';
@@ -9,8 +10,6 @@ import { keyEffect, type KeyRequest, type Typing, typingOf } from './typed-keys.
 /** The first switches paste marks of the terminal on, the second switches them off. */
 const PASTE_MARKS_ON = '\u001b[?2004h';
 const PASTE_MARKS_OFF = '\u001b[?2004l';
-const CLEAR_LINE_END = '\u001b[K';
-const CLEAR_BELOW = '\u001b[J';
 const CLEAR_SCREEN = '\u001b[H\u001b[2J';
 const MORE_PROMPT = '... ';
 /** For a terminal that does not tell its size, or tells 0. */
@@ -166,7 +165,7 @@ export class TerminalInput implements LineInput {
       this.terminal.write(`${mark}\r\n`);
       this.rest();
     }
-    this.typing = { ...typingOf(this.entries, removed), draft: EMPTY_DRAFT };
+    this.typing = typingOf(this.entries, removed);
     this.isChanged = false;
     this.inputs.give(input);
   }
@@ -176,10 +175,10 @@ export class TerminalInput implements LineInput {
     if (!this.isChanged || !this.inputs.hasTaker) return;
     this.isChanged = false;
     const next = drawnDraft(this.typing.draft, this.frame);
-    const rows = next.rows.map(({ text }) => `${text}${CLEAR_LINE_END}`).join('\r\n');
+    const rows = next.rows.map(({ text }) => `${text}${MARKS.clearLineEnd.sequence}`).join('\r\n');
     const upwards = next.rows.length - 1 - next.cursorRow;
     this.terminal.write(
-      `${toFirstRow(this.drawn)}${rows}${CLEAR_BELOW}${up(upwards)}\r${rightwards(next.cursorColumn)}`,
+      `${toFirstRow(this.drawn)}${rows}${MARKS.clearBelow.sequence}${up(upwards)}\r${rightwards(next.cursorColumn)}`,
     );
     this.drawn = next;
   };

@@ -16,10 +16,10 @@ import {
 } from './draft.js';
 import { placeInNextRow, type RowFrame } from './draft-rows.js';
 
-/** What has been typed since the last line was sent. */
+/** The state of typing since the last line was sent. */
 export interface Typing {
   readonly draft: Draft;
-  /** What is shown: the line of `entries` at this index; their number: the draft that is new. */
+  /** Index in `entries` of the line that is shown. The number of entries: the new draft is shown. */
   readonly entry: number;
   /** Lines that were typed before, the oldest first. */
   readonly entries: readonly string[];
@@ -29,7 +29,7 @@ export interface Typing {
   readonly removed: string;
 }
 
-/** What a key asks for that is no change of the draft. */
+/** The request of a key that does not change the draft. */
 export type KeyRequest = 'send' | 'interrupt' | 'end' | 'redraw' | 'suspend';
 
 export type KeyEffect = { readonly typing: Typing } | { readonly request: KeyRequest };

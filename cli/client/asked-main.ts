@@ -1,4 +1,4 @@
-/** Which main a command is to ask: its flags say so, else the environment, else the cluster.yaml of this directory. */
+/** Finds the main that a command asks: its flags name it, else the environment, else the cluster.yaml of this directory. */
 import { existsSync } from 'node:fs';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ClusterConfig } from '../../shared/settings/cluster-config.js';
@@ -30,7 +30,7 @@ export interface AskedMain {
 }
 
 /**
- * What names the main. `readConfig`: the configuration of the flags or of this directory; it is not read where an address is given.
+ * Finds out which main is meant. `readConfig` reads the configuration of the flags or of this directory; it is not called if an address is given.
  * @throws USAGE an address is malformed, or --config and --cluster name two clusters; what `readConfig` throws
  */
 export function askedMain(

@@ -22,8 +22,9 @@ export function addClusterFlags(command: Command, otherwise = 'odmoe'): Command 
 
 /** The name of the cluster whose authority is meant: without a flag and a cluster.yaml the only one of this host. Throws USAGE, CONFIG_INVALID. */
 export async function authorityOfFlags(flags: ClusterFlags): Promise<string> {
-  const name = clusterOfFlags(flags);
-  if (isNamed(flags)) return name;
+  const named = namedCluster(flags);
+  if (named !== null) return named;
+  const name = defaultClusterConfig().cluster;
   const names = await authoritiesHere(name);
   const [only, ...others] = names;
   if (only === undefined || names.includes(name)) return name;
@@ -36,16 +37,13 @@ export async function authorityOfFlags(flags: ClusterFlags): Promise<string> {
 
 /** The name for a new authority. Throws USAGE where nothing names it and this host has one of another name; CONFIG_INVALID. */
 export async function newAuthorityOfFlags(flags: ClusterFlags): Promise<string> {
-  const name = clusterOfFlags(flags);
-  if (isNamed(flags)) return name;
+  const named = namedCluster(flags);
+  if (named !== null) return named;
+  const name = defaultClusterConfig().cluster;
   const names = await authoritiesHere(name);
   if (names.length === 0 || names.includes(name)) return name;
   const list = names.map((other) => `"${other}"`).join(', ');
   throw new OdmoeError('USAGE', `this host has an authority of ${list} already: for another one say --cluster NAME`);
-}
-
-function isNamed(flags: ClusterFlags): boolean {
-  return flags.cluster !== undefined || configurationOf(flags) !== null;
 }
 
 /** The clusters with an authority on this host. `name`: any. */
@@ -54,13 +52,16 @@ async function authoritiesHere(name: string): Promise<string[]> {
 }
 
 /** The name of the cluster. Throws USAGE, and CONFIG_INVALID if a configuration cannot be read. */
-export function clusterOfFlags({ cluster, config }: ClusterFlags): string {
+export function clusterOfFlags(flags: ClusterFlags): string {
+  return namedCluster(flags) ?? defaultClusterConfig().cluster;
+}
+
+/** The cluster that a flag or a configuration names; null: none does. Throws as clusterOfFlags. */
+function namedCluster({ cluster, config }: ClusterFlags): string | null {
   if (cluster !== undefined && config !== undefined) {
     throw new OdmoeError('USAGE', 'give --cluster or --config; both were given');
   }
-  if (cluster === undefined) {
-    return (configurationOf({ config }) ?? defaultClusterConfig()).cluster;
-  }
+  if (cluster === undefined) return configurationOf({ config })?.cluster ?? null;
   if (isClusterName(cluster)) return cluster;
   throw new OdmoeError('USAGE', `${JSON.stringify(cluster)} is no name of a cluster: give ${CLUSTER_NAME_RULE}`);
 }

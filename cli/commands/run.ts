@@ -147,7 +147,7 @@ export async function requireStart({
 }: Pick<NodeSettings, 'listenHost' | 'listenPort' | 'stateDirectory' | 'main'>): Promise<void> {
   try {
     await requireFreePort(listenHost, listenPort);
-    // Where no address was given, main takes another port.
+    // Main takes another port if no address was given.
     if (http?.isAddressGiven === true) await requireFreePort(http.host, http.port);
     if (await fileExists(authorityDirectory(stateDirectory))) await whileHeld(stateDirectory, () => Promise.resolve());
   } catch (thrown) {

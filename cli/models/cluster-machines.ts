@@ -22,7 +22,7 @@ export interface Machines {
    * main that runs on this host.
    */
   source: 'asked' | 'cluster' | 'measured';
-  /** What the workers have measured, one entry each; empty where nothing is known of them. */
+  /** The measurements of the workers, one entry each; empty if none is known. */
   boxes: readonly WorkerBoxes[];
 }
 

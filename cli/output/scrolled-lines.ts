@@ -38,7 +38,7 @@ export function viewedLines(lines: readonly string[], { first, rows }: LineView)
   return [...lines.slice(from, from + shown), place];
 }
 
-/** Where not all lines fit, the last row is that which says so. */
+/** The number of lines that are shown. If not all fit, the last row says so. */
 function shownCount(rows: number, count: number): number {
   return count <= rows ? count : Math.max(1, rows - 1);
 }

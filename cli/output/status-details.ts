@@ -1,5 +1,4 @@
-import type { CacheStatus } from '../../shared/wire/messages.js';
-import type { NodeStatus, StatusReply } from '../../shared/wire/messages.js';
+import type { CacheStatus, NodeStatus, StatusReply } from '../../shared/wire/messages.js';
 import { hopLines } from './hop-report.js';
 import { shortRole } from './node-json.js';
 import { tableLines, type TableColumn } from './table.js';
@@ -90,10 +89,15 @@ export function detailLines(status: StatusReply, earlier: EarlierStatus | null):
   ];
 }
 
+/** Between main and the node; 0: none was measured. */
+export function roundTripTo({ identity }: NodeStatus, links: StatusReply['links']): number {
+  return links.find(({ peer }) => peer === identity.id)?.roundTripMs ?? 0;
+}
+
 function rosterRow(node: NodeStatus, { links, ownWorkerId }: StatusReply): string[] {
   const { identity } = node;
   const isOnMain = identity.id === ownWorkerId;
-  const roundTripMs = links.find(({ peer }) => peer === node.identity.id)?.roundTripMs ?? 0;
+  const roundTripMs = roundTripTo(node, links);
   return [
     identity.id,
     isOnMain ? `${shortRole(identity.role)} on main` : shortRole(identity.role),

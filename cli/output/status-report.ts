@@ -7,7 +7,7 @@ import { printableLine } from '../../shared/base/text/printable-text.js';
 import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
 import type { NodeStatus, StatusReply } from '../../shared/wire/messages.js';
 import { nodeJson, shortRole } from './node-json.js';
-import { detailLines, type EarlierStatus, fetchLines, perSecond } from './status-details.js';
+import { detailLines, type EarlierStatus, fetchLines, perSecond, roundTripTo } from './status-details.js';
 import { tableLines, type TableColumn } from './table.js';
 import { trustLines } from './trust-report.js';
 
@@ -103,7 +103,7 @@ function nodeLines(status: StatusReply): string[] {
 function nodeRow(node: NodeStatus, { links, ownWorkerId }: StatusReply): string[] {
   const { identity } = node;
   const isOnMain = identity.id === ownWorkerId;
-  const roundTripMs = links.find(({ peer }) => peer === identity.id)?.roundTripMs ?? 0;
+  const roundTripMs = roundTripTo(node, links);
   return [
     fitted(identity.id, NODE_WIDTH),
     isOnMain ? `own ${shortRole(identity.role)}` : shortRole(identity.role),

@@ -134,7 +134,7 @@ export function planService(wanted: WantedService, facts: MachineFacts): Planned
   };
 }
 
-/** What the daemon will be asked for by these flags. Throws USAGE, CONFIG_INVALID as the daemon itself would. */
+/** The settings that these flags give the daemon. Throws USAGE, CONFIG_INVALID as the daemon itself would. */
 export function daemonRequest(
   role: RoleSetting,
   flags: readonly string[],

@@ -187,6 +187,7 @@ async function enterAsPeer(given: NodeSettings, context: EntryContext): Promise<
 
 /** Throws CONFIG_INVALID if the id is that of a daemon of another role on this host, such as its main: --rejoin would end that one. */
 async function requireOfRole({ stateDirectory, id, role }: NodeSettings): Promise<void> {
+  // --rejoin is the remedy for files that cannot be read.
   const stored = await readIdentity(stateDirectory, id).catch(() => null);
   if (stored === null || stored.peer.role === role) return;
   throw new OdmoeError(

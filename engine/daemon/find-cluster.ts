@@ -58,7 +58,7 @@ export const LOCAL_MAIN_ADDRESS = formatAddress(LOOPBACK, defaultPort('main'));
 
 /**
  * Waits until a main of the wanted cluster answers. `mayJoin` null: it may be joined; a text: why not, which is told once, and the search goes on.
- * Where several authorities answer, it is the one that this host knows; of strangers alone none is joined, and none ends the search.
+ * If several authorities answer, the daemon joins the one that its host knows. It joins none of several strangers, and the search goes on.
  * @throws JOIN_TOKEN_INVALID main answers at its given address, and the token is of another authority, or it is of another cluster than the
  *   named one; TRUST_REFUSED what answers at the given address shows an authority that is not its own; CANCELLED
  */
@@ -77,7 +77,7 @@ export async function waitForMain(
   for (;;) {
     const search = await lookForMains(place, wanted, context);
     if (abandoned.aborted) throw new OdmoeError('CANCELLED', 'the daemon was stopped while it waited for main');
-    // Whoever gave the address has to know that something else answers there.
+    // The user gave this address, and something else than main answers there.
     if (search.failure instanceof FalseMainError) throw search.failure;
     requireNameOfToken(wanted, search.mains);
     const fitting = fittingMains(search.mains, wanted);
@@ -189,7 +189,7 @@ function severalAnswer(fitting: readonly FoundMain[], { cluster }: WantedCluster
   return `several clusters answer (${list.sort().slice(0, LISTED_LIMIT).join('; ')}${more}): compare the words with those that odmoe status shows on main, and say which one by ${name}--main HOST:PORT, or give a token of it`;
 }
 
-/** What one search has found. */
+/** The result of one search. */
 export interface Search {
   readonly mains: FoundMain[];
   /** Why no main answers at the address that was given; null: one does, or none was given. */
