@@ -1,4 +1,4 @@
-import type { Answer, AnswerToken } from './conversation.js';
+import { isRunning, type Answer, type AnswerToken } from './conversation.js';
 import type { StreamEvent } from './event-stream.js';
 
 interface TokenEntry {
@@ -48,7 +48,7 @@ export function failureWords(thrown: unknown): string {
 
 /** Returns the answer after its stream has ended. `stopped`: the reader stopped it. */
 export function withEnd(answer: Answer, stopped: boolean): Answer {
-  if (answer.state !== 'waiting' && answer.state !== 'streaming') return answer;
+  if (!isRunning(answer)) return answer;
   if (stopped) return { ...answer, state: 'stopped', progress: '' };
   return withFailure(answer, BROKEN);
 }

@@ -7,12 +7,12 @@ import {
   type AskedSettings,
   type TypedSettings,
 } from './chat-settings.js';
+import { requestBody } from './chat-request.js';
 import {
   ask,
   askAgain,
   changeAnswer,
   EMPTY_PAGE_CONVERSATION,
-  requestBody,
   runningAnswer,
   type Answer,
   type PageConversation,

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import fc from 'fast-check';
+import { requestBody } from '../../dashboard/chat-view/chat-request.js';
 import { failureWords, withEnd, withFailure, withStreamEvent } from '../../dashboard/chat-view/answer-chunks.js';
 import {
   areTokensWhole,
@@ -22,7 +23,6 @@ import {
   changeAnswer,
   EMPTY_PAGE_CONVERSATION,
   questionOf,
-  requestBody,
   runningAnswer,
   type Answer,
   type PageConversation,
