@@ -12,6 +12,7 @@ import type { DrainedNode, StatusReply } from '../../shared/wire/messages.js';
 import { addOperatorFlags, askMain, type OperatorFlags } from '../client/ask-operator.js';
 import { askStatus } from '../client/ask-status.js';
 import { findMain, type ReachedMain } from '../client/find-main.js';
+import { meantNode } from '../client/meant-node.js';
 import { runtime } from '../client/process-runtime.js';
 
 const POLL_MS = 500;
@@ -29,7 +30,7 @@ export function registerDrainCommand(program: Command): void {
   const command = program
     .command('drain')
     .description('give a worker or a shadow no new work, and say when its daemon may be stopped')
-    .argument('<id>', 'as odmoe status shows it')
+    .argument('<id>', 'as odmoe status shows it, or the name of a host with one daemon')
     .option('--undo', 'give it work again', false);
   addOperatorFlags(command)
     .addHelpText(
@@ -43,14 +44,20 @@ Examples:
   odmoe drain jetson-2 && ssh jetson-2 sudo systemctl restart odmoe-worker
   odmoe drain jetson-2 --undo`,
     )
-    .action(async (id: string, { undo, ...flags }: DrainFlags) => {
+    .action(async (given: string, { undo, ...flags }: DrainFlags) => {
       const main = await findMain(flags);
+      const id = meantNode(given, await drainableIds(main));
       const said = (line: string): void => {
         if (!flags.json) standardOutput.write(`${printableLine(line)}\n`);
       };
       const end = undo ? await undoDrain(main, id, said) : await drain(main, id, said);
       if (flags.json) standardOutput.write(`${printableJson(snakeCaseKeys(end))}\n`);
     });
+}
+
+async function drainableIds(main: ReachedMain): Promise<string[]> {
+  const { nodes, drained = [] } = await askStatus(main);
+  return [...new Set([...nodes.map(({ identity }) => identity.id), ...drained.map(({ id }) => id)])];
 }
 
 type Said = (line: string) => void;

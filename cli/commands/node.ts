@@ -5,7 +5,9 @@ import { printableJson, printableLine } from '../../shared/base/text/printable-t
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { METHODS } from '../../shared/transport/methods.js';
 import type { ListedNode, ListNodesReply } from '../../shared/wire/messages.js';
-import { addOperatorFlags, askOperator, type OperatorFlags } from '../client/ask-operator.js';
+import { addOperatorFlags, askMain, askOperator, type OperatorFlags } from '../client/ask-operator.js';
+import { findMain } from '../client/find-main.js';
+import { meantNode } from '../client/meant-node.js';
 
 import { tableLines, type TableColumn } from '../output/table.js';
 import { waitingLines } from '../output/trust-report.js';
@@ -41,7 +43,7 @@ function registerRemove(node: Command): void {
   const command = node
     .command('remove')
     .description('end the key of a machine or an operator, and its connections, at once')
-    .argument('<id>', 'as odmoe node list shows it');
+    .argument('<id>', 'as odmoe node list shows it, or the name of a host with one daemon');
   addOperatorFlags(command)
     .addHelpText(
       'after',
@@ -51,8 +53,8 @@ Its key never comes back. To let the machine in again, start it with --rejoin.
 Example:
   odmoe node remove jetson-2`,
     )
-    .action(async (id: string, flags: OperatorFlags) => {
-      const { connections } = await askOperator(flags, METHODS.operator.removeNode, { id });
+    .action(async (given: string, flags: OperatorFlags) => {
+      const { id, connections } = await removeNode(given, flags);
       const words = printableLine(`${id} is removed; ${cutWords(connections)}`);
       standardOutput.write(`${flags.json ? printableJson({ id, connections }) : words}\n`);
     });
@@ -62,16 +64,28 @@ function registerReplace(node: Command): void {
   const command = node
     .command('replace')
     .description('end the key of a machine that was lost, so that another one can take its id')
-    .argument('<id>', 'as odmoe node list shows it');
+    .argument('<id>', 'as odmoe node list shows it, or the name of a host with one daemon');
   addOperatorFlags(command)
     .addHelpText('after', '\nExample:\n  odmoe node replace jetson-2')
-    .action(async (id: string, flags: OperatorFlags) => {
-      const { connections } = await askOperator(flags, METHODS.operator.removeNode, { id });
+    .action(async (given: string, flags: OperatorFlags) => {
+      const { id, connections } = await removeNode(given, flags);
       const words = printableLine(
         `the old ${id} is removed; ${cutWords(connections)} Another machine can take its id: start it there with --id ${id}.`,
       );
       standardOutput.write(`${flags.json ? printableJson({ id, connections }) : words}\n`);
     });
+}
+
+async function removeNode(given: string, flags: OperatorFlags): Promise<{ id: string; connections: number }> {
+  const main = await findMain(flags);
+  const { nodes } = await askMain(main, METHODS.operator.listNodes, {});
+  const present = nodes.filter(({ removedMs }) => removedMs === null);
+  const id = meantNode(
+    given,
+    present.map((node) => node.id),
+  );
+  const { connections } = await askMain(main, METHODS.operator.removeNode, { id });
+  return { id, connections };
 }
 
 function cutWords(connections: number): string {

@@ -76,14 +76,22 @@ function readMark(directory: string): string | null {
   }
 }
 
+/**
+ * The mark in an id that a daemon on the host of this name makes for itself; empty: the id has none. Null: the id is another host's, or was chosen
+ * by a person.
+ */
+export function markInId(id: string, name: string): string | null {
+  const end = `-${name}(?:-([0-9a-z]{5}))?`;
+  const found = new RegExp(`^(?:worker${end}-p?\\d+|shadow${end})$`).exec(id);
+  return found === null ? null : (found[1] ?? found[2] ?? '');
+}
+
 /** The marks in the ids under which daemons of this host have joined, that of the newest one first. */
 function marksOfJoined(directory: string, name: string): string[] {
-  const marked = new RegExp(`^(?:worker-${name}-([0-9a-z]{5})-p?\\d+|shadow-${name}-([0-9a-z]{5}))$`);
   const found = joinedDirectories(directory).flatMap((nodes) =>
     namesIn(nodes).flatMap((id) => {
-      const [, ofWorker, ofShadow] = marked.exec(id) ?? [];
-      const mark = ofWorker ?? ofShadow;
-      return mark === undefined ? [] : [{ mark, timeMs: changeMs(join(nodes, id)) }];
+      const mark = markInId(id, name);
+      return mark === null || mark === '' ? [] : [{ mark, timeMs: changeMs(join(nodes, id)) }];
     }),
   );
   return found.sort((one, other) => other.timeMs - one.timeMs).map(({ mark }) => mark);

@@ -32,5 +32,5 @@ export function isLoopbackHost(host: string): boolean {
 /** The line that a daemon logs if it listens where other machines can reach it; null if only this machine can. */
 export function unprotectedWarning(host: string): string | null {
   if (isLoopbackHost(host)) return null;
-  return 'insecure: this daemon has no authority that says who may reach it (--insecure), so anyone on this network can use it and read what passes';
+  return 'insecure: nothing protects this daemon (--insecure): anyone on the network can use it';
 }

@@ -357,7 +357,7 @@ describe('the status of a cluster', () => {
 
   it('says that nothing protects an insecure cluster, and nothing of one on loopback', () => {
     const insecure = { ...STATUS, insecure: true };
-    const words = 'insecure: other machines reach main and nothing protects it (--insecure)';
+    const words = 'insecure: nothing protects this cluster (--insecure): anyone on the network can use it';
     assert.equal(protectionLines(insecure)[0], words);
     assert.deepEqual([statusJson(insecure)['trust'], statusJson(insecure)['insecure']], [null, true]);
     assert.doesNotMatch(statusLines(STATUS, null).join('\n'), /insecure|words:/);
