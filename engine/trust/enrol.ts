@@ -20,7 +20,7 @@ import type { PeerRole } from '../../shared/transport/trust/peer-role.js';
 import { isRefusal } from '../../shared/transport/trust/refusal.js';
 import { requireMainOf } from './ask-authority.js';
 import { authorityWords } from './authority-words.js';
-import { EnrolmentConnection, type EnrolmentContext } from './enrolment-connection.js';
+import { EnrolmentConnection, type EnrolmentContext, mayPass } from './enrolment-connection.js';
 import {
   authorityReplySchema,
   ENROLMENT_PATHS,
@@ -86,10 +86,11 @@ export async function joinByToken(
   context: EnrolmentContext,
 ): Promise<JoinedCluster> {
   const read = requireJoinToken(token);
-  const authority = await onConnection(address, null, context, async (connection) => {
+  const show = async (connection: EnrolmentConnection): Promise<Buffer> => {
     const shown = await connection.ask(ENROLMENT_PATHS.authority, null, authorityReplySchema);
     return shown.authority;
-  });
+  };
+  const authority = await untilTaken(context, () => onConnection(address, null, context, show));
   const digest = authorityDigest(authority);
   if (digest !== read.authorityDigest || clusterOfAuthority(authority) === null) {
     const digests = `${digest.slice(0, 16)} in place of ${read.authorityDigest.slice(0, 16)}`;
@@ -261,13 +262,13 @@ async function acceptance(address: string, waiting: Waiting, context: EnrolmentC
       } catch (thrown) {
         if (thrown instanceof OdmoeError && thrown.code === 'PAIRING_UNKNOWN') return null;
         lost += 1;
-        if (!isAway(thrown)) throw thrown;
+        if (!(thrown instanceof OdmoeError) || !mayPass(thrown)) throw thrown;
         if (lost > ENROLMENT_RETRIES_LIMIT) throw doesNotComeBack(address, thrown);
         await context.runtime.sleep(ENROLMENT_RETRY_PAUSE_MS, context.signal);
       }
     }
     throw new OdmoeError(
-      'TIMEOUT',
+      'JOIN_TOKEN_INVALID',
       `nobody typed the code at main at ${address} in time: start this again for a new code`,
     );
   });
@@ -303,15 +304,10 @@ async function withdraw(address: string, waiting: Waiting, { runtime }: Enrolmen
   }
 }
 
-/** True: main may be there again soon. */
-function isAway(thrown: unknown): boolean {
-  return thrown instanceof OdmoeError && ['NO_MAIN', 'TIMEOUT', 'QUEUE_FULL'].includes(thrown.code);
-}
-
 function doesNotComeBack(address: string, cause: unknown): OdmoeError {
   return new OdmoeError(
     'NO_MAIN',
-    `main at ${address} went away while this machine waited, and does not come back: when it runs again, start this again for a new code`,
+    `main at ${address} went away while this machine waited, and does not come back: this code is good no more`,
     { cause },
   );
 }

@@ -3,6 +3,7 @@ import { request } from 'node:http';
 import { connect, type ConnectionOptions, type TLSSocket } from 'node:tls';
 import type { z } from 'zod';
 import { isErrorCode, OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { parsedJson } from '../../shared/base/json/parsed-json.js';
 import { onAbort, onEvent } from '../../shared/base/runtime/living.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
@@ -18,7 +19,7 @@ import {
 import { isPlaintextPeer, speaksNoTls } from '../../shared/transport/tls-mismatch.js';
 import { roleName } from '../../shared/transport/trust/certificate.js';
 import { ENROLMENT_PROTOCOL, pemOf, TLS_VERSION } from '../../shared/transport/trust/tls-options.js';
-import { errorReplySchema } from './enrolment-messages.js';
+import { errorReplySchema, MAIN_FAULTS } from './enrolment-messages.js';
 import { readReply, SocketAgent } from './http-on-socket.js';
 import { exportedBytes } from './key-proof.js';
 
@@ -27,6 +28,17 @@ export interface EnrolmentContext {
   readonly runtime: Runtime;
   /** Gives up. */
   readonly signal?: AbortSignal | undefined;
+}
+
+/** Main's answer in place of a reply. */
+class MainsError extends OdmoeError {}
+
+/** Main was away, slow, busy or started again. */
+const MAIN_IS_SLOW: ReadonlySet<ErrorCode> = new Set(['NO_MAIN', 'TIMEOUT', 'QUEUE_FULL', 'REQUEST_SLOW']);
+
+/** True: main may let the machine in when it is asked again, and nobody need change anything at this machine. A refusal stays one. */
+export function mayPass(error: OdmoeError): boolean {
+  return MAIN_IS_SLOW.has(error.code) || (error instanceof MainsError && MAIN_FAULTS.has(error.code));
 }
 
 export class EnrolmentConnection {
@@ -88,7 +100,7 @@ export class EnrolmentConnection {
     const { data: refusal } = errorReplySchema.safeParse(reply);
     if (refusal !== undefined && status !== 200) {
       const { code, message: words } = refusal.error;
-      throw new OdmoeError(isErrorCode(code) ? code : 'TRUST_REFUSED', printableLine(words));
+      throw new MainsError(isErrorCode(code) ? code : 'TRUST_REFUSED', printableLine(words));
     }
     const parsed = schema.safeParse(reply);
     if (parsed.success) return parsed.data;

@@ -1,5 +1,6 @@
 /** The messages by which a machine asks main to be let in: JSON over HTTP/1.1, with bytes in base 64. */
 import { z } from 'zod';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { ENROLMENT_REPLY_LIMIT_BYTES } from '../../shared/wire/limits.js';
 import { PEER_ROLES } from '../../shared/transport/trust/peer-role.js';
 
@@ -91,6 +92,14 @@ export const withdrawReplySchema = z.object({ state: z.literal('withdrawn') });
 export const waitReplySchema = z.discriminatedUnion('state', [
   z.object({ state: z.literal('waiting') }),
   welcomeSchema,
+]);
+
+/** Codes of replies that tell a machine of a fault of main itself: the words are in main's log. */
+export const MAIN_FAULTS: ReadonlySet<ErrorCode> = new Set([
+  'INTERNAL',
+  'STORAGE_FULL',
+  'STORAGE_FAILED',
+  'PROCESS_LIMIT',
 ]);
 
 export const errorReplySchema = z.object({

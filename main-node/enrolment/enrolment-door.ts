@@ -2,6 +2,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
+import { MAIN_FAULTS } from '../../engine/trust/enrolment-messages.js';
 import { exportedBytes } from '../../engine/trust/key-proof.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -25,9 +26,6 @@ import type { EnrolmentDesk } from './enrolment-desk.js';
 import { answerEnrolment } from './enrolment-routes.js';
 
 const HEADER_LIMIT_BYTES = 4096;
-
-/** Codes of errors whose words are for the machine. The others are faults of main, and their words are for its log. */
-const FAULTS: ReadonlySet<string> = new Set(['INTERNAL', 'STORAGE_FULL', 'STORAGE_FAILED', 'PROCESS_LIMIT']);
 
 /** A connection at the door. */
 interface Visit {
@@ -60,7 +58,8 @@ export class EnrolmentDoor {
     this.tries = new TokenBuckets(ENROLMENT_TRIES, ENROLMENT_HOSTS_LIMIT, () => runtime.nowMs());
     this.lines = new TokenBuckets(ENROLMENT_TRIES, ENROLMENT_HOSTS_LIMIT, () => runtime.nowMs());
     // The waits of this class are the bounds of time; they know whether this process itself stood still.
-    this.server = createServer({ maxHeaderSize: HEADER_LIMIT_BYTES, keepAliveTimeout: 0 }, (request, response) => {
+    const noTimes = { keepAliveTimeout: 0, headersTimeout: 0, requestTimeout: 0 };
+    this.server = createServer({ maxHeaderSize: HEADER_LIMIT_BYTES, ...noTimes }, (request, response) => {
       void this.handle(request, response);
     });
     this.server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
@@ -164,7 +163,7 @@ export class EnrolmentDoor {
   private wordsFor(thrown: unknown, { host, ended }: Visit): OdmoeError {
     const error = toOdmoeError(thrown);
     if (ended.signal.aborted) return error;
-    if (FAULTS.has(error.code)) {
+    if (MAIN_FAULTS.has(error.code)) {
       this.log.error('a machine could not be let in', { peer: host, error });
       return new OdmoeError(error.code, 'main failed at this, and its log says why: try again when it is mended');
     }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
-import { type AddressInfo, createServer } from 'node:net';
+import { type AddressInfo, connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { DaemonReport } from '../../engine/daemon/daemon-report.js';
 import { afterEntering, type EnteredCluster } from '../../engine/daemon/enter-cluster.js';
@@ -31,6 +31,30 @@ class PauseRuntime extends MovedRuntime {
     this.pausesMs.push(delayMs);
     this.laterMs += delayMs;
   }
+}
+
+/** A way to main that cuts some connections, counted from 0. */
+async function startGate(
+  mainAddress: string,
+  isCut: (connection: number) => boolean,
+): Promise<{ address: string; close: () => void }> {
+  const { port } = new URL(`http://${mainAddress}`);
+  let connections = 0;
+  const server = createServer((socket) => {
+    const number = connections++;
+    socket.on('error', () => undefined);
+    if (isCut(number)) {
+      socket.destroy();
+      return;
+    }
+    const onward = connect(Number(port), '127.0.0.1');
+    onward.on('error', () => socket.destroy());
+    socket.on('close', () => onward.destroy());
+    onward.on('close', () => socket.destroy());
+    socket.pipe(onward).pipe(socket);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, close: () => void server.close() };
 }
 
 describe('the way of a daemon into its cluster', () => {
@@ -240,6 +264,33 @@ describe('the way of a daemon into its cluster', () => {
       });
       await assert.rejects(waiting, { code: 'CANCELLED' });
       assert.ok(shown.signal.aborted);
+    });
+
+    for (const lost of [0, 1, 2, 3]) {
+      it(`is a token also where main goes away at the connection ${lost} of a machine, and comes back`, async () => {
+        const address = await daemons.startHome();
+        const gate = await startGate(address, (connection) => connection === lost);
+        try {
+          const token = await daemons.token();
+          const entered = await daemons.enter(daemons.settingsOf('worker', { main: gate.address, join: token }));
+          assert.equal(entered.opened?.trust.cluster, 'home');
+          // The first connection is that of the search, which is told in other words.
+          const told = daemons.said.filter((text) => text.includes('this machine is not in yet'));
+          assert.equal(told.length, lost === 1 || lost === 2 ? 1 : 0, daemons.said.join('\n'));
+        } finally {
+          gate.close();
+        }
+      });
+    }
+
+    it('is a token also where eight machines of one host join at the same time', async () => {
+      const address = await daemons.startHome();
+      const machines = Array.from({ length: 8 }, async (_, number) => {
+        const flags = { main: address, join: await daemons.token(), id: `w${number}` };
+        return daemons.enter(daemons.settingsOf('worker', flags, `host-${number}`));
+      });
+      const entered = await Promise.all(machines);
+      assert.ok(entered.every(({ opened }) => opened !== null));
     });
 
     it('ends in words where the token is not good', async () => {

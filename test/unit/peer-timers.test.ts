@@ -62,7 +62,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'engine/fetching/fetch-whole-pack.ts': [1, 'when it is looked whether main has moved'],
   'packs/hub/hub-client.ts': [1, 'pause before the hub is asked again'],
   'engine/fetching/main-asker.ts': [1, 'pauses before the manifest, or the slices, are asked for again'],
-  'engine/daemon/join-as-service.ts': [1, 'pause before a service shows another code'],
+  'engine/daemon/join-patiently.ts': [1, 'pause before main is asked again to let a machine in'],
   'engine/daemon/say-main.ts': [1, 'when it is looked whether main is there, to tell the user'],
   'engine/daemon/removal-check.ts': [
     2,
@@ -94,7 +94,7 @@ const FOREIGN_LIMITS: Readonly<Record<string, string>> = {
 
 const PLAIN_TIMER = /\b(?:runtime|PROCESS|SYSTEM)\.(?:after|sleep|every)\(|\bthis\.after\((?:delay|interval)Ms/g;
 const FOREIGN_LIMIT =
-  /\bdeadline:|\bsetDeadline\(|\bsocket\.setTimeout\(|AbortSignal\.timeout|grpc\.keepalive_timeout_ms'|headersTimeout:|client\.waitForReady\((?!Infinity)/;
+  /\bdeadline:|\bsetDeadline\(|\bsocket\.setTimeout\(|AbortSignal\.timeout|grpc\.keepalive_timeout_ms'|headersTimeout:(?! 0)|client\.waitForReady\((?!Infinity)/;
 
 describe('timers that judge a peer', () => {
   it('use the waits for peers: each plain timer of the runtime is listed in this test', () => {
