@@ -4,8 +4,7 @@ import type { DashboardState } from '../feed/dashboard-state.js';
 import { useDashboard } from '../feed/dashboard-store.js';
 import { CopyButton } from '../elements/copy-button.js';
 import { MEMORY_KINDS, MEMORY_TITLES, memoryBar } from './memory-parts.js';
-import { NodeCard } from './node-card.js';
-import { nodeSections, type NodeSection } from './node-sections.js';
+import { NodeLists } from './node-lists.js';
 import { Summary } from './summary.js';
 import { AlertIcon } from '../elements/icons.js';
 
@@ -24,33 +23,10 @@ export function ClusterView(): JSX.Element {
       <ProblemList problems={cluster.problems} />
       {!hasWorkers && <JoinBox cluster={cluster} isFirst />}
       <MemoryLegend cluster={cluster} />
-      <div class="node-sections">
-        {nodeSections(cluster).map((section) => (
-          <Section key={section.title} section={section} release={cluster.release} />
-        ))}
-      </div>
+      <NodeLists cluster={cluster} />
       {cluster.groupReason !== '' && <p class="quiet small group-reason">Why these groups: {cluster.groupReason}.</p>}
       {hasWorkers && <JoinBox cluster={cluster} isFirst={false} />}
     </>
-  );
-}
-
-function Section({ section, release }: { section: NodeSection; release: string }): JSX.Element {
-  return (
-    <section
-      class={`node-section ${section.look} span-${Math.min(4, section.nodes.length)}`}
-      aria-label={section.title}
-    >
-      <header class="section-head">
-        <h2>{section.title}</h2>
-        <p class="quiet small">{section.note}</p>
-      </header>
-      <ul class="node-grid">
-        {section.nodes.map((node) => (
-          <NodeCard key={node.id} node={node} release={release} />
-        ))}
-      </ul>
-    </section>
   );
 }
 

@@ -1,8 +1,10 @@
 import type { ComponentChildren, JSX } from 'preact';
 import type { NodeView } from '../../shared/wire/cluster-events.js';
 import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
+import { useIsSilent } from '../feed/dashboard-store.js';
 import { formatCount, formatFigure, formatMilliseconds, formatShare, NOTHING } from '../format/quantities.js';
 import { MemoryMeter } from './memory-meter.js';
+import { NodeState } from './node-state.js';
 
 interface NodeProps {
   node: NodeView;
@@ -18,6 +20,16 @@ export function NodeCard({ node, release }: NodeProps): JSX.Element {
         {node.role !== node.id && <span class="quiet small">{node.isOnMain ? `${node.role} on main` : node.role}</span>}
         <NodeState node={node} />
       </header>
+      <NodeDetails node={node} release={release} />
+    </li>
+  );
+}
+
+/** All about a node but its name and its state. */
+export function NodeDetails({ node, release }: NodeProps): JSX.Element {
+  const isSilent = useIsSilent();
+  return (
+    <>
       <p class="quiet small node-device" title={node.deviceReason}>
         {node.device}
         {node.deviceReason !== '' && <span class="unseen"> ({node.deviceReason})</span>}
@@ -43,27 +55,18 @@ export function NodeCard({ node, release }: NodeProps): JSX.Element {
       )}
       <footer class="node-foot quiet small">
         <span class="number">{node.address}</span>
-        {node.state !== 'lost' && <span class="number">up {formatDuration(node.uptimeMs)}</span>}
+        {node.state !== 'lost' && (
+          <span class="number">
+            {isSilent && 'was '}up {formatDuration(node.uptimeMs)}
+          </span>
+        )}
         {node.release !== release && (
           <span class="warn">
             odmoe {node.release}, main has {release}
           </span>
         )}
       </footer>
-    </li>
-  );
-}
-
-function NodeState({ node }: { node: NodeView }): JSX.Element {
-  const { state, fetch } = node;
-  const share = fetch === null || fetch.neededBytes === 0 ? null : fetch.heldBytes / fetch.neededBytes;
-  const word = state === 'mayGo' ? 'may go' : state;
-  const text = state === 'fetching' && share !== null ? `fetching ${formatShare(share)}` : word;
-  return (
-    <span class={`state state-${state} small number`}>
-      <span class="state-dot" />
-      {text}
-    </span>
+    </>
   );
 }
 

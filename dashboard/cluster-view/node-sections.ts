@@ -1,4 +1,5 @@
 import type { ClusterData, NodeView } from '../../shared/wire/cluster-events.js';
+import { naturalOrder } from '../../shared/base/text/natural-order.js';
 import { formatLayers } from '../format/quantities.js';
 
 export interface NodeSection {
@@ -22,9 +23,11 @@ function groupOf(node: NodeView, groups: readonly (readonly string[])[]): number
   return node.group !== null && node.group < groups.length ? node.group : null;
 }
 
-/** Every node once: main and shadow, each group, unplaced workers, and lost workers. Empty sections are left out. */
+/** Every node once: main and shadow, each group, unplaced workers, and lost workers, as people count. Empty sections are left out. */
 export function nodeSections({ nodes, groups, expertLayers }: Placed): NodeSection[] {
-  const workers = nodes.filter(({ role }) => role === 'worker');
+  const workers = nodes
+    .filter(({ role }) => role === 'worker')
+    .sort((left, right) => naturalOrder(left.id, right.id));
   const grouped = workers.map((node) => ({ node, group: groupOf(node, groups) }));
   const without = grouped.filter(({ group }) => group === null).map(({ node }) => node);
   const sections: NodeSection[] = [

@@ -108,3 +108,12 @@ export function AlertIcon(): JSX.Element {
     </Icon>
   );
 }
+
+/** Points to the right; the styles turn it down where what it stands for is open. */
+export function ChevronIcon(): JSX.Element {
+  return (
+    <Icon>
+      <path d="M9 5l7 7-7 7" />
+    </Icon>
+  );
+}

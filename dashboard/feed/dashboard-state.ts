@@ -8,12 +8,14 @@ import {
   type RecallView,
 } from '../../shared/wire/cluster-events.js';
 
-/** 'locked': main needs an API key first. 'lost': the connection has ended or failed; the feed tries again. */
+/** 'locked': main needs an API key first. 'lost': main tells nothing; the feed tries again. 'open': main has told something a moment ago. */
 export type FeedConnection = 'connecting' | 'open' | 'lost' | 'locked';
 
 /** The data that the views draw. Properties are replaced, never changed in place. */
 export interface DashboardState {
   connection: FeedConnection;
+  /** Since when main tells nothing, in ms since 1970 by the browser's clock; null: the connection is not lost. */
+  silentSinceMs: number | null;
   /** Null: main has not sent it yet. */
   cluster: ClusterData | null;
   /** The oldest comes first. */
@@ -32,6 +34,7 @@ export const EXPERTS_HELD = 100_000;
 
 export const EMPTY_STATE: DashboardState = {
   connection: 'connecting',
+  silentSinceMs: null,
   cluster: null,
   samples: [],
   recall: null,
@@ -39,12 +42,22 @@ export const EMPTY_STATE: DashboardState = {
   passes: [],
 };
 
-/** Main sends everything again to a new listener, and may be another process than before. So earlier data is dropped. */
+/**
+ * Main sends everything again to a new listener, and may be another process than before. So earlier data is dropped. Main counts as silent until its
+ * first event: a process that stands still can accept a connection.
+ */
 export function withOpenConnection(state: DashboardState): DashboardState {
-  return { ...EMPTY_STATE, cluster: state.cluster, connection: 'open' };
+  const { cluster, connection, silentSinceMs } = state;
+  return { ...EMPTY_STATE, cluster, connection, silentSinceMs };
 }
 
-export function withEvent(state: DashboardState, event: ClusterEvent): DashboardState {
+/** `lastEventMs`: when main told something for the last time, in ms since 1970. */
+export function withSilence(state: DashboardState, lastEventMs: number): DashboardState {
+  return { ...state, connection: 'lost', silentSinceMs: state.silentSinceMs ?? lastEventMs };
+}
+
+export function withEvent(before: DashboardState, event: ClusterEvent): DashboardState {
+  const state: DashboardState = { ...before, connection: 'open', silentSinceMs: null };
   switch (event.type) {
     case 'cluster':
       return { ...state, cluster: event.cluster };
@@ -70,7 +83,7 @@ function heldPasses(passes: readonly PassTimeline[]): readonly PassTimeline[] {
 }
 
 const FIRST_PAUSE_MS = 500;
-const LONGEST_PAUSE_MS = 15_000;
+const LONGEST_PAUSE_MS = 5000;
 
 /** The pause before an attempt to connect, in ms. Attempt 1 is the first after a loss. The pause doubles at each attempt, up to a limit. */
 export function pauseBeforeAttempt(attempt: number): number {

@@ -6,6 +6,13 @@ type Listener = () => void;
 let state = EMPTY_STATE;
 const listeners = new Set<Listener>();
 
+const selectIsSilent = ({ silentSinceMs }: DashboardState): boolean => silentSinceMs !== null;
+
+/** True while main tells nothing, so that what the page holds may no longer be so. */
+export function useIsSilent(): boolean {
+  return useDashboard(selectIsSilent);
+}
+
 export function updateDashboard(change: (state: DashboardState) => DashboardState): void {
   state = change(state);
   for (const listener of [...listeners]) listener();

@@ -36,3 +36,10 @@ export function formatLayers(layers: readonly number[], most = 4): string {
   if (layers.length <= most) return layers.join(', ');
   return `${layers.slice(0, most - 1).join(', ')} … ${String(layers.at(-1))}`;
 }
+
+/** A time of the reader's clock: "14:05:09", and with the day before it where that is not today's. Both in milliseconds since 1970. */
+export function formatClock(timeMs: number, nowMs: number): string {
+  const time = new Date(timeMs).toLocaleTimeString('en-GB');
+  const day = formatDay(timeMs);
+  return day === formatDay(nowMs) ? time : `${day}, ${time}`;
+}

@@ -2,7 +2,7 @@ import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { ChatView } from '../chat-view/chat-view.js';
 import { ClusterView } from '../cluster-view/cluster-view.js';
-import { useDashboard } from '../feed/dashboard-store.js';
+import { useDashboard, useIsSilent } from '../feed/dashboard-store.js';
 import type { FeedConnection, DashboardState } from '../feed/dashboard-state.js';
 import { MachinesView } from '../machines-view/machines-view.js';
 import { waitingWords } from '../machines-view/machines-words.js';
@@ -22,6 +22,8 @@ import { KeyForm } from '../elements/key-form.js';
 import { isDark, rememberTheme } from '../elements/theme.js';
 import { startFeed } from '../feed/event-feed.js';
 import { hasLoggedIn, logOut } from '../feed/session.js';
+import { formatClock } from '../format/quantities.js';
+import { PAGE_ROUTES, pageTitle, ROUTE_TITLES, type Route } from './page-title.js';
 
 const VIEWS: Record<Route, () => JSX.Element> = {
   cluster: ClusterView,
@@ -43,15 +45,16 @@ const selectConnection = (state: DashboardState): FeedConnection => state.connec
 const selectIsInsecure = (state: DashboardState): boolean => state.cluster?.isInsecure ?? false;
 const selectWaiting = (state: DashboardState): number => state.cluster?.waitingMachines ?? 0;
 const selectName = (state: DashboardState): string => state.cluster?.name ?? '';
+const selectProblems = (state: DashboardState): number => state.cluster?.problems.length ?? 0;
+const selectSilence = (state: DashboardState): number | null => state.silentSinceMs;
 
 /** Header, tabs, and the view that the page's address names. */
 export function PageFrame(): JSX.Element {
   const route = useRoute();
   const connection = useDashboard(selectConnection);
   const name = useDashboard(selectName);
-  useEffect(() => {
-    document.title = [ROUTE_TITLES[route], name, 'odmoe'].filter((part) => part !== '').join(' · ');
-  }, [route, name]);
+  const isSilent = useIsSilent();
+  useTitle(route, name, isSilent, connection === 'locked');
   const View = VIEWS[route];
   return (
     <div class="frame">
@@ -66,13 +69,20 @@ export function PageFrame(): JSX.Element {
           <ThemeSwitch />
         </div>
       </header>
-      <ConnectionNote connection={connection} />
+      <SilenceNote />
       {connection !== 'locked' && <InsecureNote />}
-      <main id="view" class={`view view-${route}`} tabIndex={-1}>
+      <main id="view" class={`view view-${route} ${isSilent ? 'view-silent' : ''}`} tabIndex={-1}>
         {connection === 'locked' ? <LogIn /> : <View />}
       </main>
     </div>
   );
+}
+
+function useTitle(route: Route, clusterName: string, isSilent: boolean, isLocked: boolean): void {
+  const problems = useDashboard(selectProblems);
+  useEffect(() => {
+    document.title = pageTitle({ route, clusterName, problems, isSilent, isLocked });
+  }, [route, clusterName, problems, isSilent, isLocked]);
 }
 
 /** Moves the focus to the view, because the address names a view, not an element in it. */
@@ -144,13 +154,18 @@ function ThemeSwitch(): JSX.Element {
   );
 }
 
-/** A note that the shown data may be old. Its element is always present, so that screen readers notice its text. */
-function ConnectionNote({ connection }: { connection: FeedConnection }): JSX.Element {
+/** A note that the shown data is old. Its element is always present, so that screen readers notice its text. */
+function SilenceNote(): JSX.Element {
+  const sinceMs = useDashboard(selectSilence);
+  const hasCluster = useDashboard(selectName) !== '';
   return (
     <div role="status" class="connection">
-      {connection === 'lost' && (
+      {sinceMs !== null && (
         <p class="connection-note">
-          <span>Main does not answer. What you see is the last it said.</span>
+          <span>
+            <strong>Main is silent since {formatClock(sinceMs, Date.now())}.</strong>{' '}
+            {hasCluster && 'What you see is the last it said. '}The page asks again by itself.
+          </span>
           <button type="button" class="button" onClick={startFeed}>
             Try now
           </button>
@@ -183,17 +198,6 @@ function LogOut(): JSX.Element | null {
     </button>
   );
 }
-
-const PAGE_ROUTES = ['cluster', 'token', 'time', 'chat', 'machines'] as const;
-type Route = (typeof PAGE_ROUTES)[number];
-
-const ROUTE_TITLES: Record<Route, string> = {
-  cluster: 'Cluster',
-  token: 'A token',
-  time: 'Over time',
-  chat: 'Chat',
-  machines: 'Machines',
-};
 
 function routeOf(hash: string): Route {
   const name = hash.replace(/^#/, '').split('/')[0];

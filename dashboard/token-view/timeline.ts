@@ -6,6 +6,7 @@ import type {
   PredictionOutcome,
   PredictionTimeline,
 } from '../../shared/wire/cluster-events.js';
+import { naturalOrder } from '../../shared/base/text/natural-order.js';
 import { executeText, headText, loadText, mainText, predictionText, shadowText, stallText } from './bar-texts.js';
 
 /** The kind of a bar in the diagram: work of main, of shadow, or of a worker. */
@@ -70,17 +71,12 @@ const SHOWN_BEFORE_SHARE = 1;
 /** `workers`: the order of their lanes, including workers without work; workers that it does not name follow. */
 export function timelineOf(pass: PassTimeline, workers: readonly string[]): Timeline {
   const busy = pass.layers.flatMap(({ experts }) => experts.map(({ worker }) => worker));
-  const names = [...new Set([...workers, ...[...new Set(busy)].sort(byName)])];
+  const names = [...new Set([...workers, ...[...new Set(busy)].sort(naturalOrder)])];
   const shadow = pass.predictions.length > 0 ? [shadowLane(pass.predictions)] : [];
   const lanes = [mainLane(pass), ...shadow, ...names.map((name) => workerLane(name, pass.layers))];
   const { beginMs, endMs } = extent(pass, lanes);
   const laneOf = new Map(lanes.map(({ name, role }, index) => [role === 'worker' ? name : '', index]));
   return { beginMs, endMs, lanes, arrows: pass.layers.flatMap((layer) => arrowsOf(layer, laneOf)) };
-}
-
-/** Sorts worker-2 before worker-10. */
-export function byName(left: string, right: string): number {
-  return left.localeCompare(right, 'en', { numeric: true });
 }
 
 function extent({ durationMs }: PassTimeline, lanes: readonly Lane[]): { beginMs: number; endMs: number } {

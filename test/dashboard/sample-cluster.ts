@@ -195,6 +195,21 @@ export function sampleCluster(secondsOn: number): ClusterData {
   };
 }
 
+/** Main, shadow and `count` workers in groups of two, of which the third is lost; workers come in no order. */
+export function sampleManyWorkers(count: number): Pick<ClusterData, 'nodes' | 'groups' | 'groupReason'> {
+  const numbers = Array.from({ length: count }, (_, index) => index + 1);
+  const groups = numbers.filter((number) => number % 2 === 1).map((number) => [number, number + 1]);
+  const lost = { state: 'lost', reason: 'it did not answer for 3 s (UNAVAILABLE)', link: null, waits: null } as const;
+  const workers = numbers.map((number) =>
+    worker(number, Math.floor((number - 1) / 2), number === 3 ? { ...lost, hops: null } : { loads: 40_000 }),
+  );
+  return {
+    nodes: [...mainAndShadow(), ...workers.reverse()],
+    groups: groups.map((pair) => pair.filter((number) => number <= count).map((number) => `orin-${number}`)),
+    groupReason: '',
+  };
+}
+
 /** Main alone, just started. */
 export function sampleClusterAlone(): ClusterData {
   const cluster = sampleCluster(0);

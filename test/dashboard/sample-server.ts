@@ -1,6 +1,6 @@
 /**
  * The page with a cluster that is made up, to look at and for tests without a cluster:
- *   node dist/test/dashboard/sample-server.js [--port N] [--alone] [--key KEY] [--trust none|plain|without-keys|operator]
+ *   node dist/test/dashboard/sample-server.js [--port N] [--alone] [--key KEY] [--trust none|plain|without-keys|operator] [--workers N]
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import type { ClusterData, ClusterEvent } from '../../shared/wire/cluster-events.js';
 import { sampleChat } from './sample-chat.js';
-import { sampleCluster, sampleClusterAlone } from './sample-cluster.js';
+import { sampleCluster, sampleClusterAlone, sampleManyWorkers } from './sample-cluster.js';
 import { sampleFigures, sampleHeat, sampleHistory, sampleRecall } from './sample-figures.js';
 import { bodyOf, SAMPLE_OPERATOR_KEY, SampleMachines, type SampleTrust } from './sample-machines.js';
 import { samplePasses } from './sample-passes.js';
@@ -127,6 +127,7 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
       alone: { type: 'boolean', default: false },
       key: { type: 'string' },
       trust: { type: 'string', default: 'operator' },
+      workers: { type: 'string' },
     },
   });
   const options = {
@@ -134,6 +135,7 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
     key: values.key ?? null,
     halfway: () => Promise.resolve(),
     machines: new SampleMachines(values.trust as SampleTrust),
+    changes: () => (values.workers === undefined ? {} : sampleManyWorkers(Number(values.workers))),
   };
   sampleServer(options).listen(Number(values.port), '127.0.0.1', () => {
     process.stdout.write(`http://127.0.0.1:${values.port}/\n`);

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { MEMORY_KINDS, memoryBar } from '../../dashboard/cluster-view/memory-parts.js';
+import { filteredSections, hasRows, MOST_CARDS } from '../../dashboard/cluster-view/node-filter.js';
 import { layersOfGroup, nodeSections } from '../../dashboard/cluster-view/node-sections.js';
 import type { MemoryView } from '../../shared/wire/cluster-events.js';
-import { sampleCluster, sampleClusterAlone } from '../dashboard/sample-cluster.js';
+import { sampleCluster, sampleClusterAlone, sampleManyWorkers } from '../dashboard/sample-cluster.js';
 
 const bytes = fc.nat({ max: 1e12 });
 const memories: fc.Arbitrary<MemoryView> = fc.record({
@@ -121,5 +122,43 @@ describe('node sections on the page', () => {
     assert.deepEqual(layersOfGroup(1, 3, 8), [1, 4, 7]);
     const [, first] = nodeSections({ ...sampleCluster(0), expertLayers: 5 });
     assert.equal(first?.note, 'Experts of layers 0, 2, 4');
+  });
+});
+
+describe('the nodes of a large cluster on the page', () => {
+  const cluster = { ...sampleCluster(0), ...sampleManyWorkers(16) };
+  const idsOf = (typed: string): string[] =>
+    filteredSections(nodeSections(cluster), typed).flatMap(({ nodes }) => nodes.map(({ id }) => id));
+
+  it('have rows from the ninth worker on', () => {
+    const counts = [MOST_CARDS, MOST_CARDS + 1].map((count) => hasRows(sampleManyWorkers(count).nodes));
+    assert.deepEqual(counts, [false, true]);
+  });
+
+  it('stand as people count, whatever the order in which main tells of them', () => {
+    const [, ...groups] = nodeSections({ ...cluster, groups: [cluster.groups.flat()] });
+    assert.deepEqual(
+      groups.flatMap(({ nodes }) => nodes.map(({ id }) => id)),
+      Array.from({ length: 16 }, (_, index) => `orin-${index + 1}`),
+    );
+  });
+
+  it('are found by a part of the name, by the state, by the role and by the group', () => {
+    assert.deepEqual(idsOf('ORIN-1').length, 8);
+    assert.deepEqual(idsOf('n-12'), ['orin-12']);
+    assert.deepEqual(idsOf('lost'), ['orin-3']);
+    assert.deepEqual(idsOf(' shad '), ['tower']);
+    assert.deepEqual(idsOf('group 1'), ['orin-3', 'orin-4']);
+    assert.deepEqual(idsOf('group 1 up'), ['orin-4']);
+    assert.deepEqual(idsOf('group 01'), ['orin-3', 'orin-4']);
+  });
+
+  it('are all there where nothing is typed, and none where nothing fits', () => {
+    for (const typed of ['', '   ']) assert.equal(idsOf(typed).length, cluster.nodes.length);
+    for (const typed of ['nobody', 'group 99', 'group 1 group 2', '(']) assert.deepEqual(idsOf(typed), []);
+  });
+
+  it('are found by no number of a group: 2 is a part of names alone', () => {
+    assert.deepEqual(idsOf('2'), ['orin-2', 'orin-12']);
   });
 });

@@ -25,6 +25,16 @@ class BrowserParts {
     return Promise.resolve({ status: 200 });
   };
 
+  newest(): SampleSource {
+    return this.sources.at(-1) ?? assert.fail('the page does not listen');
+  }
+
+  /** Forgets what was asked, and all timers. */
+  stop(): void {
+    this.timers.clear();
+    this.asked.length = 0;
+  }
+
   /** Lets the time pass and requests be answered. */
   async pass(ms: number): Promise<void> {
     this.nowMs += ms;
@@ -38,6 +48,7 @@ class BrowserParts {
 
 class SampleSource {
   onopen: () => void = () => undefined;
+  onerror: () => void = () => undefined;
   isClosed = false;
   private readonly listeners = new Map<string, (message: { data: string }) => void>();
 
@@ -52,6 +63,16 @@ class SampleSource {
   tellCluster(): void {
     this.listeners.get('cluster')?.({ data: JSON.stringify({ type: 'cluster', cluster: sampleCluster(0) }) });
   }
+}
+
+interface Feed {
+  startFeed: () => void;
+  noticeSilence: () => void;
+}
+
+async function feed(): Promise<Feed> {
+  const path = pathToFileURL(join(packageRoot(), 'dist', 'dashboard', 'feed', 'event-feed.js'));
+  return (await import(path.href)) as Feed;
 }
 
 describe('the event feed of the page', () => {
@@ -73,20 +94,53 @@ describe('the event feed of the page', () => {
     for (const name of ['window', 'EventSource']) Reflect.deleteProperty(globalThis, name);
   });
 
-  it('considers main lost after ten silent seconds though the connection stands, and asks again', async () => {
-    const path = pathToFileURL(join(packageRoot(), 'dist', 'dashboard', 'feed', 'event-feed.js'));
-    const { startFeed } = (await import(path.href)) as { startFeed: () => void };
+  afterEach(() => {
+    parts.stop();
+  });
+
+  it('considers main silent after five seconds without an event though the connection stands, and listens anew', async () => {
+    const { startFeed } = await feed();
     startFeed();
-    const [source] = parts.sources;
-    assert.ok(source !== undefined);
+    const source = parts.newest();
     source.onopen();
-    await parts.pass(9000);
+    await parts.pass(4000);
     source.tellCluster();
-    await parts.pass(9000);
-    assert.deepEqual([source.isClosed, parts.asked], [false, []]);
+    await parts.pass(4000);
+    assert.equal(source.isClosed, false);
     await parts.pass(1000);
-    assert.deepEqual([source.isClosed, parts.asked], [true, ['/cluster/events']]);
+    assert.equal(source.isClosed, true);
+    assert.equal(parts.sources.length, 1);
     await parts.pass(500);
     assert.equal(parts.sources.length, 2);
+    assert.deepEqual(parts.asked, [], 'nobody asks main for a reason: it says nothing');
+  });
+
+  it('asks main for the reason where it refuses, and listens anew where that is no key', async () => {
+    const { startFeed } = await feed();
+    startFeed();
+    const source = parts.newest();
+    source.onerror();
+    assert.deepEqual([source.isClosed, parts.asked], [true, ['/cluster/events']]);
+    await parts.pass(0);
+    await parts.pass(5000);
+    assert.notEqual(parts.newest(), source);
+  });
+
+  it('listens anew at once where the page is looked at after a sleep, in which timers stood still', async () => {
+    const { startFeed, noticeSilence } = await feed();
+    startFeed();
+    const source = parts.newest();
+    source.tellCluster();
+    noticeSilence();
+    assert.equal(source.isClosed, false);
+    const { now } = Date;
+    Date.now = () => now() + 60_000;
+    try {
+      noticeSilence();
+    } finally {
+      Date.now = now;
+    }
+    assert.equal(source.isClosed, true);
+    assert.notEqual(parts.newest(), source);
   });
 });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import {
+  formatClock,
   formatCount,
   formatFigure,
   formatLayers,
@@ -11,6 +12,12 @@ import {
 describe('the quantities on the page', () => {
   it('the page separates the thousands of a count', () => {
     assert.deepEqual([0, 999, 1000, 1_234_567].map(formatCount), ['0', '999', '1\u202f000', '1\u202f234\u202f567']);
+  });
+
+  it('a time of the clock has its day where that is not today', () => {
+    const timeMs = new Date(2026, 10, 7, 9, 5, 3).getTime();
+    assert.equal(formatClock(timeMs, timeMs + 3_600_000), '09:05:03');
+    assert.equal(formatClock(timeMs, timeMs + 86_400_000), '7 Nov 2026, 09:05:03');
   });
 
   it('have three digits at most below a thousand', () => {

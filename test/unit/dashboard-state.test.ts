@@ -6,6 +6,7 @@ import {
   pauseBeforeAttempt,
   withEvent,
   withOpenConnection,
+  withSilence,
 } from '../../dashboard/feed/dashboard-state.js';
 import { REMEMBERED_FIGURES_S, type ClusterEvent, type PassTimeline } from '../../shared/wire/cluster-events.js';
 import { sampleCluster } from '../dashboard/sample-cluster.js';
@@ -66,13 +67,28 @@ describe('the state of the page', () => {
       { type: 'figures', samples: sampleHistory(0) },
       { type: 'pass', pass: pass(1) },
     ]);
-    const after = withOpenConnection({ ...before, connection: 'lost' });
-    assert.deepEqual(after, { ...EMPTY_STATE, connection: 'open', cluster: sampleCluster(0) });
+    const after = withOpenConnection(withSilence(before, 5));
+    assert.deepEqual(after, {
+      ...EMPTY_STATE,
+      connection: 'lost',
+      silentSinceMs: 5,
+      cluster: sampleCluster(0),
+    });
+  });
+
+  it('is silent from the last event before a loss until the next event, whatever fails or opens between', () => {
+    const told: ClusterEvent = { type: 'cluster', cluster: sampleCluster(0) };
+    const before = stateAfter([told]);
+    assert.equal(before.silentSinceMs, null);
+    const lost = withOpenConnection(withSilence(withSilence(before, 7), 9));
+    assert.deepEqual([lost.connection, lost.silentSinceMs], ['lost', 7]);
+    const back = withEvent(lost, told);
+    assert.deepEqual([back.connection, back.silentSinceMs], ['open', null]);
   });
 });
 
 describe('the pauses before the page asks again', () => {
   it('grow up to a bound', () => {
-    assert.deepEqual([1, 2, 3, 9, 40].map(pauseBeforeAttempt), [500, 1000, 2000, 15_000, 15_000]);
+    assert.deepEqual([1, 2, 3, 9, 40].map(pauseBeforeAttempt), [500, 1000, 2000, 5000, 5000]);
   });
 });
