@@ -7,6 +7,7 @@ import type { PromptEncoder } from '../engine/generation/prompt-encoder.js';
 import { resolveWeightForm, wouldRound } from '../engine/loading/choose-weight-form.js';
 import type { RuledSlices } from '../engine/loading/open-for-quality.js';
 import { loadDenseWeights } from '../engine/loading/load-weights.js';
+import { servedShape } from '../engine/loading/served-shape.js';
 import type { Device, Model } from '../native/index.js';
 import type { Pack } from '../packs/format/open-pack.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
@@ -17,6 +18,7 @@ import { closeAll, type Closer } from '../engine/daemon/close-all.js';
 import { requireWanted } from '../engine/daemon/run-daemon.js';
 import { OdmoeError, toOdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../shared/base/log/logger.js';
+import type { ModelShape } from '../shared/model/model-shape.js';
 import type { WeightFormat } from '../shared/model/tensor-source.js';
 import { openTokenizer } from '../shared/language/tokenizer/load-tokenizer.js';
 import type { Tokenizer } from '../shared/language/tokenizer/tokenizer.js';
@@ -103,7 +105,7 @@ function loadDevice(
     );
     const sharedDevice = new SharedDevice(ownDevice);
     const device = sharedDevice.open();
-    const model = device.createModel(source.shape);
+    const model = device.createModel(servedContext(settings, source, log));
     try {
       await loadDenseWeights(model, source, format, () => requireWanted(abandoned));
     } catch (thrown) {
@@ -122,6 +124,19 @@ function loadDevice(
     const weightBytes = usedBytes - contextBytes;
     return { ...opened, device, sharedDevice, deviceReason, weightBytes, weightFormat: format, model };
   });
+}
+
+/** The model's shape with the context of the settings. Says so where that is longer than the model's own. @throws CONFIG_INVALID */
+function servedContext({ main }: NodeSettings, { shape, name }: Pack, log: Logger): ModelShape {
+  const served = servedShape(shape, main.maxContextPositions);
+  if (served.maxPositions > shape.maxPositions) {
+    log.warn('the context goes past what the model was made for: answers to long prompts may make no sense', {
+      model: name,
+      contextPositions: served.maxPositions,
+      madeForPositions: shape.maxPositions,
+    });
+  }
+  return served;
 }
 
 /** Frees all that was loaded. @throws the first failure, after all the rest is freed */

@@ -1,4 +1,5 @@
 import type { RunningNode } from '../engine/daemon/running-node.js';
+import { servedShape } from '../engine/loading/served-shape.js';
 import { packQuality, shadowForm, type ShadowForm, type ShadowLoading } from '../engine/loading/shadow-form.js';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -160,7 +161,9 @@ async function loadDevice(
       outside: (work) => runtime.outside(work),
       onSlicesFault: (error) => faults.push(error),
     };
-    const load = (loaded: ShadowForm): Promise<Model> => loadShadowModel(device, source, loaded, quantize, loading);
+    const shape = servedShape(source.shape, settings.main.maxContextPositions);
+    const load = (loaded: ShadowForm): Promise<Model> =>
+      loadShadowModel(device, source, loaded, quantize, loading, shape);
     const model = await load(form).catch((thrown: unknown) => {
       const [error] = faults;
       const { sliced } = form;

@@ -5,6 +5,7 @@ import { randomApiKey } from '../../engine/trust/random-api-key.js';
 import { AUTO_API_KEYS, KEYS_VARIABLE } from '../../shared/settings/api-keys.js';
 import { LOCAL_MAIN_ADDRESS } from '../../engine/daemon/find-cluster.js';
 import { requireFreePort } from '../../engine/daemon/require-free-port.js';
+import { MOST_POSITIONS } from '../../engine/loading/served-shape.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { packForServing } from '../../packs/pack-for-serving.js';
 import { type HttpAddress, httpAddressFlag } from '../../shared/settings/http-address.js';
@@ -57,6 +58,7 @@ interface DemoFlags extends GenerationFlags {
   draftRows: number | 'auto';
   serve?: boolean;
   http?: HttpAddress | 'off';
+  context?: number;
   apiKeys?: string;
   exitWithParent?: boolean;
 }
@@ -79,6 +81,11 @@ export function registerDemoCommand(program: Command): void {
       '--api-keys <file|auto>',
       'with --serve: API keys of HTTP clients, one a line; auto: one for this demo, with the link of the page',
     )
+    .option(
+      '--context <positions>',
+      "with --serve: prompt and answer together, also past what the model was made for (default: the model's own limit)",
+      wholeNumberFlag(1, MOST_POSITIONS),
+    )
     .addOption(new Option('--exit-with-parent', 'stop when the starting process dies').hideHelp());
   addClusterFlags(command);
   addGenerationFlags(command)
@@ -94,6 +101,7 @@ Examples:
   odmoe demo
   odmoe demo "What is 17 plus 25?" --workers 3
   odmoe demo --serve
+  odmoe demo --serve --context 65536
   odmoe demo --shadow nf4 --align-token 4 --align-kv 4
   odmoe demo --optimistic --draft-rows auto
   odmoe demo --shadow none
@@ -165,12 +173,11 @@ function takeOwnKey(): string {
   return key;
 }
 
-function requireServe({ serve, http, apiKeys }: DemoFlags): void {
-  if (serve !== true && (http !== undefined || apiKeys !== undefined)) {
-    throw new OdmoeError(
-      'USAGE',
-      `${http === undefined ? '--api-keys' : '--http'} needs --serve: a demo serves no HTTP clients without`,
-    );
+function requireServe({ serve, http, apiKeys, context }: DemoFlags): void {
+  const forServing = { '--http': http, '--api-keys': apiKeys, '--context': context };
+  const given = Object.entries(forServing).find(([, value]) => value !== undefined);
+  if (serve !== true && given !== undefined) {
+    throw new OdmoeError('USAGE', `${given[0]} needs --serve: a demo serves no HTTP clients without`);
   }
   if (http === 'off') {
     throw new OdmoeError('USAGE', '--serve is for HTTP clients: give --http an address, or leave it out');
@@ -195,6 +202,7 @@ function clusterOptions(
   const ofMain = ['--draft-rows', String(flags.draftRows)];
   if (flags.optimistic === true) ofMain.push('--optimistic');
   if (flags.apiKeys !== undefined && flags.apiKeys !== AUTO_API_KEYS) ofMain.push('--api-keys', resolve(flags.apiKeys));
+  const ofBoth = flags.context === undefined ? [] : ['--max-context', String(flags.context)];
   return {
     packPath,
     mainPort,
@@ -208,7 +216,7 @@ function clusterOptions(
       // For example: the default port was taken, or other users can read the keys.
       onMainLine: (line: string) => standardError.write(`${line}\n`),
     }),
-    flags: { main: ofMain },
+    flags: { main: [...ofMain, ...ofBoth], shadow: ofBoth },
     startTimeoutMs: START_TIMEOUT_MS + Math.ceil((1000 * expertsBytes) / SLOWEST_LOAD_BYTES_PER_S),
   };
 }

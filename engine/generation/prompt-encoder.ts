@@ -55,6 +55,13 @@ export function promptTokenIds(request: PromptRequest, tokenizer: Tokenizer | nu
   return tokenizer.encodeChat([{ role: 'user', content: request.text }], context);
 }
 
+/** Most tokens of prompt and answer together. */
+export interface ContextLimit {
+  maxPositions: number;
+  /** How an operator raises it, after "or"; missing: nobody can. */
+  toRaise?: string;
+}
+
 /**
  * Refuses a prompt that cannot fit, judged by its bytes, before it is tokenized. Throws PROMPT_TOO_LONG. A prompt that passes may still have
  * too many tokens.
@@ -62,21 +69,24 @@ export function promptTokenIds(request: PromptRequest, tokenizer: Tokenizer | nu
 export function requireEncodable(
   { text, messages, raw }: PromptRequest,
   tokenizer: Pick<Tokenizer, 'longestTokenBytes'>,
-  maxPositions: number,
+  { maxPositions, toRaise }: ContextLimit,
 ): void {
   if (messages.length > maxPositions) {
-    throw tooLong(`${messages.length} messages`, `the context holds ${maxPositions} tokens`);
+    throw tooLong(`${messages.length} messages`, `the context holds ${maxPositions} tokens`, toRaise);
   }
   const limitBytes = maxPositions * tokenizer.longestTokenBytes;
   // Chat templates often cut off the white space around a message.
   const contents = raw ? [text] : [text.trim(), ...messages.map(({ content }) => content.trim())];
   const bytes = contents.reduce((sum, content) => sum + Buffer.byteLength(content), 0);
   if (bytes <= limitBytes) return;
-  throw tooLong(`${bytes} bytes`, `the context holds ${maxPositions} tokens, which stand for ${limitBytes} at most`);
+  const room = `the context holds ${maxPositions} tokens, which stand for ${limitBytes} at most`;
+  throw tooLong(`${bytes} bytes`, room, toRaise);
 }
 
-function tooLong(has: string, room: string): OdmoeError {
-  return new OdmoeError('PROMPT_TOO_LONG', `the prompt has ${has}, but ${room}; shorten the prompt`);
+/** The refusal of a prompt that the context does not hold. `has` and `room`: its size, and that of the context, in words. */
+export function tooLong(has: string, room: string, toRaise = ''): OdmoeError {
+  const remedy = toRaise === '' ? 'shorten the prompt' : `shorten the prompt, or ${toRaise}`;
+  return new OdmoeError('PROMPT_TOO_LONG', `the prompt has ${has}, but ${room}; ${remedy}`);
 }
 
 function noTokenizer(): OdmoeError {

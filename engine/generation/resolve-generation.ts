@@ -5,13 +5,11 @@ import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import type { FormatSource } from '../sampling/output-formats.js';
 import type { GenerationOptions } from './generate-tokens.js';
 import { PROMPT_LOGPROBS_LIMIT } from './prompt-logprobs.js';
-import { requireEncodable, type PromptEncoder } from './prompt-encoder.js';
+import { type ContextLimit, requireEncodable, tooLong, type PromptEncoder } from './prompt-encoder.js';
 
 /** Limits that a model sets for requests. */
-export interface GenerationLimits {
+export interface GenerationLimits extends ContextLimit {
   vocabSize: number;
-  /** Positions of prompt and answer together. */
-  maxPositions: number;
   eosTokenIds: readonly number[];
 }
 
@@ -43,11 +41,11 @@ export async function resolveGeneration(
   requireTextToStopAt(request.stop, tokenizer);
   const sampling = resolveSampling(request.sampling, chooseSeed);
   requireBiasInVocabulary(sampling.logitBias, limits.vocabSize);
-  if (tokenizer !== null) requireEncodable(request, tokenizer, limits.maxPositions);
+  if (tokenizer !== null) requireEncodable(request, tokenizer, limits);
   const constraint = await formats.constraintOf(sampling.outputFormat, signal);
   const promptIds = await prompts.encode(request, signal);
   requireInVocabulary(promptIds, limits.vocabSize);
-  const room = roomForAnswer(promptIds.length, limits.maxPositions, request.maxTokens === 0 ? 0 : 1);
+  const room = roomForAnswer(promptIds.length, limits, request.maxTokens === 0 ? 0 : 1);
   const logprobs = Math.min(request.logprobs, limits.vocabSize);
   const { promptLogprobs = false, showSpecialTokens = false } = request;
   if (promptLogprobs) requirePromptLogprobsBounded(promptIds.length, logprobs);
@@ -106,13 +104,10 @@ function requirePromptLogprobsBounded(promptTokens: number, logprobs: number): v
 }
 
 /** Most tokens of an answer: the positions that the prompt leaves of the context. `needed`: fewest tokens that the answer must have. */
-function roomForAnswer(promptTokens: number, maxPositions: number, needed: 0 | 1): number {
+function roomForAnswer(promptTokens: number, { maxPositions, toRaise }: ContextLimit, needed: 0 | 1): number {
   if (promptTokens + needed <= maxPositions) return maxPositions - promptTokens;
   const answer = needed === 0 ? '' : ', and the answer needs one of them';
-  throw new OdmoeError(
-    'PROMPT_TOO_LONG',
-    `the prompt has ${promptTokens} tokens, but the context holds ${maxPositions}${answer}; shorten the prompt`,
-  );
+  throw tooLong(`${promptTokens} tokens`, `the context holds ${maxPositions}${answer}`, toRaise);
 }
 
 function requireTextToStopAt(stop: readonly string[], tokenizer: Tokenizer | null): void {

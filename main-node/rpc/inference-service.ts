@@ -7,7 +7,12 @@ import { generateTokens, type GenerationOutcome } from '../../engine/generation/
 import type { FormatCompiler } from '../../engine/sampling/format-compiler.js';
 import { OutputFormats } from '../../engine/sampling/output-formats.js';
 import { type ResolvedGeneration, resolveGeneration } from '../../engine/generation/resolve-generation.js';
-import { type PromptEncoder, type PromptRequest, requireEncodable } from '../../engine/generation/prompt-encoder.js';
+import {
+  type ContextLimit,
+  type PromptEncoder,
+  type PromptRequest,
+  requireEncodable,
+} from '../../engine/generation/prompt-encoder.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { GenerateReply, GenerateRequest, NodeStatus, Timing } from '../../shared/wire/messages.js';
@@ -98,6 +103,10 @@ export class InferenceService {
     return contextPositionsOf(this.options.limits, this.options.engine.shape);
   }
 
+  private get contextLimit(): ContextLimit {
+    return { maxPositions: this.contextPositions, toRaise: TO_RAISE_CONTEXT };
+  }
+
   /** All that a request holds is freed when the loop over the replies ends, however it ends. */
   async *generate(
     request: GenerateRequest,
@@ -171,7 +180,7 @@ export class InferenceService {
 
   private encode(request: PromptRequest, signal: AbortSignal): Promise<number[]> {
     const { tokenizer, prompts } = this.options;
-    if (tokenizer !== null) requireEncodable(request, tokenizer, this.contextPositions);
+    if (tokenizer !== null) requireEncodable(request, tokenizer, this.contextLimit);
     return prompts.encode(request, signal);
   }
 
@@ -231,7 +240,7 @@ export class InferenceService {
 
   private resolve(request: GenerateRequest, signal: AbortSignal): Promise<ResolvedGeneration> {
     const { engine, tokenizer, prompts, eosTokenIds, randomSeed: chooseSeed } = this.options;
-    const limits = { vocabSize: engine.shape.vocabSize, maxPositions: this.contextPositions, eosTokenIds };
+    const limits = { vocabSize: engine.shape.vocabSize, ...this.contextLimit, eosTokenIds };
     return resolveGeneration(request, { tokenizer, prompts, formats: this.formats, limits, chooseSeed }, signal);
   }
 
@@ -319,12 +328,15 @@ function requireArithmetic({ arithmetic: wanted = '' }: GenerateRequest, arithme
   );
 }
 
-/** Most positions of prompt and answer together. */
+const TO_RAISE_CONTEXT =
+  'start main with a longer context, which may go past what the model was made for (main.max_context_positions, --max-context; odmoe demo: --context)';
+
+/** Most positions of prompt and answer together. The setting may go past the model's own. */
 export function contextPositionsOf(
   { maxContextPositions }: Pick<NodeSettings['main'], 'maxContextPositions'>,
   { maxPositions }: Pick<ModelShape, 'maxPositions'>,
 ): number {
-  return maxContextPositions === 0 ? maxPositions : Math.min(maxPositions, maxContextPositions);
+  return maxContextPositions === 0 ? maxPositions : maxContextPositions;
 }
 
 const NO_PROMPT: PromptRequest = { text: '', messages: [], promptTokenIds: [], raw: false };

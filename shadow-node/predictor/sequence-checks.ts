@@ -21,7 +21,7 @@ export function checkStart(
   throw new OdmoeError(
     'PROTOCOL_VIOLATION',
     `a sequence of ${tokenIds.length} tokens, ${promptTokens} of them prompt, for at most ${maxPositions} positions ` +
-      `does not fit a model of ${shape.maxPositions} positions and ${shape.vocabSize} tokens: start both with one pack`,
+      `does not fit a model of ${shape.maxPositions} positions and ${shape.vocabSize} tokens: start both with one pack and one --max-context`,
   );
 }
 

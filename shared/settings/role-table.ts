@@ -199,10 +199,15 @@ export const MAIN_ROWS = {
     key: 'max_context_positions',
     kind: wholeNumber(0, 2 ** 31 - 1),
     default: 0,
-    help: "Positions of prompt and answer together; 0: the model's own limit.",
+    help:
+      "Positions of prompt and answer together; 0: the model's own limit. More than that goes past what the model was made for: answers to long prompts " +
+      'may make no sense. Shadow follows such long answers only with the same value.',
     flag: {
       usage: '--max-context <positions>',
-      roles: { main: "prompt and answer together; 0: the model's own limit" },
+      roles: {
+        main: "prompt and answer together, also past the model's own limit; 0 (default): that limit",
+        shadow: "as main has it, where that is past the model's own limit",
+      },
     },
   },
   contextMemoryBytes: {
