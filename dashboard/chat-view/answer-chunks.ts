@@ -1,5 +1,6 @@
-import { isRunning, type Answer, type AnswerToken } from './conversation.js';
+import { isRunning, type Answer, type AnswerToken, type ToolCall } from './conversation.js';
 import type { StreamEvent } from './event-stream.js';
+import { MainRefusal, type MainError } from './main-refusal.js';
 
 interface TokenEntry {
   token: string;
@@ -10,7 +11,7 @@ interface TokenEntry {
 interface ChatChunk {
   system_fingerprint?: string;
   choices?: {
-    delta?: { content?: string | null; reasoning_content?: string | null };
+    delta?: { content?: string | null; reasoning_content?: string | null; tool_calls?: CallPart[] };
     logprobs?: { content: (TokenEntry & { top_logprobs: TokenEntry[] })[] } | null;
     finish_reason?: string | null;
   }[];
@@ -19,7 +20,14 @@ interface ChatChunk {
     completion_tokens: number;
     prompt_tokens_details?: { cached_tokens: number };
   };
-  error?: { message: string };
+  error?: MainError;
+}
+
+/** A part of a tool call: the first has id and name, all of them a part of the arguments. */
+interface CallPart {
+  index: number;
+  id?: string;
+  function?: { name?: string; arguments?: string };
 }
 
 const PROGRESS = 'progress ';
@@ -32,12 +40,18 @@ export function withStreamEvent(answer: Answer, { kind, text }: StreamEvent, now
   if (text === END) return answer.state === 'failed' ? answer : { ...answer, state: 'done', progress: '' };
   // The event needs no validation: the page comes from main, so both have the same version.
   const chunk = JSON.parse(text) as ChatChunk;
-  if (chunk.error !== undefined) return withFailure(answer, chunk.error.message);
+  if (chunk.error !== undefined) return withThrown(answer, new MainRefusal(chunk.error));
   return withChunk(answer, chunk, nowMs);
 }
 
 export function withFailure(answer: Answer, error: string): Answer {
   return { ...answer, state: 'failed', error, progress: '' };
+}
+
+/** Returns the answer after this error has ended it. */
+export function withThrown(answer: Answer, thrown: unknown): Answer {
+  const failed = withFailure(answer, failureWords(thrown));
+  return thrown instanceof MainRefusal ? { ...failed, errorField: thrown.field, errorCode: thrown.code } : failed;
 }
 
 /** The message for an error. Browsers report a broken or failed connection by a TypeError, each with its own text. */
@@ -66,7 +80,8 @@ function withChunk(answer: Answer, chunk: ChatChunk, nowMs: number): Answer {
   if (choice === undefined) return next;
   const content = choice.delta?.content ?? '';
   const reasoning = choice.delta?.reasoning_content ?? '';
-  if (content !== '' || reasoning !== '') {
+  const calls = choice.delta?.tool_calls ?? [];
+  if (content !== '' || reasoning !== '' || calls.length > 0) {
     next.state = 'streaming';
     next.progress = '';
     next.firstMs ??= nowMs;
@@ -74,10 +89,21 @@ function withChunk(answer: Answer, chunk: ChatChunk, nowMs: number): Answer {
   }
   next.text += content;
   next.reasoning += reasoning;
+  next.toolCalls = calls.reduce(withCallPart, next.toolCalls);
   const entries = choice.logprobs?.content ?? [];
   if (entries.length > 0) next.tokens = [...next.tokens, ...entries.map(answerToken)];
   next.finishReason = choice.finish_reason ?? next.finishReason;
   return next;
+}
+
+function withCallPart(calls: readonly ToolCall[], { index, id, function: called }: CallPart): readonly ToolCall[] {
+  const before = calls[index] ?? { id: '', name: '', arguments: '' };
+  const call = {
+    id: id ?? before.id,
+    name: called?.name ?? before.name,
+    arguments: before.arguments + (called?.arguments ?? ''),
+  };
+  return [...calls.slice(0, index), call, ...calls.slice(index + 1)];
 }
 
 function answerToken({ token, logprob, top_logprobs: top }: TokenEntry & { top_logprobs: TokenEntry[] }): AnswerToken {

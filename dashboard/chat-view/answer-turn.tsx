@@ -3,12 +3,20 @@ import { AnswerBody } from './answer-body.js';
 import { AnswerButtons } from './answer-buttons.js';
 import { usageWords } from './answer-words.js';
 import { isRunning, type Answer, type Question } from './conversation.js';
+import { ToolCalls } from './tool-calls.js';
 
-export function AnswerTurn({ answer, question }: { answer: Answer; question: Question | null }): JSX.Element {
+interface AnswerTurnProps {
+  answer: Answer;
+  question: Question | null;
+  isLast: boolean;
+}
+
+export function AnswerTurn({ answer, question, isLast }: AnswerTurnProps): JSX.Element {
   const runs = isRunning(answer);
   return (
     <li class="turn turn-answer" data-state={answer.state} aria-busy={runs}>
       <AnswerBody answer={answer} />
+      <ToolCalls answer={answer} takesResults={isLast && answer.state === 'done'} />
       {answer.progress !== '' && <p class="small quiet">{answer.progress}</p>}
       {answer.error !== '' && (
         <p class="answer-error" role="alert">

@@ -1,25 +1,34 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { AnswerTurn } from './answer-turn.js';
-import { forgetConversation, useChat } from './chat-store.js';
+import { newConversation, useChat } from './chat-store.js';
 import { Composer } from './composer.js';
-import { questionOf, runningAnswer, type PageConversation } from './conversation.js';
+import { questionOf, runningAnswer, type PageConversation, type Turn } from './conversation.js';
+import { droppedTurns } from './dropped-turns.js';
+import { NotSentEnd } from './not-sent.js';
 import { QuestionTurn } from './question-turn.js';
 import { SettingsForm } from './settings-form.js';
+import { ToolResultsTurn } from './tool-calls.js';
 
 export function ChatView(): JSX.Element {
   const { conversation, settings, refusal } = useChat();
-  const isRunning = runningAnswer(conversation) !== null;
+  const last = conversation.turns.at(-1);
   const isEmpty = conversation.turns.length === 0;
   return (
     <section class="chat-view">
       <div class="chat-head">
         <h1>Chat</h1>
-        <button type="button" class="button" disabled={isEmpty} onClick={forgetConversation}>
+        <button
+          type="button"
+          class="button"
+          aria-keyshortcuts="Control+Shift+O Meta+Shift+O"
+          disabled={isEmpty}
+          onClick={newConversation}
+        >
           New chat
         </button>
       </div>
-      <SettingsForm settings={settings} />
+      <SettingsForm settings={settings} answer={last?.kind === 'answer' ? last : null} />
       {isEmpty ? (
         <p class="quiet chat-empty">
           Ask the model something. The conversation is kept in this tab alone, and forgotten when the page is loaded
@@ -28,24 +37,32 @@ export function ChatView(): JSX.Element {
       ) : (
         <Turns conversation={conversation} />
       )}
-      <Composer isRunning={isRunning} refusal={refusal} />
+      <Composer conversation={conversation} refusal={refusal} />
     </section>
   );
 }
 
 function Turns({ conversation }: { conversation: PageConversation }): JSX.Element {
   useFollowedEnd(conversation);
+  const { turns } = conversation;
+  const dropped = droppedTurns(conversation);
   return (
     <ol class="turns" aria-label="Conversation">
-      {conversation.turns.map((turn) =>
-        turn.kind === 'question' ? (
-          <QuestionTurn key={turn.id} question={turn} />
-        ) : (
-          <AnswerTurn key={turn.id} answer={turn} question={questionOf(conversation, turn.id)} />
-        ),
-      )}
+      {turns.map((turn, index) => [
+        dropped > 0 && index === dropped && <NotSentEnd key="not-sent" count={dropped} />,
+        <ShownTurn key={turn.id} conversation={conversation} turn={turn} />,
+      ])}
+      {dropped > 0 && dropped === turns.length && <NotSentEnd key="not-sent" count={dropped} />}
     </ol>
   );
+}
+
+function ShownTurn({ conversation, turn }: { conversation: PageConversation; turn: Turn }): JSX.Element {
+  if (turn.kind === 'answer') {
+    const isLast = conversation.turns.at(-1) === turn;
+    return <AnswerTurn answer={turn} question={questionOf(conversation, turn.id)} isLast={isLast} />;
+  }
+  return turn.toolResults === undefined ? <QuestionTurn question={turn} /> : <ToolResultsTurn question={turn} />;
 }
 
 /** Distance from the page's end below which the page scrolls along with new text. */

@@ -1,10 +1,35 @@
-import type { JSX, TargetedSubmitEvent } from 'preact';
-import { useState } from 'preact/hooks';
+import type { JSX, RefObject, TargetedSubmitEvent } from 'preact';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { FileIcon, KeysIcon } from '../elements/icons.js';
 import { askQuestion, stopAnswer } from './chat-store.js';
+import { ContextMeter } from './context-meter.js';
+import { runningAnswer, type PageConversation } from './conversation.js';
+import { KeysList } from './keys-list.js';
+import { withBlock } from './text-files.js';
+import { useChatKeys } from './use-chat-keys.js';
+import { useDroppedFiles } from './use-dropped-files.js';
+import { useKeyboardPlace } from './use-keyboard-place.js';
 
-/** `refusal`: the reason why the question was not sent. */
-export function Composer({ isRunning, refusal }: { isRunning: boolean; refusal: string }): JSX.Element {
-  const [text, setText] = useState('');
+interface ComposerProps {
+  conversation: PageConversation;
+  /** The reason why the question was not sent. */
+  refusal: string;
+}
+
+/** What was typed stays while another view is shown. */
+let draft = '';
+
+export function Composer({ conversation, refusal }: ComposerProps): JSX.Element {
+  const [text, setShownText] = useState(draft);
+  const [problem, setProblem] = useState('');
+  const area = useRef<HTMLTextAreaElement>(null);
+  const keys = useRef<HTMLDialogElement>(null);
+  const isRunning = runningAnswer(conversation) !== null;
+  const setText = (next: string): void => {
+    draft = next;
+    setShownText(next);
+    setProblem('');
+  };
   const send = (): void => {
     if (isRunning || text.trim() === '') return;
     if (askQuestion(text)) setText('');
@@ -13,35 +38,125 @@ export function Composer({ isRunning, refusal }: { isRunning: boolean; refusal: 
     event.preventDefault();
     send();
   };
-  const onKeyDown = (event: KeyboardEvent): void => {
-    // While a text is composed (Chinese, Japanese), Enter only ends the composition.
-    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
-    event.preventDefault();
-    send();
+  const insert = (blocks: string, wrong: string): void => {
+    const field = area.current;
+    if (field === null) return;
+    // The files were read meanwhile, so that the text may be another one now.
+    if (blocks !== '') setText(withBlock(field.value, field.selectionStart, field.selectionEnd, blocks));
+    setProblem(wrong);
+    field.focus();
   };
+  useGrownArea(area, text);
+  useComposerFocus(area, isRunning, conversation.turns.length === 0);
+  useKeyboardPlace();
+  useChatKeys({ area, isRunning, send, showKeys: () => keys.current?.showModal() });
+  const files = useDroppedFiles(insert, text.length);
   return (
-    <form class="composer" onSubmit={onSubmit}>
+    <form class={files.isOver ? 'composer composer-over' : 'composer'} onSubmit={onSubmit}>
       <p class="composer-refusal problem-text small" role="alert">
-        {refusal}
+        {problem === '' ? refusal : problem}
       </p>
       <textarea
+        ref={area}
         class="field"
-        rows={2}
+        rows={1}
+        dir="auto"
         value={text}
-        placeholder="Your question"
+        placeholder={files.isOver ? 'Drop the file here' : 'Your question'}
         aria-label="Your question"
+        aria-keyshortcuts="Enter ArrowUp"
         onInput={(event) => setText(event.currentTarget.value)}
-        onKeyDown={onKeyDown}
+        onPaste={files.onPaste}
       />
-      {isRunning ? (
-        <button type="button" class="button" onClick={stopAnswer}>
-          Stop
+      <div class="composer-foot">
+        <FileButton onFiles={files.take} />
+        <button
+          type="button"
+          class="icon-button"
+          aria-label="Keys"
+          aria-keyshortcuts="?"
+          title="Keys"
+          onClick={() => keys.current?.showModal()}
+        >
+          <KeysIcon />
         </button>
-      ) : (
-        <button type="submit" class="button button-main" disabled={text.trim() === ''}>
-          Ask
-        </button>
-      )}
+        <ContextMeter conversation={conversation} typed={text} />
+        <SendButton isRunning={isRunning} isEmpty={text.trim() === ''} />
+      </div>
+      <KeysList dialog={keys} />
     </form>
   );
+}
+
+function SendButton({ isRunning, isEmpty }: { isRunning: boolean; isEmpty: boolean }): JSX.Element {
+  if (!isRunning) {
+    return (
+      <button key="ask" type="submit" class="button button-main" disabled={isEmpty}>
+        Ask
+      </button>
+    );
+  }
+  return (
+    <button key="stop" type="button" class="button" aria-keyshortcuts="Escape" onClick={stopAnswer}>
+      Stop
+    </button>
+  );
+}
+
+/** Opens the browser's choice of files. Any may be chosen: whether one is text is seen by its bytes, not by its name. */
+function FileButton({ onFiles }: { onFiles: (files: readonly File[]) => void }): JSX.Element {
+  const input = useRef<HTMLInputElement>(null);
+  const choose = (field: HTMLInputElement): void => {
+    onFiles([...(field.files ?? [])]);
+    // The same file can be chosen again.
+    field.value = '';
+  };
+  return (
+    <>
+      <input
+        ref={input}
+        type="file"
+        multiple
+        hidden
+        aria-label="Text files"
+        onChange={(event) => choose(event.currentTarget)}
+      />
+      <button
+        type="button"
+        class="icon-button"
+        aria-label="Add a text file"
+        title="Add a text file"
+        onClick={() => input.current?.click()}
+      >
+        <FileIcon />
+      </button>
+    </>
+  );
+}
+
+/** Makes the field as high as its text; its style sheet bounds that. */
+function useGrownArea(area: RefObject<HTMLTextAreaElement | null>, text: string): void {
+  useLayoutEffect(() => {
+    const field = area.current;
+    if (field === null) return;
+    field.style.height = 'auto';
+    const { borderTopWidth, borderBottomWidth } = getComputedStyle(field);
+    field.style.height = `${field.scrollHeight + parseFloat(borderTopWidth) + parseFloat(borderBottomWidth)}px`;
+  }, [area, text]);
+}
+
+/**
+ * Puts the focus into the field when the view opens, after an answer and in a new chat. It never takes it from another field or a chosen
+ * element, and not on a touch screen, where the keyboard would cover the answer.
+ */
+function useComposerFocus(area: RefObject<HTMLTextAreaElement | null>, isRunning: boolean, isEmpty: boolean): void {
+  useEffect(() => {
+    const { activeElement } = document;
+    const isFree =
+      activeElement === null ||
+      activeElement === document.body ||
+      activeElement.closest('.composer, .chat-head, .tabs') !== null;
+    if (isRunning || !isFree || matchMedia('(pointer: coarse)').matches) return;
+    area.current?.focus({ preventScroll: true });
+  }, [area, isRunning, isEmpty]);
 }

@@ -1,10 +1,16 @@
 import type { JSX, TargetedSubmitEvent } from 'preact';
-import { useState } from 'preact/hooks';
-import { askQuestionAgain } from './chat-store.js';
+import { useEffect, useState } from 'preact/hooks';
+import { askQuestionAgain, editIsOpen, useChat } from './chat-store.js';
 import type { Question } from './conversation.js';
 
 export function QuestionTurn({ question }: { question: Question }): JSX.Element {
   const [text, setText] = useState<string | null>(null);
+  const isToBeEdited = useChat().editedId === question.id;
+  useEffect(() => {
+    if (!isToBeEdited) return;
+    setText(question.text);
+    editIsOpen();
+  }, [isToBeEdited]);
   const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
     if (text === null || text.trim() === '') return;
@@ -28,6 +34,7 @@ export function QuestionTurn({ question }: { question: Question }): JSX.Element 
           rows={3}
           value={text}
           aria-label="The question"
+          ref={focusOnce}
           onInput={(event) => setText(event.currentTarget.value)}
         />
         <div class="turn-buttons">
@@ -41,4 +48,9 @@ export function QuestionTurn({ question }: { question: Question }): JSX.Element 
       </form>
     </li>
   );
+}
+
+/** The editor has the focus when it opens. */
+function focusOnce(field: HTMLTextAreaElement | null): void {
+  field?.focus();
 }

@@ -83,6 +83,26 @@ export function MoonIcon(): JSX.Element {
   );
 }
 
+/** A sheet with a folded corner and a plus. */
+export function FileIcon(): JSX.Element {
+  return (
+    <Icon>
+      <path d="M13.5 3H6v18h12V7.5z" />
+      <path d="M13.5 3v4.5H18M12 11.5v6M9 14.5h6" />
+    </Icon>
+  );
+}
+
+/** A key with a letter. */
+export function KeysIcon(): JSX.Element {
+  return (
+    <Icon>
+      <rect x="2.5" y="6" width="19" height="12" rx="2" />
+      <path d="M6.5 10h.01M10 10h.01M14 10h.01M17.5 10h.01M8 14.5h8" />
+    </Icon>
+  );
+}
+
 export function CopyIcon(): JSX.Element {
   return (
     <Icon>
