@@ -12,7 +12,7 @@ function node(id: string, role: RoleName, more: Partial<NodeStatus> = {}, packDi
 }
 
 function status(nodes: NodeStatus[], placed: string[]): StatusReply {
-  const placement = { workers: placed.map((id) => ({ id })) } as Placement;
+  const placement = { workers: placed.map((id) => ({ id })) } as unknown as Placement;
   return { nodes, placement, drained: [] } as unknown as StatusReply;
 }
 

@@ -38,13 +38,19 @@ describe('the main that a daemon finds', () => {
     } finally {
       await lab.stop();
     }
-    const list = [
+    const found = [
       `"home" at ${daemons.main.address}, words: ${daemons.main.desk.words}`,
       `"lab" at ${lab.address}, words: ${lab.desk.words}`,
-    ].join('; ');
-    assert.deepEqual(daemons.said, [
-      `waiting for main: several clusters answer (${list}): compare the words with those that odmoe status shows on main, and say which one by --cluster, --main HOST:PORT, or give a token of it`,
-    ]);
+    ];
+    // Another test may run a demo, which answers at the usual port of this host, too.
+    const own = daemons.said.map((line) => line.replace(/"demo-\d+" at [^;)]*(; )?/, ''));
+    assert.deepEqual(
+      [...new Set(own)],
+      [
+        `waiting for main: several clusters answer (${found.join('; ')}): compare the words with those that odmoe status shows on main, and say which one by --cluster, --main HOST:PORT, or give a token of it`,
+      ],
+    );
+    assert.equal(new Set(daemons.said).size, daemons.said.length, 'nothing is said twice');
   });
 
   it('knows the authorities that it made, that its daemons joined, and of which its user is an operator', async () => {
