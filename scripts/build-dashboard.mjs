@@ -14,7 +14,15 @@ import {
 } from './build-state.mjs';
 
 const BUNDLED = ['app.js', 'app.css'];
-const COPIED = ['index.html', 'icon.svg'];
+const COPIED = [
+  'index.html',
+  'manifest.webmanifest',
+  'icon.svg',
+  'icon-192.png',
+  'icon-512.png',
+  'icon-maskable.png',
+  'icon-apple.png',
+];
 /** The folders of the bundle's sources; npm packages come in addition. */
 const SOURCE_MODULES = ['dashboard', 'shared/wire', 'shared/base/text'];
 const PACKAGES = ['esbuild', 'preact', 'uplot'];

@@ -3,7 +3,8 @@
 //   node scripts/release.mjs --from-checkout OUT
 //                     for tests: of the files as they are, with node_modules and addon of this checkout, into OUT
 // release/ then has odmoe, @odmoe/linux-x64, @odmoe/linux-x64-cuda where nvcc is, SHA256SUMS and an SBOM; release/arm64 has @odmoe/linux-arm64
-// where the cross compiler is (test/arm/run --fetch-only gets ARM's libraries). It fails where a file is missing, where a library asks for newer
+// where the cross compiler is (test/arm/run --fetch-only gets ARM's libraries). At the end it draws docs/pictures anew where Chromium is; they are no part
+// of a package. It fails where a file is missing, where a library asks for newer
 // symbols than the oldest systems have, or where a size is passed.
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -24,6 +25,7 @@ import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { BuildError, packageRoot, runBuild } from './build-state.mjs';
 import { requireReleasable } from './library-gate.mjs';
+import { drawPictures } from './pictures.mjs';
 import {
   PACKED_LIMIT_BYTES,
   contentFaults,
@@ -33,7 +35,7 @@ import {
   releaseManifest,
   shrinkwrap,
 } from './release-contents.mjs';
-import { findCommand } from './system-packages.mjs';
+import { findBrowser, findCommand } from './system-packages.mjs';
 
 const SHRINKWRAP = 'npm-shrinkwrap.json';
 const ARM_COMPILER = 'aarch64-linux-gnu';
@@ -70,7 +72,8 @@ function copyTracked(place) {
 }
 
 function requireCommitted() {
-  const changes = run('git', ['status', '--porcelain'], packageRoot);
+  // The release itself draws the pictures, which no package holds.
+  const changes = run('git', ['status', '--porcelain', '--', '.', ':!docs/pictures'], packageRoot);
   if (changes !== '') throw new BuildError(`there are changes that are not committed; commit them first:\n${changes}`);
 }
 
@@ -233,6 +236,16 @@ function release(place, out, fromCheckout) {
   say(`done: ${out}`);
 }
 
+function renewPictures() {
+  if (findBrowser() === undefined) {
+    say('Chromium is not here: docs/pictures are NOT drawn anew; `npm run pictures` does it where it is');
+    return;
+  }
+  say('drawing docs/pictures anew, from a demo cluster');
+  drawPictures([]);
+  say('docs/pictures are new: look at them, and commit them (the packages are made, and hold none of them)');
+}
+
 function main() {
   const [flag, ...more] = process.argv.slice(2);
   const fromCheckout = flag === '--from-checkout';
@@ -252,6 +265,7 @@ function main() {
   } finally {
     rmSync(place, { recursive: true, force: true });
   }
+  if (!fromCheckout) renewPictures();
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) runBuild('release', main);

@@ -18,7 +18,10 @@ const GROUP = /\bgroup\s+(\d+)/g;
 export function filteredSections(sections: readonly NodeSection[], typed: string): NodeSection[] {
   const text = typed.toLowerCase();
   const groups = [...text.matchAll(GROUP)].map(([, number = '']) => `group ${Number(number)}`);
-  const words = text.replace(GROUP, ' ').split(/\s+/).filter((word) => word !== '');
+  const words = text
+    .replace(GROUP, ' ')
+    .split(/\s+/)
+    .filter((word) => word !== '');
   return sections
     .map((section): NodeSection => {
       // The title of main's section names both of its nodes.

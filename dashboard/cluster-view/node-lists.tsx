@@ -64,11 +64,7 @@ function Sections({ sections, cluster }: { sections: readonly NodeSection[]; clu
   return (
     <div class={isLarge ? 'node-sections node-sections-large' : 'node-sections'}>
       {sections.map(({ title, note, look, nodes }) => (
-        <section
-          key={title}
-          class={`node-section ${look} span-${Math.min(4, nodes.length)}`}
-          aria-label={title}
-        >
+        <section key={title} class={`node-section ${look} span-${Math.min(4, nodes.length)}`} aria-label={title}>
           <header class="section-head">
             <h2>{title}</h2>
             <p class="quiet small">{note}</p>

@@ -25,9 +25,7 @@ function groupOf(node: NodeView, groups: readonly (readonly string[])[]): number
 
 /** Every node once: main and shadow, each group, unplaced workers, and lost workers, as people count. Empty sections are left out. */
 export function nodeSections({ nodes, groups, expertLayers }: Placed): NodeSection[] {
-  const workers = nodes
-    .filter(({ role }) => role === 'worker')
-    .sort((left, right) => naturalOrder(left.id, right.id));
+  const workers = nodes.filter(({ role }) => role === 'worker').sort((left, right) => naturalOrder(left.id, right.id));
   const grouped = workers.map((node) => ({ node, group: groupOf(node, groups) }));
   const without = grouped.filter(({ group }) => group === null).map(({ node }) => node);
   const sections: NodeSection[] = [

@@ -24,6 +24,8 @@ export interface SampleOptions {
   machines: SampleMachines;
   /** Changes of the invented cluster. */
   changes?: () => Partial<ClusterData>;
+  /** True: nothing is told, and new listeners get no answer, as a stopped process does. */
+  isSilent?: () => boolean;
 }
 
 const PAGE = resolve(fileURLToPath(import.meta.url), '..', '..', '..', 'dashboard');
@@ -33,9 +35,11 @@ const TYPES: Record<string, string> = {
   '.js': 'text/javascript; charset=utf-8',
   '.css': 'text/css; charset=utf-8',
   '.svg': 'image/svg+xml',
+  '.png': 'image/png',
+  '.webmanifest': 'application/manifest+json',
 };
 const POLICY =
-  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'";
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; form-action 'self'";
 
 /** The events that a new listener gets at once. */
 export function sampleEvents(options: SampleOptions): ClusterEvent[] {
@@ -56,12 +60,14 @@ function clusterEvent(secondsOn: number, { alone, machines, changes }: SampleOpt
 }
 
 function feed(request: IncomingMessage, response: ServerResponse, options: SampleOptions): void {
+  if (options.isSilent?.() === true) return;
   response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
   const tell = (event: ClusterEvent): boolean =>
     response.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`);
   sampleEvents(options).forEach(tell);
   let secondsOn = 0;
   const every = setInterval(() => {
+    if (options.isSilent?.() === true) return;
     secondsOn += 1;
     tell(clusterEvent(secondsOn, options));
     if (!options.alone) tell({ type: 'figures', samples: [sampleFigures(secondsOn)] });

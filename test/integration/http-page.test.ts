@@ -72,6 +72,27 @@ describe('the web page', function () {
     assert.equal((await api.fetch('/assets/..%2fpackage.json')).status, 404);
   });
 
+  it('has a manifest that a browser may fetch before anybody logged in, with icons that are there', async () => {
+    const answer = await api.fetch('/assets/manifest.webmanifest', undefined, { headers: { origin: api.url } });
+    assert.equal(answer.status, 200);
+    assert.equal(answer.headers.get('content-type'), 'application/manifest+json');
+    const policy = answer.headers.get('content-security-policy') ?? '';
+    assert.match(policy, /; manifest-src 'self';/);
+    const manifest = (await answer.json()) as {
+      start_url: string;
+      icons: { src: string; type: string; sizes: string }[];
+    };
+    assert.equal((await api.fetch(manifest.start_url)).status, 200);
+    assert.ok(manifest.icons.length >= 3);
+    for (const { src, type, sizes } of manifest.icons) {
+      const icon = await api.fetch(src);
+      assert.deepEqual([icon.status, icon.headers.get('content-type')], [200, type], src);
+      if (type !== 'image/png') continue;
+      const bytes = Buffer.from(await icon.arrayBuffer());
+      assert.equal(`${bytes.readUInt32BE(16)}x${bytes.readUInt32BE(20)}`, sizes, src);
+    }
+  });
+
   it('logs in once by a key; a wrong one opens nothing', async () => {
     assert.equal((await api.fetch('/cluster/events')).status, 401);
     assert.equal((await logIn('another-key')).status, 401);

@@ -41,7 +41,11 @@ export class RunningDemo {
   printed = '';
   said = '';
 
-  constructor(flags: readonly string[], environment: NodeJS.ProcessEnv = {}) {
+  constructor(
+    flags: readonly string[],
+    environment: NodeJS.ProcessEnv = {},
+    private readonly limitMs = DEMO_TIME_LIMIT_MS,
+  ) {
     const command = [join(packageRoot(), 'bin', 'odmoe'), 'demo', ...flags];
     this.child = spawn(process.execPath, command, { env: { ...process.env, ...environment }, stdio: 'pipe' });
     this.outcome = this.collect();
@@ -75,7 +79,7 @@ export class RunningDemo {
     const outcome = { stdout: '', stderr: '' };
     this.child.stdout?.on('data', (data: Buffer) => (outcome.stdout = this.printed += data.toString()));
     this.child.stderr?.on('data', (data: Buffer) => (outcome.stderr = this.said += data.toString()));
-    const timer = setTimeout(() => this.child.kill('SIGKILL'), DEMO_TIME_LIMIT_MS);
+    const timer = setTimeout(() => this.child.kill('SIGKILL'), this.limitMs);
     const [status, signal] = (await once(this.child, 'close')) as [number | null, NodeJS.Signals | null];
     clearTimeout(timer);
     return { status, signal, ...outcome };
