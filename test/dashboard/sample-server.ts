@@ -26,6 +26,10 @@ export interface SampleOptions {
   changes?: () => Partial<ClusterData>;
   /** True: nothing is told, and new listeners get no answer, as a stopped process does. */
   isSilent?: () => boolean;
+  /** Time between two seconds of the invented cluster: 1000 by default. Each second waits until the page has taken the one before. */
+  secondMs?: number;
+  /** Events that each second brings besides. */
+  more?: (secondsOn: number) => ClusterEvent[];
 }
 
 const PAGE = resolve(fileURLToPath(import.meta.url), '..', '..', '..', 'dashboard');
@@ -67,11 +71,12 @@ function feed(request: IncomingMessage, response: ServerResponse, options: Sampl
   sampleEvents(options).forEach(tell);
   let secondsOn = 0;
   const every = setInterval(() => {
-    if (options.isSilent?.() === true) return;
+    if (options.isSilent?.() === true || response.writableNeedDrain) return;
     secondsOn += 1;
     tell(clusterEvent(secondsOn, options));
     if (!options.alone) tell({ type: 'figures', samples: [sampleFigures(secondsOn)] });
-  }, 1000);
+    options.more?.(secondsOn).forEach(tell);
+  }, options.secondMs ?? 1000);
   request.on('close', () => clearInterval(every));
 }
 

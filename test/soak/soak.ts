@@ -1,12 +1,15 @@
 /**
- * `npm run test:soak [-- --minutes N]`: main, shadow and two workers answer prompts of the demo model, each in a process of its own. Fails
- * when the memory of one of them grows after the warm-up, or when an answer differs from the one before.
+ * `npm run test:soak [-- --minutes N] [-- --page]`: main, shadow and two workers answer prompts of the demo model, each in a process of its own. Fails
+ * when the memory of one of them grows after the warm-up, or when an answer differs from the one before. With --page Chromium shows main's page
+ * meanwhile, one view after the other, and the page's heap must not grow either.
  */
 import assert from 'node:assert/strict';
 import { parseArgs } from 'node:util';
 import type { GenerateRequest } from '../../shared/wire/messages.js';
 import { requestFor } from '../integration/harness/answers.js';
+import { findBrowser } from '../integration/harness/browser.js';
 import { ProcessCluster } from '../integration/harness/process-cluster.js';
+import { WatchedPage } from '../integration/harness/watched-page.js';
 import { growthOf, residentBytes } from './resident-memory.js';
 
 const DEFAULT_MINUTES = 10;
@@ -15,10 +18,13 @@ const WARM_UP_SHARE = 0.3;
 const SAMPLES_AFTER_WARM_UP = 60;
 /** After the warm-up. Half of an answer a second that leaves 64 KiB behind would exceed it in ten minutes. */
 const MOST_GROWTH_BYTES = 16 * 2 ** 20;
+/** Of the page, whose figures of ten minutes and passes are below it. */
+const MOST_PAGE_GROWTH_BYTES = 2 * 2 ** 20;
 /** Every so many answers, one is cancelled after a few tokens: what it held must be given back, too. */
 const CANCEL_EVERY = 7;
 const CANCEL_AFTER_TOKENS = 5;
 const DAEMONS = ['main', 'shadow', 'worker-0', 'worker-1'];
+const PAGE = 'page';
 const PROMPTS = [
   'Tell me a story about a fox.',
   'What is 17 plus 25?',
@@ -67,57 +73,92 @@ class Asker {
   }
 }
 
-/** Resident bytes of each daemon, by its id, at equal intervals from the warm-up to the end. */
-async function sample(cluster: ProcessCluster, startMs: number, endMs: number): Promise<Map<string, number[]>> {
+/** Resident bytes of each daemon, by its id, and the heap of the page, at equal intervals from the warm-up to the end. */
+async function sample(
+  cluster: ProcessCluster,
+  page: WatchedPage | null,
+  startMs: number,
+  endMs: number,
+): Promise<Map<string, number[]>> {
   const samples = new Map<string, number[]>(DAEMONS.map((id) => [id, []]));
+  const heaps: number[] = [];
+  if (page !== null) samples.set(PAGE, heaps);
   const warmMs = startMs + WARM_UP_SHARE * (endMs - startMs);
   for (let index = 1; index <= SAMPLES_AFTER_WARM_UP; index++) {
     const dueMs = warmMs + (index / SAMPLES_AFTER_WARM_UP) * (endMs - warmMs);
     await new Promise((resolve) => setTimeout(resolve, Math.max(0, dueMs - performance.now())));
-    for (const [id, bytes] of samples) bytes.push(await residentBytes(cluster.daemon(id).pid));
+    for (const id of DAEMONS) samples.get(id)?.push(await residentBytes(cluster.daemon(id).pid));
+    if (page === null) continue;
+    heaps.push((await page.size()).heapBytes);
+    await page.turn();
   }
   return samples;
 }
 
 /** Prints the figures; the ids of the daemons that have grown beyond the bound. */
 function report(samples: ReadonlyMap<string, readonly number[]>): string[] {
-  console.log('daemon      after warm-up  at the end   growth  (MiB, resident)');
+  console.log('daemon      after warm-up  at the end   growth  (MiB, resident; of the page: heap)');
   const grown: string[] = [];
   for (const [id, bytes] of samples) {
     const { firstBytes, lastBytes, growthBytes } = growthOf(bytes);
     const figures = [firstBytes, lastBytes, growthBytes].map((figure) => mebibytes(figure).padStart(11)).join(' ');
     console.log(`${id.padEnd(12)} ${figures}`);
-    if (growthBytes > MOST_GROWTH_BYTES) grown.push(id);
+    if (growthBytes > mostGrowth(id)) grown.push(id);
   }
   return grown;
 }
 
-function minutesGiven(): number {
-  const { values } = parseArgs({ options: { minutes: { type: 'string', default: String(DEFAULT_MINUTES) } } });
+function mostGrowth(id: string): number {
+  return id === PAGE ? MOST_PAGE_GROWTH_BYTES : MOST_GROWTH_BYTES;
+}
+
+interface Flags {
+  durationMs: number;
+  withPage: boolean;
+}
+
+function flagsGiven(): Flags {
+  const { values } = parseArgs({
+    options: {
+      minutes: { type: 'string', default: String(DEFAULT_MINUTES) },
+      page: { type: 'boolean', default: false },
+    },
+  });
   const minutes = Number(values.minutes);
   if (!(minutes > 0)) throw new Error(`--minutes is a number above 0, not "${values.minutes}"`);
-  return minutes;
+  return { durationMs: minutes * 60_000, withPage: values.page };
+}
+
+async function openPage(cluster: ProcessCluster): Promise<WatchedPage> {
+  const path = findBrowser();
+  if (path === undefined) throw new Error('--page needs Chromium: none is in the PATH, and CHROME_PATH names none');
+  return WatchedPage.open(path, `http://${(await cluster.status()).httpAddress}`);
 }
 
 async function main(): Promise<void> {
-  const durationMs = minutesGiven() * 60_000;
-  const cluster = await ProcessCluster.start('demo', 2, true);
+  const { durationMs, withPage } = flagsGiven();
+  const cluster = await ProcessCluster.start('demo', 2, true, withPage ? ['--http', '127.0.0.1:0'] : []);
+  let page: WatchedPage | null = null;
   try {
+    if (withPage) page = await openPage(cluster);
     const startMs = performance.now();
     const asker = new Asker(cluster);
     const [samples] = await Promise.all([
-      sample(cluster, startMs, startMs + durationMs),
+      sample(cluster, page, startMs, startMs + durationMs),
       asker.askUntil(startMs + durationMs),
     ]);
     console.log(`${asker.answers} answers, and ${asker.cancelled} cancelled ones, in ${durationMs / 60_000} min`);
+    page?.assertNothingWrong();
     const grown = report(samples);
     if (grown.length === 0) return;
-    console.log(`FAILED: ${grown.join(', ')} grew by more than ${mebibytes(MOST_GROWTH_BYTES)} MiB after the warm-up`);
+    const bounds = grown.map((id) => `${id} grew by more than ${mebibytes(mostGrowth(id))} MiB`);
+    console.log(`FAILED: after the warm-up ${bounds.join(', ')}`);
     process.exitCode = 1;
   } catch (thrown) {
     cluster.printLog();
     throw thrown;
   } finally {
+    await page?.close();
     await cluster.end();
   }
 }
