@@ -134,14 +134,20 @@ function FileButton({ onFiles }: { onFiles: (files: readonly File[]) => void }):
   );
 }
 
-/** Makes the field as high as its text; its style sheet bounds that. */
+/** The page counts as scrolled to its end up to this distance. */
+const AT_END_PIXELS = 4;
+
+/** Makes the field as high as its text; its style sheet bounds that. A page that is scrolled to its end stays so. */
 function useGrownArea(area: RefObject<HTMLTextAreaElement | null>, text: string): void {
   useLayoutEffect(() => {
     const field = area.current;
     if (field === null) return;
+    const { scrollHeight, clientHeight, scrollTop } = document.documentElement;
     field.style.height = 'auto';
     const { borderTopWidth, borderBottomWidth } = getComputedStyle(field);
     field.style.height = `${field.scrollHeight + parseFloat(borderTopWidth) + parseFloat(borderBottomWidth)}px`;
+    if (scrollHeight - clientHeight - scrollTop > AT_END_PIXELS) return;
+    window.scrollTo({ top: document.documentElement.scrollHeight });
   }, [area, text]);
 }
 

@@ -38,9 +38,7 @@ export function ContextMeter({ conversation, typed }: ContextMeterProps): JSX.El
           high={contextPositions * NEARLY_FULL}
           optimum={0}
           value={Math.min(tokens, contextPositions)}
-        >
-          {words}
-        </meter>
+        />
         <span>{words}</span>
       </div>
       {(isRefused || tokens >= contextPositions) && (

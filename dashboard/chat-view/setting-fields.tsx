@@ -20,9 +20,17 @@ export interface FieldProps {
   refusal: { name: SettingName; words: string } | null;
 }
 
+interface FieldAttributes {
+  id: string;
+  'aria-invalid': boolean;
+  'aria-describedby': string;
+  'data-setting': SettingName;
+}
+
 /** The attributes of a field that is described by its hint, or by what is wrong with it. */
-function useNote(name: SettingName, hint: string, { settings, refusal }: FieldProps): [object, JSX.Element] {
-  const id = useId();
+function useNote(name: SettingName, hint: string, { settings, refusal }: FieldProps): [FieldAttributes, JSX.Element] {
+  const fieldId = useId();
+  const id = `${fieldId}-note`;
   const own = settingProblem(settings, name);
   const problem = own === '' && refusal?.name === name ? refusal.words : own;
   const note = (
@@ -30,7 +38,7 @@ function useNote(name: SettingName, hint: string, { settings, refusal }: FieldPr
       {problem === '' ? hint : problem}
     </span>
   );
-  return [{ 'aria-invalid': problem !== '', 'aria-describedby': id, 'data-setting': name }, note];
+  return [{ id: fieldId, 'aria-invalid': problem !== '', 'aria-describedby': id, 'data-setting': name }, note];
 }
 
 /** The field of a number. A value that is no number within the range is marked, and questions are then not sent. */
@@ -38,8 +46,8 @@ export function NumberField({ name, ...props }: FieldProps & { name: NumberName 
   const { title, hint } = NUMBER_SETTINGS[name];
   const [attributes, note] = useNote(name, hint, props);
   return (
-    <label class="setting">
-      <span>{title}</span>
+    <div class="setting">
+      <label for={attributes.id}>{title}</label>
       <input
         {...attributes}
         class="field"
@@ -49,7 +57,7 @@ export function NumberField({ name, ...props }: FieldProps & { name: NumberName 
         onInput={(event) => changeSettings({ [name]: event.currentTarget.value })}
       />
       {note}
-    </label>
+    </div>
   );
 }
 
@@ -82,8 +90,8 @@ interface ChoiceProps extends FieldProps {
 function Choice({ name, title, choices, words, hint, ...props }: ChoiceProps): JSX.Element {
   const [attributes, note] = useNote(name, hint, props);
   return (
-    <label class="setting">
-      <span>{title}</span>
+    <div class="setting">
+      <label for={attributes.id}>{title}</label>
       <select
         {...attributes}
         class="field"
@@ -97,7 +105,7 @@ function Choice({ name, title, choices, words, hint, ...props }: ChoiceProps): J
         ))}
       </select>
       {note}
-    </label>
+    </div>
   );
 }
 
@@ -112,8 +120,8 @@ interface TextFieldProps extends FieldProps {
 export function TextField({ name, hint, rows, isCode, ...props }: TextFieldProps): JSX.Element {
   const [attributes, note] = useNote(name, hint, props);
   return (
-    <label class="setting setting-wide">
-      <span>{TEXT_TITLES[name]}</span>
+    <div class="setting setting-wide">
+      <label for={attributes.id}>{TEXT_TITLES[name]}</label>
       <textarea
         {...attributes}
         class={isCode ? 'field field-code' : 'field'}
@@ -124,6 +132,6 @@ export function TextField({ name, hint, rows, isCode, ...props }: TextFieldProps
         onInput={(event) => changeSettings({ [name]: event.currentTarget.value })}
       />
       {note}
-    </label>
+    </div>
   );
 }

@@ -1,4 +1,5 @@
-import type { ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { bodyOf } from './sample-machines.js';
 
 /** Answers of an invented model. Each token has a likelihood, and one token is markup that the page must not run. */
 const TEXTS =
@@ -41,4 +42,22 @@ export async function sampleChat(response: ServerResponse, halfway: () => Promis
   const usage = { prompt_tokens: 214, completion_tokens: TOKENS.length, prompt_tokens_details: { cached_tokens: 180 } };
   tell({ ...HEAD, choices: [], usage });
   response.end('data: [DONE]\n\n');
+}
+
+/** Each word is a token of the invented model, and the chat template adds none. */
+export function sampleTokens(text: string): number {
+  return text.split(/\s+/).filter((word) => word !== '').length;
+}
+
+/** The counts of POST /tokenize and POST /v1/messages/count_tokens. */
+export async function sampleCount(path: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const { content, messages = [] } = JSON.parse(await bodyOf(request)) as {
+    content?: string;
+    messages?: { content: unknown }[];
+  };
+  const count = (given: unknown): number => sampleTokens(typeof given === 'string' ? given : JSON.stringify(given));
+  const tokens = Array.from({ length: sampleTokens(content ?? '') }, (_, index) => index);
+  const inputTokens = messages.reduce((sum, message) => sum + count(message.content), 0);
+  response.writeHead(200, { 'content-type': 'application/json' });
+  response.end(JSON.stringify(path === '/tokenize' ? { tokens } : { input_tokens: inputTokens }));
 }

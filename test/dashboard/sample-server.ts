@@ -8,7 +8,7 @@ import { extname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import type { ClusterData, ClusterEvent } from '../../shared/wire/cluster-events.js';
-import { sampleChat } from './sample-chat.js';
+import { sampleChat, sampleCount } from './sample-chat.js';
 import { sampleCluster, sampleClusterAlone, sampleManyWorkers } from './sample-cluster.js';
 import { sampleFigures, sampleHeat, sampleHistory, sampleRecall } from './sample-figures.js';
 import { bodyOf, SAMPLE_OPERATOR_KEY, SampleMachines, type SampleTrust } from './sample-machines.js';
@@ -22,6 +22,8 @@ export interface SampleOptions {
   /** Asked in the midst of each answer, which goes on when it resolves. */
   halfway: () => Promise<void>;
   machines: SampleMachines;
+  /** Answers a chat's request in place of the invented model. False: the model answers. */
+  chat?: (body: string, response: ServerResponse) => boolean;
   /** Changes of the invented cluster. */
   changes?: () => Partial<ClusterData>;
   /** True: nothing is told, and new listeners get no answer, as a stopped process does. */
@@ -114,6 +116,15 @@ async function answerMachines(
   machines.answer(request.method ?? '', path.slice(MACHINES_PATH.length), await bodyOf(request), response);
 }
 
+async function answerChat(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { chat, halfway }: SampleOptions,
+): Promise<void> {
+  const body = await bodyOf(request);
+  if (chat?.(body, response) !== true) await sampleChat(response, halfway);
+}
+
 /** Not listening yet. */
 export function sampleServer(options: SampleOptions): Server {
   return createServer((request, response) => {
@@ -124,7 +135,8 @@ export function sampleServer(options: SampleOptions): Server {
       else response.writeHead(401).end();
     } else if (path === '/cluster/session') void session(request, response, options);
     else if (path.startsWith(MACHINES_PATH)) void answerMachines(request, path, response, options);
-    else if (path === '/v1/chat/completions') void sampleChat(response, options.halfway);
+    else if (path === '/v1/chat/completions') void answerChat(request, response, options);
+    else if (path === '/tokenize' || path === '/v1/messages/count_tokens') void sampleCount(path, request, response);
     else if (path === '/') sendFile(response, 'index.html');
     else if (/^\/assets\/[\w.-]+$/.test(path)) sendFile(response, path.slice('/assets/'.length));
     else response.writeHead(404).end();
