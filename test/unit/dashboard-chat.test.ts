@@ -2,7 +2,14 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import fc from 'fast-check';
 import { requestBody } from '../../dashboard/chat-view/chat-request.js';
-import { failureWords, withEnd, withFailure, withStreamEvent } from '../../dashboard/chat-view/answer-chunks.js';
+import {
+  failureWords,
+  withEnd,
+  withFailure,
+  withStreamEvent,
+  withThrown,
+} from '../../dashboard/chat-view/answer-chunks.js';
+import { MainRefusal } from '../../dashboard/chat-view/main-refusal.js';
 import {
   areTokensWhole,
   percent,
@@ -108,6 +115,24 @@ describe('an answer read event by event', () => {
     );
   });
 
+  it('puts the calls of tools together from their parts', () => {
+    const part = (call: object): StreamEvent => ({
+      kind: 'data',
+      text: JSON.stringify({ choices: [{ delta: { tool_calls: [call] } }] }),
+    });
+    const answer = [
+      part({ index: 0, id: 'a', type: 'function', function: { name: 'look', arguments: '' } }),
+      part({ index: 0, function: { arguments: '{"at":' } }),
+      part({ index: 1, id: 'b', type: 'function', function: { name: 'go', arguments: '{}' } }),
+      part({ index: 0, function: { arguments: '1}' } }),
+    ].reduce((before, event) => withStreamEvent(before, event, 1), WAITING);
+    assert.deepEqual(answer.toolCalls, [
+      { id: 'a', name: 'look', arguments: '{"at":1}' },
+      { id: 'b', name: 'go', arguments: '{}' },
+    ]);
+    assert.equal(answer.state, 'streaming');
+  });
+
   it('keeps reasoning apart', () => {
     const thought = { kind: 'data', text: '{"choices":[{"delta":{"reasoning_content":"hm"}}]}' } as const;
     const answer = withStreamEvent(withStreamEvent(WAITING, thought, 1), chunk('Yes'), 2);
@@ -118,6 +143,9 @@ describe('an answer read event by event', () => {
     const error = { kind: 'data', text: '{"error":{"message":"no worker is left"}}' } as const;
     const failed = withStreamEvent(withStreamEvent(WAITING, error, 1), { kind: 'data', text: '[DONE]' }, 2);
     assert.deepEqual([failed.state, failed.error], ['failed', 'no worker is left']);
+    const refusal = new MainRefusal({ message: 'too much', param: 'top_k', code: 'request_invalid' });
+    const refused = withThrown(WAITING, refusal);
+    assert.deepEqual([refused.error, refused.errorField, refused.errorCode], ['too much', 'top_k', 'request_invalid']);
     assert.equal(withEnd(failed, false), failed);
   });
 
@@ -141,6 +169,79 @@ describe('a conversation of the page', () => {
     state: 'done',
     text: '1',
   }));
+
+  it('sends what the settings do not leave to main', () => {
+    const typed = {
+      ...DEFAULT_SETTINGS,
+      topK: '40',
+      minP: '0.05',
+      repetitionPenalty: '1.1',
+      presencePenalty: '-1',
+      frequencyPenalty: '0.5',
+      logitBias: '{"7": -100}',
+      stop: 'END',
+      ignoreEos: 'yes',
+      arithmetic: 'exact',
+      thinking: 'off',
+      reasoningEffort: 'low',
+      templateVariables: '{"x": 1}',
+      format: 'json',
+      tools: '{"name": "look"}',
+      toolChoice: 'look',
+      parallelToolCalls: 'no',
+      alternatives: '0',
+    };
+    assert.equal(settingsProblem(typed), '');
+    const asked = ask(EMPTY_PAGE_CONVERSATION, 'Two?', { ...chatSettings(typed), seed: 5 });
+    const { messages, stream, stream_options, return_progress, ...fields } = requestBody(
+      asked,
+      answerOf(asked),
+    ) as Record<string, unknown>;
+    assert.deepEqual([messages, stream, return_progress], [[{ role: 'user', content: 'Two?' }], true, true]);
+    assert.deepEqual(stream_options, { include_usage: true });
+    assert.deepEqual(fields, {
+      temperature: 0.7,
+      top_p: 1,
+      top_k: 40,
+      min_p: 0.05,
+      repetition_penalty: 1.1,
+      presence_penalty: -1,
+      frequency_penalty: 0.5,
+      logit_bias: { 7: -100 },
+      stop: ['END'],
+      ignore_eos: true,
+      arithmetic: 'exact',
+      seed: 5,
+      enable_thinking: false,
+      reasoning_effort: 'low',
+      chat_template_kwargs: { x: 1 },
+      response_format: { type: 'json_object' },
+      tools: [{ type: 'function', function: { name: 'look' } }],
+      tool_choice: { type: 'function', function: { name: 'look' } },
+      parallel_tool_calls: false,
+      logprobs: true,
+      top_logprobs: 0,
+    });
+  });
+
+  it('leaves dropped turns out, and sends calls with the results of the tools', () => {
+    const call = { id: 'call-1', name: 'look', arguments: '{"at":1}' };
+    const called = changeAnswer(ask(said, 'Look!', WITH_SEED), 4, (answer) => ({ ...answer, toolCalls: [call] }));
+    const results = [{ callId: 'call-1', name: 'look', content: 'a fox' }];
+    const asked = ask(called, 'look: a fox', { ...WITH_SEED, droppedTurns: 2 }, results);
+    const { messages } = requestBody(asked, answerOf(asked)) as { messages: unknown };
+    assert.deepEqual(messages, [
+      { role: 'user', content: 'Look!' },
+      {
+        role: 'assistant',
+        content: null,
+        tool_calls: [{ id: 'call-1', type: 'function', function: { name: 'look', arguments: '{"at":1}' } }],
+      },
+      { role: 'tool', tool_call_id: 'call-1', name: 'look', content: 'a fox' },
+    ]);
+    const again = askAgain(asked, 5, 'look: a fox', WITH_SEED);
+    assert.deepEqual(again.turns.at(-2), { kind: 'question', id: 7, text: 'look: a fox', toolResults: results });
+  });
 
   it('sends all earlier messages, with the settings', () => {
     const asked = ask(said, 'Two?', { ...WITH_SEED, system: 'Be brief.' });
@@ -227,14 +328,14 @@ describe('texts and settings of the chat', () => {
     assert.equal(settingNumber(' 12 ', 'seed'), 12);
     assert.equal(settingNumber('0.5', 'temperature'), 0.5);
     for (const wrong of ['1.5', '-1', 'x', '1e99']) assert.equal(settingNumber(wrong, 'seed'), undefined);
-    assert.equal(settingNumber('2.5', 'temperature'), undefined);
+    assert.equal(settingNumber('1000.5', 'temperature'), undefined);
   });
 
   it('name the wrong setting, and its allowed values', () => {
     const problem = (change: object): string => settingsProblem({ ...DEFAULT_SETTINGS, ...change });
     assert.equal(problem({}), '');
     assert.equal(problem({ maxTokens: '12', seed: '' }), '');
-    assert.equal(problem({ temperature: 'hot' }), 'Temperature: give a number from 0 to 2');
+    assert.equal(problem({ temperature: 'hot' }), 'Temperature: give a number from 0 to 1000');
     assert.equal(problem({ topP: '' }), 'Top p: give a number from 0 to 1');
     assert.equal(problem({ maxTokens: '-5' }), 'Most tokens: give a whole number from 1 to 1000000, or nothing');
     assert.match(problem({ seed: 'abc' }), /^Seed: give a whole number from 0 to \d+, or nothing$/);

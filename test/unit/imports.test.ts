@@ -46,11 +46,12 @@ const SHARED_MAY_IMPORT: Record<string, readonly string[]> = {
 const LINES_OF_ONE_ROOM_LIMIT = 300;
 /** The native door may import the shared model types and the errors, and nothing else of shared. */
 const NATIVE_MAY_IMPORT_OF_SHARED = ['shared/model', 'shared/base/errors'];
-/** The page may import main's events, the file of a conversation, the writing of an SVG and of a size, and nothing else of shared. */
+/** The page may import main's events, the file of a conversation, the ranges of sampling, the writing of an SVG and of a size, and nothing else of shared. */
 const DASHBOARD_MAY_IMPORT_OF_SHARED = [
   'shared/wire/cluster-events.js',
   'shared/wire/cluster-machines.js',
   'shared/wire/page-link.js',
+  'shared/wire/sampling-options.js',
   'shared/wire/saved-conversation.js',
   'shared/base/text/svg-drawing.js',
   'shared/base/text/units.js',
@@ -157,7 +158,7 @@ describe('the import rules:', () => {
     assert.deepEqual(wrong, []);
   });
 
-  it('the page imports of shared only the events, machines, its own link, saved conversations, drawings and units', () => {
+  it('the page imports of shared only the events, machines, its own link, saved conversations, ranges of sampling, drawings and units', () => {
     const wrong = filesBelow('dashboard', SOURCE).flatMap((file) =>
       importsOf(file)
         .filter((target) => target.startsWith('shared/'))
