@@ -1,3 +1,4 @@
+import { failureWords } from './answer-chunks.js';
 import { requestMessages, type ChatMessage } from './chat-request.js';
 import type { AskedSettings } from './chat-settings.js';
 import type { PageConversation, Question, Turn } from './conversation.js';
@@ -71,8 +72,7 @@ export async function planDrop(request: DropRequest): Promise<{ count: number } 
     });
     return count === null ? { problem: 'The question alone is too long for the context: make it shorter.' } : { count };
   } catch (thrown) {
-    const words = thrown instanceof Error ? thrown.message : String(thrown);
-    return { problem: `Main did not count the tokens: ${words}` };
+    return { problem: `Main did not count the tokens. ${failureWords(thrown)}` };
   }
 }
 
