@@ -40,6 +40,7 @@ import { PassRunner } from './pass/run-pass.js';
 import { ExpertDispatcher } from './pass/expert-dispatcher.js';
 import { LayerWaits } from './pass/layer-waits.js';
 import { createContextRoom, type ExpertMemory, leastAnswerBytes } from './room/create-context-room.js';
+import type { RowStore } from './stored-rows/row-store.js';
 import { ExecutionChecks, type ExecutionCheckOptions } from './verify/execution-checks.js';
 import { runOnMain } from './verify/main-opinion.js';
 import { retriedWithRoom } from './room/retried-pass.js';
@@ -99,6 +100,8 @@ export function openCounts({ engine, inference }: MainComponents): Record<string
 export interface ComponentSources extends LoadedMain {
   environment: NodeEnvironment;
   experts: ExpertMemory;
+  /** Rows of earlier requests on disk; null: there are none. */
+  stored: RowStore | null;
 }
 
 function createEngine(
@@ -107,7 +110,7 @@ function createEngine(
   { epoch, events, ...numbers }: EngineSurroundings,
   log: Logger,
 ): ClusterEngine {
-  const { source, sliced, model, device, environment, experts } = loaded;
+  const { source, sliced, model, device, environment, experts, stored } = loaded;
   const { shape } = source;
   const { runtime } = environment;
   const { placement } = settings;
@@ -139,7 +142,7 @@ function createEngine(
     layerWaits: new LayerWaits(shape.expertLayers),
   };
   const loop = passLoopOptions(settings, { model, shape, runtime }, drafting.rows);
-  const components = { device, model, devices: environment.devices, runtime, decisions: passEngine.decisions };
+  const components = { device, model, devices: environment.devices, runtime, decisions: passEngine.decisions, stored };
   const room = createContextRoom(settings, components, [...new Set([loop.passes, loop.promptChunkPasses])], experts);
   const passLoop = new PassLoop({ ...loop, runPass: retriedWithRoom(new PassRunner(passEngine).run, room), room });
   return {
@@ -226,7 +229,7 @@ function announcesFirstLayerAhead(
 /** Bytes of main's device that its own worker leaves for passes and the shortest answer when it makes its slots. */
 export function bytesForAnswers(
   settings: NodeSettings,
-  { source, sliced, model, device, environment }: Omit<ComponentSources, 'experts'>,
+  { source, sliced, model, device, environment }: Omit<ComponentSources, 'experts' | 'stored'>,
 ): number {
   const { runtime, devices } = environment;
   const loop = passLoopOptions(settings, { model, shape: source.shape, runtime }, draftRowsOf(settings));
@@ -464,8 +467,8 @@ function engineStatus({ roster, layerWaits, passLoop, checks }: ClusterEngine): 
 }
 
 function rowFigures({ room }: ClusterEngine): RowFigures {
-  const { prefixes: retainedPrefixes, droppedPrefixes, decisionBytes } = room.counts();
-  return { retainedPrefixes, droppedPrefixes, decisionBytes };
+  const { prefixes: retainedPrefixes, ...counts } = room.counts();
+  return { retainedPrefixes, ...counts };
 }
 
 function modelOf(settings: NodeSettings, loaded: LoadedMain & { environment: NodeEnvironment }): ServedModel {

@@ -26,7 +26,9 @@ import type { RpcServer, RpcServerOptions } from '../shared/transport/transport.
 import { allowServedPack } from './enrolment/allow-packs.js';
 import { Admission } from './enrolment/admission.js';
 import { OperatorService } from './enrolment/operator-service.js';
-import { disposeLoaded, loadMain, type LoadedMain } from './load-main.js';
+import { arithmeticOf, disposeLoaded, loadMain, type LoadedMain } from './load-main.js';
+import { openRowStore } from './stored-rows/open-row-store.js';
+import type { RowStore } from './stored-rows/row-store.js';
 import { type RunningOwnWorker, startOwnWorker } from './own-worker.js';
 
 /** Handle of a running main. */
@@ -50,21 +52,45 @@ export async function startMain(
   const loaded = await loadMain(settings, environment, log, abandoned);
   let ownWorker: RunningOwnWorker | null = null;
   let admission: Admission | null = null;
+  let stored: RowStore | null = null;
   try {
     ownWorker = await startOwnWorker(settings, { ...loaded, environment }, { giveUp, abandoned }, log);
     const transport = ownWorker?.transport ?? environment.transport;
     const experts = ownWorker?.memory ?? null;
-    const components = { ...loaded, environment: { ...environment, transport }, experts };
+    stored = await storeOfMain(settings, loaded, environment, log);
+    const components = { ...loaded, environment: { ...environment, transport }, experts, stored };
     admission = Admission.open(settings, environment, log);
     return await serveMain(settings, components, { httpApi, giveUp, ownWorker, admission }, log);
   } catch (thrown) {
-    await closeAll([[() => admission?.stop(), () => ownWorker?.stop()], [() => disposeLoaded(loaded)]]).catch(
+    const opened = [() => admission?.stop(), () => stored?.close(), () => ownWorker?.stop()];
+    await closeAll([opened, [() => disposeLoaded(loaded)]]).catch(
       (fault: unknown) => {
         log.warn('main did not stop cleanly after a failed start', { error: toOdmoeError(fault) });
       },
     );
     throw thrown;
   }
+}
+
+/** Rows of earlier requests on main's disk; null: there are none. */
+function storeOfMain(
+  settings: NodeSettings,
+  loaded: LoadedMain,
+  { runtime, versions, openStoreFiles }: NodeEnvironment,
+  log: Logger,
+): Promise<RowStore | null> {
+  const { main, stateDirectory } = settings;
+  const { packDigest, slicesDigest = '' } = identifiedModel(loaded);
+  const { arithmeticVersion } = versions;
+  const wanted = {
+    stateDirectory,
+    limitBytes: main.prefixStoreBytes,
+    reusesPrefixes: main.reusePrefixes,
+    shape: loaded.source.shape,
+    origin: { packDigest, slicesDigest, arithmetic: arithmeticOf(settings, loaded), arithmeticVersion },
+    decides: main.quality.kind === 'cached',
+  };
+  return openRowStore(wanted, runtime, openStoreFiles, log);
 }
 
 /** The daemon `odmoe main`. `ownWorker`: starts a worker of main's own (main.experts); null: it has none. */
@@ -152,7 +178,7 @@ async function serveMain(
     drain: (cut) => drainMain(settings, { inference, server, advertisement }, cut, log),
     openCounts: () => ({ ...openCounts(components), ...ownWorker?.openCounts() }),
     components: holders,
-    retainedSequences: () => components.engine.room.counts().prefixes,
+    retainedSequences: () => components.engine.room.heldSequences,
     metrics: () => components.metrics.text(),
     events: (wantsPasses) => components.feed.listen(wantsPasses),
   };
@@ -255,7 +281,7 @@ async function stopMain(
     [() => engine.checks?.stop()],
     [() => engine.roster.stop()],
     [() => membership.stop()],
-    [() => ownWorker?.stop()],
+    [() => ownWorker?.stop(), () => engine.room.closeStore()],
     [() => engine.passLoop.dispose(), () => engine.room.dispose()],
     [() => disposeLoaded(loaded)],
   ]);

@@ -26,6 +26,7 @@ import { usePack } from '../../packs/format/pack-use.js';
 import type { Quality } from '../../shared/settings/quality.js';
 import type { OpenSlices } from '../../packs/fetching/served-slices.js';
 import { heldSlices } from '../../packs/slices/open-slices.js';
+import { type OpenStoreFiles, openStoreFiles } from './store-files.js';
 import type { AuthorityState } from '../trust/authority-files.js';
 import type { NodeTrust } from '../trust/node-trust.js';
 import type { OpenTrust } from '../trust/open-node-trust.js';
@@ -69,6 +70,8 @@ export interface NodeEnvironment {
   readonly ownWorker: OwnWorker | null;
   /** Directory for fetched packs, unless the settings name another one. */
   readonly dataDirectory: string;
+  /** Opens the files of a store of main's. */
+  readonly openStoreFiles: OpenStoreFiles;
   /** The versions that this node's identity states. */
   readonly versions: NodeVersions;
   /** Measures the speed of storage; null: storage is emulated, and results must not depend on the machine. */
@@ -139,6 +142,7 @@ export function realEnvironment(
     createHttpServer: createServer,
     ownWorker: startOwnWorker === null ? null : { start: startOwnWorker, watch: null },
     dataDirectory: dataDirectory(process.env),
+    openStoreFiles,
     versions: versionsIn(process.env),
   };
 }

@@ -237,6 +237,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     const last = promptTokens - 1;
     this.wantedFrom = onLogits === undefined ? last : 0;
     this.shareRows();
+    await this.restoreRows();
     feed.followShadow(this.tokenIds, this.written);
     let result: Float32Array | undefined;
     const observe = (position: number, logits: Float32Array): void => {
@@ -248,6 +249,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
       else onLogits?.(position, logits);
     };
     this.request.onPrefill(this.written);
+    const [begunMs, before] = [engine.runtime.nowMs(), this.written];
     await engine.passLoop.run(this, {
       until: promptTokens,
       ...(onLogits === undefined ? {} : { onLogits: observe }),
@@ -256,6 +258,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
         this.request.onPrefill(this.written);
       },
     });
+    engine.room.notePrompt(promptTokens - before, engine.runtime.nowMs() - begunMs);
     return this.give(last, requirePresent(result, 'a prompt that has run has the logits of its last row.'));
   }
 
@@ -322,6 +325,15 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     if (shared.decisions !== null) this.decisions?.beginWith(shared.decisions);
     this.cachedTokens = shared.positions;
     this.feed.beginsAs({ sequence: shared.from, positions: shared.positions });
+  }
+
+  /** Goes on with rows that lie on main's disk, if it has more of them than memory. */
+  private async restoreRows(): Promise<void> {
+    const { engine, wantedFrom } = this;
+    const restored = await engine.room.restore(this, wantedFrom);
+    if (restored === null) return;
+    if (this.cachedTokens === 0) this.feed.beginsAs({ sequence: restored.from, positions: restored.positions });
+    this.cachedTokens += restored.positions;
   }
 
   private get isJoint(): boolean {

@@ -20,6 +20,11 @@ export interface RowFigures {
   droppedPrefixes: number;
   /** Bytes of what logical caches have decided for rows. */
   decisionBytes: number;
+  /** Bytes of the files of main's prefix store. */
+  storedBytes: number;
+  /** Prompts that began with rows of the store, and their tokens that came from there, since main's start. */
+  storedHits: number;
+  storedTokens: number;
 }
 
 type Sample = readonly [labels: Record<string, string>, value: number];
@@ -82,6 +87,12 @@ const GAUGES: readonly ClusterMetric[] = [
     help: 'Memory of what the logical caches of sequences have decided; it counts with their rows.',
     labels: [],
     samples: ({ rows }) => [[{}, rows.decisionBytes]],
+  },
+  {
+    name: 'odmoe_prefix_store_bytes',
+    help: 'Bytes of the rows of earlier prompts and answers on main\'s disk (main.prefix_store).',
+    labels: [],
+    samples: ({ rows }) => [[{}, rows.storedBytes]],
   },
   plainGauge('odmoe_placement_epoch', 'Epoch of the placement; 0: none.', ({ placement }) => placement?.epoch ?? 0),
   plainGauge(
@@ -193,6 +204,18 @@ const COUNTERS: readonly ClusterMetric[] = [
     help: 'Kept beginnings of prompts that had to make room for rows of answers.',
     labels: [],
     samples: ({ rows }) => [[{}, rows.droppedPrefixes]],
+  },
+  {
+    name: 'odmoe_prefix_store_hits_total',
+    help: "Prompts that began with rows from main's disk (main.prefix_store).",
+    labels: [],
+    samples: ({ rows }) => [[{}, rows.storedHits]],
+  },
+  {
+    name: 'odmoe_prefix_store_tokens_total',
+    help: "Tokens of prompts that were not run, because their rows came from main's disk.",
+    labels: [],
+    samples: ({ rows }) => [[{}, rows.storedTokens]],
   },
   {
     name: 'odmoe_verify_checks_total',

@@ -109,6 +109,11 @@ export class RowProvenance {
     return part;
   }
 
+  /** Each worker with the lowest position that it took part in. */
+  entries(): IterableIterator<[workerId: string, position: number]> {
+    return this.firstPositions.entries();
+  }
+
   get workerIds(): string[] {
     return [...this.firstPositions.keys()];
   }

@@ -8,6 +8,9 @@ import type { MemberRows, PassMember } from '../pass/pass-member.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { planRoom, type RoomMember, type RoomState } from './plan-room.js';
 import { PrefixStore, type SharedRows } from './prefix-store.js';
+import { PositionTime } from '../stored-rows/plan-read.js';
+import type { RowStore, RowStoreCounts } from '../stored-rows/row-store.js';
+import { type RestoredRows, restoreRows } from './restore-rows.js';
 
 /** A sequence that has wanted no rows for so long is preempted if no other sequence could run. */
 export const IDLE_MEMORY_LIMIT_MS = 2000;
@@ -23,7 +26,7 @@ export const TO_RAISE: Readonly<Record<LimitSetBy, string>> = {
 };
 
 export interface ContextRoomOptions {
-  readonly runtime: Pick<Runtime, 'nowMs'>;
+  readonly runtime: Pick<Runtime, 'nowMs' | 'nextTurn'>;
   readonly model: Pick<Model, 'sequenceBytes'>;
   /** The device that holds the rows; left out: nothing else uses its memory. */
   readonly device?: Pick<Device, 'info'>;
@@ -42,10 +45,12 @@ export interface ContextRoomOptions {
   readonly isRecurrent: boolean;
   /** Rows are used again if a prompt begins like an earlier one. */
   readonly reusesPrefixes: boolean;
+  /** Rows of earlier requests on disk; null, or left out: there are none. */
+  readonly stored?: RowStore | null;
 }
 
 /** Counts of the room's work, and of the memory that it holds. */
-export interface RoomCounts {
+export interface RoomCounts extends RowStoreCounts {
   /** Bytes of sequences and prefixes together. */
   readonly keyValueBytes: number;
   readonly prefixBytes: number;
@@ -57,6 +62,8 @@ export interface RoomCounts {
   /** Prefixes that were dropped because memory was short. */
   readonly droppedPrefixes: number;
 }
+
+const NOTHING_STORED: RowStoreCounts = { storedBytes: 0, storedBlocks: 0, storedHits: 0, storedTokens: 0 };
 
 interface HeldBytes extends Pick<RoomCounts, 'keyValueBytes' | 'prefixBytes' | 'decisionBytes'> {
   readonly heldBytes: number;
@@ -74,6 +81,8 @@ export class ContextRoom implements SequenceRoom {
   private readonly prefixes = new PrefixStore();
   /** Running members, in the order of their admission. */
   private readonly tenants = new Map<number, Tenant>();
+  /** Time of a position of prompts that ran. */
+  private readonly runTime = new PositionTime();
   private cachedTokens = 0;
   private droppedPrefixes = 0;
   /** Time since which no sequence that wants to run can; null: one could. */
@@ -84,7 +93,9 @@ export class ContextRoom implements SequenceRoom {
   counts(): RoomCounts {
     const { cachedTokens, droppedPrefixes, prefixes } = this;
     const { keyValueBytes, prefixBytes, decisionBytes } = this.held();
-    return { keyValueBytes, prefixBytes, decisionBytes, prefixes: prefixes.size, cachedTokens, droppedPrefixes };
+    const stored = this.options.stored?.counts() ?? NOTHING_STORED;
+    const counts = { keyValueBytes, prefixBytes, decisionBytes, prefixes: prefixes.size, cachedTokens, droppedPrefixes };
+    return { ...counts, ...stored };
   }
 
   get limitBytes(): number {
@@ -144,20 +155,27 @@ export class ContextRoom implements SequenceRoom {
    * answer has not failed.
    */
   leave(
-    { id, sequence, provenance, decisions = null, isTainted }: BatchMember,
+    { id, client, sequence, provenance, decisions = null, isTainted }: BatchMember,
     tokenIds: readonly number[],
     isSound: boolean,
   ): void {
     this.tenants.delete(id);
-    if (this.options.reusesPrefixes && isSound && !isTainted)
+    if (this.options.reusesPrefixes && isSound && !isTainted) {
+      this.options.stored?.keep({ id, client, sequence, tokenIds, provenance });
       this.prefixes.keep({ id, sequence, tokenIds, provenance, decisions });
-    else sequence.dispose();
+    } else sequence.dispose();
     if (!isSound) this.prefixes.forget(id);
   }
 
-  /** The worker gave wrong values: no rows that it took part in are retained. */
+  /** The worker gave wrong values: no rows that it took part in are retained or stored. */
   distrust(workerId: string): void {
     this.prefixes.distrust(workerId);
+    this.options.stored?.distrust(workerId);
+  }
+
+  /** Number of sequences that no request uses and whose rows are held: for later prompts, or until they are on the disk. */
+  get heldSequences(): number {
+    return this.prefixes.size + (this.options.stored?.held ?? 0);
   }
 
   /** Workers that took part in retained rows. */
@@ -179,13 +197,37 @@ export class ContextRoom implements SequenceRoom {
     return shared;
   }
 
+  /**
+   * Writes rows that lie on the disk into the member's memory, up to its first `most` tokens, if that is more than it has. Null: none have come. No
+   * rows of the member may wait for a pass.
+   */
+  async restore(wanting: BatchMember, most: number): Promise<RestoredRows | null> {
+    const { stored: store = null, runtime } = this.options;
+    if (store === null) return null;
+    const makeRoom = (end: number): boolean => this.makesRoomUpTo(wanting, end);
+    const restored = await restoreRows(wanting, most, { store, runtime, runMs: this.runTime.ms, makeRoom });
+    this.cachedTokens += restored?.positions ?? 0;
+    return restored;
+  }
+
+  /** A prompt has run so many positions within this time. */
+  notePrompt(positions: number, ms: number): void {
+    this.runTime.note(positions, ms);
+  }
+
+  /** Writes what the store is to have. Resolves when nothing of it is under way; before dispose(). */
+  async closeStore(): Promise<void> {
+    await this.options.stored?.close();
+  }
+
   prepare(rows: readonly MemberRows[], isRunning: (member: PassMember) => boolean): MemberRows[] {
     const wanted = new Map(rows.map((row) => [row.member.id, row]));
     for (const { member } of rows) this.passBy(member.id);
     for (;;) {
       const step = planRoom(this.state(wanted, isRunning));
       if (step.kind === 'run') {
-        if (!this.expertsYield(step.ids, wanted)) return [];
+        const neededBytes = step.ids.reduce((sum, id) => sum + bytesToWrite(wanted.get(id)), 0);
+        if (!this.expertsYield(neededBytes)) return [];
         this.noteRunning(step.ids.length > 0);
         return rows.filter(({ member }) => wanted.has(member.id) && step.ids.includes(member.id));
       }
@@ -201,9 +243,9 @@ export class ContextRoom implements SequenceRoom {
   /** The device has refused memory although the room expected enough: experts yield, or else all prefixes go. Returns false if there was neither. */
   makeRoom(): boolean {
     if ((this.options.experts?.yieldBytes(this.rowBlockBytes) ?? 0) > 0) return true;
-    const { size } = this.prefixes;
+    const held = this.heldSequences;
     while (this.dropFirst());
-    return size > 0;
+    return held > 0;
   }
 
   dispose(): void {
@@ -214,11 +256,10 @@ export class ContextRoom implements SequenceRoom {
    * Lets experts on the same device yield to rows that are to run. Returns false if the memory of these experts is in use at present, so that the
    * rows wait for it. If experts have nothing more to yield, the device decides.
    */
-  private expertsYield(ids: readonly number[], wanted: ReadonlyMap<number, MemberRows>): boolean {
+  private expertsYield(neededBytes: number): boolean {
     const { experts, device } = this.options;
     const { budgetBytes = 0, usedBytes = 0 } = device?.info() ?? {};
     if (experts === null || experts === undefined || budgetBytes === 0) return true;
-    const neededBytes = ids.reduce((sum, id) => sum + bytesToWrite(wanted.get(id)), 0);
     const lackedBytes = neededBytes - (budgetBytes - usedBytes);
     if (lackedBytes <= 0 || experts.yieldableBytes <= 0) return true;
     return experts.yieldBytes(lackedBytes) >= lackedBytes || experts.yieldableBytes <= 0;
@@ -230,9 +271,21 @@ export class ContextRoom implements SequenceRoom {
   }
 
   private dropFirst(): boolean {
-    if (!this.prefixes.dropFirst()) return false;
+    // Rows that go are on the disk soon if they wait to be written: their memory goes last.
+    if (!this.prefixes.dropFirst()) return this.options.stored?.giveUpOne() === true;
     this.droppedPrefixes += 1;
     return true;
+  }
+
+  /** Makes room for stored rows. As for a prompt that begins, all its tokens and those of the others have to fit; only prefixes go for it. */
+  private makesRoomUpTo({ sequence, written }: BatchMember, end: number): boolean {
+    const { limitBytes } = this.options;
+    const neededBytes = sequence.bytesToWrite(written, end);
+    const dueBytes = [...this.tenants.values()].reduce((sum, { member }) => sum + this.dueBytes(member), 0);
+    const { heldBytes, freeableBytes } = this.held();
+    if (heldBytes - freeableBytes + dueBytes + this.rowBlockBytes > limitBytes) return false;
+    while (this.held().heldBytes + neededBytes > limitBytes) if (!this.dropFirst()) return false;
+    return this.expertsYield(neededBytes);
   }
 
   private noteRunning(somebodyRuns: boolean): void {
@@ -270,7 +323,7 @@ export class ContextRoom implements SequenceRoom {
       limitBytes,
       heldBytes,
       prefixBytes,
-      prefixes: this.prefixes.size,
+      prefixes: this.heldSequences,
       rowBlockBytes: this.rowBlockBytes,
       mayTakeFromIdle: this.isStuckForLong,
       members,
@@ -316,7 +369,7 @@ export class ContextRoom implements SequenceRoom {
 
   /** Bytes of rows of prefixes alone. Rows that sequences share count for each of them, so that the share of sequences is never too low. */
   private prefixBytes(members: readonly BatchMember[]): number {
-    if (this.prefixes.size === 0) return 0;
+    if (this.heldSequences === 0) return 0;
     const { model, bytesOf } = this.options;
     const ofSequences = members.reduce((sum, { written }) => sum + bytesOf(written), 0);
     return Math.max(0, model.sequenceBytes - ofSequences);

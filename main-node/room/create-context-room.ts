@@ -8,6 +8,7 @@ import { ROW_BLOCK_POSITIONS, sequenceMemoryBytes } from './sequence-memory.js';
 import { decisionBytes, type DecisionRules } from '../../shared/decisions/slices/sequence-decisions.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import type { RowStore } from '../stored-rows/row-store.js';
 import { ContextRoom, type ContextRoomOptions, TO_RAISE } from './context-room.js';
 
 /** Passes of one size, and how many of them there may be at a time. */
@@ -20,9 +21,11 @@ export interface RoomComponents {
   readonly device: Device;
   readonly model: Model;
   readonly devices: Pick<Devices, 'cudaStatus'>;
-  readonly runtime: Pick<Runtime, 'nowMs' | 'freeHostMemoryBytes'>;
+  readonly runtime: Pick<Runtime, 'nowMs' | 'nextTurn' | 'freeHostMemoryBytes'>;
   /** The rules of the sequences' logical caches; null, or left out: they have none. */
   readonly decisions?: DecisionRules | null;
+  /** Rows of earlier requests on disk; null, or left out: there are none. */
+  readonly stored?: RowStore | null;
 }
 
 /** The memory of main's own worker on the same device; null: main has none. */
@@ -52,6 +55,7 @@ export function createContextRoom(
     maxPositions: shape.maxPositions,
     isRecurrent: shape.layers.some(({ mixer }) => isRecurrent(mixer)),
     reusesPrefixes: main.reusePrefixes,
+    stored: components.stored ?? null,
   });
   requireRoomForARowBlock(room);
   return room;

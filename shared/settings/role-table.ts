@@ -32,6 +32,7 @@ import {
   POOL_SIZES,
   QUALITY,
   SHARE,
+  STORE_SIZE,
   SWITCH,
   text,
   wholeNumber,
@@ -235,6 +236,22 @@ export const MAIN_ROWS = {
       roles: { main: 'run every prompt whole, also where an earlier one began alike' },
     },
     simplest: false,
+  },
+  prefixStoreBytes: {
+    key: 'prefix_store',
+    kind: STORE_SIZE,
+    default: 0,
+    help:
+      "Most bytes of a store on main's disk for rows of prompts and answers, in the cluster's state directory: a prompt that begins like an earlier one of " +
+      'the same API key is not run again after a restart of main, or when its rows have left the memory. 0: there is no store, and what an earlier one ' +
+      'has left is deleted. The rows reveal prompts to whoever can read the files.',
+    flag: {
+      usage: '--prefix-store <size>',
+      roles: {
+        main: 'keep rows of prompts on disk, such as "100 GiB", for the time after a restart; 0 (default): none',
+      },
+    },
+    drawn: [0, 0, 100_000, 1_073_741_824],
   },
   prefillRows: {
     key: 'prefill_rows',

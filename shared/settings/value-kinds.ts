@@ -99,6 +99,15 @@ export const BYTE_SIZE: ValueKind<number> = {
   parseFlag: byteSizeFlag,
 };
 
+const STORE_SIZE_ERROR = 'a size such as "100 GiB" or a number of bytes; 0: none is used';
+
+/** The most bytes of something that 0 switches off. */
+export const STORE_SIZE: ValueKind<number> = {
+  allowed: STORE_SIZE_ERROR,
+  schema: parsed(STORE_SIZE_ERROR, textOrNumber(STORE_SIZE_ERROR), parseByteSize),
+  parseFlag: byteSizeFlag,
+};
+
 function byteSizeFlag(value: string): number {
   const bytes = parseByteSize(value);
   if (bytes === null) throw new InvalidArgumentError('Give a size such as "512 MiB" or a number of bytes.');

@@ -3,6 +3,7 @@ import type { Devices } from '../../engine/devices/devices.js';
 import { slicesForQuality } from '../../engine/loading/open-for-quality.js';
 import type { NodeTrust } from '../../engine/trust/node-trust.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
+import { type OpenStoreFiles, openStoreFiles } from '../../engine/environment/store-files.js';
 import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import { startMain } from '../../main-node/main.js';
 import { ownWorkerId } from '../../main-node/own-worker.js';
@@ -41,6 +42,8 @@ export interface NodeWorld {
   /** The part of one start of the process in the trust of its cluster; left out: the cluster has no authority. */
   trust?: (runtime: VirtualRuntime) => NodeTrust | null;
   dataDirectory: string;
+  /** As in NodeEnvironment; left out: those of the real disk. */
+  openStoreFiles?: OpenStoreFiles;
   /** As in NodeEnvironment; left out: those of this release. */
   versions?: NodeVersions;
   log: Logger;
@@ -231,6 +234,7 @@ export class SimulatedNode {
       chooseWeightForm: null,
       ownWorker: { start: startWorker, watch: (...said) => this.watchOwnWorker(...said) },
       dataDirectory: world.dataDirectory,
+      openStoreFiles: world.openStoreFiles ?? openStoreFiles,
       versions: world.versions ?? RELEASE_VERSIONS,
     };
   }
