@@ -18,7 +18,6 @@ import { registerBenchPaper } from './paper/index.js';
 import { registerBenchPeers } from './peers/index.js';
 import { registerBenchPools } from './pools/index.js';
 import { registerBenchRecall } from './recall/index.js';
-import { registerBenchReport } from './report/index.js';
 import { registerBenchSchedule } from './schedule/index.js';
 import { registerBenchServe } from './serve/index.js';
 import { registerBenchSlices } from './slices/index.js';
@@ -42,7 +41,6 @@ const MEASURING: readonly ((bench: Command, run: MeasuredRun) => void)[] = [
   registerBenchPeers,
   registerBenchPools,
   registerBenchRecall,
-  registerBenchReport,
   registerBenchSchedule,
   registerBenchServe,
   registerBenchSlices,
@@ -53,6 +51,10 @@ const MEASURING: readonly ((bench: Command, run: MeasuredRun) => void)[] = [
 export function benchProgram(place: RecordPlace): Command {
   const program = createProgram('odmoe bench').description(
     'Benchmarks; docs/results.md has results with their commands.',
+  );
+  program.addHelpText(
+    'after',
+    '\n"odmoe bench report --help": measure a running cluster, and print the text of an issue.',
   );
   const run = new MeasuredRun();
   for (const register of MEASURING) register(program, run);

@@ -10,6 +10,7 @@ const REQUIRED_FILES = [
   'bin/odmoe',
   'dist/cli/main.js',
   'dist/cli/plan-cluster.js',
+  'dist/cli/bench-report.js',
   'dist/dashboard/app.js',
   'dist/dashboard/app.css',
   'dist/main-node/main.js',

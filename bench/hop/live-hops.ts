@@ -5,7 +5,7 @@ import { hopTable } from '../../cli/output/hop-report.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import type { NodeStatus, StatusReply, WorkerHops } from '../../shared/wire/messages.js';
-import { answerRequest, collectAnswer } from '../paper/testbed.js';
+import { answerRequest, collectAnswer } from '../../cli/client/measured-request.js';
 import { measureHops, type HopRow } from './measure-hops.js';
 import { countInParts } from '../../shared/decisions/caching/pool-capacities.js';
 import { fetchStatus, generate } from '../../shared/transport/node-clients.js';

@@ -10,7 +10,8 @@ import { CACHED_PROFILES, isCachedMachine, type CachedMachine, type SetUp, type 
 import { wholeTokenMs } from '../../simulator/simulate/cluster-set-up.js';
 import { writeShadowProfile } from './shadow-profile.js';
 import { SetUpSimulator } from './simulate-set-up.js';
-import { answerRequest, collectAnswer, Testbed, type TestbedAnswer } from './testbed.js';
+import { answerRequest, collectAnswer, type CollectedAnswer } from '../../cli/client/measured-request.js';
+import { Testbed } from './testbed.js';
 import { VirtualCached, VirtualTestbed } from './virtual-testbed.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
@@ -41,7 +42,7 @@ export interface MeasureOptions {
   onProgress: (line: string) => void;
 }
 
-type Answer = (promptIds: readonly number[], tokens: number) => Promise<TestbedAnswer>;
+type Answer = (promptIds: readonly number[], tokens: number) => Promise<CollectedAnswer>;
 
 interface Running {
   answer: Answer;
@@ -71,7 +72,7 @@ export class SetUpRunner {
     const found = this.known.get(key);
     if (found !== undefined) return found;
     const answer = await this.started(setUp);
-    const answers: TestbedAnswer[] = [];
+    const answers: CollectedAnswer[] = [];
     const asked = testbedPrompts(tokenizer, inputTokens, prompts);
     for (const prompt of asked) answers.push(await answer(prompt, tokens));
     const profilePath = await this.profileOf(setUp);

@@ -2,7 +2,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Finished } from '../../shared/wire/messages.js';
 import type { CachedMachine, SetUp } from './set-up.js';
 import type { PaperTimes } from './simulate-set-up.js';
-import type { TestbedAnswer } from './testbed.js';
+import type { CollectedAnswer } from '../../cli/client/measured-request.js';
 
 /** The range over several prompts. */
 export interface Range {
@@ -37,7 +37,7 @@ export type Measure = (setUp: SetUp | CachedMachine, inputTokens: number, output
 
 /** Throws PROTOCOL_VIOLATION if an answer has no times. */
 export function summarizeAnswers(
-  answers: readonly TestbedAnswer[],
+  answers: readonly CollectedAnswer[],
   { simulated, shadowTokenMs }: Pick<Measurement, 'simulated' | 'shadowTokenMs'>,
 ): Measurement {
   const timings = answers.map(({ finished }) => timingOf(finished));

@@ -1,8 +1,7 @@
 import { DemoCluster } from '../../cli/demo/demo-cluster.js';
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { generate } from '../../shared/transport/node-clients.js';
 import { transport } from '../../cli/client/process-runtime.js';
-import type { Finished, GenerateReply, GenerateRequest } from '../../shared/wire/messages.js';
+import { answerRequest, collectAnswer, type CollectedAnswer } from '../../cli/client/measured-request.js';
 import { daemonFlags, shadowOf, type SetUp, type ShadowQuantize } from './set-up.js';
 import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 
@@ -19,12 +18,6 @@ export interface TestbedOptions {
   quantize: ShadowQuantize;
   /** Null: the daemons use the time and memory of this machine. */
   profilePath: string | null;
-}
-
-/** One greedy answer with a fixed number of tokens. */
-export interface TestbedAnswer {
-  tokenIds: number[];
-  finished: Finished;
 }
 
 /** Main, shadow (if the set-up has one) and workers as separate daemons on this machine, over real gRPC. */
@@ -55,7 +48,7 @@ export class Testbed {
     }
   }
 
-  answer(promptIds: readonly number[], tokens: number, signal: AbortSignal): Promise<TestbedAnswer> {
+  answer(promptIds: readonly number[], tokens: number, signal: AbortSignal): Promise<CollectedAnswer> {
     const replies = generate(transport, this.cluster.mainAddress, answerRequest(promptIds, tokens), signal);
     return this.cluster.whileMainRuns(collectAnswer(replies));
   }
@@ -63,30 +56,4 @@ export class Testbed {
   stop(): Promise<void> {
     return this.cluster.stop();
   }
-}
-
-/** A greedy request for exactly `tokens` tokens; end tokens do not end the answer. */
-export function answerRequest(promptIds: readonly number[], tokens: number): GenerateRequest {
-  return {
-    text: '',
-    messages: [],
-    promptTokenIds: [...promptIds],
-    raw: true,
-    stop: [],
-    maxTokens: tokens,
-    sampling: null,
-    ignoreEos: true,
-    logprobs: 0,
-  };
-}
-
-export async function collectAnswer(replies: AsyncIterable<GenerateReply>): Promise<TestbedAnswer> {
-  const tokenIds: number[] = [];
-  let finished: Finished | null = null;
-  for await (const reply of replies) {
-    if (reply.kind === 'token') tokenIds.push(reply.token.tokenId);
-    if (reply.kind === 'finished') finished = reply.finished;
-  }
-  if (finished === null) throw new OdmoeError('PROTOCOL_VIOLATION', 'an answer ended without its last message');
-  return { tokenIds, finished };
 }

@@ -12,7 +12,8 @@ import { ProfiledLinks } from '../../simulator/network/link-model.js';
 import { clusterSettings } from '../../simulator/simulate/cluster-settings.js';
 import { SILENT } from '../../simulator/simulate/traced-world.js';
 import { clusterSetUp } from './simulate-set-up.js';
-import { answerRequest, collectAnswer, type TestbedAnswer, type TestbedOptions } from './testbed.js';
+import { answerRequest, collectAnswer, type CollectedAnswer } from '../../cli/client/measured-request.js';
+import type { TestbedOptions } from './testbed.js';
 
 const SEED = 1;
 /** Interval of the check while only real work keeps a virtual clock waiting. */
@@ -52,7 +53,7 @@ export class VirtualTestbed {
     return new VirtualTestbed(cluster);
   }
 
-  async answer(promptIds: readonly number[], tokens: number, signal: AbortSignal): Promise<TestbedAnswer> {
+  async answer(promptIds: readonly number[], tokens: number, signal: AbortSignal): Promise<CollectedAnswer> {
     const plan = { total: 1, atOnce: 1, signal };
     const [answer] = await answerAll(this.cluster, plan, () => answerRequest(promptIds, tokens));
     if (answer === undefined) throw new OdmoeError('INTERNAL', 'the testbed gave no answer');
@@ -87,7 +88,7 @@ export class VirtualCached {
     return new VirtualCached(clock, await driven(clock, opening));
   }
 
-  answer(promptIds: readonly number[], tokens: number, signal: AbortSignal): Promise<TestbedAnswer> {
+  answer(promptIds: readonly number[], tokens: number, signal: AbortSignal): Promise<CollectedAnswer> {
     const replies = this.engine.generate(answerRequest(promptIds, tokens), signal);
     return driven(this.clock, collectAnswer(replies));
   }

@@ -7,7 +7,7 @@ import { createCluster } from '../../engine/trust/create-cluster.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { operatorSocketPath, stateDirectory } from '../../shared/base/files/state-directory.js';
 import { generate } from '../../shared/transport/node-clients.js';
-import { answerRequest, collectAnswer, type TestbedAnswer } from '../paper/testbed.js';
+import { answerRequest, collectAnswer, type CollectedAnswer } from '../../cli/client/measured-request.js';
 import type { TrustRound } from './compare-trust.js';
 
 export interface TrustSetUp {
@@ -67,7 +67,7 @@ export class TrustClusters {
 
   /** One answer of each cluster, one after the other. Throws INTERNAL if they differ, and the errors of requests. */
   async round(isTlsFirst: boolean, signal: AbortSignal): Promise<TrustRound> {
-    const answers = new Map<DemoCluster, TestbedAnswer>();
+    const answers = new Map<DemoCluster, CollectedAnswer>();
     for (const cluster of this.inTurn(isTlsFirst)) answers.set(cluster, await this.answer(cluster, signal));
     const [plaintext, tls] = [answers.get(this.plaintext), answers.get(this.trusted)];
     if (!isDeepStrictEqual(plaintext?.tokenIds, tls?.tokenIds)) {
@@ -84,14 +84,14 @@ export class TrustClusters {
     return isTlsFirst ? [this.trusted, this.plaintext] : [this.plaintext, this.trusted];
   }
 
-  private answer(cluster: DemoCluster, signal: AbortSignal): Promise<TestbedAnswer> {
+  private answer(cluster: DemoCluster, signal: AbortSignal): Promise<CollectedAnswer> {
     const replies = generate(transport, cluster.mainAddress, answerRequest(PROMPT_IDS, this.tokens), signal);
     return cluster.whileMainRuns(collectAnswer(replies));
   }
 }
 
 /** By main's own clock, so that the way from main to this process does not count. */
-function tokenMsOf(answer: TestbedAnswer | undefined): number {
+function tokenMsOf(answer: CollectedAnswer | undefined): number {
   const tokensPerS = answer?.finished.timing?.decodeTokensPerS ?? 0;
   if (tokensPerS > 0) return 1000 / tokensPerS;
   throw new OdmoeError('INTERNAL', 'main reported no time of decoding');

@@ -89,7 +89,10 @@ describe('an error of bin/odmoe itself', () => {
 
   it('is an object with --json where odmoe is not built', () => {
     requireError(/cli\/main\.js is missing: odmoe is not built; run `npm run build` in /, ['status']);
-    requireError(/bench\/main\.js is missing: this installation has neither benchmarks/, ['bench', 'codec']);
+    requireError(/bench\/main\.js is missing: this installation has no benchmarks but `odmoe bench report`/, [
+      'bench',
+      'codec',
+    ]);
   });
 
   it('is an object with --json where the benchmarks cannot be built', () => {

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { paperSetUp } from '../../../bench/paper/set-up.js';
-import { Testbed, type TestbedAnswer } from '../../../bench/paper/testbed.js';
+import { Testbed } from '../../../bench/paper/testbed.js';
+import type { CollectedAnswer } from '../../../cli/client/measured-request.js';
 import { testbedPrompts } from '../../../bench/paper/measure-set-ups.js';
 import { packForServing } from '../../../packs/pack-for-serving.js';
 import { packageRoot } from '../../../shared/base/files/package-root.js';
@@ -21,7 +22,7 @@ describe('an emulated testbed', function () {
   let packPath = '';
   let prompt: number[] = [];
 
-  async function answer(profilePath: string | null): Promise<TestbedAnswer> {
+  async function answer(profilePath: string | null): Promise<CollectedAnswer> {
     // The model that really runs has 8 layers; those are given the profiled one's times.
     const testbed = await Testbed.start(
       { packPath, workers: 2, precision: 'int8', quantize: 'projections', setUp: paperSetUp({}), profilePath },

@@ -1,12 +1,13 @@
 import type { Command } from 'commander';
-import { addMainFlags, findMain, type MainFlags } from '../../cli/client/find-main.js';
-import { STATUS_TIMEOUT_MS } from '../../cli/client/ask-status.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
-import { fetchStatus, generate } from '../../shared/transport/node-clients.js';
-import type { MeasuredRun } from '../history/measured-run.js';
-import { answerRequest, collectAnswer } from '../paper/testbed.js';
-import { type Datapoint, datapointOf, datapointText } from './datapoint.js';
+import { generate } from '../../shared/transport/node-clients.js';
+import { askStatus } from '../client/ask-status.js';
+import { addMainFlags, findMain, type MainFlags } from '../client/find-main.js';
+import { answerRequest, collectAnswer } from '../client/measured-request.js';
+import { type Datapoint, datapointOf, datapointText } from '../output/datapoint.js';
 
 const MOST_TOKENS = 65_536;
 /** Tokens that every vocabulary has. */
@@ -18,9 +19,9 @@ interface ReportFlags extends MainFlags {
   json: boolean;
 }
 
-/** Adds `odmoe bench report`. */
-export function registerBenchReport(bench: Command, run: MeasuredRun): void {
-  addMainFlags(bench.command('report'))
+/** Makes the program `odmoe bench report`. */
+export function registerBenchReport(program: Command): void {
+  addMainFlags(program)
     .description(
       "measure a running cluster with one answer, and print the text of an issue: hardware, model, speed and loads, no machine's or person's name",
     )
@@ -30,17 +31,18 @@ export function registerBenchReport(bench: Command, run: MeasuredRun): void {
     .addHelpText('after', '\nExample:\n  odmoe bench report > datapoint.md')
     .action(async (flags: ReportFlags) => {
       const point = await measureCluster(flags);
-      run.print(snakeCaseKeys(point), flags.json, () => datapointText(point));
+      standardOutput.write(flags.json ? `${printableJson(snakeCaseKeys(point))}\n` : datapointText(point));
     });
 }
 
 async function measureCluster(flags: ReportFlags): Promise<Datapoint> {
   const { promptTokens, tokens } = flags;
-  const { address, transport } = await findMain(flags);
+  const main = await findMain(flags);
   const promptIds = Array.from({ length: promptTokens }, (_, index) => index % TOKEN_IDS);
-  const before = await fetchStatus(transport, address, STATUS_TIMEOUT_MS);
+  const before = await askStatus(main);
   const request = answerRequest(promptIds, tokens);
-  const { finished } = await collectAnswer(generate(transport, address, request, new AbortController().signal));
-  const after = await fetchStatus(transport, address, STATUS_TIMEOUT_MS);
+  const answer = generate(main.transport, main.address, request, new AbortController().signal);
+  const { finished } = await collectAnswer(answer);
+  const after = await askStatus(main);
   return datapointOf({ before, after, finished, promptTokens, tokens });
 }

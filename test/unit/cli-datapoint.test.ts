@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { datapointOf, datapointText, type MeasuredAnswer } from '../../bench/report/datapoint.js';
+import { datapointOf, datapointText, type MeasuredAnswer } from '../../cli/output/datapoint.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import type { NodeStatus, RoleName } from '../../shared/wire/messages.js';
 import { plainIdentity } from './plain-identity.js';
