@@ -19,10 +19,9 @@ interface Tarball {
   manifest: { name: string; version: string };
 }
 
-/** Offers each tarball (*.tgz) of the folder as the one version of its package. */
-export async function startPackageRegistry(folder: string): Promise<PackageRegistry> {
-  const files = (await readdir(folder)).filter((name) => name.endsWith('.tgz'));
-  const tarballs = await Promise.all(files.map(async (file) => readTarball(folder, file)));
+/** Offers each tarball (*.tgz) of the folders as the one version of its package. */
+export async function startPackageRegistry(...folders: string[]): Promise<PackageRegistry> {
+  const tarballs = (await Promise.all(folders.map(readTarballs))).flat();
   const asked: string[] = [];
   const server = createServer((request, response) => {
     const path = decodeURIComponent(request.url ?? '/').slice(1);
@@ -52,6 +51,11 @@ function packageDocument({ file, bytes, manifest }: Tarball, base: string): obje
   const integrity = `sha512-${createHash('sha512').update(bytes).digest('base64')}`;
   const dist = { tarball: `${base}/-/${file}`, integrity };
   return { name, 'dist-tags': { latest: version }, versions: { [version]: { ...manifest, dist } } };
+}
+
+async function readTarballs(folder: string): Promise<Tarball[]> {
+  const files = (await readdir(folder)).filter((name) => name.endsWith('.tgz'));
+  return Promise.all(files.map(async (file) => readTarball(folder, file)));
 }
 
 async function readTarball(folder: string, file: string): Promise<Tarball> {

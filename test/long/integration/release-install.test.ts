@@ -6,11 +6,13 @@ import { mkdir, mkdtemp, readFile, readdir, rm, stat, symlink, writeFile } from 
 import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { odmoeVersion } from '../../../shared/base/files/odmoe-version.js';
 import { startPackageRegistry, type PackageRegistry } from './package-registry.js';
 
 const LIBRARY = `@odmoe/linux-${process.arch}`;
+const CUDA_LIBRARY = 'libodmoe_cuda.so';
 /** All that npm and odmoe need of the system; no compiler is among it. */
 const SYSTEM_PROGRAMS = ['node', 'npm', 'sh', 'env', 'uname', 'dirname', 'readlink'];
 const INSTALLED_LIMIT_BYTES = 45_000_000;
@@ -38,11 +40,11 @@ describe('a release that npm installs', function () {
     const made = await run(process.execPath, [script, '--from-checkout', out], process.env);
     assert.equal(made.status, 0, made.stderr);
     tarball = join(out, `odmoe-${odmoeVersion()}.tgz`);
-    registry = await startPackageRegistry(out);
-    closings.push(() => registry.close());
     await mkdir(join(directory, 'programs'));
     await mkdir(join(directory, 'home'));
     for (const name of SYSTEM_PROGRAMS) await symlink(systemProgram(name), join(directory, 'programs', name));
+    registry = await startPackageRegistry(out, await packCudaStandIn());
+    closings.push(() => registry.close());
     await writeFile(join(directory, 'npmrc'), `registry=${registry.url}\n@odmoe:registry=${registry.url}\n`);
     const installed = await npm('whole', 'install', tarball);
     assert.equal(installed.status, 0, installed.stderr);
@@ -72,6 +74,28 @@ describe('a release that npm installs', function () {
   async function npm(prefix: string, command: string, ...args: string[]): Promise<Ended> {
     const flags = ['--global', '--prefix', join(directory, prefix), '--no-audit', '--no-fund', '--no-update-notifier'];
     return await run(systemProgram('npm'), [command, ...flags, ...args], cleanEnvironment(prefix));
+  }
+
+  /** The package of the CUDA library with a file in its place that is no library, as an interrupted upload may be. Returns the tarball's folder. */
+  async function packCudaStandIn(): Promise<string> {
+    const contents = pathToFileURL(join(packageRoot(), 'scripts', 'release-contents.mjs')).href;
+    const { libraryManifest } = (await import(contents)) as { libraryManifest: (...parts: unknown[]) => object };
+    const own = JSON.parse(await readFile(join(packageRoot(), 'package.json'), 'utf8')) as object;
+    const folder = join(directory, 'cuda');
+    await mkdir(folder);
+    await writeFile(
+      join(folder, 'package.json'),
+      JSON.stringify(libraryManifest(own, process.arch, '-cuda', CUDA_LIBRARY)),
+    );
+    await writeFile(join(folder, CUDA_LIBRARY), 'no library\n');
+    await writeFile(join(folder, 'NOTICE'), 'none\n');
+    const packed = await run(
+      systemProgram('npm'),
+      ['pack', folder, '--pack-destination', folder],
+      cleanEnvironment(''),
+    );
+    assert.equal(packed.status, 0, packed.stderr);
+    return folder;
   }
 
   const odmoe = async (prefix: string, ...args: string[]): Promise<Ended> =>
@@ -130,9 +154,46 @@ describe('a release that npm installs', function () {
       assert.equal(answer.status, 0, answer.stderr);
       const alone = await odmoe('whole', 'generate', pack, ...flags);
       assert.equal(answer.stdout, alone.stdout);
+      const measured = await odmoe('whole', 'bench', 'report', '--tokens', '4', '--main', `127.0.0.1:${mainPort}`);
+      assert.equal(measured.status, 0, measured.stderr);
+      assert.match(measured.stdout, /^\*\*Model\*\* demo, [^]*\| prompt, answer \| 32 and 4 tokens \|/);
     } finally {
       await odmoe('whole', 'down', '--config', config);
     }
+  });
+
+  it('has no other benchmarks, and says where they are', async () => {
+    const { status, stderr } = await odmoe('whole', 'bench', 'codec');
+    assert.equal(status, UNUSABLE_STATUS);
+    assert.match(stderr, /no benchmarks but `odmoe bench report`; clone the repository for the others/);
+  });
+
+  it('gets the CUDA library as a package, looks there for it, and says what is wrong with it', async function () {
+    // On ARM it is built by the machine's own toolkit.
+    if (process.arch !== 'x64') return this.skip();
+    const installed = await npm('cuda-box', 'install', tarball);
+    assert.equal(installed.status, 0, installed.stderr);
+    const before = await odmoe('cuda-box', 'doctor', '--timeout', '200');
+    assert.match(before.stdout, /^\S+ +CUDA +not used\b[^]*`odmoe setup --cuda` gets it/m);
+    const env = { ...cleanEnvironment('cuda-box'), ODMOE_CUDA: 'on' };
+    const setUp = await run(join(directory, 'cuda-box', 'bin', 'odmoe'), ['setup', '--cuda'], env);
+    assert.equal(setUp.status, 0, setUp.stderr);
+    assert.match(setUp.stderr, new RegExp(`installing ${LIBRARY}-cuda@${odmoeVersion()}`));
+    const place = join(directory, 'cuda-box', 'lib', 'node_modules', `${LIBRARY}-cuda`);
+    assert.ok(existsSync(join(place, CUDA_LIBRARY)), 'it lies beside odmoe');
+    const { stdout } = await odmoe('cuda-box', 'doctor', '--timeout', '200');
+    const words = new RegExp(
+      `^warn +CUDA +\\S*${LIBRARY}-cuda/${CUDA_LIBRARY}: the library cannot be opened: .*$`,
+      'm',
+    );
+    assert.match(stdout, words);
+    assert.match(stdout, /run `odmoe setup --cuda`/);
+    const demo = await odmoe('cuda-box', 'demo', '--workers', '1', '--max-tokens', '2', '--json');
+    assert.equal(demo.status, 0, 'the processor is used');
+    const flags = ['--discovery', 'static', '--host', '127.0.0.1', '--port', '0', '--model', join(directory, 'pack')];
+    const worker = await odmoe('cuda-box', 'worker', '--device', 'cuda', ...flags);
+    assert.equal(worker.status, UNUSABLE_STATUS);
+    assert.match(worker.stderr, /CUDA cannot be used: the library cannot be opened: .*\[DEVICE_UNAVAILABLE\]/);
   });
 
   it('says which package is missing, and what leaves it out', async () => {
