@@ -4,7 +4,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { printableJson, printableLine } from '../../shared/base/text/printable-text.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
-import { type DrainState, drainWords } from '../../shared/decisions/draining/drain-state.js';
+import { type DrainState, drainWords, othersLackBytes } from '../../shared/decisions/draining/drain-state.js';
 import { formatBytes } from '../../shared/base/text/units.js';
 import { withPeerDeadline } from '../../shared/base/runtime/peer-wait.js';
 import { METHODS } from '../../shared/transport/methods.js';
@@ -78,29 +78,24 @@ async function drain(main: ReachedMain, id: string, said: Said): Promise<Drained
     await runtime.sleep(POLL_MS);
     last = nodeNow(await askStatus(main), last);
   }
-  const lackedBytes = last.role === 'worker' ? await awaitOthers(main, id, said) : 0;
+  const lackedBytes = last.role === 'worker' ? await awaitOthers(main, last, said) : 0;
   if (lackedBytes === 0) said(`${id} ${drainWords(last)}.`);
   else said(`${id} is drained and may go, but others still lack ${formatBytes(lackedBytes)}: answers wait for that.`);
   return last;
 }
 
 /** Waits until the workers with a part of the pack hold what they need without the drained one. Returns the bytes that they lack in the end. */
-async function awaitOthers(main: ReachedMain, id: string, said: Said): Promise<number> {
+async function awaitOthers(main: ReachedMain, last: DrainedNode, said: Said): Promise<number> {
+  const { id } = last;
   return withPeerDeadline(runtime, OTHERS_LIMIT_MS, async (hasPassed) => {
     let wasSaid = false;
     for (let quietPolls = 0; ;) {
       const { nodes } = await askStatus(main);
-      const others = nodes.filter(({ identity, fetchNeededBytes }) => identity.id !== id && fetchNeededBytes > 0);
-      const lackedBytes = others.reduce(
-        (bytes, node) => bytes + Math.max(0, node.fetchNeededBytes - node.fetchHeldBytes),
-        0,
-      );
+      const lackedBytes = othersLackBytes(nodes, last);
       quietPolls = lackedBytes === 0 ? quietPolls + 1 : 0;
-      if (others.length === 0 || quietPolls === QUIET_POLLS || hasPassed()) return lackedBytes;
+      if (lackedBytes === null || quietPolls === QUIET_POLLS || hasPassed()) return lackedBytes ?? 0;
       if (lackedBytes > 0 && !wasSaid) {
-        said(
-          `${id} is drained; others fetch ${formatBytes(lackedBytes)} of its experts first, from it, too, as long as it runs.`,
-        );
+        said(`${id} ${drainWords(last, lackedBytes)}.`);
         wasSaid = true;
       }
       await runtime.sleep(POLL_MS);

@@ -1,11 +1,11 @@
-import { drainWords } from '../../shared/decisions/draining/drain-state.js';
+import { drainWords, othersLackBytes } from '../../shared/decisions/draining/drain-state.js';
 import { servingState } from '../../shared/decisions/diagnosis/serving-state.js';
 import { arithmeticName, isExact } from '../../shared/settings/quality.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { naturalOrder } from '../../shared/base/text/natural-order.js';
 import { printableLine } from '../../shared/base/text/printable-text.js';
 import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
-import type { NodeStatus, StatusReply } from '../../shared/wire/messages.js';
+import type { DrainedNode, NodeStatus, StatusReply } from '../../shared/wire/messages.js';
 import { nodeJson, shortRole } from './node-json.js';
 import { detailLines, type EarlierStatus, fetchLines, perSecond, roundTripTo } from './status-details.js';
 import { tableLines, type TableColumn } from './table.js';
@@ -136,7 +136,9 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
   return {
     nodes: status.nodes.map(nodeJson),
     placement: snakeCaseKeys(status.placement),
-    drained: snakeCaseKeys(status.drained ?? []),
+    drained: snakeCaseKeys(
+      (status.drained ?? []).map((node) => ({ ...node, othersLackBytes: othersLackBytes(status.nodes, node) ?? 0 })),
+    ),
     trust: snakeCaseKeys(status.trust ?? null),
     insecure: status.insecure === true,
     arithmetic: arithmeticName(status.arithmetic),
@@ -181,9 +183,10 @@ function rowsPerPass({ passes }: StatusReply, earlier: EarlierStatus | null): st
 }
 
 /** Nodes that get no new work. */
-function drainLines({ drained = [] }: StatusReply): string[] {
+function drainLines({ drained = [], nodes }: StatusReply): string[] {
   if (drained.length === 0) return [];
-  return ['', 'drained:', ...drained.map((node) => printableLine(`  ${node.id} ${drainWords(node)}`))];
+  const line = (node: DrainedNode): string => `  ${node.id} ${drainWords(node, othersLackBytes(nodes, node))}`;
+  return ['', 'drained:', ...drained.map((node) => printableLine(line(node)))];
 }
 
 /** Most problems that are shown; the most important come first. */

@@ -2,6 +2,7 @@ import type { JSX, TargetedSubmitEvent } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ListedMachineView, MachinesView } from '../../shared/wire/cluster-machines.js';
 import { formatDay } from '../format/quantities.js';
+import { MachineDrain } from './machine-drain.js';
 import { removeMachine } from './machines-requests.js';
 import { knownFacts } from './machines-words.js';
 
@@ -10,12 +11,12 @@ interface ListedMachinesProps {
   refresh: () => Promise<void>;
 }
 
-/** The machines in the cluster. Operators can remove them. */
+/** The machines in the cluster. Operators can drain and remove them. */
 export function ListedMachines({ machines: { nodes, mayChange }, refresh }: ListedMachinesProps): JSX.Element {
   const heading = useRef<HTMLHeadingElement>(null);
-  const [removed, setRemoved] = useState('');
-  const onRemoved = async (id: string): Promise<void> => {
-    setRemoved(`${id} was removed.`);
+  const [done, setDone] = useState('');
+  const onDone = async (words: string): Promise<void> => {
+    setDone(words);
     await refresh();
     // The button that had the focus is gone.
     heading.current?.focus();
@@ -26,15 +27,15 @@ export function ListedMachines({ machines: { nodes, mayChange }, refresh }: List
         In the cluster
       </h2>
       <p role="status" class="machine-done">
-        {removed}
+        {done}
       </p>
       <ul class="machine-list">
         {nodes.map((machine) => (
           <ListedMachine
             key={`${machine.id} ${machine.sinceMs}`}
             machine={machine}
-            mayRemove={mayChange && machine.role !== 'main'}
-            onRemoved={onRemoved}
+            mayChange={mayChange && machine.role !== 'main'}
+            onDone={onDone}
           />
         ))}
       </ul>
@@ -44,13 +45,14 @@ export function ListedMachines({ machines: { nodes, mayChange }, refresh }: List
 
 interface ListedMachineProps {
   machine: ListedMachineView;
-  mayRemove: boolean;
-  onRemoved: (id: string) => Promise<void>;
+  mayChange: boolean;
+  /** `words`: what was done. */
+  onDone: (words: string) => Promise<void>;
 }
 
-function ListedMachine({ machine, mayRemove, onRemoved }: ListedMachineProps): JSX.Element {
+function ListedMachine({ machine, mayChange, onDone }: ListedMachineProps): JSX.Element {
   const [isOpen, setOpen] = useState(false);
-  const { id, role, device, address, sinceMs, isConnected } = machine;
+  const { id, role, device, address, sinceMs, isConnected, drain } = machine;
   return (
     <li class="machine" data-machine={id}>
       <p class="machine-name">
@@ -61,7 +63,13 @@ function ListedMachine({ machine, mayRemove, onRemoved }: ListedMachineProps): J
         {knownFacts([device, address]).map((fact) => `${fact} · `)}
         since <time dateTime={new Date(sinceMs).toISOString()}>{formatDay(sinceMs)}</time>
       </p>
-      {mayRemove && (
+      {drain !== '' && (
+        <p class="warn small">
+          {id} {drain}.
+        </p>
+      )}
+      {mayChange && isConnected && <MachineDrain machine={machine} onDone={onDone} />}
+      {mayChange && (
         <button
           type="button"
           class="button small machine-remove"
@@ -72,13 +80,13 @@ function ListedMachine({ machine, mayRemove, onRemoved }: ListedMachineProps): J
           Remove …
         </button>
       )}
-      {isOpen && <RemovalForm id={id} onRemoved={onRemoved} />}
+      {isOpen && <RemovalForm id={id} onRemoved={() => onDone(`${id} was removed.`)} />}
     </li>
   );
 }
 
 /** Removes the machine when its id was typed, so that no slip of the hand does. */
-function RemovalForm({ id, onRemoved }: { id: string; onRemoved: (id: string) => Promise<void> }): JSX.Element {
+function RemovalForm({ id, onRemoved }: { id: string; onRemoved: () => Promise<void> }): JSX.Element {
   const field = useRef<HTMLInputElement>(null);
   const [typed, setTyped] = useState('');
   const [isBusy, setBusy] = useState(false);
@@ -89,7 +97,7 @@ function RemovalForm({ id, onRemoved }: { id: string; onRemoved: (id: string) =>
     const answer = await removeMachine(id);
     setBusy(false);
     if ('problem' in answer) setProblem(answer.problem);
-    else await onRemoved(id);
+    else await onRemoved();
   };
   const onSubmit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();

@@ -21,6 +21,12 @@ export function removeMachine(id: string): Promise<Answer<null>> {
   return ask(`${MACHINES_URL}/${encodeURIComponent(id)}`, { method: 'DELETE' }, () => Promise.resolve(null));
 }
 
+/** Gives a worker or a shadow no new work; `isUndone`: gives it work again. */
+export function drainMachine(id: string, isUndone: boolean): Promise<Answer<null>> {
+  const method = isUndone ? 'DELETE' : 'POST';
+  return ask(`${MACHINES_URL}/${encodeURIComponent(id)}/drain`, { method }, () => Promise.resolve(null));
+}
+
 async function ask<Value>(
   url: string,
   request: RequestInit,

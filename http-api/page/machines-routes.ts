@@ -3,6 +3,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ListedMachineView, MachinesView } from '../../shared/wire/cluster-machines.js';
 import { atHost } from '../../shared/wire/node-status.js';
 import type { StatusReply } from '../../shared/wire/messages.js';
+import { drainWords, othersLackBytes } from '../../shared/decisions/draining/drain-state.js';
 import type { HttpApiContext, ListedMachine, Machines, RegisterRoutes } from '../http-api-context.js';
 
 const BODY_LIMIT_BYTES = 4096;
@@ -54,7 +55,8 @@ const registerDrains: RegisterRoutes = (app, context) => {
   app.post<{ Params: { id: string } }>(path, { config }, ({ params: { id }, account }, reply) => {
     const node = context.drain({ id, undo: false });
     log.info('an operator drained a node by HTTP', { by: account?.client, node: id });
-    return reply.send(node);
+    const lackedBytes = node === null ? null : othersLackBytes(context.status().nodes, node);
+    return reply.send({ ...node, othersLackBytes: lackedBytes ?? 0 });
   });
   app.delete<{ Params: { id: string } }>(path, { config }, ({ params: { id }, account }, reply) => {
     context.drain({ id, undo: true });
@@ -78,7 +80,8 @@ function machinesView(
   const { machines } = context;
   if (machines === null) return { authority: null, ...rights, waiting: [], wrongCodesLeft: 0, nodes: [] };
   const { cluster, words, machineAddress } = machines;
-  const present = context.status().nodes.map((node) => atHost(node, machineAddress));
+  const status = context.status();
+  const present = { ...status, nodes: status.nodes.map((node) => atHost(node, machineAddress)) };
   return {
     authority: { cluster, words },
     ...rights,
@@ -88,8 +91,13 @@ function machinesView(
   };
 }
 
-function listedMachine({ id, role, sinceMs }: ListedMachine, present: StatusReply['nodes']): ListedMachineView {
-  const connected = present.find(({ identity }) => identity.id === id);
+function listedMachine(
+  { id, role, sinceMs }: ListedMachine,
+  { nodes, drained = [] }: Pick<StatusReply, 'nodes' | 'drained'>,
+): ListedMachineView {
+  const connected = nodes.find(({ identity }) => identity.id === id);
   const { device = '', address = '' } = connected?.identity ?? {};
-  return { id, role, sinceMs, isConnected: connected !== undefined, device, address };
+  const node = drained.find((each) => each.id === id);
+  const drain = node === undefined ? '' : drainWords(node, othersLackBytes(nodes, node));
+  return { id, role, sinceMs, isConnected: connected !== undefined, device, address, drain };
 }

@@ -1,6 +1,6 @@
 import type { MemoryView, NodeRole, NodeView } from '../../shared/wire/cluster-events.js';
 import { atDialledAddress, emptyNodeStatus } from '../../shared/wire/node-status.js';
-import type { DrainState } from '../../shared/decisions/draining/drain-state.js';
+import { type DrainState, othersLackBytes } from '../../shared/decisions/draining/drain-state.js';
 import type { DrainedNode, NodeStatus, RoleName, StatusReply } from '../../shared/wire/messages.js';
 import type { LostNode } from './lost-nodes.js';
 
@@ -14,16 +14,18 @@ const ROLES: Readonly<Record<RoleName, NodeRole>> = {
 /** Describes a node that main is connected with, or main itself. */
 export function presentNode(
   node: NodeStatus,
-  { placement, drained = [], links, workerWaits, workerHops, ownWorkerId }: StatusReply,
+  { nodes, placement, drained = [], links, workerWaits, workerHops, ownWorkerId }: StatusReply,
 ): NodeView {
   const { id } = node.identity;
   const group = placement?.groups.findIndex(({ workerIds }) => workerIds.includes(id)) ?? -1;
   const link = links.find(({ peer }) => peer === id);
   const hops = workerHops?.find(({ worker }) => worker === id);
+  const drain = drained.find((each) => each.id === id);
   const waits = workerWaits.find(({ worker }) => worker === id);
   return {
     ...factsOf(node),
-    state: stateOf(node, drained),
+    state: stateOf(node, drain),
+    othersLackBytes: drain === undefined ? 0 : (othersLackBytes(nodes, drain) ?? 0),
     isOnMain: id === ownWorkerId,
     reason: '',
     group: group < 0 ? null : group,
@@ -45,8 +47,7 @@ export function presentNode(
   };
 }
 
-function stateOf(node: NodeStatus, drained: readonly DrainedNode[]): NodeView['state'] {
-  const drain = drained.find(({ id }) => id === node.identity.id);
+function stateOf(node: NodeStatus, drain: DrainedNode | undefined): NodeView['state'] {
   if (drain !== undefined) return drain.state === ('may go' satisfies DrainState) ? 'mayGo' : 'draining';
   return isFetching(node) ? 'fetching' : 'up';
 }
@@ -54,10 +55,20 @@ function stateOf(node: NodeStatus, drained: readonly DrainedNode[]): NodeView['s
 /** Describes a node as it was when it was lost. */
 export function lostNode({ identity, address, status, reason }: LostNode): NodeView {
   const facts = factsOf(atDialledAddress(status ?? emptyNodeStatus(identity), address));
-  return { ...facts, state: 'lost', isOnMain: false, reason, group: null, link: null, waits: null, hops: null };
+  return {
+    ...facts,
+    state: 'lost',
+    othersLackBytes: 0,
+    isOnMain: false,
+    reason,
+    group: null,
+    link: null,
+    waits: null,
+    hops: null,
+  };
 }
 
-type Facts = Omit<NodeView, 'state' | 'isOnMain' | 'reason' | 'group' | 'link' | 'waits' | 'hops'>;
+type Facts = Omit<NodeView, 'state' | 'othersLackBytes' | 'isOnMain' | 'reason' | 'group' | 'link' | 'waits' | 'hops'>;
 
 /** The facts that a node has reported about itself. */
 function factsOf(node: NodeStatus): Facts {

@@ -67,6 +67,8 @@ export interface NodeView {
    * 'mayGo': it was drained, and its daemon may be stopped.
    */
   state: 'up' | 'fetching' | 'draining' | 'mayGo' | 'lost';
+  /** Of a drained worker: bytes of its experts that others still fetch; answers wait for them if it goes before. Else 0. */
+  othersLackBytes: number;
   /** True for a worker in main's own process: its memory is a part of main's. */
   isOnMain: boolean;
   /** The reason for the loss; empty: the node is not lost. */

@@ -43,6 +43,8 @@ export interface ListedMachineView {
   device: string;
   /** "host:port"; empty: it is not connected. */
   address: string;
+  /** What its drain waits for, in words behind its id; empty: it gets work. */
+  drain: string;
 }
 
 /** A machine that was let in. */

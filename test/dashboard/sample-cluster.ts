@@ -26,6 +26,7 @@ function memoryOf(parts: Partial<MemoryView>, budgetBytes: number): MemoryView {
 
 const IDLE: Omit<NodeView, 'id' | 'role' | 'address' | 'device' | 'memory'> = {
   state: 'up',
+  othersLackBytes: 0,
   isOnMain: false,
   reason: '',
   group: null,

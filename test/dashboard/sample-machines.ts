@@ -9,6 +9,7 @@ export const SAMPLE_OPERATOR_KEY = 'the-key-of-an-operator';
 const SINCE_MS = Date.UTC(2026, 10, 25, 12);
 const WORDS = 'amber fox lunar seven';
 const WRONG_CODES = 3;
+export const DRAIN_WORDS = 'is drained; others fetch 12.0 MB of its experts first, from it, too, as long as it runs';
 
 export type SampleTrust = 'none' | 'plain' | 'without-keys' | 'operator';
 
@@ -30,6 +31,8 @@ export class SampleMachines {
     { id: 'b'.repeat(63), role: 'worker', device: '', address: '', ...listed(false) },
     { id: 'laptop', role: 'operator', device: '', address: '', ...listed(false) },
   ];
+  /** A test makes main refuse drains. */
+  refusesDrains = false;
   private wrongCodesLeft = WRONG_CODES;
 
   /** 'none': no authority. */
@@ -43,6 +46,7 @@ export class SampleMachines {
   answer(method: string, path: string, body: string, response: ServerResponse): void {
     if (method === 'GET') return send(response, 200, this.view());
     if (this.trust !== 'operator') return sendError(response, 403, "only an operator's key may do this");
+    if (path.endsWith('/drain')) return this.drain(path.split('/')[1] ?? '', method === 'POST', response);
     if (method === 'DELETE') return this.remove(decodeURIComponent(path.slice(1)), response);
     this.accept((JSON.parse(body) as { code: string }).code, response);
   }
@@ -72,14 +76,22 @@ export class SampleMachines {
     send(response, 200, { id, role, device, address, words: WORDS });
   }
 
+  private drain(id: string, isDrained: boolean, response: ServerResponse): void {
+    if (this.refusesDrains) return sendError(response, 400, `no node "${id}" is connected to main`);
+    const drain = isDrained ? DRAIN_WORDS : '';
+    this.nodes = this.nodes.map((node) => (node.id === id ? { ...node, drain } : node));
+    if (isDrained) send(response, 200, { id, role: 'worker', state: 'may go', openExperts: 0, othersLackBytes: 0 });
+    else response.writeHead(204).end();
+  }
+
   private remove(id: string, response: ServerResponse): void {
     this.nodes = this.nodes.filter((node) => node.id !== id);
     response.writeHead(204).end();
   }
 }
 
-function listed(isConnected: boolean): Pick<ListedMachineView, 'sinceMs' | 'isConnected'> {
-  return { sinceMs: SINCE_MS, isConnected };
+function listed(isConnected: boolean): Pick<ListedMachineView, 'sinceMs' | 'isConnected' | 'drain'> {
+  return { sinceMs: SINCE_MS, isConnected, drain: '' };
 }
 
 function send(response: ServerResponse, status: number, body: unknown): void {

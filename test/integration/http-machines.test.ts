@@ -126,8 +126,8 @@ describe('the machines of a cluster, by HTTP,', () => {
     assert.deepEqual(after.waiting, []);
     const listed = after.nodes.map(({ sinceMs, ...each }) => (assert.ok(sinceMs > 1e12), each));
     assert.deepEqual(listed, [
-      { id: 'jetson', role: 'worker', isConnected: true, device: 'cuda: Orin', address: '10.0.0.7:7602' },
-      { id: 'nano', role: 'worker', isConnected: false, device: '', address: '' },
+      { id: 'jetson', role: 'worker', isConnected: true, device: 'cuda: Orin', address: '10.0.0.7:7602', drain: '' },
+      { id: 'nano', role: 'worker', isConnected: false, device: '', address: '', drain: '' },
     ]);
   });
 
@@ -241,7 +241,13 @@ describe('the machines of a cluster, by HTTP,', () => {
     await open(KEYS, null);
     const answer = await asOperator('POST', '/cluster/machines/jetson/drain');
     assert.equal(answer.status, 200);
-    assert.deepEqual(await answer.json(), { id: 'jetson', role: 'worker', state: 'may go', openExperts: 0 });
+    assert.deepEqual(await answer.json(), {
+      id: 'jetson',
+      role: 'worker',
+      state: 'may go',
+      openExperts: 0,
+      othersLackBytes: 0,
+    });
     await refused(await asOperator('POST', '/cluster/machines/nano/drain'), 400, 'usage', /no node "nano"/);
     assert.equal((await asOperator('DELETE', '/cluster/machines/jetson/drain')).status, 204);
     assert.deepEqual(drains, [

@@ -3,7 +3,13 @@ import { once } from 'node:events';
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Page } from 'playwright-core';
-import { SAMPLE_CODE, SAMPLE_OPERATOR_KEY, SampleMachines, type SampleTrust } from '../dashboard/sample-machines.js';
+import {
+  DRAIN_WORDS,
+  SAMPLE_CODE,
+  SAMPLE_OPERATOR_KEY,
+  SampleMachines,
+  type SampleTrust,
+} from '../dashboard/sample-machines.js';
 import { sampleServer } from '../dashboard/sample-server.js';
 import type { ClusterData } from '../../shared/wire/cluster-events.js';
 import { pageLink } from '../../shared/wire/page-link.js';
@@ -13,7 +19,7 @@ import { findBrowser, TestBrowser } from './harness/browser.js';
 const NARROW = { width: 320, height: 640 };
 const DESK = { width: 1440, height: 900 };
 /** A browser writes refused requests into its console. */
-const REFUSED = [/status of 40[13]/];
+const REFUSED = [/status of 40[013]/];
 const WRONG_CODE = '111 111';
 
 describe('the machines on the page in a browser, with invented cluster data,', function () {
@@ -44,17 +50,25 @@ describe('the machines on the page in a browser, with invented cluster data,', f
   });
 
   /** Returns the URL. */
-  async function serve(trust: SampleTrust, key: string | null, changes: Partial<ClusterData> = {}): Promise<string> {
+  async function serve(
+    trust: SampleTrust,
+    key: string | null,
+    changes: Partial<ClusterData> = {},
+    machines = new SampleMachines(trust),
+  ): Promise<string> {
     const halfway = (): Promise<void> => Promise.resolve();
-    const machines = new SampleMachines(trust);
     const server = sampleServer({ alone: false, key, halfway, machines, changes: () => changes });
     servers.push(server);
     await once(server.listen(0, '127.0.0.1'), 'listening');
     return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   }
 
-  async function open(trust: SampleTrust, changes: Partial<ClusterData> = {}): Promise<void> {
-    page = await browser.open(`${await serve(trust, null, changes)}/#machines`);
+  async function open(
+    trust: SampleTrust,
+    changes: Partial<ClusterData> = {},
+    machines?: SampleMachines,
+  ): Promise<void> {
+    page = await browser.open(`${await serve(trust, null, changes, machines)}/#machines`);
     await page.locator('.machines-view h1').waitFor();
   }
 
@@ -132,6 +146,38 @@ describe('the machines on the page in a browser, with invented cluster data,', f
     assert.equal(await page.evaluate<string>('document.activeElement.id'), 'machines-listed');
   });
 
+  it('drains a machine after a question, by the keyboard alone, says what it waits for, and undoes it', async () => {
+    await open('operator');
+    await page.getByRole('button', { name: 'Drain orin-1 …' }).focus();
+    await page.keyboard.press('Enter');
+    await page.getByText(/orin-1 gets no new work\. Others take its experts over, and answers go on/).waitFor();
+    assert.equal(await page.evaluate<string>('document.activeElement.getAttribute("aria-label")'), 'Drain orin-1');
+    assert.equal(await page.locator('[data-machine="orin-1"] .warn').count(), 0, 'a question changes nothing');
+    await page.keyboard.press('Enter');
+    await page.getByText(`orin-1 ${DRAIN_WORDS}.`).waitFor();
+    assert.equal(await text('.machine-done:not(:empty)'), 'orin-1 gets no new work.');
+    assert.equal(await page.evaluate<string>('document.activeElement.id'), 'machines-listed');
+    assert.equal(await page.getByRole('button', { name: 'Drain orin-1' }).count(), 0);
+    await page.getByRole('button', { name: 'Give orin-1 work again' }).focus();
+    await page.keyboard.press('Space');
+    await page.getByText('orin-1 gets work again.').waitFor();
+    await page.getByRole('button', { name: 'Drain orin-1 …' }).waitFor();
+    const drains = page.locator('.machine-drain');
+    assert.equal(await drains.count(), 1, 'main, operators and machines that are not connected have no such button');
+  });
+
+  it('says why main does not drain a machine, and lets one ask again', async () => {
+    const machines = new SampleMachines('operator');
+    machines.refusesDrains = true;
+    await open('operator', {}, machines);
+    await page.getByRole('button', { name: 'Drain orin-1 …' }).click();
+    await page.getByRole('button', { name: 'Drain orin-1', exact: true }).click();
+    await page.getByText('No node "orin-1" is connected to main.').waitFor();
+    machines.refusesDrains = false;
+    await page.getByRole('button', { name: 'Drain orin-1', exact: true }).click();
+    await page.getByText(`orin-1 ${DRAIN_WORDS}.`).waitFor();
+  });
+
   it("tells who has no operator's key what to do, and shows who is in", async () => {
     await open('without-keys');
     const way = await text('.machines-waiting');
@@ -174,7 +220,10 @@ describe('the machines on the page in a browser, with invented cluster data,', f
       await open(trust, { isInsecure: trust === 'none' });
       await page.setViewportSize(NARROW);
       const remove = page.getByRole('button', { name: 'Remove orin-1 …' });
-      if (trust === 'operator') await remove.click();
+      if (trust === 'operator') {
+        await remove.click();
+        await page.getByRole('button', { name: 'Drain orin-1 …' }).click();
+      }
       const width = await page.evaluate<number>('document.documentElement.scrollWidth');
       assert.ok(width <= NARROW.width, `${width} pixels are wide`);
       const hidden = await page.evaluate<string[]>(

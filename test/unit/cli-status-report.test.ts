@@ -186,7 +186,20 @@ describe('the printed status of a cluster', () => {
       role: 'worker',
       state: 'finishing',
       open_experts: 2,
+      others_lack_bytes: 0,
     });
+    const fetching = node('ROLE_WORKER', 'w3', { fetchNeededBytes: 20e6, fetchHeldBytes: 8e6 });
+    const last = { ...STATUS, nodes: [...STATUS.nodes, fetching], drained };
+    assert.ok(
+      statusLines(last, null).includes(
+        '  w2 is drained; others fetch 12.0 MB of its experts first, from it, too, as long as it runs',
+      ),
+    );
+    const told = (statusJson(last) as { drained: { others_lack_bytes: number }[] }).drained;
+    assert.deepEqual(
+      told.map((each) => each.others_lack_bytes),
+      [12e6, 12e6],
+    );
     assert.ok(!statusLines(STATUS, null).includes('drained:'));
   });
 
