@@ -10,12 +10,14 @@ import {
   CHAT_CHUNK,
   COMPLETION,
   COMPLETION_CHUNK,
+  eventsOf,
   MESSAGE,
   MESSAGE_ERROR,
   MESSAGE_EVENT,
   OPENAI_ERROR,
   OPENAI_MODEL,
   OPENAI_MODELS,
+  parsed,
   TOKEN_COUNT,
 } from './harness/reply-forms.js';
 
@@ -79,27 +81,13 @@ describe('answers have the forms that the schemas of clients take:', function ()
     return parsed(schema, given);
   }
 
-  function parsed<Schema extends z.ZodType>(schema: Schema, given: string): z.infer<Schema> {
-    const result = schema.safeParse(JSON.parse(given));
-    assert.ok(result.success, `${given}\n${result.error === undefined ? '' : z.prettifyError(result.error)}`);
-    return result.data;
-  }
-
-  /** The events of a stream; the name of an event, where it has one, is its type. */
   async function streamed<Schema extends z.ZodType>(
     schema: Schema,
     path: string,
     body: object,
   ): Promise<z.infer<Schema>[]> {
     const response = await api.fetch(path, { ...body, stream: true });
-    const frames = (await response.text()).split('\n\n').filter((frame) => /^data: |\ndata: /.test(frame));
-    return frames.flatMap((frame) => {
-      const [, name, data = ''] = /^(?:event: (.*)\n)?data: (.*)$/.exec(frame) ?? [];
-      if (data === '[DONE]') return [];
-      const event = parsed(schema, data);
-      if (name !== undefined) assert.equal((event as { type?: string }).type, name);
-      return [event];
-    });
+    return eventsOf(schema, await response.text());
   }
 
   it("Anthropic's messages", async () => {

@@ -3,6 +3,7 @@
  * openai 6.49.0). They are strict: an answer has no property that the service leaves out, and null only where those schemas take it.
  * `warnings`, `reasoning_content` and `max_model_len` alone are added here (docs/http.md).
  */
+import assert from 'node:assert/strict';
 import { z } from 'zod';
 
 const count = z.int().min(0);
@@ -211,3 +212,22 @@ export const COMPLETION_CHUNK = z.strictObject({
   choices: z.array(z.strictObject({ ...completionChoice, finish_reason: completionEnd.nullable() })),
   usage: usage.optional(),
 });
+
+/** A reply of the form. */
+export function parsed<Schema extends z.ZodType>(schema: Schema, given: string): z.infer<Schema> {
+  const result = schema.safeParse(JSON.parse(given));
+  assert.ok(result.success, `${given}\n${result.error === undefined ? '' : z.prettifyError(result.error)}`);
+  return result.data;
+}
+
+/** The data of the events of a stream, each of the form. An event that has a name has its type as its name. */
+export function eventsOf<Schema extends z.ZodType>(schema: Schema, text: string): z.infer<Schema>[] {
+  const frames = text.split('\n\n').filter((frame) => frame !== '' && !frame.startsWith(':'));
+  return frames.flatMap((frame) => {
+    const [, name, data = ''] = /^(?:event: (.*)\n)?data: (.*)$/.exec(frame) ?? assert.fail(`no event: ${frame}`);
+    if (data === '[DONE]') return [];
+    const event = parsed(schema, data);
+    if (name !== undefined) assert.equal((event as { type?: string }).type, name);
+    return [event];
+  });
+}
