@@ -187,12 +187,13 @@ function drawnLines(drawn: DrawnCounts): string[] {
 }
 
 function happenedLine(happened: Happened): string {
-  const { passes, sharedPasses, brokenSharedPasses, preemptions, cachedTokens, droppedPrefixes } = happened;
+  const { passes, sharedPasses, brokenSharedPasses, preemptions, cachedTokens, droppedPrefixes, storedTokens } =
+    happened;
   const { cancelledAnswers, fetchedBytes, falsePieces, mayGo } = happened;
   return (
     `${passes} passes, ${sharedPasses} of several sequences, in which ${brokenSharedPasses} operations failed; ` +
     `${cancelledAnswers} answers were cancelled; ${preemptions} times memory was given back, ` +
-    `${cachedTokens} tokens of prompts were there, ${droppedPrefixes} prefixes were dropped; ` +
+    `${cachedTokens} tokens of prompts were there, ${storedTokens} of them on disk, ${droppedPrefixes} prefixes were dropped; ` +
     `${fetchedBytes} bytes of packs were fetched, ${falsePieces} times peers gave false ones; ${mayGo} times a drained node might go`
   );
 }

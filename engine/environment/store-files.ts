@@ -45,7 +45,10 @@ export interface StoreFiles {
 }
 
 /** Opens the directory of a store; `outside` runs each piece of work. Null: another process uses it. */
-export type OpenStoreFiles = (directory: string, runtime: Pick<Runtime, 'outside'>) => Promise<StoreFiles | null>;
+export type OpenStoreFiles = (
+  directory: string,
+  runtime: Pick<Runtime, 'outside' | 'sleep'>,
+) => Promise<StoreFiles | null>;
 
 /** @throws STORAGE_FULL, STORAGE_FAILED */
 export const openStoreFiles: OpenStoreFiles = async (directory, runtime) => {

@@ -1,4 +1,5 @@
 import { types } from 'node:util';
+import { STORED_BLOCKS_LIMIT } from '../../main-node/stored-rows/block-index.js';
 import { RETAINED_PREFIXES_LIMIT } from '../../main-node/room/prefix-index.js';
 import { RETAINED_SEQUENCES_LIMIT } from '../../shadow-node/predictor/retained-sequences.js';
 import { COMPILED_FORMATS_LIMIT } from '../../engine/output-format/format-limits.js';
@@ -102,6 +103,8 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'DecisionRecord.blocks': RETAINED_PREFIXES_LIMIT * RECORD_BLOCKS,
   'DecisionRecord.states': RETAINED_PREFIXES_LIMIT * RECORD_BLOCKS,
   'RowProvenance.firstPositions': RETAINED_PREFIXES_LIMIT * WORKERS,
+  'BlockIndex.blocks': STORED_BLOCKS_LIMIT,
+  'BlockIndex.children': STORED_BLOCKS_LIMIT,
   // Clients, and the formats that they ask for.
   'ClientShares.rows': 1,
   'ClientShares.waiting': 1,

@@ -1,18 +1,9 @@
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
-import { MODELS_OF_LONG_CONTEXTS } from './draw-budget.js';
 import { drawRequests } from './draw-requests.js';
-import { drawTheme, nodesWanted, withTheme } from './draw-theme.js';
+import { drawTheme, modelsOf, nodesWanted, withTheme } from './draw-theme.js';
 import { withAuthority } from './draw-trust.js';
 import { drawLink, drawNodes, drawPace } from './draw-world.js';
-import {
-  ANY_FAULTS,
-  BUSY_MS,
-  SCENARIO_MODELS,
-  type Fault,
-  type FaultKind,
-  type Scenario,
-  type ScenarioNode,
-} from './scenario.js';
+import { ANY_FAULTS, BUSY_MS, type Fault, type FaultKind, type Scenario, type ScenarioNode } from './scenario.js';
 import { MAIN_ID } from '../simulate/cluster-set-up.js';
 
 /** Longest duration of a fault. */
@@ -24,7 +15,7 @@ const LONG_STOPS_MS = [8000, 35_000, 70_000, 200_000] as const;
 export function drawScenario(seed: number): Scenario {
   const random = new SeededRandom(seed);
   const theme = drawTheme(random.fork('theme'));
-  const model = random.pick(theme === 'shortMemory' ? MODELS_OF_LONG_CONTEXTS : SCENARIO_MODELS);
+  const model = random.pick(modelsOf(theme));
   const nodes = drawNodes(random.fork('nodes'), model, nodesWanted(theme));
   const requests = drawRequests(random.fork('requests'), nodes, model);
   const faults = drawFaults(random.fork('faults'), nodes);

@@ -1,9 +1,17 @@
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
-import { BLOCK_POSITIONS, contextMemoryOf } from './draw-budget.js';
+import { BLOCK_POSITIONS, contextMemoryOf, MODELS_OF_LONG_CONTEXTS } from './draw-budget.js';
 import { drawRequest, drawTokens } from './draw-request.js';
 import type { WantedNodes } from './draw-world.js';
-import type { Fault, FaultKind, Scenario, ScenarioRequest, Theme } from './scenario.js';
+import {
+  type Fault,
+  type FaultKind,
+  type Scenario,
+  SCENARIO_MODELS,
+  type ScenarioModel,
+  type ScenarioRequest,
+  type Theme,
+} from './scenario.js';
 import { MAIN_ID } from '../simulate/cluster-set-up.js';
 
 /** Most scenarios have no theme. */
@@ -29,9 +37,21 @@ const NODES_OF: Partial<Record<Theme, WantedNodes>> = {
   shadowBehind: { leastWorkers: 1, leastShadows: 1, fetches: 0 },
 };
 
+/** Share of the scenarios without another theme in which main starts anew. */
+const RESTARTS_SHARE = 0.25;
+
 export function drawTheme(random: SeededRandom): Theme {
-  return random.pick(DRAWN_THEMES);
+  const theme = random.pick(DRAWN_THEMES);
+  return theme === 'none' && random.fork('mainRestarts').chance(RESTARTS_SHARE) ? 'mainRestarts' : theme;
 }
+
+/** The models of a theme: those whose sequences have several blocks of memory, or rows that main can store. */
+export function modelsOf(theme: Theme): readonly ScenarioModel[] {
+  if (theme === 'shortMemory') return MODELS_OF_LONG_CONTEXTS;
+  return theme === 'mainRestarts' ? SCENARIO_MODELS.filter((model) => !RECURRENT.has(model)) : SCENARIO_MODELS;
+}
+
+const RECURRENT: ReadonlySet<ScenarioModel> = new Set(['delta-nets', 'short-convolutions']);
 
 export function nodesWanted(theme: Theme): WantedNodes {
   return NODES_OF[theme] ?? ANY_NODES;
@@ -50,6 +70,8 @@ export function withTheme(random: SeededRandom, scenario: Scenario): Scenario {
       return withEndingMembers(random, scenario);
     case 'shadowBehind':
       return withShadowBehind(random, scenario);
+    case 'mainRestarts':
+      return withMainRestarts(random, scenario);
   }
 }
 
@@ -188,6 +210,36 @@ function withShadowBehind(random: SeededRandom, scenario: Scenario): Scenario {
     pace: { ...SLOW_PACE, loadMs: random.pick([1, 5]) },
     requests,
     faults,
+  };
+}
+
+/** Tokens of a prompt with which all prompts begin: more than one block of main's prefix store has. */
+const RESTARTED_PROMPTS = [70, 90, 130];
+/** Most time that main is away. */
+const AWAY_MS = 200;
+
+/** Main keeps rows on its disk and is lost; then prompts come that begin like those of before. */
+function withMainRestarts(random: SeededRandom, scenario: Scenario): Scenario {
+  const beginning = drawTokens(random, random.pick(RESTARTED_PROMPTS));
+  const request = (atMs: number): ScenarioRequest => {
+    const prompt = [...beginning, ...drawTokens(random, random.int(12))];
+    return requestFor(random, prompt, { atMs, maxTokens: 4 + random.int(6) });
+  };
+  const lostMs = 900 + random.int(600);
+  const before = Array.from({ length: 1 + random.int(2) }, (_, index) => request(150 + 40 * index));
+  const after = Array.from({ length: 2 + random.int(3) }, () => request(lostMs + AWAY_MS + 500 + random.int(600)));
+  const [kind, forMs] = [random.pick(['restart', 'restart', 'leave'] as const), 1 + random.int(AWAY_MS)];
+  const others = random.chance(0.5) ? scenario.faults.slice(0, 1) : [];
+  const prefixStoreBytes = random.pick([100_000, 1_073_741_824]);
+  return {
+    ...scenario,
+    nodes: withSettings(scenario, (settings) => ({
+      ...settings,
+      main: { ...settings.main, prefixStoreBytes, reusePrefixes: true, prefillRows: 64, maxQueuedRequests: 16 },
+      batching: { ...settings.batching, maxRows: 64 },
+    })),
+    requests: [...before, ...after],
+    faults: [{ kind, atMs: lostMs, forMs, node: MAIN_ID, peer: '', seed: random.int(2 ** 31) }, ...others],
   };
 }
 

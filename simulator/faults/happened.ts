@@ -25,6 +25,8 @@ export interface Happened extends Seen {
   /** Tokens of prompts that did not have to run. */
   cachedTokens: number;
   droppedPrefixes: number;
+  /** Tokens of prompts whose rows came from main's disk. */
+  storedTokens: number;
 }
 
 export const NOTHING_HAPPENED: Readonly<Happened> = {
@@ -38,6 +40,7 @@ export const NOTHING_HAPPENED: Readonly<Happened> = {
   preemptions: 0,
   cachedTokens: 0,
   droppedPrefixes: 0,
+  storedTokens: 0,
   ...NO_TRUST_EVENTS,
 };
 
@@ -46,6 +49,7 @@ const METRICS = {
   preemptions: 'odmoe_preemptions_total',
   cachedTokens: 'odmoe_cached_prompt_tokens_total',
   droppedPrefixes: 'odmoe_dropped_prefixes_total',
+  storedTokens: 'odmoe_prefix_store_tokens_total',
 } as const;
 const HAPPENED = Object.keys(NOTHING_HAPPENED) as (keyof Happened)[];
 
@@ -59,6 +63,7 @@ export async function happenedAt(main: SimulatedNode | undefined, seen: Seen): P
     preemptions: counterOf(METRICS.preemptions),
     cachedTokens: counterOf(METRICS.cachedTokens),
     droppedPrefixes: counterOf(METRICS.droppedPrefixes),
+    storedTokens: counterOf(METRICS.storedTokens),
   };
 }
 

@@ -20,6 +20,8 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import type { NodeWorld, PackHandlers } from '../cluster/simulated-node.js';
 import { DEVICE_BYTES } from './draw-budget.js';
+import { faultyStoreFiles } from './faulty-store-files.js';
+import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { DeviceFaults } from './faulty-device.js';
 import type { Scenario, ScenarioModel, ScenarioNode } from './scenario.js';
 import type { ScenarioTrust } from './scenario-trust.js';
@@ -92,6 +94,7 @@ export class ScenarioWorld {
     const pieceFaults = new PackPieceFaults();
     this.devices.set(id, faults);
     this.packPieceFaults.set(id, pieceFaults);
+    const stored = new SeededRandom(this.scenario.seed).fork(`stored rows of ${id}`);
     return {
       devices: (runtime) => {
         const devices = faults.devices(runtime, (budgetBytes) => this.pace(faults, budgetBytes));
@@ -107,6 +110,7 @@ export class ScenarioWorld {
       wrapPack: (pack) => pieceFaults.wrap(pack),
       trust: (runtime) => this.trust?.open({ role, id }, runtime) ?? null,
       dataDirectory: this.dataDirectory(id),
+      openStoreFiles: (directory, runtime) => faultyStoreFiles(stored, (ms) => runtime.sleep(ms))(directory, runtime),
       versions: isNewer ? { ...RELEASE_VERSIONS, newestProtocol: NEWEST_PROTOCOL + 1 } : RELEASE_VERSIONS,
       log: this.logOf(id),
       seed: this.scenario.seed,

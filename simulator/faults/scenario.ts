@@ -67,7 +67,7 @@ export const FAULT_KINDS = [...ANY_FAULTS, 'falseNumbers', 'drain', ...TRUST_FAU
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
 /** Special cases that need several conditions at once and that random drawing rarely produces: a scenario with a theme is made for its case. */
-export const THEMES = ['none', 'shortMemory', 'manyFetches', 'endingMembers', 'shadowBehind'] as const;
+export const THEMES = ['none', 'shortMemory', 'manyFetches', 'endingMembers', 'shadowBehind', 'mainRestarts'] as const;
 export type Theme = (typeof THEMES)[number];
 
 /** Latency and speed of all links. */
