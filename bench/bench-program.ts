@@ -17,6 +17,7 @@ import { registerBenchOperators } from './operators/index.js';
 import { registerBenchPaper } from './paper/index.js';
 import { registerBenchPeers } from './peers/index.js';
 import { registerBenchPools } from './pools/index.js';
+import { registerBenchPrefixStore } from './prefix-store/index.js';
 import { registerBenchRecall } from './recall/index.js';
 import { registerBenchSchedule } from './schedule/index.js';
 import { registerBenchServe } from './serve/index.js';
@@ -40,6 +41,7 @@ const MEASURING: readonly ((bench: Command, run: MeasuredRun) => void)[] = [
   registerBenchPaper,
   registerBenchPeers,
   registerBenchPools,
+  registerBenchPrefixStore,
   registerBenchRecall,
   registerBenchSchedule,
   registerBenchServe,

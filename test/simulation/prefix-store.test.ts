@@ -49,7 +49,9 @@ describe('the prefix store of a main that is lost', () => {
   const directoryOf = (running: VirtualCluster): string =>
     join(running.node('main').settings.stateDirectory, 'prefix-store');
   const blocksOf = (running: VirtualCluster): string[] =>
-    readdirSync(directoryOf(running)).filter((name) => name.length === 64).sort();
+    readdirSync(directoryOf(running))
+      .filter((name) => name.length === 64)
+      .sort();
   const warningsOf = (running: VirtualCluster): string[] =>
     running.log.matching(': warn ').map((line) => /: warn (.*?) \{/.exec(line)?.[1] ?? '');
 
@@ -90,10 +92,10 @@ describe('the prefix store of a main that is lost', () => {
     const answer = await running.ask(request);
     assertSameAnswer(answer, expected);
     assert.equal(answer.finished.cachedTokens, STORED_BLOCK_POSITIONS, 'only the first block is whole');
-    assert.deepEqual(warningsOf(running).filter((event) => event.includes('prefix store')), [
-      'damaged files of the prefix store are dropped',
-      'a damaged file of the prefix store is dropped',
-    ]);
+    assert.deepEqual(
+      warningsOf(running).filter((event) => event.includes('prefix store')),
+      ['damaged files of the prefix store are dropped', 'a damaged file of the prefix store is dropped'],
+    );
     await loseMain(running, 0);
     assert.equal((await running.ask(request)).finished.cachedTokens, 5 * STORED_BLOCK_POSITIONS, 'it was written anew');
   });

@@ -50,7 +50,14 @@ export function metricFigures(nodes: NodeStatus[] = [MAIN_STATUS, SHADOW_STATUS,
   const peers = nodes.filter(({ identity }) => identity.role !== 'ROLE_MAIN');
   return {
     arithmetic: 'exact',
-    rows: { retainedPrefixes: 3, droppedPrefixes: 2, decisionBytes: 7 },
+    rows: {
+      retainedPrefixes: 3,
+      droppedPrefixes: 2,
+      decisionBytes: 7,
+      storedBytes: 5,
+      storedHits: 1,
+      storedTokens: 64,
+    },
     peerCounts: new Map(peers.map((peer) => [peer.identity.id, countsOf(peer)])),
     status: {
       nodes,

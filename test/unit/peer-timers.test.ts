@@ -40,6 +40,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'http-api/delivery/deliver-body.ts': [2, 'when a newline is sent, for the same reason'],
   'http-api/start-http-api.ts': [2, 'how long the own end of the HTTP API may take'],
   'main-node/own-worker.ts': [1, 'when memory is taken back'],
+  'main-node/stored-rows/row-store.ts': [1, 'how long the own end of the store may take'],
   'main-node/rpc/inference-service.ts': [1, 'a turn for requests that begin their next answers'],
   'main-node/verify/execution-checks.ts': [2, 'pace: when a check is made, and when its sequence ends'],
   'main-node/enrolment/keys-service.ts': [1, 'when the day of renewed keys is looked at'],

@@ -149,7 +149,12 @@ describe('names of stored blocks', () => {
     assert.deepEqual(names('alice', 's', tokens, 2 * STORED_BLOCK_POSITIONS), own.slice(0, 2));
     const changed = tokens.map((id, index) => (index === STORED_BLOCK_POSITIONS ? id + 1 : id));
     assert.equal(names('alice', 's', changed)[0], own[0]);
-    for (const others of [names('bob', 's'), names('', 's'), names('alice', 't'), names('alice', 's', changed).slice(1)])
+    for (const others of [
+      names('bob', 's'),
+      names('', 's'),
+      names('alice', 't'),
+      names('alice', 's', changed).slice(1),
+    ])
       assert.ok(others.every((name) => !own.includes(name)));
     assert.ok(![ownerOf('alice', 's'), ...own].some((text) => text.includes('alice')));
   });
