@@ -71,6 +71,7 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe bench paper': true,
   'odmoe bench peers': true,
   'odmoe bench pools': true,
+  'odmoe bench prefix-store': true,
   'odmoe bench recall': true,
   'odmoe bench report': false,
   'odmoe bench schedule': false,

@@ -10,7 +10,9 @@ import { openReference, packOf } from './harness/test-models.js';
 import { waitUntil } from './harness/wait-until.js';
 import { fetchStatus, generate } from '../wall.js';
 
-const PROMPT = Array.from({ length: 2000 }, (_, index) => (index * 37 + 3) % 300);
+/** Its context is long enough. */
+const MODEL = 'demo';
+const PROMPT = Array.from({ length: 2000 }, (_, index) => (index * 37 + 3) % 200);
 const REQUEST = requestFor(PROMPT, { maxTokens: 6, logprobs: 3 });
 const BLOCKS = Math.floor(PROMPT.length / STORED_BLOCK_POSITIONS);
 
@@ -32,7 +34,7 @@ describe('the prefix store of a main that is killed', () => {
 
   async function start(): Promise<TestDaemon> {
     const common = ['--cluster', 'kept', '--discovery', 'static', '--port', '0', '--threads', '1', '--device', 'cpu'];
-    const flags = ['--model', await packOf('tiny'), '--experts', 'local', '--prefix-store', '1 GiB', ...common];
+    const flags = ['--model', await packOf(MODEL), '--experts', 'local', '--prefix-store', '1 GiB', ...common];
     const environment = { HOME: home, XDG_STATE_HOME: join(home, 'state'), XDG_DATA_HOME: join(home, 'data') };
     const started = await TestDaemon.start('main', flags, 'main', log, environment);
     main = started;
@@ -47,7 +49,7 @@ describe('the prefix store of a main that is killed', () => {
 
   it('gives the next one a prompt of two thousand tokens, to the bit, from files that only its user may read', async function () {
     this.timeout(300_000);
-    const reference = await openReference('tiny');
+    const reference = await openReference(MODEL);
     const expected = await collect(reference.generate(REQUEST, new AbortController().signal));
     reference.dispose();
     const killed = await start();

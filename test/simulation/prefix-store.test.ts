@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import { STORED_BLOCK_POSITIONS } from '../../main-node/stored-rows/block-names.js';
 import type { GenerateRequest } from '../../shared/wire/messages.js';
+import { BLOCK_POSITIONS, DEVICE_BYTES } from '../../simulator/faults/draw-budget.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import type { ClusterPlan } from '../integration/harness/test-cluster.js';
 import { openReference, type TestModel } from '../integration/harness/test-models.js';
@@ -98,6 +99,40 @@ describe('the prefix store of a main that is lost', () => {
     );
     await loseMain(running, 0);
     assert.equal((await running.ask(request)).finished.cachedTokens, 5 * STORED_BLOCK_POSITIONS, 'it was written anew');
+  });
+
+  it('never gives one client the rows of another', async () => {
+    const running = await begin({ workers: 2, main: STORE });
+    const expected = await alone(request);
+    await running.ask(request);
+    await loseMain(running, 0);
+    const ofOther = await running.patiently(request);
+    assertSameAnswer(ofOther, expected);
+    assert.equal(ofOther.finished.cachedTokens, 0);
+    await loseMain(running, 0);
+    assert.equal(blocksOf(running).length, 10, 'both have their own');
+    for (const ask of [running.ask(request), running.patiently(request)])
+      assert.ok((await ask).finished.cachedTokens >= 5 * STORED_BLOCK_POSITIONS);
+    const text = blocksOf(running)
+      .map((name) => readFileSync(join(directoryOf(running), name), 'latin1'))
+      .join('');
+    assert.ok(!text.includes('client'), 'no client is named in the files');
+  });
+
+  it('gives rows back that memory had to drop', async () => {
+    const layers = 4;
+    const contextMemoryBytes = 3 * BLOCK_POSITIONS * DEVICE_BYTES.cacheRowBytes * layers;
+    const running = await begin({ workers: 2, main: { main: { ...STORE.main, contextMemoryBytes } } });
+    const expected = await alone(request);
+    for (const seed of [1, 2, 3]) {
+      await running.ask({ ...request, promptTokenIds: tokensOf(seed, PROMPT) });
+      await running.sleep(1000);
+    }
+    const families = parseMetrics(await running.node('main').metrics());
+    assert.ok(valueOf(families, 'odmoe_dropped_prefixes_total') > 0);
+    const answer = await running.ask(request);
+    assertSameAnswer(answer, expected);
+    assert.equal(answer.finished.cachedTokens, 5 * STORED_BLOCK_POSITIONS);
   });
 
   it('is deleted where none is set any more', async () => {
