@@ -196,8 +196,8 @@ export function settingNumber(typed: string, name: NumberName): number | null | 
 /** The requirement for a field with a wrong value; empty: the value is right. */
 export function settingProblem(typed: TypedSettings, name: SettingName): string {
   if (isNumberName(name)) return numberProblem(typed[name], name);
-  const read = readText(typed, name);
-  return read !== null && 'problem' in read ? read.problem : '';
+  const read = TEXT_READERS[name]?.(typed);
+  return read !== undefined && 'problem' in read ? read.problem : '';
 }
 
 function isNumberName(name: SettingName): name is NumberName {
@@ -211,25 +211,15 @@ function numberProblem(typed: string, name: NumberName): string {
   return `give ${describeRange(range)}${mayBeEmpty ? ', or nothing' : ''}`;
 }
 
-/** What stands in a field that has rules; null: any text is right. */
-function readText(typed: TypedSettings, name: SettingName): Read<unknown> | null {
-  switch (name) {
-    case 'stop':
-      return readStopTexts(typed.stop);
-    case 'logitBias':
-      return readLogitBias(typed.logitBias);
-    case 'templateVariables':
-      return readVariables(typed.templateVariables);
-    case 'schema':
-      return readFormat(typed.format, typed.schema);
-    case 'tools':
-      return readTools(typed.tools);
-    case 'toolChoice':
-      return readToolChoice(typed);
-    default:
-      return null;
-  }
-}
+/** What stands in the fields that have rules. Any text is right in the others. */
+const TEXT_READERS: Partial<Record<SettingName, (typed: TypedSettings) => Read<unknown>>> = {
+  stop: ({ stop }) => readStopTexts(stop),
+  logitBias: ({ logitBias }) => readLogitBias(logitBias),
+  templateVariables: ({ templateVariables }) => readVariables(templateVariables),
+  schema: ({ format, schema }) => readFormat(format, schema),
+  tools: ({ tools }) => readTools(tools),
+  toolChoice: readToolChoice,
+};
 
 /** The choices among the tools that are given. */
 export function toolChoices(tools: string): string[] {

@@ -70,21 +70,20 @@ export function Composer({ conversation, refusal }: ComposerProps): JSX.Element 
       />
       <div class="composer-foot">
         <FileButton onFiles={files.take} />
-        <button
-          type="button"
-          class="icon-button"
-          aria-label="Keys"
-          aria-keyshortcuts="?"
-          title="Keys"
-          onClick={() => keys.current?.showModal()}
-        >
-          <KeysIcon />
-        </button>
+        <KeysButton onClick={() => keys.current?.showModal()} />
         <ContextMeter conversation={conversation} typed={text} />
         <SendButton isRunning={isRunning} isEmpty={text.trim() === ''} />
       </div>
       <KeysList dialog={keys} />
     </form>
+  );
+}
+
+function KeysButton({ onClick }: { onClick: () => void }): JSX.Element {
+  return (
+    <button type="button" class="icon-button" aria-label="Keys" aria-keyshortcuts="?" title="Keys" onClick={onClick}>
+      <KeysIcon />
+    </button>
   );
 }
 

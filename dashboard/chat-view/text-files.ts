@@ -24,7 +24,6 @@ export function readTextFile(name: string, bytes: Uint8Array): ReadFile {
 
 /** Texts have tabs, line ends, form feeds and colours of terminals, but no other control characters. */
 function hasControlCharacters(text: string): boolean {
-  // eslint-disable-next-line no-control-regex
   return /[\0-\x08\x0e-\x1a\x1c-\x1f]/.test(text);
 }
 
