@@ -15,7 +15,7 @@ export function requestBody(conversation: PageConversation, answer: Answer): obj
   const index = conversation.turns.findIndex(({ id }) => id === answer.id);
   const { settings } = answer;
   return {
-    messages: requestMessages(conversation.turns.slice(settings.droppedTurns ?? 0, Math.max(0, index)), settings),
+    messages: requestMessages(conversation.turns.slice(droppedBefore(settings, index), Math.max(0, index)), settings),
     stream: true,
     stream_options: { include_usage: true },
     return_progress: true,
@@ -28,6 +28,11 @@ export function requestBody(conversation: PageConversation, answer: Answer): obj
     logprobs: true,
     top_logprobs: settings.alternatives ?? ALTERNATIVES,
   };
+}
+
+/** Turns that the request of the answer at this place leaves out. Its own question is always sent, also one that others leave out. */
+export function droppedBefore({ droppedTurns = 0 }: Pick<AskedSettings, 'droppedTurns'>, index: number): number {
+  return Math.max(0, Math.min(droppedTurns, index - 1));
 }
 
 /** The system message, and the turns as messages. Answers that failed without text are left out. */

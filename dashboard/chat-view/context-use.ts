@@ -1,3 +1,4 @@
+import { droppedBefore } from './chat-request.js';
 import type { Turn } from './conversation.js';
 
 /** The tokens that a prompt would have. */
@@ -30,7 +31,7 @@ function countedTokens(turns: readonly Turn[], known: number, dropped: number): 
   const answer = turns[known];
   if (answer?.kind !== 'answer' || answer.usage === null) return { tokens: 0, isAbout: false };
   const { promptTokens, answerTokens } = answer.usage;
-  const before = answer.settings.droppedTurns ?? 0;
+  const before = droppedBefore(answer.settings, known);
   const [from, to] = [Math.min(before, dropped), Math.max(before, dropped)];
   const changed = turns.slice(from, to).reduce((sum, turn) => sum + turnTokens(turn), 0);
   const tokens = promptTokens + answerTokens + (before > dropped ? changed : -changed);

@@ -11,10 +11,11 @@ export interface ContextOfModel {
   contextPositions: number;
 }
 
-/** Turns at the begin of the shown branch that are not sent with the next question. */
+/** Turns at the begin of the shown branch that are not sent with the next question. A left-out question that is asked again is sent again. */
 export function droppedTurns({ turns, notSent }: Pick<PageConversation, 'turns' | 'notSent'>): number {
   const first = turns.findIndex(({ id }) => !notSent.includes(id));
-  return first < 0 ? turns.length : first;
+  if (first < 0) return turns.length;
+  return turns[first]?.kind === 'answer' ? first - 1 : first;
 }
 
 /** Most room that is left for an answer, in tokens, where the settings name no length. */

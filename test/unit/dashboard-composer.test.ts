@@ -10,6 +10,7 @@ import {
   storedSettings,
   type TypedSettings,
 } from '../../dashboard/chat-view/chat-settings.js';
+import { droppedBefore } from '../../dashboard/chat-view/chat-request.js';
 import { contextUse, guessedTokens } from '../../dashboard/chat-view/context-use.js';
 import {
   ask,
@@ -124,6 +125,12 @@ describe('dropping the oldest turns', () => {
     const conversation = withNotSent(conversationOf(['One?', 'Two?']), 2);
     assert.equal(droppedTurns(conversation), 2);
     assert.equal(droppedTurns(withNotSent(conversation, 0)), 0);
+    assert.equal(droppedTurns(withNotSent(conversation, 3)), 2, 'the last question was asked again');
+    assert.equal(droppedTurns(withNotSent(conversation, 4)), 4);
+    assert.deepEqual(
+      [4, 2, 0].map((droppedTurns) => droppedBefore({ droppedTurns }, 3)),
+      [2, 2, 0],
+    );
     assert.equal(tooLongQuestion(conversation), null);
     const refused = changeAnswer(conversation, 4, (answer) => ({ ...answer, errorCode: PROMPT_TOO_LONG }));
     assert.equal(tooLongQuestion(refused)?.text, 'Two?');

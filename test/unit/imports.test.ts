@@ -53,6 +53,7 @@ const DASHBOARD_MAY_IMPORT_OF_SHARED = [
   'shared/wire/page-link.js',
   'shared/wire/sampling-options.js',
   'shared/wire/saved-conversation.js',
+  'shared/base/text/natural-order.js',
   'shared/base/text/svg-drawing.js',
   'shared/base/text/units.js',
 ];
