@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { hasLoggedIn } from '../feed/session.js';
-import { askQuestionAgain, requestOf } from './chat-store.js';
+import { askQuestionAgain, goOnWith, requestOf } from './chat-store.js';
 import type { Answer, Question } from './conversation.js';
 import { curlCommand } from './curl-command.js';
 
@@ -21,12 +21,22 @@ export function AnswerButtons({ answer, question }: { answer: Answer; question: 
   return (
     <>
       <div class="turn-buttons">
+        {answer.state === 'cut' && (
+          <button
+            type="button"
+            class="button turn-button"
+            title="Asks the same again, with the same seed: where the fingerprint is the same, too, the answer goes on from here"
+            onClick={() => goOnWith(answer)}
+          >
+            Go on
+          </button>
+        )}
         {question !== null && (
           <button
             type="button"
             class="button turn-button"
             title="With the same seed and settings: where the fingerprint is the same, too, so is the answer"
-            onClick={() => askQuestionAgain(question.id, question.text, answer.settings)}
+            onClick={() => askQuestionAgain(question.id, question.text, answer.isImported ? null : answer.settings)}
           >
             Ask again
           </button>

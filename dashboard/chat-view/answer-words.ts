@@ -52,6 +52,7 @@ const FINISH_WORDS: Record<string, string> = {
 
 /** The facts about an answer that has ended, one text each. */
 export function usageWords(answer: Answer): string[] {
+  if (answer.isImported) return ['from a file'];
   const rate = tokensPerSecond(answer);
   const { usage, finishReason, settings, fingerprint } = answer;
   return [

@@ -1,85 +1,57 @@
-import { useEffect, useState } from 'preact/hooks';
 import { withEnd, withStreamEvent, withThrown } from './answer-chunks.js';
-import {
-  chatSettings,
-  DEFAULT_SETTINGS,
-  settingsProblem,
-  type AskedSettings,
-  type TypedSettings,
-} from './chat-settings.js';
+import { chatSettings, settingsProblem, type AskedSettings, type TypedSettings } from './chat-settings.js';
 import { requestBody } from './chat-request.js';
+import { chatState, update } from './chat-state.js';
 import {
   ask,
   askAgain,
   changeAnswer,
-  EMPTY_PAGE_CONVERSATION,
+  chooseTurn,
+  isRunning,
   runningAnswer,
-  withNotSent,
   type Answer,
+  withNotSent,
   type PageConversation,
   type ToolResult,
+  type Turn,
 } from './conversation.js';
+import { changeLive, emptyConversation, showLive } from './conversation-keeper.js';
+import { goOn, withRepeated } from './cut-answers.js';
 import { droppedTurns, planDrop, tooLongQuestion, type ContextOfModel } from './dropped-turns.js';
 import { EventStreamReader } from './event-stream.js';
+import { rememberSettings } from './kept-preferences.js';
 import { refusalOf } from './main-refusal.js';
+import { endRunning, startRunning, stopRunning } from './running-answers.js';
 
 /** Relative to the origin of the page, so that the browser sends its cookie along. */
 const CHAT_URL = '/v1/chat/completions';
 
-export interface ChatState {
-  conversation: PageConversation;
-  settings: TypedSettings;
-  /** The reason why the last question was not sent; empty: it was sent. */
-  refusal: string;
-  /** The question whose editor is to open; null: none. */
-  editedId: number | null;
-}
-
-type Listener = () => void;
-
-/** The state lives outside the view, so that an answer continues while another view is shown. */
-let state: ChatState = {
-  conversation: EMPTY_PAGE_CONVERSATION,
-  settings: DEFAULT_SETTINGS,
-  refusal: '',
-  editedId: null,
-};
-let running: AbortController | null = null;
-const listeners = new Set<Listener>();
-
-function update(change: Partial<ChatState>): void {
-  state = { ...state, ...change };
-  for (const listener of [...listeners]) listener();
-}
-
-export function useChat(): ChatState {
-  const [shown, setShown] = useState(state);
-  useEffect(() => {
-    const listener = (): void => setShown(state);
-    listeners.add(listener);
-    listener();
-    return () => {
-      listeners.delete(listener);
-    };
-  }, []);
-  return shown;
-}
-
 export function changeSettings(change: Partial<TypedSettings>): void {
-  update({ settings: { ...state.settings, ...change }, refusal: '' });
+  const settings = { ...chatState().settings, ...change };
+  update({ settings, refusal: '' });
+  if (chatState().keeps) rememberSettings(settings);
 }
 
-/** Clears the conversation. If an answer is running, it is stopped first. */
+/** Shows an empty conversation. The one before stays in the list; an answer under way goes on. */
 export function newConversation(): void {
-  stopAnswer();
-  // A late part of the stopped answer must not match another answer's id, so the ids go on.
-  update({ conversation: { ...EMPTY_PAGE_CONVERSATION, nextId: state.conversation.nextId } });
+  showLive(emptyConversation());
+}
+
+/** Opens the editor of a question; null: closes it. */
+export function editQuestion(id: number | null): void {
+  update({ edited: id });
+}
+
+/** Opens the editor of the last question. */
+export function editLast(): void {
+  const last = chatState().conversation.turns.findLast(({ kind }) => kind === 'question');
+  if (last !== undefined) editQuestion(last.id);
 }
 
 /** Sends a question. Returns false if the settings are wrong; the state then has the reason. */
 export function askQuestion(text: string): boolean {
   const settings = askedSettings();
-  if (settings !== null) begin(ask(state.conversation, text, settings));
+  if (settings !== null) begin(ask(chatState().conversation, text, settings));
   return settings !== null;
 }
 
@@ -88,7 +60,7 @@ export function sendToolResults(results: readonly ToolResult[]): boolean {
   const settings = askedSettings();
   if (settings === null) return false;
   const toolChoice = settings.toolChoice === 'none' ? 'none' : 'auto';
-  begin(ask(state.conversation, toolResultsText(results), { ...settings, toolChoice }, results));
+  begin(ask(chatState().conversation, toolResultsText(results), { ...settings, toolChoice }, results));
   return true;
 }
 
@@ -103,75 +75,77 @@ function toolResultsText(results: readonly ToolResult[]): string {
  */
 export async function dropOldestTurns(typed: string, model: ContextOfModel): Promise<string> {
   const settings = askedSettings();
-  if (settings === null) return state.refusal;
-  const { conversation } = state;
+  if (settings === null) return chatState().refusal;
+  const { conversation } = chatState();
   const question = typed.trim() === '' ? tooLongQuestion(conversation) : null;
   const plan = await planDrop({ conversation, question, typed, settings, model });
   if ('problem' in plan) return plan.problem;
-  if (state.conversation.turns.at(-1)?.id !== conversation.turns.at(-1)?.id) return '';
-  update({ conversation: withNotSent(state.conversation, plan.count), refusal: '' });
+  const now = chatState().conversation;
+  if (now.turns.at(-1)?.id !== conversation.turns.at(-1)?.id) return '';
+  update({ refusal: '' });
+  changeLive(withNotSent(now, plan.count), 'now');
   if (question !== null) askQuestionAgain(question.id, question.text, null);
   return '';
 }
 
 /** Sends all turns again that were left out of requests. */
 export function sendAllTurns(): void {
-  update({ conversation: withNotSent(state.conversation, 0) });
+  changeLive(withNotSent(chatState().conversation, 0), 'now');
 }
 
-/** Sends a question again and drops all later turns. `given` null: uses the present settings. Returns whether it was sent. */
+/** Sends a question again, in a branch of its own. `given` null: uses the present settings. Returns whether it was sent. */
 export function askQuestionAgain(questionId: number, text: string, given: AskedSettings | null): boolean {
   const settings = given ?? askedSettings();
   if (settings === null) return false;
   stopAnswer();
-  begin(askAgain(state.conversation, questionId, text, settings));
+  begin(askAgain(chatState().conversation, questionId, text, settings));
   return true;
 }
 
-/** Opens the editor of the last question. */
-export function editLast(): void {
-  const last = state.conversation.turns.findLast(({ kind }) => kind === 'question');
-  if (last !== undefined) update({ editedId: last.id });
+/** Asks for a cut answer again with its seed and settings, and goes on from where it was cut. */
+export function goOnWith(answer: Answer): void {
+  begin(goOn(chatState().conversation, answer.id));
 }
 
-/** The editor of a question that was to open is open. */
-export function editIsOpen(): void {
-  update({ editedId: null });
+/** Shows the branch of this turn. */
+export function showBranch(turn: Turn): void {
+  changeLive(chooseTurn(chatState().conversation, turn), 'now');
 }
 
+/** Stops the shown answer, in whichever tab it is under way. */
 export function stopAnswer(): void {
-  running?.abort();
+  const answer = runningAnswer(chatState().conversation);
+  if (answer !== null) stopRunning(answer.id);
 }
 
-/** The address and the body of the answer's request. */
+/** The address and the body of a shown answer's request. */
 export function requestOf(answer: Answer): { url: string; body: object } {
-  return { url: location.origin + CHAT_URL, body: requestBody(state.conversation, answer) };
+  return { url: location.origin + CHAT_URL, body: requestBody(chatState().conversation, answer) };
 }
 
 /** The settings with a seed; null: a field is wrong. */
-function askedSettings(): AskedSettings | null {
-  const refusal = settingsProblem(state.settings);
+export function askedSettings(): AskedSettings | null {
+  const refusal = settingsProblem(chatState().settings);
   if (refusal !== '') {
     update({ refusal });
     return null;
   }
-  const settings = chatSettings(state.settings);
+  const settings = chatSettings(chatState().settings);
   const seed = settings.seed ?? crypto.getRandomValues(new Uint32Array(1))[0] ?? 0;
-  return { ...settings, seed, droppedTurns: droppedTurns(state.conversation) };
+  return { ...settings, seed, droppedTurns: droppedTurns(chatState().conversation) };
 }
 
 function begin(conversation: PageConversation): void {
   const answer = runningAnswer(conversation);
-  update({ conversation, refusal: '' });
+  update({ refusal: '' });
   if (answer === null) return;
-  running = new AbortController();
-  void receive(answer, running.signal);
+  changeLive(conversation, 'now');
+  void receive(conversation.id, answer, startRunning(answer.id, conversation.id));
 }
 
 /** Receives an answer. It never throws: an error is stored in the answer. */
-async function receive(asked: Answer, signal: AbortSignal): Promise<void> {
-  const change = (next: (answer: Answer) => Answer): void =>
-    update({ conversation: changeAnswer(state.conversation, asked.id, next) });
+async function receive(conversation: string, asked: Answer, signal: AbortSignal): Promise<void> {
+  const change = (next: (answer: Answer) => Answer): void => changeRunning(conversation, asked.id, next);
   try {
     const { url, body } = requestOf(asked);
     const headers = { 'content-type': 'application/json' };
@@ -190,4 +164,15 @@ async function receive(asked: Answer, signal: AbortSignal): Promise<void> {
   } catch (thrown) {
     change((answer) => (signal.aborted ? withEnd(answer, true) : withThrown(answer, thrown)));
   }
+  endRunning(asked.id);
+}
+
+/** Changes an answer under way, in whichever conversation. Where that was deleted, nothing happens. */
+function changeRunning(conversation: string, answerId: number, change: (answer: Answer) => Answer): void {
+  const live = chatState().live.get(conversation);
+  if (live === undefined) return;
+  const next = withRepeated(changeAnswer(live, answerId, change), answerId);
+  const answer = next.all.find(({ id }) => id === answerId);
+  const hasEnded = answer?.kind === 'answer' && !isRunning(answer);
+  changeLive(next, hasEnded ? 'now' : 'later');
 }

@@ -1,48 +1,66 @@
 import type { JSX } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { AnswerTurn } from './answer-turn.js';
-import { newConversation, useChat } from './chat-store.js';
+import { ChatNotes } from './chat-notes.js';
+import { useChat, type ChatState } from './chat-state.js';
+import { newConversation } from './chat-store.js';
 import { Composer } from './composer.js';
-import { questionOf, runningAnswer, type PageConversation, type Turn } from './conversation.js';
+import { questionOf, runningAnswer, siblingsOf, type PageConversation, type Turn } from './conversation.js';
+import { ConversationList } from './conversation-list.js';
 import { droppedTurns } from './dropped-turns.js';
 import { NotSentEnd } from './not-sent.js';
+import { startKeeping } from './other-tabs.js';
 import { QuestionTurn } from './question-turn.js';
 import { SettingsForm } from './settings-form.js';
 import { ToolResultsTurn } from './tool-calls.js';
 
 export function ChatView(): JSX.Element {
-  const { conversation, settings, refusal } = useChat();
+  const chat = useChat();
+  const { conversation, settings, refusal, isLoading } = chat;
+  const [isListOpen, setListOpen] = useState(false);
+  useEffect(() => void startKeeping(), []);
   const last = conversation.turns.at(-1);
   const isEmpty = conversation.turns.length === 0;
   return (
     <section class="chat-view">
       <div class="chat-head">
         <h1>Chat</h1>
-        <button
-          type="button"
-          class="button"
-          aria-keyshortcuts="Control+Shift+O Meta+Shift+O"
-          disabled={isEmpty}
-          onClick={newConversation}
-        >
-          New chat
-        </button>
+        <div class="chat-head-buttons">
+          <button
+            type="button"
+            class="button"
+            aria-expanded={isListOpen}
+            aria-controls="conversations"
+            onClick={() => setListOpen(!isListOpen)}
+          >
+            Conversations
+          </button>
+          <button
+            type="button"
+            class="button"
+            aria-keyshortcuts="Control+Shift+O Meta+Shift+O"
+            disabled={isEmpty}
+            onClick={newConversation}
+          >
+            New chat
+          </button>
+        </div>
       </div>
+      <ChatNotes {...chat} />
+      {isListOpen && <ConversationList chat={chat} onChosen={() => setListOpen(false)} />}
       <SettingsForm settings={settings} answer={last?.kind === 'answer' ? last : null} />
       {isEmpty ? (
-        <p class="quiet chat-empty">
-          Ask the model something. The conversation is kept in this tab alone, and forgotten when the page is loaded
-          again.
-        </p>
+        <p class="quiet chat-empty">{isLoading ? 'Looks for your conversations …' : 'Ask the model something.'}</p>
       ) : (
-        <Turns conversation={conversation} />
+        <Turns chat={chat} />
       )}
       <Composer conversation={conversation} refusal={refusal} />
     </section>
   );
 }
 
-function Turns({ conversation }: { conversation: PageConversation }): JSX.Element {
+function Turns({ chat }: { chat: ChatState }): JSX.Element {
+  const { conversation } = chat;
   useFollowedEnd(conversation);
   const { turns } = conversation;
   const dropped = droppedTurns(conversation);
@@ -50,19 +68,30 @@ function Turns({ conversation }: { conversation: PageConversation }): JSX.Elemen
     <ol class="turns" aria-label="Conversation">
       {turns.map((turn, index) => [
         dropped > 0 && index === dropped && <NotSentEnd key="not-sent" count={dropped} />,
-        <ShownTurn key={turn.id} conversation={conversation} turn={turn} />,
+        // Versions of a turn share an element, so that the focus stays on the arrows between them.
+        <ShownTurn key={`${turn.kind} after ${turn.parentId ?? 'nothing'}`} chat={chat} turn={turn} />,
       ])}
       {dropped > 0 && dropped === turns.length && <NotSentEnd key="not-sent" count={dropped} />}
     </ol>
   );
 }
 
-function ShownTurn({ conversation, turn }: { conversation: PageConversation; turn: Turn }): JSX.Element {
+function ShownTurn({ chat, turn }: { chat: ChatState; turn: Turn }): JSX.Element {
+  const { conversation, edited, runningHere } = chat;
+  const siblings = siblingsOf(conversation, turn);
   if (turn.kind === 'answer') {
-    const isLast = conversation.turns.at(-1) === turn;
-    return <AnswerTurn answer={turn} question={questionOf(conversation, turn.id)} isLast={isLast} />;
+    return (
+      <AnswerTurn
+        answer={turn}
+        question={questionOf(conversation, turn.id)}
+        siblings={siblings}
+        isLast={conversation.turns.at(-1) === turn}
+        isElsewhere={!runningHere.some(({ id }) => id === turn.id)}
+      />
+    );
   }
-  return turn.toolResults === undefined ? <QuestionTurn question={turn} /> : <ToolResultsTurn question={turn} />;
+  if (turn.toolResults !== undefined) return <ToolResultsTurn question={turn} siblings={siblings} />;
+  return <QuestionTurn question={turn} siblings={siblings} isEdited={edited === turn.id} />;
 }
 
 /** Distance from the page's end below which the page scrolls along with new text. */

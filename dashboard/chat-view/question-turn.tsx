@@ -1,56 +1,65 @@
 import type { JSX, TargetedSubmitEvent } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
-import { askQuestionAgain, editIsOpen, useChat } from './chat-store.js';
-import type { Question } from './conversation.js';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { BranchArrows } from './branch-arrows.js';
+import { askQuestionAgain, editQuestion } from './chat-store.js';
+import type { Question, Turn } from './conversation.js';
 
-export function QuestionTurn({ question }: { question: Question }): JSX.Element {
-  const [text, setText] = useState<string | null>(null);
-  const isToBeEdited = useChat().editedId === question.id;
-  useEffect(() => {
-    if (!isToBeEdited) return;
-    setText(question.text);
-    editIsOpen();
-  }, [isToBeEdited]);
-  const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
-    event.preventDefault();
-    if (text === null || text.trim() === '') return;
-    if (askQuestionAgain(question.id, text, null)) setText(null);
-  };
-  if (text === null) {
-    return (
-      <li class="turn turn-question">
-        <p class="turn-text">{question.text}</p>
-        <button type="button" class="button turn-button" onClick={() => setText(question.text)}>
+interface QuestionTurnProps {
+  question: Question;
+  siblings: readonly Turn[];
+  /** Its editor is open. */
+  isEdited: boolean;
+}
+
+export function QuestionTurn({ question, siblings, isEdited }: QuestionTurnProps): JSX.Element {
+  if (isEdited) return <QuestionEditor key={question.id} question={question} />;
+  return (
+    <li class="turn turn-question">
+      <p class="turn-text">{question.text}</p>
+      <div class="turn-buttons">
+        <BranchArrows turn={question} siblings={siblings} />
+        <button type="button" class="button turn-button" onClick={() => editQuestion(question.id)}>
           Edit
         </button>
-      </li>
-    );
-  }
+      </div>
+    </li>
+  );
+}
+
+function QuestionEditor({ question }: { question: Question }): JSX.Element {
+  const [text, setText] = useState(question.text);
+  const field = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => field.current?.focus(), []);
+  const close = (): void => editQuestion(null);
+  const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
+    event.preventDefault();
+    if (text.trim() !== '' && askQuestionAgain(question.id, text, null)) close();
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.key !== 'Escape' || event.isComposing) return;
+    event.stopPropagation();
+    close();
+  };
   return (
     <li class="turn turn-question turn-edited">
-      <form onSubmit={submit}>
+      <form onSubmit={submit} onKeyDown={onKeyDown}>
         <textarea
+          ref={field}
           class="field"
           rows={3}
           value={text}
           aria-label="The question"
-          ref={focusOnce}
           onInput={(event) => setText(event.currentTarget.value)}
         />
         <div class="turn-buttons">
           <button type="submit" class="button button-main">
             Ask from here
           </button>
-          <button type="button" class="button" onClick={() => setText(null)}>
+          <button type="button" class="button" onClick={close}>
             Leave it
           </button>
         </div>
       </form>
     </li>
   );
-}
-
-/** The editor has the focus when it opens. */
-function focusOnce(field: HTMLTextAreaElement | null): void {
-  field?.focus();
 }

@@ -1,7 +1,8 @@
 import type { JSX, TargetedSubmitEvent } from 'preact';
 import { useId, useState } from 'preact/hooks';
+import { BranchArrows } from './branch-arrows.js';
 import { sendToolResults } from './chat-store.js';
-import type { Answer, Question, ToolCall, ToolResult } from './conversation.js';
+import type { Answer, Question, ToolCall, ToolResult, Turn } from './conversation.js';
 import { indentedJson } from './indented-json.js';
 
 interface ToolCallsProps {
@@ -66,7 +67,13 @@ function ToolCallCard({ call, children }: { call: ToolCall; children: JSX.Elemen
 }
 
 /** Results of tools, in the place of a question. */
-export function ToolResultsTurn({ question }: { question: Question }): JSX.Element {
+export function ToolResultsTurn({
+  question,
+  siblings,
+}: {
+  question: Question;
+  siblings: readonly Turn[];
+}): JSX.Element {
   return (
     <li class="turn turn-results">
       {(question.toolResults ?? []).map(({ callId, name, content }: ToolResult) => (
@@ -77,6 +84,7 @@ export function ToolResultsTurn({ question }: { question: Question }): JSX.Eleme
           <pre class="tool-arguments small">{content}</pre>
         </section>
       ))}
+      <BranchArrows turn={question} siblings={siblings} />
     </li>
   );
 }

@@ -2,6 +2,7 @@ import type { JSX } from 'preact';
 import { useCallback, useMemo, useRef, useState } from 'preact/hooks';
 import type { ClusterData, PassTimeline } from '../../shared/wire/cluster-events.js';
 import type { DashboardState } from '../feed/dashboard-state.js';
+import { saveFile } from '../elements/save-file.js';
 import { useDashboard } from '../feed/dashboard-store.js';
 import { chromeTrace } from './chrome-trace.js';
 import { LIVE, passTitle, pause, shownPasses, type PassChoice } from './pass-choice.js';
@@ -166,14 +167,4 @@ function Exports({ pass, diagrams, scale }: ExportsProps): JSX.Element {
       </button>
     </div>
   );
-}
-
-/** Saves the text as a file of this name; the browser may ask for the place. */
-function saveFile(name: string, type: string, text: string): void {
-  const url = URL.createObjectURL(new Blob([text], { type }));
-  const link = document.createElement('a');
-  link.href = url;
-  link.download = name;
-  link.click();
-  URL.revokeObjectURL(url);
 }

@@ -266,7 +266,7 @@ describe('a conversation of the page', () => {
     assert.equal((requestBody(bounded, answerOf(bounded)) as { max_tokens?: number }).max_tokens, 9);
   });
 
-  it('forgets the messages after a question that is asked again', () => {
+  it('shows no messages after a question that is edited', () => {
     const again = askAgain(ask(said, 'Two?', WITH_SEED), 1, 'Uno?', { ...WITH_SEED, seed: 9 });
     assert.deepEqual(
       again.turns.map((turn) => (turn.kind === 'question' ? turn.text : turn.state)),
