@@ -155,8 +155,9 @@ export async function keptCount(): Promise<number> {
 
 /** Deletes all conversations and settings from this browser, without a way back. */
 export async function forgetEverything(): Promise<void> {
-  const ids = (await readHeads()).map(({ id }) => id);
-  await removeEverywhere([...new Set([...ids, ...chatState().live.keys()])]);
+  await refreshHeads();
+  const { heads, live } = chatState();
+  await removeEverywhere([...new Set([...heads.map(({ id }) => id), ...live.keys()])]);
   rememberSettings(null);
   rememberOpen(null);
 }

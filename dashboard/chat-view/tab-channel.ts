@@ -22,14 +22,18 @@ const CHANNEL = 'odmoe-chat';
 /** This tab, until it is loaded again. */
 export const THIS_TAB = crypto.getRandomValues(new Uint32Array(2)).join('-');
 
-let channel: BroadcastChannel | null = null;
+let opened: BroadcastChannel | null = null;
+
+function channel(): BroadcastChannel {
+  opened ??= new BroadcastChannel(CHANNEL);
+  return opened;
+}
 
 /** Begins to listen to the other tabs. */
 export function listenToTabs(onMessage: (message: TabMessage) => void): void {
-  channel = new BroadcastChannel(CHANNEL);
-  channel.onmessage = ({ data }: MessageEvent<TabMessage>) => onMessage(data);
+  channel().onmessage = ({ data }: MessageEvent<TabMessage>) => onMessage(data);
 }
 
 export function tellTabs(message: TabMessage): void {
-  channel?.postMessage(message);
+  channel().postMessage(message);
 }

@@ -49,11 +49,15 @@ export async function logInByLink(): Promise<void> {
   await logIn(key);
 }
 
-/** Logs out and loads the page again, so that it has no data of the cluster or the chat. Returns whether main has ended the session. */
-export async function logOut(): Promise<boolean> {
+/**
+ * Logs out and loads the page again, so that its memory has no data of the cluster or the chat. `beforeReload` is called when main has
+ * ended the session. Returns whether both have succeeded.
+ */
+export async function logOut(beforeReload: () => Promise<void>): Promise<boolean> {
   try {
     const { ok } = await fetch(SESSION_URL, { method: 'DELETE' });
     if (!ok) return false;
+    await beforeReload();
   } catch {
     return false;
   }

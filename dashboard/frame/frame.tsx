@@ -21,7 +21,7 @@ import {
 import { KeyForm } from '../elements/key-form.js';
 import { isDark, rememberTheme } from '../elements/theme.js';
 import { startFeed } from '../feed/event-feed.js';
-import { hasLoggedIn, logOut } from '../feed/session.js';
+import { LogOut } from './log-out.js';
 import { formatClock } from '../format/quantities.js';
 import { PAGE_ROUTES, pageTitle, ROUTE_TITLES, type Route } from './page-title.js';
 
@@ -182,20 +182,6 @@ function LogIn(): JSX.Element {
       <p class="quiet">One of the keys in the file that main was started with (--api-keys).</p>
       <KeyForm label="API key" isFirst />
     </section>
-  );
-}
-
-/** The button to log out; null if the page has not logged in. */
-function LogOut(): JSX.Element | null {
-  const [words, setWords] = useState('Log out');
-  const end = async (): Promise<void> => {
-    if (!(await logOut())) setWords('Not logged out: try again');
-  };
-  if (!hasLoggedIn()) return null;
-  return (
-    <button type="button" class="button log-out small" onClick={() => void end()}>
-      {words}
-    </button>
   );
 }
 

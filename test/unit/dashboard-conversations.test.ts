@@ -271,7 +271,7 @@ describe('the file of a conversation of the page', () => {
   const EMPTY = { ...EMPTY_PAGE_CONVERSATION, id: 'new' };
 
   it('is read by odmoe chat, and the file of odmoe chat by the page', () => {
-    const text = fc.string({ unit: 'binary', minLength: 1 });
+    const text = fc.string({ unit: 'grapheme', minLength: 1 });
     fc.assert(
       fc.property(text, fc.array(fc.tuple(text, text), { minLength: 1, maxLength: 4 }), (system, pairs) => {
         let conversation: PageConversation = EMPTY;
