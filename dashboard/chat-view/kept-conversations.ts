@@ -99,7 +99,7 @@ export async function readTurns(id: string, turnIds: readonly number[]): Promise
 export type WriteOutcome = 'kept' | 'deleted' | 'full';
 
 /**
- * Writes the head, and those turns that are newer than the kept ones. `brings back`: also where the conversation was deleted.
+ * Writes the head, and those turns that are newer than the kept ones. `bringsBack`: also where the conversation was deleted.
  * Rejects with the browser's error, for example a QuotaExceededError; nothing was written then.
  */
 export async function writeConversation(
@@ -110,8 +110,26 @@ export async function writeConversation(
 ): Promise<WriteOutcome> {
   const transaction = (await database()).transaction(STORES, 'readwrite');
   const written = committed(transaction);
-  // Without this an abort below would also count as an error that nobody handles.
+  // An error before the end is thrown below; this one would be told twice.
   written.catch(() => undefined);
+  try {
+    const outcome = await putRecords(transaction, conversation, turnIds, nowMs, bringsBack);
+    await written;
+    return outcome;
+  } catch (thrown) {
+    // The browser has ended the transaction if the error is its own.
+    if (transaction.error === null) transaction.abort();
+    throw thrown;
+  }
+}
+
+async function putRecords(
+  transaction: IDBTransaction,
+  conversation: PageConversation,
+  turnIds: ReadonlySet<number>,
+  nowMs: number,
+  bringsBack: boolean,
+): Promise<WriteOutcome> {
   const heads = transaction.objectStore(HEADS);
   const all = await resultOf(heads.getAll() as IDBRequest<KeptHead[]>);
   const known = all.find(({ id }) => id === conversation.id);
@@ -127,7 +145,6 @@ export async function writeConversation(
   }
   const head = headOf(conversation, nowMs, (known?.bytes ?? 0) + moreBytes);
   heads.put(mergedHead(newer.length === 0 ? { ...head, changedMs: known?.changedMs ?? nowMs } : head, known));
-  await written;
   return 'kept';
 }
 

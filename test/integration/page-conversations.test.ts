@@ -291,16 +291,16 @@ describe('the conversations of the page in a browser', function () {
   it('that find no room are not lost silently, and are kept once there is some', async () => {
     await start(null);
     await ask('One?');
-    const devtools = await page.context().newCDPSession(page);
-    const { origin } = new URL(url);
-    await devtools.send('Storage.overrideQuotaForOrigin', { origin, quotaSize: 1 });
-    await ask(`Two? ${'x'.repeat(300_000)}`);
+    // Chromium's own limit of room (Storage.overrideQuotaForOrigin) changes nothing for a page in a headless browser.
+    await page.evaluate<void>(`window.put = IDBObjectStore.prototype.put;
+      IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError'); }`);
+    await ask('Two?');
     await page.getByText(/The browser has no more room for conversations/).waitFor();
     assert.equal((await questions()).length, 2);
     const download = page.waitForEvent('download');
     await button('Export this one');
     assert.match(readFileSync(await (await download).path(), 'utf8'), /Two\?/);
-    await devtools.send('Storage.overrideQuotaForOrigin', { origin });
+    await page.evaluate<void>('void (IDBObjectStore.prototype.put = window.put)');
     await ask('Three?');
     await page.getByText(/no more room/).waitFor({ state: 'detached' });
     await reload();
@@ -342,7 +342,10 @@ describe('the conversations of the page in a browser', function () {
     await button('Ask from here');
     await page.getByText('2 of 2').waitFor();
     await list(1);
-    await button('Delete all');
+    await button('Delete the conversation');
+    await page.getByText(/^Deleted/).waitFor();
+    await button('Undo');
+    await list(1);
     for (const [width, height] of [
       [390, 844],
       [640, 400],
