@@ -14,22 +14,18 @@ export function ChatNotes({
   const hasTurns = conversation.all.length > 0;
   return (
     <div class="chat-notes">
-      <div role="alert">
-        {keeps && keepingProblem !== '' && (
-          <p class="chat-note chat-note-bad">
-            <span>{keepingProblem}</span>
-            {hasTurns && (
-              <NoteButton words="Export this one" onClick={() => void exportConversation(conversation.id)} />
-            )}
-          </p>
-        )}
-        {isDeletedElsewhere && (
-          <p class="chat-note chat-note-bad">
-            <span>Another tab has deleted this conversation. What you see is in this tab alone.</span>
-            <NoteButton words="Keep it" onClick={keepDeleted} />
-          </p>
-        )}
-      </div>
+      {keeps && keepingProblem !== '' && (
+        <p class="chat-note chat-note-bad" role="alert">
+          <span>{keepingProblem}</span>
+          {hasTurns && <NoteButton words="Export this one" onClick={() => void exportConversation(conversation.id)} />}
+        </p>
+      )}
+      {isDeletedElsewhere && (
+        <p class="chat-note chat-note-bad" role="alert">
+          <span>Another tab has deleted this conversation. What you see is in this tab alone.</span>
+          <NoteButton words="Keep it" onClick={keepDeleted} />
+        </p>
+      )}
       <div role="status">
         {note !== '' && (
           <p class="chat-note">

@@ -100,7 +100,7 @@ describe('the conversations of the page in a browser', function () {
       indexedDB.open('odmoe-chat').onsuccess = ({ target }) => {
         target.result.transaction('turns').objectStore('turns').getAll().onsuccess = ({ target: all }) => {
           target.result.close();
-          resolve(all.result.some(({ turn }) => turn.state === 'streaming' && turn.text.length > 20));
+          resolve(all.result.some(({ turn }) => turn.order === 4 && turn.text.length > 20));
         };
       };
     })`);
