@@ -11,6 +11,7 @@ import { allMessages, terminalConversation } from '../../cli/chat/conversation.j
 import { SAMPLE_ANSWER } from '../dashboard/sample-chat.js';
 import { SampleMachines } from '../dashboard/sample-machines.js';
 import { sampleServer } from '../dashboard/sample-server.js';
+import { axeFaults } from './harness/axe.js';
 import { findBrowser, TestBrowser } from './harness/browser.js';
 
 const KEY = 'the-key-of-the-test';
@@ -334,7 +335,7 @@ describe('the conversations of the page in a browser', function () {
     browser.assertNothingWrong([/status of 401/]);
   });
 
-  it('need no sideways scroll on a phone and at twice the size, with all that stands around them', async () => {
+  it('need no sideways scroll on a phone and at twice the size, with all that stands around them, and axe finds nothing', async () => {
     await start(null);
     await ask(`A${'long'.repeat(60)}?`);
     await button('Edit');
@@ -346,6 +347,7 @@ describe('the conversations of the page in a browser', function () {
     await page.getByText(/^Deleted/).waitFor();
     await button('Undo');
     await list(1);
+    assert.deepEqual(await axeFaults(page), []);
     for (const [width, height] of [
       [390, 844],
       [640, 400],
