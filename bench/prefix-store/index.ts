@@ -14,7 +14,7 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { generate } from '../../shared/transport/node-clients.js';
 import type { MeasuredRun } from '../history/measured-run.js';
-import { answerRequest } from '../paper/testbed.js';
+import { answerRequest } from '../../cli/client/measured-request.js';
 
 interface PrefixStoreFlags {
   model?: string;

@@ -5,16 +5,17 @@ import {
   SAVED_CONVERSATION_REMEDY,
   writeSavedConversation,
 } from '../../shared/wire/saved-conversation.js';
-import type { ChatMessage } from '../../shared/wire/messages.js';
 import type { AskedSettings } from './chat-settings.js';
 import { waitingAnswer, withQuestion, withTurn, type PageConversation } from './conversation.js';
+
+type SavedMessages = Parameters<typeof writeSavedConversation>[0];
 
 /** The shown branch as the file that `/save` of `odmoe chat` writes. Answers without text are left out, because models accept no empty message. */
 export function savedFile(conversation: PageConversation): string {
   return writeSavedConversation(savedMessages(conversation));
 }
 
-function savedMessages({ turns }: PageConversation): ChatMessage[] {
+function savedMessages({ turns }: PageConversation): SavedMessages {
   const answer = turns.findLast((turn) => turn.kind === 'answer');
   const system = answer?.kind === 'answer' ? answer.settings.system : '';
   return [

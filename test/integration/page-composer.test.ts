@@ -237,7 +237,9 @@ describe('the composer of the page in a browser', function () {
     const schema = page.locator('[data-setting="schema"]');
     assert.equal(await schema.getAttribute('aria-invalid'), 'true');
     await page.locator('.setting', { has: schema }).getByText('the keyword "if" is not supported').waitFor();
-    const { top_k: topK, min_p: minP, stop, enable_thinking: thinking, logit_bias: bias } = asked[0] ?? {};
+    const [first] = asked;
+    assert.ok(first !== undefined);
+    const { top_k: topK, min_p: minP, stop, enable_thinking: thinking, logit_bias: bias } = first;
     assert.deepEqual([topK, minP, stop, thinking, bias], [40, 0.05, ['END', '\n\n'], false, { 17: -100 }]);
     await schema.fill('{"type": "object"}');
     assert.equal(await schema.getAttribute('aria-invalid'), 'false');
