@@ -13,7 +13,14 @@ import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { runtime } from '../client/process-runtime.js';
 import type { PlannedService } from './plan-service.js';
-import { idOfService, type Purge, purgeFetchedPacks, purgeIdentity, requireNoAuthority } from './purge-services.js';
+import {
+  idOfService,
+  type Purge,
+  purgeFetchedPacks,
+  purgeIdentity,
+  purgePrefixStores,
+  requireNoAuthority,
+} from './purge-services.js';
 import { type ServicePlace, SYSUSERS_NAME, unitPath } from './service-place.js';
 import { SERVICE_USER, SYSUSERS_TEXT, unitName, unitText } from './unit-text.js';
 
@@ -186,7 +193,7 @@ export async function removeServices(
   }
   if (place.root === '/') await systemctl(host, 'daemon-reload');
   if ((await installedRoles(place)).length > 0) return gone;
-  if (isOwnOfUser) gone.push(...(await purgeFetchedPacks(place)));
+  if (isOwnOfUser) gone.push(...(await purgePrefixStores(place)), ...(await purgeFetchedPacks(place)));
   else if (purge !== 'nothing') for (const directory of place.ownDirectories) await remove(directory);
   if (place.sysusersPath !== null) {
     await remove(place.sysusersPath);

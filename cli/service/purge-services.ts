@@ -2,11 +2,13 @@
 import { readdir, readFile, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { joinedClusters, localAuthorities } from '../../engine/daemon/cluster-directories.js';
+import { removeStore } from '../../engine/environment/store-files.js';
 import { isFetchedPackName } from '../../engine/fetching/main-asker.js';
 import { forgetIdentity, identityDirectory } from '../../engine/trust/identity-files.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
-import { ANY_CLUSTER, stateDirectory } from '../../shared/base/files/state-directory.js';
+import { ANY_CLUSTER, prefixStoreDirectory, stateDirectory } from '../../shared/base/files/state-directory.js';
+import { isClusterName } from '../../shared/base/text/identifier.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import { askHealth, daemonsOfHomes } from './ask-health.js';
 import { daemonRequest } from './plan-service.js';
@@ -14,7 +16,7 @@ import { type ServicePlace, unitPath } from './service-place.js';
 import { flagsOfUnit } from './unit-text.js';
 
 /**
- * nothing: only the services go. own: also the keys of their daemons, and the packs that daemons have fetched. everything: also authorities of
+ * nothing: only the services go. own: also the keys of their daemons, what mains have kept of prompts, and the packs that daemons have fetched. everything: also authorities of
  * clusters and all else in the directories of odmoe.
  */
 export type Purge = 'nothing' | 'own' | 'everything';
@@ -56,6 +58,17 @@ export async function purgeFetchedPacks({ stateHome, dataDirectory }: ServicePla
   const fetched = names.filter(isFetchedPackName).map((name) => join(packs, name));
   for (const directory of fetched) await rm(directory, { recursive: true, force: true });
   return fetched;
+}
+
+/** Removes the rows of prompts that mains of this user have kept, but for those of a main that runs. Returns the paths that are gone. */
+export async function purgePrefixStores({ stateHome }: ServicePlace): Promise<string[]> {
+  const home = dirname(stateDirectory(ANY_CLUSTER, stateHome));
+  const gone: string[] = [];
+  for (const name of (await readdir(home).catch(() => [])).filter(isClusterName)) {
+    const directory = prefixStoreDirectory(join(home, name));
+    if (await removeStore(directory)) gone.push(directory);
+  }
+  return gone;
 }
 
 /** A daemon that does not answer may still read its pack. */

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import { join } from 'node:path';
 import { z } from 'zod';
 import { removeStore, type OpenStoreFiles, type StoreFiles } from '../../engine/environment/store-files.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { prefixStoreDirectory } from '../../shared/base/files/state-directory.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { cacheRowFloats, isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
@@ -12,8 +12,6 @@ import { BLOCK_NAME, nameOf, STORED_BLOCK_POSITIONS } from './block-names.js';
 import type { StoreForm, StoreKey } from './block-work.js';
 import { RowStore } from './row-store.js';
 
-/** In the state directory of the cluster. */
-const DIRECTORY = 'prefix-store';
 const IDENTITY_FILE = 'store.json';
 /** Changes with the layout of the files. */
 const FORMAT = 1;
@@ -55,7 +53,7 @@ export async function openRowStore(
   openFiles: OpenStoreFiles,
   log: Logger,
 ): Promise<RowStore | null> {
-  const directory = join(wanted.stateDirectory, DIRECTORY);
+  const directory = prefixStoreDirectory(wanted.stateDirectory);
   try {
     if (wanted.limitBytes === 0) {
       if (await runtime.outside(() => removeStore(directory)))

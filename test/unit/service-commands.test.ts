@@ -345,15 +345,17 @@ describe('services below a root', () => {
     for (const id of ['w1', 'w2']) writeFileSync(join(stateHome, 'odmoe/home/nodes', id, 'node.crt'), '');
     const packs = ['0123456789abcdef', '0123456789abcdef-2', 'owner--model--0123456789ab', 'demo'];
     for (const name of packs) mkdirSync(join(dataDirectory, 'packs', name), { recursive: true });
+    mkdirSync(join(stateHome, 'odmoe/home/prefix-store'));
     const gone = await removeServices(['worker'], 'own', host);
     assert.deepEqual(gone, [
       join(unitDirectory, 'odmoe-worker.service'),
       join(stateHome, 'odmoe/home/nodes/w1'),
+      join(stateHome, 'odmoe/home/prefix-store'),
       join(dataDirectory, 'packs/0123456789abcdef'),
       join(dataDirectory, 'packs/0123456789abcdef-2'),
     ]);
     const isThere = (path: string): boolean => existsSync(path);
-    assert.deepEqual(gone.map(isThere), [false, false, false, false]);
+    assert.deepEqual(gone.filter(isThere), []);
     assert.ok(['authority', 'nodes/w2'].every((name) => isThere(join(stateHome, 'odmoe/home', name))));
     assert.ok(packs.slice(2).every((name) => isThere(join(dataDirectory, 'packs', name))));
     await removeServices([], 'everything', host);

@@ -46,3 +46,8 @@ export function operatorSocketPath(directory: string): string {
 export function activationCountsPath(directory: string, packDigest: string, nodeId: string): string {
   return join(directory, 'activations', `${packDigest}-${nodeId}.json`);
 }
+
+/** The directory in which main keeps rows of prompts (main.prefix_store). `directory`: that of the cluster. */
+export function prefixStoreDirectory(directory: string): string {
+  return join(directory, 'prefix-store');
+}

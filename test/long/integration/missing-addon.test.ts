@@ -40,6 +40,7 @@ const NEEDING: readonly string[][] = [
     'operators',
     'paper',
     'pools',
+    'prefix-store',
     'recall',
     'serve',
     'slices',
