@@ -3,19 +3,18 @@ import {
   readSavedConversation,
   SAVED_CONVERSATION_BYTES_LIMIT,
   SAVED_CONVERSATION_REMEDY,
+  type SavedMessage,
   writeSavedConversation,
 } from '../../shared/wire/saved-conversation.js';
 import type { AskedSettings } from './chat-settings.js';
 import { waitingAnswer, withQuestion, withTurn, type PageConversation } from './conversation.js';
-
-type SavedMessages = Parameters<typeof writeSavedConversation>[0];
 
 /** The shown branch as the file that `/save` of `odmoe chat` writes. Answers without text are left out, because models accept no empty message. */
 export function savedFile(conversation: PageConversation): string {
   return writeSavedConversation(savedMessages(conversation));
 }
 
-function savedMessages({ turns }: PageConversation): SavedMessages {
+function savedMessages({ turns }: PageConversation): SavedMessage[] {
   const answer = turns.findLast((turn) => turn.kind === 'answer');
   const system = answer?.kind === 'answer' ? answer.settings.system : '';
   return [
@@ -54,7 +53,7 @@ export function readFile(
 
 function withMessage(
   conversation: PageConversation,
-  { role, content }: ChatMessage,
+  { role, content }: SavedMessage,
   settings: AskedSettings,
 ): PageConversation {
   const parentId = conversation.turns.at(-1)?.id ?? null;

@@ -6,22 +6,25 @@ export const SAVED_CONVERSATION_BYTES_LIMIT = 16 * 1024 * 1024;
 export const SAVED_CONVERSATION_REMEDY =
   'give a file that /save or the page wrote, or JSON messages with "role" and "content"';
 
+/** A message as the file has it. */
+export type SavedMessage = Pick<ChatMessage, 'role' | 'content'>;
+
 const ROLES: readonly unknown[] = ['system', 'user', 'assistant'];
 
 /** Writes one JSON object per line, which `readSavedConversation` reads. */
-export function writeSavedConversation(messages: readonly ChatMessage[]): string {
+export function writeSavedConversation(messages: readonly SavedMessage[]): string {
   return messages.map(({ role, content }) => `${JSON.stringify({ role, content })}\n`).join('');
 }
 
 /** The messages of a file's text: JSON lines, a JSON array, or an object with "messages". A string: what is wrong with the text. */
-export function readSavedConversation(text: string): ChatMessage[] | string {
+export function readSavedConversation(text: string): SavedMessage[] | string {
   const values = messageValues(text);
   if (typeof values === 'string') return values;
   for (const [index, value] of values.entries()) {
     const problem = messageProblem(value);
     if (problem !== '') return `message ${index + 1}: ${problem}`;
   }
-  return values as ChatMessage[];
+  return values as SavedMessage[];
 }
 
 /** Empty: the value is a message. */
