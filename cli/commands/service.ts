@@ -11,6 +11,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { EXIT_STATUSES, type ExitStatus } from '../../shared/base/errors/registry.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { printableJson, printableLine } from '../../shared/base/text/printable-text.js';
+import { shellWord } from '../../shared/base/text/shell-word.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import {
@@ -26,7 +27,7 @@ import {
   type TokenState,
 } from '../service/change-services.js';
 import { factsOfMachine, planService } from '../service/plan-service.js';
-import type { Purge } from '../service/purge-services.js';
+import { installedFlags, type Purge } from '../service/purge-services.js';
 import { type ServicePlace, systemPlace, unitPath, userPlace } from '../service/service-place.js';
 import { unitName, unitText } from '../service/unit-text.js';
 
@@ -156,26 +157,41 @@ function registerStatus(service: Command): void {
       'after',
       '\nExit status 0: all services run. 3: one does not, or there is none.\n\nExample:\n  odmoe service status',
     )
-    .action(async (flags: PlaceFlags & { json: boolean }) => {
-      const host = runningHostOf(flags);
+    .action(async (options: PlaceFlags & { json: boolean }) => {
+      const host = runningHostOf(options);
       const states = [];
       const isRoot = userInfo().uid === 0;
       for (const role of await requireInstalled(host.place)) {
         const joinToken = await tidyToken(role, host.place, isRoot);
-        states.push({ role, ...(await serviceState(role, host)), joinToken });
+        const flags = await installedFlags(role, host.place);
+        states.push({ role, ...(await serviceState(role, host)), joinToken, flags });
       }
-      const lines = states.flatMap(({ role, unit, state, words, restarts, finalStatus, joinToken }) => {
+      const lines = states.flatMap(({ role, unit, state, words, restarts, finalStatus, joinToken, flags }) => {
         const again = restarts === 0 ? '' : `, restarted ${restarts} times`;
         const end = finalStatus === null ? '' : `; ${endWords(finalStatus)}`;
         const line = printableLine(`${unit}  ${state}${again}${words === '' ? '' : `: ${words}`}${end}`);
-        return [line, ...tokenWords(joinToken, role, host.place)];
+        return [
+          line,
+          `  installed by: ${installCommand(role, flags, host.place)}`,
+          ...tokenWords(joinToken, role, host.place),
+        ];
       });
-      const text = flags.json ? printableJson({ services: snakeCaseKeys(states) }) : lines.join('\n');
+      const text = options.json ? printableJson({ services: snakeCaseKeys(states) }) : lines.join('\n');
       standardOutput.write(`${text}\n`);
       const down = states.filter(({ isActive }) => !isActive).map(({ unit }) => unit);
       if (down.length === 0) return;
       throw new OdmoeError('DAEMON_NOT_SERVING', `${down.join(', ')}: not active; odmoe service logs says why`);
     });
+}
+
+/** The command that writes the unit anew with the flags that it has, as a shell takes it. Pure. */
+export function installCommand(
+  role: RoleSetting,
+  flags: readonly string[],
+  { scope }: Pick<ServicePlace, 'scope'>,
+): string {
+  const command = scope === 'system' ? 'sudo odmoe service install' : 'odmoe service install --user';
+  return printableLine([command, role, ...(flags.length === 0 ? [] : ['--', ...flags.map(shellWord)])].join(' '));
 }
 
 function tokenWords(state: TokenState, role: RoleSetting, place: ServicePlace): string[] {

@@ -97,7 +97,7 @@ export function factsOfMachine(root: string): MachineFacts {
 export function planService(wanted: WantedService, facts: MachineFacts): PlannedService {
   const { role, scope, tokenPath } = wanted;
   const flags = withAbsolutePaths(role, wanted.flags, facts.workingDirectory);
-  const request = daemonRequest(role, flags, wanted.stateHome);
+  const request = daemonRequest(role, flags, wanted.stateHome, facts.root);
   if (request.exitWithParent) {
     throw new OdmoeError('USAGE', 'a service has no parent to end with: leave out --exit-with-parent');
   }
@@ -134,13 +134,14 @@ export function planService(wanted: WantedService, facts: MachineFacts): Planned
   };
 }
 
-/** The settings that these flags give the daemon. Throws USAGE, CONFIG_INVALID as the daemon itself would. */
+/** The settings that these flags give the daemon. `root`: of the system that will run it. Throws USAGE, CONFIG_INVALID as the daemon itself would. */
 export function daemonRequest(
   role: RoleSetting,
   flags: readonly string[],
   stateHome: string,
+  root: string,
 ): { readonly settings: NodeSettings; readonly exitWithParent: boolean } {
-  const request = parseDaemonFlags(role, flags, thisHost(stateHome, false));
+  const request = parseDaemonFlags(role, flags, thisHost(stateHome, false), root);
   if (request.kind === 'help') throw new OdmoeError('USAGE', `odmoe ${role} --help shows the flags of a ${role}`);
   return request;
 }

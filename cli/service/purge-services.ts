@@ -37,9 +37,14 @@ export async function requireNoAuthority(purge: Purge, { scope, stateHome }: Ser
 
 /** The id of the daemon that is installed as a service; without a unit that of a daemon without flags. */
 export async function idOfService(role: RoleSetting, place: ServicePlace): Promise<string> {
+  const flags = await installedFlags(role, place);
+  return daemonRequest(role, flags, place.stateHome, place.root).settings.id;
+}
+
+/** The flags of the daemon that is installed as a service; none without a unit. */
+export async function installedFlags(role: RoleSetting, place: ServicePlace): Promise<string[]> {
   const path = unitPath(place, role);
-  const flags = (await fileExists(path)) ? flagsOfUnit(await readFile(path, 'utf8')) : [];
-  return daemonRequest(role, flags, place.stateHome).settings.id;
+  return (await fileExists(path)) ? flagsOfUnit(await readFile(path, 'utf8')) : [];
 }
 
 /** Removes the keys of a daemon of this user. Returns the paths that are gone. */

@@ -13,12 +13,13 @@ export type DaemonRequest =
 
 /**
  * Reads a daemon's arguments (without the interpreter and script) and the configuration that they name. Throws USAGE for a wrong flag,
- * CONFIG_INVALID for settings that contradict one another. `host`: that on which the daemon is to run.
+ * CONFIG_INVALID for settings that contradict one another. `host`: that on which the daemon is to run; `root`: the directory here of its files.
  */
 export function parseDaemonFlags(
   role: RoleSetting,
   argv: readonly string[],
   host: ThisHost = thisHost(),
+  root = '/',
 ): DaemonRequest {
   let help = '';
   const command = daemonCommand(role).configureOutput({
@@ -36,7 +37,7 @@ export function parseDaemonFlags(
     throw new OdmoeError('USAGE', `${reason}\n\`odmoe ${role} --help\` tells what there is`, { cause: thrown });
   }
   const { path, exitWithParent, flags } = givenFlags(command);
-  const config = path === undefined ? defaultClusterConfig() : loadClusterConfig(path);
+  const config = path === undefined ? defaultClusterConfig() : loadClusterConfig(path, root);
   return {
     kind: 'run',
     settings: resolveNodeSettings(role, config, flags, host),

@@ -1,4 +1,5 @@
 import type { ClusterData } from '../../shared/wire/cluster-events.js';
+import { shellWord } from '../../shared/base/text/shell-word.js';
 import { clusterProblems } from '../../shared/decisions/diagnosis/cluster-problems.js';
 import { isLoopbackHost } from '../../shared/transport/credentials.js';
 import { dialAddress, hostOf } from '../../shared/wire/addresses.js';
@@ -65,8 +66,4 @@ export function joinCommand(
   // If only this machine can reach main, its other workers run here, too, and one of them has the usual port.
   if (isLoopbackHost(hostOf(reachable))) words.push('--port', '0');
   return words.join(' ');
-}
-
-function shellWord(text: string): string {
-  return /^[\w.:@%+,/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

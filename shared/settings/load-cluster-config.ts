@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs';
-import { resolve } from 'node:path';
+import { readFileSync, realpathSync } from 'node:fs';
+import { join, resolve } from 'node:path';
 import { LineCounter, isMap, isScalar, parseDocument, type Document } from 'yaml';
 import type { z } from 'zod';
 import { OdmoeError, toOdmoeError } from '../base/errors/odmoe-error.js';
@@ -21,16 +21,26 @@ interface Fault {
   atKey: boolean;
 }
 
-/** Reads and checks cluster.yaml. Throws CONFIG_INVALID with file, line, column, key and the expected value. */
-export function loadClusterConfig(path: string): ClusterConfig {
+/** Reads and checks cluster.yaml. Throws CONFIG_INVALID with file, line, column, key and the expected value. `root`: the directory of the system that has the path. */
+export function loadClusterConfig(path: string, root = '/'): ClusterConfig {
   let source: string;
   try {
-    source = readFileSync(path, 'utf8');
+    source = readFileSync(root === '/' ? path : pathBelow(root, path), 'utf8');
   } catch (thrown) {
     const reason = toOdmoeError(thrown).message;
-    throw new OdmoeError('CONFIG_INVALID', `cannot read the configuration ${path}: ${reason}`, { cause: thrown });
+    const where = root === '/' ? '' : ` of the system in ${root}`;
+    throw new OdmoeError('CONFIG_INVALID', `cannot read the configuration ${path}${where}: ${reason}`, {
+      cause: thrown,
+    });
   }
   return parseClusterConfig(source, path);
+}
+
+/** The file of another system. Throws CONFIG_INVALID where a link leads out of that, as an absolute one does, and what realpath throws. */
+function pathBelow(root: string, path: string): string {
+  const found = realpathSync(join(root, path));
+  if (found.startsWith(join(realpathSync(root), '/'))) return found;
+  throw new OdmoeError('CONFIG_INVALID', `a link leads to ${found}, which is not of that system: name the file itself`);
 }
 
 /** As loadClusterConfig, from text. An empty document gives the defaults. */

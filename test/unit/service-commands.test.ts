@@ -1,6 +1,16 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir, userInfo } from 'node:os';
 import { dirname, join } from 'node:path';
 import {
@@ -20,7 +30,8 @@ import {
   withAbsolutePaths,
 } from '../../cli/service/plan-service.js';
 import { type ServicePlace, systemPlace } from '../../cli/service/service-place.js';
-import { purgeFetchedPacks } from '../../cli/service/purge-services.js';
+import { installCommand } from '../../cli/commands/service.js';
+import { installedFlags, purgeFetchedPacks } from '../../cli/service/purge-services.js';
 import { serveHealth } from '../../engine/daemon/health-socket.js';
 import { DaemonReport } from '../../engine/daemon/daemon-report.js';
 import { identityDirectory } from '../../engine/trust/identity-files.js';
@@ -92,6 +103,42 @@ describe('the plan of a service', () => {
     }
     assert.equal(systemdVersionBelow(root), 255);
     rmSync(root, { recursive: true });
+  });
+
+  it('has the configuration below the root and not that of this machine', () => {
+    const root = mkdtempSync(join(tmpdir(), 'odmoe-image-'));
+    chmodSync(root, 0o755);
+    const put = (path: string, text: string): void => {
+      mkdirSync(dirname(join(root, path)), { recursive: true });
+      writeFileSync(join(root, path), text);
+    };
+    put('usr/bin/node', '');
+    put('usr/lib/node_modules/odmoe/bin/odmoe', '');
+    // A file of this machine has the path, too, and is no configuration.
+    const own = '/etc/passwd';
+    put(own, 'cluster: there\nmodel: pack\n');
+    const plan = (path: string): ReturnType<typeof planService> =>
+      planService({ ...WORKER, flags: ['--config', path] }, factsOfMachine(root));
+    const { unit, settings } = plan(own);
+    assert.deepEqual([settings.cluster, settings.modelPath], ['there', '/etc/pack']);
+    assert.deepEqual(unit.flags, ['--config', own], 'the service itself has no such root');
+    put('etc/odmoe/wrong.yaml', 'cluster: [1]\n');
+    assert.throws(() => plan('/etc/odmoe/wrong.yaml'), {
+      code: 'CONFIG_INVALID',
+      message: /etc\/odmoe\/wrong\.yaml:1/,
+    });
+    assert.throws(() => plan('/etc/odmoe/none.yaml'), {
+      code: 'CONFIG_INVALID',
+      message: /cannot read the configuration \/etc\/odmoe\/none\.yaml of the system in .*odmoe-image-/,
+    });
+    const outside = mkdtempSync(join(tmpdir(), 'odmoe-outside-'));
+    writeFileSync(join(outside, 'cluster.yaml'), 'cluster: here\n');
+    symlinkSync(join(outside, 'cluster.yaml'), join(root, 'etc/odmoe/linked.yaml'));
+    assert.throws(() => plan('/etc/odmoe/linked.yaml'), {
+      code: 'CONFIG_INVALID',
+      message: /a link leads to .*odmoe-outside-.*, which is not of that system/,
+    });
+    for (const directory of [root, outside]) rmSync(directory, { recursive: true });
   });
 
   it('is one of the system below the root, with its groups, its Node and its odmoe', () => {
@@ -187,6 +234,28 @@ describe('odmoe service install', () => {
   });
 });
 
+describe('the command by which a service was installed', () => {
+  const system = { scope: 'system' } as const;
+
+  it('is one that a shell takes with the same flags', () => {
+    const flags = [
+      '--cluster',
+      'home',
+      '--memory-budget',
+      '8 GiB',
+      '--model',
+      "/srv/anna's pack",
+      '--quality',
+      'sliced(8,4)',
+    ];
+    const command = installCommand('worker', flags, system);
+    assert.match(command, /^sudo odmoe service install worker -- --cluster home --memory-budget '8 GiB' --model /);
+    const words = execFileSync('sh', ['-c', `printf '%s\\n' ${command}`], { encoding: 'utf8' });
+    assert.deepEqual(words.trimEnd().split('\n'), ['sudo', 'odmoe', 'service', 'install', 'worker', '--', ...flags]);
+    assert.equal(installCommand('main', [], { scope: 'user' }), 'odmoe service install --user main');
+  });
+});
+
 describe('services below a root', () => {
   let root: string;
   let place: ServicePlace;
@@ -226,6 +295,8 @@ describe('services below a root', () => {
       `systemd-sysusers --root=${root} odmoe.conf`,
       `systemctl --root=${root} enable odmoe-worker.service`,
     ]);
+    assert.deepEqual(await installedFlags('worker', place), ['--id', 'w1']);
+    assert.deepEqual(await installedFlags('shadow', place), []);
   });
 
   /** What the worker has after it has joined. */
