@@ -41,9 +41,11 @@ export function ContextMeter({ conversation, typed }: ContextMeterProps): JSX.El
         />
         <span>{words}</span>
       </div>
-      {(isRefused || tokens >= contextPositions) && (
-        <TooLong conversation={conversation} typed={typed} model={model} isRefused={isRefused} />
-      )}
+      <div class="context-status" role="status">
+        {(isRefused || tokens >= contextPositions) && (
+          <TooLong conversation={conversation} typed={typed} model={model} isRefused={isRefused} />
+        )}
+      </div>
     </>
   );
 }
@@ -66,7 +68,7 @@ function TooLong({ conversation, typed, model, isRefused }: TooLongProps): JSX.E
     setBusy(false);
   };
   return (
-    <div class="context-full" role="status">
+    <div class="context-full">
       <p class="small">
         {isRefused
           ? 'The prompt was too long for the context.'
