@@ -11,7 +11,7 @@ export async function residentBytes(pid: number): Promise<number> {
 }
 
 export interface Growth {
-  /** The least that was resident in the first and in the last third of the samples. */
+  /** The figure of the first and of the last third of the samples. */
   firstBytes: number;
   lastBytes: number;
   growthBytes: number;
@@ -22,10 +22,19 @@ export interface Growth {
  * has leaked stays. Throws for fewer than three samples.
  */
 export function growthOf(samplesBytes: readonly number[]): Growth {
+  return growthBetween(samplesBytes, (third) => Math.min(...third));
+}
+
+/** The same by the medians, for samples after a collection of garbage: a page that lost its connection holds less for a while. */
+export function growthOfMedians(samplesBytes: readonly number[]): Growth {
+  return growthBetween(samplesBytes, (third) => third.toSorted((one, other) => one - other)[third.length >> 1] ?? 0);
+}
+
+function growthBetween(samplesBytes: readonly number[], figureOf: (third: readonly number[]) => number): Growth {
   const third = Math.floor(samplesBytes.length / 3);
   if (third === 0)
     throw new Error(`${samplesBytes.length} samples of memory are too few: 3 at least; give the soak more minutes`);
-  const firstBytes = Math.min(...samplesBytes.slice(0, third));
-  const lastBytes = Math.min(...samplesBytes.slice(-third));
+  const firstBytes = figureOf(samplesBytes.slice(0, third));
+  const lastBytes = figureOf(samplesBytes.slice(-third));
   return { firstBytes, lastBytes, growthBytes: lastBytes - firstBytes };
 }
