@@ -487,9 +487,9 @@ function servedCluster(
   { source, environment: { interfaces } }: ComponentSources,
   { name, family, parameters, weightFormat, contextPositions, arithmetic }: ServedModel,
 ): ServedCluster {
-  const { expertLayers, experts, expertsPerToken } = source.shape;
+  const { expertLayers, experts, expertsPerToken, maxPositions: madeForPositions } = source.shape;
   return {
-    model: { name, family, parameters, weightFormat, contextPositions, arithmetic },
+    model: { name, family, parameters, weightFormat, contextPositions, madeForPositions, arithmetic },
     expertLayers,
     experts,
     expertsPerToken,

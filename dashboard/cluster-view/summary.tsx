@@ -1,5 +1,6 @@
 import type { JSX } from 'preact';
 import type { ClusterData, FigureSample } from '../../shared/wire/cluster-events.js';
+import { modelFacts } from './model-facts.js';
 import { formatCount, formatFigure, formatShare, NOTHING } from '../format/quantities.js';
 
 /** The present figures of the whole cluster. */
@@ -48,21 +49,4 @@ function Tile({ title, value, note = '', isBad = false }: TileFacts): JSX.Elemen
       </dd>
     </div>
   );
-}
-
-function modelFacts({ model, experts, expertLayers, expertsPerToken, release }: ClusterData): string[] {
-  return [
-    `${formatParameters(model.parameters)} parameters`,
-    model.weightFormat,
-    ...(model.arithmetic === 'exact' ? [] : [`answers computed as ${model.arithmetic}, not as the model was shipped`]),
-    `${experts} experts in ${expertLayers} layers, ${expertsPerToken} a token`,
-    `context ${formatCount(model.contextPositions)}`,
-    `odmoe ${release}`,
-  ];
-}
-
-/** For example "30.5 billion" or "2.4 million". */
-function formatParameters(parameters: number): string {
-  if (parameters >= 1e9) return `${formatFigure(parameters / 1e9)} billion`;
-  return `${formatFigure(parameters / 1e6)} million`;
 }

@@ -23,6 +23,8 @@ export interface ClusterData {
     parameters: number;
     weightFormat: string;
     contextPositions: number;
+    /** Most positions that the model was made for. */
+    madeForPositions: number;
     /** How answers are computed: "exact", "fast" (tensor cores of a GPU), or a quality such as "sliced(8,4,low)". */
     arithmetic: string;
   };

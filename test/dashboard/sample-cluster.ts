@@ -144,6 +144,7 @@ export function sampleCluster(secondsOn: number): ClusterData {
       parameters: 30.5e9,
       weightFormat: 'bf16',
       contextPositions: 32_768,
+      madeForPositions: 32_768,
     },
     expertLayers: SAMPLE_EXPERT_LAYERS,
     experts: SAMPLE_EXPERTS,

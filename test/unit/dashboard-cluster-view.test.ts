@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { MEMORY_KINDS, memoryBar } from '../../dashboard/cluster-view/memory-parts.js';
 import { filteredSections, hasRows, MOST_CARDS } from '../../dashboard/cluster-view/node-filter.js';
+import { modelFacts } from '../../dashboard/cluster-view/model-facts.js';
 import { layersOfGroup, nodeSections } from '../../dashboard/cluster-view/node-sections.js';
 import type { MemoryView } from '../../shared/wire/cluster-events.js';
 import { sampleCluster, sampleClusterAlone, sampleManyWorkers } from '../dashboard/sample-cluster.js';
@@ -160,5 +161,14 @@ describe('the nodes of a large cluster on the page', () => {
 
   it('are found by no number of a group: 2 is a part of names alone', () => {
     assert.deepEqual(idsOf('2'), ['orin-2', 'orin-12']);
+describe("the model's facts", () => {
+  it('say where the context goes past what the model was made for', () => {
+    const cluster = sampleCluster(0);
+    const contextOf = (contextPositions: number): string | undefined =>
+      modelFacts({ ...cluster, model: { ...cluster.model, contextPositions } }).find((fact) =>
+        fact.startsWith('context'),
+      );
+    assert.equal(contextOf(32_768), 'context 32,768');
+    assert.match(contextOf(65_536) ?? '', /^context 65,536, past the 32,768 that the model was made for: .* no sense$/);
   });
 });

@@ -31,6 +31,7 @@ const SERVED: ServedCluster = {
     parameters: 1,
     weightFormat: 'BF16',
     contextPositions: 10,
+    madeForPositions: 10,
     arithmetic: 'exact',
   },
   expertLayers: 2,
