@@ -4,6 +4,7 @@ import { hasLoggedIn } from '../feed/session.js';
 import { askQuestionAgain, goOnWith, requestOf } from './chat-store.js';
 import type { Answer, Question } from './conversation.js';
 import { curlCommand } from './curl-command.js';
+import { canGoOn } from './cut-answers.js';
 
 export function AnswerButtons({ answer, question }: { answer: Answer; question: Question | null }): JSX.Element {
   const [copied, setCopied] = useState('');
@@ -21,7 +22,7 @@ export function AnswerButtons({ answer, question }: { answer: Answer; question: 
   return (
     <>
       <div class="turn-buttons">
-        {answer.state === 'cut' && (
+        {canGoOn(answer) && (
           <button
             type="button"
             class="button turn-button"

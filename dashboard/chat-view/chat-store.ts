@@ -102,7 +102,7 @@ export function askQuestionAgain(questionId: number, text: string, given: AskedS
   return true;
 }
 
-/** Asks for a cut answer again with its seed and settings, and goes on from where it was cut. */
+/** Asks for an answer that has ended early again with its seed and settings, and goes on from where it ended. */
 export function goOnWith(answer: Answer): void {
   begin(goOn(chatState().conversation, answer.id));
 }

@@ -15,6 +15,8 @@ const unkept = new Map<string, Set<number>>();
 const broughtBack = new Set<string>();
 let timer: number | undefined;
 let isWriting = false;
+/** The turns that are being written. */
+let underWay: { id: string; turns: ReadonlySet<number> } | null = null;
 let mustWriteAgain = false;
 let lastWriteMs = 0;
 
@@ -86,6 +88,7 @@ export async function keepAll(): Promise<void> {
   isWriting = true;
   for (const id of [...unkept.keys()]) if (!(await keepOne(id))) break;
   isWriting = false;
+  underWay = null;
   forgetKept();
   const again = mustWriteAgain;
   mustWriteAgain = false;
@@ -97,6 +100,7 @@ async function keepOne(id: string): Promise<boolean> {
   const conversation = chatState().live.get(id);
   const turns = unkept.get(id) ?? new Set();
   unkept.delete(id);
+  underWay = { id, turns };
   if (conversation === undefined || conversation.all.length === 0) return true;
   const beginMs = performance.now();
   try {
@@ -121,6 +125,27 @@ function keepFailed(id: string, turns: ReadonlySet<number>, keepingProblem: stri
   unkept.set(id, new Set([...turns, ...(unkept.get(id) ?? [])]));
   update({ keepingProblem });
   return false;
+}
+
+/** The conversations that have to be kept yet, each with those of its turns alone. */
+export function unkeptConversations(): PageConversation[] {
+  const { live, keeps } = chatState();
+  if (!keeps) return [];
+  const ids = new Set([...unkept.keys(), ...(underWay === null ? [] : [underWay.id])]);
+  return [...ids].flatMap((id) => {
+    const conversation = live.get(id);
+    if (conversation === undefined) return [];
+    const all = conversation.all.filter(
+      (turn) => unkept.get(id)?.has(turn.id) || (underWay?.id === id && underWay.turns.has(turn.id)),
+    );
+    return [{ ...conversation, all, turns: [] }];
+  });
+}
+
+/** Takes in what the load of the page before could not keep any more. */
+export async function takeInLeft(left: PageConversation): Promise<void> {
+  const known = (await loadConversation(left.id)) ?? { ...left, all: [], nextId: drawnId() };
+  changeLive(mergeTurns({ ...known, chosen: { ...known.chosen, ...left.chosen } }, left.all), 'now');
 }
 
 /** Notes that another tab has deleted the conversation. It stays in this tab's memory where it is shown. */

@@ -17,31 +17,32 @@ function withCut(answer: Answer): Answer {
   return { ...answer, ...(came !== null && contentOf(came)), state: 'cut', progress: '', came: null };
 }
 
-/** Asks for a cut answer again with its seed and settings. What had come stays shown until the new answer has come as far. */
+/** Tells whether there is something that the same request could go on from. */
+export function canGoOn({ state, text, reasoning }: Answer): boolean {
+  return (state === 'cut' || state === 'failed' || state === 'stopped') && text + reasoning !== '';
+}
+
+/** Asks for an answer that has ended early again with its seed and settings. What had come stays shown until the new answer has come as far. */
 export function goOn(conversation: PageConversation, answerId: number): PageConversation {
-  const turn = conversation.all.find(({ id }) => id === answerId);
-  if (turn === undefined) return conversation;
-  return changeAnswer(chooseTurn(conversation, turn), answerId, (answer) =>
-    answer.state !== 'cut'
-      ? answer
-      : {
-          ...answer,
-          state: 'waiting',
-          text: '',
-          reasoning: '',
-          tokens: [],
-          toolCalls: [],
-          error: '',
-          errorField: '',
-          errorCode: '',
-          finishReason: '',
-          fingerprint: '',
-          usage: null,
-          firstMs: null,
-          lastMs: null,
-          came: answer,
-        },
-  );
+  const cut = conversation.all.find(({ id }) => id === answerId);
+  if (cut?.kind !== 'answer' || !canGoOn(cut)) return conversation;
+  return changeAnswer(chooseTurn(conversation, cut), answerId, (answer) => ({
+    ...answer,
+    state: 'waiting',
+    text: '',
+    reasoning: '',
+    tokens: [],
+    toolCalls: [],
+    error: '',
+    errorField: '',
+    errorCode: '',
+    finishReason: '',
+    fingerprint: '',
+    usage: null,
+    firstMs: null,
+    lastMs: null,
+    came: answer,
+  }));
 }
 
 /** The answer as it is shown: while it repeats a cut one, what had come. */

@@ -1,8 +1,10 @@
 import { storedSettings, type TypedSettings } from './chat-settings.js';
+import type { PageConversation } from './conversation.js';
 
 const SETTINGS_KEY = 'odmoe-chat-settings';
 const KEEPS_KEY = 'odmoe-chat-keeps';
 const OPEN_KEY = 'odmoe-chat-open';
+const LEFT_KEY = 'odmoe-chat-left';
 
 /** Reads from the browser's storage; null: nothing is there, or the browser forbids the page to store anything. */
 function stored(storage: () => Storage, key: string): string | null {
@@ -13,13 +15,14 @@ function stored(storage: () => Storage, key: string): string | null {
   }
 }
 
-/** Writes to the browser's storage, where it lets the page. Without it the value lasts until the page is loaded again. */
-function store(storage: () => Storage, key: string, value: string | null): void {
+/** Writes to the browser's storage. Returns whether it has room and lets the page; without it the value lasts until the page is loaded again. */
+function store(storage: () => Storage, key: string, value: string | null): boolean {
   try {
     if (value === null) storage().removeItem(key);
     else storage().setItem(key, value);
+    return true;
   } catch {
-    // The value was for the next load of the page alone.
+    return false;
   }
 }
 
@@ -56,4 +59,20 @@ export function rememberedOpen(): string | null {
 
 export function rememberOpen(conversation: string | null): void {
   store(session, OPEN_KEY, conversation);
+}
+
+/** Leaves what has to be kept yet to the next load of this tab, since nothing else is written so fast. Returns whether it has room. */
+export function rememberLeft(conversations: readonly PageConversation[]): boolean {
+  return store(session, LEFT_KEY, conversations.length === 0 ? null : JSON.stringify(conversations));
+}
+
+/** What the load before has left, once. */
+export function takeLeft(): PageConversation[] {
+  const left = stored(session, LEFT_KEY);
+  store(session, LEFT_KEY, null);
+  try {
+    return JSON.parse(left ?? '[]') as PageConversation[];
+  } catch {
+    return [];
+  }
 }

@@ -1,5 +1,5 @@
 import { chatState, update } from './chat-state.js';
-import { isRunning, type PageConversation } from './conversation.js';
+import { isRunning, type Answer, type PageConversation } from './conversation.js';
 import {
   emptyConversation,
   hasUnkept,
@@ -10,11 +10,13 @@ import {
   replaceLive,
   showLive,
   takeIn,
+  takeInLeft,
+  unkeptConversations,
 } from './conversation-keeper.js';
 import { withCutAnswers } from './cut-answers.js';
 import { removeOldHeads } from './kept-conversations.js';
 import { keepingProblemWords } from './kept-form.js';
-import { rememberedOpen } from './kept-preferences.js';
+import { rememberedOpen, rememberLeft, takeLeft } from './kept-preferences.js';
 import { stopRunningHere, tellRunning } from './running-answers.js';
 import { listenToTabs, tellTabs, THIS_TAB, type RunningHere, type TabMessage } from './tab-channel.js';
 
@@ -43,6 +45,7 @@ export async function startKeeping(): Promise<void> {
   });
   try {
     await refreshHeads();
+    for (const left of takeLeft()) await takeInLeft(left);
     await showRemembered();
     await removeOldHeads(Date.now());
   } catch (thrown) {
@@ -55,10 +58,21 @@ function showProblem(thrown: unknown): void {
   update({ keepingProblem: keepingProblemWords(thrown) });
 }
 
-/** The other tabs learn at once that no answer is under way here. */
+/** The other tabs learn at once that no answer is under way here. The likelihoods of tokens stay behind where there is no room for them. */
 function onPageHide(): void {
   void keepAll();
+  const left = unkeptConversations();
+  if (!rememberLeft(left)) rememberLeft(left.map(withoutTokens));
   tellTabs({ kind: 'runs', tab: THIS_TAB, answers: [] });
+}
+
+function withoutTokens(conversation: PageConversation): PageConversation {
+  const bare = (answer: Answer): Answer => ({
+    ...answer,
+    tokens: [],
+    came: answer.came === null ? null : bare(answer.came),
+  });
+  return { ...conversation, all: conversation.all.map((turn) => (turn.kind === 'answer' ? bare(turn) : turn)) };
 }
 
 let remembered: string | null = null;

@@ -161,6 +161,9 @@ describe('the nodes of a large cluster on the page', () => {
 
   it('are found by no number of a group: 2 is a part of names alone', () => {
     assert.deepEqual(idsOf('2'), ['orin-2', 'orin-12']);
+  });
+});
+
 describe("the model's facts", () => {
   it('say where the context goes past what the model was made for', () => {
     const cluster = sampleCluster(0);

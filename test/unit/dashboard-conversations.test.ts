@@ -14,7 +14,7 @@ import {
   type Answer,
   type PageConversation,
 } from '../../dashboard/chat-view/conversation.js';
-import { goOn, shownAnswer, withCutAnswers, withRepeated } from '../../dashboard/chat-view/cut-answers.js';
+import { canGoOn, goOn, shownAnswer, withCutAnswers, withRepeated } from '../../dashboard/chat-view/cut-answers.js';
 import {
   foundPlace,
   headOf,
@@ -144,6 +144,13 @@ describe('an answer that a reload has cut', () => {
     const whole = more(half, 'One, two, three', 'done');
     assert.deepEqual([whole.all.length, answerOf(whole).text, answerOf(whole).came], [2, 'One, two, three', null]);
     assert.deepEqual(answerOf(again).settings, answerOf(cut).settings);
+  });
+
+  it('may also be one that failed or was stopped, if some of it had come', () => {
+    const state = (text: string, ended: Answer['state']): boolean => canGoOn(answerOf(answer(running, text, ended)));
+    assert.deepEqual([state('One', 'failed'), state('One', 'stopped'), state('One', 'done')], [true, true, false]);
+    assert.deepEqual([state('', 'failed'), state('', 'stopped'), state('One', 'streaming')], [false, false, false]);
+    assert.equal(goOn(running, id), running);
   });
 
   it('becomes a version of its own where the new answer differs, also by its end', () => {
