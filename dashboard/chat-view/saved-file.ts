@@ -5,7 +5,6 @@ import {
   SAVED_CONVERSATION_REMEDY,
   type SavedMessage,
   writeSavedConversation,
-  type SavedMessage,
 } from '../../shared/wire/saved-conversation.js';
 import type { AskedSettings } from './chat-settings.js';
 import { waitingAnswer, withQuestion, withTurn, type PageConversation } from './conversation.js';
