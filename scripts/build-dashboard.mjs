@@ -25,7 +25,7 @@ const COPIED = [
 ];
 /** The folders of the bundle's sources; npm packages come in addition. */
 const SOURCE_MODULES = ['dashboard', 'shared/wire', 'shared/base/text'];
-const PACKAGES = ['esbuild', 'preact', 'uplot'];
+const PACKAGES = ['esbuild', 'preact', 'uplot', '@lezer/markdown'];
 const STATE_PATH = 'dist/dashboard/.built';
 
 export const DASHBOARD_OUTPUTS = [...BUNDLED, ...COPIED].map((name) => `dist/dashboard/${name}`);

@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { AnswerBody } from './answer-body.js';
 import { AnswerButtons } from './answer-buttons.js';
-import { usageWords } from './answer-words.js';
+import { AnswerDetails } from './answer-details.js';
 import { BranchArrows } from './branch-arrows.js';
 import { isRunning, type Answer, type Question, type Turn } from './conversation.js';
 import { shownAnswer } from './cut-answers.js';
@@ -35,11 +35,11 @@ export function AnswerTurn({ answer, question, siblings, isLast, isElsewhere }: 
       {runs && <BranchArrows turn={answer} siblings={siblings} />}
       {!runs && (
         <div class="answer-foot">
-          <p class="small quiet">{usageWords(answer).join(' · ')}</p>
           <div class="turn-buttons">
             <BranchArrows turn={answer} siblings={siblings} />
             <AnswerButtons key={answer.id} answer={answer} question={question} />
           </div>
+          <AnswerDetails answer={answer} />
         </div>
       )}
     </li>

@@ -3,6 +3,9 @@ import type { Answer, AnswerToken } from './conversation.js';
 /** Least probabilities of the degrees of a token's shade. Degree 0 has no shade and stands for a nearly certain token. */
 const SHADE_PROBABILITIES = [0.9, 0.6, 0.3, 0.1];
 
+/** A token has the shade of degree n + 1 if its probability is below this number of percents at index n. */
+export const SHADE_PERCENTS = SHADE_PROBABILITIES.map((probability) => Math.round(probability * 100));
+
 export function probabilityOf(logprob: number): number {
   return Math.exp(Math.min(0, logprob));
 }
@@ -43,6 +46,13 @@ export function tokensPerSecond({
   if (firstMs === null || lastMs === null || lastMs <= firstMs || tokens.length < 3) return null;
   return ((tokens.length - 1) * 1000) / (lastMs - firstMs);
 }
+
+/** Counts words; each sign of a script without blanks between words is one. */
+export function wordCount(text: string): number {
+  return text.match(WORD)?.length ?? 0;
+}
+
+const WORD = /[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}]|[^\s\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}]+/gu;
 
 const FINISH_WORDS: Record<string, string> = {
   stop: 'ended by itself',

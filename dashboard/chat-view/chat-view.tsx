@@ -13,6 +13,7 @@ import { startKeeping } from './other-tabs.js';
 import { QuestionTurn } from './question-turn.js';
 import { SettingsForm } from './settings-form.js';
 import { ToolResultsTurn } from './tool-calls.js';
+import { TintSwitch } from './tint-switch.js';
 
 export function ChatView(): JSX.Element {
   const chat = useChat();
@@ -52,7 +53,10 @@ export function ChatView(): JSX.Element {
       {isEmpty ? (
         <p class="quiet chat-empty">{isLoading ? 'Looks for your conversations …' : 'Ask the model something.'}</p>
       ) : (
-        <Turns chat={chat} />
+        <>
+          <TintSwitch />
+          <Turns chat={chat} />
+        </>
       )}
       <Composer conversation={conversation} refusal={refusal} />
     </section>

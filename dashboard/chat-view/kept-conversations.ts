@@ -207,7 +207,7 @@ export async function removeOldHeads(nowMs: number): Promise<void> {
 /** The kept conversations that have the words in a question or an answer, with the first place of each. */
 export async function searchTexts(words: string): Promise<Map<string, string>> {
   const transaction = (await database()).transaction(TURNS);
-  const request = transaction.objectStore(TURNS).openCursor() as IDBRequest<IDBCursorWithValue | null>;
+  const request = transaction.objectStore(TURNS).openCursor();
   const found = new Map<string, string>();
   return new Promise((resolve, reject) => {
     request.onerror = () => reject(request.error ?? new Error('the browser gives no reason'));

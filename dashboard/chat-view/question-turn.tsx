@@ -15,7 +15,9 @@ export function QuestionTurn({ question, siblings, isEdited }: QuestionTurnProps
   if (isEdited) return <QuestionEditor key={question.id} question={question} />;
   return (
     <li class="turn turn-question">
-      <p class="turn-text">{question.text}</p>
+      <p class="turn-text" dir="auto">
+        {question.text}
+      </p>
       <div class="turn-buttons">
         <BranchArrows turn={question} siblings={siblings} />
         <button type="button" class="button turn-button" onClick={() => editQuestion(question.id)}>
@@ -47,6 +49,7 @@ function QuestionEditor({ question }: { question: Question }): JSX.Element {
           ref={field}
           class="field"
           rows={3}
+          dir="auto"
           value={text}
           aria-label="The question"
           onInput={(event) => setText(event.currentTarget.value)}

@@ -1,11 +1,8 @@
-import type { JSX } from 'preact';
-import { useMemo, useRef, useState } from 'preact/hooks';
-import { percent, probabilityOf, shadeOf, visibleText } from './answer-words.js';
+import type { ComponentChildren, JSX } from 'preact';
+import { useRef, useState } from 'preact/hooks';
+import { percent, probabilityOf, visibleText } from './answer-words.js';
 import type { AnswerToken } from './conversation.js';
 import { popoverPlace, type PopoverPlace } from './popover-place.js';
-
-/** Tokens that are drawn as one unit: while an answer grows, only its last unit is drawn again. */
-const UNIT_TOKENS = 64;
 
 interface Chosen {
   index: number;
@@ -13,46 +10,67 @@ interface Chosen {
   place: PopoverPlace;
 }
 
-/** A text of tokens. Less likely tokens have a darker shade. Pointer, press or arrow keys show a token's alternatives. */
-export function TokenText({ tokens }: { tokens: readonly AnswerToken[] }): JSX.Element {
+interface TokenTextProps {
+  tokens: readonly AnswerToken[];
+  /** Elements of which some have the attribute `data-token`: the index of the token that their text comes from. */
+  children: ComponentChildren;
+}
+
+/** A text whose tokens are known. Pointer, press or arrow keys show a token's alternatives. */
+export function TokenText({ tokens, children }: TokenTextProps): JSX.Element {
   const box = useRef<HTMLDivElement>(null);
   const [chosen, setChosen] = useState<Chosen | null>(null);
-  const choose = (element: Element | null | undefined): void => {
-    if (!(element instanceof HTMLElement) || element.dataset.token === undefined || box.current === null) return;
+  const choose = (index: number, element: Element): void => {
     const [rect] = element.getClientRects();
-    if (rect === undefined) return;
+    if (rect === undefined || box.current === null) return;
     const place = popoverPlace(rect, box.current.getBoundingClientRect(), POPOVER_PIXELS, endOfView());
-    setChosen({ index: Number(element.dataset.token), place });
+    setChosen({ index, place });
+  };
+  const chooseAt = ({ target }: Event): void => {
+    const element = (target as Element).closest<HTMLElement>('[data-token]');
+    if (element !== null) choose(Number(element.dataset.token), element);
   };
   const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.key === 'Escape') setChosen(null);
+    // Tables and code within the text scroll by the same keys.
+    if (box.current === null || event.target !== box.current) return;
+    if (event.key === 'Escape' && chosen !== null) {
+      setChosen(null);
+      event.stopPropagation();
+    }
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (step === undefined) return;
     event.preventDefault();
     const index = Math.max(0, Math.min(tokens.length - 1, (chosen?.index ?? -step) + step));
-    choose(box.current?.querySelector(`[data-token="${index}"]`));
+    const element = elementOf(box.current, index);
+    if (element !== null) choose(index, element);
   };
-  const units = Array.from({ length: Math.ceil(tokens.length / UNIT_TOKENS) }, (_, unit) => unit * UNIT_TOKENS);
   const token = chosen === null ? undefined : tokens[chosen.index];
   return (
     <div
       ref={box}
-      class="token-text"
+      class="token-text markdown"
       tabIndex={0}
       role="group"
       aria-label="Answer, token by token: arrow keys tell each one's alternatives"
-      onPointerOver={(event) => choose(event.target as Element)}
-      onClick={(event) => choose(event.target as Element)}
+      onPointerOver={chooseAt}
+      onClick={chooseAt}
       onPointerLeave={() => setChosen(null)}
       onBlur={() => setChosen(null)}
       onKeyDown={onKeyDown}
     >
-      {units.map((from) => (
-        <TokenUnit key={from} tokens={tokens} from={from} to={Math.min(tokens.length, from + UNIT_TOKENS)} />
-      ))}
+      {children}
       {chosen !== null && token !== undefined && <Alternatives token={token} place={chosen.place} />}
     </div>
   );
+}
+
+/** The element of a token; for a token that is only marks of Markdown or a line end, of the nearest token before it that has one. */
+function elementOf(box: HTMLElement, index: number): Element | null {
+  for (let shown = index; shown >= 0; shown--) {
+    const element = box.querySelector(`[data-token="${shown}"]`);
+    if (element !== null) return element;
+  }
+  return box.querySelector('[data-token]');
 }
 
 /** Width of the popover, and its largest height with all requested alternatives. */
@@ -62,22 +80,6 @@ const POPOVER_PIXELS = { width: 220, height: 150 };
 function endOfView(): number {
   const tabs = document.querySelector('.tabs')?.getBoundingClientRect().top ?? 0;
   return tabs > window.innerHeight / 2 ? tabs : window.innerHeight;
-}
-
-function TokenUnit({ tokens, from, to }: { tokens: readonly AnswerToken[]; from: number; to: number }): JSX.Element {
-  // Tokens before `to` do not change while the answer grows.
-  return useMemo(
-    () => (
-      <>
-        {tokens.slice(from, to).map((token, index) => (
-          <span key={index} class={`token token-${shadeOf(token)}`} data-token={from + index}>
-            {token.text}
-          </span>
-        ))}
-      </>
-    ),
-    [from, to],
-  );
 }
 
 function Alternatives({ token, place }: { token: AnswerToken; place: PopoverPlace }): JSX.Element {

@@ -1,0 +1,48 @@
+/** A part of a text that lies within one token. */
+export interface TokenPiece {
+  token: number;
+  from: number;
+  to: number;
+}
+
+/** The place in the text where each token ends. */
+export function tokenEnds(tokens: readonly { text: string }[]): number[] {
+  let end = 0;
+  return tokens.map(({ text }) => (end += text.length));
+}
+
+/** Divides a range of the text where tokens end. `ends`: of all tokens, ascending. */
+export function tokenPieces(ends: readonly number[], from: number, to: number): TokenPiece[] {
+  const pieces: TokenPiece[] = [];
+  let at = from;
+  for (let token = tokenAt(ends, from); at < to && token < ends.length; token++) {
+    const end = Math.min(to, ends[token] ?? to);
+    // A token without text has no piece.
+    if (end > at) pieces.push({ token, from: at, to: end });
+    at = Math.max(at, end);
+  }
+  return pieces;
+}
+
+/** The token that has the character at this place. */
+function tokenAt(ends: readonly number[], place: number): number {
+  let low = 0;
+  let high = ends.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((ends[middle] ?? 0) > place) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+/** Divides a range into parts of at most `most` characters, never within a character of two UTF-16 units. Returns where each part begins. */
+export function partBegins(source: string, from: number, to: number, most: number): number[] {
+  const begins = [from];
+  for (let at = from + most; at < to; at += most) {
+    const unit = source.charCodeAt(at);
+    if (unit >= 0xdc00 && unit <= 0xdfff) at -= 1;
+    begins.push(at);
+  }
+  return begins;
+}

@@ -1,0 +1,40 @@
+import { useEffect, useRef, useState } from 'preact/hooks';
+
+/** A draw that ends within this time needs no pause: it fits between two frames. */
+const SHORT_DRAW_MS = 24;
+/** The pause after a longer draw, as a multiple of its time: so much is left for everything else of the page. */
+const PAUSE_FACTOR = 3;
+
+/** The pause after a draw that took so long, in ms. */
+export function pauseMs(drawMs: number): number {
+  return drawMs <= SHORT_DRAW_MS ? 0 : drawMs * PAUSE_FACTOR;
+}
+
+/**
+ * A value that changes often, no more often than the page can draw it. `isRunning`: it changes still; its last value is returned at once.
+ */
+export function usePacedValue<T>(value: T, isRunning: boolean): T {
+  const [shown, setShown] = useState(value);
+  const pace = useRef({ latest: value, isWaiting: false, readyMs: 0 });
+  pace.current.latest = value;
+  useEffect(() => {
+    const { current } = pace;
+    if (!isRunning || current.isWaiting || value === shown) return;
+    current.isWaiting = true;
+    window.setTimeout(
+      () => {
+        current.isWaiting = false;
+        const beginMs = performance.now();
+        setShown(current.latest);
+        // The task after the next frame runs when the new elements have been laid out and painted.
+        requestAnimationFrame(() =>
+          window.setTimeout(() => {
+            current.readyMs = performance.now() + pauseMs(performance.now() - beginMs);
+          }),
+        );
+      },
+      Math.max(0, current.readyMs - performance.now()),
+    );
+  }, [value, shown, isRunning]);
+  return isRunning ? shown : value;
+}
