@@ -73,6 +73,8 @@ describe('the composer of the page in a browser', function () {
   });
 
   afterEach(async () => {
+    // Kept settings would change the next test.
+    await page.evaluate('localStorage.clear()');
     await page.close();
     browser.assertNothingWrong([/status of 400/]);
   });
@@ -248,6 +250,9 @@ describe('the composer of the page in a browser', function () {
     assert.equal(await page.getByLabel('Top k').inputValue(), '');
     await page.getByRole('button', { name: 'Undo the reset' }).click();
     assert.equal(await page.getByLabel('Top k').inputValue(), '40');
+    await page.reload();
+    await page.getByText('Settings').click();
+    assert.equal(await page.getByLabel('Top k').inputValue(), '40', 'the browser keeps it');
   });
 
   it('shows the calls of tools, and goes on with what the user says for them', async () => {
