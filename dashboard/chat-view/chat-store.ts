@@ -21,7 +21,7 @@ import { droppedTurns, planDrop, tooLongQuestion, type ContextOfModel } from './
 import { EventStreamReader } from './event-stream.js';
 import { rememberSettings } from './kept-preferences.js';
 import { refusalOf } from './main-refusal.js';
-import { endRunning, startRunning, stopRunning } from './running-answers.js';
+import { endRunning, pageStays, startRunning, stopRunning } from './running-answers.js';
 
 /** Relative to the origin of the page, so that the browser sends its cookie along. */
 const CHAT_URL = '/v1/chat/completions';
@@ -162,6 +162,7 @@ async function receive(conversation: string, asked: Answer, signal: AbortSignal)
     }
     change((answer) => withEnd(answer, false));
   } catch (thrown) {
+    if (!signal.aborted) await pageStays();
     change((answer) => (signal.aborted ? withEnd(answer, true) : withThrown(answer, thrown)));
   }
   endRunning(asked.id);

@@ -17,7 +17,7 @@ import { withCutAnswers } from './cut-answers.js';
 import { removeOldHeads } from './kept-conversations.js';
 import { keepingProblemWords } from './kept-form.js';
 import { rememberedOpen, rememberLeft, takeLeft } from './kept-preferences.js';
-import { stopRunningHere, tellRunning } from './running-answers.js';
+import { noteLeaving, stopRunningHere, tellRunning } from './running-answers.js';
 import { listenToTabs, tellTabs, THIS_TAB, type RunningHere, type TabMessage } from './tab-channel.js';
 
 /** Time for the other tabs to say what they have under way; and how often they are asked while one shows here. */
@@ -40,6 +40,7 @@ export async function startKeeping(): Promise<void> {
     if (document.visibilityState === 'hidden') void keepAll();
   });
   window.addEventListener('beforeunload', (event) => {
+    noteLeaving();
     const { keeps, keepingProblem } = chatState();
     if (keeps && keepingProblem !== '' && hasUnkept()) event.preventDefault();
   });
