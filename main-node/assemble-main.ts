@@ -386,7 +386,7 @@ export function assemble(
     const nodes = statuses();
     const found = [...membership.problems(), ...(engine.checks?.problems() ?? [])];
     const problems = problemsWithLost(found, events.lostBeside(nodes));
-    const stated = statedArithmetic(model.arithmetic);
+    const stated = { ...statedArithmetic(model.arithmetic), ...statedContext(model, loaded.source.shape) };
     const serving = { httpAddress: httpAddress(), ownWorkerId, ...stated, ...inference.counts() };
     const protection = protectionStatus(admission, settings);
     return { ...serving, ...protection, ...engineStatus(engine), nodes, problems: reportedProblems(problems) };
@@ -401,6 +401,14 @@ export function assemble(
   const { feed } = events;
   const parts = { engine, membership, inference, status, model, feed, machines };
   return { ...parts, drain: drainOf(roster, identity, ownWorkerId), metrics: servedMetrics(metrics, figures) };
+}
+
+/** The context in main's status, where it goes past what the model was made for. */
+function statedContext(
+  { contextPositions }: Pick<ServedModel, 'contextPositions'>,
+  { maxPositions: madeForPositions }: Pick<PassEngine['shape'], 'maxPositions'>,
+): Pick<StatusReply, 'contextPositions' | 'madeForPositions'> {
+  return contextPositions > madeForPositions ? { contextPositions, madeForPositions } : {};
 }
 
 function drainOf(roster: Roster, { id: main }: NodeIdentity, ownWorker: string): MainComponents['drain'] {

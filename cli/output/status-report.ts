@@ -65,6 +65,7 @@ function headLines(status: StatusReply, earlier: EarlierStatus | null): string[]
     ...(status.httpAddress === '' ? [] : [`HTTP clients, and the page: http://${status.httpAddress}`]),
     ...trustLines(status),
     ...arithmeticLines(status),
+    ...contextLines(status),
     ...verificationLines(status),
   ];
 }
@@ -142,6 +143,8 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
     trust: snakeCaseKeys(status.trust ?? null),
     insecure: status.insecure === true,
     arithmetic: arithmeticName(status.arithmetic),
+    context_positions: status.contextPositions ?? null,
+    made_for_positions: status.madeForPositions ?? null,
     group_reason: status.groupReason,
     http_address: status.httpAddress === '' ? null : status.httpAddress,
     own_worker_id: status.ownWorkerId === '' ? null : status.ownWorkerId,
@@ -163,6 +166,11 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
 function arithmeticLines({ arithmetic = '' }: StatusReply): string[] {
   if (isExact(arithmetic)) return [];
   return [`answers are computed as ${arithmetic}: they differ from those of the model as it was shipped`];
+}
+
+function contextLines({ contextPositions, madeForPositions }: StatusReply): string[] {
+  if (contextPositions === undefined || madeForPositions === undefined) return [];
+  return [`context: ${contextPositions} tokens, past the ${madeForPositions} that the model was made for`];
 }
 
 /** Executions that are run again elsewhere to find workers that lie, where main.verify_share asks for it. */

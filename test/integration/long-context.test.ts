@@ -44,6 +44,8 @@ describe('a context past what the model was made for', function () {
     assert.ok((answer.finished.sep?.recall ?? 0) > 0.5, `recall ${answer.finished.sep?.recall}`);
     const [line, ...others] = cluster?.log.matching('the context goes past what the model was made for') ?? [];
     assert.deepEqual(others, []);
+    const { contextPositions, madeForPositions } = (await cluster?.status()) ?? assert.fail();
+    assert.deepEqual([contextPositions, madeForPositions], [POSITIONS, MODEL_POSITIONS]);
     assert.match(line ?? '', /main: warn .*"contextPositions":2048,"madeForPositions":512/);
   });
 

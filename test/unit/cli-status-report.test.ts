@@ -376,3 +376,13 @@ describe('the status of a cluster', () => {
     assert.doesNotMatch(statusLines(STATUS, null).join('\n'), /insecure|words:/);
   });
 });
+
+describe('the status of a cluster whose context goes past what its model was made for', () => {
+  it('says so, and that of any other says nothing', () => {
+    const past = { ...STATUS, contextPositions: 65_536, madeForPositions: 2048 };
+    const line = 'context: 65536 tokens, past the 2048 that the model was made for';
+    assert.ok(statusLines(past, null).includes(line), statusLines(past, null).join('\n'));
+    assert.deepEqual([statusJson(past)['context_positions'], statusJson(past)['made_for_positions']], [65_536, 2048]);
+    assert.doesNotMatch(statusLines(STATUS, null).join('\n'), /made for/);
+  });
+});
