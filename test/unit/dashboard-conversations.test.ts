@@ -201,7 +201,9 @@ describe('what the browser keeps of a conversation', () => {
   it('leaves damaged records out, and gives what an earlier page did not keep its default', () => {
     const [question, reply] = withTokens.all.map((turn) => keptTurn('c', turn).kept);
     assert.ok(question !== undefined && reply?.turn.kind === 'answer');
-    const { came: _came, isImported: _isImported, ...earlier } = reply.turn;
+    const earlier: Partial<typeof reply.turn> = { ...reply.turn };
+    delete earlier.came;
+    delete earlier.isImported;
     const records = [
       question,
       { ...reply, turn: earlier },
@@ -321,7 +323,11 @@ describe('the file of a conversation of the page', () => {
       ['[{"role":"user","content":7}]', /message 1: "content"/],
       ['\u0000\u0001', /line 1 is not JSON/],
     ];
-    for (const [file, words] of wrong) assert.match(String(readFile('f', file, EMPTY, SETTINGS)), words);
+    for (const [file, words] of wrong) {
+      const read = readFile('f', file, EMPTY, SETTINGS);
+      assert.ok(typeof read === 'string');
+      assert.match(read, words);
+    }
     assert.match(sizeProblem('f', 17_000_000), /f is larger than 16\.8 MB/);
     assert.equal(sizeProblem('f', 1000), '');
   });
