@@ -1,9 +1,10 @@
 import type { JSX } from 'preact';
 import { useMemo, useRef, useState } from 'preact/hooks';
-import { areTokensWhole, wordCount } from './answer-words.js';
-import { isRunning, type Answer } from './conversation.js';
+import { areTokensWhole, shadeOf, wordCount } from './answer-words.js';
+import { isRunning, type Answer, type AnswerToken } from './conversation.js';
 import type { AnswerInk } from './markdown/answer-ink.js';
 import { EMPTY_MARKDOWN, grownMarkdown, type GrowingMarkdown } from './markdown/growing-markdown.js';
+import { headingRanks } from './markdown/heading-ranks.js';
 import { MarkdownView } from './markdown/markdown-view.js';
 import { tokenEnds } from './markdown/token-pieces.js';
 import { usePacedValue } from './paced-value.js';
@@ -34,11 +35,19 @@ function AnswerText({ answer, showsTint }: { answer: Answer; showsTint: boolean 
   const { tokens } = answer;
   const shade = useMemo(
     // Without all tokens no place is certain.
-    () => (showsTint && areTokensWhole(answer) ? { tokens, ends: tokenEnds(tokens) } : null),
+    () => (showsTint && areTokensWhole(answer) ? tokenShade(tokens) : null),
     [answer, showsTint],
   );
-  const view = <MarkdownView blocks={blocks} ink={{ source, shade, epoch }} />;
+  const view = <MarkdownView blocks={blocks} ink={{ source, shade, epoch, headingRanks: headingRanks(blocks) }} />;
   return shade === null ? <div class="markdown">{view}</div> : <TokenText tokens={tokens}>{view}</TokenText>;
+}
+
+function tokenShade(tokens: readonly AnswerToken[]): NonNullable<AnswerInk['shade']> {
+  const degreeOf = (index: number): number => {
+    const token = tokens[index];
+    return token === undefined ? 0 : shadeOf(token);
+  };
+  return { ends: tokenEnds(tokens), degreeOf };
 }
 
 /** What the model thought before it answered; folded. Its Markdown is read only while it is open. */
@@ -54,9 +63,12 @@ function Reasoning({ answer: { reasoning, text, state } }: { answer: Answer }): 
   );
 }
 
+/** What is folded within an answer is no part of the page's outline. */
+const NO_RANKS = headingRanks([]);
+
 function ReasoningText({ reasoning }: { reasoning: string }): JSX.Element {
   const { source, blocks, epoch } = useGrownMarkdown(reasoning);
-  const ink: AnswerInk = { source, shade: null, epoch };
+  const ink: AnswerInk = { source, shade: null, epoch, headingRanks: NO_RANKS };
   return (
     <div class="markdown small quiet">
       <MarkdownView blocks={blocks} ink={ink} />

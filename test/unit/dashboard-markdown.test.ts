@@ -6,10 +6,12 @@ import {
   grownMarkdown,
   type GrowingMarkdown,
 } from '../../dashboard/chat-view/markdown/growing-markdown.js';
+import { headingRanks } from '../../dashboard/chat-view/markdown/heading-ranks.js';
 import { linkAddress } from '../../dashboard/chat-view/markdown/link-address.js';
 import type { MarkdownNode } from '../../dashboard/chat-view/markdown/markdown-node.js';
 import { readMarkdown } from '../../dashboard/chat-view/markdown/read-blocks.js';
 import { partBegins, tokenEnds, tokenPieces } from '../../dashboard/chat-view/markdown/token-pieces.js';
+import { textDirection } from '../../dashboard/chat-view/markdown/text-direction.js';
 import { pauseMs } from '../../dashboard/chat-view/paced-value.js';
 
 /** Nodes as text: a leaf is its words, a branch is its kind (and detail) with its children in brackets. */
@@ -91,6 +93,21 @@ describe('the Markdown of an answer', () => {
     assert.equal(read('```\n\u202e\n```'), 'code-block[<U+202E>]');
     // Joiners of scripts and emoji stay.
     assert.equal(read('👩\u200d🚀 می\u200cخواهم'), 'paragraph[👩\u200d🚀 می\u200cخواهم]');
+  });
+});
+
+describe('blocks of an answer', () => {
+  it('leave no rank of headings out', () => {
+    const blocks = readMarkdown('### a\n\n##### b\n\n### c\n\n# d\n\ntext\n\n###### e\n\n> # f', 0);
+    assert.deepEqual([...headingRanks(blocks).values()], [2, 3, 2, 2, 3]);
+  });
+
+  it('have the direction of their first letter', () => {
+    assert.equal(textDirection('- 12 שלום and', 0), 'rtl');
+    assert.equal(textDirection('- (مرحبا)', 0), 'rtl');
+    assert.equal(textDirection('- a שלום', 0), 'ltr');
+    assert.equal(textDirection('- a שלום', 3), 'rtl');
+    assert.equal(textDirection('12', 0), 'ltr');
   });
 });
 

@@ -4,6 +4,7 @@ import type { AnswerInk } from './answer-ink.js';
 import { CodeBlock } from './code-block.js';
 import type { MarkdownNode } from './markdown-node.js';
 import { SourceText } from './source-text.js';
+import { textDirection } from './text-direction.js';
 
 /** Blocks of Markdown as elements. No text is ever read as HTML, so nothing has to be made harmless. */
 export function MarkdownView({ blocks, ink }: { blocks: readonly MarkdownNode[]; ink: AnswerInk }): JSX.Element {
@@ -60,26 +61,29 @@ function FormulaBlock({ node, ink }: NodeProps): JSX.Element {
 
 function Quote({ node, ink }: NodeProps): JSX.Element {
   return (
-    <blockquote dir="auto">
+    <blockquote dir={textDirection(ink.source, node.from)}>
       <MarkdownView blocks={node.children} ink={ink} />
     </blockquote>
   );
 }
 
-/** A heading of an answer lies below the view's own, which is the page's first. */
+/** A heading within a list or a quote has no rank: it is no part of the outline. */
 function Heading({ node, ink }: NodeProps): JSX.Element {
-  const words = <Inline nodes={node.children} ink={ink} />;
-  if (node.detail === '1') return <h2 dir="auto">{words}</h2>;
-  if (node.detail === '2') return <h3 dir="auto">{words}</h3>;
-  if (node.detail === '3') return <h4 dir="auto">{words}</h4>;
-  return <h5 dir="auto">{words}</h5>;
+  const rank = ink.headingRanks.get(node);
+  const Tag = rank === undefined ? 'p' : (`h${rank}` as 'h2');
+  return (
+    <Tag class={`heading heading-${node.detail}`} dir="auto">
+      <Inline nodes={node.children} ink={ink} />
+    </Tag>
+  );
 }
 
 function List({ node, ink }: NodeProps): JSX.Element {
   const items = node.children.map((item) => <Item key={item.from} node={item} ink={ink} />);
-  if (node.kind === 'bullets') return <ul dir="auto">{items}</ul>;
+  const direction = textDirection(ink.source, node.from);
+  if (node.kind === 'bullets') return <ul dir={direction}>{items}</ul>;
   return (
-    <ol dir="auto" start={Number(node.detail)}>
+    <ol dir={direction} start={Number(node.detail)}>
       {items}
     </ol>
   );
@@ -88,7 +92,7 @@ function List({ node, ink }: NodeProps): JSX.Element {
 function Item({ node, ink }: NodeProps): JSX.Element {
   return useMemo(
     () => (
-      <li dir="auto">
+      <li>
         {node.kind === 'item' ? <MarkdownView blocks={node.children} ink={ink} /> : <Block node={node} ink={ink} />}
       </li>
     ),
@@ -100,7 +104,7 @@ function Table({ node, ink }: NodeProps): JSX.Element {
   const [head, ...rows] = node.children;
   return (
     <div class="wide-table" tabIndex={0} role="group" aria-label="Table">
-      <table>
+      <table dir={textDirection(ink.source, node.from)}>
         <thead>
           {head !== undefined && (
             <tr>

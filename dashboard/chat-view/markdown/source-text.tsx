@@ -1,6 +1,5 @@
 import type { JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
-import { shadeOf } from '../answer-words.js';
 import type { AnswerInk } from './answer-ink.js';
 import type { MarkdownNode } from './markdown-node.js';
 import { partBegins, tokenPieces } from './token-pieces.js';
@@ -58,6 +57,5 @@ function Replacement({ node, ink }: LeafProps): JSX.Element {
 }
 
 function tokenClass({ shade }: AnswerInk, index: number): string {
-  const token = shade?.tokens[index];
-  return `token token-${token === undefined ? 0 : shadeOf(token)}`;
+  return `token token-${shade?.degreeOf(index) ?? 0}`;
 }
