@@ -143,7 +143,10 @@ export type ShadowRequest = OneOf<Generated.ShadowRequest, { begin: BeginSequenc
 export type Started = Message<Generated.Started>;
 export type SignedRoster = Message<Generated.SignedRoster>;
 export type SlicesDescription = Message<Generated.SlicesDescription>;
-export type StatusReply = LeftOut<Message<Generated.StatusReply>, 'verification' | 'trust' | 'insecure' | 'drained'>;
+export type StatusReply = LeftOut<
+  Message<Generated.StatusReply>,
+  'verification' | 'trust' | 'insecure' | 'drained' | 'contextPositions' | 'madeForPositions'
+>;
 export type StreamError = Message<Generated.StreamError>;
 export type TemplateArgument = Message<Generated.TemplateArgument>;
 export type Timing = Message<Generated.Timing>;
