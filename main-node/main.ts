@@ -63,11 +63,9 @@ export async function startMain(
     return await serveMain(settings, components, { httpApi, giveUp, ownWorker, admission }, log);
   } catch (thrown) {
     const opened = [() => admission?.stop(), () => stored?.close(), () => ownWorker?.stop()];
-    await closeAll([opened, [() => disposeLoaded(loaded)]]).catch(
-      (fault: unknown) => {
-        log.warn('main did not stop cleanly after a failed start', { error: toOdmoeError(fault) });
-      },
-    );
+    await closeAll([opened, [() => disposeLoaded(loaded)]]).catch((fault: unknown) => {
+      log.warn('main did not stop cleanly after a failed start', { error: toOdmoeError(fault) });
+    });
     throw thrown;
   }
 }

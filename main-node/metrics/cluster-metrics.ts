@@ -90,7 +90,7 @@ const GAUGES: readonly ClusterMetric[] = [
   },
   {
     name: 'odmoe_prefix_store_bytes',
-    help: 'Bytes of the rows of earlier prompts and answers on main\'s disk (main.prefix_store).',
+    help: "Bytes of the rows of earlier prompts and answers on main's disk (main.prefix_store).",
     labels: [],
     samples: ({ rows }) => [[{}, rows.storedBytes]],
   },

@@ -94,7 +94,14 @@ export class ContextRoom implements SequenceRoom {
     const { cachedTokens, droppedPrefixes, prefixes } = this;
     const { keyValueBytes, prefixBytes, decisionBytes } = this.held();
     const stored = this.options.stored?.counts() ?? NOTHING_STORED;
-    const counts = { keyValueBytes, prefixBytes, decisionBytes, prefixes: prefixes.size, cachedTokens, droppedPrefixes };
+    const counts = {
+      keyValueBytes,
+      prefixBytes,
+      decisionBytes,
+      prefixes: prefixes.size,
+      cachedTokens,
+      droppedPrefixes,
+    };
     return { ...counts, ...stored };
   }
 
