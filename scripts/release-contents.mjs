@@ -120,7 +120,8 @@ const LEFT_OUT_FOLDERS = [
   '.github',
 ];
 /** The same programs once more, for browsers, bundlers and other kinds of modules than Node reads here. */
-const OTHER_FORMS = /\/(yaml\/browser\/.*|async\/dist\/async\.(mjs|min\.js)|tokenizers\/dist\/.*(\.cjs|\.min\.mjs))$/;
+const OTHER_FORMS =
+  /\/(yaml\/browser\/.*|async\/dist\/async\.(mjs|min\.js)|tokenizers\/dist\/.*(\.cjs|\.min\.mjs)|zod\/.*\.cjs)$/;
 const LEFT_OUT_FILES = /\.(map|ts|cts|mts|md|markdown|flow|tsbuildinfo|html|ya?ml)$/i;
 
 /** True for what a package that odmoe runs on brings and no program reads: types, sources of types, tests, docs, builds for browsers, other languages' words. Licences stay. */
