@@ -95,8 +95,6 @@ describe('the memory of the page', function () {
       const growth = least - first[what];
       assert.ok(growth <= MOST_GROWTH[what], `${what} grew by ${growth}: ${words.join('; ')}`);
     }
-    if (process.env.ODMOE_TEST_FIGURES === '1')
-      process.stdout.write(`    heap, nodes, listeners: ${words.join('; ')}\n`);
     page.assertNothingWrong();
   });
 });
