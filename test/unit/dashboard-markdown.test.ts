@@ -10,7 +10,7 @@ import { headingRanks } from '../../dashboard/chat-view/markdown/heading-ranks.j
 import { linkAddress } from '../../dashboard/chat-view/markdown/link-address.js';
 import type { MarkdownNode } from '../../dashboard/chat-view/markdown/markdown-node.js';
 import { readMarkdown } from '../../dashboard/chat-view/markdown/read-blocks.js';
-import { partBegins, tokenEnds, tokenPieces } from '../../dashboard/chat-view/markdown/token-pieces.js';
+import { lineParts, partBegins, tokenEnds, tokenPieces } from '../../dashboard/chat-view/markdown/token-pieces.js';
 import { textDirection } from '../../dashboard/chat-view/markdown/text-direction.js';
 import { pauseMs } from '../../dashboard/chat-view/paced-value.js';
 
@@ -274,6 +274,9 @@ describe('the tokens of a text', () => {
   it('of a long text are drawn in parts that cut no character', () => {
     assert.deepEqual(partBegins('ab🦊cd', 0, 6, 3), [0, 2, 5]);
     assert.deepEqual(partBegins('abcdef', 1, 6, 3), [1, 4]);
+    const code = 'a\n\nbc\nd\n\ne\nf';
+    const lines = lineParts(code, 0, code.length, 2).map(({ from, to }) => code.slice(from, to));
+    assert.deepEqual(lines, ['a\n\nbc', 'd\n\ne', 'f']);
   });
 });
 

@@ -46,3 +46,17 @@ export function partBegins(source: string, from: number, to: number, most: numbe
   }
   return begins;
 }
+
+/** Divides lines into parts of at least `least` characters. The line end between two parts belongs to neither; no empty line is beside it. */
+export function lineParts(source: string, from: number, to: number, least: number): { from: number; to: number }[] {
+  const parts: { from: number; to: number }[] = [];
+  const ends = /[^\n]\n(?=[^\n])/g;
+  let begin = from;
+  for (;;) {
+    ends.lastIndex = begin + least;
+    const end = ends.exec(source)?.index;
+    if (end === undefined || end + 2 >= to) return [...parts, { from: begin, to }];
+    parts.push({ from: begin, to: end + 1 });
+    begin = end + 2;
+  }
+}
