@@ -7,7 +7,7 @@ import { EMPTY_MARKDOWN, grownMarkdown, type GrowingMarkdown } from './markdown/
 import { headingRanks } from './markdown/heading-ranks.js';
 import { MarkdownView } from './markdown/markdown-view.js';
 import { tokenEnds } from './markdown/token-pieces.js';
-import { usePacedValue } from './paced-value.js';
+import { usePacedValue } from './use-paced-value.js';
 import { useShowsTint } from './page-preferences.js';
 import { TokenText } from './token-text.js';
 

@@ -12,7 +12,7 @@ import type { MarkdownNode } from '../../dashboard/chat-view/markdown/markdown-n
 import { readMarkdown } from '../../dashboard/chat-view/markdown/read-blocks.js';
 import { lineParts, partBegins, tokenEnds, tokenPieces } from '../../dashboard/chat-view/markdown/token-pieces.js';
 import { textDirection } from '../../dashboard/chat-view/markdown/text-direction.js';
-import { pauseMs } from '../../dashboard/chat-view/paced-value.js';
+import { pauseMs } from '../../dashboard/chat-view/draw-pace.js';
 
 /** Nodes as text: a leaf is its words, a branch is its kind (and detail) with its children in brackets. */
 function outline(source: string, nodes: readonly MarkdownNode[]): string {
