@@ -14,6 +14,8 @@ import { sampleServer } from '../dashboard/sample-server.js';
 import { axeFaults } from './harness/axe.js';
 import { findBrowser, TestBrowser } from './harness/browser.js';
 
+/** A busy machine is slow: nothing is timed here. */
+const PATIENCE_MS = 60_000;
 const KEY = 'the-key-of-the-test';
 const DONE = '.turn-answer[data-state="done"]';
 const STREAMING = '.turn-answer[data-state="streaming"]';
@@ -21,7 +23,7 @@ const CUT = '.turn-answer[data-state="cut"]';
 const QUESTIONS = '.turn-question .turn-text';
 
 describe('the conversations of the page in a browser', function () {
-  this.timeout(60_000);
+  this.timeout(180_000);
   const path = findBrowser();
   if (path === undefined) {
     it.skip('no Chromium is in the PATH, and CHROME_PATH names none');
@@ -42,6 +44,7 @@ describe('the conversations of the page in a browser', function () {
     url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/#chat`;
     browser = await TestBrowser.start(path ?? '');
     page = await browser.open(url);
+    page.setDefaultTimeout(PATIENCE_MS);
   }
 
   function hold(): void {
@@ -224,6 +227,7 @@ describe('the conversations of the page in a browser', function () {
     await ask('One?');
     await list(1);
     const other = await browser.open(url);
+    other.setDefaultTimeout(PATIENCE_MS);
     await button('Conversations', other);
     await other.locator('.conversation-open').click();
     await other.locator(DONE).waitFor();
@@ -249,6 +253,7 @@ describe('the conversations of the page in a browser', function () {
     await start(null);
     await ask('One?');
     const other = await browser.open(url);
+    other.setDefaultTimeout(PATIENCE_MS);
     await button('Conversations', other);
     await button('Delete: One?', other);
     await page.getByText('Another tab has deleted this conversation.').waitFor();
