@@ -100,6 +100,8 @@ describe('the conversations of the page in a browser', function () {
     hold();
     await ask('Another?', page, STREAMING);
     await page.locator('.turn-answer').last().locator('[data-token="9"]').waitFor();
+    // The pointer leaves the tokens, whose alternatives would stand in the text.
+    await page.mouse.move(0, 0);
     const came = (await page.locator('.turn-answer .token-text').last().textContent()) ?? '';
     await reload();
     await page.locator(CUT).waitFor();
@@ -110,10 +112,13 @@ describe('the conversations of the page in a browser', function () {
     assert.match((await page.locator('.alternatives').textContent()) ?? '', /wrote/);
     await button('Go on');
     await page.locator(CUT).waitFor({ state: 'detached' });
+    await page.mouse.move(0, 0);
+    await page.locator('.alternatives').waitFor({ state: 'detached' });
     assert.equal(await page.locator('.turn-answer .token-text').last().textContent(), came);
     goOn();
     await page.locator(DONE).nth(1).waitFor();
-    assert.equal(await page.locator('.turn-answer .token-text').last().textContent(), SAMPLE_ANSWER);
+    const whole = (await page.locator('.turn-answer .token-text').last().textContent()) ?? '';
+    assert.ok(whole.startsWith(came) && whole.endsWith('The end.'), whole);
     assert.equal(await page.locator('.branches').count(), 0);
     await reload();
     await page.locator(DONE).nth(1).waitFor();
