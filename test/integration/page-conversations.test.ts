@@ -91,6 +91,11 @@ describe('the conversations of the page in a browser', function () {
     await page.waitForFunction(`document.querySelectorAll('.conversation-row').length === ${count}`);
   }
 
+  /** The text of the last such answer, without the alternatives of a token that the pointer is on. */
+  async function textOf(answers: string): Promise<string> {
+    return (await page.locator(answers).last().locator('[data-token]').allTextContents()).join('');
+  }
+
   const titles = (): Promise<string[]> => page.locator('.conversation-title').allTextContents();
   const questions = (tab = page): Promise<string[]> => tab.locator(QUESTIONS).allTextContents();
 
@@ -102,11 +107,11 @@ describe('the conversations of the page in a browser', function () {
     await page.locator('.turn-answer').last().locator('[data-token="9"]').waitFor();
     // The pointer leaves the tokens, whose alternatives would stand in the text.
     await page.mouse.move(0, 0);
-    const came = (await page.locator('.turn-answer .token-text').last().textContent()) ?? '';
+    const came = await textOf('.turn-answer');
     await reload();
     await page.locator(CUT).waitFor();
     assert.deepEqual(await questions(), ['A story?', 'Another?']);
-    assert.equal(await page.locator(`${CUT} .token-text`).textContent(), came);
+    assert.equal(await textOf(CUT), came);
     await page.getByText('Cut off: its page was closed or loaded again.').waitFor();
     await page.locator(`${DONE} [data-token="6"]`).hover();
     assert.match((await page.locator('.alternatives').textContent()) ?? '', /wrote/);
@@ -114,10 +119,10 @@ describe('the conversations of the page in a browser', function () {
     await page.locator(CUT).waitFor({ state: 'detached' });
     await page.mouse.move(0, 0);
     await page.locator('.alternatives').waitFor({ state: 'detached' });
-    assert.equal(await page.locator('.turn-answer .token-text').last().textContent(), came);
+    assert.equal(await textOf('.turn-answer'), came);
     goOn();
     await page.locator(DONE).nth(1).waitFor();
-    const whole = (await page.locator('.turn-answer .token-text').last().textContent()) ?? '';
+    const whole = await textOf('.turn-answer');
     assert.ok(whole.startsWith(came) && whole.endsWith('The end.'), whole);
     assert.equal(await page.locator('.branches').count(), 0);
     await reload();
