@@ -168,8 +168,8 @@ function arithmeticLines({ arithmetic = '' }: StatusReply): string[] {
   return [`answers are computed as ${arithmetic}: they differ from those of the model as it was shipped`];
 }
 
-function contextLines({ contextPositions, madeForPositions }: StatusReply): string[] {
-  if (contextPositions === undefined || madeForPositions === undefined) return [];
+function contextLines({ contextPositions = null, madeForPositions = null }: StatusReply): string[] {
+  if (contextPositions === null || madeForPositions === null) return [];
   return [`context: ${contextPositions} tokens, past the ${madeForPositions} that the model was made for`];
 }
 

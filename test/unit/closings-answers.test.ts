@@ -24,6 +24,7 @@ async function inPass(): Promise<Closing> {
   const sequence = main.sequence(client.signal);
   main.work.holdNext();
   const prefill = sequence.prefill(PROMPT);
+  await waitUntil('a pass is under way', () => main.work.underWay === 1);
   client.abort();
   await assert.rejects(prefill, { code: 'CANCELLED' });
   assert.equal(main.work.underWay, 1);

@@ -54,6 +54,8 @@ const STATUS: StatusReply = {
   ownWorkerId: 'w',
   links: [{ peer: 'w', sentBytes: 2 ** 40, receivedBytes: 7, roundTripMs: 0.25 }],
   httpAddress: '',
+  contextPositions: null,
+  madeForPositions: null,
 };
 const REQUEST = plainRequest();
 
