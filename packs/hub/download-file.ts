@@ -111,9 +111,8 @@ class ArrivingFile {
   /** Receives what is missing. @throws PassingFailure, and as HubClient.openFile */
   async receive(hub: HubClient, snapshot: HubSnapshot): Promise<void> {
     if (this.doneBytes >= this.file.sizeBytes) return;
-    const body = await hub.openFile(snapshot, this.file.path, this.doneBytes);
+    const body = await hub.openFile(snapshot, this.file, this.doneBytes);
     try {
-      this.requireFile(body, hub, snapshot);
       await this.receiveBody(body);
     } finally {
       body.close();
@@ -123,21 +122,6 @@ class ArrivingFile {
         `${snapshot.id}: ${this.file.path} ended early; run the same command again, which continues where this one stopped`,
       );
     }
-  }
-
-  /** What has arrived is kept where something else than the hub answers, as the log-in of a network does. @throws PassingFailure */
-  private requireFile(
-    { fromBytes, wholeBytes, isWebPage }: HubBody,
-    { endpoint }: HubClient,
-    { id }: HubSnapshot,
-  ): void {
-    const isOtherFile = wholeBytes !== null && wholeBytes !== this.file.sizeBytes;
-    if (!isWebPage && !(fromBytes === 0 && this.doneBytes > 0 && isOtherFile)) return;
-    const what = isWebPage ? 'a web page' : `${wholeBytes} bytes`;
-    throw new PassingFailure(
-      `${id}: ${endpoint} answers with ${what} instead of ${this.file.path}; something stands between (a log-in of the network, a proxy): log in, or ` +
-        'check HF_ENDPOINT, then run the same command again, which continues where this one stopped',
-    );
   }
 
   private async receiveBody({ fromBytes, wholeBytes, chunks }: HubBody): Promise<void> {

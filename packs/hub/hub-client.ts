@@ -36,8 +36,6 @@ export interface HubBody {
   readonly fromBytes: number;
   /** Bytes of the whole file, as the server says; null: it does not say. */
   readonly wholeBytes: number | null;
-  /** It is a web page, which no file of a model is: a network's log-in answers so. */
-  readonly isWebPage: boolean;
   /** Yields the bytes. Throws PassingFailure if the connection breaks. */
   readonly chunks: AsyncIterable<Uint8Array>;
   /** Ends the transfer. Idempotent. Call it in any case. */
@@ -99,17 +97,27 @@ export class HubClient {
 
   /**
    * Opens a file of a snapshot from `fromBytes` on. It does not try again by itself: a caller repeats it with what it has by then (withTries).
-   * @throws PassingFailure, and as askJson
+   * @throws PassingFailure, also where something else than the file answers, as the log-in of a network does; and as askJson
    */
-  async openFile(snapshot: HubSnapshot, file: string, fromBytes: number): Promise<HubBody> {
+  async openFile(
+    snapshot: HubSnapshot,
+    file: { readonly path: string; readonly sizeBytes: number },
+    fromBytes: number,
+  ): Promise<HubBody> {
     const { id, commit } = snapshot;
-    const path = `/${id}/resolve/${commit}/${file.split('/').map(encodeURIComponent).join('/')}`;
-    const request: HubRequest = { id, revision: commit, file };
+    const path = `/${id}/resolve/${commit}/${file.path.split('/').map(encodeURIComponent).join('/')}`;
+    const request: HubRequest = { id, revision: commit, file: file.path };
     const transfer = new Transfer(this.options, request);
     try {
       const headers = fromBytes > 0 ? { range: `bytes=${fromBytes}-` } : {};
       const response = await this.follow(path, headers, transfer, request);
-      return bodyOf(response, fromBytes, transfer);
+      const body = bodyOf(response, fromBytes, transfer);
+      const other = otherAnswer(response, body, file.sizeBytes);
+      if (other === null) return body;
+      throw new PassingFailure(
+        `${id}: ${this.endpoint} answers with ${other} instead of ${file.path}; something stands between (a log-in of the network, a proxy): log in, ` +
+          'or check HF_ENDPOINT, then run the same command again, which continues where this one stopped',
+      );
     } catch (thrown) {
       transfer.close();
       throw thrown;
@@ -343,8 +351,14 @@ function bodyOf(response: Response, askedBytes: number, transfer: Transfer): Hub
     // An answer that begins elsewhere than asked cannot be used; the whole file can.
     fromBytes: isPart && fromBytes !== askedBytes ? -1 : fromBytes,
     wholeBytes: total === null || total === undefined || total === '*' ? null : Number(total),
-    isWebPage: /^text\/html\b/i.test(response.headers.get('content-type') ?? ''),
     chunks: transfer.chunksOf(response),
     close: () => transfer.close(),
   };
+}
+
+/** What answers in place of a file, in words; null: it is the file, as far as its type and its length say. No file of a model is a web page. */
+function otherAnswer({ headers }: Response, { fromBytes, wholeBytes }: HubBody, sizeBytes: number): string | null {
+  if (/^text\/html\b/i.test(headers.get('content-type') ?? '')) return 'a web page';
+  // A part of a file with another length is of another file of the store: who has asked for it begins anew.
+  return fromBytes === 0 && wholeBytes !== null && wholeBytes !== sizeBytes ? `${wholeBytes} bytes` : null;
 }

@@ -33,7 +33,7 @@ export async function readRemoteHeader(
 /** The bytes behind the length field. The transfer is ended as soon as they are here. */
 async function readHeader(hub: HubClient, snapshot: HubSnapshot, file: HubFile): Promise<Buffer> {
   const name = `${snapshot.id}: ${file.path}`;
-  const body = await hub.openFile(snapshot, file.path, 0);
+  const body = await hub.openFile(snapshot, file, 0);
   let here = Buffer.alloc(0);
   const pieces: Uint8Array[] = [];
   let [hereBytes, wantedBytes] = [0, HEADER_LENGTH_BYTES];

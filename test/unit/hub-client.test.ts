@@ -13,6 +13,7 @@ import { refusal } from './tiny-pack.js';
 const COMMIT = '0123456789abcdef0123456789abcdef01234567';
 const MODEL = { id: 'owner/model' };
 const HOME = '/home/nobody';
+const CONFIG = { path: 'config.json', sizeBytes: 'content of config.json'.length };
 
 function repository(change: Partial<SmallRepository> = {}): SmallRepository {
   const names = ['config.json', 'tokenizer.json', 'original/a.bin', 'model-1.safetensors', 'model-2.safetensors'];
@@ -169,16 +170,16 @@ describe('a client of the hub', () => {
       );
       const gated = { id: 'owner/gated', commit: COMMIT };
       await assert.rejects(
-        stranger.openFile(gated, 'config.json', 0),
+        stranger.openFile(gated, CONFIG, 0),
         refusal('HUB_REFUSED', /accept its terms at http.*owner\/gated, then set HF_TOKEN/),
       );
       await assert.rejects(
-        wrong.openFile(gated, 'config.json', 0),
+        wrong.openFile(gated, CONFIG, 0),
         refusal('HUB_REFUSED', /accept its terms at .* with the account whose token stands in HF_TOKEN/),
       );
-      (await known.openFile(gated, 'config.json', 0)).close();
+      (await known.openFile(gated, CONFIG, 0)).close();
       await assert.rejects(
-        stranger.openFile({ ...MODEL, commit: COMMIT }, 'absent.json', 0),
+        stranger.openFile({ ...MODEL, commit: COMMIT }, { ...CONFIG, path: 'absent.json' }, 0),
         refusal('MODEL_NOT_FOUND', /no file absent.json/),
       );
     });
@@ -224,7 +225,7 @@ describe('a client of the hub', () => {
       hub.repositories.set(MODEL.id, repository());
       const body = await clientOf(hub, { token: TOKEN }).openFile(
         { ...MODEL, commit: COMMIT },
-        'model-1.safetensors',
+        { path: 'model-1.safetensors', sizeBytes: 'content of model-1.safetensors'.length },
         3,
       );
       const chunks: Uint8Array[] = [];

@@ -123,16 +123,14 @@ describe('downloading a file of the hub', () => {
       await downloadFile(client, snapshot, file, path);
       assert.deepEqual(readFileSync(path), Buffer.from(BYTES), 'it came whole at the second try');
     });
-    for (const bytes of [OTHER, noise(1000, 1), noise(BYTES.length * 2, 1)]) {
-      await withDownload(async ({ hub, client, snapshot, file, path }) => {
-        hub.faults.push({ kind: 'other bytes', bytes }, { kind: 'other bytes', bytes });
-        await assert.rejects(
-          downloadFile(client, snapshot, file, path),
-          refusal('MODEL_CORRUPT', /sends other bytes of weights.safetensors than it names/),
-        );
-        assert.deepEqual(readdirSync(dirname(path)), []);
-      });
-    }
+    await withDownload(async ({ hub, client, snapshot, file, path }) => {
+      hub.faults.push({ kind: 'other bytes', bytes: OTHER }, { kind: 'other bytes', bytes: OTHER });
+      await assert.rejects(
+        downloadFile(client, snapshot, file, path),
+        refusal('MODEL_CORRUPT', /sends other bytes of weights.safetensors than it names/),
+      );
+      assert.deepEqual(readdirSync(dirname(path)), []);
+    });
   });
 
   it('keeps what has come where the log-in of a network answers, and goes on behind it', async () => {
@@ -150,6 +148,31 @@ describe('downloading a file of the hub', () => {
         await downloadFile(client, snapshot, file, path);
         assert.deepEqual(readFileSync(path), Buffer.from(BYTES));
         assert.ok(ranges().every((range) => range === 'bytes=123456-'));
+      });
+    }
+  });
+
+  it('knows what is no file of a model by its type and its length, in whatever is read first', async () => {
+    const html = Buffer.from('<!DOCTYPE html><title>Log in</title>'.repeat(1000));
+    const page = { kind: 'page', bytes: html, type: 'text/html', isChunked: true } as const;
+    const short = { kind: 'page', bytes: html, type: 'application/octet-stream' } as const;
+    for (const [fault, what] of [
+      [page, 'a web page'],
+      [short, `${html.length} bytes`],
+    ] as const) {
+      const words = new RegExp(`answers with ${what} instead of weights.safetensors; .*log-in of the network`);
+      await withDownload(async ({ hub, client, snapshot, file, path }) => {
+        for (const read of [
+          () => readRemoteHeader(client, snapshot, file, dirname(path)),
+          () => downloadFile(client, snapshot, file, path),
+        ]) {
+          hub.faults.push(...Array.from({ length: TRIES_LIMIT }, () => fault));
+          await assert.rejects(read(), refusal('HUB_UNAVAILABLE', words));
+          assert.equal(hub.faults.length, 0);
+        }
+        hub.faults.push(fault);
+        await downloadFile(client, snapshot, file, path);
+        assert.deepEqual(readFileSync(path), Buffer.from(BYTES), 'it came behind the log-in');
       });
     }
   });

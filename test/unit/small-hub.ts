@@ -14,8 +14,8 @@ export type Fault =
   | { kind: 'expired' }
   | { kind: 'status'; status: number; headers?: Record<string, string> }
   | { kind: 'other bytes'; bytes: Uint8Array }
-  /** 200 and these bytes, whatever is asked for, as the log-in of a network answers. */
-  | { kind: 'page'; bytes: Uint8Array; type: string }
+  /** 200 and these bytes, whatever is asked for, as the log-in of a network answers. Its length is not told where `isChunked`. */
+  | { kind: 'page'; bytes: Uint8Array; type: string; isChunked?: boolean }
   /** A range that begins elsewhere than asked. */
   | { kind: 'shifted' };
 
@@ -174,7 +174,11 @@ export class SmallHub {
         sendRange(fault.bytes, range, response);
         return;
       case 'page':
-        response.writeHead(200, { 'content-type': fault.type, 'content-length': fault.bytes.length }).end(fault.bytes);
+        response.writeHead(200, {
+          'content-type': fault.type,
+          ...(fault.isChunked !== true && { 'content-length': fault.bytes.length }),
+        });
+        response.end(fault.bytes);
         return;
       case 'shifted':
         sendRange(bytes, 'bytes=1-', response);
