@@ -6,7 +6,7 @@ import { onAbort } from '../../shared/base/runtime/living.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import { randomFraction, type Runtime } from '../../shared/base/runtime/runtime.js';
 import { formatDuration } from '../../shared/base/text/units.js';
-import { hubRefusal, type HubRequest, mayPass } from './hub-failure.js';
+import { hubRefusal, type HubRequest, mayPass, storeRefusal } from './hub-failure.js';
 import type { HubSnapshot } from './hub-repository.js';
 import type { HubSettings, HubToken } from './hub-settings.js';
 import { askedPauseMs, LONGEST_ASKED_MS, retryPauseMs, TRIES_LIMIT } from './retry-pauses.js';
@@ -115,7 +115,7 @@ export class HubClient {
       const other = otherAnswer(response, body, file.sizeBytes);
       if (other === null) return body;
       throw new PassingFailure(
-        `${id}: ${this.endpoint} answers with ${other} instead of ${file.path}; something stands between (a log-in of the network, a proxy): log in, ` +
+        `${id}: ${transfer.sender} answers with ${other} instead of ${file.path}; something stands between (a log-in of the network, a proxy): log in, ` +
           'or check HF_ENDPOINT, then run the same command again, which continues where this one stopped',
       );
     } catch (thrown) {
@@ -212,7 +212,7 @@ export class HubClient {
       if (response.ok) return response;
       await response.body?.cancel();
       const target = response.headers.get('location');
-      if (!REDIRECTS.has(response.status) || target === null) throw this.refusal(response, own, request);
+      if (!REDIRECTS.has(response.status) || target === null) throw this.refusal(response, own, transfer, request);
       if (!URL.canParse(target, url.href)) throw this.strange(request, 'sends to an address that is none');
       url = new URL(target, url);
       if (!['http:', 'https:'].includes(url.protocol))
@@ -222,16 +222,15 @@ export class HubClient {
   }
 
   /** The error for an answer. `own`: it came from the hub, not from a store to which the hub sent. */
-  private refusal({ status, headers }: Response, own: boolean, request: HubRequest): OdmoeError {
-    const sender = { endpoint: this.endpoint, tokenOrigin: this.options.token?.origin ?? null };
-    const error = hubRefusal({ status, reason: own ? headers.get('x-error-code') : null }, request, sender);
+  private refusal({ status, headers }: Response, own: boolean, { sender }: Transfer, request: HubRequest): OdmoeError {
     const askedMs = askedPauseMs(headers.get('retry-after'), headers.get('ratelimit'), this.options.runtime.wallMs());
-    if (mayPass(status)) return new PassingFailure(error.message, status === 429 || status === 503 ? askedMs : null);
-    if (own) return error;
+    const passing = (message: string): PassingFailure =>
+      new PassingFailure(message, status === 429 || status === 503 ? askedMs : null);
     // An address in a store is good for a time; the hub gives a new one.
-    return new PassingFailure(
-      `${request.id}: the store to which ${this.endpoint} sends refuses ${request.file ?? 'it'} (status ${status}); run the same command later, which continues where this one stopped`,
-    );
+    if (!own) return passing(storeRefusal(status, request, sender));
+    const asked = { endpoint: this.endpoint, tokenOrigin: this.options.token?.origin ?? null };
+    const error = hubRefusal({ status, reason: headers.get('x-error-code') }, request, asked);
+    return mayPass(status) ? passing(error.message) : error;
   }
 
   private requireWanted(id: string): void {
@@ -249,16 +248,22 @@ class Transfer {
   private readonly stopListening: () => void;
   private silence: ReturnType<typeof waitForPeer> | null = null;
   private isSilent = false;
+  /** Who was asked last, in words: the hub, or a store to which it sent. */
+  sender: string;
 
   constructor(
     private readonly options: HubClientOptions,
     private readonly request: HubRequest,
   ) {
+    this.sender = options.settings.endpoint;
     this.stopListening = onAbort(options.signal, () => this.controller.abort());
     if (options.signal?.aborted === true) this.controller.abort();
   }
 
   async send(url: URL, headers: Readonly<Record<string, string>>): Promise<Response> {
+    const { endpoint } = this.options.settings;
+    // The path and the query of an address in a store are signed: nobody may see them.
+    this.sender = url.origin === new URL(endpoint).origin ? endpoint : `${url.origin}, to which ${endpoint} sends,`;
     return this.failing(async () => {
       this.heard();
       return await fetch(url, {
@@ -319,11 +324,10 @@ class Transfer {
 
   private failure(thrown: unknown): PassingFailure {
     const { id, file } = this.request;
-    const { endpoint } = this.options.settings;
     const what = this.isSilent ? `sends nothing for ${formatDuration(SILENCE_MS)}` : connectionWords(thrown);
     const place = file === null ? id : `${id}: ${file}`;
     return new PassingFailure(
-      `${place}: ${endpoint} ${what}; check the network, then run the same command again, which continues where this one stopped`,
+      `${place}: ${this.sender} ${what}; check the network, then run the same command again, which continues where this one stopped`,
     );
   }
 }

@@ -60,6 +60,12 @@ export function hubRefusal(answer: RefusedAnswer, request: HubRequest, sender: H
   );
 }
 
+/** The message for a store that refuses what the hub has sent it for. `sender`: the store and the hub in words, without the signed address. Pure. */
+export function storeRefusal(status: number, { id, file }: HubRequest, sender: string): string {
+  const reason = status === 429 ? 'too many requests, status 429' : `status ${status}`;
+  return `${id}: ${sender} refuses ${file === null ? 'it' : printableLine(file)}: ${reason}; run the same command later, which continues where this one stopped`;
+}
+
 function gated({ id }: HubRequest, { endpoint, tokenOrigin }: HubSender): OdmoeError {
   const page = `${endpoint}/${id}`;
   const advice =

@@ -152,6 +152,25 @@ describe('downloading a file of the hub', () => {
     }
   });
 
+  it('names the store, and not the hub, where it cannot be reached or refuses, without its signed address', async () => {
+    const refused = Array.from({ length: TRIES_LIMIT }, () => ({ kind: 'status', status: 503 }) as const);
+    for (const [faults, away, what] of [
+      [[], 'http://127.0.0.1:9', 'cannot be reached'],
+      [refused, null, 'refuses weights.safetensors: status 503;'],
+    ] as const) {
+      await withDownload(async ({ hub, client, snapshot, file, path }) => {
+        hub.storeAddress = away ?? hub.storeAddress;
+        hub.faults.push(...faults);
+        const place = `${hub.storeAddress}, to which ${hub.endpoint} sends, ${what}`;
+        await assert.rejects(downloadFile(client, snapshot, file, path), (thrown) => {
+          const { message } = toOdmoeError(thrown);
+          assert.ok(message.includes(place), message);
+          return refusal('HUB_UNAVAILABLE', /^(?!.*signature)/)(thrown);
+        });
+      });
+    }
+  });
+
   it('knows what is no file of a model by its type and its length, in whatever is read first', async () => {
     const html = Buffer.from('<!DOCTYPE html><title>Log in</title>'.repeat(1000));
     const page = { kind: 'page', bytes: html, type: 'text/html', isChunked: true } as const;

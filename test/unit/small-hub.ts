@@ -47,6 +47,8 @@ export class SmallHub {
   /** Answers of the API in place of the right ones, the first first. */
   readonly apiFaults: { status: number; headers?: Record<string, string> }[] = [];
   readonly requests: SeenRequest[] = [];
+  /** The store to which the hub sends for large files. */
+  storeAddress = '';
   private readonly hub: Server;
   private readonly store: Server;
 
@@ -60,6 +62,7 @@ export class SmallHub {
     for (const server of [started.hub, started.store]) {
       await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     }
+    started.storeAddress = addressOf(started.store);
     return started;
   }
 
@@ -150,7 +153,7 @@ export class SmallHub {
       return;
     }
     const signature = `signature=secret${this.requests.length}`;
-    response.writeHead(MOVED, { location: `${addressOf(this.store)}/${id}/${name}?${signature}` }).end();
+    response.writeHead(MOVED, { location: `${this.storeAddress}/${id}/${name}?${signature}` }).end();
   }
 
   private sendStored(path: string, range: string | null, response: ServerResponse): void {
