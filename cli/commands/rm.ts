@@ -1,9 +1,7 @@
-import { rename, rm } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
 import type { Command } from 'commander';
 import { acquireFetchLock } from '../../packs/fetching/fetched-files.js';
 import { takeUnusedPack } from '../../packs/format/pack-use.js';
-import { ARRIVING_SUFFIX, takeArrivingLock } from '../../packs/hub/remote-model.js';
+import { ARRIVING_SUFFIX, removeAtOnce, takeArrivingLock } from '../../packs/hub/remote-model.js';
 import { acquirePackingLock } from '../../packs/packing/output-directory.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ProcessLock } from '../../shared/base/files/process-lock.js';
@@ -86,10 +84,9 @@ async function takeUnused({ directory }: LocalPack): Promise<() => Promise<void>
   );
 }
 
-/** Deletes a pack while no other process writes to it. It has another name before, so that no part of it counts as a pack. */
+/** Deletes a pack while no other process writes to it. */
 async function removePack({ directory }: LocalPack): Promise<void> {
   const arriving = directory + ARRIVING_SUFFIX;
-  const gone = join(dirname(directory), `.removed-${process.pid}`);
   const locks: ProcessLock[] = [];
   try {
     for (const [path, acquire] of [
@@ -100,9 +97,7 @@ async function removePack({ directory }: LocalPack): Promise<void> {
       if (await fileExists(path)) locks.push(await acquire(path));
     }
     for (const path of [directory, arriving]) {
-      if (!(await fileExists(path))) continue;
-      await rename(path, gone);
-      await rm(gone, { recursive: true });
+      if (await fileExists(path)) await removeAtOnce(path);
     }
   } catch (thrown) {
     throw writeFailure(thrown, directory, null);

@@ -6,6 +6,7 @@ import { HubClient } from '../../packs/hub/hub-client.js';
 import { findSnapshot } from '../../packs/hub/hub-files.js';
 import { type HubRepository, type HubSnapshot, packName } from '../../packs/hub/hub-repository.js';
 import { type HubSettings, hubSettings, readHubToken } from '../../packs/hub/hub-settings.js';
+import { inWordsOfModel, namingModel } from '../../packs/hub/naming-model.js';
 import { ARRIVING_SUFFIX, openRemoteModel, type RemoteModel } from '../../packs/hub/remote-model.js';
 import { checkTokenizer } from '../../packs/packing/check-tokenizer.js';
 import { NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
@@ -157,8 +158,9 @@ async function requireTokenizer({ id, commit }: HubSnapshot, directory: string):
 async function hubModel(hub: HubClient, snapshot: HubSnapshot, directory: string, tell: FindOptions['tell']): Promise<HubModel> {
   const remote = await openRemoteModel(hub, snapshot, directory + ARRIVING_SUFFIX);
   try {
-    const warning = await checkTokenizer(remote.checkpoint.directory);
-    if (warning !== null) tell(warning);
+    const from = remote.checkpoint.directory;
+    const warning = await namingModel(snapshot, from, () => checkTokenizer(from));
+    if (warning !== null) tell(inWordsOfModel(warning, snapshot.id, from));
     const needs = await comingNeeds(remote.checkpoint, PACKING, NATIVE_PACKING_TOOLS);
     return { kind: 'hub', id: snapshot.id, remote, needs, directory };
   } catch (thrown) {

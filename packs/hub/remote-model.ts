@@ -1,5 +1,5 @@
-import { rm } from 'node:fs/promises';
-import { basename, join } from 'node:path';
+import { readdir, rename, rm, stat } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { makeDirectories } from '../../shared/base/files/make-directories.js';
 import { acquireProcessLock, type ProcessLock } from '../../shared/base/files/process-lock.js';
@@ -14,6 +14,7 @@ import type { HubClient } from './hub-client.js';
 import { type HubFile, listFilesOf } from './hub-files.js';
 import type { HubSnapshot } from './hub-repository.js';
 import { type NeededFiles, neededFiles } from './needed-files.js';
+import { namingModel } from './naming-model.js';
 import { readRemoteHeader } from './remote-header.js';
 import { indexedNames } from './weight-index.js';
 
@@ -36,7 +37,7 @@ export interface RemoteModel {
   readonly weightBytes: number;
   /** Deletes what has arrived: the pack is made, or it is not wanted. */
   remove(): Promise<void>;
-  /** Lets another process go on with what has arrived. */
+  /** Lets another process go on with what has arrived. Where no weights have, nothing stays. */
   release(): Promise<void>;
 }
 
@@ -51,11 +52,17 @@ export async function openRemoteModel(hub: HubClient, snapshot: HubSnapshot, dir
     throw writeFailure(thrown, directory, null);
   });
   const lock = await takeArrivingLock(directory);
+  let isRemoved = false;
+  const release = async (): Promise<void> => {
+    // A directory that cannot be removed hinders nobody.
+    if (!isRemoved && !(await holdsWeights(directory))) await removeAtOnce(directory).catch(() => undefined);
+    await lock.release();
+  };
   try {
     for (const file of needed.small) await bring(hub, snapshot, file, directory);
     const weights = await namedWeights(snapshot, needed, directory);
     const headers = await readHeaders(hub, snapshot, weights, directory);
-    const checkpoint = await openCheckpoint(directory, { gone: headers });
+    const checkpoint = await namingModel(snapshot, directory, () => openCheckpoint(directory, { gone: headers }));
     const files = new Map(weights.map((file) => [file.path, file]));
     return {
       snapshot,
@@ -71,13 +78,34 @@ export async function openRemoteModel(hub: HubClient, snapshot: HubSnapshot, dir
           await hub.until(unwanted, (client) => bring(client, snapshot, file, directory, onDone));
         },
       }),
-      remove: () => rm(directory, { recursive: true, force: true }),
-      release: () => lock.release(),
+      remove: async () => {
+        await removeAtOnce(directory);
+        isRemoved = true;
+      },
+      release,
     };
   } catch (thrown) {
-    await lock.release();
+    await release();
     throw thrown;
   }
+}
+
+/** True if bytes of weights are in a directory in which files arrive. What else arrives is small, and comes again. */
+async function holdsWeights(directory: string): Promise<boolean> {
+  const names = await readdir(directory, { recursive: true, encoding: 'utf8' }).catch(() => []);
+  for (const name of names) {
+    if (!/\.safetensors(\.part|\.partial)?$/.test(name)) continue;
+    const found = await stat(join(directory, name)).catch(() => null);
+    if (found !== null && found.size > 0) return true;
+  }
+  return false;
+}
+
+/** Deletes a directory of packs. It has another name before, so that no part of it counts as a pack, and another process can begin anew. */
+export async function removeAtOnce(directory: string): Promise<void> {
+  const gone = join(dirname(directory), `.removed-${process.pid}`);
+  await rename(directory, gone);
+  await rm(gone, { recursive: true });
 }
 
 /** The lock of the only process that downloads into the directory. @throws LockHeldError, STORAGE_FAILED */
