@@ -18,7 +18,7 @@ import { withInterrupt } from '../client/interrupt.js';
 import { MOST_WORKERS } from '../client/simulation-flags.js';
 import { odmoeCommand } from '../demo/daemon-process.js';
 import { DEFAULT_REVISION, findModel, type FoundModel, releaseModel } from '../models/find-model.js';
-import { packsDirectory } from '../models/pack-places.js';
+import { packsDirectory, packsOf } from '../models/pack-places.js';
 import { estimateLines, estimateRun, obstacle, type RunEstimate } from '../models/run-estimate.js';
 import { obtainWithBar, sizeLine, tell } from './pull.js';
 
@@ -79,6 +79,8 @@ async function run(name: string, mainFlags: readonly string[], flags: RunFlags):
   const ownExperts = expertsFlags(mainFlags, settings);
   giveYoungObjectsRoom();
   const packs = packsDirectory(flags.packs);
+  // Where no pack is here, the question comes in any case, and who cannot answer it need not wait for the hub.
+  if (!flags.yes && !flags.dryRun && (await packsOf(packs, repository)).length === 0) requireTerminal();
   const ready = await withInterrupt(async (signal) => {
     const model = await findModel(repository, { revision: flags.revision, packs, signal, tell });
     try {
@@ -170,14 +172,18 @@ function report(id: string, model: FoundModel, estimate: RunEstimate, { json, dr
   standardOutput.write(`${[first, ...estimateLines(estimate), ...last].join('\n')}\n`);
 }
 
+/** @throws USAGE where nobody can be asked */
+function requireTerminal(): void {
+  if (process.stdin.isTTY) return;
+  throw new OdmoeError(
+    'USAGE',
+    'nobody can be asked whether to download the model, because standard input is no terminal; give --yes (or --dry-run, which asks nothing)',
+  );
+}
+
 /** @throws USAGE where nobody can be asked, CANCELLED if the answer is no */
 async function ask(signal: AbortSignal): Promise<void> {
-  if (!process.stdin.isTTY) {
-    throw new OdmoeError(
-      'USAGE',
-      'nobody can be asked whether to go on, because standard input is no terminal; give --yes',
-    );
-  }
+  requireTerminal();
   const lines = createInterface({ input: process.stdin });
   try {
     standardError.write('Download and pack it? [y/N] ');

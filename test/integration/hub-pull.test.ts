@@ -188,9 +188,11 @@ describe('odmoe run', function () {
       const words = await odmoe(['run', ID, '--dry-run']);
       assert.equal(words.status, 0, words.stderr);
       assert.match(words.stdout, /to download[^]*no other machine is in the cluster yet[^]*tokens\/s/);
+      const seen = hub.requests.length;
       const unasked = await odmoe(['run', ID]);
       assert.equal(unasked.status, 2);
       assert.match(unasked.stderr, /nobody can be asked.*give --yes/);
+      assert.equal(hub.requests.length, seen, 'who cannot answer does not wait for the hub');
       const wrong = await odmoe(['run', ID, '--yes', '--no-such-flag']);
       assert.equal(wrong.status, 2);
       assert.match(wrong.stderr, /no-such-flag/);
