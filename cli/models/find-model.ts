@@ -68,7 +68,7 @@ export async function findModel(repository: HubRepository, options: FindOptions)
   const settings = hubSettings(process.env, homedir());
   if (settings.isOffline) return findOffline(repository, settings, options);
   const { signal, tell, packs, revision } = options;
-  const asking = { settings, token: await readHubToken(settings), runtime, signal, onPause: tell };
+  const asking = { settings, token: await readHubToken(settings), runtime, signal, tell };
   const here = await packHere(repository, settings, options);
   // Nobody waits for many tries where a pack is here already.
   const first = new HubClient(here === null ? asking : { ...asking, triesLimit: 1 });

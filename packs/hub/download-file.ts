@@ -36,6 +36,7 @@ export async function downloadFile(
     for (let tries = 1; !(await downloadPart(hub, snapshot, file, part, onBytes)); tries += 1) {
       await rm(part, { force: true });
       if (tries >= WHOLE_TRIES) throw otherBytes(hub, snapshot, file);
+      hub.tell(`${snapshot.id}: what has come of ${file.path} is not what the hub names; downloading it again`);
     }
     await rename(part, path);
     await syncDirectory(dirname(path));

@@ -57,8 +57,8 @@ export interface HubClientOptions {
   readonly signal?: AbortSignal;
   /** Failures in a row before a request is given up; left out: TRIES_LIMIT. */
   readonly triesLimit?: number;
-  /** Called before a pause, with the reason in words. */
-  readonly onPause?: (words: string) => void;
+  /** Tells the user why something takes longer: before a pause, or where a file is downloaded again. */
+  readonly tell?: (words: string) => void;
 }
 
 /** Asks a hub that speaks Hugging Face's protocol. The token goes to the hub's own origin only, and into no message. */
@@ -74,6 +74,10 @@ export class HubClient {
 
   get endpoint(): string {
     return this.options.settings.endpoint;
+  }
+
+  tell(words: string): void {
+    this.options.tell?.(words);
   }
 
   /** Asks with a client that also ends when nobody wants its answers any more. */
@@ -130,7 +134,7 @@ export class HubClient {
     work: () => Promise<Result>,
     hasProgress: () => boolean = () => false,
   ): Promise<Result> {
-    const { runtime, signal, onPause, triesLimit = TRIES_LIMIT } = this.options;
+    const { runtime, signal, triesLimit = TRIES_LIMIT } = this.options;
     for (let failures = 0; ;) {
       this.requireWanted(id);
       try {
@@ -142,7 +146,7 @@ export class HubClient {
         const { message, askedMs } = thrown;
         if (failures >= triesLimit || (askedMs ?? 0) > LONGEST_ASKED_MS) throw thrown;
         const pauseMs = retryPauseMs(failures, askedMs, randomFraction(runtime));
-        onPause?.(`${message.split(';')[0] ?? ''}; trying again in ${formatDuration(pauseMs)}`);
+        this.tell(`${message.split(';')[0] ?? ''}; trying again in ${formatDuration(pauseMs)}`);
         await runtime.sleep(pauseMs, signal);
       }
     }

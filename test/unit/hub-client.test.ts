@@ -190,7 +190,7 @@ describe('a client of the hub', () => {
       hub.repositories.set(MODEL.id, repository());
       const runtime = new HurriedRuntime();
       const words: string[] = [];
-      const client = clientOf(hub, { runtime, onPause: (pause) => words.push(pause) });
+      const client = clientOf(hub, { runtime, tell: (pause) => words.push(pause) });
       hub.apiFaults.push({ status: 429, headers: { 'retry-after': '55' } }, { status: 502 }, { status: 500 });
       assert.equal((await findSnapshot(client, MODEL, 'main')).commit, COMMIT);
       assert.deepEqual(runtime.pausesMs, [55_000, 1000, 2000]);

@@ -21,6 +21,9 @@ const BYTES = noise(300_000, 7);
 const OTHER = noise(BYTES.length, 8);
 const SMALL = Buffer.from('{"small": true}\n');
 
+/** One line says that a file is downloaded again. */
+const AGAIN = /^owner\/model: what has come of weights.safetensors is not what the hub names; downloading it again$/;
+
 interface Download {
   hub: SmallHub;
   client: HubClient;
@@ -30,6 +33,8 @@ interface Download {
   runtime: HurriedRuntime;
   /** Offsets of the ranges that the store was asked for; null: no range. */
   ranges: () => (string | null)[];
+  /** What the user was told. */
+  said: string[];
 }
 
 async function withDownload(use: (download: Download) => Promise<void>, name = 'weights.safetensors'): Promise<void> {
@@ -41,12 +46,13 @@ async function withDownload(use: (download: Download) => Promise<void>, name = '
       ]);
       hub.repositories.set(ID, { commit: COMMIT, files, isLarge: (path) => path === 'weights.safetensors' });
       const runtime = new HurriedRuntime();
-      const client = clientOf(hub, { runtime });
+      const said: string[] = [];
+      const client = clientOf(hub, { runtime, tell: (words) => said.push(words) });
       const snapshot = await findSnapshot(client, { id: ID }, 'main');
       const file = (await listFilesOf(client, snapshot)).find(({ path }) => path === name);
       assert.ok(file !== undefined);
       const ranges = (): (string | null)[] => hub.transfers.map(({ range }) => range);
-      await use({ hub, client, snapshot, file, path: join(directory, name), runtime, ranges });
+      await use({ hub, client, snapshot, file, path: join(directory, name), runtime, ranges, said });
     }),
   );
 }
@@ -99,10 +105,12 @@ describe('downloading a file of the hub', () => {
 
   it('begins anew where what was left is damaged or too long', async () => {
     for (const left of [OTHER.subarray(0, 5000), noise(BYTES.length + 1, 3), OTHER]) {
-      await withDownload(async ({ client, snapshot, file, path }) => {
+      await withDownload(async ({ client, snapshot, file, path, said }) => {
         writeFileSync(`${path}.part`, left);
         await downloadFile(client, snapshot, file, path);
         assert.deepEqual(readFileSync(path), Buffer.from(BYTES));
+        // What is longer than the file is no beginning of it, and nothing is lost by it.
+        if (left.length <= BYTES.length) assert.match(said.join('\n'), AGAIN);
       });
     }
   });
@@ -118,6 +126,11 @@ describe('downloading a file of the hub', () => {
   });
 
   it('finds a file that changes midway, and keeps no byte of a mixture', async () => {
+    await withDownload(async ({ hub, client, snapshot, file, path, said }) => {
+      hub.faults.push({ kind: 'other bytes', bytes: OTHER });
+      await downloadFile(client, snapshot, file, path);
+      assert.match(said.join('\n'), AGAIN);
+    });
     await withDownload(async ({ hub, client, snapshot, file, path }) => {
       hub.faults.push({ kind: 'cut', afterBytes: 100_000 }, { kind: 'other bytes', bytes: OTHER });
       await downloadFile(client, snapshot, file, path);

@@ -258,7 +258,7 @@ export class HurriedRuntime extends WallRuntime {
 /** A client of the small hub. */
 export function clientOf(
   hub: { endpoint: string },
-  options: { token?: string; runtime?: HurriedRuntime; signal?: AbortSignal; onPause?: (words: string) => void } = {},
+  options: { token?: string; runtime?: HurriedRuntime; signal?: AbortSignal; tell?: (words: string) => void } = {},
 ): HubClient {
   const { token, runtime = new HurriedRuntime(), ...rest } = options;
   return new HubClient({
