@@ -61,8 +61,8 @@ async function makeDirectory(directory: string): Promise<void> {
 }
 
 const MESSAGES: LockMessages = {
-  held: (holder, path) =>
-    `${holder} runs \`odmoe up\` or \`odmoe down\` of this cluster; wait for it or end it, or, if it is gone, remove ${path}`,
+  held: (holder, orRemove) =>
+    `${holder} runs \`odmoe up\` or \`odmoe down\` of this cluster; wait for it or end it${orRemove}`,
   keepsComingBack: (path) => `${path}: keeps coming back; remove it when no \`odmoe up\` or \`odmoe down\` runs`,
   takenAway: 'another `odmoe up` or `odmoe down` has taken the lock away; run the command again',
   again: 'run the command again',

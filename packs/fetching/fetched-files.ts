@@ -33,8 +33,7 @@ export async function fileSize(path: string): Promise<number | null> {
 /** The lock of the only process that fetches into the directory. `name`: the lock's file. @throws LockHeldError, STORAGE_FAILED */
 export function acquireFetchLock(directory: string, name = FETCH_LOCK_FILE): Promise<ProcessLock> {
   const messages: LockMessages = {
-    held: (holder, path) =>
-      `${directory}: ${holder} fetches into it; give each worker its own --model, or, if it is gone, remove ${path}`,
+    held: (holder, orRemove) => `${directory}: ${holder} fetches into it; give each worker its own --model${orRemove}`,
     keepsComingBack: (path) => `${path}: keeps coming back; remove it when no worker uses ${directory}`,
     takenAway: `${directory}: the lock was taken away by another process; start the worker again`,
     again: 'start the worker again',

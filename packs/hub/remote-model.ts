@@ -111,7 +111,7 @@ export async function removeAtOnce(directory: string): Promise<void> {
 /** The lock of the only process that downloads into the directory. @throws LockHeldError, STORAGE_FAILED */
 export async function takeArrivingLock(directory: string): Promise<ProcessLock> {
   return acquireProcessLock(join(directory, LOCK_FILE), {
-    held: (holder, path) => `${directory}: ${holder} downloads into it; wait for it, or, if it is gone, remove ${path}`,
+    held: (holder, orRemove) => `${directory}: ${holder} downloads into it; wait for it, or end it${orRemove}`,
     keepsComingBack: (path) => `${path}: keeps coming back; remove it when nothing downloads into ${directory}`,
     takenAway: `${directory}: the lock was taken away by another process; run the same command again`,
     again: 'run the same command again',

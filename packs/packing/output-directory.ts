@@ -57,8 +57,7 @@ export async function clearUnfinished(directory: string, keep: ReadonlySet<strin
  */
 export async function acquirePackingLock(directory: string): Promise<ProcessLock> {
   return acquireProcessLock(join(directory, LOCK_FILE), {
-    held: (holder, path) =>
-      `${directory}: ${holder} is packing into it; wait for it, or, if it is gone, remove ${path}`,
+    held: (holder, orRemove) => `${directory}: ${holder} is packing into it; wait for it${orRemove}`,
     keepsComingBack: (path) => `${path}: keeps coming back; remove it when nothing packs into ${directory}`,
     takenAway: `${directory}: the lock was taken away by another process; run odmoe pack again`,
     again: 'run odmoe pack again',

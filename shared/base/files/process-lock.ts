@@ -36,8 +36,11 @@ export interface ProcessLock {
 
 /** Messages about a lock. Each begins with its subject and ends with the remedy. `path`: the file of the lock. */
 export interface LockMessages {
-  /** `holder`: "process 12", with " on HOST" if that is another machine. */
-  held(holder: string, path: string): string;
+  /**
+   * `holder`: "process 12", with " on HOST" if that is another machine. `orRemove`: words to end with, which say when to remove the lock by hand: only
+   * where nobody here can know whether its holder lives; the lock of a dead process of this machine is taken over. Else they are empty.
+   */
+  held(holder: string, orRemove: string): string;
   /** A dead process's lock turns up again and again. */
   keepsComingBack(path: string): string;
   takenAway: string;
@@ -104,8 +107,9 @@ async function removeIfDead(path: string, ownPath: string, messages: LockMessage
   if (text === null) return;
   const holder = parseHolder(text);
   if (holder !== null && (holder.host !== hostname() || (await isAlive(holder)))) {
-    const where = holder.host === hostname() ? '' : ` on ${holder.host}`;
-    throw new LockHeldError('STORAGE_FAILED', messages.held(`process ${holder.pid}${where}`, path));
+    const isHere = holder.host === hostname();
+    const name = `process ${holder.pid}${isHere ? '' : ` on ${holder.host}`}`;
+    throw new LockHeldError('STORAGE_FAILED', messages.held(name, isHere ? '' : `, or, if it is gone, remove ${path}`));
   }
   await removeDead(path, text, ownPath, messages);
 }
