@@ -3,7 +3,7 @@ import { servedShape } from '../engine/loading/served-shape.js';
 import { packQuality, shadowForm, type ShadowForm, type ShadowLoading } from '../engine/loading/shadow-form.js';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { fillNodeDevice, type NodeDevice } from '../engine/devices/open-node-device.js';
+import { fillNodeDevice, type NodeDevice, requireNamedGpu } from '../engine/devices/open-node-device.js';
 import { chooseShadowForm, memoryForShadow } from '../engine/loading/choose-shadow-form.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { toOdmoeError, type OdmoeError } from '../shared/base/errors/odmoe-error.js';
@@ -34,6 +34,7 @@ import { createNodeIdentity } from '../engine/daemon/node-identity.js';
 import { closeAll, type Closer } from '../engine/daemon/close-all.js';
 import { fetchWholePack } from '../engine/fetching/fetch-whole-pack.js';
 import { describeMachine } from '../engine/devices/describe-machine.js';
+import { NATIVE_DEVICES } from '../engine/devices/devices.js';
 import { followTrust } from '../engine/daemon/follow-trust.js';
 import { afterEntering } from '../engine/daemon/enter-cluster.js';
 import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daemon.js';
@@ -103,6 +104,8 @@ export async function startShadow(
   }
 }
 
+const requireDevice = (settings: NodeSettings): void => requireNamedGpu(NATIVE_DEVICES, settings);
+
 /** The daemon `odmoe shadow`. */
 export async function runShadow(): Promise<never> {
   return runDaemon(
@@ -112,7 +115,7 @@ export async function runShadow(): Promise<never> {
         startShadow(settings, realEnvironment(settings, null, opened), log, giveUp, abandoned),
       describeMachine,
     ),
-    { requireAddon, exitWithParent, leaveNoCore, sendServiceNotice },
+    { requireAddon, requireDevice, exitWithParent, leaveNoCore, sendServiceNotice },
   );
 }
 

@@ -2,7 +2,7 @@ import type { WorkerReply, NodeIdentity, NodeStatus } from '../shared/wire/messa
 import type { RunningNode } from '../engine/daemon/running-node.js';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { fillNodeDevice, type NodeDevice } from '../engine/devices/open-node-device.js';
+import { fillNodeDevice, type NodeDevice, requireNamedGpu } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackServer } from '../packs/fetching/pack-server.js';
 import {
@@ -20,6 +20,7 @@ import { ProcessCounts } from '../engine/daemon/process-counts.js';
 import { createNodeIdentity, identifiedModel } from '../engine/daemon/node-identity.js';
 import { closeAll, type Closer } from '../engine/daemon/close-all.js';
 import { describeMachine } from '../engine/devices/describe-machine.js';
+import { NATIVE_DEVICES } from '../engine/devices/devices.js';
 import { followTrust } from '../engine/daemon/follow-trust.js';
 import { afterEntering } from '../engine/daemon/enter-cluster.js';
 import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daemon.js';
@@ -81,6 +82,8 @@ export async function startWorker(
   }
 }
 
+const requireDevice = (settings: NodeSettings): void => requireNamedGpu(NATIVE_DEVICES, settings);
+
 /** Runs the worker as its own process: `odmoe worker`. */
 export function runWorker(): Promise<never> {
   return runDaemon(
@@ -90,7 +93,7 @@ export function runWorker(): Promise<never> {
         startWorker(settings, realEnvironment(settings, null, opened), log, giveUp, abandoned),
       describeMachine,
     ),
-    { requireAddon, exitWithParent, leaveNoCore, sendServiceNotice },
+    { requireAddon, requireDevice, exitWithParent, leaveNoCore, sendServiceNotice },
   );
 }
 

@@ -43,6 +43,8 @@ export type StartNode = (
 export interface NativeParts {
   /** @throws DEVICE_UNAVAILABLE when the library cannot be used */
   requireAddon: () => void;
+  /** Left out: the daemon opens its device without waiting for anybody. @throws DEVICE_* when the GPU that the settings name cannot be used */
+  requireDevice?: (settings: NodeSettings) => void;
   exitWithParent: () => void;
   leaveNoCore: () => void;
   /** Returns why the message could not be sent; null: it was. */
@@ -70,6 +72,7 @@ export async function runDaemon(role: RoleSetting, start: StartNode, native: Nat
   orExit(role, () => native.requireAddon());
   orExit(role, () => native.leaveNoCore());
   const { settings } = request;
+  orExit(role, () => native.requireDevice?.(settings));
   const log = createLogger(settings.log, { role, id: settings.id }, PROCESS);
   const report = new DaemonReport();
   const ending = new Ending(role, log, report);

@@ -92,6 +92,19 @@ export function fillNodeDevice<Filled>(
   });
 }
 
+/**
+ * A GPU that the settings name, looked at before a daemon waits for anything: without it the daemon never serves. One that can be used is not opened
+ * yet. Throws as opening it does: DEVICE_UNAVAILABLE, DEVICE_DRIVER_TOO_OLD, DEVICE_ARCHITECTURE_UNSUPPORTED, DEVICE_OUT_OF_MEMORY.
+ */
+export function requireNamedGpu(devices: Devices, { device, emulation }: NodeSettings): void {
+  if (device.backend !== 'cuda' || emulation !== null) return;
+  const { memoryBudgetBytes: budgetBytes, ...wish } = device;
+  const cuda = devices.cudaStatus();
+  const { options } = chooseDevice({ ...wish, budgetBytes }, cuda, false);
+  if (cuda.devices.some(({ index, usable }) => usable && index === options.device)) return;
+  devices.open(options).dispose();
+}
+
 /** The device that does the arithmetic has no budget: memory is counted for the profiled device. */
 function openEmulated(
   environment: DeviceEnvironment,

@@ -119,6 +119,16 @@ describe('the process of a daemon', function () {
     }
   });
 
+  it('ends at once where the GPU that it was told to use is not there, before it waits for main', () => {
+    for (const role of ['worker', 'shadow']) {
+      const args = [ODMOE, role, '--main', '127.0.0.1:1', '--device', 'cuda:77', '--id', 'no-gpu'];
+      // A daemon that waited for main would not end by itself.
+      const ran = spawnSync(process.execPath, args, { env: ENVIRONMENT, encoding: 'utf8', timeout: 15_000 });
+      assert.deepEqual([ran.status, ran.stdout], [3, ''], ran.stderr);
+      assert.match(ran.stderr, new RegExp(`^odmoe ${role}: .*(CUDA|GPU).*\\[DEVICE_\\w+\\]\\n$`));
+    }
+  });
+
   it('is asked for its health by its id, until it ends', async () => {
     const asked = (...words: string[]): { status: number | null; said: string } => {
       const ran = spawnSync(process.execPath, [ODMOE, 'health', ...words], { env: ENVIRONMENT, encoding: 'utf8' });
