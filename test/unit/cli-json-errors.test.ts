@@ -88,7 +88,8 @@ describe('an error of bin/odmoe itself', () => {
   }
 
   it('is an object with --json where odmoe is not built', () => {
-    requireError(/cli\/main\.js is missing: odmoe is not built; run `npm run build` in /, ['status']);
+    requireError(/cli\/main\.js is missing: odmoe is not set up whole; install odmoe again$/, ['status']);
+    requireError(/cli\/bench-report\.js is missing/, ['bench', 'report']);
     requireError(/bench\/main\.js is missing: this installation has no benchmarks but `odmoe bench report`/, [
       'bench',
       'codec',
@@ -98,7 +99,23 @@ describe('an error of bin/odmoe itself', () => {
   it('is an object with --json where the benchmarks cannot be built', () => {
     mkdirSync(join(root, 'bench'));
     writeFileSync(join(root, 'bench', 'main.ts'), '');
-    requireError(/the benchmarks cannot be built: Cannot find module/, ['bench', 'codec']);
+    writeFileSync(join(root, 'tsconfig.json'), '{}');
+    for (const args of [['bench', 'codec'], ['bench'], ['status'], ['bench', 'report']]) {
+      requireError(/(npm has installed nothing here|is missing): .*; run `npm run setup` in \S+$/, args);
+    }
+    mkdirSync(join(root, 'node_modules'));
+    requireError(/the benchmarks cannot be built: Cannot find module .*; run `npm run setup` in /, ['bench', 'codec']);
+  });
+
+  it('is none where help is asked of an odmoe without benchmarks', () => {
+    for (const args of [
+      ['bench', '--help'],
+      ['help', 'bench'],
+    ]) {
+      const told = spawnSync(process.execPath, [join(root, 'bin', 'odmoe'), ...args], { encoding: 'utf8' });
+      assert.deepEqual([told.status, told.stderr], [0, '']);
+      assert.match(told.stdout, /^Usage: odmoe bench report .*\n[^]*A clone of the repository has the others\.\n$/);
+    }
   });
 
   it('is an object with --json where a module is missing', () => {
