@@ -400,7 +400,8 @@ export function assemble(
   const machines = admission && machinesOfDesk(admission.desk, served);
   const { feed } = events;
   const parts = { engine, membership, inference, status, model, feed, machines };
-  return { ...parts, drain: drainOf(roster, identity, ownWorkerId), metrics: servedMetrics(metrics, figures) };
+  const drain = drainOf(roster, admission, { main: identity.id, ownWorker: ownWorkerId });
+  return { ...parts, drain, metrics: servedMetrics(metrics, figures) };
 }
 
 /** The context in main's status, where it goes past what the model was made for. */
@@ -411,8 +412,14 @@ function statedContext(
   return contextPositions > madeForPositions ? { contextPositions, madeForPositions } : {};
 }
 
-function drainOf(roster: Roster, { id: main }: NodeIdentity, ownWorker: string): MainComponents['drain'] {
-  return (request) => drainNode(roster, { main, ownWorker }, request);
+function drainOf(
+  roster: Roster,
+  admission: Admission | null,
+  own: { main: string; ownWorker: string },
+): MainComponents['drain'] {
+  const members = (): string[] =>
+    (admission?.desk.listNodes() ?? []).filter(({ role }) => role !== 'operator').map(({ id }) => id);
+  return (request) => drainNode(roster, { ...own, members }, request);
 }
 
 function createMembership(

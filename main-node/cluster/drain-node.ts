@@ -1,29 +1,32 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { nearestKey } from '../../shared/base/text/nearest-key.js';
 import type { DrainedNode, DrainRequest } from '../../shared/wire/messages.js';
 import type { Roster } from './roster.js';
 
-/** The nodes that cannot be drained, because they are main's process. */
-interface OwnIds {
+interface ClusterIds {
+  /** It cannot be drained, because it is main itself. */
   main: string;
-  /** Empty: main has no worker of its own. */
+  /** Nor can this one, which is in main's process. Empty: main has no worker of its own. */
   ownWorker: string;
+  /** Those that the cluster's authority has let in; none where it has no authority. */
+  members: () => readonly string[];
 }
 
-type Drainable = Pick<Roster, 'drain' | 'undoDrain' | 'connectedWorkers' | 'connectedShadows'>;
+type Drainable = Pick<Roster, 'drain' | 'undoDrain' | 'connectedWorkers' | 'connectedShadows' | 'hasMet'>;
 
 /** Gives a node no new work, or work again. Returns how far it is; null: it gets work. Throws USAGE if main has no such node. */
-export function drainNode(roster: Drainable, own: OwnIds, { id, undo }: DrainRequest): DrainedNode | null {
-  requireDrainable(own, id);
+export function drainNode(roster: Drainable, ids: ClusterIds, { id, undo }: DrainRequest): DrainedNode | null {
+  requireDrainable(ids, id);
   if (!undo) {
     const node = roster.drain(id);
-    if (node === null) throw unknownNode(roster, id);
+    if (node === null) throw absentNode(roster, ids, id);
     return node;
   }
-  if (!roster.undoDrain(id) && !idsOf(roster).includes(id)) throw unknownNode(roster, id);
+  if (!roster.undoDrain(id) && !connectedIds(roster).includes(id)) throw absentNode(roster, ids, id);
   return null;
 }
 
-function requireDrainable({ main, ownWorker }: OwnIds, id: string): void {
+function requireDrainable({ main, ownWorker }: ClusterIds, id: string): void {
   if (id === main) {
     throw new OdmoeError(
       'USAGE',
@@ -35,16 +38,25 @@ function requireDrainable({ main, ownWorker }: OwnIds, id: string): void {
   }
 }
 
-function unknownNode(roster: Drainable, id: string): OdmoeError {
-  const ids = idsOf(roster);
+/** An id that nobody here has ever had may be a typing error for that of a box that works: it must not be stopped. */
+function absentNode(roster: Drainable, { members }: ClusterIds, id: string): OdmoeError {
+  const connected = connectedIds(roster);
+  const who = `no node ${JSON.stringify(id)} is connected to main`;
   const others =
-    ids.length === 0 ? 'no worker and no shadow is' : `${ids.join(', ')} ${ids.length === 1 ? 'is' : 'are'}`;
-  return new OdmoeError(
-    'USAGE',
-    `no node ${JSON.stringify(id)} is connected to main; ${others}. A node that is not connected does no work: it may be stopped`,
-  );
+    connected.length === 0
+      ? 'no worker and no shadow is'
+      : `${connected.join(', ')} ${connected.length === 1 ? 'is' : 'are'}`;
+  if (roster.hasMet(id) || members().includes(id)) {
+    return new OdmoeError(
+      'USAGE',
+      `${who}; ${others}. The cluster knows it, and it does no work now: it may be stopped`,
+    );
+  }
+  const near = nearestKey(id, [...connected, ...members()]);
+  const meant = near === null ? '' : `: did you mean ${JSON.stringify(near)}?`;
+  return new OdmoeError('USAGE', `${who}; ${others}. The cluster knows no node of this id${meant}`);
 }
 
-function idsOf(roster: Drainable): string[] {
+function connectedIds(roster: Drainable): string[] {
   return [...roster.connectedWorkers(), ...roster.connectedShadows()].map((link) => link.id).sort();
 }

@@ -51,6 +51,11 @@ export class PeerTotals {
     peer.receivedBytes += link.traffic.receivedBytes;
   }
 
+  /** A connection to a peer of this id has ended before. */
+  has(id: string): boolean {
+    return this.peers.has(id);
+  }
+
   bytes({ id, traffic }: CountedPeer): LinkBytes {
     const peer = this.peers.get(id);
     return {

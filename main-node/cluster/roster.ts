@@ -224,6 +224,11 @@ export class Roster implements PlacedWorkers {
     return [...this.connectedShadows(), ...this.connectedWorkers()].map((link) => this.totals.bytes(link));
   }
 
+  /** A daemon of this id was connected since main started, and has left. */
+  hasMet(id: string): boolean {
+    return this.totals.has(id);
+  }
+
   /** Counts of connected daemons over all their starts, by id. Daemons that have sent no status yet are left out. */
   peerCounts(): Map<string, PeerCounts> {
     const counts = new Map<string, PeerCounts>();

@@ -20,7 +20,7 @@ import { plainResult } from './wire-messages.js';
 import { GROUPING } from './plain-shape.js';
 
 const SHAPE = { expertLayers: 4, experts: 8, expertsPerToken: 2 };
-const OWN = { main: 'box', ownWorker: 'box-worker' };
+const OWN = { main: 'box', ownWorker: 'box-worker', members: () => ['away-1'] };
 const WORK = {
   pass: { sequence: 1, position: 0 },
   rows: [{ sequence: 1, position: 0, rows: 1 }],
@@ -190,8 +190,29 @@ describe('main: drained nodes', () => {
     assert.throws(() => undo('c'), { code: 'USAGE', message: /no node "c"/ });
     assert.throws(() => drain('box'), { code: 'USAGE', message: /is main itself.*stop it when you like/ });
     assert.throws(() => drain('box-worker'), { code: 'USAGE', message: /main's own process/ });
-    assert.throws(() => drainNode(roster, { main: 'box', ownWorker: '' }, { id: '', undo: false }), { code: 'USAGE' });
+    assert.throws(() => drainNode(roster, { ...OWN, ownWorker: '' }, { id: '', undo: false }), { code: 'USAGE' });
     assert.equal(undo('a'), null, 'one that gets work gets work');
+  });
+
+  it('may be stopped where they are not connected and the cluster knows them; the nearest id is named for all others', async () => {
+    const [a] = await started(worker('jetson-1'), worker('jetson-b'));
+    assert.ok(a !== undefined);
+    const refusal = (id: string): string => {
+      try {
+        drain(id);
+      } catch (thrown) {
+        return thrown instanceof Error ? thrown.message : '';
+      }
+      return '';
+    };
+    assert.match(
+      refusal('jetsom_1'),
+      /jetson-1, jetson-b are. The cluster knows no node of this id: did you mean "jetson-1"\?$/,
+    );
+    assert.doesNotMatch(refusal('jetsom_1') + refusal('nothing like it'), /may be stopped/);
+    assert.match(refusal('away-1'), /^no node "away-1" is connected to main; .*it may be stopped$/);
+    roster.removeWorker(a, 'the link broke');
+    assert.match(refusal('jetson-1'), /^no node "jetson-1" is connected to main; jetson-b is\..*it may be stopped$/);
   });
 
   it('give others the experts that these fetch, and are in no plan for them', async () => {

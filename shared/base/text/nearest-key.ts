@@ -1,15 +1,19 @@
-/** The known key that is most similar to an unknown one; null if none is near. */
+/** The known key, or id, that is most similar to an unknown one; null if none is near. Letters count without their case, "-" as "_". */
 export function nearestKey(unknown: string, known: readonly string[]): string | null {
   let best: string | null = null;
   let bestDistance = Math.max(2, Math.floor(unknown.length / 2)) + 1;
   for (const candidate of known) {
-    const distance = editDistance(unknown.toLowerCase().replaceAll('-', '_'), candidate);
+    const distance = editDistance(plain(unknown), plain(candidate));
     if (distance < bestDistance) {
       best = candidate;
       bestDistance = distance;
     }
   }
   return best;
+}
+
+function plain(key: string): string {
+  return key.toLowerCase().replaceAll('-', '_');
 }
 
 /** Levenshtein distance. */
