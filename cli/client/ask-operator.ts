@@ -4,6 +4,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { METHODS, type CallMethod } from '../../shared/transport/methods.js';
 import type { CreateTokenReply, CreateTokenRequest } from '../../shared/wire/messages.js';
 import { addMainFlags, findMain, type MainFlags, type ReachedMain } from './find-main.js';
+import { whileAsking } from './main-wait.js';
 
 /** The flags of a command that directs a cluster. */
 export interface OperatorFlags extends MainFlags {
@@ -22,16 +23,15 @@ export function addOperatorFlags(command: Command): Command {
  * join by it. A daemon on main's own host asks main for its token itself, and may be listed already.
  */
 export async function askForToken(flags: MainFlags, wanted: CreateTokenRequest): Promise<CreateTokenReply> {
-  const { address, transport } = await findMain(flags);
-  const options = { timeoutMs: OPERATOR_TIMEOUT_MS };
+  const main = await findMain(flags);
   if (wanted.name !== '') {
-    const { nodes, cluster } = await transport.call(address, METHODS.operator.listNodes, {}, options);
+    const { nodes, cluster } = await askMain(main, METHODS.operator.listNodes, {});
     const holder = nodes.find(({ id, removedMs }) => id === wanted.name && removedMs === null);
     if (holder !== undefined) {
       throw new OdmoeError('USAGE', takenWords({ ...holder, since: holder.sinceMs }, cluster, 'name'));
     }
   }
-  return transport.call(address, METHODS.operator.createToken, wanted, options);
+  return askMain(main, METHODS.operator.createToken, wanted);
 }
 
 /**
@@ -52,5 +52,5 @@ export function askMain<Request, Reply>(
   method: CallMethod<Request, Reply>,
   request: Request,
 ): Promise<Reply> {
-  return transport.call(address, method, request, { timeoutMs: OPERATOR_TIMEOUT_MS });
+  return whileAsking(address, () => transport.call(address, method, request, { timeoutMs: OPERATOR_TIMEOUT_MS }));
 }

@@ -1,6 +1,7 @@
 import { fetchStatus } from '../../shared/transport/node-clients.js';
 import { dialAddress, hostOf, isSocketAddress } from '../../shared/wire/addresses.js';
 import type { StatusReply } from '../../shared/wire/messages.js';
+import { whileAsking } from './main-wait.js';
 import type { ReachedMain } from './operator-access.js';
 
 /** A busy main may take a while to answer. */
@@ -9,7 +10,12 @@ export const STATUS_TIMEOUT_MS = 15_000;
 const LOOPBACK = '127.0.0.1';
 
 /** Main's status, with the address of its HTTP API as this host dials it. Rejects as fetchStatus does. */
-export async function askStatus({ address, transport }: ReachedMain): Promise<StatusReply> {
+export function askStatus(main: ReachedMain): Promise<StatusReply> {
+  return whileAsking(main.address, () => askStatusQuietly(main));
+}
+
+/** The same for a program that has the whole screen, where no words may come between. */
+export async function askStatusQuietly({ address, transport }: ReachedMain): Promise<StatusReply> {
   const status = await fetchStatus(transport, address, STATUS_TIMEOUT_MS);
   return { ...status, httpAddress: dialledHttp(status.httpAddress, address) };
 }

@@ -7,6 +7,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.j
 import { identifyPeer } from '../../shared/transport/node-clients.js';
 import { askedMain, type AskedMain, type ChoosingFlags, DEFAULT_CONFIG_PATH, MAIN_VARIABLE } from './asked-main.js';
 import { knownClusters, requirePlaintextAllowed } from './known-clusters.js';
+import { whileFinding } from './main-wait.js';
 import { LOCAL_MAIN_TIMEOUT_MS, mainOfThisHost, reachAsOperator, type ReachedMain } from './operator-access.js';
 import { runtime, transport } from './process-runtime.js';
 
@@ -42,6 +43,10 @@ export function addMainFlags(command: Command): Command {
  */
 export async function findMain(flags: MainFlags): Promise<ReachedMain> {
   const asked = askedMain(flags);
+  return whileFinding(asked.address ?? asked.configured, () => mainOf(asked, flags));
+}
+
+async function mainOf(asked: AskedMain, flags: MainFlags): Promise<ReachedMain> {
   if (asked.address !== null) return reach(asked.address, flags);
   const own = await mainOfThisHost(asked.cluster);
   if (own !== null) return own;

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import type { StatusReply } from '../../shared/wire/messages.js';
-import { askStatus } from '../client/ask-status.js';
+import { askStatus, askStatusQuietly } from '../client/ask-status.js';
 import { addMainFlags, findMain, type MainFlags, type ReachedMain } from '../client/find-main.js';
 import { type LineView, scrolledBy, viewedLines } from '../output/scrolled-lines.js';
 import { topLines } from '../output/wait-report.js';
@@ -43,7 +43,7 @@ async function watch(main: ReachedMain, first: StatusReply, { verbose }: TopFlag
     let beforeAtMs = runtime.nowMs();
     view.show(topLines(first, { earlier: null, verbose }));
     while (await keys.waitUnlessEnded(REFRESH_MS)) {
-      const status = await askStatus(main);
+      const status = await askStatusQuietly(main);
       const nowMs = runtime.nowMs();
       view.show(topLines(status, { earlier: { status: before, elapsedMs: nowMs - beforeAtMs }, verbose }));
       before = status;
