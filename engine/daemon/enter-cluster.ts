@@ -54,8 +54,8 @@ export interface EntryContext {
   readonly runtime: Runtime;
   readonly log: Logger;
   readonly abandoned: AbortSignal;
-  /** Tells the user one line. */
-  readonly say: (text: string) => void;
+  /** Tells the user one line. `state`: what the daemon does from now on, for its service manager; left out: the line. */
+  readonly say: (text: string, state?: string) => void;
   /** The machine in words, for the operator who lets it in. */
   readonly device: () => string;
   /** The variables of the process. */
@@ -70,9 +70,9 @@ type Start = (entered: EnteredCluster, log: Logger, giveUp: GiveUp, abandoned: A
  */
 export function afterEntering(start: Start, describeMachine: () => string): StartNode {
   return async (settings, log, giveUp, abandoned, report) => {
-    const say = (text: string): void => {
+    const say = (text: string, state = text.trim()): void => {
       standardError.write(`odmoe ${settings.role}: ${text}\n`);
-      if (settings.role !== 'main') report.waiting(text.trim());
+      if (settings.role !== 'main') report.waiting(state);
     };
     // A token in the arguments is in the list of processes until now.
     if (settings.joining.token !== null) process.title = `odmoe ${settings.role}`;
@@ -82,7 +82,8 @@ export function afterEntering(start: Start, describeMachine: () => string): Star
     // A worker without a pack waits for that of main.
     if (settings.role !== 'main') report.waiting(`is in "${entered.settings.cluster}", and opens its model`);
     try {
-      return await startInside(entered, () => start(entered, log, giveUp, abandoned), giveUp);
+      const node = await startInside(entered, () => start(entered, log, giveUp, abandoned), giveUp);
+      return { ...node, cluster: entered.settings.cluster };
     } catch (thrown) {
       await entered.leave();
       throw thrown;
@@ -360,7 +361,9 @@ async function letIn(
     say(
       `  Code: ${shownCode(code)}      On main: odmoe accept ${code} (or type it on its page). Waiting, ${minutes} min ...`,
     );
-    say(`  Main shows these words, too: ${words}`);
+    // Who asks the service manager sees one line: the code must be in it.
+    const state = `waits for odmoe accept ${code} on main, which shows these words, too: ${words}`;
+    say(`  Main shows these words, too: ${words}`, state);
   };
   try {
     return await pairWithMain(address, { ...machine, device: device() }, showCode, enrolment, shownMs);

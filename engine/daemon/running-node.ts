@@ -14,6 +14,8 @@ export interface YieldingMemory {
 export interface RunningNode {
   /** The address "host:port" on which it listens. */
   readonly address: string;
+  /** The cluster that it has entered, which may be another than that of its settings; left out: it has entered none by itself. */
+  readonly cluster?: string;
   /** Main only: the address "host:port" of the HTTP API; null: it is not served. */
   readonly httpAddress?: string | null;
   /** Main only: the key that it has made for the page, and its file; null: none. */

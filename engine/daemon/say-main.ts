@@ -40,11 +40,12 @@ export class MainWords {
 export function sayMain(
   node: RunningNode,
   settings: NodeSettings,
-  runtime: Runtime,
+  runtime: Pick<Runtime, 'nowMs' | 'every'>,
   say: (text: string) => void,
 ): void {
   if (node.hasMain === undefined) return;
-  const words = new MainWords(waitingWords(settings), runtime.nowMs());
+  const { cluster = settings.cluster } = node;
+  const words = new MainWords(waitingWords({ ...settings, cluster }), runtime.nowMs());
   const look = (): void => {
     const line = words.look(node.hasMain?.() === true, runtime.nowMs());
     if (line !== null) say(line);

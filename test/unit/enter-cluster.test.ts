@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { DaemonReport } from '../../engine/daemon/daemon-report.js';
 import { afterEntering, type EnteredCluster } from '../../engine/daemon/enter-cluster.js';
 import { mainAt } from '../../engine/daemon/find-cluster.js';
+import { sayMain } from '../../engine/daemon/say-main.js';
 import type { RunningNode } from '../../engine/daemon/running-node.js';
 import { authorityDirectory } from '../../engine/trust/authority-files.js';
 import { createCluster } from '../../engine/trust/create-cluster.js';
@@ -216,6 +217,10 @@ describe('the way of a daemon into its cluster', () => {
         /^ {2}Code: \d{3} \d{3} {6}On main: odmoe accept \d{6} \(or type it on its page\)\. Waiting, 10 min/m,
       );
       assert.ok(text.includes(`joined "home" as worker-jetson-7602 (words: ${daemons.main?.desk.words ?? ''})`));
+      const waiting = daemons.states.filter((state) => state.startsWith('waits for')).at(-1);
+      const [, code, words] = /^waits for odmoe accept (\d{6}) on main, .* words, too: (.*)$/.exec(waiting ?? '') ?? [];
+      assert.ok(text.includes(`odmoe accept ${code ?? ''} (`), 'one line has the code and the words');
+      assert.ok(text.includes(`Main shows these words, too: ${words ?? ''}`));
       await daemons.main?.stop();
       daemons.main = null;
       daemons.said = [];
@@ -227,6 +232,35 @@ describe('the way of a daemon into its cluster', () => {
         ['home', []],
         'also without main, and without the name of the cluster',
       );
+    });
+
+    it('is known to the running daemon whose settings name none: what it says of main names it', async () => {
+      const address = await daemons.startHome();
+      await daemons.enter(daemons.settingsOf('worker', { main: address, join: await daemons.token() }));
+      const settings = daemons.settingsOf('worker', { main: address });
+      const node: RunningNode = {
+        address,
+        openCounts: () => ({}),
+        components: () => [],
+        hasMain: () => false,
+        stop: async () => undefined,
+      };
+      const start = afterEntering(
+        async () => node,
+        () => 'Orin',
+      );
+      const { signal } = new AbortController();
+      const running = await start(settings, new Lines(), () => undefined, signal, new DaemonReport());
+      const said: string[] = [];
+      let nowMs = 0;
+      const every = (_intervalMs: number, look: () => void): { cancel: () => void; unref: () => void } => {
+        nowMs = 10_000;
+        look();
+        return { cancel: () => undefined, unref: () => undefined };
+      };
+      sayMain(running, settings, { nowMs: () => nowMs, every }, (text) => said.push(text));
+      assert.deepEqual(said, [`no main uses it yet: it waits for main of "home" at ${address}`]);
+      await running.stop();
     });
 
     it('is a token: from the flag, a file or the environment, and not the second time', async () => {

@@ -18,6 +18,8 @@ export class EnteringDaemons {
   main: StoredMain | null = null;
   /** What the daemons have told their users. */
   said: string[] = [];
+  /** What the service managers of those that entered by a code have been told last. */
+  states: string[] = [];
   private readonly leaves: (() => Promise<void>)[] = [];
 
   async end(): Promise<void> {
@@ -40,7 +42,7 @@ export class EnteringDaemons {
     {
       variables = {},
       abandoned = new AbortController().signal,
-      say = (text: string): void => void this.said.push(text),
+      say = (text: string, _state?: string): void => void this.said.push(text),
       runtime = RUNTIME,
     } = {},
   ): Promise<EnteredCluster> {
@@ -65,8 +67,9 @@ export class EnteringDaemons {
   /** Enters by a code, which the operator types. */
   enterByCode(settings: NodeSettings): Promise<EnteredCluster> {
     return this.enter(settings, {
-      say: (text) => {
+      say: (text, state = text) => {
         this.said.push(text);
+        this.states.push(state);
         const code = /odmoe accept (\d{6})/.exec(text)?.[1];
         if (code !== undefined) void this.main?.desk.accept(code);
       },
