@@ -9,6 +9,7 @@ import { withInterrupt } from '../client/interrupt.js';
 import { runtime } from '../client/process-runtime.js';
 import { DEFAULT_REVISION, findModel, type FoundModel, obtainPack, releaseModel } from '../models/find-model.js';
 import { packsDirectory } from '../models/pack-places.js';
+import { progressLines } from '../output/progress-lines.js';
 
 interface PullFlags {
   revision: string;
@@ -95,10 +96,11 @@ export function sizeLine(model: Exclude<FoundModel, { kind: 'packed' }>): string
   return `${model.id}: ${from}; a pack of about ${formatBytes(packBytes)}, and ${formatBytes(peakBytes)} on the disk while it is made`;
 }
 
-/** As obtainPack, with a bar. */
+/** As obtainPack, with a bar, or with lines where no terminal shows one. */
 export async function obtainWithBar(model: FoundModel, signal: AbortSignal): Promise<string> {
   if (model.kind === 'packed') return model.directory;
-  const bar = createProgressBar(model.kind === 'hub' ? 'pulling and packing' : 'packing');
+  const label = model.kind === 'hub' ? 'pulling and packing' : 'packing';
+  const bar = process.stderr.isTTY ? createProgressBar(label) : progressLines(label, tell, () => runtime.nowMs());
   try {
     return await obtainPack(model, signal, (done, total) => bar.update(done, total));
   } finally {
