@@ -173,7 +173,7 @@ export function estimateLines(estimate: RunEstimate): string[] {
       : [`  workers: ${small} of ${workers} have not the ${formatBytes(estimate.expertBytes)} of memory that one expert needs`]),
     `  memory:  ${formatBytes(neededBytes)} on this box for all but the experts, of ${formatBytes(memoryBytes)} that are free`,
     ...(diskNeededBytes === 0 ? [] : [`  disk:    ${formatBytes(diskNeededBytes)} while the pack is made,${free}`]),
-    `  speed:   about ${tokensPerS.toPrecision(2)} tokens/s with ${speedWords(machines, profile)}`,
+    `  speed:   ${speedWords(machines, tokensPerS, profile)}`,
   ];
 }
 
@@ -187,11 +187,12 @@ function machineWords({ workers, hasShadow, source }: Machines): string {
   return `${workers} worker${workers === 1 ? '' : 's'}${hasShadow ? ' and a shadow' : ''} (${SOURCE_WORDS[source]})`;
 }
 
-/** On what the estimate of the speed is founded. */
-function speedWords({ boxes }: Machines, profile: string): string {
+/** The estimate of the speed, and on what it is founded: a number of other machines must not pass for one of these. */
+function speedWords({ boxes }: Machines, tokensPerS: number, profile: string): string {
+  const about = `about ${tokensPerS.toPrecision(2)} tokens/s with`;
   const measured = boxes.filter(({ linkBytesPerS }) => linkBytesPerS !== null).length;
   const assumed = `boxes like those of the profile ${profile} ("odmoe plan cluster --help" for yours)`;
-  if (measured === 0) return assumed;
+  if (measured === 0) return `not measured here; ${about} ${assumed}`;
   const whose = measured === boxes.length ? 'these workers' : `${measured} of these workers`;
-  return `the loads that ${whose} have measured, in all else ${assumed}`;
+  return `${about} the loads that ${whose} have measured, in all else ${assumed}`;
 }
