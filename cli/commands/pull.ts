@@ -14,6 +14,7 @@ import { progressLines } from '../output/progress-lines.js';
 interface PullFlags {
   revision: string;
   packs?: string;
+  dryRun: boolean;
   json: boolean;
 }
 
@@ -32,6 +33,7 @@ export function registerPullCommand(program: Command): void {
     .argument('<repository>', 'the model on the hub, as Qwen/Qwen3-30B-A3B')
     .option('--revision <name>', 'a branch, tag or commit', DEFAULT_REVISION)
     .option('--packs <directory>', 'where packs lie (default: $XDG_DATA_HOME/odmoe/packs, ~/.local/share by default)')
+    .option('--dry-run', 'say what would be done, and end', false)
     .option('--json', 'print one JSON object', false)
     .addHelpText(
       'after',
@@ -44,6 +46,7 @@ Environment, as of the hub's own library: HF_TOKEN, HF_TOKEN_PATH, HF_ENDPOINT (
 
 Examples:
   odmoe pull Qwen/Qwen3-30B-A3B
+  odmoe pull Qwen/Qwen3-30B-A3B --dry-run
   odmoe pull openai/gpt-oss-120b --packs /data/packs --json`,
     )
     .action(async (name: string, flags: PullFlags) => pull(name, flags));
@@ -52,16 +55,24 @@ Examples:
 async function pull(name: string, flags: PullFlags): Promise<void> {
   const repository = parseRepository(name);
   const startedMs = runtime.nowMs();
-  const { kind, directory } = await withInterrupt(async (signal) => {
+  const pulled = await withInterrupt(async (signal) => {
     const { revision } = flags;
     const model = await findModel(repository, { revision, packs: packsDirectory(flags.packs), signal, tell });
     try {
+      if (flags.dryRun) {
+        standardOutput.write(
+          `${flags.json ? printableJson(plannedJson(repository.id, model)) : firstLine(repository.id, model)}\n`,
+        );
+        return null;
+      }
       if (model.kind !== 'packed' && !flags.json) standardOutput.write(`${sizeLine(model)}\n`);
       return { kind: model.kind, directory: await obtainWithBar(model, signal) };
     } finally {
       await releaseModel(model);
     }
   });
+  if (pulled === null) return;
+  const { kind, directory } = pulled;
   const pack = await openAnyPack(directory);
   const packBytes = pack.manifest.files.reduce((sum, file) => sum + file.size_bytes, 0);
   const elapsedMs = Math.round(runtime.nowMs() - startedMs);
@@ -86,8 +97,24 @@ export function tell(words: string): void {
   standardError.write(`odmoe: ${words}\n`);
 }
 
+/** What --dry-run prints with --json. */
+function plannedJson(id: string, model: FoundModel): Record<string, string | number> {
+  return {
+    model: id,
+    from: model.kind,
+    directory: model.directory,
+    download_bytes: model.kind === 'hub' ? model.remote.weightBytes : 0,
+    disk_needed_bytes: model.kind === 'packed' ? 0 : model.needs.peakBytes,
+  };
+}
+
+/** What a model is here before anything is done with it, in one line. */
+export function firstLine(id: string, model: FoundModel): string {
+  return model.kind === 'packed' ? `${id}: its pack is here, ${model.directory}` : sizeLine(model);
+}
+
 /** The bytes to download, and the room that they and the pack take. */
-export function sizeLine(model: Exclude<FoundModel, { kind: 'packed' }>): string {
+function sizeLine(model: Exclude<FoundModel, { kind: 'packed' }>): string {
   const { packBytes, peakBytes } = model.needs;
   const from =
     model.kind === 'hub'

@@ -20,7 +20,7 @@ import { odmoeCommand } from '../demo/daemon-process.js';
 import { DEFAULT_REVISION, findModel, type FoundModel, releaseModel } from '../models/find-model.js';
 import { packsDirectory, packsOf } from '../models/pack-places.js';
 import { estimateLines, estimateRun, obstacle, type RunEstimate } from '../models/run-estimate.js';
-import { obtainWithBar, sizeLine, tell } from './pull.js';
+import { firstLine, obtainWithBar, tell } from './pull.js';
 
 interface RunFlags {
   revision: string;
@@ -167,9 +167,8 @@ function report(id: string, model: FoundModel, estimate: RunEstimate, { json, dr
     standardOutput.write(`${printableJson(object)}\n`);
     return;
   }
-  const first = model.kind === 'packed' ? `${id}: its pack is here, ${model.directory}` : sizeLine(model);
   const last = dryRun && problem !== null ? [`  it cannot run here: ${problem}`] : [];
-  standardOutput.write(`${[first, ...estimateLines(estimate), ...last].join('\n')}\n`);
+  standardOutput.write(`${[firstLine(id, model), ...estimateLines(estimate), ...last].join('\n')}\n`);
 }
 
 /** @throws USAGE where nobody can be asked */

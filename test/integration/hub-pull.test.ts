@@ -92,6 +92,24 @@ describe('odmoe pull', function () {
     });
   });
 
+  it('says what it would do, and does nothing, with --dry-run', async () => {
+    await withPlace(async ({ packs, odmoe }) => {
+      const words = await odmoe(['pull', ID, '--dry-run']);
+      assert.equal(words.status, 0, words.stderr);
+      assert.match(words.stdout, /^owner\/model: .* to download; a pack of about .* on the disk while it is made\n$/);
+      const plan = await odmoe(['pull', ID, '--dry-run', '--json']);
+      assert.equal(plan.status, 0, plan.stderr);
+      const {
+        download_bytes: download,
+        disk_needed_bytes: disk,
+        ...rest
+      } = JSON.parse(plan.stdout) as Record<string, unknown>;
+      assert.deepEqual(rest, { model: ID, from: 'hub', directory: join(packs, PACK) });
+      assert.ok(Number(download) > 0 && Number(disk) > 0, plan.stdout);
+      assert.deepEqual(readdirSync(packs), []);
+    });
+  });
+
   it('continues where it had to give up', async () => {
     await withPlace(async ({ hub, packs, odmoe }) => {
       // The connection is refused for good when two files have come.
