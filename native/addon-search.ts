@@ -94,10 +94,11 @@ function packagedAddon(installation: Installation): { path: string | null; absen
   const name = packageName(processor);
   const installed = installedPackage(root, name);
   const again =
-    `install again with \`npm install --global --include=optional odmoe@${version}\`, ` +
+    `install again with \`npm install --global --include=optional odmoe@${version}\` or, from the files of a release, ` +
+    `give npm odmoe-linux-${processor}-${version}.tgz in the same call as odmoe-${version}.tgz; ` +
     'or run `odmoe setup`, which builds the library here';
   if (installed === null) {
-    const why = 'npm leaves it out when told --omit=optional or --no-optional';
+    const why = 'npm leaves it out when told --omit=optional or --no-optional, and where it cannot find it';
     return {
       path: null,
       absence: `the package ${name}, which holds the native library, is not installed (${why}); ${again}`,

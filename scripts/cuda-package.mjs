@@ -33,12 +33,22 @@ export function installCudaPackage(say) {
   const wanted = `@odmoe/linux-${PROCESSOR}-cuda@${version}`;
   const { status, stdout } = spawnSync('npm', ['view', wanted, 'version'], { encoding: 'utf8' });
   if (status !== 0 || stdout.trim() !== version) {
-    say(`npm has no ${wanted} or cannot be reached; building the CUDA library here`);
+    for (const line of withoutPackage(version)) say(line);
     return false;
   }
   say(`installing ${wanted}`);
   runNpm(['install', ...placeOf(packageRoot), wanted]);
   return true;
+}
+
+/** What is said where npm has no package of that version: its file is quicker than a build. Pure. */
+export function withoutPackage(version) {
+  const files = ['', `linux-${PROCESSOR}-`, `linux-${PROCESSOR}-cuda-`].map((part) => `./odmoe-${part}${version}.tgz`);
+  return [
+    `npm has no @odmoe/linux-${PROCESSOR}-cuda@${version} or cannot be reached; with the files of a release nothing has to be built:`,
+    `  npm install --global ${files.join(' ')}`,
+    'building the CUDA library here',
+  ];
 }
 
 /** The flags with which npm installs beside the odmoe in that directory: into a project, or for the whole machine. */

@@ -166,7 +166,7 @@ function installedPath(name: string, paths: readonly [string, ...string[]], { ro
   if (found !== undefined) return found;
   throw new OdmoeError(
     'CONFIG_INVALID',
-    `${root} has no ${name} at ${paths.join(', ')}: install it there first (chroot ${root} npm install --global odmoe, with Node before it)`,
+    `${root} has no ${name} at ${[...new Set(paths)].join(', ')}: install it there first: Node, and then odmoe by chroot ${root} npm install --global and the files of a release (docs/packages.md, "Installing")`,
   );
 }
 
@@ -213,7 +213,8 @@ function requireUsable(path: string, { statusOf }: MachineFacts): void {
     const found = statusOf(at);
     const needed = found?.isDirectory() === true ? constants.S_IXOTH : constants.S_IROTH;
     if (found !== null && (found.mode & needed) === 0) {
-      const remedy = 'put it where everybody may read (Node and odmoe: sudo npm install -g odmoe), or use --user';
+      const remedy =
+        'put it where everybody may read (Node and odmoe: installed for all users, as docs/packages.md says), or use --user';
       const where = at === path ? '' : `, because of ${at}`;
       throw new OdmoeError(
         'CONFIG_INVALID',

@@ -57,12 +57,14 @@ export function unitText(unit: ServiceUnit): string {
   return `# Written by odmoe service install. Put changes of your own into a drop-in: systemctl edit ${unitName(unit.role)}\n${text}`;
 }
 
-function unitLines({ role, scope }: ServiceUnit): string[] {
+function unitLines({ role, scope, node, program }: ServiceUnit): string[] {
   return [
     `Description=odmoe ${role}`,
     ...(scope === 'system' ? ['After=network.target nvidia-persistenced.service'] : []),
     // A daemon whose disk, GPU or network comes late is started until it goes.
     'StartLimitIntervalSec=0',
+    // Where odmoe was uninstalled under its service, nothing is started again and again.
+    ...[node, program].map((path) => `ConditionPathExists=${path.replaceAll('%', '%%')}`),
   ];
 }
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { enterCluster, type EnteredCluster } from '../../engine/daemon/enter-cluster.js';
+import { enterCluster, type EnteredCluster, type EntryContext } from '../../engine/daemon/enter-cluster.js';
 import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
@@ -42,7 +42,7 @@ export class EnteringDaemons {
     {
       variables = {},
       abandoned = new AbortController().signal,
-      say = (text: string, _state?: string): void => void this.said.push(text),
+      say = ((text) => void this.said.push(text)) as EntryContext['say'],
       runtime = RUNTIME,
     } = {},
   ): Promise<EnteredCluster> {

@@ -72,6 +72,7 @@ describe('the search for the native library', () => {
 
   it('names the package that is missing, and the flags that leave it out', async () => {
     assert.match(absenceOf(), /@odmoe\/linux-x64.* is not installed .*--omit=optional.*odmoe@9\.8\.7.*`odmoe setup`/);
+    assert.match(absenceOf(), /give npm odmoe-linux-x64-9\.8\.7\.tgz in the same call as odmoe-9\.8\.7\.tgz/);
     await packaged('@odmoe/linux-x64', '9.8.6', 'odmoe.node');
     assert.match(absenceOf(), /@odmoe\/linux-x64 is of version 9\.8\.6, and odmoe of 9\.8\.7; install again/);
     await packaged('@odmoe/linux-x64', VERSION, 'README.md');

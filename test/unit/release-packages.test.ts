@@ -33,6 +33,7 @@ interface Scripts {
     way: string;
     why: string;
   };
+  withoutPackage(version: string): string[];
 }
 
 const objdump = (libraries: string[], symbols: string[]): string =>
@@ -148,6 +149,13 @@ describe('the packages of a release', () => {
     assert.equal(way, 'none');
     assert.match(why, /no NVIDIA GPU.*nvidia-smi.*odmoe setup --cuda/);
     assert.equal(scripts.cudaPlan({ ...card, gpu: undefined, forced: true }).way, 'package');
+  });
+
+  it('the CUDA library is offered as the file of a release, before it is built, where npm has no package', () => {
+    const [why, command, ...more] = scripts.withoutPackage('9.8.7');
+    assert.match(why ?? '', /^npm has no @odmoe\/linux-x64-cuda@9\.8\.7/);
+    assert.match(command ?? '', / \.\/odmoe-9\.8\.7\.tgz \S+x64-9\.8\.7\.tgz \.\/odmoe-linux-x64-cuda-9\.8\.7\.tgz$/);
+    assert.deepEqual(more, ['building the CUDA library here']);
   });
 
   it('the CUDA package goes beside odmoe, into a project or for the whole machine', () => {

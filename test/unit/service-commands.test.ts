@@ -150,7 +150,7 @@ describe('the plan of a service', () => {
     };
     assert.throws(() => planService(WORKER, factsOfMachine(root)), {
       code: 'CONFIG_INVALID',
-      message: /has no Node at/,
+      message: /has no Node at (?!.*( \/\S+node),.*\1[,:]).*: install it there first: .*docs\/packages\.md/,
     });
     put('usr/local/bin/node', '');
     assert.throws(() => planService(WORKER, factsOfMachine(root)), {

@@ -36,6 +36,14 @@ describe('the text of a service', () => {
     assert.deepEqual(valuesOf({}, 'StartLimitIntervalSec'), ['0']);
   });
 
+  it('is not started where Node or odmoe is not there any more: a start would be tried for ever', () => {
+    const installed = ['/usr/bin/node', '/usr/lib/node_modules/odmoe/bin/odmoe'];
+    for (const scope of ['system', 'user'] as const) {
+      assert.deepEqual(valuesOf({ scope }, 'ConditionPathExists'), installed);
+    }
+    assert.deepEqual(valuesOf({ node: '/opt/my 5%/node' }, 'ConditionPathExists')[0], '/opt/my 5%%/node');
+  });
+
   it('waits longer and longer between restarts, where systemd can', () => {
     assert.deepEqual(valuesOf({}, 'RestartSec'), ['5']);
     for (const key of ['RestartSteps', 'RestartMaxDelaySec']) assert.deepEqual(valuesOf({}, key), [], key);
