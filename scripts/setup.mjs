@@ -1,11 +1,14 @@
 // Makes a fresh clone runnable: it installs system packages and npm packages, and builds the native core and TypeScript.
 // In an odmoe that npm has installed, it builds the native library where no package of it fits. `odmoe setup` runs this.
-//   node scripts/setup.mjs [--cuda]    --cuda: also the CUDA library, or an error where it cannot be had
+//   node scripts/setup.mjs [--cuda] [--force]
+//     --cuda: also the CUDA library, or an error where it cannot be had
+//     --force: in an odmoe that npm has installed, build the native library although one is there that works
 // It skips each step whose result already exists. The script uses plain Node, because nothing is installed yet.
 import { createHash } from 'node:crypto';
+import { spawnSync } from 'node:child_process';
 import { accessSync, constants, existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { buildNative, signOfGpu } from './build-native.mjs';
 import { installBuildPackages, runNpm } from './build-packages.mjs';
 import { BuildError, doStep, isClone, isDone, packageRoot, runBuild } from './build-state.mjs';
@@ -69,9 +72,24 @@ export function afterSetUp(purpose, task) {
   if (process.exitCode === undefined) task();
 }
 
-/** For an odmoe that npm has installed: builds its native library on this machine. */
-function setUpInstalled(withCuda) {
+/** The path of the native library that this odmoe loads; null: it can load none. In a process of its own, because a damaged library may end it. */
+export function workingLibrary(root) {
+  const module = pathToFileURL(join(root, 'dist', 'native', 'index.js')).href;
+  const source = `import { nativeStatus } from '${module}'; console.log(JSON.stringify(nativeStatus()));`;
+  const { status, stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', source], { encoding: 'utf8' });
+  if (status !== 0) return null;
+  const { loaded, path } = JSON.parse(stdout);
+  return loaded ? path : null;
+}
+
+/** For an odmoe that npm has installed: builds its native library on this machine, where none works or the user wants it. */
+function setUpInstalled(withCuda, isForced) {
   checkNode();
+  const library = withCuda || isForced ? null : workingLibrary(packageRoot);
+  if (library !== null) {
+    say(`nothing to do: ${library} works (--force builds another one here, --cuda gets the CUDA library)`);
+    return;
+  }
   requireWritable();
   if (withCuda) return setUpCuda(existsSync(join(packageRoot, 'build', 'Release', 'odmoe.node')));
   buildInstalled('start');
@@ -108,16 +126,17 @@ function requireWritable() {
 }
 
 function main() {
-  const [flag, ...more] = process.argv.slice(2);
-  const withCuda = flag === '--cuda';
-  if ((flag !== undefined && !withCuda) || more.length > 0) {
-    throw new BuildError('unknown arguments; --cuda is the only one that may be given');
+  const flags = process.argv.slice(2);
+  const [withCuda, isForced] = ['--cuda', '--force'].map((flag) => flags.includes(flag));
+  if (flags.some((flag) => flag !== '--cuda' && flag !== '--force')) {
+    throw new BuildError('unknown arguments; --cuda and --force are those that may be given');
   }
   if (isClone) {
+    if (isForced) throw new BuildError('--force is for an odmoe that npm has installed; here `npm run build` builds');
     if (withCuda) process.env.ODMOE_CUDA = 'on';
     setUp('product');
   } else {
-    setUpInstalled(withCuda);
+    setUpInstalled(withCuda, isForced);
   }
   const times = stageLines();
   say(`done${times === '' ? '' : `, after\n${times}`}`);

@@ -8,6 +8,7 @@ import { BuildError, packageRoot } from './build-state.mjs';
 const BUILD_TOOLS = [
   {
     commands: ['c++', 'g++', 'clang++'],
+    variable: 'CXX',
     aptPackage: 'g++',
     purpose: 'a C++20 compiler (GCC 11 or newer, or Clang 14)',
   },
@@ -46,8 +47,9 @@ function isProgram(path) {
   }
 }
 
-/** The path of a program in the PATH, or undefined. It does not start the program. */
+/** The path of a program in the PATH, or at the path that is given; or undefined. It does not start the program. */
 export function findCommand(command) {
+  if (command.includes('/')) return isProgram(command) ? command : undefined;
   const folders = (process.env.PATH ?? '').split(delimiter).filter((folder) => folder !== '');
   return folders.map((folder) => join(folder, command)).find(isProgram);
 }
@@ -59,8 +61,22 @@ export function findBrowser() {
   return BROWSER_COMMANDS.map(findCommand).find((path) => path !== undefined);
 }
 
+/** The program of a tool, or undefined. One that its variable names is the only one that CMake takes; flags may follow it there. */
+function programOf({ commands, variable }) {
+  const [named = ''] = (process.env[variable] ?? '').trim().split(/\s+/);
+  return (named === '' ? commands : [named]).find((command) => findCommand(command) !== undefined);
+}
+
 function missingOf(tools) {
-  return tools.filter((tool) => !tool.commands.some((command) => findCommand(command) !== undefined));
+  return tools.filter((tool) => programOf(tool) === undefined);
+}
+
+/** The list of what is missing for a build, and where it was looked for. */
+export function missingWords(missing) {
+  const looked = `programs are looked for in PATH (${process.env.PATH ?? ''})`;
+  const { CXX } = process.env;
+  const other = CXX === undefined || CXX === '' ? 'CXX=/path/to/g++ names a compiler elsewhere' : `CXX names ${CXX}`;
+  return `${listOf(missing)}\n${looked}; ${other}`;
 }
 
 function listOf(missing) {
@@ -72,7 +88,7 @@ export function checkNativeTools() {
   const missing = missingOf(BUILD_TOOLS);
   if (missing.length === 0) return;
   throw new BuildError(
-    `the native core cannot be built, these are missing:\n${listOf(missing)}\n` +
+    `the native core cannot be built, these are missing:\n${missingWords(missing)}\n` +
       'Fedora: dnf install gcc-c++ cmake make; macOS: xcode-select --install and brew install cmake',
   );
 }
@@ -91,7 +107,7 @@ function succeeds(command, args) {
 
 /** True if an empty program links with the library. False if there is no compiler yet. */
 function linksWith({ header, library }) {
-  const compiler = BUILD_TOOLS[0].commands.find((command) => findCommand(command) !== undefined);
+  const compiler = programOf(BUILD_TOOLS[0]);
   if (compiler === undefined) return false;
   const folder = mkdtempSync(join(tmpdir(), 'odmoe-setup-'));
   try {
@@ -152,7 +168,7 @@ function installNeededPackages(findMissing, withChecks, say) {
   const prefix = aptPrefix();
   if (prefix === undefined) {
     if (needed.length > 0) {
-      throw new BuildError(`these system packages are missing; install them and run again:\n${listOf(needed)}`);
+      throw new BuildError(`these system packages are missing; install them and run again:\n${missingWords(needed)}`);
     }
     say(`for \`npm run format:check\` this is missing:\n${listOf(missing)}`);
     return;
@@ -162,7 +178,7 @@ function installNeededPackages(findMissing, withChecks, say) {
   aptGet(prefix, 'update');
   aptGet(prefix, 'install', '--yes', '--no-install-recommends', ...packages);
   const still = findMissing();
-  if (still.length > 0) throw new BuildError(`still missing after the installation:\n${listOf(still)}`);
+  if (still.length > 0) throw new BuildError(`still missing after the installation:\n${missingWords(still)}`);
 }
 
 /** Installs Chromium for the tests. If that is not possible, it says so and throws nothing. */

@@ -20,6 +20,7 @@ export class EnteringDaemons {
   said: string[] = [];
   /** What the service managers of those that entered by a code have been told last. */
   states: string[] = [];
+  private readonly tell: EntryContext['say'] = (text) => void this.said.push(text);
   private readonly leaves: (() => Promise<void>)[] = [];
 
   async end(): Promise<void> {
@@ -42,7 +43,7 @@ export class EnteringDaemons {
     {
       variables = {},
       abandoned = new AbortController().signal,
-      say = ((text) => void this.said.push(text)) as EntryContext['say'],
+      say = this.tell,
       runtime = RUNTIME,
     } = {},
   ): Promise<EnteredCluster> {

@@ -151,6 +151,30 @@ describe('the packages of a release', () => {
     assert.equal(scripts.cudaPlan({ ...card, gpu: undefined, forced: true }).way, 'package');
   });
 
+  it('a set-up builds nothing where a library works, and says where it looked for a compiler that is missing', async () => {
+    const load = async (name: string): Promise<unknown> =>
+      import(pathToFileURL(join(packageRoot(), `scripts/${name}.mjs`)).href);
+    const setup = (await load('setup')) as { workingLibrary(root: string): string | null };
+    assert.match(setup.workingLibrary(packageRoot()) ?? '', /odmoe\.node$/);
+    assert.equal(setup.workingLibrary('/nowhere'), null);
+    const tools = (await load('system-packages')) as { checkNativeTools(): void };
+    const { PATH, CXX } = process.env;
+    try {
+      process.env.PATH = '/no/programs';
+      delete process.env.CXX;
+      assert.throws(
+        () => tools.checkNativeTools(),
+        /g\+\+\)[^]*in PATH \(\/no\/programs\); CXX=\/path\/to\/g\+\+ names/,
+      );
+      process.env.CXX = `${process.execPath} -O1`;
+      assert.throws(() => tools.checkNativeTools(), /^(?![^]*g\+\+\))[^]*CMake[^]*CXX names/);
+    } finally {
+      process.env.PATH = PATH;
+      if (CXX === undefined) delete process.env.CXX;
+      else process.env.CXX = CXX;
+    }
+  });
+
   it('the CUDA library is offered as the file of a release, before it is built, where npm has no package', () => {
     const [why, command, ...more] = scripts.withoutPackage('9.8.7');
     assert.match(why ?? '', /^npm has no @odmoe\/linux-x64-cuda@9\.8\.7/);
