@@ -40,12 +40,7 @@ export class EnteringDaemons {
 
   async enter(
     settings: NodeSettings,
-    {
-      variables = {},
-      abandoned = new AbortController().signal,
-      say = this.tell,
-      runtime = RUNTIME,
-    } = {},
+    { variables = {}, abandoned = new AbortController().signal, say = this.tell, runtime = RUNTIME } = {},
   ): Promise<EnteredCluster> {
     const log = new Lines();
     const context = { runtime, log, abandoned, say, device: () => 'Orin', variables };

@@ -35,6 +35,15 @@ describe('the shipped containers', () => {
     assert.equal(services['pack']?.hostname, 'pack');
   });
 
+  it('are replaced by a rollout also where a pod never gets ready', () => {
+    for (const file of ['base/main', 'base/shadow', 'worker/worker']) {
+      const { spec } = parse(textOf(`deploy/k8s/${file}.yaml`), { merge: true }) as {
+        spec: { podManagementPolicy?: string };
+      };
+      assert.equal(spec.podManagementPolicy, 'Parallel', file);
+    }
+  });
+
   it('name the hosts by which their clients ask', () => {
     const hostsOf = (flags: readonly string[]): readonly string[] | undefined => {
       const request = parseDaemonFlags('main', flags);
