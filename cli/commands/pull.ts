@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { openAnyPack } from '../../packs/format/open-pack.js';
 import { parseRepository } from '../../packs/hub/hub-repository.js';
-import { createProgressBar } from '../../shared/base/text/progress-bar.js';
+import { createProgressBar, describeBytes } from '../../shared/base/text/progress-bar.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
@@ -127,7 +127,8 @@ function sizeLine(model: Exclude<FoundModel, { kind: 'packed' }>): string {
 export async function obtainWithBar(model: FoundModel, signal: AbortSignal): Promise<string> {
   if (model.kind === 'packed') return model.directory;
   const label = model.kind === 'hub' ? 'pulling and packing' : 'packing';
-  const bar = process.stderr.isTTY ? createProgressBar(label) : progressLines(label, tell, () => runtime.nowMs());
+  const lines = progressLines(label, tell, () => runtime.nowMs());
+  const bar = createProgressBar(label, describeBytes, lines);
   try {
     return await obtainPack(model, signal, (done, total) => bar.update(done, total));
   } finally {

@@ -12,14 +12,15 @@ export interface ProgressBar {
 const SILENT: ProgressBar = { update: () => undefined, stop: () => undefined };
 
 /**
- * A bar on stderr; shows nothing if stderr is not a terminal. `label`: "loading the model"; `describe`: says how much of all is done, by default in
- * bytes. A `total` of null is not known yet.
+ * A bar on stderr. `label`: "loading the model"; `describe`: says how much of all is done, by default in bytes. A `total` of null is not known yet.
+ * `elsewhere`: what shows progress if stderr is not a terminal; by default nothing does.
  */
 export function createProgressBar(
   label: string,
   describe: (done: number, total: number | null) => string = describeBytes,
+  elsewhere: ProgressBar = SILENT,
 ): ProgressBar {
-  if (!process.stderr.isTTY) return SILENT;
+  if (!process.stderr.isTTY) return elsewhere;
   const bar = new SingleBar({
     format: `${printableLine(label)} [{bar}] {percentage} %  {amount}`,
     stream: process.stderr,
