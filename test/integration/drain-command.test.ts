@@ -57,7 +57,8 @@ describe('odmoe drain', function () {
     { drained, later }: Told,
     ...words: string[]
   ): Promise<{ status: number; stdout: string; stderr: string }> {
-    const statuses = [...later];
+    // The command reads a status first, for the ids that its user may mean.
+    const statuses = [{}, ...later];
     const connected = {
       ...NOT_CONNECTED,
       drain: ({ id, undo }: { id: string; undo: boolean }) => {
