@@ -68,7 +68,7 @@ export function generationRequestFrom(flags: GenerationFlags, text: string | und
   const hasIds = flags.promptTokenIds !== undefined;
   if (hasText === hasIds) {
     const found = hasText ? 'both were given' : 'neither was given';
-    throw new OdmoeError('USAGE', `give the prompt as TEXT or as --prompt-token-ids; ${found}`);
+    throw new OdmoeError('USAGE', `give the prompt as TEXT, by standard input, or as --prompt-token-ids; ${found}`);
   }
   if (text === '') throw new OdmoeError('USAGE', 'TEXT is empty; write a prompt between the quotes');
   if (flags.logprobs > 0 && !flags.json) {

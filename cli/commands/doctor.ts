@@ -59,9 +59,10 @@ Examples:
 
 async function examine(flags: DoctorFlags, cuda: CudaStatus | null): Promise<Check[]> {
   const { read, check } = readConfig(flags);
-  const { address, cluster, interfaceAddress } = askedMain(flags, () => read);
+  const { address, cluster, configured, interfaceAddress } = askedMain(flags, () => read);
   const config = read ?? defaultClusterConfig();
-  const question = { config, cluster, mainAddress: address, interfaceAddress, timeoutMs: flags.timeout };
+  const main = { mainAddress: address, configuredMain: configured };
+  const question = { config, cluster, ...main, interfaceAddress, timeoutMs: flags.timeout };
   const machine = checkMachine(config, cuda);
   const { checks, clocks } = await checkCluster(question);
   const clock = checkClock(new Date(runtime.wallMs()), clocks);

@@ -30,7 +30,8 @@ export function servingLines(serving: Serving, mainAddress: string): string[] {
     `${serving.model} is served at ${serving.url} until Ctrl-C. Open ${opened(serving)} in a browser, or try:`,
     curlLine(serving),
     `odmoe chat --main ${mainAddress}`,
-    `odmoe top --main ${mainAddress}   (or status)`,
+    `odmoe status --main ${mainAddress}`,
+    `odmoe top --main ${mainAddress}`,
   ];
 }
 

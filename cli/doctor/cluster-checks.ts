@@ -28,7 +28,10 @@ export interface ClusterQuestion {
   config: ClusterConfig;
   /** The cluster to which peers should belong; null: any. */
   cluster: string | null;
+  /** The main that is asked, whatever its cluster: by a flag or a variable. */
   mainAddress: string | null;
+  /** The same, by the configuration; null: it is found by mDNS. */
+  configuredMain: string | null;
   interfaceAddress: string | null;
   timeoutMs: number;
 }
@@ -191,6 +194,7 @@ function isMain(diagnosis: PeerDiagnosis, question: ClusterQuestion, { address }
   const named = namesOf(diagnosis);
   if (named?.role !== 'main') return false;
   if (question.mainAddress !== null) return address === question.mainAddress;
+  if (address === question.configuredMain) return true;
   return question.cluster === null || named.cluster === question.cluster;
 }
 

@@ -4,7 +4,8 @@ import type { StatusReply, WaitingMachine } from '../../shared/wire/messages.js'
 
 /** The first lines of a status: the protection of the cluster, and the machines that wait to be let in. */
 export function trustLines({ trust, insecure }: Pick<StatusReply, 'trust' | 'insecure'>): string[] {
-  if (insecure === true) return ['insecure: nothing protects this cluster (--insecure): anyone on the network can use it'];
+  if (insecure === true)
+    return ['insecure: nothing protects this cluster (--insecure): anyone on the network can use it'];
   if (trust === null || trust === undefined) return [];
   return [
     `every connection is TLS, certificates of this cluster only; words: ${trust.words}`,

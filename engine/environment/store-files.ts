@@ -98,8 +98,9 @@ class LockedFiles implements StoreFiles {
         const path = join(this.directory, name);
         if (name.endsWith(PARTIAL)) await rm(path, { force: true, recursive: true });
         else {
-          const { size: bytes, mtimeMs: usedMs } = await stat(path);
-          found.push({ name, bytes, usedMs });
+          const entry = await stat(path);
+          // Nothing of the store's is a directory, so it is left alone.
+          if (entry.isFile()) found.push({ name, bytes: entry.size, usedMs: entry.mtimeMs });
         }
       }
       return found;

@@ -297,6 +297,7 @@ describe('odmoe doctor: the probe of real daemons', () => {
       config: defaultClusterConfig(),
       cluster: null,
       mainAddress: address,
+      configuredMain: null,
       interfaceAddress: null,
       timeoutMs: TIMEOUT_MS,
     };
