@@ -46,8 +46,9 @@ export function Composer({ conversation, refusal }: ComposerProps): JSX.Element 
     setProblem(wrong);
     field.focus();
   };
-  useGrownArea(area, text);
-  useComposerFocus(area, isRunning, conversation.turns.length === 0);
+  const isEmpty = conversation.turns.length === 0;
+  useGrownArea(area, text, isEmpty);
+  useComposerFocus(area, isRunning, isEmpty);
   useKeyboardPlace();
   useChatKeys({ area, isRunning, send, showKeys: () => keys.current?.showModal() });
   const files = useDroppedFiles(insert, text.length);
@@ -136,8 +137,8 @@ function FileButton({ onFiles }: { onFiles: (files: readonly File[]) => void }):
 /** The page counts as scrolled to its end up to this distance. */
 const AT_END_PIXELS = 4;
 
-/** Makes the field as high as its text; its style sheet bounds that. A page that is scrolled to its end stays so. */
-function useGrownArea(area: RefObject<HTMLTextAreaElement | null>, text: string): void {
+/** Makes the field as high as its text; its style sheet bounds that. A conversation that is scrolled to its end stays so; an empty one has no end. */
+function useGrownArea(area: RefObject<HTMLTextAreaElement | null>, text: string, isEmpty: boolean): void {
   useLayoutEffect(() => {
     const field = area.current;
     if (field === null) return;
@@ -145,9 +146,9 @@ function useGrownArea(area: RefObject<HTMLTextAreaElement | null>, text: string)
     field.style.height = 'auto';
     const { borderTopWidth, borderBottomWidth } = getComputedStyle(field);
     field.style.height = `${field.scrollHeight + parseFloat(borderTopWidth) + parseFloat(borderBottomWidth)}px`;
-    if (scrollHeight - clientHeight - scrollTop > AT_END_PIXELS) return;
+    if (isEmpty || scrollHeight - clientHeight - scrollTop > AT_END_PIXELS) return;
     window.scrollTo({ top: document.documentElement.scrollHeight });
-  }, [area, text]);
+  }, [area, text, isEmpty]);
 }
 
 /**
