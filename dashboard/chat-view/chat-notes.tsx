@@ -50,8 +50,10 @@ function UndoNote({ undos }: Pick<ChatState, 'undos'>): JSX.Element | null {
   return (
     <p class="chat-note">
       <span>{last.words}</span>
-      <NoteButton words="Undo" onClick={undo} />
-      <NoteButton words="Close" onClick={close} />
+      <span class="chat-note-buttons">
+        <NoteButton words="Undo" onClick={undo} />
+        <NoteButton words="Close" onClick={close} />
+      </span>
     </p>
   );
 }
