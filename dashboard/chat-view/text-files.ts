@@ -18,8 +18,16 @@ export function readTextFile(name: string, bytes: Uint8Array): ReadFile {
     if (!hasControlCharacters(text)) return { text };
   } catch {
     // It is no text in that encoding.
+    if (isOtherText(bytes)) {
+      return { problem: `${name} is not in UTF-8 or UTF-16: save it in UTF-8 by an editor, then add it again.` };
+    }
   }
   return { problem: `${name} is no text: pictures, PDF and other binary files cannot be read here.` };
+}
+
+/** Texts in older encodings have control characters as few as others; binary files have some nearly always. */
+function isOtherText(bytes: Uint8Array): boolean {
+  return !hasControlCharacters(new TextDecoder('latin1').decode(bytes));
 }
 
 /** Texts have tabs, line ends, form feeds and colours of terminals, but no other control characters. */

@@ -239,9 +239,11 @@ describe('files in a question', () => {
   it('are texts in UTF-8 or UTF-16, and nothing else', () => {
     assert.deepEqual(readTextFile('a', bytes('Grüße\t🦊\r\n')), { text: 'Grüße\t🦊\r\n' });
     assert.deepEqual(readTextFile('a', Uint8Array.of(0xff, 0xfe, 0x41, 0)), { text: 'A' });
-    for (const wrong of [Uint8Array.of(0x41, 0), Uint8Array.of(0xff, 0xd8, 0xff), Uint8Array.of(0xe9, 0x41)]) {
+    for (const wrong of [Uint8Array.of(0x41, 0), Uint8Array.of(0xff, 0xd8, 0xff, 0)]) {
       assert.match((readTextFile('a.png', wrong) as { problem: string }).problem, /^a\.png is no text/);
     }
+    const latin = readTextFile('a.txt', Uint8Array.of(0xe9, 0x41)) as { problem: string };
+    assert.match(latin.problem, /^a\.txt is not in UTF-8 or UTF-16: save it in UTF-8/);
     assert.deepEqual(readTextFile('a', new Uint8Array()), { problem: 'a is empty.' });
   });
 
