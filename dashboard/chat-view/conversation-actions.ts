@@ -101,8 +101,9 @@ export async function exportConversation(id: string): Promise<void> {
   });
 }
 
-/** Reads a file that the page or `odmoe chat` has saved as a new conversation, and shows it. */
-export async function importConversation(file: File): Promise<void> {
+/** Reads a file that the page or `odmoe chat` has saved as a new conversation, and shows it. Returns whether it did; if not, the note says why. */
+export async function importConversation(file: File): Promise<boolean> {
+  let isImported = false;
   await noted(async () => {
     const problem = sizeProblem(file.name, file.size);
     const settings = askedSettings();
@@ -111,12 +112,14 @@ export async function importConversation(file: File): Promise<void> {
     if (typeof read === 'string') return update({ note: read });
     changeLive(read.conversation, 'now');
     showLive(read.conversation);
+    isImported = true;
     if (read.leftOut > 0) update({ note: leftOutWords(read.leftOut) });
     const { system } = chatState().settings;
     if (read.system === '' || read.system === system) return;
     changeSettings({ system: read.system });
     offerUndo('The system message of the file is now the one of the settings.', () => changeSettings({ system }));
   });
+  return isImported;
 }
 
 function leftOutWords(count: number): string {

@@ -195,7 +195,9 @@ function ImportButton({ onImported }: { onImported: () => void }): JSX.Element {
   const onChange = ({ currentTarget }: TargetedEvent<HTMLInputElement>): void => {
     const file = currentTarget.files?.[0];
     if (file === undefined) return;
-    void importConversation(file).then(onImported);
+    void importConversation(file).then((isImported) => {
+      if (isImported) onImported();
+    });
     // The same file may be chosen again.
     currentTarget.value = '';
   };
