@@ -10,7 +10,13 @@ import { headingRanks } from '../../dashboard/chat-view/markdown/heading-ranks.j
 import { linkAddress } from '../../dashboard/chat-view/markdown/link-address.js';
 import type { MarkdownNode } from '../../dashboard/chat-view/markdown/markdown-node.js';
 import { readMarkdown } from '../../dashboard/chat-view/markdown/read-blocks.js';
-import { lineParts, partBegins, tokenEnds, tokenPieces } from '../../dashboard/chat-view/markdown/token-pieces.js';
+import {
+  lineParts,
+  partBegins,
+  tokenEnds,
+  tokenPieces,
+  wordParts,
+} from '../../dashboard/chat-view/markdown/token-pieces.js';
 import { textDirection } from '../../dashboard/chat-view/markdown/text-direction.js';
 import { pauseMs } from '../../dashboard/chat-view/draw-pace.js';
 
@@ -282,6 +288,10 @@ describe('the tokens of a text', () => {
     const code = 'a\n\nbc\nd\n\ne\nf';
     const lines = lineParts(code, 0, code.length, 2).map(({ from, to }) => code.slice(from, to));
     assert.deepEqual(lines, ['a\n\nbc', 'd\n\ne', 'f']);
+    const words = (text: string): string[] =>
+      wordParts(text, 0, text.length, 3).map(({ from, to }) => text.slice(from, to));
+    assert.deepEqual(words('ab cd ef gh'), ['ab cd ', 'ef gh']);
+    assert.deepEqual(words('abcde🦊fgh i'), ['abcde', '🦊fgh ', 'i']);
   });
 });
 

@@ -3,8 +3,9 @@ import { useMemo } from 'preact/hooks';
 import type { AnswerInk } from './answer-ink.js';
 import { CodeBlock } from './code-block.js';
 import type { MarkdownNode } from './markdown-node.js';
-import { SourceText } from './source-text.js';
+import { PartedText, SourceText } from './source-text.js';
 import { textDirection } from './text-direction.js';
+import { wordParts } from './token-pieces.js';
 
 /** Blocks of Markdown as elements. No text is ever read as HTML, so nothing has to be made harmless. */
 export function MarkdownView({ blocks, ink }: { blocks: readonly MarkdownNode[]; ink: AnswerInk }): JSX.Element {
@@ -41,12 +42,23 @@ const BLOCK_ELEMENTS: Partial<Record<MarkdownNode['kind'], (props: NodeProps) =>
   numbers: List,
   table: Table,
   rule: () => <hr />,
+  raw: RawText,
 };
 
 function Paragraph({ node, ink }: NodeProps): JSX.Element {
   return (
     <p dir="auto">
       <Inline nodes={node.children} ink={ink} />
+    </p>
+  );
+}
+
+function RawText({ node, ink }: NodeProps): JSX.Element {
+  return (
+    <p dir="auto">
+      {node.children.map((part) => (
+        <PartedText key={part.from} node={part} ink={ink} divide={wordParts} />
+      ))}
     </p>
   );
 }

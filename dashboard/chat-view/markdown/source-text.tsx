@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
 import type { AnswerInk } from './answer-ink.js';
-import type { MarkdownNode } from './markdown-node.js';
+import { leaf, type MarkdownNode } from './markdown-node.js';
 import { partBegins, tokenPieces } from './token-pieces.js';
 
 /** A longer text is drawn in parts of so many characters: while it grows, only its last part is drawn again. */
@@ -21,6 +21,26 @@ export function SourceText({ node, ink }: LeafProps): JSX.Element {
     <>
       {begins.map((begin, index) => (
         <TextPart key={begin} ink={ink} from={begin} to={begins[index + 1] ?? to} />
+      ))}
+    </>
+  );
+}
+
+interface PartedTextProps extends LeafProps {
+  /** Divides a range of the source. */
+  divide: (source: string, from: number, to: number, least: number) => { from: number; to: number }[];
+}
+
+/** A leaf whose long text is laid out in parts: while it grows, only its last part is laid out again. */
+export function PartedText({ node, ink, divide }: PartedTextProps): JSX.Element {
+  const parts = node.kind === 'text' ? divide(ink.source, node.from, node.to, PART_CHARACTERS) : [];
+  if (parts.length < 2) return <SourceText node={node} ink={ink} />;
+  return (
+    <>
+      {parts.map(({ from, to }) => (
+        <span key={from} class="text-part">
+          <SourceText node={leaf('text', from, to)} ink={ink} />
+        </span>
       ))}
     </>
   );

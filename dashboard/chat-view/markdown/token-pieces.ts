@@ -40,11 +40,30 @@ function tokenAt(ends: readonly number[], place: number): number {
 export function partBegins(source: string, from: number, to: number, most: number): number[] {
   const begins = [from];
   for (let at = from + most; at < to; at += most) {
-    const unit = source.charCodeAt(at);
-    if (unit >= 0xdc00 && unit <= 0xdfff) at -= 1;
+    at = characterBegin(source, at);
     begins.push(at);
   }
   return begins;
+}
+
+/** Where the character begins that has its UTF-16 unit at this place. */
+function characterBegin(source: string, at: number): number {
+  const unit = source.charCodeAt(at);
+  return unit >= 0xdc00 && unit <= 0xdfff ? at - 1 : at;
+}
+
+/** Divides a text into parts of `least` to twice as many characters, behind a blank where there is one. A longer text has the same first parts. */
+export function wordParts(source: string, from: number, to: number, least: number): { from: number; to: number }[] {
+  const parts: { from: number; to: number }[] = [];
+  let begin = from;
+  for (;;) {
+    const latest = begin + 2 * least;
+    const blank = source.slice(begin + least, Math.min(to, latest)).search(/\s\S/);
+    if (blank < 0 && latest >= to) return [...parts, { from: begin, to }];
+    const end = blank < 0 ? characterBegin(source, latest) : begin + least + blank + 1;
+    parts.push({ from: begin, to: end });
+    begin = end;
+  }
 }
 
 /** Divides lines into parts of at least `least` characters. The line end between two parts belongs to neither; no empty line is beside it. */
