@@ -139,6 +139,7 @@ describe('the conversations of the page in a browser', function () {
     await list(2);
     assert.deepEqual(await titles(), ['What is an owl?', 'Why do foxes write?']);
     await button('Rename: Why do foxes write?');
+    await page.locator('.conversation-rename input:focus').waitFor();
     await page.keyboard.type('On foxes');
     await page.keyboard.press('Enter');
     await page.getByText('On foxes', { exact: true }).waitFor();
