@@ -97,8 +97,26 @@ describe('the Markdown of an answer', () => {
     assert.equal(read('a\u202eb\u0007 \u2066c\u{e0041}'), 'paragraph[a<U+202E>b<U+0007> <U+2066>c<U+E0041>]');
     assert.equal(read('&#x202e;'), 'paragraph[<U+202E>]');
     assert.equal(read('```\n\u202e\n```'), 'code-block[<U+202E>]');
-    // Joiners of scripts and emoji stay.
-    assert.equal(read('👩\u200d🚀 می\u200cخواهم'), 'paragraph[👩\u200d🚀 می\u200cخواهم]');
+    // They hide, or turn the text, as well.
+    for (const sign of ['200B', '00AD', '3164', '200E', '200F', '061C', 'FE0F', '200C', '200D', '034F', 'FFA0']) {
+      const hidden = String.fromCodePoint(parseInt(sign, 16));
+      assert.equal(read(`pay${hidden}pal`), `paragraph[pay<U+${sign}>pal]`);
+    }
+  });
+
+  it('leaves signs without a form bare where a script or an emoji needs them', () => {
+    const needed = [
+      '👩\u200d🚀',
+      '👩🏽\u200d🚀',
+      '❤\ufe0f\u200d🔥',
+      '1\ufe0f\u20e3',
+      'می\u200cخواهم',
+      'क्\u200dष',
+      '葛\u{e0100}城',
+      'می\u200c',
+    ];
+    for (const text of needed) assert.equal(read(text), `paragraph[${text}]`);
+    assert.equal(read('1\ufe0f1 می\u200c\u200cخ'), 'paragraph[1<U+FE0F>1 می<U+200C><U+200C>خ]');
   });
 });
 
