@@ -1,4 +1,5 @@
 import { isRunning, type Answer, type AnswerToken, type ToolCall } from './conversation.js';
+import { canGoOn } from './cut-answers.js';
 import type { StreamEvent } from './event-stream.js';
 import { MainRefusal, type MainError } from './main-refusal.js';
 
@@ -32,7 +33,10 @@ interface CallPart {
 
 const PROGRESS = 'progress ';
 const END = '[DONE]';
-const BROKEN = 'The connection to main broke. Ask again.';
+const BROKEN = 'The connection to main broke.';
+/** A proxy, or another service at main's address, has sent it. */
+const NOT_MAIN =
+  'What came is no answer of main: check the address, and what stands between this page and main. Then ask again.';
 
 /** Returns the answer after an event of its stream. `nowMs`: time on the page's clock. Throws if the event's data is no JSON. */
 export function withStreamEvent(answer: Answer, { kind, text }: StreamEvent, nowMs: number): Answer {
@@ -50,13 +54,15 @@ export function withFailure(answer: Answer, error: string): Answer {
 
 /** Returns the answer after this error has ended it. */
 export function withThrown(answer: Answer, thrown: unknown): Answer {
+  if (thrown instanceof TypeError) return withFailure(answer, brokenWords(answer));
   const failed = withFailure(answer, failureWords(thrown));
   return thrown instanceof MainRefusal ? { ...failed, errorField: thrown.field, errorCode: thrown.code } : failed;
 }
 
 /** The message for an error. Browsers report a broken or failed connection by a TypeError, each with its own text. */
 export function failureWords(thrown: unknown): string {
-  if (thrown instanceof TypeError) return BROKEN;
+  if (thrown instanceof TypeError) return `${BROKEN} Ask again.`;
+  if (thrown instanceof SyntaxError) return NOT_MAIN;
   return thrown instanceof Error ? thrown.message : String(thrown);
 }
 
@@ -64,7 +70,13 @@ export function failureWords(thrown: unknown): string {
 export function withEnd(answer: Answer, stopped: boolean): Answer {
   if (!isRunning(answer)) return answer;
   if (stopped) return { ...answer, state: 'stopped', progress: '' };
-  return withFailure(answer, BROKEN);
+  return withFailure(answer, brokenWords(answer));
+}
+
+/** What had come can go on, also where the answer only repeated it. */
+function brokenWords(answer: Answer): string {
+  const offersGoOn = canGoOn({ ...(answer.came ?? answer), state: 'failed' });
+  return `${BROKEN} ${offersGoOn ? 'Press “Go on”, or ask again.' : 'Ask again.'}`;
 }
 
 function withChunk(answer: Answer, chunk: ChatChunk, nowMs: number): Answer {

@@ -19,8 +19,17 @@ function readJson(text: string): Read<unknown> {
   try {
     return { value: JSON.parse(text) as unknown };
   } catch (thrown) {
-    return { problem: `this is no JSON: ${thrown instanceof Error ? thrown.message : String(thrown)}` };
+    return { problem: `this is no JSON: ${jsonRemedy(text, String(thrown))}` };
   }
+}
+
+/** Browsers tell the place of an error each in its own way, or not at all. */
+function jsonRemedy(text: string, engineWords: string): string {
+  const position = /\bposition (\d+)/.exec(engineWords)?.[1];
+  if (position !== undefined) return `check it near character ${Number(position) + 1}`;
+  const [, line, column] = /\bline (\d+) column (\d+)/.exec(engineWords) ?? [];
+  if (line !== undefined && column !== undefined) return `check it near character ${column} of line ${line}`;
+  return text.trim() === '' ? 'it is empty' : 'check its quotes, commas and brackets';
 }
 
 /** Empty: null. */

@@ -151,9 +151,19 @@ describe('an answer read event by event', () => {
 
   it('reports a broken stream; an answer that the user stopped is no failure', () => {
     const half = withStreamEvent(WAITING, chunk('A'), 1);
-    assert.match(withEnd(half, false).error, /broke/);
-    const network = failureWords(new TypeError('network error'));
-    assert.deepEqual([network, failureWords(new Error('no room'))], [withEnd(half, false).error, 'no room']);
+    assert.match(withEnd(half, false).error, /broke\. Press “Go on”, or ask again\.$/);
+    assert.match(withEnd({ ...WAITING, came: half }, false).error, /Go on/);
+    const network = new TypeError('network error');
+    assert.equal(withThrown(half, network).error, withEnd(half, false).error);
+    assert.equal(withThrown(WAITING, network).error, withEnd(WAITING, false).error);
+    assert.deepEqual(
+      [failureWords(network), failureWords(new Error('no room'))],
+      [withEnd(WAITING, false).error, 'no room'],
+    );
+    assert.throws(
+      () => withStreamEvent(WAITING, { kind: 'data', text: '{<' }, 1),
+      (thrown) => failureWords(thrown).startsWith('What came is no answer of main: check the address'),
+    );
     assert.deepEqual([withEnd(half, true).state, withEnd(half, true).text], ['stopped', 'A']);
   });
 
