@@ -25,9 +25,9 @@ export interface KeyPlace {
 
 /** The list of keys, as the view shows it. */
 export const KEYS: readonly { keys: string; what: string }[] = [
-  { keys: 'Enter', what: 'sends the question' },
+  { keys: 'Enter', what: 'sends the question, also an edited one' },
   { keys: 'Shift Enter', what: 'makes a line in the question' },
-  { keys: 'Esc', what: 'stops the answer' },
+  { keys: 'Esc', what: 'stops the answer; leaves an edited question, whose text stays for the next “Edit”' },
   { keys: '↑', what: 'in the empty field: edits the last question' },
   { keys: 'Ctrl Shift O, or ⌘ Shift O', what: 'begins a new chat' },
   { keys: '← →', what: "in an answer: one token's alternatives after another's" },
@@ -44,6 +44,14 @@ export function keyAction(pressed: PressedKey, { field, isEmpty, isRunning, hasO
   if (field !== 'composer' || pressed.shiftKey) return null;
   if (pressed.key === 'Enter') return 'send';
   return pressed.key === 'ArrowUp' && isEmpty ? 'edit' : null;
+}
+
+/** The action of a key in the editor of a question; null: the key is not the editor's. `isInField`: it is pressed in the text, not on a button. */
+export function editorAction(pressed: PressedKey, isInField: boolean): 'send' | 'leave' | null {
+  const { key, isComposing, ctrlKey, metaKey, altKey, shiftKey } = pressed;
+  if (isComposing) return null;
+  if (key === 'Escape') return 'leave';
+  return key === 'Enter' && isInField && !ctrlKey && !metaKey && !altKey && !shiftKey ? 'send' : null;
 }
 
 /** By its place on the keyboard, too: another script has another letter there. */

@@ -1,8 +1,10 @@
 import type { JSX, TargetedSubmitEvent } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { BranchArrows } from './branch-arrows.js';
+import { editorAction } from './chat-keys.js';
 import { askQuestionAgain, editQuestion } from './chat-store.js';
 import type { Question, Turn } from './conversation.js';
+import { pressedKey } from './use-chat-keys.js';
 
 interface QuestionTurnProps {
   question: Question;
@@ -28,23 +30,40 @@ export function QuestionTurn({ question, siblings, isEdited }: QuestionTurnProps
   );
 }
 
+/** What was typed in editors that were left, by ids of their questions. It stays in the page's memory. */
+const drafts = new Map<number, string>();
+
 function QuestionEditor({ question }: { question: Question }): JSX.Element {
-  const [text, setText] = useState(question.text);
+  const [text, setText] = useState(drafts.get(question.id) ?? question.text);
   const field = useRef<HTMLTextAreaElement>(null);
   useEffect(() => field.current?.focus(), []);
-  const close = (): void => editQuestion(null);
-  const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
+  const type = (next: string): void => {
+    drafts.set(question.id, next);
+    setText(next);
+  };
+  const leave = (): void => {
+    drafts.delete(question.id);
+    editQuestion(null);
+  };
+  const send = (): void => {
+    if (text.trim() !== '' && askQuestionAgain(question.id, text, null)) leave();
+  };
+  const onSubmit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
-    if (text.trim() !== '' && askQuestionAgain(question.id, text, null)) close();
+    send();
   };
   const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.key !== 'Escape' || event.isComposing) return;
+    const action = editorAction(pressedKey(event), event.target === field.current);
+    if (action === null) return;
+    event.preventDefault();
     event.stopPropagation();
-    close();
+    if (action === 'send') send();
+    // The draft stays for the next time.
+    else editQuestion(null);
   };
   return (
     <li class="turn turn-question turn-edited">
-      <form onSubmit={submit} onKeyDown={onKeyDown}>
+      <form onSubmit={onSubmit} onKeyDown={onKeyDown}>
         <textarea
           ref={field}
           class="field"
@@ -52,13 +71,14 @@ function QuestionEditor({ question }: { question: Question }): JSX.Element {
           dir="auto"
           value={text}
           aria-label="The question"
-          onInput={(event) => setText(event.currentTarget.value)}
+          aria-keyshortcuts="Enter Escape"
+          onInput={(event) => type(event.currentTarget.value)}
         />
         <div class="turn-buttons">
           <button type="submit" class="button button-main">
             Ask from here
           </button>
-          <button type="button" class="button" onClick={close}>
+          <button type="button" class="button" onClick={leave}>
             Leave it
           </button>
         </div>

@@ -1,6 +1,6 @@
 import type { RefObject } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import { keyAction, type KeyPlace } from './chat-keys.js';
+import { keyAction, type KeyPlace, type PressedKey } from './chat-keys.js';
 import { editLast, newConversation, stopAnswer } from './chat-store.js';
 
 interface ChatKeys {
@@ -28,17 +28,21 @@ export function useChatKeys(chat: ChatKeys): void {
   }, []);
 }
 
-function press(event: KeyboardEvent, { area, isRunning, send, showKeys }: ChatKeys): void {
-  if (event.defaultPrevented) return;
+export function pressedKey(event: KeyboardEvent): PressedKey {
   const { key, code, ctrlKey, metaKey, shiftKey, altKey } = event;
   const isComposing = event.isComposing || event.keyCode === COMPOSING_KEY_CODE;
+  return { key, code, ctrlKey, metaKey, shiftKey, altKey, isComposing };
+}
+
+function press(event: KeyboardEvent, { area, isRunning, send, showKeys }: ChatKeys): void {
+  if (event.defaultPrevented) return;
   const place: KeyPlace = {
     field: fieldOf(event.target, area.current),
     isEmpty: area.current?.value === '',
     isRunning,
     hasOverlay: document.querySelector(OVERLAYS) !== null,
   };
-  const action = keyAction({ key, code, ctrlKey, metaKey, shiftKey, altKey, isComposing }, place);
+  const action = keyAction(pressedKey(event), place);
   if (action === null) return;
   event.preventDefault();
   if (action === 'send') send();

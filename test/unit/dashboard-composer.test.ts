@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { keyAction, type KeyPlace, type PressedKey } from '../../dashboard/chat-view/chat-keys.js';
+import { editorAction, keyAction, type KeyPlace, type PressedKey } from '../../dashboard/chat-view/chat-keys.js';
 import {
   chatSettings,
   DEFAULT_SETTINGS,
@@ -44,9 +44,9 @@ function conversationOf(questions: readonly string[]): PageConversation {
 
 describe('the keys of the chat', () => {
   const place: KeyPlace = { field: 'composer', isEmpty: true, isRunning: false, hasOverlay: false };
+  const none = { code: '', ctrlKey: false, metaKey: false, shiftKey: false, altKey: false, isComposing: false };
   const press = (key: string, more: Partial<PressedKey> = {}, where: Partial<KeyPlace> = {}): string | null => {
-    const none = { ctrlKey: false, metaKey: false, shiftKey: false, altKey: false, isComposing: false };
-    return keyAction({ ...none, key, code: '', ...more }, { ...place, ...where });
+    return keyAction({ ...none, key, ...more }, { ...place, ...where });
   };
 
   it('send, edit, stop and begin anew', () => {
@@ -56,6 +56,17 @@ describe('the keys of the chat', () => {
     assert.equal(press('O', { ctrlKey: true, shiftKey: true }), 'new');
     assert.equal(press('Щ', { code: 'KeyO', metaKey: true, shiftKey: true }), 'new');
     assert.equal(press('?', { shiftKey: true }, { field: 'none' }), 'keys');
+  });
+
+  it('send an edited question by Enter in its text alone, and leave its editor by Escape', () => {
+    const pressed = (key: string, more: Partial<PressedKey> = {}): string | null =>
+      editorAction({ ...none, key, ...more }, true);
+    assert.deepEqual([pressed('Enter'), pressed('Escape'), pressed('a')], ['send', 'leave', null]);
+    assert.equal(editorAction({ ...none, key: 'Enter' }, false), null);
+    for (const more of [{ shiftKey: true }, { isComposing: true }, { ctrlKey: true }]) {
+      assert.equal(pressed('Enter', more), null);
+    }
+    assert.equal(pressed('Escape', { isComposing: true }), null);
   });
 
   it('leave typing, compositions, other fields and overlays alone', () => {
