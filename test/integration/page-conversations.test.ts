@@ -72,6 +72,15 @@ describe('the conversations of the page in a browser', function () {
     await tab.locator('.turn-answer').nth(before).and(tab.locator(state)).waitFor();
   }
 
+  /** Sends a question from each tab in the same instant, before one knows the other's. */
+  async function askAtOnce(...asked: [tab: Page, text: string][]): Promise<void> {
+    for (const [tab, text] of asked) await tab.getByLabel('Your question').fill(text);
+    const atMs = Date.now() + 1000;
+    const submit = `setTimeout(() => document.querySelector('.composer').requestSubmit(), ${atMs} - Date.now())`;
+    await Promise.all(asked.map(([tab]) => tab.evaluate(submit)));
+    await Promise.all(asked.map(([tab]) => tab.locator(STREAMING).first().waitFor()));
+  }
+
   async function reload(): Promise<void> {
     await page.reload();
     await page.getByRole('heading', { name: 'Chat' }).waitFor();
@@ -248,7 +257,7 @@ describe('the conversations of the page in a browser', function () {
     await button('Stop', other);
     await page.locator('.turn-answer[data-state="stopped"]').waitFor();
     await other.locator('.turn-answer[data-state="stopped"]').waitFor();
-    await Promise.all([ask('From the one?', page, STREAMING), ask('From the other?', other, STREAMING)]);
+    await askAtOnce([page, 'From the one?'], [other, 'From the other?']);
     goOn();
     await Promise.all([page, other].map((tab) => tab.locator(DONE).nth(1).waitFor()));
     await Promise.all([page, other].map((tab) => tab.getByText('2 of 2').or(tab.getByText('1 of 2')).waitFor()));
