@@ -21,19 +21,22 @@ const COMMANDS = ['set', 'system', 'save', 'load', 'clear', 'undo', 'retry', 'he
 type CommandName = (typeof COMMANDS)[number];
 
 /** The text that /help prints. */
-export const CHAT_HELP = `/set KEY VALUE   change how answers are made; VALUE "off" takes the setting back; /set alone shows all
-/system TEXT     what the model is told before the conversation; "-" for nothing; /system alone shows it
+export const CHAT_HELP = `/set KEY VALUE   change how answers are made; VALUE "off" takes the setting back;
+                 /set alone shows all
+/system TEXT     what the model is told before all else; "-" for nothing;
+                 /system alone shows it
 /retry           ask the last message again
 /undo            drop the last message and its answer
 /clear           begin a new conversation
-/save FILE       write the conversation to a file; without FILE to the one of before
+/save FILE       write the conversation to a file; without FILE: the one before
 /load FILE       go on with a saved conversation
 /help            this list
 /exit            end (or Ctrl-D)
 
-A message of several lines: Alt-Enter makes a line; or end a line with a backslash, or put """ before and after.
-What is pasted is one message.
-A message that begins with a slash: put a space before it. Ctrl-C stops an answer; what came of it stays.`;
+A message of several lines: Alt-Enter makes a line; or end a line with a
+backslash, or put """ before and after. What is pasted is one message.
+A message that begins with a slash: put a space before it.
+Ctrl-C stops an answer; what came of it stays.`;
 
 /** Throws USAGE for a command that is unknown or incomplete. */
 export function parseChatLine(line: string): ChatLine {

@@ -105,7 +105,7 @@ async function converse(flags: ChatFlags, partner: string, generate: ChatOptions
     templateArguments: flags.templateArg,
   });
   try {
-    if (terminal !== null) note(`${partner}. /help lists the commands, Ctrl-D ends.`);
+    if (terminal !== null) note(`${partner}.\n/help lists the commands, Ctrl-D ends.`);
     if (flags.load !== undefined) await session.load(flags.load);
     if (flags.system !== undefined) session.system(flags.system);
     await session.run();

@@ -32,6 +32,9 @@ export interface MachineFacts {
   /** Null: nothing is at the path. */
   readonly statusOf: (path: string) => Pick<Stats, 'mode' | 'isDirectory'> | null;
   readonly workingDirectory: string;
+  /** The Node and the odmoe that run now. */
+  readonly node: string;
+  readonly program: string;
   /** Null: it is not known. */
   readonly systemdVersion: number | null;
 }
@@ -86,6 +89,8 @@ export function factsOfMachine(root: string): MachineFacts {
     programs: new Set([NVIDIA_STARTER].filter((path) => statusOf(path) !== null)),
     statusOf,
     workingDirectory: process.cwd(),
+    node: process.execPath,
+    program: join(packageRoot(), 'bin', 'odmoe'),
     systemdVersion: systemdVersionBelow(root),
   };
 }
@@ -108,8 +113,8 @@ export function planService(wanted: WantedService, facts: MachineFacts): Planned
       'every user can read a unit, and it is used at each start: give --join and --rejoin to odmoe service install itself, before the --',
     );
   }
-  const node = installedPath('Node', [process.execPath, ...NODE_PATHS], facts);
-  const program = installedPath('odmoe', [join(packageRoot(), 'bin', 'odmoe'), ...PROGRAM_PATHS], facts);
+  const node = installedPath('Node', [facts.node, ...NODE_PATHS], facts);
+  const program = installedPath('odmoe', [facts.program, ...PROGRAM_PATHS], facts);
   const needed = [node, program, ...pathsIn(role, flags)];
   if (scope === 'system') for (const path of needed) requireUsable(path, facts);
   const fetchesInto = role === 'worker' ? settings.modelPath : null;

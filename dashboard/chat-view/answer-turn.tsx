@@ -1,4 +1,5 @@
 import type { JSX } from 'preact';
+import { useIsSilent } from '../feed/dashboard-store.js';
 import { AnswerBody } from './answer-body.js';
 import { AnswerButtons } from './answer-buttons.js';
 import { AnswerDetails } from './answer-details.js';
@@ -24,6 +25,7 @@ export function AnswerTurn({ answer, question, siblings, isLast, isElsewhere }: 
       <AnswerBody key={answer.id} answer={shown} />
       <ToolCalls key={`tools of ${answer.id}`} answer={shown} takesResults={isLast && answer.state === 'done'} />
       {shown.progress !== '' && <p class="small quiet">{shown.progress}</p>}
+      {runs && <SilenceNote />}
       {runs && isElsewhere && <p class="small quiet">Under way in another tab.</p>}
       {answer.error !== '' && (
         <p class="answer-error" role="alert">
@@ -44,4 +46,10 @@ export function AnswerTurn({ answer, question, siblings, isLast, isElsewhere }: 
       )}
     </li>
   );
+}
+
+/** An answer under way waits as long as main is silent, which the page's banner says far above it. */
+function SilenceNote(): JSX.Element | null {
+  if (!useIsSilent()) return null;
+  return <p class="small problem-text">Main is silent. The answer goes on when main does; Esc stops it.</p>;
 }

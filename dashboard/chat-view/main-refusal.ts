@@ -1,3 +1,5 @@
+import { httpStatusWords } from '../elements/http-status-words.js';
+
 /** The error of main's reply, in the form of OpenAI's API. */
 export interface MainError {
   message: string;
@@ -25,7 +27,7 @@ export class MainRefusal extends Error {
 
 /** The error of a reply that is none of success, with main's own message where it has one. */
 export async function refusalOf(reply: Response): Promise<MainRefusal> {
-  const fallback = { message: `Main refused with HTTP status ${reply.status}.` };
+  const fallback = { message: httpStatusWords(reply.status) };
   try {
     const { error } = (await reply.json()) as { error?: Partial<MainError> };
     return new MainRefusal({ ...fallback, ...error });

@@ -1,5 +1,5 @@
-import type { ComponentChildren, JSX } from 'preact';
-import { useRef, useState } from 'preact/hooks';
+import type { ComponentChildren, JSX, RefObject } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { percent, probabilityOf, visibleText } from './answer-words.js';
 import type { AnswerToken } from './conversation.js';
 import { popoverPlace, type PopoverPlace } from './popover-place.js';
@@ -30,6 +30,11 @@ export function TokenText({ tokens, children }: TokenTextProps): JSX.Element {
     const element = (target as Element).closest<HTMLElement>('[data-token]');
     if (element !== null) choose(Number(element.dataset.token), element);
   };
+  // Text that moves under a pointer at rest, as while an answer grows, chooses nothing.
+  const onPointerMove = (event: PointerEvent): void => {
+    if (event.pointerType !== 'touch' && (event.movementX !== 0 || event.movementY !== 0)) chooseAt(event);
+  };
+  useClosedByKeys(box, chosen !== null, () => setChosen(null));
   const onKeyDown = (event: KeyboardEvent): void => {
     // Tables and code within the text scroll by the same keys.
     if (box.current === null || event.target !== box.current) return;
@@ -52,7 +57,7 @@ export function TokenText({ tokens, children }: TokenTextProps): JSX.Element {
       tabIndex={0}
       role="group"
       aria-label="Answer, token by token: arrow keys tell each one's alternatives"
-      onPointerOver={chooseAt}
+      onPointerMove={onPointerMove}
       onClick={chooseAt}
       onPointerLeave={() => setChosen(null)}
       onBlur={() => setChosen(null)}
@@ -62,6 +67,18 @@ export function TokenText({ tokens, children }: TokenTextProps): JSX.Element {
       {chosen !== null && token !== undefined && <Alternatives token={token} place={chosen.place} />}
     </div>
   );
+}
+
+/** Calls `close` for a key that is pressed outside the box, so that what lies over a field does not cover what is typed there. */
+function useClosedByKeys(box: RefObject<HTMLElement | null>, isOpen: boolean, close: () => void): void {
+  useEffect(() => {
+    if (!isOpen) return undefined;
+    const onKey = ({ target }: KeyboardEvent): void => {
+      if (!(target instanceof Node) || box.current?.contains(target) !== true) close();
+    };
+    document.addEventListener('keydown', onKey);
+    return () => document.removeEventListener('keydown', onKey);
+  }, [isOpen]);
 }
 
 /** The element of a token; for a token that is only marks of Markdown or a line end, of the nearest token before it that has one. */

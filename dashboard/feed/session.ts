@@ -1,3 +1,4 @@
+import { httpStatusWords } from '../elements/http-status-words.js';
 import { keyOfLink } from '../../shared/wire/page-link.js';
 import { startFeed } from './event-feed.js';
 
@@ -32,7 +33,7 @@ export async function logIn(key: string): Promise<string | null> {
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({ key }),
     });
-    if (!ok) return status === 401 ? 'Main does not know this key.' : `Main refused with HTTP status ${status}.`;
+    if (!ok) return status === 401 ? 'Main does not know this key.' : httpStatusWords(status);
   } catch {
     return 'Main does not answer.';
   }

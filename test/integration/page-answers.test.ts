@@ -50,6 +50,7 @@ describe('answers on the page in a browser', function () {
   let page: Page;
   let answered: Answered = { text: '' };
   let goOn = (): void => undefined;
+  let isSilent = false;
 
   before(async function () {
     const path = findBrowser();
@@ -62,6 +63,7 @@ describe('answers on the page in a browser', function () {
       key: null,
       halfway: () => Promise.resolve(),
       machines: new SampleMachines('operator'),
+      isSilent: () => isSilent,
       chat: (_body, response) => {
         void stream(response, answered);
         return true;
@@ -189,6 +191,34 @@ describe('answers on the page in a browser', function () {
     assert.equal(await plain.locator('[data-token]').count(), 0);
     await page.getByLabel('Shade unsure tokens').check();
     assert.equal(await plain.locator('[data-token]').count(), 3);
+  });
+
+  it('open the alternatives of a token for a pointer that moves alone, and close them for a key elsewhere', async () => {
+    const answer = await ask({ text: `one two three ${WAIT}four five six` });
+    const third = answer.locator('[data-token="2"]');
+    await third.waitFor();
+    const box = await third.boundingBox();
+    assert.ok(box !== null);
+    // The line of the next token comes under the pointer, which rests.
+    await page.mouse.move(box.x + box.width + 20, box.y + box.height / 2);
+    goOn();
+    await page.locator('.turn-answer[data-state="done"]').last().waitFor();
+    assert.equal(await answer.locator('.alternatives').count(), 0);
+    await third.hover();
+    await answer.locator('.alternatives').waitFor();
+    await page.getByLabel('Your question').press('a');
+    await answer.locator('.alternatives').waitFor({ state: 'detached' });
+  });
+
+  it('say where main is silent that they go on with main, and do', async () => {
+    const answer = await ask({ text: `before ${WAIT}after` });
+    await answer.getByText('before').waitFor();
+    isSilent = true;
+    await answer.getByText('Main is silent. The answer goes on when main does').waitFor();
+    isSilent = false;
+    await answer.getByText('Main is silent').waitFor({ state: 'detached' });
+    goOn();
+    await page.locator('.turn-answer[data-state="done"]').last().getByText('before after').waitFor();
   });
 
   it('tell the alternatives of each token by keyboard, also of tokens that are marks alone', async () => {

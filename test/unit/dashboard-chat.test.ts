@@ -9,7 +9,7 @@ import {
   withStreamEvent,
   withThrown,
 } from '../../dashboard/chat-view/answer-chunks.js';
-import { MainRefusal } from '../../dashboard/chat-view/main-refusal.js';
+import { MainRefusal, refusalOf } from '../../dashboard/chat-view/main-refusal.js';
 import {
   areTokensWhole,
   percent,
@@ -137,6 +137,15 @@ describe('an answer read event by event', () => {
     const thought = { kind: 'data', text: '{"choices":[{"delta":{"reasoning_content":"hm"}}]}' } as const;
     const answer = withStreamEvent(withStreamEvent(WAITING, thought, 1), chunk('Yes'), 2);
     assert.deepEqual([answer.reasoning, answer.text], ['hm', 'Yes']);
+  });
+
+  it("fails with main's words, or with words about the status of what answered in its place", async () => {
+    const ofMain = new Response('{"error": {"message": "too long", "code": "c"}}', { status: 400 });
+    const refusal = await refusalOf(ofMain);
+    assert.deepEqual([refusal.message, refusal.code], ['too long', 'c']);
+    const page = (status: number): Response => new Response('<html>', { status });
+    assert.match((await refusalOf(page(502))).message, /a proxy before it, failed with HTTP status 502\. Try again; /);
+    assert.equal((await refusalOf(page(404))).message, 'Main refused with HTTP status 404.');
   });
 
   it('fails with the message of a mid-stream error, and stays failed', () => {
