@@ -32,7 +32,7 @@ export function TokenText({ tokens, children }: TokenTextProps): JSX.Element {
   };
   // Text that moves under a pointer at rest, as while an answer grows, chooses nothing.
   const onPointerMove = (event: PointerEvent): void => {
-    if (event.pointerType !== 'touch' && (event.movementX !== 0 || event.movementY !== 0)) chooseAt(event);
+    if (event.pointerType !== 'touch') chooseAt(event);
   };
   useClosedByKeys(box, chosen !== null, () => setChosen(null));
   const onKeyDown = (event: KeyboardEvent): void => {
