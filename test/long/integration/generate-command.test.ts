@@ -124,7 +124,7 @@ describe('odmoe generate', () => {
   });
 
   const failures: [string, string[], number, RegExp][] = [
-    ['no prompt', ['generate', demoModel], 2, /TEXT or as --prompt-token-ids/],
+    ['no prompt', ['generate', demoModel], 2, /TEXT, by standard input, or as --prompt-token-ids/],
     ['an unknown flag', ['generate', demoModel, 'a', '--colour'], 2, /unknown option '--colour'/],
     ['an unknown command', ['conjure'], 2, /unknown command 'conjure'/],
     ['a value out of range', ['generate', demoModel, 'a', '--top-p', '3'], 2, /--top-p.*'3'.*from 0 to 1/],
