@@ -1,4 +1,4 @@
-import { httpStatusWords } from '../elements/http-status-words.js';
+import { httpStatusWords } from '../feed/http-status-words.js';
 
 /** The error of main's reply, in the form of OpenAI's API. */
 export interface MainError {

@@ -1,4 +1,4 @@
-import { httpStatusWords } from '../elements/http-status-words.js';
+import { httpStatusWords } from './http-status-words.js';
 import { keyOfLink } from '../../shared/wire/page-link.js';
 import { startFeed } from './event-feed.js';
 
