@@ -36,7 +36,7 @@ export class MainWait {
   }
 }
 
-/** Of this command. */
+/** The one wait of this command. */
 const WAIT = new MainWait(runtime, (text) => standardError.write(`odmoe: ${text}\n`));
 
 /** Finds main. `address`: that of the main that the user names; null: this host and its network are searched. */

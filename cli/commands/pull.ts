@@ -97,7 +97,7 @@ export function tell(words: string): void {
   standardError.write(`odmoe: ${words}\n`);
 }
 
-/** What --dry-run prints with --json. */
+/** The object that --dry-run prints with --json. */
 function plannedJson(id: string, model: FoundModel): Record<string, string | number> {
   return {
     model: id,
@@ -108,7 +108,7 @@ function plannedJson(id: string, model: FoundModel): Record<string, string | num
   };
 }
 
-/** What a model is here before anything is done with it, in one line. */
+/** One line that says how much of the model is here before the command does anything. */
 export function firstLine(id: string, model: FoundModel): string {
   return model.kind === 'packed' ? `${id}: its pack is here, ${model.directory}` : sizeLine(model);
 }

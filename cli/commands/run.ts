@@ -79,7 +79,7 @@ async function run(name: string, mainFlags: readonly string[], flags: RunFlags):
   const ownExperts = expertsFlags(mainFlags, settings);
   giveYoungObjectsRoom();
   const packs = packsDirectory(flags.packs);
-  // Where no pack is here, the question comes in any case, and who cannot answer it need not wait for the hub.
+  // The question always comes if no pack is here. A user who cannot answer it need not wait for the hub.
   if (!flags.yes && !flags.dryRun && (await packsOf(packs, repository)).length === 0) requireTerminal();
   const ready = await withInterrupt(async (signal) => {
     const model = await findModel(repository, { revision: flags.revision, packs, signal, tell });

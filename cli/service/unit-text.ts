@@ -63,7 +63,7 @@ function unitLines({ role, scope, node, program }: ServiceUnit): string[] {
     ...(scope === 'system' ? ['After=network.target nvidia-persistenced.service'] : []),
     // A daemon whose disk, GPU or network comes late is started until it goes.
     'StartLimitIntervalSec=0',
-    // Where odmoe was uninstalled under its service, nothing is started again and again.
+    // Systemd would start the service again and again if odmoe was uninstalled under it.
     ...[node, program].map((path) => `ConditionPathExists=${path.replaceAll('%', '%%')}`),
   ];
 }

@@ -50,7 +50,7 @@ function tokenShade(tokens: readonly AnswerToken[]): NonNullable<AnswerInk['shad
   return { ends: tokenEnds(tokens), degreeOf };
 }
 
-/** What the model thought before it answered; folded. Its Markdown is read only while it is open. */
+/** The model's reasoning before its answer, folded. Its Markdown is read only while it is open. */
 function Reasoning({ answer: { reasoning, text, state } }: { answer: Answer }): JSX.Element {
   const [isOpen, setOpen] = useState(false);
   const thinks = text === '' && (state === 'waiting' || state === 'streaming');
@@ -63,7 +63,7 @@ function Reasoning({ answer: { reasoning, text, state } }: { answer: Answer }): 
   );
 }
 
-/** What is folded within an answer is no part of the page's outline. */
+/** Headings of reasoning are no part of the page's outline. */
 const NO_RANKS = headingRanks([]);
 
 function ReasoningText({ reasoning }: { reasoning: string }): JSX.Element {

@@ -73,7 +73,7 @@ export function withEnd(answer: Answer, stopped: boolean): Answer {
   return withFailure(answer, brokenWords(answer));
 }
 
-/** What had come can go on, also where the answer only repeated it. */
+/** The words name Go on if the answer has some text, or had some before it was asked for again. */
 function brokenWords(answer: Answer): string {
   const offersGoOn = canGoOn({ ...(answer.came ?? answer), state: 'failed' });
   return `${BROKEN} ${offersGoOn ? 'Press “Go on”, or ask again.' : 'Ask again.'}`;

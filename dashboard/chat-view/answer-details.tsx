@@ -6,7 +6,7 @@ import type { Answer } from './conversation.js';
 import { CopyText } from './copy-text.js';
 import { curlCommand } from './curl-command.js';
 
-/** What few readers need of an answer: its numbers, its seed and fingerprint, and the command that asks for it. Folded. */
+/** The details of an answer, folded: its numbers, its seed and fingerprint, and the command that asks for it. */
 export function AnswerDetails({ answer }: { answer: Answer }): JSX.Element {
   const command = (): string => {
     const { url, body } = requestOf(answer);

@@ -1,4 +1,4 @@
-/** What a key does in the chat. */
+/** The effect of a key in the chat. */
 export type KeyAction = 'send' | 'stop' | 'new' | 'edit' | 'keys';
 
 /** A key that is pressed, and where. */

@@ -2,7 +2,7 @@ import type { JSX } from 'preact';
 import { update, type ChatState } from './chat-state.js';
 import { exportConversation, keepDeleted } from './conversation-actions.js';
 
-/** What the user has to know about the conversations, and the way back from what was just done. */
+/** Notes about the conversations: problems, and an Undo for the last action. */
 export function ChatNotes({
   keepingProblem,
   keeps,

@@ -211,7 +211,7 @@ function numberProblem(typed: string, name: NumberName): string {
   return `give ${describeRange(range)}${mayBeEmpty ? ', or nothing' : ''}`;
 }
 
-/** What stands in the fields that have rules. Any text is right in the others. */
+/** Readers of the fields that have rules. Any text is right in the others. */
 const TEXT_READERS: Partial<Record<SettingName, (typed: TypedSettings) => Read<unknown>>> = {
   stop: ({ stop }) => readStopTexts(stop),
   logitBias: ({ logitBias }) => readLogitBias(logitBias),

@@ -63,7 +63,7 @@ function TextPart({ ink, from, to }: { ink: AnswerInk; from: number; to: number 
   }, [from, to, shade === null, epoch]);
 }
 
-/** What stands in the place of source text: a decoded entity, a box to tick, the name of a sign. */
+/** An element that replaces source text: a decoded entity, a box to tick, the name of a sign. */
 function Replacement({ node, ink }: LeafProps): JSX.Element {
   const { kind, from, detail } = node;
   const sign = kind === 'sign' ? 'sign' : '';
