@@ -1,12 +1,9 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import type { Server, ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { ServerResponse } from 'node:http';
 import type { Locator, Page } from 'playwright-core';
-import { SampleMachines } from '../dashboard/sample-machines.js';
-import { sampleServer } from '../dashboard/sample-server.js';
 import { axeFaults } from './harness/axe.js';
-import { findBrowser, TestBrowser } from './harness/browser.js';
+import type { TestBrowser } from './harness/browser.js';
+import { SampleSite, startBrowserOrSkip } from './harness/sample-site.js';
 
 const DESK = { width: 1280, height: 800 };
 /** The window DESK at a zoom of 200 %. */
@@ -44,45 +41,31 @@ interface Answered {
 
 describe('answers on the page in a browser', function () {
   this.timeout(120_000);
-  let server: Server;
+  let site: SampleSite;
   let browser: TestBrowser;
-  let url: string;
   let page: Page;
   let answered: Answered = { text: '' };
   let goOn = (): void => undefined;
   let isSilent = false;
 
   before(async function () {
-    const path = findBrowser();
-    if (path === undefined) {
-      process.stdout.write('    skipped: no Chromium in the PATH, and CHROME_PATH names none\n');
-      return this.skip();
-    }
-    server = sampleServer({
-      alone: false,
-      key: null,
-      halfway: () => Promise.resolve(),
-      machines: new SampleMachines('operator'),
+    browser = await startBrowserOrSkip(this, { viewport: DESK, permissions: ['clipboard-read', 'clipboard-write'] });
+    site = await SampleSite.start({
       isSilent: () => isSilent,
       chat: (_body, response) => {
         void stream(response, answered);
         return true;
       },
     });
-    await once(server.listen(0, '127.0.0.1'), 'listening');
-    url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-    browser = await TestBrowser.start(path, { viewport: DESK, permissions: ['clipboard-read', 'clipboard-write'] });
   });
 
   after(async () => {
-    if (browser === undefined) return;
-    await browser.close();
-    server.closeAllConnections();
-    server.close();
+    await browser?.close();
+    site?.close();
   });
 
   beforeEach(async () => {
-    page = await browser.open(`${url}/#chat`);
+    page = await browser.open(`${site.url}/#chat`);
     page.setDefaultTimeout(60_000);
   });
 

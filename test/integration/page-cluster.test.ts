@@ -1,14 +1,10 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import type { Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import type { Page } from 'playwright-core';
 import type { ClusterData } from '../../shared/wire/cluster-events.js';
 import { sampleManyWorkers } from '../dashboard/sample-cluster.js';
-import { SampleMachines } from '../dashboard/sample-machines.js';
-import { sampleServer } from '../dashboard/sample-server.js';
 import { axeFaults } from './harness/axe.js';
-import { findBrowser, TestBrowser } from './harness/browser.js';
+import type { TestBrowser } from './harness/browser.js';
+import { SampleSite, startBrowserOrSkip } from './harness/sample-site.js';
 import { waitUntil } from './harness/wait-until.js';
 
 const PHONE = { width: 390, height: 844 };
@@ -23,38 +19,19 @@ const MOST_PIXELS = 3000;
 
 describe('the cluster on the page in a browser, with invented data,', function () {
   this.timeout(60_000);
-  let server: Server;
+  let site: SampleSite;
   let browser: TestBrowser;
   let page: Page;
-  let port = 0;
   let isSilent = false;
   let changes: Partial<ClusterData> = {};
 
-  async function listen(at: number): Promise<void> {
-    server = sampleServer({
-      alone: false,
-      key: null,
-      halfway: () => Promise.resolve(),
-      machines: new SampleMachines('operator'),
-      changes: () => changes,
-      isSilent: () => isSilent,
-    });
-    await once(server.listen(at, '127.0.0.1'), 'listening');
-    port = (server.address() as AddressInfo).port;
-  }
-
-  function close(): void {
-    server.closeAllConnections();
-    server.close();
+  /** `port`: 0: any free one. */
+  async function listen(port: number): Promise<void> {
+    site = await SampleSite.start({ changes: () => changes, isSilent: () => isSilent }, port);
   }
 
   before(async function () {
-    const path = findBrowser();
-    if (path === undefined) {
-      process.stdout.write('    skipped: no Chromium in the PATH, and CHROME_PATH names none\n');
-      return this.skip();
-    }
-    browser = await TestBrowser.start(path, { viewport: DESK });
+    browser = await startBrowserOrSkip(this, { viewport: DESK });
   });
 
   after(() => browser?.close());
@@ -67,12 +44,12 @@ describe('the cluster on the page in a browser, with invented data,', function (
 
   afterEach(async () => {
     await page.close();
-    close();
+    site.close();
     browser.assertNothingWrong([/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET/]);
   });
 
   async function open(view = 'cluster', viewport = DESK): Promise<void> {
-    page = await browser.open(`http://127.0.0.1:${port}/#${view}`);
+    page = await browser.open(`${site.url}/#${view}`);
     await page.setViewportSize(viewport);
     await page.waitForSelector(`.view-${view} h1, .view-${view} h2, .view-${view} .card`);
   }
@@ -130,7 +107,7 @@ describe('the cluster on the page in a browser, with invented data,', function (
   it('counts the problems in the title, in each tab of its own', async () => {
     await open();
     await isTitled(page, '(1) Cluster home · odmoe');
-    const second = await browser.open(`http://127.0.0.1:${port}/#time`);
+    const second = await browser.open(`${site.url}/#time`);
     await isTitled(second, '(1) Over time · home · odmoe');
     changes = { ...changes, problems: [] };
     await isTitled(second, 'Over time · home · odmoe');
@@ -175,12 +152,12 @@ describe('the cluster on the page in a browser, with invented data,', function (
   it('is grey where main has ended, and comes back with another one', async () => {
     await open();
     await page.locator('.state-up').first().waitFor();
-    close();
+    site.close();
     await assertGrey();
     await page.getByRole('link', { name: 'Chat' }).click();
     assert.equal(await page.evaluate<string>("getComputedStyle(document.querySelector('#view')).filter"), 'none');
     await page.getByRole('link', { name: 'Cluster' }).click();
-    await listen(port);
+    await listen(site.port);
     await assertBack();
   });
 
@@ -192,7 +169,7 @@ describe('the cluster on the page in a browser, with invented data,', function (
       errors: unknown[];
       data?: string;
     };
-    assert.deepEqual([url, errors], [`http://127.0.0.1:${port}/assets/manifest.webmanifest`, []]);
+    assert.deepEqual([url, errors], [`${site.url}/assets/manifest.webmanifest`, []]);
     assert.equal((JSON.parse(data ?? '') as { name: string }).name, 'odmoe');
     const { installabilityErrors } = await devTools.send('Page.getInstallabilityErrors');
     assert.deepEqual(

@@ -1,13 +1,10 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import type { Server, ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { ServerResponse } from 'node:http';
 import type { Locator, Page } from 'playwright-core';
 import { sampleCluster } from '../dashboard/sample-cluster.js';
-import { SampleMachines } from '../dashboard/sample-machines.js';
-import { sampleServer } from '../dashboard/sample-server.js';
 import { axeFaults } from './harness/axe.js';
-import { findBrowser, TestBrowser } from './harness/browser.js';
+import type { TestBrowser } from './harness/browser.js';
+import { SampleSite, startBrowserOrSkip } from './harness/sample-site.js';
 
 const DESK = { width: 1280, height: 800 };
 const PHONE = { width: 390, height: 844 };
@@ -23,9 +20,8 @@ interface AskedBody {
 
 describe('the composer of the page in a browser', function () {
   this.timeout(60_000);
-  let server: Server;
+  let site: SampleSite;
   let browser: TestBrowser;
-  let url: string;
   let page: Page;
   /** The second half of the model's answers waits for it. */
   let halfway = Promise.resolve();
@@ -35,16 +31,9 @@ describe('the composer of the page in a browser', function () {
   let answerInPlace: ((body: AskedBody, response: ServerResponse) => boolean) | null = null;
 
   before(async function () {
-    const path = findBrowser();
-    if (path === undefined) {
-      process.stdout.write('    skipped: no Chromium in the PATH, and CHROME_PATH names none\n');
-      return this.skip();
-    }
-    server = sampleServer({
-      alone: false,
-      key: null,
+    browser = await startBrowserOrSkip(this, { viewport: DESK, permissions: ['clipboard-read', 'clipboard-write'] });
+    site = await SampleSite.start({
       halfway: () => halfway,
-      machines: new SampleMachines('operator'),
       changes: () => ({ model: { ...sampleCluster(0).model, contextPositions: CONTEXT } }),
       chat: (text, response) => {
         const body = JSON.parse(text) as AskedBody;
@@ -52,23 +41,18 @@ describe('the composer of the page in a browser', function () {
         return answerInPlace?.(body, response) ?? false;
       },
     });
-    await once(server.listen(0, '127.0.0.1'), 'listening');
-    url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-    browser = await TestBrowser.start(path, { viewport: DESK, permissions: ['clipboard-read', 'clipboard-write'] });
   });
 
   after(async () => {
-    if (browser === undefined) return;
-    await browser.close();
-    server.closeAllConnections();
-    server.close();
+    await browser?.close();
+    site?.close();
   });
 
   beforeEach(async () => {
     asked = [];
     answerInPlace = null;
     halfway = Promise.resolve();
-    page = await browser.open(`${url}/#chat`);
+    page = await browser.open(`${site.url}/#chat`);
     await page.getByText(/of 300 tokens/).waitFor();
   });
 

@@ -1,18 +1,14 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import type { Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { formatConversation, parseConversation } from '../../cli/chat/conversation-file.js';
 import { allMessages, terminalConversation } from '../../cli/chat/conversation.js';
 import { SAMPLE_ANSWER } from '../dashboard/sample-chat.js';
-import { SampleMachines } from '../dashboard/sample-machines.js';
-import { sampleServer } from '../dashboard/sample-server.js';
 import { axeFaults } from './harness/axe.js';
 import { findBrowser, TestBrowser } from './harness/browser.js';
+import { SampleSite } from './harness/sample-site.js';
 
 /** A busy machine is slow: nothing is timed here. */
 const PATIENCE_MS = 60_000;
@@ -30,7 +26,7 @@ describe('the conversations of the page in a browser', function () {
     return;
   }
   let folder = '';
-  let server: Server;
+  let site: SampleSite;
   let browser: TestBrowser;
   let page: Page;
   let url = '';
@@ -39,9 +35,8 @@ describe('the conversations of the page in a browser', function () {
   let goOn = (): void => undefined;
 
   async function start(key: string | null): Promise<void> {
-    server = sampleServer({ alone: false, key, halfway: () => halfway, machines: new SampleMachines('operator') });
-    await once(server.listen(0, '127.0.0.1'), 'listening');
-    url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/#chat`;
+    site = await SampleSite.start({ key, halfway: () => halfway });
+    url = `${site.url}/#chat`;
     browser = await TestBrowser.start(path ?? '');
     page = await browser.open(url);
     page.setDefaultTimeout(PATIENCE_MS);
@@ -59,8 +54,7 @@ describe('the conversations of the page in a browser', function () {
   afterEach(async () => {
     goOn();
     await browser.close();
-    server.closeAllConnections();
-    server.close();
+    site.close();
     rmSync(folder, { recursive: true });
   });
 

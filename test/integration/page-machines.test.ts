@@ -1,7 +1,4 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import type { Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import type { Page } from 'playwright-core';
 import {
   DRAIN_WORDS,
@@ -10,10 +7,10 @@ import {
   SampleMachines,
   type SampleTrust,
 } from '../dashboard/sample-machines.js';
-import { sampleServer } from '../dashboard/sample-server.js';
 import type { ClusterData } from '../../shared/wire/cluster-events.js';
 import { pageLink } from '../../shared/wire/page-link.js';
-import { findBrowser, TestBrowser } from './harness/browser.js';
+import type { TestBrowser } from './harness/browser.js';
+import { SampleSite, startBrowserOrSkip } from './harness/sample-site.js';
 
 /** The narrowest screen on which the page must work. */
 const NARROW = { width: 320, height: 640 };
@@ -24,28 +21,20 @@ const WRONG_CODE = '111 111';
 
 describe('the machines on the page in a browser, with invented cluster data,', function () {
   this.timeout(60_000);
-  let servers: Server[] = [];
+  let sites: SampleSite[] = [];
   let browser: TestBrowser;
   let page: Page;
 
   before(async function () {
-    const path = findBrowser();
-    if (path === undefined) {
-      process.stdout.write('    skipped: no Chromium in the PATH, and CHROME_PATH names none\n');
-      return this.skip();
-    }
-    browser = await TestBrowser.start(path, { viewport: DESK });
+    browser = await startBrowserOrSkip(this, { viewport: DESK });
   });
 
   after(() => browser?.close());
 
   afterEach(async () => {
     await page.close();
-    for (const server of servers) {
-      server.closeAllConnections();
-      server.close();
-    }
-    servers = [];
+    for (const site of sites) site.close();
+    sites = [];
     browser.assertNothingWrong(REFUSED);
   });
 
@@ -56,11 +45,9 @@ describe('the machines on the page in a browser, with invented cluster data,', f
     changes: Partial<ClusterData> = {},
     machines = new SampleMachines(trust),
   ): Promise<string> {
-    const halfway = (): Promise<void> => Promise.resolve();
-    const server = sampleServer({ alone: false, key, halfway, machines, changes: () => changes });
-    servers.push(server);
-    await once(server.listen(0, '127.0.0.1'), 'listening');
-    return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const site = await SampleSite.start({ key, machines, changes: () => changes });
+    sites.push(site);
+    return site.url;
   }
 
   async function open(

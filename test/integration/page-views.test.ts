@@ -1,14 +1,10 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import type { Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import type { Page } from 'playwright-core';
 import { SAMPLE_ANSWER } from '../dashboard/sample-chat.js';
-import { SampleMachines } from '../dashboard/sample-machines.js';
 import { samplePasses } from '../dashboard/sample-passes.js';
-import { sampleServer } from '../dashboard/sample-server.js';
-import { findBrowser, TestBrowser } from './harness/browser.js';
+import type { TestBrowser } from './harness/browser.js';
+import { SampleSite, startBrowserOrSkip } from './harness/sample-site.js';
 
 const PHONE = { width: 390, height: 844 };
 const DESK = { width: 1440, height: 900 };
@@ -16,42 +12,29 @@ const VIEWS = ['cluster', 'token', 'time', 'chat', 'machines'];
 
 describe('the page in a browser, with invented cluster data,', function () {
   this.timeout(60_000);
-  let server: Server;
+  let site: SampleSite;
   let browser: TestBrowser;
-  let url: string;
   let page: Page;
   /** The second half of the model's answers waits for it. */
   let halfway = Promise.resolve();
 
   before(async function () {
-    const path = findBrowser();
-    if (path === undefined) {
-      process.stdout.write('    skipped: no Chromium in the PATH, and CHROME_PATH names none\n');
-      return this.skip();
-    }
-    server = sampleServer({
-      alone: false,
-      key: null,
+    browser = await startBrowserOrSkip(this, { viewport: DESK, permissions: ['clipboard-read', 'clipboard-write'] });
+    site = await SampleSite.start({
       halfway: () => halfway,
-      machines: new SampleMachines('operator'),
     });
-    await once(server.listen(0, '127.0.0.1'), 'listening');
-    url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-    browser = await TestBrowser.start(path, { viewport: DESK, permissions: ['clipboard-read', 'clipboard-write'] });
-    page = await browser.open(`${url}/`);
+    page = await browser.open(`${site.url}/`);
   });
 
   after(async () => {
-    if (browser === undefined) return;
-    await browser.close();
-    server.closeAllConnections();
-    server.close();
+    await browser?.close();
+    site?.close();
   });
 
   afterEach(() => browser.assertNothingWrong());
 
   async function show(view: string): Promise<void> {
-    await page.goto(`${url}/#${view}`);
+    await page.goto(`${site.url}/#${view}`);
     await page.waitForSelector(`.view-${view} h1, .view-${view} h2, .view-${view} .card`);
   }
 

@@ -1,13 +1,9 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import type { Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { REMEMBERED_FIGURES_S, type ClusterEvent } from '../../../shared/wire/cluster-events.js';
 import { PASSES_HELD } from '../../../dashboard/feed/dashboard-state.js';
-import { SampleMachines } from '../../dashboard/sample-machines.js';
 import { samplePass } from '../../dashboard/sample-passes.js';
-import { sampleServer } from '../../dashboard/sample-server.js';
 import { findBrowser } from '../../integration/harness/browser.js';
+import { SampleSite } from '../../integration/harness/sample-site.js';
 import { waitUntil } from '../../integration/harness/wait-until.js';
 import { WatchedPage, type PageSize } from '../../integration/harness/watched-page.js';
 
@@ -29,16 +25,12 @@ describe('the memory of the page', function () {
     it.skip('no Chromium is in the PATH, and CHROME_PATH names none');
     return;
   }
-  let server: Server;
+  let site: SampleSite;
   let page: WatchedPage;
   let toldS = 0;
 
   before(async () => {
-    server = sampleServer({
-      alone: false,
-      key: null,
-      halfway: () => Promise.resolve(),
-      machines: new SampleMachines('operator'),
+    site = await SampleSite.start({
       // The title of the page tells how far it is.
       changes: () => ({ name: `after ${toldS} s`, problems: [] }),
       secondMs: 1000 / SPEED,
@@ -47,14 +39,12 @@ describe('the memory of the page', function () {
         return passesOf(secondsOn);
       },
     });
-    await once(server.listen(0, '127.0.0.1'), 'listening');
-    page = await WatchedPage.open(path, `http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+    page = await WatchedPage.open(path, site.url);
   });
 
   after(async () => {
     await page?.close();
-    server.closeAllConnections();
-    server.close();
+    site?.close();
   });
 
   function passesOf(secondsOn: number): ClusterEvent[] {
