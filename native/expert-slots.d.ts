@@ -2,12 +2,15 @@
 import type { ExpertId } from '../shared/model/expert-id.js';
 import type { PerPart } from '../shared/model/expert-parts.js';
 import type { GluShape } from '../shared/model/model-shape.js';
+import type { ExpertFormats } from '../shared/model/expert-formats.js';
 import type { ExpertSource, SliceReading, WeightFormat } from '../shared/model/tensor-source.js';
 
 export interface ExpertShape {
   hiddenSize: number;
   glu: GluShape;
   format: WeightFormat;
+  /** With the format `shipped`: those of all experts that the slots may have to hold, each once. */
+  shipped?: readonly ExpertFormats[];
 }
 
 /** Memory that slots need: each slot, the lower slices in one, the part that all share (staging, activations), and each entry. */

@@ -1,10 +1,9 @@
 import { relative } from 'node:path';
 import type { Checkpoint } from './checkpoint/checkpoint.js';
 import { densePlaces } from '../shared/model/dense-roles.js';
-import { EXPERT_MATRICES } from './model-config/model-family.js';
 import type { ModelShape } from '../shared/model/model-shape.js';
 import { storedBytes } from '../shared/model/part-sizes.js';
-import type { ExactFormat, SlicedSplit } from '../shared/model/tensor-source.js';
+import { EXPERT_MATRICES, type ShippedFormat, type SlicedSplit } from '../shared/model/tensor-source.js';
 import { type LayerKind, layerKinds } from './describe-layers.js';
 import type { CodecSetting } from './format/pack-codec.js';
 import type { FormRecall } from '../shared/decisions/slices/choose-shadow-form.js';
@@ -29,7 +28,7 @@ export interface ModelDescription {
   name: string;
   family: string;
   shape: ModelShape;
-  shippedFormat: ExactFormat;
+  shippedFormat: ShippedFormat;
   tiedEmbeddings: boolean;
   eosTokenIds: readonly number[];
   parameters: number;

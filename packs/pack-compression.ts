@@ -1,6 +1,5 @@
-import { EXPERT_MATRICES } from './model-config/model-family.js';
 import { exactFormatOf, isQuantizedSplit, rowBytes } from '../shared/model/weight-dtype.js';
-import type { Split } from '../shared/model/tensor-source.js';
+import { EXPERT_MATRICES, type Split } from '../shared/model/tensor-source.js';
 import type { Manifest } from './format/manifest.js';
 import { alignUp, shardCodec } from './format/pack-layout.js';
 

@@ -84,8 +84,8 @@ async function withTraces(
   const main = device.createModel(source.shape);
   let ran = 0;
   try {
-    await loadDenseWeights(main, source, source.shippedFormat);
-    await loadResidentExperts(main, source, source.shippedFormat);
+    await loadDenseWeights(main, source, 'shipped');
+    await loadResidentExperts(main, source, 'shipped');
     for (const [index, promptIds] of prompts.entries()) {
       const own = { ...sampling, seed: sampling.seed + index };
       const endTokenIds = stopAtEnd ? source.eosTokenIds : [];

@@ -66,8 +66,8 @@ export async function measureRecall(options: RecallOptions, onProgress: RecallPr
   const step = () => onProgress(++done, total);
   const main = device.createModel(source.shape);
   try {
-    await loadDenseWeights(main, source, source.shippedFormat);
-    await loadResidentExperts(main, source, source.shippedFormat);
+    await loadDenseWeights(main, source, 'shipped');
+    await loadResidentExperts(main, source, 'shipped');
     const prompts = await tokenizePrompts(source, options.prompts);
     const report: RecallReport = { modelName: source.name, prompts: prompts.length, iterations: 0, results: [] };
     for (const precision of precisions) {

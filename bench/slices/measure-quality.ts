@@ -66,7 +66,7 @@ export async function measureQuality(
   const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 0, budgetBytes: 0 });
   const model = device.createModel(source.shape);
   try {
-    await loadDenseWeights(model, source, source.shippedFormat);
+    await loadDenseWeights(model, source, 'shipped');
     const matrices = await readExperts(source);
     const measurer = new QualityMeasurer({ device, source, matrices, model, records, onProgress });
     const rows: (QualityRow | ThetaRow | MissesRow)[] = [await measurer.measureLossless()];

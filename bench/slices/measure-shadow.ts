@@ -91,8 +91,8 @@ async function withTraces<T>(
   const main = device.createModel(source.shape);
   const traces: MainTrace[] = [];
   try {
-    await loadDenseWeights(main, source, source.shippedFormat);
-    await loadResidentExperts(main, source, source.shippedFormat);
+    await loadDenseWeights(main, source, 'shipped');
+    await loadResidentExperts(main, source, 'shipped');
     const sampling = resolveSampling(null, () => 0);
     for (const promptIds of await tokenizePrompts(source, demoPrompts(prompts))) {
       traces.push(await recordTrace(main, promptIds, { iterations, sampling, endTokenIds: [] }));
@@ -110,7 +110,7 @@ async function measureShadow(
   { experts, attention, sliced }: MeasuredShadow,
   traces: readonly MainTrace[],
 ): Promise<ShadowRow> {
-  const format = attention === 'lossless' ? source.shippedFormat : attention;
+  const format = attention === 'lossless' ? 'shipped' : attention;
   const model = await loadShadowModel(device, source, { format, sliced }, 'projections');
   const pass = model.createPass(SHADOW_PASS_ROWS);
   try {

@@ -44,8 +44,8 @@ export async function recordTraceDocument(
   const main = device.createModel(source.shape);
   let shadow: Model | null = null;
   try {
-    await loadDenseWeights(main, source, source.shippedFormat);
-    await loadResidentExperts(main, source, source.shippedFormat);
+    await loadDenseWeights(main, source, 'shipped');
+    await loadResidentExperts(main, source, 'shipped');
     const routers = recording.scores ? await tracedRouters(source) : null;
     shadow = await loadShadowModel(device, source, shadowForm(recording.precision), recording.quantize);
     const prompts: TracePrompt[] = [];

@@ -2,6 +2,8 @@ import type { Command } from 'commander';
 import { describeNumbers } from '../../packs/describe-layers.js';
 import { describeModel, type DescribedSlots, type ModelDescription } from '../../packs/describe-model.js';
 import type { PackCompression } from '../../packs/pack-compression.js';
+import { allExperts } from '../../shared/model/part-sizes.js';
+import { expertShape } from '../../engine/loading/expert-shape.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { NATIVE_BYTE_TOOLS } from '../../packs/packing/native-tools.js';
 import { NATIVE_SLICING_TOOLS } from '../../packs/slices/native-slicing-tools.js';
@@ -11,7 +13,7 @@ import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { formatBytes } from '../../shared/base/text/units.js';
-import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
+import type { ModelSource, SlicedSplit } from '../../shared/model/tensor-source.js';
 import { isSlicesOnly } from '../../packs/format/manifest.js';
 import { openAnyPack, type Pack } from '../../packs/format/open-pack.js';
 import { isPackFileName } from '../../packs/format/pack-layout.js';
@@ -77,17 +79,21 @@ async function inspect(directory: string, flags: InspectFlags): Promise<void> {
 }
 
 /** Slot sizes on a processor. A device that maps memory uses whole pages. */
-function slotsOf({ shape: { hiddenSize, expert: glu }, shippedFormat }: ModelSource): DescribedSlots {
-  const slotOf = (format: WeightFormat): { slotBytes: number; lowerBytes: number } => {
+function slotsOf(source: ModelSource): DescribedSlots {
+  const slotOf = (sliced: SlicedSplit | null): { slotBytes: number; lowerBytes: number } => {
     const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
     try {
-      return device.expertSlotBytes({ hiddenSize, glu, format }, SLOT_ROWS, PLAIN_LOADER);
+      return device.expertSlotBytes(
+        expertShape(source.shape, sliced, () => allExperts(source)),
+        SLOT_ROWS,
+        PLAIN_LOADER,
+      );
     } finally {
       device.dispose();
     }
   };
   return {
-    shippedBytes: slotOf(shippedFormat).slotBytes,
+    shippedBytes: slotOf(null).slotBytes,
     slicedBytes: (split) => {
       const { slotBytes, lowerBytes } = slotOf(split);
       return { upper: slotBytes, both: slotBytes + lowerBytes };

@@ -8,6 +8,7 @@ import {
   type Sequence,
 } from '../../native/index.js';
 import { activatedExperts } from '../../shared/decisions/placement/activated-experts.js';
+import { expertFormats, type ExpertFormats } from '../../shared/model/expert-formats.js';
 import { allExperts, partSizes, type PartSizes } from '../../shared/model/part-sizes.js';
 import type { ExpertSource, ModelSource, SliceReading, WeightFormat } from '../../shared/model/tensor-source.js';
 import { openSlicedSource, type ShadowForm } from '../loading/shadow-form.js';
@@ -19,6 +20,8 @@ const SLOT = 0;
 export interface PassingExperts {
   /** In the slot: weights that are stored in another format are converted when they are loaded. */
   readonly format: WeightFormat;
+  /** As in ExpertShape. */
+  readonly shipped?: readonly ExpertFormats[];
   readonly sizes: PartSizes;
   /** The reading of every execution; undefined: experts are not sliced. */
   readonly reading?: SliceReading | undefined;
@@ -29,7 +32,12 @@ export interface PassingExperts {
 /** A model's experts in another format, such as the one in which they are shipped. */
 export function expertsIn(format: WeightFormat, source: ModelSource): PassingExperts {
   const sizes = partSizes(allExperts(source));
-  return { format, sizes, source: (layer, expert) => source.expert(layer, expert) };
+  return {
+    format,
+    shipped: expertFormats(allExperts(source)),
+    sizes,
+    source: (layer, expert) => source.expert(layer, expert),
+  };
 }
 
 export interface PassingVisitor {
@@ -46,7 +54,7 @@ export interface PassingVisitor {
 export async function runPassingExperts(
   device: Device,
   model: Model,
-  { format, sizes, reading, source }: PassingExperts,
+  { format, shipped, sizes, reading, source }: PassingExperts,
   inputs: readonly (readonly number[])[],
   visitor: PassingVisitor,
 ): Promise<void> {
@@ -54,7 +62,12 @@ export async function runPassingExperts(
   const { hiddenSize, expert: glu, expertsPerToken } = shape;
   const ids = Int32Array.from(inputs.flat());
   const loader = { ...PLAIN_LOADER, ...sizes };
-  const slots = device.createExpertSlots({ hiddenSize, glu, format }, 1, ids.length, loader);
+  const slots = device.createExpertSlots(
+    { hiddenSize, glu, format, ...(shipped === undefined ? {} : { shipped }) },
+    1,
+    ids.length,
+    loader,
+  );
   const sequences: Sequence[] = [];
   try {
     if (reading !== undefined) slots.takeLower(SLOT);

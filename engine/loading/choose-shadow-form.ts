@@ -1,5 +1,6 @@
 /** The form of a shadow under `shadow.precision: auto`, by the memory of its device and the recall that was measured with the model. */
 import type { CudaStatus, DeviceInfo, DeviceOptions } from '../../native/index.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import type { Slices } from '../../packs/slices/open-slices.js';
 import {
   AUTO_PRECISIONS,
@@ -48,6 +49,7 @@ export function shadowWeightBytes({ format, sliced }: ShadowForm, columns: numbe
 
 function rowBytes(format: WeightFormat, columns: number, withLower: boolean): number {
   if (isPlain(format)) return ROW_BYTES[format](columns);
+  assertInvariant(format !== 'shipped', () => "a shadow's form is a format of its own");
   const planes = planeRowBytes(format, columns);
   return sum(isSlicedSplit(format) && !withLower ? planes.slice(0, 1) : planes);
 }

@@ -1,7 +1,7 @@
 import { measureExperts, type Device } from '../../native/index.js';
 import type { WeightForm } from '../../shared/settings/setting-choices.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { WeightFormat } from '../../shared/model/tensor-source.js';
+import type { ShippedFormat, WeightFormat } from '../../shared/model/tensor-source.js';
 
 /** The result of `resident: auto`. */
 export interface WeightFormChoice {
@@ -14,7 +14,7 @@ export interface WeightFormChoice {
 }
 
 /** Chooses the weight form of a model; `shipped`: the form in which the model is published. */
-export type ChooseWeightForm = (device: Device, shipped: WeightFormat) => Promise<WeightFormChoice>;
+export type ChooseWeightForm = (device: Device, shipped: ShippedFormat) => Promise<WeightFormChoice>;
 
 /** fixed4 must be this much faster: a measurement shorter than an answer has an error of a few percent. */
 const LEAST_SPEEDUP = 1.05;
@@ -41,21 +41,21 @@ export function fasterWeightForm(fixed4Speedup: number): 'bf16' | 'fixed4' {
  * Measures random experts on the device, which must be in this process and not emulated. Call it before the model is loaded, so that the
  * experts' memory is free again by then. If the device has too little memory for this, the shipped form is returned.
  */
-export async function chooseWeightForm(device: Device, shipped: WeightFormat): Promise<WeightFormChoice> {
-  if (shipped !== 'bf16' || device.info().backend !== 'cpu') return { format: shipped, fixed4Speedup: null };
+export async function chooseWeightForm(device: Device, shipped: ShippedFormat): Promise<WeightFormChoice> {
+  if (shipped !== 'bf16' || device.info().backend !== 'cpu') return { format: 'shipped', fixed4Speedup: null };
   try {
     const [speed] = await measureExperts(device, SAMPLE);
     const fixed4Speedup = speed?.forms[1]?.speedup ?? 0;
     return { format: fasterWeightForm(fixed4Speedup), fixed4Speedup };
   } catch (thrown) {
     const error = toOdmoeError(thrown);
-    if (error.code === 'DEVICE_OUT_OF_MEMORY') return { format: shipped, fixed4Speedup: null };
+    if (error.code === 'DEVICE_OUT_OF_MEMORY') return { format: 'shipped', fixed4Speedup: null };
     throw error;
   }
 }
 
 /** True if the form would round values of a model with this shipped form. */
-export function wouldRound(shipped: WeightFormat, resident: WeightForm | null): boolean {
+export function wouldRound(shipped: ShippedFormat, resident: WeightForm | null): boolean {
   return resident === 'bf16' && shipped !== 'bf16';
 }
 
@@ -65,11 +65,11 @@ export function wouldRound(shipped: WeightFormat, resident: WeightForm | null): 
  */
 export async function resolveWeightForm(
   device: Device,
-  shipped: WeightFormat,
+  shipped: ShippedFormat,
   wanted: WeightFormat | 'auto' | null,
   choose: ChooseWeightForm | null,
 ): Promise<{ format: WeightFormat; choice: WeightFormChoice | null }> {
-  if (wanted !== 'auto') return { format: wanted ?? shipped, choice: null };
+  if (wanted !== 'auto') return { format: wanted ?? 'shipped', choice: null };
   const choice = (await choose?.(device, shipped)) ?? null;
-  return { format: choice?.format ?? shipped, choice };
+  return { format: choice?.format ?? 'shipped', choice };
 }

@@ -21,8 +21,7 @@ const EXACT_MATRICES: ReadonlySet<DenseRole> = new Set([
 
 /**
  * Loads all weights except the experts: projections of mixers and the always parts in the requested format; embedding, LM head, routers and
- * gates as shipped; vectors as FP32. If the model's shipped format is requested, each projection keeps its format, so nothing is rounded even
- * if a checkpoint mixes types. fixed4 does not round either; it is also used for the LM head (for the embedding, if that is the LM head).
+ * gates as shipped; vectors as FP32. With `shipped` each projection keeps its format. fixed4 does not round either; it is also used for the LM head (for the embedding, if that is the LM head).
  * @throws the errors of the device and the files: DEVICE_OUT_OF_MEMORY, PACK_CORRUPT, STORAGE_FAILED
  */
 export async function loadDenseWeights(
@@ -78,7 +77,7 @@ export function denseFormat(
 ): WeightFormat {
   if (isVectorRole(role)) return 'fp32';
   const exact = exactFormatOf(tensor.split);
-  if (projections === source.shippedFormat) return exact;
+  if (projections === 'shipped') return exact;
   if (projections === 'fixed4' && exact !== 'bf16') return exact;
   if (quantized === 'all') return projections;
   const isHead = role === (source.tiedEmbeddings ? 'embedding' : 'lmHead');

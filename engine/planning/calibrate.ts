@@ -60,7 +60,7 @@ export async function calibrate(source: ModelSource, setting: CalibrationSetting
     const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 0, budgetBytes });
     try {
       const run = new CalibrationRun(device, source, sequences, setting);
-      const exact = await run.choices(source.shippedFormat, expertsIn(source.shippedFormat, source));
+      const exact = await run.choices('shipped', expertsIn('shipped', source));
       const renormalized = exact.map(({ weights }) => renormalizedWeights(weights, source.shape.expertsPerToken));
       const theta = measuredThresholds(Float32Array.from(renormalized.flatMap((ofLayer) => [...ofLayer])));
       const recall = withRecall ? await run.recallOfForms(exact) : null;

@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { PLAIN_LOADER, type Device, type ExpertShape, type LoaderOptions } from '../../native/index.js';
+import { expertShape } from '../loading/expert-shape.js';
 import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
 import type { ModelSource, SlicedSplit } from '../../shared/model/tensor-source.js';
 import type { PerEntryKind } from '../../shared/decisions/caching/pool-capacities.js';
@@ -44,8 +45,8 @@ export function slotSizes(
   settings: LoaderSettings,
   sliced: LoadedSlices | null = null,
 ): SlotSizes {
-  const { hiddenSize, expert, expertLayers, experts } = source.shape;
-  const shape: ExpertShape = { hiddenSize, glu: expert, format: sliced?.split ?? source.shippedFormat };
+  const { expertLayers, experts } = source.shape;
+  const shape = expertShape(source.shape, sliced?.split ?? null, () => allExperts(source));
   const automaticThreads = Math.min(MOST_AUTOMATIC_THREADS, Math.max(1, Math.floor(availableParallelism() / 2)));
   const loader: LoaderOptions = {
     ...PLAIN_LOADER,

@@ -2,6 +2,7 @@ import { FROM_STORAGE, PLAIN_LOADER, type Device } from '../../native/index.js';
 import { partSizes } from '../../shared/model/part-sizes.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { RuledSlices } from '../../engine/loading/open-for-quality.js';
+import { expertShape } from '../../engine/loading/expert-shape.js';
 import { executeRows } from '../../engine/generation/run-layers.js';
 import type { DrawnCheck } from './drawn-check.js';
 
@@ -23,12 +24,16 @@ export async function runOnMain(
   { device, source, sliced }: ExpertsOfMain,
   { work, hidden }: Pick<DrawnCheck, 'work' | 'hidden'>,
 ): Promise<Uint8Array> {
-  const { hiddenSize, expert: glu } = source.shape;
+  const { hiddenSize } = source.shape;
   const { layer, expert, rows } = work;
   const stored = sliced === null ? source.expert(layer, expert) : sliced.slices.expert(layer, expert);
   const loader = { ...PLAIN_LOADER, ...partSizes([stored]) };
-  const format = sliced?.slices.split ?? source.shippedFormat;
-  const slots = device.createExpertSlots({ hiddenSize, glu, format }, SLOT + 1, rows.length, loader);
+  const slots = device.createExpertSlots(
+    expertShape(source.shape, sliced?.slices.split ?? null, () => [stored]),
+    SLOT + 1,
+    rows.length,
+    loader,
+  );
   try {
     const readsLower = sliced !== null && rows.some(({ reading }) => reading === 'both');
     if (readsLower) slots.takeLower(SLOT);

@@ -1,10 +1,10 @@
 import { realpath } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ModelConfig, ModelFamily, ExpertMatrix, TensorPlace } from '../model-config/model-family.js';
+import type { ModelConfig, ModelFamily, TensorPlace } from '../model-config/model-family.js';
 import { fileExists, readFailure, openFile } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS, type SafetensorsFile, readInto } from './safetensors-file.js';
-import type { ModelSource, ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
+import type { ExpertMatrix, ModelSource, ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
 import { shippedFormatOf } from '../../shared/model/weight-dtype.js';
 import { type CheckpointFiles, readCheckpointFiles, type CheckpointTensor } from './checkpoint-files.js';
 import { type ModelTensor, TensorFinder } from './checkpoint-tensors.js';

@@ -1,5 +1,6 @@
+import { EXPERT_MATRICES } from '../../shared/model/tensor-source.js';
 import { densePlaces } from '../../shared/model/dense-roles.js';
-import { EXPERT_MATRICES, type ExpectedTensor, type ModelConfig } from '../model-config/model-family.js';
+import type { ExpectedTensor, ModelConfig } from '../model-config/model-family.js';
 import { expertLayerNumbers } from '../../shared/model/model-shape.js';
 
 /** Every tensor that a checkpoint with this config.json must have, in the order of a forward pass: dense tensors, then experts by layer. */

@@ -1,10 +1,10 @@
 import type { FileHandle } from 'node:fs/promises';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import { EXPERT_MATRICES, type ModelConfig } from '../model-config/model-family.js';
+import type { ModelConfig } from '../model-config/model-family.js';
 import { storedBytes } from '../../shared/model/part-sizes.js';
 import { openFile, readFailure } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS, readExactly } from './safetensors-file.js';
-import type { Split, TensorSource } from '../../shared/model/tensor-source.js';
+import { EXPERT_MATRICES, type Split, type TensorSource } from '../../shared/model/tensor-source.js';
 import { rowBytes } from '../../shared/model/weight-dtype.js';
 import type { TensorFinder } from './checkpoint-tensors.js';
 import { expectedBiases } from './expected-tensors.js';

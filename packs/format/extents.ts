@@ -1,7 +1,7 @@
 /** The extents of a pack: its bytes with checksums, as the manifest lists them. Pure. */
+import { EXPERT_MATRICES, type ExpertMatrix } from '../../shared/model/tensor-source.js';
 import type { ExpertId } from '../../shared/model/expert-id.js';
 import type { DensePlace } from '../../shared/model/dense-roles.js';
-import { EXPERT_MATRICES, type ExpertMatrix } from '../model-config/model-family.js';
 import type { Manifest, ManifestExpert, ManifestExtent } from './manifest.js';
 import { DENSE_FILE } from './pack-layout.js';
 

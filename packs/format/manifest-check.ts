@@ -1,6 +1,6 @@
+import { EXPERT_MATRICES } from '../../shared/model/tensor-source.js';
 import { denseDimensions, type DensePlace, densePlaces } from '../../shared/model/dense-roles.js';
 import { expertDimensions } from '../model-config/checkpoint-layout.js';
-import { EXPERT_MATRICES } from '../model-config/model-family.js';
 import { type ModelShape, shapeProblem } from '../../shared/model/model-shape.js';
 import {
   exactFormatOf,

@@ -1,9 +1,9 @@
 import { z } from 'zod';
 import { camelCaseKeys, snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { DENSE_ROLES, type DensePlace, type DenseRole } from '../../shared/model/dense-roles.js';
-import type { ExpertMatrix } from '../model-config/model-family.js';
 import { modelShapeSchema } from '../../shared/model/model-shape.js';
-import { CHUNK_CODECS } from '../../shared/model/tensor-source.js';
+import { isBlockFormat, type BlockFormat } from '../../shared/model/block-formats.js';
+import { type ExpertMatrix, CHUNK_CODECS } from '../../shared/model/tensor-source.js';
 import { PACK_CODECS } from './pack-codec.js';
 import { isPackFileName, PACK_FORMAT, PACK_FORMAT_VERSION, SHARDS_LIMIT } from './pack-layout.js';
 
@@ -29,6 +29,12 @@ const shapeSchema = z.preprocess(camelCaseKeys, modelShapeSchema);
 export const codecSchema = z.enum(PACK_CODECS);
 export const codecLevelSchema = z.int().nullable();
 
+/** The name of a block format, which is a split, too. */
+export const blockFormatSchema = z.custom<BlockFormat>(
+  (name) => typeof name === 'string' && isBlockFormat(name),
+  'expected the name of a format of weights',
+);
+
 const chunkCodecSchema = z.enum(CHUNK_CODECS);
 
 const chunkSchema = z.strictObject({
@@ -43,7 +49,10 @@ const chunkSchema = z.strictObject({
 const expertTensorSchema = z.strictObject({
   rows: positiveSchema,
   columns: positiveSchema,
-  split: z.enum(['bf16-e8-sm8', 'fp16-hi8-lo8', 'fp32-e8-sm8-r16', 'fp16-e5-lo8-s1m2', 'mxfp4', 'fp8']),
+  split: z.union([
+    z.enum(['bf16-e8-sm8', 'fp16-hi8-lo8', 'fp32-e8-sm8-r16', 'fp16-e5-lo8-s1m2', 'mxfp4', 'fp8']),
+    blockFormatSchema,
+  ]),
   source_crc32c: crc32cSchema,
   chunks: z.array(chunkSchema).min(1),
 });
@@ -57,7 +66,7 @@ export const extentSchema = z.strictObject({
 const denseTensorSchema = z.strictObject({
   role: z.enum(Object.keys(DENSE_ROLES) as [DenseRole, ...DenseRole[]]),
   layer: bytesSchema,
-  split: z.enum(['none-bf16', 'none-fp16', 'none-fp32', 'mxfp4', 'fp8']),
+  split: z.union([z.enum(['none-bf16', 'none-fp16', 'none-fp32', 'mxfp4', 'fp8']), blockFormatSchema]),
   rows: positiveSchema,
   columns: positiveSchema,
   /** One entry for each plane: values, or codes and then scales. */
@@ -90,7 +99,7 @@ export const manifestSchema = z.strictObject({
     shape: shapeSchema,
     tied_embeddings: z.boolean(),
     eos_token_ids: z.array(bytesSchema),
-    shipped_format: z.enum(['bf16', 'fp16', 'fp32', 'mxfp4', 'fp8']),
+    shipped_format: z.union([z.enum(['bf16', 'fp16', 'fp32', 'mxfp4', 'fp8', 'mixed']), blockFormatSchema]),
   }),
   source: z.strictObject({ fingerprint: sha256Schema, left_out: z.array(leftOutSchema) }),
   codec: codecSchema,

@@ -1,3 +1,4 @@
+import { EXPERT_MATRICES, type ExpertMatrix } from '../../shared/model/tensor-source.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import {
   denseDimensions,
@@ -6,14 +7,7 @@ import {
   type DensePlace,
   type DenseRole,
 } from '../../shared/model/dense-roles.js';
-import {
-  type CheckpointLayout,
-  EXPERT_MATRICES,
-  type ExpertMatrix,
-  type GuessingLayers,
-  type StoredTensor,
-  type TensorSlice,
-} from './model-family.js';
+import type { CheckpointLayout, GuessingLayers, StoredTensor, TensorSlice } from './model-family.js';
 import type { LayerShape, ModelShape } from '../../shared/model/model-shape.js';
 
 /** A tensor by its name, or a part of one. Fields that are left out are those of the whole tensor. Names in a layer begin behind "layers.N.". */

@@ -1,5 +1,5 @@
+import type { ExpertMatrix } from '../../shared/model/tensor-source.js';
 import type { NamedPart, TensorNames } from './checkpoint-layout.js';
-import type { ExpertMatrix } from './model-family.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 
 /** Names of the fused tensors of a layer's experts. Every second column (or row) belongs to the gate, the others to the up matrix. */

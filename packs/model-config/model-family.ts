@@ -2,11 +2,7 @@ import type { ExplainedKeys } from './explained-keys.js';
 import type { ConfigReader, Quantization } from './config-reader.js';
 import type { DensePlace } from '../../shared/model/dense-roles.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import type { TensorView } from '../../shared/model/tensor-source.js';
-
-/** One of the three matrices of an expert. */
-export type ExpertMatrix = 'gate' | 'up' | 'down';
-export const EXPERT_MATRICES: readonly ExpertMatrix[] = ['gate', 'up', 'down'];
+import type { ExpertMatrix, TensorView } from '../../shared/model/tensor-source.js';
 
 /** The tensor role and place of a tensor. `layer` of a dense place counts all layers; that of an expert counts expert layers. */
 export type TensorPlace =

@@ -1,5 +1,5 @@
+import type { ExpertMatrix } from '../../shared/model/tensor-source.js';
 import type { LayerTensor, NamedPart, NamedTensor, TensorNames } from './checkpoint-layout.js';
-import type { ExpertMatrix } from './model-family.js';
 
 /** The names that most families use. */
 export const DECODER_NAMES = {

@@ -1,6 +1,7 @@
 import { type DensePlace, densePlaces } from '../../shared/model/dense-roles.js';
 import { HEADER_LENGTH_BYTES } from '../checkpoint/safetensors-header.js';
 import type { ModelSource, Split, TensorSource } from '../../shared/model/tensor-source.js';
+import { type BlockFormat, isBlockFormat } from '../../shared/model/block-formats.js';
 import { planeRowBytes } from '../../shared/model/weight-dtype.js';
 import { type FinishedFile, type ManifestDenseTensor, type ManifestExtent, tensorName } from '../format/manifest.js';
 import { alignUp } from '../format/pack-layout.js';
@@ -18,7 +19,7 @@ interface PlacedTensor {
 }
 
 /** Types of the planes in safetensors; one byte holds two codes of mxfp4. */
-const PLANE_DTYPES: Readonly<Record<DenseSplit, readonly string[]>> = {
+const PLANE_DTYPES: Readonly<Record<Exclude<DenseSplit, BlockFormat>, readonly string[]>> = {
   'none-bf16': ['BF16'],
   'none-fp16': ['F16'],
   'none-fp32': ['F32'],
@@ -26,16 +27,21 @@ const PLANE_DTYPES: Readonly<Record<DenseSplit, readonly string[]>> = {
   fp8: ['F8_E4M3', 'F32'],
 };
 
+/** Block formats are bytes. */
+function planeDtypes(split: DenseSplit): readonly string[] {
+  return isBlockFormat(split) ? planeRowBytes(split, 0).map(() => 'U8') : PLANE_DTYPES[split];
+}
+
 /** Alignment in bytes of the values of a plane. */
 function alignmentBytes(split: DenseSplit, plane: number): number {
-  const dtype = PLANE_DTYPES[split][plane];
+  const dtype = planeDtypes(split)[plane];
   if (dtype === 'F32') return 4;
   return dtype === 'BF16' || dtype === 'F16' ? 2 : 1;
 }
 
 /** Dense tensors are stored as plain values or as codes and scales; their bytes are never cut into planes. */
 function isDenseSplit(split: Split): split is DenseSplit {
-  return split in PLANE_DTYPES;
+  return split in PLANE_DTYPES || isBlockFormat(split);
 }
 
 /** Header of dense.safetensors (padded with spaces to the chunk alignment), and the place of each tensor. */
@@ -60,7 +66,7 @@ export function denseLayout(model: ModelSource): { header: Uint8Array; placed: P
     extent.offsetBytes = dataBytes;
     dataBytes += extent.sizeBytes;
     entries[`${tensorName(tensor.place)}${plane === 0 ? '' : '.scales'}`] = {
-      dtype: PLANE_DTYPES[tensor.split][plane],
+      dtype: planeDtypes(tensor.split)[plane],
       shape: planeShape(tensor, plane),
       data_offsets: [extent.offsetBytes, dataBytes],
     };
@@ -75,7 +81,7 @@ export function denseLayout(model: ModelSource): { header: Uint8Array; placed: P
 }
 
 function planeShape({ source: { rows, columns }, split }: PlacedTensor, plane: number): number[] {
-  const width = { U8: 1, F8_E4M3: 1, BF16: 2, F16: 2, F32: 4 }[PLANE_DTYPES[split][plane] ?? ''] ?? 1;
+  const width = { U8: 1, F8_E4M3: 1, BF16: 2, F16: 2, F32: 4 }[planeDtypes(split)[plane] ?? ''] ?? 1;
   return [rows, (planeRowBytes(split, columns)[plane] ?? 0) / width];
 }
 

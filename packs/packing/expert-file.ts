@@ -1,5 +1,11 @@
-import { EXPERT_MATRICES, type ExpertMatrix } from '../model-config/model-family.js';
-import type { ChunkCodec, ExpertSource, ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
+import {
+  EXPERT_MATRICES,
+  type ExpertMatrix,
+  type ChunkCodec,
+  type ExpertSource,
+  type ModelSource,
+  type TensorSource,
+} from '../../shared/model/tensor-source.js';
 import {
   exactFormatOf,
   isQuantizedSplit,

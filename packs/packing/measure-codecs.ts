@@ -2,8 +2,12 @@ import { availableParallelism } from 'node:os';
 import type { CodecSpeed, ReadSpeed } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Checkpoint } from '../checkpoint/checkpoint.js';
-import { EXPERT_MATRICES } from '../model-config/model-family.js';
-import type { ChunkCodec, ExactFormat, TensorSource } from '../../shared/model/tensor-source.js';
+import {
+  EXPERT_MATRICES,
+  type ChunkCodec,
+  type ExactFormat,
+  type TensorSource,
+} from '../../shared/model/tensor-source.js';
 import { exactFormatOf, isQuantizedSplit, planeSplit, rowBytes } from '../../shared/model/weight-dtype.js';
 import { type CodecSetting, codecSetting, PACK_CODECS } from '../format/pack-codec.js';
 import {

@@ -1,6 +1,10 @@
 import { densePlaces } from '../../shared/model/dense-roles.js';
-import { EXPERT_MATRICES } from '../model-config/model-family.js';
-import type { ExpertSource, ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
+import {
+  EXPERT_MATRICES,
+  type ExpertSource,
+  type ModelSource,
+  type TensorSource,
+} from '../../shared/model/tensor-source.js';
 import { rowBytes } from '../../shared/model/weight-dtype.js';
 
 /** Sizes of the source of a pack. Tensors count as their views give them. */

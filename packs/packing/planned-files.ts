@@ -2,11 +2,10 @@ import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Checkpoint } from '../checkpoint/checkpoint.js';
 import { densePlaces } from '../../shared/model/dense-roles.js';
-import { EXPERT_MATRICES } from '../model-config/model-family.js';
 import { fileExists, readFailure } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../checkpoint/safetensors-file.js';
 import { exactFormatOf, planeSplit } from '../../shared/model/weight-dtype.js';
-import type { ChunkCodec, TensorSource } from '../../shared/model/tensor-source.js';
+import { EXPERT_MATRICES, type ChunkCodec, type TensorSource } from '../../shared/model/tensor-source.js';
 import type { FinishedFile } from '../format/manifest.js';
 import {
   alignUp,

@@ -8,8 +8,7 @@ import { CHECKPOINT_FILE_ERRORS } from '../checkpoint/safetensors-file.js';
 import { COPIED_FILES } from '../format/pack-layout.js';
 import { type Manifest, tensorName } from '../format/manifest.js';
 import type { DensePlace } from '../../shared/model/dense-roles.js';
-import { EXPERT_MATRICES, type ExpertMatrix } from '../model-config/model-family.js';
-import type { ExactFormat, Split } from '../../shared/model/tensor-source.js';
+import { EXPERT_MATRICES, type ExpertMatrix, type ExactFormat, type Split } from '../../shared/model/tensor-source.js';
 import { exactFormatOf } from '../../shared/model/weight-dtype.js';
 
 /**

@@ -1,8 +1,8 @@
+import { EXPERT_MATRICES } from '../../shared/model/tensor-source.js';
 import { createHash } from 'node:crypto';
 import type { FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { EXPERT_MATRICES } from '../model-config/model-family.js';
 import { type FileErrors, openFile, readFailure } from '../../shared/base/files/read-file.js';
 import { readExactly } from '../checkpoint/safetensors-file.js';
 import type { FinishedFile, ManifestExpert, ManifestExpertTensor, ManifestFile } from '../format/manifest.js';

@@ -1,7 +1,7 @@
 /** The extents of slices, as slices.json lists them. Pure. */
+import { EXPERT_MATRICES } from '../../shared/model/tensor-source.js';
 import { type ExpertExtent, extentOfChunks } from '../format/extents.js';
 import { type Slice, sliceFileName } from '../format/pack-layout.js';
-import { EXPERT_MATRICES } from '../model-config/model-family.js';
 import type { SlicesManifest } from './slices-manifest.js';
 
 /** One slice of each expert: entry layer * experts + expert. An expert's biases count with its upper slice. */

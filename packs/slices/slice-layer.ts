@@ -1,9 +1,8 @@
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
-import type { ModelSource, SlicedSplit } from '../../shared/model/tensor-source.js';
+import type { ExpertMatrix, ModelSource, SlicedSplit } from '../../shared/model/tensor-source.js';
 import { planeRowBytes } from '../../shared/model/weight-dtype.js';
 import { tensorName } from '../format/manifest.js';
 import { SLICES, type Slice, sliceFileName } from '../format/pack-layout.js';
-import type { ExpertMatrix } from '../model-config/model-family.js';
 import { biasBytes } from '../packing/expert-file.js';
 import { PackFile } from '../packing/pack-file.js';
 import type { SourceReader } from '../packing/source-reader.js';

@@ -1,8 +1,7 @@
 /** Places of slices in their files. Every layer of a model has the same. Pure. */
 import { expertDimensions } from '../model-config/checkpoint-layout.js';
-import type { ExpertMatrix } from '../model-config/model-family.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import type { SlicedSplit } from '../../shared/model/tensor-source.js';
+import type { ExpertMatrix, SlicedSplit } from '../../shared/model/tensor-source.js';
 import { planeRowBytes } from '../../shared/model/weight-dtype.js';
 import { alignUp, expertBiasBytes, type Slice } from '../format/pack-layout.js';
 

@@ -1,6 +1,6 @@
 /** Finds the errors in a well-formed slices.json. Pure. */
+import { EXPERT_MATRICES } from '../../shared/model/tensor-source.js';
 import { type Manifest, type ManifestExtent, tensorName } from '../format/manifest.js';
-import { EXPERT_MATRICES } from '../model-config/model-family.js';
 import { sliceFileName, SLICES } from '../format/pack-layout.js';
 import {
   type FingerprintedTensor,

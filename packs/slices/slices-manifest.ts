@@ -1,6 +1,13 @@
 import { z } from 'zod';
 import type { MeasuredTheta } from '../../shared/decisions/slices/plan-readings.js';
-import { bytesSchema, crc32cSchema, extentSchema, positiveSchema, sha256Schema } from '../format/manifest.js';
+import {
+  blockFormatSchema,
+  bytesSchema,
+  crc32cSchema,
+  extentSchema,
+  positiveSchema,
+  sha256Schema,
+} from '../format/manifest.js';
 import { type Slice, SLICE_FILE_PATTERN, SLICES } from '../format/pack-layout.js';
 import { SLICED_SPLITS } from './slice-pair.js';
 
@@ -13,7 +20,7 @@ const slicedMatrixSchema = z.strictObject({
   rows: positiveSchema,
   columns: positiveSchema,
   /** Format and checksum of the values that were sliced, as the manifest of a lossless pack has them. */
-  source_format: z.enum(['bf16', 'fp16', 'fp32', 'mxfp4', 'fp8']),
+  source_format: z.union([z.enum(['bf16', 'fp16', 'fp32', 'mxfp4', 'fp8']), blockFormatSchema]),
   source_crc32c: crc32cSchema,
   upper: extentSchema,
   lower: extentSchema,

@@ -5,6 +5,7 @@ import { openTensor } from '../../native/index.js';
 import { openCounted } from '../../shared/base/files/counted-file.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import type {
+  ExpertMatrix,
   ChunkLocation,
   ModelSource,
   ExpertSource,
@@ -13,7 +14,6 @@ import type {
 } from '../../shared/model/tensor-source.js';
 import { planeRowBytes } from '../../shared/model/weight-dtype.js';
 import { tensorName } from '../format/manifest.js';
-import type { ExpertMatrix } from '../model-config/model-family.js';
 import type { WritableFile } from '../packing/pack-file.js';
 import { SourceReader } from '../packing/source-reader.js';
 import { NATIVE_SLICING_TOOLS } from './native-slicing-tools.js';

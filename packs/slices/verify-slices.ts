@@ -1,9 +1,9 @@
+import { EXPERT_MATRICES } from '../../shared/model/tensor-source.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type FileExtent, matrixLabel } from '../format/extents.js';
 import type { ManifestExtent } from '../format/manifest.js';
 import type { Pack } from '../format/open-pack.js';
 import { type Slice, sliceFileName, SLICES, slicesOfSet } from '../format/pack-layout.js';
-import { EXPERT_MATRICES } from '../model-config/model-family.js';
 import { denseBytes, expertBytes, modelBytes } from '../packing/model-bytes.js';
 import type { ByteTools } from '../packing/packing-context.js';
 import { SourceReader } from '../packing/source-reader.js';

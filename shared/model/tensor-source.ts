@@ -2,6 +2,7 @@
  * Locations and tensor roles of weights: the types that checkpoints, packs and the native addon share. The lists of names are in the order of C++'s
  * enumerations (native/include/odmoe/formats.h); a test compares them.
  */
+import { BLOCK_FORMATS, type BlockFormat } from './block-formats.js';
 import type { DenseRole } from './dense-roles.js';
 import type { ModelShape } from './model-shape.js';
 
@@ -9,7 +10,8 @@ import type { ModelShape } from './model-shape.js';
  * Formats of weights on a device. `fixed4` holds BF16 values exactly in about 0.77 of their size: exponents become codes of 4 bits
  * (docs/architecture.md). A matrix that fixed4 cannot hold stays in its exact format instead. `mxfp4` and `fp8` hold values of models that are
  * shipped in these formats: codes of 4 bits with a power of two for every 32 columns; E4M3 with an FP32 scale for every 128 columns of a row.
- * `slicedHL` holds codes of H bits whose upper L bits are usable by themselves (SliceMoE, section 4.2).
+ * `slicedHL` holds codes of H bits whose upper L bits are usable by themselves (SliceMoE, section 4.2). The others are block formats. `shipped`, for
+ * loading: each matrix in the format that holds its values as they are shipped.
  */
 export const WEIGHT_FORMATS = [
   'bf16',
@@ -23,11 +25,17 @@ export const WEIGHT_FORMATS = [
   'sliced84',
   'sliced63',
   'sliced42',
+  ...BLOCK_FORMATS,
+  'shipped',
 ] as const;
-export type WeightFormat = (typeof WEIGHT_FORMATS)[number];
+/** Grouped codes with their parameters stand for the two of the list without. */
+export type WeightFormat = Exclude<(typeof WEIGHT_FORMATS)[number], 'grouped4' | 'grouped8'> | BlockFormat;
 
 /** Formats that store the values exactly as they are shipped. */
-export type ExactFormat = Extract<WeightFormat, 'bf16' | 'fp16' | 'fp32' | 'mxfp4' | 'fp8'>;
+export type ExactFormat = Extract<WeightFormat, 'bf16' | 'fp16' | 'fp32' | 'mxfp4' | 'fp8' | BlockFormat>;
+
+/** `mixed`: matrices have several. */
+export type ShippedFormat = ExactFormat | 'mixed';
 
 /**
  * The way in which values are cut into byte planes (docs/pack-format.md). `none-*`: plain row-major values in plane 0. Quantized values have
@@ -48,8 +56,9 @@ export const SPLITS = [
   'sliced84',
   'sliced63',
   'sliced42',
+  ...BLOCK_FORMATS,
 ] as const;
-export type Split = (typeof SPLITS)[number];
+export type Split = Exclude<(typeof SPLITS)[number], 'grouped4' | 'grouped8'> | BlockFormat;
 
 /** Splits of experts that are cut into an upper and a lower slice: bits of a code, and those of its upper slice. */
 export type SlicedSplit = Extract<Split, `sliced${number}`>;
@@ -111,6 +120,10 @@ export interface TensorSource {
   view: TensorView | null;
 }
 
+/** One of the three matrices of an expert. */
+export const EXPERT_MATRICES = ['gate', 'up', 'down'] as const;
+export type ExpertMatrix = (typeof EXPERT_MATRICES)[number];
+
 /** The three matrices of a GLU expert, and its biases as FP32: intermediateSize for gate, as many for up, hiddenSize for down. */
 export interface ExpertSource {
   gate: TensorSource;
@@ -127,8 +140,8 @@ export interface ModelSource {
   /** Name for people and for the handshake: that of the directory, or the one recorded in the pack. */
   readonly name: string;
   readonly shape: ModelShape;
-  /** Format that stores the experts' shipped values exactly. */
-  readonly shippedFormat: ExactFormat;
+  /** Format in which the experts' matrices are shipped. */
+  readonly shippedFormat: ShippedFormat;
   /** Tokens from config.json and generation_config.json; any of them ends an answer. */
   readonly eosTokenIds: readonly number[];
   /** SHA-256 of the pack's manifest, hexadecimal; null for a checkpoint. */

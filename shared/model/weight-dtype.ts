@@ -1,5 +1,6 @@
 import { assertInvariant } from '../base/errors/assert-invariant.js';
-import type { ChunkCodec, ExactFormat, SlicedSplit, Split, WeightFormat } from './tensor-source.js';
+import { type BlockFormat, blockPlaneRowBytes, isBlockFormat } from './block-formats.js';
+import type { ChunkCodec, ExactFormat, ShippedFormat, SlicedSplit, Split, WeightFormat } from './tensor-source.js';
 
 /** Value types of weights, as safetensors names them. */
 export const WEIGHT_DTYPES = ['BF16', 'F16', 'F32'] as const;
@@ -36,11 +37,11 @@ const VALUE_PLANE_BYTES: Readonly<Record<Exclude<Split, QuantizedSplit | SlicedS
   'fp16-e5-lo8-s1m2': [1, 1, 1],
 };
 
-/** Splits of values that are shipped as codes with scales: codes in plane 0, scales in plane 1. */
-export type QuantizedSplit = 'mxfp4' | 'fp8';
+/** Splits of values that are shipped as codes with scales. */
+export type QuantizedSplit = 'mxfp4' | 'fp8' | BlockFormat;
 
-export function isQuantizedSplit(split: Split | ExactFormat): split is QuantizedSplit {
-  return split === 'mxfp4' || split === 'fp8';
+export function isQuantizedSplit(split: Split | ShippedFormat): split is QuantizedSplit {
+  return split === 'mxfp4' || split === 'fp8' || isBlockFormat(split);
 }
 
 export function isSlicedSplit(split: Split | WeightFormat): split is SlicedSplit {
@@ -56,6 +57,7 @@ export function planeRowBytes(split: Split, columns: number): number[] {
     const codeBytes = (SLICE_BITS[split] * SLICE_GROUP_COLUMNS) / 8;
     return [groups * (codeBytes + SLICE_SCALE_BYTES), groups * codeBytes];
   }
+  if (isBlockFormat(split)) return blockPlaneRowBytes(split, columns);
   return VALUE_PLANE_BYTES[split].map((bytes) => bytes * columns);
 }
 
@@ -64,7 +66,7 @@ export function rowBytes(split: Split, columns: number): number {
   return planeRowBytes(split, columns).reduce((sum, bytes) => sum + bytes, 0);
 }
 
-const SPLIT_FORMAT: Readonly<Record<Exclude<Split, SlicedSplit>, ExactFormat>> = {
+const SPLIT_FORMAT: Readonly<Record<Exclude<Split, SlicedSplit | BlockFormat>, ExactFormat>> = {
   'none-bf16': 'bf16',
   'none-fp16': 'fp16',
   'none-fp32': 'fp32',
@@ -79,15 +81,16 @@ const SPLIT_FORMAT: Readonly<Record<Exclude<Split, SlicedSplit>, ExactFormat>> =
 /** Device format that stores the values of a tensor with this split exactly. Slices are no exact form of what was shipped. */
 export function exactFormatOf(split: Split): ExactFormat {
   assertInvariant(!isSlicedSplit(split), () => `no format holds ${split} as it was shipped`);
+  if (isBlockFormat(split)) return split;
   return SPLIT_FORMAT[split];
 }
 
-/** Format that stores every one of the tensors exactly: their common format if they agree, else FP32, which can hold the values of all. */
-export function shippedFormatOf(tensors: Iterable<{ split: Split }>): ExactFormat {
+/** The common format of the tensors, or `mixed`. */
+export function shippedFormatOf(tensors: Iterable<{ split: Split }>): ShippedFormat {
   const formats = new Set<ExactFormat>();
   for (const { split } of tensors) formats.add(exactFormatOf(split));
   const [only] = formats;
-  return formats.size === 1 && only !== undefined ? only : 'fp32';
+  return formats.size === 1 && only !== undefined ? only : 'mixed';
 }
 
 /** The split of values as a safetensors file holds them. */
@@ -110,8 +113,7 @@ export function planeSplit(format: ExactFormat, codec: ChunkCodec): PlaneSplit {
       return codec === 'raw' ? 'fp16-hi8-lo8' : 'fp16-e5-lo8-s1m2';
     case 'fp32':
       return 'fp32-e8-sm8-r16';
-    case 'mxfp4':
-    case 'fp8':
+    default:
       return format;
   }
 }

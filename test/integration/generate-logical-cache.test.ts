@@ -63,7 +63,7 @@ describe('a logical cache in one process', function () {
     const device = openDevice(CPU);
     const model = device.createModel(source.shape);
     try {
-      await loadDenseWeights(model, source, source.shippedFormat);
+      await loadDenseWeights(model, source, 'shipped');
       const experts = await SlicedExperts.load(device, source.shape, sliced, PROMPT.length, null);
       const rules = decisionRules(sliced, source.shape) ?? assert.fail('the quality has a logical cache');
       const result = await use({ model, experts, sliced, rules });

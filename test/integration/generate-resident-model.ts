@@ -24,7 +24,7 @@ export async function openResidentModel(
   const source = await openModelSource(directory);
   const opened = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 2, budgetBytes: 0, ...device });
   const model = opened.createModel(source.shape);
-  const format = resident ?? source.shippedFormat;
+  const format = resident ?? 'shipped';
   await loadDenseWeights(model, source, format);
   await loadResidentExperts(model, source, format);
   return {

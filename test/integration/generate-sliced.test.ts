@@ -84,7 +84,7 @@ describe('sliced experts in one process', function () {
     const device = openDevice(CPU);
     const model = device.createModel(source.shape);
     try {
-      await loadDenseWeights(model, source, source.shippedFormat);
+      await loadDenseWeights(model, source, 'shipped');
       return await use(model);
     } finally {
       model.dispose();

@@ -26,7 +26,7 @@ async function choicesOf(directory: string, allScores = false): Promise<Seen> {
   const device = openDevice(CPU);
   const model = device.createModel(shape);
   try {
-    await loadDenseWeights(model, source, source.shippedFormat);
+    await loadDenseWeights(model, source, 'shipped');
     const pass = model.createPass(TOKENS.length, allScores);
     const sequence = model.createSequence();
     await pass.begin(

@@ -129,8 +129,8 @@ async function activatedBy(precision: AutoPrecision | null): Promise<number[][]>
   const load = async (): Promise<Model> => {
     if (precision !== null) return loadShadowModel(device, source, shadowForm(precision), 'projections');
     const model = device.createModel(source.shape);
-    await loadDenseWeights(model, source, source.shippedFormat);
-    await loadResidentExperts(model, source, source.shippedFormat);
+    await loadDenseWeights(model, source, 'shipped');
+    await loadResidentExperts(model, source, 'shipped');
     return model;
   };
   const model = await load();

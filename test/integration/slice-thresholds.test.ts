@@ -128,8 +128,8 @@ async function expectedTheta(): Promise<MeasuredTheta[]> {
   const device = openDevice(CPU);
   const model = device.createModel(source.shape);
   try {
-    await loadDenseWeights(model, source, source.shippedFormat);
-    await loadResidentExperts(model, source, source.shippedFormat);
+    await loadDenseWeights(model, source, 'shipped');
+    await loadResidentExperts(model, source, 'shipped');
     const weights: number[] = [];
     await runCalibrationText(model, DEMO, (choice) => weights.push(...renormalizedWeights(choice.weights, 2)));
     return measuredThresholds(Float32Array.from(weights));
@@ -146,7 +146,7 @@ async function criticalShare(directory: string, quality: Quality, ids: readonly 
   const device = openDevice(CPU);
   const model = device.createModel(source.shape);
   try {
-    await loadDenseWeights(model, source, source.shippedFormat);
+    await loadDenseWeights(model, source, 'shipped');
     const experts = await SlicedExperts.load(device, source.shape, sliced, ids.length, null);
     const pass = model.createPass(ids.length);
     const sequence = model.createSequence();

@@ -1,6 +1,8 @@
 import type { RunningNode } from '../../engine/daemon/running-node.js';
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
+import { expertShape } from '../../engine/loading/expert-shape.js';
+import { allExperts } from '../../shared/model/part-sizes.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { FROM_STORAGE, PLAIN_LOADER, openDevice, type Device, type ExpertSlots } from '../../native/index.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
@@ -44,8 +46,7 @@ export class ReferenceExperts {
   static async open(): Promise<ReferenceExperts> {
     const source = await openModelSource(CHECKPOINT);
     const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
-    const { hiddenSize, expert: glu } = source.shape;
-    const shape = { hiddenSize, glu, format: source.shippedFormat };
+    const shape = expertShape(source.shape, null, () => allExperts(source));
     return new ReferenceExperts(source, device, device.createExpertSlots(shape, 1, MAX_ROWS, PLAIN_LOADER));
   }
 

@@ -30,7 +30,7 @@ describe('quality under a constraint on misses (figure 8)', function () {
     const records = (await qualityRecords(source, RECORDS)) ?? assert.fail('the demo model has records');
     const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
     const model = device.createModel(source.shape);
-    await loadDenseWeights(model, source, source.shippedFormat);
+    await loadDenseWeights(model, source, 'shipped');
     const matrices = await readExperts(source);
     const passes = new ForcedPasses(model, records);
     const load = (wanted: typeof LOSSLESS): ReturnType<typeof loadVariant> =>

@@ -93,7 +93,7 @@ describe('passes with experts in slots', () => {
     records = ((await qualityRecords(source, 300)) ?? []).slice(-3);
     device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
     model = device.createModel(source.shape);
-    await loadDenseWeights(model, source, source.shippedFormat);
+    await loadDenseWeights(model, source, 'shipped');
     passes = new ForcedPasses(model, records);
   });
 
@@ -134,7 +134,7 @@ describe('passes with experts in slots', () => {
 
   it('give the logits of the single-process engine to the bit where no expert is sliced', async () => {
     const found = await logitsOf({ high: await variantExperts('lossless'), mixed: null });
-    await loadResidentExperts(model, source, source.shippedFormat);
+    await loadResidentExperts(model, source, 'shipped');
     const expected: Float32Array[] = [];
     for (const { tokenIds } of records) {
       const runner = createLocalRunner(model, source.shape, 64);

@@ -121,7 +121,7 @@ describe('a shadow with sliced experts', () => {
     const matrices = await readExperts(source);
     const model = device.createModel(source.shape);
     try {
-      await loadDenseWeights(model, source, source.shippedFormat);
+      await loadDenseWeights(model, source, 'shipped');
       const passes = new ForcedPasses(model, records);
       for (const [name, split, reading] of [
         ['asym8', 'sliced84', 'both'],

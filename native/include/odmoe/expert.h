@@ -33,25 +33,57 @@ struct ExpertSource {
   std::vector<float> biases;
 };
 
+// The formats in which an expert's matrices are held.
+struct ExpertFormats {
+  WeightFormat gate = WeightFormat::bf16;
+  WeightFormat up = WeightFormat::bf16;
+  WeightFormat down = WeightFormat::bf16;
+  bool operator==(const ExpertFormats&) const = default;
+};
+
 struct ExpertShape {
   int64_t hidden_size = 0;
   GluShape glu;
   WeightFormat format = WeightFormat::bf16;
+  // With WeightFormat::shipped: the formats of the experts that a slot may have to hold, each combination once.
+  std::vector<ExpertFormats> shipped{};
+
+  std::vector<ExpertFormats> formats() const {
+    return format == WeightFormat::shipped ? shipped : std::vector<ExpertFormats>{{format, format, format}};
+  }
 
   // Biases of gate, up and down together; 0 where experts have none.
   int64_t bias_count() const { return glu.bias ? 2 * glu.intermediate_size + hidden_size : 0; }
 };
 
-// gate and up share one matrix of 2 x intermediate rows, so that one product computes both.
+// gate and up share one matrix of 2 x intermediate rows, so that one product computes both, unless their formats do not allow it
+// (shares_matrix). Then gate_up has the gate rows alone, and `up` has the others.
 struct ExpertMatrices {
   StoredMatrix gate_up;
+  StoredMatrix up;
   StoredMatrix down;
   DeviceMemory bias_memory;       // for an expert with its own bias memory
   const float* biases = nullptr;  // device memory: gate, up, down
 
   ExpertMatrices() = default;
   ExpertMatrices(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, SliceReading reading = SliceReading::both);
+
+  bool has_up() const { return up.matrix.rows != 0; }
 };
+
+// True if gate and up of these formats can be rows of one matrix. A column order is one of a whole matrix, and a tile of fp8_tile
+// must not hold rows of both.
+bool shares_matrix(const ExpertFormats& formats, int64_t intermediate_size);
+// The formats that hold an expert's values as they are shipped.
+ExpertFormats exact_formats(const ExpertSource& source);
+// The formats in which a slot for `shape` holds this expert. Throws INTERNAL for formats that the slots were not made for.
+ExpertFormats slot_formats(const ExpertShape& shape, const ExpertSource& source);
+
+// Offset of the up matrix behind the gate matrix in the memory for both.
+uint64_t up_offset(const Backend& backend, const ExpertFormats& formats, const ExpertShape& shape);
+// Bytes of the memory for gate and up, and for down, that holds any of the shape's formats.
+uint64_t gate_up_bytes(const Backend& backend, const ExpertShape& shape);
+uint64_t down_bytes(const Backend& backend, const ExpertShape& shape);
 
 // Most rows that an expert computes at a time; more rows are cut into tiles of this size. It bounds the activations' memory.
 inline constexpr int kExpertTileRows = 128;

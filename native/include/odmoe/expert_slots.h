@@ -171,7 +171,7 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
   void release_lower(Slot& slot);
   // The slot's matrices, for products with this reading.
   ExpertMatrices read_as(Slot& slot, SliceReading reading);
-  void set_pages(Slot& slot, const ExpertPages& pages);
+  void set_pages(Slot& slot, const ExpertPages& pages, const ExpertFormats& formats);
 
   std::shared_ptr<Device> device_;
   ExpertShape shape_;

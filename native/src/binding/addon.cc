@@ -67,7 +67,7 @@ Napi::Value dense_roles(const Napi::CallbackInfo& info) {
 template <typename Names>
 Napi::Object numbers_of(Napi::Env env, const Names& names) {
   Napi::Object numbers = Napi::Object::New(env);
-  for (const auto& [member, name] : names) numbers.Set(name, static_cast<int>(member));
+  for (const auto& [member, name] : names) numbers.Set(name, static_cast<int>(static_cast<uint64_t>(member) & 0xff));
   return numbers;
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "enumeration.h"
+#include "grouped_name.h"
 #include "format_names.h"
 #include "model_shape_argument.h"
 #include "odmoe/error.h"
@@ -140,13 +141,24 @@ bool to_flag(const Napi::Value& value, const std::string& name) {
   return value.As<Napi::Boolean>().Value();
 }
 
-WeightFormat to_weight_format(const Napi::Value& value) { return to_enumeration(value, "format", kWeightFormatNames); }
+// The number of grouped codes with their parameters; absent: another name.
+static std::optional<uint64_t> to_grouped(const Napi::Value& value) {
+  if (!value.IsString()) return std::nullopt;
+  const std::optional<GroupedCodes> codes = grouped_codes_of(value.As<Napi::String>().Utf8Value());
+  return codes ? std::optional(grouped_bits(*codes)) : std::nullopt;
+}
+
+WeightFormat to_weight_format(const Napi::Value& value) {
+  const std::optional<uint64_t> grouped = to_grouped(value);
+  return grouped ? static_cast<WeightFormat>(*grouped) : to_enumeration(value, "format", kWeightFormatNames);
+}
 
 Napi::Object from_resident_weights(Napi::Env env, const ResidentWeights& weights) {
   Napi::Array kinds = Napi::Array::New(env);
   for (const ResidentWeights::Kind& kind : weights.kinds) {
     Napi::Object object = Napi::Object::New(env);
-    object.Set("format", name_of(kind.format, kWeightFormatNames));
+    object.Set("format", is_grouped(kind.format) ? grouped_name(grouped_codes(kind.format))
+                                                 : std::string(name_of(kind.format, kWeightFormatNames)));
     object.Set("matrices", static_cast<double>(kind.matrices));
     object.Set("bytes", static_cast<double>(kind.bytes));
     kinds.Set(kinds.Length(), object);
@@ -157,7 +169,10 @@ Napi::Object from_resident_weights(Napi::Env env, const ResidentWeights& weights
   return object;
 }
 
-Split to_split(const Napi::Value& value) { return to_enumeration(value, "split", kSplitNames); }
+Split to_split(const Napi::Value& value) {
+  const std::optional<uint64_t> grouped = to_grouped(value);
+  return grouped ? static_cast<Split>(*grouped) : to_enumeration(value, "split", kSplitNames);
+}
 
 SliceReading to_slice_reading(const Napi::Value& value) { return to_enumeration(value, "reading", kSliceReadingNames); }
 
@@ -189,7 +204,16 @@ ExpertShape to_expert_shape(const Napi::Value& value) {
                                                   " gate and up values of an expert, of at most " + std::to_string(kLargestRow) +
                                                   "; this build cannot run it");
   }
-  return {hidden_size, glu, format};
+  ExpertShape shape{hidden_size, glu, format};
+  if (format != WeightFormat::shipped) return shape;
+  const Napi::Array shipped = to_array(object.Get("shipped"), "shape.shipped");
+  if (shipped.Length() == 0) refuse("shape.shipped", shipped, "the formats of at least one expert");
+  for (uint32_t i = 0; i < shipped.Length(); i++) {
+    const Napi::Object formats = to_object(shipped.Get(i), "shape.shipped");
+    shape.shipped.push_back(
+        {to_weight_format(formats.Get("gate")), to_weight_format(formats.Get("up")), to_weight_format(formats.Get("down"))});
+  }
+  return shape;
 }
 
 TensorSource to_tensor_source(const Napi::Value& value, const std::string& name) {

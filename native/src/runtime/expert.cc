@@ -37,6 +37,12 @@ bool load_rows(Backend& backend, Matrix& matrix, int64_t first_row, int64_t rows
   return true;
 }
 
+// The format in which these sources are held where `wanted` is asked for. fixed4 is for values.
+WeightFormat held_format(WeightFormat wanted, std::span<const TensorSource* const> sources) {
+  const bool blocks = std::any_of(sources.begin(), sources.end(), [](const TensorSource* one) { return is_blocks(one->split); });
+  return wanted == WeightFormat::shipped || (wanted == WeightFormat::fixed4 && blocks) ? exact_format(sources) : wanted;
+}
+
 }  // namespace
 
 StoredMatrix::StoredMatrix(const std::shared_ptr<Backend>& backend, WeightFormat format, int64_t rows, int64_t columns,
@@ -59,6 +65,81 @@ ExpertActivations::ExpertActivations(const std::shared_ptr<Backend>& backend, co
       activation(backend, float_bytes(rows * shape.glu.intermediate_size)),
       output(backend, float_bytes(rows * shape.hidden_size)) {}
 
+bool shares_matrix(const ExpertFormats& formats, int64_t intermediate_size) {
+  if (formats.gate != formats.up) return false;
+  if (is_grouped(formats.gate) && grouped_codes(formats.gate).order_bytes > 0) return false;
+  return formats.gate != WeightFormat::fp8_tile || intermediate_size % kTileScaleRows == 0;
+}
+
+ExpertFormats exact_formats(const ExpertSource& source) {
+  const auto format_of = [](const TensorSource& tensor) {
+    const TensorSource* const one[] = {&tensor};
+    return exact_format(one);
+  };
+  return {format_of(source.gate), format_of(source.up), format_of(source.down)};
+}
+
+ExpertFormats slot_formats(const ExpertShape& shape, const ExpertSource& source) {
+  if (shape.format != WeightFormat::shipped) return {shape.format, shape.format, shape.format};
+  const ExpertFormats formats = exact_formats(source);
+  if (std::find(shape.shipped.begin(), shape.shipped.end(), formats) != shape.shipped.end()) return formats;
+  throw Error(ErrorCode::internal, "an expert has formats that the slots were not made for");
+}
+
+uint64_t up_offset(const Backend& backend, const ExpertFormats& formats, const ExpertShape& shape) {
+  constexpr uint64_t kAlignment = 256;
+  const uint64_t bytes = backend.matrix_bytes(formats.gate, shape.glu.intermediate_size, shape.hidden_size);
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+uint64_t gate_up_bytes(const Backend& backend, const ExpertShape& shape) {
+  const int64_t intermediate = shape.glu.intermediate_size;
+  uint64_t most = 0;
+  for (const ExpertFormats& formats : shape.formats()) {
+    const uint64_t bytes =
+        shares_matrix(formats, intermediate)
+            ? backend.matrix_bytes(formats.gate, 2 * intermediate, shape.hidden_size)
+            : up_offset(backend, formats, shape) + backend.matrix_bytes(formats.up, intermediate, shape.hidden_size);
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+uint64_t down_bytes(const Backend& backend, const ExpertShape& shape) {
+  uint64_t most = 0;
+  for (const ExpertFormats& formats : shape.formats()) {
+    most = std::max(most, backend.matrix_bytes(formats.down, shape.hidden_size, shape.glu.intermediate_size));
+  }
+  return most;
+}
+
+// Gate and up rows of experts whose gate and up are matrices of their own, and the GLU of both.
+static void multiply_apart(Backend& backend, const GluShape& glu, std::span<const ExpertRows> experts,
+                           std::span<const Product> gates, std::span<const float* const> biases, float* gate_up) {
+  std::vector<Product> products;
+  std::vector<float*> pairs;
+  float* rows = gate_up;
+  for (size_t i = 0; i < experts.size(); i++) {
+    const ExpertMatrices& expert = *experts[i].expert;
+    const int64_t size = gates[i].out_stride;
+    Product product = gates[i];
+    product.out = rows;
+    product.out_stride = 2 * size;
+    products.push_back(product);
+    if (expert.has_up()) {
+      product.out = rows + size;
+      product.weights = &expert.up.matrix;
+      products.push_back(product);
+    }
+    pairs.push_back(rows);
+    rows += 2 * size * gates[i].n;
+  }
+  backend.multiply(products.data(), static_cast<int>(products.size()));
+  for (size_t i = 0; i < experts.size(); i++) {
+    backend.glu(gates[i].out, pairs[i], glu.bias ? biases[i] : nullptr, gates[i].n, static_cast<int>(gates[i].out_stride), glu);
+  }
+}
+
 void run_experts(Backend& backend, const GluShape& glu, std::span<const ExpertRows> experts, const ExpertActivations& activations,
                  float* out, const float* in) {
   const int64_t hidden = experts[0].expert->down.matrix.rows;
@@ -76,8 +157,13 @@ void run_experts(Backend& backend, const GluShape& glu, std::span<const ExpertRo
     biases[i] = experts[i].expert->biases;
     row += experts[i].rows;
   }
-  backend.multiply_glu(products.data(), static_cast<int>(products.size()), activations.gate_up.floats(), glu,
-                       glu.bias ? biases.data() : nullptr);
+  const bool apart = std::any_of(experts.begin(), experts.end(), [](const ExpertRows& one) { return one.expert->has_up(); });
+  if (apart) {
+    multiply_apart(backend, glu, experts, products, biases, activations.gate_up.floats());
+  } else {
+    backend.multiply_glu(products.data(), static_cast<int>(products.size()), activations.gate_up.floats(), glu,
+                         glu.bias ? biases.data() : nullptr);
+  }
   row = 0;
   for (size_t i = 0; i < experts.size(); i++) {
     products[i] = {
@@ -114,8 +200,8 @@ WeightFormat exact_format(std::span<const TensorSource* const> sources) {
       case Split::sliced84: return WeightFormat::sliced84;
       case Split::sliced63: return WeightFormat::sliced63;
       case Split::sliced42: return WeightFormat::sliced42;
+      default: return static_cast<WeightFormat>(split);
     }
-    return WeightFormat::fp32;
   };
   const WeightFormat first = format_of(sources[0]->split);
   const bool alike =
@@ -123,8 +209,9 @@ WeightFormat exact_format(std::span<const TensorSource* const> sources) {
   return alike ? first : WeightFormat::fp32;
 }
 
-StoredMatrix load_matrix(const std::shared_ptr<Backend>& backend, WeightFormat format, std::span<const TensorSource* const> sources,
+StoredMatrix load_matrix(const std::shared_ptr<Backend>& backend, WeightFormat wanted, std::span<const TensorSource* const> sources,
                          SliceReading reading) {
+  const WeightFormat format = held_format(wanted, sources);
   int64_t rows = 0;
   uint64_t staging_bytes = 0;
   for (const TensorSource* source : sources) {
@@ -146,8 +233,10 @@ StoredMatrix load_matrix(const std::shared_ptr<Backend>& backend, WeightFormat f
   return stored;
 }
 
-std::vector<StoredMatrix> load_blocks(const std::shared_ptr<Backend>& backend, WeightFormat format, const TensorSource& source,
+std::vector<StoredMatrix> load_blocks(const std::shared_ptr<Backend>& backend, WeightFormat wanted, const TensorSource& source,
                                       int64_t blocks) {
+  const TensorSource* const whole[] = {&source};
+  const WeightFormat format = held_format(wanted, whole);
   const int64_t rows = source.rows / blocks;
   const DeviceMemory staging(backend, staging_size(rows, source.columns), DeviceMemory::Kind::staging);
   TensorReader reader(source);
@@ -157,8 +246,7 @@ std::vector<StoredMatrix> load_blocks(const std::shared_ptr<Backend>& backend, W
     if (load_rows(*backend, stored.back().matrix, 0, rows, source, reader, staging)) continue;
     check_may_fall_back(format);
     stored.clear();
-    const TensorSource* const sources[] = {&source};
-    return load_blocks(backend, exact_format(sources), source, blocks);
+    return load_blocks(backend, exact_format(whole), source, blocks);
   }
   return stored;
 }
@@ -167,8 +255,16 @@ ExpertMatrices load_expert(const std::shared_ptr<Backend>& backend, const Expert
                            SliceReading reading) {
   ExpertMatrices expert;
   const TensorSource* const gate_up[] = {&source.gate, &source.up};
+  const TensorSource* const gate[] = {&source.gate};
+  const TensorSource* const up[] = {&source.up};
   const TensorSource* const down[] = {&source.down};
-  expert.gate_up = load_matrix(backend, shape.format, gate_up, reading);
+  const ExpertFormats held = {held_format(shape.format, gate), held_format(shape.format, up), held_format(shape.format, down)};
+  if (shares_matrix(held, shape.glu.intermediate_size)) {
+    expert.gate_up = load_matrix(backend, shape.format, gate_up, reading);
+  } else {
+    expert.gate_up = load_matrix(backend, held.gate, gate, reading);
+    expert.up = load_matrix(backend, held.up, up, reading);
+  }
   expert.down = load_matrix(backend, shape.format, down, reading);
   if (shape.glu.bias) {
     expert.bias_memory = DeviceMemory(backend, float_bytes(shape.bias_count()));

@@ -29,6 +29,12 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
+// The matrix that gets the rows of gate, up or down.
+StoredMatrix& matrix_of(ExpertMatrices& matrices, size_t tensor) {
+  if (tensor == 2) return matrices.down;
+  return tensor == 1 && matrices.has_up() ? matrices.up : matrices.gate_up;
+}
+
 OpenedQueue queue_for(const LoaderOptions& options, std::unique_ptr<StorageQueue> given) {
   if (given != nullptr) return {std::move(given), ""};
   return open_storage_queue(options.storage_way, read_depth(options), options.direct_io);
@@ -245,14 +251,15 @@ void ExpertLoader::do_piece(const PieceOperation& operation, PieceRecovery& reco
   Load& load = static_cast<Load&>(*operation.task);
   const size_t tensor = operation.tensor;
   TensorProgress& progress = load.progress[tensor];
-  StoredMatrix* const stored = load.matrices == nullptr ? nullptr : (tensor == 2 ? &load.matrices->down : &load.matrices->gate_up);
+  StoredMatrix* const stored = load.matrices == nullptr ? nullptr : &matrix_of(*load.matrices, tensor);
+  const StoredMatrix* const shared = load.matrices == nullptr ? nullptr : &load.matrices->gate_up;
   const PieceWork work{.source = &tensor_of(load.source, tensor),
                        .plan = &load.plans[tensor],
                        .piece = operation.piece,
                        .serial = load.arrival * kExpertTensors + tensor,
                        .memory = memory_of(load, tensor, operation.piece),
                        .matrix = stored == nullptr ? nullptr : &stored->matrix,
-                       .first_row = tensor == 1 ? load.source.gate.rows : 0,
+                       .first_row = tensor == 1 && stored == shared ? load.source.gate.rows : 0,
                        .slice_crcs = progress.slice_crcs,
                        .slices_left = progress.slices_left};
   load.running++;

@@ -36,10 +36,8 @@ uint64_t bias_bytes(const Backend& backend, const ExpertShape& shape) {
 }
 
 ExpertMemoryShape memory_shape(const Backend& backend, const ExpertShape& shape, int slots, int64_t experts) {
-  return {.slots = slots,
-          .experts = experts,
-          .gate_up_bytes = backend.matrix_bytes(shape.format, 2 * shape.glu.intermediate_size, shape.hidden_size),
-          .down_bytes = backend.matrix_bytes(shape.format, shape.hidden_size, shape.glu.intermediate_size)};
+  return {
+      .slots = slots, .experts = experts, .gate_up_bytes = gate_up_bytes(backend, shape), .down_bytes = down_bytes(backend, shape)};
 }
 
 // Bytes of the memory for a slot's lower slices.
@@ -111,10 +109,13 @@ ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& sha
   const auto scratch_bytes = [&](WeightFormat format) {
     return backend.expert_scratch_bytes(format, rows, shape.hidden_size, shape.glu.intermediate_size);
   };
+  uint64_t scratch = 0;
+  for (const ExpertFormats& formats : shape.formats()) {
+    scratch = std::max({scratch, scratch_bytes(formats.gate), scratch_bytes(formats.up), scratch_bytes(formats.down)});
+  }
   return {.slot_bytes = backend.expert_slot_bytes(memory_shape(backend, shape, 1, loader.experts)) + bias_bytes(backend, shape),
           .lower_bytes = lower_bytes(backend, shape),
-          .shared_bytes = (backend.counts_staging() ? layout.shared_bytes : 0) + activation_bytes(backend, shape, rows) +
-                          scratch_bytes(shape.format) +
+          .shared_bytes = (backend.counts_staging() ? layout.shared_bytes : 0) + activation_bytes(backend, shape, rows) + scratch +
                           (loader.packs ? pack_memory_bytes(backend, shape) + scratch_bytes(WeightFormat::fixed4) : 0),
           .exponent_entry_bytes = layout.limits.entry_bytes[index_of(Part::exponents)],
           .sign_mantissa_entry_bytes = layout.limits.entry_bytes[index_of(Part::sign_mantissa)]};
@@ -133,7 +134,8 @@ ExpertSlots::ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shap
   if (shape.format == WeightFormat::fixed4) {
     throw Error(ErrorCode::internal, "slots are written in pieces, in any order and by several threads, which fixed4 cannot be");
   }
-  if (packs_ && (shape.format != WeightFormat::bf16 || !device_->works_here())) {
+  const std::vector<ExpertFormats> packable = {{WeightFormat::bf16, WeightFormat::bf16, WeightFormat::bf16}};
+  if (packs_ && (shape.formats() != packable || !device_->works_here())) {
     throw Error(ErrorCode::internal, "only BF16 experts on the processor are packed");
   }
   // The place behind the slots is the memory into which an expert is packed.
@@ -232,12 +234,22 @@ ExpertSlots::Call::Kind ExpertSlots::execute_kind(std::span<const SliceReading> 
   return upper && !readings.empty() ? Call::Kind::execute_upper : Call::Kind::execute;
 }
 
-void ExpertSlots::set_pages(Slot& slot, const ExpertPages& pages) {
+void ExpertSlots::set_pages(Slot& slot, const ExpertPages& pages, const ExpertFormats& formats) {
   StoredMatrix& gate_up = slot.matrices.gate_up;
   StoredMatrix& down = slot.matrices.down;
-  gate_up.matrix = {shape_.format, 2 * shape_.glu.intermediate_size, shape_.hidden_size, pages.gate_up,
-                    gate_up.lower_memory.buffer()};
-  down.matrix = {shape_.format, shape_.hidden_size, shape_.glu.intermediate_size, pages.down, down.lower_memory.buffer()};
+  const int64_t intermediate = shape_.glu.intermediate_size;
+  down.matrix = {formats.down, shape_.hidden_size, intermediate, pages.down, down.lower_memory.buffer()};
+  if (shares_matrix(formats, intermediate)) {
+    gate_up.matrix = {formats.gate, 2 * intermediate, shape_.hidden_size, pages.gate_up, gate_up.lower_memory.buffer()};
+    slot.matrices.up.matrix = {};
+    return;
+  }
+  const uint64_t offset = up_offset(*device_->backend(), formats, shape_);
+  DeviceBuffer up = pages.gate_up;
+  up.data = static_cast<uint8_t*>(up.data) + offset;
+  up.bytes -= offset;
+  gate_up.matrix = {formats.gate, intermediate, shape_.hidden_size, pages.gate_up};
+  slot.matrices.up.matrix = {formats.up, intermediate, shape_.hidden_size, up};
 }
 
 // Nothing reads the old biases: no execute is running.
@@ -268,13 +280,14 @@ void ExpertSlots::load(const Call& call, const ExpertSource& source, const LoadR
   Slot& slot = slot_at(index);
   if (!slot.has_memory) throw Error(ErrorCode::internal, "slot " + std::to_string(index) + " has given its memory back");
   check_load(call, source, request);
+  const ExpertFormats formats = slot_formats(shape_, source);
   slot.listener = &listener;
   slot.wants_upper = is_wanted(request.exponents);
   slot.wants_lower = is_wanted(request.sign_mantissa);
   if (slot.wants_upper) {
     slot.biases = source.biases;
     slot.upper_fingerprint = upper_fingerprint(source);
-    set_pages(slot, memory_->begin_load(index, request.expert));
+    set_pages(slot, memory_->begin_load(index, request.expert), formats);
   }
   try {
     loader_->load(index, slot.matrices, source, request, slot, held_->find(request.held));
@@ -448,6 +461,7 @@ ExpertMatrices ExpertSlots::read_as(Slot& slot, SliceReading reading) {
   ExpertMatrices read;
   const std::lock_guard lock(mutex_);
   read.biases = slot.matrices.biases;
+  read.up.matrix = slot.matrices.up.matrix;
   for (const auto& [to, from] :
        {std::pair{&read.gate_up.matrix, &slot.matrices.gate_up.matrix}, std::pair{&read.down.matrix, &slot.matrices.down.matrix}}) {
     *to = *from;

@@ -80,7 +80,7 @@ void Model::count(const StoredMatrix& stored, WeightFormat wanted) {
   if (kind == resident_.kinds.end()) kind = resident_.kinds.insert(kind, ResidentWeights::Kind{format});
   kind->matrices++;
   kind->bytes += stored.bytes();
-  if (format != wanted) resident_.fell_back++;
+  if (format != wanted && wanted != WeightFormat::shipped) resident_.fell_back++;
 }
 
 ResidentWeights Model::resident_weights() const {
@@ -122,6 +122,7 @@ void Model::load_resident_expert(int layer, int expert, const ExpertSource& sour
   if (resident.loaded.load(std::memory_order_relaxed)) throw Error(ErrorCode::internal, what + " has been loaded already");
   resident.matrices = load_expert(device_->backend(), shape, source, reading);
   count(resident.matrices.gate_up, format);
+  if (resident.matrices.has_up()) count(resident.matrices.up, format);
   count(resident.matrices.down, format);
   resident.loaded.store(true, std::memory_order_release);
 }

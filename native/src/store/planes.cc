@@ -140,6 +140,7 @@ void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int
       case Split::sliced84:
       case Split::sliced63:
       case Split::sliced42: break;  // above: the weights of a row share scales
+      default: break;
     }
   }
 }

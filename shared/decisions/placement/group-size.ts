@@ -1,5 +1,7 @@
 import type { GluShape, ModelShape } from '../../model/model-shape.js';
-import type { ExactFormat } from '../../model/tensor-source.js';
+import type { ShippedFormat } from '../../model/tensor-source.js';
+import { isBlockFormat } from '../../model/block-formats.js';
+import { rowBytes } from '../../model/weight-dtype.js';
 
 /** Costs of a layer in a cluster. */
 export interface LayerCosts {
@@ -30,20 +32,26 @@ const NOMINAL = {
 const MS_PER_S = 1000;
 const FLOAT_BYTES = 4;
 /** Bytes of a weight in storage: packs store BF16 in about three quarters of its size. */
-const STORED_BYTES: Record<ExactFormat, number> = { bf16: 1.5, fp16: 2, fp32: 4, mxfp4: 0.53, fp8: 1 };
-const HELD_BYTES: Record<ExactFormat, number> = { bf16: 2, fp16: 2, fp32: 4, mxfp4: 0.53, fp8: 1 };
+const STORED_BYTES = { bf16: 1.5, fp16: 2, fp32: 4, mxfp4: 0.53, fp8: 1, mixed: 1 } as const;
+const HELD_BYTES = { ...STORED_BYTES, bf16: 2 } as const;
+const BLOCK_COLUMNS = 4096;
+
+function bytesOf(format: ShippedFormat, bytes: Readonly<Record<keyof typeof STORED_BYTES, number>>): number {
+  return isBlockFormat(format) ? rowBytes(format, BLOCK_COLUMNS) / BLOCK_COLUMNS : bytes[format];
+}
 
 /** Costs of a layer of this model on workers that are not known yet. */
 export function nominalLayerCosts(
   { hiddenSize, expert }: Pick<ModelShape, 'hiddenSize' | 'expert'>,
-  format: ExactFormat,
+  format: ShippedFormat,
 ): LayerCosts {
   const weights = expertWeights(hiddenSize, expert);
   const hiddenBytes = hiddenSize * FLOAT_BYTES;
   return {
-    executeMs: NOMINAL.executeOverheadMs + ((weights * HELD_BYTES[format]) / NOMINAL.executeBytesPerS) * MS_PER_S,
+    executeMs:
+      NOMINAL.executeOverheadMs + ((weights * bytesOf(format, HELD_BYTES)) / NOMINAL.executeBytesPerS) * MS_PER_S,
     reachMs: NOMINAL.messageMs + ((2 * hiddenBytes) / NOMINAL.networkBytesPerS) * MS_PER_S,
-    loadMs: NOMINAL.loadOverheadMs + ((weights * STORED_BYTES[format]) / NOMINAL.storageBytesPerS) * MS_PER_S,
+    loadMs: NOMINAL.loadOverheadMs + ((weights * bytesOf(format, STORED_BYTES)) / NOMINAL.storageBytesPerS) * MS_PER_S,
   };
 }
 

@@ -201,6 +201,7 @@ void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, const Matmu
     case WeightFormat::sliced84: return multiply_sliced_tiles<4>(job, first_tile, tiles, scratch);
     case WeightFormat::sliced63: return multiply_sliced_tiles<3>(job, first_tile, tiles, scratch);
     case WeightFormat::sliced42: return multiply_sliced_tiles<2>(job, first_tile, tiles, scratch);
+    default: break;
   }
 }
 

@@ -255,6 +255,7 @@ bool write_plain_rows(Matrix& matrix, int64_t first_row, int64_t rows, const uin
       case WeightFormat::sliced84:
       case WeightFormat::sliced63:
       case WeightFormat::sliced42: break;
+      default: break;
     }
   }
   return true;
@@ -285,6 +286,7 @@ bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, co
     case Split::sliced84: return write_rows_from<Split::sliced84>(matrix, first_row, rows, planes, scratch);
     case Split::sliced63: return write_rows_from<Split::sliced63>(matrix, first_row, rows, planes, scratch);
     case Split::sliced42: return write_rows_from<Split::sliced42>(matrix, first_row, rows, planes, scratch);
+    default: break;
   }
   return false;
 }

@@ -79,8 +79,8 @@ static constexpr int64_t tile_bytes(WeightFormat format, int64_t columns) {
     case WeightFormat::sliced84:
     case WeightFormat::sliced63:
     case WeightFormat::sliced42: return blocks * kTileRows * slice_code_bytes(slice_bits(format));
+    default: return kTileRows * block_row_bytes(format, columns);
   }
-  return 0;
 }
 
 static constexpr int64_t scales_offset(WeightFormat format, int64_t rows, int64_t columns) {
