@@ -37,10 +37,15 @@ bool load_rows(Backend& backend, Matrix& matrix, int64_t first_row, int64_t rows
   return true;
 }
 
-// The format in which these sources are held where `wanted` is asked for. fixed4 is for values.
+// The format in which these sources are held where `wanted` is asked for. fixed4 is for values, and only grouped codes can have
+// their columns in another order.
 WeightFormat held_format(WeightFormat wanted, std::span<const TensorSource* const> sources) {
-  const bool blocks = std::any_of(sources.begin(), sources.end(), [](const TensorSource* one) { return is_blocks(one->split); });
-  return wanted == WeightFormat::shipped || (wanted == WeightFormat::fixed4 && blocks) ? exact_format(sources) : wanted;
+  const auto needs_own = [&](const TensorSource* one) {
+    const bool ordered = is_grouped(one->split) && grouped_codes(one->split).order_bytes > 0;
+    return ordered || (wanted == WeightFormat::fixed4 && is_blocks(one->split));
+  };
+  const bool own = wanted == WeightFormat::shipped || std::any_of(sources.begin(), sources.end(), needs_own);
+  return own ? exact_format(sources) : wanted;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "half.h"
+#include "odmoe/block_values.h"
 #include "odmoe/error.h"
 #include "odmoe/quantized_values.h"
 #include "odmoe/slices.h"
@@ -122,6 +123,7 @@ void join_planes(uint8_t* out, const uint8_t* const* planes, Split split, uint64
 }
 
 void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int64_t count) {
+  if (is_blocks(split)) return block_row_to_floats(split, planes, count, out);
   if (slice_bits(split) != 0) return slices_to_floats(split, SliceReading::both, planes[0], planes[1], count, out);
   for (int64_t i = 0; i < count; i++) {
     switch (split) {
@@ -140,7 +142,7 @@ void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int
       case Split::sliced84:
       case Split::sliced63:
       case Split::sliced42: break;  // above: the weights of a row share scales
-      default: break;
+      default: break;               // above
     }
   }
 }

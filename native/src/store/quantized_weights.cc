@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "little_endian.h"
+#include "odmoe/block_values.h"
 #include "odmoe/slices.h"
 
 namespace odmoe {
@@ -49,6 +50,7 @@ const char* fp8_fault(const uint8_t* const* planes, int64_t columns) {
 const char* quantized_fault(Split split, const uint8_t* const* planes, int64_t columns) {
   if (split == Split::mxfp4) return mxfp4_fault(planes, columns);
   if (split == Split::fp8) return fp8_fault(planes, columns);
+  if (is_blocks(split)) return block_row_fault(split, planes, columns);
   return slice_bits(split) != 0 ? slices_fault(split, planes[0], planes[1], columns) : nullptr;
 }
 
