@@ -1,0 +1,79 @@
+import type { FileHandle } from 'node:fs/promises';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { fileExists, openFile, readFailure, refuseWrongDownloadAt } from '../../shared/base/files/read-file.js';
+import { corruptGguf, GGUF_FILE_ERRORS } from './gguf-errors.js';
+import { GgufHeaderBytes } from './gguf-header-bytes.js';
+import { parseGgufHeader } from './gguf-header.js';
+import { checkPart, joinParts, readPartName, type GgufFile } from './gguf-parts.js';
+import type { GgufModel } from './gguf-types.js';
+
+/** Most missing parts that a message names. */
+const NAMED_PARTS = 5;
+
+/**
+ * Reads and checks the headers of a model's files; no tensor data is read.
+ * @param path of the only file, or of any part of a split model (NAME-00001-of-00003.gguf); the other parts lie beside it
+ * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
+ */
+export async function readGgufModel(path: string): Promise<GgufModel> {
+  const name = readPartName(path);
+  const [firstPath = path, ...otherPaths] = name?.paths ?? [];
+  if (name !== null) await requireParts(name.paths);
+  const count = 1 + otherPaths.length;
+  const files: [GgufFile, ...GgufFile[]] = [await readPart(firstPath, 0, count)];
+  for (const otherPath of otherPaths) files.push(await readPart(otherPath, files.length, count));
+  return joinParts(files);
+}
+
+async function requireParts(paths: readonly string[]): Promise<void> {
+  const missing: string[] = [];
+  for (const path of paths) if (!(await fileExists(path))) missing.push(path);
+  if (missing.length === 0) return;
+  const more = missing.length > NAMED_PARTS ? `, and ${missing.length - NAMED_PARTS} more` : '';
+  throw new OdmoeError(
+    GGUF_FILE_ERRORS.missing,
+    `${missing.slice(0, NAMED_PARTS).join(', ')}${more}: no such file, one of the ${paths.length} parts of the model; ` +
+      'download the missing parts to the folder of the others',
+  );
+}
+
+async function readPart(path: string, index: number, count: number): Promise<GgufFile> {
+  const file = await readGgufFile(path);
+  checkPart(file, index, count);
+  return file;
+}
+
+async function readGgufFile(path: string): Promise<GgufFile> {
+  try {
+    await refuseWrongDownloadAt(path, GGUF_FILE_ERRORS.invalid);
+    const handle = await openFile(path);
+    try {
+      const { size, mtimeMs } = await handle.stat();
+      const source = {
+        sizeBytes: size,
+        read: (offsetBytes: number, into: Uint8Array): Promise<void> => fillFrom(handle, path, offsetBytes, into),
+      };
+      const header = await parseGgufHeader(new GgufHeaderBytes(source, path));
+      return { part: { path, sizeBytes: size, modifiedMs: mtimeMs, headerDigest: header.digest }, header };
+    } finally {
+      await handle.close();
+    }
+  } catch (thrown) {
+    throw readFailure(thrown, path, GGUF_FILE_ERRORS);
+  }
+}
+
+async function fillFrom(handle: FileHandle, path: string, offsetBytes: number, into: Uint8Array): Promise<void> {
+  let done = 0;
+  while (done < into.length) {
+    const { bytesRead } = await handle.read(into, done, into.length - done, offsetBytes + done);
+    if (bytesRead === 0) {
+      const missing = into.length - done;
+      throw corruptGguf(
+        path,
+        `ends at byte ${offsetBytes + done}, ${missing} bytes are missing; it was cut while in use`,
+      );
+    }
+    done += bytesRead;
+  }
+}
