@@ -73,13 +73,14 @@ export class GgufHeaderBytes {
    * are not counted. @throws MODEL_CORRUPT
    */
   keepMemory(sizeBytes: number, what: string): void {
-    this.kept += sizeBytes;
     const limit = Math.min(2 * HEADER_LIMIT_BYTES, Math.max(2 * this.fileBytes, KEPT_FLOOR_BYTES));
-    if (this.kept <= limit) return;
-    throw corruptGguf(
-      this.path,
-      `${what}: the keys take more than ${limit} bytes of memory, more than any real model's`,
-    );
+    if (this.kept + sizeBytes > limit) {
+      throw corruptGguf(
+        this.path,
+        `${what}: the keys take more than ${limit} bytes of memory, more than any real model's`,
+      );
+    }
+    this.kept += sizeBytes;
   }
 
   /** The next bytes. Later calls do not change them. @throws MODEL_CORRUPT, what the source throws */
