@@ -1,4 +1,4 @@
-import { join, dirname, basename } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { corruptGguf, shownGgufValue } from './gguf-errors.js';
 import { TENSORS_LIMIT, type GgufHeader } from './gguf-header.js';
 import { GgufKeyReader } from './gguf-keys.js';

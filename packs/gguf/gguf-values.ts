@@ -1,7 +1,7 @@
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { corruptGguf } from './gguf-errors.js';
 import { HEADER_LIMIT_BYTES, PIECE_BYTES, type GgufHeaderBytes } from './gguf-header-bytes.js';
 import type { GgufScalar, GgufValue } from './gguf-types.js';
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 const TEXT = 8;
 const LIST = 9;

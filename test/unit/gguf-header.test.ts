@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { GgufHeaderBytes, KEPT_FLOOR_BYTES } from '../../packs/gguf/gguf-header-bytes.js';
 import { parseGgufHeader } from '../../packs/gguf/gguf-header.js';
 import { GGUF_TYPES, type GgufScalar, type GgufType } from '../../packs/gguf/gguf-types.js';
+import { unreadTypeInWords } from '../../packs/gguf/gguf-unread-types.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import {
   GgufMemory,
@@ -17,6 +18,7 @@ import {
   type WrittenTensor,
   type WrittenType,
 } from './gguf-writer.js';
+import { parseMutations } from './gguf-mutations.js';
 import { noise } from './tiny-checkpoint.js';
 
 const INTEGERS: Partial<Record<WrittenType, [number, number]>> = {
@@ -97,8 +99,8 @@ const SMALL: WrittenFile = {
   alignment: 16,
 };
 
-async function refused(file: WrittenFile | Buffer, pattern: RegExp, code = 'MODEL_CORRUPT'): Promise<void> {
-  const bytes = file instanceof Buffer ? file : ggufBytes(file);
+async function refused(file: WrittenFile | Uint8Array, pattern: RegExp, code = 'MODEL_CORRUPT'): Promise<void> {
+  const bytes = file instanceof Uint8Array ? file : ggufBytes(file);
   await assert.rejects(parseGgufBytes(bytes), (thrown) => {
     assert.ok(thrown instanceof OdmoeError, String(thrown));
     assert.match(thrown.message, /^test\.gguf: .*; /s);
@@ -208,6 +210,12 @@ describe('the reader of a GGUF header', () => {
     }
     // Behind the last tensor of 72 bytes are 8 bytes of padding; a file without them is whole.
     assert.equal(cuts, 8);
+  });
+});
+
+describe('a mutated GGUF header', () => {
+  it('is read once, in bounded memory, and either parsed or refused in our words', async () => {
+    assert.ok((await parseMutations(500, 1)) > 0);
   });
 });
 
@@ -324,5 +332,11 @@ describe('a GGUF header is refused', () => {
       /get a file of this model whose tensors are of F32, .*NVFP4/,
       'MODEL_UNSUPPORTED',
     );
+  });
+
+  it('if a tensor is of any type of llama.cpp that is not read: each has a name in the words', () => {
+    const read = new Set<number>(Object.values(GGUF_TYPES).map(({ number }) => number));
+    for (let number = 0; number <= 42; number += 1)
+      assert.equal(/\(.+\)$/.test(unreadTypeInWords(number)), !read.has(number));
   });
 });
