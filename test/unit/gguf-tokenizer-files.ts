@@ -1,19 +1,22 @@
-import { writeFile } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ggufTokenizerFiles } from '../../packs/gguf/gguf-tokenizer.js';
 import type { GgufKeys, GgufValue } from '../../packs/gguf/gguf-types.js';
 import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
-import { withTemporaryDirectory } from './tiny-checkpoint.js';
 
 /** The tokenizer of a GGUF file's keys, as a pack's reader sees it. */
 export async function tokenizerOf(keys: GgufKeys): Promise<Tokenizer> {
-  return withTemporaryDirectory(async (directory) => {
+  const directory = await mkdtemp(join(tmpdir(), 'odmoe-gguf-tokenizer-'));
+  try {
     for (const [name, content] of Object.entries(ggufTokenizerFiles(keys, 'model.gguf'))) {
       await writeFile(join(directory, name), JSON.stringify(content));
     }
-    return loadTokenizer(directory);
-  });
+    return await loadTokenizer(directory);
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
 }
 
 /** GPT-2's characters for the bytes 0 to 255. */
