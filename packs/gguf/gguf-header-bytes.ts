@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer';
 import { createHash } from 'node:crypto';
 import { corruptGguf } from './gguf-errors.js';
 
@@ -15,7 +16,8 @@ export interface GgufByteSource {
   read(offsetBytes: number, into: Uint8Array): Promise<void>;
 }
 
-const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+/** Bytes before a text: their number. */
+export const TEXT_LENGTH_BYTES = 8;
 
 /**
  * The bytes of a header, taken from the first on. They are read in pieces, and never more than HEADER_LIMIT_BYTES. Every number of bytes is
@@ -109,14 +111,31 @@ export class GgufHeaderBytes {
       throw corruptGguf(this.path, `${what}: a text of ${sizeBytes} bytes, expected at most ${limitBytes}`);
     }
     const bytes = await this.take(sizeBytes, what);
-    try {
-      const text = UTF8.decode(bytes);
-      this.keepMemory(text.length === sizeBytes ? sizeBytes : 2 * text.length, what);
-      return text;
-    } catch (thrown) {
-      if (thrown instanceof TypeError) throw corruptGguf(this.path, `${what}: a text that is not UTF-8`);
-      throw thrown;
+    return this.decoded(bytes, 0, sizeBytes, what);
+  }
+
+  /**
+   * The text that takeText would take, if the piece holds it whole; null otherwise, and nothing is taken. A vocabulary has a million texts: to
+   * wait for each would take seconds.
+   */
+  takeReadyText(what: string): string | null {
+    const { piece } = this;
+    const begin = this.taken + TEXT_LENGTH_BYTES;
+    if (begin > piece.length || piece.readUInt32LE(this.taken + 4) !== 0) return null;
+    const end = begin + piece.readUInt32LE(this.taken);
+    if (end > piece.length) return null;
+    this.taken = end;
+    return this.decoded(piece, begin, end, what);
+  }
+
+  private decoded(bytes: Buffer, begin: number, end: number, what: string): string {
+    const text = bytes.toString('utf8', begin, end);
+    // This character stands in place of wrong bytes. It may also stand in the file.
+    if (text.includes('\ufffd') && !isUtf8(bytes.subarray(begin, end))) {
+      throw corruptGguf(this.path, `${what}: a text that is not UTF-8`);
     }
+    this.keepMemory(text.length === end - begin ? text.length : 2 * text.length, what);
+    return text;
   }
 
   /** Takes all bytes before the offset, and gives the SHA-256 of all that were taken. */

@@ -1,11 +1,10 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { corruptGguf } from './gguf-errors.js';
-import { HEADER_LIMIT_BYTES, PIECE_BYTES, type GgufHeaderBytes } from './gguf-header-bytes.js';
+import { HEADER_LIMIT_BYTES, PIECE_BYTES, TEXT_LENGTH_BYTES, type GgufHeaderBytes } from './gguf-header-bytes.js';
 import type { GgufScalar, GgufValue } from './gguf-types.js';
 
 const TEXT = 8;
 const LIST = 9;
-const TEXT_LENGTH_BYTES = 8;
 /** Memory for a number or for a pointer to a text in a list. */
 const ELEMENT_MEMORY_BYTES = 8;
 
@@ -83,7 +82,9 @@ async function takeTexts(bytes: GgufHeaderBytes, count: number, what: string): P
   bytes.requireLeft(count * TEXT_LENGTH_BYTES, what);
   bytes.keepMemory(count * ELEMENT_MEMORY_BYTES, what);
   const values: string[] = [];
-  while (values.length < count) values.push(await bytes.takeText(HEADER_LIMIT_BYTES, what));
+  while (values.length < count) {
+    values.push(bytes.takeReadyText(what) ?? (await bytes.takeText(HEADER_LIMIT_BYTES, what)));
+  }
   return values;
 }
 

@@ -179,6 +179,12 @@ describe('the reader of a GGUF header', () => {
     );
   });
 
+  it('reads the character that stands for wrong bytes, and a byte order mark, as they are', async () => {
+    const value = ['\ufffd', '\ufeffa'];
+    const { keys: read } = await parseGgufBytes(ggufBytes({ keys: [{ name: 'a', type: 'text', value }] }));
+    assert.deepEqual(read.get('a'), value);
+  });
+
   it('reads a file without tensors that ends at its last key', async () => {
     const file = ggufBytes({ keys: [{ name: 'a', type: 'u8', value: 1 }] });
     const end = 24 + textBytes('a').length + 5;
@@ -274,7 +280,9 @@ describe('a GGUF header is refused', () => {
     await refused(raw(Buffer.concat([u32(7), Buffer.from([2])])), /key "a": the bytes 02 stand for no bool/);
     await refused(raw(u32(13)), /key "a": its value is of type 13/);
     await refused(raw(Buffer.concat([u32(9), u32(9), u64(0)])), /list of lists/, 'MODEL_UNSUPPORTED');
-    await refused(raw(Buffer.concat([u32(8), u64(1), Buffer.from([0xff])])), /key "a": a text that is not UTF-8/);
+    const wrongText = Buffer.concat([u64(1), Buffer.from([0xff])]);
+    await refused(raw(Buffer.concat([u32(8), wrongText])), /key "a": a text that is not UTF-8/);
+    await refused(raw(Buffer.concat([u32(9), u32(8), u64(1), wrongText])), /key "a": a text that is not UTF-8/);
     for (const [type, value] of [
       ['u32', 0],
       ['u32', 48],
