@@ -133,7 +133,7 @@ export class GgufKeyReader {
     if (kind.is(value)) return Array<T>(layers).fill(value);
     const isList = typeof value === 'object' && value.length === layers && value.every((one) => kind.is(one));
     if (!isList) throw this.wrong(name, shownGgufValue(value), words);
-    return value as readonly T[];
+    return value;
   }
 
   private wrong(name: string, found: string, wanted: string): OdmoeError {

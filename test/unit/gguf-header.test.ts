@@ -13,6 +13,7 @@ import {
   textBytes,
   u32,
   u64,
+  WRITTEN_TYPES,
   type WrittenFile,
   type WrittenKey,
   type WrittenTensor,
@@ -21,43 +22,27 @@ import {
 import { parseMutations } from './gguf-mutations.js';
 import { noise } from './tiny-checkpoint.js';
 
-const INTEGERS: Partial<Record<WrittenType, [number, number]>> = {
-  u8: [0, 255],
-  i8: [-128, 127],
-  u16: [0, 65_535],
-  i16: [-32_768, 32_767],
-  u32: [0, 2 ** 32 - 1],
-  i32: [-(2 ** 31), 2 ** 31 - 1],
+const SCALARS: Readonly<Record<WrittenType, fc.Arbitrary<GgufScalar>>> = {
+  u8: fc.integer({ min: 0, max: 255 }),
+  i8: fc.integer({ min: -128, max: 127 }),
+  u16: fc.integer({ min: 0, max: 65_535 }),
+  i16: fc.integer({ min: -32_768, max: 32_767 }),
+  u32: fc.integer({ min: 0, max: 2 ** 32 - 1 }),
+  i32: fc.integer({ min: -(2 ** 31), max: 2 ** 31 - 1 }),
+  f32: fc.float(),
+  bool: fc.boolean(),
+  text: fc.string({ unit: 'grapheme' }),
+  u64: fc.maxSafeNat(),
+  i64: fc.maxSafeInteger(),
+  f64: fc.double(),
 };
 
-function scalars(type: WrittenType): fc.Arbitrary<GgufScalar> {
-  const range = INTEGERS[type];
-  if (range !== undefined) return fc.integer({ min: range[0], max: range[1] });
-  switch (type) {
-    case 'bool':
-      return fc.boolean();
-    case 'text':
-      return fc.string({ unit: 'grapheme' });
-    case 'u64':
-      return fc.maxSafeNat();
-    case 'i64':
-      return fc.maxSafeInteger();
-    case 'f32':
-      return fc.float();
-    default:
-      return fc.double();
-  }
-}
-
-const types = fc.constantFrom<WrittenType>(
-  ...(['u8', 'i8', 'u16', 'i16', 'u32', 'i32', 'f32', 'bool', 'text', 'u64', 'i64', 'f64'] as const),
-);
 const keys: fc.Arbitrary<WrittenKey[]> = fc.uniqueArray(
-  types.chain((type) =>
+  fc.constantFrom(...WRITTEN_TYPES).chain((type) =>
     fc.record({
       name: fc.string({ maxLength: 20 }).map((name) => `key.${name}`),
       type: fc.constant(type),
-      value: fc.oneof(scalars(type), fc.array(scalars(type), { maxLength: 20 })),
+      value: fc.oneof(SCALARS[type], fc.array(SCALARS[type], { maxLength: 20 })),
     }),
   ),
   { selector: ({ name }) => name, maxLength: 8 },
