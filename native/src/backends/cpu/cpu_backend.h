@@ -77,15 +77,18 @@ class CpuBackend final : public Backend {
     const float* biases;
   };
 
+  // Inputs of products whose matrices have their columns in another order, in this order.
+  void reserve_ordered(const Product* products, int count);
+  const float* ordered_input(const Product& product);
   static int64_t work_of(const Product* products, int count);
   uint64_t reserve_expansion(const Product* products, int count);
   size_t planned_of(int64_t task) const;
   MatmulScratch product_scratch(int thread, uint64_t expansion) {
     return {thread_scratch(thread), static_cast<uint8_t*>(expansion_scratch_.data) + expansion * static_cast<uint64_t>(thread)};
   }
-  PlannedProduct plan_pairs(const Product& product, int64_t first_task, int64_t total_work) const;
+  PlannedProduct plan_pairs(const Product& product, int64_t first_task, int64_t total_work);
   void glu_rows(const PlannedProduct& planned, const GatedOutput& gated, const GluShape& shape, int64_t begin, int64_t count) const;
-  PlannedProduct plan(const Product& product, int64_t first_task, int64_t total_work) const;
+  PlannedProduct plan(const Product& product, int64_t first_task, int64_t total_work);
   void plan_batches(const AttentionJob& job, int n);
   void attend_whole(const AttentionJob& job);
   void attend_in_parts(const AttentionJob& job);
@@ -131,6 +134,8 @@ class CpuBackend final : public Backend {
   std::vector<AttentionBatch> batches_;
   DeviceBuffer attention_scratch_;
   DeviceBuffer expansion_scratch_;
+  DeviceBuffer ordered_inputs_;
+  int64_t ordered_floats_ = 0;  // of ordered_inputs_, that planned products use
 };
 
 }  // namespace odmoe::cpu

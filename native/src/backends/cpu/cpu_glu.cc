@@ -16,7 +16,7 @@ bool has_pairs(const Product* products, int count) {
 
 }  // namespace
 
-CpuBackend::PlannedProduct CpuBackend::plan_pairs(const Product& product, int64_t first_task, int64_t total_work) const {
+CpuBackend::PlannedProduct CpuBackend::plan_pairs(const Product& product, int64_t first_task, int64_t total_work) {
   PlannedProduct planned = plan(product, first_task, total_work);
   planned.tiles /= 2;
   planned.task_tiles = (planned.task_tiles / 2 + kPairMultiple - 1) / kPairMultiple * kPairMultiple;
@@ -33,6 +33,7 @@ void CpuBackend::multiply_glu(const Product* products, int count, float* gate_up
   const int64_t total_work = work_of(products, count);
   products_.clear();
   gated_.clear();
+  reserve_ordered(products, count);
   for (int i = 0; i < count; ++i) {
     Product both = products[i];
     if (both.n <= 0) continue;

@@ -1,5 +1,6 @@
 // Matrix products and attention, cut into tasks.
 #include <cstring>
+#include <string>
 
 #include "cpu_backend.h"
 #include "odmoe/error.h"
@@ -25,13 +26,18 @@ constexpr int64_t kPartDimensions = 64;
 constexpr int64_t kMostBatches = 4;
 constexpr int64_t kScratchFloats = 1 << 20;
 
+// True if the columns of the matrix have another order than those of the inputs.
+bool has_order(const Product& product) {
+  return product.n > 0 && is_grouped(product.weights->format) && grouped_codes(product.weights->format).order_bytes != 0;
+}
+
 int64_t parts_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
 }  // namespace
 
 // Chooses the tiles of one task: enough to be worth the hand-over, and few enough that each thread gets some tasks of all products
 // together.
-CpuBackend::PlannedProduct CpuBackend::plan(const Product& product, int64_t first_task, int64_t total_work) const {
+CpuBackend::PlannedProduct CpuBackend::plan(const Product& product, int64_t first_task, int64_t total_work) {
   const Matrix& weights = *product.weights;
   if (slice_bits(weights.format) != 0 && weights.reading == SliceReading::both && weights.lower.data == nullptr) {
     throw Error(ErrorCode::internal, "a product reads a lower slice that is not loaded");
@@ -40,9 +46,11 @@ CpuBackend::PlannedProduct CpuBackend::plan(const Product& product, int64_t firs
   const int64_t tile_work = tile_bytes(weights.format, weights.columns) * passes_of(product);
   const int64_t fair = total_work / (pool_.threads() * kTasksPerThread);
   const int64_t task_tiles = std::max<int64_t>(1, std::max(kTaskBytes, fair) / tile_work);
-  return {{weights.format, static_cast<const uint8_t*>(weights.storage.data), weights.rows, weights.columns, product.in,
-           product.in_stride, product.out, product.out_stride, product.n, static_cast<const uint8_t*>(weights.lower.data),
-           weights.reading},
+  const bool ordered = has_order(product);
+  const float* const in = ordered ? ordered_input(product) : product.in;
+  const int64_t in_stride = ordered ? weights.columns : product.in_stride;
+  return {{weights.format, static_cast<const uint8_t*>(weights.storage.data), weights.rows, weights.columns, in, in_stride,
+           product.out, product.out_stride, product.n, static_cast<const uint8_t*>(weights.lower.data), weights.reading},
           tiles,
           task_tiles,
           first_task,
@@ -72,6 +80,42 @@ uint64_t CpuBackend::expert_scratch_bytes(WeightFormat format, int64_t rows, int
   return most * static_cast<uint64_t>(pool_.threads());
 }
 
+void CpuBackend::reserve_ordered(const Product* products, int count) {
+  int64_t floats = 0;
+  for (const Product* product = products; product != products + count; ++product) {
+    if (has_order(*product)) floats += product->n * product->weights->columns;
+  }
+  reserve(ordered_inputs_, static_cast<uint64_t>(floats) * sizeof(float));
+  ordered_floats_ = 0;
+}
+
+// Takes the next floats of ordered_inputs_. The order came from a file, and each row of it alone could not be checked.
+const float* CpuBackend::ordered_input(const Product& product) {
+  const Matrix& weights = *product.weights;
+  const int64_t columns = weights.columns;
+  const auto* const order =
+      static_cast<const uint8_t*>(weights.storage.data) + scales_offset(weights.format, weights.rows, columns);
+  if (weights.rows * grouped_codes(weights.format).order_bytes < 2 * columns) {
+    throw Error(ErrorCode::internal, "a matrix has an order for some of its columns only");
+  }
+  const auto place = [order](int64_t i) { return int64_t{order[2 * i]} | int64_t{order[2 * i + 1]} << 8; };
+  int64_t most = 0;
+  for (int64_t i = 0; i < columns; ++i) most = std::max(most, place(i));
+  if (most >= columns) {
+    throw Error(ErrorCode::model_corrupt, "the order of a matrix's columns names column " + std::to_string(most) + " of " +
+                                              std::to_string(columns) + "; the pack is damaged, make it again");
+  }
+  float* const out = static_cast<float*>(ordered_inputs_.data) + ordered_floats_;
+  ordered_floats_ += product.n * columns;
+  for_ranges(product.n, columns, [=](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float* const in = product.in + i * product.in_stride;
+      for (int64_t j = 0; j < columns; ++j) out[i * columns + j] = in[place(j)];
+    }
+  });
+  return out;
+}
+
 // Index of the product to which this task belongs.
 size_t CpuBackend::planned_of(int64_t task) const {
   const auto planned = std::partition_point(products_.begin(), products_.end(),
@@ -82,6 +126,7 @@ size_t CpuBackend::planned_of(int64_t task) const {
 // The tasks of all products follow one another, so that threads synchronize only once.
 void CpuBackend::multiply(const Product* products, int count) {
   products_.clear();
+  reserve_ordered(products, count);
   const int64_t total_work = work_of(products, count);
   int64_t tasks = 0;
   for (const Product* product = products; product != products + count; ++product) {

@@ -29,7 +29,7 @@ inline constexpr int64_t kGroupBytes = 192 << 10;
 // The layout of these weights in that cache.
 static constexpr WeightFormat cached_format(WeightFormat format) {
   if (format == WeightFormat::fixed4 || format == WeightFormat::mxfp4) return WeightFormat::bf16;
-  return format == WeightFormat::fp8 || slice_bits(format) != 0 ? WeightFormat::fp32 : format;
+  return format == WeightFormat::fp8 || slice_bits(format) != 0 || is_blocks(format) ? WeightFormat::fp32 : format;
 }
 static constexpr int64_t group_tiles(WeightFormat format, int64_t columns) {
   const int64_t wanted = kGroupBytes / tile_bytes(cached_format(format), columns);
@@ -66,7 +66,8 @@ static constexpr uint64_t expansion_bytes(WeightFormat format, int64_t columns, 
 }
 
 // Bytes of scratch for KernelTable::write_rows.
-static constexpr size_t write_scratch_bytes(WeightFormat format, int64_t columns) {
+static constexpr size_t write_scratch_bytes(WeightFormat format, Split split, int64_t columns) {
+  if (is_blocks(split)) return is_blocks(format) ? 0 : static_cast<size_t>(columns) * sizeof(float);
   return format == WeightFormat::fixed4 ? static_cast<size_t>(2 * kTileRows * column_blocks(columns) * kLanes) : 0;
 }
 
@@ -147,7 +148,7 @@ struct KernelTable {
   // sum(x), from the 32 partial sums.
   float (*sum)(const float* x, int64_t count);
 
-  // One row of a matrix, neither mxfp4 nor fp8, as FP32.
+  // One row of a matrix whose format is_embedding_format, as FP32.
   void (*read_row)(float* out, const Matrix& matrix, int64_t row);
   // Like Backend::write_rows; scratch: write_scratch_bytes().
   bool (*write_rows)(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes, uint8_t* scratch);

@@ -210,6 +210,34 @@ struct Simd {
     high = half_of_fp8(words);
   }
 
+  // Integers of 32 bits, for the codes of block formats.
+  using Integers = __m256i;
+  static Integers load_bytes(const uint8_t* p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+  static Integers shift_right(Integers v, int count) { return _mm256_srl_epi32(v, _mm_cvtsi32_si128(count)); }
+  static Integers shift_left(Integers v, int count) { return _mm256_sll_epi32(v, _mm_cvtsi32_si128(count)); }
+  static Integers and_bits(Integers v, int bits) { return _mm256_and_si256(v, _mm256_set1_epi32(bits)); }
+  static Integers or_bits(Integers a, Integers b) { return _mm256_or_si256(a, b); }
+  // `value`, a power of two, in each lane whose bit is set.
+  static Integers where_set(uint32_t bits, int value) {
+    const __m256i places = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), places), places);
+    return _mm256_and_si256(set, _mm256_set1_epi32(value));
+  }
+  static Vector to_floats(Integers v) { return _mm256_cvtepi32_ps(v); }
+  // Looks up the low four bits of each integer: two permutations by bits 0-2, chosen by bit 3.
+  static Vector look_up(const float* table, Integers codes) {
+    const __m256 below = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), codes);
+    const __m256 above = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), codes);
+    return _mm256_blendv_ps(below, above, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
+  }
+  // Looks up bits 0 to 2 in a table of magnitudes; bit 3 is the sign.
+  static Vector look_up_magnitudes(const float* table, Integers codes) {
+    const __m256 magnitudes = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), codes);
+    return copy_sign(magnitudes, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
+  }
+
   // Folds the 32 partial sums of each of four rows by the binary tree.
   static void fold_rows(const Vector (&sums)[4][4], float* out) {
     for (int r = 0; r < 4; ++r) out[r] = fold(sums[r]);

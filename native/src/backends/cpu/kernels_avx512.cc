@@ -226,6 +226,27 @@ struct Simd {
     high = half_of_fp8(words);
   }
 
+  // Integers of 32 bits, for the codes of block formats.
+  using Integers = __m512i;
+  static Integers load_bytes(const uint8_t* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static Integers shift_right(Integers v, int count) { return _mm512_srl_epi32(v, _mm_cvtsi32_si128(count)); }
+  static Integers shift_left(Integers v, int count) { return _mm512_sll_epi32(v, _mm_cvtsi32_si128(count)); }
+  static Integers and_bits(Integers v, int bits) { return _mm512_and_si512(v, _mm512_set1_epi32(bits)); }
+  static Integers or_bits(Integers a, Integers b) { return _mm512_or_si512(a, b); }
+  // `value`, a power of two, in each lane whose bit is set.
+  static Integers where_set(uint32_t bits, int value) { return _mm512_maskz_set1_epi32(static_cast<__mmask16>(bits), value); }
+  static Vector to_floats(Integers v) { return _mm512_cvtepi32_ps(v); }
+  // Looks up the low four bits of each integer.
+  static Vector look_up(const float* table, Integers codes) { return _mm512_permutexvar_ps(codes, _mm512_loadu_ps(table)); }
+  // Looks up bits 0 to 2 in a table of magnitudes; bit 3 is the sign.
+  static Vector look_up_magnitudes(const float* table, Integers codes) {
+    const __m512 magnitudes = _mm512_broadcast_f32x8(_mm256_loadu_ps(table));
+    const __m512i signs = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, kSign, kSign, kSign, kSign, kSign, kSign, kSign, kSign);
+    return _mm512_permutexvar_ps(codes, _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(magnitudes), signs)));
+  }
+
   // Folds the 32 partial sums of each of four rows by the binary tree.
   static void fold_rows(const Vector (&sums)[4][2], float* out) {
     __m512 row[4];
@@ -248,6 +269,7 @@ struct Simd {
   }
 
  private:
+  static constexpr int kSign = static_cast<int>(0x80000000u);
   // Reads E4M3 values in the upper bytes of words as FP16.
   static Vector half_of_fp8(__m256i words) {
     const __m256i sign_and_rest = _mm256_set1_epi16(static_cast<int16_t>(0xbf80));

@@ -195,6 +195,37 @@ struct Simd {
     high = half_of_fp8(words);
   }
 
+  // Integers of 32 bits, for the codes of block formats.
+  using Integers = uint32x4_t;
+  static Integers load_bytes(const uint8_t* p) { return vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(four_bytes(p))))); }
+  static Integers shift_right(Integers v, int count) { return vshlq_u32(v, vdupq_n_s32(-count)); }
+  static Integers shift_left(Integers v, int count) { return vshlq_u32(v, vdupq_n_s32(count)); }
+  static Integers and_bits(Integers v, int bits) { return vandq_u32(v, vdupq_n_u32(static_cast<uint32_t>(bits))); }
+  static Integers or_bits(Integers a, Integers b) { return vorrq_u32(a, b); }
+  // `value`, a power of two, in each lane whose bit is set.
+  static Integers where_set(uint32_t bits, int value) {
+    const uint32_t places[4] = {1, 2, 4, 8};
+    return vandq_u32(vtstq_u32(vdupq_n_u32(bits), vld1q_u32(places)), vdupq_n_u32(static_cast<uint32_t>(value)));
+  }
+  static Vector to_floats(Integers v) { return vcvtq_f32_u32(v); }
+  // Looks up the low four bits of each integer, as four bytes of the 64-byte table.
+  static Vector look_up(const float* floats, Integers codes) {
+    const uint8_t* table = reinterpret_cast<const uint8_t*>(floats);
+    const uint8x16x4_t bytes = {{vld1q_u8(table), vld1q_u8(table + 16), vld1q_u8(table + 32), vld1q_u8(table + 48)}};
+    const uint32x4_t low = vandq_u32(codes, vdupq_n_u32(15));
+    const uint32x4_t at = vaddq_u32(vmulq_n_u32(low, 0x04040404u), vdupq_n_u32(0x03020100u));
+    return vreinterpretq_f32_u8(vqtbl4q_u8(bytes, vreinterpretq_u8_u32(at)));
+  }
+  // Looks up bits 0 to 2 in a table of magnitudes; bit 3 is the sign.
+  static Vector look_up_magnitudes(const float* floats, Integers codes) {
+    const uint8_t* table = reinterpret_cast<const uint8_t*>(floats);
+    const uint8x16x2_t bytes = {{vld1q_u8(table), vld1q_u8(table + 16)}};
+    const uint32x4_t low = vandq_u32(codes, vdupq_n_u32(7));
+    const uint32x4_t at = vaddq_u32(vmulq_n_u32(low, 0x04040404u), vdupq_n_u32(0x03020100u));
+    const uint32x4_t magnitudes = vreinterpretq_u32_u8(vqtbl2q_u8(bytes, vreinterpretq_u8_u32(at)));
+    return vreinterpretq_f32_u32(vorrq_u32(magnitudes, vshlq_n_u32(vandq_u32(codes, vdupq_n_u32(8)), 28)));
+  }
+
   // Folds the 32 partial sums of each of four rows by the binary tree.
   static void fold_rows(const Vector (&sums)[4][8], float* out) {
     for (int r = 0; r < 4; ++r) out[r] = fold(sums[r]);

@@ -1,6 +1,7 @@
 // The matrix product of every format. Coded weights are expanded before they are multiplied: to BF16 (fixed4, mxfp4), or FP32
-// (fp8).
+// (fp8, block formats).
 #pragma once
+#include "kernels_blocks.h"
 #include "kernels_dot.h"
 #include "kernels_fixed4.h"
 #include "kernels_mxfp4.h"
@@ -201,7 +202,7 @@ void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, const Matmu
     case WeightFormat::sliced84: return multiply_sliced_tiles<4>(job, first_tile, tiles, scratch);
     case WeightFormat::sliced63: return multiply_sliced_tiles<3>(job, first_tile, tiles, scratch);
     case WeightFormat::sliced42: return multiply_sliced_tiles<2>(job, first_tile, tiles, scratch);
-    default: break;
+    default: return multiply_blocks(job, first_tile, tiles, scratch);
   }
 }
 

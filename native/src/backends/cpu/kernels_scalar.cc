@@ -144,6 +144,22 @@ struct Simd {
     high = kE4m3Values.values[p[1]] * 0x1p-8f;
   }
 
+  // Integers of 32 bits, for the codes of block formats.
+  using Integers = uint32_t;
+  static Integers load_bytes(const uint8_t* p) { return *p; }
+  static Integers shift_right(Integers v, int count) { return v >> count; }
+  static Integers shift_left(Integers v, int count) { return v << count; }
+  static Integers and_bits(Integers v, int bits) { return v & static_cast<uint32_t>(bits); }
+  static Integers or_bits(Integers a, Integers b) { return a | b; }
+  // `value`, a power of two, if the lowest bit is set.
+  static Integers where_set(uint32_t bits, int value) { return (bits & 1) != 0 ? static_cast<uint32_t>(value) : 0; }
+  static float to_floats(Integers v) { return static_cast<float>(v); }
+  static float look_up(const float* table, Integers codes) { return table[codes & 15]; }
+  // Looks up bits 0 to 2 in a table of magnitudes; bit 3 is the sign.
+  static float look_up_magnitudes(const float* table, Integers codes) {
+    return float_of_bits(float_bits(table[codes & 7]) | (codes & 8) << 28);
+  }
+
   static void fold_rows(const float (&sums)[4][32], float* out) {
     for (int r = 0; r < 4; ++r) out[r] = fold(sums[r]);
   }

@@ -1,5 +1,6 @@
 // Turns shipped values into the layouts of weight_layout.h, and a row back into FP32.
 #pragma once
+#include "kernels_blocks_write.h"
 #include "kernels_products.h"
 #include "kernels_shipped.h"
 #include "kernels_sliced.h"
@@ -230,7 +231,7 @@ bool write_plain_rows(Matrix& matrix, int64_t first_row, int64_t rows, const uin
   // Values are not converted to codes with scales: these formats are only for values that are shipped so.
   if (matrix.format == WeightFormat::mxfp4 && kSplit != Split::mxfp4) return false;
   if (matrix.format == WeightFormat::fp8 && kSplit != Split::fp8) return false;
-  if (slice_bits(matrix.format) != 0) return false;
+  if (slice_bits(matrix.format) != 0 || is_blocks(matrix.format)) return false;
   if (matrix.format == WeightFormat::fixed4) return write_fixed4_rows(source, matrix, first_row, rows, scratch);
   uint8_t* const storage = static_cast<uint8_t*>(matrix.storage.data);
   float* const scales = reinterpret_cast<float*>(storage + scales_offset(matrix.format, matrix.rows, matrix.columns));
@@ -272,7 +273,28 @@ bool write_rows_from(Matrix& matrix, int64_t first_row, int64_t rows, const uint
   }
 }
 
+// Block formats keep their own format, or become another one by way of FP32. fixed4 is for values that are shipped as such, and a
+// column order is kept, because a row has only a piece of it. scratch: the floats of a row.
+bool write_rows_of_blocks(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes,
+                          uint8_t* scratch) {
+  if (static_cast<uint64_t>(matrix.format) == static_cast<uint64_t>(split)) {
+    write_same_blocks(matrix, first_row, rows, planes);
+    return true;
+  }
+  if (is_blocks(matrix.format) || matrix.format == WeightFormat::fixed4) return false;
+  if (is_grouped(split) && grouped_codes(split).order_bytes != 0) return false;
+  const uint8_t* own[kMaxPlanes] = {planes[0], plane_count(split) == 2 ? planes[1] : nullptr, nullptr};
+  const uint8_t* const floats[] = {scratch};
+  for (int64_t i = 0; i < rows; ++i) {
+    block_row_to_floats(split, own, matrix.columns, reinterpret_cast<float*>(scratch));
+    if (!write_rows_from<Split::none_fp32>(matrix, first_row + i, 1, floats, nullptr)) return false;
+    for (int plane = 0; plane < plane_count(split); ++plane) own[plane] += block_plane_row_bytes(split, plane, matrix.columns);
+  }
+  return true;
+}
+
 bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes, uint8_t* scratch) {
+  if (is_blocks(split)) return write_rows_of_blocks(matrix, first_row, rows, split, planes, scratch);
   switch (split) {
     case Split::none_bf16: return write_rows_from<Split::none_bf16>(matrix, first_row, rows, planes, scratch);
     case Split::none_fp16: return write_rows_from<Split::none_fp16>(matrix, first_row, rows, planes, scratch);
@@ -354,6 +376,7 @@ void read_row(float* out, const Matrix& matrix, int64_t row) {
   if (matrix.format == WeightFormat::bf16) read_tile_row<Bf16Tile>(out, matrix, row);
   if (matrix.format == WeightFormat::fp16) read_tile_row<Fp16Tile>(out, matrix, row);
   if (matrix.format == WeightFormat::fp32) read_tile_row<Fp32Tile>(out, matrix, row);
+  if (is_blocks(matrix.format)) read_block_row(out, matrix, row);
 }
 
 }  // namespace

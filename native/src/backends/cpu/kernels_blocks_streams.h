@@ -1,0 +1,258 @@
+// The tiles of block formats (weight_layout.h) as vectors of FP32, a run of blocks of columns at a time. A stream's at() gives the
+// weights of a run; it computes what all columns of a scale need once for the run.
+#pragma once
+#include "kernels_accumulate.h"
+#include "kernels_blocks_gguf.h"
+#include "odmoe/quantized_values.h"
+
+namespace odmoe::cpu {
+namespace {
+
+template <class F>
+struct GgufTile {
+  static constexpr int kGroups = F::kColumns / kLanes;
+  const uint8_t* data;
+  const float* steps;
+  const float* bases;
+  int64_t first;  // block of columns
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    const int64_t at = first + block;
+    const uint8_t* const own = data + (at / kGroups * kTileRows + row) * F::kBytes;
+    if (row == 0 && pair == 0) prefetch(at);
+    F::codes(own, static_cast<int>(at % kGroups), pair, low, high);
+    const int64_t scale = (row * kRunBlocks + at) * F::kScales;
+    const Vector low_step = Simd::broadcast(steps[scale]);
+    const Vector high_step = F::kScales == 1 ? low_step : Simd::broadcast(steps[scale + F::kScales - 1]);
+    if constexpr (F::kBases) {
+      const Vector low_base = Simd::broadcast(bases[scale]);
+      const Vector high_base = F::kScales == 1 ? low_base : Simd::broadcast(bases[scale + F::kScales - 1]);
+      low = Simd::fma(low, low_step, low_base);
+      high = Simd::fma(high, high_step, high_base);
+    } else {
+      low = Simd::multiply(low, low_step);
+      high = Simd::multiply(high, high_step);
+    }
+  }
+  // The next lines: as many bytes as a block of columns takes.
+  ODMOE_INLINE void prefetch(int64_t at) const {
+    constexpr int kBytes = F::kBytes * kTileRows / kGroups;
+    for (int line = 0; line < kBytes; line += 64) __builtin_prefetch(data + at * kBytes + kStreamAhead + line);
+  }
+};
+
+template <class F>
+struct GgufStream {
+  using Tile = GgufTile<F>;
+  static constexpr int64_t kGroups = Tile::kGroups;
+  static constexpr int64_t kBlockBytes = F::kBytes * kTileRows / kGroups;
+  const uint8_t* weights;
+  int64_t bytes;
+  alignas(64) float steps[kTileRows * kRunBlocks * F::kScales];
+  alignas(64) float bases[F::kBases ? kTileRows * kRunBlocks * F::kScales : 1];
+
+  explicit GgufStream(const MatmulJob& job) : weights(job.weights), bytes(tile_bytes(job.format, job.columns)) {}
+
+  // A run begins at a multiple of kRunBlocks, or is one block.
+  ODMOE_INLINE Tile at(int64_t tile, int64_t block, int64_t blocks) {
+    const int64_t first = block / kGroups;
+    const int64_t end = (block + blocks + kGroups - 1) / kGroups;
+    const uint8_t* const data = weights + tile * bytes + first * kTileRows * F::kBytes;
+    const uint8_t* own = data;
+    for (int64_t i = 0; i < end - first; ++i) {
+      for (int row = 0; row < kTileRows; ++row, own += F::kBytes) {
+        const int64_t to = (row * kRunBlocks + i * kGroups) * F::kScales;
+        F::prepare(own, steps + to, bases + (F::kBases ? to : 0));
+      }
+    }
+    return {data, steps, bases, block - first * kGroups};
+  }
+};
+
+// E4M3 values, and 256 times their scales.
+template <WeightFormat kFormat>
+struct E4m3Tile {
+  const uint8_t* codes;
+  const uint8_t* scales;
+  int64_t first;
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    const int64_t at = first + block;
+    const uint8_t* const own = codes + (at * kTileRows + row) * kLanes + pair * kWidth * 2;
+    if (row == 0 && pair == 0) {
+      __builtin_prefetch(own + kStreamAhead);
+      __builtin_prefetch(own + kStreamAhead + 64);
+    }
+    const Vector step = Simd::broadcast(scale(at, row));
+    Simd::expand_fp8(own, low, high);
+    low = Simd::multiply(low, step);
+    high = Simd::multiply(high, step);
+  }
+  ODMOE_INLINE float scale(int64_t block, int row) const {
+    // 2^(e - 127) * 2^8, as the bits of an FP32.
+    if constexpr (kFormat == WeightFormat::mxfp8) {
+      return float_of_bits((static_cast<uint32_t>(scales[block * kTileRows + row]) + 8) << 23);
+    }
+    float scale;
+    __builtin_memcpy(&scale, scales + (kFormat == WeightFormat::fp8_row ? row : block / (kFp8Block / kLanes)) * 4, 4);
+    return scale;
+  }
+};
+
+template <WeightFormat kFormat>
+struct E4m3Stream {
+  using Tile = E4m3Tile<kFormat>;
+  static constexpr int64_t kBlockBytes = kTileRows * kLanes;
+  const uint8_t* weights;
+  const uint8_t* end;
+  BlockTileLayout layout;
+
+  explicit E4m3Stream(const MatmulJob& job)
+      : weights(job.weights),
+        end(job.weights + scales_offset(job.format, job.rows, job.columns)),
+        layout(block_tile_layout(job.format, job.columns)) {}
+
+  ODMOE_INLINE Tile at(int64_t tile, int64_t block, int64_t) {
+    const uint8_t* const data = weights + tile * layout.bytes;
+    return {data + layout.codes, kFormat == WeightFormat::fp8_row ? end + tile * kTileRows * 4 : data, block};
+  }
+};
+
+// The weights of every scale of an nvfp4 matrix, without signs.
+struct Nvfp4Table {
+  alignas(64) float magnitudes[128 * 8];
+  float global = 0;
+  bool filled = false;
+
+  template <bool kDivided>
+  ODMOE_INLINE void fill(float scale) {
+    if (filled && float_bits(scale) == float_bits(global)) return;
+    for (int i = 0; i < 128 * 8; ++i) {
+      const float value = kMxfp4Values[i % 8] * kE4m3Values.values[i / 8];
+      magnitudes[i] = kDivided ? value / scale : value * scale;
+    }
+    global = scale;
+    filled = true;
+  }
+};
+
+struct Nvfp4Tile {
+  const uint8_t* codes;
+  const uint8_t* scales;
+  const float* tables[kTileRows];
+  int64_t first;
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    const int64_t at = (first + block) * kTileRows + row;
+    const uint8_t* const own = codes + at * (kLanes / 2) + pair * kWidth;
+    if (row == 0 && pair == 0) __builtin_prefetch(own + kStreamAhead);
+    const Integers bytes = Simd::load_bytes(own);
+    const float* const table = tables[row];
+    low = Simd::look_up_magnitudes(table + scales[2 * at] % 128 * 8, bytes);
+    high = Simd::look_up_magnitudes(table + scales[2 * at + 1] % 128 * 8, upper_half(bytes));
+  }
+};
+
+// The rows of a matrix nearly always have one scale; where several matrices became one, they have a few, in runs of rows.
+template <bool kDivided>
+struct Nvfp4Stream {
+  using Tile = Nvfp4Tile;
+  static constexpr int64_t kBlockBytes = kTileRows * (kLanes / 2 + 2);
+  const uint8_t* weights;
+  const uint8_t* end;
+  BlockTileLayout layout;
+  Nvfp4Table tables[kTileRows];
+
+  explicit Nvfp4Stream(const MatmulJob& job)
+      : weights(job.weights),
+        end(job.weights + scales_offset(job.format, job.rows, job.columns)),
+        layout(block_tile_layout(job.format, job.columns)) {}
+
+  ODMOE_INLINE Tile at(int64_t tile, int64_t block, int64_t) {
+    const uint8_t* const data = weights + tile * layout.bytes;
+    Tile made{data + layout.codes, data, {}, block};
+    uint32_t globals[kTileRows];
+    __builtin_memcpy(globals, end + tile * kTileRows * 4, sizeof globals);
+    for (int row = 0; row < kTileRows; ++row) {
+      const bool first = row == 0 || globals[row] != globals[row - 1];
+      if (first) tables[row].template fill<kDivided>(float_of_bits(globals[row]));
+      made.tables[row] = first ? tables[row].magnitudes : made.tables[row - 1];
+    }
+    return made;
+  }
+};
+
+template <int kBits>
+struct GroupedTile {
+  const uint8_t* codes;
+  const float* steps;
+  const float* zeros;
+  int64_t first;
+  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    constexpr int kRowBytes = kBits * kLanes / 8;
+    const uint8_t* const own = codes + ((first + block) * kTileRows + row) * kRowBytes + pair * kWidth;
+    if (row == 0 && pair == 0) {
+      for (int line = 0; line < kTileRows * kRowBytes; line += 64) __builtin_prefetch(own + kStreamAhead + line);
+    }
+    const Vector step = Simd::broadcast(steps[block * kTileRows + row]);
+    const Vector zero = Simd::broadcast(zeros[block * kTileRows + row]);
+    if constexpr (kBits == 4) {
+      Simd::expand_codes4(own, low, high);
+    } else {
+      low = Simd::load_uint8(own, 0);
+      high = Simd::load_uint8(own + 16, 0);
+    }
+    low = Simd::multiply(Simd::subtract(low, zero), step);
+    high = Simd::multiply(Simd::subtract(high, zero), step);
+  }
+};
+
+template <int kBits>
+struct GroupedStream {
+  using Tile = GroupedTile<kBits>;
+  static constexpr int64_t kBlockBytes = kTileRows * (kBits * kLanes / 8 + 2);
+  const uint8_t* weights;
+  GroupedCodes codes;
+  int64_t group_blocks;
+  BlockTileLayout layout;
+  alignas(64) float steps[kRunBlocks * kTileRows];
+  alignas(64) float zeros[kRunBlocks * kTileRows];
+
+  explicit GroupedStream(const MatmulJob& job)
+      : weights(job.weights),
+        codes(grouped_codes(job.format)),
+        group_blocks(codes.group == 0 ? INT64_MAX : codes.group / kLanes),
+        layout(block_tile_layout(job.format, job.columns)) {}
+
+  ODMOE_INLINE float scale(const uint8_t* data, int64_t at) const {
+    if (codes.scales == ScaleType::fp32) return float_of_bits(word_at(data + 4 * at));
+    if (codes.scales == ScaleType::fp16) return half_at(data + 2 * at);
+    return float_of_bits(static_cast<uint32_t>(data[2 * at] | data[2 * at + 1] << 8) << 16);
+  }
+  ODMOE_INLINE float zero(const uint8_t* data, int64_t group, int row) const {
+    if (!codes.zeros) return kBits == 4 ? 8.0f : 128.0f;
+    if constexpr (kBits == 8) return static_cast<float>(data[layout.zeros + group * kTileRows + row]);
+    return static_cast<float>(data[layout.zeros + group / 2 * kTileRows + row] >> (group % 2 * 4) & 15);
+  }
+
+  ODMOE_INLINE Tile at(int64_t tile, int64_t block, int64_t blocks) {
+    const uint8_t* const data = weights + tile * layout.bytes;
+    int64_t group = block / group_blocks;
+    int64_t left = (group + 1) * group_blocks - block;
+    for (int64_t i = 0; i < blocks;) {
+      float group_steps[kTileRows];
+      float group_zeros[kTileRows];
+      for (int row = 0; row < kTileRows; ++row) {
+        group_steps[row] = scale(data, group * kTileRows + row);
+        group_zeros[row] = zero(data, group, row);
+      }
+      for (; left > 0 && i < blocks; --left, ++i) {
+        __builtin_memcpy(steps + i * kTileRows, group_steps, sizeof group_steps);
+        __builtin_memcpy(zeros + i * kTileRows, group_zeros, sizeof group_zeros);
+      }
+      left = group_blocks;
+      ++group;
+    }
+    return {data + layout.codes, steps, zeros, block};
+  }
+};
+
+}  // namespace
+}  // namespace odmoe::cpu
