@@ -1,10 +1,10 @@
 import { realpath } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ModelConfig, ModelFamily, TensorPlace } from '../model-config/model-family.js';
+import type { ModelConfig, ModelFamily } from '../model-config/model-family.js';
 import { fileExists, readFailure, openFile } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS, type SafetensorsFile, readInto } from './safetensors-file.js';
-import type { ExpertMatrix, ModelSource, ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
+import type { ModelSource } from '../../shared/model/tensor-source.js';
 import { shippedFormatOf } from '../../shared/model/weight-dtype.js';
 import { type CheckpointFiles, readCheckpointFiles, type CheckpointTensor } from './checkpoint-files.js';
 import { type ModelTensor, TensorFinder } from './checkpoint-tensors.js';
@@ -12,9 +12,8 @@ import { expectedTensors } from './expected-tensors.js';
 import { readCheckpointBiases } from './expert-biases.js';
 import { readModelConfig, type ReadOptions } from './model-config.js';
 import { chooseLayout, refuseForeignForms, type CheckpointTensors } from './stored-forms.js';
+import { SourceTable } from './source-table.js';
 import { refuseForeignWeights } from './weight-files.js';
-import type { DenseRole } from '../../shared/model/dense-roles.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
 
 /** A Hugging Face checkpoint, opened and checked. No weights have been read except the biases of experts. */
 export interface Checkpoint extends ModelSource {
@@ -27,6 +26,11 @@ export interface Checkpoint extends ModelSource {
   readonly leftOut: readonly string[];
   /** An LM head that is stored beside tied embeddings, which it equals; null: there is none. */
   readonly tiedHead: CheckpointTensor | null;
+  /**
+   * Small files of the Hugging Face checkpoint, by name, that do not lie in the directory but are made from the model's own file (GGUF); null: the
+   * directory has them.
+   */
+  readonly madeFiles: ReadonlyMap<string, Uint8Array> | null;
   /** Biases of an expert layer. */
   expertBiases(layer: number): StoredBiases;
 }
@@ -93,6 +97,7 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
     tensors,
     leftOut,
     tiedHead: tied?.head ?? null,
+    madeFiles: null,
     expertBiases: (layer) => storedBiases.get(layer) ?? NO_BIASES,
     dense: (role, layer) => table.dense(role, layer),
     expert: (layer, expert) => table.expert(layer, expert),
@@ -183,55 +188,6 @@ function guessingTensors(config: ModelConfig, found: CheckpointTensors): Readonl
     leftOut.add(name);
   }
   return leftOut;
-}
-
-/** The tensors of an opened model by their tensor roles and places. */
-class SourceTable {
-  private readonly denseTensors = new Map<string, TensorSource>();
-  private readonly expertTensors = new Map<string, Partial<Record<ExpertMatrix, TensorSource>>>();
-  private readonly expertBiases = new Map<string, Float32Array>();
-
-  constructor(
-    private readonly shape: ModelShape,
-    private readonly tiedEmbeddings: boolean,
-    private readonly directory: string,
-  ) {}
-
-  add(place: TensorPlace, source: TensorSource): void {
-    if (place.kind === 'dense') {
-      this.denseTensors.set(`${place.role} ${place.layer}`, source);
-      return;
-    }
-    const key = `${place.layer} ${place.expert}`;
-    this.expertTensors.set(key, { ...this.expertTensors.get(key), [place.part]: source });
-  }
-
-  /** `biases`: the expert's bias vectors, one behind another. */
-  addBiases(layer: number, expert: number, biases: Float32Array): void {
-    this.expertBiases.set(`${layer} ${expert}`, biases);
-  }
-
-  dense(role: DenseRole, layer: number): TensorSource {
-    const source = this.denseTensors.get(`${role} ${layer}`);
-    if (source !== undefined) return source;
-    const hint = role === 'lmHead' && this.tiedEmbeddings ? ' (its embeddings are tied)' : '';
-    throw new OdmoeError(
-      'INTERNAL',
-      `${this.directory}: asked for ${role} of layer ${layer}, which the model lacks${hint}`,
-    );
-  }
-
-  expert(layer: number, expert: number): ExpertSource {
-    const { gate, up, down } = this.expertTensors.get(`${layer} ${expert}`) ?? {};
-    if (gate === undefined || up === undefined || down === undefined) {
-      throw new OdmoeError(
-        'INTERNAL',
-        `${this.directory}: asked for expert ${expert} of layer ${layer}; the model has ` +
-          `${this.shape.expertLayers} layers of ${this.shape.experts} experts`,
-      );
-    }
-    return { gate, up, down, biases: this.expertBiases.get(`${layer} ${expert}`) ?? null };
-  }
 }
 
 const READ_BYTES = 4 * 1024 * 1024;

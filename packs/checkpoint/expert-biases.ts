@@ -23,7 +23,7 @@ export interface ExpertBiases {
 /** Reads the biases of all experts, if they have any. They are small, and are passed on as values. `gone`: true for deleted files. */
 export async function* readCheckpointBiases(
   config: ModelConfig,
-  finder: TensorFinder,
+  finder: Pick<TensorFinder, 'findBias'>,
   gone: (path: string) => boolean,
 ): AsyncGenerator<ExpertBiases> {
   const files = new Map<string, FileHandle>();

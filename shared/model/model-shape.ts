@@ -101,6 +101,13 @@ const deltaSchema = z.strictObject({
   taps: size.max(64),
   /** Epsilon of the gated norm. */
   normEpsilon: positiveFloat,
+  /**
+   * The key head of a value head. grouped, which an absent field means: value heads of one key head stand together; tiled: value head h has key
+   * head h mod keyHeads.
+   */
+  valueHeadOrder: z.enum(['grouped', 'tiled']).optional(),
+  /** Values of the decayLog tensor: A_log, whose exponential is the rate (logarithm, which an absent field means), or the rate itself. */
+  decayForm: z.enum(['logarithm', 'rate']).optional(),
 });
 
 /** Gated short convolution: out(C * conv(B * x)), [B | C | x] = convolutionInput. */

@@ -83,6 +83,14 @@ export interface ChunkLocation {
   crc32c: number | null;
 }
 
+/** Forms that stand in files only: the blocks of GGUF's MXFP4 and NVFP4 (the latter with an FP32 scale of the whole matrix as plane 1). */
+export const STORED_FORMS = ['gguf-mxfp4', 'gguf-nvfp4'] as const;
+export type StoredForm = (typeof STORED_FORMS)[number];
+
+export function isStoredForm(split: Split | StoredForm): split is StoredForm {
+  return (STORED_FORMS as readonly string[]).includes(split);
+}
+
 /**
  * A tensor as a view of a stored matrix of a checkpoint. A stored tensor of more than two dimensions counts as a matrix; its last dimension
  * gives the columns. Block b has the stored rows [firstRow + b * stepRows, + blockRows) and of these the columns firstColumn, firstColumn +
@@ -96,7 +104,7 @@ export interface TensorView {
    * Split of the stored matrix. If it differs from the tensor's, the values are converted to FP32 (fp8: value times scale, rounded once), and
    * the tensor is none-fp32.
    */
-  storedSplit: Split;
+  storedSplit: Split | StoredForm;
   /** Stored rows for which one row of fp8 scales stands. */
   scaleBlockRows: number;
   firstRow: number;

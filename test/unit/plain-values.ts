@@ -1,6 +1,6 @@
 /** Tensors of a checkpoint as FP64 values. This slow and simple code reads them byte by byte by their views. */
 import { readFileSync } from 'node:fs';
-import type { Split, TensorSource } from '../../shared/model/tensor-source.js';
+import { type StoredForm, type Split, type TensorSource } from '../../shared/model/tensor-source.js';
 
 export interface Matrix {
   rows: number;
@@ -36,7 +36,7 @@ function e4m3(bits: number): number {
 /** The stored value at a row and column. */
 function reader(source: TensorSource): (row: number, column: number) => number {
   const { view } = source;
-  const split: Split = view?.storedSplit ?? source.split;
+  const split: Split | StoredForm = view?.storedSplit ?? source.split;
   const columns = view?.storedColumns ?? source.columns;
   const values = chunkBytes(source, 0);
   if (split === 'none-bf16') return (row, column) => bfloat16(values.getUint16(2 * (row * columns + column), true));
