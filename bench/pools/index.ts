@@ -163,7 +163,7 @@ function tracedMachine(
   setting: PoolsBenchSetting,
   flags: PoolsFlags,
 ): TracedMachine {
-  const model = { ...loadModelProfile(name), weightBytes: profile.model.weightBytes };
+  const model = loadModelProfile(name, profile.model.weightBytes);
   const machine = poolsMachine({ ...profile, model }, flags.expertStorage);
   const { expertLayers: layers, experts, expertsPerToken } = model.shape;
   const prompts = promptsNeeded(setting);

@@ -1,5 +1,4 @@
 import { InvalidArgumentError, type Command } from 'commander';
-import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import type { PredictionSource } from '../../shared/decisions/placement/draft-rows.js';
 import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { plannedSlots, spareBytes } from '../../simulator/plan/worker-memory.js';
@@ -10,13 +9,20 @@ import { expertWeights } from '../../engine/emulation/layer-arithmetic.js';
 import { slicedStorage } from '../../engine/emulation/sliced-storage.js';
 import { lossMeasuredOn, slicedOffers } from '../../engine/planning/sliced-offers.js';
 import type { PlannedOffer } from '../output/sliced-offers-report.js';
-import { shippedStorage, storageForm, type DeviceProfile } from '../../engine/emulation/device-profile.js';
+import {
+  shippedStorage,
+  storageForm,
+  type DeviceProfile,
+  type PlannedStorage,
+} from '../../engine/emulation/device-profile.js';
+import { WEIGHT_MIXES } from '../../engine/emulation/weight-mixes.js';
 import { modelProfileNames } from '../../engine/emulation/load-model-profile.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { assumedRecall, KEY_VALUE_DECAY, PLANNED_ITERATIONS } from '../../simulator/plan/assumed-recall.js';
 import { diskNeeds } from '../../simulator/plan/disk-needs.js';
 import { loadTiming } from '../../simulator/plan/io-bound.js';
-import { boxTimes, overrideProfile, type WorkerBoxes } from '../../simulator/plan/planned-profile.js';
+import { boxTimes, openPlannedModel, overrideProfile, type WorkerBoxes } from '../../simulator/plan/planned-profile.js';
 import {
   PERIODS,
   searchSetUps,
@@ -59,6 +65,7 @@ interface PlanFlags extends TraceFlags {
   layersAhead: number;
   box: WorkerBoxes[];
   model?: string;
+  format?: string;
   linkBandwidth?: number;
   networkBandwidth?: number;
   roundTrip?: number;
@@ -75,8 +82,12 @@ export function registerPlanCluster(program: Command): void {
       box,
       [],
     )
-    .option('--model <directory>', "a checkpoint or pack, for its shapes (default: the profile's model)")
+    .option('--model <path>', "a checkpoint or a pack, for its sizes and formats (default: the profile's model)")
     .option('--model-profile <name>', 'a model whose sizes come with odmoe, as qwen3-30b-a3b; "list" names them')
+    .option(
+      '--format <name>',
+      `the format of its weights, instead of that in which it is shipped: ${WEIGHT_MIXES.join(', ')}, or EXPERTS+REST`,
+    )
     .addOption(
       settingFlag(
         SETTINGS.prediction.source,
@@ -98,7 +109,7 @@ directory is called cluster is ./cluster there.
 
 Examples:
   odmoe plan cluster --workers 12 --link-bandwidth 12GB
-  odmoe plan cluster --profile orin-nx-rtx3090 --model-profile qwen3-30b-a3b
+  odmoe plan cluster --profile orin-nx-rtx3090 --workers 3 --model-profile qwen3-30b-a3b --format Q4_K_M
   odmoe plan cluster --box 4:24GB:24GB --box 4:6GB:8GB --expert-storage fixed4 --round-trip 0.1
   odmoe plan cluster --model ~/Mixtral-8x7B --workers 16 --json`,
     )
@@ -114,9 +125,10 @@ async function run(flags: PlanFlags): Promise<void> {
   }
   giveYoungObjectsRoom();
   requireConsistent(flags);
-  const profile = await overrideProfile(loadDeviceProfile(profileFile(flags.profile)), {
-    modelDirectory: flags.model ?? null,
+  const profile = overrideProfile(loadDeviceProfile(profileFile(flags.profile)), {
+    model: flags.model === undefined ? null : await openPlannedModel(flags.model),
     modelProfile: flags.modelProfile ?? null,
+    format: flags.format ?? null,
     networkBytesPerS: flags.networkBandwidth ?? null,
     roundTripMs: flags.roundTrip ?? null,
   });
@@ -127,12 +139,15 @@ async function run(flags: PlanFlags): Promise<void> {
 }
 
 /** @throws USAGE */
-function requireConsistent({ box: boxes, workersGiven, model, modelProfile }: PlanFlags): void {
+function requireConsistent({ box: boxes, workersGiven, model, modelProfile, format, expertStorage }: PlanFlags): void {
   if (boxes.length > 0 && workersGiven) {
     throw new OdmoeError('USAGE', '--box says how many workers there are, and so does --workers: leave one out');
   }
   if (model !== undefined && modelProfile !== undefined) {
     throw new OdmoeError('USAGE', '--model and --model-profile both name a model: leave one out');
+  }
+  if (format !== undefined && expertStorage !== undefined) {
+    throw new OdmoeError('USAGE', '--format and --expert-storage both say how experts are stored: leave one out');
   }
 }
 
@@ -167,7 +182,8 @@ async function planCluster(
     workers,
     timing,
     search,
-    storage,
+    format: profile.model.format?.name ?? null,
+    storage: flags.expertStorage ?? nameOfStorage(profile, storage),
     slots,
     cacheBytes,
     breakdown: tokenBreakdown(times, search.best),
@@ -178,12 +194,16 @@ async function planCluster(
   };
 }
 
+function nameOfStorage({ model }: DeviceProfile, storage: PlannedStorage): string {
+  return typeof storage === 'string' ? storage : requirePresent(model.format, 'Bytes without a name are those of a format.').name;
+}
+
 /** Simulates the best set-up with the slices of each offer, and with a cache of them in the memory that its slots leave. */
 async function planOffers(
   { model, tokens, cache }: PlanFlags,
   profile: DeviceProfile,
   boxes: readonly WorkerBoxes[],
-  { storage, best, trace }: { storage: ExpertStorage; best: Candidate; trace: PlanTraces['traceFor'] },
+  { storage, best, trace }: { storage: PlannedStorage; best: Candidate; trace: PlanTraces['traceFor'] },
 ): Promise<PlannedOffer[]> {
   const measuredOn = model === undefined ? 'demo model' : await lossMeasuredOn(model);
   const weights = expertWeights(profile.model.shape);
@@ -266,7 +286,7 @@ function boxNeeds(
   { setUp, result: { memoryBytes } }: Candidate,
   { devices, model }: DeviceProfile,
   boxes: readonly WorkerBoxes[],
-  storage: ExpertStorage,
+  storage: PlannedStorage,
 ): BoxNeeds[] {
   const { main, shadow, worker } = memoryBytes;
   const disk = diskNeeds(model, storage, setUp);

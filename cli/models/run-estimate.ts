@@ -11,7 +11,7 @@ import { type CudaStatus, cudaStatus } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import { formatBytes } from '../../shared/base/text/units.js';
-import { boxTimes, overrideProfile } from '../../simulator/plan/planned-profile.js';
+import { boxTimes, overrideProfile, plannedModel } from '../../simulator/plan/planned-profile.js';
 import { DEFAULT_SET_UP } from '../../simulator/simulate/cluster-set-up.js';
 import { simulateCluster } from '../../simulator/simulate/simulate-cluster.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
@@ -87,20 +87,22 @@ async function sourceOf(model: FoundModel): Promise<ModelSource> {
 
 /** The planner's estimate for boxes of a profile, or with what they have measured: the daemons' own code, on a virtual clock. */
 async function speedOf(
-  { directory }: ModelSource,
+  source: ModelSource,
   { workers, hasShadow, boxes: measured }: Machines,
   profileName: string,
 ): Promise<{ tokensPerS: number; profile: string }> {
-  const profile = await overrideProfile(loadDeviceProfile(profileFile(profileName)), {
-    modelDirectory: directory,
+  const profile = overrideProfile(loadDeviceProfile(profileFile(profileName)), {
+    model: plannedModel(source),
     modelProfile: null,
+    format: null,
     networkBytesPerS: null,
     roundTripMs: null,
   });
   // Main's own worker counts as a box: it loads as one does, and saves the network's time.
   const count = Math.max(1, workers);
-  const source = hasShadow && profile.devices.shadow !== null ? 'sep' : 'router-ahead';
-  const setUp = { ...DEFAULT_SET_UP, workers: count, prediction: { ...DEFAULT_SET_UP.prediction, source } } as const;
+  const predicted = hasShadow && profile.devices.shadow !== null ? 'sep' : 'router-ahead';
+  const prediction = { ...DEFAULT_SET_UP.prediction, source: predicted } as const;
+  const setUp = { ...DEFAULT_SET_UP, workers: count, prediction };
   const { expertLayers: layers, experts, expertsPerToken } = profile.model.shape;
   const trace = new SyntheticTrace({
     layers,
@@ -111,7 +113,7 @@ async function speedOf(
     iterations: TOKENS,
     acceptance: ACCEPTANCE,
     seed: 1,
-    recall: ASSUMED_RECALL[source],
+    recall: ASSUMED_RECALL[predicted],
   });
   const boxes = measured.length > 0 ? measured : [{ count, linkBytesPerS: null, memoryBytes: null }];
   const times = boxTimes(profile, boxes, shippedStorage(profile.model));

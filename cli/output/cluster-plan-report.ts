@@ -1,5 +1,4 @@
 import { formatByteSize } from '../../shared/base/text/byte-size.js';
-import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import { formatBytes } from '../../shared/base/text/units.js';
 import type { LoadTiming } from '../../simulator/plan/io-bound.js';
 import { tokensPerS, type Candidate, type SearchOutcome } from '../../simulator/plan/search-set-ups.js';
@@ -26,8 +25,10 @@ export interface ClusterPlan {
   search: SearchOutcome;
   breakdown: TokenBreakdown;
   boxes: BoxNeeds[];
+  /** The formats of the model's weights, where they are not those of its config.json; null: they are. */
+  format: string | null;
   /** The form of workers' experts, their slots at a time, and the bytes of their cache. */
-  storage: ExpertStorage;
+  storage: string;
   slots: number;
   cacheBytes: number;
   /** Speed of the profile's machine that holds the whole model; null: there is none. */
@@ -58,6 +59,7 @@ export function planJson(plan: ClusterPlan): unknown {
     boundBy: boundBy(plan.breakdown),
     cachedTokensPerS,
     bestOverCached: cachedTokensPerS && tokensPerS(search.best) / cachedTokensPerS,
+    format: plan.format,
     storage: plan.storage,
     slots: plan.slots,
     cacheBytes: plan.cacheBytes,
@@ -100,7 +102,7 @@ export function clusterPlanLines(plan: ClusterPlan): string[] {
   const ms = (value: number): string => `${value.toFixed(2)} ms`;
   const verdict = timing.ioBound ? 'I/O-bound where nothing is cached' : 'not I/O-bound';
   return [
-    `${plan.model} on ${plan.workers} workers (${plan.profile}): ${verdict}`,
+    `${plan.model}${plan.format === null ? '' : ` in ${plan.format}`} on ${plan.workers} workers (${plan.profile}): ${verdict}`,
     `  a load takes ${ms(timing.loadMs)}; with ${timing.groups} groups it may take ${ms(timing.maxLoadMs)} ` +
       `(${timing.groups} x ${ms(timing.mainMs)} + ${timing.groups - 1} x ${ms(timing.workerMs)}, OD-MoE eq. 1)`,
     '',

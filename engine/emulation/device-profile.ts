@@ -3,6 +3,7 @@ import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 import type { Quantization } from '../../packs/model-config/config-reader.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { Part } from '../../shared/model/expert-parts.js';
+import type { ModelFormat } from './model-format.js';
 
 export type ProfiledRole = 'main' | 'shadow' | 'worker' | 'cached';
 
@@ -31,6 +32,8 @@ export interface ProfiledModel {
   quantization: Quantization;
   /** Bytes of one weight that is not quantized, in the format of computation: 4 for FP32. */
   weightBytes: number;
+  /** The format that a plan asks for, or that of a quantized model on disk; it counts instead of `quantization`. Left out: there is none. */
+  format?: ModelFormat | null;
 }
 
 export interface ProfiledDevice {
@@ -167,10 +170,16 @@ export function storageForm(storage: PlannedStorage): StorageForm {
   return typeof storage === 'string' ? STORAGE_FORMS[storage] : storage;
 }
 
-/** The format in which workers store experts when the settings do not name one: as published, or as computed. */
-export function shippedStorage({ quantization, weightBytes }: ProfiledModel): ExpertStorage {
+/** The format in which workers store experts when the settings do not name one: as planned, as published, or as computed. */
+export function shippedStorage({ format, quantization, weightBytes }: ProfiledModel): PlannedStorage {
+  if (format) return codesForm(format.expertBytes);
   if (quantization !== 'none') return quantization;
   return weightBytes > 2 ? 'fp32' : 'bf16';
+}
+
+/** Codes with scales, in a worker's memory as in its storage. Nothing is recovered, so the parts have no use: all is one. */
+function codesForm(bytes: number): StorageForm {
+  return { exponentBytes: 0, storedBytes: bytes, slotBytes: bytes };
 }
 
 export function operatorMs({ overheadMs, weightsMs, rowMs }: OperatorTime, rows: number): number {

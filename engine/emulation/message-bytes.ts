@@ -13,7 +13,7 @@ const ELEMENT_BYTES: Record<TensorType, number> = {
 
 /** The parts of a profile that decide the length of messages. */
 export interface MessageProfile {
-  model: Pick<ProfiledModel, 'shape' | 'quantization'>;
+  model: Pick<ProfiledModel, 'shape' | 'quantization' | 'format'>;
   network: ProfiledNetwork;
 }
 

@@ -1,5 +1,6 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { expertLayerNumbers, type ModelShape } from '../../shared/model/model-shape.js';
+import type { ModelFormat } from './model-format.js';
 import {
   STORAGE_FORMS,
   storageForm,
@@ -29,7 +30,8 @@ const MS_PER_S = 1000;
 /**
  * Times and bytes of one device of a profile for the profiled model. Pure.
  * An operator reads its weights at weightBytesPerS while it multiplies rows by them at flopPerS (2 operations per parameter and row). A
- * worker's experts have the bytes of the storage form; on every other device experts have the bytes that the profile gives them there. A load takes the
+ * worker's experts have the bytes of the storage form; on every other device experts have the bytes that the profile gives them there, or those of the
+ * model's format if these are fewer. So kernels of every format are taken to reach the same share of the memory's bandwidth. A load takes the
  * link's time, or the time to recover plain values if that is longer (OD-MoE 3.1; ZipMoE 3.2 for packed forms). reservedBytes count with the
  * first allocation of a device: they are in the shared bytes of slots on a worker, and in outerBytes elsewhere.
  */
@@ -38,28 +40,55 @@ export function nodeTimes(profile: DeviceProfile, role: ProfiledRole, expertStor
   const device = deviceOf(profile, role);
   const work = layersWork(shape);
   const form = storageForm(expertStorage);
+  const vocabulary = vocabularyBytes(profile, role);
   const expertWeightBytes = role === 'worker' ? form.slotBytes : (device.expertWeightBytes ?? device.weightBytes);
   return {
     ...layerTimes(work, shape, device),
     router: operatorTime(shape.experts * shape.hiddenSize, device.weightBytes, 0, device),
     expert: operatorTime(expertWeights(shape), expertWeightBytes, device.expertOverheadMs, device),
-    lmHead: operatorTime(vocabularyWeights(shape), device.weightBytes, device.lmHeadOverheadMs, device),
+    lmHead: operatorTime(vocabularyWeights(shape), vocabulary.headBytes, device.lmHeadOverheadMs, device),
     loadMs: loadMs(expertWeights(shape), form, device),
     exponentShare: form.exponentBytes / form.storedBytes,
     recoverMs: recoverMs(expertWeights(shape), form, device),
-    ...modelBytes(work, profile.model, device, role),
+    ...modelBytes(work, profile.model, { ...device, ...vocabulary }, role),
     ...expertBytes(expertWeights(shape), expertWeightBytes, form, device, role),
   };
 }
 
 /** The device of a role, with the bytes per weight of the model's dense parts on it. Throws USAGE when the profile has no such device. */
-export function deviceOf({ name, devices, model }: DeviceProfile, role: ProfiledRole): ProfiledDevice {
-  const device = devices[role];
-  if (device === null)
-    throw new OdmoeError('USAGE', `the profile ${name} has no ${role}: take another one, or do without`);
+export function deviceOf(profile: DeviceProfile, role: ProfiledRole): ProfiledDevice {
+  const device = profiledDevice(profile, role);
+  const { model } = profile;
+  if (model.format) {
+    const { denseBytes, expertBytes } = model.format;
+    const expertWeightBytes = Math.min(device.expertWeightBytes ?? device.weightBytes, expertBytes);
+    return { ...device, weightBytes: Math.min(device.weightBytes, denseBytes), expertWeightBytes };
+  }
   // In an FP8 model the attention matrices are FP8, too.
   if (model.quantization !== 'fp8') return device;
   return { ...device, weightBytes: Math.min(device.weightBytes, STORAGE_FORMS.fp8.slotBytes) };
+}
+
+function profiledDevice({ name, devices }: DeviceProfile, role: ProfiledRole): ProfiledDevice {
+  const device = devices[role];
+  if (device !== null) return device;
+  throw new OdmoeError('USAGE', `the profile ${name} has no ${role}: take another one, or do without`);
+}
+
+type VocabularyBytes = Pick<ModelFormat, 'embeddingBytes' | 'headBytes'>;
+
+/** Bytes of a weight of embedding and head on this device. */
+function vocabularyBytes(profile: DeviceProfile, role: ProfiledRole): VocabularyBytes {
+  const { format } = profile.model;
+  if (!format) {
+    const { weightBytes } = deviceOf(profile, role);
+    return { embeddingBytes: weightBytes, headBytes: weightBytes };
+  }
+  const { weightBytes } = profiledDevice(profile, role);
+  return {
+    embeddingBytes: Math.min(weightBytes, format.embeddingBytes),
+    headBytes: Math.min(weightBytes, format.headBytes),
+  };
 }
 
 /** Groups layers by the expert layer that they precede or belong to. */
@@ -93,10 +122,11 @@ function layerTime({ weights, stateBytes, rowFlop, context }: LayerArithmetic, d
 function modelBytes(
   work: readonly LayerArithmetic[],
   { shape, tiedEmbeddings }: ProfiledModel,
-  { weightBytes, reservedBytes }: ProfiledDevice,
+  { weightBytes, reservedBytes, embeddingBytes, headBytes }: ProfiledDevice & VocabularyBytes,
   role: ProfiledRole,
 ): Pick<DeviceBytes, 'outerBytes' | 'denseLayerBytes' | 'cacheRowBytes' | 'stateBytes'> {
-  const outerBytes = Math.round(((tiedEmbeddings ? 1 : 2) * vocabularyWeights(shape) + shape.hiddenSize) * weightBytes);
+  const matrixBytes = vocabularyWeights(shape) * (embeddingBytes + (tiedEmbeddings ? 0 : headBytes));
+  const outerBytes = Math.round(matrixBytes + shape.hiddenSize * weightBytes);
   const { length: layers } = work;
   const weights = sum(work, (layer) => layer.weights);
   const states = sum(shape.layers, ({ mixer }) => recurrentStateFloats(mixer, shape.hiddenSize));

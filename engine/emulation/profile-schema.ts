@@ -97,7 +97,7 @@ type ProfileDocument = z.infer<typeof profileSchema>;
 export function profileOf({ name: profileName, model, devices, network }: ProfileDocument): DeviceProfile {
   return {
     name: profileName,
-    model: { ...loadModelProfile(model.profile), weightBytes: model.weight_bytes },
+    model: loadModelProfile(model.profile, model.weight_bytes),
     devices: {
       main: deviceOf(devices.main),
       worker: deviceOf(devices.worker),

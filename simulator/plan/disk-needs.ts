@@ -1,7 +1,11 @@
-import { STORAGE_FORMS, type ProfiledModel } from '../../engine/emulation/device-profile.js';
+import {
+  STORAGE_FORMS,
+  storageForm,
+  type PlannedStorage,
+  type ProfiledModel,
+} from '../../engine/emulation/device-profile.js';
 import { expertWeights, layersWork, vocabularyWeights } from '../../engine/emulation/layer-arithmetic.js';
 import type { ClusterSetUp } from '../simulate/cluster-set-up.js';
-import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
 
 /** Bytes of a pack, or of the part of it that a node needs on its disk. */
 export interface DiskNeeds {
@@ -13,17 +17,22 @@ export interface DiskNeeds {
 
 /** Pure. */
 export function diskNeeds(
-  { shape, tiedEmbeddings, quantization, weightBytes }: ProfiledModel,
-  storage: ExpertStorage,
+  { shape, tiedEmbeddings, quantization, weightBytes, format }: ProfiledModel,
+  storage: PlannedStorage,
   { workers, placement: { homes, replicas } }: Pick<ClusterSetUp, 'workers' | 'placement'>,
 ): DiskNeeds {
   const { expertLayers, experts } = shape;
-  const allExpertsBytes = expertLayers * experts * expertWeights(shape) * STORAGE_FORMS[storage].storedBytes;
+  const allExpertsBytes = expertLayers * experts * expertWeights(shape) * storageForm(storage).storedBytes;
   const dense = layersWork(shape).reduce((sum, { weights }) => sum + weights, 0);
-  const vocabulary = (tiedEmbeddings ? 1 : 2) * vocabularyWeights(shape);
-  const denseBytes = dense * (quantization === 'fp8' ? STORAGE_FORMS.fp8.storedBytes : weightBytes);
+  const plain = {
+    denseBytes: quantization === 'fp8' ? STORAGE_FORMS.fp8.storedBytes : weightBytes,
+    embeddingBytes: weightBytes,
+    headBytes: weightBytes,
+  };
+  const { denseBytes, embeddingBytes, headBytes } = format ?? plain;
+  const outerBytes = vocabularyWeights(shape) * (embeddingBytes + (tiedEmbeddings ? 0 : headBytes));
   return {
-    wholePackBytes: Math.round(denseBytes + vocabulary * weightBytes + allExpertsBytes),
+    wholePackBytes: Math.round(dense * denseBytes + outerBytes + allExpertsBytes),
     workerBytes: Math.round(allExpertsBytes * (homes === 'strict' ? Math.min(1, replicas / workers) : 1)),
   };
 }

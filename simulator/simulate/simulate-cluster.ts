@@ -70,12 +70,14 @@ export async function simulateCluster(
 
 /** The placement with the group size that the daemons would choose for the profiled model, because the traced model's experts have no size. */
 export function placementOf(
-  { model: { shape, quantization } }: ClusterTimes,
+  { model: { shape, quantization, format } }: ClusterTimes,
   setUp: ClusterSetUp,
 ): ClusterSetUp['placement'] {
   const { placement, workers } = setUp;
   if (placement.groupSize !== 'auto') return placement;
-  const costs = nominalLayerCosts(shape, quantization === 'none' ? 'bf16' : quantization);
+  const shipped = quantization === 'none' ? 'bf16' : quantization;
+  const bytes = format ? { storedBytes: format.expertBytes, heldBytes: format.expertBytes } : shipped;
+  const costs = nominalLayerCosts(shape, bytes);
   return { ...placement, groupSize: chooseGroupSize(workers, shape.expertsPerToken, costs).size };
 }
 

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
-import { STORAGE_FORMS, shippedStorage } from '../../engine/emulation/device-profile.js';
+import { shippedStorage, storageForm } from '../../engine/emulation/device-profile.js';
 import { expertWeights, FLOAT_BYTES, layersWork, vocabularyWeights } from '../../engine/emulation/layer-arithmetic.js';
 import { loadModelProfile, modelProfileNames } from '../../engine/emulation/load-model-profile.js';
 import { cacheRowFloats } from '../../shared/model/model-shape.js';
 
 const MODELS = Object.fromEntries(
-  modelProfileNames().map((name) => [name, { ...loadModelProfile(name), weightBytes: 2 }]),
+  modelProfileNames().map((name) => [name, loadModelProfile(name)]),
 );
 
 function model(name: string) {
@@ -39,6 +39,7 @@ describe('model profiles', () => {
       'glm-4.7-flash': 30,
       'deepseek-v2-lite': 15.7,
       'deepseek-v3': 671,
+      'kimi-k2-thinking': 1026,
       'phi-3.5-moe': 41.9,
       'granite-3.1-3b-a800m': 3.3,
       'minimax-m2': 229,
@@ -66,7 +67,7 @@ describe('model profiles', () => {
     };
     for (const [name, [expertMB, loadsGB, wireMB]] of Object.entries(known)) {
       const { shape } = model(name);
-      const plain = expertWeights(shape) * STORAGE_FORMS[shippedStorage(model(name))].storedBytes;
+      const plain = expertWeights(shape) * storageForm(shippedStorage(model(name))).storedBytes;
       // FP8 beside its scales.
       const expertBytes = name === 'deepseek-v3' ? expertWeights(shape) : plain;
       const used = shape.expertLayers * shape.expertsPerToken;

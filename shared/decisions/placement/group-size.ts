@@ -40,18 +40,29 @@ function bytesOf(format: ShippedFormat, bytes: Readonly<Record<keyof typeof STOR
   return isBlockFormat(format) ? rowBytes(format, BLOCK_COLUMNS) / BLOCK_COLUMNS : bytes[format];
 }
 
+/** Bytes of a weight of an expert, for formats that have no name here. */
+export interface ExpertWeightBytes {
+  storedBytes: number;
+  heldBytes: number;
+}
+
+function weightBytesOf(format: ShippedFormat | ExpertWeightBytes): ExpertWeightBytes {
+  if (typeof format !== 'string') return format;
+  return { storedBytes: bytesOf(format, STORED_BYTES), heldBytes: bytesOf(format, HELD_BYTES) };
+}
+
 /** Costs of a layer of this model on workers that are not known yet. */
 export function nominalLayerCosts(
   { hiddenSize, expert }: Pick<ModelShape, 'hiddenSize' | 'expert'>,
-  format: ShippedFormat,
+  format: ShippedFormat | ExpertWeightBytes,
 ): LayerCosts {
+  const { storedBytes, heldBytes } = weightBytesOf(format);
   const weights = expertWeights(hiddenSize, expert);
   const hiddenBytes = hiddenSize * FLOAT_BYTES;
   return {
-    executeMs:
-      NOMINAL.executeOverheadMs + ((weights * bytesOf(format, HELD_BYTES)) / NOMINAL.executeBytesPerS) * MS_PER_S,
+    executeMs: NOMINAL.executeOverheadMs + ((weights * heldBytes) / NOMINAL.executeBytesPerS) * MS_PER_S,
     reachMs: NOMINAL.messageMs + ((2 * hiddenBytes) / NOMINAL.networkBytesPerS) * MS_PER_S,
-    loadMs: NOMINAL.loadOverheadMs + ((weights * bytesOf(format, STORED_BYTES)) / NOMINAL.storageBytesPerS) * MS_PER_S,
+    loadMs: NOMINAL.loadOverheadMs + ((weights * storedBytes) / NOMINAL.storageBytesPerS) * MS_PER_S,
   };
 }
 
