@@ -4,7 +4,7 @@ import { instructionSets } from '../../native/index.js';
 import type { GenerateRequest } from '../../shared/wire/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import type { ClusterPlan } from '../integration/harness/test-cluster.js';
-import { familyFixtures, openReference } from '../integration/harness/test-models.js';
+import { openReference, type TestModel } from '../integration/harness/test-models.js';
 import type { SettingsChanges } from '../integration/harness/test-settings.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 
@@ -54,13 +54,13 @@ const PLANS: [what: string, plan: ClusterPlan, disturb: Disturbance | null][] = 
   ],
 ];
 
-/** npm test runs one plan for each family, and every plan for some family. npm run test:long runs the others. */
-export function isQuick(family: number, plan: number): boolean {
-  return family % PLANS.length === plan;
+/** npm test runs one plan for each model, and every plan for some model. npm run test:long runs the others. */
+export function isQuick(model: number, plan: number): boolean {
+  return model % PLANS.length === plan;
 }
 
-/** Call this in a describe: it adds a test of each family with each chosen plan. Family and plan are given by their indexes in the lists. */
-export function familiesAnswer(isChosen: (family: number, plan: number) => boolean): void {
+/** Call this in a describe: it adds a test of each model with each chosen plan. Model and plan are given by their indexes in the lists. */
+export function modelsAnswer(models: readonly TestModel[], isChosen: (model: number, plan: number) => boolean): void {
   let cluster: VirtualCluster | null = null;
 
   afterEach(async function () {
@@ -68,7 +68,7 @@ export function familiesAnswer(isChosen: (family: number, plan: number) => boole
     cluster = null;
   });
 
-  for (const [index, model] of familyFixtures().entries()) {
+  for (const [index, model] of models.entries()) {
     describe(model, () => {
       let reference: LocalEngine | null = null;
       let request: GenerateRequest;

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { openPack } from '../../packs/format/open-pack.js';
 import { isRecurrent } from '../../shared/model/model-shape.js';
 import { familyFixtures, packOf } from '../integration/harness/test-models.js';
-import { familiesAnswer, isQuick } from './family-answers.js';
+import { isQuick, modelsAnswer } from './family-answers.js';
 
 describe('a cluster with a model of each family answers as one process does, to the bit:', () => {
-  familiesAnswer(isQuick);
+  modelsAnswer(familyFixtures(), isQuick);
 
   it('the families include recurrences, latent attention and layers without experts', async () => {
     const kinds = new Set<string>();

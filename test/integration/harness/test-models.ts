@@ -17,9 +17,30 @@ const CHECKPOINTS = { demo: 'models/demo', tiny: 'test/fixtures/mixtral' } as co
 /** A name of CHECKPOINTS, or the fixture of a family, by its folder in test/fixtures. */
 export type TestModel = keyof typeof CHECKPOINTS | `fixtures/${string}`;
 
-function checkpointOf(model: TestModel): string {
+/** The folder of a checkpoint, or the path of its (first) GGUF file. */
+export function modelPath(model: TestModel): string {
+  const folder = fixtureFolder(model);
+  const [gguf] = readdirSync(folder)
+    .filter((name) => name.endsWith('.gguf'))
+    .sort();
+  return gguf === undefined ? folder : join(folder, gguf);
+}
+
+export function fixtureFolder(model: TestModel): string {
   const known = model in CHECKPOINTS ? CHECKPOINTS[model as keyof typeof CHECKPOINTS] : `test/${model}`;
   return join(packageRoot(), known);
+}
+
+/** A file that must be refused. */
+const REFUSED_FORMATS: ReadonlySet<string> = new Set(['gguf-qwen3moe-bigendian']);
+
+/** Every checkpoint and GGUF file of test/fixtures/formats that is read. */
+export function formatFixtures(): `fixtures/formats/${string}`[] {
+  const names = readdirSync(join(packageRoot(), 'test', 'fixtures', 'formats'));
+  return names
+    .filter((name) => !REFUSED_FORMATS.has(name))
+    .sort()
+    .map((name) => `fixtures/formats/${name}` as const);
 }
 
 /** Every checkpoint of test/fixtures that has a reference. */
@@ -48,7 +69,7 @@ export function packOf(model: TestModel, codec: PackCodec = DEFAULT_CODEC.codec)
 
 async function makePack(model: TestModel, codec: PackCodec): Promise<string> {
   const directory = join(temporaryDirectory(), basename(model));
-  await packInto(directory, checkpointOf(model), codec);
+  await packInto(directory, modelPath(model), codec);
   return directory;
 }
 
@@ -75,7 +96,7 @@ async function packInto(directory: string, checkpoint: string, codec: PackCodec)
 export async function longPackOf(model: TestModel, contextPositions: number): Promise<string> {
   const parent = temporaryDirectory();
   const checkpoint = join(parent, basename(model));
-  cpSync(checkpointOf(model), checkpoint, { recursive: true });
+  cpSync(modelPath(model), checkpoint, { recursive: true });
   const path = join(checkpoint, 'config.json');
   const config = JSON.parse(readFileSync(path, 'utf8')) as object;
   writeFileSync(path, JSON.stringify({ ...config, max_position_embeddings: contextPositions }));
