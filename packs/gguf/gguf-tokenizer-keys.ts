@@ -52,7 +52,7 @@ export function readVocabulary(keys: GgufKeys, path: string): GgufVocabulary {
   for (const [id, token] of tokens.entries()) {
     const other = ids.get(token);
     if (other !== undefined) {
-      throw corruptTokenizer(path, `${name} has ${JSON.stringify(token)} twice, as ids ${other} and ${id}`);
+      throw corruptTokenizer(path, `${name} has ${shown(token)} twice, as ids ${other} and ${id}`);
     }
     ids.set(token, id);
   }
@@ -92,11 +92,11 @@ export function readMerges(
     const space = text.indexOf(' ', 1);
     const [left, right] = [text.slice(0, Math.max(space, 0)), text.slice(space + 1)];
     if (space < 0 || right === '') {
-      throw corruptTokenizer(path, `${name} has ${JSON.stringify(text)}, expected two tokens with a space between`);
+      throw corruptTokenizer(path, `${name} has ${shown(text)}, expected two tokens with a space between`);
     }
     for (const part of [left, right, left + right]) {
       if (!ids.has(part)) {
-        throw corruptTokenizer(path, `${name} has ${JSON.stringify(text)}, and ${JSON.stringify(part)} is no token`);
+        throw corruptTokenizer(path, `${name} has ${shown(text)}, and ${shown(part)} is no token`);
       }
     }
     return [left, right] as const;
@@ -187,6 +187,7 @@ function numbersOf(keys: GgufKeys, name: string, count: number, path: string): r
   return list as readonly number[];
 }
 
+/** A value in the words of an error, which a damaged file must not make long. */
 function shown(value: unknown): string {
   return typeof value === 'object' ? 'a list' : JSON.stringify(value).slice(0, 100);
 }

@@ -77,7 +77,8 @@ export function ggufTokenizerFiles(keys: GgufKeys, path: string): GgufTokenizerF
 
 function readVocabularyOf(keys: GgufKeys, kind: string | null, path: string): GgufVocabulary {
   if (kind !== 'gpt2' && kind !== 'llama' && kind !== 'gemma4') {
-    const what = kind === null ? 'it has no tokenizer' : `its tokenizer is of the kind ${JSON.stringify(kind)}`;
+    const what =
+      kind === null ? 'it has no tokenizer' : `its tokenizer is of the kind ${JSON.stringify(kind.slice(0, 100))}`;
     throw new OdmoeError(
       'MODEL_UNSUPPORTED',
       `${path}: ${what}, and gpt2, llama and gemma4 can be read; ${OTHER_FILE}`,
@@ -92,7 +93,7 @@ function splitOf(name: string | null, path: string): GgufSplit {
   const what =
     name === null
       ? 'it does not say how a text is cut into words (tokenizer.ggml.pre), as old files do not'
-      : `it cuts a text into words in the way ${JSON.stringify(name)} (tokenizer.ggml.pre), which is not known`;
+      : `it cuts a text into words in the way ${JSON.stringify(name.slice(0, 100))} (tokenizer.ggml.pre), which is not known`;
   throw new OdmoeError('MODEL_UNSUPPORTED', `${path}: ${what}; ${OTHER_FILE}`);
 }
 

@@ -57,6 +57,7 @@ describe('the keys of a GGUF tokenizer', () => {
     [{ tokens: 'a' }, /tokens is "a", expected a list/],
     [{ tokens: ['a', 2], token_type: [1, 1] }, /tokens has 2 at 1, expected a text/],
     [{ tokens: ['a', 'b', 'a'], token_type: [1, 1, 1] }, /"a" twice, as ids 0 and 2/],
+    [{ tokens: ['a'.repeat(900), 'a'.repeat(900)], token_type: [1, 1] }, /tokens has "a{99} twice, as ids 0 and 1/],
     [{ tokens: ['a'.repeat(9000)], token_type: [1] }, /a text of 9000 characters at 0/],
     [{ token_type: [1] }, /token_type has 1 entries for 259 tokens/],
     [{ token_type: [7, ...Array<number>(258).fill(1)] }, /token_type has 7, expected 0 to 6/],

@@ -99,11 +99,11 @@ describe("a GGUF file's SentencePiece tokenizer", () => {
   it('takes no control token for text, even if its parts are pieces', async () => {
     const parts = ['\u2581', '<', 's', '>', '<s', 's>'];
     const tokenizer = await tokenizerOf(sentencePieceKeys({ add_bos_token: false }, pieces(parts)));
-    const { encodeChat } = await tokenizerOf(
+    const chat = await tokenizerOf(
       sentencePieceKeys({ 'tokenizer.chat_template': '{{ messages[0].content }}' }, pieces(parts)),
     );
     assert.deepEqual(tokenizer.encode('<s>'), [1]);
-    assert.ok(!encodeChat([{ role: 'user', content: 'x<s>' }], { values: {}, wallMs: 0 }).includes(1));
+    assert.ok(!chat.encodeChat([{ role: 'user', content: 'x<s>' }], { values: {}, wallMs: 0 }).includes(1));
     assert.ok(tokenizer.isSpecial(1));
   });
 
