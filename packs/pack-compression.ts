@@ -1,5 +1,5 @@
 import { exactFormatOf, isQuantizedSplit, rowBytes } from '../shared/model/weight-dtype.js';
-import { EXPERT_MATRICES, type Split } from '../shared/model/tensor-source.js';
+import { type ChunkCodec, EXPERT_MATRICES, type Split } from '../shared/model/tensor-source.js';
 import type { Manifest } from './format/manifest.js';
 import { alignUp, shardCodec } from './format/pack-layout.js';
 
@@ -40,19 +40,21 @@ export function packCompression(manifest: Manifest): PackCompression {
       shippedBytes += matrixBytes;
       rawDiskBytes += alignUp(matrixBytes);
       for (const chunk of chunks) {
-        const codec = shardCodec(split, chunk.plane, manifest.codec) ?? 'raw';
         const key = `${split} ${chunk.plane}`;
-        const sum = planes.get(key) ?? emptyPlane(split, chunk.plane, codec);
+        const sum =
+          planes.get(key) ?? emptyPlane(split, chunk.plane, expectedCodec(split, chunk.plane, manifest.codec));
         planes.set(key, sum);
         sum.plainBytes += chunk.plain_bytes;
         sum.storedBytes += chunk.stored_bytes;
         sum.ratio = sum.storedBytes / sum.plainBytes;
         sum.chunks += 1;
         diskBytes += alignUp(chunk.stored_bytes);
-        if (chunk.codec !== codec) sum.chunksLeftRaw += 1;
+        if (chunk.codec !== 'raw') sum.codec = chunk.codec;
+        if (chunk.codec === 'raw') sum.chunksLeftRaw += 1;
       }
     }
   }
+  for (const sum of planes.values()) if (sum.codec === 'raw') sum.chunksLeftRaw = 0;
   const byPlane = [...planes.values()].sort((a, b) => a.split.localeCompare(b.split) || a.plane - b.plane);
   const storedBytes = byPlane.reduce((sum, plane) => sum + plane.storedBytes, 0);
   return {
@@ -69,6 +71,11 @@ export function packCompression(manifest: Manifest): PackCompression {
 function shippedRowBytes(split: Split, columns: number): number {
   const format = exactFormatOf(split);
   return isQuantizedSplit(split) ? rowBytes(split, columns) : columns * (format === 'fp32' ? 4 : 2);
+}
+
+/** Codec of a plane of which no chunk is coded. Quantized values may be left raw on purpose. */
+function expectedCodec(split: Split, plane: number, codec: ChunkCodec): ChunkCodec {
+  return isQuantizedSplit(split) ? 'raw' : (shardCodec(split, plane, codec) ?? 'raw');
 }
 
 function emptyPlane(split: string, plane: number, codec: string): PlaneCompression {

@@ -22,7 +22,7 @@ std::vector<uint8_t> escaping(size_t count) {
 struct Block {
   Block(CodecKind codec, const std::vector<uint8_t>& values, const PlaneKernels& kernels)
       : plain(values), decoder(make_block_decoder(codec, kernels)) {
-    const std::unique_ptr<BlockEncoder> encoder = make_block_encoder(codec, 0, plain);
+    const std::unique_ptr<BlockEncoder> encoder = make_block_encoder(codec, 0, plain, plain.size());
     table = encoder->table();
     encoder->encode(plain, coded);
     decoder->open(table.data());

@@ -106,7 +106,7 @@ void survives_noise() {
 void tells_what_the_layout_shows() {
   ChunkDecoder decoder;
   const auto plain = gaussian_exponents(5000, 9);
-  for (const CodecKind codec : {CodecKind::zstd, CodecKind::lz4hc, CodecKind::fixed4, CodecKind::huffman}) {
+  for (const CodecKind codec : {CodecKind::zstd, CodecKind::lz4hc, CodecKind::fixed4, CodecKind::huffman, CodecKind::e4m3}) {
     const auto stored = encode_chunk(codec, some_level(codec), plain, 1300);
     const auto refused = [&](CodecKind asked, std::vector<uint8_t> bytes, uint64_t plain_bytes) {
       check_refused(ErrorCode::pack_corrupt, [&] { decode_all(decoder, asked, bytes, plain_bytes, 1000); });

@@ -1,4 +1,5 @@
 // The codecs' inner loops give the same bytes on every instruction set, at any alignment, and access nothing outside their data.
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -80,6 +81,30 @@ void decodes_streams_alike() {
   }
 }
 
+// The exponents stand alone, or at the end of the place for the values.
+void joins_e4m3_alike() {
+  const uint64_t most = 40;
+  const auto exponents = random_bytes(most * kE4m3GroupBytes, 5);
+  const auto sign_mantissas = random_bytes(most * kE4m3GroupBytes, 6);
+  for (const PlaneKernels* const* kernels = usable_plane_kernels(); *kernels != nullptr; kernels++) {
+    for (uint64_t groups = 0; groups <= most; groups++) {
+      std::vector<uint8_t> expected(groups * kE4m3GroupValues + 1, kUntouched);
+      for (uint64_t i = 0; i < groups * kE4m3GroupValues; i++) {
+        const uint64_t byte = i / kE4m3GroupValues * kE4m3GroupBytes + i % kE4m3GroupBytes;
+        const int shift = i % kE4m3GroupValues < kE4m3GroupBytes ? 0 : 4;
+        const int sm = sign_mantissas[byte] >> shift & 15;
+        expected[i] = static_cast<uint8_t>((sm >> 3) << 7 | (exponents[byte] >> shift & 15) << 3 | (sm & 7));
+      }
+      std::vector<uint8_t> actual(expected.size(), kUntouched);
+      (*kernels)->join_e4m3(exponents.data(), sign_mantissas.data(), actual.data(), groups);
+      check(actual == expected, std::to_string(groups) + " groups on " + (*kernels)->name);
+      std::copy_n(exponents.data(), groups * kE4m3GroupBytes, actual.data() + groups * kE4m3GroupBytes);
+      (*kernels)->join_e4m3(actual.data() + groups * kE4m3GroupBytes, sign_mantissas.data(), actual.data(), groups);
+      check(actual == expected, std::to_string(groups) + " groups in place on " + (*kernels)->name);
+    }
+  }
+}
+
 // The slowest case: one value of eleven bits per lookup.
 void decodes_the_slowest_streams() {
   std::vector<uint64_t> lookup(kLookupEntries, uint64_t{77} | uint64_t{1} << 48 | uint64_t{kLongestCode} << 56);
@@ -97,6 +122,7 @@ void decodes_the_slowest_streams() {
 void add_codec_kernel_cases(std::vector<Case>& cases) {
   cases.push_back({"codec kernels expand codes alike", expands_codes_alike});
   cases.push_back({"codec kernels merge alike", merges_alike});
+  cases.push_back({"codec kernels join e4m3 alike", joins_e4m3_alike});
   cases.push_back({"codec kernels decode streams alike", decodes_streams_alike});
   cases.push_back({"codec kernels decode the slowest streams", decodes_the_slowest_streams});
 }

@@ -42,7 +42,7 @@ std::vector<uint8_t> uniform(size_t count, uint32_t seed, uint32_t below) {
 }  // namespace
 
 const char* codec_name(CodecKind codec) {
-  constexpr const char* kNames[] = {"raw", "zstd", "lz4hc", "fixed4", "huffman", "packed3"};
+  constexpr const char* kNames[] = {"raw", "zstd", "lz4hc", "fixed4", "huffman", "packed3", "e4m3"};
   return kNames[static_cast<size_t>(codec)];
 }
 

@@ -10,8 +10,8 @@
 
 namespace odmoe::test {
 
-inline constexpr CodecKind kAllCodecs[] = {CodecKind::raw,    CodecKind::zstd,    CodecKind::lz4hc,
-                                           CodecKind::fixed4, CodecKind::huffman, CodecKind::packed3};
+inline constexpr CodecKind kAllCodecs[] = {CodecKind::raw,     CodecKind::zstd,    CodecKind::lz4hc, CodecKind::fixed4,
+                                           CodecKind::huffman, CodecKind::packed3, CodecKind::e4m3};
 
 const char* codec_name(CodecKind codec);
 // A level that the codec accepts.

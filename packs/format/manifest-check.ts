@@ -4,6 +4,7 @@ import { expertDimensions } from '../model-config/checkpoint-layout.js';
 import { type ModelShape, shapeProblem } from '../../shared/model/model-shape.js';
 import {
   exactFormatOf,
+  isQuantizedSplit,
   MXFP4_BLOCK_COLUMNS,
   planeRowBytes,
   planeSplit,
@@ -148,8 +149,10 @@ function planeProblem(
   const { rows, columns, split } = tensor;
   const codec = shardCodec(split, plane, pack.codec);
   const rowBytes = planeRowBytes(split, columns)[plane] ?? 0;
-  const expected = shardRanges(rows, codec === null ? 1 : pack.shards);
   const chunks = tensor.chunks.filter((chunk) => chunk.plane === plane);
+  // Earlier releases left all quantized values raw, one chunk a plane; scales may be so in every pack.
+  const isWhole = isQuantizedSplit(split) && chunks.length === 1 && chunks[0]?.codec === 'raw';
+  const expected = shardRanges(rows, codec === null || isWhole ? 1 : pack.shards);
   if (chunks.length !== expected.length) {
     return `has ${chunks.length} chunks in plane ${plane}, expected ${expected.length}`;
   }

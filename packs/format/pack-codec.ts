@@ -1,6 +1,7 @@
 /** The codecs for making a pack, and their levels (docs/pack-format.md, "Codecs"). Pure. */
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ChunkCodec } from '../../shared/model/tensor-source.js';
+import type { ChunkCodec, ShippedFormat } from '../../shared/model/tensor-source.js';
+import { hasE4m3Codes, isQuantizedSplit } from '../../shared/model/weight-dtype.js';
 
 /** Codecs of exponents. */
 export const PACK_CODECS = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman'] as const satisfies readonly ChunkCodec[];
@@ -56,6 +57,15 @@ export function codecSetting(codec: string, level: number | null): CodecSetting 
   const problem = levelProblem(setting);
   if (problem !== null) throw new OdmoeError('USAGE', `level ${level}: ${problem}`);
   return setting;
+}
+
+/**
+ * The setting of a pack whose experts are shipped in this format. Codes of four bits, and GGUF's blocks, have no exponents; only zstd can try to
+ * make them smaller. Any other setting is then raw.
+ */
+export function settingOfFormat(format: ShippedFormat, setting: CodecSetting): CodecSetting {
+  if (!isQuantizedSplit(format) || setting.codec === 'zstd') return setting;
+  return setting.codec === 'huffman' && hasE4m3Codes(format) ? setting : { codec: 'raw', level: null };
 }
 
 /** "zstd level 1", "huffman". */

@@ -1,7 +1,7 @@
 /** Names, alignment and the cutting of tensors into chunks, as docs/pack-format.md describes them. Pure. */
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { ChunkCodec, Split } from '../../shared/model/tensor-source.js';
-import { isQuantizedSplit, planeRowBytes } from '../../shared/model/weight-dtype.js';
+import { hasE4m3Codes, isQuantizedSplit, planeRowBytes } from '../../shared/model/weight-dtype.js';
 
 export const PACK_FORMAT = 'odmoe-pack';
 export const PACK_FORMAT_VERSION = 3;
@@ -121,19 +121,50 @@ export function blockRows(rows: number, columns: number): number {
   return Math.min(rows, most, groups * BLOCK_ROW_MULTIPLE);
 }
 
+/** Plain bytes of the largest block that every loader has room for (decoded_block_bytes in native/src/runtime/piece_recovery.cc). */
+function decodedBlockBytes(rows: number, columns: number): number {
+  return Math.min(rows * columns, Math.max(2 * BLOCK_BYTES, BLOCK_ROW_MULTIPLE * columns));
+}
+
+/**
+ * Plain bytes of one block of a plane whose rows have `rowBytes` bytes: as many rows as blockRows says, or fewer where a row has more bytes than
+ * values. Null if a loader has no room for one row.
+ */
+export function planeBlockBytes(rows: number, columns: number, rowBytes: number): number | null {
+  const fitting = Math.floor(decodedBlockBytes(rows, columns) / rowBytes);
+  if (fitting === 0) return null;
+  const groups = Math.floor(fitting / BLOCK_ROW_MULTIPLE);
+  const most = groups === 0 ? fitting : groups * BLOCK_ROW_MULTIPLE;
+  return Math.min(blockRows(rows, columns), most) * rowBytes;
+}
+
 /**
  * Codec of a plane's shards, in a pack with this codec of exponents; null for a plane that is one raw chunk. Exponents are always cut, so that a
- * raw pack is also loaded shard by shard. Quantized values have no exponents.
+ * raw pack is also loaded shard by shard. Of quantized values, codes are cut only for a codec that may make them smaller.
  */
 export function shardCodec(split: Split, plane: number, codec: ChunkCodec): ChunkCodec | null {
-  if (isQuantizedSplit(split)) return null;
+  if (isScalesPlane(split, plane)) return 'zstd';
+  if (isQuantizedSplit(split)) {
+    if (codec === 'zstd') return codec;
+    return codec === 'huffman' && hasE4m3Codes(split) ? 'e4m3' : null;
+  }
   if (plane === 0) return codec;
   return split === 'fp16-e5-lo8-s1m2' && plane === 2 ? 'packed3' : null;
 }
 
-/** Planes of a split that are cut into shards. */
-export function shardedPlanes(split: Split): number[] {
-  return [...planeRowBytes(split, 0).keys()].filter((plane) => shardCodec(split, plane, 'raw') !== null);
+/**
+ * True for a plane of scales and of what belongs to them. It is cut into shards and stored by zstd where that takes fewer bytes on the disk, in
+ * raw packs, too; otherwise it is one raw chunk.
+ */
+export function isScalesPlane(split: Split, plane: number): boolean {
+  return isQuantizedSplit(split) && plane === 1;
+}
+
+/** Planes of a split that are always cut into shards, in a pack with this codec of exponents. */
+export function shardedPlanes(split: Split, codec: ChunkCodec): number[] {
+  return [...planeRowBytes(split, 0).keys()].filter(
+    (plane) => !isScalesPlane(split, plane) && shardCodec(split, plane, codec) !== null,
+  );
 }
 
 /** A plane that is stored as one raw chunk. */
@@ -143,18 +174,22 @@ export interface RawPlane {
   plainBytes: number;
 }
 
-/** Places the raw planes of a matrix one after another from `beginBytes`. Also gives the offset at which the next data may begin. */
+/**
+ * Places the planes of a matrix that are certainly raw one after another from `beginBytes`. Also gives the offset at which the next data may
+ * begin.
+ */
 export function placeRawPlanes(
   split: Split,
+  codec: ChunkCodec,
   rows: number,
   columns: number,
   beginBytes: number,
 ): { rawPlanes: RawPlane[]; endBytes: number } {
   const rawPlanes: RawPlane[] = [];
-  const sharded = shardedPlanes(split);
+  const sharded = shardedPlanes(split, codec);
   let offsetBytes = beginBytes;
   for (const [plane, rowBytes] of planeRowBytes(split, columns).entries()) {
-    if (sharded.includes(plane)) continue;
+    if (sharded.includes(plane) || isScalesPlane(split, plane)) continue;
     const plainBytes = rows * rowBytes;
     rawPlanes.push({ plane, offsetBytes, plainBytes });
     offsetBytes = alignUp(offsetBytes + plainBytes);

@@ -11,8 +11,9 @@ export interface EncodedChunk {
 
 interface QueuedChunk {
   plainBytes: number;
-  encoded: Promise<EncodedChunk>;
-  write(chunk: EncodedChunk): Promise<void>;
+  encoded: Promise<unknown>;
+  /** Writes what was encoded, or throws the failure of encoding. */
+  write(): Promise<void>;
 }
 
 /**
@@ -32,10 +33,11 @@ export class EncodeQueue {
     while (this.queued.length > 0 && isFull()) await this.writeOldest();
   }
 
-  add(plainBytes: number, encoded: Promise<EncodedChunk>, write: QueuedChunk['write']): void {
+  /** Adds one chunk, or several that were encoded together. */
+  add<Encoded>(plainBytes: number, encoded: Promise<Encoded>, write: (encoded: Encoded) => Promise<void>): void {
     // The code that writes the chunk gets its failure. Until then no code waits for it, so this catch is needed.
     encoded.catch(() => undefined);
-    this.queued.push({ plainBytes, encoded, write });
+    this.queued.push({ plainBytes, encoded, write: async () => write(await encoded) });
     this.queuedBytes += plainBytes;
   }
 
@@ -54,8 +56,7 @@ export class EncodeQueue {
   private async writeOldest(): Promise<void> {
     const [oldest] = this.queued;
     if (oldest === undefined) return;
-    const chunk = await oldest.encoded;
-    await oldest.write(chunk);
+    await oldest.write();
     this.queued.shift();
     this.queuedBytes -= oldest.plainBytes;
   }

@@ -1,7 +1,6 @@
 import {
   EXPERT_MATRICES,
   type ExpertMatrix,
-  type ChunkCodec,
   type ExpertSource,
   type ModelSource,
   type TensorSource,
@@ -16,9 +15,10 @@ import {
 import type { FinishedFile, ManifestChunk, ManifestExpert, ManifestExpertTensor } from '../format/manifest.js';
 import {
   alignUp,
-  blockRows,
   expertFileName,
+  isScalesPlane,
   placeRawPlanes,
+  planeBlockBytes,
   shardCodec,
   shardedPlanes,
   shardRanges,
@@ -31,7 +31,7 @@ import type { PackingContext } from './packing-context.js';
 import type { TensorRowRange, TensorRowReader } from './source-reader.js';
 import { ValuesChecksum } from './values-checksum.js';
 
-/** Writes experts-LAYER.bin: the experts in order; for each its raw planes, then its shards, then its biases. */
+/** Writes experts-LAYER.bin: the experts in order; for each its raw planes, then its shards and scales, then its biases. */
 export async function writeExpertFile(
   model: ModelSource,
   layer: number,
@@ -50,12 +50,24 @@ export async function writeExpertFile(
   return { dense: [], experts: entries };
 }
 
+/** The plane of scales, in splits of quantized values. */
+const SCALES_PLANE = 1;
+/** The level of zstd at which repeated scales are found; higher ones find no more. */
+const SCALES_ZSTD_LEVEL = 3;
+
+/** A chunk and the bytes that it was made from. */
+interface EncodedPlain extends EncodedChunk {
+  plain: Uint8Array;
+}
+
 /** A matrix that is being written. */
 interface MatrixInWork {
   source: TensorSource;
   split: PlaneSplit;
   rawChunks: ManifestChunk[];
   shardChunks: ManifestChunk[];
+  /** Scales of the rows that have been read; null: the split has none. */
+  scales: Uint8Array | null;
   checksum: ValuesChecksum;
 }
 
@@ -107,30 +119,52 @@ class ExpertWriter {
 
   private beginMatrix(source: TensorSource): MatrixInWork {
     const split = planeSplit(exactFormatOf(source.split), this.context.codec.codec);
-    const { rawPlanes, endBytes } = placeRawPlanes(split, source.rows, source.columns, this.endBytes);
+    const { codec } = this.context.codec;
+    const { rawPlanes, endBytes } = placeRawPlanes(split, codec, source.rows, source.columns, this.endBytes);
     this.endBytes = endBytes;
     const rawChunks = rawPlanes.map(({ plane, offsetBytes, plainBytes }): ManifestChunk => {
       const bytes = { offset_bytes: offsetBytes, stored_bytes: plainBytes, plain_bytes: plainBytes };
       return { plane, codec: 'raw', ...bytes, crc32c: 0 };
     });
     const checksum = new ValuesChecksum(this.context.tools);
-    return { source, split, rawChunks, shardChunks: [], checksum };
+    return { source, split, rawChunks, shardChunks: [], scales: null, checksum };
   }
 
   private async writeMatrix(matrix: MatrixInWork): Promise<void> {
     const { source, split } = matrix;
     const tensor = this.context.reader.open(source);
     try {
-      if (isQuantizedSplit(split)) {
+      if (shardedPlanes(split, this.context.codec.codec).length === 0) {
         for await (const range of tensor.next(source.rows)) await this.takeRowRange(matrix, range);
       } else {
         for (const range of shardRanges(source.rows, this.context.shards)) {
           await this.writeShard(matrix, range, tensor);
         }
       }
+      await this.writeScales(matrix);
     } finally {
       tensor.dispose();
     }
+  }
+
+  /** Adds the scales of a matrix whose rows have all been read, in shards if they are then smaller on the disk. */
+  private async writeScales(matrix: MatrixInWork): Promise<void> {
+    const { scales, source } = matrix;
+    matrix.scales = null;
+    if (scales === null) return;
+    const rowBytes = scales.length / source.rows;
+    const shards = shardRanges(source.rows, this.context.shards).map(({ firstRow, rows }) =>
+      scales.subarray(firstRow * rowBytes, (firstRow + rows) * rowBytes),
+    );
+    await this.queue.makeRoom(shards.length, scales.length);
+    const encode = async (): Promise<EncodedPlain[]> => {
+      const encoded = await Promise.all(shards.map(async (plain) => this.encodeShard(matrix, SCALES_PLANE, plain)));
+      const diskBytes = encoded.reduce((sum, { stored }) => sum + alignUp(stored.length), 0);
+      return diskBytes < alignUp(scales.length) ? encoded : [{ codec: 'raw', stored: scales, plain: scales }];
+    };
+    this.queue.add(scales.length, encode(), async (encoded) => {
+      for (const chunk of encoded) await this.writeChunk(matrix, SCALES_PLANE, chunk);
+    });
   }
 
   private async writeShard(
@@ -140,7 +174,10 @@ class ExpertWriter {
   ): Promise<void> {
     const { source, split } = matrix;
     const widths = planeRowBytes(split, source.columns);
-    const shards = shardedPlanes(split).map((plane) => ({ plane, rowBytes: widths[plane] ?? 0 }));
+    const shards = shardedPlanes(split, this.context.codec.codec).map((plane) => ({
+      plane,
+      rowBytes: widths[plane] ?? 0,
+    }));
     await this.queue.makeRoom(
       shards.length,
       shards.reduce((sum, { rowBytes }) => sum + rows * rowBytes, 0),
@@ -152,10 +189,14 @@ class ExpertWriter {
         plain[index]?.set(planeOf(planes, plane), (range.firstRow - firstRow) * rowBytes);
       }
     }
-    for (const [index, { plane }] of shards.entries()) this.encode(matrix, plane, planeOf(plain, index));
+    for (const [index, { plane }] of shards.entries()) {
+      const shard = planeOf(plain, index);
+      const encoded = this.encodeShard(matrix, plane, shard);
+      this.queue.add(shard.length, encoded, async (chunk) => this.writeChunk(matrix, plane, chunk));
+    }
   }
 
-  /** Writes the raw planes of a row range, and returns the bytes of all planes. */
+  /** Writes the raw planes of a row range, keeps its scales, and returns the bytes of all planes. */
   private async takeRowRange(matrix: MatrixInWork, range: TensorRowRange): Promise<Uint8Array[]> {
     const { source, split, checksum, rawChunks } = matrix;
     const { tools } = this.context;
@@ -167,39 +208,42 @@ class ExpertWriter {
       await this.file.writeAt(chunk.offset_bytes + range.firstRow * (widths[chunk.plane] ?? 0), bytes);
       chunk.crc32c = tools.crc32c(bytes, chunk.crc32c);
     }
+    for (const [plane, bytes] of planes.entries()) {
+      if (!isScalesPlane(split, plane)) continue;
+      const rowBytes = widths[plane] ?? 0;
+      matrix.scales ??= new Uint8Array(source.rows * rowBytes);
+      matrix.scales.set(bytes, range.firstRow * rowBytes);
+    }
     this.context.onBytes(range.planes.reduce((sum, bytes) => sum + bytes.length, 0));
     return planes;
   }
 
-  private encode(matrix: MatrixInWork, plane: number, plain: Uint8Array): void {
-    const codec = shardCodec(matrix.split, plane, this.context.codec.codec) ?? 'raw';
-    const blockBytes = blockRows(matrix.source.rows, matrix.source.columns) * matrix.source.columns;
-    this.queue.add(plain.length, encodeShard(codec, plain, blockBytes, this.context), async (encoded) => {
-      await this.file.writeAt(this.endBytes, encoded.stored);
-      matrix.shardChunks.push({
-        plane,
-        codec: encoded.codec,
-        offset_bytes: this.endBytes,
-        stored_bytes: encoded.stored.length,
-        plain_bytes: plain.length,
-        crc32c: this.context.tools.crc32c(encoded.stored, 0),
-      });
-      this.endBytes = alignUp(this.endBytes + encoded.stored.length);
-    });
+  /** A shard is stored raw if its codec does not make it smaller. */
+  private async encodeShard({ source, split }: MatrixInWork, plane: number, plain: Uint8Array): Promise<EncodedPlain> {
+    const { codec: setting, tools } = this.context;
+    const raw: EncodedPlain = { codec: 'raw', stored: plain, plain };
+    const codec = shardCodec(split, plane, setting.codec) ?? 'raw';
+    const rowBytes = planeRowBytes(split, source.columns)[plane] ?? 0;
+    const blockBytes = planeBlockBytes(source.rows, source.columns, rowBytes);
+    if (codec === 'raw' || blockBytes === null) return raw;
+    const ownLevel = codec === setting.codec ? setting.level : null;
+    const level = ownLevel ?? (codec === 'zstd' ? SCALES_ZSTD_LEVEL : 0);
+    const stored = await tools.encodeChunk(codec, level, plain, blockBytes);
+    return stored.length < plain.length ? { codec, stored, plain } : raw;
   }
-}
 
-/** A shard is stored raw if its codec does not make it smaller. */
-async function encodeShard(
-  codec: ChunkCodec,
-  plain: Uint8Array,
-  blockBytes: number,
-  { codec: setting, tools }: PackingContext,
-): Promise<EncodedChunk> {
-  if (codec === 'raw') return { codec, stored: plain };
-  const level = codec === setting.codec ? (setting.level ?? 0) : 0;
-  const stored = await tools.encodeChunk(codec, level, plain, blockBytes);
-  return stored.length < plain.length ? { codec, stored } : { codec: 'raw', stored: plain };
+  private async writeChunk(matrix: MatrixInWork, plane: number, { codec, stored, plain }: EncodedPlain): Promise<void> {
+    await this.file.writeAt(this.endBytes, stored);
+    matrix.shardChunks.push({
+      plane,
+      codec,
+      offset_bytes: this.endBytes,
+      stored_bytes: stored.length,
+      plain_bytes: plain.length,
+      crc32c: this.context.tools.crc32c(stored, 0),
+    });
+    this.endBytes = alignUp(this.endBytes + stored.length);
+  }
 }
 
 /** Biases as a pack stores them. */

@@ -22,21 +22,26 @@ export async function* matrixValues(
   const { split, rows, columns } = matrix;
   const widths = planeRowBytes(split, columns);
   const chunksOf = widths.map((_, plane) => matrix.chunks.filter((chunk) => chunk.plane === plane));
-  if (isQuantizedSplit(split)) {
-    for (const chunk of chunksOf.flat()) yield* rawBytes(chunk, read);
-    return;
-  }
-  const sharded = shardedPlanes(split);
   const blockBytes = blockRows(rows, columns) * columns;
-  const decode = async (chunk: ManifestChunk | undefined): Promise<Uint8Array | null> => {
-    if (chunk === undefined) return null;
+  const decode = async (chunk: ManifestChunk): Promise<Uint8Array> => {
     const stored = await read(chunk.offset_bytes, chunk.stored_bytes);
     return chunk.codec === 'raw' ? stored : tools.decodeChunk(chunk.codec, stored, chunk.plain_bytes, blockBytes);
   };
+  if (isQuantizedSplit(split)) {
+    for (const chunk of chunksOf.flat()) {
+      if (chunk.codec === 'raw') yield* rawBytes(chunk, read);
+      else yield await decode(chunk);
+    }
+    return;
+  }
+  const sharded = shardedPlanes(split, 'raw');
   const rangeRows = Math.max(1, Math.floor(STEP_VALUES / columns));
   for (const [shard, { firstRow, rows: shardRows }] of shardRanges(rows, chunksOf[0]?.length ?? 1).entries()) {
     const decoded = await Promise.all(
-      widths.map(async (_, plane) => (sharded.includes(plane) ? decode(chunksOf[plane]?.[shard]) : null)),
+      widths.map(async (_, plane) => {
+        const chunk = sharded.includes(plane) ? chunksOf[plane]?.[shard] : undefined;
+        return chunk === undefined ? null : decode(chunk);
+      }),
     );
     for (let from = 0; from < shardRows; from += rangeRows) {
       const count = Math.min(rangeRows, shardRows - from);

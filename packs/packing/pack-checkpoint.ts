@@ -2,14 +2,13 @@ import { realpath } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type Checkpoint, openCheckpoint } from '../checkpoint/checkpoint.js';
-import { isQuantizedSplit } from '../../shared/model/weight-dtype.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
 import type { SafetensorsFile } from '../checkpoint/safetensors-file.js';
 import { isPackDirectory } from '../format/open-pack.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import { isModelName, MODEL_NAME_LIMIT } from '../format/manifest.js';
 import { JOURNAL_FILE, MANIFEST_FILE, PACK_FORMAT_VERSION, SHARDS_LIMIT } from '../format/pack-layout.js';
-import { type CodecSetting, codecSetting } from '../format/pack-codec.js';
+import { type CodecSetting, codecSetting, settingOfFormat } from '../format/pack-codec.js';
 import { checkConsume } from './check-consume.js';
 import { expertTensors, matchWholePack } from './match-whole-pack.js';
 import { acquirePackingLock, clearUnfinished, prepareOutputDirectory } from './output-directory.js';
@@ -78,9 +77,7 @@ export async function packCheckpoint(
   const checkpoint = await openSource(checkpointDirectory, outputDirectory, longContext);
   const warning = consume ? await checkConsume(checkpoint.files) : null;
   if (warning !== null) options.onWarning?.(warning);
-  // Quantized experts and slices have no exponents to code.
-  const { codec, level } =
-    slicesOnly || isQuantizedSplit(checkpoint.shippedFormat) ? codecSetting('raw', null) : wanted;
+  const { codec, level } = slicesOnly ? codecSetting('raw', null) : settingOfFormat(checkpoint.shippedFormat, wanted);
   const directory = await prepareOutputDirectory(checkpoint.directory, outputDirectory);
   const lock = await acquirePackingLock(directory);
   const reader = new SourceReader(tools.openTensor, options.signal ?? null);

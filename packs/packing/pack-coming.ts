@@ -6,11 +6,10 @@ import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import type { ProcessLock } from '../../shared/base/files/process-lock.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
 import { freeBytes, requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
-import { isQuantizedSplit } from '../../shared/model/weight-dtype.js';
 import { type Checkpoint, openCheckpoint } from '../checkpoint/checkpoint.js';
 import type { SafetensorsFile } from '../checkpoint/safetensors-file.js';
 import type { FinishedFile } from '../format/manifest.js';
-import { type CodecSetting, codecSetting } from '../format/pack-codec.js';
+import { type CodecSetting, codecSetting, settingOfFormat } from '../format/pack-codec.js';
 import { DENSE_FILE, PACK_FORMAT_VERSION } from '../format/pack-layout.js';
 import {
   type ByteRange,
@@ -311,10 +310,7 @@ function contextOf(
   let doneBytes = 0;
   return {
     outputDirectory,
-    // Quantized experts have no exponents to code.
-    codec: isQuantizedSplit(checkpoint.shippedFormat)
-      ? codecSetting('raw', null)
-      : codecSetting(codec.codec, codec.level),
+    codec: settingOfFormat(checkpoint.shippedFormat, codecSetting(codec.codec, codec.level)),
     shards,
     slicesOnly: false,
     tools,

@@ -4,7 +4,7 @@ import type { Checkpoint } from '../checkpoint/checkpoint.js';
 import { densePlaces } from '../../shared/model/dense-roles.js';
 import { fileExists, readFailure } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../checkpoint/safetensors-file.js';
-import { exactFormatOf, planeSplit } from '../../shared/model/weight-dtype.js';
+import { exactFormatOf, isQuantizedSplit, planeRowBytes, planeSplit } from '../../shared/model/weight-dtype.js';
 import { EXPERT_MATRICES, type ChunkCodec, type TensorSource } from '../../shared/model/tensor-source.js';
 import type { FinishedFile } from '../format/manifest.js';
 import {
@@ -13,6 +13,7 @@ import {
   DENSE_FILE,
   expertBiasBytes,
   expertFileName,
+  isScalesPlane,
   placeRawPlanes,
   shardCodec,
   shardedPlanes,
@@ -110,6 +111,7 @@ const EXPECTED_RATIO: Readonly<Record<ChunkCodec, number>> = {
   fixed4: 0.52,
   huffman: 0.35,
   packed3: 0.375,
+  e4m3: 0.8,
 };
 
 function expectedLayerBytes(checkpoint: Checkpoint, layer: number, context: PackingContext): number {
@@ -125,10 +127,14 @@ function expectedLayerBytes(checkpoint: Checkpoint, layer: number, context: Pack
 function expectedExtentBytes({ rows, columns, split: plain }: TensorSource, context: PackingContext): number {
   const { codec } = context.codec;
   const split = planeSplit(exactFormatOf(plain), codec);
-  let bytes = placeRawPlanes(split, rows, columns, 0).endBytes;
-  for (const plane of shardedPlanes(split)) {
-    const ratio = EXPECTED_RATIO[shardCodec(split, plane, codec) ?? 'raw'];
-    for (const shard of shardRanges(rows, context.shards)) bytes = alignUp(bytes + shard.rows * columns * ratio);
+  let bytes = placeRawPlanes(split, codec, rows, columns, 0).endBytes;
+  const sharded = shardedPlanes(split, codec);
+  for (const [plane, rowBytes] of planeRowBytes(split, columns).entries()) {
+    if (isScalesPlane(split, plane)) bytes = alignUp(bytes + rows * rowBytes);
+    if (!sharded.includes(plane)) continue;
+    const ratio =
+      isQuantizedSplit(split) && codec === 'zstd' ? 1 : EXPECTED_RATIO[shardCodec(split, plane, codec) ?? 'raw'];
+    for (const shard of shardRanges(rows, context.shards)) bytes = alignUp(bytes + shard.rows * rowBytes * ratio);
   }
   return bytes;
 }

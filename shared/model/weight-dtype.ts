@@ -44,6 +44,11 @@ export function isQuantizedSplit(split: Split | ShippedFormat): split is Quantiz
   return split === 'mxfp4' || split === 'fp8' || isBlockFormat(split);
 }
 
+/** True if plane 0 has E4M3 values, one a byte. */
+export function hasE4m3Codes(split: Split | ShippedFormat): boolean {
+  return split === 'fp8' || split === 'fp8-row' || split === 'fp8-tile' || split === 'mxfp8';
+}
+
 export function isSlicedSplit(split: Split | WeightFormat): split is SlicedSplit {
   return Object.hasOwn(SLICE_BITS, split);
 }

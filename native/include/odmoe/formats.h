@@ -284,6 +284,6 @@ static constexpr int64_t plane_row_bytes(Split split, int plane, int64_t columns
 }
 
 // The ways to store the plain bytes of a chunk of a plane (docs/pack-format.md, "Codecs").
-enum class CodecKind : uint8_t { raw, zstd, lz4hc, fixed4, huffman, packed3 };
+enum class CodecKind : uint8_t { raw, zstd, lz4hc, fixed4, huffman, packed3, e4m3 };
 
 }  // namespace odmoe

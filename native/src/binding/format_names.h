@@ -81,6 +81,7 @@ inline constexpr std::array kSplitNames = {
 inline constexpr std::array kCodecNames = {
     Named{CodecKind::raw, "raw"},       Named{CodecKind::zstd, "zstd"},       Named{CodecKind::lz4hc, "lz4hc"},
     Named{CodecKind::fixed4, "fixed4"}, Named{CodecKind::huffman, "huffman"}, Named{CodecKind::packed3, "packed3"},
+    Named{CodecKind::e4m3, "e4m3"},
 };
 
 inline constexpr std::array kSliceReadingNames = {

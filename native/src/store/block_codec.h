@@ -37,8 +37,8 @@ class BlockDecoder {
   virtual void decode(std::span<const uint8_t> coded, std::span<uint8_t> plain) = 0;
 };
 
-// `plain`: the whole chunk. Throws INTERNAL for a level that the codec does not have.
-std::unique_ptr<BlockEncoder> make_block_encoder(CodecKind codec, int level, std::span<const uint8_t> plain);
+// `plain`: the whole chunk; it is then encoded in blocks of `block_bytes`. Throws INTERNAL for a level that the codec does not have.
+std::unique_ptr<BlockEncoder> make_block_encoder(CodecKind codec, int level, std::span<const uint8_t> plain, uint64_t block_bytes);
 // Null for raw.
 std::unique_ptr<BlockDecoder> make_block_decoder(CodecKind codec, const PlaneKernels& kernels);
 

@@ -49,7 +49,7 @@ void throw_corrupt_chunk(const std::string& what) { throw Error(ErrorCode::pack_
 std::vector<uint8_t> encode_chunk(CodecKind codec, int level, std::span<const uint8_t> plain, uint64_t block_bytes) {
   check_encoding(plain, block_bytes);
   if (codec == CodecKind::raw) return {plain.begin(), plain.end()};
-  const std::unique_ptr<BlockEncoder> encoder = make_block_encoder(codec, level, plain);
+  const std::unique_ptr<BlockEncoder> encoder = make_block_encoder(codec, level, plain, block_bytes);
   std::vector<uint8_t> stored = {kMagic[0], kMagic[1], static_cast<uint8_t>(codec), kLayoutVersion};
   stored.resize(kHeaderBytes);
   store_number(stored.data() + 4, static_cast<uint32_t>(block_bytes));
@@ -72,7 +72,7 @@ std::vector<uint8_t> encode_chunk(CodecKind codec, int level, std::span<const ui
 ChunkDecoder::ChunkDecoder() : ChunkDecoder(plane_kernels()) {}
 
 ChunkDecoder::ChunkDecoder(const PlaneKernels& kernels) {
-  for (int codec = 0; codec <= static_cast<int>(CodecKind::packed3); codec++) {
+  for (int codec = 0; codec <= static_cast<int>(CodecKind::e4m3); codec++) {
     decoders_.push_back(make_block_decoder(static_cast<CodecKind>(codec), kernels));
   }
 }

@@ -16,6 +16,11 @@ inline constexpr uint64_t kLookupEntries = uint64_t{1} << kLongestCode;
 // Bytes that decoding may read from a stream's first byte on, even beyond the stream.
 inline constexpr uint64_t kStreamReadBytes = 192;
 
+// e4m3: values come in groups of 32. Byte j of a group's 16 exponent bytes holds the exponent of value j in its low four bits and
+// that of value 16 + j in its high ones; the bytes of sign and mantissa likewise, with the sign in bit 3.
+inline constexpr uint64_t kE4m3GroupValues = 32;
+inline constexpr uint64_t kE4m3GroupBytes = 16;
+
 struct PlaneKernels {
   const char* name;
 
@@ -28,6 +33,9 @@ struct PlaneKernels {
 
   // Like merge_bf16 in odmoe/codec.h.
   void (*merge_bf16)(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t count, bool streaming);
+
+  // Joins `groups` groups of 32 E4M3 values. The exponents may be the second half of the room for the values.
+  void (*join_e4m3)(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t groups);
 };
 
 extern const PlaneKernels kAvx512PlaneKernels;

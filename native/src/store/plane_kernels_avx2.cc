@@ -64,6 +64,6 @@ void merge_bf16_avx2(const uint8_t* exponents, const uint8_t* sign_mantissas, ui
 
 }  // namespace
 
-const PlaneKernels kAvx2PlaneKernels = {"avx2", expand_codes_avx2, decode_streams_portable, merge_bf16_avx2};
+const PlaneKernels kAvx2PlaneKernels = {"avx2", expand_codes_avx2, decode_streams_portable, merge_bf16_avx2, join_e4m3_portable};
 
 }  // namespace odmoe

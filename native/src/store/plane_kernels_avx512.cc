@@ -74,6 +74,7 @@ void merge_bf16_avx512(const uint8_t* exponents, const uint8_t* sign_mantissas, 
 
 }  // namespace
 
-const PlaneKernels kAvx512PlaneKernels = {"avx512", expand_codes_avx512, decode_streams_portable, merge_bf16_avx512};
+const PlaneKernels kAvx512PlaneKernels = {"avx512", expand_codes_avx512, decode_streams_portable, merge_bf16_avx512,
+                                          join_e4m3_portable};
 
 }  // namespace odmoe

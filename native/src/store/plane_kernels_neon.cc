@@ -34,7 +34,7 @@ void merge_bf16_neon(const uint8_t* exponents, const uint8_t* sign_mantissas, ui
 
 }  // namespace
 
-const PlaneKernels kNeonPlaneKernels = {"neon", expand_codes_neon, decode_streams_portable, merge_bf16_neon};
+const PlaneKernels kNeonPlaneKernels = {"neon", expand_codes_neon, decode_streams_portable, merge_bf16_neon, join_e4m3_portable};
 
 }  // namespace odmoe
 #endif

@@ -87,6 +87,23 @@ void merge_bf16_portable(const uint8_t* exponents, const uint8_t* sign_mantissas
   }
 }
 
+// A group's exponents are copied before its values are written, for they may lie in the same place.
+inline void join_e4m3_portable(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t groups) {
+  for (uint64_t group = 0; group < groups; group++) {
+    uint8_t values[kE4m3GroupValues];
+    for (uint64_t j = 0; j < kE4m3GroupBytes; j++) {
+      const uint32_t e = exponents[j];
+      const uint32_t sm = sign_mantissas[j];
+      values[j] = static_cast<uint8_t>((e & 15) << 3 | (sm & 8) << 4 | (sm & 7));
+      values[j + kE4m3GroupBytes] = static_cast<uint8_t>((e & 0xF0) >> 1 | (sm & 0x80) | (sm >> 4 & 7));
+    }
+    std::memcpy(out, values, kE4m3GroupValues);
+    exponents += kE4m3GroupBytes;
+    sign_mantissas += kE4m3GroupBytes;
+    out += kE4m3GroupValues;
+  }
+}
+
 // Number of values to merge one by one until `out` is at a multiple of `alignment`; all values where it never is.
 [[maybe_unused]] uint64_t values_to_alignment(const uint8_t* out, uint64_t alignment, uint64_t count) {
   const uint64_t misaligned = reinterpret_cast<uintptr_t>(out) % alignment;

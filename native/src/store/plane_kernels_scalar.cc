@@ -9,6 +9,7 @@ void merge_bf16_scalar(const uint8_t* exponents, const uint8_t* sign_mantissas, 
 
 }  // namespace
 
-const PlaneKernels kScalarPlaneKernels = {"scalar", expand_codes_portable, decode_streams_portable, merge_bf16_scalar};
+const PlaneKernels kScalarPlaneKernels = {"scalar", expand_codes_portable, decode_streams_portable, merge_bf16_scalar,
+                                          join_e4m3_portable};
 
 }  // namespace odmoe
