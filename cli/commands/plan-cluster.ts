@@ -195,10 +195,15 @@ async function planCluster(
 }
 
 function nameOfStorage({ model }: DeviceProfile, storage: PlannedStorage): string {
-  return typeof storage === 'string' ? storage : requirePresent(model.format, 'Bytes without a name are those of a format.').name;
+  return typeof storage === 'string'
+    ? storage
+    : requirePresent(model.format, 'Bytes without a name are those of a format.').name;
 }
 
-/** Simulates the best set-up with the slices of each offer, and with a cache of them in the memory that its slots leave. */
+/**
+ * Simulates the best set-up with the slices of each offer, and with a cache of them in the memory that its slots leave. Slices that are no smaller
+ * than the experts themselves are no offer.
+ */
 async function planOffers(
   { model, tokens, cache }: PlanFlags,
   profile: DeviceProfile,
@@ -209,6 +214,8 @@ async function planOffers(
   const weights = expertWeights(profile.model.shape);
   const offers: PlannedOffer[] = [];
   for (const offer of slicedOffers(profile.model.shape.expertsPerToken, measuredOn)) {
+    const bytesShare = offer.form.storedBytes / storageForm(storage).storedBytes;
+    if (bytesShare >= 1) continue;
     const times = boxTimes(profile, boxes, slicedStorage(offer.asked));
     const cacheBytes = cache ?? spareBytes(times, boxes, profile, best.setUp.slots);
     const setUp = { ...best.setUp, quality: offer.asked, cacheBytes };
@@ -216,7 +223,7 @@ async function planOffers(
     offers.push({
       offer,
       expertBytes: Math.round(weights * offer.form.storedBytes),
-      bytesShare: offer.form.storedBytes / storageForm(storage).storedBytes,
+      bytesShare,
       speedup: result.decodeTokensPerS / best.result.decodeTokensPerS,
     });
   }

@@ -117,8 +117,7 @@ export function clusterPlanLines(plan: ClusterPlan): string[] {
     workerLine(plan),
     fits(plan) ? 'Everything fits.' : 'It does NOT fit: see the table.',
     '',
-    ...offerLines(plan.offers, 'speed is that of the best set-up with them'),
-    '',
+    ...(plan.offers.length === 0 ? [] : [...offerLines(plan.offers, 'speed is that of the best set-up with them'), '']),
     plan.recallNote,
   ];
 }

@@ -99,10 +99,7 @@ function kindOf({ matrix }: MatrixPlace): Kind {
   }
 }
 
-function meanBytes(
-  counted: Iterable<CountedMatrix>,
-  rowBytesOf: (place: MatrixPlace) => number,
-): Record<Kind, number> {
+function meanBytes(counted: Iterable<CountedMatrix>, rowBytesOf: (place: MatrixPlace) => number): Record<Kind, number> {
   const sums = new Map<Kind, { bytes: number; weights: number }>();
   for (const place of counted) {
     const { rows, columns, count } = place;

@@ -1,5 +1,11 @@
 /** Formats of whole models by the names that people know: which matrix is shipped in which format. */
-import { type BlockFormat, GGUF_BLOCKS, type GgufBlock, isBlockFormat, isGgufBlock } from '../../shared/model/block-formats.js';
+import {
+  type BlockFormat,
+  GGUF_BLOCKS,
+  type GgufBlock,
+  isBlockFormat,
+  isGgufBlock,
+} from '../../shared/model/block-formats.js';
 import type { DenseRole } from '../../shared/model/dense-roles.js';
 import type { ExpertMatrix, Split } from '../../shared/model/tensor-source.js';
 

@@ -4,9 +4,7 @@ import { expertWeights, FLOAT_BYTES, layersWork, vocabularyWeights } from '../..
 import { loadModelProfile, modelProfileNames } from '../../engine/emulation/load-model-profile.js';
 import { cacheRowFloats } from '../../shared/model/model-shape.js';
 
-const MODELS = Object.fromEntries(
-  modelProfileNames().map((name) => [name, loadModelProfile(name)]),
-);
+const MODELS = Object.fromEntries(modelProfileNames().map((name) => [name, loadModelProfile(name)]));
 
 function model(name: string) {
   const found = MODELS[name];
