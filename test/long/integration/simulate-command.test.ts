@@ -119,6 +119,21 @@ describe('odmoe simulate and odmoe plan cluster:', function () {
     assert.equal(plan.fits, true);
   });
 
+  it('plan cluster plans with a format, in which experts are smaller', async () => {
+    const flags = ['--model', SMALL, '--workers', '2', '--tokens', '2', '--json'];
+    const plan = async (...more: string[]) =>
+      JSON.parse(await odmoe('plan', 'cluster', ...flags, ...more)) as {
+        format: string | null;
+        storage: string;
+        boxes: { disk_bytes: number }[];
+        sliced: unknown[];
+      };
+    const [plain, q8] = [await plan(), await plan('--format', 'q8_0')];
+    assert.deepEqual([plain.format, q8.format, q8.storage], [null, 'Q8_0', 'Q8_0']);
+    assert.ok((q8.boxes[0]?.disk_bytes ?? 0) < (plain.boxes[0]?.disk_bytes ?? 0));
+    assert.ok(q8.sliced.length < plain.sliced.length);
+  });
+
   it('plan cluster takes boxes of several kinds and reports one that is too small', async () => {
     const boxes = ['--box', '2:24GB:24GB', '--box', '2:2MB:128MiB'];
     const text = await odmoe('plan', 'cluster', '--model', SMALL, ...boxes, '--tokens', '2');
@@ -137,6 +152,8 @@ describe('odmoe simulate and odmoe plan cluster:', function () {
       [['plan', 'cluster', '--box', '0:1GB'], /COUNT:LINK/],
       [['plan', 'cluster', '--box', '4:12'], /give a unit/],
       [['plan', 'cluster', '--box', '2:24GB', '--workers', '3'], /leave one out/],
+      [['plan', 'cluster', '--format', 'Q4_K_X'], /no format Q4_K_X; there are .*Q4_K_M/],
+      [['plan', 'cluster', '--format', 'Q4_K_M', '--expert-storage', 'fixed4'], /leave one out/],
     ];
     for (const [args, message] of cases) {
       const { code, stderr } = await fails(...args);
