@@ -18,6 +18,7 @@ import {
   DENSE_FILE,
   expertBiasBytes,
   expertFileName,
+  planeShards,
   shardCodec,
   shardRanges,
 } from './pack-layout.js';
@@ -152,7 +153,7 @@ function planeProblem(
   const chunks = tensor.chunks.filter((chunk) => chunk.plane === plane);
   // Earlier releases left all quantized values raw, one chunk a plane; scales may be so in every pack.
   const isWhole = isQuantizedSplit(split) && chunks.length === 1 && chunks[0]?.codec === 'raw';
-  const expected = shardRanges(rows, codec === null || isWhole ? 1 : pack.shards);
+  const expected = shardRanges(rows, isWhole ? 1 : planeShards(split, plane, pack.codec, pack.shards));
   if (chunks.length !== expected.length) {
     return `has ${chunks.length} chunks in plane ${plane}, expected ${expected.length}`;
   }

@@ -153,11 +153,20 @@ export function shardCodec(split: Split, plane: number, codec: ChunkCodec): Chun
 }
 
 /**
- * True for a plane of scales and of what belongs to them. It is cut into shards and stored by zstd where that takes fewer bytes on the disk, in
- * raw packs, too; otherwise it is one raw chunk.
+ * True for a plane of scales and of what belongs to them. It is cut as the codes are and stored by zstd where that takes fewer bytes on the disk,
+ * in raw packs, too; otherwise it is one raw chunk.
  */
 export function isScalesPlane(split: Split, plane: number): boolean {
   return isQuantizedSplit(split) && plane === 1;
+}
+
+/**
+ * Number of chunks into which a plane is cut, in a pack with this codec of exponents and this many shards (where the matrix has as many rows).
+ * Scales are cut as their codes are.
+ */
+export function planeShards(split: Split, plane: number, codec: ChunkCodec, shards: number): number {
+  const cutAs = isScalesPlane(split, plane) ? 0 : plane;
+  return shardCodec(split, cutAs, codec) === null ? 1 : shards;
 }
 
 /** Planes of a split that are always cut into shards, in a pack with this codec of exponents. */

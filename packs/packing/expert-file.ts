@@ -19,6 +19,7 @@ import {
   isScalesPlane,
   placeRawPlanes,
   planeBlockBytes,
+  planeShards,
   shardCodec,
   shardedPlanes,
   shardRanges,
@@ -149,11 +150,13 @@ class ExpertWriter {
 
   /** Adds the scales of a matrix whose rows have all been read, in shards if they are then smaller on the disk. */
   private async writeScales(matrix: MatrixInWork): Promise<void> {
-    const { scales, source } = matrix;
+    const { scales, source, split } = matrix;
+    const { codec, shards: most } = this.context;
     matrix.scales = null;
     if (scales === null) return;
     const rowBytes = scales.length / source.rows;
-    const shards = shardRanges(source.rows, this.context.shards).map(({ firstRow, rows }) =>
+    const count = planeShards(split, SCALES_PLANE, codec.codec, most);
+    const shards = shardRanges(source.rows, count).map(({ firstRow, rows }) =>
       scales.subarray(firstRow * rowBytes, (firstRow + rows) * rowBytes),
     );
     await this.queue.makeRoom(shards.length, scales.length);

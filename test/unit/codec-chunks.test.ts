@@ -7,7 +7,7 @@ import { GaussianFiller, RandomBits } from '../../bench/synth/gaussian-values.js
 import { type OwnCodec, referenceDecodeChunk } from './reference-chunks.js';
 import { refusal } from './tiny-pack.js';
 
-const OWN_CODECS: readonly OwnCodec[] = ['fixed4', 'huffman', 'packed3'];
+const OWN_CODECS: readonly OwnCodec[] = ['fixed4', 'huffman', 'packed3', 'e4m3'];
 
 function levelOf(codec: ChunkCodec): number {
   return codec === 'zstd' || codec === 'lz4hc' ? 3 : 0;

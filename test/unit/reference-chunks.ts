@@ -3,12 +3,13 @@
 type BlockDecoder = (block: Uint8Array, plainBytes: number) => number[];
 
 /** Codecs that are our own; zstd and LZ4 have references elsewhere. */
-export type OwnCodec = 'fixed4' | 'huffman' | 'packed3';
+export type OwnCodec = 'fixed4' | 'huffman' | 'packed3' | 'e4m3';
 
 const OWN_CODECS: Record<OwnCodec, { id: number; tableBytes: number; open: (table: Uint8Array) => BlockDecoder }> = {
   fixed4: { id: 3, tableBytes: 16, open: openFixed4 },
   huffman: { id: 4, tableBytes: 128, open: openHuffman },
   packed3: { id: 5, tableBytes: 0, open: () => unpack3 },
+  e4m3: { id: 6, tableBytes: 128, open: openE4m3 },
 };
 
 export function referenceDecodeChunk(codec: OwnCodec, stored: Uint8Array, plainBytes: number): Uint8Array {
@@ -103,6 +104,20 @@ function unpack3(block: Uint8Array, plainBytes: number): number[] {
     const bits = (block[at] ?? 0) | ((block[at + 1] ?? 0) << 8) | ((block[at + 2] ?? 0) << 16);
     return (bits >> (3 * (i % 8))) & 7;
   });
+}
+
+function openE4m3(table: Uint8Array): BlockDecoder {
+  const decode = openHuffman(table);
+  return (block, plainBytes) => {
+    const half = Math.ceil(plainBytes / 32) * 16;
+    const exponents = decode(block.subarray(half), half);
+    return Array.from({ length: plainBytes }, (_, i) => {
+      const at = Math.floor(i / 32) * 16 + (i % 16);
+      const fourBits = (byte = 0): number => (i % 32 < 16 ? byte & 15 : byte >> 4);
+      const signMantissa = fourBits(block[at]);
+      return ((signMantissa >> 3) << 7) | (fourBits(exponents[at]) << 3) | (signMantissa & 7);
+    });
+  };
 }
 
 function viewOf(bytes: Uint8Array): DataView {

@@ -1,3 +1,4 @@
+import { PARTS, sumOfParts } from '../../model/expert-parts.js';
 import { POOLS, type Pool, type PoolCapacities } from '../../settings/cache-policies.js';
 import { OdmoeError } from '../../base/errors/odmoe-error.js';
 import { ExpectedMakespan } from './expected-makespan.js';
@@ -108,6 +109,8 @@ class PlanSearch {
     let leftBytes = budgetBytes;
     const take = (pool: Pool): number => {
       const bytes = bytesInPool(pool, entryBytes);
+      // An expert of one plane has no second part: a pool of such parts holds nothing.
+      if (bytes === 0) return 0;
       // Guards against rounding: a share of 7 / 20 of 20 experts must be exactly 7 of them.
       const wanted = Math.floor((shares[pool] * budgetBytes * (1 + Number.EPSILON)) / bytes + 1e-9);
       const count = Math.max(0, Math.min(wanted, room, Math.floor(leftBytes / bytes)));
@@ -200,7 +203,7 @@ function checkRequest({ inclusion, activated, layers, budgetBytes, entryBytes }:
           ? `${layers} layers`
           : !(budgetBytes >= 0)
             ? `a budget of ${budgetBytes} bytes`
-            : Object.values(entryBytes).some((bytes) => !(bytes > 0))
+            : !(entryBytes.full > 0 && sumOfParts(entryBytes) > 0 && PARTS.every((part) => entryBytes[part] >= 0))
               ? 'entries without bytes'
               : null;
   if (problem !== null) throw new OdmoeError('INTERNAL', `pools cannot be planned for ${problem}`);
