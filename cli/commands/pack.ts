@@ -15,7 +15,6 @@ import { SLICE_PAIRS, splitOfPair } from '../../packs/slices/slice-pair.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { FormRecall } from '../../shared/decisions/slices/choose-shadow-form.js';
 import type { SlicedSplit } from '../../shared/model/tensor-source.js';
-import { isQuantizedSplit } from '../../shared/model/weight-dtype.js';
 import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
 import {
   CODEC_LEVELS,
@@ -312,8 +311,6 @@ async function settingFor(
   // A directory that packing refuses need not be measured first.
   if (await isPackDirectory(directory)) return { setting: DEFAULT_CODEC, measured: null };
   const checkpoint = await openCheckpoint(directory, { longContext: flags.longContext });
-  // Experts without exponents leave no choice of codec.
-  if (isQuantizedSplit(checkpoint.shippedFormat)) return { setting: DEFAULT_CODEC, measured: null };
   const earlier = await earlierCodec(checkpoint, output);
   if (earlier !== null) {
     if (!flags.json) standardOutput.write(`${output} was begun with ${describeCodec(earlier)}, and goes on with it\n`);

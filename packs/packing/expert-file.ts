@@ -53,7 +53,7 @@ export async function writeExpertFile(
 
 /** The plane of scales, in splits of quantized values. */
 const SCALES_PLANE = 1;
-/** The level of zstd at which repeated scales are found; higher ones find no more. */
+/** The least level of zstd for scales: lower ones hardly look for repetitions (docs/pack-format.md, "Levels"). */
 const SCALES_ZSTD_LEVEL = 3;
 
 /** A chunk and the bytes that it was made from. */
@@ -229,8 +229,8 @@ class ExpertWriter {
     const rowBytes = planeRowBytes(split, source.columns)[plane] ?? 0;
     const blockBytes = planeBlockBytes(source.rows, source.columns, rowBytes);
     if (codec === 'raw' || blockBytes === null) return raw;
-    const ownLevel = codec === setting.codec ? setting.level : null;
-    const level = ownLevel ?? (codec === 'zstd' ? SCALES_ZSTD_LEVEL : 0);
+    const ownLevel = codec === setting.codec ? (setting.level ?? 0) : 0;
+    const level = plane === SCALES_PLANE && codec === 'zstd' ? Math.max(SCALES_ZSTD_LEVEL, ownLevel) : ownLevel;
     const stored = await tools.encodeChunk(codec, level, plain, blockBytes);
     return stored.length < plain.length ? { codec, stored, plain } : raw;
   }

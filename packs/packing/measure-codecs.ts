@@ -6,10 +6,19 @@ import {
   EXPERT_MATRICES,
   type ChunkCodec,
   type ExactFormat,
+  type ShippedFormat,
   type TensorSource,
 } from '../../shared/model/tensor-source.js';
-import { exactFormatOf, isQuantizedSplit, planeSplit, rowBytes } from '../../shared/model/weight-dtype.js';
-import { type CodecSetting, codecSetting, PACK_CODECS } from '../format/pack-codec.js';
+import {
+  exactFormatOf,
+  hasE4m3Codes,
+  isQuantizedSplit,
+  planeRowBytes,
+  planeSplit,
+  rowBytes,
+} from '../../shared/model/weight-dtype.js';
+import { shardCodec } from '../format/pack-layout.js';
+import { type CodecSetting, codecSetting, PACK_CODECS, settingOfFormat } from '../format/pack-codec.js';
 import {
   chooseCodec,
   type CodecChoice,
@@ -57,10 +66,15 @@ export interface MeasuredChoice extends CodecChoice {
   sampledBytes: number;
 }
 
-/** Rows of an expert's matrix, for measuring: planes 0 and 1 of its split, joined as BF16 values, because measuring works on BF16. */
+/**
+ * Rows of an expert's matrix, for measuring: planes 0 and 1 of its split, joined as BF16 values, because measuring works on BF16. Quantized codes
+ * stand in the place of exponents, beside zeros.
+ */
 interface Sample {
   format: ExactFormat;
   columns: number;
+  /** Bytes of the matrix as shipped, and of these the bytes of quantized codes (0: the format is not quantized). */
+  codeBytes: number;
   sourceBytes: number;
   standIn: Uint8Array;
 }
@@ -78,7 +92,7 @@ export async function measureAndChoose(
   const samples: Sample[] = [];
   const measurements: CodecMeasurement[] = [];
   for (const matrix of sampledMatrices(checkpoint)) samples.push(await sampleOf(matrix, reader, tools));
-  for (const setting of MEASURED_SETTINGS) {
+  for (const setting of measuredSettings(checkpoint.shippedFormat)) {
     reader.assertWanted();
     measurements.push(await measureSetting(setting, samples, tools));
   }
@@ -91,13 +105,26 @@ export async function measureAndChoose(
     decompressionThreads: usualDecompressionThreads(availableParallelism()),
   };
   const oneExpertBytes = expertBytes(checkpoint.expert(0, 0));
+  const choice = chooseCodec(measurements, oneExpertBytes, machine);
   return {
-    ...chooseCodec(measurements, oneExpertBytes, machine),
+    ...choice,
+    reason: choice.reason + codesRemark(checkpoint.shippedFormat, choice.chosen),
     machine,
     storageDirect: storage.direct,
     expertBytes: oneExpertBytes,
     sampledBytes: samples.reduce((sum, sample) => sum + sample.sourceBytes, 0),
   };
+}
+
+/** The settings that make a difference for this format. */
+export function measuredSettings(format: ShippedFormat): CodecSetting[] {
+  return MEASURED_SETTINGS.filter((setting) => settingOfFormat(format, setting).codec === setting.codec);
+}
+
+/** What to add to the reason for a choice. */
+export function codesRemark(format: ShippedFormat, chosen: CodecSetting): string {
+  if (!isQuantizedSplit(format) || chosen.codec !== 'raw') return '';
+  return hasE4m3Codes(format) ? '; only scales are coded' : `; the codes of ${format} have almost nothing to give`;
 }
 
 /** `count` evenly spread items. Neighbouring picks are shifted by one, because experts come as gate, up, down, and so all three parts occur. */
@@ -129,13 +156,15 @@ async function sampleOf(source: TensorSource, reader: SourceReader, tools: Measu
   const { rows, columns } = source;
   const format = exactFormatOf(source.split);
   const split = planeSplit(format, 'huffman');
-  if (isQuantizedSplit(split)) throw new OdmoeError('INTERNAL', 'quantized experts have no exponents to be measured');
+  const isQuantized = isQuantizedSplit(split);
+  const codeRowBytes = planeRowBytes(split, columns)[0] ?? 0;
   const sampledRows = Math.min(rows, Math.max(1, Math.floor(SAMPLED_VALUES / columns)));
   const joined: Uint8Array[] = [];
   const tensor = reader.open(source);
   try {
     for await (const { planes } of tensor.next(sampledRows)) {
-      const [exponents, low] = tools.splitPlanes(planeOf(planes, 0), split);
+      const codes = planeOf(planes, 0);
+      const [exponents, low] = isQuantized ? [codes, new Uint8Array(codes.length)] : tools.splitPlanes(codes, split);
       if (exponents === undefined || low === undefined) throw new OdmoeError('INTERNAL', 'a split without two planes');
       joined.push(tools.joinPlanes([exponents, low], 'bf16-e8-sm8'));
     }
@@ -143,7 +172,9 @@ async function sampleOf(source: TensorSource, reader: SourceReader, tools: Measu
     tensor.dispose();
   }
   const standIn = new Uint8Array(Buffer.concat(joined));
-  return { format, columns, sourceBytes: sampledRows * rowBytes(source.split, columns), standIn };
+  const sourceBytes = sampledRows * rowBytes(source.split, columns);
+  if (!isQuantized) return { format, columns, sourceBytes, codeBytes: 0, standIn };
+  return { format, columns: codeRowBytes, sourceBytes, codeBytes: sampledRows * codeRowBytes, standIn };
 }
 
 async function measureSetting(
@@ -152,10 +183,15 @@ async function measureSetting(
   tools: MeasuringTools,
 ): Promise<CodecMeasurement> {
   let [sourceBytes, storedBytes, encodeS, decodeS] = [0, 0, 0, 0];
-  for (const { format, columns, sourceBytes: bytes, standIn } of samples) {
-    const speed = await tools.measureCodec(setting.codec, setting.level ?? 0, standIn, columns, MEASURE_DECODE_MS);
+  for (const { format, columns, sourceBytes: bytes, codeBytes, standIn } of samples) {
+    const codec = shardCodec(planeSplit(format, setting.codec), 0, setting.codec) ?? 'raw';
+    const level = codec === setting.codec ? (setting.level ?? 0) : 0;
+    const speed = await tools.measureCodec(codec, level, standIn, columns, MEASURE_DECODE_MS);
     sourceBytes += bytes;
-    storedBytes += bytes * shippedRatio(format, setting.codec, speed.ratio);
+    storedBytes +=
+      codeBytes > 0
+        ? bytes - codeBytes + codeBytes * codesRatio(speed.ratio)
+        : bytes * shippedRatio(format, setting.codec, speed.ratio);
     encodeS += standIn.length / speed.encodeBytesPerS;
     decodeS += standIn.length / speed.decodeBytesPerS;
   }
@@ -168,4 +204,9 @@ export function shippedRatio(format: ExactFormat, codec: ChunkCodec, standInRati
   if (codec === 'raw') return 1;
   if (format === 'fp32') return (2 * standInRatio + 2) / 4;
   return format === 'fp16' ? (2 * standInRatio + 3 / 8) / 2 : standInRatio;
+}
+
+/** Ratio of codes, from their ratio as the exponents of BF16 values. */
+export function codesRatio(standInRatio: number): number {
+  return 2 * standInRatio - 1;
 }

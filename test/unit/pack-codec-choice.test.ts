@@ -1,12 +1,16 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import { codecChoiceLines, codecChoiceObject } from '../../cli/output/codec-choice-report.js';
 import { chooseCodec, type CodecMeasurement, usualDecompressionThreads } from '../../packs/packing/codec-choice.js';
 import { earlierCodec } from '../../packs/packing/earlier-codec.js';
 import {
+  codesRemark,
   MEASURED_SETTINGS,
   measureAndChoose,
+  type MeasuredChoice,
   type MeasuringTools,
   shippedRatio,
   spread,
@@ -133,6 +137,29 @@ describe('measuring codecs on a checkpoint', () => {
       );
     });
   }
+
+  it('measures codes as exponents are, with the codecs that make a difference for them', async () => {
+    const tools: MeasuringTools = {
+      ...NATIVE_MEASURING_TOOLS,
+      measureReads: async () => ({ bytesPerS: GB, readBytes: MB, direct: true }),
+    };
+    const chosenFor = async (fixture: string): Promise<MeasuredChoice> =>
+      measureAndChoose(await openCheckpoint(join(packageRoot(), 'test', 'fixtures', fixture)), tools, null);
+    const fp8 = await chosenFor('deepseekv3-fp8');
+    const ratioOf = (codec: string): number => fp8.estimates.find((estimate) => estimate.codec === codec)?.ratio ?? 0;
+    assert.deepEqual([...new Set(fp8.estimates.map(({ codec }) => codec))], ['raw', 'zstd', 'huffman']);
+    assert.equal(ratioOf('raw'), 1);
+    assert.ok(ratioOf('huffman') < 0.95 && ratioOf('huffman') > 0.7, `${ratioOf('huffman')}`);
+    const mxfp4 = await chosenFor('gptoss-mxfp4');
+    assert.deepEqual([...new Set(mxfp4.estimates.map(({ codec }) => codec))], ['raw', 'zstd']);
+  });
+
+  it('says that codes of four bits have nothing to give', () => {
+    const [raw, huffman] = [codecSetting('raw', null), codecSetting('huffman', null)];
+    assert.equal(codesRemark('q4_k', raw), '; the codes of q4_k have almost nothing to give');
+    assert.equal(codesRemark('fp8', raw), '; only scales are coded');
+    assert.deepEqual([codesRemark('fp8', huffman), codesRemark('bf16', raw)], ['', '']);
+  });
 
   it('reports the measurements, the choice and the reason', async () => {
     await withCheckpoint(async (directory) => {

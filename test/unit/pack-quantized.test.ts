@@ -3,15 +3,18 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';
 import { crc32c, FROM_STORAGE, type ExpertSlots, openTensor, PLAIN_LOADER } from '../../native/index.js';
-import type { ManifestExpertTensor } from '../../packs/format/manifest.js';
-import type { PackCodec } from '../../packs/format/pack-codec.js';
-import { codecSetting } from '../../packs/format/pack-codec.js';
-import { SHARDS_LIMIT } from '../../packs/format/pack-layout.js';
+import type { Manifest, ManifestExpertTensor } from '../../packs/format/manifest.js';
+import { openPack, parseManifest } from '../../packs/format/open-pack.js';
+import { codecSetting, type PackCodec, settingOfFormat } from '../../packs/format/pack-codec.js';
+import { packCompression } from '../../packs/pack-compression.js';
+import { alignUp, SHARDS_LIMIT } from '../../packs/format/pack-layout.js';
 import { writeExpertFile } from '../../packs/packing/expert-file.js';
 import { matrixValues } from '../../packs/packing/matrix-values.js';
-import { NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
+import { NATIVE_BYTE_TOOLS, NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
 import { openOnDisk, PackFile } from '../../packs/packing/pack-file.js';
 import { SourceReader } from '../../packs/packing/source-reader.js';
+import { verifyPack } from '../../packs/packing/verify-pack.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import { openFile } from '../../shared/base/files/read-file.js';
 import { partSizes, storedPartBytes } from '../../shared/model/part-sizes.js';
 import {
@@ -24,6 +27,7 @@ import { hasE4m3Codes, planeRowBytes, type QuantizedSplit } from '../../shared/m
 import { blockValues, QUANTIZED_SPLITS, shippedBytes } from './block-values.js';
 import { bits, openTestDevice } from './native-test-model.js';
 import { withTemporaryDirectory } from './tiny-checkpoint.js';
+import { manifestFile, pack, refusal } from './tiny-pack.js';
 
 const SIZE = 512;
 const HIDDEN = new Uint8Array(Float32Array.from({ length: SIZE }, (_, i) => Math.cos(i) / 8).buffer);
@@ -141,8 +145,83 @@ async function outputOf(slots: ExpertSlots, slot: number): Promise<Uint32Array> 
   return bits(output);
 }
 
+async function withFixturePack(
+  fixture: string,
+  codec: PackCodec,
+  use: (manifest: Manifest) => Promise<void> | void,
+): Promise<void> {
+  await withTemporaryDirectory(async (directory) => {
+    const output = join(directory, 'pack');
+    const tools = NATIVE_BYTE_TOOLS;
+    await pack(join(packageRoot(), 'test', 'fixtures', fixture), output, { codec: codecSetting(codec, null), tools });
+    const opened = await openPack(output);
+    assert.deepEqual(await verifyPack(opened, NATIVE_BYTE_TOOLS), []);
+    await use(opened.manifest);
+  });
+}
+
+/** The manifest of a pack as releases before this one made it, each plane one raw chunk. The places are those of no file. */
+function uncut(manifest: Manifest, change: (matrix: ManifestExpertTensor) => void = () => undefined): unknown {
+  const copy = structuredClone(manifest);
+  let offset = 0;
+  for (const expert of copy.experts) {
+    for (const part of EXPERT_MATRICES) {
+      const { split, rows, columns } = expert[part];
+      expert[part].chunks = planeRowBytes(split, columns).map((rowBytes, plane) => {
+        const bytes = rows * rowBytes;
+        const chunk = { plane, codec: 'raw' as const, offset_bytes: offset, stored_bytes: bytes, plain_bytes: bytes };
+        offset = alignUp(offset + bytes);
+        return { ...chunk, crc32c: 0 };
+      });
+      change(expert[part]);
+    }
+  }
+  for (const file of copy.files) if (file.name.startsWith('experts-')) file.size_bytes = offset;
+  return manifestFile(copy);
+}
+
 describe('packs of quantized experts', function () {
   this.timeout(120_000);
+
+  it('record the codec that codes them, and raw where none does', async () => {
+    assert.deepEqual(settingOfFormat('fp8-row', codecSetting('huffman', null)), codecSetting('huffman', null));
+    assert.deepEqual(settingOfFormat('bf16', codecSetting('fixed4', null)), codecSetting('fixed4', null));
+    await withFixturePack('deepseekv3-fp8', 'huffman', (manifest) => {
+      assert.equal(manifest.codec, 'huffman');
+      const gate = manifest.experts[0]?.gate ?? assert.fail();
+      assert.ok(gate.chunks.some((chunk) => chunk.plane === 0 && chunk.codec === 'e4m3'));
+      const { planes } = packCompression(manifest);
+      assert.deepEqual(
+        planes.filter(({ split }) => split === 'fp8').map(({ plane, codec, ratio }) => [plane, codec, ratio <= 1]),
+        [
+          [0, 'e4m3', true],
+          [1, codecsOf([gate], 1).includes('zstd') ? 'zstd' : 'raw', true],
+        ],
+      );
+    });
+    for (const codec of ['huffman', 'fixed4', 'lz4hc'] as const) {
+      await withFixturePack('gptoss-mxfp4', codec, (manifest) => {
+        assert.deepEqual([manifest.codec, manifest.codec_level], ['raw', null]);
+      });
+    }
+  });
+
+  it('are read as earlier releases made them, and refused with other cuts', async () => {
+    await withFixturePack('deepseekv3-fp8', 'huffman', (manifest) => {
+      const parsed = parseManifest(uncut(manifest), 'manifest.json');
+      assert.equal(parsed.experts[0]?.gate.chunks.length, 2);
+      const refuses = (change: (matrix: ManifestExpertTensor) => void, message: RegExp): void => {
+        assert.throws(() => parseManifest(uncut(manifest, change), 'manifest.json'), refusal('PACK_CORRUPT', message));
+      };
+      const [codes, scales] = [0, 1];
+      refuses(({ chunks }) => Object.assign(chunks[codes] ?? {}, { codec: 'e4m3' }), /1 chunks in plane 0, expected 4/);
+      refuses(
+        ({ chunks }) => Object.assign(chunks[scales] ?? {}, { codec: 'zstd' }),
+        /1 chunks in plane 1, expected 4/,
+      );
+      refuses(({ chunks }) => Object.assign(chunks[codes] ?? {}, { plain_bytes: 3 }), /bytes in chunk 0 of plane 0/);
+    });
+  });
 
   for (const codec of ['raw', 'huffman', 'zstd'] as const) {
     it(`hold at most 1 % more bytes than the tensors, and give all back (${codec})`, async () => {
@@ -185,7 +264,8 @@ describe('packs of quantized experts', function () {
     const device = openTestDevice();
     try {
       for (const split of QUANTIZED_SPLITS) {
-        for (const codec of ['raw', 'huffman', 'zstd'] as const) {
+        const usual = hasE4m3Codes(split) ? 'huffman' : 'raw';
+        for (const codec of [usual, 'zstd'] as const) {
           await withTemporaryDirectory(async (directory) => {
             const { plain, packed } = await packExpert(directory, split, codec);
             const hasSecond = planeRowBytes(split, SIZE).length > 1;

@@ -186,5 +186,19 @@ describe('planPools (Algorithm 4)', () => {
     assert.throws(() => planPools(requestOf({ layers: 0 })), /0 layers/);
     assert.throws(() => planPools(requestOf({ budgetBytes: -1 })), /-1 bytes/);
     assert.throws(() => planPools(requestOf({ entryBytes: { ...ENTRY_BYTES, full: 0 } })), /without bytes/);
+    const partless = { full: 6e6, exponent: 0, signMantissa: 0 };
+    assert.throws(() => planPools(requestOf({ entryBytes: partless })), /without bytes/);
+  });
+
+  it('plans for experts whose second part has no bytes', () => {
+    const loadTimes = { ...LOAD_TIMES, signMantissaReadMs: 0 };
+    for (const budgetBytes of [0, 1e6, 20e6, 60e6, 1e12]) {
+      const entryBytes = { full: 6e6, exponent: 5e6, signMantissa: 0 };
+      const { planned, none } = planPools(requestOf({ budgetBytes, entryBytes, loadTimes }));
+      for (const pool of POOLS)
+        assert.ok(Number.isSafeInteger(planned.totals[pool]), `${pool} ${planned.totals[pool]}`);
+      assert.equal(planned.totals.signMantissa, 0);
+      assert.ok(planned.usedBytes <= budgetBytes && planned.makespanMs <= none.makespanMs);
+    }
   });
 });
