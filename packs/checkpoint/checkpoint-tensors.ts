@@ -13,6 +13,11 @@ import {
   WEIGHT_DTYPES,
 } from '../../shared/model/weight-dtype.js';
 import type { CheckpointTensor } from './checkpoint-files.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
+import { type BlockFormat, groupedCodes, isGroupedFormat } from '../../shared/model/block-formats.js';
+import { moduleOf, type ModulePart } from './quantized/module-tensors.js';
+import { type MatrixSize, QuantizedModule } from './quantized/quantized-module.js';
+import { readStoredMatrix, type StoredMatrix, tileSplit } from './quantized/stored-matrix.js';
 import { foreignDtype, foreignInstead, foreignShape } from './stored-forms.js';
 
 /** A tensor that the model needs, found and checked. */
@@ -38,10 +43,9 @@ export class TensorFinder {
     const { name, place } = expected;
     const size = sizeOf(place, this.config.shape);
     if (expected.encoding === 'mxfp4') return { name, place, source: this.mxfp4Source(expected, size) };
+    const quantized = this.mayBeQuantized(place) ? this.quantizedMatrix(expected) : null;
+    if (quantized !== null) return { name, place, source: this.quantizedSource(expected, quantized, size) };
     const tensor = this.take(name, expected.dimensions);
-    if (tensor.dtype === 'F8_E4M3' && this.config.quantization === 'fp8' && this.mayBeQuantized(place)) {
-      return { name, place, source: this.fp8Source(expected, tensor, size) };
-    }
     if (!isWeightDtype(tensor.dtype)) throw foreignDtype(tensor, WEIGHT_DTYPES);
     return { name, place, source: valueSource(expected, tensor, plainSplit(tensor.dtype), size) };
   }
@@ -89,17 +93,46 @@ export class TensorFinder {
     );
   }
 
-  /** FP8 weights as E4M3, with a scale for each block of 128 x 128 of the stored matrix. */
-  private fp8Source(expected: ExpectedTensor, weights: CheckpointTensor, size: MatrixSize): TensorSource {
-    const matrix = matrixOf(expected.dimensions);
+  /** The quantized matrix that a tensor is or is a part of, by the tensors of its module; null: it is stored as values. */
+  private quantizedMatrix({ name, dimensions }: ExpectedTensor): StoredMatrix | null {
+    const module = moduleOf(name) ?? `${name}.`;
+    const { schemes = [] } = this.config;
+    if (schemes.length === 0) return null;
+    const parts = new Map<ModulePart, CheckpointTensor | null>();
+    const weight = this.found.get(name) ?? null;
+    if (weight !== null && dimensions.length !== weight.shape.length) return null;
+    const find = (part: ModulePart): CheckpointTensor | null => {
+      const known = parts.get(part);
+      if (known !== undefined) return known;
+      const wanted = part === 'weight' ? name : `${module}${part}`;
+      const tensor = this.found.get(wanted) ?? null;
+      parts.set(part, tensor);
+      return tensor;
+    };
+    if (weight?.dtype === 'F8_E4M3') this.refuseForeignScales(name, dimensions);
+    const stored = readStoredMatrix(new QuantizedModule(module, matrixOf(dimensions), schemes, find), weight);
+    if (stored !== null) for (const tensor of parts.values()) if (tensor !== null) this.used.add(tensor.name);
+    return stored;
+  }
+
+  /** FP8 in blocks whose scales are missing, or are for blocks of another size. */
+  private refuseForeignScales(name: string, dimensions: readonly number[]): void {
+    const { schemes = [] } = this.config;
+    if (!schemes.every((scheme) => scheme.kind === 'fp8' && scheme.scales === 'block')) return;
+    const matrix = matrixOf(dimensions);
     const blocks = [matrix.rows, matrix.columns].map((length) => Math.ceil(length / FP8_BLOCK_COLUMNS));
-    const scales = this.take(`${expected.name}_scale_inv`, blocks);
-    if (scales.dtype !== 'F32') throw foreignDtype(scales, ['F32']);
-    // In a transposed matrix, the blocks of columns are no longer within a row, so its values are converted to FP32.
-    const split = expected.slice?.transposed === true ? 'none-fp32' : 'fp8';
-    const stored = { storedSplit: 'fp8', scaleBlockRows: FP8_BLOCK_COLUMNS } as const;
-    const chunks = [chunkOf(weights, 0), chunkOf(scales, 1)];
-    return { ...size, split, chunks, view: viewOf(expected, stored) };
+    const scales = [`${name}_scale_inv`, `${name}_scale`].find((scaleName) => this.found.has(scaleName));
+    this.take(scales ?? `${name}_scale_inv`, blocks);
+  }
+
+  private quantizedSource(expected: ExpectedTensor, stored: StoredMatrix, size: MatrixSize): TensorSource {
+    const { slice } = expected;
+    const chunks = [...stored.planes].map(([plane, tensor]) => chunkOf(tensor, plane));
+    const { split, read } = splitsOf(stored, slice, size.rows);
+    const shared = stored.scaleBlockRows !== 1;
+    if (slice === null && stored.form === null && !shared) return { ...size, split, chunks, view: null };
+    const storedSplit = stored.form === null ? read : { form: stored.form, split: readAsBlocks(read) };
+    return { ...size, split, chunks, view: viewOf(expected, { storedSplit, scaleBlockRows: stored.scaleBlockRows }) };
   }
 
   /** MXFP4 weights: codes of 4 bits in NAME_blocks, and a scale for every 32 of them in NAME_scales. */
@@ -121,9 +154,26 @@ export class TensorFinder {
   }
 }
 
-interface MatrixSize {
-  rows: number;
-  columns: number;
+/**
+ * The split of a tensor that is a quantized matrix or a part of one, and the split in which that matrix is read. A part that cuts apart what
+ * shares a scale or the order of columns becomes FP32.
+ */
+function splitsOf(stored: StoredMatrix, slice: TensorSlice | null, rows: number): { split: Split; read: StoredMatrix['split'] } {
+  const kept = slice === null ? stored.split : partSplit(stored.split, slice, rows);
+  if (kept === null) return { split: 'none-fp32', read: stored.split };
+  return { split: kept, read: kept };
+}
+
+/** Null: the part cannot keep the split. */
+function partSplit(split: StoredMatrix['split'], slice: TensorSlice, rows: number): StoredMatrix['split'] | null {
+  if (slice.transposed || slice.stepColumns !== 1 || slice.firstColumn !== 0) return null;
+  if (split === 'fp8-tile') return tileSplit(slice, rows);
+  return isGroupedFormat(split) && groupedCodes(split).orderBytes > 0 ? null : split;
+}
+
+function readAsBlocks(split: StoredMatrix['split']): 'fp8' | BlockFormat {
+  assertInvariant(split !== 'mxfp4', () => 'MXFP4 of a safetensors file is in the planes of its split.');
+  return split;
 }
 
 function sizeOf(place: TensorPlace, shape: ModelShape): MatrixSize {

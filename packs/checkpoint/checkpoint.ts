@@ -11,6 +11,7 @@ import { type ModelTensor, TensorFinder } from './checkpoint-tensors.js';
 import { expectedTensors } from './expected-tensors.js';
 import { readCheckpointBiases } from './expert-biases.js';
 import { readModelConfig, type ReadOptions } from './model-config.js';
+import { isIdlePart } from './quantized/module-tensors.js';
 import { chooseLayout, refuseForeignForms, type CheckpointTensors } from './stored-forms.js';
 import { SourceTable } from './source-table.js';
 import { refuseForeignWeights } from './weight-files.js';
@@ -60,7 +61,7 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
   if (!(await fileExists(join(absolute, 'config.json')))) await refuseForeignWeights(absolute);
   const { family, config: read } = await readModelConfig(absolute, { longContext });
   const found = await readCheckpointFiles(absolute, gone);
-  refuseForeignForms(found.tensors, absolute);
+  refuseForeignForms(found.tensors, absolute, read.quantization);
   const config = chooseLayout(read, found.tensors, absolute);
   const guessing = guessingTensors(config, found.tensors);
   const finder = new TensorFinder(found.tensors, config, absolute);
@@ -143,7 +144,7 @@ function checkUnused(
 ): string[] {
   const unused = [...found.tensors].filter(([name]) => !used.has(name));
   for (const [name, tensor] of unused) {
-    if (config.layout.isLeftOut(name)) continue;
+    if (config.layout.isLeftOut(name) || (config.quantization !== 'none' && isIdlePart(name))) continue;
     throw new OdmoeError(
       'MODEL_UNSUPPORTED',
       `${tensor.path}: tensor ${JSON.stringify(name)} of shape [${tensor.shape.join(', ')}] has no place in a ${family.name} ` +

@@ -86,10 +86,10 @@ export function parseModelConfig(
   const family = findFamily(architectures ?? [], modelType ?? null, path);
   const usage = new ConfigUsage();
   const unquantized = new ConfigReader(parsed.data, { path, quantization: 'none', ...options }, usage);
-  const quantization = readQuantization(unquantized, family);
+  const { quantization, schemes } = readQuantization(unquantized, family);
   const config = family.readConfig(new ConfigReader(parsed.data, { path, quantization, ...options }, usage));
   refuseUnreadKeys(parsed.data, usage, path, family.explained);
-  return { family, config };
+  return { family, config: { ...config, schemes } };
 }
 
 function findFamily(architectures: readonly string[], modelType: string | null, path: string): ModelFamily {

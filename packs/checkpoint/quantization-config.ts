@@ -1,11 +1,15 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { type ConfigReader, type Quantization, shortJson } from '../model-config/config-reader.js';
+import { type ConfigReader, QUANTIZATIONS, type Quantization, shortJson } from '../model-config/config-reader.js';
 import type { ModelFamily } from '../model-config/model-family.js';
+import type { WeightScheme } from '../model-config/weight-scheme.js';
+import { readCompressedTensors } from './quantized/compressed-tensors.js';
+import { readFbgemm, readFp8, readModelOpt } from './quantized/fp8-modelopt.js';
+import { readAwq, readGptq } from './quantized/gptq-awq.js';
 
 /** Keys under which programs record that they have quantized a model. */
 const KEYS = ['quantization_config', 'compression_config', 'quantization', 'quant_config'] as const;
 
-/** Names of the quantization methods of other programs, whose forms cannot be read. */
+/** Names of the quantization methods of other programs. */
 const METHODS: Readonly<Record<string, string>> = {
   gptq: 'GPTQ',
   awq: 'AWQ',
@@ -18,17 +22,33 @@ const METHODS: Readonly<Record<string, string>> = {
   'auto-round': 'AutoRound',
 };
 
-/** Keys of a quantization that change no weight. */
-const NEUTRAL_KEYS = ['modules_to_not_convert', 'ignored_layers', 'ignore', 'scale_fmt', 'dequantize'] as const;
+const READERS: Readonly<Record<Exclude<Quantization, 'none'>, (config: ConfigReader) => WeightScheme[]>> = {
+  fp8: readFp8,
+  mxfp4: (config) => {
+    config.idle('modules_to_not_convert', 'ignored_layers', 'ignore', 'scale_fmt', 'dequantize');
+    return [];
+  },
+  'compressed-tensors': readCompressedTensors,
+  modelopt: readModelOpt,
+  fbgemm_fp8: readFbgemm,
+  gptq: readGptq,
+  awq: readAwq,
+};
 
-const FP8_BLOCKS = JSON.stringify([128, 128]);
-const WHAT_TO_DO = 'use the original checkpoint, as its makers ship it';
+const WHAT_TO_DO = 'use a checkpoint in one of these forms, or the original one, as its makers ship it';
+
+/** What config.json says of the quantization of the weights. */
+export interface ReadQuantization {
+  quantization: Quantization;
+  /** The ways in which modules are quantized; the tensors show which module has which. */
+  schemes: readonly WeightScheme[];
+}
 
 /**
- * The quantization of a checkpoint's weights. Only the forms in which its makers ship them can be read.
+ * The quantization of a checkpoint's weights.
  * @throws MODEL_UNSUPPORTED, MODEL_CORRUPT
  */
-export function readQuantization(whole: ConfigReader, family: ModelFamily): Quantization {
+export function readQuantization(whole: ConfigReader, family: ModelFamily): ReadQuantization {
   const readers = [whole, whole.within('text_config')].flatMap((config) => (config === null ? [] : [config]));
   for (const config of readers) {
     for (const key of KEYS) {
@@ -36,33 +56,27 @@ export function readQuantization(whole: ConfigReader, family: ModelFamily): Quan
       if (quantization !== null) return readForm(quantization, key, family);
     }
   }
-  return 'none';
+  return { quantization: 'none', schemes: [] };
 }
 
-function readForm(config: ConfigReader, key: string, family: ModelFamily): Quantization {
-  const supported = family.quantizations ?? [];
+function readForm(config: ConfigReader, key: string, family: ModelFamily): ReadQuantization {
+  const supported = family.quantizations ?? QUANTIZATIONS.filter((known) => known !== 'none' && known !== 'mxfp4');
   const method = config.textOr(null, 'quant_method') ?? config.textOr(null, 'quant_algo');
   const found = supported.find((quantization) => quantization === method);
-  const refused = (said: string, wanted: string): OdmoeError =>
+  const refused = (said: string): OdmoeError =>
     new OdmoeError(
       'MODEL_UNSUPPORTED',
-      `${config.context.path}: the checkpoint is quantized${nameOf(config, method)}: ${key}.${said}, supported is ${wanted}; ${WHAT_TO_DO}`,
+      `${config.context.path}: the checkpoint is quantized${nameOf(config, method)}: ${said}; ${WHAT_TO_DO}`,
     );
-  if (found === undefined) {
-    throw refused(`quant_method is ${shortJson(method)}`, supported.join(' or ') || `none for ${family.name}`);
+  if (found === undefined || found === 'none') {
+    throw refused(`${key}.quant_method is ${shortJson(method)}, supported is ${supported.join(' or ')}`);
   }
-  config.idle(...NEUTRAL_KEYS);
-  if (found !== 'fp8') return found;
-  const form = config.textOr('e4m3', 'fmt');
-  if (form !== 'e4m3' && form !== 'float8_e4m3fn') throw refused(`fmt is ${shortJson(form)}`, 'e4m3 or float8_e4m3fn');
-  if (config.isNull('weight_block_size')) {
-    throw refused('weight_block_size is null, one scale for a whole matrix', `${FP8_BLOCKS}, one for each block`);
+  try {
+    return { quantization: found, schemes: READERS[found](config) };
+  } catch (thrown) {
+    if (!(thrown instanceof OdmoeError) || thrown.code !== 'MODEL_UNSUPPORTED') throw thrown;
+    throw refused(thrown.message.replace(`${config.context.path}: `, '').replace(/; choose a checkpoint without it$/, ''));
   }
-  const blocks = config.numbersOr([128, 128], 'weight_block_size');
-  if (JSON.stringify(blocks) !== FP8_BLOCKS) throw refused(`weight_block_size is ${shortJson(blocks)}`, FP8_BLOCKS);
-  const activations = config.textOr('dynamic', 'activation_scheme');
-  if (activations !== 'dynamic') throw refused(`activation_scheme is ${shortJson(activations)}`, '"dynamic"');
-  return found;
 }
 
 /** The program or the method of the quantization, in words. */

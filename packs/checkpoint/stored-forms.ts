@@ -1,6 +1,8 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { expertLayerNumbers } from '../../shared/model/model-shape.js';
+import type { Quantization } from '../model-config/config-reader.js';
 import type { ModelConfig } from '../model-config/model-family.js';
+import { hasWeight } from './quantized/module-tensors.js';
 import { WEIGHT_DTYPES } from '../../shared/model/weight-dtype.js';
 import type { CheckpointTensor } from './checkpoint-files.js';
 
@@ -9,12 +11,20 @@ export type CheckpointTensors = ReadonlyMap<string, CheckpointTensor>;
 const WHAT_TO_DO = 'use the original checkpoint, as its makers ship it';
 
 /** Tensors that identify quantized forms which cannot be read. The first match names the form. */
-const FOREIGN_FORMS: readonly { names: RegExp; form: string }[] = [
-  { names: /\.(weight_scale_2|weight_global_scale|input_global_scale)$/, form: 'NVFP4 (codes of 4 bits, two scales)' },
-  { names: /\.weight_packed$/, form: 'compressed-tensors (packed codes)' },
-  { names: /\.weight_zero_point$/, form: 'compressed-tensors (codes with zero points)' },
-  { names: /\.g_idx$/, form: 'GPTQ' },
-  { names: /\.(qweight|qzeros)$/, form: 'GPTQ or AWQ (qweight with qzeros and scales)' },
+const FOREIGN_FORMS: readonly { names: RegExp; form: string; readBy?: readonly Quantization[] }[] = [
+  {
+    names: /\.(weight_scale_2|weight_global_scale|input_global_scale)$/,
+    form: 'NVFP4 (codes of 4 bits, two scales)',
+    readBy: ['compressed-tensors', 'modelopt'],
+  },
+  { names: /\.weight_packed$/, form: 'compressed-tensors (packed codes)', readBy: ['compressed-tensors'] },
+  {
+    names: /\.weight_zero_point$/,
+    form: 'compressed-tensors (codes with zero points)',
+    readBy: ['compressed-tensors'],
+  },
+  { names: /\.g_idx$/, form: 'GPTQ', readBy: ['gptq'] },
+  { names: /\.(qweight|qzeros)$/, form: 'GPTQ or AWQ (qweight with qzeros and scales)', readBy: ['gptq', 'awq'] },
   {
     names: /\.(weight\.)?(quant_state\.|absmax$|quant_map$|nested_absmax$|nested_quant_map$)/,
     form: 'bitsandbytes (4 bits)',
@@ -26,16 +36,18 @@ const FOREIGN_FORMS: readonly { names: RegExp; form: string }[] = [
   {
     names: /\.(weight_scale|input_scale|activation_scale)$/,
     form: 'FP8 or INT8 with weight_scale, of other blocks than 128 x 128',
+    readBy: ['compressed-tensors', 'modelopt', 'fbgemm_fp8', 'fp8'],
   },
-  { names: /\.scales$/, form: 'MLX or AWQ (codes with scales)' },
+  { names: /\.scales$/, form: 'MLX or AWQ (codes with scales)', readBy: ['gptq', 'awq'] },
 ];
 
 /**
- * Refuses a checkpoint in a quantized form that cannot be read, if it has tensors of such a form.
+ * Refuses a checkpoint in a quantized form that cannot be read, or of which config.json says nothing, if it has tensors of such a form.
  * @throws MODEL_UNSUPPORTED
  */
-export function refuseForeignForms(found: CheckpointTensors, directory: string): void {
-  for (const { names, form } of FOREIGN_FORMS) {
+export function refuseForeignForms(found: CheckpointTensors, directory: string, quantization: Quantization): void {
+  for (const { names, form, readBy } of FOREIGN_FORMS) {
+    if (readBy?.includes(quantization) === true) continue;
     for (const [name, { shape, dtype }] of found) {
       if (!names.test(name)) continue;
       throw new OdmoeError(
@@ -56,7 +68,7 @@ export function chooseLayout(config: ModelConfig, found: CheckpointTensors, dire
   const layouts = [config.layout, ...config.otherLayouts];
   const chosen = layouts.find((layout) => {
     const { name } = layout.expert('gate', layer, 0);
-    return found.has(name) || found.has(`${name}_blocks`);
+    return hasWeight(found, name);
   });
   if (chosen !== undefined) {
     return { ...config, layout: chosen, otherLayouts: layouts.filter((layout) => layout !== chosen) };
@@ -101,7 +113,7 @@ export function foreignShape(tensor: CheckpointTensor, expected: readonly number
       'MODEL_UNSUPPORTED',
       `${path}: tensor ${name} has shape [${shape.join(', ')}], which is not read: ${form} expected is [${expected.join(', ')}]; ${WHAT_TO_DO}`,
     );
-  if (name.endsWith('_scale_inv'))
+  if (name.endsWith('.weight_scale_inv') || name.endsWith('.weight_scale'))
     return say('scales of FP8 for other blocks than 128 x 128 or for whole rows or matrices;');
   const sorted = (sizes: readonly number[]): string => [...sizes].sort((a, b) => a - b).join();
   if (shape.length > 2 && sorted(shape) === sorted(expected)) return say('experts that stand transposed;');

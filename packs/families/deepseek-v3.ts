@@ -9,7 +9,6 @@ import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-
 export const deepseekV3: ModelFamily = {
   name: 'deepseek_v3',
   architectures: ['DeepseekV3ForCausalLM'],
-  quantizations: ['fp8'],
   readConfig(config) {
     const { mixer, rope } = readLatentAttention(config, 1536);
     const routed = readBiasedRouter(config, {}, { groups: 8, groupsKept: 4, scale: 2.5 });

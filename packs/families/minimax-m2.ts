@@ -14,7 +14,6 @@ const RESIDUAL_SCALES = ['linear_attention', 'full_attention', 'mlp'].flatMap((b
 export const minimaxM2: ModelFamily = {
   name: 'minimax_m2',
   architectures: ['MiniMaxM2ForCausalLM'],
-  quantizations: ['fp8'],
   explained: {
     shared_moe_mode: { why: 'no part is shared, as shared_intermediate_size is 0' },
     ...Object.fromEntries(RESIDUAL_SCALES.map((key) => [key, { why: 'this value changes nothing', only: [1] }])),

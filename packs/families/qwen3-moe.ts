@@ -24,7 +24,6 @@ function refuseFewWindows(config: ConfigReader): void {
 export const qwen3Moe: ModelFamily = {
   name: 'qwen3_moe',
   architectures: ['Qwen3MoeForCausalLM'],
-  quantizations: ['fp8'],
   explained: { use_qk_norm: { why: 'it is what is computed', only: [true] } },
   readConfig(config) {
     const bias = config.flagOr(false, 'attention_bias');

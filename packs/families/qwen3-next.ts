@@ -9,7 +9,6 @@ import { alwaysNames, DECODER_NAMES, expertForms, zeroCentred } from '../model-c
 export const qwen3Next: ModelFamily = {
   name: 'qwen3_next',
   architectures: ['Qwen3NextForCausalLM'],
-  quantizations: ['fp8'],
   explained: { use_qk_norm: { why: 'it is what is computed', only: [true] } },
   readConfig(config) {
     const hybrid = readDeltaHybrid(config);

@@ -3,8 +3,18 @@ import { isDeepStrictEqual } from 'node:util';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { SIZE_LIMIT } from '../../shared/model/model-shape.js';
 
-/** Quantization of the weights as shipped. */
-export type Quantization = 'none' | 'fp8' | 'mxfp4';
+/** Methods of quantization, by which checkpoints' weights are shipped: quant_method of config.json. */
+export const QUANTIZATIONS = [
+  'none',
+  'fp8',
+  'mxfp4',
+  'compressed-tensors',
+  'modelopt',
+  'fbgemm_fp8',
+  'gptq',
+  'awq',
+] as const;
+export type Quantization = (typeof QUANTIZATIONS)[number];
 
 /** Facts about a config.json that are known before its family reads it. */
 export interface ConfigContext {

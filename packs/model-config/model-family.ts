@@ -1,6 +1,7 @@
 import type { ExplainedKeys } from './explained-keys.js';
 import type { ConfigReader, Quantization } from './config-reader.js';
 import type { DensePlace } from '../../shared/model/dense-roles.js';
+import type { WeightScheme } from './weight-scheme.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { ExpertMatrix, TensorView } from '../../shared/model/tensor-source.js';
 
@@ -61,6 +62,8 @@ export interface ModelConfig {
   /** End-of-sequence tokens if no file of the checkpoint has any. */
   usualEosTokenIds: readonly number[];
   quantization: Quantization;
+  /** The ways in which modules are quantized, absent for none; their tensors show which module has which. */
+  schemes?: readonly WeightScheme[];
   layout: CheckpointLayout;
   /** Layouts of other forms in which the experts may be stored. */
   otherLayouts: readonly CheckpointLayout[];
@@ -71,7 +74,7 @@ export interface ModelFamily {
   readonly name: string;
   /** Values of config.json's `architectures` that the family reads. */
   readonly architectures: readonly string[];
-  /** Quantized forms in which its checkpoints are shipped; absent: none. */
+  /** The only methods of quantization in which its checkpoints are read; absent: all but mxfp4. */
   readonly quantizations?: readonly Quantization[];
   /** Keys of config.json that it does not read, with the reasons why they change nothing here. */
   readonly explained?: ExplainedKeys;

@@ -1,10 +1,4 @@
-import {
-  isStoredForm,
-  type ChunkLocation,
-  type ExpertSource,
-  type ModelSource,
-  type TensorSource,
-} from './tensor-source.js';
+import { isSplit, type ChunkLocation, type ExpertSource, type ModelSource, type TensorSource } from './tensor-source.js';
 import { partOfPlane, perPart, PARTS, type PerPart } from './expert-parts.js';
 import { planeRowBytes } from './weight-dtype.js';
 
@@ -57,8 +51,8 @@ export function storedBytes({ rows, columns, view, chunks }: TensorSource): numb
 
 /** The chunks of a tensor; for a view, the parts of them from its first row to its last one. */
 function chunksRead({ rows, view, chunks }: TensorSource): ChunkLocation[] {
-  // A stored form is a view of rows that its chunks hold alone.
-  if (view === null || isStoredForm(view.storedSplit)) return chunks;
+  // Rows of another form than a split's may have bits anywhere.
+  if (view === null || !isSplit(view.storedSplit)) return chunks;
   const takenColumns = Math.ceil((view.storedColumns - view.firstColumn) / view.stepColumns);
   const blocks = view.transposed ? rows / takenColumns : rows / view.blockRows;
   const lastRow = view.firstRow + (blocks - 1) * view.stepRows + view.blockRows - 1;

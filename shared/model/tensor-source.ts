@@ -68,7 +68,7 @@ export const SLICE_READINGS = ['both', 'upperCentred', 'upperAmat'] as const;
 export type SliceReading = (typeof SLICE_READINGS)[number];
 
 /** Codec of a chunk's stored bytes (docs/pack-format.md, "Codecs"). */
-export const CHUNK_CODECS = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman', 'packed3', 'e4m3'] as const;
+export const CHUNK_CODECS = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman', 'packed3'] as const;
 export type ChunkCodec = (typeof CHUNK_CODECS)[number];
 
 /** Location of some bytes of one plane. The chunks of a plane follow one another in the plane. */
@@ -83,13 +83,25 @@ export interface ChunkLocation {
   crc32c: number | null;
 }
 
-/** Forms that stand in files only: the blocks of GGUF's MXFP4 and NVFP4 (the latter with an FP32 scale of the whole matrix as plane 1). */
-export const STORED_FORMS = ['gguf-mxfp4', 'gguf-nvfp4'] as const;
-export type StoredForm = (typeof STORED_FORMS)[number];
+/** Forms in which files of other programs hold a matrix (native/include/odmoe/store.h has the same, with the roles of the planes). */
+export const STORED_FORMS = [
+  'nvfp4',
+  'fp8-bf16',
+  'fp8-fp16',
+  'fp8-e8m0',
+  'int8',
+  'pack-quantized',
+  'gptq',
+  'gptq-v1',
+  'awq',
+] as const;
 
-export function isStoredForm(split: Split | StoredForm): split is StoredForm {
-  return (STORED_FORMS as readonly string[]).includes(split);
-}
+/**
+ * A matrix that is stored in another way than in the planes of a split. Reading moves its bits into those planes and changes no code. The chunks'
+ * planes: 0 codes, 1 scales, 2 zero points or NVFP4's scales of matrices, 3 the group of each column (g_idx), which may be absent. GGUF's blocks
+ * are in plane 0; the scales of NVFP4 matrices, if there are any, in plane 1. Their splits are mxfp4 and nvfp4-multiplied.
+ */
+export type StoredForm = 'gguf-mxfp4' | 'gguf-nvfp4' | { form: (typeof STORED_FORMS)[number]; split: 'fp8' | BlockFormat };
 
 /**
  * A tensor as a view of a stored matrix of a checkpoint. A stored tensor of more than two dimensions counts as a matrix; its last dimension
@@ -101,11 +113,11 @@ export interface TensorView {
   storedRows: number;
   storedColumns: number;
   /**
-   * Split of the stored matrix. If it differs from the tensor's, the values are converted to FP32 (fp8: value times scale, rounded once), and
-   * the tensor is none-fp32.
+   * Split of the stored matrix, or its form. If the split differs from the tensor's, the values are converted to FP32 (fp8: value times scale,
+   * rounded once), and the tensor is none-fp32.
    */
   storedSplit: Split | StoredForm;
-  /** Stored rows for which one row of fp8 scales stands. */
+  /** Stored rows for which one row of scales of FP8 or INT8 stands. */
   scaleBlockRows: number;
   firstRow: number;
   blockRows: number;
@@ -116,6 +128,18 @@ export interface TensorView {
   /** Each value becomes fp32(fp32(value * multiply) + add), for zero-centred norms. They are 1 and 0 for every tensor that is not none-fp32. */
   multiply: number;
   add: number;
+}
+
+/** False for another form. */
+export function isSplit(stored: Split | StoredForm): stored is Split {
+  return typeof stored === 'string' && stored !== 'gguf-mxfp4' && stored !== 'gguf-nvfp4';
+}
+
+/** The split in whose planes a stored matrix is read. */
+export function splitRead(stored: Split | StoredForm): Split {
+  if (typeof stored !== 'string') return stored.split;
+  if (stored === 'gguf-mxfp4') return 'mxfp4';
+  return stored === 'gguf-nvfp4' ? 'nvfp4-multiplied' : stored;
 }
 
 /** A tensor outside the device: rows x columns values, row-major within each plane. A vector has one row. */

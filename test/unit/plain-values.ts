@@ -1,6 +1,6 @@
 /** Tensors of a checkpoint as FP64 values. This slow and simple code reads them byte by byte by their views. */
 import { readFileSync } from 'node:fs';
-import { type StoredForm, type Split, type TensorSource } from '../../shared/model/tensor-source.js';
+import { splitRead, type Split, type TensorSource } from '../../shared/model/tensor-source.js';
 
 export interface Matrix {
   rows: number;
@@ -36,13 +36,13 @@ function e4m3(bits: number): number {
 /** The stored value at a row and column. */
 function reader(source: TensorSource): (row: number, column: number) => number {
   const { view } = source;
-  const split: Split | StoredForm = view?.storedSplit ?? source.split;
+  const split: Split = view === null ? source.split : splitRead(view.storedSplit);
   const columns = view?.storedColumns ?? source.columns;
   const values = chunkBytes(source, 0);
   if (split === 'none-bf16') return (row, column) => bfloat16(values.getUint16(2 * (row * columns + column), true));
   if (split === 'none-fp32') return (row, column) => values.getFloat32(4 * (row * columns + column), true);
   const scales = chunkBytes(source, 1);
-  if (split === 'fp8') {
+  if (split === 'fp8' || split === 'fp8-tile') {
     const blocks = Math.ceil(columns / 128);
     const scaleAt = (row: number, column: number): number =>
       scales.getFloat32(4 * (Math.floor(row / (view?.scaleBlockRows ?? 1)) * blocks + (column >> 7)), true);

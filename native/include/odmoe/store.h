@@ -23,15 +23,43 @@ struct ChunkLocation {
   std::optional<uint32_t> crc32c;  // of the stored bytes; absent: not checked (checkpoints have no checksums)
 };
 
+// How a file holds the matrix of a view (shared/model/tensor-source.ts, StoredForm). planes: in the planes of its split. The planes of
+// the other forms have roles: 0 codes, 1 scales, 2 zero points or an NVFP4 matrix's scales, 3 the group of each column (g_idx).
+//  gguf_mxfp4, gguf_nvfp4: GGUF's blocks; plane 1 of gguf_nvfp4 has FP32 scales, each for as many rows as the others, or is absent
+//  nvfp4: codes and E4M3 scales as in the split; FP32 scales as for gguf_nvfp4 in plane 2
+//  fp8_bf16, fp8_fp16, fp8_e8m0: the planes of an FP8 split, with scales of another type
+//  int8: whole numbers with a sign, and a scale for scale_block_rows rows
+//  pack_quantized: compressed-tensors; zero points are packed down the rows
+//  gptq, gptq_v1: words that are packed down the columns, [columns, rows]; v1 stores zero points less 1
+//  awq: words that are packed along the rows, [columns, rows], in an order of their own
+enum class StoredForm : uint8_t {
+  planes,
+  gguf_mxfp4,
+  gguf_nvfp4,
+  nvfp4,
+  fp8_bf16,
+  fp8_fp16,
+  fp8_e8m0,
+  int8,
+  pack_quantized,
+  gptq,
+  gptq_v1,
+  awq
+};
+
+// Most planes of any form.
+inline constexpr int kMaxStoredPlanes = 4;
+
 // A tensor as a view of a stored matrix (shared/model/tensor-source.ts). Block b has the stored rows [first_row + b * step_rows, +
 // block_rows) and of these the columns first_column, first_column + step_columns and so on; the blocks stand one below another.
 // `transposed`: each block is transposed by itself first; where there are several blocks, each has all columns from first_column
 // on.
 struct TensorView {
-  // The chunks hold this matrix; in fp8 one row of scales applies to scale_block_rows rows.
+  // The chunks hold this matrix; of FP8 and INT8, one row of scales applies to scale_block_rows rows.
   int64_t stored_rows = 0;
   int64_t stored_columns = 0;
   Split stored_split = Split::none_bf16;  // if it differs from the tensor's, values become FP32 and the tensor is none_fp32
+  StoredForm form = StoredForm::planes;
   int64_t scale_block_rows = 1;
   int64_t first_row = 0;
   int64_t block_rows = 0;

@@ -73,6 +73,34 @@ ChunkLocation to_chunk_location(const Napi::Value& value) {
   return chunk;
 }
 
+constexpr std::array kStoredFormNames = {
+    Named{StoredForm::nvfp4, "nvfp4"},       Named{StoredForm::fp8_bf16, "fp8-bf16"},
+    Named{StoredForm::fp8_fp16, "fp8-fp16"}, Named{StoredForm::fp8_e8m0, "fp8-e8m0"},
+    Named{StoredForm::int8, "int8"},         Named{StoredForm::pack_quantized, "pack-quantized"},
+    Named{StoredForm::gptq, "gptq"},         Named{StoredForm::gptq_v1, "gptq-v1"},
+    Named{StoredForm::awq, "awq"},
+};
+
+// The split of a stored matrix, or its form: the name of a form of GGUF, or an object with the form and the split.
+void to_stored_split(const Napi::Value& value, TensorView& view) {
+  if (value.IsObject()) {
+    const Napi::Object object = value.As<Napi::Object>();
+    view.form = to_enumeration(object.Get("form"), "form", kStoredFormNames);
+    view.stored_split = to_split(object.Get("split"));
+    return;
+  }
+  const std::string name = to_text(value, "view.storedSplit");
+  if (name == "gguf-mxfp4") {
+    view.form = StoredForm::gguf_mxfp4;
+    view.stored_split = Split::mxfp4;
+  } else if (name == "gguf-nvfp4") {
+    view.form = StoredForm::gguf_nvfp4;
+    view.stored_split = Split::nvfp4_multiplied;
+  } else {
+    view.stored_split = to_split(value);
+  }
+}
+
 // A read checks that the view lies within its matrix: that depends on the checkpoint, not on the caller.
 TensorView to_tensor_view(const Napi::Value& value) {
   const std::string name = "view";
@@ -80,7 +108,7 @@ TensorView to_tensor_view(const Napi::Value& value) {
   TensorView view;
   view.stored_rows = get_integer(object, "storedRows", name, 1);
   view.stored_columns = get_integer(object, "storedColumns", name, 1);
-  view.stored_split = to_split(object.Get("storedSplit"));
+  to_stored_split(object.Get("storedSplit"), view);
   view.scale_block_rows = get_integer(object, "scaleBlockRows", name, 1);
   view.first_row = get_integer(object, "firstRow", name);
   view.block_rows = get_integer(object, "blockRows", name, 1);

@@ -2,6 +2,7 @@
 
 #include "odmoe/error.h"
 #include "odmoe/store.h"
+#include "repacked_matrix.h"
 #include "stored_chunk.h"
 #include "tensor_view.h"
 
@@ -34,6 +35,10 @@ void check_chunks(const TensorSource& source) {
     check_view(source);
   } else if (source.split == Split::mxfp4 && source.columns % kMxfp4Block != 0) {
     throw Error(ErrorCode::model_corrupt, "an MXFP4 tensor has " + std::to_string(source.columns) + " columns, no multiple of 32");
+  }
+  if (source.view.has_value() && source.view->form != StoredForm::planes) {
+    for (const ChunkLocation& chunk : source.chunks) check_chunk(chunk, kMaxStoredPlanes);
+    return check_form_bytes(source);
   }
   const Split split = source.view.has_value() ? source.view->stored_split : source.split;
   const int planes = plane_count(split);

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "odmoe/error.h"
+#include "repacked_matrix.h"
 #include "stored_chunk.h"
 #include "tensor_view.h"
 
@@ -48,16 +49,46 @@ int64_t block_columns(const TensorSource& source) {
   return source.columns;
 }
 
-// Checks that the view keeps columns with a shared scale together.
+// True if the split's rows can be cut between columns: what belongs to columns stands in their order in each plane.
+bool has_columns_to_cut(Split split) {
+  return split == Split::mxfp4 || split == Split::fp8 || split == Split::fp8_tile || split == Split::mxfp8 ||
+         block_shape(split).columns != 0;
+}
+
+bool cuts_columns(const TensorSource& source) {
+  const TensorView& view = *source.view;
+  if (view.transposed || view.step_columns != 1) return true;
+  const bool whole = view.first_column == 0 && source.columns == view.stored_columns;
+  if (whole) return false;
+  if (!has_columns_to_cut(source.split)) return true;
+  const int64_t together = columns_together(source.split);
+  const bool ragged = source.columns % together != 0 && source.split != Split::fp8 && source.split != Split::fp8_tile;
+  return view.first_column % together != 0 || ragged;
+}
+
+// Rows of a tile have equal scales, and a piece of the order of the columns belongs to each row.
+bool cuts_rows(const TensorSource& source) {
+  const TensorView& view = *source.view;
+  if (is_grouped(source.split) && grouped_codes(source.split).order_bytes > 0) {
+    return view.first_row != 0 || view.block_rows != view.stored_rows || source.rows != view.stored_rows;
+  }
+  if (source.split != Split::fp8_tile) return false;
+  const bool several = source.rows > view.block_rows;
+  const bool shared = view.scale_block_rows % kTileScaleRows == 0 || view.scale_block_rows >= view.stored_rows;
+  return !shared || view.first_row % kTileScaleRows != 0 ||
+         (several && (view.block_rows % kTileScaleRows != 0 || view.step_rows % kTileScaleRows != 0));
+}
+
+// Checks that the view keeps together what shares a scale.
 void check_scale_blocks(const TensorSource& source) {
   const TensorView& view = *source.view;
   if (view.stored_split == Split::mxfp4 && view.stored_columns % kMxfp4Block != 0) {
     refuse(source, "an MXFP4 matrix has " + std::to_string(view.stored_columns) + " columns, no multiple of 32");
   }
+  check_form(source);
   if (!is_quantized(source.split)) return;
-  const int64_t together = source.split == Split::mxfp4 ? kMxfp4Block : kFp8Block;
-  const bool cut = view.first_column % together != 0 || (source.split == Split::mxfp4 && source.columns % together != 0);
-  if (view.transposed || view.step_columns != 1 || cut) refuse(source, "a view cuts columns apart that share a scale");
+  if (cuts_columns(source)) refuse(source, "a view cuts columns apart that share a scale");
+  if (cuts_rows(source)) refuse(source, "a view cuts rows apart that share a scale or the order of columns");
 }
 
 }  // namespace
@@ -88,7 +119,7 @@ ViewShape check_view(const TensorSource& source) {
 }
 
 uint64_t viewed_plane_bytes(const TensorView& view, int plane) {
-  const bool shared = view.stored_split == Split::fp8 && plane == 1;
+  const bool shared = shares_scales(view.stored_split) && plane == 1;
   const int64_t rows = shared ? (view.stored_rows + view.scale_block_rows - 1) / view.scale_block_rows : view.stored_rows;
   return static_cast<uint64_t>(rows) * static_cast<uint64_t>(plane_row_bytes(view.stored_split, plane, view.stored_columns));
 }

@@ -31,7 +31,7 @@ ViewReader::ViewReader(const TensorSource& source)
       columns_(source.columns),
       view_(*source.view),
       shape_(check_view(source)),
-      matrix_(source),
+      matrix_(open_stored_matrix(source)),
       changes_(view_.multiply != 1.0f || view_.add != 0.0f),
       decodes_(split_ != view_.stored_split || changes_) {}
 
@@ -48,8 +48,8 @@ void ViewReader::read_plain_rows(int64_t rows, uint8_t* const* planes) {
   std::copy_n(planes, plane_count(split_), out);
   while (rows > 0) {
     const int64_t within = next_row_ % shape_.block_rows;
-    const int64_t count = std::min({rows, shape_.block_rows - within, matrix_.rows_at_once()});
-    matrix_.read_rows(stored_row(next_row_ / shape_.block_rows, within), count);
+    const int64_t count = std::min({rows, shape_.block_rows - within, matrix_->rows_at_once()});
+    matrix_->read_rows(stored_row(next_row_ / shape_.block_rows, within), count);
     for (int64_t row = 0; row < count; row++) {
       pick(row, out);
       for (int plane = 0; plane < plane_count(split_); plane++) out[plane] += plane_row_bytes(split_, plane, columns_);
@@ -64,8 +64,8 @@ void ViewReader::load_block(int64_t block) {
   const int64_t row_bytes = plane_row_bytes(split_, 0, shape_.block_columns);
   block_values_.resize(static_cast<size_t>(shape_.block_rows * row_bytes));
   for (int64_t row = 0; row < shape_.block_rows;) {
-    const int64_t count = std::min(shape_.block_rows - row, matrix_.rows_at_once());
-    matrix_.read_rows(stored_row(block, row), count);
+    const int64_t count = std::min(shape_.block_rows - row, matrix_->rows_at_once());
+    matrix_->read_rows(stored_row(block, row), count);
     for (int64_t i = 0; i < count; i++, row++) {
       uint8_t* const to = block_values_.data() + row * row_bytes;
       pick(i, &to);
@@ -89,7 +89,7 @@ void ViewReader::read_transposed_rows(int64_t rows, uint8_t* out) {
 
 void ViewReader::pick(int64_t row, uint8_t* const* planes) {
   const uint8_t* stored[kMaxPlanes] = {};
-  matrix_.row_planes(row, stored);
+  matrix_->row_planes(row, stored);
   if (decodes_) return pick_floats(stored, planes[0]);
   if (!is_quantized(split_)) return pick_values(stored[0], planes[0]);
   for (int plane = 0; plane < plane_count(split_); plane++) {
@@ -109,9 +109,19 @@ void ViewReader::pick_values(const uint8_t* from, uint8_t* out) const {
   }
 }
 
-void ViewReader::pick_floats(const uint8_t* const* stored, uint8_t* out) {
+// Decodes a stored row, and puts its values into the order of the matrix's columns.
+void ViewReader::decode_row(const uint8_t* const* stored) {
   row_values_.resize(static_cast<size_t>(view_.stored_columns));
   planes_to_floats(row_values_.data(), stored, view_.stored_split, view_.stored_columns);
+  const std::span<const uint16_t> order = matrix_->column_order();
+  if (order.empty()) return;
+  ordered_values_.resize(row_values_.size());
+  for (size_t i = 0; i < order.size(); i++) ordered_values_[order[i]] = row_values_[i];
+  row_values_.swap(ordered_values_);
+}
+
+void ViewReader::pick_floats(const uint8_t* const* stored, uint8_t* out) {
+  decode_row(stored);
   for (int64_t i = 0; i < shape_.block_columns; i++) {
     const float stored_value = row_values_[static_cast<size_t>(view_.first_column + i * view_.step_columns)];
     const float value = changes_ ? stored_value * view_.multiply + view_.add : stored_value;

@@ -7,13 +7,6 @@
 #include "quantized_weights.h"
 
 namespace odmoe {
-namespace {
-
-// Stored bytes that are read at once, unless a row is larger.
-constexpr int64_t kBatchBytes = 1024 * 1024;
-
-}  // namespace
-
 ViewedPlane::ViewedPlane(const std::vector<ChunkLocation>& chunks, int plane) {
   uint64_t begin = 0;
   for (const ChunkLocation& chunk : chunks) {
@@ -61,7 +54,7 @@ void ViewedPlane::read(uint64_t offset, uint8_t* out, uint64_t count) {
 ViewedMatrix::ViewedMatrix(const TensorSource& source)
     : split_(source.view->stored_split),
       columns_(source.view->stored_columns),
-      scale_block_rows_(split_ == Split::fp8 ? source.view->scale_block_rows : 1),
+      scale_block_rows_(shares_scales(split_) ? source.view->scale_block_rows : 1),
       rows_at_once_(std::max<int64_t>(1, kBatchBytes / plane_row_bytes(split_, 0, columns_))),
       first_chunk_(source.chunks.front()) {
   for (int plane = 0; plane < plane_count(split_); plane++) planes_.emplace_back(source.chunks, plane);

@@ -1,4 +1,4 @@
-// The stored matrix of a view, read by rows in any order.
+// A stored matrix whose planes are those of its split.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -6,6 +6,7 @@
 
 #include "odmoe/store.h"
 #include "stored_chunk.h"
+#include "stored_matrix.h"
 
 namespace odmoe {
 
@@ -19,6 +20,7 @@ class ViewedPlane {
   // Throws STORAGE_FAILED, PACK_CORRUPT, MODEL_CORRUPT.
   void read(uint64_t offset, uint8_t* out, uint64_t count);
   uint64_t read_bytes() const { return read_bytes_; }
+  uint64_t plain_bytes() const { return parts_.empty() ? 0 : parts_.back().begin + parts_.back().chunk.plain_bytes; }
 
  private:
   struct Part {
@@ -35,18 +37,14 @@ class ViewedPlane {
 };
 
 // All its planes.
-class ViewedMatrix {
+class ViewedMatrix : public StoredMatrix {
  public:
   explicit ViewedMatrix(const TensorSource& source);
 
-  // Stored rows [first, first + count); row_planes() then gives the start of each of them. Also throws for an invalid quantized
-  // weight.
-  void read_rows(int64_t first, int64_t count);
-  // The number of rows that are worth reading at once.
-  int64_t rows_at_once() const { return rows_at_once_; }
-  // `row` counts from the first of the rows read last.
-  void row_planes(int64_t row, const uint8_t** planes) const;
-  uint64_t read_bytes() const;
+  void read_rows(int64_t first, int64_t count) override;
+  int64_t rows_at_once() const override { return rows_at_once_; }
+  void row_planes(int64_t row, const uint8_t** planes) const override;
+  uint64_t read_bytes() const override;
 
  private:
   int64_t scale_row(int64_t row) const { return row / scale_block_rows_; }

@@ -1,0 +1,225 @@
+import { assertInvariant } from '../../../shared/base/errors/assert-invariant.js';
+import { type BlockFormat, type GroupScale, groupedName } from '../../../shared/model/block-formats.js';
+import type { StoredForm } from '../../../shared/model/tensor-source.js';
+import type { WeightScheme } from '../../model-config/weight-scheme.js';
+import type { CheckpointTensor } from '../checkpoint-files.js';
+import type { QuantizedModule } from './quantized-module.js';
+
+/** A quantized matrix as its file holds it. */
+export interface StoredMatrix {
+  /** The split in whose planes it is read. fp8-tile stands for FP8 in blocks. */
+  split: 'mxfp4' | 'fp8' | BlockFormat;
+  /** Null: its tensors are the planes of the split. */
+  form: Exclude<StoredForm, string>['form'] | null;
+  /** Rows with the same scales. */
+  scaleBlockRows: number;
+  /** Its tensors, by plane. */
+  planes: ReadonlyMap<number, CheckpointTensor>;
+}
+
+const GROUP_SCALES: Readonly<Record<string, GroupScale>> = { BF16: 'bf16', F16: 'fp16', F32: 'fp32' };
+const SCALE_DTYPES = Object.keys(GROUP_SCALES);
+const FP8_FORMS = { F32: null, BF16: 'fp8-bf16', F16: 'fp8-fp16', F8_E8M0: 'fp8-e8m0' } as const;
+const FP8_SCALE_DTYPES = Object.keys(FP8_FORMS);
+const FP8_BLOCK = 128;
+
+/** Most columns whose order rows can hold (16 bits each). */
+const ORDER_LIMIT = 65_536;
+
+/**
+ * The matrix of a module by the tensors that it has; null: it is not quantized. The forms are those of compressed-tensors, ModelOpt,
+ * AutoAWQ and GPTQModel.
+ * @throws MODEL_CORRUPT, MODEL_UNSUPPORTED
+ */
+export function readStoredMatrix(module: QuantizedModule, weight: CheckpointTensor | null): StoredMatrix | null {
+  if (module.has('weight_packed')) return packedMatrix(module);
+  if (module.has('qweight')) return wordsMatrix(module);
+  switch (weight?.dtype) {
+    case 'F8_E4M3':
+      return fp8Matrix(module);
+    case 'U8':
+      return module.has('weight_scale') ? nvfp4Matrix(module, 'weight', 'weight_scale_2') : null;
+    case 'I8':
+      return module.has('weight_scale') ? int8Matrix(module) : null;
+    default:
+      return null;
+  }
+}
+
+function planesOf(...tensors: readonly (CheckpointTensor | null)[]): Map<number, CheckpointTensor> {
+  return new Map(tensors.flatMap((tensor, plane) => (tensor === null ? [] : [[plane, tensor]])));
+}
+
+function canonical(split: StoredMatrix['split'], ...tensors: readonly CheckpointTensor[]): StoredMatrix {
+  return { split, form: null, scaleBlockRows: 1, planes: planesOf(...tensors) };
+}
+
+function groupScale(scales: CheckpointTensor): GroupScale {
+  const found = GROUP_SCALES[scales.dtype];
+  assertInvariant(found !== undefined, () => `${scales.name} has scales of ${SCALE_DTYPES.join(', ')}`);
+  return found;
+}
+
+function groupCount(columns: number, group: number): number {
+  return group === 0 ? 1 : Math.ceil(columns / group);
+}
+
+/** compressed-tensors: whole numbers, MXFP4 or NVFP4, by the type of the codes and the scales that are there. */
+function packedMatrix(module: QuantizedModule): StoredMatrix {
+  const { rows, columns } = module.size;
+  module.optional('weight_shape', ['I32', 'I64'], [2]);
+  if (module.has('weight_global_scale')) return nvfp4Matrix(module, 'weight_packed', 'weight_global_scale');
+  const [anyType] = [module.tensor('weight_packed', ['I32', 'U8'], ...packedShapes(rows, columns))];
+  if (anyType.dtype === 'U8') {
+    module.schemesOf('mxfp4');
+    if (columns % 32 !== 0) throw module.unsupported(`have ${columns} columns as MXFP4, no multiple of 32`);
+    const codes = module.tensor('weight_packed', ['U8'], [rows, columns / 2]);
+    return canonical('mxfp4', codes, module.tensor('weight_scale', ['U8', 'F8_E8M0'], [rows, columns / 32]));
+  }
+  const bits = anyType.shape[1] === Math.ceil((columns * 8) / 32) ? 8 : 4;
+  const scheme = chosenPacking(module, bits);
+  if ((columns * bits) % 32 !== 0) {
+    throw module.unsupported(`have ${columns} columns of ${bits} bits, which fill no whole number of words`);
+  }
+  const codes = module.tensor('weight_packed', ['I32'], [rows, (columns * bits) / 32]);
+  const groups = groupCount(columns, scheme.group);
+  const scales = module.tensor('weight_scale', SCALE_DTYPES, [rows, groups]);
+  const zeros = scheme.symmetric
+    ? null
+    : module.tensor('weight_zero_point', ['I32'], [Math.ceil((rows * bits) / 32), groups]);
+  const [order = null] = module.optional('weight_g_idx', ['I32'], [columns]);
+  const reordered = scheme.reordered && order !== null;
+  const split = groupedSplit(module, { ...scheme, reordered }, scales);
+  if (zeros === null && order === null) return canonical(split, codes, scales);
+  return { split, form: 'pack-quantized', scaleBlockRows: 1, planes: planesOf(codes, scales, zeros, order) };
+}
+
+/** Shapes of codes in words of 4 and 8 bits, and of pairs of codes in bytes. */
+function packedShapes(rows: number, columns: number): number[][] {
+  return [
+    [rows, Math.ceil((columns * 4) / 32)],
+    [rows, Math.ceil((columns * 8) / 32)],
+    [rows, columns / 2],
+  ];
+}
+
+type Packing = Extract<WeightScheme, { kind: 'packed' }>;
+
+/** Of several schemes, the one that fits the module's zero points and scales. */
+function chosenPacking(module: QuantizedModule, bits: 4 | 8): Packing {
+  const { columns, rows } = module.size;
+  const symmetric = !module.has('weight_zero_point');
+  const all = module.schemesOf('packed').filter((scheme) => scheme.bits === bits && scheme.symmetric === symmetric);
+  const [first] = all;
+  if (first === undefined) {
+    throw module.contradiction(
+      `are codes of ${bits} bits ${symmetric ? 'without' : 'with'} zero points, and config.json has no such group of modules`,
+    );
+  }
+  const widths = all.map(({ group }) => [rows, groupCount(columns, group)]);
+  const scales = module.tensor('weight_scale', SCALE_DTYPES, ...widths);
+  return all[widths.findIndex((shape) => shape.join() === scales.shape.join())] ?? first;
+}
+
+interface GroupedScheme {
+  bits: 4 | 8;
+  group: number;
+  symmetric: boolean;
+  reordered: boolean;
+}
+
+function groupedSplit(module: QuantizedModule, scheme: GroupedScheme, scales: CheckpointTensor): BlockFormat {
+  const { rows, columns } = module.size;
+  const reordered = scheme.reordered && groupCount(columns, scheme.group) > 1;
+  if (reordered && (columns % scheme.group !== 0 || columns > ORDER_LIMIT)) {
+    throw module.unsupported(`have ${columns} columns in an order of their own, in groups of ${scheme.group}`);
+  }
+  return groupedName({
+    bits: scheme.bits,
+    scales: groupScale(scales),
+    zeros: !scheme.symmetric,
+    group: scheme.group,
+    orderBytes: reordered ? Math.ceil((2 * columns) / rows) : 0,
+  });
+}
+
+function nvfp4Matrix(
+  module: QuantizedModule,
+  codePart: 'weight' | 'weight_packed',
+  scalePart: 'weight_scale_2' | 'weight_global_scale',
+): StoredMatrix {
+  const { rows, columns } = module.size;
+  const wanted = scalePart === 'weight_scale_2' ? 'multiplied' : 'divided';
+  if (!module.schemesOf('nvfp4').some(({ matrixScale }) => matrixScale === wanted)) {
+    throw module.contradiction(`have ${scalePart}, which is not what the quant_method of config.json writes`);
+  }
+  if (columns % 16 !== 0) throw module.unsupported(`have ${columns} columns as NVFP4, no multiple of 16`);
+  const codes = module.tensor(codePart, ['U8'], [rows, columns / 2]);
+  const scales = module.tensor('weight_scale', ['F8_E4M3'], [rows, columns / 16]);
+  const matrixScale = module.tensor(scalePart, ['F32'], [], [1]);
+  return { split: `nvfp4-${wanted}`, form: 'nvfp4', scaleBlockRows: 1, planes: planesOf(codes, scales, matrixScale) };
+}
+
+function fp8Matrix(module: QuantizedModule): StoredMatrix {
+  const { rows, columns } = module.size;
+  const codes = module.tensor('weight', ['F8_E4M3'], [rows, columns]);
+  const part = module.has('weight_scale') ? 'weight_scale' : 'weight_scale_inv';
+  const mxfp8 = [rows, columns / 32];
+  const dtypes = [...FP8_SCALE_DTYPES, 'U8'];
+  const blocks = [Math.ceil(rows / FP8_BLOCK), Math.ceil(columns / FP8_BLOCK)];
+  const shapes = { block: [blocks], channel: [[rows, 1], [rows]], tensor: [[], [1], [1, 1]] } as const;
+  const isMxfp8 = module.has(part) && module.hasScheme('mxfp8');
+  if (isMxfp8) return canonical('mxfp8', codes, module.tensor(part, ['U8', 'F8_E8M0'], mxfp8));
+  const schemes = module.schemesOf('fp8');
+  const scales = module.tensor(part, dtypes, ...schemes.flatMap((scheme) => shapes[scheme.scales]));
+  const chosen = schemes.find((scheme) => shapes[scheme.scales].some((shape) => shape.join() === scales.shape.join()));
+  assertInvariant(chosen !== undefined && scales.dtype in FP8_FORMS, () => `${scales.name} has a form that was checked`);
+  const form = FP8_FORMS[scales.dtype as keyof typeof FP8_FORMS];
+  const scaleBlockRows = { block: FP8_BLOCK, channel: 1, tensor: rows }[chosen.scales];
+  const split = chosen.scales === 'block' ? 'fp8-tile' : 'fp8-row';
+  return { split, form, scaleBlockRows, planes: planesOf(codes, scales) };
+}
+
+function int8Matrix(module: QuantizedModule): StoredMatrix {
+  const { rows, columns } = module.size;
+  const schemes = module.schemesOf('int8');
+  const codes = module.tensor('weight', ['I8'], [rows, columns]);
+  const shapes = { channel: [[rows, 1], [rows]], tensor: [[], [1]] } as const;
+  const scales = module.tensor('weight_scale', SCALE_DTYPES, ...schemes.flatMap((scheme) => shapes[scheme.scales]));
+  const whole = scales.shape.join() === '' || (scales.shape.join() === '1' && rows !== 1);
+  const split = groupedName({ bits: 8, scales: groupScale(scales), zeros: false, group: 0, orderBytes: 0 });
+  return { split, form: 'int8', scaleBlockRows: whole ? rows : 1, planes: planesOf(codes, scales) };
+}
+
+/** GPTQ and AWQ: codes in words, packed along the inputs or the outputs. */
+function wordsMatrix(module: QuantizedModule): StoredMatrix {
+  const { rows, columns } = module.size;
+  const awq = module.hasScheme('awq');
+  const scheme = awq ? { ...module.schemesOf('awq')[0], bits: 4 as const } : module.schemesOf('gptq')[0];
+  const { bits, group } = scheme;
+  const groups = groupCount(columns, group);
+  if ((rows * bits) % 32 !== 0 || (!awq && (columns * bits) % 32 !== 0)) {
+    throw module.unsupported(`are ${rows} x ${columns} codes of ${bits} bits, which fill no whole number of words`);
+  }
+  const codes = module.tensor('qweight', ['I32'], awq ? [columns, rows / 8] : [(columns * bits) / 32, rows]);
+  const zeros = module.tensor('qzeros', ['I32'], [groups, (rows * bits) / 32]);
+  const scales = module.tensor('scales', SCALE_DTYPES, [groups, rows]);
+  if (scheme.kind === 'awq') {
+    const split = groupedSplit(module, { bits, group, symmetric: false, reordered: false }, scales);
+    return { split, form: 'awq', scaleBlockRows: 1, planes: planesOf(codes, scales, zeros) };
+  }
+  const [order = null] = module.optional('g_idx', ['I32'], [columns]);
+  const split = groupedSplit(module, { ...scheme, reordered: scheme.reordered && order !== null }, scales);
+  const form = scheme.zeros === 'v1' ? 'gptq-v1' : 'gptq';
+  return { split, form, scaleBlockRows: 1, planes: planesOf(codes, scales, zeros, order) };
+}
+
+/** The split of a part of FP8 in blocks: the four rows of a tile have equal scales. */
+export function tileSplit(
+  slice: { firstRow: number; blockRows: number; stepRows: number },
+  rows: number,
+): 'fp8-tile' | 'fp8' {
+  const several = rows > slice.blockRows;
+  const starts = several ? [slice.firstRow, slice.blockRows, slice.stepRows] : [slice.firstRow];
+  return starts.every((row) => row % 4 === 0) ? 'fp8-tile' : 'fp8';
+}
