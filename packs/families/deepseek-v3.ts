@@ -8,8 +8,12 @@ import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-
 /** DeepSeek-V3 and R1: latent attention, a sigmoid router with a bias for the choice, FP8 weights as shipped. */
 export const deepseekV3: ModelFamily = {
   name: 'deepseek_v3',
-  architectures: ['DeepseekV3ForCausalLM'],
-  readConfig(config) {
+  architectures: ['DeepseekV3ForCausalLM', 'KimiK25ForConditionalGeneration'],
+  readConfig(whole) {
+    // Kimi K2.5 has its text model in a part of its own, beside one for images.
+    const text = whole.within('text_config');
+    const config = text === null ? whole : whole.picked('tie_word_embeddings', 'eos_token_id').beside(text);
+    const before = text === null ? '' : 'language_model.';
     const { mixer, rope } = readLatentAttention(config, 1536);
     const routed = readBiasedRouter(config, {}, { groups: 8, groupsKept: 4, scale: 2.5 });
     const shared = config.countOr(1, 'n_shared_experts');
@@ -20,8 +24,11 @@ export const deepseekV3: ModelFamily = {
     });
     const names = {
       ...DECODER_NAMES,
+      prefix: `${before}${DECODER_NAMES.prefix}`,
+      model: { ...DECODER_NAMES.model, lmHead: `${before}${DECODER_NAMES.model.lmHead}` },
       layer: { ...DECODER_NAMES.layer, ...latentNames(mixer), ...alwaysNames('mlp', 'mlp.shared_experts') },
       guessingLayers: readGuessingLayers(config),
+      leftOut: text === null ? [] : [/^(vision_tower|mm_projector)\./],
     };
     return modelConfig(config, shape, expertForms(names, 'mlp.experts'), { eos: 1 });
   },

@@ -74,6 +74,10 @@ export function checkpointLayout(shape: ModelShape, names: TensorNames, tiedEmbe
   };
 }
 
+/** Ends of the names of a quantized module's tensors, which stand for its weight. */
+const QUANTIZED_PARTS =
+  /\.(weight_(packed|scale|scale_inv|scale_2|global_scale|zero_point|g_idx|shape)|qweight|qzeros|scales|g_idx|input_(global_)?scale)$/;
+
 /** Tensors of a layer that guesses tokens ahead, in addition to those of any layer. */
 const GUESSING_MARKS = ['eh_proj.weight', 'enorm.weight', 'hnorm.weight'] as const;
 const GUESSING_PARTS: readonly string[] = [
@@ -94,7 +98,7 @@ function guessingLayers(shape: ModelShape, names: TensorNames): GuessingLayers {
     isPart: (name) => {
       parts ??= new Set([...GUESSING_PARTS, ...layerParts(shape, names)].map(withoutNumbers));
       const part = name.slice(`${names.prefix}layers.${layerOf(name, names.prefix)}.`.length);
-      return parts.has(withoutNumbers(part.replace(/_scale_inv$/, '')));
+      return parts.has(withoutNumbers(part.replace(QUANTIZED_PARTS, '.weight')));
     },
     marks: (layer) => GUESSING_MARKS.map((mark) => `${names.prefix}layers.${layer}.${mark}`),
   };

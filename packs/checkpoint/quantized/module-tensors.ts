@@ -30,13 +30,6 @@ export function isIdlePart(name: string): boolean {
   return IDLE_PARTS.test(name);
 }
 
-const STORED_PARTS = new RegExp(`\\.(${MODULE_PARTS.join('|')}|input_scale|input_global_scale|activation_scale)$`);
-
-/** The name that the weight would have if it were not quantized. */
-export function plainName(name: string): string {
-  return name.replace(STORED_PARTS, '.weight');
-}
-
 /** True if the checkpoint has the weight in any form. */
 export function hasWeight(found: ReadonlyMap<string, CheckpointTensor>, name: string): boolean {
   if (found.has(name) || found.has(`${name}_blocks`)) return true;
