@@ -3,7 +3,8 @@ import { homedir, tmpdir, userInfo } from 'node:os';
 import { join, resolve } from 'node:path';
 import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import { makeDirectories } from '../shared/base/files/make-directories.js';
-import { openCheckpoint, type Checkpoint } from './checkpoint/checkpoint.js';
+import type { Checkpoint } from './checkpoint/checkpoint.js';
+import { openSourceCheckpoint } from './gguf/open-source-checkpoint.js';
 import { fileExists } from '../shared/base/files/read-file.js';
 import { isPackDirectory, openPack } from './format/open-pack.js';
 import { odmoeVersion } from '../shared/base/files/odmoe-version.js';
@@ -37,7 +38,7 @@ export async function packForServing(
 ): Promise<string> {
   const absolute = resolve(directory);
   if (await isPackDirectory(absolute)) return (await openPack(absolute)).directory;
-  const checkpoint = await openCheckpoint(absolute);
+  const checkpoint = await openSourceCheckpoint(absolute);
   const target = join(await usableCache(cacheDirectory), await cacheName(checkpoint));
   return withPeerDeadline(runtime, OTHER_PACKER_WAIT_MS, async (hasPassed) => {
     for (;;) {

@@ -15,7 +15,7 @@ import { SLICE_PAIRS, splitOfPair } from '../../packs/slices/slice-pair.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { FormRecall } from '../../shared/decisions/slices/choose-shadow-form.js';
 import type { SlicedSplit } from '../../shared/model/tensor-source.js';
-import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
+import { openSourceCheckpoint } from '../../packs/gguf/open-source-checkpoint.js';
 import {
   CODEC_LEVELS,
   type CodecSetting,
@@ -199,7 +199,7 @@ async function addWithProgress(
   { only, longContext, recall }: PackFlags,
   signal: AbortSignal,
 ): Promise<Additions> {
-  const source = only ? { checkpoint: await openCheckpoint(checkpoint, { longContext }) } : {};
+  const source = only ? { checkpoint: await openSourceCheckpoint(checkpoint, { longContext }) } : {};
   const slices =
     split === null
       ? null
@@ -310,7 +310,7 @@ async function settingFor(
   }
   // A directory that packing refuses need not be measured first.
   if (await isPackDirectory(directory)) return { setting: DEFAULT_CODEC, measured: null };
-  const checkpoint = await openCheckpoint(directory, { longContext: flags.longContext });
+  const checkpoint = await openSourceCheckpoint(directory, { longContext: flags.longContext });
   const earlier = await earlierCodec(checkpoint, output);
   if (earlier !== null) {
     if (!flags.json) standardOutput.write(`${output} was begun with ${describeCodec(earlier)}, and goes on with it\n`);

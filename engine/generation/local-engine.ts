@@ -92,7 +92,7 @@ export class LocalEngine {
   static async open(directory: string, options: LocalEngineOptions): Promise<LocalEngine> {
     requireServed(options);
     const { source, sliced } = await openForQuality(directory, options.quality ?? EXACT_QUALITY);
-    const tokenizer = await openTokenizer(source.directory);
+    const tokenizer = await openTokenizer(source.directory, source.madeFiles);
     requireExact(source, options.resident);
     const main = await loadMain(source, sliced, options);
     if (options.shadow === null) return new LocalEngine(source, tokenizer, options, main, null);

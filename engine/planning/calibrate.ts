@@ -152,7 +152,7 @@ async function calibrationTokens(
   source: ModelSource,
 ): Promise<{ sequences: number[][]; from: 'text' | 'random tokens' }> {
   const { vocabSize, maxPositions } = source.shape;
-  const tokenizer = await openTokenizer(source.directory);
+  const tokenizer = await openTokenizer(source.directory, source.madeFiles);
   if (tokenizer === null) {
     const random = new SeededRandom(SEED).fork('calibration');
     const tokens = (): number[] => Array.from({ length: RANDOM_TOKENS }, () => random.int(vocabSize));

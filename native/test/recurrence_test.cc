@@ -64,6 +64,8 @@ struct DeltaCase {
   int value_heads;
   int key_dim;
   int value_dim;
+  bool tiled = false;
+  bool rates = false;
 };
 
 // Sequences of one call, with their inputs next to one another, as projections write them.
@@ -87,6 +89,10 @@ struct DeltaInputs {
     gates[heads] = 45.0f;
     gates[2 * heads + heads] = -90.0f;
     decay_log = random_values(heads, 6);
+    // A rate is never negative.
+    if (of.rates) {
+      for (float& rate : decay_log) rate = std::fabs(rate);
+    }
     decay_bias = random_values(heads, 7);
     state = random_values(heads * static_cast<size_t>(of.key_dim * of.value_dim), 8);
   }
@@ -114,14 +120,17 @@ struct DeltaInputs {
             test.key_heads,
             test.value_heads,
             test.key_dim,
-            test.value_dim};
+            test.value_dim,
+            test.tiled,
+            test.rates};
   }
 };
 
 void follows_the_delta_rule(const std::string& set, int threads) {
   auto backend = open_backend(set, threads);
   for (const DeltaCase test :
-       {DeltaCase{2, 4, 128, 128}, DeltaCase{1, 1, 3, 5}, DeltaCase{3, 3, 16, 33}, DeltaCase{2, 6, 24, 100}}) {
+       {DeltaCase{2, 4, 128, 128}, DeltaCase{1, 1, 3, 5}, DeltaCase{3, 3, 16, 33}, DeltaCase{2, 6, 24, 100},
+        DeltaCase{2, 6, 24, 100, true, false}, DeltaCase{2, 4, 128, 128, true, true}, DeltaCase{2, 4, 16, 32, false, true}}) {
     const DeltaInputs inputs(test);
     const size_t values = static_cast<size_t>(kRows * test.value_heads * test.value_dim);
     std::vector<float> out(values);

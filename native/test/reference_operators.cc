@@ -186,10 +186,12 @@ void reference_convolve(const ConvolutionWork& work) {
 void reference_delta_rule(const DeltaWork& work) {
   for (int i = 0; i < work.rows; ++i) {
     for (int h = 0; h < work.value_heads; ++h) {
-      const int64_t key_at = i * work.stride + int64_t{h / (work.value_heads / work.key_heads)} * work.key_dim;
+      const int key_head = work.tiled_value_heads ? h % work.key_heads : h / (work.value_heads / work.key_heads);
+      const int64_t key_at = i * work.stride + int64_t{key_head} * work.key_dim;
       const float beta = reference_sigmoid(work.beta[i * work.gate_stride + h]);
       const float step = reference_softplus(work.decay[i * work.gate_stride + h] + work.decay_bias[h]);
-      const float decay = reference_exp(-(reference_exp(work.decay_log[h]) * step));
+      const float rate = work.decay_is_rate ? work.decay_log[h] : reference_exp(work.decay_log[h]);
+      const float decay = reference_exp(-(rate * step));
       for (int j = 0; j < work.value_dim; ++j) {
         const auto state = [&](int key) -> float& { return work.state[(int64_t{h} * work.key_dim + key) * work.value_dim + j]; };
         float remembered = 0.0f;

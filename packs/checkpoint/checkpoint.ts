@@ -27,10 +27,6 @@ export interface Checkpoint extends ModelSource {
   readonly leftOut: readonly string[];
   /** An LM head that is stored beside tied embeddings, which it equals; null: there is none. */
   readonly tiedHead: CheckpointTensor | null;
-  /**
-   * Small files of the Hugging Face checkpoint, by name, that do not lie in the directory but are made from the model's own file (GGUF); null: the
-   * directory has them.
-   */
   readonly madeFiles: ReadonlyMap<string, Uint8Array> | null;
   /** Biases of an expert layer. */
   expertBiases(layer: number): StoredBiases;

@@ -4,6 +4,13 @@ import { corruptGguf } from './gguf-errors.js';
 import { ggufConfigOf } from './gguf-config-plain.js';
 import {
   attentionKeys,
+  decimal,
+  expertScaleOf,
+  hasTensor,
+  headDimOf,
+  sameInAll,
+  unsupportedGguf,
+  wholeHeadsRotate,
   type ConfigObject,
   decoderKeys,
   expertKeys,
@@ -21,6 +28,7 @@ import {
 export const HYBRID_ARCHITECTURES: Readonly<Record<string, (facts: GgufFacts) => GgufConfig>> = {
   qwen3next,
   qwen35moe,
+  lfm2moe,
 };
 
 const SECTIONS = 4;
@@ -36,6 +44,33 @@ function qwen35moe(facts: GgufFacts): GgufConfig {
   const head = { architecture: 'Qwen3_5MoeForCausalLM', modelType: 'qwen3_5_moe' };
   const asStored = (layer: LayerShape): LayerShape => withTiledHeads(withRates(layer));
   return ggufConfigOf(facts, head, [deltaKeys(facts)], asStored);
+}
+
+/** A layer without key-value heads is a convolution. llama.cpp renormalizes the weights of this architecture always. */
+function lfm2moe(facts: GgufFacts): GgufConfig {
+  const { keys, layers, guessingLayers } = facts;
+  onlyGating(facts, GATING.sigmoid);
+  onlyValue(facts, 'expert_weights_norm', true);
+  const heads = sameInAll(facts, 'attention.head_count');
+  const ofLayers = keys.integers('attention.head_count_kv', layers + guessingLayers).slice(0, layers);
+  const most = Math.max(...ofLayers);
+  const other = ofLayers.find((count) => count !== 0 && count !== most);
+  if (other !== undefined) throw unsupportedGguf(facts, 'attention.head_count_kv', other, `0 or ${most}`);
+  const headDim = headDimOf(facts, heads);
+  wholeHeadsRotate(facts, headDim);
+  const routed = Array.from({ length: layers }, (_, layer) => hasTensor(facts, `blk.${layer}.exp_probs_b.bias`));
+  return ggufConfigOf(facts, { architecture: 'Lfm2MoeForCausalLM', modelType: 'lfm2_moe' }, [
+    decoderKeys(facts),
+    ropeKeys(facts, 1e6),
+    expertKeys(facts),
+    { num_attention_heads: heads, num_key_value_heads: most, head_dim: headDim },
+    { norm_eps: decimal(facts, 'attention.layer_norm_rms_epsilon'), norm_topk_prob: true },
+    { layer_types: ofLayers.map((count) => (count === 0 ? 'conv' : 'full_attention')) },
+    { conv_L_cache: keys.integer('shortconv.l_cache'), conv_bias: false },
+    { intermediate_size: keys.integer('feed_forward_length') },
+    { num_dense_layers: keys.integerOr(0, 'leading_dense_block_count') },
+    { use_expert_bias: routed.includes(true), routed_scaling_factor: expertScaleOf(facts) },
+  ]);
 }
 
 /** Both renormalize the weights always. */

@@ -123,7 +123,8 @@ export function attentionKeys(facts: GgufFacts): ConfigObject {
   };
 }
 
-function headDimOf(facts: GgufFacts, heads: number): number {
+/** Dimensions of a head; keys and values must have the same. */
+export function headDimOf(facts: GgufFacts, heads: number): number {
   const { keys, model } = facts;
   const hidden = keys.integer('embedding_length');
   const size = keys.integerOr(null, 'attention.key_length') ?? (heads > 0 && hidden % heads === 0 ? hidden / heads : 0);

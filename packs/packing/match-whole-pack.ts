@@ -1,9 +1,6 @@
 import { createHash } from 'node:crypto';
-import { join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Checkpoint } from '../checkpoint/checkpoint.js';
-import { readFailure, readWholeFile } from '../../shared/base/files/read-file.js';
-import { CHECKPOINT_FILE_ERRORS } from '../checkpoint/safetensors-file.js';
 import { densePlaces } from '../../shared/model/dense-roles.js';
 import { modelShapeSchema } from '../../shared/model/model-shape.js';
 import { EXPERT_MATRICES, type TensorSource } from '../../shared/model/tensor-source.js';
@@ -23,6 +20,7 @@ import {
   fingerprintedDense,
   fingerprintedMatrix,
   packedTensors,
+  smallFile,
   sourceFingerprint,
 } from './source-identity.js';
 import { ValuesChecksum } from './values-checksum.js';
@@ -105,12 +103,7 @@ function planDifference(manifest: Manifest, plan: PackingPlan, checkpoint: Check
 async function copiedFileDifference(manifest: Manifest, checkpoint: Checkpoint): Promise<string | null> {
   const packed = new Map(manifest.files.map((file) => [file.name, file.sha256]));
   for (const name of COPIED_FILES) {
-    const path = join(checkpoint.directory, name);
-    const content = await readWholeFile(path).catch((thrown: unknown) => {
-      const failure = readFailure(thrown, path, CHECKPOINT_FILE_ERRORS);
-      if (failure.code === CHECKPOINT_FILE_ERRORS.missing) return null;
-      throw failure;
-    });
+    const content = await smallFile(checkpoint, name);
     const found = content === null ? undefined : createHash('sha256').update(content).digest('hex');
     if (found !== packed.get(name)) return `its ${name} is not the checkpoint's`;
   }

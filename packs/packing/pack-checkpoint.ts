@@ -1,7 +1,9 @@
 import { realpath } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { type Checkpoint, openCheckpoint } from '../checkpoint/checkpoint.js';
+import type { Checkpoint } from '../checkpoint/checkpoint.js';
+import { openSourceCheckpoint } from '../gguf/open-source-checkpoint.js';
+import { isQuantizedSplit } from '../../shared/model/weight-dtype.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
 import type { SafetensorsFile } from '../checkpoint/safetensors-file.js';
 import { isPackDirectory } from '../format/open-pack.js';
@@ -53,7 +55,7 @@ export const DEFAULT_CODEC: CodecSetting = { codec: 'huffman', level: null };
 export const DEFAULT_SHARDS = 4;
 
 /**
- * Packs a Hugging Face checkpoint (docs/pack-format.md), a few rows at a time: memory does not grow with the model. An interrupted run is continued
+ * Packs a Hugging Face checkpoint or a GGUF file (docs/pack-format.md), a few rows at a time: memory does not grow with the model. An interrupted run is continued
  * by the next one with the same arguments; until the end the directory does not open as a pack.
  * @throws USAGE, MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FULL, STORAGE_FAILED, CANCELLED, LockHeldError
  */
@@ -75,6 +77,12 @@ export async function packCheckpoint(
     );
   }
   const checkpoint = await openSource(checkpointDirectory, outputDirectory, longContext);
+  if (consume && checkpoint.madeFiles !== null) {
+    throw new OdmoeError(
+      'USAGE',
+      `${checkpointDirectory}: is a GGUF file, whose header says what the model is: --consume, which deletes files, is for checkpoints`,
+    );
+  }
   const warning = consume ? await checkConsume(checkpoint.files) : null;
   if (warning !== null) options.onWarning?.(warning);
   const { codec, level } = slicesOnly ? codecSetting('raw', null) : settingOfFormat(checkpoint.shippedFormat, wanted);
@@ -288,7 +296,7 @@ async function requireNothingConsumed(directory: string): Promise<void> {
 /** Opens the checkpoint, with the recorded headers of weight files that an earlier run deleted. @throws as openCheckpoint */
 async function openSource(directory: string, outputDirectory: string, longContext: boolean): Promise<Checkpoint> {
   try {
-    return await openCheckpoint(directory, { longContext, gone: await goneFiles(directory, outputDirectory) });
+    return await openSourceCheckpoint(directory, { longContext, gone: await goneFiles(directory, outputDirectory) });
   } catch (thrown) {
     const isMissing = thrown instanceof OdmoeError && thrown.code === 'MODEL_NOT_FOUND';
     if (!isMissing || !(await fileExists(join(outputDirectory, MANIFEST_FILE)))) throw thrown;

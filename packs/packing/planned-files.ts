@@ -41,8 +41,11 @@ export interface PlannedFile {
 export async function planFiles(checkpoint: Checkpoint, context: PackingContext): Promise<PlannedFile[]> {
   const planned: PlannedFile[] = [];
   for (const name of COPIED_FILES) {
+    const made = checkpoint.madeFiles;
+    const content = made?.get(name);
+    if (content !== undefined) planned.push(planMade(name, content));
     const path = join(checkpoint.directory, name);
-    if (await fileExists(path)) planned.push(await planCopy(name, path, context));
+    if (made === null && (await fileExists(path))) planned.push(await planCopy(name, path, context));
   }
   planned.push({
     name: DENSE_FILE,
@@ -77,6 +80,21 @@ function layerPaths(checkpoint: Checkpoint, layer: number): Set<string> {
     for (const part of EXPERT_MATRICES) for (const { path } of sources[part].chunks) paths.add(path);
   }
   return paths;
+}
+
+/** A small file that is made from the model's own file. */
+function planMade(name: string, content: Uint8Array): PlannedFile {
+  return {
+    name,
+    sourceBytes: 0,
+    sourcePaths: new Set(),
+    expectedBytes: content.length,
+    write: async (file) => {
+      await file.writeAt(0, content);
+      await file.completeThrough(content.length);
+      return { dense: [], experts: [] };
+    },
+  };
 }
 
 async function planCopy(name: string, path: string, context: PackingContext): Promise<PlannedFile> {

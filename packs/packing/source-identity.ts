@@ -19,18 +19,31 @@ import { exactFormatOf } from '../../shared/model/weight-dtype.js';
 export async function sourceIdentity(checkpoint: Checkpoint): Promise<string> {
   const hash = createHash('sha256');
   for (const name of COPIED_FILES) {
-    const path = join(checkpoint.directory, name);
-    if (!(await fileExists(path))) continue;
-    const content = await readWholeFile(path).catch((thrown: unknown) => {
-      throw readFailure(thrown, path, CHECKPOINT_FILE_ERRORS);
-    });
-    refuseWrongDownload(content, path, CHECKPOINT_FILE_ERRORS.invalid);
-    hash.update(`${name} ${content.length}\n`).update(content);
+    const content = await smallFile(checkpoint, name);
+    if (content !== null) hash.update(`${name} ${content.length}\n`).update(content);
   }
   for (const file of [...checkpoint.files].sort((a, b) => (a.path < b.path ? -1 : 1))) {
     hash.update(`${basename(file.path)} ${file.sizeBytes} ${file.modifiedMs} ${file.headerDigest}\n`);
   }
   return hash.digest('hex');
+}
+
+/**
+ * Content of one of the small files of a checkpoint, made or in its directory; null: it has none of this name.
+ * @throws MODEL_CORRUPT if a wrong download stands in its place; STORAGE_FAILED
+ */
+export async function smallFile(
+  { directory, madeFiles }: Pick<Checkpoint, 'directory' | 'madeFiles'>,
+  name: string,
+): Promise<Uint8Array | null> {
+  if (madeFiles !== null) return madeFiles.get(name) ?? null;
+  const path = join(directory, name);
+  if (!(await fileExists(path))) return null;
+  const content = await readWholeFile(path).catch((thrown: unknown) => {
+    throw readFailure(thrown, path, CHECKPOINT_FILE_ERRORS);
+  });
+  refuseWrongDownload(content, path, CHECKPOINT_FILE_ERRORS.invalid);
+  return content;
 }
 
 export function sha256Hex(bytes: Uint8Array): string {

@@ -180,6 +180,11 @@ export interface ModelSource {
   readonly packDigest: string | null;
   /** The LM head shares the embedding: there is no lmHead tensor. */
   readonly tiedEmbeddings: boolean;
+  /**
+   * Small files of the Hugging Face checkpoint (config.json, tokenizer.json and others), by name, that are made from the model's own file (GGUF).
+   * Absent or null: they lie in the directory.
+   */
+  readonly madeFiles?: ReadonlyMap<string, Uint8Array> | null;
   /** `layer` counts all layers. */
   dense(role: DenseRole, layer: number): TensorSource;
   /** `layer` counts expert layers. */

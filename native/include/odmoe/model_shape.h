@@ -60,6 +60,8 @@ struct DeltaMixer {
   int value_dim = 0;
   int taps = 0;
   float norm_epsilon = 0;
+  bool tiled_value_heads = false;  // value head h has key head h mod key_heads, not h / (value_heads / key_heads)
+  bool decay_is_rate = false;      // the decay_log tensor holds the rates, not their logarithms
 
   int64_t key_size() const { return static_cast<int64_t>(key_heads) * key_dim; }
   int64_t value_size() const { return static_cast<int64_t>(value_heads) * value_dim; }

@@ -86,7 +86,7 @@ struct ConvolutionWork {
 };
 
 // The gated delta rule for rows with consecutive positions (arithmetic.h). Value head h uses key head h / (value_heads /
-// key_heads). Queries and keys have been divided by their norms, and queries scaled.
+// key_heads), or h mod key_heads if the value heads are tiled. Queries and keys have been divided by their norms, and queries scaled.
 struct DeltaWork {
   float* out = nullptr;  // rows x value_heads x value_dim
   int64_t out_stride = 0;
@@ -97,7 +97,7 @@ struct DeltaWork {
   const float* beta = nullptr;   // rows x value_heads, before the sigmoid; beta and decay have one stride
   const float* decay = nullptr;  // rows x value_heads: a
   int64_t gate_stride = 0;
-  const float* decay_log = nullptr;   // value_heads: A_log
+  const float* decay_log = nullptr;   // value_heads: A_log, or its exponential if decay_is_rate
   const float* decay_bias = nullptr;  // value_heads: dt_bias
   float* state = nullptr;             // value_heads x key_dim x value_dim, goes on from row to row
   int rows = 0;
@@ -105,6 +105,8 @@ struct DeltaWork {
   int value_heads = 0;
   int key_dim = 0;
   int value_dim = 0;
+  bool tiled_value_heads = false;
+  bool decay_is_rate = false;
 };
 
 }  // namespace odmoe

@@ -39,6 +39,7 @@ class Members {
     if (!value.IsArray()) refuse(name);
     return value.As<Napi::Array>();
   }
+  bool has(const char* name) const { return !object_.Get(name).IsUndefined(); }
   template <typename Enumeration, size_t Count>
   Enumeration one_of(const char* name, const std::array<std::string_view, Count>& names) const {
     const Napi::Value value = object_.Get(name);
@@ -104,6 +105,12 @@ DeltaMixer to_delta_mixer(const Members& members) {
   mixer.value_dim = members.count("valueDim");
   mixer.taps = members.count("taps");
   mixer.norm_epsilon = members.real("normEpsilon");
+  enum class Order : uint8_t { grouped, tiled };
+  static constexpr std::array<std::string_view, 2> kOrders = {"grouped", "tiled"};
+  mixer.tiled_value_heads = members.has("valueHeadOrder") && members.one_of<Order>("valueHeadOrder", kOrders) == Order::tiled;
+  enum class Decay : uint8_t { logarithm, rate };
+  static constexpr std::array<std::string_view, 2> kDecays = {"logarithm", "rate"};
+  mixer.decay_is_rate = members.has("decayForm") && members.one_of<Decay>("decayForm", kDecays) == Decay::rate;
   return mixer;
 }
 

@@ -111,7 +111,9 @@ class DeltaRecurrence final : public Recurrence {
             .key_heads = mixer_.key_heads,
             .value_heads = mixer_.value_heads,
             .key_dim = mixer_.key_dim,
-            .value_dim = mixer_.value_dim};
+            .value_dim = mixer_.value_dim,
+            .tiled_value_heads = mixer_.tiled_value_heads,
+            .decay_is_rate = mixer_.decay_is_rate};
   }
 
   const DeltaMixer& mixer_;

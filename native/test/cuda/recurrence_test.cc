@@ -21,6 +21,7 @@ struct Convolution {
   int channels;
   bool silu;
   std::vector<int> rows;  // rows of each sequence
+  bool tiled = false;     // value heads, and rates in place of their logarithms
 };
 
 void convolves(Devices& devices, const Convolution& of, int64_t gap) {
@@ -66,7 +67,10 @@ void applies_delta_rule(Devices& devices, const Delta& of, int64_t gap) {
   const int64_t value_size = int64_t{of.value_heads} * of.value_dim;
   const int64_t stride = 2 * key_size + value_size + gap;
   const int64_t gate_stride = 2 * of.value_heads + gap;
-  const std::vector<float> decay_log = moderate_floats(devices.random, of.value_heads);
+  std::vector<float> decay_log = moderate_floats(devices.random, of.value_heads);
+  if (of.tiled) {
+    for (float& rate : decay_log) rate = std::abs(rate);
+  }
   const std::vector<float> decay_bias = moderate_floats(devices.random, of.value_heads);
   std::vector<std::vector<float>> rows_of, gates_of, states;
   for (const int rows : of.rows) {
@@ -87,7 +91,7 @@ void applies_delta_rule(Devices& devices, const Delta& of, int64_t gap) {
       out.push_back(std::make_unique<FencedFloats>(backend, poison(of.rows[i] * (value_size + gap)), 0));
       works.push_back({out[i]->data(), value_size + gap, in[i]->data(), in[i]->data() + key_size, in[i]->data() + 2 * key_size,
                        stride, gates[i]->data(), gates[i]->data() + of.value_heads, gate_stride, logs.data(), biases.data(),
-                       state[i]->data(), of.rows[i], of.key_heads, of.value_heads, of.key_dim, of.value_dim});
+                       state[i]->data(), of.rows[i], of.key_heads, of.value_heads, of.key_dim, of.value_dim, of.tiled, of.tiled});
     }
     const int longest = *std::max_element(of.rows.begin(), of.rows.end());
     for (int row = 0; row < (row_by_row ? longest : 1); ++row) {
@@ -113,7 +117,7 @@ void applies_delta_rule(Devices& devices, const Delta& of, int64_t gap) {
     return all;
   };
   const std::string what = named("delta rule", of.key_dim, of.value_dim, gap) + ", heads " + std::to_string(of.key_heads) + "/" +
-                           std::to_string(of.value_heads);
+                           std::to_string(of.value_heads) + (of.tiled ? ", tiled" : "");
   const std::vector<float> expected = outputs(devices.reference, false);
   expect_equal(what, outputs(devices.cuda, false), expected);
   expect_equal(what + ", row by row", outputs(devices.cuda, true), expected);

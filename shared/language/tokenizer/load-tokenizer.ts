@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import * as tokenizersPackage from '@huggingface/tokenizers';
 import { z } from 'zod';
 import { OdmoeError } from '../../base/errors/odmoe-error.js';
-import { fileExists, readJsonFile, readModelFile, type FileErrors } from '../../base/files/read-file.js';
+import { fileExists, parseJson, readJsonFile, readModelFile, type FileErrors } from '../../base/files/read-file.js';
 import type { ChatMessage } from '../../wire/messages.js';
 import { chatTemplateFrom, type ChatTemplate } from './chat-template.js';
 import { SpecialNames } from './special-names.js';
@@ -37,6 +37,9 @@ const REMEDY =
 
 const FILE_ERRORS: FileErrors = { missing: 'TOKENIZER_INVALID', invalid: 'TOKENIZER_INVALID', remedy: REMEDY };
 
+/** Small files of a checkpoint that are made from a model's own file, by name; null: they lie in the directory. */
+type MadeFiles = ReadonlyMap<string, Uint8Array> | null;
+
 const tokenizerFileSchema = z.looseObject({
   model: z.looseObject({}),
   added_tokens: z.array(z.looseObject({})).default([]),
@@ -47,7 +50,8 @@ const configSchema = z.looseObject({});
  * Reads tokenizer.json, tokenizer_config.json and chat_template.jinja of a checkpoint or pack; only the first is required. Throws
  * TOKENIZER_INVALID if it is missing, if a file is invalid, or if the chat template does not parse.
  */
-export async function loadTokenizer(directory: string): Promise<Tokenizer> {
+export async function loadTokenizer(directory: string, made: MadeFiles = null): Promise<Tokenizer> {
+  if (made !== null) return madeTokenizer(directory, made);
   const definition = await readObject(join(directory, TOKENIZER_FILE), TOKENIZER_LIMIT_BYTES, tokenizerFileSchema);
   const configPath = join(directory, CONFIG_FILE);
   const config = (await fileExists(configPath)) ? await readObject(configPath, CONFIG_LIMIT_BYTES, configSchema) : {};
@@ -59,8 +63,19 @@ export async function loadTokenizer(directory: string): Promise<Tokenizer> {
 }
 
 /** As loadTokenizer, but null for a model without tokenizer.json: such a model takes token ids only. */
-export async function openTokenizer(directory: string): Promise<Tokenizer | null> {
-  return (await fileExists(join(directory, TOKENIZER_FILE))) ? loadTokenizer(directory) : null;
+export async function openTokenizer(directory: string, made: MadeFiles = null): Promise<Tokenizer | null> {
+  const isThere = made === null ? await fileExists(join(directory, TOKENIZER_FILE)) : made.has(TOKENIZER_FILE);
+  return isThere ? loadTokenizer(directory, made) : null;
+}
+
+function madeTokenizer(directory: string, made: ReadonlyMap<string, Uint8Array>): Tokenizer {
+  const object = <Shape extends z.ZodType>(name: string, schema: Shape): z.infer<Shape> => {
+    const path = join(directory, name);
+    return checkedObject(parseJson(made.get(name) ?? Buffer.from('{}'), path, FILE_ERRORS), path, schema);
+  };
+  const config = object(CONFIG_FILE, configSchema);
+  const template = chatTemplateFrom(config, null, directory);
+  return tokenizerFrom(object(TOKENIZER_FILE, tokenizerFileSchema), config, template, directory);
 }
 
 function tokenizerFrom(
@@ -163,7 +178,11 @@ async function readObject<Shape extends z.ZodType>(
   limitBytes: number,
   schema: Shape,
 ): Promise<z.infer<Shape>> {
-  const parsed = schema.safeParse(await readJsonFile(path, limitBytes, FILE_ERRORS));
+  return checkedObject(await readJsonFile(path, limitBytes, FILE_ERRORS), path, schema);
+}
+
+function checkedObject<Shape extends z.ZodType>(value: unknown, path: string, schema: Shape): z.infer<Shape> {
+  const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0];
   const where = issue === undefined ? '' : `${issue.path.join('.')}: ${issue.message}`;

@@ -57,7 +57,8 @@ struct DeltaGates {
   float decay[kGateRows];
 
   DeltaGates(const DeltaWork& work, int64_t head, int64_t first, int64_t count) {
-    const Vector rate = exponential(Simd::broadcast(work.decay_log[head]));
+    const Vector stored = Simd::broadcast(work.decay_log[head]);
+    const Vector rate = work.decay_is_rate ? stored : exponential(stored);
     const Vector bias = Simd::broadcast(work.decay_bias[head]);
     for (int64_t r = 0; r < count; r += kWidth) {
       for (int64_t lane = r; lane < r + kWidth; ++lane) {
@@ -146,7 +147,8 @@ struct DeltaColumns {
 template <int kWide, bool kPartial>
 void delta_block(const DeltaWork& work, int64_t head, const DeltaGates& gates, int64_t first, int64_t count, int64_t dim,
                  int64_t rest, float* scratch) {
-  const int64_t key_offset = head / (work.value_heads / work.key_heads) * work.key_dim;
+  const int64_t key_head = work.tiled_value_heads ? head % work.key_heads : head / (work.value_heads / work.key_heads);
+  const int64_t key_offset = key_head * work.key_dim;
   const int64_t value_offset = head * work.value_dim + dim;
   const DeltaColumns<kWide, kPartial> columns{work.key_dim, rest};
   const DeltaState kept{work.state + head * work.key_dim * work.value_dim + dim, work.value_dim};

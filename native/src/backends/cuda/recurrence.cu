@@ -43,6 +43,10 @@ __global__ void __launch_bounds__(kThreads) convolve_kernel(const ConvolutionWor
 // loads.
 constexpr int kReadAhead = 16;
 
+__device__ __forceinline__ int key_head_of(const DeltaWork& work, int head) {
+  return work.tiled_value_heads ? head % work.key_heads : head / (work.value_heads / work.key_heads);
+}
+
 // The gates of one row of a value head, the same for all its dimensions.
 struct DeltaRow {
   float beta;
@@ -51,7 +55,8 @@ struct DeltaRow {
 
 __device__ __forceinline__ DeltaRow delta_row(const DeltaWork& work, int row, int head) {
   const int64_t at = row * work.gate_stride + head;
-  const float rate = exponential(work.decay_log[head]) * softplus_of(work.decay[at] + work.decay_bias[head]);
+  const float rate = (work.decay_is_rate ? work.decay_log[head] : exponential(work.decay_log[head])) *
+                     softplus_of(work.decay[at] + work.decay_bias[head]);
   return {sigmoid_of(work.beta[at]), exponential(-rate)};
 }
 
@@ -92,7 +97,7 @@ template <int kKeyDim>
 __device__ void run_delta(const DeltaWork& work, int head, int dimension, float (&shared)[2][kKeyDim]) {
   constexpr int kEach = kKeyDim / kWarp;
   const int lane = static_cast<int>(threadIdx.x);
-  const int key_head = head / (work.value_heads / work.key_heads);
+  const int key_head = key_head_of(work, head);
   const bool there = dimension < work.value_dim;
   float* const column = work.state + int64_t{head} * kKeyDim * work.value_dim + (there ? dimension : 0);
   const int64_t value_offset = int64_t{head} * work.value_dim + (there ? dimension : 0);
@@ -132,7 +137,7 @@ __device__ void run_delta(const DeltaWork& work, int head, int dimension, float 
 // For any number of key dimensions; the state stays in memory.
 __device__ void run_delta_in_memory(const DeltaWork& work, int head, int dimension) {
   if (dimension >= work.value_dim) return;
-  const int key_head = head / (work.value_heads / work.key_heads);
+  const int key_head = key_head_of(work, head);
   float* const column = work.state + int64_t{head} * work.key_dim * work.value_dim + dimension;
   for (int row = 0; row < work.rows; ++row) {
     const float* const keys = work.keys + row * work.stride + int64_t{key_head} * work.key_dim;
