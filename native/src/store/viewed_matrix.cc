@@ -71,7 +71,8 @@ void ViewedMatrix::read_rows(int64_t first, int64_t count) {
   };
   read(0, first, count);
   if (!is_quantized(split_)) return;
-  read(1, scale_row(first), scale_row(first + count - 1) - scale_row(first) + 1);
+  // Rows of blocks have their scales in the only plane.
+  if (planes_.size() > 1) read(1, scale_row(first), scale_row(first + count - 1) - scale_row(first) + 1);
   for (int64_t row = 0; row < count; row++) {
     const uint8_t* planes[kMaxPlanes] = {};
     row_planes(row, planes);
@@ -82,7 +83,7 @@ void ViewedMatrix::read_rows(int64_t first, int64_t count) {
 
 void ViewedMatrix::row_planes(int64_t row, const uint8_t** planes) const {
   planes[0] = buffers_[0].data() + row * plane_row_bytes(split_, 0, columns_);
-  if (!is_quantized(split_)) return;
+  if (planes_.size() < 2 || !is_quantized(split_)) return;
   const int64_t scales = scale_row(first_ + row) - scale_row(first_);
   planes[1] = buffers_[1].data() + scales * plane_row_bytes(split_, 1, columns_);
 }
