@@ -3,7 +3,6 @@ import { basename, join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Checkpoint } from '../checkpoint/checkpoint.js';
 import { openSourceCheckpoint } from '../gguf/open-source-checkpoint.js';
-import { isQuantizedSplit } from '../../shared/model/weight-dtype.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
 import type { SafetensorsFile } from '../checkpoint/safetensors-file.js';
 import { isPackDirectory } from '../format/open-pack.js';
