@@ -23,6 +23,6 @@ export async function openModelSource(
   await refuseForeignWeights(absolute);
   throw new OdmoeError(
     'MODEL_NOT_FOUND',
-    `${absolute}: no model; give a pack (made by "odmoe pack") a Hugging Face checkpoint with its config.json, or a GGUF file`,
+    `${absolute}: no model; give a pack (made by "odmoe pack"), a Hugging Face checkpoint with its config.json, or a GGUF file`,
   );
 }
