@@ -77,7 +77,9 @@ cudaError_t launch_embed(float* out, WeightFormat format, const uint8_t* storage
     case WeightFormat::int8: return launch_rows<Int8Rows>(job, stream);
     case WeightFormat::nf4: return launch_rows<Nf4Rows>(job, stream);
     case WeightFormat::fixed4: return launch_rows<Fixed4Rows>(job, stream);
-    default: return cudaErrorInvalidValue;
+    default:
+      if (is_blocks(format)) return launch_embed_blocks(out, format, storage, rows, columns, ids, n, stream);
+      return cudaErrorInvalidValue;
   }
 }
 

@@ -18,7 +18,7 @@ struct DeviceTraits {
   bool integrated = false;
 };
 
-// ---- matmul.cu, tensor_cores.cu
+// ---- matmul.cu, tensor_cores.cu, order_columns.cu
 
 // out[i][r] = dot(weights[r], in[i]) for n rows of `in`. Weights have the layout of weight_layout.h.
 struct MultiplyJob {
@@ -50,7 +50,18 @@ bool tensor_cores_take(const MultiplyJob& job, const DeviceTraits& device);
 uint64_t tensor_core_scratch_bytes(const MultiplyJob& job);
 cudaError_t launch_tensor_core_multiply(const MultiplyJob& job, const GluShape* host_glu, void* scratch, cudaStream_t stream);
 
-// ---- write_rows.cu, write_slices.cu
+// out[i][j] = in[i][order[j]] for n rows; rows of `out` follow one another. count <= kMostMultiplyJobs.
+struct OrderJob {
+  float* out = nullptr;
+  const float* in = nullptr;
+  const uint16_t* order = nullptr;
+  int64_t in_stride = 0;
+  int columns = 0;
+  int n = 0;
+};
+cudaError_t launch_order_columns(const OrderJob* host_jobs, int count, cudaStream_t stream);
+
+// ---- write_rows.cu, write_slices.cu, write_blocks.cu, embed_rows.cu, embed_blocks.cu
 
 // Rows [first_row, first_row + row_count) of a matrix in any format but fixed4, from planes of row-major values; each plane begins
 // with the first of these rows. Quantizes for int8 and nf4; mxfp4, fp8 and sliced formats take only values that are shipped so. A
@@ -69,10 +80,15 @@ struct RowsToWrite {
 
 cudaError_t launch_write_rows(const RowsToWrite& rows, cudaStream_t stream);
 cudaError_t launch_write_slices(const RowsToWrite& rows, cudaStream_t stream);
+// Block formats take only a split of their own number.
+cudaError_t launch_write_blocks(const RowsToWrite& rows, cudaStream_t stream);
 
 // out[i] = row ids[i] of a matrix, for is_embedding_format.
 cudaError_t launch_embed(float* out, WeightFormat format, const uint8_t* storage, int64_t rows, int64_t columns, const int32_t* ids,
                          int n, cudaStream_t stream);
+// The same for block formats, in which grouped codes keep the order of their columns. Null ids: 0, 1, ... n - 1.
+cudaError_t launch_embed_blocks(float* out, WeightFormat format, const uint8_t* storage, int64_t rows, int64_t columns,
+                                const int32_t* ids, int n, cudaStream_t stream);
 
 // ---- decode_fixed4.cu, decode_huffman.cu (docs/pack-format.md, "Codecs")
 

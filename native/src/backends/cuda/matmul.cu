@@ -18,6 +18,32 @@ MultiplyPart part_of(const MultiplyJob& job) {
           0};
 }
 
+cudaError_t launch_blocks_of(WeightFormat format, MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream) {
+  launch.blocks = block_form(format);
+  switch (kind_of(format)) {
+    case WeightFormat::fp8_row:
+    case WeightFormat::fp8_tile:
+    case WeightFormat::mxfp8: return multiply_e4m3_blocks(launch, multiprocessors, stream);
+    case WeightFormat::nvfp4_multiplied:
+    case WeightFormat::nvfp4_divided: return multiply_nvfp4(launch, multiprocessors, stream);
+    case WeightFormat::q4_0:
+    case WeightFormat::grouped4: return multiply_zero4_blocks(launch, multiprocessors, stream);
+    case WeightFormat::q8_0:
+    case WeightFormat::grouped8: return multiply_zero8_blocks(launch, multiprocessors, stream);
+    case WeightFormat::q4_1:
+    case WeightFormat::q4_k: return multiply_addend4_blocks(launch, multiprocessors, stream);
+    case WeightFormat::q5_0:
+    case WeightFormat::q5_1:
+    case WeightFormat::q5_k: return multiply_addend5_blocks(launch, multiprocessors, stream);
+    case WeightFormat::q2_k: return multiply_q2_k(launch, multiprocessors, stream);
+    case WeightFormat::q3_k: return multiply_q3_k(launch, multiprocessors, stream);
+    case WeightFormat::q6_k: return multiply_q6_k(launch, multiprocessors, stream);
+    case WeightFormat::iq4_nl:
+    case WeightFormat::iq4_xs: return multiply_iq4_blocks(launch, multiprocessors, stream);
+    default: return cudaErrorInvalidValue;
+  }
+}
+
 cudaError_t launch_format(WeightFormat format, MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream) {
   switch (format) {
     case WeightFormat::bf16: return multiply_bf16(launch, multiprocessors, stream);
@@ -31,8 +57,8 @@ cudaError_t launch_format(WeightFormat format, MultiplyLaunch& launch, int multi
     case WeightFormat::sliced84: return multiply_sliced84(launch, multiprocessors, stream);
     case WeightFormat::sliced63: return multiply_sliced63(launch, multiprocessors, stream);
     case WeightFormat::sliced42: return multiply_sliced42(launch, multiprocessors, stream);
+    default: return is_blocks(format) ? launch_blocks_of(format, launch, multiprocessors, stream) : cudaErrorInvalidValue;
   }
-  return cudaErrorInvalidValue;
 }
 
 }  // namespace

@@ -18,6 +18,17 @@ cudaError_t multiply_fp8(MultiplyLaunch& launch, int multiprocessors, cudaStream
 cudaError_t multiply_sliced84(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
 cudaError_t multiply_sliced63(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
 cudaError_t multiply_sliced42(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+// Block formats of one arithmetic share a reader (block_rows.h).
+cudaError_t multiply_e4m3_blocks(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_zero4_blocks(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_zero8_blocks(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_addend4_blocks(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_addend5_blocks(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_q2_k(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_q3_k(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_q6_k(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_iq4_blocks(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
+cudaError_t multiply_nvfp4(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
 
 // Most tokens that the kernel for a job of n tokens handles at once; 0: any number.
 constexpr int tokens_at_once(int n) { return n <= 2 ? n : n <= 4 ? 4 : n <= 8 ? 8 : 0; }

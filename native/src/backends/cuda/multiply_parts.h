@@ -1,5 +1,6 @@
 // The products of one launch, and the outputs of each warp.
 #pragma once
+#include "block_layout.h"
 #include "kernels.h"
 #include "weight_layout.h"
 
@@ -28,7 +29,8 @@ struct MultiplyLaunch {
   int count;
   bool gated;
   SliceReading reading;
-  GluShape glu;  // only for gated products
+  GluShape glu;      // only for gated products
+  BlockForm blocks;  // only for block formats
 };
 static_assert(sizeof(MultiplyLaunch) <= 4096, "what a kernel takes");
 

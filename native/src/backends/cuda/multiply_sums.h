@@ -2,6 +2,7 @@
 // every lane.
 #pragma once
 #include "activations.h"
+#include "block_rows.h"
 #include "multiply_parts.h"
 #include "warp_folds.h"
 #include "sliced_rows.h"
@@ -15,6 +16,8 @@ template <class Rows>
 __device__ __forceinline__ typename Rows::Row row_of(const MultiplyLaunch& launch, const MultiplyPart& part, int number) {
   if constexpr (Rows::kSliced) {
     return Rows::row(part.weights, part.lower, launch.reading, part.rows, part.columns, number);
+  } else if constexpr (Rows::kBlocks) {
+    return Rows::row(launch.blocks, part.weights, part.rows, part.columns, number);
   } else {
     return Rows::row(part.weights, part.columns, number);
   }
@@ -26,6 +29,8 @@ __device__ __forceinline__ typename Rows::template Values<V> expanded(typename R
                                                                       const Place& place, Shared& shared, int lane) {
   if constexpr (Rows::kSliced) {
     return Rows::template expand<V>(row, vector, shared, lane);
+  } else if constexpr (Rows::kBlocks) {
+    return Rows::template expand<V>(row, vector, place, shared, lane);
   } else {
     return Rows::template expand<V>(row, vector, place, lane);
   }
@@ -34,7 +39,7 @@ __device__ __forceinline__ typename Rows::template Values<V> expanded(typename R
 // Between the lanes' writes to what they share and the reads, and the other way round.
 template <class Rows>
 __device__ __forceinline__ void meet_lanes() {
-  if constexpr (Rows::kSliced) __syncwarp();
+  if constexpr (Rows::kSliced || Rows::kBlocks) __syncwarp();
 }
 
 template <class Rows, int kRows, int kTokens>

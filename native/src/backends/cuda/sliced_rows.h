@@ -107,6 +107,7 @@ struct SlicedRows {
   static constexpr int kMain = 32;
   static constexpr bool kRowScales = false;
   static constexpr bool kSliced = true;
+  static constexpr bool kBlocks = false;
   using Table = NoTable;
 
   template <int V>

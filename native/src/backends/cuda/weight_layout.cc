@@ -1,8 +1,11 @@
 #include "weight_layout.h"
 
+#include "block_layout.h"
+
 namespace odmoe::cuda {
 
 uint64_t matrix_storage_bytes(WeightFormat format, int64_t rows, int64_t columns) {
+  if (is_blocks(format)) return block_storage_bytes(format, rows, columns);
   if (format == WeightFormat::fixed4) {
     return static_cast<uint64_t>((rows + kFixed4TileRows - 1) / kFixed4TileRows * fixed4_tile_bytes(columns));
   }

@@ -5,6 +5,7 @@
 //                     the first load() and the first expand()
 //  Vector<V>          V of the lane's values of a piece, as stored in memory; load() reads them
 //  kSliced, Shared    sliced_rows.h
+//  kBlocks            block_rows.h
 //  kRowScales         true: finished dots are multiplied by their row's scale
 //  Values<V>          the same in registers for value(); expand() makes them; for fixed4 rows it must go from the first step to the
 //                     last
@@ -67,6 +68,7 @@ struct NoTable {
 // A lane of these formats needs nothing from other lanes.
 struct LoneLanes {
   static constexpr bool kSliced = false;
+  static constexpr bool kBlocks = false;
   template <int kSteps>
   struct Shared {};
 };

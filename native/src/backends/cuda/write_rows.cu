@@ -235,10 +235,7 @@ cudaError_t launch_split(const RowsToWrite& rows, cudaStream_t stream) {
     case WeightFormat::fp8:
       if constexpr (kSplit == Split::fp8) return launch_pieces<kSplit, WeightFormat::fp8>(rows, stream);
       break;
-    case WeightFormat::fixed4:
-    case WeightFormat::sliced84:
-    case WeightFormat::sliced63:
-    case WeightFormat::sliced42: break;
+    default: break;
   }
   return cudaErrorInvalidValue;
 }
@@ -260,8 +257,8 @@ cudaError_t launch_write_rows(const RowsToWrite& rows, cudaStream_t stream) {
     case Split::sliced84:
     case Split::sliced63:
     case Split::sliced42: return launch_write_slices(rows, stream);
+    default: return is_blocks(rows.split) ? launch_write_blocks(rows, stream) : cudaErrorInvalidValue;
   }
-  return cudaErrorInvalidValue;
 }
 
 }  // namespace odmoe::cuda
