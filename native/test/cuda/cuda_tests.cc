@@ -23,6 +23,7 @@ constexpr Group kGroups[] = {
     {"write_rows", &test_write_rows},
     {"quantized", &test_quantized},
     {"sliced", &test_sliced},
+    {"blocks", &test_blocks},
     {"matmul", &test_matmul},
     {"elementwise", &test_elementwise},
     {"normalize", &test_normalize},

@@ -53,6 +53,7 @@ void test_matmul(Devices& devices);
 void test_write_rows(Devices& devices);
 void test_quantized(Devices& devices);
 void test_sliced(Devices& devices);
+void test_blocks(Devices& devices);
 void test_tensor_cores(Devices& devices);
 void test_elementwise(Devices& devices);
 void test_normalize(Devices& devices);

@@ -92,6 +92,8 @@ class CudaBackend final : public Backend {
 
   // Plain products where `glu` is null; otherwise a GLU with this shape and the products' biases.
   void multiply_all(const Product* products, int count, const GluShape* glu, const float* const* biases);
+  // Gives jobs whose weights have their columns in another order inputs in that order, in scratch.
+  void order_columns(MultiplyJob* jobs, int count);
   void choose_experts(const RouterWork& work, uint8_t* bounce);
   // Sends host values; returns their device address for the operator that is launched next.
   template <class T>

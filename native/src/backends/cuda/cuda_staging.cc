@@ -40,6 +40,11 @@ uint64_t CudaBackend::expert_slot_bytes(const ExpertMemoryShape& shape) const {
 
 uint64_t CudaBackend::expert_scratch_bytes(WeightFormat format, int64_t rows, int64_t hidden_size,
                                            int64_t intermediate_size) const {
+  if (is_grouped(format) && grouped_codes(format).order_bytes > 0) {
+    // The inputs in the order of the columns: of gate and of up, or of down.
+    const int64_t floats = rows * std::max(2 * hidden_size, intermediate_size);
+    return counted_bytes(static_cast<uint64_t>(floats) * sizeof(float));
+  }
   if (!fast_) return 0;
   MultiplyJob gate_up;
   gate_up.format = format;

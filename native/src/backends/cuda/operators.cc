@@ -3,6 +3,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "block_layout.h"
 #include "cuda_backend.h"
 #include "cuda_error.h"
 #include "odmoe/error.h"
@@ -56,6 +57,29 @@ void CudaBackend::multiply_glu(const Product* products, int count, float*, const
   multiply_all(products, count, &shape, biases);
 }
 
+void CudaBackend::order_columns(MultiplyJob* jobs, int count) {
+  OrderJob orders[kMostMultiplyJobs];
+  int ordered = 0;
+  int64_t floats = 0;
+  const auto is_ordered = [](const MultiplyJob& job) {
+    return is_grouped(job.format) && grouped_codes(job.format).order_bytes > 0;
+  };
+  for (int i = 0; i < count; ++i) floats += is_ordered(jobs[i]) ? jobs[i].n * jobs[i].columns : 0;
+  if (floats == 0) return;
+  float* room = static_cast<float*>(scratch(static_cast<uint64_t>(floats) * sizeof(float)));
+  for (int i = 0; i < count; ++i) {
+    MultiplyJob& job = jobs[i];
+    if (!is_ordered(job)) continue;
+    const BlockPlaces places = block_places(block_form(job.format), job.rows, steps_of(job.columns));
+    const auto* const order = reinterpret_cast<const uint16_t*>(job.weights + places.order);
+    orders[ordered++] = {room, job.in, order, job.in_stride, static_cast<int>(job.columns), job.n};
+    job.in = room;
+    job.in_stride = job.columns;
+    room += job.n * job.columns;
+  }
+  check(launch_order_columns(orders, ordered, stream_), "ordering the inputs of a product");
+}
+
 void CudaBackend::multiply_all(const Product* products, int count, const GluShape* glu, const float* const* biases) {
   context_.enter();
   jobs_.clear();
@@ -74,6 +98,7 @@ void CudaBackend::multiply_all(const Product* products, int count, const GluShap
   }
   for (size_t done = 0; done < jobs_.size(); done += kMostMultiplyJobs) {
     const auto some = static_cast<int>(std::min<size_t>(kMostMultiplyJobs, jobs_.size() - done));
+    order_columns(jobs_.data() + done, some);
     check(launch_multiply(jobs_.data() + done, some, glu, context_.traits(), stream_), "a product");
   }
 }

@@ -9,6 +9,7 @@
 #include "kernels.h"
 #include "odmoe/error.h"
 #include "plane_transfer.h"
+#include "weight_layout.h"
 
 namespace odmoe::cuda {
 namespace {
@@ -21,17 +22,77 @@ uint64_t scratch_bytes(const Transfers& transfers, int planes, int64_t rows) {
   return bytes;
 }
 
+bool is_value_format(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::bf16:
+    case WeightFormat::fp16:
+    case WeightFormat::fp32:
+    case WeightFormat::int8:
+    case WeightFormat::nf4: return true;
+    default: return false;
+  }
+}
+
 // Values are not converted to codes with scales: these formats are only for values that are shipped so.
 bool can_hold(WeightFormat format, Split split) {
   if (slice_bits(format) != 0 || slice_bits(split) != 0) return slice_bits(format) == slice_bits(split);
+  if (is_blocks(format)) return static_cast<uint64_t>(format) == static_cast<uint64_t>(split);
+  // Other formats have the matrix's own order of columns.
+  if (is_blocks(split)) return is_value_format(format) && !(is_grouped(split) && grouped_codes(split).order_bytes > 0);
   if (format == WeightFormat::mxfp4) return split == Split::mxfp4;
   return format != WeightFormat::fp8 || split == Split::fp8;
 }
 
+// Rows of a block format that are converted: their matrix in that format and their values are in the scratch.
+class ConvertedBlocks {
+ public:
+  explicit ConvertedBlocks(const RowsToWrite& written)
+      : needed_(is_blocks(written.split) && is_value_format(written.format)),
+        format_(static_cast<WeightFormat>(written.split)),
+        columns_(written.columns) {
+    // The tiles of the tensor need not be those of the matrix. Split::fp8 has the same planes, without tiles.
+    if (kind_of(written.split) != Split::fp8_tile) return;
+    needed_ = false;
+    split_ = Split::fp8;
+  }
+
+  uint64_t scratch_bytes(int64_t rows) const {
+    if (!needed_) return 0;
+    return LaneScratch::padded(matrix_bytes(rows)) + LaneScratch::padded(value_bytes(rows));
+  }
+
+  // Starts the conversion of the rows behind what brings them; changes them into rows of FP32.
+  void convert(RowsToWrite& rows, LaneScratch& scratch, cudaStream_t stream) const {
+    if (split_ != Split::none_fp32 && is_value_format(rows.format)) rows.split = split_;
+    if (!needed_) return;
+    RowsToWrite blocks = rows;
+    blocks.format = format_;
+    blocks.storage = scratch.take(matrix_bytes(rows.row_count));
+    blocks.rows = rows.row_count;
+    blocks.first_row = 0;
+    check(launch_write_blocks(blocks, stream), "laying weights out");
+    auto* const values = reinterpret_cast<float*>(scratch.take(value_bytes(rows.row_count)));
+    check(launch_embed_blocks(values, format_, blocks.storage, rows.row_count, columns_, nullptr, static_cast<int>(rows.row_count),
+                              stream),
+          "decoding weights");
+    rows.split = Split::none_fp32;
+    rows.planes[0] = reinterpret_cast<const uint8_t*>(values);
+  }
+
+ private:
+  uint64_t matrix_bytes(int64_t rows) const { return matrix_storage_bytes(format_, rows, columns_); }
+  uint64_t value_bytes(int64_t rows) const { return static_cast<uint64_t>(rows * columns_) * sizeof(float); }
+
+  bool needed_;
+  WeightFormat format_;
+  int64_t columns_;
+  Split split_ = Split::none_fp32;
+};
+
 // The number of rows that fit in the scratch at once, at least one.
-int64_t fitting_rows(const Transfers& transfers, int planes, int64_t rows, uint64_t scratch) {
+int64_t fitting_rows(const Transfers& transfers, const ConvertedBlocks& blocks, int planes, int64_t rows, uint64_t scratch) {
   while (rows > 1) {
-    const uint64_t needed = scratch_bytes(transfers, planes, rows);
+    const uint64_t needed = scratch_bytes(transfers, planes, rows) + blocks.scratch_bytes(rows);
     if (needed <= scratch) break;
     const double share = static_cast<double>(scratch) / static_cast<double>(needed);
     rows = std::clamp<int64_t>(static_cast<int64_t>(share * static_cast<double>(rows)), 1, rows - 1);
@@ -42,16 +103,19 @@ int64_t fitting_rows(const Transfers& transfers, int planes, int64_t rows, uint6
 // Starts all copies and kernels, with the lane's mark behind the last copy. Returns whether kernels read host memory.
 bool ask(LoadLanes::Use& lane, RowsToWrite written, int64_t rows, Transfers& transfers) {
   const int planes = plane_count(written.split);
+  const ConvertedBlocks blocks(written);
   for (int64_t done = 0; done < rows; done += written.row_count) {
-    written.row_count = fitting_rows(transfers, planes, rows - done, lane->scratch.bytes);
-    lane.need_scratch(scratch_bytes(transfers, planes, written.row_count));
+    written.row_count = fitting_rows(transfers, blocks, planes, rows - done, lane->scratch.bytes);
+    lane.need_scratch(scratch_bytes(transfers, planes, written.row_count) + blocks.scratch_bytes(written.row_count));
     LaneScratch scratch(lane->scratch);
     for (int plane = 0; plane < planes; ++plane) {
       written.planes[plane] = transfers[static_cast<size_t>(plane)].bring(written.row_count, scratch, lane->stream);
     }
     lane.mark();
     for (int plane = 0; plane < planes; ++plane) transfers[static_cast<size_t>(plane)].decode(lane->stream);
-    check(launch_write_rows(written, lane->stream), "laying weights out");
+    RowsToWrite plain = written;
+    blocks.convert(plain, scratch, lane->stream);
+    check(launch_write_rows(plain, lane->stream), "laying weights out");
     written.first_row += written.row_count;
   }
   return std::any_of(transfers.begin(), transfers.end(), [](const PlaneTransfer& plane) { return plane.reads_host_memory(); });
