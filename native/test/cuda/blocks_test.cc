@@ -50,66 +50,75 @@ std::vector<uint8_t> random_order(std::mt19937& random, int64_t rows, int64_t co
   return bytes;
 }
 
+float random_scale(std::mt19937& random, int least, int most) {
+  return std::ldexp(1.0f + static_cast<float>(random() % (1u << 23)) * 0x1p-23f, random_between(random, least, most));
+}
+
+void put_float(std::vector<uint8_t>& bytes, size_t at, float value) { std::memcpy(bytes.data() + at, &value, sizeof value); }
+
+// Whether byte `place` of a block has the exponent's highest bits of an FP16 number.
+bool is_high_byte(Split split, int place) {
+  switch (kind_of(split)) {
+    case Split::q4_1:
+    case Split::q5_1:
+    case Split::q4_k:
+    case Split::q5_k: return place == 1 || place == 3;
+    case Split::q2_k: return place == 81 || place == 83;
+    case Split::q3_k: return place == 109;
+    case Split::q6_k: return place == 209;
+    default: return place == 1;
+  }
+}
+
+void make_finite(std::vector<uint8_t>& bytes, int64_t first, int64_t end, int apart) {
+  for (int64_t i = first; i < end; i += apart) bytes[static_cast<size_t>(i)] &= 0xbf;
+}
+
+// Codes and scales of two planes, from random bytes.
+void make_valid_planes(std::mt19937& random, Split split, int64_t columns, std::vector<uint8_t>& codes,
+                       std::vector<uint8_t>& scales) {
+  if (is_grouped(split)) {
+    const int width = grouped_codes(split).scales == ScaleType::fp32 ? 4 : 2;
+    return make_finite(scales, width - 1, grouped_codes(split).scale_bytes(columns), width);
+  }
+  const Split kind = kind_of(split);
+  if (kind == Split::nvfp4_multiplied || kind == Split::nvfp4_divided) {
+    for (uint8_t& byte : scales) byte = static_cast<uint8_t>(byte % 0x7f);
+    const bool divided = kind == Split::nvfp4_divided;
+    return put_float(scales, scales.size() - 4, random_scale(random, divided ? -3 : -20, divided ? 20 : 3));
+  }
+  for (uint8_t& byte : codes) byte = (byte & 0x7f) == 0x7f ? 0x3a : byte;
+  if (kind == Split::mxfp8) {
+    for (uint8_t& byte : scales) byte = static_cast<uint8_t>(byte % 8 == 0 ? byte % 246 : 110 + byte % 20);
+    return;
+  }
+  for (size_t i = 0; i < scales.size(); i += 4) put_float(scales, i, random_scale(random, -20, 3));
+}
+
 // Random bytes whose weights are numbers.
 ShippedWeights random_blocks(std::mt19937& random, Split split, int64_t rows, int64_t columns) {
   ShippedWeights weights{split, rows, columns, {}};
   const int order_bytes = is_grouped(split) ? grouped_codes(split).order_bytes : 0;
   const std::vector<uint8_t> order = order_bytes > 0 ? random_order(random, rows, columns, order_bytes) : std::vector<uint8_t>();
-  const int planes = plane_count(split);
-  std::vector<uint8_t> row[2];
+  const BlockShape block = block_shape(split);
+  std::vector<uint8_t> planes[2];
   for (int64_t r = 0; r < rows; ++r) {
-    const bool shares_scales = kind_of(split) == Split::fp8_tile && r % kTileScaleRows != 0;
-    const uint8_t* at[2];
-    do {
-      for (int plane = 0; plane < planes; ++plane) {
-        if (plane == 1 && shares_scales) continue;
-        row[plane].resize(static_cast<size_t>(plane_row_bytes(split, plane, columns)));
-        for (uint8_t& byte : row[plane]) byte = static_cast<uint8_t>(random());
-        const size_t floats = split == Split::fp8_row || split == Split::fp8_tile ? row[1].size() / 4 : 0;
-        for (size_t i = 0; plane == 1 && i < floats; ++i) {
-          const float scale =
-              std::ldexp(1.0f + static_cast<float>(random() % 8388608) / 8388608.0f, random_between(random, -20, 3));
-          std::memcpy(row[1].data() + 4 * i, &scale, 4);
-        }
-        // The sign and the highest bits of FP16 numbers and of FP8 codes: no infinities and no NaN.
-        if (plane == 0 && split != Split::q8_0 && block_shape(split).columns == 0) {
-          for (uint8_t& byte : row[0]) byte = (byte & 0x7f) == 0x7f && plane_row_bytes(split, 0, columns) == columns ? 0x3a : byte;
-        }
-        if (plane == 1 && (kind_of(split) == Split::nvfp4_multiplied || kind_of(split) == Split::nvfp4_divided)) {
-          for (uint8_t& byte : row[1]) byte = static_cast<uint8_t>(byte % 0x7f);
-          const float global = std::ldexp(1.0f + static_cast<float>(random() % 8388608) / 8388608.0f,
-                                          split == Split::nvfp4_divided ? random_between(random, -3, 14) : -9);
-          std::memcpy(row[1].data() + row[1].size() - 4, &global, 4);
-        }
-        if (plane == 1 && kind_of(split) == Split::mxfp8) {
-          for (uint8_t& byte : row[1])
-            byte = static_cast<uint8_t>(random_between(random, 0, 9) == 0 ? byte % 246 : 110 + byte % 20);
-        }
-      }
-      for (size_t i = 0; block_shape(split).columns != 0 && i < row[0].size(); ++i) {
-        const int place = static_cast<int>(i) % block_shape(split).bytes;
-        const int second = kind_of(split) == Split::q2_k   ? 80
-                           : kind_of(split) == Split::q3_k ? 108
-                           : kind_of(split) == Split::q6_k ? 208
-                                                           : 0;
-        // The high bytes of the FP16 numbers: magnitudes below 2.
-        if (place == second + 1 || place == second + 3) row[0][i] &= static_cast<uint8_t>(place == second + 1 ? 0xbf : 0xff);
-        if (place == second + 3 &&
-            (kind_of(split) == Split::q4_1 || kind_of(split) == Split::q5_1 || kind_of(split) == Split::q2_k ||
-             kind_of(split) == Split::q4_k || kind_of(split) == Split::q5_k)) {
-          row[0][i] &= 0xbf;
-        }
-      }
-      if (is_grouped(split)) {
-        const GroupedCodes codes = grouped_codes(split);
-        const int width = codes.scales == ScaleType::fp32 ? 4 : 2;
-        for (int64_t i = width - 1; i < codes.scale_bytes(columns); i += width) row[1][static_cast<size_t>(i)] &= 0xbf;
-      }
-      if (order_bytes > 0) std::copy_n(order.data() + r * order_bytes, order_bytes, row[1].end() - order_bytes);
-      for (int plane = 0; plane < planes; ++plane) at[plane] = row[plane].data();
-    } while (block_row_fault(split, at, columns) != nullptr);
-    for (int plane = 0; plane < planes; ++plane) {
-      weights.planes[plane].insert(weights.planes[plane].end(), row[plane].begin(), row[plane].end());
+    const std::vector<uint8_t> scales_before = planes[1];
+    for (int plane = 0; plane < plane_count(split); ++plane) {
+      planes[plane].resize(static_cast<size_t>(plane_row_bytes(split, plane, columns)));
+      for (uint8_t& byte : planes[plane]) byte = static_cast<uint8_t>(random());
+    }
+    for (size_t i = 0; block.columns != 0 && i < planes[0].size(); ++i) {
+      if (is_high_byte(split, static_cast<int>(i) % block.bytes)) planes[0][i] &= 0xbf;
+    }
+    if (block.columns == 0) make_valid_planes(random, split, columns, planes[0], planes[1]);
+    if (kind_of(split) == Split::fp8_tile && r % kTileScaleRows != 0) planes[1] = scales_before;
+    if (order_bytes > 0) std::copy_n(order.data() + r * order_bytes, order_bytes, planes[1].end() - order_bytes);
+    const uint8_t* const at[] = {planes[0].data(), planes[1].data()};
+    const char* const fault = block_row_fault(split, at, columns);
+    expect(fault == nullptr, name_of(split) + ": the test's weights have a fault");
+    for (int plane = 0; plane < plane_count(split); ++plane) {
+      weights.planes[plane].insert(weights.planes[plane].end(), planes[plane].begin(), planes[plane].end());
     }
   }
   return weights;
@@ -150,16 +159,13 @@ void write(StoredMatrix& stored, const ShippedWeights& weights, int piece) {
   }
 }
 
-std::vector<float> expected_products(const std::vector<std::vector<float>>& rows, const std::vector<float>& x, const Split split,
-                                     int n) {
+std::vector<float> expected_products(const std::vector<std::vector<float>>& rows, const std::vector<float>& x, int n) {
   std::vector<float> out;
-  const size_t columns = rows[0].size();
-  std::vector<uint16_t> order;
+  const auto columns = static_cast<int64_t>(rows[0].size());
   for (int i = 0; i < n; ++i) {
-    const std::vector<float> in(x.begin() + static_cast<int64_t>(columns) * i, x.begin() + static_cast<int64_t>(columns) * (i + 1));
+    const std::vector<float> in(x.begin() + columns * i, x.begin() + columns * (i + 1));
     for (const std::vector<float>& row : rows) out.push_back(test::reference_dot(in, row));
   }
-  static_cast<void>(split);
   return out;
 }
 
@@ -172,7 +178,7 @@ void equal_products(Devices& devices, const ShippedWeights& weights, int n) {
   devices.cuda->matmul(out.data(), weights.rows, stored.matrix, in.data(), weights.columns, n);
   const std::string what = name_of(weights.split) + ", " + std::to_string(weights.rows) + " x " + std::to_string(weights.columns) +
                            ", n " + std::to_string(n);
-  expect_equal(what, out.values(), expected_products(ordered_values(weights), x, weights.split, n));
+  expect_equal(what, out.values(), expected_products(ordered_values(weights), x, n));
 }
 
 int64_t random_columns(std::mt19937& random, Split split, int most) {
