@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
   odmoe::test::add_fixed4_cases(cases);
   odmoe::test::add_quantized_weight_cases(cases);
   odmoe::test::add_sliced_weight_cases(cases);
+  odmoe::test::add_block_weight_cases(cases);
   odmoe::test::add_matmul_cases(cases);
   odmoe::test::add_elementwise_cases(cases);
   odmoe::test::add_norm_cases(cases);

@@ -23,6 +23,7 @@ void add_weight_cases(std::vector<Case>& cases);
 void add_fixed4_cases(std::vector<Case>& cases);
 void add_quantized_weight_cases(std::vector<Case>& cases);
 void add_sliced_weight_cases(std::vector<Case>& cases);
+void add_block_weight_cases(std::vector<Case>& cases);
 void add_elementwise_cases(std::vector<Case>& cases);
 void add_norm_cases(std::vector<Case>& cases);
 void add_router_cases(std::vector<Case>& cases);

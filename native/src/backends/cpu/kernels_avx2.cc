@@ -216,7 +216,6 @@ struct Simd {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   }
   static Integers shift_right(Integers v, int count) { return _mm256_srl_epi32(v, _mm_cvtsi32_si128(count)); }
-  static Integers shift_left(Integers v, int count) { return _mm256_sll_epi32(v, _mm_cvtsi32_si128(count)); }
   static Integers and_bits(Integers v, int bits) { return _mm256_and_si256(v, _mm256_set1_epi32(bits)); }
   static Integers or_bits(Integers a, Integers b) { return _mm256_or_si256(a, b); }
   // `value`, a power of two, in each lane whose bit is set.
@@ -226,17 +225,43 @@ struct Simd {
     return _mm256_and_si256(set, _mm256_set1_epi32(value));
   }
   static Vector to_floats(Integers v) { return _mm256_cvtepi32_ps(v); }
-  // Looks up the low four bits of each integer: two permutations by bits 0-2, chosen by bit 3.
-  static Vector look_up(const float* table, Integers codes) {
-    const __m256 below = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), codes);
-    const __m256 above = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), codes);
-    return _mm256_blendv_ps(below, above, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
-  }
   // Looks up bits 0 to 2 in a table of magnitudes; bit 3 is the sign.
   static Vector look_up_magnitudes(const float* table, Integers codes) {
     const __m256 magnitudes = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), codes);
     return copy_sign(magnitudes, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
   }
+  // 2 W bytes: those from p on, then those from q on.
+  using Bytes = __m128i;
+  static Bytes load_two(const uint8_t* p, const uint8_t* q) {
+    return _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)),
+                              _mm_loadl_epi64(reinterpret_cast<const __m128i*>(q)));
+  }
+  // The lower halves of W bytes, then the upper ones.
+  static Bytes load_halves(const uint8_t* p) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return and_bytes(_mm_unpacklo_epi64(bytes, _mm_srli_epi16(bytes, 4)), 15);
+  }
+  static Bytes and_bytes(Bytes v, int bits) { return _mm_and_si128(v, _mm_set1_epi8(static_cast<char>(bits))); }
+  static Bytes or_bytes(Bytes a, Bytes b) { return _mm_or_si128(a, b); }
+  // Bits of neighbouring bytes come in.
+  static Bytes shift_bytes_right(Bytes v, int count) { return _mm_srl_epi16(v, _mm_cvtsi32_si128(count)); }
+  static Bytes shift_bytes_left(Bytes v, int count) { return _mm_sll_epi16(v, _mm_cvtsi32_si128(count)); }
+  // `value` in each byte that has the bit.
+  static Bytes where_bit(Bytes v, int bit, int value) {
+    const __m128i bits = _mm_set1_epi8(static_cast<char>(bit));
+    return _mm_and_si128(_mm_cmpeq_epi8(_mm_and_si128(v, bits), bits), _mm_set1_epi8(static_cast<char>(value)));
+  }
+  static void to_floats(Bytes v, Vector& low, Vector& high) {
+    low = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v));
+    high = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(v, v)));
+  }
+  // The integers that the table has for codes of 4 bits.
+  static void look_up_integers(const int8_t* table, Bytes codes, Vector& low, Vector& high) {
+    const __m128i values = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)), codes);
+    low = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(values));
+    high = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(values, values)));
+  }
+  static float half(uint16_t bits) { return _cvtsh_ss(bits); }
 
   // Folds the 32 partial sums of each of four rows by the binary tree.
   static void fold_rows(const Vector (&sums)[4][4], float* out) {

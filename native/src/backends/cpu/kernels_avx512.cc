@@ -232,20 +232,48 @@ struct Simd {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static Integers shift_right(Integers v, int count) { return _mm512_srl_epi32(v, _mm_cvtsi32_si128(count)); }
-  static Integers shift_left(Integers v, int count) { return _mm512_sll_epi32(v, _mm_cvtsi32_si128(count)); }
   static Integers and_bits(Integers v, int bits) { return _mm512_and_si512(v, _mm512_set1_epi32(bits)); }
   static Integers or_bits(Integers a, Integers b) { return _mm512_or_si512(a, b); }
   // `value`, a power of two, in each lane whose bit is set.
   static Integers where_set(uint32_t bits, int value) { return _mm512_maskz_set1_epi32(static_cast<__mmask16>(bits), value); }
   static Vector to_floats(Integers v) { return _mm512_cvtepi32_ps(v); }
-  // Looks up the low four bits of each integer.
-  static Vector look_up(const float* table, Integers codes) { return _mm512_permutexvar_ps(codes, _mm512_loadu_ps(table)); }
   // Looks up bits 0 to 2 in a table of magnitudes; bit 3 is the sign.
   static Vector look_up_magnitudes(const float* table, Integers codes) {
     const __m512 magnitudes = _mm512_broadcast_f32x8(_mm256_loadu_ps(table));
     const __m512i signs = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, kSign, kSign, kSign, kSign, kSign, kSign, kSign, kSign);
     return _mm512_permutexvar_ps(codes, _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(magnitudes), signs)));
   }
+  // 2 W bytes: those from p on, then those from q on.
+  using Bytes = __m256i;
+  static Bytes load_two(const uint8_t* p, const uint8_t* q) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+                                   _mm_loadu_si128(reinterpret_cast<const __m128i*>(q)), 1);
+  }
+  // The lower halves of W bytes, then the upper ones.
+  static Bytes load_halves(const uint8_t* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return and_bytes(_mm256_inserti128_si256(_mm256_castsi128_si256(bytes), _mm_srli_epi16(bytes, 4), 1), 15);
+  }
+  static Bytes and_bytes(Bytes v, int bits) { return _mm256_and_si256(v, _mm256_set1_epi8(static_cast<char>(bits))); }
+  static Bytes or_bytes(Bytes a, Bytes b) { return _mm256_or_si256(a, b); }
+  // Bits of neighbouring bytes come in.
+  static Bytes shift_bytes_right(Bytes v, int count) { return _mm256_srl_epi16(v, _mm_cvtsi32_si128(count)); }
+  static Bytes shift_bytes_left(Bytes v, int count) { return _mm256_sll_epi16(v, _mm_cvtsi32_si128(count)); }
+  // `value` in each byte that has the bit.
+  static Bytes where_bit(Bytes v, int bit, int value) {
+    return _mm256_maskz_set1_epi8(_mm256_test_epi8_mask(v, _mm256_set1_epi8(static_cast<char>(bit))), static_cast<char>(value));
+  }
+  static void to_floats(Bytes v, Vector& low, Vector& high) {
+    low = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm256_castsi256_si128(v)));
+    high = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm256_extracti128_si256(v, 1)));
+  }
+  // The integers that the table has for codes of 4 bits.
+  static void look_up_integers(const int8_t* table, Bytes codes, Vector& low, Vector& high) {
+    const Vector values = load_int8(reinterpret_cast<const uint8_t*>(table));
+    low = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm256_castsi256_si128(codes)), values);
+    high = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm256_extracti128_si256(codes, 1)), values);
+  }
+  static float half(uint16_t bits) { return _cvtsh_ss(bits); }
 
   // Folds the 32 partial sums of each of four rows by the binary tree.
   static void fold_rows(const Vector (&sums)[4][2], float* out) {

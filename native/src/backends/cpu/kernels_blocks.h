@@ -116,6 +116,13 @@ void multiply_stream_of(const MatmulJob& job, int64_t first_tile, int64_t tiles,
   multiply_many_tokens<kLines * 64>(job, first_tile, tiles, scratch, any);
 }
 
+template <int kBits>
+void multiply_grouped(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
+  const bool wide = grouped_codes(job.format).scales == ScaleType::fp32;
+  if (wide) return multiply_stream_of<GroupedStream<kBits, true>>(job, first_tile, tiles, scratch);
+  multiply_stream_of<GroupedStream<kBits, false>>(job, first_tile, tiles, scratch);
+}
+
 void multiply_blocks(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
   switch (kind_of(job.format)) {
     case WeightFormat::fp8_row: return multiply_stream_of<E4m3Stream<WeightFormat::fp8_row>>(job, first_tile, tiles, scratch);
@@ -135,8 +142,8 @@ void multiply_blocks(const MatmulJob& job, int64_t first_tile, int64_t tiles, co
     case WeightFormat::q6_k: return multiply_stream_of<GgufStream<Q6K>>(job, first_tile, tiles, scratch);
     case WeightFormat::iq4_nl: return multiply_stream_of<GgufStream<Iq4Nl>>(job, first_tile, tiles, scratch);
     case WeightFormat::iq4_xs: return multiply_stream_of<GgufStream<Iq4Xs>>(job, first_tile, tiles, scratch);
-    case WeightFormat::grouped4: return multiply_stream_of<GroupedStream<4>>(job, first_tile, tiles, scratch);
-    case WeightFormat::grouped8: return multiply_stream_of<GroupedStream<8>>(job, first_tile, tiles, scratch);
+    case WeightFormat::grouped4: return multiply_grouped<4>(job, first_tile, tiles, scratch);
+    case WeightFormat::grouped8: return multiply_grouped<8>(job, first_tile, tiles, scratch);
     default: break;
   }
 }

@@ -8,11 +8,12 @@ namespace odmoe::cpu {
 namespace {
 
 using Integers = Simd::Integers;
+using Bytes = Simd::Bytes;
 
 ODMOE_INLINE float half_at(const uint8_t* p) {
   uint16_t half;
   __builtin_memcpy(&half, p, 2);
-  return float_of_half(half);
+  return Simd::half(half);
 }
 
 ODMOE_INLINE uint32_t word_at(const uint8_t* p) {
@@ -95,12 +96,37 @@ struct Q8_0 {
   }
 };
 
-alignas(64) constexpr float kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+alignas(16) constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 ODMOE_INLINE void look_up_iq4(const uint8_t* codes, Vector& low, Vector& high) {
-  const Integers bytes = Simd::load_bytes(codes);
-  low = Simd::look_up(kIq4Values, bytes);
-  high = Simd::look_up(kIq4Values, upper_half(bytes));
+  Simd::look_up_integers(kIq4Values, Simd::load_halves(codes), low, high);
+}
+
+// Some bytes times a factor.
+template <int kCount>
+ODMOE_INLINE void scale_bytes(const uint8_t* bytes, int offset, float factor, float* out) {
+  const Vector factors = Simd::broadcast(factor);
+  const Vector offsets = Simd::broadcast(static_cast<float>(offset));
+  for (int i = 0; i < kCount; i += kWidth) {
+    const Vector scaled = Simd::multiply(Simd::subtract(Simd::load_uint8(bytes + i, 0), offsets), factors);
+    if constexpr (kCount < kWidth) {
+      Simd::store_first(out, scaled, kCount);
+    } else {
+      Simd::store(out + i, scaled);
+    }
+  }
+}
+
+// Spreads groups of four bits over the bytes.
+ODMOE_INLINE uint64_t spread_four_bits(uint64_t bits) {
+  bits = (bits | bits << 16) & 0x0000ffff0000ffffu;
+  bits = (bits | bits << 8) & 0x00ff00ff00ff00ffu;
+  return (bits | bits << 4) & 0x0f0f0f0f0f0f0f0fu;
+}
+ODMOE_INLINE uint64_t spread_two_bits(uint64_t bits) {
+  bits = (bits | bits << 24) & 0x000000ff000000ffu;
+  bits = (bits | bits << 12) & 0x000f000f000f000fu;
+  return (bits | bits << 6) & 0x0303030303030303u;
 }
 
 struct Iq4Nl {
@@ -120,33 +146,27 @@ struct Iq4Xs {
   static constexpr int kScales = 1;
   static constexpr bool kBases = false;
   ODMOE_INLINE static void prepare(const uint8_t* block, float* steps, float*) {
-    const float scale = half_at(block);
-    const uint32_t high = static_cast<uint32_t>(block[2] | block[3] << 8);
-    const uint32_t low = word_at(block + 4);
-    for (int i = 0; i < 8; ++i) {
-      const auto bits = static_cast<int32_t>((low >> (4 * i) & 15) | (high >> (2 * i) & 3) << 4);
-      steps[i] = scale * static_cast<float>(bits - 32);
-    }
+    const auto high = static_cast<uint64_t>(block[2] | block[3] << 8);
+    const uint64_t scales = spread_four_bits(word_at(block + 4)) | spread_two_bits(high) << 4;
+    uint8_t bytes[kLanes];  // a vector of 16 bytes is read
+    __builtin_memcpy(bytes, &scales, sizeof scales);
+    scale_bytes<8>(bytes, 32, half_at(block), steps);
   }
   ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
     look_up_iq4(block + 8 + group * 16 + pair * kWidth, low, high);
   }
 };
 
-// Two bits of each of 32 bytes from kCodes on (32 more for the second half of the block).
-template <int kCodes>
-ODMOE_INLINE void take_two_bits(const uint8_t* block, int group, int pair, Integers& low, Integers& high) {
-  const uint8_t* const bytes = block + kCodes + group / 4 * 32 + pair * kWidth;
-  const int shift = group % 4 * 2;
-  low = Simd::and_bits(Simd::shift_right(Simd::load_bytes(bytes), shift), 3);
-  high = Simd::and_bits(Simd::shift_right(Simd::load_bytes(bytes + 16), shift), 3);
+// Columns W*pair.. and 16 + W*pair.. of 32 bytes.
+ODMOE_INLINE Bytes load_columns(const uint8_t* bytes, int pair) {
+  return Simd::load_two(bytes + pair * kWidth, bytes + 16 + pair * kWidth);
 }
 
-// Bit `group` of each of 32 bytes, at bit kTo.
-template <int kTo>
-ODMOE_INLINE void take_one_bit(const uint8_t* bytes, int group, int pair, Integers& low, Integers& high) {
-  low = Simd::and_bits(Simd::shift_left(Simd::shift_right(Simd::load_bytes(bytes + pair * kWidth), group), kTo), 1 << kTo);
-  high = Simd::and_bits(Simd::shift_left(Simd::shift_right(Simd::load_bytes(bytes + 16 + pair * kWidth), group), kTo), 1 << kTo);
+// Two bits of each of 32 bytes from kCodes on (32 more for the second half of the block).
+template <int kCodes>
+ODMOE_INLINE Bytes take_two_bits(const uint8_t* block, int group, int pair) {
+  const Bytes bytes = load_columns(block + kCodes + group / 4 * 32, pair);
+  return Simd::and_bytes(Simd::shift_bytes_right(bytes, group % 4 * 2), 3);
 }
 
 struct Q2K {
@@ -155,18 +175,16 @@ struct Q2K {
   static constexpr int kScales = 2;
   static constexpr bool kBases = true;
   ODMOE_INLINE static void prepare(const uint8_t* block, float* steps, float* bases) {
-    const float scale = half_at(block + 80);
-    const float minimum = -half_at(block + 82);
-    for (int i = 0; i < 16; ++i) {
-      steps[i] = scale * static_cast<float>(block[i] & 15);
-      bases[i] = minimum * static_cast<float>(block[i] >> 4);
+    const Vector scale = Simd::broadcast(half_at(block + 80));
+    const Vector minimum = Simd::broadcast(-half_at(block + 82));
+    for (int i = 0; i < 16; i += kWidth) {
+      const Integers bytes = Simd::load_bytes(block + i);
+      Simd::store(steps + i, Simd::multiply(scale, Simd::to_floats(lower_half(bytes))));
+      Simd::store(bases + i, Simd::multiply(minimum, Simd::to_floats(upper_half(bytes))));
     }
   }
   ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
-    Integers low_codes, high_codes;
-    take_two_bits<16>(block, group, pair, low_codes, high_codes);
-    low = Simd::to_floats(low_codes);
-    high = Simd::to_floats(high_codes);
+    Simd::to_floats(take_two_bits<16>(block, group, pair), low, high);
   }
 };
 
@@ -176,40 +194,35 @@ struct Q3K {
   static constexpr int kScales = 2;
   static constexpr bool kBases = true;
   ODMOE_INLINE static void prepare(const uint8_t* block, float* steps, float* bases) {
-    const float scale = half_at(block + 108);
-    const uint8_t* const scales = block + 96;
-    for (int i = 0; i < 16; ++i) {
-      const int low = scales[i % 8] >> (i / 8 * 4) & 15;
-      const int high = scales[8 + i % 4] >> (i / 4 * 2) & 3;
-      steps[i] = scale * static_cast<float>((low | high << 4) - 32);
-      bases[i] = steps[i] * -4.0f;
+    const uint32_t low[2] = {word_at(block + 96), word_at(block + 100)};
+    const uint32_t high = word_at(block + 104);
+    uint32_t words[4];
+    for (int i = 0; i < 4; ++i) {
+      words[i] = (low[i % 2] >> (i / 2 * 4) & 0x0f0f0f0fu) | (high >> (2 * i) & 0x03030303u) << 4;
     }
+    uint8_t bytes[16];
+    __builtin_memcpy(bytes, words, sizeof words);
+    scale_bytes<16>(bytes, 32, half_at(block + 108), steps);
+    for (int i = 0; i < 16; i += kWidth) Simd::store(bases + i, Simd::multiply(Simd::load(steps + i), Simd::broadcast(-4.0f)));
   }
   ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
-    Integers low_codes, high_codes, low_top, high_top;
-    take_two_bits<32>(block, group, pair, low_codes, high_codes);
-    take_one_bit<2>(block, group, pair, low_top, high_top);
-    low = Simd::to_floats(Simd::or_bits(low_codes, low_top));
-    high = Simd::to_floats(Simd::or_bits(high_codes, high_top));
+    const Bytes top = Simd::where_bit(load_columns(block, pair), 1 << group, 4);
+    Simd::to_floats(Simd::or_bytes(take_two_bits<32>(block, group, pair), top), low, high);
   }
 };
 
 // Eight scales and eight minimums of 6 bits, and their two factors.
 ODMOE_INLINE void prepare_six_bits(const uint8_t* block, float* steps, float* bases) {
-  const float scale = half_at(block);
-  const float minimum = -half_at(block + 2);
   const uint32_t first = word_at(block + 4);
   const uint32_t second = word_at(block + 8);
   const uint32_t third = word_at(block + 12);
   const uint32_t scales[2] = {first & 0x3f3f3f3fu, (third & 0x0f0f0f0fu) | (first >> 6 & 0x03030303u) << 4};
   const uint32_t minimums[2] = {second & 0x3f3f3f3fu, (third >> 4 & 0x0f0f0f0fu) | (second >> 6 & 0x03030303u) << 4};
-  uint8_t bytes[16];
+  uint8_t bytes[kLanes];  // a vector of 16 bytes is read
   __builtin_memcpy(bytes, scales, 8);
   __builtin_memcpy(bytes + 8, minimums, 8);
-  for (int i = 0; i < 8; ++i) {
-    steps[i] = scale * static_cast<float>(bytes[i]);
-    bases[i] = minimum * static_cast<float>(bytes[8 + i]);
-  }
+  scale_bytes<8>(bytes, 0, half_at(block), steps);
+  scale_bytes<8>(bytes + 8, 0, -half_at(block + 2), bases);
 }
 
 // Columns of two groups of 32 are the lower and the upper halves of 32 bytes; kBits is the place of the fifth bits, or 0.
@@ -221,18 +234,12 @@ struct HalfByteGroups {
   static constexpr bool kBases = true;
   ODMOE_INLINE static void prepare(const uint8_t* block, float* steps, float* bases) { prepare_six_bits(block, steps, bases); }
   ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
-    const uint8_t* const bytes = block + kCodes + group / 2 * 32 + pair * kWidth;
-    const int shift = group % 2 * 4;
-    Integers low_codes = lower_half(Simd::shift_right(Simd::load_bytes(bytes), shift));
-    Integers high_codes = lower_half(Simd::shift_right(Simd::load_bytes(bytes + 16), shift));
+    const Bytes bytes = load_columns(block + kCodes + group / 2 * 32, pair);
+    Bytes codes = Simd::and_bytes(Simd::shift_bytes_right(bytes, group % 2 * 4), 15);
     if constexpr (kBits != 0) {
-      Integers low_top, high_top;
-      take_one_bit<4>(block + kBits, group, pair, low_top, high_top);
-      low_codes = Simd::or_bits(low_codes, low_top);
-      high_codes = Simd::or_bits(high_codes, high_top);
+      codes = Simd::or_bytes(codes, Simd::where_bit(load_columns(block + kBits, pair), 1 << group, 16));
     }
-    low = Simd::to_floats(low_codes);
-    high = Simd::to_floats(high_codes);
+    Simd::to_floats(codes, low, high);
   }
 };
 using Q4K = HalfByteGroups<16, 0>;
@@ -244,21 +251,18 @@ struct Q6K {
   static constexpr int kScales = 2;
   static constexpr bool kBases = true;
   ODMOE_INLINE static void prepare(const uint8_t* block, float* steps, float* bases) {
-    const float scale = half_at(block + 208);
-    for (int i = 0; i < 16; ++i) {
-      steps[i] = scale * static_cast<float>(static_cast<int8_t>(block[192 + i]));
-      bases[i] = steps[i] * -32.0f;
+    const Vector scale = Simd::broadcast(half_at(block + 208));
+    for (int i = 0; i < 16; i += kWidth) {
+      const Vector step = Simd::multiply(scale, Simd::load_int8(block + 192 + i));
+      Simd::store(steps + i, step);
+      Simd::store(bases + i, Simd::multiply(step, Simd::broadcast(-32.0f)));
     }
   }
   ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
-    const uint8_t* const bytes = block + group / 4 * 64 + group % 2 * 32 + pair * kWidth;
-    const int shift = group % 4 / 2 * 4;
-    const Integers low_codes = lower_half(Simd::shift_right(Simd::load_bytes(bytes), shift));
-    const Integers high_codes = lower_half(Simd::shift_right(Simd::load_bytes(bytes + 16), shift));
-    Integers low_top, high_top;
-    take_two_bits<128>(block, group, pair, low_top, high_top);
-    low = Simd::to_floats(Simd::or_bits(low_codes, Simd::shift_left(low_top, 4)));
-    high = Simd::to_floats(Simd::or_bits(high_codes, Simd::shift_left(high_top, 4)));
+    const Bytes bytes = load_columns(block + group / 4 * 64 + group % 2 * 32, pair);
+    const Bytes codes = Simd::and_bytes(Simd::shift_bytes_right(bytes, group % 4 / 2 * 4), 15);
+    const Bytes top = Simd::shift_bytes_left(take_two_bits<128>(block, group, pair), 4);
+    Simd::to_floats(Simd::or_bytes(codes, top), low, high);
   }
 };
 

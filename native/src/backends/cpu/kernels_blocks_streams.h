@@ -3,6 +3,7 @@
 #pragma once
 #include "kernels_accumulate.h"
 #include "kernels_blocks_gguf.h"
+#include "kernels_sliced.h"
 #include "odmoe/quantized_values.h"
 
 namespace odmoe::cpu {
@@ -179,11 +180,13 @@ struct Nvfp4Stream {
   }
 };
 
-template <int kBits>
+// Codes of grouped formats. Steps of 16 bits give weights by one fused operation, whose product and sum are exact; with FP32 steps
+// (kWide) the code has its zero subtracted first, and the product is the one rounding.
+template <int kBits, bool kWide>
 struct GroupedTile {
   const uint8_t* codes;
   const float* steps;
-  const float* zeros;
+  const float* bases;  // kWide: zeros
   int64_t first;
   ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
     constexpr int kRowBytes = kBits * kLanes / 8;
@@ -191,29 +194,35 @@ struct GroupedTile {
     if (row == 0 && pair == 0) {
       for (int line = 0; line < kTileRows * kRowBytes; line += 64) __builtin_prefetch(own + kStreamAhead + line);
     }
+    if constexpr (kBits == 4 && !kWide) {
+      const int64_t at = block * kTileRows + row;
+      return expand_steps<Simd, 4>(own - pair * kWidth, pair, steps[at], bases[at], low, high);
+    }
     const Vector step = Simd::broadcast(steps[block * kTileRows + row]);
-    const Vector zero = Simd::broadcast(zeros[block * kTileRows + row]);
+    const Vector base = Simd::broadcast(bases[block * kTileRows + row]);
     if constexpr (kBits == 4) {
       Simd::expand_codes4(own, low, high);
     } else {
       low = Simd::load_uint8(own, 0);
       high = Simd::load_uint8(own + 16, 0);
     }
-    low = Simd::multiply(Simd::subtract(low, zero), step);
-    high = Simd::multiply(Simd::subtract(high, zero), step);
+    low = kWide ? Simd::multiply(Simd::subtract(low, base), step) : Simd::fma(low, step, base);
+    high = kWide ? Simd::multiply(Simd::subtract(high, base), step) : Simd::fma(high, step, base);
   }
 };
 
-template <int kBits>
+template <int kBits, bool kWide>
 struct GroupedStream {
-  using Tile = GroupedTile<kBits>;
+  using Tile = GroupedTile<kBits, kWide>;
   static constexpr int64_t kBlockBytes = kTileRows * (kBits * kLanes / 8 + 2);
+  // Of the groups of a run; conversion writes up to a vector behind the last one.
+  static constexpr int64_t kMostSteps = (kRunBlocks + 1) * kTileRows + kWidth;
   const uint8_t* weights;
   GroupedCodes codes;
   int64_t group_blocks;
   BlockTileLayout layout;
-  alignas(64) float steps[kRunBlocks * kTileRows];
-  alignas(64) float zeros[kRunBlocks * kTileRows];
+  alignas(64) float steps[kMostSteps];
+  alignas(64) float bases[kMostSteps];
 
   explicit GroupedStream(const MatmulJob& job)
       : weights(job.weights),
@@ -221,36 +230,59 @@ struct GroupedStream {
         group_blocks(codes.group == 0 ? INT64_MAX : codes.group / kLanes),
         layout(block_tile_layout(job.format, job.columns)) {}
 
-  ODMOE_INLINE float scale(const uint8_t* data, int64_t at) const {
-    if (codes.scales == ScaleType::fp32) return float_of_bits(word_at(data + 4 * at));
-    if (codes.scales == ScaleType::fp16) return half_at(data + 2 * at);
-    return float_of_bits(static_cast<uint32_t>(data[2 * at] | data[2 * at + 1] << 8) << 16);
-  }
-  ODMOE_INLINE float zero(const uint8_t* data, int64_t group, int row) const {
-    if (!codes.zeros) return kBits == 4 ? 8.0f : 128.0f;
-    if constexpr (kBits == 8) return static_cast<float>(data[layout.zeros + group * kTileRows + row]);
-    return static_cast<float>(data[layout.zeros + group / 2 * kTileRows + row] >> (group % 2 * 4) & 15);
+  // Steps and bases of `count` groups of a tile.
+  ODMOE_INLINE void prepare(const uint8_t* tile, int64_t group, int64_t count, float* to_steps, float* to_bases) const {
+    const int64_t first = group * kTileRows;
+    count *= kTileRows;
+    if constexpr (kWide) {
+      for (int64_t i = 0; i < count; ++i) to_steps[i] = float_of_bits(word_at(tile + 4 * (first + i)));
+    } else if (codes.scales == ScaleType::fp16) {
+      for (int64_t i = 0; i < count; i += kWidth) Simd::store(to_steps + i, Simd::load_fp16(tile + 2 * (first + i)));
+    } else {
+      for (int64_t i = 0; i < count; ++i) {
+        uint16_t bits;
+        __builtin_memcpy(&bits, tile + 2 * (first + i), 2);
+        to_steps[i] = float_of_bits(static_cast<uint32_t>(bits) << 16);
+      }
+    }
+    const uint8_t* const zeros = tile + layout.zeros;
+    for (int64_t i = 0; i < count; ++i) to_bases[i] = kBits == 4 ? 8.0f : 128.0f;
+    if (codes.zeros && kBits == 8) {
+      for (int64_t i = 0; i < count; ++i) to_bases[i] = static_cast<float>(zeros[first + i]);
+    } else if (codes.zeros) {
+      for (int64_t i = 0; i < count; i += kTileRows) {
+        const int64_t own = group + i / kTileRows;
+        const int shift = static_cast<int>(own % 2 * 4);
+        for (int row = 0; row < kTileRows; ++row) {
+          to_bases[i + row] = static_cast<float>(zeros[own / 2 * kTileRows + row] >> shift & 15);
+        }
+      }
+    }
+    if constexpr (!kWide) {
+      for (int64_t i = 0; i < count; ++i) to_bases[i] = -to_steps[i] * to_bases[i];
+    }
   }
 
   ODMOE_INLINE Tile at(int64_t tile, int64_t block, int64_t blocks) {
     const uint8_t* const data = weights + tile * layout.bytes;
-    int64_t group = block / group_blocks;
-    int64_t left = (group + 1) * group_blocks - block;
-    for (int64_t i = 0; i < blocks;) {
-      float group_steps[kTileRows];
-      float group_zeros[kTileRows];
-      for (int row = 0; row < kTileRows; ++row) {
-        group_steps[row] = scale(data, group * kTileRows + row);
-        group_zeros[row] = zero(data, group, row);
-      }
-      for (; left > 0 && i < blocks; --left, ++i) {
-        __builtin_memcpy(steps + i * kTileRows, group_steps, sizeof group_steps);
-        __builtin_memcpy(zeros + i * kTileRows, group_zeros, sizeof group_zeros);
-      }
-      left = group_blocks;
-      ++group;
+    const int64_t group = block / group_blocks;
+    if (group_blocks == 1) {
+      prepare(data, group, blocks, steps, bases);
+      return {data + layout.codes, steps, bases, block};
     }
-    return {data + layout.codes, steps, zeros, block};
+    const int64_t count = (block + blocks - 1) / group_blocks - group + 1;
+    alignas(64) float group_steps[kMostSteps];
+    alignas(64) float group_bases[kMostSteps];
+    prepare(data, group, count, group_steps, group_bases);
+    int64_t left = group_blocks - block % group_blocks;
+    for (int64_t i = 0, from = 0; i < blocks; ++i) {
+      __builtin_memcpy(steps + i * kTileRows, group_steps + from, kTileRows * sizeof(float));
+      __builtin_memcpy(bases + i * kTileRows, group_bases + from, kTileRows * sizeof(float));
+      if (--left != 0) continue;
+      left = group_blocks;
+      from += kTileRows;
+    }
+    return {data + layout.codes, steps, bases, block};
   }
 };
 

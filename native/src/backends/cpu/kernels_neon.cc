@@ -199,7 +199,6 @@ struct Simd {
   using Integers = uint32x4_t;
   static Integers load_bytes(const uint8_t* p) { return vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(four_bytes(p))))); }
   static Integers shift_right(Integers v, int count) { return vshlq_u32(v, vdupq_n_s32(-count)); }
-  static Integers shift_left(Integers v, int count) { return vshlq_u32(v, vdupq_n_s32(count)); }
   static Integers and_bits(Integers v, int bits) { return vandq_u32(v, vdupq_n_u32(static_cast<uint32_t>(bits))); }
   static Integers or_bits(Integers a, Integers b) { return vorrq_u32(a, b); }
   // `value`, a power of two, in each lane whose bit is set.
@@ -208,14 +207,6 @@ struct Simd {
     return vandq_u32(vtstq_u32(vdupq_n_u32(bits), vld1q_u32(places)), vdupq_n_u32(static_cast<uint32_t>(value)));
   }
   static Vector to_floats(Integers v) { return vcvtq_f32_u32(v); }
-  // Looks up the low four bits of each integer, as four bytes of the 64-byte table.
-  static Vector look_up(const float* floats, Integers codes) {
-    const uint8_t* table = reinterpret_cast<const uint8_t*>(floats);
-    const uint8x16x4_t bytes = {{vld1q_u8(table), vld1q_u8(table + 16), vld1q_u8(table + 32), vld1q_u8(table + 48)}};
-    const uint32x4_t low = vandq_u32(codes, vdupq_n_u32(15));
-    const uint32x4_t at = vaddq_u32(vmulq_n_u32(low, 0x04040404u), vdupq_n_u32(0x03020100u));
-    return vreinterpretq_f32_u8(vqtbl4q_u8(bytes, vreinterpretq_u8_u32(at)));
-  }
   // Looks up bits 0 to 2 in a table of magnitudes; bit 3 is the sign.
   static Vector look_up_magnitudes(const float* floats, Integers codes) {
     const uint8_t* table = reinterpret_cast<const uint8_t*>(floats);
@@ -225,6 +216,34 @@ struct Simd {
     const uint32x4_t magnitudes = vreinterpretq_u32_u8(vqtbl2q_u8(bytes, vreinterpretq_u8_u32(at)));
     return vreinterpretq_f32_u32(vorrq_u32(magnitudes, vshlq_n_u32(vandq_u32(codes, vdupq_n_u32(8)), 28)));
   }
+  // 2 W bytes: those from p on, then those from q on.
+  using Bytes = uint8x8_t;
+  static Bytes load_two(const uint8_t* p, const uint8_t* q) {
+    return vreinterpret_u8_u32(vset_lane_u32(vget_lane_u32(four_bytes(q), 0), four_bytes(p), 1));
+  }
+  // The lower halves of W bytes, then the upper ones.
+  static Bytes load_halves(const uint8_t* p) {
+    const uint8x8_t bytes = vreinterpret_u8_u32(four_bytes(p));
+    return vreinterpret_u8_u32(vzip1_u32(vreinterpret_u32_u8(and_bytes(bytes, 15)), vreinterpret_u32_u8(vshr_n_u8(bytes, 4))));
+  }
+  static Bytes and_bytes(Bytes v, int bits) { return vand_u8(v, vdup_n_u8(static_cast<uint8_t>(bits))); }
+  static Bytes or_bytes(Bytes a, Bytes b) { return vorr_u8(a, b); }
+  static Bytes shift_bytes_right(Bytes v, int count) { return vshl_u8(v, vdup_n_s8(static_cast<int8_t>(-count))); }
+  static Bytes shift_bytes_left(Bytes v, int count) { return vshl_u8(v, vdup_n_s8(static_cast<int8_t>(count))); }
+  // `value` in each byte that has the bit.
+  static Bytes where_bit(Bytes v, int bit, int value) { return and_bytes(vtst_u8(v, vdup_n_u8(static_cast<uint8_t>(bit))), value); }
+  static void to_floats(Bytes v, Vector& low, Vector& high) {
+    const uint16x8_t words = vmovl_u8(v);
+    low = vcvtq_f32_u32(vmovl_u16(vget_low_u16(words)));
+    high = vcvtq_f32_u32(vmovl_u16(vget_high_u16(words)));
+  }
+  // The integers that the table has for codes of 4 bits.
+  static void look_up_integers(const int8_t* table, Bytes codes, Vector& low, Vector& high) {
+    const int16x8_t words = vmovl_s8(vqtbl1_s8(vld1q_s8(table), codes));
+    low = vcvtq_f32_s32(vmovl_s16(vget_low_s16(words)));
+    high = vcvtq_f32_s32(vmovl_s16(vget_high_s16(words)));
+  }
+  static float half(uint16_t bits) { return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits))), 0); }
 
   // Folds the 32 partial sums of each of four rows by the binary tree.
   static void fold_rows(const Vector (&sums)[4][8], float* out) {

@@ -148,7 +148,6 @@ struct Simd {
   using Integers = uint32_t;
   static Integers load_bytes(const uint8_t* p) { return *p; }
   static Integers shift_right(Integers v, int count) { return v >> count; }
-  static Integers shift_left(Integers v, int count) { return v << count; }
   static Integers and_bits(Integers v, int bits) { return v & static_cast<uint32_t>(bits); }
   static Integers or_bits(Integers a, Integers b) { return a | b; }
   // `value`, a power of two, if the lowest bit is set.
@@ -159,6 +158,30 @@ struct Simd {
   static float look_up_magnitudes(const float* table, Integers codes) {
     return float_of_bits(float_bits(table[codes & 7]) | (codes & 8) << 28);
   }
+  // Two bytes: the one at p, then the one at q.
+  using Bytes = uint16_t;
+  static Bytes load_two(const uint8_t* p, const uint8_t* q) { return static_cast<Bytes>(*p | *q << 8); }
+  // The lower half of a byte, then the upper one.
+  static Bytes load_halves(const uint8_t* p) { return static_cast<Bytes>((*p & 15) | *p >> 4 << 8); }
+  static Bytes and_bytes(Bytes v, int bits) { return static_cast<Bytes>(v & bits * 257); }
+  static Bytes or_bytes(Bytes a, Bytes b) { return static_cast<Bytes>(a | b); }
+  // Bits of neighbouring bytes come in.
+  static Bytes shift_bytes_right(Bytes v, int count) { return static_cast<Bytes>(v >> count); }
+  static Bytes shift_bytes_left(Bytes v, int count) { return static_cast<Bytes>(v << count); }
+  // `value` in each byte that has the bit.
+  static Bytes where_bit(Bytes v, int bit, int value) {
+    return static_cast<Bytes>(((v & bit) != 0 ? value : 0) | ((v >> 8 & bit) != 0 ? value << 8 : 0));
+  }
+  static void to_floats(Bytes v, float& low, float& high) {
+    low = static_cast<float>(v & 255);
+    high = static_cast<float>(v >> 8);
+  }
+  // The integers that the table has for codes of 4 bits.
+  static void look_up_integers(const int8_t* table, Bytes codes, float& low, float& high) {
+    low = static_cast<float>(table[codes & 15]);
+    high = static_cast<float>(table[codes >> 8 & 15]);
+  }
+  static float half(uint16_t bits) { return float_of_half(bits); }
 
   static void fold_rows(const float (&sums)[4][32], float* out) {
     for (int r = 0; r < 4; ++r) out[r] = fold(sums[r]);
