@@ -5,6 +5,7 @@ import { tableLines } from '../../cli/output/table.js';
 import { type ExpertForm, type ExpertSpeed, measureExperts, openDevice } from '../../native/index.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { THREADS_LIMIT } from '../../shared/settings/setting-limits.js';
+import { type BlockFormat, FIXED_BLOCKS, GGUF_BLOCKS, isBlockFormat } from '../../shared/model/block-formats.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import type { MeasuredRun } from '../history/measured-run.js';
 
@@ -19,7 +20,7 @@ interface BenchExpertFlags {
   json: boolean;
 }
 
-/** The forms that --format takes. `low`: the upper slice alone. */
+/** The forms of BF16 weights that --format takes, beside the block formats. `low`: the upper slice alone. */
 const FORMS = {
   fixed4: { format: 'fixed4', upperAlone: false },
   'sliced(8,4)': { format: 'sliced84', upperAlone: false },
@@ -29,7 +30,15 @@ const FORMS = {
   'sliced(4,2)': { format: 'sliced42', upperAlone: false },
   'sliced(4,2,low)': { format: 'sliced42', upperAlone: true },
 } as const satisfies Record<string, ExpertForm>;
-type FormName = keyof typeof FORMS;
+type FormName = keyof typeof FORMS | BlockFormat;
+
+const FORM_NAMES = [
+  ...Object.keys(FORMS),
+  ...FIXED_BLOCKS,
+  ...Object.keys(GGUF_BLOCKS),
+  'grouped4-bf16-g32',
+  'grouped8-fp16-g128-z',
+];
 
 /** One line of the table, or one entry of --json. */
 interface ExpertFigure {
@@ -60,7 +69,7 @@ export function registerBenchExpert(bench: Command, run: MeasuredRun): void {
       parseTokens,
       Int32Array.of(1, 2, 4, 8, 16),
     )
-    .option('--format <forms>', `forms beside BF16, separated by spaces: ${Object.keys(FORMS).join(' ')}`, parseForms, [
+    .option('--format <forms>', `forms beside BF16, separated by spaces: ${FORM_NAMES.join(' ')} ...`, parseForms, [
       'fixed4',
     ])
     .option('--milliseconds <n>', 'how long each number of tokens is measured', parseSize, 4000)
@@ -72,7 +81,8 @@ export function registerBenchExpert(bench: Command, run: MeasuredRun): void {
 An execution is the gate and up products, SwiGLU and the down product of one expert, on random weights. In each round a buffer of
 256 MiB is read, then every BF16 expert is executed once, then every expert of each other form once; experts are so many that none
 is in a cache when its turn comes again. Medians over the rounds count. sliced(h,l) reads both slices, sliced(h,l,low) has and reads
-the upper slice alone.
+the upper slice alone. Formats of blocks have random codes: fp8-row to nvfp4-divided, those of GGUF files, and grouped codes of 4 or
+8 bits (their scales' type, the columns of a group or "row", and z where groups have zero points).
 
 gb_s                 bytes of weights, as they are stored in memory (fixed4 stores about 0.77 of BF16), over the time of the
                      execution: comparable with read_bandwidth_gb_s, and not more than it where weights come from memory
@@ -85,7 +95,8 @@ The energy of the whole run stands below the table and in the line of --record, 
 Examples:
   odmoe bench expert
   odmoe bench expert --hidden 4096 --intermediate 14336 --tokens 1,4 --json
-  odmoe bench expert --tokens 1 --format 'fixed4 sliced(8,4) sliced(8,4,low)'`,
+  odmoe bench expert --tokens 1 --format 'fixed4 sliced(8,4) sliced(8,4,low)'
+  odmoe bench expert --tokens 1 --format 'q4_k grouped4-fp16-g128-z'`,
     )
     .action(async (flags: BenchExpertFlags) => {
       const figures = await run.withEnergy(() => measure(flags));
@@ -99,12 +110,16 @@ async function measure(flags: BenchExpertFlags): Promise<ExpertFigure[]> {
   const experts = flags.experts > 0 ? flags.experts : enough;
   const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads, budgetBytes: 0 });
   try {
-    const forms: ExpertForm[] = [{ format: 'bf16', upperAlone: false }, ...format.map((name) => FORMS[name])];
+    const forms: ExpertForm[] = [{ format: 'bf16', upperAlone: false }, ...format.map(formOf)];
     const sizes = { hiddenSize: hidden, intermediateSize: intermediate, experts, forms, tokens, milliseconds };
     return (await measureExperts(device, sizes)).flatMap((speed) => figuresOf(speed, ['bf16', ...format]));
   } finally {
     device.dispose();
   }
+}
+
+function formOf(name: FormName): ExpertForm {
+  return isBlockFormat(name) ? { format: name, upperAlone: false } : FORMS[name];
 }
 
 function figuresOf(speed: ExpertSpeed, names: readonly ExpertFigure['weights'][]): ExpertFigure[] {
@@ -154,8 +169,9 @@ function parseSize(value: string): number {
 
 function parseForms(value: string): FormName[] {
   return value.split(/\s+/).map((name) => {
+    if (isBlockFormat(name)) return name;
     if (Object.hasOwn(FORMS, name)) return name as FormName;
-    throw new InvalidArgumentError(`"${name}" is none of ${Object.keys(FORMS).join(' ')}.`);
+    throw new InvalidArgumentError(`"${name}" is none of ${FORM_NAMES.join(' ')}.`);
   });
 }
 

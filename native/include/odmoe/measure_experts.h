@@ -8,7 +8,7 @@
 
 namespace odmoe {
 
-// A form of BF16 weights: fixed4, bf16, or slices of them.
+// A form of weights: BF16 ones, as bf16, fixed4 or slices of them; or random ones in a block format.
 struct ExpertForm {
   WeightFormat format = WeightFormat::bf16;
   bool upper_alone = false;  // sliced formats: only the upper slice is stored and read
@@ -40,7 +40,8 @@ struct ExpertSpeed {
   std::vector<ExpertFormSpeed> forms;
 };
 
-// Weights are random, normally distributed. Throws DEVICE_OUT_OF_MEMORY.
+// Weights are random: BF16 ones normally distributed, block formats with any codes. Throws DEVICE_OUT_OF_MEMORY, and REQUEST_INVALID
+// for sizes that are no whole blocks.
 std::vector<ExpertSpeed> measure_experts(const std::shared_ptr<Backend>& backend, const ExpertBenchOptions& options);
 
 }  // namespace odmoe

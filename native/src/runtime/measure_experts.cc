@@ -4,12 +4,14 @@
 #include <chrono>
 #include <cstring>
 #include <random>
+#include <string>
 #include <utility>
 
 #include "odmoe/error.h"
 #include "odmoe/expert.h"
 #include "odmoe/measure.h"
 #include "odmoe/slices.h"
+#include "random_block_rows.h"
 
 namespace odmoe {
 namespace {
@@ -18,6 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kLeastRounds = 3;
 constexpr uint32_t kSeed = 1;
+constexpr int64_t kBlockRows = 64;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -76,6 +79,7 @@ class ExpertSet {
  private:
   void fill(StoredMatrix& stored, const std::vector<float>& weights) {
     if (slice_bits(form_.format) != 0) return fill_slices(stored.matrix, weights);
+    if (is_blocks(form_.format)) return fill_blocks(stored.matrix);
     const auto* const planes = reinterpret_cast<const uint8_t*>(weights.data());
     if (backend_.write_rows(stored.matrix, 0, stored.matrix.rows, Split::none_fp32, &planes)) return;
     throw Error(ErrorCode::internal, "random weights do not fit fixed4");
@@ -90,6 +94,21 @@ class ExpertSet {
       if (fault != nullptr) throw Error(ErrorCode::internal, std::string("random weights cannot be sliced: ") + fault);
       const uint8_t* const planes[] = {upper.data(), form_.upper_alone ? nullptr : lower.data()};
       backend_.write_rows(matrix, row, 1, split, planes);
+    }
+  }
+
+  // A few rows over and over.
+  void fill_blocks(Matrix& matrix) {
+    const auto split = static_cast<Split>(form_.format);
+    if (matrix.columns % columns_together(split) != 0) {
+      throw Error(ErrorCode::request_invalid, "an expert with matrices of " + std::to_string(matrix.columns) +
+                                                  " columns has no form with blocks of " + std::to_string(columns_together(split)) +
+                                                  "; choose sizes that are multiples of it");
+    }
+    const BlockRows some = random_block_rows(split, kBlockRows, matrix.columns, kSeed);
+    const uint8_t* const planes[] = {some.at(0, 0), plane_count(split) == 2 ? some.at(1, 0) : nullptr};
+    for (int64_t row = 0; row < matrix.rows; row += kBlockRows) {
+      backend_.write_rows(matrix, row, std::min(kBlockRows, matrix.rows - row), split, planes);
     }
   }
 

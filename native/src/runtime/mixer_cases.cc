@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "operator_cases.h"
+#include "random_block_rows.h"
 
 namespace odmoe {
 namespace {
@@ -9,6 +10,8 @@ namespace {
 constexpr double kExp = 15;
 // Additions that fold a dot product's partial sums.
 constexpr double kFold = kLanes - 1;
+constexpr int64_t kBlockRows = 64;
+constexpr uint32_t kBlockSeed = 1;
 
 int64_t turns_of(int64_t bytes) { return std::max<int64_t>(1, kTurnBytes / bytes); }
 
@@ -29,6 +32,14 @@ struct Weights {
   std::vector<Matrix> matrices;
 };
 
+// Writes a few rows over and over.
+void write_blocks(Backend& backend, Matrix& matrix, const BlockRows& blocks) {
+  const uint8_t* const planes[] = {blocks.at(0, 0), plane_count(blocks.split) == 2 ? blocks.at(1, 0) : nullptr};
+  for (int64_t row = 0; row < matrix.rows; row += blocks.rows) {
+    backend.write_rows(matrix, row, std::min(blocks.rows, matrix.rows - row), blocks.split, planes);
+  }
+}
+
 // Makes as many matrices as fill kTurnBytes, all with the same values.
 std::shared_ptr<Weights> weights_of(const std::shared_ptr<Backend>& backend, const ProductSizes& sizes) {
   auto weights = std::make_shared<Weights>();
@@ -38,10 +49,16 @@ std::shared_ptr<Weights> weights_of(const std::shared_ptr<Backend>& backend, con
   std::vector<uint16_t> values(static_cast<size_t>(sizes.columns));
   for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<uint16_t>(0x3d00 + i * 7 % 256 + (i % 3 == 0 ? 0x8000 : 0));
   const std::vector<uint8_t> scales(static_cast<size_t>(sizes.columns), 0x3c);
+  const BlockRows blocks =
+      is_blocks(sizes.split) ? random_block_rows(sizes.split, kBlockRows, sizes.columns, kBlockSeed) : BlockRows{};
   const uint8_t* const planes[kMaxPlanes] = {reinterpret_cast<const uint8_t*>(values.data()), scales.data(), nullptr};
   for (int64_t i = 0; i < count; i++) {
     DeviceMemory& memory = weights->memory.emplace_back(backend, bytes);
     Matrix& matrix = weights->matrices.emplace_back(Matrix{sizes.format, sizes.rows, sizes.columns, memory.buffer()});
+    if (is_blocks(sizes.split)) {
+      write_blocks(*backend, matrix, blocks);
+      continue;
+    }
     for (int64_t row = 0; row < sizes.rows; row++) backend->write_rows(matrix, row, 1, sizes.split, planes);
   }
   return weights;
@@ -72,6 +89,13 @@ OperatorCaseMaker product_case(const ProductSizes& sizes) {
                           backend->multiply(products.data(), sizes.products);
                         }};
   };
+}
+
+constexpr auto kKimiCodes = static_cast<Split>(grouped_bits({4, ScaleType::bf16, false, 32, 0}));
+
+OperatorCaseMaker block_case(const char* operation, const char* model, Split split, int products, int64_t rows, int64_t columns,
+                             int n) {
+  return product_case({operation, model, static_cast<WeightFormat>(split), split, products, rows, columns, n});
 }
 
 struct AttentionSizes {
@@ -247,6 +271,14 @@ std::vector<OperatorCaseMaker> product_cases() {
           {"multiply, mxfp4", "gpt-oss-20b, gate and up of an expert", WeightFormat::mxfp4, Split::mxfp4, 1, 5760, 2880, 16}),
       product_case({"multiply, fp8", "DeepSeek-V3, gate and up of an expert", WeightFormat::fp8, Split::fp8, 1, 4096, 7168, 1}),
       product_case({"multiply, fp8", "DeepSeek-V3, gate and up of an expert", WeightFormat::fp8, Split::fp8, 1, 4096, 7168, 16}),
+      block_case("multiply, q4_k", "Qwen3-30B, gate and up of experts", Split::q4_k, 8, 1536, 2048, 1),
+      block_case("multiply, q4_k", "Qwen3-30B, gate and up of an expert", Split::q4_k, 1, 1536, 2048, 16),
+      block_case("multiply, q6_k", "Qwen3-30B, gate and up of experts", Split::q6_k, 8, 1536, 2048, 1),
+      block_case("multiply, q8_0", "Qwen3-30B, gate and up of experts", Split::q8_0, 8, 1536, 2048, 1),
+      block_case("multiply, grouped4", "Kimi-K2, gate and up of an expert", kKimiCodes, 1, 4096, 7168, 1),
+      block_case("multiply, grouped4", "Kimi-K2, gate and up of an expert", kKimiCodes, 1, 4096, 7168, 16),
+      block_case("multiply, nvfp4", "DeepSeek-R1, gate and up of an expert", Split::nvfp4_multiplied, 1, 4096, 7168, 1),
+      block_case("multiply, fp8_row", "GLM-4.5, gate and up of an expert", Split::fp8_row, 1, 2816, 4096, 1),
       bf16("multiply", "DeepSeek-V2-Lite, key expansion", 16, 512, 128, 1),
       bf16("multiply", "DeepSeek-V2-Lite, key expansion", 16, 512, 128, 64),
       bf16("multiply", "DeepSeek-V2-Lite, value expansion", 16, 128, 512, 1),
