@@ -68,7 +68,7 @@ export const SLICE_READINGS = ['both', 'upperCentred', 'upperAmat'] as const;
 export type SliceReading = (typeof SLICE_READINGS)[number];
 
 /** Codec of a chunk's stored bytes (docs/pack-format.md, "Codecs"). */
-export const CHUNK_CODECS = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman', 'packed3'] as const;
+export const CHUNK_CODECS = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman', 'packed3', 'e4m3'] as const;
 export type ChunkCodec = (typeof CHUNK_CODECS)[number];
 
 /** Location of some bytes of one plane. The chunks of a plane follow one another in the plane. */

@@ -93,7 +93,8 @@ void ViewReader::pick(int64_t row, uint8_t* const* planes) {
   if (decodes_) return pick_floats(stored, planes[0]);
   if (!is_quantized(split_)) return pick_values(stored[0], planes[0]);
   for (int plane = 0; plane < plane_count(split_); plane++) {
-    const int64_t skipped = plane_row_bytes(split_, plane, view_.first_column);
+    // Some planes have bytes for the row as a whole; such rows are taken whole.
+    const int64_t skipped = view_.first_column == 0 ? 0 : plane_row_bytes(split_, plane, view_.first_column);
     std::memcpy(planes[plane], stored[plane] + skipped, static_cast<size_t>(plane_row_bytes(split_, plane, columns_)));
   }
 }

@@ -167,7 +167,11 @@ function fp8Matrix(module: QuantizedModule): StoredMatrix {
   const mxfp8 = [rows, columns / 32];
   const dtypes = [...FP8_SCALE_DTYPES, 'U8'];
   const blocks = [Math.ceil(rows / FP8_BLOCK), Math.ceil(columns / FP8_BLOCK)];
-  const shapes = { block: [blocks], channel: [[rows, 1], [rows]], tensor: [[], [1], [1, 1]] } as const;
+  const shapes: Readonly<Record<'block' | 'channel' | 'tensor', readonly (readonly number[])[]>> = {
+    block: [blocks],
+    channel: [[rows, 1], [rows]],
+    tensor: [[], [1], [1, 1]],
+  };
   const isMxfp8 = module.has(part) && module.hasScheme('mxfp8');
   if (isMxfp8) return canonical('mxfp8', codes, module.tensor(part, ['U8', 'F8_E8M0'], mxfp8));
   const schemes = module.schemesOf('fp8');
@@ -184,7 +188,10 @@ function int8Matrix(module: QuantizedModule): StoredMatrix {
   const { rows, columns } = module.size;
   const schemes = module.schemesOf('int8');
   const codes = module.tensor('weight', ['I8'], [rows, columns]);
-  const shapes = { channel: [[rows, 1], [rows]], tensor: [[], [1]] } as const;
+  const shapes: Readonly<Record<'channel' | 'tensor', readonly (readonly number[])[]>> = {
+    channel: [[rows, 1], [rows]],
+    tensor: [[], [1]],
+  };
   const scales = module.tensor('weight_scale', SCALE_DTYPES, ...schemes.flatMap((scheme) => shapes[scheme.scales]));
   const whole = scales.shape.join() === '' || (scales.shape.join() === '1' && rows !== 1);
   const split = groupedName({ bits: 8, scales: groupScale(scales), zeros: false, group: 0, orderBytes: 0 });
