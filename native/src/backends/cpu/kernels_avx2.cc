@@ -261,6 +261,40 @@ struct Simd {
     low = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(values));
     high = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(values, values)));
   }
+  // The same for the 32 bytes of a row, as columns 0 to 7, 8 to 15 and so on.
+  static constexpr bool kWholeRows = true;
+  using Row = __m256i;
+  static Row load_row(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  static Row and_bytes(Row v, int bits) { return _mm256_and_si256(v, _mm256_set1_epi8(static_cast<char>(bits))); }
+  static Row or_bytes(Row a, Row b) { return _mm256_or_si256(a, b); }
+  static Row shift_bytes_right(Row v, int count) { return _mm256_srl_epi16(v, _mm_cvtsi32_si128(count)); }
+  static Row shift_bytes_left(Row v, int count) { return _mm256_sll_epi16(v, _mm_cvtsi32_si128(count)); }
+  static Row where_bit(Row v, int bit, int value) {
+    const __m256i bits = _mm256_set1_epi8(static_cast<char>(bit));
+    const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(v, bits), bits);
+    return _mm256_and_si256(set, _mm256_set1_epi8(static_cast<char>(value)));
+  }
+  static void to_floats(Row v, Vector (&values)[4]) {
+    to_floats(_mm256_castsi256_si128(v), values[0], values[1]);
+    to_floats(_mm256_extracti128_si256(v, 1), values[2], values[3]);
+  }
+  // The integers of 16 bytes whose lower halves are columns 0 to 15: they are joined as BF16 from two tables of bytes.
+  static void look_up_row(const uint8_t* tables, const uint8_t* codes, Vector (&values)[4]) {
+    const auto both_halves = [](const uint8_t* p) {
+      return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    };
+    const __m256i places = _mm256_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15, 4, 12,
+                                            5, 13, 6, 14, 7, 15);
+    const __m256i halves = _mm256_srlv_epi64(_mm256_shuffle_epi8(both_halves(codes), places), _mm256_setr_epi64x(0, 4, 0, 4));
+    const __m256i index = _mm256_and_si256(halves, _mm256_set1_epi8(15));
+    const __m256i low = _mm256_shuffle_epi8(both_halves(tables), index);
+    const __m256i high = _mm256_shuffle_epi8(both_halves(tables + 16), index);
+    for (int i = 0; i < 2; ++i) {
+      const __m256i words = i == 0 ? _mm256_unpacklo_epi8(low, high) : _mm256_unpackhi_epi8(low, high);
+      values[2 * i] = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+      values[2 * i + 1] = _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+    }
+  }
   static float half(uint16_t bits) { return _cvtsh_ss(bits); }
 
   // Folds the 32 partial sums of each of four rows by the binary tree.

@@ -273,6 +273,7 @@ struct Simd {
     low = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm256_castsi256_si128(codes)), values);
     high = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm256_extracti128_si256(codes, 1)), values);
   }
+  static constexpr bool kWholeRows = false;
   static float half(uint16_t bits) { return _cvtsh_ss(bits); }
 
   // Folds the 32 partial sums of each of four rows by the binary tree.

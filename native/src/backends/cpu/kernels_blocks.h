@@ -8,18 +8,26 @@
 namespace odmoe::cpu {
 namespace {
 
+// The weights of a row's block as columns 0 to W - 1, W to 2 W - 1 and so on.
+template <class Tile>
+ODMOE_INLINE void expand_row(const Tile& tile, int64_t block, int row, Vector (&values)[kVectors]) {
+  if constexpr (requires { requires Tile::kRows; }) {
+    tile.expand_row(block, row, values);
+  } else {
+#pragma GCC unroll 4
+    for (int pair = 0; pair < kPairs; ++pair) tile.expand(block, row, pair, values[pair], values[kPairs + pair]);
+  }
+}
+
 // Writes the weights of some blocks of a tile in the fp32 layout.
 template <class Stream>
 [[gnu::noinline]] void expand_run(void* stream, int64_t tile, int64_t block, int64_t blocks, float* out) {
   const auto weights = static_cast<Stream*>(stream)->at(tile, block, blocks);
   for (int64_t i = 0; i < blocks; ++i) {
     for (int row = 0; row < kTileRows; ++row, out += kLanes) {
-      for (int pair = 0; pair < kPairs; ++pair) {
-        Vector low, high;
-        weights.expand(i, row, pair, low, high);
-        Simd::store(out + pair * kWidth, low);
-        Simd::store(out + 16 + pair * kWidth, high);
-      }
+      Vector values[kVectors];
+      expand_row(weights, i, row, values);
+      for (int v = 0; v < kVectors; ++v) Simd::store(out + v * kWidth, values[v]);
     }
   }
 }
@@ -88,13 +96,10 @@ template <class Stream>
         for (int64_t block = 0; block < count; ++block, x += kLanes) {
 #pragma GCC unroll 4
           for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-            for (int pair = 0; pair < kPairs; ++pair) {
-              Vector low, high;
-              tile.expand(block, row0 + r, pair, low, high);
-              sums[r][pair] = Simd::fma(Simd::load(x + pair * kWidth), low, sums[r][pair]);
-              sums[r][kPairs + pair] = Simd::fma(Simd::load(x + 16 + pair * kWidth), high, sums[r][kPairs + pair]);
-            }
+            Vector values[kVectors];
+            expand_row(tile, block, row0 + r, values);
+#pragma GCC unroll 8
+            for (int v = 0; v < kVectors; ++v) sums[r][v] = Simd::fma(Simd::load(x + v * kWidth), values[v], sums[r][v]);
           }
         }
         for (int i = 0; i < kRows * kVectors; ++i) rows[row0 + i / kVectors][i % kVectors] = sums[i / kVectors][i % kVectors];

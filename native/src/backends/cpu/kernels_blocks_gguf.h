@@ -31,6 +31,8 @@ ODMOE_INLINE Integers upper_half(Integers bytes) { return Simd::shift_right(byte
 //  kBases: bases are added
 //  prepare: the steps of a block, in order, and its bases
 //  codes: columns W*pair.. and 16 + W*pair.. of 32 columns of a block, as FP32
+//  row_codes: all of them, for instruction sets that read a row's 32 bytes together (kWholeRows). Formats that have it describe both by
+//      code_bytes, whose `load` reads the wanted ones of 32 bytes
 
 // Blocks of 32 codes of 4 or 5 bits: kBits is the place of the fifth bits, or 0; the codes' halves begin at kCodes.
 template <int kCodes, int kBits>
@@ -98,6 +100,21 @@ struct Q8_0 {
 
 alignas(16) constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
+// The same integers as BF16: their low bytes, then their high ones.
+struct Bf16Bytes {
+  uint8_t bytes[32];
+};
+constexpr Bf16Bytes make_iq4_bytes() {
+  Bf16Bytes table{};
+  for (int code = 0; code < 16; ++code) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, static_cast<float>(kIq4Values[code]));
+    table.bytes[code] = static_cast<uint8_t>(bits >> 16);
+    table.bytes[16 + code] = static_cast<uint8_t>(bits >> 24);
+  }
+  return table;
+}
+alignas(32) constexpr Bf16Bytes kIq4Bytes = make_iq4_bytes();
+
 ODMOE_INLINE void look_up_iq4(const uint8_t* codes, Vector& low, Vector& high) {
   Simd::look_up_integers(kIq4Values, Simd::load_halves(codes), low, high);
 }
@@ -138,6 +155,10 @@ struct Iq4Nl {
   ODMOE_INLINE static void codes(const uint8_t* block, int, int pair, Vector& low, Vector& high) {
     look_up_iq4(block + 2 + pair * kWidth, low, high);
   }
+  template <class Set>
+  ODMOE_INLINE static void row_codes(const uint8_t* block, int, Vector (&values)[kVectors]) {
+    Set::look_up_row(kIq4Bytes.bytes, block + 2, values);
+  }
 };
 
 struct Iq4Xs {
@@ -155,6 +176,10 @@ struct Iq4Xs {
   ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
     look_up_iq4(block + 8 + group * 16 + pair * kWidth, low, high);
   }
+  template <class Set>
+  ODMOE_INLINE static void row_codes(const uint8_t* block, int group, Vector (&values)[kVectors]) {
+    Set::look_up_row(kIq4Bytes.bytes, block + 8 + group * 16, values);
+  }
 };
 
 // Columns W*pair.. and 16 + W*pair.. of 32 bytes.
@@ -163,10 +188,19 @@ ODMOE_INLINE Bytes load_columns(const uint8_t* bytes, int pair) {
 }
 
 // Two bits of each of 32 bytes from kCodes on (32 more for the second half of the block).
-template <int kCodes>
-ODMOE_INLINE Bytes take_two_bits(const uint8_t* block, int group, int pair) {
-  const Bytes bytes = load_columns(block + kCodes + group / 4 * 32, pair);
-  return Simd::and_bytes(Simd::shift_bytes_right(bytes, group % 4 * 2), 3);
+template <int kCodes, class Load>
+ODMOE_INLINE auto take_two_bits(const uint8_t* block, int group, const Load& load) {
+  return Simd::and_bytes(Simd::shift_bytes_right(load(block + kCodes + group / 4 * 32), group % 4 * 2), 3);
+}
+
+template <class F>
+ODMOE_INLINE void codes_of_bytes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
+  Simd::to_floats(F::code_bytes(block, group, [pair](const uint8_t* bytes) { return load_columns(bytes, pair); }), low, high);
+}
+
+template <class F, class Set>
+ODMOE_INLINE void row_codes_of_bytes(const uint8_t* block, int group, Vector (&values)[kVectors]) {
+  Set::to_floats(F::code_bytes(block, group, [](const uint8_t* bytes) { return Set::load_row(bytes); }), values);
 }
 
 struct Q2K {
@@ -183,8 +217,16 @@ struct Q2K {
       Simd::store(bases + i, Simd::multiply(minimum, Simd::to_floats(upper_half(bytes))));
     }
   }
+  template <class Load>
+  ODMOE_INLINE static auto code_bytes(const uint8_t* block, int group, const Load& load) {
+    return take_two_bits<16>(block, group, load);
+  }
   ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
-    Simd::to_floats(take_two_bits<16>(block, group, pair), low, high);
+    codes_of_bytes<Q2K>(block, group, pair, low, high);
+  }
+  template <class Set>
+  ODMOE_INLINE static void row_codes(const uint8_t* block, int group, Vector (&values)[kVectors]) {
+    row_codes_of_bytes<Q2K, Set>(block, group, values);
   }
 };
 
@@ -205,9 +247,16 @@ struct Q3K {
     scale_bytes<16>(bytes, 32, half_at(block + 108), steps);
     for (int i = 0; i < 16; i += kWidth) Simd::store(bases + i, Simd::multiply(Simd::load(steps + i), Simd::broadcast(-4.0f)));
   }
+  template <class Load>
+  ODMOE_INLINE static auto code_bytes(const uint8_t* block, int group, const Load& load) {
+    return Simd::or_bytes(take_two_bits<32>(block, group, load), Simd::where_bit(load(block), 1 << group, 4));
+  }
   ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
-    const Bytes top = Simd::where_bit(load_columns(block, pair), 1 << group, 4);
-    Simd::to_floats(Simd::or_bytes(take_two_bits<32>(block, group, pair), top), low, high);
+    codes_of_bytes<Q3K>(block, group, pair, low, high);
+  }
+  template <class Set>
+  ODMOE_INLINE static void row_codes(const uint8_t* block, int group, Vector (&values)[kVectors]) {
+    row_codes_of_bytes<Q3K, Set>(block, group, values);
   }
 };
 
@@ -233,13 +282,22 @@ struct HalfByteGroups {
   static constexpr int kScales = 1;
   static constexpr bool kBases = true;
   ODMOE_INLINE static void prepare(const uint8_t* block, float* steps, float* bases) { prepare_six_bits(block, steps, bases); }
-  ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
-    const Bytes bytes = load_columns(block + kCodes + group / 2 * 32, pair);
-    Bytes codes = Simd::and_bytes(Simd::shift_bytes_right(bytes, group % 2 * 4), 15);
-    if constexpr (kBits != 0) {
-      codes = Simd::or_bytes(codes, Simd::where_bit(load_columns(block + kBits, pair), 1 << group, 16));
+  template <class Load>
+  ODMOE_INLINE static auto code_bytes(const uint8_t* block, int group, const Load& load) {
+    const auto bytes = load(block + kCodes + group / 2 * 32);
+    const auto codes = Simd::and_bytes(Simd::shift_bytes_right(bytes, group % 2 * 4), 15);
+    if constexpr (kBits == 0) {
+      return codes;
+    } else {
+      return Simd::or_bytes(codes, Simd::where_bit(load(block + kBits), 1 << group, 16));
     }
-    Simd::to_floats(codes, low, high);
+  }
+  ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
+    codes_of_bytes<HalfByteGroups>(block, group, pair, low, high);
+  }
+  template <class Set>
+  ODMOE_INLINE static void row_codes(const uint8_t* block, int group, Vector (&values)[kVectors]) {
+    row_codes_of_bytes<HalfByteGroups, Set>(block, group, values);
   }
 };
 using Q4K = HalfByteGroups<16, 0>;
@@ -258,11 +316,18 @@ struct Q6K {
       Simd::store(bases + i, Simd::multiply(step, Simd::broadcast(-32.0f)));
     }
   }
+  template <class Load>
+  ODMOE_INLINE static auto code_bytes(const uint8_t* block, int group, const Load& load) {
+    const auto bytes = load(block + group / 4 * 64 + group % 2 * 32);
+    const auto codes = Simd::and_bytes(Simd::shift_bytes_right(bytes, group % 4 / 2 * 4), 15);
+    return Simd::or_bytes(codes, Simd::shift_bytes_left(take_two_bits<128>(block, group, load), 4));
+  }
   ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
-    const Bytes bytes = load_columns(block + group / 4 * 64 + group % 2 * 32, pair);
-    const Bytes codes = Simd::and_bytes(Simd::shift_bytes_right(bytes, group % 4 / 2 * 4), 15);
-    const Bytes top = Simd::shift_bytes_left(take_two_bits<128>(block, group, pair), 4);
-    Simd::to_floats(Simd::or_bytes(codes, top), low, high);
+    codes_of_bytes<Q6K>(block, group, pair, low, high);
+  }
+  template <class Set>
+  ODMOE_INLINE static void row_codes(const uint8_t* block, int group, Vector (&values)[kVectors]) {
+    row_codes_of_bytes<Q6K, Set>(block, group, values);
   }
 };
 

@@ -34,6 +34,23 @@ struct GgufTile {
       high = Simd::multiply(high, high_step);
     }
   }
+  static constexpr bool kRows = Simd::kWholeRows && requires(Vector(&values)[kVectors]) {
+    F::template row_codes<Simd>(nullptr, 0, values);
+  };
+  // All 32 columns of a row's block.
+  ODMOE_INLINE void expand_row(int64_t block, int row, Vector (&values)[kVectors]) const {
+    const int64_t at = first + block;
+    if (row == 0) prefetch(at);
+    const uint8_t* const own = data + (at / kGroups * kTileRows + row) * F::kBytes;
+    F::template row_codes<Simd>(own, static_cast<int>(at % kGroups), values);
+    const int64_t scale = (row * kRunBlocks + at) * F::kScales;
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) {
+      const int64_t part = scale + (i < kVectors / 2 ? 0 : F::kScales - 1);
+      const Vector step = Simd::broadcast(steps[part]);
+      values[i] = F::kBases ? Simd::fma(values[i], step, Simd::broadcast(bases[part])) : Simd::multiply(values[i], step);
+    }
+  }
   // The next lines: as many bytes as a block of columns takes.
   ODMOE_INLINE void prefetch(int64_t at) const {
     constexpr int kBytes = F::kBytes * kTileRows / kGroups;

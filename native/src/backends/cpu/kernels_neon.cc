@@ -243,6 +243,7 @@ struct Simd {
     low = vcvtq_f32_s32(vmovl_s16(vget_low_s16(words)));
     high = vcvtq_f32_s32(vmovl_s16(vget_high_s16(words)));
   }
+  static constexpr bool kWholeRows = false;
   static float half(uint16_t bits) { return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits))), 0); }
 
   // Folds the 32 partial sums of each of four rows by the binary tree.

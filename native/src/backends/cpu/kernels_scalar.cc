@@ -181,6 +181,7 @@ struct Simd {
     low = static_cast<float>(table[codes & 15]);
     high = static_cast<float>(table[codes >> 8 & 15]);
   }
+  static constexpr bool kWholeRows = false;
   static float half(uint16_t bits) { return float_of_half(bits); }
 
   static void fold_rows(const float (&sums)[4][32], float* out) {
