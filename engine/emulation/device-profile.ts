@@ -1,6 +1,5 @@
 /** The contents of a profile in bench/profiles: devices, network, and the model whose bytes and times are used. */
 import type { ExpertStorage } from '../../shared/settings/setting-choices.js';
-import type { Quantization } from '../../packs/model-config/config-reader.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { Part } from '../../shared/model/expert-parts.js';
 import type { ModelFormat } from './model-format.js';
@@ -29,7 +28,7 @@ export interface ProfiledModel {
   /** True if the LM head is the embedding matrix. */
   tiedEmbeddings: boolean;
   /** The format in which the model is published. */
-  quantization: Quantization;
+  quantization: 'none' | 'mxfp4' | 'fp8';
   /** Bytes of one weight that is not quantized, in the format of computation: 4 for FP32. */
   weightBytes: number;
   /** The format that a plan asks for, or that of a quantized model on disk; it counts instead of `quantization`. Left out: there is none. */

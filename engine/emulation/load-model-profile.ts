@@ -2,7 +2,10 @@ import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { parseModelConfig } from '../../packs/checkpoint/model-config.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Quantization } from '../../packs/model-config/config-reader.js';
 import type { ProfiledModel } from './device-profile.js';
 import { mixedFormat } from './model-format.js';
 import { weightMix } from './weight-mixes.js';
@@ -11,6 +14,8 @@ const MODEL_PROFILES = join(packageRoot(), 'bench', 'profiles', 'models');
 const ENDING = '.json';
 /** Models that are shipped in a format of which their config.json here says nothing (their `quantization_config` is left out). */
 const SHIPPED_MIXES: Readonly<Record<string, string>> = { 'kimi-k2-thinking': 'INT4' };
+/** Of a method whose config.json does not say how many bytes a weight takes: most such files have 4 bits. */
+const USUAL_MIX = 'INT4';
 /** BF16. */
 const PUBLISHED_WEIGHT_BYTES = 2;
 /** A config.json is one or two pages. */
@@ -34,10 +39,24 @@ export function loadModelProfile(name: string, weightBytes = PUBLISHED_WEIGHT_BY
     throw new OdmoeError('USAGE', `there is no model profile ${name}; there are ${known.join(', ')}`);
   }
   const path = join(MODEL_PROFILES, `${name}${ENDING}`);
-  const { shape, tiedEmbeddings, quantization } = parseModelConfig(readJson(path), path).config;
-  const mix = Object.hasOwn(SHIPPED_MIXES, name) ? weightMix(SHIPPED_MIXES[name] ?? '') : null;
-  const format = mix === null ? null : mixedFormat(mix, { shape, tiedEmbeddings }, weightBytes);
-  return { name, shape, tiedEmbeddings, quantization, weightBytes, format };
+  const { shape, tiedEmbeddings, quantization: method } = parseModelConfig(readJson(path), path).config;
+  const sizes = { name, shape, tiedEmbeddings };
+  return { ...sizes, weightBytes, ...methodFormat(method, sizes, weightBytes, SHIPPED_MIXES[name]) };
+}
+
+/** The format that follows from the method of a config.json alone. `mix`: what is known of the model besides. */
+export function methodFormat(
+  method: Quantization,
+  model: { shape: ModelShape; tiedEmbeddings: boolean },
+  weightBytes: number,
+  mix?: string,
+): Pick<ProfiledModel, 'quantization' | 'format'> {
+  if (mix === undefined && (method === 'none' || method === 'mxfp4' || method === 'fp8')) {
+    return { quantization: method, format: null };
+  }
+  if (mix === undefined && method === 'fbgemm_fp8') return { quantization: 'fp8', format: null };
+  const known = requirePresent(weightMix(mix ?? USUAL_MIX), () => `${mix ?? USUAL_MIX} is a mix of weights`);
+  return { quantization: 'none', format: mixedFormat(known, model, weightBytes) };
 }
 
 function readJson(path: string): unknown {

@@ -1,10 +1,11 @@
 import { basename, join, resolve } from 'node:path';
 import { nodeTimes } from '../../engine/emulation/node-times.js';
-import { loadModelProfile } from '../../engine/emulation/load-model-profile.js';
+import { loadModelProfile, methodFormat } from '../../engine/emulation/load-model-profile.js';
 import type { DeviceProfile, PlannedStorage, ProfiledModel } from '../../engine/emulation/device-profile.js';
 import { mixedFormat, shippedFormat } from '../../engine/emulation/model-format.js';
 import { WEIGHT_MIXES, weightMix } from '../../engine/emulation/weight-mixes.js';
 import { readModelConfig } from '../../packs/checkpoint/model-config.js';
+import type { Quantization } from '../../packs/model-config/config-reader.js';
 import { listFiles } from '../../packs/checkpoint/weight-files.js';
 import { isPackDirectory, openAnyPack } from '../../packs/format/open-pack.js';
 import { openModelSource } from '../../packs/open-model-source.js';
@@ -34,7 +35,9 @@ export interface ProfileOverrides {
 }
 
 /** A model on disk, for a plan. */
-export type PlannedModel = Pick<ProfiledModel, 'name' | 'shape' | 'tiedEmbeddings' | 'quantization'> & {
+export type PlannedModel = Pick<ProfiledModel, 'name' | 'shape' | 'tiedEmbeddings'> & {
+  /** What its config.json says; it counts where there is no source. */
+  quantization: Quantization;
   /** Null: there is only its config.json. */
   source: ModelSource | null;
 };
@@ -78,8 +81,9 @@ function overriddenModel(
   const { weightBytes } = own;
   if (modelProfile !== null) return loadModelProfile(modelProfile, weightBytes);
   if (model === null) return own;
-  const { source, ...sizes } = model;
-  return { ...sizes, weightBytes, format: source === null ? null : shippedFormat(source, weightBytes) };
+  const { source, quantization, ...sizes } = model;
+  if (source === null) return { ...sizes, weightBytes, ...methodFormat(quantization, sizes, weightBytes) };
+  return { ...sizes, weightBytes, quantization: 'none', format: shippedFormat(source, weightBytes) };
 }
 
 /** @throws USAGE with the known names */

@@ -9,7 +9,7 @@ import { openGguf } from '../../packs/gguf/open-gguf.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import type { LayerShape, ModelShape } from '../../shared/model/model-shape.js';
-import { EXPERT_MATRICES, isStoredForm, type TensorSource } from '../../shared/model/tensor-source.js';
+import { EXPERT_MATRICES, isSplit, type TensorSource } from '../../shared/model/tensor-source.js';
 import { rowBytes } from '../../shared/model/weight-dtype.js';
 import { isOdmoe } from './gguf-refusals.js';
 
@@ -63,9 +63,9 @@ function withoutOrder(layer: LayerShape): unknown {
 /** Every tensor has as many bytes as its values or blocks take. */
 function checkBytes(source: TensorSource, what: string): void {
   const { view, chunks } = source;
-  if (view !== null && isStoredForm(view.storedSplit)) return;
+  if (view !== null && !isSplit(view.storedSplit)) return;
   const [rows, columns] = view === null ? [source.rows, source.columns] : [view.storedRows, view.storedColumns];
-  const split = view === null || isStoredForm(view.storedSplit) ? source.split : view.storedSplit;
+  const split = view === null || !isSplit(view.storedSplit) ? source.split : view.storedSplit;
   assert.equal(chunks[0]?.storedBytes, rows * rowBytes(split, columns), `${what}: bytes`);
 }
 

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { FROM_STORAGE, PLAIN_LOADER, type ExpertSlots } from '../../native/index.js';
+import { expertShape } from '../../engine/loading/expert-shape.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
@@ -23,11 +24,7 @@ async function outputOf(slots: ExpertSlots, expert: ExpertSource): Promise<Buffe
 async function outputsOf(source: ModelSource): Promise<Buffer[]> {
   const device = openTestDevice();
   try {
-    const shape = {
-      hiddenSize: HIDDEN,
-      glu: source.shape.expert,
-      format: source.shippedFormat,
-    };
+    const shape = expertShape(source.shape, null, () => allExperts(source));
     const loader = { ...PLAIN_LOADER, ...partSizes(allExperts(source)) };
     const slots = device.createExpertSlots(shape, 1, 1, loader);
     try {

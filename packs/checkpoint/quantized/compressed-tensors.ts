@@ -65,7 +65,11 @@ function readGroup(group: ConfigReader, outer: Format | 'mixed-precision' | 'den
   if (weights === null) return [];
   weights.idle(...NEUTRAL_WEIGHT_KEYS);
   weights.only('dynamic', [false], false);
-  const format = group.only('format', FORMATS, outer === 'mixed-precision' || outer === 'dense' ? 'naive-quantized' : outer);
+  const format = group.only(
+    'format',
+    FORMATS,
+    outer === 'mixed-precision' || outer === 'dense' ? 'naive-quantized' : outer,
+  );
   const type = weights.only('type', ['int', 'float'], 'int');
   if (type === 'int') return [readWhole(weights, format)];
   return [readFloat(weights, format)];

@@ -14,7 +14,11 @@ export function readFp8(config: ConfigReader): WeightScheme[] {
   config.only('activation_scheme', ['dynamic', 'static'], 'dynamic');
   if (config.isNull('weight_block_size')) return [{ kind: 'fp8', scales: 'tensor' }];
   const blocks = config.numbersOr(null, 'weight_block_size');
-  if (blocks === null) return [{ kind: 'fp8', scales: 'block' }, { kind: 'fp8', scales: 'tensor' }];
+  if (blocks === null)
+    return [
+      { kind: 'fp8', scales: 'block' },
+      { kind: 'fp8', scales: 'tensor' },
+    ];
   if (blocks.join() === FP8_BLOCKS.join()) return [{ kind: 'fp8', scales: 'block' }];
   throw config.unsupported('weight_block_size', blocks, JSON.stringify(FP8_BLOCKS));
 }

@@ -59,7 +59,8 @@ function refuseOverrides(config: ConfigReader): void {
   const dynamic = config.within('dynamic');
   if (dynamic === null) return;
   for (const pattern of dynamic.objectKeys()) {
-    if (!pattern.startsWith('-:')) throw config.unsupported('dynamic', pattern, 'only patterns that exclude modules ("-:")');
+    if (!pattern.startsWith('-:'))
+      throw config.unsupported('dynamic', pattern, 'only patterns that exclude modules ("-:")');
     config.idle(`dynamic.${pattern}`);
   }
   config.idle('dynamic');

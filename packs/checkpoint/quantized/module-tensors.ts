@@ -19,7 +19,8 @@ export const MODULE_PARTS = [
 export type ModulePart = (typeof MODULE_PARTS)[number];
 
 /** Tensors that stand beside a module's weight and change none: they quantize activations and the cache of keys and values. */
-const IDLE_PARTS = /\.(input_scale|input_global_scale|activation_scale|[kqv]_scale|kv_scale|output_scale|weight_shape)$/;
+const IDLE_PARTS =
+  /\.(input_scale|input_global_scale|activation_scale|[kqv]_scale|kv_scale|output_scale|weight_shape)$/;
 
 /** Name of a module with a dot behind it; null: the tensor is no weight of a module. */
 export function moduleOf(name: string): string | null {

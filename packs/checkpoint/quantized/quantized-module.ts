@@ -45,8 +45,12 @@ export class QuantizedModule {
   }
 
   /** The schemes of a kind that config.json has. @throws MODEL_CORRUPT if there is none */
-  schemesOf<Kind extends SchemeKind>(kind: Kind): readonly [Extract<WeightScheme, { kind: Kind }>, ...Extract<WeightScheme, { kind: Kind }>[]] {
-    const [first, ...others] = this.schemes.filter((scheme): scheme is Extract<WeightScheme, { kind: Kind }> => scheme.kind === kind);
+  schemesOf<Kind extends SchemeKind>(
+    kind: Kind,
+  ): readonly [Extract<WeightScheme, { kind: Kind }>, ...Extract<WeightScheme, { kind: Kind }>[]] {
+    const [first, ...others] = this.schemes.filter(
+      (scheme): scheme is Extract<WeightScheme, { kind: Kind }> => scheme.kind === kind,
+    );
     if (first !== undefined) return [first, ...others];
     throw this.contradiction(`are of ${KIND_NAMES[kind]}, of which config.json says nothing`);
   }

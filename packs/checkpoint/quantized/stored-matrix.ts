@@ -177,7 +177,10 @@ function fp8Matrix(module: QuantizedModule): StoredMatrix {
   const schemes = module.schemesOf('fp8');
   const scales = module.tensor(part, dtypes, ...schemes.flatMap((scheme) => shapes[scheme.scales]));
   const chosen = schemes.find((scheme) => shapes[scheme.scales].some((shape) => shape.join() === scales.shape.join()));
-  assertInvariant(chosen !== undefined && scales.dtype in FP8_FORMS, () => `${scales.name} has a form that was checked`);
+  assertInvariant(
+    chosen !== undefined && scales.dtype in FP8_FORMS,
+    () => `${scales.name} has a form that was checked`,
+  );
   const form = FP8_FORMS[scales.dtype as keyof typeof FP8_FORMS];
   const scaleBlockRows = { block: FP8_BLOCK, channel: 1, tensor: rows }[chosen.scales];
   const split = chosen.scales === 'block' ? 'fp8-tile' : 'fp8-row';

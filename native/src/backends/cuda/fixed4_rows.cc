@@ -205,11 +205,8 @@ bool encode_fixed4_rows(uint8_t* tiles, int64_t columns, int64_t first_row, int6
     case Split::fp16_e5_lo8_s1m2: return encode<Split::fp16_e5_lo8_s1m2>(tiles, columns, first_row, rows, planes);
     case Split::mxfp4: return encode<Split::mxfp4>(tiles, columns, first_row, rows, planes);
     case Split::fp8: return encode<Split::fp8>(tiles, columns, first_row, rows, planes);
-    case Split::sliced84:
-    case Split::sliced63:
-    case Split::sliced42: break;
+    default: return false;
   }
-  return false;
 }
 
 }  // namespace odmoe::cuda
