@@ -3,17 +3,12 @@ import { z } from 'zod';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { fileExists, readJsonFile } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS, readSafetensorsFile, type SafetensorsFile } from './safetensors-file.js';
-import type { SafetensorsTensor } from './safetensors-header.js';
+import type { CheckpointTensor } from '../model-config/checkpoint-tensor.js';
 import { INDEX_FILE, listFiles, refuseStrayFiles, SINGLE_FILE, withoutWeights } from './weight-files.js';
 
 const INDEX_LIMIT_BYTES = 256 * 1024 * 1024;
 
 const indexSchema = z.looseObject({ weight_map: z.record(z.string(), z.string()) });
-
-/** A tensor and the file that holds it. */
-export interface CheckpointTensor extends SafetensorsTensor {
-  path: string;
-}
 
 export interface CheckpointFiles {
   files: SafetensorsFile[];

@@ -12,13 +12,13 @@ import {
   plainSplit,
   WEIGHT_DTYPES,
 } from '../../shared/model/weight-dtype.js';
-import type { CheckpointTensor } from './checkpoint-files.js';
+import { type CheckpointTensor, foreignDtype } from '../model-config/checkpoint-tensor.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { type BlockFormat, groupedCodes, isGroupedFormat } from '../../shared/model/block-formats.js';
 import { moduleOf, type ModulePart } from './quantized/module-tensors.js';
 import { type MatrixSize, QuantizedModule } from './quantized/quantized-module.js';
 import { readStoredMatrix, type StoredMatrix, tileSplit } from './quantized/stored-matrix.js';
-import { foreignDtype, foreignInstead, foreignShape } from './stored-forms.js';
+import { foreignInstead, foreignShape } from './stored-forms.js';
 
 /** A tensor that the model needs, found and checked. */
 export interface ModelTensor {
@@ -158,7 +158,11 @@ export class TensorFinder {
  * The split of a tensor that is a quantized matrix or a part of one, and the split in which that matrix is read. A part that cuts apart what
  * shares a scale or the order of columns becomes FP32.
  */
-function splitsOf(stored: StoredMatrix, slice: TensorSlice | null, rows: number): { split: Split; read: StoredMatrix['split'] } {
+function splitsOf(
+  stored: StoredMatrix,
+  slice: TensorSlice | null,
+  rows: number,
+): { split: Split; read: StoredMatrix['split'] } {
   const kept = slice === null ? stored.split : partSplit(stored.split, slice, rows);
   if (kept === null) return { split: 'none-fp32', read: stored.split };
   return { split: kept, read: kept };

@@ -6,7 +6,8 @@ import { fileExists, readFailure, openFile } from '../../shared/base/files/read-
 import { CHECKPOINT_FILE_ERRORS, type SafetensorsFile, readInto } from './safetensors-file.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import { shippedFormatOf } from '../../shared/model/weight-dtype.js';
-import { type CheckpointFiles, readCheckpointFiles, type CheckpointTensor } from './checkpoint-files.js';
+import type { CheckpointTensor } from '../model-config/checkpoint-tensor.js';
+import { type CheckpointFiles, readCheckpointFiles } from './checkpoint-files.js';
 import { type ModelTensor, TensorFinder } from './checkpoint-tensors.js';
 import { expectedTensors } from './expected-tensors.js';
 import { readCheckpointBiases } from './expert-biases.js';

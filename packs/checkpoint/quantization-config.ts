@@ -75,7 +75,9 @@ function readForm(config: ConfigReader, key: string, family: ModelFamily): ReadQ
     return { quantization: found, schemes: READERS[found](config) };
   } catch (thrown) {
     if (!(thrown instanceof OdmoeError) || thrown.code !== 'MODEL_UNSUPPORTED') throw thrown;
-    throw refused(thrown.message.replace(`${config.context.path}: `, '').replace(/; choose a checkpoint without it$/, ''));
+    throw refused(
+      thrown.message.replace(`${config.context.path}: `, '').replace(/; choose a checkpoint without it$/, ''),
+    );
   }
 }
 

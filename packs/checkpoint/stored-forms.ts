@@ -3,12 +3,9 @@ import { expertLayerNumbers } from '../../shared/model/model-shape.js';
 import type { Quantization } from '../model-config/config-reader.js';
 import type { ModelConfig } from '../model-config/model-family.js';
 import { hasWeight } from './quantized/module-tensors.js';
-import { WEIGHT_DTYPES } from '../../shared/model/weight-dtype.js';
-import type { CheckpointTensor } from './checkpoint-files.js';
+import { type CheckpointTensor, ORIGINAL_CHECKPOINT } from '../model-config/checkpoint-tensor.js';
 
 export type CheckpointTensors = ReadonlyMap<string, CheckpointTensor>;
-
-const WHAT_TO_DO = 'use the original checkpoint, as its makers ship it';
 
 /** Tensors that identify quantized forms which cannot be read. The first match names the form. */
 const FOREIGN_FORMS: readonly { names: RegExp; form: string; readBy?: readonly Quantization[] }[] = [
@@ -53,7 +50,7 @@ export function refuseForeignForms(found: CheckpointTensors, directory: string, 
       throw new OdmoeError(
         'MODEL_UNSUPPORTED',
         `${directory}: the checkpoint is quantized in a form that is not read: ${form}, as tensor ${name} of ${dtype} ` +
-          `[${shape.join(', ')}] shows; ${WHAT_TO_DO}`,
+          `[${shape.join(', ')}] shows; ${ORIGINAL_CHECKPOINT}`,
       );
     }
   }
@@ -82,7 +79,7 @@ export function chooseLayout(config: ModelConfig, found: CheckpointTensors, dire
   throw new OdmoeError(
     'MODEL_UNSUPPORTED',
     `${directory}: experts are stored as ${stored.name} of shape [${stored.shape.join(', ')}], which is not read; ` +
-      `read are ${wanted.join(' or ')}; ${WHAT_TO_DO}`,
+      `read are ${wanted.join(' or ')}; ${ORIGINAL_CHECKPOINT}`,
   );
 }
 
@@ -91,30 +88,14 @@ function isExpertPart(name: string): boolean {
   return !/shared_expert|\.(gate|router|expert_bias)\.|correction_bias|\.experts\.bias$/.test(name);
 }
 
-/** The error for a tensor whose type is not the expected one. */
-export function foreignDtype(tensor: CheckpointTensor, supported: readonly string[]): OdmoeError {
-  const { path, name, dtype } = tensor;
-  return new OdmoeError(
-    'MODEL_UNSUPPORTED',
-    `${path}: tensor ${name} has dtype ${dtype}, supported are ${supported.join(', ')}${formOf(dtype)}; ${WHAT_TO_DO}`,
-  );
-}
-
-function formOf(dtype: string): string {
-  if ((WEIGHT_DTYPES as readonly string[]).includes(dtype)) return '';
-  return ' (quantized in a form that config.json does not say, or that is not read)';
-}
-
-/** The error for a tensor with as many values in another order, or with scales for other blocks: such a form cannot be read. */
+/** The error for a tensor with as many values in another order, which cannot be read. */
 export function foreignShape(tensor: CheckpointTensor, expected: readonly number[]): OdmoeError | null {
   const { path, name, shape } = tensor;
   const say = (form: string): OdmoeError =>
     new OdmoeError(
       'MODEL_UNSUPPORTED',
-      `${path}: tensor ${name} has shape [${shape.join(', ')}], which is not read: ${form} expected is [${expected.join(', ')}]; ${WHAT_TO_DO}`,
+      `${path}: tensor ${name} has shape [${shape.join(', ')}], which is not read: ${form} expected is [${expected.join(', ')}]; ${ORIGINAL_CHECKPOINT}`,
     );
-  if (name.endsWith('.weight_scale_inv') || name.endsWith('.weight_scale'))
-    return say('scales of FP8 for other blocks than 128 x 128 or for whole rows or matrices;');
   const sorted = (sizes: readonly number[]): string => [...sizes].sort((a, b) => a - b).join();
   if (shape.length > 2 && sorted(shape) === sorted(expected)) return say('experts that stand transposed;');
   return null;
@@ -125,7 +106,8 @@ export function foreignShape(tensor: CheckpointTensor, expected: readonly number
  * none.
  */
 export function foreignInstead(name: string, found: CheckpointTensors, directory: string): OdmoeError | null {
-  const say = (form: string): OdmoeError => new OdmoeError('MODEL_UNSUPPORTED', `${directory}: ${form}; ${WHAT_TO_DO}`);
+  const say = (form: string): OdmoeError =>
+    new OdmoeError('MODEL_UNSUPPORTED', `${directory}: ${form}; ${ORIGINAL_CHECKPOINT}`);
   if (found.has(`${name}_blocks`)) {
     return say(`tensor ${name} is stored as MXFP4, and config.json has no quantization_config of quant_method "mxfp4"`);
   }

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type Config, configOfFixture, REWRITTEN, separateExperts, tensorsOfFixture } from './rewritten-experts.js';
 import { type TinyTensor, withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
@@ -18,9 +19,24 @@ async function open(fixture: string, rewrite: Rewrite, change: Config = {}): Pro
 
 /** The error must name the unreadable form, and must not advise the user to download the checkpoint again. */
 async function refuses(fixture: string, rewrite: Rewrite, message: RegExp, change: Config = {}): Promise<void> {
+  await fails('MODEL_UNSUPPORTED', fixture, rewrite, message, change);
+}
+
+/** The error must say that config.json and the tensors do not belong together. */
+async function contradicts(fixture: string, rewrite: Rewrite, message: RegExp, change: Config = {}): Promise<void> {
+  await fails('MODEL_CORRUPT', fixture, rewrite, message, change);
+}
+
+async function fails(
+  code: ErrorCode,
+  fixture: string,
+  rewrite: Rewrite,
+  message: RegExp,
+  change: Config,
+): Promise<void> {
   await assert.rejects(open(fixture, rewrite, change), (thrown: unknown) => {
     assert.ok(thrown instanceof OdmoeError, String(thrown));
-    assert.equal(thrown.code, 'MODEL_UNSUPPORTED', thrown.message);
+    assert.equal(thrown.code, code, thrown.message);
     assert.match(thrown.message, message);
     assert.doesNotMatch(thrown.message, /download/);
     return true;
@@ -104,11 +120,11 @@ describe('a checkpoint that was quantized by a third party', () => {
   it('is refused by the quantization that config.json names, with the name of the method', async () => {
     const same: Rewrite = (tensors) => [...tensors];
     const methods: [quantization: Config, message: RegExp][] = [
-      [{ quant_method: 'gptq', bits: 4 }, /GPTQ.*quant_method is "gptq"/],
-      [{ quant_method: 'awq', version: 'gemm' }, /AWQ/],
+      [{ quant_method: 'gptq', bits: 3, group_size: 128 }, /GPTQ/],
+      [{ quant_method: 'awq', bits: 4, group_size: 128, version: 'marlin' }, /AWQ/],
       [{ quant_method: 'bitsandbytes', load_in_4bit: true }, /bitsandbytes/],
-      [{ quant_method: 'compressed-tensors', format: 'nvfp4-pack-quantized' }, /compressed-tensors, nvfp4-pack/],
-      [{ quant_method: 'modelopt', quant_algo: 'NVFP4' }, /ModelOpt, NVFP4/],
+      [{ quant_method: 'compressed-tensors', format: 'marlin-24' }, /compressed-tensors, marlin-24/],
+      [{ quant_method: 'modelopt', quant_algo: 'W4A8_AWQ' }, /ModelOpt, W4A8_AWQ/],
       [{ quant_algo: 'NVFP4' }, /NVFP4/],
       [{ quant_method: 'quark' }, /quark/],
       [{ group_size: 64, bits: 4 }, /MLX/],
@@ -127,15 +143,16 @@ describe('a checkpoint that was quantized by a third party', () => {
     await refuses('qwen35moe', same, /AWQ/, inner);
   });
 
-  it('is refused where FP8 scales are not one for each block of 128 x 128', async () => {
+  it('is refused where FP8 scales are not those that config.json says', async () => {
     const same: Rewrite = (tensors) => [...tensors];
     const fp8 = { quant_method: 'fp8', fmt: 'e4m3' };
     const changes: [quantization: Config, message: RegExp][] = [
-      [{ ...fp8, weight_block_size: null }, /one scale for a whole matrix/],
       [{ ...fp8, weight_block_size: [64, 64] }, /weight_block_size is \[64,64\]/],
       [{ ...fp8, weight_block_size: [1, 128] }, /weight_block_size is \[1,128\]/],
-      [{ ...fp8, activation_scheme: 'static' }, /activation_scheme is "static"/],
+      [{ ...fp8, activation_scheme: 'frozen' }, /activation_scheme is "frozen"/],
     ];
+    const whole = { quantization_config: { ...fp8, weight_block_size: null } };
+    await contradicts('deepseekv3-fp8', same, /_scale_inv has shape \[\d+, \d+\], expected \[\] or/, whole);
     for (const [quantization_config, message] of changes) {
       await refuses('deepseekv3-fp8', same, message, { quantization_config });
     }
@@ -158,7 +175,7 @@ describe('a checkpoint that was quantized by a third party', () => {
       () => [1],
       (rows: number) => [Math.ceil(rows / 64), 3],
     ]) {
-      await refuses('deepseekv3-fp8', resized(shape), /scales of FP8 for other blocks/);
+      await contradicts('deepseekv3-fp8', resized(shape), /_scale_inv has shape \[.*\], expected/);
     }
     const bare: Rewrite = (tensors) => tensors.filter(({ name }) => !name.endsWith('_scale_inv'));
     await refuses('deepseekv3-fp8', bare, /FP8 without scales/);

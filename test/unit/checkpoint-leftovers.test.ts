@@ -216,11 +216,11 @@ describe('weight files that no index names', () => {
         /PyTorch's own files.*get the model as safetensors/,
       );
       await rename(join(directory, 'pytorch_model-00001-of-00002.bin'), join(directory, 'model.gguf'));
-      await refuses(openModelSource(directory), 'MODEL_UNSUPPORTED', /the weights are GGUF/);
+      await refuses(openModelSource(directory), 'MODEL_CORRUPT', /model\.gguf: no GGUF file/);
       await rm(join(directory, 'config.json'));
       const alone = [directory, join(directory, 'model.gguf')];
       for (const path of alone) {
-        await refuses(openModelSource(path), 'MODEL_UNSUPPORTED', /the weights are GGUF/);
+        await refuses(openModelSource(path), 'MODEL_CORRUPT', /model\.gguf: no GGUF file/);
         await refuses(openCheckpoint(path), 'MODEL_UNSUPPORTED', /the weights are GGUF/);
       }
     });

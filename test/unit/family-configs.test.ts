@@ -214,12 +214,16 @@ describe('config.json of each family', () => {
     const { routed } = shapeOf('deepseekv3', { norm_topk_prob: false, routed_scaling_factor: 1.5 }).layers[1] ?? {};
     assert.deepEqual([routed?.normalize, routed?.scale, routed?.groupScore], [false, 1.5, 'best-two']);
     const fp8 = { quant_method: 'fp8', fmt: 'e4m3', weight_block_size: [128, 128] };
-    const forms = [{ ...fp8, weight_block_size: [64, 64] }, { ...fp8, fmt: 'e5m2' }, { quant_method: 'gptq' }];
+    const forms = [
+      { ...fp8, weight_block_size: [64, 64] },
+      { ...fp8, fmt: 'e5m2' },
+      { quant_method: 'gptq', bits: 3 },
+    ];
     for (const quantization_config of forms) {
       refuses('deepseekv3-fp8', { quantization_config }, 'MODEL_UNSUPPORTED', /the checkpoint is quantized/);
     }
     assert.equal(read('deepseekv3-fp8', { quantization_config: { ...fp8, fmt: 'float8_e4m3fn' } }).quantization, 'fp8');
-    refuses('mixtral', { quantization_config: fp8 }, 'MODEL_UNSUPPORTED', /supported is none for mixtral/);
+    assert.equal(read('mixtral', { quantization_config: fp8 }).quantization, 'fp8');
   });
 
   it('reads Qwen3-Next and 3.5: which layers have attention, and sizes of the delta net', () => {

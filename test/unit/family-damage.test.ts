@@ -63,9 +63,9 @@ describe('an incomplete checkpoint of a family', () => {
   it('is refused where FP8 weights lack scales of the right number and type', async () => {
     const scales = /layers\.1\.mlp\.experts\.0\.down_proj\.weight_scale_inv/;
     await refuses('deepseekv3-fp8', scales, without, 'MODEL_CORRUPT', /weight_scale_inv of shape \[2, 1\] is missing/);
-    await refuses('deepseekv3-fp8', scales, shaped([1, 2]), 'MODEL_UNSUPPORTED', /\[1, 2\].*FP8 for other blocks/);
-    const halves: Change = (tensor) => [{ ...tensor, dtype: 'BF16', data: tensor.data.subarray(0, 4) }];
-    await refuses('deepseekv3-fp8', scales, halves, 'MODEL_UNSUPPORTED', /dtype BF16, supported are F32/);
+    await refuses('deepseekv3-fp8', scales, shaped([1, 2]), 'MODEL_CORRUPT', /\[1, 2\], expected \[2, 1\]/);
+    const doubles: Change = (tensor) => [{ ...tensor, dtype: 'F64', data: new Uint8Array(2 * tensor.data.length) }];
+    await refuses('deepseekv3-fp8', scales, doubles, 'MODEL_UNSUPPORTED', /dtype F64, supported are .*F32/);
     const weight = /layers\.1\.mlp\.experts\.0\.down_proj\.weight$/;
     await refuses('deepseekv3-fp8', weight, typed('F8_E5M2'), 'MODEL_UNSUPPORTED', /dtype F8_E5M2/);
     const extra = named('model.layers.1.mlp.gate.weight_scale_inv');

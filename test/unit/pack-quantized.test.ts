@@ -192,7 +192,7 @@ describe('packs of quantized experts', function () {
       assert.ok(gate.chunks.some((chunk) => chunk.plane === 0 && chunk.codec === 'e4m3'));
       const { planes } = packCompression(manifest);
       assert.deepEqual(
-        planes.filter(({ split }) => split === 'fp8').map(({ plane, codec, ratio }) => [plane, codec, ratio <= 1]),
+        planes.filter(({ split }) => split === 'fp8-tile').map(({ plane, codec, ratio }) => [plane, codec, ratio <= 1]),
         [
           [0, 'e4m3', true],
           [1, codecsOf([gate], 1).includes('zstd') ? 'zstd' : 'raw', true],

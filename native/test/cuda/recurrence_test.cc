@@ -21,7 +21,6 @@ struct Convolution {
   int channels;
   bool silu;
   std::vector<int> rows;  // rows of each sequence
-  bool tiled = false;     // value heads, and rates in place of their logarithms
 };
 
 void convolves(Devices& devices, const Convolution& of, int64_t gap) {
@@ -59,6 +58,7 @@ struct Delta {
   int key_dim;
   int value_dim;
   std::vector<int> rows;  // rows of each sequence
+  bool tiled = false;     // value heads, and rates in place of their logarithms
 };
 
 // One call with all rows, or a call for each row.

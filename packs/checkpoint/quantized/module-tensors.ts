@@ -1,4 +1,4 @@
-import type { CheckpointTensor } from '../checkpoint-files.js';
+import type { CheckpointTensor } from '../../model-config/checkpoint-tensor.js';
 
 /** The tensors of one quantized module by the ends of their names. */
 export const MODULE_PARTS = [

@@ -1,7 +1,6 @@
 import { OdmoeError } from '../../../shared/base/errors/odmoe-error.js';
 import type { SchemeKind, WeightScheme } from '../../model-config/weight-scheme.js';
-import type { CheckpointTensor } from '../checkpoint-files.js';
-import { foreignDtype } from '../stored-forms.js';
+import { type CheckpointTensor, foreignDtype } from '../../model-config/checkpoint-tensor.js';
 import type { ModulePart } from './module-tensors.js';
 
 /** A module's matrix: outputs x inputs. */

@@ -2,7 +2,7 @@ import { assertInvariant } from '../../../shared/base/errors/assert-invariant.js
 import { type BlockFormat, type GroupScale, groupedName } from '../../../shared/model/block-formats.js';
 import type { StoredForm } from '../../../shared/model/tensor-source.js';
 import type { WeightScheme } from '../../model-config/weight-scheme.js';
-import type { CheckpointTensor } from '../checkpoint-files.js';
+import type { CheckpointTensor } from '../../model-config/checkpoint-tensor.js';
 import type { QuantizedModule } from './quantized-module.js';
 
 /** A quantized matrix as its file holds it. */
