@@ -42,16 +42,21 @@ export function fasterWeightForm(fixed4Speedup: number): 'bf16' | 'fixed4' {
  * experts' memory is free again by then. If the device has too little memory for this, the shipped form is returned.
  */
 export async function chooseWeightForm(device: Device, shipped: ShippedFormat): Promise<WeightFormChoice> {
-  if (shipped !== 'bf16' || device.info().backend !== 'cpu') return { format: 'shipped', fixed4Speedup: null };
+  if (shipped !== 'bf16' || device.info().backend !== 'cpu') return { format: namedForm(shipped), fixed4Speedup: null };
   try {
     const [speed] = await measureExperts(device, SAMPLE);
     const fixed4Speedup = speed?.forms[1]?.speedup ?? 0;
     return { format: fasterWeightForm(fixed4Speedup), fixed4Speedup };
   } catch (thrown) {
     const error = toOdmoeError(thrown);
-    if (error.code === 'DEVICE_OUT_OF_MEMORY') return { format: 'shipped', fixed4Speedup: null };
+    if (error.code === 'DEVICE_OUT_OF_MEMORY') return { format: namedForm(shipped), fixed4Speedup: null };
     throw error;
   }
+}
+
+/** The name of a shipped form; `shipped` where matrices have several. */
+function namedForm(shipped: ShippedFormat): WeightFormat {
+  return shipped === 'mixed' ? 'shipped' : shipped;
 }
 
 /** True if the form would round values of a model with this shipped form. */
@@ -69,7 +74,10 @@ export async function resolveWeightForm(
   wanted: WeightFormat | 'auto' | null,
   choose: ChooseWeightForm | null,
 ): Promise<{ format: WeightFormat; choice: WeightFormChoice | null }> {
-  if (wanted !== 'auto') return { format: wanted ?? 'shipped', choice: null };
+  // The experts' own form keeps every other matrix in its own form, too.
+  const loaded = (format: WeightFormat | null): WeightFormat =>
+    format === null || format === shipped ? 'shipped' : format;
+  if (wanted !== 'auto') return { format: loaded(wanted), choice: null };
   const choice = (await choose?.(device, shipped)) ?? null;
-  return { format: choice?.format ?? 'shipped', choice };
+  return { format: loaded(choice?.format ?? null), choice };
 }

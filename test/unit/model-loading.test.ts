@@ -145,10 +145,11 @@ describe('the loader of weights', () => {
     const device = openTestDevice({ budgetBytes: 1_000_000 });
     assert.deepEqual(await chooseWeightForm(device, 'bf16'), { format: 'bf16', fixed4Speedup: null });
     assert.equal(device.info().usedBytes, 0);
-    assert.deepEqual(await resolveWeightForm(device, 'bf16', 'auto', null), { format: 'bf16', choice: null });
+    assert.deepEqual(await resolveWeightForm(device, 'bf16', 'auto', null), { format: 'shipped', choice: null });
+    assert.deepEqual(await resolveWeightForm(device, 'bf16', 'bf16', null), { format: 'shipped', choice: null });
     assert.deepEqual(await resolveWeightForm(device, 'bf16', 'fixed4', null), { format: 'fixed4', choice: null });
     assert.deepEqual(await resolveWeightForm(device, 'mxfp4', null, chooseWeightForm), {
-      format: 'mxfp4',
+      format: 'shipped',
       choice: null,
     });
     device.dispose();
