@@ -1,4 +1,10 @@
-import { isSplit, type ChunkLocation, type ExpertSource, type ModelSource, type TensorSource } from './tensor-source.js';
+import {
+  isSplit,
+  type ChunkLocation,
+  type ExpertSource,
+  type ModelSource,
+  type TensorSource,
+} from './tensor-source.js';
 import { partOfPlane, perPart, PARTS, type PerPart } from './expert-parts.js';
 import { planeRowBytes } from './weight-dtype.js';
 

@@ -101,7 +101,8 @@ export const STORED_FORMS = [
  * planes: 0 codes, 1 scales, 2 zero points or NVFP4's scales of matrices, 3 the group of each column (g_idx), which may be absent. GGUF's blocks
  * are in plane 0; the scales of NVFP4 matrices, if there are any, in plane 1. Their splits are mxfp4 and nvfp4-multiplied.
  */
-export type StoredForm = 'gguf-mxfp4' | 'gguf-nvfp4' | { form: (typeof STORED_FORMS)[number]; split: 'fp8' | BlockFormat };
+export type StoredForm =
+  'gguf-mxfp4' | 'gguf-nvfp4' | { form: (typeof STORED_FORMS)[number]; split: 'fp8' | BlockFormat };
 
 /**
  * A tensor as a view of a stored matrix of a checkpoint. A stored tensor of more than two dimensions counts as a matrix; its last dimension
