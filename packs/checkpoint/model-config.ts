@@ -24,7 +24,8 @@ import type { ModelConfig, ModelFamily } from '../model-config/model-family.js';
 import { fileExists, parseJson, readBoundedFile, readJsonFile } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from './safetensors-file.js';
 import { refuseUnreadKeys } from '../model-config/unread-keys.js';
-import { readQuantization } from './quantization-config.js';
+import { readQuantization, saysQuantization } from './quantization-config.js';
+import { QUANTIZATION_FILE } from './weight-files.js';
 
 /** Every family that can be read (docs/models.md, "Adding a family"). */
 export const MODEL_FAMILIES: readonly ModelFamily[] = [
@@ -125,11 +126,28 @@ export async function readModelConfig(
   options?: ReadOptions,
 ): Promise<{ family: ModelFamily; config: ModelConfig }> {
   const path = join(directory, 'config.json');
-  const { family, config } = parseModelConfig(await readConfigFile(path), path, options);
+  const { family, config } = parseModelConfig(await readWholeConfig(path, directory), path, options);
   const more = await readGenerationEos(join(directory, 'generation_config.json'));
   const said = [...config.eosTokenIds, ...more];
   const eosTokenIds = [...new Set(said.length > 0 ? said : config.usualEosTokenIds)].sort((a, b) => a - b);
   return { family, config: { ...config, eosTokenIds } };
+}
+
+/** config.json, with the quantization that ModelOpt has written into a file of its own where config.json says nothing of it. */
+async function readWholeConfig(path: string, directory: string): Promise<unknown> {
+  const config = await readConfigFile(path);
+  const beside = join(directory, QUANTIZATION_FILE);
+  if (!isObject(config) || saysQuantization(config) || !(await fileExists(beside))) return config;
+  const said = await readConfigFile(beside);
+  if (!isObject(said) || !isObject(said['quantization'])) {
+    throw new OdmoeError(
+      'MODEL_CORRUPT',
+      `${beside}: has no object "quantization"; download it again, or take it away if the weights are not quantized`,
+    );
+  }
+  // The one of an original checkpoint says null.
+  if ((said['quantization']['quant_algo'] ?? null) === null) return config;
+  return { ...config, quantization_config: { ...said['quantization'], quant_method: 'modelopt' } };
 }
 
 /** Matches strings, and number words that Python writes and JSON does not have. */

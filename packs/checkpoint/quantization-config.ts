@@ -1,5 +1,12 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { type ConfigReader, QUANTIZATIONS, type Quantization, shortJson } from '../model-config/config-reader.js';
+import {
+  type ConfigReader,
+  isObject,
+  QUANTIZATIONS,
+  type Quantization,
+  shortJson,
+  shortName,
+} from '../model-config/config-reader.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import type { WeightScheme } from '../model-config/weight-scheme.js';
 import { readCompressedTensors } from './quantized/compressed-tensors.js';
@@ -8,6 +15,12 @@ import { readAwq, readGptq } from './quantized/gptq-awq.js';
 
 /** Keys under which programs record that they have quantized a model. */
 const KEYS = ['quantization_config', 'compression_config', 'quantization', 'quant_config'] as const;
+
+/** True if a config.json says how its weights are quantized. */
+export function saysQuantization(values: Readonly<Record<string, unknown>>): boolean {
+  const inner = values['text_config'];
+  return [values, isObject(inner) ? inner : {}].some((object) => KEYS.some((key) => isObject(object[key])));
+}
 
 /** Names of the quantization methods of other programs. */
 const METHODS: Readonly<Record<string, string>> = {
@@ -85,5 +98,5 @@ function readForm(config: ConfigReader, key: string, family: ModelFamily): ReadQ
 function nameOf(config: ConfigReader, method: string | null): string {
   if (method === null) return config.has('group_size') && config.has('bits') ? ' (MLX)' : '';
   const forms = ['quant_algo', 'format', 'quant_type'].flatMap((key) => config.textOr(null, key) ?? []);
-  return ` (${[METHODS[method.toLowerCase()] ?? method, ...forms].join(', ')})`;
+  return ` (${[METHODS[method.toLowerCase()] ?? method, ...forms].map(shortName).join(', ')})`;
 }

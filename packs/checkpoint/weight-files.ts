@@ -6,6 +6,8 @@ import { CHECKPOINT_FILE_ERRORS } from './safetensors-file.js';
 
 export const SINGLE_FILE = 'model.safetensors';
 export const INDEX_FILE = 'model.safetensors.index.json';
+/** ModelOpt writes the quantization here, older releases here alone and not into config.json. */
+export const QUANTIZATION_FILE = 'hf_quant_config.json';
 
 const SAFETENSORS = /\.safetensors$/;
 const INDEX = /\.safetensors\.index(\.[^.]+)?\.json$/;

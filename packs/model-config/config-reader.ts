@@ -244,7 +244,7 @@ export class ConfigReader {
   unsupported(key: string, value: unknown, supported: string): OdmoeError {
     return new OdmoeError(
       'MODEL_UNSUPPORTED',
-      `${this.context.path}: ${this.ownPrefix}${key} is ${shortJson(value)}, supported is ${supported}; choose a checkpoint without it`,
+      `${this.context.path}: ${shortName(`${this.ownPrefix}${key}`)} is ${shortJson(value)}, supported is ${supported}; choose a checkpoint without it`,
     );
   }
 
@@ -292,7 +292,7 @@ export class ConfigReader {
   }
 
   private contradiction(one: Found, other: Found): OdmoeError {
-    const say = ({ prefix, key, value }: Found): string => `${prefix}${key} is ${shortJson(value)}`;
+    const say = ({ prefix, key, value }: Found): string => `${shortName(`${prefix}${key}`)} is ${shortJson(value)}`;
     return this.corrupt(`${say(one)} and ${say(other)}, which mean the same and must agree`);
   }
 
@@ -301,7 +301,7 @@ export class ConfigReader {
   }
 
   private wrong({ key, value }: Pick<Found, 'key' | 'value'>, wanted: string): OdmoeError {
-    return this.corrupt(`${this.ownPrefix}${key} is ${shortJson(value)}, expected ${wanted}`);
+    return this.corrupt(`${shortName(`${this.ownPrefix}${key}`)} is ${shortJson(value)}, expected ${wanted}`);
   }
 }
 
@@ -314,6 +314,12 @@ export function isObject(value: unknown): value is Readonly<Record<string, unkno
 }
 
 const LONGEST_VALUE = 100;
+const LONGEST_NAME = 200;
+
+/** A key with its objects, or another name from a file, for a message. */
+export function shortName(name: string): string {
+  return name.length > LONGEST_NAME ? `${name.slice(0, LONGEST_NAME)}...` : name;
+}
 
 export function shortJson(value: unknown): string {
   const text = JSON.stringify(value) ?? 'undefined';

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { type ConfigUsage, isObject, shortJson } from './config-reader.js';
+import { type ConfigUsage, isObject, shortJson, shortName } from './config-reader.js';
 import { EXPLAINED_KEYS, EXPLAINED_PATTERNS, type ExplainedKeys, ROPE_KEYS } from './explained-keys.js';
 
 /** Objects of config.json that describe ropes; their keys are explained separately. */
@@ -23,7 +23,7 @@ export function refuseUnreadKeys(
 ): void {
   const unread = [...unreadKeys(values, '', usage, { ...EXPLAINED_KEYS, ...own })];
   if (unread.length === 0) return;
-  const named = unread.slice(0, NAMED_KEYS).map(({ key, value }) => `${key} is ${shortJson(value)}`);
+  const named = unread.slice(0, NAMED_KEYS).map(({ key, value }) => `${shortName(key)} is ${shortJson(value)}`);
   const more = unread.length > NAMED_KEYS ? ` and ${unread.length - NAMED_KEYS} more` : '';
   throw new OdmoeError(
     'MODEL_UNSUPPORTED',
