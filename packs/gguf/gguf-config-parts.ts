@@ -14,7 +14,7 @@ export interface GgufConfig {
   /** Layers of the file behind the model's last one, which only guess tokens ahead. */
   guessingLayers: number;
   /** Changes a layer where the converter stored its tensors in another order than the checkpoint has. */
-  layerAsStored(layer: LayerShape): LayerShape;
+  layerAsStored: (layer: LayerShape) => LayerShape;
 }
 
 /** A file's keys under the name of its architecture, and its tensors. */

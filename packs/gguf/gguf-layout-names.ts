@@ -11,7 +11,7 @@ export interface StoredLayer {
   layer: LayerShape;
   hiddenSize: number;
   /** `name`: behind "blk.N.". */
-  has(name: string): boolean;
+  has: (name: string) => boolean;
 }
 
 /** Names that are the same in all architectures. */
@@ -49,22 +49,16 @@ export function layerTensor(role: DenseRole, stored: StoredLayer): NamedPart {
   const { layer, has } = stored;
   const usual = USUAL[role];
   if (usual !== undefined && !fused(role, stored)) return { name: usual };
-  switch (role) {
-    case 'mixerOutput':
-      return { name: OUTPUTS[layer.mixer.kind] };
-    case 'feedForwardNorm':
-      return { name: has('ffn_norm.weight') ? 'ffn_norm.weight' : 'post_attention_norm.weight' };
-    case 'alwaysGate':
-    case 'alwaysUp':
-    case 'alwaysDown':
-      return { name: alwaysName(role, stored) };
-    case 'alwaysWeight':
-      return { name: 'ffn_gate_inp_shexp.weight', dimensions: [stored.hiddenSize], slice: {} };
-    case 'routerNorm':
-      return { name: 'ffn_gate_inp.scale', slice: { multiply: inverseRoot(stored.hiddenSize) } };
-    default:
-      return mixerTensor(role, stored);
+  if (role === 'mixerOutput') return { name: OUTPUTS[layer.mixer.kind] };
+  if (role === 'feedForwardNorm') {
+    return { name: has('ffn_norm.weight') ? 'ffn_norm.weight' : 'post_attention_norm.weight' };
   }
+  if (role === 'alwaysGate' || role === 'alwaysUp' || role === 'alwaysDown') return { name: alwaysName(role, stored) };
+  if (role === 'alwaysWeight') return { name: 'ffn_gate_inp_shexp.weight', dimensions: [stored.hiddenSize], slice: {} };
+  if (role === 'routerNorm') {
+    return { name: 'ffn_gate_inp.scale', slice: { multiply: inverseRoot(stored.hiddenSize) } };
+  }
+  return mixerTensor(role, stored);
 }
 
 const OUTPUTS = {
@@ -148,22 +142,17 @@ function latentTensor(role: DenseRole, mixer: LatentMixer, { has }: StoredLayer)
 function deltaTensor(role: DenseRole, mixer: DeltaMixer, { hiddenSize, has }: StoredLayer): NamedPart {
   const { keyHeads, keyDim, valueHeads, valueDim, taps } = mixer;
   const [keys, values, each] = [keyHeads * keyDim, valueHeads * valueDim, valueHeads / keyHeads];
-  switch (role) {
-    case 'decayLog':
-      // The file has -exp(A_log); the sign changes without rounding.
-      return { name: 'ssm_a', slice: { multiply: -1 } };
-    case 'convolution':
-      return { name: 'ssm_conv1d.weight', dimensions: [deltaChannels(mixer), taps], slice: { transposed: true } };
-    case 'deltaBeta':
-    case 'deltaDecay': {
-      if (!has('ssm_ba.weight')) return { name: role === 'deltaBeta' ? 'ssm_beta.weight' : 'ssm_alpha.weight' };
-      const first = role === 'deltaBeta' ? 0 : each;
-      return everyRows('ssm_ba.weight', [2 * valueHeads, hiddenSize], { first, count: each, step: 2 * each });
-    }
-    default: {
-      const first = role === 'deltaQuery' ? 0 : role === 'deltaKey' ? keys : 2 * keys;
-      const slice = { firstRow: first, blockRows: role === 'deltaValue' ? values : keys };
-      return { name: 'attn_qkv.weight', dimensions: [2 * keys + values, hiddenSize], slice };
-    }
+  // The file has -exp(A_log); the sign changes without rounding.
+  if (role === 'decayLog') return { name: 'ssm_a', slice: { multiply: -1 } };
+  if (role === 'convolution') {
+    return { name: 'ssm_conv1d.weight', dimensions: [deltaChannels(mixer), taps], slice: { transposed: true } };
   }
+  if (role === 'deltaBeta' || role === 'deltaDecay') {
+    if (!has('ssm_ba.weight')) return { name: role === 'deltaBeta' ? 'ssm_beta.weight' : 'ssm_alpha.weight' };
+    const first = role === 'deltaBeta' ? 0 : each;
+    return everyRows('ssm_ba.weight', [2 * valueHeads, hiddenSize], { first, count: each, step: 2 * each });
+  }
+  const first = role === 'deltaQuery' ? 0 : role === 'deltaKey' ? keys : 2 * keys;
+  const slice = { firstRow: first, blockRows: role === 'deltaValue' ? values : keys };
+  return { name: 'attn_qkv.weight', dimensions: [2 * keys + values, hiddenSize], slice };
 }

@@ -87,18 +87,14 @@ export class GgufTensorFinder {
       scaleBlockRows: 1,
       ...(run === null && slice !== null ? slice : { ...WHOLE, blockRows: rows.count, stepRows: rows.count }),
     };
-    switch (tensor.type) {
-      case 'MXFP4':
-        return { ...size, split: 'mxfp4', chunks, view };
-      case 'NVFP4':
-        return { ...size, split: 'nvfp4-multiplied', chunks: [...chunks, this.scaleOf(expected, tensor)], view };
-      default: {
-        const split = splitOf(tensor.type);
-        // Turned or recomputed values are no blocks any more.
-        const converted = changed || (slice?.transposed === true && isGgufBlock(split));
-        return { ...size, split: converted ? 'none-fp32' : split, chunks, view: run === null ? view : null };
-      }
+    if (tensor.type === 'MXFP4') return { ...size, split: 'mxfp4', chunks, view };
+    if (tensor.type === 'NVFP4') {
+      return { ...size, split: 'nvfp4-multiplied', chunks: [...chunks, this.scaleOf(expected, tensor)], view };
     }
+    const split = splitOf(tensor.type);
+    // Turned or recomputed values are no blocks any more.
+    const converted = changed || (slice?.transposed === true && isGgufBlock(split));
+    return { ...size, split: converted ? 'none-fp32' : split, chunks, view: run === null ? view : null };
   }
 
   /** The factor of an NVFP4 matrix: one for the whole tensor, or one for each expert. */

@@ -1,5 +1,5 @@
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import { denseDimensions, isVectorRole, type DensePlace } from '../../shared/model/dense-roles.js';
+import { type DenseRole, denseDimensions, isVectorRole, type DensePlace } from '../../shared/model/dense-roles.js';
 import type { LayerShape, ModelShape } from '../../shared/model/model-shape.js';
 import type { ExpertMatrix } from '../../shared/model/tensor-source.js';
 import { expertDimensions, type NamedPart } from '../model-config/checkpoint-layout.js';
@@ -58,33 +58,27 @@ function guessing(shape: ModelShape, count: number): GuessingLayers {
 }
 
 interface FileNames {
-  inLayer(layer: number): StoredLayer;
-  has(name: string): boolean;
+  inLayer: (layer: number) => StoredLayer;
+  has: (name: string) => boolean;
 }
+
+/** Tensors of the whole model. */
+const MODEL_TENSORS: Partial<Record<DenseRole, string>> = {
+  embedding: 'token_embd.weight',
+  finalNormBias: 'output_norm.bias',
+  lmHead: 'output.weight',
+  lmHeadBias: 'output.bias',
+};
 
 function denseTensor(place: DensePlace, shape: ModelShape, { inLayer, has }: FileNames): StoredTensor {
   const { role, layer } = place;
   const { rows, columns } = denseDimensions(place, shape);
   const dimensions = isVectorRole(role) ? [columns] : [rows, columns];
-  switch (role) {
-    case 'embedding':
-      return stored({ name: 'token_embd.weight' }, '', dimensions);
-    case 'finalNorm':
-      // LFM2 calls it so, though it stands behind the last layer.
-      return stored(
-        { name: has('output_norm.weight') ? 'output_norm.weight' : 'token_embd_norm.weight' },
-        '',
-        dimensions,
-      );
-    case 'finalNormBias':
-      return stored({ name: 'output_norm.bias' }, '', dimensions);
-    case 'lmHead':
-      return stored({ name: 'output.weight' }, '', dimensions);
-    case 'lmHeadBias':
-      return stored({ name: 'output.bias' }, '', dimensions);
-    default:
-      return stored(layerTensor(role, inLayer(layer)), `blk.${layer}.`, dimensions);
-  }
+  // LFM2 calls the norm behind the last layer after the embedding.
+  const finalNorm = has('output_norm.weight') ? 'output_norm.weight' : 'token_embd_norm.weight';
+  const name = role === 'finalNorm' ? finalNorm : MODEL_TENSORS[role];
+  if (name !== undefined) return stored({ name }, '', dimensions);
+  return stored(layerTensor(role, inLayer(layer)), `blk.${layer}.`, dimensions);
 }
 
 interface ExpertPlace {

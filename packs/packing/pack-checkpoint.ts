@@ -76,13 +76,7 @@ export async function packCheckpoint(
     );
   }
   const checkpoint = await openSource(checkpointDirectory, outputDirectory, longContext);
-  if (consume && checkpoint.madeFiles !== null) {
-    throw new OdmoeError(
-      'USAGE',
-      `${checkpointDirectory}: is a GGUF file, whose header says what the model is: --consume, which deletes files, is for checkpoints`,
-    );
-  }
-  const warning = consume ? await checkConsume(checkpoint.files) : null;
+  const warning = consume ? await consumeWarning(checkpoint, checkpointDirectory) : null;
   if (warning !== null) options.onWarning?.(warning);
   const { codec, level } = slicesOnly ? codecSetting('raw', null) : settingOfFormat(checkpoint.shippedFormat, wanted);
   const directory = await prepareOutputDirectory(checkpoint.directory, outputDirectory);
@@ -120,6 +114,15 @@ export async function packCheckpoint(
   } finally {
     await lock.release();
   }
+}
+
+/** What --consume deletes besides, in words. @throws USAGE for a GGUF file; the errors of checkConsume */
+async function consumeWarning({ files, madeFiles }: Checkpoint, path: string): Promise<string | null> {
+  if (madeFiles === null) return checkConsume(files);
+  throw new OdmoeError(
+    'USAGE',
+    `${path}: is a GGUF file, whose header says what the model is: --consume, which deletes files, is for checkpoints`,
+  );
 }
 
 /** @throws USAGE unless codec, shards and name are valid for a pack */

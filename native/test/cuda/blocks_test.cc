@@ -134,22 +134,29 @@ std::vector<float> values_of(const ShippedWeights& weights, int64_t row) {
   return values;
 }
 
-// The weights in the order of the matrix's columns.
-std::vector<std::vector<float>> ordered_values(const ShippedWeights& weights) {
+// The weights as they are stored.
+std::vector<std::vector<float>> stored_values(const ShippedWeights& weights) {
   std::vector<std::vector<float>> rows;
+  for (int64_t r = 0; r < weights.rows; ++r) rows.push_back(values_of(weights, r));
+  return rows;
+}
+
+// The inputs in the order in which the matrix's columns are stored: that is the order of a product's sums.
+std::vector<float> stored_inputs(const ShippedWeights& weights, const std::vector<float>& x) {
   const int order_bytes = is_grouped(weights.split) ? grouped_codes(weights.split).order_bytes : 0;
+  if (order_bytes == 0) return x;
   std::vector<uint8_t> order;
   for (int64_t r = 0; r < weights.rows; ++r) {
-    rows.push_back(values_of(weights, r));
     const auto end = weights.planes[1].begin() + (r + 1) * plane_row_bytes(weights.split, 1, weights.columns);
-    if (order_bytes > 0) order.insert(order.end(), end - order_bytes, end);
+    order.insert(order.end(), end - order_bytes, end);
   }
-  for (std::vector<float>& row : rows) {
-    if (order_bytes == 0) break;
-    const std::vector<float> stored = row;
-    for (size_t j = 0; j < stored.size(); ++j) row[static_cast<size_t>(order[2 * j] | order[2 * j + 1] << 8)] = stored[j];
+  const auto columns = static_cast<size_t>(weights.columns);
+  std::vector<float> stored(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const size_t j = i % columns;
+    stored[i] = x[i - j + static_cast<size_t>(order[2 * j] | order[2 * j + 1] << 8)];
   }
-  return rows;
+  return stored;
 }
 
 // Written in pieces of rows, from the last to the first.
@@ -178,7 +185,7 @@ void equal_products(Devices& devices, const ShippedWeights& weights, int n) {
   devices.cuda->matmul(out.data(), weights.rows, stored.matrix, in.data(), weights.columns, n);
   const std::string what = name_of(weights.split) + ", " + std::to_string(weights.rows) + " x " + std::to_string(weights.columns) +
                            ", n " + std::to_string(n);
-  expect_equal(what, out.values(), expected_products(ordered_values(weights), x, n));
+  expect_equal(what, out.values(), expected_products(stored_values(weights), stored_inputs(weights, x), n));
 }
 
 int64_t random_columns(std::mt19937& random, Split split, int most) {

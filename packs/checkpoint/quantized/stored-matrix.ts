@@ -34,16 +34,11 @@ const ORDER_LIMIT = 65_536;
 export function readStoredMatrix(module: QuantizedModule, weight: CheckpointTensor | null): StoredMatrix | null {
   if (module.has('weight_packed')) return packedMatrix(module);
   if (module.has('qweight')) return wordsMatrix(module);
-  switch (weight?.dtype) {
-    case 'F8_E4M3':
-      return fp8Matrix(module);
-    case 'U8':
-      return module.has('weight_scale') ? nvfp4Matrix(module, 'weight', 'weight_scale_2') : null;
-    case 'I8':
-      return module.has('weight_scale') ? int8Matrix(module) : null;
-    default:
-      return null;
-  }
+  const dtype = weight?.dtype;
+  if (dtype === 'F8_E4M3') return fp8Matrix(module);
+  if (!module.has('weight_scale')) return null;
+  if (dtype === 'U8') return nvfp4Matrix(module, 'weight', 'weight_scale_2');
+  return dtype === 'I8' ? int8Matrix(module) : null;
 }
 
 function planesOf(...tensors: readonly (CheckpointTensor | null)[]): Map<number, CheckpointTensor> {
