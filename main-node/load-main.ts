@@ -19,7 +19,7 @@ import { requireWanted } from '../engine/daemon/run-daemon.js';
 import { OdmoeError, toOdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../shared/base/log/logger.js';
 import type { ModelShape } from '../shared/model/model-shape.js';
-import type { WeightFormat } from '../shared/model/tensor-source.js';
+import type { ShippedFormat, WeightFormat } from '../shared/model/tensor-source.js';
 import { openTokenizer } from '../shared/language/tokenizer/load-tokenizer.js';
 import type { Tokenizer } from '../shared/language/tokenizer/tokenizer.js';
 
@@ -40,7 +40,7 @@ export interface LoadedMain {
   deviceReason: string;
   weightBytes: number;
   /** The form of those matrices that need not stay as they are shipped. */
-  weightFormat: WeightFormat;
+  weightFormat: WeightFormat | ShippedFormat;
   model: Model;
 }
 
@@ -113,16 +113,17 @@ function loadDevice(
       throw thrown;
     }
     const { usedBytes, contextBytes } = device.info();
+    const weightFormat = format === 'shipped' ? source.shippedFormat : format;
     const { fellBack } = model.residentWeights();
     log.info('model loaded', {
       model: source.name,
       deviceMemoryBytes: usedBytes,
-      weights: format,
+      weights: weightFormat,
       keptAsShipped: fellBack,
       ...(choice === null ? {} : { fixed4Speedup: choice.fixed4Speedup }),
     });
     const weightBytes = usedBytes - contextBytes;
-    return { ...opened, device, sharedDevice, deviceReason, weightBytes, weightFormat: format, model };
+    return { ...opened, device, sharedDevice, deviceReason, weightBytes, weightFormat, model };
   });
 }
 

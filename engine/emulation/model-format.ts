@@ -85,18 +85,9 @@ function* matrices({
 type Kind = 'expertBytes' | 'denseBytes' | 'embeddingBytes' | 'headBytes';
 
 function kindOf({ matrix }: MatrixPlace): Kind {
-  switch (matrix) {
-    case 'gate':
-    case 'up':
-    case 'down':
-      return 'expertBytes';
-    case 'embedding':
-      return 'embeddingBytes';
-    case 'lmHead':
-      return 'headBytes';
-    default:
-      return 'denseBytes';
-  }
+  if (matrix === 'gate' || matrix === 'up' || matrix === 'down') return 'expertBytes';
+  if (matrix === 'embedding') return 'embeddingBytes';
+  return matrix === 'lmHead' ? 'headBytes' : 'denseBytes';
 }
 
 function meanBytes(counted: Iterable<CountedMatrix>, rowBytesOf: (place: MatrixPlace) => number): Record<Kind, number> {

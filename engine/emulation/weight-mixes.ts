@@ -83,23 +83,11 @@ function hasMoreBits(layer: number, layers: number): boolean {
 function mediumMix(name: string, base: 'q4_k' | 'q5_k'): WeightMix {
   const blockOf = ({ matrix, layer, layers, experts, tiedEmbeddings }: MatrixPlace): GgufBlock => {
     const more = hasMoreBits(layer, layers) ? 'q6_k' : base;
-    switch (matrix) {
-      case 'lmHead':
-        return 'q6_k';
-      case 'embedding':
-        return tiedEmbeddings ? 'q6_k' : base;
-      case 'down':
-      case 'alwaysDown':
-        return more;
-      case 'key':
-        return experts === 8 ? 'q8_0' : base;
-      case 'value':
-        return experts === 8 ? 'q8_0' : more;
-      case 'mixerOutput':
-        return experts === 8 ? 'q5_k' : base;
-      default:
-        return base;
-    }
+    if (matrix === 'lmHead') return 'q6_k';
+    if (matrix === 'embedding') return tiedEmbeddings ? 'q6_k' : base;
+    if (experts === 8 && (matrix === 'key' || matrix === 'value')) return 'q8_0';
+    if (experts === 8 && matrix === 'mixerOutput') return 'q5_k';
+    return matrix === 'down' || matrix === 'alwaysDown' || matrix === 'value' ? more : base;
   };
   return {
     name,

@@ -111,16 +111,9 @@ export type PlaneSplit = Exclude<Split, `none-${string}` | SlicedSplit>;
  * codec gains by it: separate planes take a byte and a half for what would be one byte.
  */
 export function planeSplit(format: ExactFormat, codec: ChunkCodec): PlaneSplit {
-  switch (format) {
-    case 'bf16':
-      return 'bf16-e8-sm8';
-    case 'fp16':
-      return codec === 'raw' ? 'fp16-hi8-lo8' : 'fp16-e5-lo8-s1m2';
-    case 'fp32':
-      return 'fp32-e8-sm8-r16';
-    default:
-      return format;
-  }
+  if (format === 'bf16') return 'bf16-e8-sm8';
+  if (format === 'fp16') return codec === 'raw' ? 'fp16-hi8-lo8' : 'fp16-e5-lo8-s1m2';
+  return format === 'fp32' ? 'fp32-e8-sm8-r16' : format;
 }
 
 /** Bytes of one value. */
