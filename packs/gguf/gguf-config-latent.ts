@@ -53,7 +53,7 @@ function deepseek2(facts: GgufFacts): GgufConfig {
     return ggufConfigOf(facts, head, [...common, router]);
   }
   const head = { architecture: 'DeepseekV2ForCausalLM', modelType: 'deepseek_v2' };
-  const grouped = common.some((part) => 'n_group' in part && part.n_group > 1);
+  const grouped = common.some((part: Readonly<Record<string, unknown>>) => Number(part['n_group'] ?? 0) > 1);
   const method = grouped ? { topk_method: 'group_limited_greedy' } : { topk_method: 'greedy' };
   return ggufConfigOf(facts, head, [...common, { scoring_func: 'softmax', ...method }]);
 }

@@ -56,8 +56,7 @@ function withoutOrder(layer: LayerShape): unknown {
   const { mixer } = layer;
   if (mixer.kind === 'attention') return { ...layer, mixer: { ...mixer, rotary: { ...mixer.rotary, pairing: null } } };
   if (mixer.kind !== 'delta') return layer;
-  const { valueHeadOrder: _order, decayForm: _form, ...same } = mixer;
-  return { ...layer, mixer: same };
+  return { ...layer, mixer: { ...mixer, valueHeadOrder: undefined, decayForm: undefined } };
 }
 
 /** Every tensor has as many bytes as its values or blocks take. */
@@ -131,8 +130,10 @@ describe('the order in which a GGUF file stores its tensors:', () => {
 
 describe('experts of a GGUF file:', () => {
   it("a fused stack has an expert's gate, then its up matrix", async () => {
-    const { expert } = await openGguf(pathOf('gguf-qwen3next-fused-q8_0'));
-    const places = [expert(2, 0).gate, expert(2, 0).up, expert(2, 1).gate].map(({ chunks }) => chunks[0]);
+    const model = await openGguf(pathOf('gguf-qwen3next-fused-q8_0'));
+    const places = [model.expert(2, 0).gate, model.expert(2, 0).up, model.expert(2, 1).gate].map(
+      ({ chunks }) => chunks[0],
+    );
     const sizes = places.map((chunk) => chunk?.storedBytes);
     assert.deepEqual(sizes, Array(3).fill(32 * rowBytes('q8_0', 64)));
     const [gate = NaN, up, next] = places.map((chunk) => chunk?.offsetBytes);
@@ -140,16 +141,16 @@ describe('experts of a GGUF file:', () => {
   });
 
   it('each expert of NVFP4 has its own scale', async () => {
-    const { expert } = await openGguf(pathOf('gguf-qwen3moe-nvfp4'));
-    const [first, third] = [expert(1, 0).up.chunks[1], expert(1, 2).up.chunks[1]];
+    const model = await openGguf(pathOf('gguf-qwen3moe-nvfp4'));
+    const [first, third] = [model.expert(1, 0).up.chunks[1], model.expert(1, 2).up.chunks[1]];
     assert.equal((third?.offsetBytes ?? 0) - (first?.offsetBytes ?? 0), 8);
     assert.deepEqual([third?.storedBytes, third?.plane], [4, 1]);
   });
 
   it("biases of gpt-oss's experts are read", async () => {
-    const { expert, shape } = await openGguf(pathOf('gguf-gptoss-mxfp4'));
-    const { biases } = expert(0, 1);
-    assert.equal(biases?.length, 2 * shape.expert.intermediateSize + shape.hiddenSize);
+    const model = await openGguf(pathOf('gguf-gptoss-mxfp4'));
+    const { biases } = model.expert(0, 1);
+    assert.equal(biases?.length, 2 * model.shape.expert.intermediateSize + model.shape.hiddenSize);
     assert.ok(biases.some((value) => value !== 0));
   });
 });
