@@ -190,6 +190,6 @@ class GroupedMatrix final : public RepackedMatrix {
 
 }  // namespace
 
-std::unique_ptr<StoredMatrix> open_grouped_matrix(const TensorSource& source) { return std::make_unique<GroupedMatrix>(source); }
+std::unique_ptr<MatrixReader> open_grouped_matrix(const TensorSource& source) { return std::make_unique<GroupedMatrix>(source); }
 
 }  // namespace odmoe

@@ -141,7 +141,7 @@ class Int8Matrix final : public RepackedMatrix {
 
 }  // namespace
 
-std::unique_ptr<StoredMatrix> open_stored_matrix(const TensorSource& source) {
+std::unique_ptr<MatrixReader> open_matrix_reader(const TensorSource& source) {
   switch (source.view->form) {
     case StoredForm::planes: return std::make_unique<ViewedMatrix>(source);
     case StoredForm::gguf_mxfp4: return std::make_unique<GgufMxfp4Matrix>(source);

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "stored_matrix.h"
+#include "matrix_reader.h"
 #include "viewed_matrix.h"
 
 namespace odmoe {
@@ -23,7 +23,7 @@ void check_form(const TensorSource& source);
 // Throws MODEL_CORRUPT unless the chunks of each plane have the bytes that the form has.
 void check_form_bytes(const TensorSource& source);
 
-class RepackedMatrix : public StoredMatrix {
+class RepackedMatrix : public MatrixReader {
  public:
   explicit RepackedMatrix(const TensorSource& source);
 
@@ -58,6 +58,6 @@ class RepackedMatrix : public StoredMatrix {
 };
 
 // INT4 and INT8 of compressed-tensors, GPTQ and AWQ.
-std::unique_ptr<StoredMatrix> open_grouped_matrix(const TensorSource& source);
+std::unique_ptr<MatrixReader> open_grouped_matrix(const TensorSource& source);
 
 }  // namespace odmoe

@@ -31,7 +31,7 @@ ViewReader::ViewReader(const TensorSource& source)
       columns_(source.columns),
       view_(*source.view),
       shape_(check_view(source)),
-      matrix_(open_stored_matrix(source)),
+      matrix_(open_matrix_reader(source)),
       changes_(view_.multiply != 1.0f || view_.add != 0.0f),
       decodes_(split_ != view_.stored_split || changes_) {}
 

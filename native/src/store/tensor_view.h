@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "odmoe/store.h"
-#include "stored_matrix.h"
+#include "matrix_reader.h"
 
 namespace odmoe {
 
@@ -49,7 +49,7 @@ class ViewReader {
   int64_t columns_;
   TensorView view_;
   ViewShape shape_;
-  std::unique_ptr<StoredMatrix> matrix_;
+  std::unique_ptr<MatrixReader> matrix_;
   bool changes_;          // multiplies and adds
   bool decodes_;          // to FP32
   int64_t next_row_ = 0;  // the next row of the tensor

@@ -6,7 +6,7 @@
 
 #include "odmoe/store.h"
 #include "stored_chunk.h"
-#include "stored_matrix.h"
+#include "matrix_reader.h"
 
 namespace odmoe {
 
@@ -37,7 +37,7 @@ class ViewedPlane {
 };
 
 // All its planes.
-class ViewedMatrix : public StoredMatrix {
+class ViewedMatrix : public MatrixReader {
  public:
   explicit ViewedMatrix(const TensorSource& source);
 
