@@ -44,11 +44,6 @@ float mxfp4_to_float(const uint8_t* const* planes, int64_t column) {
   return kMxfp4Values[code] * kE8m0Values[planes[1][column / kMxfp4Block]];
 }
 
-float fp8_to_float(const uint8_t* const* planes, int64_t column) {
-  const uint32_t scale = load_u32(planes[1] + column / kFp8Block * 4);
-  return kE4m3Values[planes[0][column]] * std::bit_cast<float>(scale);
-}
-
 }  // namespace
 
 uint64_t staging_bytes(Split split, int64_t rows, int64_t columns) {
@@ -124,6 +119,8 @@ void join_planes(uint8_t* out, const uint8_t* const* planes, Split split, uint64
 
 void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int64_t count) {
   if (is_blocks(split)) return block_row_to_floats(split, planes, count, out);
+  // A row of fp8 has the bytes of a row of fp8_tile.
+  if (split == Split::fp8) return block_row_to_floats(Split::fp8_tile, planes, count, out);
   if (slice_bits(split) != 0) return slices_to_floats(split, SliceReading::both, planes[0], planes[1], count, out);
   for (int64_t i = 0; i < count; i++) {
     switch (split) {
@@ -138,11 +135,7 @@ void planes_to_floats(float* out, const uint8_t* const* planes, Split split, int
             std::bit_cast<float>(static_cast<uint32_t>(high_half(planes[0][i], planes[1][i])) << 16 | load_u16(planes[2] + 2 * i));
         break;
       case Split::mxfp4: out[i] = mxfp4_to_float(planes, i); break;
-      case Split::fp8: out[i] = fp8_to_float(planes, i); break;
-      case Split::sliced84:
-      case Split::sliced63:
-      case Split::sliced42: break;  // above: the weights of a row share scales
-      default: break;               // above
+      default: break;  // above: the weights of a row share scales
     }
   }
 }

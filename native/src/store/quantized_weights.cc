@@ -1,9 +1,7 @@
 #include "quantized_weights.h"
 
 #include <algorithm>
-#include <limits>
 
-#include "little_endian.h"
 #include "odmoe/block_values.h"
 #include "odmoe/slices.h"
 
@@ -13,8 +11,6 @@ namespace {
 constexpr uint8_t kNoE8m0 = 255;
 // The largest magnitude of a code is 6, and 6 * 2^126 is too large for BF16; so is 2 * 2^127.
 constexpr uint8_t kLeastLargeScale = 253;
-constexpr float kLargestE4m3 = 448.0f;
-constexpr uint8_t kNoE4m3 = 0x7f;
 
 const char* mxfp4_fault(const uint8_t* const* planes, int64_t columns) {
   const int64_t blocks = plane_row_bytes(Split::mxfp4, 1, columns);
@@ -32,24 +28,12 @@ const char* mxfp4_fault(const uint8_t* const* planes, int64_t columns) {
   return nullptr;
 }
 
-const char* fp8_fault(const uint8_t* const* planes, int64_t columns) {
-  uint8_t no_number = 0;
-  for (int64_t i = 0; i < columns; i++) no_number |= static_cast<uint8_t>((planes[0][i] & 0x7f) == kNoE4m3);
-  if (no_number != 0) return "an FP8 weight is not a number";
-  const int64_t bytes = plane_row_bytes(Split::fp8, 1, columns);
-  for (int64_t i = 0; i < bytes; i += 4) {
-    const auto scale = load_number<float>(planes[1] + i);
-    if (!(scale >= 0.0f)) return "an FP8 scale is negative or not a number";
-    if (scale * kLargestE4m3 > std::numeric_limits<float>::max()) return "an FP8 scale is too large";
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 const char* quantized_fault(Split split, const uint8_t* const* planes, int64_t columns) {
   if (split == Split::mxfp4) return mxfp4_fault(planes, columns);
-  if (split == Split::fp8) return fp8_fault(planes, columns);
+  // A row of fp8 has the bytes of a row of fp8_tile.
+  if (split == Split::fp8) return block_row_fault(Split::fp8_tile, planes, columns);
   if (is_blocks(split)) return block_row_fault(split, planes, columns);
   return slice_bits(split) != 0 ? slices_fault(split, planes[0], planes[1], columns) : nullptr;
 }
