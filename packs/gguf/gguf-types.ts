@@ -1,5 +1,7 @@
 /** A GGUF file or the parts of a split one, as data. The reader makes it; the architectures and the tokenizer read it. */
 
+import { GGUF_BLOCKS } from '../../shared/model/block-formats.js';
+
 /** A value of a key. Integers of 64 bits that a double holds exactly are numbers; a file with others is refused. Arrays hold no arrays. */
 export type GgufScalar = number | boolean | string;
 export type GgufValue = GgufScalar | readonly GgufScalar[];
@@ -9,18 +11,18 @@ export type GgufKeys = ReadonlyMap<string, GgufValue>;
 export const GGUF_TYPES = {
   F32: { number: 0, columns: 1, bytes: 4 },
   F16: { number: 1, columns: 1, bytes: 2 },
-  Q4_0: { number: 2, columns: 32, bytes: 18 },
-  Q4_1: { number: 3, columns: 32, bytes: 20 },
-  Q5_0: { number: 6, columns: 32, bytes: 22 },
-  Q5_1: { number: 7, columns: 32, bytes: 24 },
-  Q8_0: { number: 8, columns: 32, bytes: 34 },
-  Q2_K: { number: 10, columns: 256, bytes: 84 },
-  Q3_K: { number: 11, columns: 256, bytes: 110 },
-  Q4_K: { number: 12, columns: 256, bytes: 144 },
-  Q5_K: { number: 13, columns: 256, bytes: 176 },
-  Q6_K: { number: 14, columns: 256, bytes: 210 },
-  IQ4_NL: { number: 20, columns: 32, bytes: 18 },
-  IQ4_XS: { number: 23, columns: 256, bytes: 136 },
+  Q4_0: { number: 2, ...GGUF_BLOCKS.q4_0 },
+  Q4_1: { number: 3, ...GGUF_BLOCKS.q4_1 },
+  Q5_0: { number: 6, ...GGUF_BLOCKS.q5_0 },
+  Q5_1: { number: 7, ...GGUF_BLOCKS.q5_1 },
+  Q8_0: { number: 8, ...GGUF_BLOCKS.q8_0 },
+  Q2_K: { number: 10, ...GGUF_BLOCKS.q2_k },
+  Q3_K: { number: 11, ...GGUF_BLOCKS.q3_k },
+  Q4_K: { number: 12, ...GGUF_BLOCKS.q4_k },
+  Q5_K: { number: 13, ...GGUF_BLOCKS.q5_k },
+  Q6_K: { number: 14, ...GGUF_BLOCKS.q6_k },
+  IQ4_NL: { number: 20, ...GGUF_BLOCKS.iq4_nl },
+  IQ4_XS: { number: 23, ...GGUF_BLOCKS.iq4_xs },
   BF16: { number: 30, columns: 1, bytes: 2 },
   MXFP4: { number: 39, columns: 32, bytes: 17 },
   NVFP4: { number: 40, columns: 64, bytes: 36 },

@@ -72,7 +72,7 @@ export function isGgufBlock(name: string): name is GgufBlock {
   return Object.hasOwn(GGUF_BLOCKS, name);
 }
 
-export function isFixedBlock(name: string): name is FixedBlock {
+function isFixedBlock(name: string): name is FixedBlock {
   return (FIXED_BLOCKS as readonly string[]).includes(name);
 }
 
@@ -132,12 +132,4 @@ export function blockPlaneRowBytes(format: BlockFormat, columns: number): number
       return [Math.ceil((columns * bits) / 8), groups * (scales === 'fp32' ? 4 : 2) + zeroBytes + orderBytes];
     }
   }
-}
-
-/** Columns that a view must keep together. */
-export function columnsTogether(format: BlockFormat): number {
-  if (isGgufBlock(format)) return GGUF_BLOCKS[format].columns;
-  if (format === 'fp8-tile') return 128;
-  if (format === 'mxfp8') return 32;
-  return format === 'nvfp4-multiplied' || format === 'nvfp4-divided' ? 16 : 1;
 }

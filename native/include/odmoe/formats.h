@@ -176,8 +176,8 @@ struct GroupedCodes {
   constexpr int64_t code_bytes(int64_t columns) const { return (columns * bits + 7) / 8; }
 };
 
-inline constexpr int kMostGroupColumns = 65535;
-inline constexpr int kMostOrderBytes = 65535;
+// The largest group and order_bytes: each has 16 bits.
+inline constexpr int kMostGroupedNumber = 65535;
 
 // Bits 8-9: scales; 10: zeros; 16-31: group; 32-47: order_bytes.
 static constexpr uint64_t grouped_bits(const GroupedCodes& codes) {

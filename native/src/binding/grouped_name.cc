@@ -7,7 +7,6 @@ namespace odmoe {
 namespace {
 
 constexpr std::array<std::string_view, 3> kScaleNames = {"bf16", "fp16", "fp32"};
-constexpr int kMostNumber = 65535;
 
 // Takes a prefix from the text; false if the text does not begin with it.
 bool take(std::string_view& text, std::string_view prefix) {
@@ -19,7 +18,7 @@ bool take(std::string_view& text, std::string_view prefix) {
 // Takes a number from 1 to the limit.
 bool take_number(std::string_view& text, int& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || text.front() == '0' || number < 1 || number > kMostNumber) return false;
+  if (error != std::errc() || text.front() == '0' || number < 1 || number > kMostGroupedNumber) return false;
   text.remove_prefix(static_cast<size_t>(end - text.data()));
   return true;
 }

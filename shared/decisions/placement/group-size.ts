@@ -36,10 +36,6 @@ const STORED_BYTES = { bf16: 1.5, fp16: 2, fp32: 4, mxfp4: 0.53, fp8: 1, mixed: 
 const HELD_BYTES = { ...STORED_BYTES, bf16: 2 } as const;
 const BLOCK_COLUMNS = 4096;
 
-function bytesOf(format: ShippedFormat, bytes: Readonly<Record<keyof typeof STORED_BYTES, number>>): number {
-  return isBlockFormat(format) ? rowBytes(format, BLOCK_COLUMNS) / BLOCK_COLUMNS : bytes[format];
-}
-
 /** Bytes of a weight of an expert, for formats that have no name here. */
 export interface ExpertWeightBytes {
   storedBytes: number;
@@ -48,7 +44,9 @@ export interface ExpertWeightBytes {
 
 function weightBytesOf(format: ShippedFormat | ExpertWeightBytes): ExpertWeightBytes {
   if (typeof format !== 'string') return format;
-  return { storedBytes: bytesOf(format, STORED_BYTES), heldBytes: bytesOf(format, HELD_BYTES) };
+  if (!isBlockFormat(format)) return { storedBytes: STORED_BYTES[format], heldBytes: HELD_BYTES[format] };
+  const bytes = rowBytes(format, BLOCK_COLUMNS) / BLOCK_COLUMNS;
+  return { storedBytes: bytes, heldBytes: bytes };
 }
 
 /** Costs of a layer of this model on workers that are not known yet. */
