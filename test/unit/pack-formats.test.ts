@@ -46,6 +46,12 @@ describe('packing a GGUF file', () => {
   }
 });
 
+/** Fixtures whose experts are plain values. */
+const PLAIN: ReadonlySet<Fixture> = new Set([
+  'fixtures/formats/gguf-qwen3moe-bf16-split',
+  'fixtures/formats/gguf-qwen3moe-f16',
+]);
+
 describe('a damaged file', () => {
   for (const fixture of formatFixtures()) {
     it(`that was cut is an error in words: ${basename(fixture)}`, async () => {
@@ -59,12 +65,14 @@ describe('a damaged file', () => {
       });
     });
 
-    it(`whose scales are no numbers is an error in words: ${basename(fixture)}`, async function () {
+    // Values are not checked: that would take as long as reading them.
+    if (PLAIN.has(fixture)) continue;
+
+    it(`whose scales are no numbers is an error in words: ${basename(fixture)}`, async () => {
       await withCopy(fixture, async (model, directory) => {
         const checkpoint = await openSourceCheckpoint(model);
         const { split, chunks } = checkpoint.expert(0, 1).gate;
-        // Other values are not checked: that would take as long as reading them.
-        if (!isQuantizedSplit(split)) this.skip();
+        assert.ok(isQuantizedSplit(split), split);
         const scales = chunks.find(({ plane }) => plane === 1) ?? chunks[0] ?? assert.fail();
         // All bits set is NaN as FP16, BF16, FP32, E4M3 and E8M0.
         const file = await open(scales.path, 'r+');
