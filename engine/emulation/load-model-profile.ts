@@ -14,7 +14,7 @@ const MODEL_PROFILES = join(packageRoot(), 'bench', 'profiles', 'models');
 const ENDING = '.json';
 /** Models that are shipped in a format of which their config.json here says nothing (their `quantization_config` is left out). */
 const SHIPPED_MIXES: Readonly<Record<string, string>> = { 'kimi-k2-thinking': 'INT4' };
-/** Of a method whose config.json does not say how many bytes a weight takes: most such files have 4 bits. */
+/** The mix that counts where config.json does not say how many bytes a weight takes: most such files have 4 bits. */
 const USUAL_MIX = 'INT4';
 /** BF16. */
 const PUBLISHED_WEIGHT_BYTES = 2;
@@ -30,8 +30,8 @@ export function modelProfileNames(): string[] {
 }
 
 /**
- * Sizes of a model by its name, with `weightBytes` for a weight that is not quantized, from its published config.json (bench/profiles/models), read by the same code as checkpoints. Throws USAGE with
- * the known names, and the errors of reading a config.json.
+ * Sizes of a model by its name, with `weightBytes` for a weight that is not quantized, from its published config.json (bench/profiles/models), read
+ * by the same code as checkpoints. Throws USAGE with the known names, and the errors of reading a config.json.
  */
 export function loadModelProfile(name: string, weightBytes = PUBLISHED_WEIGHT_BYTES): ProfiledModel {
   const known = modelProfileNames();

@@ -50,7 +50,7 @@ const READERS: Readonly<Record<Exclude<Quantization, 'none'>, (config: ConfigRea
 
 const WHAT_TO_DO = 'use a checkpoint in one of these forms, or the original one, as its makers ship it';
 
-/** What config.json says of the quantization of the weights. */
+/** The quantization of the weights by config.json. */
 export interface ReadQuantization {
   quantization: Quantization;
   /** The ways in which modules are quantized; the tensors show which module has which. */

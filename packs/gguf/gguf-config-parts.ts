@@ -7,7 +7,7 @@ import type { GgufModel } from './gguf-types.js';
 /** The object of a config.json. */
 export type ConfigObject = Record<string, unknown>;
 
-/** What the keys and the tensors of a file say of its model. */
+/** The model's configuration, made from the keys and the tensors of a file. */
 export interface GgufConfig {
   /** The config.json that the Hugging Face checkpoint of the model would have. */
   config: ConfigObject;

@@ -22,7 +22,7 @@ import { ggufEndTokens } from './gguf-tokenizer-ends.js';
 import { ggufTokenizerFiles } from './gguf-tokenizer.js';
 import type { GgufModel, GgufPart } from './gguf-types.js';
 
-/** What a GGUF file says of its model, before its tensors are looked for. */
+/** A GGUF file's model, before its tensors are looked for. */
 export interface GgufContents {
   family: string;
   config: ModelConfig;

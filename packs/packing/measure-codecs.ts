@@ -121,7 +121,7 @@ export function measuredSettings(format: ShippedFormat): CodecSetting[] {
   return MEASURED_SETTINGS.filter((setting) => settingOfFormat(format, setting).codec === setting.codec);
 }
 
-/** What to add to the reason for a choice. */
+/** The remark behind the reason for a choice. */
 export function codesRemark(format: ShippedFormat, chosen: CodecSetting): string {
   if (!isQuantizedSplit(format) || chosen.codec !== 'raw') return '';
   return hasE4m3Codes(format) ? '; only scales are coded' : `; the codes of ${format} have almost nothing to give`;

@@ -54,8 +54,8 @@ export const DEFAULT_CODEC: CodecSetting = { codec: 'huffman', level: null };
 export const DEFAULT_SHARDS = 4;
 
 /**
- * Packs a Hugging Face checkpoint or a GGUF file (docs/pack-format.md), a few rows at a time: memory does not grow with the model. An interrupted run is continued
- * by the next one with the same arguments; until the end the directory does not open as a pack.
+ * Packs a Hugging Face checkpoint or a GGUF file (docs/pack-format.md), a few rows at a time: memory does not grow with the model. An interrupted run
+ * is continued by the next one with the same arguments; until the end the directory does not open as a pack.
  * @throws USAGE, MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FULL, STORAGE_FAILED, CANCELLED, LockHeldError
  */
 export async function packCheckpoint(
@@ -116,7 +116,7 @@ export async function packCheckpoint(
   }
 }
 
-/** What --consume deletes besides, in words. @throws USAGE for a GGUF file; the errors of checkConsume */
+/** Files that --consume deletes besides, in words. @throws USAGE for a GGUF file; the errors of checkConsume */
 async function consumeWarning({ files, madeFiles }: Checkpoint, path: string): Promise<string | null> {
   if (madeFiles === null) return checkConsume(files);
   throw new OdmoeError(

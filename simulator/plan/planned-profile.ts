@@ -36,7 +36,7 @@ export interface ProfileOverrides {
 
 /** A model on disk, for a plan. */
 export type PlannedModel = Pick<ProfiledModel, 'name' | 'shape' | 'tiedEmbeddings'> & {
-  /** What its config.json says; it counts where there is no source. */
+  /** The method in its config.json; it counts where there is no source. */
   quantization: Quantization;
   /** Null: there is only its config.json. */
   source: ModelSource | null;

@@ -11,9 +11,9 @@ namespace odmoe {
 // Stored bytes that are read at once, unless a row is larger.
 inline constexpr int64_t kBatchBytes = 1024 * 1024;
 
-class StoredMatrix {
+class MatrixReader {
  public:
-  virtual ~StoredMatrix() = default;
+  virtual ~MatrixReader() = default;
   // Stored rows [first, first + count); row_planes() then gives the start of each of them. Throws STORAGE_FAILED, PACK_CORRUPT,
   // MODEL_CORRUPT; also for an invalid quantized weight.
   virtual void read_rows(int64_t first, int64_t count) = 0;
@@ -27,7 +27,7 @@ class StoredMatrix {
 };
 
 // The matrix that a source is a view of, which has been checked. Throws the errors of TensorReader.
-std::unique_ptr<StoredMatrix> open_stored_matrix(const TensorSource& source);
+std::unique_ptr<MatrixReader> open_matrix_reader(const TensorSource& source);
 
 // True for splits whose scales may stand for several rows of a stored matrix (TensorView::scale_block_rows).
 constexpr bool shares_scales(Split split) { return split == Split::fp8 || split == Split::fp8_tile || split == Split::fp8_row; }

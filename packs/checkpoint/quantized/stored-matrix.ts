@@ -100,7 +100,7 @@ function packedShapes(rows: number, columns: number): number[][] {
 
 type Packing = Extract<WeightScheme, { kind: 'packed' }>;
 
-/** Of several schemes, the one that fits the module's zero points and scales. */
+/** The scheme, of those that config.json names, that fits the module's zero points and scales. */
 function chosenPacking(module: QuantizedModule, bits: 4 | 8): Packing {
   const { columns, rows } = module.size;
   const symmetric = !module.has('weight_zero_point');

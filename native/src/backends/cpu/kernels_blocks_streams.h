@@ -232,7 +232,7 @@ template <int kBits, bool kWide>
 struct GroupedStream {
   using Tile = GroupedTile<kBits, kWide>;
   static constexpr int64_t kBlockBytes = kTileRows * (kBits * kLanes / 8 + 2);
-  // Of the groups of a run; conversion writes up to a vector behind the last one.
+  // One for each group of a run; conversion writes up to a vector behind the last one.
   static constexpr int64_t kMostSteps = (kRunBlocks + 1) * kTileRows + kWidth;
   const uint8_t* weights;
   GroupedCodes codes;

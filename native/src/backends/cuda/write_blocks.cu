@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kWriteThreads) write_codes(const __grid_consta
   }
 }
 
-// What a row has besides codes: one thread for each byte, 0 where the file has nothing.
+// Writes the bytes of a row behind its codes: one thread for each byte, 0 where the file has nothing.
 template <Split kSplit>
 __global__ void __launch_bounds__(kWriteThreads) write_scales(const __grid_constant__ BlocksToWrite job) {
   const BlockForm& form = job.form;
