@@ -131,11 +131,12 @@ function decodedBlockBytes(rows: number, columns: number): number {
  * values. Null if a loader has no room for one row.
  */
 export function planeBlockBytes(rows: number, columns: number, rowBytes: number): number | null {
+  const wanted = blockRows(rows, columns);
   const fitting = Math.floor(decodedBlockBytes(rows, columns) / rowBytes);
+  if (wanted <= fitting) return wanted * rowBytes;
   if (fitting === 0) return null;
   const groups = Math.floor(fitting / BLOCK_ROW_MULTIPLE);
-  const most = groups === 0 ? fitting : groups * BLOCK_ROW_MULTIPLE;
-  return Math.min(blockRows(rows, columns), most) * rowBytes;
+  return (groups === 0 ? fitting : groups * BLOCK_ROW_MULTIPLE) * rowBytes;
 }
 
 /**
