@@ -1,5 +1,5 @@
 import type { GluShape, ModelShape } from '../../model/model-shape.js';
-import type { ShippedFormat } from '../../model/tensor-source.js';
+import type { ExactFormat } from '../../model/tensor-source.js';
 import { isBlockFormat } from '../../model/block-formats.js';
 import { rowBytes } from '../../model/weight-dtype.js';
 
@@ -32,17 +32,17 @@ const NOMINAL = {
 const MS_PER_S = 1000;
 const FLOAT_BYTES = 4;
 /** Bytes of a weight in storage: packs store BF16 in about three quarters of its size. */
-const STORED_BYTES = { bf16: 1.5, fp16: 2, fp32: 4, mxfp4: 0.53, fp8: 1, mixed: 1 } as const;
+const STORED_BYTES = { bf16: 1.5, fp16: 2, fp32: 4, mxfp4: 0.53, fp8: 1 } as const;
 const HELD_BYTES = { ...STORED_BYTES, bf16: 2 } as const;
 const BLOCK_COLUMNS = 4096;
 
-/** Bytes of a weight of an expert, for formats that have no name here. */
+/** Bytes of a weight of an expert, for experts whose matrices have several formats. */
 export interface ExpertWeightBytes {
   storedBytes: number;
   heldBytes: number;
 }
 
-function weightBytesOf(format: ShippedFormat | ExpertWeightBytes): ExpertWeightBytes {
+function weightBytesOf(format: ExactFormat | ExpertWeightBytes): ExpertWeightBytes {
   if (typeof format !== 'string') return format;
   if (!isBlockFormat(format)) return { storedBytes: STORED_BYTES[format], heldBytes: HELD_BYTES[format] };
   const bytes = rowBytes(format, BLOCK_COLUMNS) / BLOCK_COLUMNS;
@@ -52,7 +52,7 @@ function weightBytesOf(format: ShippedFormat | ExpertWeightBytes): ExpertWeightB
 /** Costs of a layer of this model on workers that are not known yet. */
 export function nominalLayerCosts(
   { hiddenSize, expert }: Pick<ModelShape, 'hiddenSize' | 'expert'>,
-  format: ShippedFormat | ExpertWeightBytes,
+  format: ExactFormat | ExpertWeightBytes,
 ): LayerCosts {
   const { storedBytes, heldBytes } = weightBytesOf(format);
   const weights = expertWeights(hiddenSize, expert);
