@@ -2,7 +2,8 @@ import { relative } from 'node:path';
 import type { Checkpoint } from './checkpoint/checkpoint.js';
 import { densePlaces } from '../shared/model/dense-roles.js';
 import type { ModelShape } from '../shared/model/model-shape.js';
-import { storedBytes } from '../shared/model/part-sizes.js';
+import { formatShares, type FormatShare } from '../shared/model/format-shares.js';
+import { allExperts, storedBytes } from '../shared/model/part-sizes.js';
 import { EXPERT_MATRICES, type ShippedFormat, type SlicedSplit } from '../shared/model/tensor-source.js';
 import { type LayerKind, layerKinds } from './describe-layers.js';
 import type { CodecSetting } from './format/pack-codec.js';
@@ -29,6 +30,8 @@ export interface ModelDescription {
   family: string;
   shape: ModelShape;
   shippedFormat: ShippedFormat;
+  /** The formats of the experts, the one of most weights first; none for a pack of slices only. */
+  expertFormats: FormatShare[];
   tiedEmbeddings: boolean;
   eosTokenIds: readonly number[];
   parameters: number;
@@ -118,6 +121,7 @@ export function describeModel(
   const denseParameters = dense.map((tensor) => tensor.rows * tensor.columns).reduce(add, 0);
   const expertParameters = expertParameterCount(shape);
   const files = filesOf(source);
+  const slicesOnly = source.kind === 'pack' && isSlicesOnly(source.manifest);
   return {
     kind: source.kind,
     directory: source.directory,
@@ -125,6 +129,7 @@ export function describeModel(
     family: source.kind === 'pack' ? source.manifest.model.family : source.family,
     shape,
     shippedFormat: source.shippedFormat,
+    expertFormats: slicesOnly ? [] : formatShares(allExperts(source)),
     tiedEmbeddings: source.tiedEmbeddings,
     eosTokenIds: source.eosTokenIds,
     parameters: denseParameters + shape.expertLayers * shape.experts * expertParameters,
@@ -134,7 +139,7 @@ export function describeModel(
     bytesPerLayer,
     layerKinds: layerKinds(shape),
     leftOut: leftOutOf(source),
-    slotBytes: source.kind === 'pack' && isSlicesOnly(source.manifest) ? null : slots.shippedBytes,
+    slotBytes: slicesOnly ? null : slots.shippedBytes,
     files,
     totalBytes: files.map((file) => file.sizeBytes).reduce(add, 0),
     pack: packFacts(source, beside, slots),

@@ -15,6 +15,7 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { formatBytes } from '../../shared/base/text/units.js';
 import type { ModelSource, SlicedSplit } from '../../shared/model/tensor-source.js';
 import { isSlicesOnly } from '../../packs/format/manifest.js';
+import { formatLine } from '../output/format-line.js';
 import { openAnyPack, type Pack } from '../../packs/format/open-pack.js';
 import { isPackFileName } from '../../packs/format/pack-layout.js';
 import { findSlices, NO_SLICES, type Slices } from '../../packs/slices/open-slices.js';
@@ -114,8 +115,8 @@ async function verifyWithProgress(pack: Pack, slices: Slices | null): Promise<Pa
   }
 }
 
-function kindOf(pack: ModelDescription['pack']): string {
-  if (pack === null) return 'a Hugging Face checkpoint (not a pack)';
+function kindOf({ directory, pack }: ModelDescription): string {
+  if (pack === null) return `${directory.endsWith('.gguf') ? 'a GGUF file' : 'a Hugging Face checkpoint'} (not a pack)`;
   return pack.slicesOnly ? 'a pack of slices only' : 'a pack';
 }
 
@@ -123,8 +124,8 @@ function descriptionLines(model: ModelDescription, verify: boolean, damages: Pac
   const { shape, pack } = model;
   const millions = (parameters: number): string => `${Math.round(parameters / 1e6).toLocaleString('en')} M`;
   const lines = [
-    `${model.directory}: ${kindOf(pack)}`,
-    `  model       ${model.name}, ${model.family}, ${model.shippedFormat}`,
+    `${model.directory}: ${kindOf(model)}`,
+    `  model       ${model.name}, ${model.family}, ${formatLine(model)}`,
     `  parameters  ${millions(model.parameters)}, ${millions(model.parametersPerToken)} for each token`,
     `  shape       ${shape.layers.length} layers (${shape.expertLayers} with experts), hidden ${shape.hiddenSize}, ${shape.experts} experts, top ` +
       `${shape.expertsPerToken}, expert size ${shape.expert.intermediateSize}, vocabulary ${shape.vocabSize}, context ${shape.maxPositions}`,

@@ -1,6 +1,6 @@
 /** The codecs for making a pack, and their levels (docs/pack-format.md, "Codecs"). Pure. */
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ChunkCodec, ShippedFormat } from '../../shared/model/tensor-source.js';
+import type { ChunkCodec, ExactFormat } from '../../shared/model/tensor-source.js';
 import { hasE4m3Codes, isQuantizedSplit } from '../../shared/model/weight-dtype.js';
 
 /** Codecs of exponents. */
@@ -59,13 +59,15 @@ export function codecSetting(codec: string, level: number | null): CodecSetting 
   return setting;
 }
 
-/**
- * The setting of a pack whose experts are shipped in this format. Codes of four bits, and GGUF's blocks, have no exponents; only zstd can try to
- * make them smaller. Any other setting is then raw.
- */
-export function settingOfFormat(format: ShippedFormat, setting: CodecSetting): CodecSetting {
-  if (!isQuantizedSplit(format) || setting.codec === 'zstd') return setting;
-  return setting.codec === 'huffman' && hasE4m3Codes(format) ? setting : { codec: 'raw', level: null };
+/** The setting of a pack whose experts are shipped in these formats: raw if the codec wanted would code none of them. */
+export function settingOfFormats(formats: readonly ExactFormat[], setting: CodecSetting): CodecSetting {
+  return formats.some((format) => isCoded(format, setting)) ? setting : { codec: 'raw', level: null };
+}
+
+/** Codes of four bits, and GGUF's blocks, have no exponents; only zstd can try to make them smaller. */
+function isCoded(format: ExactFormat, { codec }: CodecSetting): boolean {
+  if (!isQuantizedSplit(format) || codec === 'zstd') return true;
+  return codec === 'huffman' && hasE4m3Codes(format);
 }
 
 /** "zstd level 1", "huffman". */

@@ -6,7 +6,6 @@ import {
   EXPERT_MATRICES,
   type ChunkCodec,
   type ExactFormat,
-  type ShippedFormat,
   type TensorSource,
 } from '../../shared/model/tensor-source.js';
 import {
@@ -18,7 +17,8 @@ import {
   rowBytes,
 } from '../../shared/model/weight-dtype.js';
 import { shardCodec } from '../format/pack-layout.js';
-import { type CodecSetting, codecSetting, PACK_CODECS, settingOfFormat } from '../format/pack-codec.js';
+import { shippedFormats } from '../../shared/model/format-shares.js';
+import { type CodecSetting, codecSetting, PACK_CODECS, settingOfFormats } from '../format/pack-codec.js';
 import {
   chooseCodec,
   type CodecChoice,
@@ -92,7 +92,8 @@ export async function measureAndChoose(
   const samples: Sample[] = [];
   const measurements: CodecMeasurement[] = [];
   for (const matrix of sampledMatrices(checkpoint)) samples.push(await sampleOf(matrix, reader, tools));
-  for (const setting of measuredSettings(checkpoint.shippedFormat)) {
+  const formats = shippedFormats(checkpoint);
+  for (const setting of measuredSettings(formats)) {
     reader.assertWanted();
     measurements.push(await measureSetting(setting, samples, tools));
   }
@@ -108,7 +109,7 @@ export async function measureAndChoose(
   const choice = chooseCodec(measurements, oneExpertBytes, machine);
   return {
     ...choice,
-    reason: choice.reason + codesRemark(checkpoint.shippedFormat, choice.chosen),
+    reason: choice.reason + codesRemark(formats, choice.chosen),
     machine,
     storageDirect: storage.direct,
     expertBytes: oneExpertBytes,
@@ -116,15 +117,16 @@ export async function measureAndChoose(
   };
 }
 
-/** The settings that make a difference for this format. */
-export function measuredSettings(format: ShippedFormat): CodecSetting[] {
-  return MEASURED_SETTINGS.filter((setting) => settingOfFormat(format, setting).codec === setting.codec);
+/** The settings that make a difference for these formats. */
+export function measuredSettings(formats: readonly ExactFormat[]): CodecSetting[] {
+  return MEASURED_SETTINGS.filter((setting) => settingOfFormats(formats, setting).codec === setting.codec);
 }
 
 /** The remark behind the reason for a choice. */
-export function codesRemark(format: ShippedFormat, chosen: CodecSetting): string {
-  if (!isQuantizedSplit(format) || chosen.codec !== 'raw') return '';
-  return hasE4m3Codes(format) ? '; only scales are coded' : `; the codes of ${format} have almost nothing to give`;
+export function codesRemark(formats: readonly ExactFormat[], chosen: CodecSetting): string {
+  if (!formats.every(isQuantizedSplit) || chosen.codec !== 'raw') return '';
+  if (formats.some(hasE4m3Codes)) return '; only scales are coded';
+  return `; the codes of ${formats.join(' and ')} have almost nothing to give`;
 }
 
 /** `count` evenly spread items. Neighbouring picks are shifted by one, because experts come as gate, up, down, and so all three parts occur. */

@@ -9,7 +9,8 @@ import { isPackDirectory } from '../format/open-pack.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import { isModelName, MODEL_NAME_LIMIT } from '../format/manifest.js';
 import { JOURNAL_FILE, MANIFEST_FILE, PACK_FORMAT_VERSION, SHARDS_LIMIT } from '../format/pack-layout.js';
-import { type CodecSetting, codecSetting, settingOfFormat } from '../format/pack-codec.js';
+import { shippedFormats } from '../../shared/model/format-shares.js';
+import { type CodecSetting, codecSetting, settingOfFormats } from '../format/pack-codec.js';
 import { checkConsume } from './check-consume.js';
 import { expertTensors, matchWholePack } from './match-whole-pack.js';
 import { acquirePackingLock, clearUnfinished, prepareOutputDirectory } from './output-directory.js';
@@ -78,7 +79,9 @@ export async function packCheckpoint(
   const checkpoint = await openSource(checkpointDirectory, outputDirectory, longContext);
   const warning = consume ? await consumeWarning(checkpoint, checkpointDirectory) : null;
   if (warning !== null) options.onWarning?.(warning);
-  const { codec, level } = slicesOnly ? codecSetting('raw', null) : settingOfFormat(checkpoint.shippedFormat, wanted);
+  const { codec, level } = slicesOnly
+    ? codecSetting('raw', null)
+    : settingOfFormats(shippedFormats(checkpoint), wanted);
   const directory = await prepareOutputDirectory(checkpoint.directory, outputDirectory);
   const lock = await acquirePackingLock(directory);
   const reader = new SourceReader(tools.openTensor, options.signal ?? null);

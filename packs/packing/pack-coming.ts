@@ -9,7 +9,8 @@ import { freeBytes, requireFreeBytes, writeFailure } from '../../shared/base/fil
 import { type Checkpoint, openCheckpoint } from '../checkpoint/checkpoint.js';
 import type { SafetensorsFile } from '../checkpoint/safetensors-file.js';
 import type { FinishedFile } from '../format/manifest.js';
-import { type CodecSetting, codecSetting, settingOfFormat } from '../format/pack-codec.js';
+import { shippedFormats } from '../../shared/model/format-shares.js';
+import { type CodecSetting, codecSetting, settingOfFormats } from '../format/pack-codec.js';
 import { DENSE_FILE, PACK_FORMAT_VERSION } from '../format/pack-layout.js';
 import {
   type ByteRange,
@@ -310,7 +311,7 @@ function contextOf(
   let doneBytes = 0;
   return {
     outputDirectory,
-    codec: settingOfFormat(checkpoint.shippedFormat, codecSetting(codec.codec, codec.level)),
+    codec: settingOfFormats(shippedFormats(checkpoint), codecSetting(codec.codec, codec.level)),
     shards,
     slicesOnly: false,
     tools,

@@ -11,6 +11,7 @@ import {
   MEASURED_SETTINGS,
   measureAndChoose,
   type MeasuredChoice,
+  measuredSettings,
   type MeasuringTools,
   shippedRatio,
   spread,
@@ -152,13 +153,17 @@ describe('measuring codecs on a checkpoint', () => {
     assert.ok(ratioOf('huffman') < 0.95 && ratioOf('huffman') > 0.7, `${ratioOf('huffman')}`);
     const mxfp4 = await chosenFor('gptoss-mxfp4');
     assert.deepEqual([...new Set(mxfp4.estimates.map(({ codec }) => codec))], ['raw', 'zstd']);
+    const settings = measuredSettings(['q4_k', 'q6_k']);
+    assert.deepEqual([...new Set(settings.map(({ codec }) => codec))], ['raw', 'zstd']);
   });
 
   it('says that codes of four bits have nothing to give', () => {
     const [raw, huffman] = [codecSetting('raw', null), codecSetting('huffman', null)];
-    assert.equal(codesRemark('q4_k', raw), '; the codes of q4_k have almost nothing to give');
-    assert.equal(codesRemark('fp8', raw), '; only scales are coded');
-    assert.deepEqual([codesRemark('fp8', huffman), codesRemark('bf16', raw)], ['', '']);
+    assert.equal(codesRemark(['q4_k'], raw), '; the codes of q4_k have almost nothing to give');
+    assert.equal(codesRemark(['q4_k', 'q6_k'], raw), '; the codes of q4_k and q6_k have almost nothing to give');
+    assert.equal(codesRemark(['q4_k', 'fp8'], raw), '; only scales are coded');
+    const silent = [codesRemark(['fp8'], huffman), codesRemark(['bf16'], raw), codesRemark(['q4_k', 'bf16'], raw)];
+    assert.deepEqual(silent, ['', '', '']);
   });
 
   it('reports the measurements, the choice and the reason', async () => {

@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
 import { cp, open, readdir, stat, truncate } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { formatLine } from '../../cli/output/format-line.js';
+import { describeModel } from '../../packs/describe-model.js';
+import { openPack } from '../../packs/format/open-pack.js';
 import { openSourceCheckpoint } from '../../packs/gguf/open-source-checkpoint.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { packCheckpoint } from '../../packs/packing/pack-checkpoint.js';
@@ -44,6 +47,22 @@ describe('packing a GGUF file', () => {
       });
     });
   }
+});
+
+describe('a pack of experts in several formats', () => {
+  it('names the codec raw, because none codes them, and the formats with their shares', async () => {
+    await withTemporaryDirectory(async (directory) => {
+      const [output, fixture] = [join(directory, 'pack'), fixtureFolder('fixtures/formats/gguf-qwen3moe-q4_k_m')];
+      const outcome = await packWhole(join(fixture, 'qwen3moe-q4_k_m.gguf'), output);
+      const opened = await openPack(output);
+      assert.deepEqual([outcome.codec, opened.manifest.codec], [{ codec: 'raw', level: null }, 'raw']);
+      assert.equal((await packWhole(join(fixture, 'qwen3moe-q4_k_m.gguf'), output)).alreadyWhole, true);
+      const slots = { shippedBytes: 1, slicedBytes: () => ({ upper: 2, both: 3 }) };
+      const model = describeModel(opened, slots);
+      assert.equal(model.shippedFormat, 'mixed');
+      assert.equal(formatLine(model), 'q4_k 83 %, q6_k 17 %');
+    });
+  });
 });
 
 /** Fixtures whose experts are plain values. */

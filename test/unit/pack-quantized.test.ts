@@ -5,7 +5,7 @@ import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';
 import { crc32c, FROM_STORAGE, type ExpertSlots, openTensor, PLAIN_LOADER } from '../../native/index.js';
 import type { Manifest, ManifestExpertTensor } from '../../packs/format/manifest.js';
 import { openPack, parseManifest } from '../../packs/format/open-pack.js';
-import { codecSetting, type PackCodec, settingOfFormat } from '../../packs/format/pack-codec.js';
+import { codecSetting, type PackCodec, settingOfFormats } from '../../packs/format/pack-codec.js';
 import { packCompression } from '../../packs/pack-compression.js';
 import { alignUp, SHARDS_LIMIT } from '../../packs/format/pack-layout.js';
 import { writeExpertFile } from '../../packs/packing/expert-file.js';
@@ -19,6 +19,7 @@ import { openFile } from '../../shared/base/files/read-file.js';
 import { partSizes, storedPartBytes } from '../../shared/model/part-sizes.js';
 import {
   EXPERT_MATRICES,
+  type ExactFormat,
   type ExpertSource,
   type ModelSource,
   type TensorSource,
@@ -184,8 +185,16 @@ describe('packs of quantized experts', function () {
   this.timeout(120_000);
 
   it('record the codec that codes them, and raw where none does', async () => {
-    assert.deepEqual(settingOfFormat('fp8-row', codecSetting('huffman', null)), codecSetting('huffman', null));
-    assert.deepEqual(settingOfFormat('bf16', codecSetting('fixed4', null)), codecSetting('fixed4', null));
+    const codecOf = (wanted: PackCodec, ...formats: ExactFormat[]): PackCodec =>
+      settingOfFormats(formats, codecSetting(wanted, null)).codec;
+    assert.equal(codecOf('huffman', 'fp8-row'), 'huffman');
+    assert.equal(codecOf('fixed4', 'bf16'), 'fixed4');
+    // One format that is coded is enough.
+    assert.equal(codecOf('huffman', 'q4_k', 'fp8-row'), 'huffman');
+    assert.equal(codecOf('fixed4', 'q4_k', 'bf16'), 'fixed4');
+    assert.equal(codecOf('zstd', 'q4_k', 'q6_k'), 'zstd');
+    for (const codec of ['huffman', 'fixed4', 'lz4hc'] as const) assert.equal(codecOf(codec, 'q4_k', 'q6_k'), 'raw');
+    assert.equal(codecOf('lz4hc', 'fp8-row', 'q6_k'), 'raw');
     await withFixturePack('deepseekv3-fp8', 'huffman', (manifest) => {
       assert.equal(manifest.codec, 'huffman');
       const gate = manifest.experts[0]?.gate ?? assert.fail();
