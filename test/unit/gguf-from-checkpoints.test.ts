@@ -1,0 +1,154 @@
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { joinPlanes, openTensor } from '../../native/index.js';
+import { type Checkpoint, openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
+import { openGguf } from '../../packs/gguf/open-gguf.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import type { LayerShape } from '../../shared/model/model-shape.js';
+import type { TensorSource } from '../../shared/model/tensor-source.js';
+import { logitBits, openResidentModel } from '../integration/generate-resident-model.js';
+import {
+  asFp32,
+  type CheckpointConfig,
+  ggufKeys,
+  ggufTensors,
+  readStored,
+  safetensorsBytes,
+} from './gguf-from-checkpoint.js';
+import { byteLevelKeys } from './gguf-tokenizer-files.js';
+import { ggufBytes, type WrittenKey } from './gguf-writer.js';
+
+const fixtures = join(packageRoot(), 'test', 'fixtures');
+const VOCABULARY = 300;
+const BYTE_TOKENS = 259;
+const PROMPT = [1, 5, 9, 200, 31, 77, 120];
+const FURTHER = [44, 7];
+
+interface Made {
+  architecture: string;
+  /** Changes of the config.json to what llama.cpp can say. */
+  config?: CheckpointConfig;
+  /** Tensors that the changed model does not have. */
+  without?: RegExp;
+  /** The converter turns the rows of queries and keys. */
+  turned?: boolean;
+}
+
+const FIXTURES: Readonly<Record<string, Made>> = {
+  qwen3moe: { architecture: 'qwen3moe' },
+  glm45: { architecture: 'glm4moe' },
+  minimaxm2: { architecture: 'minimax-m2' },
+  qwen2moe: { architecture: 'qwen2moe' },
+  // No key says that the last layers are dense.
+  ernie45moe: { architecture: 'ernie4_5-moe', config: { num_hidden_layers: 4 }, without: /^model\.layers\.4\./ },
+  granitemoe: { architecture: 'granitemoe', turned: true },
+  // The converter writes no factor, and the published models have none.
+  lfm2moe: { architecture: 'lfm2moe', config: { routed_scaling_factor: 1 } },
+};
+
+function tokenizerKeys(): WrittenKey[] {
+  const more = Array.from({ length: VOCABULARY - BYTE_TOKENS }, (_, index) => ({ token: `word${index}`, type: 1 }));
+  return [...byteLevelKeys({}, more)].map(([name, value]) => {
+    const first = typeof value === 'object' ? value[0] : value;
+    return { name, type: typeof first === 'number' ? 'i32' : 'text', value } as WrittenKey;
+  });
+}
+
+/** Writes the checkpoint, with the config's changes, and the GGUF file. Gives their paths. */
+async function writeBoth(directory: string, name: string, made: Made): Promise<{ checkpoint: string; gguf: string }> {
+  const text = await readFile(join(fixtures, name, 'config.json'), 'utf8');
+  const config = { ...(JSON.parse(text) as CheckpointConfig), ...made.config };
+  const stored = readStored(join(fixtures, name)).filter((tensor) => made.without?.test(tensor.name) !== true);
+  const checkpoint = join(directory, name);
+  await mkdir(checkpoint);
+  await writeFile(join(checkpoint, 'config.json'), JSON.stringify(config));
+  await writeFile(join(checkpoint, 'model.safetensors'), safetensorsBytes(stored));
+  const keys = [...ggufKeys(made.architecture, config), ...tokenizerKeys()];
+  const gguf = join(directory, `${name}.gguf`);
+  await writeFile(gguf, ggufBytes({ keys, tensors: ggufTensors(stored, made.architecture, config) }));
+  return { checkpoint, gguf };
+}
+
+/** A layer without what tells in which order its rows are stored. */
+function withoutPairing(layer: LayerShape): unknown {
+  const { mixer } = layer;
+  return mixer.kind === 'attention'
+    ? { ...layer, mixer: { ...mixer, rotary: { ...mixer.rotary, pairing: null } } }
+    : layer;
+}
+
+/** All values of a tensor, as FP32. */
+async function valuesOf(source: TensorSource): Promise<Buffer> {
+  const rows = openTensor(source);
+  try {
+    const planes = await rows.read(source.rows);
+    const data = joinPlanes(planes, source.split);
+    return asFp32({ dtype: data.length === source.rows * source.columns * 2 ? 'BF16' : 'F32', data });
+  } finally {
+    rows.dispose();
+  }
+}
+
+function asFloats(bits: readonly Uint32Array[]): number[] {
+  return bits.flatMap((one) => [...new Float32Array(one.buffer)]);
+}
+
+async function answersOf(path: string): Promise<number[]> {
+  const model = await openResidentModel(path);
+  try {
+    return asFloats(await logitBits(model, PROMPT, FURTHER, PROMPT.length));
+  } finally {
+    model.dispose();
+  }
+}
+
+describe('a GGUF file made of a checkpoint by the rules of the converter:', () => {
+  let directory: string;
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'odmoe-gguf-made-'));
+  });
+  after(() => rm(directory, { recursive: true, force: true }));
+
+  for (const [name, made] of Object.entries(FIXTURES)) {
+    describe(name, () => {
+      let paths: { checkpoint: string; gguf: string };
+      let wanted: Checkpoint;
+      let found: Checkpoint;
+      before(async () => {
+        paths = await writeBoth(directory, name, made);
+        wanted = await openCheckpoint(paths.checkpoint);
+        found = await openGguf(paths.gguf);
+      });
+
+      it('has the shape of the checkpoint', () => {
+        const plain = (layer: LayerShape): unknown => (made.turned === true ? withoutPairing(layer) : layer);
+        assert.deepEqual(found.shape.layers.map(plain), wanted.shape.layers.map(plain));
+        assert.deepEqual({ ...found.shape, layers: [] }, { ...wanted.shape, layers: [] });
+        assert.equal(found.tiedEmbeddings, wanted.tiedEmbeddings);
+      });
+
+      it('has the values of the checkpoint', async () => {
+        assert.deepEqual(
+          found.tensors.map(({ place }) => place),
+          wanted.tensors.map(({ place }) => place),
+        );
+        for (const [index, { place, source }] of found.tensors.entries()) {
+          const turned = place.kind === 'dense' && (place.role === 'query' || place.role === 'key');
+          const other = wanted.tensors[index]?.source ?? assert.fail();
+          const same = (await valuesOf(source)).equals(await valuesOf(other));
+          assert.equal(same, !(turned && made.turned === true), JSON.stringify(place));
+        }
+      });
+
+      it('answers as the checkpoint does', async () => {
+        const [ofGguf, ofCheckpoint] = [await answersOf(paths.gguf), await answersOf(paths.checkpoint)];
+        assert.equal(ofGguf.length, (1 + FURTHER.length) * VOCABULARY);
+        for (const [index, logit] of ofGguf.entries()) {
+          assert.ok(Math.abs(logit - (ofCheckpoint[index] ?? NaN)) <= 1e-5, `logit ${index}: ${logit}`);
+        }
+      });
+    });
+  }
+});
