@@ -1,4 +1,4 @@
-/** Architectures whose layers have mixers of several kinds. Keys: llama.cpp, conversion/qwen.py, conversion/lfm2.py and conversion/gemma.py. */
+/** Architectures whose layers have mixers of several kinds. Keys: llama.cpp, conversion/qwen.py and conversion/lfm2.py. */
 import type { LayerShape } from '../../shared/model/model-shape.js';
 import { corruptGguf } from './gguf-errors.js';
 import { ggufConfigOf } from './gguf-config-plain.js';

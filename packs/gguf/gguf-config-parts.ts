@@ -15,6 +15,8 @@ export interface GgufConfig {
   guessingLayers: number;
   /** Changes a layer where the converter stored its tensors in another order than the checkpoint has. */
   layerAsStored: (layer: LayerShape) => LayerShape;
+  /** Names of tensors whose values the config.json has; the model needs no others of them. */
+  tensorsRead?: readonly string[];
 }
 
 /** A file's keys under the name of its architecture, and its tensors. */

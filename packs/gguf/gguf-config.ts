@@ -1,5 +1,6 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type GgufConfig, ggufFacts, type GgufFacts } from './gguf-config-parts.js';
+import { GEMMA_ARCHITECTURES } from './gguf-config-gemma.js';
 import { DEEPSEEK_ARCHITECTURES } from './gguf-config-latent.js';
 import { HYBRID_ARCHITECTURES } from './gguf-config-hybrid.js';
 import { PLAIN_ARCHITECTURES } from './gguf-config-plain.js';
@@ -8,7 +9,12 @@ import type { GgufModel } from './gguf-types.js';
 
 /** The architectures that are read, by llama.cpp's names for them. */
 const ARCHITECTURES: ReadonlyMap<string, (facts: GgufFacts) => GgufConfig> = new Map(
-  Object.entries({ ...PLAIN_ARCHITECTURES, ...DEEPSEEK_ARCHITECTURES, ...HYBRID_ARCHITECTURES }),
+  Object.entries({
+    ...PLAIN_ARCHITECTURES,
+    ...DEEPSEEK_ARCHITECTURES,
+    ...HYBRID_ARCHITECTURES,
+    ...GEMMA_ARCHITECTURES,
+  }),
 );
 
 export const GGUF_ARCHITECTURES: readonly string[] = [...ARCHITECTURES.keys()];

@@ -5,13 +5,16 @@ import { corruptGguf, GGUF_FILE_ERRORS } from './gguf-errors.js';
 import { GgufHeaderBytes } from './gguf-header-bytes.js';
 import { parseGgufHeader } from './gguf-header.js';
 import { checkPart, joinParts, readPartName, type GgufFile } from './gguf-parts.js';
-import type { GgufModel } from './gguf-types.js';
+import { type GgufModel, type GgufTensor, ROPE_FACTORS_TENSOR } from './gguf-types.js';
 
 /** Most missing parts that a message names. */
 const NAMED_PARTS = 5;
+/** Most pairs of a head. Models have up to 256. */
+const MOST_PAIRS = 65_536;
+const F32_BYTES = 4;
 
 /**
- * Reads and checks the headers of a model's files; no tensor data is read.
+ * Reads and checks the headers of a model's files, and the factors of its rope; no other tensor data is read.
  * @param path of the only file, or of any part of a split model (NAME-00001-of-00003.gguf); the other parts lie beside it
  * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
  */
@@ -22,7 +25,28 @@ export async function readGgufModel(path: string): Promise<GgufModel> {
   const count = 1 + otherPaths.length;
   const files: [GgufFile, ...GgufFile[]] = [await readPart(firstPath, 0, count)];
   for (const otherPath of otherPaths) files.push(await readPart(otherPath, files.length, count));
-  return joinParts(files);
+  const model = joinParts(files);
+  const factors = model.tensors.get(ROPE_FACTORS_TENSOR);
+  return factors?.type === 'F32' ? { ...model, ropeFactors: await readRopeFactors(factors) } : model;
+}
+
+/** @throws MODEL_CORRUPT, STORAGE_FAILED */
+async function readRopeFactors({ name, path, offsetBytes, sizeBytes }: GgufTensor): Promise<readonly number[]> {
+  if (sizeBytes > F32_BYTES * MOST_PAIRS) {
+    throw corruptGguf(path, `tensor ${name} has ${sizeBytes / F32_BYTES} values, expected at most ${MOST_PAIRS}`);
+  }
+  try {
+    const handle = await openFile(path);
+    try {
+      const bytes = Buffer.alloc(sizeBytes);
+      await fillFrom(handle, path, offsetBytes, bytes);
+      return Array.from({ length: sizeBytes / F32_BYTES }, (_, pair) => bytes.readFloatLE(pair * F32_BYTES));
+    } finally {
+      await handle.close();
+    }
+  } catch (thrown) {
+    throw readFailure(thrown, path, GGUF_FILE_ERRORS);
+  }
 }
 
 async function requireParts(paths: readonly string[]): Promise<void> {

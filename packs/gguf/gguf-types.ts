@@ -29,6 +29,9 @@ export const GGUF_TYPES = {
 } as const;
 export type GgufType = keyof typeof GGUF_TYPES;
 
+/** The tensor with the factors by which the angles of a head's pairs are divided. */
+export const ROPE_FACTORS_TENSOR = 'rope_freqs.weight';
+
 /** A tensor of a file. */
 export interface GgufTensor {
   name: string;
@@ -50,11 +53,13 @@ export interface GgufPart {
   headerDigest: string;
 }
 
-/** A model as its files say it; no tensor data has been read. */
+/** A model as its files say it; of the tensors' data, only the rope's factors have been read. */
 export interface GgufModel {
   /** Path of the first file. */
   path: string;
   parts: readonly GgufPart[];
   keys: GgufKeys;
   tensors: ReadonlyMap<string, GgufTensor>;
+  /** Values of the tensor of that name (`rope_freqs.weight`), [pairs of a head]; left out if there is none in FP32. */
+  ropeFactors?: readonly number[];
 }

@@ -36,18 +36,19 @@ export function readGgufContents(model: GgufModel, longContext = false): GgufCon
   // The family must not change what the pack will hold.
   const { family, config } = parseModelConfig(structuredClone(made.config), model.path, { longContext });
   const shape = asStored(config.shape, made);
-  const layout = ggufLayout(shape, model.tensors, made.guessingLayers);
+  const places = ggufLayout(shape, model.tensors, made.guessingLayers);
+  const isLeftOut = (name: string): boolean => made.tensorsRead?.includes(name) === true || places.isLeftOut(name);
   const eosTokenIds = [...ggufEndTokens(model.keys, model.path)].sort((a, b) => a - b);
   return {
     family: family.name,
-    config: { ...config, shape, layout, otherLayouts: [], eosTokenIds },
+    config: { ...config, shape, layout: { ...places, isLeftOut }, otherLayouts: [], eosTokenIds },
     configFile: made.config,
   };
 }
 
 /**
  * Opens a GGUF file, or all parts of a split one, as the checkpoint that it was made from: the header gives the config.json and the tokenizer's
- * files. No weights are read except the biases of experts.
+ * files. No weights are read except the biases of experts and the factors of the rope.
  * @param path of the file, or of any part
  * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
  */
