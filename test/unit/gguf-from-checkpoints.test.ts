@@ -142,6 +142,8 @@ describe('a GGUF file made of a checkpoint by the rules of the converter:', () =
         }
       });
 
+      // The same shape and values answer alike; turned rows are only seen to be the same by their answers.
+      if (made.turned !== true) return;
       it('answers as the checkpoint does', async () => {
         const [ofGguf, ofCheckpoint] = [await answersOf(paths.gguf), await answersOf(paths.checkpoint)];
         assert.equal(ofGguf.length, (1 + FURTHER.length) * VOCABULARY);
