@@ -52,7 +52,7 @@ function tokenizerKeys(): WrittenKey[] {
   const more = Array.from({ length: VOCABULARY - BYTE_TOKENS }, (_, index) => ({ token: `word${index}`, type: 1 }));
   return [...byteLevelKeys({}, more)].map(([name, value]) => {
     const first = typeof value === 'object' ? value[0] : value;
-    return { name, type: typeof first === 'number' ? 'i32' : 'text', value } as WrittenKey;
+    return { name, type: typeof first === 'number' ? 'i32' : 'text', value };
   });
 }
 
