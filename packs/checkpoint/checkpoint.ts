@@ -12,7 +12,7 @@ import { type ModelTensor, TensorFinder } from './checkpoint-tensors.js';
 import { expectedTensors } from './expected-tensors.js';
 import { readCheckpointBiases } from './expert-biases.js';
 import { readModelConfig, type ReadOptions } from './model-config.js';
-import { isIdlePart } from './quantized/module-tensors.js';
+import { hasWeight, isIdlePart } from './quantized/module-tensors.js';
 import { chooseLayout, refuseForeignForms, type CheckpointTensors } from './stored-forms.js';
 import { SourceTable } from './source-table.js';
 import { refuseForeignWeights } from './weight-files.js';
@@ -177,7 +177,7 @@ function guessingTensors(config: ModelConfig, found: CheckpointTensors): Readonl
       throw refuse(`num_nextn_predict_layers says ${guessing.count} layers behind it that guess ahead`);
     }
     if (!checked.has(layer)) {
-      const missing = guessing.marks(layer).filter((mark) => !found.has(mark));
+      const missing = guessing.marks(layer).filter((mark) => !hasWeight(found, mark));
       if (missing.length > 0) throw refuse(`a layer that guesses ahead would have ${missing.join(' and ')}`);
       checked.add(layer);
     }

@@ -90,6 +90,19 @@ describe('extra layers behind the last layer', () => {
     });
   }
 
+  it('are left out where their own projection is quantized, too', async () => {
+    const quantization_config = { quant_method: 'gptq', bits: 4, group_size: 32, sym: true, desc_act: false };
+    const plain = 'model.layers.4.eh_proj.weight';
+    const parts = ['qweight', 'qzeros', 'scales', 'g_idx'].map((part) => plain.replace('weight', part));
+    const leftOut = await openFixture('glm45', { quantization_config }, (tensors) =>
+      tensors.flatMap((tensor) => (tensor.name === plain ? parts.map((name) => ({ ...tensor, name })) : [tensor])),
+    );
+    assert.deepEqual(
+      leftOut.filter((name) => name.includes('eh_proj')),
+      [...parts].sort(),
+    );
+  });
+
   it('are refused in families that never have them', async () => {
     for (const fixture of ['mixtral', 'qwen3moe', 'deepseekv2', 'granitemoe', 'phimoe']) {
       const opened = openFixture(fixture, { num_hidden_layers: 3, num_nextn_predict_layers: 1 });
