@@ -1,7 +1,7 @@
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { isGgufBlock } from '../../shared/model/block-formats.js';
-import { denseDimensions, isVectorRole } from '../../shared/model/dense-roles.js';
+import { type DenseRole, denseDimensions, isVectorRole } from '../../shared/model/dense-roles.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { ChunkLocation, Split, TensorSource, TensorView } from '../../shared/model/tensor-source.js';
 import { expertDimensions } from '../model-config/checkpoint-layout.js';
@@ -34,12 +34,7 @@ export class GgufTensorFinder {
     const { name, place } = expected;
     const tensor = this.take(name, expected.dimensions);
     const size = sizeOf(place, this.shape);
-    if (place.kind === 'dense' && isVectorRole(place.role) && PLAIN[tensor.type] === undefined) {
-      throw new OdmoeError(
-        'MODEL_UNSUPPORTED',
-        `${tensor.path}: tensor ${name} is a vector of type ${tensor.type}, supported are ${Object.keys(PLAIN).join(', ')}; get the model as safetensors`,
-      );
-    }
+    if (place.kind === 'dense') refuseForRole(tensor, place.role);
     return { name, place, source: this.source(expected, tensor, size) };
   }
 
@@ -113,6 +108,24 @@ export class GgufTensorFinder {
     this.used.add(name);
     const index = count > 1 && place.kind === 'expert' ? place.expert : 0;
     return chunkOf(scale, 1, index * F32_BYTES, F32_BYTES);
+  }
+}
+
+/** Refuses a type that the tensor's role cannot have. @throws MODEL_UNSUPPORTED */
+function refuseForRole({ name, path, type }: GgufTensor, role: DenseRole): void {
+  if (isVectorRole(role) && PLAIN[type] === undefined) {
+    throw new OdmoeError(
+      'MODEL_UNSUPPORTED',
+      `${path}: tensor ${name} is a vector of type ${type}, supported are ${Object.keys(PLAIN).join(', ')}; get the model as safetensors`,
+    );
+  }
+  // Devices hold rows of MXFP4 interleaved (is_embedding_format in formats.h), and an embedding is looked up row by row.
+  if (role === 'embedding' && type === 'MXFP4') {
+    throw new OdmoeError(
+      'MODEL_UNSUPPORTED',
+      `${path}: tensor ${name} is an embedding of type ${type}, and rows of this type cannot be looked up; ` +
+        'get a file whose embedding is of another type, such as Q8_0',
+    );
   }
 }
 
