@@ -61,7 +61,7 @@ bool CpuBackend::write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Spl
       matrix.lower.bytes < lower_storage_bytes(matrix.format, matrix.rows, matrix.columns)) {
     throw Error(ErrorCode::internal, "a matrix has no memory for the lower slice that is to be written");
   }
-  std::vector<uint8_t> scratch(write_scratch_bytes(matrix.format, split, matrix.columns));
+  std::vector<uint8_t> scratch(write_scratch_bytes(matrix.format, matrix.columns));
   return kernels_.write_rows(matrix, first_row, rows, split, planes, scratch.data());
 }
 

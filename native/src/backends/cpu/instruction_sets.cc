@@ -20,13 +20,13 @@ const KernelTable* const* usable_kernels() {
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512dq")) {
-      found.add(kAvx512Kernels);
+      found.add(avx512::kKernels);
     }
-    if (avx2) found.add(kAvx2Kernels);
+    if (avx2) found.add(avx2::kKernels);
 #elif defined(__aarch64__)
-    found.add(kNeonKernels);
+    found.add(neon::kKernels);
 #endif
-    found.add(kScalarKernels);
+    found.add(scalar::kKernels);
     return found;
   }();
   return list.tables;

@@ -28,8 +28,8 @@ inline constexpr int kMostTaps = 64;
 inline constexpr int64_t kGroupBytes = 192 << 10;
 // The layout of these weights in that cache.
 static constexpr WeightFormat cached_format(WeightFormat format) {
-  if (format == WeightFormat::fixed4 || format == WeightFormat::mxfp4) return WeightFormat::bf16;
-  return format == WeightFormat::fp8 || slice_bits(format) != 0 || is_blocks(format) ? WeightFormat::fp32 : format;
+  const bool bf16 = format == WeightFormat::bf16 || format == WeightFormat::fixed4 || format == WeightFormat::mxfp4;
+  return bf16 ? WeightFormat::bf16 : WeightFormat::fp32;
 }
 static constexpr int64_t group_tiles(WeightFormat format, int64_t columns) {
   const int64_t wanted = kGroupBytes / tile_bytes(cached_format(format), columns);
@@ -58,17 +58,17 @@ struct MatmulScratch {
   uint8_t* expanded;  // expansion_bytes()
 };
 
-// Bytes of an expanded group of tiles, for formats whose weights are cached in another format in the second-level cache; else 0.
+// Bytes of an expanded group of tiles; 0 for BF16, whose tiles are multiplied as they are.
 static constexpr uint64_t expansion_bytes(WeightFormat format, int64_t columns, int n) {
   // A product of few tokens expands its weights as they stream in, or reads them as they are.
-  if (cached_format(format) == format || n <= kMostTokensAtOnce) return 0;
+  if (format == WeightFormat::bf16 || n <= kMostTokensAtOnce) return 0;
   return static_cast<uint64_t>(group_tiles(format, columns) * tile_bytes(cached_format(format), columns));
 }
 
 // Bytes of scratch for KernelTable::write_rows.
-static constexpr size_t write_scratch_bytes(WeightFormat format, Split split, int64_t columns) {
-  if (is_blocks(split)) return is_blocks(format) ? 0 : static_cast<size_t>(columns) * sizeof(float);
-  return format == WeightFormat::fixed4 ? static_cast<size_t>(2 * kTileRows * column_blocks(columns) * kLanes) : 0;
+static constexpr size_t write_scratch_bytes(WeightFormat format, int64_t columns) {
+  if (format == WeightFormat::fixed4) return static_cast<size_t>(2 * kTileRows * column_blocks(columns) * kLanes);
+  return static_cast<size_t>(columns) * sizeof(float);
 }
 
 struct AttentionJob {
@@ -165,9 +165,17 @@ const KernelTable* const* usable_kernels();
 // "auto": the widest set, or the one that ODMOE_INSTRUCTION_SET in the environment names. Throws DEVICE_UNAVAILABLE.
 const KernelTable& choose_kernels(const std::string& instruction_set);
 
-extern const KernelTable kAvx512Kernels;
-extern const KernelTable kAvx2Kernels;
-extern const KernelTable kNeonKernels;
-extern const KernelTable kScalarKernels;
+namespace avx512 {
+extern const KernelTable kKernels;
+}
+namespace avx2 {
+extern const KernelTable kKernels;
+}
+namespace neon {
+extern const KernelTable kKernels;
+}
+namespace scalar {
+extern const KernelTable kKernels;
+}
 
 }  // namespace odmoe::cpu

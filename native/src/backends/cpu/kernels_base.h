@@ -1,6 +1,7 @@
-// Every kernels_<instruction set>.cc includes this file first. Everything here has internal linkage: a function with external
-// linkage could be compiled with one set's instructions and be called, by the linker's choice, from code for a processor that lacks
-// them. For the same reason the kernels use no function of the C++ library.
+// Every kernels_*.cc is compiled once for each instruction set; its headers include this one first. All that is here and there has
+// internal linkage, but for the few functions of kernels_units.h: a function with external linkage could be compiled with one set's
+// instructions and be called, by the linker's choice, from code for a processor that lacks them. For the same reason the kernels use
+// no function of the C++ library.
 #pragma once
 #include <cstddef>
 #include <cstdint>

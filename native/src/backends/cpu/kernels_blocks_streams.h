@@ -87,50 +87,71 @@ struct GgufStream {
 };
 
 // E4M3 values, and 256 times their scales.
-template <WeightFormat kFormat>
 struct E4m3Tile {
   const uint8_t* codes;
-  const uint8_t* scales;
-  int64_t first;
+  const float* scales;
   ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
-    const int64_t at = first + block;
-    const uint8_t* const own = codes + (at * kTileRows + row) * kLanes + pair * kWidth * 2;
+    const int64_t at = block * kTileRows + row;
+    const uint8_t* const own = codes + at * kLanes + pair * kWidth * 2;
     if (row == 0 && pair == 0) {
       __builtin_prefetch(own + kStreamAhead);
       __builtin_prefetch(own + kStreamAhead + 64);
     }
-    const Vector step = Simd::broadcast(scale(at, row));
+    const Vector scale = Simd::broadcast(scales[at]);
     Simd::expand_fp8(own, low, high);
-    low = Simd::multiply(low, step);
-    high = Simd::multiply(high, step);
-  }
-  ODMOE_INLINE float scale(int64_t block, int row) const {
-    // 2^(e - 127) * 2^8, as the bits of an FP32.
-    if constexpr (kFormat == WeightFormat::mxfp8) {
-      return float_of_bits((static_cast<uint32_t>(scales[block * kTileRows + row]) + 8) << 23);
-    }
-    float scale;
-    __builtin_memcpy(&scale, scales + (kFormat == WeightFormat::fp8_row ? row : block / (kFp8Block / kLanes)) * 4, 4);
-    return scale;
+    low = Simd::multiply(low, scale);
+    high = Simd::multiply(high, scale);
   }
 };
 
-template <WeightFormat kFormat>
+// All formats of E4M3 values: their scales are spread over the blocks of a run.
 struct E4m3Stream {
-  using Tile = E4m3Tile<kFormat>;
+  using Tile = E4m3Tile;
   static constexpr int64_t kBlockBytes = kTileRows * kLanes;
+  static constexpr int64_t kScaleBlocks = kFp8Block / kLanes;
+  WeightFormat kind;
   const uint8_t* weights;
   const uint8_t* end;
-  BlockTileLayout layout;
+  int64_t codes;
+  int64_t bytes;
+  int64_t row_tile = -1;  // fp8_row: the tile whose scales are spread
+  alignas(64) float scales[kRunBlocks * kTileRows];
 
   explicit E4m3Stream(const MatmulJob& job)
-      : weights(job.weights),
+      : kind(kind_of(job.format)),
+        weights(job.weights),
         end(job.weights + scales_offset(job.format, job.rows, job.columns)),
-        layout(block_tile_layout(job.format, job.columns)) {}
+        codes(kind == WeightFormat::fp8 ? fp8_scale_bytes(job.columns) : block_tile_layout(job.format, job.columns).codes),
+        bytes(tile_bytes(job.format, job.columns)) {}
 
-  ODMOE_INLINE Tile at(int64_t tile, int64_t block, int64_t) {
-    const uint8_t* const data = weights + tile * layout.bytes;
-    return {data + layout.codes, kFormat == WeightFormat::fp8_row ? end + tile * kTileRows * 4 : data, block};
+  // One float for all rows of a block.
+  ODMOE_INLINE void spread(const uint8_t* from, int64_t to) {
+    float scale;
+    __builtin_memcpy(&scale, from, 4);
+    for (int row = 0; row < kTileRows; ++row) scales[to * kTileRows + row] = scale;
+  }
+  // A float for each row of a block.
+  ODMOE_INLINE void copy(const uint8_t* from, int64_t to) { __builtin_memcpy(scales + to * kTileRows, from, kTileRows * 4); }
+
+  ODMOE_INLINE void prepare(const uint8_t* data, int64_t tile, int64_t block, int64_t blocks) {
+    if (kind == WeightFormat::mxfp8) {
+      // 2^(e - 127) * 2^8, as the bits of an FP32.
+      const uint8_t* const exponents = data + block * kTileRows;
+      for (int64_t i = 0; i < blocks * kTileRows; ++i) scales[i] = float_of_bits((static_cast<uint32_t>(exponents[i]) + 8) << 23);
+    } else if (kind == WeightFormat::fp8) {
+      for (int64_t i = 0; i < blocks; ++i) copy(data + (block + i) / kScaleBlocks * kTileRows * 4, i);
+    } else if (kind == WeightFormat::fp8_tile) {
+      for (int64_t i = 0; i < blocks; ++i) spread(data + (block + i) / kScaleBlocks * 4, i);
+    } else if (row_tile != tile) {
+      row_tile = tile;
+      for (int64_t i = 0; i < kRunBlocks; ++i) copy(end + tile * kTileRows * 4, i);
+    }
+  }
+
+  ODMOE_INLINE Tile at(int64_t tile, int64_t block, int64_t blocks) {
+    const uint8_t* const data = weights + tile * bytes;
+    prepare(data, tile, block, blocks);
+    return {data + codes + block * kBlockBytes, scales};
   }
 };
 
@@ -140,12 +161,11 @@ struct Nvfp4Table {
   float global = 0;
   bool filled = false;
 
-  template <bool kDivided>
-  ODMOE_INLINE void fill(float scale) {
+  ODMOE_INLINE void fill(float scale, bool divided) {
     if (filled && float_bits(scale) == float_bits(global)) return;
     for (int i = 0; i < 128 * 8; ++i) {
       const float value = kMxfp4Values[i % 8] * kE4m3Values.values[i / 8];
-      magnitudes[i] = kDivided ? value / scale : value * scale;
+      magnitudes[i] = divided ? value / scale : value * scale;
     }
     global = scale;
     filled = true;
@@ -169,18 +189,18 @@ struct Nvfp4Tile {
 };
 
 // The rows of a matrix nearly always have one scale; where several matrices became one, they have a few, in runs of rows.
-template <bool kDivided>
 struct Nvfp4Stream {
   using Tile = Nvfp4Tile;
-  static constexpr int64_t kBlockBytes = kTileRows * (kLanes / 2 + 2);
   const uint8_t* weights;
   const uint8_t* end;
+  bool divided;
   BlockTileLayout layout;
   Nvfp4Table tables[kTileRows];
 
   explicit Nvfp4Stream(const MatmulJob& job)
       : weights(job.weights),
         end(job.weights + scales_offset(job.format, job.rows, job.columns)),
+        divided(kind_of(job.format) == WeightFormat::nvfp4_divided),
         layout(block_tile_layout(job.format, job.columns)) {}
 
   ODMOE_INLINE Tile at(int64_t tile, int64_t block, int64_t) {
@@ -190,7 +210,7 @@ struct Nvfp4Stream {
     __builtin_memcpy(globals, end + tile * kTileRows * 4, sizeof globals);
     for (int row = 0; row < kTileRows; ++row) {
       const bool first = row == 0 || globals[row] != globals[row - 1];
-      if (first) tables[row].template fill<kDivided>(float_of_bits(globals[row]));
+      if (first) tables[row].fill(float_of_bits(globals[row]), divided);
       made.tables[row] = first ? tables[row].magnitudes : made.tables[row - 1];
     }
     return made;
@@ -231,7 +251,6 @@ struct GroupedTile {
 template <int kBits, bool kWide>
 struct GroupedStream {
   using Tile = GroupedTile<kBits, kWide>;
-  static constexpr int64_t kBlockBytes = kTileRows * (kBits * kLanes / 8 + 2);
   // One for each group of a run; conversion writes up to a vector behind the last one.
   static constexpr int64_t kMostSteps = (kRunBlocks + 1) * kTileRows + kWidth;
   const uint8_t* weights;

@@ -1,7 +1,8 @@
 // Writes rows of block formats to their places (weight_layout.h), and reads them back.
 #pragma once
-#include "kernels_base.h"
+#include "simd.h"
 #include "odmoe/block_values.h"
+#include "odmoe/quantized_values.h"
 
 namespace odmoe::cpu {
 namespace {

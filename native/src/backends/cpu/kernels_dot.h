@@ -88,7 +88,7 @@ ODMOE_INLINE void run_in_passes(const Tile& tile, const Run& run, float (*dots)[
           sums[i / kTokens][i % kTokens][1] = Simd::zero();
         }
       }
-      if (pair == 0 && row0 / kRows < kParts) {
+      if (Ahead::kLines != 0 && pair == 0 && row0 / kRows < kParts) {
         const uint8_t* const ahead = Ahead::template part<kParts>(run.ahead, row0 / kRows, run.blocks);
         accumulate<kRows, kTokens, typename Ahead::template Part<kParts>>(tile, row0, pair, run.x, run.blocks, ahead, sums);
       } else {

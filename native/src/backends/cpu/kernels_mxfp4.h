@@ -1,4 +1,4 @@
-// mxfp4 and fp8 tiles (weight_layout.h): reads them, and turns them into blocks of the bf16 and the fp32 layout.
+// mxfp4 tiles (weight_layout.h): reads them, and turns them into blocks of the bf16 layout.
 #pragma once
 #include "kernels_tiles.h"
 #include "odmoe/quantized_values.h"
@@ -75,50 +75,6 @@ class Mxfp4Reader {
  private:
   const uint8_t* tile_ = nullptr;
   const uint8_t* codes_ = nullptr;
-};
-
-struct Fp8Tile {
-  static constexpr int64_t kBlockBytes = kFp8BlockBytes + kTileRows;  // with the scales
-  const float* scales;
-  const uint8_t* codes;
-  int64_t first;
-  Fp8Tile(const uint8_t* tile, int64_t columns, int64_t block)
-      : scales(reinterpret_cast<const float*>(tile)), codes(tile + fp8_scale_bytes(columns)), first(block) {}
-  ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
-    const int64_t at = first + block;
-    const Vector scale = Simd::broadcast(scales[at / (kFp8Block / kLanes) * kTileRows + row]);
-    Simd::expand_fp8(codes + at * kFp8BlockBytes + row * kLanes + pair * kWidth * 2, low, high);
-    low = Simd::multiply(low, scale);
-    high = Simd::multiply(high, scale);
-  }
-};
-
-// Turns a tile's blocks into the fp32 layout.
-class Fp8Reader {
- public:
-  Fp8Reader() : tile_(nullptr, 0, 0) {}
-  Fp8Reader(const uint8_t* tile, int64_t columns) : tile_(tile, columns, 0) {}
-
-  template <int64_t kAhead>
-  ODMOE_INLINE void expand(int64_t first, int64_t count, uint8_t* fp32) {
-    float* out = reinterpret_cast<float*>(fp32);
-    for (int64_t block = first; block < first + count; ++block) {
-      if constexpr (kAhead != 0) {
-        for (int line = 0; line < 3; ++line) __builtin_prefetch(tile_.codes + block * Fp8Tile::kBlockBytes + kAhead + line * 64);
-      }
-      for (int row = 0; row < kTileRows; ++row, out += kLanes) {
-        for (int pair = 0; pair < kPairs; ++pair) {
-          Vector low, high;
-          tile_.expand(block, row, pair, low, high);
-          Simd::store(out + pair * kWidth, low);
-          Simd::store(out + 16 + pair * kWidth, high);
-        }
-      }
-    }
-  }
-
- private:
-  Fp8Tile tile_;
 };
 
 }  // namespace

@@ -41,7 +41,6 @@ struct SlicedRows {
   int bits;
   SliceReading reading;
 
-  SlicedRows() = default;
   SlicedRows(WeightFormat format, int64_t rows, int64_t columns, const uint8_t* upper, const uint8_t* lower_slice,
              SliceReading reading_of)
       : codes(upper),
@@ -76,7 +75,6 @@ struct SlicedRows {
 template <int kBits, bool kBoth>
 struct SlicedTile {
   static constexpr int64_t kRowBytes = kBits * kLanes / 8;
-  static constexpr int64_t kBlockBytes = kTileRows * kRowBytes;
   const uint8_t* upper;
   const uint8_t* lower;
   const float* steps;
@@ -114,35 +112,19 @@ template <int kBits, bool kBoth>
 struct SlicedStream {
   using Tile = SlicedTile<kBits, kBoth>;
   SlicedRows rows;
-  int64_t first_tile = 0;
   alignas(64) float steps[kRunSteps];
   alignas(64) float bases[kRunSteps];
 
+  explicit SlicedStream(const MatmulJob& job) : rows(job.format, job.rows, job.columns, job.weights, job.lower, job.reading) {}
+
   ODMOE_INLINE Tile at(int64_t tile, int64_t block, int64_t blocks) {
-    const int64_t first = rows.place(first_tile + tile, block);
+    const int64_t first = rows.place(tile, block);
     const uint8_t* const upper = rows.codes + first * Tile::kRowBytes;
     const uint8_t* const lower = kBoth ? rows.lower + first * Tile::kRowBytes : nullptr;
-    rows.prepare(first_tile + tile, block, blocks, steps, bases);
+    rows.prepare(tile, block, blocks, steps, bases);
     return {upper, lower, steps, bases};
   }
 };
-
-// Writes the weights of some blocks of a tile in the fp32 layout.
-template <int kBits, bool kBoth>
-void expand_sliced_tile(SlicedStream<kBits, kBoth>& stream, int64_t tile, int64_t blocks, float* out) {
-  for (int64_t first = 0; first < blocks; first += kRunBlocks) {
-    const int64_t count = blocks - first < kRunBlocks ? blocks - first : kRunBlocks;
-    const auto weights = stream.at(tile, first, count);
-    for (int64_t i = 0; i < count * kTileRows; ++i, out += kLanes) {
-      for (int pair = 0; pair < kPairs; ++pair) {
-        Vector low, high;
-        weights.expand(i / kTileRows, static_cast<int>(i % kTileRows), pair, low, high);
-        Simd::store(out + pair * kWidth, low);
-        Simd::store(out + 16 + pair * kWidth, high);
-      }
-    }
-  }
-}
 
 // Writes rows of slices, of either plane or both, to their places.
 template <Split kSplit>

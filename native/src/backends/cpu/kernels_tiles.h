@@ -1,6 +1,6 @@
 // Weights of one tile as vectors of FP32, one type for each layout of weight_layout.h.
 #pragma once
-#include "kernels_base.h"
+#include "simd.h"
 
 namespace odmoe::cpu {
 namespace {

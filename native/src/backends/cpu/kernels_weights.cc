@@ -1,9 +1,9 @@
 // Turns shipped values into the layouts of weight_layout.h, and a row back into FP32.
-#pragma once
 #include "kernels_blocks_write.h"
-#include "kernels_products.h"
+#include "kernels_fixed4_write.h"
 #include "kernels_shipped.h"
 #include "kernels_sliced.h"
+#include "kernels_units.h"
 
 namespace odmoe::cpu {
 namespace {
@@ -224,40 +224,75 @@ void write_fp8_row(const Source<Split::fp8>& values, int64_t columns, uint8_t* t
   }
 }
 
+using Floats = Source<Split::none_fp32>;
+
+// FP32 values as a row of a format that has no codes of its own in a pack.
+bool write_floats(const Floats& values, const Matrix& matrix, int64_t row) {
+  const int64_t columns = matrix.columns;
+  uint8_t* const storage = static_cast<uint8_t*>(matrix.storage.data);
+  uint8_t* const tile = storage + row / kTileRows * tile_bytes(matrix.format, columns);
+  const int in_tile = static_cast<int>(row % kTileRows);
+  float* const scales = reinterpret_cast<float*>(storage + scales_offset(matrix.format, matrix.rows, columns));
+  switch (matrix.format) {
+    case WeightFormat::bf16: write_bf16_row(values, columns, tile, in_tile); break;
+    case WeightFormat::fp16: write_fp16_row(values, columns, tile, in_tile); break;
+    case WeightFormat::fp32: write_fp32_row(values, columns, tile, in_tile); break;
+    case WeightFormat::int8: write_int8_row(values, columns, tile, in_tile, scales + row); break;
+    case WeightFormat::nf4: write_nf4_row(values, columns, tile, in_tile); break;
+    default: return false;
+  }
+  return true;
+}
+
+// Writes a row without a change of its values, if the format holds just such values.
+template <Split kSplit>
+bool write_same_values(const Source<kSplit>& values, const Matrix& matrix, int64_t row) {
+  const int64_t columns = matrix.columns;
+  uint8_t* const tile = static_cast<uint8_t*>(matrix.storage.data) + row / kTileRows * tile_bytes(matrix.format, columns);
+  const int in_tile = static_cast<int>(row % kTileRows);
+  if constexpr (Source<kSplit>::kBf16) {
+    if (matrix.format == WeightFormat::bf16) {
+      write_bf16_row(values, columns, tile, in_tile);
+      return true;
+    }
+  }
+  if constexpr (Source<kSplit>::kFp16) {
+    if (matrix.format == WeightFormat::fp16) {
+      write_fp16_row(values, columns, tile, in_tile);
+      return true;
+    }
+  }
+  if constexpr (kSplit == Split::mxfp4) {
+    if (matrix.format == WeightFormat::mxfp4) {
+      write_mxfp4_row(values, columns, tile, in_tile);
+      return true;
+    }
+  }
+  if constexpr (kSplit == Split::fp8) {
+    if (matrix.format == WeightFormat::fp8) {
+      write_fp8_row(values, columns, tile, in_tile);
+      return true;
+    }
+  }
+  return false;
+}
+
+// scratch: the floats of a row. Values are not converted to codes with scales: such formats are only for values that are shipped so.
 template <Split kSplit>
 bool write_plain_rows(Matrix& matrix, int64_t first_row, int64_t rows, const uint8_t* const* planes, uint8_t* scratch) {
   Source<kSplit> source{};
   for (int i = 0; i < Source<kSplit>::kPlanes; ++i) source.planes[i] = planes[i];
-  // Values are not converted to codes with scales: these formats are only for values that are shipped so.
-  if (matrix.format == WeightFormat::mxfp4 && kSplit != Split::mxfp4) return false;
-  if (matrix.format == WeightFormat::fp8 && kSplit != Split::fp8) return false;
-  if (slice_bits(matrix.format) != 0 || is_blocks(matrix.format)) return false;
   if (matrix.format == WeightFormat::fixed4) return write_fixed4_rows(source, matrix, first_row, rows, scratch);
-  uint8_t* const storage = static_cast<uint8_t*>(matrix.storage.data);
-  float* const scales = reinterpret_cast<float*>(storage + scales_offset(matrix.format, matrix.rows, matrix.columns));
   for (int64_t i = 0; i < rows; ++i) {
-    const int64_t row = first_row + i;
-    const int in_tile = static_cast<int>(row % kTileRows);
-    uint8_t* const tile = storage + row / kTileRows * tile_bytes(matrix.format, matrix.columns);
     const Source<kSplit> values = source.row(i, matrix.columns);
-    switch (matrix.format) {
-      case WeightFormat::bf16: write_bf16_row(values, matrix.columns, tile, in_tile); break;
-      case WeightFormat::fp16: write_fp16_row(values, matrix.columns, tile, in_tile); break;
-      case WeightFormat::fp32: write_fp32_row(values, matrix.columns, tile, in_tile); break;
-      case WeightFormat::int8: write_int8_row(values, matrix.columns, tile, in_tile, scales + row); break;
-      case WeightFormat::nf4: write_nf4_row(values, matrix.columns, tile, in_tile); break;
-      case WeightFormat::fixed4: break;
-      case WeightFormat::mxfp4:
-        if constexpr (kSplit == Split::mxfp4) write_mxfp4_row(values, matrix.columns, tile, in_tile);
-        break;
-      case WeightFormat::fp8:
-        if constexpr (kSplit == Split::fp8) write_fp8_row(values, matrix.columns, tile, in_tile);
-        break;
-      case WeightFormat::sliced84:
-      case WeightFormat::sliced63:
-      case WeightFormat::sliced42: break;
-      default: break;
+    if (write_same_values(values, matrix, first_row + i)) continue;
+    Floats floats{{values.planes[0], nullptr, nullptr}};
+    if constexpr (kSplit != Split::none_fp32) {
+      float* const row = reinterpret_cast<float*>(scratch);
+      for (int64_t column = 0; column < matrix.columns; ++column) row[column] = values.value(column);
+      floats.planes[0] = scratch;
     }
+    if (!write_floats(floats, matrix, first_row + i)) return false;
   }
   return true;
 }
@@ -281,36 +316,15 @@ bool write_rows_of_blocks(Matrix& matrix, int64_t first_row, int64_t rows, Split
     write_same_blocks(matrix, first_row, rows, planes);
     return true;
   }
-  if (is_blocks(matrix.format) || matrix.format == WeightFormat::fixed4) return false;
+  if (matrix.format == WeightFormat::fixed4) return false;
   if (is_grouped(split) && grouped_codes(split).order_bytes != 0) return false;
   const uint8_t* own[kMaxPlanes] = {planes[0], plane_count(split) == 2 ? planes[1] : nullptr, nullptr};
-  const uint8_t* const floats[] = {scratch};
   for (int64_t i = 0; i < rows; ++i) {
     block_row_to_floats(split, own, matrix.columns, reinterpret_cast<float*>(scratch));
-    if (!write_rows_from<Split::none_fp32>(matrix, first_row + i, 1, floats, nullptr)) return false;
+    if (!write_floats({{scratch, nullptr, nullptr}}, matrix, first_row + i)) return false;
     for (int plane = 0; plane < plane_count(split); ++plane) own[plane] += block_plane_row_bytes(split, plane, matrix.columns);
   }
   return true;
-}
-
-bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes, uint8_t* scratch) {
-  if (is_blocks(split)) return write_rows_of_blocks(matrix, first_row, rows, split, planes, scratch);
-  switch (split) {
-    case Split::none_bf16: return write_rows_from<Split::none_bf16>(matrix, first_row, rows, planes, scratch);
-    case Split::none_fp16: return write_rows_from<Split::none_fp16>(matrix, first_row, rows, planes, scratch);
-    case Split::none_fp32: return write_rows_from<Split::none_fp32>(matrix, first_row, rows, planes, scratch);
-    case Split::bf16_e8_sm8: return write_rows_from<Split::bf16_e8_sm8>(matrix, first_row, rows, planes, scratch);
-    case Split::fp16_hi8_lo8: return write_rows_from<Split::fp16_hi8_lo8>(matrix, first_row, rows, planes, scratch);
-    case Split::fp32_e8_sm8_r16: return write_rows_from<Split::fp32_e8_sm8_r16>(matrix, first_row, rows, planes, scratch);
-    case Split::fp16_e5_lo8_s1m2: return write_rows_from<Split::fp16_e5_lo8_s1m2>(matrix, first_row, rows, planes, scratch);
-    case Split::mxfp4: return write_rows_from<Split::mxfp4>(matrix, first_row, rows, planes, scratch);
-    case Split::fp8: return write_rows_from<Split::fp8>(matrix, first_row, rows, planes, scratch);
-    case Split::sliced84: return write_rows_from<Split::sliced84>(matrix, first_row, rows, planes, scratch);
-    case Split::sliced63: return write_rows_from<Split::sliced63>(matrix, first_row, rows, planes, scratch);
-    case Split::sliced42: return write_rows_from<Split::sliced42>(matrix, first_row, rows, planes, scratch);
-    default: break;
-  }
-  return false;
 }
 
 template <class Tile>
@@ -369,7 +383,30 @@ void read_nf4_row(float* out, const Matrix& matrix, int64_t row) {
   }
 }
 
-void read_row(float* out, const Matrix& matrix, int64_t row) {
+}  // namespace
+
+bool ODMOE_INSTRUCTION_SET::write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes,
+                                       uint8_t* scratch) {
+  if (is_blocks(split)) return write_rows_of_blocks(matrix, first_row, rows, split, planes, scratch);
+  switch (split) {
+    case Split::none_bf16: return write_rows_from<Split::none_bf16>(matrix, first_row, rows, planes, scratch);
+    case Split::none_fp16: return write_rows_from<Split::none_fp16>(matrix, first_row, rows, planes, scratch);
+    case Split::none_fp32: return write_rows_from<Split::none_fp32>(matrix, first_row, rows, planes, scratch);
+    case Split::bf16_e8_sm8: return write_rows_from<Split::bf16_e8_sm8>(matrix, first_row, rows, planes, scratch);
+    case Split::fp16_hi8_lo8: return write_rows_from<Split::fp16_hi8_lo8>(matrix, first_row, rows, planes, scratch);
+    case Split::fp32_e8_sm8_r16: return write_rows_from<Split::fp32_e8_sm8_r16>(matrix, first_row, rows, planes, scratch);
+    case Split::fp16_e5_lo8_s1m2: return write_rows_from<Split::fp16_e5_lo8_s1m2>(matrix, first_row, rows, planes, scratch);
+    case Split::mxfp4: return write_rows_from<Split::mxfp4>(matrix, first_row, rows, planes, scratch);
+    case Split::fp8: return write_rows_from<Split::fp8>(matrix, first_row, rows, planes, scratch);
+    case Split::sliced84: return write_rows_from<Split::sliced84>(matrix, first_row, rows, planes, scratch);
+    case Split::sliced63: return write_rows_from<Split::sliced63>(matrix, first_row, rows, planes, scratch);
+    case Split::sliced42: return write_rows_from<Split::sliced42>(matrix, first_row, rows, planes, scratch);
+    default: break;
+  }
+  return false;
+}
+
+void ODMOE_INSTRUCTION_SET::read_row(float* out, const Matrix& matrix, int64_t row) {
   if (matrix.format == WeightFormat::int8) read_int8_row(out, matrix, row);
   if (matrix.format == WeightFormat::nf4) read_nf4_row(out, matrix, row);
   if (matrix.format == WeightFormat::fixed4) read_fixed4_row(out, matrix, row);
@@ -379,5 +416,4 @@ void read_row(float* out, const Matrix& matrix, int64_t row) {
   if (is_blocks(matrix.format)) read_block_row(out, matrix, row);
 }
 
-}  // namespace
 }  // namespace odmoe::cpu

@@ -1,4 +1,5 @@
-// The kernels for AVX2 with FMA and F16C. Only kernels_*.h may be shared with the objects of other instruction sets.
+// The vectors of AVX2 with FMA and F16C.
+#pragma once
 #include <immintrin.h>
 
 #include "kernels_base.h"
@@ -347,9 +348,3 @@ struct Simd {
 
 }  // namespace
 }  // namespace odmoe::cpu
-
-#include "kernels_all.h"
-
-namespace odmoe::cpu {
-const KernelTable kAvx2Kernels = make_table();
-}

@@ -1,13 +1,11 @@
-// All kernels and their table. Each kernels_<instruction set>.cc includes this file after its Simd.
-#pragma once
-#include "kernels_products.h"
-#include "kernels_elementwise.h"
-#include "kernels_norms.h"
-#include "kernels_router.h"
+// All operators but products and what writes weights, and the table of an instruction set's kernels.
 #include "kernels_attention.h"
-#include "kernels_recurrence.h"
-#include "kernels_weights.h"
+#include "kernels_elementwise.h"
 #include "kernels_measure.h"
+#include "kernels_norms.h"
+#include "kernels_recurrence.h"
+#include "kernels_router.h"
+#include "kernels_units.h"
 
 namespace odmoe::cpu {
 namespace {
@@ -15,7 +13,7 @@ namespace {
 constexpr KernelTable make_table() {
   KernelTable table{};
   table.instruction_set = Simd::kName;
-  table.matmul = &matmul;
+  table.matmul = &ODMOE_INSTRUCTION_SET::matmul;
   table.normalize = &normalize;
   table.rotate = &rotate;
   table.layer_norm = &layer_norm;
@@ -35,12 +33,15 @@ constexpr KernelTable make_table() {
   table.delta_rule = &delta_rule;
   table.exponentials = &exponentials;
   table.sum = &fold_values;
-  table.read_row = &read_row;
-  table.write_rows = &write_rows;
+  table.read_row = &ODMOE_INSTRUCTION_SET::read_row;
+  table.write_rows = &ODMOE_INSTRUCTION_SET::write_rows;
   table.read_bytes = &read_bytes;
   table.multiply_add = &multiply_add;
   return table;
 }
 
 }  // namespace
+
+const KernelTable ODMOE_INSTRUCTION_SET::kKernels = make_table();
+
 }  // namespace odmoe::cpu

@@ -1,4 +1,5 @@
-// The kernels for AVX-512 (F, BW, VL, DQ). Only kernels_*.h may be shared with the objects of other instruction sets.
+// The vectors of AVX-512 (F, BW, VL, DQ).
+#pragma once
 #if defined(__GNUC__) && !defined(__clang__)
 // GCC's own header starts many intrinsics from a register that it leaves undefined on purpose, and warns about it.
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -311,9 +312,3 @@ struct Simd {
 
 }  // namespace
 }  // namespace odmoe::cpu
-
-#include "kernels_all.h"
-
-namespace odmoe::cpu {
-const KernelTable kAvx512Kernels = make_table();
-}

@@ -1,4 +1,5 @@
-// The kernels for NEON (aarch64).
+// The vectors of NEON (aarch64).
+#pragma once
 #include <arm_neon.h>
 
 #include "kernels_base.h"
@@ -286,9 +287,3 @@ struct Simd {
 
 }  // namespace
 }  // namespace odmoe::cpu
-
-#include "kernels_all.h"
-
-namespace odmoe::cpu {
-const KernelTable kNeonKernels = make_table();
-}

@@ -1,4 +1,5 @@
-// The kernels for any processor: one lane, the C library's fused multiply-add.
+// One lane, for any processor: the C library's fused multiply-add.
+#pragma once
 #include "kernels_base.h"
 #include "odmoe/quantized_values.h"
 
@@ -202,9 +203,3 @@ struct Simd {
 
 }  // namespace
 }  // namespace odmoe::cpu
-
-#include "kernels_all.h"
-
-namespace odmoe::cpu {
-const KernelTable kScalarKernels = make_table();
-}
