@@ -50,7 +50,7 @@ const FIXTURES: Readonly<Record<string, Made>> = {
 
 function tokenizerKeys(): WrittenKey[] {
   const more = Array.from({ length: VOCABULARY - BYTE_TOKENS }, (_, index) => ({ token: `word${index}`, type: 1 }));
-  return [...byteLevelKeys({}, more)].map(([name, value]) => {
+  return [...byteLevelKeys({}, more)].map(([name, value]): WrittenKey => {
     const first = typeof value === 'object' ? value[0] : value;
     return { name, type: typeof first === 'number' ? 'i32' : 'text', value };
   });

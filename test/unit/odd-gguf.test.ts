@@ -3,15 +3,15 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openGguf } from '../../packs/gguf/open-gguf.js';
-import type { GgufType } from '../../packs/gguf/gguf-types.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { isOdmoe } from './gguf-refusals.js';
 import { ggufBytes, ggufParts, type WrittenKey, writeGgufParts } from './gguf-writer.js';
+import type { OddType } from './odd-blocks.js';
 import { type GgufExperts, oddGguf, type OddGguf, typesInTurn } from './odd-gguf.js';
 import { answersOf, distance, oddConfig, type OddSizes, SIZES, writeCheckpoint } from './odd-model.js';
 
 interface Case {
-  types: readonly GgufType[];
+  types: readonly OddType[];
   sizes?: Partial<OddSizes>;
   experts?: GgufExperts;
 }

@@ -1,20 +1,20 @@
 /** GGUF files of the small models of odd-model.ts, with a type for each tensor, and the same models in FP32. */
-import { GGUF_TYPES, type GgufType } from '../../packs/gguf/gguf-types.js';
+import { GGUF_TYPES } from '../../packs/gguf/gguf-types.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { byteLevelKeys } from './gguf-tokenizer-files.js';
 import type { WrittenKey, WrittenTensor } from './gguf-writer.js';
-import { oddMatrix } from './odd-blocks.js';
+import { oddMatrix, type OddType } from './odd-blocks.js';
 import { fp32Tensor, type OddSizes, type OddTensor, oddTensors, plainValues, fp32Bytes } from './odd-model.js';
 import type { TinyTensor } from './tiny-checkpoint.js';
 
 /** Types that llama-quantize takes where a row is no whole number of blocks (llama.cpp, src/llama-quant.cpp). */
-const FALLBACKS: Partial<Record<GgufType, GgufType>> = {
+const FALLBACKS: Partial<Record<OddType, OddType>> = {
   Q4_K: 'Q5_0',
   Q6_K: 'Q8_0',
   NVFP4: 'MXFP4',
 };
 
-export function fittingType(type: GgufType, columns: number): GgufType {
+export function fittingType(type: OddType, columns: number): OddType {
   if (columns % GGUF_TYPES[type].columns === 0) return type;
   const other = FALLBACKS[type] ?? 'F16';
   return columns % GGUF_TYPES[other].columns === 0 ? other : 'F16';
@@ -45,13 +45,13 @@ export interface OddGguf {
 export type GgufExperts = 'stacked' | 'fused' | 'apart';
 
 interface GgufOptions {
-  typeOf: (tensor: OddTensor) => GgufType;
+  typeOf: (tensor: OddTensor) => OddType;
   experts?: GgufExperts;
 }
 
 /** Gives the tensors of a file these types in turn. */
-export function typesInTurn(types: readonly GgufType[], experts: GgufExperts): GgufOptions['typeOf'] {
-  const given = new Map<string, GgufType>();
+export function typesInTurn(types: readonly OddType[], experts: GgufExperts): GgufOptions['typeOf'] {
+  const given = new Map<string, OddType>();
   return ({ name }) => {
     const inFile = name.replace(/experts\.\d+\.(gate|up|down)/, (_, part: string) =>
       experts === 'fused' && part !== 'down' ? 'gate_up' : part,
@@ -64,9 +64,9 @@ export function typesInTurn(types: readonly GgufType[], experts: GgufExperts): G
 
 function keysOf(sizes: OddSizes): WrittenKey[] {
   const more = Array.from({ length: sizes.vocabulary - 259 }, (_, index) => ({ token: `word${index}`, type: 1 }));
-  const tokenizer = [...byteLevelKeys({}, more)].map(([name, value]) => {
+  const tokenizer = [...byteLevelKeys({}, more)].map(([name, value]): WrittenKey => {
     const first = typeof value === 'object' ? value[0] : value;
-    return { name, type: typeof first === 'number' ? 'i32' : 'text', value } as WrittenKey;
+    return { name, type: typeof first === 'number' ? 'i32' : 'text', value };
   });
   const numbers = {
     block_count: sizes.layers,
@@ -92,7 +92,7 @@ function keysOf(sizes: OddSizes): WrittenKey[] {
 
 /** Experts' matrices of one layer and part, by expert, as one tensor. */
 interface Stack {
-  type: GgufType;
+  type: OddType;
   shape: readonly number[];
   parts: Uint8Array[];
 }
@@ -126,7 +126,8 @@ function stackTensors(stacks: ReadonlyMap<string, Stack>, experts: GgufExperts =
 }
 
 export function oddGguf(sizes: OddSizes, random: SeededRandom, { typeOf, experts }: GgufOptions): OddGguf {
-  const [fp32, tensors, stacks]: [TinyTensor[], WrittenTensor[], Map<string, Stack>] = [[], [], new Map()];
+  const [fp32, tensors]: [TinyTensor[], WrittenTensor[]] = [[], []];
+  const stacks = new Map<string, Stack>();
   for (const tensor of oddTensors(sizes)) {
     const [rows = 1, columns = rows] = tensor.shape;
     if (tensor.kind === 'vector' || tensor.kind === 'router') {
