@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { openAnyPack } from '../../packs/format/open-pack.js';
-import { parseRepository } from '../../packs/hub/hub-repository.js';
+import { parseRepository, repositoryName } from '../../packs/hub/hub-repository.js';
 import { createProgressBar, describeBytes } from '../../shared/base/text/progress-bar.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
@@ -30,7 +30,7 @@ export function registerPullCommand(program: Command): void {
   program
     .command('pull')
     .description('download a model from the Hugging Face hub and pack it, file by file')
-    .argument('<repository>', 'the model on the hub, as Qwen/Qwen3-30B-A3B')
+    .argument('<repository>', 'the model on the hub, as Qwen/Qwen3-30B-A3B; OWNER/NAME:FILE.gguf for a GGUF file')
     .option('--revision <name>', 'a branch, tag or commit', DEFAULT_REVISION)
     .option('--packs <directory>', 'where packs lie (default: $XDG_DATA_HOME/odmoe/packs, ~/.local/share by default)')
     .option('--dry-run', 'say what would be done, and end', false)
@@ -42,11 +42,15 @@ A file of weights is deleted as soon as its experts are packed and read back, so
 interruption run the same command again: it continues where it stopped. All files come from the commit that the revision names at the
 beginning, and their checksums are compared. A whole checkpoint in the hub's own cache is packed from there, and stays.
 
+Of a GGUF model name the file, of a split one any part: all parts are downloaded, and deleted when the pack is made. The disk holds both until then. Without a
+name the files of the repository are listed.
+
 Environment, as of the hub's own library: HF_TOKEN, HF_TOKEN_PATH, HF_ENDPOINT (a mirror), HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE.
 
 Examples:
   odmoe pull Qwen/Qwen3-30B-A3B
   odmoe pull Qwen/Qwen3-30B-A3B --dry-run
+  odmoe pull unsloth/Qwen3-30B-A3B-GGUF:Qwen3-30B-A3B-Q4_K_M.gguf
   odmoe pull openai/gpt-oss-120b --packs /data/packs --json`,
     )
     .action(async (name: string, flags: PullFlags) => pull(name, flags));
@@ -61,7 +65,7 @@ async function pull(name: string, flags: PullFlags): Promise<void> {
     try {
       if (flags.dryRun) {
         standardOutput.write(
-          `${flags.json ? printableJson(plannedJson(repository.id, model)) : firstLine(repository.id, model)}\n`,
+          `${flags.json ? printableJson(plannedJson(repositoryName(repository), model)) : firstLine(repositoryName(repository), model)}\n`,
         );
         return null;
       }

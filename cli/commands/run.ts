@@ -6,7 +6,7 @@ import { giveYoungObjectsRoom } from '../../engine/daemon/collection-pauses.js';
 import { requireFreePort } from '../../engine/daemon/require-free-port.js';
 import { authorityDirectory } from '../../engine/trust/authority-files.js';
 import { whileHeld } from '../../engine/trust/main-lock.js';
-import { parseRepository } from '../../packs/hub/hub-repository.js';
+import { parseRepository, repositoryName } from '../../packs/hub/hub-repository.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
@@ -90,9 +90,9 @@ async function run(name: string, mainFlags: readonly string[], flags: RunFlags):
         packs,
         runsExperts: settings.main.experts !== 'workers' || ownExperts.length > 0,
       });
-      report(repository.id, model, estimate, flags);
+      report(repositoryName(repository), model, estimate, flags);
       if (flags.dryRun) return null;
-      const problem = obstacle(repository.id, estimate);
+      const problem = obstacle(repositoryName(repository), estimate);
       if (problem !== null) throw problem;
       await requireStart(settings);
       if (model.kind !== 'packed' && !flags.yes) await ask(signal);

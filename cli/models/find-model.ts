@@ -4,10 +4,12 @@ import { openCheckpoint, type Checkpoint } from '../../packs/checkpoint/checkpoi
 import { type CachedSnapshot, commitKnownHere, findCachedSnapshot } from '../../packs/hub/cached-snapshot.js';
 import { HubClient } from '../../packs/hub/hub-client.js';
 import { findSnapshot } from '../../packs/hub/hub-files.js';
-import { type HubRepository, type HubSnapshot, packName } from '../../packs/hub/hub-repository.js';
+import { type HubRepository, type HubSnapshot, packName, ggufStem, repositoryName } from '../../packs/hub/hub-repository.js';
 import { type HubSettings, hubSettings, readHubToken } from '../../packs/hub/hub-settings.js';
 import { inWordsOfModel, namingModel } from '../../packs/hub/naming-model.js';
+import { openRemoteGguf, type RemoteGguf } from '../../packs/hub/remote-gguf.js';
 import { ARRIVING_SUFFIX, openRemoteModel, type RemoteModel } from '../../packs/hub/remote-model.js';
+import { MODEL_NAME_LIMIT } from '../../packs/format/manifest.js';
 import { checkTokenizer } from '../../packs/packing/check-tokenizer.js';
 import { NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../packs/packing/pack-checkpoint.js';
@@ -40,7 +42,7 @@ export interface CachedModel {
 export interface HubModel {
   readonly kind: 'hub';
   readonly id: string;
-  readonly remote: RemoteModel;
+  readonly remote: RemoteModel | RemoteGguf;
   readonly needs: ComingNeeds;
   readonly directory: string;
 }
@@ -83,8 +85,9 @@ export async function findModel(repository: HubRepository, options: FindOptions)
   const hub = new HubClient(asking);
   const directory = join(packs, packName(snapshot));
   if (await isWholePack(directory)) return { kind: 'packed', directory };
-  const cached = await findCachedSnapshot(settings.cacheDirectory, repository, snapshot.commit);
+  const cached = await cachedSnapshot(settings, repository, snapshot.commit);
   if (cached !== null) return cachedModel(repository, cached, packs);
+  if (repository.file !== undefined) return ggufModel(hub, snapshot, repository.file, directory);
   return hubModel(hub, snapshot, directory, tell);
 }
 
@@ -95,10 +98,10 @@ async function findOffline(
   options: FindOptions,
 ): Promise<PackedModel | CachedModel> {
   const { packs, revision, tell } = options;
-  const { id } = repository;
+  const id = repositoryName(repository);
   const named = await packOfRevision(repository, settings, options);
   if (named !== null) return { kind: 'packed', directory: named };
-  const cached = await findCachedSnapshot(settings.cacheDirectory, repository, revision);
+  const cached = await cachedSnapshot(settings, repository, revision);
   if (cached !== null) return cachedModel(repository, cached, packs);
   const directory = await packHere(repository, settings, options);
   if (directory !== null) {
@@ -112,6 +115,15 @@ async function findOffline(
     'HUB_UNAVAILABLE',
     `${what}: neither a pack in ${packs} nor a whole checkpoint in ${settings.cacheDirectory} is known to be it, and HF_HUB_OFFLINE is set; unset it to ask the hub`,
   );
+}
+
+/** A checkpoint in the hub's own cache; null: there is none, or a GGUF file is wanted, which the cache is not asked for. */
+async function cachedSnapshot(
+  { cacheDirectory }: HubSettings,
+  repository: HubRepository,
+  revision: string,
+): Promise<CachedSnapshot | null> {
+  return repository.file === undefined ? findCachedSnapshot(cacheDirectory, repository, revision) : null;
 }
 
 /** The whole pack that is the revision as far as is known here; for the default branch else the one that was made last. Null: there is none. */
@@ -169,6 +181,19 @@ async function hubModel(hub: HubClient, snapshot: HubSnapshot, directory: string
   }
 }
 
+/** Its parts are downloaded before they are packed, so the disk holds both for a while. */
+async function ggufModel(hub: HubClient, snapshot: HubSnapshot, file: string, directory: string): Promise<HubModel> {
+  const remote = await openRemoteGguf(hub, snapshot, file, directory + ARRIVING_SUFFIX);
+  try {
+    const { packBytes } = await comingNeeds(remote.checkpoint, PACKING, NATIVE_PACKING_TOOLS);
+    const needs = { packBytes, peakBytes: remote.weightBytes + packBytes };
+    return { kind: 'hub', id: repositoryName(snapshot), remote, needs, directory };
+  } catch (thrown) {
+    await remote.release();
+    throw thrown;
+  }
+}
+
 /** Lets go of a model of the hub. Call it in any case. */
 export async function releaseModel(model: FoundModel): Promise<void> {
   if (model.kind === 'hub') await model.remote.release();
@@ -193,10 +218,21 @@ export async function obtainPack(
   }
   const { remote } = model;
   const progress = new PullProgress(remote.weightBytes, onProgress);
-  const options = { ...PACKING, name, onProgress: progress.packed, signal };
-  await packComing(remote.coming(progress.arrived), directory, options, NATIVE_PACKING_TOOLS);
+  const options = { ...PACKING, onProgress: progress.packed, signal };
+  if (remote.form === 'gguf') {
+    const path = await remote.bring(model.needs.packBytes, progress.arrived);
+    const named = { ...options, name: packedName(name), onDamagedPack: 'refuse' } as const;
+    await packCheckpoint(path, directory, named, NATIVE_PACKING_TOOLS);
+  } else {
+    await packComing(remote.coming(progress.arrived), directory, { ...options, name }, NATIVE_PACKING_TOOLS);
+  }
   await remote.remove();
   return directory;
+}
+
+/** The name in the pack, without the ending of a GGUF file; a longer one than packs may have is cut. */
+function packedName(name: string): string {
+  return ggufStem(name).slice(0, MODEL_NAME_LIMIT);
 }
 
 /** Adds up what has arrived and what is packed. */

@@ -3,7 +3,7 @@ import { dirname, join, resolve } from 'node:path';
 import { dataDirectory } from '../../engine/environment/node-environment.js';
 import { MANIFEST_FILE } from '../../packs/format/pack-layout.js';
 import { ARRIVING_SUFFIX } from '../../packs/hub/remote-model.js';
-import { type HubRepository, packNamePrefix } from '../../packs/hub/hub-repository.js';
+import { type HubRepository, isPackNameOf } from '../../packs/hub/hub-repository.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
@@ -31,10 +31,9 @@ export function isWholePack(directory: string): Promise<boolean> {
 
 /** Directories of whole packs of a repository, the one that was made last first. */
 export async function packsOf(packs: string, repository: HubRepository): Promise<string[]> {
-  const prefix = packNamePrefix(repository);
   const found: { directory: string; madeMs: number }[] = [];
   for (const name of await packDirectories(packs)) {
-    if (!name.startsWith(prefix) || name.endsWith(ARRIVING_SUFFIX)) continue;
+    if (!isPackNameOf(name, repository) || name.endsWith(ARRIVING_SUFFIX)) continue;
     const directory = join(packs, name);
     if (await isWholePack(directory)) found.push({ directory, madeMs: (await stat(directory)).mtimeMs });
   }

@@ -56,7 +56,17 @@ export async function openGguf(path: string, { longContext = false } = {}): Prom
   const absolute = await realpath(path).catch((thrown: unknown) => {
     throw readFailure(thrown, path, GGUF_FILE_ERRORS);
   });
-  const model = await readGgufModel(absolute);
+  return openGgufModel(await readGgufModel(absolute), { longContext, readsBiases: true });
+}
+
+/**
+ * Opens a model by its headers. Where its files are not here yet, the biases of experts cannot be read (`readsBiases` false), and are left out.
+ * @throws MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
+ */
+export async function openGgufModel(
+  model: GgufModel,
+  { longContext, readsBiases }: { longContext: boolean; readsBiases: boolean },
+): Promise<Checkpoint> {
   const { family, config, configFile } = readGgufContents(model, longContext);
   const { shape, tiedEmbeddings, eosTokenIds } = config;
   const finder = new GgufTensorFinder(model, shape);
@@ -65,7 +75,7 @@ export async function openGguf(path: string, { longContext = false } = {}): Prom
   for (const expected of expectedTensors(config)) tensors.push(finder.find(expected));
   const table = new SourceTable(shape, tiedEmbeddings, model.path);
   for (const { place, source } of tensors) table.add(place, source);
-  const storedBiases = await readBiases(config, finder, table);
+  const storedBiases = await readBiases(config, finder, table, readsBiases);
   return {
     kind: 'checkpoint',
     directory: dirname(model.path),
@@ -91,9 +101,14 @@ async function readBiases(
   config: ModelConfig,
   finder: GgufTensorFinder,
   table: SourceTable,
+  areHere: boolean,
 ): Promise<ReadonlyMap<number, StoredBiases>> {
   const stored = new Map<number, { paths: Set<string>; storedBytes: number }>();
-  for await (const { layer, expert, biases, paths, storedBytes } of readCheckpointBiases(config, finder, () => false)) {
+  for await (const { layer, expert, biases, paths, storedBytes } of readCheckpointBiases(
+    config,
+    finder,
+    () => !areHere,
+  )) {
     const ofLayer = stored.get(layer) ?? { paths: new Set<string>(), storedBytes: 0 };
     stored.set(layer, ofLayer);
     for (const path of paths) ofLayer.paths.add(path);

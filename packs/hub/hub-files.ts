@@ -34,12 +34,13 @@ const SHA256 = /^[0-9a-f]{64}$/;
 const PAGES_LIMIT = 1000;
 
 /** The commit that a branch, tag or commit of a repository names now. @throws as HubClient.askJson */
-export async function findSnapshot(hub: HubClient, { id }: HubRepository, revision: string): Promise<HubSnapshot> {
+export async function findSnapshot(hub: HubClient, repository: HubRepository, revision: string): Promise<HubSnapshot> {
+  const { id } = repository;
   const request: HubRequest = { id, revision, file: null };
   const { value } = await hub.askJson(`/api/models/${id}/revision/${encodeURIComponent(revision)}`, request);
   const found = revisionSchema.safeParse(value);
   if (!found.success) throw hub.strange(request, 'answers with something that is no description of a model');
-  return { id, commit: found.data.sha };
+  return { ...repository, commit: found.data.sha };
 }
 
 /** All files of a snapshot, in the hub's order. @throws as HubClient.askJson */

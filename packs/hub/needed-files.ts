@@ -1,6 +1,7 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { INDEX_FILE, QUANTIZATION_FILE, SINGLE_FILE, withoutWeights } from '../checkpoint/weight-files.js';
 import { COPIED_FILES } from '../format/pack-layout.js';
+import { refuseUnnamedGguf } from './gguf-parts-on-hub.js';
 import type { HubFile } from './hub-files.js';
 
 const CONFIG_FILE = 'config.json';
@@ -18,12 +19,15 @@ const SMALL_LIMIT_BYTES = 256 * 1024 * 1024;
 
 /**
  * Chooses what to download. Refuses, before anything is, a repository in which there is no model that could be packed. Pure.
- * @throws MODEL_UNSUPPORTED for weights in another form (GGUF), MODEL_NOT_FOUND
+ * @throws USAGE for GGUF files of which none was named, MODEL_UNSUPPORTED for weights in another form, MODEL_NOT_FOUND
  */
 export function neededFiles(id: string, files: readonly HubFile[]): NeededFiles {
   const top = new Map(files.filter(({ path }) => !path.includes('/')).map((file) => [file.path, file]));
   const names = [...top.keys()];
-  if (!top.has(INDEX_FILE) && !top.has(SINGLE_FILE)) throw withoutWeights(id, names);
+  if (!top.has(INDEX_FILE) && !top.has(SINGLE_FILE)) {
+    if (!names.some((name) => name.endsWith('.safetensors'))) refuseUnnamedGguf(id, files);
+    throw withoutWeights(id, names);
+  }
   if (!top.has(CONFIG_FILE)) {
     throw new OdmoeError(
       'MODEL_NOT_FOUND',

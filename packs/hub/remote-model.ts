@@ -26,8 +26,17 @@ const INDEX_LIMIT_BYTES = 256 * 1024 * 1024;
 /** Headers that are asked for at a time. */
 const HEADERS_AT_ONCE = 4;
 
-/** A model on the hub, of which everything is known but its weights. */
-export interface RemoteModel {
+/** A directory in which files arrive. */
+export interface Arriving {
+  /** Deletes what has arrived: the pack is made, or it is not wanted. */
+  remove(): Promise<void>;
+  /** Lets another process go on with what has arrived. Where no weights have, nothing stays. */
+  release(): Promise<void>;
+}
+
+/** A checkpoint on the hub, of which everything is known but its weights. */
+export interface RemoteModel extends Arriving {
+  readonly form: 'safetensors';
   readonly snapshot: HubSnapshot;
   /** Opened by the headers of its weight files. */
   readonly checkpoint: Checkpoint;
@@ -35,10 +44,6 @@ export interface RemoteModel {
   coming(onBytes: (name: string, doneBytes: number) => void): ComingFiles;
   /** Bytes of all its weight files. */
   readonly weightBytes: number;
-  /** Deletes what has arrived: the pack is made, or it is not wanted. */
-  remove(): Promise<void>;
-  /** Lets another process go on with what has arrived. Where no weights have, nothing stays. */
-  release(): Promise<void>;
 }
 
 /**
@@ -51,13 +56,7 @@ export async function openRemoteModel(hub: HubClient, snapshot: HubSnapshot, dir
   await makeDirectories(directory).catch((thrown: unknown) => {
     throw writeFailure(thrown, directory, null);
   });
-  const lock = await takeArrivingLock(directory);
-  let isRemoved = false;
-  const release = async (): Promise<void> => {
-    // A directory that cannot be removed hinders nobody.
-    if (!isRemoved && !(await holdsWeights(directory))) await removeAtOnce(directory).catch(() => undefined);
-    await lock.release();
-  };
+  const arriving = await takeArriving(directory);
   try {
     for (const file of needed.small) await bring(hub, snapshot, file, directory);
     const weights = await namedWeights(snapshot, needed, directory);
@@ -65,6 +64,8 @@ export async function openRemoteModel(hub: HubClient, snapshot: HubSnapshot, dir
     const checkpoint = await namingModel(snapshot, directory, () => openCheckpoint(directory, { gone: headers }));
     const files = new Map(weights.map((file) => [file.path, file]));
     return {
+      ...arriving,
+      form: 'safetensors',
       snapshot,
       checkpoint,
       weightBytes: weights.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
@@ -78,23 +79,35 @@ export async function openRemoteModel(hub: HubClient, snapshot: HubSnapshot, dir
           await hub.until(unwanted, (client) => bring(client, snapshot, file, directory, onDone));
         },
       }),
-      remove: async () => {
-        await removeAtOnce(directory);
-        isRemoved = true;
-      },
-      release,
     };
   } catch (thrown) {
-    await release();
+    await arriving.release();
     throw thrown;
   }
+}
+
+/** Takes the lock of a directory in which files arrive. @throws LockHeldError, STORAGE_FAILED */
+export async function takeArriving(directory: string): Promise<Arriving> {
+  const lock = await takeArrivingLock(directory);
+  let isRemoved = false;
+  return {
+    remove: async () => {
+      await removeAtOnce(directory);
+      isRemoved = true;
+    },
+    release: async () => {
+      // A directory that cannot be removed hinders nobody.
+      if (!isRemoved && !(await holdsWeights(directory))) await removeAtOnce(directory).catch(() => undefined);
+      await lock.release();
+    },
+  };
 }
 
 /** True if bytes of weights are in a directory in which files arrive. What else arrives is small, and comes again. */
 async function holdsWeights(directory: string): Promise<boolean> {
   const names = await readdir(directory, { recursive: true, encoding: 'utf8' }).catch(() => []);
   for (const name of names) {
-    if (!/\.safetensors(\.part|\.partial)?$/.test(name)) continue;
+    if (!/\.(safetensors|gguf)(\.part|\.partial)?$/.test(name)) continue;
     const found = await stat(join(directory, name)).catch(() => null);
     if (found !== null && found.size > 0) return true;
   }

@@ -150,6 +150,25 @@ describe('odmoe pull', function () {
     });
   });
 
+  it('makes a pack of the GGUF file that is named, all its parts, and leaves nothing else', async () => {
+    await withPlace(async ({ hub, home, packs, odmoe }) => {
+      const fixture = join(packageRoot(), 'test', 'fixtures', 'formats', 'gguf-qwen3moe-bf16-split');
+      const stem = 'qwen3moe-bf16-split';
+      const files = new Map([...filesOf(fixture)].map(([name, bytes]) => [`BF16/${name}`, bytes]));
+      hub.repositories.set('owner/gguf', { commit: COMMIT, files, isLarge: (path) => path.endsWith('.gguf') });
+      const pulled = await odmoe(['pull', `owner/gguf:BF16/${stem}-00003-of-00003.gguf`, '--json']);
+      assert.equal(pulled.status, 0, pulled.stderr);
+      const entry = `owner--gguf--0123456789ab--BF16--${stem}`;
+      const { directory, name } = JSON.parse(pulled.stdout) as Record<string, string>;
+      assert.deepEqual([directory, name], [join(packs, entry), `owner/gguf:BF16/${stem}`]);
+      assert.deepEqual(readdirSync(packs), [entry]);
+      const plain = join(home, 'plain');
+      const packed = await odmoe(['pack', join(fixture, `${stem}-00001-of-00003.gguf`), plain, '--name', name ?? '']);
+      assert.equal(packed.status, 0, packed.stderr);
+      assert.deepEqual(await directoryDigests(join(packs, entry)), await directoryDigests(plain));
+    });
+  });
+
   it('refuses in words what it cannot get, downloads nothing of it, and shows no token', async () => {
     await withPlace(async ({ hub, packs, odmoe }) => {
       const files = new Map<string, Uint8Array>([['model-Q4_K_M.gguf', Buffer.from('GGUF')]]);
@@ -159,8 +178,8 @@ describe('odmoe pull', function () {
       const config = Buffer.from('{"architectures": ["BertModel"], "model_type": "bert"}');
       hub.repositories.set('owner/bert', { commit: COMMIT, files: new Map([...whole, ['config.json', config]]) });
       const cases: [string, number, RegExp][] = [
-        ['owner/gguf', 3, /GGUF.*\[MODEL_UNSUPPORTED\]/],
-        ['owner/model:Q4_K_M', 3, /names a GGUF file.*\[MODEL_UNSUPPORTED\]/],
+        ['owner/gguf', 2, /odmoe pull owner\/gguf:model-Q4_K_M\.gguf \[USAGE\]/],
+        ['owner/gguf:Q4_K_M', 3, /it has model-Q4_K_M\.gguf.*\[MODEL_NOT_FOUND\]/],
         ['owner/none', 3, /no such model, or it is private.*\[MODEL_NOT_FOUND\]/],
         ['owner/gated', 2, /accept its terms.*\[HUB_REFUSED\]/],
         ['owner/bert', 3, /^odmoe: owner\/bert: config\.json: architecture.*\[MODEL_UNSUPPORTED\]/m],

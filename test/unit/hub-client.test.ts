@@ -74,13 +74,13 @@ describe('settings of the hub', () => {
 });
 
 describe('names of models on the hub', () => {
-  it('are OWNER/NAME; quantized files are refused, and paths and addresses are no names', () => {
+  it('are OWNER/NAME; a GGUF file may stand behind a colon, and paths and addresses are no names', () => {
     assert.equal(parseRepository('Qwen/Qwen3-30B-A3B').id, 'Qwen/Qwen3-30B-A3B');
     assert.equal(parseRepository('gpt2').id, 'gpt2');
-    assert.throws(
-      () => parseRepository('owner/model-GGUF:Q4_K_M'),
-      refusal('MODEL_UNSUPPORTED', /GGUF.*without ":Q4_K_M"/),
-    );
+    assert.deepEqual(parseRepository('owner/model-GGUF:Q4/a-00001-of-00002.gguf'), {
+      id: 'owner/model-GGUF',
+      file: 'Q4/a-00001-of-00002.gguf',
+    });
     for (const wrong of [
       '',
       './pack',
@@ -92,6 +92,9 @@ describe('names of models on the hub', () => {
       'a--b/c',
       'https://hub/a',
       `a/${'b'.repeat(100)}`,
+      'a/b:',
+      'a/b:../c.gguf',
+      `a/b:${'c'.repeat(200)}`,
     ]) {
       assert.throws(() => parseRepository(wrong), refusal('USAGE', /is no name of a model on the hub/), wrong);
     }

@@ -304,7 +304,7 @@ describe('files that a pack needs of the hub', () => {
     const cases: [string[], Parameters<typeof refusal>][] = [
       [
         ['README.md', 'model-Q4_K_M.gguf'],
-        ['MODEL_UNSUPPORTED', /GGUF.*get the model as safetensors/],
+        ['USAGE', /weights are GGUF files, model-Q4_K_M\.gguf \(.*name one of them/],
       ],
       [
         ['config.json', 'pytorch_model.bin'],

@@ -153,7 +153,9 @@ export class SmallHub {
       return;
     }
     const signature = `signature=secret${this.requests.length}`;
-    response.writeHead(MOVED, { location: `${this.storeAddress}/${id}/${name}?${signature}` }).end();
+    // A file in a folder has one name in the store.
+    const stored = encodeURIComponent(decodeURIComponent(name));
+    response.writeHead(MOVED, { location: `${this.storeAddress}/${id}/${stored}?${signature}` }).end();
   }
 
   private sendStored(path: string, range: string | null, response: ServerResponse): void {
