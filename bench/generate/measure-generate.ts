@@ -125,10 +125,11 @@ export function benchPrompt(vocabSize: number, tokens: number): number[] {
 }
 
 /** `decodeJoules`: from the first token of the answer, which the prompt gives, to the last one. */
-async function timeAnswer(
+export async function timeAnswer(
   engine: LocalEngine,
-  options: GenerateBenchOptions,
+  options: Pick<GenerateBenchOptions, 'promptTokens' | 'answerTokens'>,
   meter: JoulesMeter,
+  signal: AbortSignal = new AbortController().signal,
 ): Promise<{ timing: Timing; decodeJoules: number | null }> {
   const { vocabSize } = engine.source.shape;
   const request: GenerateRequest = {
@@ -143,7 +144,7 @@ async function timeAnswer(
     logprobs: 0,
   };
   let first: number | null = null;
-  for await (const reply of engine.generate(request, new AbortController().signal)) {
+  for await (const reply of engine.generate(request, signal)) {
     if (reply.kind === 'token') first ??= meter.joules();
     if (reply.kind !== 'finished' || reply.finished.timing === null) continue;
     const last = meter.joules();

@@ -8,7 +8,8 @@ import { openFile } from '../../shared/base/files/read-file.js';
 import { rpcServer } from './systems.js';
 
 export interface GivenFiles {
-  model: string;
+  /** Left out: the GGUF file is measured in one process. */
+  model?: string;
   llamaBin?: string;
   gguf?: string;
   dllama?: string;
@@ -19,8 +20,15 @@ export interface GivenFiles {
 /** The first bytes of every GGUF file. */
 const GGUF_MAGIC = 'GGUF';
 
-/** @throws USAGE if only a part of a system's files is given */
-export function requireWhole({ llamaBin, gguf, dllama, dllamaModel, dllamaTokenizer }: GivenFiles): void {
+/** @throws USAGE if only a part of a system's files is given, or there is nothing to measure */
+export function requireWhole({ model, llamaBin, gguf, dllama, dllamaModel, dllamaTokenizer }: GivenFiles): void {
+  if (model === undefined) {
+    if (gguf !== undefined && [dllama, dllamaModel, dllamaTokenizer].every((flag) => flag === undefined)) return;
+    throw new OdmoeError(
+      'USAGE',
+      'give --model with the files of its peers; or --gguf alone, to measure that file in odmoe and in llama.cpp',
+    );
+  }
   for (const given of [
     [llamaBin, gguf],
     [dllama, dllamaModel, dllamaTokenizer],
@@ -37,7 +45,11 @@ export function requireWhole({ llamaBin, gguf, dllama, dllamaModel, dllamaTokeni
  * @param highestId the highest of the prompt's token ids; @param positions of the prompt and its answer
  * @throws USAGE, naming the flag; for the pack MODEL_NOT_FOUND, PACK_INCOMPLETE, PACK_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
  */
-export async function requireGivenFiles(given: GivenFiles, highestId: number, positions: number): Promise<void> {
+export async function requireGivenFiles(
+  given: GivenFiles & { model: string },
+  highestId: number,
+  positions: number,
+): Promise<void> {
   const { vocabSize, maxPositions } = (await openServedPack(given.model)).shape;
   if (vocabSize <= highestId) {
     throw new OdmoeError(
@@ -51,17 +63,20 @@ export async function requireGivenFiles(given: GivenFiles, highestId: number, po
       `--model ${given.model}: prompt and answer take ${positions} positions, and the model has ${maxPositions}; lower --prompt-tokens or --tokens`,
     );
   }
-  const { llamaBin, gguf, dllama, dllamaModel, dllamaTokenizer } = given;
-  if (llamaBin !== undefined) {
-    await requireProgram('--llama-bin', join(llamaBin, 'llama-bench'));
-    await requireProgram('--llama-bin', rpcServer(llamaBin));
-  }
-  if (gguf !== undefined && (await beginningOf('--gguf', gguf, GGUF_MAGIC.length)) !== GGUF_MAGIC) {
-    throw new OdmoeError('USAGE', `--gguf ${gguf} is no GGUF file; give one of the same model`);
-  }
+  const { llamaBin, dllama, dllamaModel, dllamaTokenizer } = given;
+  await requireLlamaFiles(given);
+  if (llamaBin !== undefined) await requireProgram('--llama-bin', rpcServer(llamaBin));
   if (dllama !== undefined) await requireProgram('--dllama', dllama);
   if (dllamaModel !== undefined) await beginningOf('--dllama-model', dllamaModel, 1);
   if (dllamaTokenizer !== undefined) await beginningOf('--dllama-tokenizer', dllamaTokenizer, 1);
+}
+
+/** Checks what llama-bench needs on one machine. @throws USAGE, naming the flag */
+export async function requireLlamaFiles({ llamaBin, gguf }: Pick<GivenFiles, 'llamaBin' | 'gguf'>): Promise<void> {
+  if (llamaBin !== undefined) await requireProgram('--llama-bin', join(llamaBin, 'llama-bench'));
+  if (gguf !== undefined && (await beginningOf('--gguf', gguf, GGUF_MAGIC.length)) !== GGUF_MAGIC) {
+    throw new OdmoeError('USAGE', `--gguf ${gguf} is no GGUF file; give one of the same model`);
+  }
 }
 
 async function requireProgram(flag: string, path: string): Promise<void> {

@@ -5,10 +5,11 @@ import { join, resolve } from 'node:path';
 import { withInterrupt } from '../../cli/client/interrupt.js';
 import { tableLines } from '../../cli/output/table.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { EmulatedLan, type LanHost, onHost } from './emulated-lan.js';
-import { requireGivenFiles, requireWhole, type GivenFiles } from './given-files.js';
+import { requireGivenFiles, requireLlamaFiles, requireWhole, type GivenFiles } from './given-files.js';
 import {
   distributedLlamaSystem,
   DLLAMA_BUFFERS,
@@ -23,6 +24,7 @@ import { standardError } from '../../shared/base/text/text-output.js';
 import { spawnSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RunningProcess } from './running-process.js';
+import { benchSameFile } from './same-file.js';
 import type { MeasuredRun } from '../history/measured-run.js';
 
 const MOST_WORKERS = 16;
@@ -42,6 +44,8 @@ interface PeersFlags extends GivenFiles {
   json: boolean;
 }
 
+type LanFlags = PeersFlags & { model: string };
+
 interface Row {
   system: string;
   runs: Speeds[];
@@ -52,11 +56,11 @@ export function registerBenchPeers(bench: Command, run: MeasuredRun): void {
   bench
     .command('peers')
     .description(
-      'odmoe beside llama.cpp RPC and distributed-llama, in turns, on hosts of an emulated LAN (bench/peers/README.md)',
+      'odmoe beside llama.cpp RPC and distributed-llama, in turns, on hosts of an emulated LAN; or, with --gguf alone, one GGUF file in odmoe and in llama.cpp, each in one process (bench/peers/README.md)',
     )
-    .requiredOption('--model <directory>', 'pack that odmoe runs')
-    .option('--llama-bin <directory>', 'where llama-bench and rpc-server are')
-    .option('--gguf <file>', 'the same model for llama.cpp')
+    .option('--model <directory>', 'pack that odmoe runs on the emulated LAN')
+    .option('--llama-bin <directory>', 'where llama-bench and rpc-server are (without --model: PATH, if left out)')
+    .option('--gguf <file>', 'the same model for llama.cpp; without --model, the file that both read')
     .option('--dllama <file>', 'the program dllama')
     .option('--dllama-model <file>', 'the same model for distributed-llama')
     .option('--dllama-tokenizer <file>', 'its tokenizer')
@@ -88,26 +92,31 @@ function upTo(most: number): (value: string) => number {
 
 async function benchPeers(flags: PeersFlags, run: MeasuredRun, signal: AbortSignal): Promise<void> {
   requireWhole(flags);
-  await requireGivenFiles(flags, Math.max(...promptIds(flags.promptTokens)), flags.promptTokens + flags.tokens);
-  const directory = await mkdtemp(join(tmpdir(), 'odmoe-peers-'));
+  const { model, gguf } = flags;
   try {
-    await measureOnLan(flags, directory, run, signal);
+    if (model !== undefined) return await benchOnLan({ ...flags, model }, run, signal);
+    await requireLlamaFiles(flags);
+    await benchSameFile({ ...flags, gguf: requirePresent(gguf, 'a file where there is no pack') }, run, signal);
   } catch (thrown) {
     if (!signal.aborted) throw thrown;
     throw new OdmoeError('CANCELLED', 'interrupted: what was started has ended; nothing measured so far is kept', {
       cause: thrown,
     });
+  }
+}
+
+async function benchOnLan(flags: LanFlags, run: MeasuredRun, signal: AbortSignal): Promise<void> {
+  const { promptTokens, tokens } = flags;
+  await requireGivenFiles(flags, Math.max(...promptIds(promptTokens)), promptTokens + tokens);
+  const directory = await mkdtemp(join(tmpdir(), 'odmoe-peers-'));
+  try {
+    await measureOnLan(flags, directory, run, signal);
   } finally {
     await rm(directory, { recursive: true, force: true });
   }
 }
 
-async function measureOnLan(
-  flags: PeersFlags,
-  directory: string,
-  run: MeasuredRun,
-  signal: AbortSignal,
-): Promise<void> {
+async function measureOnLan(flags: LanFlags, directory: string, run: MeasuredRun, signal: AbortSignal): Promise<void> {
   const lan = await EmulatedLan.start(
     { hosts: flags.workers + 1, rateMbitPerS: flags.rate, roundTripUs: flags.roundTrip, directory },
     signal,
@@ -121,7 +130,7 @@ async function measureOnLan(
   }
 }
 
-function systemsOf(flags: PeersFlags, hosts: readonly LanHost[]): PeerSystem[] {
+function systemsOf(flags: LanFlags, hosts: readonly LanHost[]): PeerSystem[] {
   const { llamaBin, gguf, dllama, dllamaModel, dllamaTokenizer } = flags;
   const workload = { promptTokens: flags.promptTokens, answerTokens: flags.tokens, threads: flags.threads };
   const systems = [odmoeSystem(resolve(flags.model), hosts, workload)];

@@ -167,10 +167,13 @@ export function parseOdmoe(output: string, promptTokens: number): Speeds {
   };
 }
 
-/** Parses the list of `llama-bench -o json`: one test with n_prompt, one with n_gen, each with avg_ts. */
-export function parseLlamaBench(output: string): Speeds {
+/**
+ * Parses the list of `llama-bench -o json`: tests with n_prompt or n_gen, each with avg_ts and, in newer versions, n_depth.
+ * @param depth positions before the first decoded token (-d); prefill is the test without any
+ */
+export function parseLlamaBench(output: string, depth = 0): Speeds {
   const tests = llamaTests(output);
-  const decode = tests.find(({ n_gen: generated }) => generated > 0)?.avg_ts;
+  const decode = tests.find((test) => test.n_gen > 0 && (test.n_depth ?? 0) === depth)?.avg_ts;
   if (decode === undefined) throw noFigures('llama-bench', output);
   const prefill = tests.find(({ n_gen: generated, n_prompt: read }) => generated === 0 && read > 0)?.avg_ts;
   return { prefillTokensPerS: prefill ?? null, decodeTokensPerS: decode };
@@ -179,6 +182,7 @@ export function parseLlamaBench(output: string): Speeds {
 interface LlamaTest {
   n_prompt: number;
   n_gen: number;
+  n_depth?: number;
   avg_ts: number;
 }
 

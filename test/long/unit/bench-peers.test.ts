@@ -8,8 +8,9 @@ import {
   parseOdmoe,
   promptIds,
 } from '../../../bench/peers/systems.js';
-import { requireGivenFiles, requireWhole } from '../../../bench/peers/given-files.js';
+import { requireGivenFiles, requireLlamaFiles, requireWhole } from '../../../bench/peers/given-files.js';
 import { RunningProcess } from '../../../bench/peers/running-process.js';
+import { llamaBenchCommand, sameFileEngines, spreadOf } from '../../../bench/peers/same-file.js';
 import { withSyntheticPack } from '../../../bench/load/index.js';
 import { codecSetting } from '../../../packs/format/pack-codec.js';
 import { parseDaemonFlags } from '../../../engine/daemon/parse-daemon-flags.js';
@@ -80,6 +81,18 @@ describe('odmoe bench peers', () => {
       prefillTokensPerS: 60.3,
       decodeTokensPerS: 14.02,
     });
+  });
+
+  it('takes the decode of llama-bench that begins at the depth asked for, and the prefill of an empty context', () => {
+    const tests = [
+      { n_prompt: 16, n_gen: 0, n_depth: 0, avg_ts: 90 },
+      { n_prompt: 0, n_gen: 8, n_depth: 0, avg_ts: 22 },
+      { n_prompt: 16, n_gen: 0, n_depth: 16, avg_ts: 80 },
+      { n_prompt: 0, n_gen: 8, n_depth: 16, avg_ts: 20 },
+    ];
+    const printed = JSON.stringify(tests);
+    assert.deepEqual(parseLlamaBench(printed, 16), { prefillTokensPerS: 90, decodeTokensPerS: 20 });
+    assert.throws(() => parseLlamaBench(printed, 17), { code: 'USAGE' });
   });
 
   it('reports a system that printed no figures', () => {
@@ -172,5 +185,39 @@ describe('the peer files for odmoe bench peers', () => {
       await refused({ dllama: directory }, /--dllama: .*not a file/);
       await refused({ dllamaTokenizer: '/no/such' }, /--dllama-tokenizer: .*no such file/);
     });
+  });
+});
+
+describe('one GGUF file in odmoe and in llama.cpp', () => {
+  it('needs the file and no pack, and nothing of the LAN', async () => {
+    requireWhole({ gguf: 'g' });
+    requireWhole({ gguf: 'g', llamaBin: 'l' });
+    for (const flags of [{}, { llamaBin: 'l' }, { gguf: 'g', dllama: 'd', dllamaModel: 'm', dllamaTokenizer: 't' }]) {
+      assert.throws(() => requireWhole(flags), { code: 'USAGE', message: /--gguf alone/ });
+    }
+    const refused = { code: 'USAGE', message: /is no GGUF file/ };
+    await assert.rejects(requireLlamaFiles({ gguf: process.execPath }), refused);
+    await assert.rejects(requireLlamaFiles({ llamaBin: '/no/such' }), { code: 'USAGE', message: /llama-bench/ });
+  });
+
+  it('asks llama-bench for the same threads and tokens, from the directory given or from PATH', () => {
+    const [program, ...rest] = llamaBenchCommand('/llama', '/m.gguf', WORKLOAD);
+    assert.equal(program, '/llama/llama-bench');
+    assert.equal(llamaBenchCommand(undefined, '/m.gguf', WORKLOAD)[0], 'llama-bench');
+    const behind = (flag: string): string | undefined => rest[rest.indexOf(flag) + 1];
+    assert.deepEqual(['-m', '-t', '-p', '-n', '-d'].map(behind), ['/m.gguf', '1', '16', '8', '0,16']);
+  });
+
+  it('compares the two turns of each round, not the medians of the engines', () => {
+    const round = (odmoe: number, llama: number): Parameters<typeof sameFileEngines>[0][number] => ({
+      odmoe: { decodeTokensPerS: odmoe, prefillTokensPerS: 4 * odmoe },
+      llama: { decodeTokensPerS: llama, prefillTokensPerS: 2 * llama },
+    });
+    const [odmoe, llama] = sameFileEngines([round(10, 10), round(3, 2), round(40, 80)]);
+    assert.deepEqual(odmoe.decodeOverLlama, { median: 1, lowest: 0.5, highest: 1.5 });
+    assert.deepEqual(odmoe.prefillOverLlama, { median: 2, lowest: 1, highest: 3 });
+    assert.deepEqual(odmoe.decodeTokensPerS, { median: 10, lowest: 3, highest: 40 });
+    assert.deepEqual([llama.prefillTokensPerS.median, llama.decodeOverLlama], [20, null]);
+    assert.deepEqual(spreadOf([4, 1, 3, 2]), { median: 2.5, lowest: 1, highest: 4 });
   });
 });
