@@ -6,8 +6,9 @@ import type { GiveUp } from '../engine/daemon/run-daemon.js';
 import type { Logger } from '../shared/base/log/logger.js';
 import { spreadForDrafts, usableDraftRows } from '../shared/decisions/placement/draft-rows.js';
 import { isFirstLayerWorthAnnouncing } from '../shared/decisions/placement/first-layer-workers.js';
-import { shippedFormat } from '../engine/emulation/model-format.js';
-import { nominalLayerCosts } from '../shared/decisions/placement/group-size.js';
+import { formatShares } from '../shared/model/format-shares.js';
+import { allExperts } from '../shared/model/part-sizes.js';
+import { meanWeightBytes, nominalLayerCosts } from '../shared/decisions/placement/group-size.js';
 import { firstEpoch } from '../shared/wire/epochs.js';
 import type { DrainedNode, DrainRequest, NodeIdentity, StatusReply } from '../shared/wire/messages.js';
 import { withoutUnstated } from '../shared/wire/node-status.js';
@@ -270,14 +271,9 @@ function homesOfSettings({ homes, replicas }: NodeSettings['placement']): number
   return homes === 'strict' ? replicas : 0;
 }
 
-const BF16_BYTES = 2;
-
 /** The size of groups, and the costs from which it follows where it is auto. */
 function groupingOf({ groupSize }: NodeSettings['placement'], pack: Pack) {
-  const { shape, shippedFormat: format } = pack;
-  if (format !== 'mixed') return { groupSize, costs: nominalLayerCosts(shape, format) };
-  const bytes = shippedFormat(pack, BF16_BYTES)?.expertBytes ?? BF16_BYTES;
-  return { groupSize, costs: nominalLayerCosts(shape, { storedBytes: bytes, heldBytes: bytes }) };
+  return { groupSize, costs: nominalLayerCosts(pack.shape, meanWeightBytes(formatShares(allExperts(pack)))) };
 }
 
 /** With strict homes, no expert is dealt to other workers. */

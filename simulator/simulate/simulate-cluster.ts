@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import { chooseGroupSize, nominalLayerCosts } from '../../shared/decisions/placement/group-size.js';
+import { chooseGroupSize, meanWeightBytes, nominalLayerCosts } from '../../shared/decisions/placement/group-size.js';
 import type { GenerateRequest } from '../../shared/wire/messages.js';
 import { answerAll, startDaemons, stopDaemons } from '../cluster/run-daemons.js';
 import { SimulatedCluster } from '../cluster/simulated-cluster.js';
@@ -75,7 +75,7 @@ export function placementOf(
 ): ClusterSetUp['placement'] {
   const { placement, workers } = setUp;
   if (placement.groupSize !== 'auto') return placement;
-  const shipped = quantization === 'none' ? 'bf16' : quantization;
+  const shipped = meanWeightBytes([{ format: quantization === 'none' ? 'bf16' : quantization, share: 1 }]);
   const bytes = format ? { storedBytes: format.expertBytes, heldBytes: format.expertBytes } : shipped;
   const costs = nominalLayerCosts(shape, bytes);
   return { ...placement, groupSize: chooseGroupSize(workers, shape.expertsPerToken, costs).size };

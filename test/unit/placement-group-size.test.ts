@@ -4,14 +4,16 @@ import { plainGlu } from '../../engine/emulation/plain-shape.js';
 import {
   chooseGroupSize,
   lookAheadSlots,
+  meanWeightBytes,
   nominalLayerCosts,
   type LayerCosts,
 } from '../../shared/decisions/placement/group-size.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { automaticSlots, AUTOMATIC_SLOTS_BYTES } from '../../engine/planning/plan-slots.js';
 
-const MIXTRAL = nominalLayerCosts({ hiddenSize: 4096, expert: plainGlu(14_336) }, 'bf16');
-const QWEN3_30B = nominalLayerCosts({ hiddenSize: 2048, expert: plainGlu(768) }, 'bf16');
+const BF16 = meanWeightBytes([{ format: 'bf16', share: 1 }]);
+const MIXTRAL = nominalLayerCosts({ hiddenSize: 4096, expert: plainGlu(14_336) }, BF16);
+const QWEN3_30B = nominalLayerCosts({ hiddenSize: 2048, expert: plainGlu(768) }, BF16);
 
 const sizeOf = (workers: number, expertsPerToken: number, costs: LayerCosts): number =>
   chooseGroupSize(workers, expertsPerToken, costs).size;
@@ -42,6 +44,16 @@ describe('placement: the chosen group size', () => {
     assert.equal(sizeOf(3, 8, QWEN3_30B), 3);
     assert.equal(sizeOf(64, 8, QWEN3_30B), 4);
     assert.equal(sizeOf(8, 8, { executeMs: 0.1, reachMs: 1, loadMs: 0 }), 1);
+  });
+
+  it('counts the formats of experts by their shares', () => {
+    const shares = [
+      { format: 'q4_k', share: 0.75 },
+      { format: 'q6_k', share: 0.25 },
+    ] as const;
+    const bytes = (0.75 * 144 + 0.25 * 210) / 256;
+    assert.deepEqual(meanWeightBytes(shares), { storedBytes: bytes, heldBytes: bytes });
+    assert.deepEqual(BF16, { storedBytes: 1.5, heldBytes: 2 });
   });
 
   it('makes one group where eight workers serve eight experts a token, and gives the reason', () => {

@@ -1,4 +1,5 @@
 import type { GluShape, ModelShape } from '../../model/model-shape.js';
+import type { FormatShare } from '../../model/format-shares.js';
 import type { ExactFormat } from '../../model/tensor-source.js';
 import { isBlockFormat } from '../../model/block-formats.js';
 import { rowBytes } from '../../model/weight-dtype.js';
@@ -36,25 +37,34 @@ const STORED_BYTES = { bf16: 1.5, fp16: 2, fp32: 4, mxfp4: 0.53, fp8: 1 } as con
 const HELD_BYTES = { ...STORED_BYTES, bf16: 2 } as const;
 const BLOCK_COLUMNS = 4096;
 
-/** Bytes of a weight of an expert, for experts whose matrices have several formats. */
+/** Bytes of a weight of an expert. */
 export interface ExpertWeightBytes {
   storedBytes: number;
   heldBytes: number;
 }
 
-function weightBytesOf(format: ExactFormat | ExpertWeightBytes): ExpertWeightBytes {
-  if (typeof format !== 'string') return format;
+function weightBytesOf(format: ExactFormat): ExpertWeightBytes {
   if (!isBlockFormat(format)) return { storedBytes: STORED_BYTES[format], heldBytes: HELD_BYTES[format] };
   const bytes = rowBytes(format, BLOCK_COLUMNS) / BLOCK_COLUMNS;
   return { storedBytes: bytes, heldBytes: bytes };
 }
 
+/** Bytes of a weight in the mean over the formats of a model's experts. */
+export function meanWeightBytes(shares: readonly FormatShare[]): ExpertWeightBytes {
+  const mean = { storedBytes: 0, heldBytes: 0 };
+  for (const { format, share } of shares) {
+    const { storedBytes, heldBytes } = weightBytesOf(format);
+    mean.storedBytes += share * storedBytes;
+    mean.heldBytes += share * heldBytes;
+  }
+  return mean;
+}
+
 /** Costs of a layer of this model on workers that are not known yet. */
 export function nominalLayerCosts(
   { hiddenSize, expert }: Pick<ModelShape, 'hiddenSize' | 'expert'>,
-  format: ExactFormat | ExpertWeightBytes,
+  { storedBytes, heldBytes }: ExpertWeightBytes,
 ): LayerCosts {
-  const { storedBytes, heldBytes } = weightBytesOf(format);
   const weights = expertWeights(hiddenSize, expert);
   const hiddenBytes = hiddenSize * FLOAT_BYTES;
   return {
