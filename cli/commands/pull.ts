@@ -42,8 +42,8 @@ A file of weights is deleted as soon as its experts are packed and read back, so
 interruption run the same command again: it continues where it stopped. All files come from the commit that the revision names at the
 beginning, and their checksums are compared. A whole checkpoint in the hub's own cache is packed from there, and stays.
 
-Of a GGUF model name the file, of a split one any part: all parts are downloaded, and deleted when the pack is made. The disk holds both until then. Without a
-name the files of the repository are listed.
+Of a GGUF model name the file, of a split one any part: all parts are downloaded, and deleted when the pack is made. The disk holds
+both until then. Without a name the files of the repository are listed.
 
 Environment, as of the hub's own library: HF_TOKEN, HF_TOKEN_PATH, HF_ENDPOINT (a mirror), HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE.
 

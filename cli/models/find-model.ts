@@ -4,7 +4,7 @@ import { openCheckpoint, type Checkpoint } from '../../packs/checkpoint/checkpoi
 import { type CachedSnapshot, commitKnownHere, findCachedSnapshot } from '../../packs/hub/cached-snapshot.js';
 import { HubClient } from '../../packs/hub/hub-client.js';
 import { findSnapshot } from '../../packs/hub/hub-files.js';
-import { type HubRepository, type HubSnapshot, packName, ggufStem, repositoryName } from '../../packs/hub/hub-repository.js';
+import { type HubRepository, type HubSnapshot, ggufStem, packName, repositoryName } from '../../packs/hub/hub-repository.js';
 import { type HubSettings, hubSettings, readHubToken } from '../../packs/hub/hub-settings.js';
 import { inWordsOfModel, namingModel } from '../../packs/hub/naming-model.js';
 import { openRemoteGguf, type RemoteGguf } from '../../packs/hub/remote-gguf.js';
@@ -230,9 +230,9 @@ export async function obtainPack(
   return directory;
 }
 
-/** The name in the pack, without the ending of a GGUF file; a longer one than packs may have is cut. */
+/** The name in the pack, without the ending of a GGUF file and the number of its parts; a longer one than packs may have is cut. */
 function packedName(name: string): string {
-  return ggufStem(name).slice(0, MODEL_NAME_LIMIT);
+  return ggufStem(name).replace(/-of-\d{5}$/, '').slice(0, MODEL_NAME_LIMIT);
 }
 
 /** Adds up what has arrived and what is packed. */

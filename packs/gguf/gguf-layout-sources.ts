@@ -96,7 +96,13 @@ export class GgufTensorFinder {
   private scaleOf({ place }: ExpectedTensor, tensor: GgufTensor): ChunkLocation {
     const name = tensor.name.replace(/weight$/, 'scale');
     const scale = this.model.tensors.get(name);
-    if (scale === undefined) throw corruptGguf(tensor.path, `tensor ${name}, the scale of ${tensor.name}, is missing`);
+    if (scale === undefined) {
+      throw new OdmoeError(
+        'MODEL_UNSUPPORTED',
+        `${tensor.path}: tensor ${name}, the factor of ${tensor.name}, is missing: llama.cpp's converter leaves it out where it is 1, which is ` +
+          'not read; get the model as safetensors',
+      );
+    }
     const count = scale.dimensions.reduce((product, length) => product * length, 1);
     const wanted = place.kind === 'expert' && tensor.dimensions.length > 2 ? this.shape.experts : 1;
     if (scale.type !== 'F32' || (count !== 1 && count !== wanted)) {

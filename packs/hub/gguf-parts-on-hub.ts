@@ -10,7 +10,7 @@ const PART = /-(\d{5})-of-(\d{5})\.gguf$/i;
 /** Most models that a message lists. Repositories have up to 40. */
 const LISTED = 60;
 
-/** The parts of each GGUF model of a repository, in order, by the path without its ending and the number of the part. */
+/** The parts of each GGUF model of a repository, in order, by ggufStem. */
 function ggufModelsOf(files: readonly HubFile[]): ReadonlyMap<string, HubFile[]> {
   const models = new Map<string, HubFile[]>();
   for (const file of [...files].sort((a, b) => (a.path < b.path ? -1 : 1))) {

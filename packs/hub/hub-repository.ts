@@ -21,7 +21,8 @@ const ID_LIMIT = 96;
 /** Digits of a commit in the name of a directory. */
 const COMMIT_DIGITS = 12;
 const FILE = /^[\w.-]+(\/[\w.-]+){0,7}$/;
-const FILE_LIMIT = 150;
+/** A directory's name holds it, the repository and the commit, and has at most 255 bytes. */
+const FILE_LIMIT = 120;
 
 /**
  * The repository that a user names, and behind a colon a GGUF file in it. Pure.
@@ -51,9 +52,9 @@ export function repositoryName({ id, file }: HubRepository): string {
   return file === undefined ? id : `${id}:${file}`;
 }
 
-/** The path of a GGUF file without its ending and the number of its part: the same for all parts of a model. Pure. */
+/** The path of a GGUF file without its ending and the number of its part, but with their count: the same for all parts of a model. Pure. */
 export function ggufStem(path: string): string {
-  return path.replace(/\.gguf$/i, '').replace(/-\d{5}-of-\d{5}$/, '');
+  return path.replace(/\.gguf$/i, '').replace(/-\d{5}(-of-\d{5})$/, '$1');
 }
 
 export function isCommit(text: string): boolean {

@@ -158,7 +158,7 @@ describe('odmoe pull', function () {
       hub.repositories.set('owner/gguf', { commit: COMMIT, files, isLarge: (path) => path.endsWith('.gguf') });
       const pulled = await odmoe(['pull', `owner/gguf:BF16/${stem}-00003-of-00003.gguf`, '--json']);
       assert.equal(pulled.status, 0, pulled.stderr);
-      const entry = `owner--gguf--0123456789ab--BF16--${stem}`;
+      const entry = `owner--gguf--0123456789ab--BF16--${stem}-of-00003`;
       const { directory, name } = JSON.parse(pulled.stdout) as Record<string, string>;
       assert.deepEqual([directory, name], [join(packs, entry), `owner/gguf:BF16/${stem}`]);
       assert.deepEqual(readdirSync(packs), [entry]);

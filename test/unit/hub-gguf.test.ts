@@ -51,6 +51,7 @@ describe('GGUF files on the hub', () => {
         both,
       );
     assert.equal(ggufPartsOnHub(ID, files, 'a-Q8_0.gguf').length, 1);
+    assert.equal(ggufPartsOnHub(ID, [...files, ...named('x/b.gguf')], 'x/b.gguf').length, 1);
   });
 
   it('are listed where none or another one is named', () => {
@@ -74,7 +75,7 @@ describe('GGUF files on the hub', () => {
   it('have packs of their own, the same for each part', () => {
     const model = { id: ID, commit: COMMIT };
     const [first, second] = PARTS.map((name) => packName({ ...model, file: `BF16/${name}` }));
-    assert.equal(first, 'owner--model-GGUF--0123456789ab--BF16--qwen3moe-bf16-split');
+    assert.equal(first, 'owner--model-GGUF--0123456789ab--BF16--qwen3moe-bf16-split-of-00003');
     assert.equal(second, first);
     assert.ok(isPackNameOf(first ?? '', { id: ID, file: `BF16/${PARTS[0]}` }));
     assert.ok(!isPackNameOf(first ?? '', { id: ID }) && !isPackNameOf(first ?? '', { id: ID, file: 'other.gguf' }));

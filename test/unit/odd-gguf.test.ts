@@ -64,6 +64,19 @@ describe('GGUF files of odd sizes', () => {
     });
   }
 
+  it('say which factor of NVFP4 is missing', async () => {
+    const made = oddGguf({ ...SIZES, ...ONE }, new SeededRandom(7), { typeOf: () => 'NVFP4' });
+    const path = join(directory, 'factor.gguf');
+    await writeFile(
+      path,
+      ggufBytes({ ...made, tensors: made.tensors.filter(({ name }) => name !== 'blk.0.attn_k.scale') }),
+    );
+    await assert.rejects(
+      openGguf(path),
+      isOdmoe('MODEL_UNSUPPORTED', /factor\.gguf: tensor blk\.0\.attn_k\.scale, .* missing/),
+    );
+  });
+
   it('say which embedding cannot be looked up', async () => {
     const made = oddGguf(SIZES, new SeededRandom(7), { typeOf: () => 'MXFP4' });
     const path = join(directory, 'embedding.gguf');
