@@ -7,6 +7,9 @@ import { findSnapshot, type HubFile, listFilesOf } from '../../packs/hub/hub-fil
 import { isPackNameOf, packName } from '../../packs/hub/hub-repository.js';
 import { RemoteBytes } from '../../packs/hub/remote-bytes.js';
 import { openRemoteGguf } from '../../packs/hub/remote-gguf.js';
+import { codecSetting } from '../../packs/format/pack-codec.js';
+import { NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
+import { comingNeeds } from '../../packs/packing/pack-coming.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { isOdmoe } from './gguf-refusals.js';
 import { clientOf, type SmallHub, withSmallHub } from './small-hub.js';
@@ -123,6 +126,21 @@ describe('GGUF files on the hub', () => {
       for (const name of PARTS) assert.ok(readFileSync(join(arriving, name)).equals(readFileSync(join(fixture, name))));
       await remote.release();
       assert.equal(readdirSync(arriving).filter((name) => name.endsWith('.gguf')).length, 3, 'what has come stays');
+    });
+  });
+
+  it('tell the room of their pack, also where experts have biases', async () => {
+    await withGguf(async (hub, directory) => {
+      const path = join(packageRoot(), 'test', 'fixtures', 'formats', 'gguf-gptoss-mxfp4', 'gptoss-mxfp4.gguf');
+      hub.repositories.set(ID, { commit: COMMIT, files: new Map([['a.gguf', readFileSync(path)]]) });
+      const client = clientOf(hub);
+      const snapshot = await findSnapshot(client, { id: ID }, 'main');
+      const remote = await openRemoteGguf(client, snapshot, 'a.gguf', join(directory, 'arriving'));
+      const packing = { codec: codecSetting('raw', null), shards: 1 };
+      const [far, here] = [remote.checkpoint, await openGguf(path)];
+      const needs = await comingNeeds(far, packing, NATIVE_PACKING_TOOLS);
+      assert.equal(needs.packBytes, (await comingNeeds(here, packing, NATIVE_PACKING_TOOLS)).packBytes);
+      await remote.release();
     });
   });
 
