@@ -23,8 +23,8 @@ interface SafetensorsEntry {
   data_offsets: [number, number];
 }
 
-export function readStored(directory: string): StoredValues[] {
-  const bytes = readFileSync(join(directory, 'model.safetensors'));
+export function readStored(directory: string, file = 'model.safetensors'): StoredValues[] {
+  const bytes = readFileSync(join(directory, file));
   const headerBytes = Number(bytes.readBigUInt64LE(0));
   const header = JSON.parse(bytes.toString('utf8', 8, 8 + headerBytes)) as Record<string, SafetensorsEntry>;
   const entries = Object.entries(header).filter(([name]) => name !== '__metadata__');
