@@ -82,11 +82,11 @@ async function odmoeTurn(engine: LocalEngine, workload: Workload, signal: AbortS
 }
 
 async function llamaTurn(command: [string, ...string[]], promptTokens: number, signal: AbortSignal): Promise<Speeds> {
-  const process = new RunningProcess('llama-bench', command, signal);
+  const running = new RunningProcess('llama-bench', command, signal);
   try {
-    return parseLlamaBench(await process.untilDone(), promptTokens);
+    return parseLlamaBench(await running.untilDone(), promptTokens);
   } finally {
-    await process.stop();
+    await running.stop();
   }
 }
 

@@ -8,7 +8,12 @@ import {
   parseOdmoe,
   promptIds,
 } from '../../../bench/peers/systems.js';
-import { requireGivenFiles, requireLlamaFiles, requireWhole } from '../../../bench/peers/given-files.js';
+import {
+  type GivenFiles,
+  requireGivenFiles,
+  requireLlamaFiles,
+  requireWhole,
+} from '../../../bench/peers/given-files.js';
 import { RunningProcess } from '../../../bench/peers/running-process.js';
 import { llamaBenchCommand, sameFileEngines, spreadOf } from '../../../bench/peers/same-file.js';
 import { withSyntheticPack } from '../../../bench/load/index.js';
@@ -192,11 +197,13 @@ describe('one GGUF file in odmoe and in llama.cpp', () => {
   it('needs the file and no pack, and nothing of the LAN', async () => {
     requireWhole({ gguf: 'g' });
     requireWhole({ gguf: 'g', llamaBin: 'l' });
-    for (const flags of [{}, { llamaBin: 'l' }, { gguf: 'g', dllama: 'd', dllamaModel: 'm', dllamaTokenizer: 't' }]) {
+    const dllama = { dllama: 'd', dllamaModel: 'm', dllamaTokenizer: 't' };
+    const refused: GivenFiles[] = [{}, { llamaBin: 'l' }, { gguf: 'g', ...dllama }];
+    for (const flags of refused) {
       assert.throws(() => requireWhole(flags), { code: 'USAGE', message: /--gguf alone/ });
     }
-    const refused = { code: 'USAGE', message: /is no GGUF file/ };
-    await assert.rejects(requireLlamaFiles({ gguf: process.execPath }), refused);
+    const noGguf = { code: 'USAGE', message: /is no GGUF file/ };
+    await assert.rejects(requireLlamaFiles({ gguf: process.execPath }), noGguf);
     await assert.rejects(requireLlamaFiles({ llamaBin: '/no/such' }), { code: 'USAGE', message: /llama-bench/ });
   });
 
