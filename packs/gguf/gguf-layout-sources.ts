@@ -84,7 +84,7 @@ export class GgufTensorFinder {
     };
     if (tensor.type === 'MXFP4') return { ...size, split: 'mxfp4', chunks, view };
     if (tensor.type === 'NVFP4') {
-      return { ...size, split: 'nvfp4-multiplied', chunks: [...chunks, this.scaleOf(expected, tensor)], view };
+      return { ...size, split: 'nvfp4-multiplied', chunks: [...chunks, ...this.factorOf(expected, tensor)], view };
     }
     const split = splitOf(tensor.type);
     // Turned or recomputed values are no blocks any more.
@@ -92,17 +92,11 @@ export class GgufTensorFinder {
     return { ...size, split: converted ? 'none-fp32' : split, chunks, view: run === null ? view : null };
   }
 
-  /** The factor of an NVFP4 matrix: one for the whole tensor, or one for each expert. */
-  private scaleOf({ place }: ExpectedTensor, tensor: GgufTensor): ChunkLocation {
+  /** The factor of an NVFP4 matrix: one for the whole tensor, or one for each expert. llama.cpp's converter leaves it out where it is 1. */
+  private factorOf({ place }: ExpectedTensor, tensor: GgufTensor): ChunkLocation[] {
     const name = tensor.name.replace(/weight$/, 'scale');
     const scale = this.model.tensors.get(name);
-    if (scale === undefined) {
-      throw new OdmoeError(
-        'MODEL_UNSUPPORTED',
-        `${tensor.path}: tensor ${name}, the factor of ${tensor.name}, is missing: llama.cpp's converter leaves it out where it is 1, which is ` +
-          'not read; get the model as safetensors',
-      );
-    }
+    if (scale === undefined) return [];
     const count = scale.dimensions.reduce((product, length) => product * length, 1);
     const wanted = place.kind === 'expert' && tensor.dimensions.length > 2 ? this.shape.experts : 1;
     if (scale.type !== 'F32' || (count !== 1 && count !== wanted)) {
@@ -113,7 +107,7 @@ export class GgufTensorFinder {
     }
     this.used.add(name);
     const index = count > 1 && place.kind === 'expert' ? place.expert : 0;
-    return chunkOf(scale, 1, index * F32_BYTES, F32_BYTES);
+    return [chunkOf(scale, 1, index * F32_BYTES, F32_BYTES)];
   }
 }
 

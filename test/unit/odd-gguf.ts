@@ -47,6 +47,8 @@ export type GgufExperts = 'stacked' | 'fused' | 'apart';
 interface GgufOptions {
   typeOf: (tensor: OddTensor) => OddType;
   experts?: GgufExperts;
+  /** No matrix of NVFP4 has its factor in the file: it is 1. */
+  leavesOutFactors?: boolean;
 }
 
 /** Gives the tensors of a file these types in turn. */
@@ -125,7 +127,11 @@ function stackTensors(stacks: ReadonlyMap<string, Stack>, experts: GgufExperts =
   }));
 }
 
-export function oddGguf(sizes: OddSizes, random: SeededRandom, { typeOf, experts }: GgufOptions): OddGguf {
+export function oddGguf(
+  sizes: OddSizes,
+  random: SeededRandom,
+  { typeOf, experts, leavesOutFactors = false }: GgufOptions,
+): OddGguf {
   const [fp32, tensors]: [TinyTensor[], WrittenTensor[]] = [[], []];
   const stacks = new Map<string, Stack>();
   for (const tensor of oddTensors(sizes)) {
@@ -142,14 +148,14 @@ export function oddGguf(sizes: OddSizes, random: SeededRandom, { typeOf, experts
     const [, layer = '', , part = ''] = EXPERT.exec(tensor.name) ?? [];
     if (part === '') {
       tensors.push({ name: converted(tensor.name), type, dimensions: tensor.shape, data });
-      if (type === 'NVFP4') tensors.push(scaleTensor(converted(tensor.name)));
+      if (type === 'NVFP4' && !leavesOutFactors) tensors.push(scaleTensor(converted(tensor.name)));
     } else {
       const key = `blk.${layer}. ${part}`;
       const stack = stacks.get(key) ?? { type, shape: tensor.shape, parts: [] };
       stacks.set(key, stack);
       stack.parts.push(data);
     }
-    const factor = type === 'NVFP4' ? NVFP4_SCALE : 1;
+    const factor = type === 'NVFP4' && !leavesOutFactors ? NVFP4_SCALE : 1;
     fp32.push(
       fp32Tensor(
         tensor.name,
@@ -159,7 +165,7 @@ export function oddGguf(sizes: OddSizes, random: SeededRandom, { typeOf, experts
     );
   }
   const stacked = stackTensors(stacks, experts);
-  for (const { name, type } of stacked) if (type === 'NVFP4') tensors.push(scaleTensor(name));
+  for (const { name, type } of stacked) if (type === 'NVFP4' && !leavesOutFactors) tensors.push(scaleTensor(name));
   return { keys: keysOf(sizes), tensors: [...tensors, ...stacked], fp32 };
 }
 
