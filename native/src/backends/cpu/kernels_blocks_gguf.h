@@ -16,6 +16,14 @@ ODMOE_INLINE float half_at(const uint8_t* p) {
   return Simd::half(half);
 }
 
+ODMOE_INLINE Vector broadcast_half_at(const uint8_t* p) {
+  uint16_t half;
+  __builtin_memcpy(&half, p, 2);
+  return Simd::broadcast_half(half);
+}
+
+ODMOE_INLINE Vector opposite(Vector v) { return Simd::subtract(Simd::broadcast(-0.0f), v); }
+
 ODMOE_INLINE uint32_t word_at(const uint8_t* p) {
   uint32_t word;
   __builtin_memcpy(&word, p, 4);
@@ -119,13 +127,13 @@ ODMOE_INLINE void look_up_iq4(const uint8_t* codes, Vector& low, Vector& high) {
   Simd::look_up_integers(kIq4Values, Simd::load_halves(codes), low, high);
 }
 
-// Some bytes times a factor.
-template <int kCount>
-ODMOE_INLINE void scale_bytes(const uint8_t* bytes, int offset, float factor, float* out) {
-  const Vector factors = Simd::broadcast(factor);
-  const Vector offsets = Simd::broadcast(static_cast<float>(offset));
+// Some bytes, less an offset, times the factor; a vector is read.
+template <int kCount, int kOffset>
+ODMOE_INLINE void scale_bytes(const uint8_t* bytes, Vector factor, float* out) {
   for (int i = 0; i < kCount; i += kWidth) {
-    const Vector scaled = Simd::multiply(Simd::subtract(Simd::load_uint8(bytes + i, 0), offsets), factors);
+    Vector values = Simd::load_uint8(bytes + i, 0);
+    if constexpr (kOffset != 0) values = Simd::subtract(values, Simd::broadcast(static_cast<float>(kOffset)));
+    const Vector scaled = Simd::multiply(values, factor);
     if constexpr (kCount < kWidth) {
       Simd::store_first(out, scaled, kCount);
     } else {
@@ -171,7 +179,7 @@ struct Iq4Xs {
     const uint64_t scales = spread_four_bits(word_at(block + 4)) | spread_two_bits(high) << 4;
     uint8_t bytes[kLanes];  // a vector of 16 bytes is read
     __builtin_memcpy(bytes, &scales, sizeof scales);
-    scale_bytes<8>(bytes, 32, half_at(block), steps);
+    scale_bytes<8, 32>(bytes, broadcast_half_at(block), steps);
   }
   ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
     look_up_iq4(block + 8 + group * 16 + pair * kWidth, low, high);
@@ -190,7 +198,7 @@ ODMOE_INLINE Bytes load_columns(const uint8_t* bytes, int pair) {
 // Two bits of each of 32 bytes from kCodes on (32 more for the second half of the block).
 template <int kCodes, class Load>
 ODMOE_INLINE auto take_two_bits(const uint8_t* block, int group, const Load& load) {
-  return Simd::and_bytes(Simd::shift_bytes_right(load(block + kCodes + group / 4 * 32), group % 4 * 2), 3);
+  return Simd::move_bits(load(block + kCodes + group / 4 * 32), -(group % 4 * 2), 3);
 }
 
 template <class F>
@@ -203,14 +211,27 @@ ODMOE_INLINE void row_codes_of_bytes(const uint8_t* block, int group, Vector (&v
   Set::to_floats(F::code_bytes(block, group, [](const uint8_t* bytes) { return Set::load_row(bytes); }), values);
 }
 
+// The codes less their middle; then the step is signed_step(), and there are no bases.
+template <class F, class Set>
+ODMOE_INLINE void row_codes_of_signed_bytes(const uint8_t* block, int group, Vector (&values)[kVectors]) {
+  const auto bytes = F::code_bytes(block, group, [](const uint8_t* from) { return Set::load_row(from); });
+  Set::to_signed_floats(Set::subtract_bytes(bytes, F::kMiddle), values);
+}
+
+template <class Set>
+ODMOE_INLINE Vector signed_step(Vector step) {
+  if constexpr (Set::kWholeRows) return Set::multiply(step, Set::broadcast(1.0f / Set::kSignedUnit));
+  return step;
+}
+
 struct Q2K {
   static constexpr int kColumns = 256;
   static constexpr int kBytes = 84;
   static constexpr int kScales = 2;
   static constexpr bool kBases = true;
   ODMOE_INLINE static void prepare(const uint8_t* block, float* steps, float* bases) {
-    const Vector scale = Simd::broadcast(half_at(block + 80));
-    const Vector minimum = Simd::broadcast(-half_at(block + 82));
+    const Vector scale = broadcast_half_at(block + 80);
+    const Vector minimum = opposite(broadcast_half_at(block + 82));
     for (int i = 0; i < 16; i += kWidth) {
       const Integers bytes = Simd::load_bytes(block + i);
       Simd::store(steps + i, Simd::multiply(scale, Simd::to_floats(lower_half(bytes))));
@@ -234,7 +255,8 @@ struct Q3K {
   static constexpr int kColumns = 256;
   static constexpr int kBytes = 110;
   static constexpr int kScales = 2;
-  static constexpr bool kBases = true;
+  static constexpr bool kBases = !Simd::kWholeRows;
+  static constexpr int kMiddle = 4;
   ODMOE_INLINE static void prepare(const uint8_t* block, float* steps, float* bases) {
     const uint32_t low[2] = {word_at(block + 96), word_at(block + 100)};
     const uint32_t high = word_at(block + 104);
@@ -244,34 +266,36 @@ struct Q3K {
     }
     uint8_t bytes[16];
     __builtin_memcpy(bytes, words, sizeof words);
-    scale_bytes<16>(bytes, 32, half_at(block + 108), steps);
+    scale_bytes<16, 32>(bytes, signed_step<Simd>(broadcast_half_at(block + 108)), steps);
+    if constexpr (!kBases) return;
     for (int i = 0; i < 16; i += kWidth) Simd::store(bases + i, Simd::multiply(Simd::load(steps + i), Simd::broadcast(-4.0f)));
   }
   template <class Load>
   ODMOE_INLINE static auto code_bytes(const uint8_t* block, int group, const Load& load) {
-    return Simd::or_bytes(take_two_bits<32>(block, group, load), Simd::where_bit(load(block), 1 << group, 4));
+    return Simd::or_bytes(take_two_bits<32>(block, group, load), Simd::move_bits(load(block), 2 - group, 4));
   }
   ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
     codes_of_bytes<Q3K>(block, group, pair, low, high);
   }
   template <class Set>
   ODMOE_INLINE static void row_codes(const uint8_t* block, int group, Vector (&values)[kVectors]) {
-    row_codes_of_bytes<Q3K, Set>(block, group, values);
+    row_codes_of_signed_bytes<Q3K, Set>(block, group, values);
   }
 };
 
 // Eight scales and eight minimums of 6 bits, and their two factors.
 ODMOE_INLINE void prepare_six_bits(const uint8_t* block, float* steps, float* bases) {
-  const uint32_t first = word_at(block + 4);
-  const uint32_t second = word_at(block + 8);
-  const uint32_t third = word_at(block + 12);
-  const uint32_t scales[2] = {first & 0x3f3f3f3fu, (third & 0x0f0f0f0fu) | (first >> 6 & 0x03030303u) << 4};
-  const uint32_t minimums[2] = {second & 0x3f3f3f3fu, (third >> 4 & 0x0f0f0f0fu) | (second >> 6 & 0x03030303u) << 4};
+  // The lower six bits of four bytes belong to the first four scales; four bytes for the minimums follow. Of the others, the upper
+  // bits stand above these, and the lower ones together in four bytes more.
+  const uint64_t first = word_at(block + 4) | static_cast<uint64_t>(word_at(block + 8)) << 32;
+  const uint64_t third = word_at(block + 12);
+  const uint64_t begin = first & 0x3f3f3f3f3f3f3f3fu;
+  const uint64_t end = (first >> 2 & 0x3030303030303030u) | ((third | third << 28) & 0x0f0f0f0f0f0f0f0fu);
+  const uint64_t both[2] = {(begin & 0xffffffffu) | end << 32, begin >> 32 | (end & 0xffffffff00000000u)};
   uint8_t bytes[kLanes];  // a vector of 16 bytes is read
-  __builtin_memcpy(bytes, scales, 8);
-  __builtin_memcpy(bytes + 8, minimums, 8);
-  scale_bytes<8>(bytes, 0, half_at(block), steps);
-  scale_bytes<8>(bytes + 8, 0, -half_at(block + 2), bases);
+  __builtin_memcpy(bytes, both, sizeof both);
+  scale_bytes<8, 0>(bytes, broadcast_half_at(block), steps);
+  scale_bytes<8, 0>(bytes + 8, opposite(broadcast_half_at(block + 2)), bases);
 }
 
 // Columns of two groups of 32 are the lower and the upper halves of 32 bytes; kBits is the place of the fifth bits, or 0.
@@ -285,11 +309,11 @@ struct HalfByteGroups {
   template <class Load>
   ODMOE_INLINE static auto code_bytes(const uint8_t* block, int group, const Load& load) {
     const auto bytes = load(block + kCodes + group / 2 * 32);
-    const auto codes = Simd::and_bytes(Simd::shift_bytes_right(bytes, group % 2 * 4), 15);
+    const auto codes = Simd::move_bits(bytes, -(group % 2 * 4), 15);
     if constexpr (kBits == 0) {
       return codes;
     } else {
-      return Simd::or_bytes(codes, Simd::where_bit(load(block + kBits), 1 << group, 16));
+      return Simd::or_bytes(codes, Simd::move_bits(load(block + kBits), 4 - group, 16));
     }
   }
   ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
@@ -307,27 +331,28 @@ struct Q6K {
   static constexpr int kColumns = 256;
   static constexpr int kBytes = 210;
   static constexpr int kScales = 2;
-  static constexpr bool kBases = true;
+  static constexpr bool kBases = !Simd::kWholeRows;
+  static constexpr int kMiddle = 32;
   ODMOE_INLINE static void prepare(const uint8_t* block, float* steps, float* bases) {
-    const Vector scale = Simd::broadcast(half_at(block + 208));
+    const Vector scale = signed_step<Simd>(broadcast_half_at(block + 208));
     for (int i = 0; i < 16; i += kWidth) {
       const Vector step = Simd::multiply(scale, Simd::load_int8(block + 192 + i));
       Simd::store(steps + i, step);
-      Simd::store(bases + i, Simd::multiply(step, Simd::broadcast(-32.0f)));
+      if constexpr (kBases) Simd::store(bases + i, Simd::multiply(step, Simd::broadcast(-32.0f)));
     }
   }
   template <class Load>
   ODMOE_INLINE static auto code_bytes(const uint8_t* block, int group, const Load& load) {
     const auto bytes = load(block + group / 4 * 64 + group % 2 * 32);
-    const auto codes = Simd::and_bytes(Simd::shift_bytes_right(bytes, group % 4 / 2 * 4), 15);
-    return Simd::or_bytes(codes, Simd::shift_bytes_left(take_two_bits<128>(block, group, load), 4));
+    const auto codes = Simd::move_bits(bytes, -(group % 4 / 2 * 4), 15);
+    return Simd::or_bytes(codes, Simd::move_bits(load(block + 128 + group / 4 * 32), 4 - group % 4 * 2, 48));
   }
   ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
     codes_of_bytes<Q6K>(block, group, pair, low, high);
   }
   template <class Set>
   ODMOE_INLINE static void row_codes(const uint8_t* block, int group, Vector (&values)[kVectors]) {
-    row_codes_of_bytes<Q6K, Set>(block, group, values);
+    row_codes_of_signed_bytes<Q6K, Set>(block, group, values);
   }
 };
 

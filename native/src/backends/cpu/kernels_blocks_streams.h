@@ -15,13 +15,11 @@ struct GgufTile {
   const uint8_t* data;
   const float* steps;
   const float* bases;
-  int64_t first;  // block of columns
   ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
-    const int64_t at = first + block;
-    const uint8_t* const own = data + (at / kGroups * kTileRows + row) * F::kBytes;
-    if (row == 0 && pair == 0) prefetch(at);
-    F::codes(own, static_cast<int>(at % kGroups), pair, low, high);
-    const int64_t scale = (row * kRunBlocks + at) * F::kScales;
+    const uint8_t* const own = data + (block / kGroups * kTileRows + row) * F::kBytes;
+    if (row == 0 && pair == 0) prefetch(block);
+    F::codes(own, static_cast<int>(block % kGroups), pair, low, high);
+    const int64_t scale = (row * kRunBlocks + block) * F::kScales;
     const Vector low_step = Simd::broadcast(steps[scale]);
     const Vector high_step = F::kScales == 1 ? low_step : Simd::broadcast(steps[scale + F::kScales - 1]);
     if constexpr (F::kBases) {
@@ -37,24 +35,36 @@ struct GgufTile {
   static constexpr bool kRows = Simd::kWholeRows && requires(Vector(&values)[kVectors]) {
     F::template row_codes<Simd>(nullptr, 0, values);
   };
-  // All 32 columns of a row's block.
-  ODMOE_INLINE void expand_row(int64_t block, int row, Vector (&values)[kVectors]) const {
-    const int64_t at = first + block;
-    if (row == 0) prefetch(at);
-    const uint8_t* const own = data + (at / kGroups * kTileRows + row) * F::kBytes;
-    F::template row_codes<Simd>(own, static_cast<int>(at % kGroups), values);
-    const int64_t scale = (row * kRunBlocks + at) * F::kScales;
+  // Blocks of columns that lie in a block of the format: what they share is read once.
+  static constexpr int kTogether = kRows ? kGroups : 1;
+  // All 32 columns of a row, group `group` of the block that begins at block of columns `block`.
+  ODMOE_INLINE void expand_row(int64_t block, int group, int row, Vector (&values)[kVectors]) const {
+    F::template row_codes<Simd>(data + (block / kGroups * kTileRows + row) * F::kBytes, group, values);
+    const int64_t scale = (row * kRunBlocks + block + group) * F::kScales;
 #pragma GCC unroll 4
     for (int i = 0; i < kVectors; ++i) {
       const int64_t part = scale + (i < kVectors / 2 ? 0 : F::kScales - 1);
       const Vector step = Simd::broadcast(steps[part]);
-      values[i] = F::kBases ? Simd::fma(values[i], step, Simd::broadcast(bases[part])) : Simd::multiply(values[i], step);
+      if constexpr (F::kBases) {
+        values[i] = Simd::fma(values[i], step, Simd::broadcast(bases[part]));
+      } else if constexpr (requires { F::kMiddle; }) {
+        // As with a base, zero has no sign.
+        values[i] = Simd::fma(values[i], step, Simd::zero());
+      } else {
+        values[i] = Simd::multiply(values[i], step);
+      }
     }
   }
+  // The lines that lie far ahead of some rows.
+  template <int kCount>
+  ODMOE_INLINE void prefetch_rows(int64_t block, int row) const {
+    const uint8_t* const ahead = data + (block / kGroups * kTileRows + row) * F::kBytes + kStreamAhead;
+    for (int line = 0; line < kCount * F::kBytes; line += 64) __builtin_prefetch(ahead + line);
+  }
   // The next lines: as many bytes as a block of columns takes.
-  ODMOE_INLINE void prefetch(int64_t at) const {
+  ODMOE_INLINE void prefetch(int64_t block) const {
     constexpr int kBytes = F::kBytes * kTileRows / kGroups;
-    for (int line = 0; line < kBytes; line += 64) __builtin_prefetch(data + at * kBytes + kStreamAhead + line);
+    for (int line = 0; line < kBytes; line += 64) __builtin_prefetch(data + block * kBytes + kStreamAhead + line);
   }
 };
 
@@ -70,19 +80,17 @@ struct GgufStream {
 
   explicit GgufStream(const MatmulJob& job) : weights(job.weights), bytes(tile_bytes(job.format, job.columns)) {}
 
-  // A run begins at a multiple of kRunBlocks, or is one block.
+  // A run begins at a multiple of kRunBlocks, and has whole blocks of the format.
   ODMOE_INLINE Tile at(int64_t tile, int64_t block, int64_t blocks) {
-    const int64_t first = block / kGroups;
-    const int64_t end = (block + blocks + kGroups - 1) / kGroups;
-    const uint8_t* const data = weights + tile * bytes + first * kTileRows * F::kBytes;
+    const uint8_t* const data = weights + tile * bytes + block / kGroups * kTileRows * F::kBytes;
     const uint8_t* own = data;
-    for (int64_t i = 0; i < end - first; ++i) {
+    for (int64_t i = 0; i < blocks; i += kGroups) {
       for (int row = 0; row < kTileRows; ++row, own += F::kBytes) {
-        const int64_t to = (row * kRunBlocks + i * kGroups) * F::kScales;
+        const int64_t to = (row * kRunBlocks + i) * F::kScales;
         F::prepare(own, steps + to, bases + (F::kBases ? to : 0));
       }
     }
-    return {data, steps, bases, block - first * kGroups};
+    return {data, steps, bases};
   }
 };
 

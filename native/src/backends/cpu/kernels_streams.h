@@ -2,7 +2,7 @@
 // compiled for every format.
 //
 // A stream is made from a job. Its at() gives the weights of a run of blocks of columns of a tile: expand() of them gives columns
-// W*pair.. and 16 + W*pair.. of a row, or expand_row() all of them, and it prefetches what follows.
+// W*pair.. and 16 + W*pair.. of a row, and prefetches what follows; or (kRows) expand_row() gives all of them, and prefetch_rows() prefetches.
 #pragma once
 #include "kernels_dot.h"
 #include "kernels_units.h"
@@ -12,15 +12,27 @@ namespace {
 
 using ODMOE_INSTRUCTION_SET::AnyTiles;
 
-// The weights of a row's block as columns 0 to W - 1, W to 2 W - 1 and so on.
+// Blocks of columns that a tile expands together.
 template <class Tile>
-ODMOE_INLINE void expand_row(const Tile& tile, int64_t block, int row, Vector (&values)[kVectors]) {
+constexpr int blocks_together() {
+  if constexpr (requires { Tile::kTogether; }) return Tile::kTogether;
+  return 1;
+}
+
+// The weights of a row's block, one of those that are expanded together, as columns 0 to W - 1, W to 2 W - 1 and so on.
+template <class Tile>
+ODMOE_INLINE void expand_row(const Tile& tile, int64_t block, int number, int row, Vector (&values)[kVectors]) {
   if constexpr (requires { requires Tile::kRows; }) {
-    tile.expand_row(block, row, values);
+    tile.expand_row(block, number, row, values);
   } else {
 #pragma GCC unroll 4
-    for (int pair = 0; pair < kPairs; ++pair) tile.expand(block, row, pair, values[pair], values[kPairs + pair]);
+    for (int pair = 0; pair < kPairs; ++pair) tile.expand(block + number, row, pair, values[pair], values[kPairs + pair]);
   }
+}
+
+template <int kCount, class Tile>
+ODMOE_INLINE void prefetch_rows(const Tile& tile, int64_t block, int row) {
+  if constexpr (requires { requires Tile::kRows; }) tile.template prefetch_rows<kCount>(block, row);
 }
 
 // Writes the weights of some blocks of a tile in the fp32 layout.
@@ -28,11 +40,16 @@ template <class Stream>
 [[gnu::noinline]] void expand_run(void* stream, int64_t tile, int64_t block, int64_t blocks, void* to) {
   float* out = static_cast<float*>(to);
   const auto weights = static_cast<Stream*>(stream)->at(tile, block, blocks);
-  for (int64_t i = 0; i < blocks; ++i) {
-    for (int row = 0; row < kTileRows; ++row, out += kLanes) {
-      Vector values[kVectors];
-      expand_row(weights, i, row, values);
-      for (int v = 0; v < kVectors; ++v) Simd::store(out + v * kWidth, values[v]);
+  constexpr int kTogether = blocks_together<typename Stream::Tile>();
+  for (int64_t i = 0; i < blocks; i += kTogether) {
+    prefetch_rows<kTileRows>(weights, i, 0);
+#pragma GCC unroll 8
+    for (int number = 0; number < kTogether; ++number) {
+      for (int row = 0; row < kTileRows; ++row, out += kLanes) {
+        Vector values[kVectors];
+        expand_row(weights, i, number, row, values);
+        for (int v = 0; v < kVectors; ++v) Simd::store(out + v * kWidth, values[v]);
+      }
     }
   }
 }
@@ -40,7 +57,8 @@ template <class Stream>
 // One token: the sums of some rows at a time stay in registers.
 template <class Stream>
 void multiply_one_token(const MatmulJob& job, int64_t first_tile, int64_t tiles, Stream& stream) {
-  constexpr int kRows = kPairs == 1 ? kTileRows : 2;
+  constexpr int kTogether = blocks_together<typename Stream::Tile>();
+  constexpr int kRows = kPairs == 1 ? kTileRows : kTogether > 1 ? 1 : 2;
   const int64_t blocks = column_blocks(job.columns);
   for (int64_t number = first_tile; number < first_tile + tiles; ++number) {
     Vector rows[kTileRows][kVectors];
@@ -52,13 +70,17 @@ void multiply_one_token(const MatmulJob& job, int64_t first_tile, int64_t tiles,
         Vector sums[kRows][kVectors];
         for (int i = 0; i < kRows * kVectors; ++i) sums[i / kVectors][i % kVectors] = rows[row0 + i / kVectors][i % kVectors];
         const float* x = job.in + first * kLanes;
-        for (int64_t block = 0; block < count; ++block, x += kLanes) {
-#pragma GCC unroll 4
-          for (int r = 0; r < kRows; ++r) {
-            Vector values[kVectors];
-            expand_row(tile, block, row0 + r, values);
+        for (int64_t block = 0; block < count; block += kTogether) {
+          prefetch_rows<kRows>(tile, block, row0);
 #pragma GCC unroll 8
-            for (int v = 0; v < kVectors; ++v) sums[r][v] = Simd::fma(Simd::load(x + v * kWidth), values[v], sums[r][v]);
+          for (int i = 0; i < kTogether; ++i, x += kLanes) {
+#pragma GCC unroll 4
+            for (int r = 0; r < kRows; ++r) {
+              Vector values[kVectors];
+              expand_row(tile, block, i, row0 + r, values);
+#pragma GCC unroll 8
+              for (int v = 0; v < kVectors; ++v) sums[r][v] = Simd::fma(Simd::load(x + v * kWidth), values[v], sums[r][v]);
+            }
           }
         }
         for (int i = 0; i < kRows * kVectors; ++i) rows[row0 + i / kVectors][i % kVectors] = sums[i / kVectors][i % kVectors];

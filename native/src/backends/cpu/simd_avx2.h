@@ -244,13 +244,9 @@ struct Simd {
   }
   static Bytes and_bytes(Bytes v, int bits) { return _mm_and_si128(v, _mm_set1_epi8(static_cast<char>(bits))); }
   static Bytes or_bytes(Bytes a, Bytes b) { return _mm_or_si128(a, b); }
-  // Bits of neighbouring bytes come in.
-  static Bytes shift_bytes_right(Bytes v, int count) { return _mm_srl_epi16(v, _mm_cvtsi32_si128(count)); }
-  static Bytes shift_bytes_left(Bytes v, int count) { return _mm_sll_epi16(v, _mm_cvtsi32_si128(count)); }
-  // `value` in each byte that has the bit.
-  static Bytes where_bit(Bytes v, int bit, int value) {
-    const __m128i bits = _mm_set1_epi8(static_cast<char>(bit));
-    return _mm_and_si128(_mm_cmpeq_epi8(_mm_and_si128(v, bits), bits), _mm_set1_epi8(static_cast<char>(value)));
+  // Bits `mask` of the bytes, after they moved to the left by some places (to the right where `places` is negative).
+  static Bytes move_bits(Bytes v, int places, int mask) {
+    return and_bytes(places < 0 ? _mm_srli_epi16(v, -places) : _mm_slli_epi16(v, places), mask);
   }
   static void to_floats(Bytes v, Vector& low, Vector& high) {
     low = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v));
@@ -262,23 +258,30 @@ struct Simd {
     low = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(values));
     high = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(values, values)));
   }
-  // The same for the 32 bytes of a row, as columns 0 to 7, 8 to 15 and so on.
+  // The same for the 32 bytes of a row, four columns after four: columns 0 to 3, 8 to 11, 16 to 19, 24 to 27, then the others.
   static constexpr bool kWholeRows = true;
   using Row = __m256i;
-  static Row load_row(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  static Row load_row(const uint8_t* p) {
+    return _mm256_permutevar8x32_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+                                       _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+  }
   static Row and_bytes(Row v, int bits) { return _mm256_and_si256(v, _mm256_set1_epi8(static_cast<char>(bits))); }
   static Row or_bytes(Row a, Row b) { return _mm256_or_si256(a, b); }
-  static Row shift_bytes_right(Row v, int count) { return _mm256_srl_epi16(v, _mm_cvtsi32_si128(count)); }
-  static Row shift_bytes_left(Row v, int count) { return _mm256_sll_epi16(v, _mm_cvtsi32_si128(count)); }
-  static Row where_bit(Row v, int bit, int value) {
-    const __m256i bits = _mm256_set1_epi8(static_cast<char>(bit));
-    const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(v, bits), bits);
-    return _mm256_and_si256(set, _mm256_set1_epi8(static_cast<char>(value)));
+  static Row move_bits(Row v, int places, int mask) {
+    return and_bytes(places < 0 ? _mm256_srli_epi16(v, -places) : _mm256_slli_epi16(v, places), mask);
   }
+  // Columns 0 to 7, 8 to 15 and so on: each half of a row has four columns of each vector.
   static void to_floats(Row v, Vector (&values)[4]) {
-    to_floats(_mm256_castsi256_si128(v), values[0], values[1]);
-    to_floats(_mm256_extracti128_si256(v, 1), values[2], values[3]);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) values[i] = _mm256_cvtepi32_ps(_mm256_shuffle_epi8(v, spread(4 * i, 0)));
   }
+  // The same, for bytes with signs; the values are kSignedUnit times what the bytes say.
+  static constexpr float kSignedUnit = 0x1p24f;
+  static void to_signed_floats(Row v, Vector (&values)[4]) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) values[i] = _mm256_cvtepi32_ps(_mm256_shuffle_epi8(v, spread(4 * i, 24)));
+  }
+  static Row subtract_bytes(Row v, int from_each) { return _mm256_sub_epi8(v, _mm256_set1_epi8(static_cast<char>(from_each))); }
   // The integers of 16 bytes whose lower halves are columns 0 to 15: they are joined as BF16 from two tables of bytes.
   static void look_up_row(const uint8_t* tables, const uint8_t* codes, Vector (&values)[4]) {
     const auto both_halves = [](const uint8_t* p) {
@@ -297,6 +300,7 @@ struct Simd {
     }
   }
   static float half(uint16_t bits) { return _cvtsh_ss(bits); }
+  static Vector broadcast_half(uint16_t bits) { return _mm256_cvtph_ps(_mm_set1_epi16(static_cast<int16_t>(bits))); }
 
   // Folds the 32 partial sums of each of four rows by the binary tree.
   static void fold_rows(const Vector (&sums)[4][4], float* out) {
@@ -310,6 +314,12 @@ struct Simd {
   }
 
  private:
+  // Places for a shuffle that moves four bytes of each half, from `first` on, to bit `to` of words of 32 bits; it makes the other bits 0.
+  static __m256i spread(int first, int to) {
+    const uint32_t zeros = ~(0xffu << to) & 0x80808080u;
+    const auto place = [=](int i) { return static_cast<int>(zeros | static_cast<uint32_t>(first + i) << to); };
+    return _mm256_setr_epi32(place(0), place(1), place(2), place(3), place(0), place(1), place(2), place(3));
+  }
   // The bf16 layout's words 0 to 15 and 16 to 31 of an mxfp4 row.
   static void look_up_mxfp4(const uint8_t* codes, const uint8_t* weights, __m256i (&words)[2]) {
     const auto both_halves = [](const uint8_t* p) {

@@ -257,12 +257,9 @@ struct Simd {
   }
   static Bytes and_bytes(Bytes v, int bits) { return _mm256_and_si256(v, _mm256_set1_epi8(static_cast<char>(bits))); }
   static Bytes or_bytes(Bytes a, Bytes b) { return _mm256_or_si256(a, b); }
-  // Bits of neighbouring bytes come in.
-  static Bytes shift_bytes_right(Bytes v, int count) { return _mm256_srl_epi16(v, _mm_cvtsi32_si128(count)); }
-  static Bytes shift_bytes_left(Bytes v, int count) { return _mm256_sll_epi16(v, _mm_cvtsi32_si128(count)); }
-  // `value` in each byte that has the bit.
-  static Bytes where_bit(Bytes v, int bit, int value) {
-    return _mm256_maskz_set1_epi8(_mm256_test_epi8_mask(v, _mm256_set1_epi8(static_cast<char>(bit))), static_cast<char>(value));
+  // Bits `mask` of the bytes, after they moved to the left by some places (to the right where `places` is negative).
+  static Bytes move_bits(Bytes v, int places, int mask) {
+    return and_bytes(places < 0 ? _mm256_srli_epi16(v, -places) : _mm256_slli_epi16(v, places), mask);
   }
   static void to_floats(Bytes v, Vector& low, Vector& high) {
     low = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm256_castsi256_si128(v)));
@@ -276,6 +273,7 @@ struct Simd {
   }
   static constexpr bool kWholeRows = false;
   static float half(uint16_t bits) { return _cvtsh_ss(bits); }
+  static Vector broadcast_half(uint16_t bits) { return _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<int16_t>(bits))); }
 
   // Folds the 32 partial sums of each of four rows by the binary tree.
   static void fold_rows(const Vector (&sums)[4][2], float* out) {

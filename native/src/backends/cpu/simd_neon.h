@@ -229,10 +229,10 @@ struct Simd {
   }
   static Bytes and_bytes(Bytes v, int bits) { return vand_u8(v, vdup_n_u8(static_cast<uint8_t>(bits))); }
   static Bytes or_bytes(Bytes a, Bytes b) { return vorr_u8(a, b); }
-  static Bytes shift_bytes_right(Bytes v, int count) { return vshl_u8(v, vdup_n_s8(static_cast<int8_t>(-count))); }
-  static Bytes shift_bytes_left(Bytes v, int count) { return vshl_u8(v, vdup_n_s8(static_cast<int8_t>(count))); }
-  // `value` in each byte that has the bit.
-  static Bytes where_bit(Bytes v, int bit, int value) { return and_bytes(vtst_u8(v, vdup_n_u8(static_cast<uint8_t>(bit))), value); }
+  // Bits `mask` of the bytes, after they moved to the left by some places (to the right where `places` is negative).
+  static Bytes move_bits(Bytes v, int places, int mask) {
+    return and_bytes(vshl_u8(v, vdup_n_s8(static_cast<int8_t>(places))), mask);
+  }
   static void to_floats(Bytes v, Vector& low, Vector& high) {
     const uint16x8_t words = vmovl_u8(v);
     low = vcvtq_f32_u32(vmovl_u16(vget_low_u16(words)));
@@ -245,7 +245,8 @@ struct Simd {
     high = vcvtq_f32_s32(vmovl_s16(vget_high_s16(words)));
   }
   static constexpr bool kWholeRows = false;
-  static float half(uint16_t bits) { return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits))), 0); }
+  static float half(uint16_t bits) { return vgetq_lane_f32(broadcast_half(bits), 0); }
+  static Vector broadcast_half(uint16_t bits) { return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits))); }
 
   // Folds the 32 partial sums of each of four rows by the binary tree.
   static void fold_rows(const Vector (&sums)[4][8], float* out) {

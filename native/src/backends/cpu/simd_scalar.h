@@ -166,12 +166,9 @@ struct Simd {
   static Bytes load_halves(const uint8_t* p) { return static_cast<Bytes>((*p & 15) | *p >> 4 << 8); }
   static Bytes and_bytes(Bytes v, int bits) { return static_cast<Bytes>(v & bits * 257); }
   static Bytes or_bytes(Bytes a, Bytes b) { return static_cast<Bytes>(a | b); }
-  // Bits of neighbouring bytes come in.
-  static Bytes shift_bytes_right(Bytes v, int count) { return static_cast<Bytes>(v >> count); }
-  static Bytes shift_bytes_left(Bytes v, int count) { return static_cast<Bytes>(v << count); }
-  // `value` in each byte that has the bit.
-  static Bytes where_bit(Bytes v, int bit, int value) {
-    return static_cast<Bytes>(((v & bit) != 0 ? value : 0) | ((v >> 8 & bit) != 0 ? value << 8 : 0));
+  // Bits `mask` of the bytes, after they moved to the left by some places (to the right where `places` is negative).
+  static Bytes move_bits(Bytes v, int places, int mask) {
+    return and_bytes(static_cast<Bytes>(places < 0 ? v >> -places : v << places), mask);
   }
   static void to_floats(Bytes v, float& low, float& high) {
     low = static_cast<float>(v & 255);
@@ -184,6 +181,7 @@ struct Simd {
   }
   static constexpr bool kWholeRows = false;
   static float half(uint16_t bits) { return float_of_half(bits); }
+  static float broadcast_half(uint16_t bits) { return float_of_half(bits); }
 
   static void fold_rows(const float (&sums)[4][32], float* out) {
     for (int r = 0; r < 4; ++r) out[r] = fold(sums[r]);
