@@ -8,7 +8,7 @@ namespace {
 template <int kBits>
 void multiply_grouped(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
   const bool wide = grouped_codes(job.format).scales == ScaleType::fp32;
-  if (wide) return multiply_expanded_stream<GroupedStream<kBits, true>>(job, first_tile, tiles, scratch);
+  if (wide) return multiply_stream_of<GroupedStream<kBits, true>>(job, first_tile, tiles, scratch);
   multiply_stream_of<GroupedStream<kBits, false>>(job, first_tile, tiles, scratch);
 }
 

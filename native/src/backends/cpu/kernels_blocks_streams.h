@@ -248,8 +248,8 @@ struct GroupedTile {
     if constexpr (kBits == 4) {
       Simd::expand_codes4(own, low, high);
     } else {
-      low = Simd::load_uint8(own, 0);
-      high = Simd::load_uint8(own + 16, 0);
+      low = Simd::to_floats(Simd::load_bytes(own));
+      high = Simd::to_floats(Simd::load_bytes(own + 16));
     }
     low = kWide ? Simd::multiply(Simd::subtract(low, base), step) : Simd::fma(low, step, base);
     high = kWide ? Simd::multiply(Simd::subtract(high, base), step) : Simd::fma(high, step, base);

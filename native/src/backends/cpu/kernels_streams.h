@@ -97,7 +97,6 @@ AnyTiles any_tiles(Stream& stream) {
   return {&stream, &expand_run<Stream>};
 }
 
-// For formats that are rare, or instruction sets without vectors.
 template <class Stream>
 [[gnu::noinline]] void multiply_expanded_stream(const MatmulJob& job, int64_t first_tile, int64_t tiles,
                                                 const MatmulScratch& scratch) {

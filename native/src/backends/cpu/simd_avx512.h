@@ -1,10 +1,5 @@
 // The vectors of AVX-512 (F, BW, VL, DQ).
 #pragma once
-#if defined(__GNUC__) && !defined(__clang__)
-// GCC's own header starts many intrinsics from a register that it leaves undefined on purpose, and warns about it.
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
 #include <immintrin.h>
 
 #include "kernels_base.h"
