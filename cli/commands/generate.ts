@@ -27,7 +27,7 @@ export function registerGenerateCommand(program: Command): void {
   const command = program
     .command('generate')
     .description('answer a prompt in this process, with all experts in memory')
-    .argument('<model>', 'a pack, or a Hugging Face checkpoint directory')
+    .argument('<model>', 'a pack, a Hugging Face checkpoint directory, or a GGUF file')
     .argument('[text]', 'the prompt; - or nothing: it comes by standard input');
   addLocalEngineFlags(addGenerationFlags(command))
     .addOption(

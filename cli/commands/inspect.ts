@@ -43,7 +43,7 @@ export function registerInspectCommand(program: Command): void {
   program
     .command('inspect')
     .description('show what is in a pack (or a checkpoint); --verify checks every checksum')
-    .argument('<directory>', 'a pack, or a Hugging Face checkpoint directory')
+    .argument('<directory>', 'a pack, a Hugging Face checkpoint directory, or a GGUF file')
     .option('--verify', 'read the whole pack and compare every size and checksum', false)
     .option('--json', 'print one JSON object', false)
     .addHelpText(

@@ -75,7 +75,7 @@ export function registerPackCommand(program: Command): void {
     .description('convert a Hugging Face checkpoint into a pack, which workers load experts from')
     .argument(
       '<checkpoint>',
-      'directory with config.json and *.safetensors; with --slices or --recall also a pack, the same as <output>',
+      'directory with config.json and *.safetensors, or a GGUF file; with --slices or --recall also a pack, the same as <output>',
     )
     .argument('<output>', 'directory for the pack; new, empty, or with an unfinished pack of the same checkpoint')
     .addOption(

@@ -16,6 +16,9 @@ export interface GgufByteSource {
   read(offsetBytes: number, into: Uint8Array): Promise<void>;
 }
 
+/** Memory of the engine for a text beside its characters: its header, and what rounds it up. */
+const TEXT_MEMORY_BYTES = 24;
+
 /** Bytes before a text: their number. */
 export const TEXT_LENGTH_BYTES = 8;
 
@@ -71,8 +74,7 @@ export class GgufHeaderBytes {
 
   /**
    * Counts memory for values before they are read: it stays below twice the file's size (KEPT_FLOOR_BYTES if that is more), and so below twice
-   * HEADER_LIMIT_BYTES. A number or a pointer in a list counts 8 bytes, a text its characters. The engine's own bytes for each text, about 20,
-   * are not counted. @throws MODEL_CORRUPT
+   * HEADER_LIMIT_BYTES. A number or a pointer in a list counts 8 bytes, a text its characters and TEXT_MEMORY_BYTES. @throws MODEL_CORRUPT
    */
   keepMemory(sizeBytes: number, what: string): void {
     const limit = Math.min(2 * HEADER_LIMIT_BYTES, Math.max(2 * this.fileBytes, KEPT_FLOOR_BYTES));
@@ -134,7 +136,8 @@ export class GgufHeaderBytes {
     if (text.includes('\ufffd') && !isUtf8(bytes.subarray(begin, end))) {
       throw corruptGguf(this.path, `${what}: a text that is not UTF-8`);
     }
-    this.keepMemory(text.length === end - begin ? text.length : 2 * text.length, what);
+    const characterBytes = text.length === end - begin ? 1 : 2;
+    this.keepMemory(TEXT_MEMORY_BYTES + characterBytes * text.length, what);
     return text;
   }
 

@@ -18,6 +18,8 @@ const READ_VERSIONS: readonly number[] = [2, 3];
 const KEYS_LIMIT = 65_536;
 /** Bytes of a key with an empty name and a value of one byte. */
 const KEY_LEAST_BYTES = 13;
+/** Memory of the engine for a key's place in the map. */
+const KEY_MEMORY_BYTES = 48;
 const KEY_NAME_LIMIT_BYTES = 65_535;
 /** Most tensors of a file and of a model. Files of early 2024 with each expert's tensors apart have below 100,000. */
 export const TENSORS_LIMIT = 262_144;
@@ -98,6 +100,7 @@ async function takeKeys(bytes: GgufHeaderBytes, count: number): Promise<GgufKeys
   while (keys.size < count) {
     const key = await bytes.takeText(KEY_NAME_LIMIT_BYTES, `name of key ${keys.size}`);
     const what = `key ${shownGgufValue(key)}`;
+    bytes.keepMemory(KEY_MEMORY_BYTES, what);
     if (keys.has(key)) throw corruptGguf(bytes.path, `${what}: stands in the file twice`);
     keys.set(key, await takeGgufValue(bytes, what));
   }

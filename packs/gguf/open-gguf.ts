@@ -1,4 +1,4 @@
-import { basename, dirname } from 'node:path';
+import { basename, dirname, resolve } from 'node:path';
 import { realpath } from 'node:fs/promises';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { readFailure } from '../../shared/base/files/read-file.js';
@@ -53,10 +53,7 @@ export function readGgufContents(model: GgufModel, longContext = false): GgufCon
  * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
  */
 export async function openGguf(path: string, { longContext = false } = {}): Promise<Checkpoint> {
-  const absolute = await realpath(path).catch((thrown: unknown) => {
-    throw readFailure(thrown, path, GGUF_FILE_ERRORS);
-  });
-  return openGgufModel(await readGgufModel(absolute), { longContext, readsBiases: true });
+  return openGgufModel(await readGgufModel(await namedPath(path)), { longContext, readsBiases: true });
 }
 
 /**
@@ -95,6 +92,18 @@ export async function openGgufModel(
     dense: (role, layer) => table.dense(role, layer),
     expert: (layer, expert) => table.expert(layer, expert),
   };
+}
+
+/**
+ * The absolute path whose name says which part the file is, and how the model is called. Caches of downloads hold links with such names to files
+ * that are named by a hash; a user's own link may have any name.
+ */
+async function namedPath(path: string): Promise<string> {
+  const target = await realpath(path).catch((thrown: unknown) => {
+    throw readFailure(thrown, path, GGUF_FILE_ERRORS);
+  });
+  const given = resolve(path);
+  return readPartName(given) === null && readPartName(target) !== null ? target : given;
 }
 
 async function readBiases(

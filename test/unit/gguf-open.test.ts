@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { copyFile, symlink } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import type { Checkpoint } from '../../packs/checkpoint/checkpoint.js';
 import { parseModelConfig } from '../../packs/checkpoint/model-config.js';
 import { ggufModels } from '../../packs/gguf/gguf-directory.js';
@@ -12,6 +13,7 @@ import type { LayerShape, ModelShape } from '../../shared/model/model-shape.js';
 import { EXPERT_MATRICES, isSplit, type TensorSource } from '../../shared/model/tensor-source.js';
 import { rowBytes } from '../../shared/model/weight-dtype.js';
 import { isOdmoe } from './gguf-refusals.js';
+import { withTemporaryDirectory } from './tiny-checkpoint.js';
 
 const formats = join(packageRoot(), 'test', 'fixtures', 'formats');
 
@@ -107,6 +109,30 @@ describe('a GGUF file as the checkpoint that it was made from:', () => {
       });
     });
   }
+});
+
+describe('links to GGUF files', () => {
+  it('give a model its parts and its name by the names of the links, as in the cache of downloads', async () => {
+    const split = pathOf('gguf-qwen3moe-bf16-split');
+    const wanted = await openGguf(split);
+    await withTemporaryDirectory(async (directory) => {
+      for (const [index, { path }] of wanted.files.entries()) {
+        await copyFile(path, join(directory, `hash${index}`));
+        await symlink(`hash${index}`, join(directory, basename(path)));
+      }
+      const linked = await openGguf(join(directory, basename(split)));
+      assert.deepEqual(
+        linked.files.map(({ path }) => path),
+        wanted.files.map(({ path }) => join(directory, basename(path))),
+      );
+      await symlink(split, join(directory, 'mine.gguf'));
+      const own = await openGguf(join(directory, 'mine.gguf'));
+      assert.deepEqual(
+        own.files.map(({ path }) => path),
+        wanted.files.map(({ path }) => path),
+      );
+    });
+  });
 });
 
 describe('the order in which a GGUF file stores its tensors:', () => {

@@ -3,7 +3,7 @@ import { type BlockFormat, type GroupScale, groupedName } from '../../../shared/
 import type { StoredForm } from '../../../shared/model/tensor-source.js';
 import type { WeightScheme } from '../../model-config/weight-scheme.js';
 import type { CheckpointTensor } from '../../model-config/checkpoint-tensor.js';
-import type { QuantizedModule } from './quantized-module.js';
+import type { MatrixSize, QuantizedModule } from './quantized-module.js';
 
 /** A quantized matrix as its file holds it. */
 export interface StoredMatrix {
@@ -82,9 +82,8 @@ function packedMatrix(module: QuantizedModule): StoredMatrix {
   const zeros = scheme.symmetric
     ? null
     : module.tensor('weight_zero_point', ['I32'], [Math.ceil((rows * bits) / 32), groups]);
-  const [order = null] = module.optional('weight_g_idx', ['I32'], [columns]);
-  const reordered = scheme.reordered && order !== null;
-  const split = groupedSplit(module, { ...scheme, reordered }, scales);
+  const order = columnOrder(module, 'weight_g_idx', scheme);
+  const split = groupedSplit(module, scheme, scales);
   if (zeros === null && order === null) return canonical(split, codes, scales);
   return { split, form: 'pack-quantized', scaleBlockRows: 1, planes: planesOf(codes, scales, zeros, order) };
 }
@@ -123,9 +122,28 @@ interface GroupedScheme {
   reordered: boolean;
 }
 
+/** Columns of several groups stand in an order of their own. */
+function isReordered(
+  { columns }: MatrixSize,
+  { group, reordered }: Pick<GroupedScheme, 'group' | 'reordered'>,
+): boolean {
+  return reordered && groupCount(columns, group) > 1;
+}
+
+/** The group of each column; null: there is none, and the columns are in order. @throws MODEL_CORRUPT if it is missing and is needed */
+function columnOrder(
+  module: QuantizedModule,
+  part: 'weight_g_idx' | 'g_idx',
+  scheme: Pick<GroupedScheme, 'group' | 'reordered'>,
+): CheckpointTensor | null {
+  const { columns } = module.size;
+  if (!module.has(part) && !isReordered(module.size, scheme)) return null;
+  return module.tensor(part, ['I32'], [columns]);
+}
+
 function groupedSplit(module: QuantizedModule, scheme: GroupedScheme, scales: CheckpointTensor): BlockFormat {
   const { rows, columns } = module.size;
-  const reordered = scheme.reordered && groupCount(columns, scheme.group) > 1;
+  const reordered = isReordered(module.size, scheme);
   if (reordered && (columns % scheme.group !== 0 || columns > ORDER_LIMIT)) {
     throw module.unsupported(`have ${columns} columns in an order of their own, in groups of ${scheme.group}`);
   }
@@ -159,18 +177,18 @@ function fp8Matrix(module: QuantizedModule): StoredMatrix {
   const { rows, columns } = module.size;
   const codes = module.tensor('weight', ['F8_E4M3'], [rows, columns]);
   const part = module.has('weight_scale') ? 'weight_scale' : 'weight_scale_inv';
-  const mxfp8 = [rows, columns / 32];
-  const dtypes = [...FP8_SCALE_DTYPES, 'U8'];
+  if (module.hasScheme('mxfp8') && module.has(part)) {
+    if (columns % 32 !== 0) throw module.unsupported(`have ${columns} columns as MXFP8, no multiple of 32`);
+    return canonical('mxfp8', codes, module.tensor(part, ['U8', 'F8_E8M0'], [rows, columns / 32]));
+  }
   const blocks = [Math.ceil(rows / FP8_BLOCK), Math.ceil(columns / FP8_BLOCK)];
   const shapes: Readonly<Record<'block' | 'channel' | 'tensor', readonly (readonly number[])[]>> = {
     block: [blocks],
     channel: [[rows, 1], [rows]],
     tensor: [[], [1], [1, 1]],
   };
-  const isMxfp8 = module.has(part) && module.hasScheme('mxfp8');
-  if (isMxfp8) return canonical('mxfp8', codes, module.tensor(part, ['U8', 'F8_E8M0'], mxfp8));
   const schemes = module.schemesOf('fp8');
-  const scales = module.tensor(part, dtypes, ...schemes.flatMap((scheme) => shapes[scheme.scales]));
+  const scales = module.tensor(part, FP8_SCALE_DTYPES, ...schemes.flatMap((scheme) => shapes[scheme.scales]));
   const chosen = schemes.find((scheme) => shapes[scheme.scales].some((shape) => shape.join() === scales.shape.join()));
   assertInvariant(
     chosen !== undefined && scales.dtype in FP8_FORMS,
@@ -213,8 +231,8 @@ function wordsMatrix(module: QuantizedModule): StoredMatrix {
     const split = groupedSplit(module, { bits, group, symmetric: false, reordered: false }, scales);
     return { split, form: 'awq', scaleBlockRows: 1, planes: planesOf(codes, scales, zeros) };
   }
-  const [order = null] = module.optional('g_idx', ['I32'], [columns]);
-  const split = groupedSplit(module, { ...scheme, reordered: scheme.reordered && order !== null }, scales);
+  const order = columnOrder(module, 'g_idx', scheme);
+  const split = groupedSplit(module, scheme, scales);
   const form = scheme.zeros === 'v1' ? 'gptq-v1' : 'gptq';
   return { split, form, scaleBlockRows: 1, planes: planesOf(codes, scales, zeros, order) };
 }

@@ -1,7 +1,9 @@
 #include "cpu_backend.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "odmoe/error.h"
 #include "weight_layout.h"
@@ -61,7 +63,9 @@ bool CpuBackend::write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Spl
       matrix.lower.bytes < lower_storage_bytes(matrix.format, matrix.rows, matrix.columns)) {
     throw Error(ErrorCode::internal, "a matrix has no memory for the lower slice that is to be written");
   }
-  std::vector<uint8_t> scratch(write_scratch_bytes(matrix.format, matrix.columns));
+  // Each thread keeps its scratch, because loads take no memory after the first.
+  thread_local std::vector<uint8_t> scratch;
+  scratch.resize(std::max(scratch.size(), write_scratch_bytes(matrix.format, matrix.columns)));
   return kernels_.write_rows(matrix, first_row, rows, split, planes, scratch.data());
 }
 
