@@ -44,6 +44,20 @@ void runs_follow_closely(int threads) {
   }
 }
 
+// Threads that wake up late for a run find the pool at its end: each must notice, or the pool waits for it forever.
+void pools_end_right_after_a_run(int threads) {
+  for (int round = 0; round < 3000; ++round) {
+    std::atomic<int> runs{0};
+    {
+      cpu::ThreadPool pool(threads);
+      pool.run(4, [&](int64_t, int) { runs.fetch_add(1); });
+      if (round % 3 == 0) std::this_thread::yield();
+      pool.run(4, [&](int64_t, int) { runs.fetch_add(1); });
+    }
+    check(runs.load() == 8, "runs of a pool that ends");
+  }
+}
+
 // More threads than cores and gaps of all lengths between runs: threads spin in vain, sleep, and are woken; no run may hang, and
 // the tasks of a run see the writes of the previous run.
 void crowded_pools(int pools, int threads) {
@@ -75,6 +89,10 @@ void add_thread_pool_cases(std::vector<Case>& cases) {
         {"thread pool: every task once, " + std::to_string(threads) + " threads", [threads] { runs_every_task_once(threads); }});
     cases.push_back(
         {"thread pool: close runs, " + std::to_string(threads) + " threads", [threads] { runs_follow_closely(threads); }});
+  }
+  for (const int threads : {2, 4}) {
+    cases.push_back({"thread pool: ends right after a run, " + std::to_string(threads) + " threads",
+                     [threads] { pools_end_right_after_a_run(threads); }});
   }
   cases.push_back({"thread pool: 3 pools of 4 threads at a time", [] { crowded_pools(3, 4); }});
 }

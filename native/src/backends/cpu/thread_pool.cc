@@ -90,10 +90,10 @@ void ThreadPool::work(int thread) {
       generation_.wait(seen);
       sleepers_.fetch_sub(1);
     }
+    // In this order: a thread that has seen the generation of the pool's end must not wait for another one.
+    seen = generation_.load();
     if (stopping_.load()) return;
-    seen = generation_.load(std::memory_order_acquire);
-    const uint32_t generation = seen;
-    take_tasks(generation, thread);
+    take_tasks(seen, thread);
   }
 }
 
