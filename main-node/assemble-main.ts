@@ -6,7 +6,7 @@ import type { GiveUp } from '../engine/daemon/run-daemon.js';
 import type { Logger } from '../shared/base/log/logger.js';
 import { spreadForDrafts, usableDraftRows } from '../shared/decisions/placement/draft-rows.js';
 import { isFirstLayerWorthAnnouncing } from '../shared/decisions/placement/first-layer-workers.js';
-import { formatShares } from '../shared/model/format-shares.js';
+import { type FormatShare, formatShares } from '../shared/model/format-shares.js';
 import { allExperts } from '../shared/model/part-sizes.js';
 import { meanWeightBytes, nominalLayerCosts } from '../shared/decisions/placement/group-size.js';
 import { firstEpoch } from '../shared/wire/epochs.js';
@@ -50,7 +50,7 @@ import { contextPositionsOf, InferenceService, statedArithmetic } from './rpc/in
 import { nodeStatuses } from './rpc/node-statuses.js';
 import { observeAll } from './rpc/request-observer.js';
 import type { Pack } from '../packs/format/open-pack.js';
-import type { Manifest } from '../packs/format/manifest.js';
+import { isSlicesOnly, type Manifest } from '../packs/format/manifest.js';
 import { odmoeVersion } from '../shared/base/files/odmoe-version.js';
 import type { Tokenizer } from '../shared/language/tokenizer/tokenizer.js';
 
@@ -273,7 +273,14 @@ function homesOfSettings({ homes, replicas }: NodeSettings['placement']): number
 
 /** The size of groups, and the costs from which it follows where it is auto. */
 function groupingOf({ groupSize }: NodeSettings['placement'], pack: Pack) {
-  return { groupSize, costs: nominalLayerCosts(pack.shape, meanWeightBytes(formatShares(allExperts(pack)))) };
+  return { groupSize, costs: nominalLayerCosts(pack.shape, meanWeightBytes(formatsOfExperts(pack))) };
+}
+
+/** A pack of slices alone has no expert as it was shipped. */
+function formatsOfExperts(pack: Pack): readonly FormatShare[] {
+  const { shippedFormat: format } = pack;
+  if (format !== 'mixed') return [{ format, share: 1 }];
+  return isSlicesOnly(pack.manifest) ? [{ format: 'bf16', share: 1 }] : formatShares(allExperts(pack));
 }
 
 /** With strict homes, no expert is dealt to other workers. */
