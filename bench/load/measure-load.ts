@@ -12,6 +12,7 @@ import type { PackCodec } from '../../packs/format/pack-codec.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { gaussianValues, measureCodecs } from '../codec/measure-codecs.js';
+import { median } from '../statistics/median.js';
 
 export interface LoadSetting {
   /** Rounds over all stages. The fastest round of each stage counts, because other work on the machine only slows it. */
@@ -101,13 +102,6 @@ export function limitOf(stage: string, limits: readonly string[], rounds: readon
     (round) => (round.get(stage) ?? 0) / Math.max(...limits.map((each) => round.get(each) ?? 0)),
   );
   return { stage: limit, share: median(shares) };
-}
-
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((left, right) => left - right);
-  const middle = sorted.length >> 1;
-  const upper = sorted[middle] ?? Number.NaN;
-  return sorted.length % 2 === 1 ? upper : ((sorted[middle - 1] ?? Number.NaN) + upper) / 2;
 }
 
 function copyStages({ milliseconds }: LoadSetting): MeasuredStage[] {

@@ -9,6 +9,7 @@ import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { EmulatedLan, type LanHost, onHost } from './emulated-lan.js';
+import { median } from '../statistics/median.js';
 import { requireGivenFiles, requireLlamaFiles, requireWhole, type GivenFiles } from './given-files.js';
 import {
   distributedLlamaSystem,
@@ -159,11 +160,8 @@ async function measureInTurns(systems: readonly PeerSystem[], rounds: number, si
   return rows;
 }
 
-function median(values: readonly number[]): number | null {
-  const sorted = [...values].sort((left, right) => left - right);
-  const middle = sorted.length >> 1;
-  if (sorted.length === 0) return null;
-  return sorted.length % 2 === 1 ? (sorted[middle] ?? null) : ((sorted[middle - 1] ?? 0) + (sorted[middle] ?? 0)) / 2;
+function medianOrNull(values: readonly number[]): number | null {
+  return values.length === 0 ? null : median(values);
 }
 
 const decodeOf = ({ runs }: Row): number[] => runs.map(({ decodeTokensPerS }) => decodeTokensPerS);
@@ -177,15 +175,15 @@ function asJson(
 ): unknown {
   const systems = rows.map((row) => ({
     ...row,
-    decodeMedian: median(decodeOf(row)),
-    prefillMedian: median(prefillOf(row)),
+    decodeMedian: medianOrNull(decodeOf(row)),
+    prefillMedian: medianOrNull(prefillOf(row)),
   }));
   return snakeCaseKeys({ rateMbitPerS: rate, roundTripUs: roundTrip, pingUs, workers, threads, systems });
 }
 
 function asText(rows: readonly Row[], flags: PeersFlags, pingUs: number | null): string {
   const cell = (values: readonly number[]): string => {
-    const middle = median(values);
+    const middle = medianOrNull(values);
     if (middle === null) return '-';
     return `${middle.toFixed(2)} (${Math.min(...values).toFixed(2)}..${Math.max(...values).toFixed(2)})`;
   };

@@ -6,6 +6,7 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { standardError } from '../../shared/base/text/text-output.js';
 import { openEngine, timeAnswer } from '../generate/measure-generate.js';
 import type { MeasuredRun } from '../history/measured-run.js';
+import { median } from '../statistics/median.js';
 import { RunningProcess } from './running-process.js';
 import { parseLlamaBench, type Speeds, type Workload } from './systems.js';
 
@@ -121,12 +122,9 @@ export function sameFileEngines(rounds: readonly SameFileRound[]): [SameFileEngi
   ];
 }
 
-/** Of at least one value. */
+/** The median and the range of at least one value. Pure. */
 export function spreadOf(values: readonly number[]): Spread {
-  const sorted = [...values].sort((left, right) => left - right);
-  const at = (index: number): number => sorted[index] ?? 0;
-  const median = (at((sorted.length - 1) >> 1) + at(sorted.length >> 1)) / 2;
-  return { median, lowest: at(0), highest: at(sorted.length - 1) };
+  return { median: median(values), lowest: Math.min(...values), highest: Math.max(...values) };
 }
 
 function asText(

@@ -1,4 +1,4 @@
-import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import { median } from '../statistics/median.js';
 
 /** The measurements of one round: milliseconds of a decoded token, prompt and first token left out. */
 export interface TrustRound {
@@ -45,12 +45,4 @@ function spreadOf(values: readonly number[]): Spread {
 
 function rangeOf(values: readonly number[]): Omit<Spread, 'middle'> {
   return { lowest: Math.min(...values), highest: Math.max(...values) };
-}
-
-/** The middle one of the sorted values, or the mean of the two in the middle. */
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((left, right) => left - right);
-  const below = requirePresent(sorted[Math.floor((sorted.length - 1) / 2)], 'there is a round');
-  const above = requirePresent(sorted[Math.ceil((sorted.length - 1) / 2)], 'there is a round');
-  return (below + above) / 2;
 }

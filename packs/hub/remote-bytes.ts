@@ -6,7 +6,7 @@ import type { HubSnapshot } from './hub-repository.js';
 /** The bytes of a file on the hub, for a reader that mostly goes forward: one transfer serves it as long as no bytes are left out. */
 export class RemoteBytes implements GgufByteSource {
   private transfer: { body: HubBody; chunks: AsyncIterator<Uint8Array> } | null = null;
-  /** What has come and was not asked for yet; it begins at `position`. */
+  /** Bytes that have come and that nobody has read yet; they begin at `position`. */
   private waiting = Buffer.alloc(0);
   private position = 0;
 
