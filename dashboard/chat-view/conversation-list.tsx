@@ -1,5 +1,5 @@
 import type { JSX, TargetedEvent, TargetedSubmitEvent } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { formatBytes } from '../../shared/base/text/units.js';
 import { formatDay } from '../format/quantities.js';
 import type { ChatState } from './chat-state.js';
@@ -164,7 +164,7 @@ function RowButton({ words, title, onClick }: { words: string; title: string; on
 
 function RenamedRow({ head, onDone }: { head: KeptHead; onDone: () => void }): JSX.Element {
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => field.current?.select(), []);
+  useLayoutEffect(() => field.current?.select(), []);
   const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
     void renameConversation(head.id, field.current?.value ?? '');

@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 const DONE_SHOWN_MS = 2000;
 
@@ -36,7 +36,7 @@ export function CopyText({ label, text }: { label: string; text: () => string })
 
 function TextToCopy({ text }: { text: string }): JSX.Element {
   const box = useRef<HTMLPreElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (box.current === null) return;
     box.current.focus();
     window.getSelection()?.selectAllChildren(box.current);

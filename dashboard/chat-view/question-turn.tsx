@@ -1,5 +1,5 @@
 import type { JSX, TargetedSubmitEvent } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { BranchArrows } from './branch-arrows.js';
 import { editorAction } from './chat-keys.js';
 import { askQuestionAgain, editQuestion } from './chat-store.js';
@@ -36,7 +36,7 @@ const drafts = new Map<number, string>();
 function QuestionEditor({ question }: { question: Question }): JSX.Element {
   const [text, setText] = useState(drafts.get(question.id) ?? question.text);
   const field = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => field.current?.focus(), []);
+  useLayoutEffect(() => field.current?.focus(), []);
   const type = (next: string): void => {
     drafts.set(question.id, next);
     setText(next);

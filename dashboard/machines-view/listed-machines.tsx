@@ -1,5 +1,5 @@
 import type { JSX, TargetedSubmitEvent } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { ListedMachineView, MachinesView } from '../../shared/wire/cluster-machines.js';
 import { formatDay } from '../format/quantities.js';
 import { MachineDrain } from './machine-drain.js';
@@ -91,7 +91,7 @@ function RemovalForm({ id, onRemoved }: { id: string; onRemoved: () => Promise<v
   const [typed, setTyped] = useState('');
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState('');
-  useEffect(() => field.current?.focus(), []);
+  useLayoutEffect(() => field.current?.focus(), []);
   const submit = async (): Promise<void> => {
     setBusy(true);
     const answer = await removeMachine(id);

@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { ListedMachineView } from '../../shared/wire/cluster-machines.js';
 import { drainMachine } from './machines-requests.js';
 
@@ -59,7 +59,7 @@ export function MachineDrain({ machine: { id, drain }, onDone }: MachineDrainPro
 
 function DrainQuestion({ id, isBusy, onDrain }: { id: string; isBusy: boolean; onDrain: () => void }): JSX.Element {
   const button = useRef<HTMLButtonElement>(null);
-  useEffect(() => button.current?.focus(), []);
+  useLayoutEffect(() => button.current?.focus(), []);
   return (
     <div class="drain-question machine-wide">
       <p class="small quiet" id={`drain-${id}-note`}>

@@ -119,7 +119,7 @@ describe('the machines on the page in a browser, with invented cluster data,', f
     await page.getByRole('button', { name: 'Remove orin-1 …' }).click();
     const remove = page.getByRole('button', { name: 'Remove', exact: true });
     const field = page.getByLabel('To remove it, type its name: orin-1');
-    assert.equal(await page.evaluate<string>('document.activeElement.id'), 'remove-orin-1');
+    await page.locator('#remove-orin-1:focus').waitFor();
     for (const typed of ['', 'orin', 'orin-11', 'jetson-2']) {
       await field.fill(typed);
       assert.ok(await remove.isDisabled(), typed);
@@ -130,7 +130,7 @@ describe('the machines on the page in a browser, with invented cluster data,', f
     await remove.click();
     await page.getByText('orin-1 was removed.').waitFor();
     await page.locator('[data-machine="orin-1"]').waitFor({ state: 'detached' });
-    assert.equal(await page.evaluate<string>('document.activeElement.id'), 'machines-listed');
+    await page.locator('#machines-listed:focus').waitFor();
   });
 
   it('drains a machine after a question, by the keyboard alone, says what it waits for, and undoes it', async () => {
@@ -138,12 +138,12 @@ describe('the machines on the page in a browser, with invented cluster data,', f
     await page.getByRole('button', { name: 'Drain orin-1 …' }).focus();
     await page.keyboard.press('Enter');
     await page.getByText(/orin-1 gets no new work\. Others take its experts over, and answers go on/).waitFor();
-    assert.equal(await page.evaluate<string>('document.activeElement.getAttribute("aria-label")'), 'Drain orin-1');
+    await page.locator('[aria-label="Drain orin-1"]:focus').waitFor();
     assert.equal(await page.locator('[data-machine="orin-1"] .warn').count(), 0, 'a question changes nothing');
     await page.keyboard.press('Enter');
     await page.getByText(`orin-1 ${DRAIN_WORDS}.`).waitFor();
     assert.equal(await text('.machine-done:not(:empty)'), 'orin-1 gets no new work.');
-    assert.equal(await page.evaluate<string>('document.activeElement.id'), 'machines-listed');
+    await page.locator('#machines-listed:focus').waitFor();
     assert.equal(await page.getByRole('button', { name: 'Drain orin-1' }).count(), 0);
     await page.getByRole('button', { name: 'Give orin-1 work again' }).focus();
     await page.keyboard.press('Space');
