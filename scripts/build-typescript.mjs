@@ -1,4 +1,4 @@
-// Compiles TypeScript into dist/ without a check of types (`npm run typecheck` checks them). The JavaScript of a file depends on that
+// Compiles TypeScript into dist/ without a check of types (`npm run lint` checks them). The JavaScript of a file depends on that
 // file alone (isolatedModules), so only changed files are compiled.
 //   node scripts/build-typescript.mjs               the product
 //   node scripts/build-typescript.mjs --everything  benchmarks and tests, too

@@ -1,4 +1,4 @@
-// Formats C++ and CUDA sources by .clang-format, as prettier formats TypeScript.
+// Formats C++ and CUDA sources by .clang-format, as oxfmt formats TypeScript.
 //   node scripts/format-native.mjs           rewrites the files
 //   node scripts/format-native.mjs --check   only reports files whose format differs; if there are any, the exit status is 1
 import { spawnSync } from 'node:child_process';

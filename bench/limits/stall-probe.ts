@@ -3,7 +3,8 @@ import { Worker } from 'node:worker_threads';
 
 /** The way to ask a daemon, GET /health or Node.Identify; `pid`: its process; `mainUrl`: the server that is asked for tokens. */
 export type ProbeTarget = { pid: number; mainUrl: string } & (
-  { kind: 'http'; url: string } | { kind: 'rpc'; address: string }
+  | { kind: 'http'; url: string }
+  | { kind: 'rpc'; address: string }
 );
 
 /** The longest waits of each kind in a period. */

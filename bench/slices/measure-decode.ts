@@ -110,12 +110,7 @@ export function measureDecode(models: readonly ScoredModel[]): DecodeRow[] {
     const prompts = model.prompts.map((scores): TracedPrompt => {
       return { ...scores, theta: thetaOfPrompt(scores, model.shape.expertsPerToken, CRITICAL_SHARE) };
     });
-    const rowsOf = (
-      cacheGb: number,
-      one: Policy,
-      table: DecodeRow['table'],
-      windows: readonly number[],
-    ): DecodeRow[] =>
+    const rowsOf = (cacheGb: number, one: Policy, table: DecodeRow['table'], windows: readonly number[]): DecodeRow[] =>
       isPossible(one, model) ? decodeRows({ model, device, prompts, cacheGb, policy: one }, table, windows) : [];
     const windows = [...DECODE_WINDOWS.filter((steps) => steps < iterations), iterations];
     return [

@@ -3,7 +3,8 @@ import type { FormRecall } from '../../shared/decisions/slices/choose-shadow-for
 
 /** The result of a calibration when a model was packed. `theta`: null where the slices had thresholds before, or there are no slices. */
 export type Measurements =
-  (Omit<Calibration, 'theta'> & { readonly theta: Calibration['theta'] | null }) | { readonly problem: string };
+  | (Omit<Calibration, 'theta'> & { readonly theta: Calibration['theta'] | null })
+  | { readonly problem: string };
 
 /** The lines that `odmoe pack` prints about its measurements. Pure. `again`: the command that measures what is missing. */
 export function measurementLines(measured: Measurements, again: string): string[] {

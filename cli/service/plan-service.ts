@@ -157,7 +157,8 @@ export function memoryBytes({
   device,
   worker,
 }: Pick<NodeSettings, 'role' | 'worker'> & { readonly device: Pick<NodeSettings['device'], 'memoryBudgetBytes'> }):
-  number | null {
+  | number
+  | null {
   const hostMemory = role === 'worker' ? worker.hostMemory : 0;
   if (device.memoryBudgetBytes === 0 || hostMemory === 'auto') return null;
   return device.memoryBudgetBytes + hostMemory + GIBIBYTE;

@@ -9,7 +9,8 @@ import { rowsWithFlag, type DaemonFlags } from '../../shared/settings/settings-t
 
 /** The request in a daemon's arguments: to run, or only to print its help. */
 export type DaemonRequest =
-  { kind: 'run'; settings: NodeSettings; exitWithParent: boolean } | { kind: 'help'; text: string };
+  | { kind: 'run'; settings: NodeSettings; exitWithParent: boolean }
+  | { kind: 'help'; text: string };
 
 /**
  * Reads a daemon's arguments (without the interpreter and script) and the configuration that they name. Throws USAGE for a wrong flag,

@@ -14,7 +14,9 @@ export const MAX_RECONNECT_DELAY_MS = 2000;
 
 /** The first message of every reply stream. */
 export type FirstReply =
-  { kind: 'welcome'; welcome: Welcome } | { kind: 'refusal'; refusal: Refusal } | { kind: string };
+  | { kind: 'welcome'; welcome: Welcome }
+  | { kind: 'refusal'; refusal: Refusal }
+  | { kind: string };
 
 /** A link that has taken over a stream. */
 export interface ServedLink<Reply> {

@@ -23,7 +23,9 @@ const CACHE_COUNTERS = ['cacheWholeHits', 'cachePartHits', 'cacheMisses'] as con
 const HOST_MEMORY_COUNTERS = ['hostMemoryLoads', 'hostMemoryLoadedBytes'] as const;
 
 export type PeerCounter =
-  (typeof COUNTERS)[number] | (typeof CACHE_COUNTERS)[number] | (typeof HOST_MEMORY_COUNTERS)[number];
+  | (typeof COUNTERS)[number]
+  | (typeof CACHE_COUNTERS)[number]
+  | (typeof HOST_MEMORY_COUNTERS)[number];
 export type PeerCounts = Record<PeerCounter, number>;
 
 interface RememberedPeer {

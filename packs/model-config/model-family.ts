@@ -7,7 +7,8 @@ import type { ExpertMatrix, TensorView } from '../../shared/model/tensor-source.
 
 /** The tensor role and place of a tensor. `layer` of a dense place counts all layers; that of an expert counts expert layers. */
 export type TensorPlace =
-  ({ kind: 'dense' } & DensePlace) | { kind: 'expert'; part: ExpertMatrix; layer: number; expert: number };
+  | ({ kind: 'dense' } & DensePlace)
+  | { kind: 'expert'; part: ExpertMatrix; layer: number; expert: number };
 
 /** The part of a stored matrix that a view takes (TensorView explains the fields). */
 export type TensorSlice = Pick<

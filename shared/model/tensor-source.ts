@@ -102,7 +102,9 @@ export const STORED_FORMS = [
  * are in plane 0; the scales of NVFP4 matrices, if there are any, in plane 1. Their splits are mxfp4 and nvfp4-multiplied.
  */
 export type StoredForm =
-  'gguf-mxfp4' | 'gguf-nvfp4' | { form: (typeof STORED_FORMS)[number]; split: 'fp8' | BlockFormat };
+  | 'gguf-mxfp4'
+  | 'gguf-nvfp4'
+  | { form: (typeof STORED_FORMS)[number]; split: 'fp8' | BlockFormat };
 
 /**
  * A tensor as a view of a stored matrix of a checkpoint. A stored tensor of more than two dimensions counts as a matrix; its last dimension

@@ -13,7 +13,15 @@ export interface KnownPeer {
 
 /** Groups whose values are those of their rows. */
 type PlainGroup =
-  'prediction' | 'align' | 'drafting' | 'placement' | 'shadow' | 'main' | 'batching' | 'network' | 'log';
+  | 'prediction'
+  | 'align'
+  | 'drafting'
+  | 'placement'
+  | 'shadow'
+  | 'main'
+  | 'batching'
+  | 'network'
+  | 'log';
 
 /** All settings of one daemon: cluster.yaml and the flags, resolved and checked. No setting is optional from here on. */
 export interface NodeSettings extends NodeIdentity, TunedSettings {}

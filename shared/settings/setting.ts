@@ -80,7 +80,8 @@ export type SectionOf<Rows extends SettingRows> = {
   ]: ValueOf<Rows[Name]>;
 } & {
   -readonly [Name in keyof Rows as IsOptional<Rows[Name]> extends true ? NonNullable<Rows[Name]['key']> : never]?:
-    ValueOf<Rows[Name]> | undefined;
+    | ValueOf<Rows[Name]>
+    | undefined;
 };
 
 /** The rows that an entry of `nodes` may or must have, as they stand there. */

@@ -70,7 +70,15 @@ describe('the lossless JSON reader', () => {
   it('gives properties in written order, and the last of equal names at the place of the first', () => {
     const value = readExactJson('{"10": 1, "2": 2, "a": 3, "10": 4, "__proto__": 5}');
     assert.ok(value instanceof Map);
-    assert.deepEqual([...value], [['10', 4], ['2', 2], ['a', 3], ['__proto__', 5]]); // prettier-ignore
+    assert.deepEqual(
+      [...value],
+      [
+        ['10', 4],
+        ['2', 2],
+        ['a', 3],
+        ['__proto__', 5],
+      ],
+    );
   });
 
   it('gives the texts of properties as they were written', () => {
