@@ -47,6 +47,7 @@ interface ExpertFigure {
   gbS: number;
   gweightsS: number;
   readBandwidthGbS: number;
+  readShare: number;
   speedupOverBf16: number;
 }
 
@@ -88,6 +89,7 @@ gb_s                 bytes of weights, as they are stored in memory (fixed4 stor
                      execution: comparable with read_bandwidth_gb_s, and not more than it where weights come from memory
 gweights_s           billions of weights over the same time
 read_bandwidth_gb_s  of the same rounds
+read_share           gb_s over read_bandwidth_gb_s
 speedup_over_bf16    BF16's time over this form's, for the same experts and tokens
 
 The energy of the whole run stands below the table and in the line of --record, where this machine has counters of it.
@@ -132,6 +134,7 @@ function figuresOf(speed: ExpertSpeed, names: readonly ExpertFigure['weights'][]
       gbS: rounded(form.bytesPerS / 1e9),
       gweightsS: rounded(form.weightsPerS / 1e9),
       readBandwidthGbS: rounded(speed.readBytesPerS / 1e9),
+      readShare: rounded(form.bytesPerS / speed.readBytesPerS),
       speedupOverBf16: rounded(form.speedup),
     };
   });
@@ -144,13 +147,13 @@ function asTable(figures: readonly ExpertFigure[]): string {
       align: index === 0 ? ('left' as const) : ('right' as const),
     }),
   );
-  const rows = figures.map(({ weights, tokens, gbS, gweightsS, readBandwidthGbS, speedupOverBf16 }) => [
+  const rows = figures.map(({ weights, tokens, gbS, gweightsS, readBandwidthGbS, readShare, speedupOverBf16 }) => [
     weights,
     String(tokens),
     gbS.toFixed(2),
     gweightsS.toFixed(2),
     readBandwidthGbS.toFixed(2),
-    `${((gbS / readBandwidthGbS) * 100).toFixed(1)} %`,
+    `${(readShare * 100).toFixed(1)} %`,
     speedupOverBf16.toFixed(3),
   ]);
   return tableLines(columns, rows).join('\n');
