@@ -10,7 +10,7 @@ import {
 import type { ModelFamily } from '../model-config/model-family.js';
 import type { WeightScheme } from '../model-config/weight-scheme.js';
 import { readCompressedTensors } from './quantized/compressed-tensors.js';
-import { readFbgemm, readFp8, readModelOpt } from './quantized/fp8-modelopt.js';
+import { NEUTRAL_KEYS, readFbgemm, readFp8, readModelOpt } from './quantized/fp8-modelopt.js';
 import { readAwq, readGptq } from './quantized/gptq-awq.js';
 
 /** Keys under which programs record that they have quantized a model. */
@@ -38,7 +38,7 @@ const METHODS: Readonly<Record<string, string>> = {
 const READERS: Readonly<Record<Exclude<Quantization, 'none'>, (config: ConfigReader) => WeightScheme[]>> = {
   fp8: readFp8,
   mxfp4: (config) => {
-    config.idle('modules_to_not_convert', 'ignored_layers', 'ignore', 'scale_fmt', 'dequantize');
+    config.idle(...NEUTRAL_KEYS);
     return [];
   },
   'compressed-tensors': readCompressedTensors,

@@ -64,6 +64,10 @@ const READ: readonly [Json, unknown[]][] = [
     [{ kind: 'gptq', bits: 4, group: 64, symmetric: true, reordered: true, zeros: 'v1' }],
   ],
   [{ quant_method: 'awq', bits: 4, group_size: 128, version: 'gemm', zero_point: true }, [{ kind: 'awq', group: 128 }]],
+  [
+    { quant_method: 'awq', w_bit: 4, q_group_size: 64, zero_point: true, ignore: ['lm_head'] },
+    [{ kind: 'awq', group: 64 }],
+  ],
 ];
 
 const REFUSED: readonly [Json, RegExp][] = [

@@ -2,7 +2,8 @@ import type { ConfigReader } from '../../model-config/config-reader.js';
 import type { WeightScheme } from '../../model-config/weight-scheme.js';
 
 const FP8_BLOCKS = [128, 128];
-const NEUTRAL_KEYS = ['modules_to_not_convert', 'ignored_layers', 'ignore', 'scale_fmt', 'dequantize'] as const;
+/** Which modules are quantized is seen by their tensors; the others change nothing here. */
+export const NEUTRAL_KEYS = ['modules_to_not_convert', 'ignored_layers', 'ignore', 'scale_fmt', 'dequantize'] as const;
 
 /**
  * The schemes of FP8 in blocks, or with one scale for a matrix (null blocks).

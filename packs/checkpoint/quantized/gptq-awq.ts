@@ -78,6 +78,16 @@ export function readAwq(config: ConfigReader): WeightScheme[] {
   config.only('bits', [4], 4);
   config.only('w_bit', [4], 4);
   config.only('zero_point', [true], true);
-  config.idle('modules_to_not_convert', 'backend', 'do_fuse', 'fuse_max_seq_len', 'exllama_config', 'modules_to_fuse');
-  return [{ kind: 'awq', group: groupColumns(config) }];
+  config.idle(
+    'modules_to_not_convert',
+    'ignore',
+    'backend',
+    'do_fuse',
+    'fuse_max_seq_len',
+    'exllama_config',
+    'modules_to_fuse',
+  );
+  // AutoAWQ's own name of the key.
+  const key = config.has('q_group_size') && !config.has('group_size') ? 'q_group_size' : 'group_size';
+  return [{ kind: 'awq', group: groupColumns(config, key) }];
 }

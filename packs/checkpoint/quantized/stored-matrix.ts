@@ -64,14 +64,14 @@ function packedMatrix(module: QuantizedModule): StoredMatrix {
   const { rows, columns } = module.size;
   module.optional('weight_shape', ['I32', 'I64'], [2]);
   if (module.has('weight_global_scale')) return nvfp4Matrix(module, 'weight_packed', 'weight_global_scale');
-  const [anyType] = [module.tensor('weight_packed', ['I32', 'U8'], ...packedShapes(rows, columns))];
-  if (anyType.dtype === 'U8') {
+  const packed = module.tensor('weight_packed', ['I32', 'U8'], ...packedShapes(rows, columns));
+  if (packed.dtype === 'U8') {
     module.schemesOf('mxfp4');
     if (columns % 32 !== 0) throw module.unsupported(`have ${columns} columns as MXFP4, no multiple of 32`);
     const codes = module.tensor('weight_packed', ['U8'], [rows, columns / 2]);
     return canonical('mxfp4', codes, module.tensor('weight_scale', ['U8', 'F8_E8M0'], [rows, columns / 32]));
   }
-  const bits = anyType.shape[1] === Math.ceil((columns * 8) / 32) ? 8 : 4;
+  const bits = packed.shape[1] === Math.ceil((columns * 8) / 32) ? 8 : 4;
   const scheme = chosenPacking(module, bits);
   if ((columns * bits) % 32 !== 0) {
     throw module.unsupported(`have ${columns} columns of ${bits} bits, which fill no whole number of words`);
