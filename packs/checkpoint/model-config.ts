@@ -24,8 +24,8 @@ import type { ModelConfig, ModelFamily } from '../model-config/model-family.js';
 import { fileExists, parseJson, readBoundedFile, readJsonFile } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from './safetensors-file.js';
 import { refuseUnreadKeys } from '../model-config/unread-keys.js';
-import { readQuantization, saysQuantization } from './quantization-config.js';
-import { QUANTIZATION_FILE } from './weight-files.js';
+import { quantizationBeside, readQuantization, saysQuantization } from './quantization-config.js';
+import { QUANTIZATION_FILES } from './weight-files.js';
 
 /** Every family that can be read (docs/models.md, "Adding a family"). */
 export const MODEL_FAMILIES: readonly ModelFamily[] = [
@@ -133,21 +133,17 @@ export async function readModelConfig(
   return { family, config: { ...config, eosTokenIds } };
 }
 
-/** config.json, with the quantization that ModelOpt has written into a file of its own where config.json says nothing of it. */
+/** config.json, with the quantization that a program has written into a file of its own where config.json says nothing of it. */
 async function readWholeConfig(path: string, directory: string): Promise<unknown> {
   const config = await readConfigFile(path);
-  const beside = join(directory, QUANTIZATION_FILE);
-  if (!isObject(config) || saysQuantization(config) || !(await fileExists(beside))) return config;
-  const said = await readConfigFile(beside);
-  if (!isObject(said) || !isObject(said['quantization'])) {
-    throw new OdmoeError(
-      'MODEL_CORRUPT',
-      `${beside}: has no object "quantization"; download it again, or take it away if the weights are not quantized`,
-    );
+  if (!isObject(config) || saysQuantization(config)) return config;
+  for (const name of QUANTIZATION_FILES) {
+    const beside = join(directory, name);
+    if (!(await fileExists(beside))) continue;
+    const quantization = quantizationBeside(name, await readConfigFile(beside), beside);
+    if (quantization !== null) return { ...config, quantization_config: quantization };
   }
-  // The one of an original checkpoint says null.
-  if ((said['quantization']['quant_algo'] ?? null) === null) return config;
-  return { ...config, quantization_config: { ...said['quantization'], quant_method: 'modelopt' } };
+  return config;
 }
 
 /** Matches strings, and number words that Python writes and JSON does not have. */

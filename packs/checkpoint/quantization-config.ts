@@ -12,6 +12,7 @@ import type { WeightScheme } from '../model-config/weight-scheme.js';
 import { readCompressedTensors } from './quantized/compressed-tensors.js';
 import { NEUTRAL_KEYS, readFbgemm, readFp8, readModelOpt } from './quantized/fp8-modelopt.js';
 import { readAwq, readGptq } from './quantized/gptq-awq.js';
+import type { QUANTIZATION_FILES } from './weight-files.js';
 
 /** Keys under which programs record that they have quantized a model. */
 const KEYS = ['quantization_config', 'compression_config', 'quantization', 'quant_config'] as const;
@@ -20,6 +21,34 @@ const KEYS = ['quantization_config', 'compression_config', 'quantization', 'quan
 export function saysQuantization(values: Readonly<Record<string, unknown>>): boolean {
   const inner = values['text_config'];
   return [values, isObject(inner) ? inner : {}].some((object) => KEYS.some((key) => isObject(object[key])));
+}
+
+/** The method of a file beside config.json that does not name it. */
+const METHOD_OF_FILE: Readonly<Record<(typeof QUANTIZATION_FILES)[number], Quantization>> = {
+  'hf_quant_config.json': 'modelopt',
+  'quantize_config.json': 'gptq',
+  'quant_config.json': 'awq',
+};
+
+/**
+ * What a file beside config.json says, in the form of config.json's `quantization_config`; null: that the weights are not quantized.
+ * @throws MODEL_CORRUPT
+ */
+export function quantizationBeside(
+  name: (typeof QUANTIZATION_FILES)[number],
+  value: unknown,
+  path: string,
+): Readonly<Record<string, unknown>> | null {
+  const said = name === 'hf_quant_config.json' && isObject(value) ? value['quantization'] : value;
+  if (!isObject(said)) {
+    throw new OdmoeError(
+      'MODEL_CORRUPT',
+      `${path}: has no object with the quantization; download it again, or take it away if the weights are not quantized`,
+    );
+  }
+  // The one of an original checkpoint says null.
+  if (name === 'hf_quant_config.json' && (said['quant_algo'] ?? null) === null) return null;
+  return { quant_method: METHOD_OF_FILE[name], ...said };
 }
 
 /** Names of the quantization methods of other programs. */

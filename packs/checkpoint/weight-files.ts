@@ -6,8 +6,8 @@ import { CHECKPOINT_FILE_ERRORS } from './safetensors-file.js';
 
 export const SINGLE_FILE = 'model.safetensors';
 export const INDEX_FILE = 'model.safetensors.index.json';
-/** ModelOpt writes the quantization here, older releases here alone and not into config.json. */
-export const QUANTIZATION_FILE = 'hf_quant_config.json';
+/** Files in which programs write the quantization, older releases here alone and not into config.json: ModelOpt, AutoGPTQ, AutoAWQ. */
+export const QUANTIZATION_FILES = ['hf_quant_config.json', 'quantize_config.json', 'quant_config.json'] as const;
 
 const SAFETENSORS = /\.safetensors$/;
 const INDEX = /\.safetensors\.index(\.[^.]+)?\.json$/;

@@ -1,5 +1,5 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { INDEX_FILE, QUANTIZATION_FILE, SINGLE_FILE, withoutWeights } from '../checkpoint/weight-files.js';
+import { INDEX_FILE, QUANTIZATION_FILES, SINGLE_FILE, withoutWeights } from '../checkpoint/weight-files.js';
 import { COPIED_FILES } from '../format/pack-layout.js';
 import { refuseUnnamedGguf } from './gguf-parts-on-hub.js';
 import type { HubFile } from './hub-files.js';
@@ -34,7 +34,7 @@ export function neededFiles(id: string, files: readonly HubFile[]): NeededFiles 
       `${id}: has no ${CONFIG_FILE}; choose a repository with a whole checkpoint`,
     );
   }
-  const small = [...COPIED_FILES, INDEX_FILE, QUANTIZATION_FILE].flatMap((name) => top.get(name) ?? []);
+  const small = [...COPIED_FILES, INDEX_FILE, ...QUANTIZATION_FILES].flatMap((name) => top.get(name) ?? []);
   const large = small.find(({ sizeBytes }) => sizeBytes > SMALL_LIMIT_BYTES);
   if (large !== undefined) {
     throw new OdmoeError(

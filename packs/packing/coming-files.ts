@@ -1,7 +1,7 @@
 import { copyFile, rename, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { Checkpoint } from '../checkpoint/checkpoint.js';
-import { INDEX_FILE, QUANTIZATION_FILE } from '../checkpoint/weight-files.js';
+import { INDEX_FILE, QUANTIZATION_FILES } from '../checkpoint/weight-files.js';
 import { CHECKPOINT_FILE_ERRORS, readInto, type SafetensorsFile } from '../checkpoint/safetensors-file.js';
 import { COPIED_FILES, PARTIAL_SUFFIX } from '../format/pack-layout.js';
 import { fileAhead } from './file-arrivals.js';
@@ -94,7 +94,7 @@ export class DenseRemains {
   async prepare(): Promise<void> {
     try {
       await makeDirectories(this.directory);
-      for (const name of [...COPIED_FILES, INDEX_FILE, QUANTIZATION_FILE]) {
+      for (const name of [...COPIED_FILES, INDEX_FILE, ...QUANTIZATION_FILES]) {
         const from = join(this.source.directory, name);
         if (await fileExists(from)) await copyFile(from, join(this.directory, name));
       }

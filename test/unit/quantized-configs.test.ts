@@ -119,6 +119,29 @@ describe('the quantization that config.json says', () => {
       await assert.rejects(openCheckpoint(directory), { code: 'MODEL_UNSUPPORTED' });
     });
   });
+
+  for (const [fixture, name, said] of [
+    [
+      'qwen3moe-gptq',
+      'quantize_config.json',
+      { bits: 4, group_size: 64, damp_percent: 0.1, desc_act: false, sym: true },
+    ],
+    ['qwen3moe-awq', 'quant_config.json', { zero_point: true, q_group_size: 64, w_bit: 4, version: 'GEMM' }],
+  ] as const) {
+    it(`is read from ${name} where config.json says nothing of it`, async () => {
+      await withTemporaryDirectory(async (directory) => {
+        await cp(join(formats, fixture), directory, { recursive: true });
+        const path = join(directory, 'config.json');
+        const config = JSON.parse(await readFile(path, 'utf8')) as Record<string, Json>;
+        await writeFile(path, JSON.stringify({ ...config, quantization_config: null }));
+        await assert.rejects(openCheckpoint(directory));
+        await writeFile(join(directory, name), JSON.stringify(said));
+        assert.equal((await openCheckpoint(directory)).shippedFormat, EXPERT_FORMATS[fixture]);
+        await writeFile(join(directory, name), '[]');
+        await assert.rejects(openCheckpoint(directory), { code: 'MODEL_CORRUPT', message: new RegExp(name) });
+      });
+    });
+  }
 });
 
 const EXPERT_FORMATS: Readonly<Record<string, string>> = {

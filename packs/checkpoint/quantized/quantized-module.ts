@@ -1,7 +1,7 @@
 import { OdmoeError } from '../../../shared/base/errors/odmoe-error.js';
 import type { SchemeKind, WeightScheme } from '../../model-config/weight-scheme.js';
 import { type CheckpointTensor, foreignDtype } from '../../model-config/checkpoint-tensor.js';
-import type { ModulePart } from './module-tensors.js';
+import { MODULE_PARTS, type ModulePart } from './module-tensors.js';
 
 /** A module's matrix: outputs x inputs. */
 export interface MatrixSize {
@@ -58,21 +58,27 @@ export class QuantizedModule {
   contradiction(problem: string): OdmoeError {
     return new OdmoeError(
       'MODEL_CORRUPT',
-      `the tensors of ${this.name.slice(0, -1)} ${problem}; check that config.json belongs to these weights`,
+      `${this.file}the tensors of ${this.name.slice(0, -1)} ${problem}; check that config.json belongs to these weights`,
     );
   }
 
   unsupported(problem: string): OdmoeError {
     return new OdmoeError(
       'MODEL_UNSUPPORTED',
-      `the tensors of ${this.name.slice(0, -1)} ${problem}; use the original checkpoint, as its makers ship it`,
+      `${this.file}the tensors of ${this.name.slice(0, -1)} ${problem}; use the original checkpoint, as its makers ship it`,
     );
+  }
+
+  /** The file of one of its tensors, with a colon behind it. */
+  private get file(): string {
+    const [tensor] = MODULE_PARTS.flatMap((part) => this.find(part) ?? []);
+    return tensor === undefined ? '' : `${tensor.path}: `;
   }
 
   private missing(part: ModulePart): OdmoeError {
     return new OdmoeError(
       'MODEL_CORRUPT',
-      `tensor ${this.name}${part} is missing, without which the codes of ${this.name.slice(0, -1)} cannot be read; download the checkpoint again`,
+      `${this.file}tensor ${this.name}${part} is missing, without which the codes of ${this.name.slice(0, -1)} cannot be read; download the checkpoint again`,
     );
   }
 
