@@ -265,6 +265,23 @@ struct Simd {
     return _mm256_permutevar8x32_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
                                        _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
   }
+  // 16 bytes whose lower halves are columns 0 to 15.
+  static Row load_halves_row(const uint8_t* p) {
+    const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m256i places = _mm256_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15, 4, 5, 6,
+                                            7, 12, 13, 14, 15);
+    return and_bytes(_mm256_srlv_epi64(_mm256_shuffle_epi8(both, places), _mm256_setr_epi64x(0, 4, 0, 4)), 15);
+  }
+  // `value` in the columns whose bit is set.
+  static Row row_where_set(uint32_t bits, int value) {
+    const __m256i bytes =
+        _mm256_shuffle_epi8(_mm256_set1_epi32(static_cast<int>(bits)),
+                            _mm256_setr_epi64x(0x0101010100000000, 0x0303030302020202, 0x0101010100000000, 0x0303030302020202));
+    const auto low = static_cast<int64_t>(0x0804020108040201);
+    const auto high = static_cast<int64_t>(0x8040201080402010);
+    const __m256i places = _mm256_setr_epi64x(low, low, high, high);
+    return and_bytes(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, places), places), value);
+  }
   static Row and_bytes(Row v, int bits) { return _mm256_and_si256(v, _mm256_set1_epi8(static_cast<char>(bits))); }
   static Row or_bytes(Row a, Row b) { return _mm256_or_si256(a, b); }
   static Row move_bits(Row v, int places, int mask) {
