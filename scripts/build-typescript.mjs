@@ -18,6 +18,7 @@ import {
   runBuild,
   withLock,
 } from './build-state.mjs';
+import { unpackFixtures } from './fixture-files.mjs';
 
 export const PRODUCT_MODULES = [
   'shared',
@@ -33,6 +34,8 @@ export const PRODUCT_MODULES = [
 ];
 export const BENCH_MODULES = ['bench'];
 export const TEST_MODULES = ['dashboard', 'test'];
+/** Benchmarks read fixtures, and so do tests, which are built with the benchmarks. */
+const FIXTURE_READER = 'bench';
 
 /** This file has the state of each source at its last compilation, and the state of the compiler and its settings. */
 const STATE_PATH = join(packageRoot, 'dist', '.built.json');
@@ -107,6 +110,7 @@ function changedSources(modules) {
 /** `announce` is called before anything is compiled. Throws BuildError if a source does not compile. */
 export function buildTypeScript(modules, announce) {
   generateMessages();
+  if (modules.includes(FIXTURE_READER)) unpackFixtures();
   const { sources, changed } = changedSources(modules);
   if (changed.length === 0 && isDashboardBuilt()) return removeStale(modules, sources);
   announce();
