@@ -179,6 +179,42 @@ export interface Sequence {
   dispose(): void;
 }
 
+/** Sizes of the trained maps from the residual stream, as an expert layer meets it, to the experts of this layer and of later ones. */
+export interface ExpertMapsShape {
+  hiddenSize: number;
+  experts: number;
+  /** Of the hidden layer. */
+  units: number;
+  /** Expert layers. */
+  layers: number;
+  /** Layers ahead, in rising order; 0: the experts of the layer itself. At a layer those count that lead to a layer: the first ones. */
+  distances: readonly number[];
+}
+
+/** One layer's weights: rows of integers, each with a scale. */
+export interface LayerMaps {
+  /** units x hiddenSize. */
+  units: Int8Array;
+  unitScales: Float32Array;
+  /** The layer's distances x experts x units; scales and biases of each row. */
+  heads: Int8Array;
+  headScales: Float32Array;
+  biases: Float32Array;
+}
+
+/** Maps on the processor, whatever the device of the pass. The same bits on every processor. */
+export interface ExpertMaps {
+  /**
+   * Probabilities, 0 to 1, of every expert of layers `layer` + distance: rows x the layer's distances x experts. `layer` counts expert
+   * layers. states: rows x hiddenSize, as Pass.residual gives them before the layer's attend. A row with NaN or infinity gets zeros. Runs on a
+   * thread of the addon.
+   */
+  predict(layer: number, states: Float32Array, rows: number): Promise<Float32Array>;
+  /** The same on the calling thread. */
+  predictHere(layer: number, states: Float32Array, rows: number): Float32Array;
+  dispose(): void;
+}
+
 export interface RouterChoice {
   /** rows x expertsPerToken, by rank. */
   experts: Int32Array;
@@ -217,6 +253,13 @@ export interface Pass {
   /** Like attendHere. False: nothing was done. */
   combineHere?: ((layer: number, outputs: Uint8Array, weights: Float32Array) => boolean) | undefined;
   /**
+   * Copies the residual stream of all rows to `states`, rows x hiddenSize: after begin or a combine, as the next attend meets it (before the
+   * layers without experts that it runs first), and after the last combine. The pass itself does not change.
+   */
+  residual(states: Float32Array): Promise<void>;
+  /** Like attendHere. False: nothing was done. */
+  residualHere?: ((states: Float32Array) => boolean) | undefined;
+  /**
    * To be called between attend and combine: returns the experts that the router of a later expert layer would choose now. It reads the
    * residual stream as it is, without the experts of the layers before that layer. The pass itself does not change.
    */
@@ -250,6 +293,8 @@ export interface OpenHandles {
   sequences: number;
   passes: number;
   expertSlots: number;
+  /** Their weights are no device memory and do not count as memoryBytes. */
+  expertMaps: number;
   /** Calls that have not settled. */
   calls: number;
   /** Device and staging memory that all of these objects hold; experts in slots count only as part of their slots. */
@@ -284,6 +329,8 @@ export interface Addon {
   ): FlatExpertSlots;
   /** Bytes of the device that slots take with this maxRows and loader. */
   expertSlotBytes(device: DeviceHandle, shape: ExpertShape, maxRows: number, loader: FlatLoaderOptions): FlatSlotBytes;
+  /** weights: of every layer, copied. Throws INTERNAL for weights that do not fit the shape or are not finite. */
+  createExpertMaps(shape: ExpertMapsShape, weights: readonly LayerMaps[]): ExpertMaps;
   /** Throws PACK_CORRUPT or MODEL_CORRUPT unless the chunks' declared sizes make up the tensor, and the view lies within the stored matrix. */
   openTensor(source: TensorSource): TensorRows;
   /** Cuts row-major values into planes (packing). */

@@ -3,7 +3,10 @@ import type { ChunkCodec, SlicedSplit, Split, TensorSource } from '../shared/mod
 import type {
   CodecSpeed,
   CudaStatus,
+  ExpertMaps,
+  ExpertMapsShape,
   FormatNumbers,
+  LayerMaps,
   OpenHandles,
   QueuedReadRequest,
   QueuedReadSpeed,
@@ -19,6 +22,8 @@ export type {
   DeviceInfo,
   DeviceOptions,
   ExpertForm,
+  ExpertMaps,
+  ExpertMapsShape,
   ExpertOrder,
   ExpertShape,
   ExpertSlotBytes,
@@ -27,6 +32,7 @@ export type {
   HoldOutcome,
   RecodeOutcome,
   RouterChoice,
+  LayerMaps,
   LoaderOptions,
   LoadOutcome,
   LoadRequest,
@@ -58,6 +64,14 @@ export {
   type Device,
   type DeviceRequest,
 } from './device.js';
+
+/**
+ * Makes maps of these weights, which are copied. They work on the processor, whatever the device of the pass.
+ * @throws INTERNAL for weights that do not fit the shape or are not finite
+ */
+export function createExpertMaps(shape: ExpertMapsShape, weights: readonly LayerMaps[]): ExpertMaps {
+  return addon().createExpertMaps(shape, weights);
+}
 
 /** Opens a tensor of a checkpoint or a pack, to read it from its first row to its last. @throws PACK_CORRUPT, MODEL_CORRUPT */
 export function openTensor(source: TensorSource): TensorRows {

@@ -20,6 +20,7 @@ export class PacedPass extends wrapperOf<Pass>() {
   // Left out, because they would take no paced time.
   override readonly attendHere = undefined;
   override readonly combineHere = undefined;
+  override readonly residualHere = undefined;
   private sequences: PacedSequence[] = [];
   private positions = new Int32Array(0);
   private busy = false;
@@ -67,6 +68,11 @@ export class PacedPass extends wrapperOf<Pass>() {
     const isLast = layer === this.expertLayers - 1;
     const takenMs = isLast ? behindMs(this.parts.times, this.positions) : 0;
     await this.operate(takenMs, () => this.handle.combine(layer, outputs, weights));
+  }
+
+  /** Takes no paced time: a device copies a few rows in microseconds. */
+  override async residual(states: Float32Array): Promise<void> {
+    await this.operate(0, () => this.handle.residual(states));
   }
 
   override async chooseAhead(layer: number): Promise<RouterChoice> {

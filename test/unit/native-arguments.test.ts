@@ -4,6 +4,7 @@ import {
   PLAIN_LOADER,
   allFinite,
   crc32c,
+  createExpertMaps,
   decodeChunk,
   encodeChunk,
   joinPlanes,
@@ -13,7 +14,10 @@ import {
   splitPlanes,
   tokenWeights,
   type Device,
+  type ExpertMaps,
+  type ExpertMapsShape,
   type ExpertSlots,
+  type LayerMaps,
   type Model,
   type Pass,
   type Sequence,
@@ -37,6 +41,15 @@ function detached(): Uint8Array {
   structuredClone(bytes.buffer, { transfer: [bytes.buffer] });
   return bytes;
 }
+
+const MAPS_SHAPE: ExpertMapsShape = { hiddenSize: 4, experts: 3, units: 2, layers: 1, distances: [0] };
+const LAYER_MAPS: LayerMaps = {
+  units: new Int8Array(8),
+  unitScales: new Float32Array(2),
+  heads: new Int8Array(6),
+  headScales: new Float32Array(3),
+  biases: new Float32Array(3),
+};
 
 /** An object whose fields cannot be read. */
 const UNREADABLE = new Proxy(
@@ -114,6 +127,7 @@ describe('a native call with a wrong argument', () => {
   let slots: ExpertSlots;
   let sequence: Sequence;
   let pass: Pass;
+  let maps: ExpertMaps;
   let calls: Call[];
 
   const call = (name: string, run: (...args: never[]) => unknown, ...args: unknown[]): Call => ({ name, run, args });
@@ -125,11 +139,13 @@ describe('a native call with a wrong argument', () => {
     slots.register(expertSource(0, 0));
     sequence = model.createSequence();
     pass = model.createPass(2);
+    maps = createExpertMaps(MAPS_SHAPE, [LAYER_MAPS]);
     const hidden = new Uint8Array(hiddenSize * 4);
     const one = Int32Array.of(0);
     const makeSlots = (...args: Parameters<Device['createExpertSlots']>): void => {
       device.createExpertSlots(...args).dispose();
     };
+    const makeMaps = (...args: Parameters<typeof createExpertMaps>): void => createExpertMaps(...args).dispose();
     const request = { ...FROM_STORAGE, held: 0, order: [0, 1, 2].map((block) => ({ block, position: 0 })) };
     calls = [
       call('createExpertSlots', makeSlots, EXPERT_SHAPE, 1, 1, PLAIN_LOADER),
@@ -152,6 +168,11 @@ describe('a native call with a wrong argument', () => {
         (layer: number, outputs: Uint8Array, weights: Float32Array) => pass.combineHere?.(layer, outputs, weights),
         ...[0, hidden, new Float32Array(2)],
       ),
+      call('residual', pass.residual.bind(pass), new Float32Array(hiddenSize)),
+      call('residualHere', (into: Float32Array) => pass.residualHere?.(into), new Float32Array(hiddenSize)),
+      call('createExpertMaps', makeMaps, MAPS_SHAPE, [LAYER_MAPS]),
+      call('predict', maps.predict.bind(maps), 0, new Float32Array(4), 1),
+      call('predictHere', maps.predictHere.bind(maps), 0, new Float32Array(4), 1),
       call('chooseAhead', pass.chooseAhead.bind(pass), 1),
       call('forward', pass.forward.bind(pass), null),
       call('logits', pass.logits.bind(pass), one),
@@ -187,10 +208,13 @@ describe('a native call with a wrong argument', () => {
     ];
   });
 
-  after(() => device.dispose());
+  after(() => {
+    maps.dispose();
+    device.dispose();
+  });
 
   it('is refused with an OdmoeError and never ends the process', async () => {
-    const handles = [model, slots, sequence, pass, device];
+    const handles = [model, slots, sequence, pass, maps, device];
     for (const { name, run, args } of calls)
       for (const path of args.flatMap((argument, place) => pathsIn(argument, [place])))
         for (const [place, wrong] of [...WRONG_VALUES, ...handles].entries())
@@ -206,7 +230,7 @@ describe('a native call with a wrong argument', () => {
 
   it('is tried for every method of every handle', () => {
     const tried = new Set(calls.map(({ name }) => name));
-    const handles = [device, model, slots, sequence, pass];
+    const handles = [device, model, slots, sequence, pass, maps];
     const methods = handles.flatMap((handle) => {
       const fields = Object.getOwnPropertyDescriptors(Object.getPrototypeOf(handle) as object);
       return Object.entries(fields).flatMap(([name, { value }]) => (typeof value === 'function' ? [name] : []));

@@ -1,6 +1,13 @@
 import assert from 'node:assert/strict';
 import { plainGlu } from '../../engine/emulation/plain-shape.js';
-import { FROM_STORAGE, PLAIN_LOADER, nativeErrorCodes, openHandles, type OpenHandles } from '../../native/index.js';
+import {
+  FROM_STORAGE,
+  PLAIN_LOADER,
+  createExpertMaps,
+  nativeErrorCodes,
+  openHandles,
+  type OpenHandles,
+} from '../../native/index.js';
 import { isErrorCode } from '../../shared/base/errors/odmoe-error.js';
 import { FIXTURE_SIZES, expertSource, loadFixture, openTestDevice } from './native-test-model.js';
 
@@ -26,13 +33,22 @@ describe('open native handles', () => {
       1,
       PLAIN_LOADER,
     );
+    const maps = createExpertMaps({ hiddenSize: 2, experts: 1, units: 1, layers: 1, distances: [0] }, [
+      {
+        units: new Int8Array(2),
+        unitScales: new Float32Array(1),
+        heads: new Int8Array(1),
+        headScales: new Float32Array(1),
+        biases: new Float32Array(1),
+      },
+    ]);
     const load = slots.load(0, slots.register(expertSource(0, 0)), FROM_STORAGE);
     const { memoryBytes, ...open } = since(before);
-    assert.deepEqual(open, { devices: 1, models: 1, sequences: 1, passes: 1, expertSlots: 1, calls: 1 });
+    assert.deepEqual(open, { devices: 1, models: 1, sequences: 1, passes: 1, expertSlots: 1, expertMaps: 1, calls: 1 });
     assert.ok(memoryBytes > 0);
     await load;
     assert.equal(since(before).calls, 0);
-    for (const handle of [slots, pass, sequence]) handle.dispose();
+    for (const handle of [slots, maps, pass, sequence]) handle.dispose();
     assert.deepEqual({ ...since(before), memoryBytes: 0 }, { ...NOTHING, devices: 1, models: 1 });
     model.dispose();
     device.dispose();
@@ -46,6 +62,7 @@ const NOTHING: OpenHandles = {
   sequences: 0,
   passes: 0,
   expertSlots: 0,
+  expertMaps: 0,
   calls: 0,
   memoryBytes: 0,
 };

@@ -57,6 +57,9 @@ class Pass : public LiveCount<Pass> {
   RouterChoice choose_ahead(int layer);
   // outputs: rows x k x hidden_size floats; weights: rows x k. After the last expert layer this also runs the layers behind it.
   void combine(int layer, std::span<const uint8_t> outputs, std::span<const float> weights);
+  // To be called between begin or a combine and the next attend, or after the last combine. Copies the residual stream: rows x
+  // hidden_size. The pass does not change.
+  void residual(std::span<float> states) const;
   // on_router is called when the router of an expert layer has chosen. Throws CANCELLED; finished layers then have their cache
   // rows.
   void forward(const std::function<void(int layer, const RouterChoice&)>& on_router);

@@ -195,6 +195,7 @@ Napi::Value open_handles(const Napi::CallbackInfo& info) {
   set("sequences", Sequence::live());
   set("passes", Pass::live());
   set("expertSlots", ExpertSlots::live());
+  set("expertMaps", ExpertMaps::live());
   set("calls", AddonData::of(info.Env()).completions->pending_calls());
   set("memoryBytes", static_cast<int64_t>(DeviceMemory::live_bytes()));
   return counts;
@@ -351,6 +352,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   data->pass = Napi::Persistent(PassHandle::define(env));
   data->expert_slots = Napi::Persistent(ExpertSlotsHandle::define(env));
   data->tensor_rows = Napi::Persistent(TensorRowsHandle::define(env));
+  data->expert_maps = Napi::Persistent(ExpertMapsHandle::define(env));
   env.SetInstanceData(data.release());
 
   exports.Set("version", ODMOE_VERSION);
@@ -364,6 +366,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<create_model>(exports, "createModel");
   add<create_expert_slots>(exports, "createExpertSlots");
   add<expert_slot_bytes_of>(exports, "expertSlotBytes");
+  add<create_expert_maps>(exports, "createExpertMaps");
   add<open_tensor>(exports, "openTensor");
   add<split_values>(exports, "splitPlanes");
   add<join_values>(exports, "joinPlanes");

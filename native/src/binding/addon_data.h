@@ -22,6 +22,7 @@ struct AddonData {
   Napi::FunctionReference pass;
   Napi::FunctionReference expert_slots;
   Napi::FunctionReference tensor_rows;
+  Napi::FunctionReference expert_maps;
 
   static AddonData& of(Napi::Env env) { return *env.GetInstanceData<AddonData>(); }
 };

@@ -392,8 +392,15 @@ std::span<uint8_t> bytes_of(const Napi::Value& value, const std::string& name) {
   return {array.Data(), array.ElementLength()};
 }
 
-std::span<const float> floats_of(const Napi::Value& value, const std::string& name) {
-  const auto array = typed_array<Napi::Float32Array>(value, name, napi_float32_array, "a Float32Array");
+std::span<float> written_floats_of(const Napi::Value& value, const std::string& name) {
+  auto array = typed_array<Napi::Float32Array>(value, name, napi_float32_array, "a Float32Array");
+  return {array.Data(), array.ElementLength()};
+}
+
+std::span<const float> floats_of(const Napi::Value& value, const std::string& name) { return written_floats_of(value, name); }
+
+std::span<const int8_t> signed_bytes_of(const Napi::Value& value, const std::string& name) {
+  const auto array = typed_array<Napi::Int8Array>(value, name, napi_int8_array, "an Int8Array");
   return {array.Data(), array.ElementLength()};
 }
 

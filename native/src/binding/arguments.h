@@ -62,6 +62,8 @@ Napi::Object from_cuda_status(Napi::Env env, const CudaStatus& status);
 // Views that are valid as long as the array exists.
 std::span<uint8_t> bytes_of(const Napi::Value& value, const std::string& name);
 std::span<const float> floats_of(const Napi::Value& value, const std::string& name);
+std::span<float> written_floats_of(const Napi::Value& value, const std::string& name);
+std::span<const int8_t> signed_bytes_of(const Napi::Value& value, const std::string& name);
 std::vector<int32_t> integers_of(const Napi::Value& value, const std::string& name);
 
 Napi::Value from_router_choice(Napi::Env env, const RouterChoice& choice);

@@ -6,6 +6,7 @@
 
 #include "handle.h"
 #include "odmoe/device.h"
+#include "odmoe/expert_maps.h"
 #include "odmoe/expert_slots.h"
 #include "odmoe/model.h"
 #include "odmoe/pass.h"
@@ -67,6 +68,8 @@ class PassHandle : public Handle<PassHandle, Pass> {
   Napi::Value choose_ahead(const Napi::CallbackInfo& info);
   Napi::Value combine(const Napi::CallbackInfo& info);
   Napi::Value combine_here(const Napi::CallbackInfo& info);
+  Napi::Value residual(const Napi::CallbackInfo& info);
+  Napi::Value residual_here(const Napi::CallbackInfo& info);
   Napi::Value forward(const Napi::CallbackInfo& info);
   Napi::Value logits(const Napi::CallbackInfo& info);
   Napi::Value cancel(const Napi::CallbackInfo& info);
@@ -127,6 +130,18 @@ class TensorRowsHandle : public Handle<TensorRowsHandle, TensorRows> {
   Napi::Value read(const Napi::CallbackInfo& info);
 };
 
+class ExpertMapsHandle : public Handle<ExpertMapsHandle, ExpertMaps> {
+ public:
+  static constexpr uint64_t kTag = 7;
+  using Handle::Handle;
+  static Napi::Function define(Napi::Env env);
+
+ private:
+  Napi::Value predict(const Napi::CallbackInfo& info);
+  Napi::Value predict_here(const Napi::CallbackInfo& info);
+};
+
+Napi::Value create_expert_maps(const Napi::CallbackInfo& info);
 Napi::Value open_tensor(const Napi::CallbackInfo& info);
 
 }  // namespace odmoe

@@ -38,6 +38,7 @@ Napi::Function PassHandle::define(Napi::Env env) {
                      {promise_named<&PassHandle::begin>("begin"), promise_named<&PassHandle::attend>("attend"),
                       method_named<&PassHandle::attend_here>("attendHere"), method_named<&PassHandle::combine_here>("combineHere"),
                       promise_named<&PassHandle::choose_ahead>("chooseAhead"), promise_named<&PassHandle::combine>("combine"),
+                      promise_named<&PassHandle::residual>("residual"), method_named<&PassHandle::residual_here>("residualHere"),
                       promise_named<&PassHandle::forward>("forward"), promise_named<&PassHandle::logits>("logits"),
                       method_named<&PassHandle::cancel>("cancel"), dispose_method()});
 }
@@ -138,6 +139,28 @@ Napi::Value PassHandle::combine_here(const Napi::CallbackInfo& info) {
   const bool done = device->works_here() && device->executor().run_here([&] {
     const Pass::Call call(pass);
     pass->combine(layer, outputs, weights);
+  });
+  return Napi::Boolean::New(info.Env(), done);
+}
+
+Napi::Value PassHandle::residual(const Napi::CallbackInfo& info) {
+  const std::span<float> states = written_floats_of(info[0], "states");
+  return call_async(
+      info.Env(), runtime()->model()->device(), Thread::executor, {info[0].As<Napi::Object>()},
+      [pass = runtime(), call = Pass::Call(runtime()), states] {
+        pass->residual(states);
+        return Nothing{};
+      },
+      to_undefined);
+}
+
+Napi::Value PassHandle::residual_here(const Napi::CallbackInfo& info) {
+  const std::span<float> states = written_floats_of(info[0], "states");
+  const std::shared_ptr<Pass> pass = runtime();
+  const std::shared_ptr<Device>& device = pass->model()->device();
+  const bool done = device->works_here() && device->executor().run_here([&] {
+    const Pass::Call call(pass);
+    pass->residual(states);
   });
   return Napi::Boolean::New(info.Env(), done);
 }

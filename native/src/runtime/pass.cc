@@ -189,6 +189,18 @@ void Pass::combine(int layer, std::span<const uint8_t> outputs, std::span<const 
   stage_ = expert_layer_ == pass.shape().expert_layers ? Stage::done : Stage::attend;
 }
 
+void Pass::residual(std::span<float> states) const {
+  PassState& pass = *state_;
+  if (stage_ != Stage::attend && stage_ != Stage::done) {
+    throw Error(ErrorCode::internal, "the residual stream was asked for, which a pass has ready after begin and after combine");
+  }
+  if (states.size() != static_cast<size_t>(pass.count()) * static_cast<size_t>(pass.hidden())) {
+    throw Error(ErrorCode::internal,
+                "the array for the residual stream does not fit the pass's " + std::to_string(pass.count()) + " rows");
+  }
+  pass.backend().copy_to_host(states.data(), pass.residual.floats(), states.size_bytes());
+}
+
 void Pass::forward(const std::function<void(int, const RouterChoice&)>& on_router) {
   expect(Stage::attend, 0);
   PassState& pass = *state_;
