@@ -202,6 +202,26 @@ export interface LayerMaps {
   biases: Float32Array;
 }
 
+/** Examples for the maps of one layer, and how to train. */
+export interface MapTraining {
+  hiddenSize: number;
+  experts: number;
+  expertsPerToken: number;
+  units: number;
+  /** tokens x hiddenSize, as Pass.residual gives them before the layer's attend; not to be changed until the training has ended. */
+  states: Float32Array;
+  /**
+   * For each distance of the layer tokens x expertsPerToken experts, copied. -1: unknown; the token then does not count for that distance.
+   * Tokens with NaN or infinity in their state do not count at all.
+   */
+  choices: readonly Int32Array[];
+  epochs: number;
+  /** 0 to 2^53 - 1. */
+  seed: number;
+  /** 0: as many as the process may use. */
+  threads: number;
+}
+
 /** Maps on the processor, whatever the device of the pass. The same bits on every processor. */
 export interface ExpertMaps {
   /**
@@ -331,6 +351,15 @@ export interface Addon {
   expertSlotBytes(device: DeviceHandle, shape: ExpertShape, maxRows: number, loader: FlatLoaderOptions): FlatSlotBytes;
   /** weights: of every layer, copied. Throws INTERNAL for weights that do not fit the shape or are not finite. */
   createExpertMaps(shape: ExpertMapsShape, weights: readonly LayerMaps[]): ExpertMaps;
+  /**
+   * Trains the maps of one layer on threads of the addon: the same bits on every processor, with any number of threads. onEpoch, which must not
+   * throw, is called after each epoch, counted from 1, with the mean squared error of its probabilities. `maps` rejects with CANCELLED soon
+   * after cancel(), and with INTERNAL for examples that do not belong together or of which none counts.
+   */
+  trainExpertMaps(
+    request: MapTraining,
+    onEpoch: ((epoch: number, error: number) => void) | null,
+  ): { maps: Promise<LayerMaps>; cancel(): void };
   /** Throws PACK_CORRUPT or MODEL_CORRUPT unless the chunks' declared sizes make up the tensor, and the view lies within the stored matrix. */
   openTensor(source: TensorSource): TensorRows;
   /** Cuts row-major values into planes (packing). */

@@ -7,6 +7,7 @@ import type {
   ExpertMapsShape,
   FormatNumbers,
   LayerMaps,
+  MapTraining,
   OpenHandles,
   QueuedReadRequest,
   QueuedReadSpeed,
@@ -34,6 +35,7 @@ export type {
   RouterChoice,
   LayerMaps,
   LoaderOptions,
+  MapTraining,
   LoadOutcome,
   LoadRequest,
   Model,
@@ -71,6 +73,37 @@ export {
  */
 export function createExpertMaps(shape: ExpertMapsShape, weights: readonly LayerMaps[]): ExpertMaps {
   return addon().createExpertMaps(shape, weights);
+}
+
+/**
+ * Trains the maps of one layer on threads of the addon (by default as many as the process may use): the same bits on every processor, with any
+ * number of threads. onEpoch is called after each epoch, counted from 1, with the mean squared error of its probabilities; an error that it
+ * throws ends the training, and is what the promise rejects with.
+ * @throws CANCELLED soon after the signal aborts; INTERNAL for examples that do not belong together or of which none counts
+ */
+export async function trainExpertMaps(
+  request: Omit<MapTraining, 'threads'> & { threads?: number },
+  onEpoch: ((epoch: number, error: number) => void) | null = null,
+  signal: AbortSignal | null = null,
+): Promise<LayerMaps> {
+  const failures: { thrown: unknown }[] = [];
+  const tell = (epoch: number, error: number): void => {
+    if (failures.length > 0) return;
+    try {
+      onEpoch?.(epoch, error);
+    } catch (thrown) {
+      failures.push({ thrown });
+      cancel();
+    }
+  };
+  const { maps, cancel } = addon().trainExpertMaps({ ...request, threads: request.threads ?? 0 }, tell);
+  if (signal?.aborted === true) cancel();
+  signal?.addEventListener('abort', cancel);
+  const [outcome] = await Promise.allSettled([maps]);
+  signal?.removeEventListener('abort', cancel);
+  for (const { thrown } of failures) throw thrown;
+  if (outcome.status === 'rejected') throw outcome.reason;
+  return outcome.value;
 }
 
 /** Opens a tensor of a checkpoint or a pack, to read it from its first row to its last. @throws PACK_CORRUPT, MODEL_CORRUPT */

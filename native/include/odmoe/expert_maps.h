@@ -4,7 +4,9 @@
 //  - h = silu of the INT8 product of `units` with y: a hidden layer that all distances share;
 //  - probability of an expert = sigmoid(INT8 product of its row of `heads` with h, plus its bias).
 #pragma once
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -52,5 +54,28 @@ class ExpertMaps : public LiveCount<ExpertMaps> {
   ExpertMapsShape shape_;
   std::unique_ptr<const Packed> packed_;
 };
+
+// Examples for the maps of one layer. The spans must stay valid during the training.
+struct MapTraining {
+  int64_t hidden_size = 0;
+  int experts = 0;
+  int experts_per_token = 0;
+  int units = 0;
+  std::span<const float> states;  // tokens x hidden_size
+  // For each distance of the layer: tokens x experts_per_token experts. -1: unknown; the token then does not count for this distance.
+  std::vector<std::span<const int32_t>> choices;
+  int epochs = 0;
+  uint64_t seed = 0;
+  int threads = 0;  // 0: as many as the process may use
+  std::string instruction_set = "auto";
+};
+
+// Called after each epoch, counted from 1, with the mean squared error of its probabilities.
+using EpochListener = std::function<void(int epoch, double error)>;
+
+// Trains in FP32: binary cross-entropy over the experts of all distances, Adam. Tokens whose state is not finite do not count. The result
+// has the same bits with every instruction set and number of threads. Throws CANCELLED, and INTERNAL for examples that do not belong
+// together or of which none counts.
+LayerMaps train_expert_maps(const MapTraining& training, const EpochListener& on_epoch, const std::atomic<bool>& cancelled);
 
 }  // namespace odmoe

@@ -25,6 +25,7 @@
 #include "odmoe/service_notice.h"
 #include "parent_process.h"
 #include "slice_calls.h"
+#include "train_maps_call.h"
 #include "wait_call.h"
 
 #ifndef ODMOE_VERSION
@@ -367,6 +368,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<create_expert_slots>(exports, "createExpertSlots");
   add<expert_slot_bytes_of>(exports, "expertSlotBytes");
   add<create_expert_maps>(exports, "createExpertMaps");
+  add<train_expert_maps_of>(exports, "trainExpertMaps");
   add<open_tensor>(exports, "openTensor");
   add<split_values>(exports, "splitPlanes");
   add<join_values>(exports, "joinPlanes");

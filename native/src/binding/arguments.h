@@ -26,6 +26,11 @@ inline constexpr int64_t kLargestInteger = (int64_t{1} << 53) - 1;
 // Most rows of a pass and of an execute.
 inline constexpr int kLargestPassRows = 65536;
 
+// Sizes of expert maps; they bound every product of sizes.
+inline constexpr int kLargestMapInputs = 1 << 20;
+inline constexpr int kLargestMapCount = 1 << 16;
+inline constexpr uint32_t kMostMapDistances = 64;
+
 // `name`: the argument, for the error.
 [[noreturn]] void refuse(const std::string& name, const Napi::Value& value, const std::string& wanted);
 int64_t to_integer(const Napi::Value& value, const std::string& name, int64_t lowest = 0, int64_t highest = kLargestInt);

@@ -8,27 +8,22 @@
 namespace odmoe {
 namespace {
 
-// They bound every product of sizes.
-constexpr int kLargestHidden = 1 << 20;
-constexpr int kLargestCount = 1 << 16;
-constexpr uint32_t kMostDistances = 64;
-
 std::vector<int> to_distances(const Napi::Value& value) {
   if (!value.IsArray()) refuse("shape.distances", value, "an array");
   const auto array = value.As<Napi::Array>();
-  if (array.Length() > kMostDistances) refuse("shape.distances", value, "an array of at most 64 distances");
+  if (array.Length() > kMostMapDistances) refuse("shape.distances", value, "an array of at most 64 distances");
   std::vector<int> distances;
-  for (uint32_t i = 0; i < array.Length(); i++) distances.push_back(to_int(array.Get(i), "shape.distances", 0, kLargestCount));
+  for (uint32_t i = 0; i < array.Length(); i++) distances.push_back(to_int(array.Get(i), "shape.distances", 0, kLargestMapCount));
   return distances;
 }
 
 ExpertMapsShape to_shape(const Napi::Value& value) {
   const Napi::Object object = to_object(value, "shape");
   ExpertMapsShape shape;
-  shape.hidden_size = to_int(object.Get("hiddenSize"), "shape.hiddenSize", 1, kLargestHidden);
-  shape.experts = to_int(object.Get("experts"), "shape.experts", 1, kLargestCount);
-  shape.units = to_int(object.Get("units"), "shape.units", 1, kLargestCount);
-  shape.layers = to_int(object.Get("layers"), "shape.layers", 1, kLargestCount);
+  shape.hidden_size = to_int(object.Get("hiddenSize"), "shape.hiddenSize", 1, kLargestMapInputs);
+  shape.experts = to_int(object.Get("experts"), "shape.experts", 1, kLargestMapCount);
+  shape.units = to_int(object.Get("units"), "shape.units", 1, kLargestMapCount);
+  shape.layers = to_int(object.Get("layers"), "shape.layers", 1, kLargestMapCount);
   shape.distances = to_distances(object.Get("distances"));
   return shape;
 }

@@ -112,6 +112,19 @@ struct GluJob {
   float up_offset;
 };
 
+// out[i][j] = sum over t of left(i, t) * right[t][j], by fma in rising t from +0; left(i, t) = left[i * left_row + t * left_term].
+struct ProductSums {
+  float* out;
+  int64_t out_row;
+  const float* left;
+  int64_t left_row;
+  int64_t left_term;
+  const float* right;
+  int64_t right_term;
+  int64_t columns;
+  int64_t terms;
+};
+
 struct KernelTable {
   const char* instruction_set;
 
@@ -145,6 +158,8 @@ struct KernelTable {
 
   // out[i] = exp((x[i] - highest) / divisor).
   void (*exponentials)(float* out, const float* x, int64_t count, float highest, float divisor);
+  // Rows [begin, end).
+  void (*sum_products)(const ProductSums& work, int64_t begin, int64_t end);
   // sum(x), from the 32 partial sums.
   float (*sum)(const float* x, int64_t count);
 

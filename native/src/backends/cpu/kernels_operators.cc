@@ -5,6 +5,7 @@
 #include "kernels_norms.h"
 #include "kernels_recurrence.h"
 #include "kernels_router.h"
+#include "kernels_training.h"
 #include "kernels_units.h"
 
 namespace odmoe::cpu {
@@ -32,6 +33,7 @@ constexpr KernelTable make_table() {
   table.convolve = &convolve;
   table.delta_rule = &delta_rule;
   table.exponentials = &exponentials;
+  table.sum_products = &sum_products;
   table.sum = &fold_values;
   table.read_row = &ODMOE_INSTRUCTION_SET::read_row;
   table.write_rows = &ODMOE_INSTRUCTION_SET::write_rows;
