@@ -22,6 +22,9 @@ export const FETCHED_JOURNAL_FILE = 'fetched.jsonl';
 export const SLICES_FILE = 'slices.json';
 /** Recall of the forms in which a shadow may hold the model; the manifest does not name it. */
 export const SHADOW_RECALL_FILE = 'shadow-recall.json';
+/** Maps that foretell experts, and what "odmoe fit" keeps until they are finished; the manifest names neither. */
+export const PREDICTOR_FILE = 'predictor.safetensors';
+export const FITTING_DIRECTORY = 'fitting';
 /** Files of slices that a worker fetches in part: the journal of those on the disk, the future slices.json, and the writer's lock. */
 export const FETCH_SLICES_JOURNAL_FILE = 'fetching-slices.jsonl';
 export const FETCH_SLICES_FILE = 'fetching-slices.json';
@@ -82,6 +85,7 @@ export function isPackEntry(name: string): boolean {
   if (name.startsWith(`${LOCK_FILE}.`)) return true;
   const whole = name.endsWith(PARTIAL_SUFFIX) ? name.slice(0, -PARTIAL_SUFFIX.length) : name;
   if (SLICE_FILE_PATTERN.test(whole) || whole === SLICES_FILE || name === SLICING_JOURNAL_FILE) return true;
+  if (name.startsWith(PREDICTOR_FILE) || name === FITTING_DIRECTORY) return true;
   return isPackFileName(whole) || whole === MANIFEST_FILE || name.startsWith(SHADOW_RECALL_FILE);
 }
 

@@ -5,7 +5,14 @@ import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import { makeDirectories } from '../../shared/base/files/make-directories.js';
 import { type ProcessLock, acquireProcessLock } from '../../shared/base/files/process-lock.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
-import { isPackEntry, JOURNAL_FILE, LOCK_FILE, MANIFEST_FILE, PARTIAL_SUFFIX } from '../format/pack-layout.js';
+import {
+  FITTING_DIRECTORY,
+  isPackEntry,
+  JOURNAL_FILE,
+  LOCK_FILE,
+  MANIFEST_FILE,
+  PARTIAL_SUFFIX,
+} from '../format/pack-layout.js';
 
 /** Most foreign files that one message names. */
 const FOREIGN_NAMED = 3;
@@ -47,7 +54,8 @@ function foreignProblem(names: readonly string[]): string | null {
 /** Removes the files of an unfinished pack, except the files in `keep` and the lock. */
 export async function clearUnfinished(directory: string, keep: ReadonlySet<string>): Promise<void> {
   for (const name of await readdir(directory)) {
-    if (isPackEntry(name) && !keep.has(name) && !name.startsWith(LOCK_FILE)) await rm(join(directory, name));
+    if (!isPackEntry(name) || keep.has(name) || name.startsWith(LOCK_FILE)) continue;
+    await rm(join(directory, name), { recursive: name === FITTING_DIRECTORY });
   }
 }
 
