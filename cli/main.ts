@@ -20,6 +20,7 @@ const COMMANDS: readonly CommandModule[] = [
   { names: ['rm'], read: async () => (await import('./commands/rm.js')).registerRemoveCommand },
   { names: ['pack'], read: async () => (await import('./commands/pack.js')).registerPackCommand },
   { names: ['inspect'], read: async () => (await import('./commands/inspect.js')).registerInspectCommand },
+  { names: ['fit'], read: async () => (await import('./commands/fit.js')).registerFitCommand },
   { names: ['plan'], read: async () => (await import('./commands/plan.js')).registerPlanCommand },
   { names: ['simulate'], read: async () => (await import('./commands/simulate.js')).registerSimulateCommand },
   { names: ['up', 'down'], read: async () => (await import('./commands/up-down.js')).registerUpCommands },

@@ -1,5 +1,6 @@
 import { relative } from 'node:path';
 import type { Checkpoint } from './checkpoint/checkpoint.js';
+import type { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import { densePlaces } from '../shared/model/dense-roles.js';
 import type { ModelShape } from '../shared/model/model-shape.js';
 import { formatShares, type FormatShare } from '../shared/model/format-shares.js';
@@ -13,6 +14,7 @@ import { isSlicesOnly } from './format/manifest.js';
 import type { Pack } from './format/open-pack.js';
 import { type LeftOutTensors, leftOutTensors } from './packing/left-out-tensors.js';
 import { type PackCompression, packCompression } from './pack-compression.js';
+import type { Predictor } from './predictor/predictor-file.js';
 import { type FoundSlices, NO_SLICES, type Slices } from './slices/open-slices.js';
 import { bitsPerWeight, pairOfSplit } from './slices/slice-pair.js';
 import { sliceFileBytes } from './slices/slices-manifest.js';
@@ -67,8 +69,15 @@ export interface ModelDescription {
     slicesDamage: string | null;
     /** Recall of the forms of a shadow; null: not measured. */
     shadowRecall: readonly FormRecall[] | null;
+    /** Maps that foretell experts; null: none that can be used. */
+    predictor: PredictorFacts | null;
+    /** The fault of the predictor; null: it is whole, or there is none. */
+    predictorDamage: string | null;
   } | null;
 }
+
+/** A predictor without its maps. */
+export type PredictorFacts = Omit<Predictor, 'layers'>;
 
 /** The slices beside a pack's lossless parts. */
 export interface SlicesFacts {
@@ -105,9 +114,18 @@ export interface BesidePack {
   readonly slices: FoundSlices;
   /** Null: there is none. */
   readonly shadowRecall: readonly FormRecall[] | null;
+  readonly predictor: FoundPredictor;
 }
 
-const NOTHING_BESIDE: BesidePack = { slices: NO_SLICES, shadowRecall: null };
+/** A pack's predictor; both are null where there is none. */
+export interface FoundPredictor {
+  readonly predictor: Predictor | null;
+  readonly damage: OdmoeError | null;
+}
+
+export const NO_PREDICTOR: FoundPredictor = { predictor: null, damage: null };
+
+const NOTHING_BESIDE: BesidePack = { slices: NO_SLICES, shadowRecall: null, predictor: NO_PREDICTOR };
 
 /** Describes an opened model. */
 export function describeModel(
@@ -148,7 +166,7 @@ export function describeModel(
 
 function packFacts(
   source: Pack | Checkpoint,
-  { slices: { slices, isUnfinished, damage }, shadowRecall }: BesidePack,
+  { slices: { slices, isUnfinished, damage }, shadowRecall, predictor: found }: BesidePack,
   slots: DescribedSlots,
 ): ModelDescription['pack'] {
   if (source.kind !== 'pack') return null;
@@ -167,7 +185,13 @@ function packFacts(
     slicesUnfinished: isUnfinished,
     slicesDamage: damage?.message ?? null,
     shadowRecall,
+    predictor: found.predictor === null ? null : predictorFacts(found.predictor),
+    predictorDamage: found.damage?.message ?? null,
   };
+}
+
+function predictorFacts({ shape, recall, tokens, seed, text }: Predictor): PredictorFacts {
+  return { shape, recall, tokens, seed, text };
 }
 
 function slicesFacts({ split, opened, digest, manifest }: Slices, slots: DescribedSlots): SlicesFacts {

@@ -15,7 +15,7 @@ import type { ModelShape } from '../../shared/model/model-shape.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
 import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { deepenCheckpoint } from '../deepen/deepen-checkpoint.js';
-import { MOST_PROMPTS } from '../recall/demo-prompts.js';
+import { MOST_PROMPTS } from '../../engine/fitting/demo-prompts.js';
 import { measureTable, PAPER_TABLES, type PaperTable, type TableResult } from './cells.js';
 import { paperProfileFile, SetUpRunner } from './measure-set-ups.js';
 import { reportJson, paperReportText } from './report.js';

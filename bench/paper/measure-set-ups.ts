@@ -14,7 +14,7 @@ import { answerRequest, collectAnswer, type CollectedAnswer } from '../../cli/cl
 import { Testbed } from './testbed.js';
 import { VirtualCached, VirtualTestbed } from './virtual-testbed.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
+import { demoPrompts, MOST_PROMPTS } from '../../engine/fitting/demo-prompts.js';
 import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 
 /** Tokens of an answer that is only for warm-up; its times do not count. */

@@ -17,7 +17,7 @@ import { requireWritableFile } from '../../shared/base/files/require-writable-fi
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { readTrace, RecordedTrace, type TraceDocument } from '../../simulator/trace/trace-file.js';
-import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
+import { demoPrompts, MOST_PROMPTS } from '../../engine/fitting/demo-prompts.js';
 import { recordTraceDocument } from '../trace/record-trace.js';
 import { poolsMachine, COMPARED_POLICIES, type ComparedPolicy } from './cached-worker.js';
 import { measureAnswers, type PoolsBenchSetting, promptsNeeded, type TracedMachine } from './measure-answers.js';

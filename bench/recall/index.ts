@@ -12,7 +12,7 @@ import { writeFailure } from '../../shared/base/files/storage-error.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { compareSources } from './compare-sources.js';
-import { demoPrompts, MOST_PROMPTS } from './demo-prompts.js';
+import { demoPrompts, MOST_PROMPTS } from '../../engine/fitting/demo-prompts.js';
 import { measureRecall, type RecallProgress } from './measure-recall.js';
 import { recallJson, recallPlot, recallTable, sourceJson, sourceTable } from './recall-report.js';
 import { chooseSetUps, NAMED_PRECISIONS, readPrecisions, type RecallFigure } from './set-ups.js';

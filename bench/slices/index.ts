@@ -5,7 +5,7 @@ import { packageRoot } from '../../shared/base/files/package-root.js';
 import { standardError } from '../../shared/base/text/text-output.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import type { MeasuredRun } from '../history/measured-run.js';
-import { MOST_PROMPTS } from '../recall/demo-prompts.js';
+import { MOST_PROMPTS } from '../../engine/fitting/demo-prompts.js';
 import { ratioRows, type RatioRow } from './decode-ratios.js';
 import { measureDecode, type DecodeRow } from './measure-decode.js';
 import { ALL_VARIANTS, measureQuality, type QualityRow, type ThetaRow } from './measure-quality.js';

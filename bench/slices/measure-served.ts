@@ -36,7 +36,7 @@ import { ProfiledLinks } from '../../simulator/network/link-model.js';
 import { DEFAULT_SET_UP } from '../../simulator/simulate/cluster-set-up.js';
 import { clusterSettings } from '../../simulator/simulate/cluster-settings.js';
 import { SILENT } from '../../simulator/simulate/traced-world.js';
-import { demoPrompts } from '../recall/demo-prompts.js';
+import { demoPrompts } from '../../engine/fitting/demo-prompts.js';
 
 export interface ServedRow {
   table: 'served';

@@ -8,7 +8,7 @@ import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js
 import type { ModelSource, SliceReading } from '../../shared/model/tensor-source.js';
 import { resolveSampling } from '../../shared/wire/sampling-options.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from '../../shadow-node/predictor/shadow-model.js';
-import { demoPrompts } from '../recall/demo-prompts.js';
+import { demoPrompts } from '../../engine/fitting/demo-prompts.js';
 import { recordTrace, type MainTrace } from '../recall/main-trace.js';
 import { tokenizePrompts } from '../recall/measure-recall.js';
 import { replayTraces } from '../recall/replay-trace.js';

@@ -10,7 +10,7 @@ import { requireWritableFile } from '../../shared/base/files/require-writable-fi
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
-import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
+import { demoPrompts, MOST_PROMPTS } from '../../engine/fitting/demo-prompts.js';
 import { NAMED_PRECISIONS } from '../recall/set-ups.js';
 import { recordedRecall, type TraceDocument } from '../../simulator/trace/trace-file.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';

@@ -20,6 +20,7 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe rm': (command) => command.opts()['force'] !== true,
   'odmoe pack': true,
   'odmoe inspect': true,
+  'odmoe fit': true,
   'odmoe plan': true,
   'odmoe plan cluster': false,
   'odmoe simulate': false,

@@ -1,6 +1,12 @@
 import type { Command } from 'commander';
 import { describeNumbers } from '../../packs/describe-layers.js';
-import { describeModel, type DescribedSlots, type ModelDescription } from '../../packs/describe-model.js';
+import {
+  describeModel,
+  type DescribedSlots,
+  type FoundPredictor,
+  type ModelDescription,
+  NO_PREDICTOR,
+} from '../../packs/describe-model.js';
 import type { PackCompression } from '../../packs/pack-compression.js';
 import { allExperts } from '../../shared/model/part-sizes.js';
 import { expertShape } from '../../engine/loading/expert-shape.js';
@@ -20,6 +26,10 @@ import { openAnyPack, type Pack } from '../../packs/format/open-pack.js';
 import { isPackFileName } from '../../packs/format/pack-layout.js';
 import { findSlices, NO_SLICES, type Slices } from '../../packs/slices/open-slices.js';
 import { verifySlices } from '../../packs/slices/verify-slices.js';
+import { predictorSummary } from '../output/predictor-report.js';
+import { readPredictor } from '../../packs/predictor/predictor-file.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { recallLines } from '../output/measurements-report.js';
 import { readShadowRecall } from '../../packs/shadow-recall-file.js';
 import { damagedLine, mendingRemedy, slicesLines, unfinishedLine } from '../output/slices-report.js';
@@ -34,6 +44,9 @@ interface InspectFlags {
 
 /** Most lines about skipped tensors; --json lists all of them. */
 const LEFT_OUT_NAMED = 8;
+
+/** Faults of a predictor that making it anew repairs. */
+const UNUSABLE: ReadonlySet<ErrorCode> = new Set(['PACK_CORRUPT', 'MODEL_UNSUPPORTED']);
 
 /** A slot's own memory does not depend on the rows of an execute, so any number works; only the memory that slots share depends on them. */
 const SLOT_ROWS = 1;
@@ -64,7 +77,8 @@ async function inspect(directory: string, flags: InspectFlags): Promise<void> {
   const found = source.kind === 'pack' ? await findSlices(source) : NO_SLICES;
   const { slices } = found;
   const shadowRecall = source.kind === 'pack' ? await readShadowRecall(source) : null;
-  const description = describeModel(source, slotsOf(source), { slices: found, shadowRecall });
+  const predictor = source.kind === 'pack' ? await findPredictor(source) : NO_PREDICTOR;
+  const description = describeModel(source, slotsOf(source), { slices: found, shadowRecall, predictor });
   const damages = flags.verify && source.kind === 'pack' ? await verifyWithProgress(source, slices) : null;
   if (flags.json) standardOutput.write(`${printableJson(snakeCaseKeys({ ...description, damages }))}\n`);
   else standardOutput.write(`${descriptionLines(description, flags.verify, damages).join('\n')}\n`);
@@ -77,6 +91,18 @@ async function inspect(directory: string, flags: InspectFlags): Promise<void> {
     if (damages.length > 0 && slices !== null) throw damageError(source.directory, damages, mendingRemedy(slices));
   }
   if (found.damage !== null) throw found.damage;
+  if (predictor.damage !== null) throw predictor.damage;
+}
+
+/** A predictor that cannot be used hinders no other description of the pack. */
+async function findPredictor(pack: Pack): Promise<FoundPredictor> {
+  try {
+    return { predictor: await readPredictor(pack), damage: null };
+  } catch (thrown) {
+    const damage = toOdmoeError(thrown);
+    if (!UNUSABLE.has(damage.code)) throw thrown;
+    return { predictor: null, damage };
+  }
 }
 
 /** Slot sizes on a processor. A device that maps memory uses whole pages. */
@@ -154,6 +180,8 @@ function descriptionLines(model: ModelDescription, verify: boolean, damages: Pac
   if (pack.slicesDamage !== null) lines.push(damagedLine(pack.slices !== null));
   if (pack.shadowRecall !== null)
     lines.push('  shadow      recall of each form, without alignment:', ...recallLines(pack.shadowRecall));
+  if (pack.predictor !== null) lines.push(...predictorSummary(pack.predictor));
+  if (pack.predictorDamage !== null) lines.push('  predictor   cannot be used');
   if (damages?.length === 0 && pack.slicesDamage === null)
     lines.push('  verified    every file and chunk is as the manifest says');
   return lines;

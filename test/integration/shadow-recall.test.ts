@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { demoPrompts, MOST_PROMPTS } from '../../bench/recall/demo-prompts.js';
+import { demoPrompts, MOST_PROMPTS } from '../../engine/fitting/demo-prompts.js';
 import { measureRecall, type RecallOptions, type RecallReport } from '../../bench/recall/measure-recall.js';
 import { chooseSetUps } from '../../bench/recall/set-ups.js';
 import { promptTokenIds } from '../../engine/generation/prompt-encoder.js';

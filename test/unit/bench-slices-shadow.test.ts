@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { demoPrompts } from '../../bench/recall/demo-prompts.js';
+import { demoPrompts } from '../../engine/fitting/demo-prompts.js';
 import { measureRecall } from '../../bench/recall/measure-recall.js';
 import { measureShadows, SHADOWS, type MeasuredShadow, type ShadowRow } from '../../bench/slices/measure-shadow.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';

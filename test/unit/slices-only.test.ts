@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
-import { describeModel } from '../../packs/describe-model.js';
+import { describeModel, NO_PREDICTOR } from '../../packs/describe-model.js';
 import { isSlicesOnly } from '../../packs/format/manifest.js';
 import { openAnyPack, openPack } from '../../packs/format/open-pack.js';
 import { openModelSource } from '../../packs/open-model-source.js';
@@ -50,7 +50,7 @@ describe('a pack of slices only', () => {
       const slices = await openSlices(output);
       assert.deepEqual(await verifySlices(slices, null, NATIVE_SLICING_TOOLS), []);
       const slots = { shippedBytes: 1, slicedBytes: () => ({ upper: 2, both: 3 }) };
-      const beside = { slices: { ...NO_SLICES, slices }, shadowRecall: null };
+      const beside = { slices: { ...NO_SLICES, slices }, shadowRecall: null, predictor: NO_PREDICTOR };
       const { pack: facts, expertBytes, slotBytes } = describeModel(opened, slots, beside);
       assert.deepEqual([facts?.slicesOnly, facts?.slices?.pair, expertBytes], [true, '8,4', 0]);
       assert.deepEqual([slotBytes, facts?.slices?.slotBytes], [null, { upper: 2, both: 3 }]);

@@ -19,6 +19,7 @@ const NEEDING: readonly string[][] = [
   ['pull', 'owner/model'],
   ['pack', MODEL, 'OUT'],
   ['inspect', MODEL],
+  ['fit', MODEL],
   ['plan', MODEL, '--memory', '1GiB'],
   ['rm', 'nobody'],
   ['generate', MODEL, 'hello'],

@@ -1,4 +1,7 @@
-/** Requests similar to the demo model's training data; any instruction-following model can answer them. */
+/**
+ * The prompts that `odmoe bench` measures recall with; no predictor is trained on them. They are similar to the demo model's training data, and any
+ * instruction-following model can answer them.
+ */
 const WHO = [
   'a fox',
   'a girl named Cora',

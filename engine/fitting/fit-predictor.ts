@@ -1,0 +1,238 @@
+/** Makes the predictor of a pack: records what its routers choose, and trains maps that foretell it (docs/predictor.md). */
+import { createHash } from 'node:crypto';
+import { createExpertMaps, type Device, openDevice, trainExpertMaps } from '../../native/index.js';
+import type { Pack } from '../../packs/format/open-pack.js';
+import { type LayerRecall, type Predictor, writePredictor } from '../../packs/predictor/predictor-file.js';
+import { mostPredictorBytes } from '../../packs/predictor/predictor-layout.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
+import { requireFreeBytes } from '../../shared/base/files/storage-error.js';
+import { formatByteSize } from '../../shared/base/text/byte-size.js';
+import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
+import { existingDistances, type ExpertMapsShape, type LayerMaps } from '../../shared/model/expert-maps.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
+import { loadDenseWeights } from '../loading/load-weights.js';
+import { chooseUnits, countForetold, DISTANCES } from './foretold-experts.js';
+import { FittingFolder } from './fitting-folder.js';
+import { cutText, divideTokens, type FittingTokens } from './fitting-tokens.js';
+import { makeOwnAnswers } from './make-own-answers.js';
+import { recordLayers } from './record-layers.js';
+
+const EPOCHS = 8;
+/** Rows whose predictions are compared at a time. */
+const COMPARED_ROWS = 1024;
+const VALUE_BYTES = 4;
+/** The states of a layer, and a copy of them in native code. */
+const COPIES_IN_TRAINING = 2;
+
+export type FittingStage = 'answers' | 'recording' | 'training';
+
+export interface FittingRequest {
+  /** Tokens to record; of the model's own answers, a few more. */
+  readonly tokens: number;
+  /** Null: the model's own answers. `path` stands in messages. */
+  readonly text: { readonly path: string; readonly content: string } | null;
+  readonly memoryBytes: number;
+  readonly seed: number;
+  /** Rows of the hidden layers; null: by the sizes of the model. */
+  readonly units: number | null;
+  readonly signal: AbortSignal;
+  readonly onProgress: (stage: FittingStage, done: number, total: number) => void;
+}
+
+/**
+ * Fits the pack, and writes the predictor to it. Continues with what an interrupted run with the same inputs has left.
+ * @throws MODEL_UNSUPPORTED, USAGE (too few tokens, too little memory), CANCELLED, and the errors of loading and of the disk
+ */
+export async function fitPredictor(pack: Pack, request: FittingRequest): Promise<Predictor> {
+  requireChoice(pack);
+  const shape = mapsShape(pack.shape, request.units);
+  const text = request.text === null ? 'own answers' : `text ${sha256(request.text.content)}`;
+  const { tokens, seed } = request;
+  const inputs = {
+    odmoeVersion: odmoeVersion(),
+    sourceFingerprint: pack.manifest.source.fingerprint,
+    seed,
+    tokens,
+    text,
+    units: shape.units,
+    distances: shape.distances,
+  };
+  const folder = await FittingFolder.open(pack.directory, inputs, pack.shape);
+  let predictor: Predictor;
+  try {
+    const fitting = new Fitting(pack, shape, request, folder);
+    const used = await fitting.tokens();
+    await fitting.record(used);
+    const layers = await fitting.train(used);
+    const recall = await fitting.measure(layers, used);
+    predictor = { shape, layers, recall, tokens: used.tokens, seed, text };
+    await writePredictor(pack, predictor);
+  } catch (thrown) {
+    await folder.close();
+    throw toOdmoeError(thrown).code === 'CANCELLED' ? interrupted(thrown) : thrown;
+  }
+  await folder.remove();
+  return predictor;
+}
+
+function interrupted(cause: unknown): OdmoeError {
+  return new OdmoeError('CANCELLED', 'fitting was interrupted; the same command goes on with it', { cause });
+}
+
+function mapsShape({ hiddenSize, experts, expertLayers }: ModelShape, units: number | null): ExpertMapsShape {
+  const shape = { hiddenSize, experts, layers: expertLayers, distances: DISTANCES };
+  return { ...shape, units: units ?? chooseUnits(shape) };
+}
+
+/** @throws MODEL_UNSUPPORTED where routers have nothing to choose */
+function requireChoice({ directory, shape: { experts, expertsPerToken } }: Pack): void {
+  if (expertsPerToken < experts) return;
+  throw new OdmoeError(
+    'MODEL_UNSUPPORTED',
+    `${directory}: each token uses all ${experts} experts of a layer, so no router has a choice that could be foretold; the model needs no predictor`,
+  );
+}
+
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+/** The steps of one run. */
+class Fitting {
+  constructor(
+    private readonly pack: Pack,
+    private readonly shape: ExpertMapsShape,
+    private readonly request: FittingRequest,
+    private readonly folder: FittingFolder,
+  ) {}
+
+  async tokens(): Promise<FittingTokens> {
+    const { text, tokens } = this.request;
+    if (text === null) {
+      const sequences = await this.withDevice((device) => makeOwnAnswers(device, this.pack, this.request, this.folder));
+      return divideTokens(sequences, 'the answers of the model');
+    }
+    const tokenizer = await openTokenizer(this.pack.directory, null);
+    if (tokenizer === null) {
+      throw new OdmoeError(
+        'USAGE',
+        `${this.pack.directory}: has no tokenizer.json, so a text gives no tokens: leave --text out, or add the file`,
+      );
+    }
+    const { vocabSize, maxPositions } = this.pack.shape;
+    const ids = tokenizer.encode(text.content).filter((id) => id < vocabSize);
+    return divideTokens(cutText(ids, tokens, maxPositions), text.path);
+  }
+
+  /** Records the rows that are not recorded yet. */
+  async record({ sequences, tokens }: FittingTokens): Promise<void> {
+    const { pack, folder, request } = this;
+    const { hiddenSize, expertsPerToken, expertLayers } = pack.shape;
+    this.requireMemory(tokens);
+    if (folder.recordedRows >= tokens) return;
+    const rowBytes = (hiddenSize + expertsPerToken) * VALUE_BYTES;
+    const missingBytes = (tokens - folder.recordedRows) * expertLayers * rowBytes;
+    await requireFreeBytes(folder.directory, missingBytes + mostPredictorBytes(this.shape));
+    await this.withDevice(async (device) => {
+      const model = device.createModel(pack.shape);
+      try {
+        await loadDenseWeights(model, pack, 'shipped');
+        const { memoryBytes, signal } = request;
+        const recorder = {
+          device,
+          model,
+          source: pack,
+          memoryBytes,
+          signal,
+          record: (rows: Parameters<FittingFolder['record']>[0]) => folder.record(rows),
+          waveDone: (rows: number) => folder.setRecordedRows(rows),
+          onProgress: (done: number, total: number) => request.onProgress('recording', done, total),
+        };
+        await recordLayers(recorder, sequences, folder.recordedRows);
+      } finally {
+        model.dispose();
+      }
+    });
+  }
+
+  async train({ trainedTokens }: FittingTokens): Promise<LayerMaps[]> {
+    const { shape, folder, request } = this;
+    const layers: LayerMaps[] = [];
+    for (let layer = 0; layer < shape.layers; layer += 1) {
+      const done = await folder.maps(shape, layer);
+      const onEpoch = (epochs: number): void =>
+        request.onProgress('training', layer * EPOCHS + epochs, shape.layers * EPOCHS);
+      const maps = done ?? (await this.trainLayer(layer, trainedTokens, onEpoch));
+      if (done === null) await folder.keepMaps(shape, layer, maps);
+      onEpoch(EPOCHS);
+      layers.push(maps);
+    }
+    return layers;
+  }
+
+  /** The recall of the held-back rows, by layer and distance. */
+  async measure(layers: readonly LayerMaps[], { tokens, trainedTokens }: FittingTokens): Promise<LayerRecall[]> {
+    const { shape, folder } = this;
+    const recall: LayerRecall[] = [];
+    const maps = createExpertMaps(shape, layers);
+    try {
+      for (let layer = 0; layer < shape.layers; layer += 1) {
+        const ahead = existingDistances(shape, layer);
+        const found = ahead.map(() => 0);
+        for (let row = trainedTokens; row < tokens; row += COMPARED_ROWS) {
+          const rows = Math.min(COMPARED_ROWS, tokens - row);
+          const scores = await maps.predict(layer, await folder.states(layer, row, rows), rows);
+          for (const [index, distance] of ahead.entries()) {
+            const chosen = await folder.choices(layer + distance, row, rows);
+            found[index] =
+              (found[index] ?? 0) +
+              countForetold(scores, chosen, { rows, index, ahead: ahead.length, experts: shape.experts });
+          }
+        }
+        const all = (tokens - trainedTokens) * this.pack.shape.expertsPerToken;
+        recall.push(...ahead.map((distance, index) => ({ layer, distance, recall: (found[index] ?? 0) / all })));
+      }
+      return recall;
+    } finally {
+      maps.dispose();
+    }
+  }
+
+  private async trainLayer(layer: number, tokens: number, onEpoch: (epochs: number) => void): Promise<LayerMaps> {
+    const { shape, folder, pack, request } = this;
+    const { hiddenSize, experts, units } = shape;
+    const states = await folder.states(layer, 0, tokens);
+    const choices: Int32Array[] = [];
+    for (const distance of existingDistances(shape, layer)) {
+      choices.push(await folder.choices(layer + distance, 0, tokens));
+    }
+    const { expertsPerToken } = pack.shape;
+    const { seed, signal } = request;
+    return trainExpertMaps(
+      { hiddenSize, experts, expertsPerToken, units, states, choices, epochs: EPOCHS, seed },
+      onEpoch,
+      signal,
+    );
+  }
+
+  /** @throws USAGE if the states of a layer do not fit into memory */
+  private requireMemory(tokens: number): void {
+    const { memoryBytes } = this.request;
+    const neededBytes = COPIES_IN_TRAINING * tokens * this.pack.shape.hiddenSize * VALUE_BYTES;
+    if (neededBytes <= memoryBytes) return;
+    throw new OdmoeError(
+      'USAGE',
+      `training with ${tokens} tokens needs ${formatByteSize(neededBytes)} of memory and may take ${formatByteSize(memoryBytes)}: ` +
+        'give fewer --tokens, or more --memory',
+    );
+  }
+
+  private async withDevice<Result>(use: (device: Device) => Promise<Result>): Promise<Result> {
+    const { memoryBytes: budgetBytes } = this.request;
+    const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 0, budgetBytes });
+    try {
+      return await use(device);
+    } finally {
+      device.dispose();
+    }
+  }
+}

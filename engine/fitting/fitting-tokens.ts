@@ -1,0 +1,59 @@
+/** The tokens that a predictor is trained with, in sequences, and those that are held back to measure it. Pure. */
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+
+/** Fewest and most tokens that are recorded. */
+export const LEAST_TOKENS = 2000;
+export const MOST_TOKENS = 10_000_000;
+/** Most tokens of a sequence of a text. */
+const TEXT_SEQUENCE_TOKENS = 512;
+/** Of so many sequences, the last is held back. */
+const HELD_BACK_ONE_IN = 8;
+
+/** Sequences in the order in which they are recorded: those that are trained with come first. */
+export interface FittingTokens {
+  readonly sequences: readonly (readonly number[])[];
+  /** Tokens of all sequences, and of those that are trained with. */
+  readonly tokens: number;
+  readonly trainedTokens: number;
+}
+
+/** Cuts the tokens of a text into sequences, `tokens` in all at most. */
+export function cutText(ids: readonly number[], tokens: number, maxPositions: number): number[][] {
+  const length = Math.min(TEXT_SEQUENCE_TOKENS, maxPositions);
+  const end = Math.min(ids.length, tokens);
+  const sequences: number[][] = [];
+  for (let start = 0; start < end; start += length) sequences.push(ids.slice(start, Math.min(end, start + length)));
+  return sequences;
+}
+
+/** As many whole sequences as have `tokens` tokens or a few more. */
+export function firstSequences(sequences: readonly (readonly number[])[], tokens: number): (readonly number[])[] {
+  let count = 0;
+  let sum = 0;
+  while (count < sequences.length && sum < tokens) {
+    sum += sequences[count]?.length ?? 0;
+    count += 1;
+  }
+  return sequences.slice(0, count);
+}
+
+/**
+ * Holds sequences back.
+ * @param origin says in a message where the tokens come from
+ * @throws USAGE for too few tokens or sequences
+ */
+export function divideTokens(sequences: readonly (readonly number[])[], origin: string): FittingTokens {
+  const isHeldBack = (index: number): boolean => index % HELD_BACK_ONE_IN === HELD_BACK_ONE_IN - 1;
+  const trained = sequences.filter((_, index) => !isHeldBack(index));
+  const heldBack = sequences.filter((_, index) => isHeldBack(index));
+  const sumOf = (some: readonly (readonly number[])[]): number => some.reduce((sum, { length }) => sum + length, 0);
+  const tokens = sumOf(sequences);
+  if (tokens < LEAST_TOKENS || heldBack.length === 0) {
+    throw new OdmoeError(
+      'USAGE',
+      `${origin}: ${tokens} tokens in ${sequences.length} sequences are too few to train with and to measure by: ` +
+        `give a text of at least ${HELD_BACK_ONE_IN * TEXT_SEQUENCE_TOKENS} tokens`,
+    );
+  }
+  return { sequences: [...trained, ...heldBack], tokens, trainedTokens: sumOf(trained) };
+}

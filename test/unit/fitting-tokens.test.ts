@@ -1,0 +1,133 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { demoPrompts, MOST_PROMPTS } from '../../engine/fitting/demo-prompts.js';
+import { cutText, divideTokens, firstSequences, LEAST_TOKENS } from '../../engine/fitting/fitting-tokens.js';
+import { chooseUnits, countForetold, DISTANCES } from '../../engine/fitting/foretold-experts.js';
+import { asksReserved } from '../../engine/fitting/own-answers.js';
+import { rowGroups } from '../../engine/fitting/record-layers.js';
+import { refusal } from './tiny-pack.js';
+
+const sequences = fc.array(fc.array(fc.nat({ max: 9 }), { minLength: 1, maxLength: 40 }), { maxLength: 60 });
+
+describe('the tokens of a predictor', () => {
+  it('are those of the text, in their order, in sequences that the context holds', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.nat(), { maxLength: 2000 }),
+        fc.integer({ min: 1, max: 2500 }),
+        fc.integer({ min: 1, max: 700 }),
+        (ids, tokens, maxPositions) => {
+          const cut = cutText(ids, tokens, maxPositions);
+          assert.deepEqual(cut.flat(), ids.slice(0, tokens));
+          assert.ok(cut.every(({ length }) => length >= 1 && length <= Math.min(512, maxPositions)));
+        },
+      ),
+    );
+  });
+
+  it('are whole sequences, as few as have the tokens', () => {
+    fc.assert(
+      fc.property(sequences, fc.integer({ min: 1, max: 1500 }), (all, tokens) => {
+        const first = firstSequences(all, tokens);
+        assert.deepEqual(first, all.slice(0, first.length));
+        assert.ok(first.slice(0, -1).flat().length < tokens);
+        assert.ok(first.flat().length >= tokens || first.length === all.length);
+      }),
+    );
+  });
+
+  it('are divided into those that are trained with, first, and one sequence of eight that is held back', () => {
+    const all = Array.from({ length: 100 }, (_, index) => Array.from({ length: 20 + index }, () => index));
+    const divided = divideTokens(all, 'a text');
+    assert.deepEqual(
+      [...divided.sequences].sort((a, b) => (a[0] ?? 0) - (b[0] ?? 0)),
+      all,
+    );
+    const heldBack = all.filter((_, index) => index % 8 === 7);
+    assert.deepEqual(divided.sequences.slice(-heldBack.length), heldBack);
+    assert.equal(divided.tokens, all.flat().length);
+    assert.equal(divided.trainedTokens, divided.tokens - heldBack.flat().length);
+  });
+
+  it('are refused in words if they are too few', () => {
+    const one = [Array.from({ length: LEAST_TOKENS }, () => 1)];
+    assert.throws(
+      () => divideTokens(one, 'notes.txt'),
+      refusal('USAGE', /^notes\.txt: 2000 tokens in 1 sequences are too few.*give a text/),
+    );
+    const short = Array.from({ length: 9 }, () => [1, 2]);
+    assert.throws(() => divideTokens(short, 'notes.txt'), refusal('USAGE', /18 tokens in 9 sequences/));
+  });
+
+  it('go through the model in passes of whole sequences', () => {
+    fc.assert(
+      fc.property(sequences, fc.integer({ min: 40, max: 90 }), (all, most) => {
+        const groups = rowGroups(all, most);
+        assert.deepEqual(
+          groups.flatMap((group) => group.sequences),
+          all,
+        );
+        let row = 0;
+        for (const group of groups) {
+          assert.equal(group.firstRow, row);
+          assert.equal(group.rows, group.sequences.flat().length);
+          assert.ok(group.rows <= most);
+          row += group.rows;
+        }
+      }),
+    );
+  });
+
+  it('have none of the prompts by which recall is measured', () => {
+    for (const prompt of demoPrompts(MOST_PROMPTS)) {
+      assert.ok(asksReserved(prompt), prompt);
+      assert.ok(asksReserved(`A sum:  ${prompt.toUpperCase().replaceAll(' ', '\n ')} And more.`), prompt);
+    }
+    assert.ok(!asksReserved('Tell me a story about a lantern.'));
+  });
+});
+
+describe('the sizes and the recall of a predictor', () => {
+  it('are small: 256 units for the demo model, 64 for the shape of Qwen3-30B-A3B', () => {
+    const distances = DISTANCES;
+    assert.equal(chooseUnits({ hiddenSize: 128, experts: 8, layers: 8, distances }), 256);
+    assert.equal(chooseUnits({ hiddenSize: 2048, experts: 128, layers: 48, distances }), 64);
+    assert.equal(chooseUnits({ hiddenSize: 7168, experts: 256, layers: 58, distances }), 32);
+  });
+
+  it('count the chosen experts among the most probable ones of their distance', () => {
+    // Two rows, two distances, four experts.
+    const scores = Float32Array.of(0.9, 0.8, 0.1, 0, 0, 0, 0.5, 0.6, 0.1, 0.9, 0.2, 0.8, 0.7, 0.1, 0.1, 0.6);
+    const chosen = Int32Array.of(1, 2, 3, 1);
+    assert.equal(countForetold(scores, chosen, { rows: 2, index: 0, ahead: 2, experts: 4 }), 1 + 2);
+    assert.equal(countForetold(scores, chosen, { rows: 2, index: 1, ahead: 2, experts: 4 }), 1 + 1);
+  });
+
+  it('count each chosen expert where the scores are those of the choice', () => {
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 1, max: 6 }).chain((rows) =>
+          fc.tuple(
+            fc.constant(rows),
+            fc.array(fc.uniqueArray(fc.nat({ max: 7 }), { minLength: 3, maxLength: 3 }), {
+              minLength: rows,
+              maxLength: rows,
+            }),
+          ),
+        ),
+        ([rows, choices]) => {
+          const scores = Float32Array.from(
+            choices.flatMap((own) => Array.from({ length: 8 }, (_, e) => (own.includes(e) ? 1 : 0))),
+          );
+          const found = countForetold(scores, Int32Array.from(choices.flat()), {
+            rows,
+            index: 0,
+            ahead: 1,
+            experts: 8,
+          });
+          assert.equal(found, 3 * rows);
+        },
+      ),
+    );
+  });
+});
