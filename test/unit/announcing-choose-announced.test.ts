@@ -1,0 +1,156 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import {
+  chooseAnnounced,
+  correctedShare,
+  unionOfRows,
+  type AnnouncingCosts,
+  type ForetoldLayer,
+} from '../../shared/decisions/announcing/choose-announced.js';
+
+/** Eight workers in four groups of two, one slot each, whose loads take as long as four layers. */
+const COSTS: AnnouncingCosts = { loadLayers: 4, workers: 2, slots: 1, groups: 4 };
+
+function foretold(probabilities: readonly number[], changes: Partial<ForetoldLayer> = {}): ForetoldLayer {
+  return { distance: 3, nextDistance: 2, corrected: 0.2, probabilities, held: new Set(), ...changes };
+}
+
+const distanceOf = fc.constantFrom([4, 2], [2, 1], [1, 0], [0, null]) as fc.Arbitrary<[number, number | null]>;
+const costsOf = fc.record({
+  loadLayers: fc.double({ min: 0.01, max: 40, noNaN: true }),
+  workers: fc.integer({ min: 1, max: 8 }),
+  slots: fc.integer({ min: 1, max: 4 }),
+  groups: fc.integer({ min: 1, max: 8 }),
+});
+const layerOf = fc
+  .record({
+    distances: distanceOf,
+    corrected: fc.double({ min: 0, max: 1, noNaN: true }),
+    probabilities: fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { minLength: 1, maxLength: 16 }),
+    held: fc.uniqueArray(fc.nat(15), { maxLength: 4 }),
+  })
+  .map(
+    ({ distances: [distance, nextDistance], held, ...rest }): ForetoldLayer => ({
+      ...rest,
+      distance,
+      nextDistance,
+      held: new Set(held),
+    }),
+  );
+
+describe('the experts to announce', () => {
+  it('are those that are likely, where a load takes as long as the layers ahead', () => {
+    assert.deepEqual(chooseAnnounced(foretold([0.05, 0.9, 0.02, 0.8]), COSTS), [1, 3]);
+    assert.deepEqual(chooseAnnounced(foretold([0.05, 0.9, 0.02, 0.1]), COSTS), [1]);
+    assert.deepEqual(chooseAnnounced(foretold([0.9, 0.9, 0.9]), COSTS), [0, 1], 'two slots hold no third expert');
+  });
+
+  it('are none while a load that begins at the next word still ends in time', () => {
+    const sure = [1, 0, 1, 0];
+    assert.deepEqual(chooseAnnounced(foretold(sure), { ...COSTS, loadLayers: 2.5 }), []);
+    assert.deepEqual(chooseAnnounced(foretold(sure), { ...COSTS, loadLayers: 2.6 }), [0, 2]);
+    const last = foretold(sure, { distance: 0, nextDistance: null });
+    assert.deepEqual(chooseAnnounced(last, { ...COSTS, loadLayers: 0.1 }), [0, 2]);
+  });
+
+  it('are none as long as an earlier layer of the same workers needs their slots', () => {
+    const far = foretold([1, 0, 1, 0], { distance: 8, nextDistance: 4 });
+    assert.deepEqual(chooseAnnounced(far, { ...COSTS, loadLayers: 9 }), []);
+    assert.deepEqual(chooseAnnounced(far, { ...COSTS, loadLayers: 9, slots: 3 }), [0, 2]);
+  });
+
+  it('are more where workers have time to spare', () => {
+    const unsure = foretold([0.4, 0.3, 0.2, 0.05], { distance: 0, nextDistance: null });
+    const many = { ...COSTS, slots: 2 };
+    assert.deepEqual(chooseAnnounced(unsure, { ...many, loadLayers: 8 }), []);
+    assert.deepEqual(chooseAnnounced(unsure, { ...many, loadLayers: 0.4 }), [0, 1, 2]);
+  });
+
+  it('are distinct, not held, the likeliest ones, and fit into the slots', () => {
+    fc.assert(
+      fc.property(layerOf, costsOf, (layer, costs) => {
+        const chosen = chooseAnnounced(layer, costs);
+        assert.equal(new Set(chosen).size, chosen.length);
+        assert.ok(chosen.length === 0 || chosen.length + layer.held.size <= costs.workers * costs.slots);
+        const probability = (expert: number): number => layer.probabilities[expert] ?? 0;
+        const left = [...layer.probabilities].flatMap((_, expert) =>
+          layer.held.has(expert) || chosen.includes(expert) ? [] : [probability(expert)],
+        );
+        for (const expert of chosen) {
+          assert.ok(!layer.held.has(expert));
+          assert.ok(left.every((other) => other <= probability(expert)));
+        }
+      }),
+    );
+  });
+
+  it('stay announced if one of them gets likelier', () => {
+    fc.assert(
+      fc.property(layerOf, costsOf, fc.double({ min: 0, max: 1, noNaN: true }), (layer, costs, share) => {
+        // The workers' load follows from the sum of probabilities, which is kept.
+        const first = chooseAnnounced(layer, costs)[0];
+        if (first === undefined) return;
+        const { probabilities } = layer;
+        const raised = (1 - (probabilities[first] ?? 0)) * share;
+        const others = [...probabilities].reduce((sum, value, expert) => (expert === first ? sum : sum + value), 0);
+        if (others <= raised) return;
+        const changed = [...probabilities].map((value, expert) =>
+          expert === first ? value + raised : value * (1 - raised / others),
+        );
+        assert.ok(chooseAnnounced({ ...layer, probabilities: changed }, costs).includes(first));
+      }),
+    );
+  });
+
+  it('are as many or more where wrong loads cost less, because the next word corrects less', () => {
+    fc.assert(
+      fc.property(layerOf, costsOf, fc.double({ min: 0, max: 1, noNaN: true }), (layer, costs, share) => {
+        const more = chooseAnnounced({ ...layer, corrected: layer.corrected * share }, costs);
+        assert.deepEqual(more.slice(0, chooseAnnounced(layer, costs).length), chooseAnnounced(layer, costs));
+      }),
+    );
+  });
+
+  it('are all sure ones that fit, if waiting for the next word would make main wait longer', () => {
+    fc.assert(
+      fc.property(costsOf, fc.integer({ min: 1, max: 8 }), (costs, sure) => {
+        const probabilities = Array.from({ length: 8 }, (_, expert) => (expert < sure ? 1 : 0));
+        const last = foretold(probabilities, { distance: 0, nextDistance: null });
+        const together = Math.max(1, Math.floor(costs.slots / Math.max(1, Math.ceil(sure / costs.workers))));
+        if (together * costs.groups < 1) return;
+        assert.equal(chooseAnnounced(last, costs).length, Math.min(sure, costs.workers * costs.slots));
+      }),
+    );
+  });
+
+  it('are none that a damaged predictor gives no probability', () => {
+    assert.deepEqual(chooseAnnounced(foretold([NaN, -1, Infinity, 0]), COSTS), [2]);
+    assert.deepEqual(chooseAnnounced(foretold([1, 1]), { ...COSTS, loadLayers: 0 }), []);
+  });
+});
+
+describe('the share of wrong experts that the next word corrects', () => {
+  it('follows from both recalls', () => {
+    assert.equal(correctedShare(0.8, 0.9), 1 - (1 - 0.9) / (1 - 0.8));
+    assert.equal(correctedShare(0.9, 0.8), 0);
+    assert.equal(correctedShare(1, 1), 0);
+    assert.equal(correctedShare(0.5, 1), 1);
+    assert.equal(correctedShare(undefined, 1), correctedShare(0.5, undefined));
+  });
+});
+
+describe('the experts that some row uses', () => {
+  it('are likelier than for any row, and as likely as for the only row', () => {
+    const rows = fc.array(fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { minLength: 4, maxLength: 4 }));
+    fc.assert(
+      fc.property(rows, (all) => {
+        const union = unionOfRows(all, 4);
+        for (let expert = 0; expert < 4; expert++) {
+          const most = Math.max(0, ...all.map((row) => row[expert] ?? 0));
+          assert.ok((union[expert] ?? 0) >= most - 1e-12 && (union[expert] ?? 0) <= 1);
+        }
+      }),
+    );
+    assert.deepEqual([...unionOfRows([[0.5, 1], [0.5, NaN]], 2)], [0.75, 1]);
+  });
+});
