@@ -18,7 +18,8 @@ import { reportedProblems } from './cluster/reported-problems.js';
 import { Membership } from './cluster/membership.js';
 import { Roster, type RosterObserver } from './cluster/roster.js';
 import type { ShadowListener } from './cluster/shadow-link.js';
-import type { ClusterEngine } from './decode/cluster-engine.js';
+import { clusterCosts, type ClusterEngine } from './decode/cluster-engine.js';
+import { announcingCosts } from '../shared/decisions/announcing/choose-announced.js';
 import { DraftCostMeter } from './decode/draft-costs.js';
 import { CachedNews } from './decode/cached-news.js';
 import { PredictionPost } from './decode/prediction-post.js';
@@ -125,10 +126,15 @@ function createEngine(
   const roster = new Roster(shape, grouping, epoch, runtime, log, observer, environment.versions.arithmeticVersion);
   const checks = createChecks(settings, loaded, { roster, isIdle: () => passLoop.isEmpty, ...numbers }, log);
   const draftCosts = new DraftCostMeter();
+  const costsNow = () => {
+    const cluster = clusterCosts({ roster, shape, drafting, spread });
+    return draftCosts.costs(cluster) ?? { ...cluster, layerMs: 0 };
+  };
   const passEngine: PassEngine = {
     shape,
     roster,
-    prediction: settings.prediction,
+    prediction: loaded.prediction,
+    trained: loaded.maps && { maps: loaded.maps, costs: () => announcingCosts(costsNow()) },
     ...sliceRules(sliced, shape),
     spread,
     prefillOverlap: settings.main.prefillOverlap,

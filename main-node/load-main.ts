@@ -9,9 +9,11 @@ import type { RuledSlices } from '../engine/loading/open-for-quality.js';
 import { loadDenseWeights } from '../engine/loading/load-weights.js';
 import { servedShape } from '../engine/loading/served-shape.js';
 import type { Device, Model } from '../native/index.js';
+import type { Predictor } from '../packs/predictor/predictor-file.js';
 import type { Pack } from '../packs/format/open-pack.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
 import type { WeightForm } from '../shared/settings/setting-choices.js';
+import { TrainedMaps } from './pass/trained-maps.js';
 import { qualityText } from '../shared/settings/quality.js';
 import { mostActiveSequences } from '../shared/settings/setting-limits.js';
 import { closeAll, type Closer } from '../engine/daemon/close-all.js';
@@ -42,6 +44,9 @@ export interface LoadedMain {
   /** The form of those matrices that need not stay as they are shipped. */
   weightFormat: WeightFormat | ShippedFormat;
   model: Model;
+  /** The source of predictions that main uses, and its trained maps; null: it has none, or does not use them. */
+  prediction: NodeSettings['prediction'];
+  maps: TrainedMaps | null;
 }
 
 /** Reads all but the experts. Throws if something cannot be opened or loaded. */
@@ -68,7 +73,9 @@ export async function loadMain(
     opened.push(() => prompts.close());
     const formats = environment.openFormats(queueLimit);
     opened.push(() => formats?.close());
-    const parts = { source, leavePack, sliced, tokenizer, prompts, formats };
+    const { prediction, maps } = await openMaps(settings.prediction, environment, source, log);
+    opened.push(() => maps?.dispose());
+    const parts = { source, leavePack, sliced, tokenizer, prompts, formats, prediction, maps };
     return await loadDevice(settings, environment, parts, log, abandoned);
   } catch (thrown) {
     await closeAll([opened]).catch((fault: unknown) => {
@@ -76,6 +83,39 @@ export async function loadMain(
     });
     throw thrown;
   }
+}
+
+/**
+ * Reads the maps of odmoe fit, where main may use them. Maps that cannot be read are said in the log and not used: main then predicts as without
+ * them, by its own routers if nothing else is set.
+ * @throws CONFIG_INVALID if the maps are to predict and the pack has none
+ */
+async function openMaps(
+  prediction: NodeSettings['prediction'],
+  environment: NodeEnvironment,
+  pack: Pack,
+  log: Logger,
+): Promise<Pick<LoadedMain, 'prediction' | 'maps'>> {
+  const isWanted = prediction.source === 'trained';
+  if (!isWanted && prediction.source !== 'sep') return { prediction, maps: null };
+  let predictor: Predictor | null;
+  try {
+    predictor = await environment.runtime.outside(() => environment.readPredictor(pack));
+  } catch (thrown) {
+    const used = isWanted ? { ...prediction, source: 'router-ahead' as const } : prediction;
+    const error = toOdmoeError(thrown);
+    // A simulation that has no states.
+    if (error.code === 'USAGE') throw error;
+    log.warn('the trained predictor is not used', { error, predictionUsed: used.source });
+    return { prediction: used, maps: null };
+  }
+  if (predictor !== null) return { prediction, maps: TrainedMaps.create(predictor, environment.runtime) };
+  if (!isWanted) return { prediction, maps: null };
+  throw new OdmoeError(
+    'CONFIG_INVALID',
+    `prediction.source is trained, and ${pack.directory} has no trained predictor: run "odmoe fit ${pack.directory}", or choose another source ` +
+      '(--prediction router-ahead)',
+  );
 }
 
 /** Throws CONFIG_INVALID if the form would round the model's values. */
@@ -90,7 +130,10 @@ function requireExact({ name, shippedFormat }: Pack, resident: WeightForm | null
 function loadDevice(
   settings: NodeSettings,
   environment: NodeEnvironment,
-  opened: Pick<LoadedMain, 'source' | 'leavePack' | 'sliced' | 'tokenizer' | 'prompts' | 'formats'>,
+  opened: Pick<
+    LoadedMain,
+    'source' | 'leavePack' | 'sliced' | 'tokenizer' | 'prompts' | 'formats' | 'prediction' | 'maps'
+  >,
   log: Logger,
   abandoned: AbortSignal,
 ): Promise<LoadedMain> {
@@ -142,9 +185,9 @@ function servedContext({ main }: NodeSettings, { shape, name }: Pack, log: Logge
 
 /** Frees all that was loaded. @throws the first failure, after all the rest is freed */
 export async function disposeLoaded(loaded: LoadedMain): Promise<void> {
-  const { prompts, formats, model, device, leavePack } = loaded;
+  const { prompts, formats, maps, model, device, leavePack } = loaded;
   await closeAll([
-    [() => prompts.close(), () => formats?.close()],
+    [() => prompts.close(), () => formats?.close(), () => maps?.dispose()],
     [() => model.dispose()],
     [() => device.dispose()],
     [leavePack],

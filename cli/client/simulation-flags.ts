@@ -28,6 +28,7 @@ const MOST_SEED = 2 ** 32;
 export const ASSUMED_RECALL: Readonly<Record<PredictionSource, number>> = {
   sep: 0.997,
   'router-ahead': 0.85,
+  trained: 0.9,
   random: 0,
   off: 0,
 };

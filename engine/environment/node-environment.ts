@@ -16,6 +16,7 @@ import type { MessageWatch } from '../../shared/transport/in-process-streams.js'
 import { InlinePromptEncoder, type PromptEncoder } from '../generation/prompt-encoder.js';
 import { startPromptThread, ThreadedPromptEncoder } from '../generation/threaded-prompt-encoder.js';
 import { type FormatCompiler, startFormatThread, ThreadedFormatCompiler } from '../sampling/format-compiler.js';
+import { type Predictor, readPredictor } from '../../packs/predictor/predictor-file.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
 import { type Discovery, multicastDiscovery } from '../../shared/transport/discovery/discovery.js';
 import { discoveryByProvider, nameDiscovery } from '../daemon/name-discovery.js';
@@ -60,6 +61,8 @@ export interface NodeEnvironment {
   slicesForQuality(pack: Pack, quality: SlicedQuality): Promise<RuledSlices>;
   /** Opens the slices that the daemon serves beside its pack, if it has not opened them to compute with them; null: it serves none. */
   readonly openSlices: OpenSlices | null;
+  /** Main's trained predictor; null: the pack has none. Throws the errors of readPredictor. */
+  readPredictor(pack: Pack): Promise<Predictor | null>;
   /** Turns prompts into tokens. */
   openPrompts(wanted: PromptsWanted): PromptEncoder;
   /** Compiles output formats, of which at most this many may wait; null: they are compiled in place. */
@@ -130,6 +133,7 @@ export function realEnvironment(
       nameDiscovery(runtime),
     ),
     openPack: (directory, quality) => openServedPack(directory, quality),
+    readPredictor,
     usePack,
     slicesForQuality,
     openSlices: heldSlices,

@@ -30,7 +30,12 @@ export interface ClusterEngine extends PassEngine {
 }
 
 /** The present sizes and costs of the cluster, for the choice of a pass's rows. The time of a load is the mean over the workers. */
-export function clusterCosts({ roster, shape, drafting, spread }: ClusterEngine): ClusterCosts {
+export function clusterCosts({
+  roster,
+  shape,
+  drafting,
+  spread,
+}: Pick<ClusterEngine, 'roster' | 'shape' | 'drafting' | 'spread'>): ClusterCosts {
   const statuses = roster.connectedWorkers().flatMap(({ status }) => (status === null ? [] : [status]));
   const loadTimesMs = statuses.filter(({ loads }) => loads > 0).map(({ loadMsMean }) => loadMsMean);
   const placed = roster.placement?.workers ?? [];

@@ -8,6 +8,7 @@ import { SequenceDecisions } from '../../shared/decisions/slices/sequence-decisi
 import type { DraftMetrics, SepMetrics } from '../../shared/wire/messages.js';
 import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
 import type { BatchMember } from '../batching/batch-member.js';
+import { predictsItself } from '../pass/run-layer.js';
 import { RequestCounters, RowProvenance } from '../pass/pass-member.js';
 import { alignedLayers } from './aligned-layers.js';
 import { clusterCosts, type ClusterEngine } from './cluster-engine.js';
@@ -207,8 +208,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   }
 
   private get isPredicted(): boolean {
-    const { source } = this.engine.prediction;
-    return this.feed.tookPart || source === 'random' || source === 'router-ahead';
+    return this.feed.tookPart || predictsItself(this.engine);
   }
 
   /** Null: the cluster runs without drafts. */

@@ -36,6 +36,8 @@ interface RouterDecision {
  */
 export class SequencePredictions {
   private readonly remembered = new Map<number, Predict>();
+  /** Words of main's trained maps, for the running pass. */
+  private readonly foretoldByMaps = new Map<number, Predict>();
   private readonly choices = new Map<number, RouterDecision>();
   private readonly recall = new ExpertRecall();
   private lateExperts = 0;
@@ -70,6 +72,21 @@ export class SequencePredictions {
     return 'remembered';
   }
 
+  /** A word of main's trained maps on a layer of the running pass. It counts where shadow does not speak of that layer. */
+  foretell(prediction: Predict): void {
+    const place = this.place(prediction.pass.position, prediction.layer);
+    if (prediction.pass.position >= this.promptTokens && place > this.lastDecided)
+      this.foretoldByMaps.set(place, prediction);
+  }
+
+  foretold(position: number, layer: number): Predict | null {
+    return this.foretoldByMaps.get(this.place(position, layer)) ?? null;
+  }
+
+  isSpoken(position: number, layer: number): boolean {
+    return this.remembered.has(this.place(position, layer));
+  }
+
   /** Shadow starts again at `position`: its predictions from there on are void. */
   restart(position: number): void {
     this.forget((place) => place >= this.place(position, 0));
@@ -86,7 +103,8 @@ export class SequencePredictions {
     this.lastDecided = place;
     this.enterPass(position);
     this.recall.add(this.pass, activated.length, 0);
-    const prediction = this.remembered.get(place);
+    const prediction = this.remembered.get(place) ?? this.foretoldByMaps.get(place);
+    this.foretoldByMaps.delete(place);
     if (prediction === undefined) {
       this.remember(place, { pass: this.pass, activated });
       return null;
@@ -98,7 +116,8 @@ export class SequencePredictions {
 
   /** The prediction that has come for a layer of the pass at `position`; main's router has not decided there yet. */
   expected(position: number, layer: number): Predict | null {
-    return this.remembered.get(this.place(position, layer)) ?? null;
+    const place = this.place(position, layer);
+    return this.remembered.get(place) ?? this.foretoldByMaps.get(place) ?? null;
   }
 
   /** Predictions for the pass's layers after `layer`; null when the one for its last layer has not come. */
@@ -152,6 +171,8 @@ export class SequencePredictions {
     this.passPosition = position;
     this.pass += 1;
     this.forget((place) => place < this.place(position, 0));
+    for (const place of [...this.foretoldByMaps.keys()])
+      if (place < this.place(position, 0)) this.foretoldByMaps.delete(place);
   }
 
   private forget(isVoid: (place: number) => boolean): void {

@@ -58,6 +58,12 @@ export class Announcements {
     return this.layers.get(layer)?.isWholeLayer === true;
   }
 
+  /** Experts of the layer that are announced, by anybody, under the present placement. */
+  heldAt(layer: number): Iterable<number> {
+    const { placement } = this.workers;
+    return placement === null ? [] : this.heldWithOthers(layer, this.ownOf(layer, placement)).keys();
+  }
+
   /** Announces the experts that are not announced yet. Does nothing if the layer's router has chosen. */
   announce(layer: number, expected: readonly ExpectedExperts[]): void {
     const { placement } = this.workers;

@@ -36,6 +36,7 @@ import type { ExpertDispatcher, ExpertOutcome, LayerRun } from './expert-dispatc
 import type { LayerWaits, LayerRace } from './layer-waits.js';
 import type { PassObserver, ObservedPass, RoutedOutcome, RoutedExpert } from './pass-observer.js';
 import { FirstLayerAhead } from './own-predictions.js';
+import type { TrainedPredictor } from './trained-ahead.js';
 
 const FIRST_LAYER = 0;
 /** Mini-batches that a worker has at a time: it computes on one while the next is on the wire. */
@@ -52,6 +53,8 @@ export interface PassEngine {
   /** Prompts' experts load while those of the layer before run. */
   readonly prefillOverlap: boolean;
   readonly prediction: NodeSettings['prediction'];
+  /** Trained maps, which predict where shadow does not; null: main has none, or does not use them. */
+  readonly trained: TrainedPredictor | null;
   /** The rule by which executions read sliced experts; null: experts are computed exactly. */
   readonly precision: PrecisionRule | null;
   /** The rules of the sequences' logical caches; null: they have none. */
@@ -71,10 +74,16 @@ export interface PassEngine {
 
 /** True if something predicts the experts of the sequence's answer at present. */
 export function isPredicted(
-  { prediction: { source } }: Pick<PassEngine, 'prediction'>,
+  engine: Pick<PassEngine, 'prediction' | 'trained'>,
   { feed }: { feed: { readonly fed: boolean } },
 ): boolean {
-  return source === 'random' || source === 'router-ahead' || feed.fed;
+  return predictsItself(engine) || feed.fed;
+}
+
+/** True if main itself predicts experts. */
+export function predictsItself({ prediction, trained }: Pick<PassEngine, 'prediction' | 'trained'>): boolean {
+  const { source } = prediction;
+  return source === 'random' || source === 'router-ahead' || trained !== null;
 }
 
 /** Waits for all promises, then throws the first failure: nothing is left running after the caller has got an error. */

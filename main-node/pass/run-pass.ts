@@ -12,7 +12,8 @@ import {
 } from './pass-member.js';
 import { Announcements, announcedByPrediction } from './announcements.js';
 import { OwnPredictions, FirstLayerAhead, RandomPrefetch, RouterAhead, takeBackOwnName } from './own-predictions.js';
-import { type Pass, allFinite } from '../../native/index.js';
+import { TrainedAhead } from './trained-ahead.js';
+import { type Pass, allFinite, type RouterChoice } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 import { type PassContext, isPredicted, type PassEngine, settleAll, LayerRunner } from './run-layer.js';
@@ -117,7 +118,7 @@ export class PassRunner {
     const hidden = slot.hidden.subarray(0, rows * hiddenSize * FLOAT_BYTES);
     const outputs = slot.outputs.subarray(0, rows * expertsPerToken * hiddenSize * FLOAT_BYTES);
     const layers = new LayerRunner(engine, context);
-    const { prefetch, router } = this.ownPredictions(context);
+    const { prefetch, router, trained } = this.ownPredictions(context);
     prefetch?.begin();
     const begunMs = engine.runtime.nowMs();
     for (let layer = 0; layer < expertLayers; layer++) {
@@ -125,7 +126,11 @@ export class PassRunner {
       observed?.layerBegun(layer);
       // Predictions that shadow sends while main attends are still compared with the router's choice.
       const awaitsMessages = members.some(({ member }) => member.feed.fed);
-      const choice = await this.operators.attend(slot.pass, layer, hidden, { rows, awaitsMessages });
+      await trained?.takeStates(slot.pass);
+      // For few rows this announces before main attends, else meanwhile.
+      const foretelling = trained?.foretell(layer) ?? NOTHING_TO_DO;
+      const attending = this.operators.attend(slot.pass, layer, hidden, { rows, awaitsMessages });
+      const choice = await choiceAfter(attending, foretelling);
       if (!allFinite(hidden)) throw layerGivesNoNumbers(layer);
       const step = layers.decide({ pass: context.pass, rows: context.rows, layer, hidden, outputs }, choice);
       // The experts' messages leave first. Then the next layer is announced to the workers, later routers are asked, and shadow gets this layer's
@@ -173,8 +178,9 @@ export class PassRunner {
   private ownPredictions({ members, announcements, isAlone }: PassContext): {
     prefetch: RandomPrefetch | null;
     router: RouterAhead | null;
+    trained: TrainedAhead | null;
   } {
-    const { prediction, roster, shape, precision } = this.engine;
+    const { prediction, roster, shape, precision, trained } = this.engine;
     const { source, layersAhead } = prediction;
     const own = new OwnPredictions(roster, announcements, { isAlone, precision });
     const { expertLayers } = shape;
@@ -184,6 +190,10 @@ export class PassRunner {
       router:
         predicts && source === 'router-ahead'
           ? new RouterAhead({ expertLayers, layersAhead, precision }, roster, members, announcements, own)
+          : null,
+      trained:
+        predicts && trained !== null
+          ? new TrainedAhead(trained, { shape, workers: roster, announcements, precision }, members)
           : null,
     };
   }
@@ -221,6 +231,13 @@ export class PassRunner {
       draftCosts.passed(owners.length, shape.expertLayers, Math.max(0, durationMs - stallUs / 1000));
     for (const { member } of members) member.counters.ioStallUs += stallUs;
   }
+}
+
+/** Waits for both, so that nothing is left running if one of them fails. */
+async function choiceAfter(attending: Promise<RouterChoice>, foretelling: Promise<void>): Promise<RouterChoice> {
+  const both = await Promise.allSettled([attending, foretelling]);
+  for (const outcome of both) if (outcome.status === 'rejected') throw outcome.reason;
+  return attending;
 }
 
 /** True for rows of one sequence's answer and nothing else, as is the case while there is no other request. */

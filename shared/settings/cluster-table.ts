@@ -259,10 +259,11 @@ export const PREDICTION_ROWS = {
     kind: choice(PREDICTION_SOURCES),
     default: 'sep',
     help:
-      "The source of predictions of experts: sep (shadow), router-ahead (main's own routers of later layers), random, or off (experts are loaded " +
-      'after the router has chosen them). The last two are for comparison; only sep uses a shadow.',
+      "The source of predictions of experts: sep (shadow), router-ahead (main's own routers of later layers), trained (maps that odmoe fit has " +
+      'made for the pack), random, or off (experts are loaded after the router has chosen them). The last two are for comparison; only sep uses a ' +
+      'shadow, and it also uses the maps, if the pack has some, where shadow has not spoken.',
     flag: { usage: '--prediction <source>', roles: { main: 'where predictions of experts come from' } },
-    drawn: ['sep', 'sep', 'sep', 'router-ahead', 'random', 'off'],
+    drawn: ['sep', 'sep', 'sep', 'router-ahead', 'trained', 'random', 'off'],
     simplest: 'off',
   },
   layersAhead: {

@@ -19,6 +19,7 @@ import type { RpcServerOptions, Transport } from '../../shared/transport/transpo
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { VirtualRuntime, WALL_ZERO_MS } from '../../shared/base/runtime/virtual-runtime.js';
 import type { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { readPredictor } from '../../packs/predictor/predictor-file.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { startWorker } from '../../worker-node/main.js';
 import { type NodeVersions, RELEASE_VERSIONS } from '../../shared/wire/versions.js';
@@ -33,6 +34,8 @@ export interface NodeWorld {
   /** The devices of one start of the process. */
   devices(runtime: VirtualRuntime): Devices;
   openPack(directory: string | null, runtime: VirtualRuntime, quality?: Quality): Promise<Pack>;
+  /** As in NodeEnvironment; left out: that of the opened pack. */
+  readPredictor?: NodeEnvironment['readPredictor'];
   /** As in NodeEnvironment; left out: those of the opened pack. */
   slicesForQuality?: NodeEnvironment['slicesForQuality'];
   /** Opens the slices that the node serves beside its pack; left out: it serves none. */
@@ -225,6 +228,7 @@ export class SimulatedNode {
       devices: world.devices(runtime),
       openPack: (directory, quality) => world.openPack(directory, runtime, quality),
       usePack: () => Promise.resolve(() => Promise.resolve()),
+      readPredictor: world.readPredictor ?? readPredictor,
       slicesForQuality: world.slicesForQuality ?? slicesForQuality,
       openSlices: slices === undefined ? null : (pack) => slices(pack, runtime),
       openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer, runtime),

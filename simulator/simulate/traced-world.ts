@@ -68,10 +68,20 @@ export function tracedWorld(cluster: TracedCluster, { role, id }: NodeSettings, 
     devices,
     openPack: async () => cluster.pack,
     slicesForQuality: async (pack, quality) => ruledSlices(traceSlices(pack, quality.split), quality),
+    readPredictor: () => noMaps(cluster.setUp),
     dataDirectory: cluster.directory,
     log: SILENT,
     seed: index,
   };
+}
+
+/** The numbers of a trace's states mean nothing to maps. */
+async function noMaps({ prediction }: ClusterSetUp): Promise<null> {
+  if (prediction.source !== 'trained') return null;
+  throw new OdmoeError(
+    'USAGE',
+    'a trace has no states for trained maps: give --prediction router-ahead, and the recall of the maps (--recall)',
+  );
 }
 
 function paced(model: TraceModel | null, emulated: EmulatedDevice, runtime: VirtualRuntime) {

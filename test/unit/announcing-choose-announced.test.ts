@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import {
+  announcingCosts,
   chooseAnnounced,
   correctedShare,
   unionOfRows,
@@ -29,14 +30,12 @@ const layerOf = fc
     probabilities: fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { minLength: 1, maxLength: 16 }),
     held: fc.uniqueArray(fc.nat(15), { maxLength: 4 }),
   })
-  .map(
-    ({ distances: [distance, nextDistance], held, ...rest }): ForetoldLayer => ({
-      ...rest,
-      distance,
-      nextDistance,
-      held: new Set(held),
-    }),
-  );
+  .map(({ distances: [distance, nextDistance], held, ...rest }): ForetoldLayer => ({
+    ...rest,
+    distance,
+    nextDistance,
+    held: new Set(held),
+  }));
 
 describe('the experts to announce', () => {
   it('are those that are likely, where a load takes as long as the layers ahead', () => {
@@ -73,7 +72,7 @@ describe('the experts to announce', () => {
         assert.equal(new Set(chosen).size, chosen.length);
         assert.ok(chosen.length === 0 || chosen.length + layer.held.size <= costs.workers * costs.slots);
         const probability = (expert: number): number => layer.probabilities[expert] ?? 0;
-        const left = [...layer.probabilities].flatMap((_, expert) =>
+        const left = Array.from(layer.probabilities).flatMap((_, expert) =>
           layer.held.has(expert) || chosen.includes(expert) ? [] : [probability(expert)],
         );
         for (const expert of chosen) {
@@ -92,9 +91,12 @@ describe('the experts to announce', () => {
         if (first === undefined) return;
         const { probabilities } = layer;
         const raised = (1 - (probabilities[first] ?? 0)) * share;
-        const others = [...probabilities].reduce((sum, value, expert) => (expert === first ? sum : sum + value), 0);
+        const others = Array.from(probabilities).reduce(
+          (sum, value, expert) => (expert === first ? sum : sum + value),
+          0,
+        );
         if (others <= raised) return;
-        const changed = [...probabilities].map((value, expert) =>
+        const changed = Array.from(probabilities).map((value, expert) =>
           expert === first ? value + raised : value * (1 - raised / others),
         );
         assert.ok(chooseAnnounced({ ...layer, probabilities: changed }, costs).includes(first));
@@ -116,8 +118,6 @@ describe('the experts to announce', () => {
       fc.property(costsOf, fc.integer({ min: 1, max: 8 }), (costs, sure) => {
         const probabilities = Array.from({ length: 8 }, (_, expert) => (expert < sure ? 1 : 0));
         const last = foretold(probabilities, { distance: 0, nextDistance: null });
-        const together = Math.max(1, Math.floor(costs.slots / Math.max(1, Math.ceil(sure / costs.workers))));
-        if (together * costs.groups < 1) return;
         assert.equal(chooseAnnounced(last, costs).length, Math.min(sure, costs.workers * costs.slots));
       }),
     );
@@ -126,6 +126,16 @@ describe('the experts to announce', () => {
   it('are none that a damaged predictor gives no probability', () => {
     assert.deepEqual(chooseAnnounced(foretold([NaN, -1, Infinity, 0]), COSTS), [2]);
     assert.deepEqual(chooseAnnounced(foretold([1, 1]), { ...COSTS, loadLayers: 0 }), []);
+  });
+});
+
+describe('the costs of announcing', () => {
+  it('take a load to be as long as the groups allow until it is measured', () => {
+    const sizes = { workers: 9, layerWorkers: 9 / 4, slots: 1 };
+    assert.deepEqual(announcingCosts({ ...sizes, loadMs: 0, layerMs: 3 }), COSTS);
+    assert.deepEqual(announcingCosts({ ...sizes, loadMs: 12, layerMs: 3 }), COSTS);
+    assert.equal(announcingCosts({ ...sizes, loadMs: 30, layerMs: 3 }).loadLayers, 10);
+    assert.equal(announcingCosts({ workers: 8, layerWorkers: 8, slots: 2, loadMs: 0, layerMs: 0 }).groups, 1);
   });
 });
 
@@ -151,6 +161,17 @@ describe('the experts that some row uses', () => {
         }
       }),
     );
-    assert.deepEqual([...unionOfRows([[0.5, 1], [0.5, NaN]], 2)], [0.75, 1]);
+    assert.deepEqual(
+      [
+        ...unionOfRows(
+          [
+            [0.5, 1],
+            [0.5, NaN],
+          ],
+          2,
+        ),
+      ],
+      [0.75, 1],
+    );
   });
 });

@@ -545,7 +545,7 @@ describe('the flags of a daemon', () => {
     ['main', ['--interface', 'eth0'], /IPv4/],
     ['main', ['--draft-rows', '17'], /from 1 to 16/],
     ['main', ['--spread', 'far'], /group, all/],
-    ['main', ['--prediction', 'oracle'], /sep, router-ahead, random, off/],
+    ['main', ['--prediction', 'oracle'], /sep, router-ahead, trained, random, off/],
     ['worker', ['--expert-storage', 'int4'], /fp32, bf16, fixed4, huffman/],
     ['worker', ['--optimistic'], /unknown option/],
     ['main', ['extra'], /argument/],

@@ -21,7 +21,15 @@ class Member implements BatchMember {
   readonly client = '';
   readonly counters = new RequestCounters();
   readonly signal = new AbortController().signal;
-  readonly predictions = { arrive: () => null, expected: () => null, decide: () => null, upcoming: () => null };
+  readonly predictions = {
+    arrive: () => null,
+    foretell: () => undefined,
+    foretold: () => null,
+    isSpoken: () => false,
+    expected: () => null,
+    decide: () => null,
+    upcoming: () => null,
+  };
   readonly feed = { fed: false, layerWritten: nothing, allWritten: nothing, passEnded: nothing };
   readonly wantedFrom: number;
   readonly decodeFrom: number;

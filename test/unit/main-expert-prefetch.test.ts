@@ -202,6 +202,9 @@ describe('main: random prefetch', () => {
           ...member,
           predictions: {
             arrive,
+            foretell: (prediction: Predict) => predictions.foretell(prediction),
+            foretold: (position: number, layer: number) => predictions.foretold(position, layer),
+            isSpoken: (position: number, layer: number) => predictions.isSpoken(position, layer),
             expected: (position: number, layer: number) => predictions.expected(position, layer),
             decide: (position: number, layer: number, experts: readonly number[]) =>
               predictions.decide(position, layer, experts),

@@ -92,6 +92,8 @@ export interface PassClusterOptions {
   layers?: number;
   router?: Router;
   engine?: Partial<PassEngine>;
+  /** The residual stream of rows with these tokens, rows x hiddenSize; all zero if left out. */
+  residual?: (tokenIds: Int32Array) => Float32Array;
   /** Is called while the pass attends at a layer. */
   onAttend?: (layer: number) => void;
 }
@@ -121,7 +123,7 @@ export class PassCluster {
     });
     this.workers = new RunningWorkers(this.placement);
     this.slot = {
-      pass: this.pass(),
+      pass: this.createPass(),
       hidden: new Uint8Array(4 * ALL_ROWS),
       outputs: new Uint8Array(4 * ALL_ROWS * shape.expertsPerToken),
     };
@@ -137,6 +139,7 @@ export class PassCluster {
       checks: null,
       observer: null,
       prediction: { source: 'sep', layersAhead: 1 },
+      trained: null,
       precision: null,
       decisions: null,
       firstLayerAhead: false,
@@ -151,8 +154,12 @@ export class PassCluster {
     return this.runner.run(this.slot, rows, following);
   }
 
+  get pass(): Pass {
+    return this.slot.pass;
+  }
+
   /** A pass whose router is that of the options; by default it chooses experts 0 and 1 for every row. */
-  private pass(): Pass {
+  private createPass(): Pass {
     const router = this.options.router ?? (() => [0, 1]);
     const choose = async (layer: number): Promise<RouterChoice> => {
       const experts = Int32Array.from([...this.tokens].flatMap((token) => [...router(token, layer)]));
@@ -165,6 +172,7 @@ export class PassCluster {
         return choose(layer);
       },
       chooseAhead: choose,
+      residual: async (states) => states.set(this.options.residual?.(this.tokens) ?? new Float32Array(states.length)),
       combine: async () => undefined,
       logits: async (rows) =>
         Float32Array.from(

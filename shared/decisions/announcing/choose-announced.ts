@@ -10,6 +10,23 @@ export interface AnnouncingCosts {
   groups: number;
 }
 
+/** Measured times and sizes of a cluster. A time of 0 is not known yet. */
+export interface MeasuredCosts {
+  loadMs: number;
+  layerMs: number;
+  workers: number;
+  /** Workers among which the experts of one layer are dealt. */
+  layerWorkers: number;
+  slots: number;
+}
+
+/** Until both times are measured, a load is assumed to take as long as OD-MoE equation 1 allows. */
+export function announcingCosts({ loadMs, layerMs, workers, layerWorkers, slots }: MeasuredCosts): AnnouncingCosts {
+  const groups = Math.max(1, Math.floor(workers / Math.max(1, layerWorkers)));
+  const loadLayers = loadMs > 0 && layerMs > 0 ? loadMs / layerMs : groups;
+  return { loadLayers, workers: Math.max(1, Math.round(layerWorkers)), slots, groups };
+}
+
 /** A word on one layer, before main's attention at some layer at or before it. */
 export interface ForetoldLayer {
   /** Layers ahead; 0: the layer at which main is about to attend. */
@@ -99,8 +116,7 @@ function layerTimes(layer: ForetoldLayer, costs: AnnouncingCosts, round: number)
 
 /** Time until the layer's workers have a slot that no layer before this one needs. */
 function firstFreeSlot(layer: ForetoldLayer, { workers, slots, groups }: AnnouncingCosts): number {
-  const eachLayer = Math.max(1, Math.ceil(expectedUses(layer) / workers));
-  const together = Math.max(1, Math.floor(slots / eachLayer));
+  const together = Math.max(1, Math.round((workers * slots) / Math.max(1, expectedUses(layer))));
   // The layer of these workers that must have run before a slot is free.
   const blocking = layer.distance - together * groups;
   return blocking < 0 ? 0 : blocking + 1;

@@ -74,7 +74,7 @@ export function distinctExperts(experts: number, expertsPerToken: number, rows: 
 }
 
 /** Source of the predictions of experts that workers load. */
-export type PredictionSource = 'sep' | 'router-ahead' | 'random' | 'off';
+export type PredictionSource = 'sep' | 'router-ahead' | 'trained' | 'random' | 'off';
 
 /**
  * Positions that a decode pass can have if `rows` are wanted. Drafts are shadow's guesses of the tokens behind main's. There are none if no

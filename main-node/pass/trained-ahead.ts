@@ -1,0 +1,193 @@
+import type { Pass } from '../../native/index.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import {
+  type AnnouncingCosts,
+  chooseAnnounced,
+  unionOfRows,
+} from '../../shared/decisions/announcing/choose-announced.js';
+import { criticalField, type PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
+import type { Placement } from '../../shared/wire/messages.js';
+import type { PlacedWorkers } from '../cluster/placed-workers.js';
+import type { Announcements } from './announcements.js';
+import { decodePosition, type MemberRows, rangeOf } from './pass-member.js';
+import { SHORT_PASS_ROWS } from './reusable-passes.js';
+import type { MappedLayer, TrainedMaps } from './trained-maps.js';
+
+/** Main's trained predictor, with what its announcements cost in this cluster. */
+export interface TrainedPredictor {
+  readonly maps: Pick<TrainedMaps, 'mappedAt' | 'predict' | 'predictHere'>;
+  /** As measured so far. */
+  costs(): AnnouncingCosts;
+}
+
+/** Passes know the parts of the cluster that announce. */
+export interface TrainedSurroundings {
+  readonly shape: Pick<ModelShape, 'expertLayers' | 'experts' | 'hiddenSize'>;
+  readonly workers: Pick<PlacedWorkers, 'placement'>;
+  readonly announcements: Pick<Announcements, 'announce' | 'heldAt' | 'isWholeLayer'>;
+  /** The rule by which executions read sliced experts; null: experts are computed exactly. */
+  readonly precision: PrecisionRule | null;
+}
+
+/** While shadow follows a sequence and is in time, main speaks only of the layer at hand and of the next one: shadow's word comes for the others. */
+const REACH_BESIDE_SHADOW = 1;
+
+/** An expert is named for a sequence if it is at least this likely there, as a share of its probability at the sequence that wants it most. */
+const LIKELY_SHARE = 0.5;
+
+/** The rows of one sequence's answer in the pass. */
+interface AnsweringRows {
+  rows: MemberRows;
+  /** Position of the sequence's pass. */
+  position: number;
+  /** Indexes of its answer's rows in the pass, and among all rows of answers. */
+  inPass: readonly number[];
+  first: number;
+  /** Shadow had not spoken of a layer when main came to it. */
+  shadowIsLate: boolean;
+}
+
+/**
+ * Predicts by trained maps from the residual stream, before main attends at a layer: the experts of that layer and of layers ahead. Main announces
+ * them under the name of the pass, so that a later, surer word only adds experts, and the router's choice releases the wrong ones. Shadow's word
+ * on a layer goes first. An instance serves one pass, for all rows of answers at once.
+ */
+export class TrainedAhead {
+  private readonly answering: AnsweringRows[] = [];
+  private readonly costs: AnnouncingCosts;
+  /** rows of the pass x hiddenSize, and the same of the rows of answers alone. */
+  private readonly states: Float32Array;
+  private readonly answers: Float32Array;
+  private readonly answerRows: number;
+
+  constructor(
+    private readonly predictor: TrainedPredictor,
+    private readonly around: TrainedSurroundings,
+    members: readonly MemberRows[],
+  ) {
+    let [row, answers] = [0, 0];
+    for (const rows of members) {
+      const position = decodePosition(rows);
+      const count = rows.tokenIds.length - rows.decodeFrom;
+      const begin = row + rows.decodeFrom;
+      const inPass = Array.from({ length: Math.max(0, count) }, (_, index) => begin + index);
+      if (position !== null) this.answering.push({ rows, position, inPass, first: answers, shadowIsLate: false });
+      row += rows.tokenIds.length;
+      answers += inPass.length;
+    }
+    const { hiddenSize } = around.shape;
+    this.costs = predictor.costs();
+    this.answerRows = answers;
+    this.states = new Float32Array(row * hiddenSize);
+    this.answers = answers === row ? this.states : new Float32Array(answers * hiddenSize);
+  }
+
+  /** Takes the states that main is about to attend from. */
+  async takeStates(pass: Pick<Pass, 'residual' | 'residualHere'>): Promise<void> {
+    const { states, answers, answering } = this;
+    const isShort = this.answerRows <= SHORT_PASS_ROWS;
+    if (!isShort || pass.residualHere?.(states) !== true) await pass.residual(states);
+    if (answers === states) return;
+    const { hiddenSize } = this.around.shape;
+    for (const { inPass, first } of answering)
+      for (const [index, row] of inPass.entries())
+        answers.set(states.subarray(row * hiddenSize, (row + 1) * hiddenSize), (first + index) * hiddenSize);
+  }
+
+  /**
+   * Announces what the maps say of the states that were taken last. For few rows that is done when this returns its promise; the maps of many rows run
+   * on another thread while main attends.
+   */
+  async foretell(layer: number): Promise<void> {
+    const { maps } = this.predictor;
+    const isShort = this.answerRows <= SHORT_PASS_ROWS;
+    const mapped = maps.mappedAt(layer).filter(({ distance }) => this.isWanted(layer, distance));
+    if (mapped.length === 0) return;
+    const probabilities = isShort
+      ? maps.predictHere(layer, this.answers, this.answerRows)
+      : await maps.predict(layer, this.answers, this.answerRows);
+    const distances = maps.mappedAt(layer).length;
+    // The nearest layers load first.
+    for (const one of mapped) this.announce(layer, one, distances, probabilities);
+  }
+
+  /** True if shadow has not spoken of that layer for each sequence, and is not expected to. */
+  private isWanted(layer: number, distance: number): boolean {
+    const asked = this.answering.filter((one) => !this.isSpoken(one, layer + distance));
+    if (distance === 0 && layer > 0) for (const one of asked) one.shadowIsLate = true;
+    return (
+      asked.some((one) => this.speaksFor(one, distance)) && !this.around.announcements.isWholeLayer(layer + distance)
+    );
+  }
+
+  private isSpoken({ rows, position }: AnsweringRows, layer: number): boolean {
+    return rows.member.predictions.isSpoken(position, layer);
+  }
+
+  private speaksFor({ rows, shadowIsLate }: AnsweringRows, distance: number): boolean {
+    return !rows.member.feed.fed || shadowIsLate || distance <= REACH_BESIDE_SHADOW;
+  }
+
+  private announce(layer: number, mapped: MappedLayer, distances: number, probabilities: Float32Array): void {
+    const { workers, announcements, shape } = this.around;
+    const { placement } = workers;
+    if (placement === null) return;
+    const target = layer + mapped.distance;
+    const asking = this.answering.filter((one) => !this.isSpoken(one, target) && this.speaksFor(one, mapped.distance));
+    const ofMembers = asking.map(({ first, inPass }) =>
+      unionOfRows(
+        inPass.map((_, index) => {
+          const place = ((first + index) * distances + mapped.index) * shape.experts;
+          return probabilities.subarray(place, place + shape.experts);
+        }),
+        shape.experts,
+      ),
+    );
+    const held = new Set(announcements.heldAt(target));
+    const union = unionOfRows(ofMembers, shape.experts);
+    const chosen = chooseAnnounced({ ...mapped, probabilities: union, held }, this.costs);
+    if (chosen.length === 0) return;
+    const named = new Set([...held, ...chosen]);
+    const expected = asking.flatMap((one, index) => {
+      const own = requirePresent(ofMembers[index], 'each sequence has its probabilities.');
+      const experts = [...named].filter((expert) => isLikely(own, ofMembers, expert));
+      const fresh = experts.filter((expert) => chosen.includes(expert));
+      this.remember(placement, one, target, experts);
+      return fresh.length === 0 ? [] : [{ experts: fresh, critical: this.critical(fresh), rows: [rangeOf(one.rows)] }];
+    });
+    announcements.announce(target, expected);
+  }
+
+  /** Nobody knows yet how the rows will read the experts. */
+  private critical(experts: number[]): number[] {
+    return this.around.precision === null ? [] : experts;
+  }
+
+  /** A later word adds to an earlier one: what was announced is being loaded. */
+  private remember(
+    { epoch }: Placement,
+    { rows, position, inPass }: AnsweringRows,
+    layer: number,
+    experts: readonly number[],
+  ): void {
+    const { member } = rows;
+    if (experts.length === 0) return;
+    const earlier = member.predictions.foretold(position, layer)?.experts ?? [];
+    const all = [...new Set([...earlier, ...experts])];
+    member.predictions.foretell({
+      epoch,
+      pass: { sequence: member.id, position },
+      rows: [{ sequence: member.id, position, rows: inPass.length }],
+      layer,
+      experts: all,
+      ...criticalField(this.around.precision, this.critical(all)),
+      mainAnnounces: true,
+    });
+  }
+}
+
+function isLikely(own: ArrayLike<number>, ofMembers: readonly ArrayLike<number>[], expert: number): boolean {
+  const most = Math.max(...ofMembers.map((probabilities) => probabilities[expert] ?? 0));
+  return (own[expert] ?? 0) >= LIKELY_SHARE * most;
+}

@@ -1,0 +1,178 @@
+import assert from 'node:assert/strict';
+import type { Pass } from '../../native/index.js';
+import type { AnnouncingCosts } from '../../shared/decisions/announcing/choose-announced.js';
+import { existingDistances } from '../../shared/model/expert-maps.js';
+import type { TrainedPredictor } from '../../main-node/pass/trained-ahead.js';
+import { answerRows, memberOf, PassCluster, promptRows, type Router, type TestMember } from './pass-cluster.js';
+import { plainPrediction } from './wire-messages.js';
+
+const LAYERS = 4;
+const EXPERTS = 8;
+const DISTANCES = [0, 1, 2];
+/** Loads as long as two layers, and workers with time and slots to spare. */
+const COSTS: AnnouncingCosts = { loadLayers: 2, workers: 4, slots: 4, groups: 1 };
+const POSITION = 10;
+
+/** The experts that the maps at `layer` foretell for the row with this state, at this distance. */
+type Foretell = (state: number, layer: number, distance: number) => readonly number[];
+
+/** Maps that are sure of what they say. A row's state is one number. */
+function trained(foretell: Foretell, costs = COSTS): TrainedPredictor & { asked: string[] } {
+  const shape = { hiddenSize: 1, experts: EXPERTS, units: 1, layers: LAYERS, distances: DISTANCES };
+  const asked: string[] = [];
+  const probabilities = (layer: number, states: Float32Array, rows: number): Float32Array => {
+    const distances = existingDistances(shape, layer);
+    const values = new Float32Array(rows * distances.length * EXPERTS);
+    for (let row = 0; row < rows; row++)
+      for (const [index, distance] of distances.entries())
+        for (const expert of foretell(states[row] ?? -1, layer, distance))
+          values[(row * distances.length + index) * EXPERTS + expert] = 1;
+    return values;
+  };
+  return {
+    asked,
+    maps: {
+      mappedAt: (layer) =>
+        existingDistances(shape, layer).map((distance, index, all) => {
+          const nextDistance = all[index - 1] ?? null;
+          return { index, distance, nextDistance, corrected: nextDistance === null ? 1 : 0.25 };
+        }),
+      predictHere: (layer, states, rows) => {
+        asked.push(`here ${layer}: ${states.join()}`);
+        return probabilities(layer, states, rows);
+      },
+      predict: async (layer, states, rows) => {
+        asked.push(`aside ${layer}: ${states.join()}`);
+        return probabilities(layer, states, rows);
+      },
+    },
+    costs: () => costs,
+  };
+}
+
+const router: Router = (token, layer) => [layer, 4 + token];
+const right: Foretell = (state, layer, distance) => [...router(state, layer + distance)];
+
+/** The state of a row is its token. */
+function clusterOf(predictor: TrainedPredictor, source: 'trained' | 'sep' = 'trained'): PassCluster {
+  return new PassCluster({
+    experts: EXPERTS,
+    layers: LAYERS,
+    router,
+    residual: (tokens) => Float32Array.from(tokens),
+    engine: { prediction: { source, layersAhead: 1 }, trained: predictor },
+  });
+}
+
+const member = (id: number, fed = false): TestMember => memberOf(id, { fed, layers: LAYERS });
+const withoutWorkers = (said: readonly string[]): string[] => said.map((text) => text.replace(/^w\d+ /, '')).sort();
+
+describe('main: trained maps', () => {
+  it('announce the experts of every layer, those of the first one too, before its router chooses', async () => {
+    const cluster = clusterOf(trained(right));
+    const one = member(7);
+    await cluster.run([answerRows(one, POSITION, [1])]);
+    const due = [0, 1, 2, 3].flatMap((layer) => router(1, layer).map((expert) => `${POSITION}/${layer} ${expert}`));
+    assert.deepEqual(withoutWorkers(cluster.workers.announcedExperts), due.sort());
+    assert.deepEqual(cluster.workers.unannounced, []);
+    assert.deepEqual(cluster.workers.releases, []);
+    assert.equal(one.predictions.metrics().predictedCorrectly, LAYERS * 2);
+    assert.equal(one.counters.reloads, 0);
+  });
+
+  it('release what the router does not choose, and correct an early word by a later one', async () => {
+    const early: Foretell = (state, layer, distance) =>
+      distance === 2 ? [7 - layer, 0] : [...router(state, layer + distance)];
+    const cluster = clusterOf(trained(early));
+    const one = member(7);
+    await cluster.run([answerRows(one, POSITION, [1])]);
+    assert.deepEqual(cluster.workers.unannounced, []);
+    const released = cluster.workers.releasedExperts;
+    assert.ok(released.length > 0);
+    const wrong = cluster.workers.announcedExperts.filter((said) => !cluster.workers.asked.includes(said));
+    assert.deepEqual([...released].sort(), wrong.sort());
+    assert.equal(one.predictions.metrics().predictedCorrectly, LAYERS * 2);
+  });
+
+  it('run on another thread for many rows, and speak for each sequence by its own rows', async () => {
+    const predictor = trained(right);
+    const cluster = clusterOf(predictor);
+    const [seven, eight] = [member(7), member(8)];
+    await cluster.run([
+      promptRows(member(6), 0, 2),
+      answerRows(seven, POSITION, [0, 1, 2]),
+      answerRows(eight, 5, [3, 3]),
+    ]);
+    assert.deepEqual(predictor.asked[0], 'aside 0: 0,1,2,3,3', 'the rows of prompts are left out');
+    assert.deepEqual(
+      [seven, eight].map(({ predictions }) => predictions.metrics()).map((m) => [m.predictedCorrectly, m.activated]),
+      [
+        [LAYERS * 4, LAYERS * 4],
+        [LAYERS * 2, LAYERS * 2],
+      ],
+    );
+  });
+
+  it('are not asked about prompts', async () => {
+    const predictor = trained(right);
+    await clusterOf(predictor).run([promptRows(member(7), 0, 3)]);
+    assert.deepEqual(predictor.asked, []);
+  });
+
+  it('give shadow the word where it has spoken, and speak where it has not', async () => {
+    const wrong: Foretell = () => [6, 7];
+    const cluster = clusterOf(trained(wrong), 'sep');
+    const one = member(7, true);
+    const said = (layer: number) =>
+      plainPrediction({ sequence: 7, position: POSITION, layer, experts: [...router(1, layer)], workers: [] });
+    for (const layer of [0, 1, 2, 3]) if (layer !== 2) one.predictions.arrive(said(layer));
+    await cluster.run([answerRows(one, POSITION, [1])]);
+    assert.deepEqual(withoutWorkers(cluster.workers.announcedExperts), [`${POSITION}/2 6`, `${POSITION}/2 7`]);
+    assert.equal(one.predictions.metrics().predictedCorrectly, 3 * 2);
+  });
+
+  it('leave the layers further on to a shadow that is in time, and speak of all once it is late', async () => {
+    const farExperts = async (fed: boolean, spoken: number): Promise<string[]> => {
+      const cluster = clusterOf(
+        trained((_, layer, distance) => (distance === 2 ? [layer, 7] : [])),
+        'sep',
+      );
+      const one = member(7, fed);
+      for (let layer = 0; layer < spoken; layer++)
+        one.predictions.arrive(
+          plainPrediction({ sequence: 7, position: POSITION, layer, experts: [0, 1], workers: [] }),
+        );
+      await cluster.run([answerRows(one, POSITION, [1])]);
+      return withoutWorkers(cluster.workers.announcedExperts);
+    };
+    assert.deepEqual(await farExperts(true, 2), []);
+    assert.deepEqual(await farExperts(true, 1), [`${POSITION}/3 1`, `${POSITION}/3 7`], 'late from layer 1 on');
+    assert.equal((await farExperts(false, 0)).length, 4);
+  });
+
+  it('announce nothing where loads take no time', async () => {
+    const cluster = clusterOf(trained(right, { ...COSTS, loadLayers: 0 }));
+    const one = member(7);
+    await cluster.run([answerRows(one, POSITION, [1])]);
+    assert.deepEqual(cluster.workers.announcedExperts, []);
+    assert.deepEqual(one.predictions.metrics().predictedCorrectly, 0);
+  });
+
+  it('end the pass with their error, after attention has ended', async () => {
+    const predictor = trained(right);
+    let ended = false;
+    predictor.maps.predict = () => Promise.reject(new Error('no thread'));
+    const cluster = clusterOf(predictor);
+    const attend: Pass['attend'] = async () => {
+      await new Promise((resolve) => setImmediate(resolve));
+      ended = true;
+      return {
+        experts: Int32Array.from(Array.from({ length: 5 }, () => [0, 1]).flat()),
+        weights: new Float32Array(10),
+      };
+    };
+    cluster.pass.attend = attend;
+    await assert.rejects(cluster.run([answerRows(member(7), POSITION, [0, 1, 2, 3, 0])]), /no thread/);
+    assert.ok(ended);
+  });
+});
