@@ -4,6 +4,8 @@ import { shadowForm } from '../../engine/loading/shadow-form.js';
 import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { layersAskedAt } from '../../main-node/pass/own-predictions.js';
 import {
+  createExpertMaps,
+  type ExpertMaps,
   openDevice,
   type Device,
   type Model,
@@ -13,7 +15,10 @@ import {
   type RouterChoice,
 } from '../../native/index.js';
 import { openModelSource } from '../../packs/open-model-source.js';
+import { isPackDirectory } from '../../packs/format/open-pack.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
+import { existingDistances, type ExpertMapsShape } from '../../shared/model/expert-maps.js';
+import { readPredictor } from '../../packs/predictor/predictor-file.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { SepMetrics } from '../../shared/wire/messages.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from '../../shadow-node/predictor/shadow-model.js';
@@ -34,7 +39,12 @@ const LAYERS_AHEAD: readonly number[] = [1, 2];
 /** A source of predictions with its recall. */
 export interface SourceRecall {
   source: string;
+  /** Layers between the state that is asked and the predicted experts; null: the source knows no such distance. */
+  layersAhead: number | null;
+  /** Over the layers that can be foretold at this distance. */
   metrics: SepMetrics;
+  /** Over all expert layers: those nearer to the first one are foretold from it, at a smaller distance. A layer without a word counts as missed. */
+  allLayers: SepMetrics;
 }
 
 export interface SourceReport {
@@ -48,8 +58,8 @@ type SourceOptions = Omit<RecallOptions, 'setUps'>;
 
 /**
  * Recall of every source of predictions on the same answers of the full-precision model: shadows aligned at every iteration, main's own
- * routers of later layers, and the experts of the token before. All expert layers count. If a source predicts nothing for a layer, the layer
- * counts as missed. Throws the errors of loading the model.
+ * routers of later layers, the pack's trained maps if it has some, and the experts of the token before. Throws the errors of loading the model
+ * and of readPredictor.
  */
 export async function compareSources(options: SourceOptions, onProgress: RecallProgress): Promise<SourceReport> {
   const source = await openModelSource(options.modelPath);
@@ -63,7 +73,7 @@ export async function compareSources(options: SourceOptions, onProgress: RecallP
     for (const shadow of SHADOWS) {
       const metrics = await shadowRecall(device, source, shadow, prompts, options, step);
       const everything = shadow.quantized === 'all' ? ', quantize: all' : '';
-      results.push({ source: `shadow ${shadow.precision.toUpperCase()}${everything}`, metrics });
+      results.push(ofAllLayers(`shadow ${shadow.precision.toUpperCase()}${everything}`, metrics));
     }
     const own = await ownRecalls(device, source, prompts, options, step);
     results.push(...own.results);
@@ -127,7 +137,7 @@ async function shadowRecall(
   return recall.result();
 }
 
-/** Recalls of sources without a shadow: routers of later layers, and the token before. */
+/** Recalls of sources without a shadow: routers of later layers, trained maps, and the token before. */
 async function ownRecalls(
   device: Device,
   source: ModelSource,
@@ -135,74 +145,138 @@ async function ownRecalls(
   options: SourceOptions,
   step: () => void,
 ): Promise<{ results: SourceRecall[]; iterations: number }> {
+  // Only a pack has maps; a checkpoint has none.
+  const predictor = (await isPackDirectory(options.modelPath)) ? await readPredictor(options.modelPath) : null;
   const experts = await ResidentExperts.load(device, source);
-  const ahead = LAYERS_AHEAD.map((layersAhead) => ({ layersAhead, recall: new ExpertRecall() }));
+  const maps = predictor && createExpertMaps(predictor.shape, predictor.layers);
+  const routers = LAYERS_AHEAD.map((layersAhead) => new ForetoldRecall('router-ahead', layersAhead));
+  const trained = (predictor?.shape.distances ?? []).map((distance) => new ForetoldRecall('trained', distance));
   const before = new ExpertRecall();
   try {
     const iterations = await withTraces(device, source, prompts, options, async (trace, main) => {
       countTokenBefore(trace, before);
-      const predicted = await routersAhead(main, experts, trace);
-      for (const { layersAhead, recall } of ahead) countPredicted(trace, predicted.get(layersAhead) ?? [], recall);
+      const look = predictor && maps && { shape: predictor.shape, maps };
+      await foretellAgain({ main, experts, trained: look }, trace, { routers, trained });
       step();
     });
-    const results = ahead.map(({ layersAhead, recall }) => ({
-      source: `router-ahead, ${layersAhead} ${layersAhead === 1 ? 'layer' : 'layers'}`,
-      metrics: recall.result(),
-    }));
-    results.push({ source: 'experts of the token before', metrics: before.result() });
-    return { results, iterations };
+    const results = [...routers, ...trained].map((recall) => recall.result());
+    return { results: [...results, ofAllLayers('experts of the token before', before.result())], iterations };
   } finally {
+    maps?.dispose();
     experts.dispose();
   }
 }
 
-/** Choices of earlier routers, by layers ahead, iteration and layer. The trace is run again, expert layer by expert layer. */
-async function routersAhead(
-  model: Model,
-  experts: ResidentExperts,
+function ofAllLayers(source: string, metrics: SepMetrics): SourceRecall {
+  return { source, layersAhead: null, metrics, allLayers: metrics };
+}
+
+/** Counts the words of a source that looks so many layers ahead. */
+export class ForetoldRecall {
+  private readonly foretold = new ExpertRecall();
+  private readonly allLayers = new ExpertRecall();
+
+  constructor(
+    private readonly name: 'router-ahead' | 'trained',
+    readonly layersAhead: number,
+  ) {}
+
+  /** `predicted`: the last word on each layer from at most so many layers before it, by layer; a layer without a word counts as missed. */
+  add(iteration: number, activated: readonly (readonly number[])[], predicted: readonly (readonly number[])[]): void {
+    for (const [layer, chosen] of activated.entries()) {
+      count(this.allLayers, iteration, chosen, predicted[layer] ?? []);
+      if (layer >= this.layersAhead) count(this.foretold, iteration, chosen, predicted[layer] ?? []);
+    }
+  }
+
+  result(): SourceRecall {
+    const { name, layersAhead } = this;
+    const source = name === 'trained' ? name : `${name}, ${layersAhead} ${layersAhead === 1 ? 'layer' : 'layers'}`;
+    return { source, layersAhead, metrics: this.foretold.result(), allLayers: this.allLayers.result() };
+  }
+}
+
+/** A model that runs a trace again, with all that is asked about it. */
+interface Foretelling {
+  main: Model;
+  experts: ResidentExperts;
+  /** null: the pack has no trained maps. */
+  trained: { shape: ExpertMapsShape; maps: ExpertMaps } | null;
+}
+
+/** Runs the trace again, expert layer by expert layer, and counts what routers of later layers and trained maps say on the way. */
+async function foretellAgain(
+  { main, experts, trained }: Foretelling,
   { promptIds, tokenIds, activated }: MainTrace,
-): Promise<Map<number, number[][][]>> {
-  const { expertLayers, hiddenSize, expertsPerToken } = model.shape;
-  const predicted = new Map(LAYERS_AHEAD.map((layersAhead) => [layersAhead, tokenIds.map((): number[][] => [])]));
-  const sequence = model.createSequence();
-  const pass = model.createPass(1);
-  const hidden = new Uint8Array(hiddenSize * Float32Array.BYTES_PER_ELEMENT);
+  recalls: { routers: readonly ForetoldRecall[]; trained: readonly ForetoldRecall[] },
+): Promise<void> {
+  const { expertLayers, hiddenSize, expertsPerToken } = main.shape;
+  const sequence = main.createSequence();
+  const pass = main.createPass(1);
+  const states = new Float32Array(hiddenSize);
+  const hidden = new Uint8Array(states.byteLength);
   const outputs = new Uint8Array(expertsPerToken * hidden.length);
   try {
     for (const [position, tokenId] of [...promptIds, ...tokenIds].entries()) {
+      const iteration = position - promptIds.length;
+      const words = new Map([...recalls.routers, ...recalls.trained].map((recall) => [recall, [] as number[][]]));
       await pass.begin([sequence], new Int32Array(1), Int32Array.of(position), Int32Array.of(tokenId));
       for (let layer = 0; layer < expertLayers; layer += 1) {
+        if (trained !== null && iteration >= 0) {
+          await pass.residual(states);
+          hearMaps(trained, { layer, states, expertsPerToken }, recalls.trained, words);
+        }
         const choice = await pass.attend(layer, hidden);
         const chosen = [...choice.experts].join();
         assertInvariant(chosen === activated[position]?.[layer]?.join(), 'a model chooses the same experts twice.');
-        for (const [layersAhead, iterations] of predicted) {
-          const ofIteration = iterations[position - promptIds.length];
-          if (ofIteration === undefined) continue;
-          for (const asked of layersAskedAt(layer, expertLayers, layersAhead)) {
-            ofIteration[asked] = [...(await pass.chooseAhead(asked)).experts];
-          }
-        }
+        for (const recall of iteration < 0 ? [] : recalls.routers)
+          for (const asked of layersAskedAt(layer, expertLayers, recall.layersAhead))
+            (words.get(recall) ?? [])[asked] = [...(await pass.chooseAhead(asked)).experts];
         await experts.run(layer, choice, hidden, outputs);
         await pass.combine(layer, outputs, choice.weights);
       }
+      if (iteration >= 0) for (const [recall, word] of words) recall.add(iteration, activated[position] ?? [], word);
     }
   } finally {
     pass.dispose();
     sequence.dispose();
   }
-  return predicted;
+}
+
+/** Notes the likeliest experts of each layer, for those that look as far, or that have not heard of it yet. */
+function hearMaps(
+  { shape, maps }: { shape: ExpertMapsShape; maps: ExpertMaps },
+  { layer, states, expertsPerToken }: { layer: number; states: Float32Array; expertsPerToken: number },
+  recalls: readonly ForetoldRecall[],
+  words: ReadonlyMap<ForetoldRecall, number[][]>,
+): void {
+  const probabilities = maps.predictHere(layer, states, 1);
+  for (const [index, distance] of existingDistances(shape, layer).entries()) {
+    const likeliest = likeliestExperts(
+      probabilities.subarray(index * shape.experts, (index + 1) * shape.experts),
+      expertsPerToken,
+    );
+    const target = layer + distance;
+    for (const recall of recalls) {
+      const word = words.get(recall);
+      // A layer nearer to the first one than this distance is foretold from there on: from the first layer that speaks of it.
+      const isHeard = distance === recall.layersAhead || (target < recall.layersAhead && word?.[target] === undefined);
+      if (word !== undefined && isHeard) word[target] = likeliest;
+    }
+  }
+}
+
+/** The experts with the highest probabilities; among equal ones those with the lower ids. */
+export function likeliestExperts(probabilities: Float32Array, count: number): number[] {
+  return Array.from(probabilities.keys())
+    .sort((left, right) => (probabilities[right] ?? 0) - (probabilities[left] ?? 0) || left - right)
+    .slice(0, count);
 }
 
 function countTokenBefore({ promptIds, activated }: MainTrace, recall: ExpertRecall): void {
   activated.slice(promptIds.length).forEach((layers, iteration) => {
     const before = activated[promptIds.length + iteration - 1] ?? [];
     layers.forEach((chosen, layer) => count(recall, iteration, chosen, before[layer] ?? []));
-  });
-}
-
-function countPredicted({ promptIds, activated }: MainTrace, predicted: number[][][], recall: ExpertRecall): void {
-  activated.slice(promptIds.length).forEach((layers, iteration) => {
-    layers.forEach((chosen, layer) => count(recall, iteration, chosen, predicted[iteration]?.[layer] ?? []));
   });
 }
 

@@ -74,17 +74,20 @@ export function sourceTable({ modelName, prompts, iterations, results }: SourceR
   const quarters = borders.slice(1).map((end, quarter) => `n ${(borders[quarter] ?? 0) + 1}-${end}`);
   const columns = [
     { title: 'predictions from', align: 'left' as const },
-    ...['recall', ...quarters].map((title) => ({ title, align: 'right' as const })),
+    ...['ahead', 'recall', 'all layers', ...quarters].map((title) => ({ title, align: 'right' as const })),
   ];
-  const rows = results.map(({ source, metrics }) => [
+  const rows = results.map(({ source, layersAhead, metrics, allLayers }) => [
     source,
+    layersAhead === null ? '-' : String(layersAhead),
     share(metrics.recall),
+    share(allLayers.recall),
     ...recallByQuarter(metrics, setting.iterations).map(share),
   ]);
   return [
     ...tableLines(columns, rows),
     `(recall of ${modelName}: ${prompts} prompts, ${iterations} decode iterations in all; shadows are aligned at every iteration; n: ` +
-      'decode iteration; a layer of which a source says nothing counts as missed)',
+      'decode iteration; ahead: layers between the state that is asked and the experts; recall: over the layers that can be foretold so far ahead; ' +
+      'all layers: those nearer to the first one are foretold from there, and one of which a source says nothing counts as missed)',
   ].join('\n');
 }
 
@@ -94,9 +97,11 @@ export function sourceJson({ modelName, prompts, iterations, results }: SourceRe
     model: modelName,
     prompts,
     iterations,
-    results: results.map(({ source, metrics: { recall, activated, predictedCorrectly } }) => ({
+    results: results.map(({ source, layersAhead, metrics: { recall, activated, predictedCorrectly }, allLayers }) => ({
       source,
+      layers_ahead: layersAhead,
       recall,
+      recall_all_layers: allLayers.recall,
       activated,
       predicted_correctly: predictedCorrectly,
     })),

@@ -28,6 +28,7 @@ import { EpochWatch } from './accounts/epoch-watch.js';
 import { FetchWatch } from './accounts/fetch-watch.js';
 import { CachedNewsWatch } from './accounts/cached-news-watch.js';
 import { AnnouncementWatch } from './accounts/announcement-watch.js';
+import { drawnMaps } from './drawn-maps.js';
 import { Recorder } from './accounts/recorder.js';
 import { holdsNode } from './draw-budget.js';
 import { drawRequest } from './draw-request.js';
@@ -355,11 +356,12 @@ class ScenarioRun {
     if (main === undefined) return;
     const { settings } = main;
     const { shape } = this;
+    const hasMaps = drawnMaps(this.scenario) === 'sound';
     const answers = this.asked.slice(this.accounted);
     const after = await countersOf(this.cluster.nodes.get(MAIN_ID));
     const { events } = this.recorder;
     const before = this.countersBefore;
-    this.violations.push(...checkAccounts({ events, settings, shape, placement, answers, before, after }));
+    this.violations.push(...checkAccounts({ events, settings, hasMaps, shape, placement, answers, before, after }));
   }
 
   private async checkLinks(): Promise<void> {

@@ -23,6 +23,7 @@ import { DEVICE_BYTES } from './draw-budget.js';
 import { faultyStoreFiles } from './faulty-store-files.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { DeviceFaults } from './faulty-device.js';
+import { readDrawnMaps } from './drawn-maps.js';
 import type { Scenario, ScenarioModel, ScenarioNode } from './scenario.js';
 import type { ScenarioTrust } from './scenario-trust.js';
 import { HeldExperts } from '../../packs/format/held-experts.js';
@@ -100,6 +101,7 @@ export class ScenarioWorld {
         const devices = faults.devices(runtime, (budgetBytes) => this.pace(faults, budgetBytes));
         return this.recorded(id, devices, runtime);
       },
+      readPredictor: ({ shape }) => readDrawnMaps(this.scenario, shape),
       openPack: (directory, runtime, quality) =>
         runtime.outside(() =>
           directory === modelDirectory(this.scenario.model)

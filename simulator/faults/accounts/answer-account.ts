@@ -8,6 +8,8 @@ import type { SequenceAccount } from './sequence-account.js';
 export interface AnswerAccount {
   account: SequenceAccount;
   settings: NodeSettings;
+  /** Main has sound trained maps, and may use them. */
+  hasMaps: boolean;
   promptTokens: number;
   promptIds: readonly number[];
   /** Tokens of the answer. */

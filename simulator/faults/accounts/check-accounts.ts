@@ -20,6 +20,8 @@ export interface CalmTime {
   events: readonly Recorded[];
   /** Settings of main. */
   settings: NodeSettings;
+  /** Main has sound trained maps, and may use them. */
+  hasMaps: boolean;
   shape: ModelShape;
   /** The placement when the record began; null: none was valid. */
   placement: Placement | null;
@@ -74,7 +76,7 @@ function checkCached({ account, finished }: AnswerAccount): string[] {
 
 /** Accounts of the answers that ended successfully and whose messages are all known. */
 function answerAccounts(
-  { answers, settings, shape }: CalmTime,
+  { answers, settings, hasMaps, shape }: CalmTime,
   accounts: readonly SequenceAccount[],
   problems: string[],
 ): AnswerAccount[] {
@@ -93,7 +95,7 @@ function answerAccounts(
     const decodes = decodesOf(account, promptIds, tokenIds);
     const { maxTokens } = request;
     const promptTokens = promptIds.length;
-    return [{ account, settings, shape, promptTokens, promptIds, tokenIds, maxTokens, finished, decodes }];
+    return [{ account, settings, hasMaps, shape, promptTokens, promptIds, tokenIds, maxTokens, finished, decodes }];
   });
 }
 

@@ -155,7 +155,7 @@ function checkAnnounced(
       (expert) => !experts.includes(expert) && !others.has(expert),
     );
     if (missing.length > 0) problems.push(`no worker got an announcement of experts ${missing.join(' ')}`);
-    if (forMain.size > 0 || others.size > 0 || predictsItself(settings)) return problems;
+    if (forMain.size > 0 || others.size > 0 || predictsItself(first.answer)) return problems;
     const due = [...expertsByWorker(prefillAssignment(placement, layer, batches))].flatMap(([worker, ofWorker]) =>
       ofWorker.map((expert) => `${worker} ${expert}`),
     );
@@ -163,7 +163,7 @@ function checkAnnounced(
       problems.push(`announced were ${before.join(', ')}; due were ${due.join(', ')}`);
     return problems;
   }
-  if (predictsItself(settings)) return problems;
+  if (predictsItself(first.answer)) return problems;
   if (new Set(experts).size < experts.length) problems.push(`experts were announced twice: ${before.join(', ')}`);
   const unannounced = [...forMain].filter((expert) => !experts.includes(expert) && !others.has(expert));
   if (unannounced.length > 0)
@@ -188,7 +188,7 @@ function isAnswerOnly(pass: JointPass, { account, decodes }: AnswerAccount): boo
 function isUnpredicted(pass: JointPass, members: readonly PredictedAnswer[]): boolean {
   return members.some(({ answer }) => {
     if (!isAnswerOnly(pass, answer)) return true;
-    return !predictsItself(answer.settings) && !isFed(answer, pass);
+    return !predictsItself(answer) && !isFed(answer, pass);
   });
 }
 

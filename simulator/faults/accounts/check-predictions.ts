@@ -7,8 +7,9 @@ import { predictsItself, type PredictionBook } from './prediction-book.js';
 import { pairsOf, type JointPass } from './ran-passes.js';
 
 /** The reported recall must follow from the predictions and the router's choices. */
-export function checkRecall({ account, finished, settings, decodes }: AnswerAccount, book: PredictionBook): string[] {
-  const wasPredicted = predictsItself(settings) || account.events.some(({ kind }) => kind === 'begin');
+export function checkRecall(answer: AnswerAccount, book: PredictionBook): string[] {
+  const { account, finished, decodes } = answer;
+  const wasPredicted = predictsItself(answer) || account.events.some(({ kind }) => kind === 'begin');
   const { sep } = finished;
   if (wasPredicted !== (sep !== null))
     return [
@@ -16,8 +17,7 @@ export function checkRecall({ account, finished, settings, decodes }: AnswerAcco
     ];
   if (sep === null) return [];
   // For rows of several sequences, main's messages to workers do not show which rows main's predictions are for.
-  const isExact =
-    !predictsItself(settings) || [...decodes].every(([pass, at]) => at === null || isAlone(pass, decodes));
+  const isExact = !predictsItself(answer) || [...decodes].every(([pass, at]) => at === null || isAlone(pass, decodes));
   const isRight =
     sep.activated === book.activated &&
     (!isExact || (sep.predictedCorrectly === book.predictedCorrectly && sep.late === book.late));

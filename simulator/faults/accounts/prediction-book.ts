@@ -12,8 +12,10 @@ export interface LayerPredictions {
 }
 
 /** True if main makes its own predictions, at any layer. */
-export function predictsItself({ prediction: { source } }: AnswerAccount['settings']): boolean {
-  return source === 'random' || source === 'router-ahead';
+export function predictsItself({ settings, hasMaps }: Pick<AnswerAccount, 'settings' | 'hasMaps'>): boolean {
+  const { source } = settings.prediction;
+  // Without sound maps, main predicts by its routers.
+  return hasMaps || source === 'random' || source === 'router-ahead' || source === 'trained';
 }
 
 /** Replays the events of an answer as main should have handled them, and finds the predictions for its rows and their quality. */
@@ -33,11 +35,11 @@ export class PredictionBook {
   private readonly layers: number;
 
   constructor(private readonly answer: AnswerAccount) {
-    const { account, settings, shape } = answer;
+    const { account, shape } = answer;
     this.layers = shape.expertLayers;
     for (const event of account.events) {
       if (event.kind === 'end') break;
-      this.take(event, predictsItself(settings));
+      this.take(event, predictsItself(answer));
     }
   }
 
@@ -57,8 +59,14 @@ export class PredictionBook {
 
   private announced({ pass, layer, experts }: Announce): void {
     if (pass.sequence !== this.answer.account.sequence) return;
+    if (this.answer.hasMaps && !this.isRunning(pass.position)) return;
     const place = pass.position * this.layers + layer;
     this.own.set(place, [...(this.own.get(place) ?? []), ...experts]);
+  }
+
+  /** The maps speak of the running pass alone. Beside a shadow, main may also announce the first layer of the next token. */
+  private isRunning(position: number): boolean {
+    return this.running !== null && this.answer.decodes.get(this.running) === position;
   }
 
   private begin(pass: JointPass): void {
