@@ -148,7 +148,10 @@ export class TrainedAhead {
     const union = unionOfRows(ofMembers, shape.experts);
     const chosen = chooseAnnounced({ ...mapped, probabilities: union, held }, this.costs);
     if (chosen.length === 0) return;
-    const named = new Set([...held, ...chosen]);
+    const foretold = asking.flatMap(
+      ({ rows, position }) => rows.member.predictions.foretold(position, target)?.experts ?? [],
+    );
+    const named = new Set([...foretold, ...chosen]);
     const expected = asking.flatMap((one, index) => {
       const own = requirePresent(ofMembers[index], 'each sequence has its probabilities.');
       const experts = [...named].filter((expert) => isLikely(own, ofMembers, expert));
