@@ -19,7 +19,7 @@ import { Membership } from './cluster/membership.js';
 import { Roster, type RosterObserver } from './cluster/roster.js';
 import type { ShadowListener } from './cluster/shadow-link.js';
 import { clusterCosts, type ClusterEngine } from './decode/cluster-engine.js';
-import { announcingCosts } from '../shared/decisions/announcing/choose-announced.js';
+import { announcingCosts } from './pass/choose-announced.js';
 import { DraftCostMeter } from './decode/draft-costs.js';
 import { CachedNews } from './decode/cached-news.js';
 import { PredictionPost } from './decode/prediction-post.js';

@@ -1,10 +1,6 @@
 import type { Pass } from '../../native/index.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import {
-  type AnnouncingCosts,
-  chooseAnnounced,
-  unionOfRows,
-} from '../../shared/decisions/announcing/choose-announced.js';
+import { type AnnouncingCosts, chooseAnnounced, unionOfRows } from './choose-announced.js';
 import { criticalField, type PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { Placement } from '../../shared/wire/messages.js';

@@ -1,5 +1,5 @@
 import { createExpertMaps, type ExpertMaps } from '../../native/index.js';
-import { correctedShare } from '../../shared/decisions/announcing/choose-announced.js';
+import { correctedShare } from './choose-announced.js';
 import { existingDistances, type ExpertMapsShape } from '../../shared/model/expert-maps.js';
 import type { Predictor } from '../../packs/predictor/predictor-file.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';

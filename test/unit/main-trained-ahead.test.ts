@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { Pass } from '../../native/index.js';
-import type { AnnouncingCosts } from '../../shared/decisions/announcing/choose-announced.js';
+import type { AnnouncingCosts } from '../../main-node/pass/choose-announced.js';
 import { existingDistances } from '../../shared/model/expert-maps.js';
 import type { TrainedPredictor } from '../../main-node/pass/trained-ahead.js';
 import { answerRows, memberOf, PassCluster, promptRows, type Router, type TestMember } from './pass-cluster.js';

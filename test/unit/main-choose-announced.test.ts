@@ -7,7 +7,7 @@ import {
   unionOfRows,
   type AnnouncingCosts,
   type ForetoldLayer,
-} from '../../shared/decisions/announcing/choose-announced.js';
+} from '../../main-node/pass/choose-announced.js';
 
 /** Eight workers in four groups of two, one slot each, whose loads take as long as four layers. */
 const COSTS: AnnouncingCosts = { loadLayers: 4, workers: 2, slots: 1, groups: 4 };
