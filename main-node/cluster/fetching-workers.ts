@@ -81,6 +81,11 @@ export class FetchingWorkers {
     }
   }
 
+  /** True if each of these workers that fetches has what its latest prospect needs. */
+  haveAll(links: readonly WorkerLink[]): boolean {
+    return links.every((link) => !link.partialPack || this.isReady(link));
+  }
+
   /** "2 workers are fetching ...": for requests that wait for a worker; empty when none fetches. */
   describe(): string {
     const fetching = this.workers();
@@ -144,7 +149,7 @@ export class FetchingWorkers {
 
   private publishTo(link: WorkerLink, placement: Placement): void {
     const sources = this.sourcesFor(link);
-    const groups = JSON.stringify([placement.workers.map(({ id }) => id), placement.groups]);
+    const groups = JSON.stringify([placement.workers.map(({ id, homeShare }) => [id, homeShare]), placement.groups]);
     const before = this.published.get(link);
     const isSame = before?.groups === groups;
     if (isSame && before.sources === sources.join(' ')) return;

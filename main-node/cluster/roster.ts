@@ -20,6 +20,7 @@ import { isBeyondShadow, placedAddress } from './placed-address.js';
 import type { PlacedWorkers, WorkerOrders } from './placed-workers.js';
 import { ShadowLink } from './shadow-link.js';
 import type { WorkerLink } from './worker-link.js';
+import { WorkerShares } from './worker-shares.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** The number of workers in a group, the costs of a layer if these decide it, and whether homes are strict. */
@@ -59,6 +60,7 @@ export class Roster implements PlacedWorkers {
   private readonly distrusted = new DistrustedWorkers();
   private readonly failing: FailingWorkers;
   private readonly otherArithmetic: OtherArithmetic;
+  private readonly shares: WorkerShares;
   private readonly drained = new DrainedNodes();
   /** Every connection that passes have known, also when it has ended. */
   private readonly met = new WeakMap<WorkerOrders, WorkerLink>();
@@ -86,6 +88,7 @@ export class Roster implements PlacedWorkers {
   ) {
     this.otherArithmetic = new OtherArithmetic(arithmeticVersion);
     this.latestEpoch = firstEpoch;
+    this.shares = new WorkerShares(shape.expertLayers * shape.experts * grouping.homes, () => runtime.nowMs());
     this.failing = new FailingWorkers(runtime, (link) => {
       log.info('worker is placed again, after it was left alone', { worker: link.id });
       this.place(link);
@@ -299,6 +302,17 @@ export class Roster implements PlacedWorkers {
       return;
     }
     if (link.partialPack) this.fetching.reported(link);
+    this.shares.reported(link);
+    this.followSpeeds();
+  }
+
+  /** Divides strict homes anew if the measured speeds ask for it, as soon as workers have fetched what they then need. */
+  private followSpeeds(): void {
+    const used = this.usedWorkers();
+    if (this.shares.plan(used)) this.fetching.publish();
+    if (!this.shares.isPlanned || this.current === null || !this.fetching.haveAll(used)) return;
+    this.log.info('experts are divided by measured speeds', { shares: Object.fromEntries(this.shares.of(used)) });
+    this.replan();
   }
 
   /** A worker has answered PACK_CORRUPT. One that keeps doing so leaves the placement, unless it is the last one. */
@@ -518,6 +532,7 @@ export class Roster implements PlacedWorkers {
     this.joinTimer = null;
     if (this.stopped) return;
     this.latestEpoch += 1;
+    this.shares.published();
     const links = this.usedWorkers();
     const placement = links.length === 0 ? null : this.plan(links, this.latestEpoch);
     this.current = placement;
@@ -540,9 +555,13 @@ export class Roster implements PlacedWorkers {
   }
 
   private plan(links: readonly WorkerLink[], epoch: number): Placement {
-    const workers = links
-      .map((link) => ({ id: link.id, address: placedAddress(link), slots: link.status?.slots ?? DEFAULT_SLOTS }))
-      .sort((a, b) => (a.id < b.id ? -1 : 1));
+    const shares = this.shares.of(links);
+    const workers = links.map((link) => ({
+      id: link.id,
+      address: placedAddress(link),
+      slots: link.status?.slots ?? DEFAULT_SLOTS,
+      homeShare: shares.get(link.id) ?? 0,
+    }));
     return planPlacement({
       epoch,
       workers,

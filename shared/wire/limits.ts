@@ -8,6 +8,9 @@ export const NEWEST_PROTOCOL = 6;
 export const ARITHMETIC_VERSION = 1;
 
 export const MEGABYTE_BYTES = 1024 * 1024;
+/** Greatest share of a worker in strict homes; the least is 1. It has many divisors, so that simple ratios of speeds are kept. */
+export const MOST_SHARE = 24;
+
 /** Most names in the counts of a daemon (Node.Counts). */
 export const COUNTS_LIMIT = 4096;
 

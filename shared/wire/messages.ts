@@ -26,7 +26,7 @@ type Field<T, Name extends keyof T> =
 
 /**
  * Fields of qualities (main.quality), in whichever message: optional for code that makes a message of an exact cluster. And the versions of a
- * node, which identities of earlier releases do not state.
+ * node, which identities of earlier releases do not state, and the shares of strict homes, which are equal where nothing is measured.
  */
 type MayBeUnstated =
   | 'quality'
@@ -36,6 +36,7 @@ type MayBeUnstated =
   | 'critical'
   | 'criticalTheta'
   | 'logicalCache'
+  | 'homeShare'
   | 'newestProtocol'
   | 'arithmeticVersion';
 

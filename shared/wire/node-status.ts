@@ -30,6 +30,7 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
     storageReadBytes: 0,
     loadMsMean: 0,
     executeMsMean: 0,
+    shortExecuteMsMean: 0,
     staleMessages: 0,
     latePredictions: 0,
     droppedPredictions: 0,

@@ -1,5 +1,6 @@
 /** Bounds of the numbers in messages between daemons. A test compares the tables with the .proto files: every number has a bound. */
 import { EPOCH_LIMIT } from './epochs.js';
+import { MOST_SHARE } from './limits.js';
 
 /** Greatest mean or duration in milliseconds; it is more than eleven days. */
 const DURATION_MS = 1e9;
@@ -22,6 +23,7 @@ export const NUMBER_BOUNDS = {
     uptimeMs: UPTIME_MS,
     loadMsMean: DURATION_MS,
     executeMsMean: DURATION_MS,
+    shortExecuteMsMean: DURATION_MS,
     residentMemoryBytes: BYTES,
     deviceMemoryUsedBytes: BYTES,
     deviceMemoryHighWaterBytes: BYTES,
@@ -51,7 +53,7 @@ export const NUMBER_BOUNDS = {
     slotsInUse: EXPERTS,
     damagedExperts: EXPERTS,
   },
-  PlacedWorker: { slots: EXPERTS },
+  PlacedWorker: { slots: EXPERTS, homeShare: MOST_SHARE },
   Count: { count: COUNT },
   HostMemoryStatus: {
     experts: EXPERTS,

@@ -45,6 +45,11 @@ export class ShortExecutions {
     this.meanMs += (executeMs - this.meanMs) / Math.min(this.executions, EXECUTIONS_OF_MEAN);
   }
 
+  /** Mean time for few rows; 0: too few executions for an estimate. */
+  get executeMsMean(): number {
+    return this.executions < FEWEST_EXECUTIONS ? 0 : this.meanMs;
+  }
+
   /** `experts`: experts of the message that are in their slots and have not run yet. */
   isShort(rows: number, experts: number): boolean {
     if (rows > SHORT_EXECUTION_ROWS || this.executions < FEWEST_EXECUTIONS) return false;
@@ -147,6 +152,11 @@ export class ExpertExecutor {
 
   get executeMsMean(): number {
     return this.executeMs.mean;
+  }
+
+  /** Mean of the last executions on few rows; 0: there were too few. */
+  get shortExecuteMsMean(): number {
+    return this.short.executeMsMean;
   }
 
   /** Experts that are not answered yet, and the bytes of hidden states that are held for them. */

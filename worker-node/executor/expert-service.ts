@@ -35,6 +35,7 @@ export interface ExpertCounters {
   storageReadBytes: number;
   loadMsMean: number;
   executeMsMean: number;
+  shortExecuteMsMean: number;
   latePredictions: number;
   droppedPredictions: number;
   damagedExperts: number;
@@ -148,6 +149,7 @@ export class ExpertService {
       loadMsMean: this.loader.loadMsMean,
       executions: this.executor.executions,
       executeMsMean: this.executor.executeMsMean,
+      shortExecuteMsMean: this.executor.shortExecuteMsMean,
       latePredictions,
       droppedPredictions,
       damagedExperts: this.loader.damagedExperts,

@@ -17,30 +17,63 @@ export function strictHomesOf(placement: Placement, layer: number, expert: numbe
 
 /**
  * The workers of each expert of a layer. An expert goes to the worker with the highest score (rendezvous hashing) among those that have room: no
- * worker is the first home of more than its share. So when a worker leaves or comes, hardly more experts than its own move; main and shadow
- * agree without a message; and a restarted main finds the experts at the same workers.
+ * worker is the first home of more than its share. So when a worker leaves or comes, or its share changes, hardly more experts move than must;
+ * main and shadow agree without a message; and a restarted main finds the experts at the same workers. Shares count as
+ * rankByShare says.
  */
 function layerHomes({ workers, experts, homes }: Placement, layer: number): (readonly string[])[] {
   const ids = workers.map(({ id }) => id);
+  const shares = new Map(workers.map(({ id, homeShare = 0 }) => [id, Math.max(1, homeShare)]));
+  const shareOf = (id: string): number => shares.get(id) ?? 1;
+  const allShares = ids.reduce((sum, id) => sum + shareOf(id), 0);
   const found = Array.from({ length: experts }, (): string[] => []);
   const held = new Map(ids.map((id) => [id, 0]));
   for (let copy = 1; copy <= Math.min(homes, ids.length); copy += 1) {
-    const share = Math.ceil((copy * experts) / ids.length);
+    const roomOf = (id: string): number => Math.ceil((copy * experts * shareOf(id)) / allShares);
     const pairs = found.flatMap((own, expert) =>
-      ids.filter((id) => !own.includes(id)).map((id) => ({ expert, id, score: score(layer, expert, id) })),
+      ids
+        .filter((id) => !own.includes(id))
+        .map((id) => ({ expert, id, rank: rankByShare(score(layer, expert, id), shareOf(id)) })),
     );
-    pairs.sort((left, right) => right.score - left.score);
-    for (const room of [share, Infinity]) {
+    pairs.sort((left, right) => left.rank - right.rank);
+    for (const isBounded of [true, false]) {
       for (const { expert, id } of pairs) {
         const own = found[expert];
         const holds = held.get(id) ?? 0;
-        if (own === undefined || own.length >= copy || holds >= room) continue;
+        if (own === undefined || own.length >= copy || (isBounded && holds >= roomOf(id))) continue;
         own.push(id);
         held.set(id, holds + 1);
       }
     }
   }
   return found;
+}
+
+/**
+ * Weighted rendezvous hashing: the worker with the least rank takes the expert, and each does so with a probability in proportion to its share.
+ * With equal shares the rank falls as the score rises. Only the four basic operations are used, which give the same bits on every machine.
+ */
+function rankByShare(score: number, share: number): number {
+  return negatedLogarithm((score + 0.5) / SCORES) / share;
+}
+
+/** All scores are below this, 2^32. */
+const SCORES = 4_294_967_296;
+/** Terms of the series; the first one that is left out is below 1e-16. */
+const TERMS = 16;
+
+/** -ln of a number between 0 and 1. The series is that of artanh((m - 1) / (m + 1)), which is half the logarithm of m. */
+function negatedLogarithm(number: number): number {
+  let halvings = 0;
+  let mantissa = number;
+  for (; mantissa < 1; mantissa *= 2) halvings += 1;
+  const ratio = (mantissa - 1) / (mantissa + 1);
+  let [sum, power] = [0, ratio];
+  for (let term = 0; term < TERMS; term += 1) {
+    sum += power / (2 * term + 1);
+    power *= ratio * ratio;
+  }
+  return halvings * Math.LN2 - 2 * sum;
 }
 
 /** Score of a worker for an expert: a pseudo-random number below 2^32 that is always the same. */

@@ -1,0 +1,167 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
+import { gainOfShares, sharesBySpeed, type MeasuredSpeed } from '../../shared/decisions/placement/shares-by-speed.js';
+import { strictHomesOf } from '../../shared/decisions/placement/strict-homes.js';
+import { MOST_SHARE } from '../../shared/wire/limits.js';
+import type { Placement } from '../../shared/wire/messages.js';
+
+const HOMES = 48 * 128;
+const LAYERS = 48;
+
+const speed = (executeMs: number, loadMs = 0, cached = 0): MeasuredSpeed => ({ executeMs, loadMs, cached });
+const sharesOf = (speeds: readonly (MeasuredSpeed | null)[], homes = HOMES): number[] => [
+  ...sharesBySpeed(new Map(speeds.map((one, index) => [`box-${index}`, one])), homes).values(),
+];
+
+function place(shares: readonly number[], experts: number, homes = 1): Placement {
+  const workers = shares.map((homeShare, index) => ({ id: `box-${index}`, address: '', slots: 1, homeShare }));
+  return planPlacement({ epoch: 1, layers: LAYERS, experts, expertsPerToken: 2, groupSize: 'auto', homes, workers });
+}
+
+/** Number of experts that have their first home at each worker. */
+function firstHomes(placement: Placement): number[] {
+  const held = new Map(placement.workers.map(({ id }) => [id, 0]));
+  for (let layer = 0; layer < LAYERS; layer += 1)
+    for (let expert = 0; expert < placement.experts; expert += 1) {
+      const [id = ''] = strictHomesOf(placement, layer, expert);
+      held.set(id, (held.get(id) ?? 0) + 1);
+    }
+  return [...held.values()];
+}
+
+const SPEEDS = fc.record({
+  executeMs: fc.double({ noNaN: true, min: 0, max: 1e9 }),
+  loadMs: fc.double({ noNaN: true, min: 0, max: 1e9 }),
+  cached: fc.nat(1e6),
+});
+
+describe('placement: shares of strict homes by speed', () => {
+  it('are in proportion to the speed', () => {
+    assert.deepEqual(sharesOf([speed(1), speed(3)]), [24, 8]);
+    assert.deepEqual(sharesOf([speed(2), speed(2), speed(1)]), [12, 12, 24]);
+    assert.deepEqual(sharesOf([speed(7), speed(7)]), [24, 24]);
+  });
+
+  it('count loads of experts that no cache holds, and none of those that one holds', () => {
+    assert.deepEqual(sharesOf([speed(1, 2), speed(1, 5)]), [24, 12]);
+    assert.deepEqual(sharesOf([speed(1, 2, HOMES), speed(1, 5, HOMES)]), [24, 24]);
+    // The first holds 1,000 experts. Both need 5,500 ms for all that they have: 1,000 + 4,500 / 9 experts, and 5,500.
+    assert.deepEqual(sharesOf([speed(1, 8, 1000), speed(1, 8, HOMES)], 7000), [Math.round((24 * 1500) / 5500), 24]);
+  });
+
+  it('give a worker that is not measured the mean share', () => {
+    assert.deepEqual(sharesOf([speed(1), null, speed(3)]), [24, 16, 8]);
+    assert.deepEqual(sharesOf([null, null]), [1, 1]);
+    assert.deepEqual(sharesOf([]), []);
+  });
+
+  it('are whole and bounded, whatever peers report, and do not depend on the order', () => {
+    fc.assert(
+      fc.property(
+        fc.array(SPEEDS, { minLength: 1, maxLength: 8 }),
+        fc.integer({ min: 1, max: 1e5 }),
+        (speeds, homes) => {
+          const shares = sharesOf(speeds, homes);
+          for (const share of shares)
+            assert.ok(Number.isInteger(share) && share >= 1 && share <= MOST_SHARE, `${share}`);
+          assert.equal(Math.max(...shares), MOST_SHARE);
+          const twins = sharesOf([...speeds, ...speeds], 2 * homes);
+          assert.deepEqual(twins, [...shares, ...shares]);
+        },
+      ),
+    );
+  });
+
+  it('are never much slower than equal ones', () => {
+    const measured = fc.record({
+      executeMs: fc.double({ noNaN: true, min: 0.1, max: 2 }),
+      loadMs: fc.double({ noNaN: true, min: 0, max: 20 }),
+      cached: fc.nat(HOMES),
+    });
+    fc.assert(
+      fc.property(fc.array(measured, { minLength: 2, maxLength: 6 }), (all) => {
+        const speeds = new Map(all.map((one, index) => [`box-${index}`, one]));
+        const equal = new Map([...speeds.keys()].map((id) => [id, 1]));
+        // A share is rounded to a whole number: the least one, 1, may stand for less.
+        const gain = gainOfShares(speeds, HOMES, equal, sharesBySpeed(speeds, HOMES));
+        assert.ok(gain > 0.8, `${gain}`);
+      }),
+    );
+  });
+
+  it('say how much faster the slowest worker is done', () => {
+    const speeds = new Map([
+      ['a', speed(1)],
+      ['b', speed(3)],
+    ]);
+    const equal = new Map([
+      ['a', 1],
+      ['b', 1],
+    ]);
+    assert.equal(gainOfShares(speeds, 400, equal, sharesBySpeed(speeds, 400)), 2);
+    assert.equal(gainOfShares(speeds, 400, equal, equal), 1);
+  });
+});
+
+describe('placement: strict homes with shares', () => {
+  it('are in proportion to them', () => {
+    for (const [shares, experts] of [
+      [[24, 8], 128],
+      [[24, 12, 6], 60],
+      [[24, 1], 8],
+      [[24, 8, 8, 8], 8],
+    ] as const) {
+      const all = shares.reduce((sum: number, share) => sum + share, 0);
+      firstHomes(place(shares, experts)).forEach((held, index) => {
+        const due = ((shares[index] ?? 0) / all) * experts * LAYERS;
+        const tolerance = Math.max(LAYERS, 4 * Math.sqrt(due));
+        assert.ok(Math.abs(held - due) <= tolerance, `${shares.join()}: ${index} has ${held} of ${due}`);
+      });
+    }
+  });
+
+  it('are where they are without shares if all are equal', () => {
+    const [none, one, most] = [0, 1, MOST_SHARE].map((share) => place([share, share, share], 40, 2));
+    for (let layer = 0; layer < LAYERS; layer += 1)
+      for (let expert = 0; expert < 40; expert += 1) {
+        const homes = strictHomesOf(none as Placement, layer, expert);
+        assert.deepEqual(strictHomesOf(one as Placement, layer, expert), homes);
+        assert.deepEqual(strictHomesOf(most as Placement, layer, expert), homes);
+      }
+  });
+
+  it('move little when a share changes', () => {
+    for (const [before, after, due] of [
+      [[24, 24, 24], [24, 24, 22], 0.025],
+      [[1, 1], [24, 8], 0.25],
+      [[24, 24, 24, 24], [24, 24, 24, 12], 0.11],
+    ] as const) {
+      const [from, to] = [place(before, 128), place(after, 128)];
+      let moved = 0;
+      for (let layer = 0; layer < LAYERS; layer += 1)
+        for (let expert = 0; expert < 128; expert += 1)
+          if (strictHomesOf(from, layer, expert)[0] !== strictHomesOf(to, layer, expert)[0]) moved += 1;
+      const share = moved / (LAYERS * 128);
+      assert.ok(share <= 2 * due + 0.05, `${before.join()} to ${after.join()}: ${share} of all move`);
+    }
+  });
+
+  it('give each expert all its homes, each once', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.integer({ min: 0, max: MOST_SHARE }), { minLength: 1, maxLength: 6 }),
+        fc.integer({ min: 1, max: 12 }),
+        fc.integer({ min: 1, max: 2 }),
+        (shares, experts, homes) => {
+          const placement = place(shares, experts, homes);
+          for (let expert = 0; expert < experts; expert += 1) {
+            const own = strictHomesOf(placement, 3, expert);
+            assert.equal(new Set(own).size, Math.min(homes, shares.length));
+            assert.equal(own.length, new Set(own).size);
+          }
+        },
+      ),
+    );
+  });
+});
