@@ -10,6 +10,7 @@ import { registerBenchGenerate } from './generate/index.js';
 import { registerBenchTables } from './history/index.js';
 import { MeasuredRun } from './history/measured-run.js';
 import { acceptRecord, type RecordPlace } from './history/record-run.js';
+import { registerBenchHomes } from './homes/index.js';
 import { registerBenchHop } from './hop/index.js';
 import { registerBenchLimits } from './limits/index.js';
 import { registerBenchLoad } from './load/index.js';
@@ -34,6 +35,7 @@ const MEASURING: readonly ((bench: Command, run: MeasuredRun) => void)[] = [
   registerBenchFaults,
   registerBenchFluxmoe,
   registerBenchGenerate,
+  registerBenchHomes,
   registerBenchHop,
   registerBenchLimits,
   registerBenchLoad,

@@ -64,6 +64,7 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe bench faults': true,
   'odmoe bench fluxmoe': false,
   'odmoe bench generate': true,
+  'odmoe bench homes': false,
   // --live asks a cluster. Without it, the round trips are measured between plain processes.
   'odmoe bench hop': false,
   'odmoe bench limits': true,

@@ -1,4 +1,4 @@
-import { gainOfShares, sharesBySpeed, type MeasuredSpeed } from '../../shared/decisions/placement/shares-by-speed.js';
+import { gainOfShares, sharesBySpeed, type MeasuredSpeed } from './shares-by-speed.js';
 import type { NodeStatus } from '../../shared/wire/messages.js';
 import type { WorkerLink } from './worker-link.js';
 
@@ -8,8 +8,9 @@ export const LEAST_GAIN = 1.2;
 export const BETWEEN_CHANGES_MS = 60_000;
 /** A worker's speed counts from so many executions of experts on. */
 export const LEAST_EXECUTIONS = 64;
-/** Number of statuses over which a speed is taken. */
+/** Number of statuses over which a speed is taken, and number of them from which on it counts. A working daemon sends one each second. */
 const STATUSES_OF_MEAN = 8;
+export const LEAST_STATUSES = 4;
 
 interface Measure {
   statuses: number;
@@ -51,12 +52,17 @@ export class WorkerShares {
     const { homes, planned } = this;
     if (homes === 0 || planned !== null || links.length < 2) return false;
     if (this.nowMs() - this.changedMs < BETWEEN_CHANGES_MS) return false;
-    const speeds = new Map(links.map((link) => [link.id, this.measures.get(link)?.speed ?? null]));
+    const speeds = new Map(links.map((link) => [link.id, this.speed(link)]));
     if ([...speeds.values()].includes(null)) return false;
     const shares = sharesBySpeed(speeds, homes);
     if (gainOfShares(speeds, homes, this.of(links), shares) < LEAST_GAIN) return false;
     this.planned = shares;
     return true;
+  }
+
+  private speed(link: WorkerLink): MeasuredSpeed | null {
+    const measure = this.measures.get(link);
+    return measure !== undefined && measure.statuses >= LEAST_STATUSES ? measure.speed : null;
   }
 
   /** Shares are planned that no published placement has. */

@@ -1,6 +1,6 @@
 import { MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
 import { messageBytes } from '../../engine/emulation/message-bytes.js';
-import type { Execute, ExecuteResult } from '../../shared/wire/messages.js';
+import type { Execute, ExecuteResult, Placement } from '../../shared/wire/messages.js';
 import type { PeerMessage } from '../../shared/transport/stream-pace.js';
 import { OperationLog } from '../timing/operation-log.js';
 import type { TimedPass } from '../timing/recording-device.js';
@@ -31,6 +31,8 @@ export class ClusterTiming {
   readonly stalls: number[];
   /** Time that main waited for drafts before it began passes. For one request at a time. */
   draftWaitMs = 0;
+  /** The shares of strict homes of each placement, by the order of its workers, and the time when main first published it. */
+  readonly homeShares: { epoch: number; atMs: number; shares: number[] }[] = [];
   restarts = 0;
   messages = 0;
   sentBytes = 0;
@@ -88,12 +90,19 @@ export class ClusterTiming {
     this.sentBytes += messageBytes(message, this.times);
     if (message.kind === 'execute') this.executeAsked(to, message.execute);
     else if (message.kind === 'result') this.resultCame(from, message.result);
+    else if (message.kind === 'placement') this.placed(message.placement);
     else if (message.kind === 'restart') {
       if (from === SHADOW_ID && to === 'main') this.restarts += 1;
     } else if ((message.kind === 'predict' || message.kind === 'announce') && this.log.keeps) {
       const { pass, layer, experts } = message.kind === 'predict' ? message.predict : message.announce;
       for (const expert of experts) this.announcedPositions.set(`${to} ${layer} ${expert}`, pass.position);
     }
+  }
+
+  private placed({ epoch, workers }: Placement): void {
+    if (this.homeShares.some((each) => each.epoch === epoch)) return;
+    const shares = workers.map(({ homeShare = 0 }) => homeShare);
+    this.homeShares.push({ epoch, atMs: this.nowMs(), shares });
   }
 
   /** Call when all requests have ended. */

@@ -1,5 +1,5 @@
-import { requirePresent } from '../../base/errors/assert-invariant.js';
-import { MOST_SHARE } from '../../wire/limits.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import { MOST_SHARE } from '../../shared/wire/limits.js';
 
 /** The speed of a worker, by its own reports. */
 export interface MeasuredSpeed {

@@ -1,7 +1,19 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
-import { gainOfShares, sharesBySpeed, type MeasuredSpeed } from '../../shared/decisions/placement/shares-by-speed.js';
+import { gainOfShares, sharesBySpeed, type MeasuredSpeed } from '../../main-node/cluster/shares-by-speed.js';
+import {
+  BETWEEN_CHANGES_MS,
+  LEAST_EXECUTIONS,
+  LEAST_STATUSES,
+  WorkerShares,
+} from '../../main-node/cluster/worker-shares.js';
+import { WorkerLink } from '../../main-node/cluster/worker-link.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
+import { silentLog } from './worker-test-slots.js';
+import { MemoryStream } from '../integration/harness/memory-stream.js';
+import { RUNTIME } from '../wall.js';
+import { plainIdentity } from './plain-identity.js';
 import { strictHomesOf } from '../../shared/decisions/placement/strict-homes.js';
 import { MOST_SHARE } from '../../shared/wire/limits.js';
 import type { Placement } from '../../shared/wire/messages.js';
@@ -36,7 +48,7 @@ const SPEEDS = fc.record({
   cached: fc.nat(1e6),
 });
 
-describe('placement: shares of strict homes by speed', () => {
+describe('main: shares of strict homes by speed', () => {
   it('are in proportion to the speed', () => {
     assert.deepEqual(sharesOf([speed(1), speed(3)]), [24, 8]);
     assert.deepEqual(sharesOf([speed(2), speed(2), speed(1)]), [12, 12, 24]);
@@ -163,5 +175,79 @@ describe('placement: strict homes with shares', () => {
         },
       ),
     );
+  });
+});
+
+describe('main: when shares change', () => {
+  let nowMs = 0;
+  let shares: WorkerShares;
+  let links: WorkerLink[];
+
+  const worker = (id: string): WorkerLink => {
+    const settings = { hiddenSize: 4, experts: 100, executeTimeoutMs: 1000, runtime: RUNTIME };
+    return new WorkerLink(plainIdentity({ id }), `${id}:1`, new MemoryStream(), settings, silentLog);
+  };
+  const report = (link: WorkerLink, shortExecuteMsMean: number, times = LEAST_STATUSES): void => {
+    for (let status = 0; status < times; status += 1) {
+      const executions = (link.status?.executions ?? 0) + LEAST_EXECUTIONS;
+      const reported = { ...emptyNodeStatus(link.identity), executions, shortExecuteMsMean };
+      link.receive({ kind: 'status', status: reported });
+      shares.reported(link);
+    }
+  };
+  const current = (): number[] => [...shares.of(links).values()];
+
+  beforeEach(() => {
+    nowMs = 0;
+    shares = new WorkerShares(HOMES, () => nowMs);
+    links = [worker('a'), worker('b')];
+  });
+
+  it('they are equal until each worker is measured', () => {
+    const [a, b] = links as [WorkerLink, WorkerLink];
+    report(a, 1);
+    report(b, 3, LEAST_STATUSES - 1);
+    assert.equal(shares.plan(links), false);
+    assert.deepEqual(current(), [0, 0]);
+    report(b, 3, 1);
+    assert.equal(shares.plan(links), true);
+    assert.deepEqual(current(), [24, 8]);
+  });
+
+  it('a status without new executions tells nothing', () => {
+    const [a, b] = links as [WorkerLink, WorkerLink];
+    report(a, 1);
+    report(b, 3, 1);
+    for (let status = 0; status < 9; status += 1) shares.reported(b);
+    assert.equal(shares.plan(links), false);
+  });
+
+  it('small differences change nothing, and great ones not at once again', () => {
+    const [a, b] = links as [WorkerLink, WorkerLink];
+    report(a, 1);
+    report(b, 1.2);
+    assert.equal(shares.plan(links), false);
+    report(b, 3, 20);
+    assert.equal(shares.plan(links), true);
+    assert.equal(shares.plan(links), false, 'they are planned already');
+    shares.published();
+    report(b, 1, 20);
+    nowMs = BETWEEN_CHANGES_MS - 1;
+    assert.equal(shares.plan(links), false);
+    nowMs = BETWEEN_CHANGES_MS;
+    assert.equal(shares.plan(links), true);
+  });
+
+  it('a worker that comes has the mean share, and there are no shares without strict homes', () => {
+    const [a, b] = links as [WorkerLink, WorkerLink];
+    report(a, 1);
+    report(b, 3);
+    shares.plan(links);
+    shares.published();
+    links.push(worker('c'));
+    assert.deepEqual(current(), [24, 8, 16]);
+    const none = new WorkerShares(0, () => nowMs);
+    for (const link of links) none.reported(link);
+    assert.equal(none.plan(links), false);
   });
 });
