@@ -39,7 +39,7 @@ export function sharesBySpeed(speeds: ReadonlyMap<string, MeasuredSpeed | null>,
 
 /**
  * Time of the slowest worker under some shares, divided by that under others: how much faster a layer's experts run with the others. Workers that
- * are not measured do not count. 1 if none is measured.
+ * are not measured do not count, and a share of 0 is one of 1. 1 if none is measured.
  */
 export function gainOfShares(
   speeds: ReadonlyMap<string, MeasuredSpeed | null>,
@@ -57,7 +57,7 @@ function slowestMs(
   homes: number,
   shares: ReadonlyMap<string, number>,
 ): number {
-  const shareOf = (id: string): number => shares.get(id) ?? 1;
+  const shareOf = (id: string): number => Math.max(1, shares.get(id) ?? 0);
   const all = [...speeds.keys()].reduce((sum, id) => sum + shareOf(id), 0);
   const times = [...speeds].map(([id, speed]) =>
     speed === null ? 0 : timeOf(bounded(speed), (homes * shareOf(id)) / all),
