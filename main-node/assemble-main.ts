@@ -4,7 +4,7 @@ import { MAX_DRAFT_ROWS, mostSeparatePasses } from '../shared/settings/setting-l
 import { machineAddress } from '../engine/daemon/advertised-address.js';
 import type { GiveUp } from '../engine/daemon/run-daemon.js';
 import type { Logger } from '../shared/base/log/logger.js';
-import { spreadForDrafts, usableDraftRows } from '../shared/decisions/placement/draft-rows.js';
+import { spreadForDrafts, type UsableDrafts, usableDrafts } from '../shared/decisions/placement/draft-rows.js';
 import { isFirstLayerWorthAnnouncing } from '../shared/decisions/placement/first-layer-workers.js';
 import { type FormatShare, formatShares } from '../shared/model/format-shares.js';
 import { allExperts } from '../shared/model/part-sizes.js';
@@ -21,6 +21,7 @@ import type { ShadowListener } from './cluster/shadow-link.js';
 import { clusterCosts, type ClusterEngine } from './decode/cluster-engine.js';
 import { announcingCosts } from './pass/choose-announced.js';
 import { DraftCostMeter } from './decode/draft-costs.js';
+import { lookupAcceptance } from './decode/lookup-source.js';
 import { CachedNews } from './decode/cached-news.js';
 import { PredictionPost } from './decode/prediction-post.js';
 import type { ClusterFeed } from './events/cluster-feed.js';
@@ -117,10 +118,11 @@ function createEngine(
   const { shape } = source;
   const { runtime } = environment;
   const { placement } = settings;
-  const drafting = { ...settings.drafting, rows: draftRowsOf(settings) };
+  const usable = draftsOf(settings);
+  const drafting = { ...settings.drafting, ...usable, lookup: lookupAcceptance() };
   const homes = homesOfSettings(placement);
-  const spread = spreadUsed(homes, drafting.rows, placement.spread);
-  logWhatDiffers(settings, { rows: drafting.rows, spread }, log);
+  const spread = spreadUsed(homes, usable.shadowRows, placement.spread);
+  logWhatDiffers(settings, { ...usable, spread }, log);
   const grouping = { ...groupingOf(placement, source), homes, spread: spread === 'all' };
   const observer = observedBy(events.nodes, () => ({ checks, room, passLoop }));
   const roster = new Roster(shape, grouping, epoch, runtime, log, observer, environment.versions.arithmeticVersion);
@@ -145,11 +147,12 @@ function createEngine(
     announcedPasses: new AnnouncedPasses(),
     jointDealer: new JointDealer((id) => (roster.worker(id)?.status?.cache ?? null) !== null),
     miniBatchRows: miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize),
-    firstLayerAhead: announcesFirstLayerAhead(settings, spread, drafting.rows) && isFirstLayerWorthAnnouncing(shape),
+    firstLayerAhead:
+      announcesFirstLayerAhead(settings, spread, usable.shadowRows) && isFirstLayerWorthAnnouncing(shape),
     draftCosts,
     layerWaits: new LayerWaits(shape.expertLayers),
   };
-  const loop = passLoopOptions(settings, { model, shape, runtime }, drafting.rows);
+  const loop = passLoopOptions(settings, { model, shape, runtime }, mostRows(usable));
   const components = { device, model, devices: environment.devices, runtime, decisions: passEngine.decisions, stored };
   const room = createContextRoom(settings, components, [...new Set([loop.passes, loop.promptChunkPasses])], experts);
   const passLoop = new PassLoop({ ...loop, runPass: retriedWithRoom(new PassRunner(passEngine).run, room), room });
@@ -240,16 +243,21 @@ export function bytesForAnswers(
   { source, sliced, model, device, environment }: Omit<ComponentSources, 'experts' | 'stored'>,
 ): number {
   const { runtime, devices } = environment;
-  const loop = passLoopOptions(settings, { model, shape: source.shape, runtime }, draftRowsOf(settings));
+  const loop = passLoopOptions(settings, { model, shape: source.shape, runtime }, mostRows(draftsOf(settings)));
   const { decisions } = sliceRules(sliced, source.shape);
   const components = { device, model, devices, runtime, decisions };
   return leastAnswerBytes(components, [...new Set([loop.passes, loop.promptChunkPasses])]);
 }
 
-function draftRowsOf({ drafting, prediction, align, main }: NodeSettings): number | 'auto' {
+function draftsOf({ drafting, prediction, align, main }: NodeSettings): UsableDrafts {
   // A logical cache decides on a row once the row before has run: rows after it cannot run in the same pass.
-  if (main.quality.kind === 'cached') return 1;
-  return usableDraftRows(drafting.rows, prediction.source, align.tokenPeriod);
+  if (main.quality.kind === 'cached') return { shadowRows: 1, ownRows: 1 };
+  return usableDrafts(drafting, prediction.source, align.tokenPeriod);
+}
+
+/** Rows of a decode pass, whoever drafts. */
+function mostRows({ shadowRows, ownRows }: UsableDrafts): number | 'auto' {
+  return shadowRows === 1 ? ownRows : shadowRows;
 }
 
 /** The passes that the loop uses, and how many rows they have. */
@@ -297,23 +305,28 @@ function spreadUsed(homes: number, draftRows: number | 'auto', wanted: Spread): 
 /** Logs which of the settings that exclude one another main does not follow. */
 function logWhatDiffers(
   { drafting, prediction, placement, align, main }: NodeSettings,
-  used: { rows: number | 'auto'; spread: NodeSettings['placement']['spread'] },
+  used: UsableDrafts & { spread: NodeSettings['placement']['spread'] },
   log: Logger,
 ): void {
-  if (used.rows !== drafting.rows) {
+  const isWished = drafting.rows !== 'auto' || drafting.source !== 'auto';
+  if (isWished && mostRows(used) !== drafting.rows) {
     const reason =
       main.quality.kind === 'cached'
         ? 'no drafts: under a logical cache each pass runs one token of an answer'
-        : 'no drafts: shadow drafts only where it predicts and gets every token (prediction sep, align-token 1)';
+        : 'no drafts: shadow drafts only where it predicts and gets every token (prediction sep, align-token 1); main drafts only beside such a ' +
+          'shadow or without one, and not beside random predictions';
     log.warn(reason, {
       draft_rows: drafting.rows,
+      draft_source: drafting.source,
       prediction: prediction.source,
       align_token: align.tokenPeriod,
     });
   }
   if (used.spread !== placement.spread) {
     log.info(
-      used.spread === 'all' ? 'with drafts, experts are dealt to all workers' : 'experts go to their own workers',
+      used.spread === 'all'
+        ? "with shadow's drafts, experts are dealt to all workers"
+        : 'experts go to their own workers',
       {
         spread_set: placement.spread,
         spread_used: used.spread,

@@ -78,6 +78,7 @@ export function daemonFlags(
 ): Record<RoleSetting, string[]> {
   const emulation = profilePath === null ? [] : ['--profile', profilePath, '--expert-storage', setUp.expertStorage];
   const main = ['--prediction', setUp.prediction, '--draft-rows', String(setUp.draftRows), '--spread', setUp.spread];
+  if (setUp.prediction === 'sep') main.push('--draft-source', 'shadow');
   // The same prompts are sent again with other answer lengths. The paper's system computes each of them anew.
   main.push('--no-reuse-prefixes');
   if (!setUp.streamKeyValues) main.push('--no-stream-kv');

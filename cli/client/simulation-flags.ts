@@ -120,7 +120,7 @@ export function addSetUpFlags(command: Command): Command {
       "in prefill a layer's experts load once the router has chosen, and rows follow when all are there",
     ),
     settingFlag(drafting.optimistic, '', 'shadow goes on from its own guess'),
-    settingFlag(drafting.rows, '<n|auto>', `positions of a pass, at most ${MAX_DRAFT_ROWS}`),
+    settingFlag(drafting.rows, '<n|auto>', `positions of a pass, at most ${MAX_DRAFT_ROWS}`).default(1),
     settingFlag(placement.homes, '<whose>', "whose experts are: of the layer's group, or each its own worker's"),
     settingFlag(placement.replicas, '<n>', 'with --homes strict: workers of each expert'),
     settingFlag(placement.spread, '<who>', 'who gets experts'),
@@ -150,7 +150,7 @@ export function setUpOf(flags: SimulateFlags): ClusterSetUp {
     miniBatchRows: flags.miniBatchRows,
     prefillOverlap: flags.prefillOverlap,
     align: { tokenPeriod: flags.alignToken, keyValuePeriod: flags.alignKv, streamKeyValues: flags.streamKv },
-    drafting: { optimistic: flags.optimistic, rows: flags.draftRows },
+    drafting: { optimistic: flags.optimistic, rows: flags.draftRows, source: 'shadow' },
     prediction: { source: flags.prediction, layersAhead: flags.layersAhead },
     placement: { groupSize: flags.groupSize, spread: flags.spread, homes: flags.homes, replicas: flags.replicas },
   };

@@ -200,6 +200,7 @@ function clusterOptions(
   flags: DemoFlags,
 ): DemoClusterOptions {
   const ofMain = ['--draft-rows', String(flags.draftRows)];
+  if (flags.draftRows === 'auto' && flags.shadow !== 'none') ofMain.push('--draft-source', 'shadow');
   if (flags.optimistic === true) ofMain.push('--optimistic');
   if (flags.apiKeys !== undefined && flags.apiKeys !== AUTO_API_KEYS) ofMain.push('--api-keys', resolve(flags.apiKeys));
   const ofBoth = flags.context === undefined ? [] : ['--max-context', String(flags.context)];

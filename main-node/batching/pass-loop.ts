@@ -154,6 +154,11 @@ export class PassLoop {
     return joint ? Math.max(1, Math.floor(maxRows / Math.max(1, this.members.size))) : maxRows;
   }
 
+  /** Sequences that share the passes. */
+  get answeringCount(): number {
+    return this.members.size;
+  }
+
   /** True while no sequence runs. */
   get isEmpty(): boolean {
     return this.members.size === 0 && this.leaving.size === 0;

@@ -7,9 +7,17 @@ import type { ContextRoom } from '../room/context-room.js';
 import type { Roster } from '../cluster/roster.js';
 import type { PassEngine } from '../pass/run-layer.js';
 import type { ExecutionChecks } from '../verify/execution-checks.js';
+import type { DraftAcceptance } from '../drafting/draft-acceptance.js';
+import type { UsableDrafts } from '../../shared/decisions/placement/draft-rows.js';
 import type { ClusterCosts, DraftCostMeter } from './draft-costs.js';
 import type { CachedNews } from './cached-news.js';
 import type { PredictionPost } from './prediction-post.js';
+
+/** The drafts that the cluster can use, of those that the settings allow. */
+export interface EngineDrafting extends UsableDrafts, Pick<NodeSettings['drafting'], 'optimistic' | 'source'> {
+  /** What lookup's drafts have shown in all answers. */
+  readonly lookup: DraftAcceptance;
+}
 
 /** The parts of main that all its sequences share. */
 export interface ClusterEngine extends PassEngine {
@@ -22,7 +30,7 @@ export interface ClusterEngine extends PassEngine {
   /** Memory for the rows of all sequences, and for the retained rows of earlier ones. */
   readonly room: ContextRoom;
   readonly align: NodeSettings['align'];
-  readonly drafting: NodeSettings['drafting'];
+  readonly drafting: EngineDrafting;
   readonly draftCosts: DraftCostMeter;
   readonly checks: ExecutionChecks | null;
   readonly runtime: Runtime;

@@ -11,7 +11,12 @@ import type { BatchMember } from '../batching/batch-member.js';
 import { predictsItself } from '../pass/run-layer.js';
 import { RequestCounters, RowProvenance } from '../pass/pass-member.js';
 import { alignedLayers } from './aligned-layers.js';
+import type { DraftMaker, ProposedDraft } from '../drafting/choose-drafts.js';
 import { clusterCosts, type ClusterEngine } from './cluster-engine.js';
+import type { DraftSource } from './draft-source.js';
+import { type ForcedAnswer, ForcedSource } from './forced-source.js';
+import { LookupSource } from './lookup-source.js';
+import { OwnDrafts } from './own-drafts.js';
 import { SequenceDrafting } from './sequence-drafting.js';
 import { type PredictionCounts, SequencePredictions } from './sequence-predictions.js';
 import { type ReadableCache, AlignmentSender } from './alignment-sender.js';
@@ -82,6 +87,10 @@ export interface SequenceRequest {
   maxPositions: number;
   /** Main's sampling settings, with the seed that it uses. */
   sampling: SamplingOptions;
+  /** The format that the answer follows; null, or left out: any text. */
+  forced?: ForcedAnswer | null;
+  /** Tokens that the client expects in the answer; left out: none. */
+  expectedIds?: readonly number[];
   /** Called with the number of the prompt's tokens that are done. */
   onPrefill: (doneTokens: number) => void;
 }
@@ -113,6 +122,9 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   private memory: Sequence;
   private rowProvenance = new RowProvenance();
   private readonly drafting: SequenceDrafting;
+  private readonly ownDrafts: OwnDrafts;
+  /** The makers of the drafts of the next pass. */
+  private makers: readonly DraftMaker[] = [];
   /** Number of tokens that are known; the tokens after them are drafts. */
   private knownTokens = 0;
   private nextRows = 1;
@@ -143,10 +155,13 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     const lastPosition = maxPositions - 2;
     this.lastPosition = lastPosition;
     this.drafting = new SequenceDrafting(
-      { ...engine.drafting, promptTokens, lastPosition },
+      { rows: engine.drafting.shadowRows, optimistic: engine.drafting.optimistic, promptTokens, lastPosition },
       engine.draftCosts,
       () => engine.draftCosts.rows(clusterCosts(engine)),
       engine.runtime,
+    );
+    this.ownDrafts = new OwnDrafts(ownSources(engine, request), { rows: engine.drafting.ownRows, lastPosition }, () =>
+      engine.draftCosts.line(),
     );
     engine.predictionPost.open(id, { predictions, feed: this.feed, drafts: this.drafting });
     engine.passLoop.join(this);
@@ -213,7 +228,8 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
 
   /** Null: the cluster runs without drafts. */
   draftMetrics(): DraftMetrics | null {
-    return this.engine.drafting.rows === 1 ? null : { ...this.drafting.counts };
+    const { shadowRows, ownRows } = this.engine.drafting;
+    return shadowRows === 1 && ownRows === 1 ? null : { ...this.drafting.counts };
   }
 
   /** The costs of all that was done for the answer. */
@@ -234,6 +250,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     const { engine, promptTokens, feed } = this;
     this.tokenIds.push(...tokenIds);
     this.knownTokens = tokenIds.length;
+    this.ownDrafts.begin(tokenIds);
     const last = promptTokens - 1;
     this.wantedFrom = onLogits === undefined ? last : 0;
     this.shareRows();
@@ -275,6 +292,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     const { drafting, feed } = this;
     const position = this.knownTokens;
     const accepted = drafting.settle(position, tokenId);
+    this.ownDrafts.settled(position, tokenId, accepted !== null);
     this.knownTokens += 1;
     if (accepted !== null) {
       this.tokenIds[position] = tokenId;
@@ -288,8 +306,15 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     feed.rewind(position);
     if (feed.followShadow(this.tokenIds, this.written)) drafting.forgetDrafts();
     this.tokenIds.push(tokenId);
-    this.tokenIds.push(...(await this.drafts(position, tokenId)));
-    return this.give(position, await this.runPass(position, tokenId));
+    const begunMs = this.engine.runtime.nowMs();
+    const drafts = await this.drafts(position, tokenId);
+    this.makers = drafts.map(({ maker }) => maker);
+    this.tokenIds.push(...drafts.map((draft) => draft.tokenId));
+    const logits = await this.runPass(position, tokenId);
+    const ran = this.tokenIds.slice(position);
+    const ownRan = this.makers.includes('shadow') ? null : ran.length - 1;
+    this.ownDrafts.passed(position, ran, ownRan, this.engine.runtime.nowMs() - begunMs);
+    return this.give(position, logits);
   }
 
   /** Frees everything here and on the other nodes. Idempotent; called when neither prefill nor decode runs. */
@@ -298,6 +323,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   }
 
   private async free(): Promise<void> {
+    this.ownDrafts.end();
     // A pass that has other members, too, runs to its end.
     await this.engine.passLoop.leave(this);
     if (this.feed.fed && !this.signal.aborted) {
@@ -340,11 +366,23 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     return this.engine.passLoop.isShared;
   }
 
-  /** Drafts for the pass at `position`. A shadow that does not run ahead needs this position's token before it can draft the next ones. */
-  private async drafts(position: number, tokenId: number): Promise<number[]> {
+  /** Drafts for the pass at `position`: those of main where they are surer than shadow's, or where shadow has none. */
+  private async drafts(position: number, tokenId: number): Promise<readonly Omit<ProposedDraft, 'chance'>[]> {
+    const { drafting, ownDrafts, signal } = this;
+    const { passLoop, draftCosts } = this.engine;
+    const limit = passLoop.answerRowsLimit;
+    const own = await ownDrafts.propose(position, limit - 1, this.isJoint ? passLoop.answeringCount - 1 : 0, signal);
+    if (signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
+    const rows = Math.min(drafting.rowsAt(position), limit);
+    if (own.length > 0 && (rows === 1 || (own[0]?.chance ?? 0) >= draftCosts.shadowAcceptance)) return own;
+    const ofShadow = await this.shadowDrafts(position, tokenId, rows);
+    return ofShadow.length === 0 ? own : ofShadow.map((id) => ({ tokenId: id, maker: 'shadow' }));
+  }
+
+  /** A shadow that does not run ahead needs this position's token before it can draft the next ones. */
+  private async shadowDrafts(position: number, tokenId: number, rows: number): Promise<number[]> {
     const { drafting, feed, signal } = this;
     const { optimistic } = this.engine.drafting;
-    const rows = Math.min(drafting.rowsAt(position), this.engine.passLoop.answerRowsLimit);
     if (rows === 1 || !feed.fed) return drafting.following(position, rows).tokenIds;
     if (!optimistic || this.isJoint) this.tellToken(position, tokenId, 0, rows);
     if (!optimistic) {
@@ -384,9 +422,19 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
       ran: () => undefined,
     });
     this.tokenIds.length = this.written;
-    drafting.passed({ position, tokenIds: this.tokenIds.slice(position), logits });
+    drafting.passed({ position, tokenIds: this.tokenIds.slice(position), logits, makers: this.makers });
     return requirePresent(logits[0], 'a pass has logits of its first row.');
   }
+}
+
+/** Without drafts of main's own there are no sources, so that an answer costs nothing for them. */
+function ownSources({ drafting, runtime }: ClusterEngine, request: SequenceRequest): DraftSource[] {
+  const { ownRows, source, lookup } = drafting;
+  if (ownRows === 1) return [];
+  const { forced = null, expectedIds = [] } = request;
+  const sources: DraftSource[] = forced === null ? [] : [new ForcedSource(forced, runtime)];
+  if (source !== 'mtp') sources.push(new LookupSource(lookup, expectedIds));
+  return sources;
 }
 
 function createFeed(

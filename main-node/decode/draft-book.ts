@@ -45,13 +45,17 @@ export class DraftBook {
     return this.drafts.has(position);
   }
 
-  /** Main's token at `position` is known. */
-  settle(position: number, tokenId: number): DraftVerdict {
+  /**
+   * Main's token at `position` is known. `wasRun`: main's pass has run this token, as a draft of another source may be. Then the pass goes on, and a
+   * wrong draft of shadow does not change the branch: shadow starts again by itself.
+   */
+  settle(position: number, tokenId: number, wasRun = false): DraftVerdict {
     const draft = this.drafts.get(position);
     for (const known of [...this.drafts.keys()]) if (known <= position) this.drafts.delete(known);
     if (draft === undefined) return 'none';
     if (draft.tokenId === tokenId) return 'right';
-    this.provedWrong();
+    if (wasRun) this.drafts.clear();
+    else this.provedWrong();
     return 'wrong';
   }
 

@@ -1,3 +1,4 @@
+import type { PassLine } from '../drafting/choose-drafts.js';
 import { chooseDraftRows, type DraftCosts } from '../../shared/decisions/placement/draft-rows.js';
 import { MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
 
@@ -27,7 +28,8 @@ export class DraftCostMeter {
   private acceptance: number | null = null;
   private shadowMs: number | null = null;
   private draftedSincePass = false;
-  private readonly passes: { rows: number; layerMs: number }[] = [];
+  private readonly passes: MeasuredPass[] = [];
+  private rowShare = ASSUMED_ROW_SHARE;
 
   /** Counts a draft of shadow when main has sampled its position. */
   drafted(right: boolean): void {
@@ -50,14 +52,30 @@ export class DraftCostMeter {
     return this.shadowMs ?? 0;
   }
 
-  /** `layersMs`: time of all layers together, without waits for loads. */
-  passed(rows: number, layers: number, layersMs: number): void {
-    this.passes.push({ rows, layerMs: layersMs / layers });
+  /** `layersMs`: time of all layers together, without waits for loads. `passMs`: the same with these waits. */
+  passed(rows: number, layers: number, layersMs: number, passMs: number = layersMs): void {
+    this.passes.push({ rows, layerMs: layersMs / layers, passMs });
     if (this.passes.length > PASS_WINDOW) this.passes.shift();
+    const share = rowShareOf(this.passes);
+    // A share that nobody measures any more is forgotten, so that drafts are tried again.
+    this.rowShare = share ?? moved(this.rowShare, ASSUMED_ROW_SHARE, FORGETTING_WINDOW);
     if (this.acceptance !== null && rows === 1 && !this.draftedSincePass) {
       this.acceptance = moved(this.acceptance, ASSUMED_ACCEPTANCE, FORGETTING_WINDOW);
     }
     this.draftedSincePass = false;
+  }
+
+  /** Probability that shadow's next draft is right. */
+  get shadowAcceptance(): number {
+    return this.acceptance ?? ASSUMED_ACCEPTANCE;
+  }
+
+  /** Time of a pass by its rows, with waits for loads; null: no pass has been measured. */
+  line(): PassLine | null {
+    if (this.passes.length === 0) return null;
+    const share = this.rowShare;
+    const passMs = meanOf(this.passes, (pass) => pass.passMs / (1 + share * (pass.rows - 1)));
+    return { passMs, rowMs: share * passMs };
   }
 
   /** Number of rows that the next pass should have, at most MAX_DRAFT_ROWS; 1 until a pass has been measured. */
@@ -72,7 +90,7 @@ export class DraftCostMeter {
     return {
       ...cluster,
       ...fitLayer(this.passes),
-      acceptance: this.acceptance ?? ASSUMED_ACCEPTANCE,
+      acceptance: this.shadowAcceptance,
       shadowTokenMs: this.shadowTokenMs,
     };
   }
@@ -82,21 +100,46 @@ function moved(mean: number, value: number, window: number): number {
   return mean + (value - mean) / window;
 }
 
-/** Fits a straight line to the layers' times over rows - 1 (least squares). Its slope is not below 0. */
-function fitLayer(passes: readonly { rows: number; layerMs: number }[]): { layerMs: number; layerRowMs: number } {
-  const meanRows = passes.reduce((sum, { rows }) => sum + rows - 1, 0) / passes.length;
-  const meanMs = passes.reduce((sum, { layerMs }) => sum + layerMs, 0) / passes.length;
+interface MeasuredPass {
+  rows: number;
+  layerMs: number;
+  passMs: number;
+}
+
+function meanOf<Item>(items: readonly Item[], value: (item: Item) => number): number {
+  return items.reduce((sum, item) => sum + value(item), 0) / items.length;
+}
+
+function fitLayer(passes: readonly MeasuredPass[]): { layerMs: number; layerRowMs: number } {
+  const line = fitLine(passes, ({ layerMs }) => layerMs);
+  if (line !== null) return { layerMs: line.firstMs, layerRowMs: line.rowMs };
+  const meanRows = meanOf(passes, ({ rows }) => rows - 1);
+  const assumedMs = meanOf(passes, ({ layerMs }) => layerMs) / (1 + ASSUMED_ROW_SHARE * meanRows);
+  return { layerMs: assumedMs, layerRowMs: ASSUMED_ROW_SHARE * assumedMs };
+}
+
+/** The time of a further row as a share of the first one's; null: the passes do not show it. */
+function rowShareOf(passes: readonly MeasuredPass[]): number | null {
+  const line = fitLine(passes, ({ passMs }) => passMs);
+  return line === null ? null : line.rowMs / line.firstMs;
+}
+
+/** Fits a straight line to times over rows - 1 (least squares). Its slope is not below 0. Null: the passes do not show it. */
+function fitLine(
+  passes: readonly MeasuredPass[],
+  time: (pass: MeasuredPass) => number,
+): { firstMs: number; rowMs: number } | null {
+  const meanRows = meanOf(passes, ({ rows }) => rows - 1);
+  const meanMs = meanOf(passes, time);
   let rowsSquared = 0;
   let product = 0;
-  for (const { rows, layerMs } of passes) {
-    rowsSquared += (rows - 1 - meanRows) ** 2;
-    product += (rows - 1 - meanRows) * (layerMs - meanMs);
+  for (const pass of passes) {
+    rowsSquared += (pass.rows - 1 - meanRows) ** 2;
+    product += (pass.rows - 1 - meanRows) * (time(pass) - meanMs);
   }
-  const assumedMs = meanMs / (1 + ASSUMED_ROW_SHARE * meanRows);
-  if (rowsSquared === 0) return { layerMs: assumedMs, layerRowMs: ASSUMED_ROW_SHARE * assumedMs };
-  const slopeMs = Math.max(0, product / rowsSquared);
-  const interceptMs = meanMs - slopeMs * meanRows;
+  if (rowsSquared === 0) return null;
+  const rowMs = Math.max(0, product / rowsSquared);
+  const firstMs = meanMs - rowMs * meanRows;
   // A line that makes the first row free means that the passes differed in something else.
-  if (interceptMs <= 0) return { layerMs: assumedMs, layerRowMs: ASSUMED_ROW_SHARE * assumedMs };
-  return { layerMs: interceptMs, layerRowMs: slopeMs };
+  return firstMs <= 0 ? null : { firstMs, rowMs };
 }

@@ -1,3 +1,4 @@
+import type { DraftMaker } from '../drafting/choose-drafts.js';
 import type { DraftToken } from '../../shared/wire/messages.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { DraftBook, type FollowingDrafts } from './draft-book.js';
@@ -18,6 +19,14 @@ interface VerifiedPass {
   position: number;
   tokenIds: readonly number[];
   logits: readonly Float32Array[];
+  /** The makers of the drafts, in their order; left out: shadow. */
+  makers?: readonly DraftMaker[];
+}
+
+/** Drafts that passes ran, and those of them that main sampled, too. */
+export interface DraftCounts {
+  proposed: number;
+  accepted: number;
 }
 
 /** A pass that waits for its drafts. */
@@ -39,7 +48,9 @@ interface WaitingPass {
  */
 export class SequenceDrafting {
   /** Counts over the passes so far: rows that were drafts, and those of them that main sampled, too. */
-  readonly counts = { proposed: 0, accepted: 0 };
+  readonly counts: DraftCounts = { proposed: 0, accepted: 0 };
+  /** The same by the makers of the drafts. */
+  readonly countsByMaker = new Map<DraftMaker, DraftCounts>();
   private readonly book = new DraftBook();
   private pass: VerifiedPass | null = null;
   private nextPosition: number;
@@ -100,13 +111,14 @@ export class SequenceDrafting {
   /** Main has sampled `tokenId` at `position`. Returns the logits after it if the last pass has run this token; null: a new pass is needed. */
   settle(position: number, tokenId: number): Float32Array | null {
     this.nextPosition = position + 1;
-    const verdict = this.book.settle(position, tokenId);
-    if (verdict !== 'none') this.meter.drafted(verdict === 'right');
     const { pass } = this;
     const row = position - (pass?.position ?? position);
     const logits = pass?.tokenIds[row] === tokenId ? pass.logits[row] : undefined;
+    const verdict = this.book.settle(position, tokenId, logits !== undefined);
+    if (verdict !== 'none') this.meter.drafted(verdict === 'right');
     if (logits !== undefined) {
       this.counts.accepted += 1;
+      this.countsOf(pass, row).accepted += 1;
       return logits;
     }
     const wasRun = pass !== null && row < pass.tokenIds.length;
@@ -180,6 +192,14 @@ export class SequenceDrafting {
       this.silentWaits = MAX_SILENT_WAITS - 1;
     }
     this.counts.proposed += pass.tokenIds.length - 1;
+    for (let row = 1; row < pass.tokenIds.length; row++) this.countsOf(pass, row).proposed += 1;
+  }
+
+  private countsOf(pass: VerifiedPass | null, row: number): DraftCounts {
+    const maker = pass?.makers?.[row - 1] ?? 'shadow';
+    const counts = this.countsByMaker.get(maker) ?? { proposed: 0, accepted: 0 };
+    this.countsByMaker.set(maker, counts);
+    return counts;
   }
 
   /** A draft has come. It shows that shadow keeps up only if the waiting pass can use it. */

@@ -63,7 +63,7 @@ export interface PassEngine {
   /** Workers that have nothing left to do for a token load the next one's first layer. */
   readonly firstLayerAhead: boolean;
   /** Takes the durations of passes that have rows of answers alone, without their waits for loads. */
-  readonly draftCosts: { passed(rows: number, layers: number, layersMs: number): void };
+  readonly draftCosts: { passed(rows: number, layers: number, layersMs: number, passMs: number): void };
   readonly layerWaits: LayerWaits;
   /** Has a share of the executions run again by other workers; null: none. */
   readonly checks: { ran(step: LayerStep, outcome: ExpertOutcome): void } | null;
@@ -241,7 +241,8 @@ export class LayerRunner {
   private announceFirstLayerAhead(layer: number): void {
     const { members, isAlone, firstLayers } = this.context;
     const [only] = members;
-    if (!isAlone || only === undefined) return;
+    // The place of the next pass is not known while drafts run.
+    if (!isAlone || only?.tokenIds.length !== 1) return;
     const { member, position } = only;
     firstLayers(member)?.afterRouter(position, member.predictions.upcoming(position, layer));
   }

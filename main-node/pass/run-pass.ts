@@ -154,8 +154,9 @@ export class PassRunner {
   /** Announces to the workers all that is known before the first layer. */
   private async beginAnnouncing({ members, announcements, isAlone, signal }: PassContext): Promise<void> {
     const { engine } = this;
-    for (const { member, position } of members) {
-      this.firstLayers.get(member)?.passBegins(isAlone ? position : null);
+    for (const { member, position, tokenIds } of members) {
+      // The announcements are for a pass of one row, and a draft makes another one of it.
+      this.firstLayers.get(member)?.passBegins(isAlone && tokenIds.length === 1 ? position : null);
       const ahead = this.ahead.get(member);
       this.ahead.delete(member);
       if (ahead?.of.pass.position === announcements.of.pass.position && member === members[0]?.member)
@@ -228,7 +229,7 @@ export class PassRunner {
   private count({ members, owners, stallUs }: PassContext, durationMs: number): void {
     const { draftCosts, shape } = this.engine;
     if (owners.every(({ isAnswer }) => isAnswer))
-      draftCosts.passed(owners.length, shape.expertLayers, Math.max(0, durationMs - stallUs / 1000));
+      draftCosts.passed(owners.length, shape.expertLayers, Math.max(0, durationMs - stallUs / 1000), durationMs);
     for (const { member } of members) member.counters.ioStallUs += stallUs;
   }
 }

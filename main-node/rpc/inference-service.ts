@@ -21,6 +21,7 @@ import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import type { ClusterEngine } from '../decode/cluster-engine.js';
 import { ClusterSequence } from '../decode/cluster-sequence.js';
+import type { ForcedAnswer } from '../decode/forced-source.js';
 import { AdmissionQueue } from './admission-queue.js';
 import { ObservedRequest, type RequestObserver } from './request-observer.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
@@ -270,6 +271,7 @@ export class InferenceService {
       promptTokens: promptIds.length,
       maxPositions,
       sampling,
+      forced: forcedAnswer(promptIds.length, options),
       onPrefill: (doneTokens: number) => watch.prefill(doneTokens, promptIds.length),
     };
     const sequence = new ClusterSequence(engine, request, signal);
@@ -311,6 +313,12 @@ export class InferenceService {
       },
     };
   }
+}
+
+function forcedAnswer(promptTokens: number, options: ResolvedGeneration['options']): ForcedAnswer | null {
+  const { constraint, maxTokens, eosTokenIds: endTokenIds } = options;
+  if (constraint === null) return null;
+  return { constraint, promptTokens, maxPositions: promptTokens + maxTokens, endTokenIds };
 }
 
 /** The arithmetic in a message to clients. Those of release 0.2 cannot skip a text that they do not know, not even an empty one: what is usual is left out. */

@@ -1,6 +1,7 @@
 /** Rows of the settings table that concern the cluster as a whole, and how its nodes find each other. */
 import { IDENTIFIER_RULE } from '../base/text/identifier.js';
 import {
+  DRAFT_SOURCES,
   EXPERT_STORAGES,
   HOMES,
   LOG_FORMATS,
@@ -324,15 +325,28 @@ export const DRAFTING_ROWS = {
   rows: {
     key: 'rows',
     kind: wholeNumberOrAuto(1, MAX_DRAFT_ROWS),
-    default: 1,
+    default: 'auto',
     help:
-      'Positions that main runs in one pass: its own token and the drafts of shadow after it, which main verifies. 1: no drafts; auto: the number ' +
-      'with the most tokens a second. Drafts need align.token 1.',
+      'Positions that main runs in one pass: its own token and drafts of the tokens after it, which main verifies. 1: no drafts; auto: the number ' +
+      'with the most tokens a second, by what drafts and passes have shown. Beside a shadow, drafts need align.token 1.',
     flag: {
       usage: '--draft-rows <count>',
       roles: { main: `positions of one pass, drafts included, at most ${MAX_DRAFT_ROWS}; auto: as many as pay` },
     },
     drawn: [1, 1, 2, 3, 4, 'auto'],
+    simplest: 1,
+  },
+  source: {
+    key: 'source',
+    kind: choice(DRAFT_SOURCES),
+    default: 'auto',
+    help:
+      'Who drafts. shadow: only shadow, and experts are dealt to all workers; lookup: main, which takes the tokens that stand behind the same tokens ' +
+      "earlier in prompt or answer, or in the text that the client expects; mtp: the model's own heads for further tokens; auto: all that main has, " +
+      'and shadow, too, where drafting.rows is a number. The surest drafts run.',
+    flag: { usage: '--draft-source <source>', roles: { main: 'who drafts: auto, shadow, lookup, or mtp' } },
+    drawn: ['shadow', 'auto', 'lookup'],
+    simplest: 'shadow',
   },
 } as const satisfies SettingRows;
 

@@ -190,11 +190,12 @@ function checkVerifiable(config: ClusterConfig, share: number, arithmetic: NodeS
   );
 }
 
-function checkDrafting(config: ClusterConfig, { prediction: { source }, drafting: { optimistic, rows } }: Given): void {
+function checkDrafting(config: ClusterConfig, { prediction: { source }, drafting }: Given): void {
   if (source === 'sep') return;
   const wanting = `prediction ${source} has no shadow that could draft`;
-  if (optimistic) throw invalid(config, `${wanting}: turn drafting.optimistic (--optimistic) off`);
-  if (rows !== 'auto' && rows > 1) throw invalid(config, `${wanting}: set drafting.rows (--draft-rows) to 1 or auto`);
+  if (drafting.optimistic) throw invalid(config, `${wanting}: turn drafting.optimistic (--optimistic) off`);
+  if (drafting.source === 'shadow')
+    throw invalid(config, `${wanting}: set drafting.source (--draft-source) to auto or lookup`);
 }
 
 function httpSettings(config: ClusterConfig, flags: DaemonFlags, { http }: Given): HttpSettings | null {

@@ -100,7 +100,7 @@ function draftings(setUp: ClusterSetUp): ClusterSetUp[] {
         .filter((rows) => spreadForDrafts(rows, spread) === spread)
         .map((rows) => ({
           ...setUp,
-          drafting: { optimistic, rows },
+          drafting: { optimistic, rows, source: 'shadow' },
           placement: { ...setUp.placement, spread },
         })),
     ),

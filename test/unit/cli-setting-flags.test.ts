@@ -10,7 +10,8 @@ const ROWS = {
   streamKv: align.streamKeyValues,
   prefillOverlap: main.prefillOverlap,
   optimistic: drafting.optimistic,
-  draftRows: drafting.rows,
+  // The simulator knows shadow's drafts alone, and those only where they are asked for.
+  draftRows: { ...drafting.rows, default: 1 },
   homes: placement.homes,
   replicas: placement.replicas,
   spread: placement.spread,

@@ -258,14 +258,14 @@ placement: {spread: all, homes: strict, replicas: 2}
 nodes: []`;
     const settings = settle('main', { model: 'p' }, source);
     assert.deepEqual(settings.align, { tokenPeriod: 2, keyValuePeriod: 1, streamKeyValues: false });
-    assert.deepEqual(settings.drafting, { optimistic: true, rows: 'auto' });
+    assert.deepEqual(settings.drafting, { optimistic: true, rows: 'auto', source: 'auto' });
     assert.deepEqual(settings.placement, { groupSize: 'auto', spread: 'all', homes: 'strict', replicas: 2 });
     const flagged = settle(
       'main',
       { model: 'p', draftRows: 4, spread: 'group', homes: 'group', streamKv: false },
       source,
     );
-    assert.deepEqual(flagged.drafting, { optimistic: true, rows: 4 });
+    assert.deepEqual(flagged.drafting, { optimistic: true, rows: 4, source: 'auto' });
     assert.equal(flagged.placement.spread, 'group');
     assert.equal(flagged.placement.homes, 'group');
     assert.equal(settle('main', { model: 'p', streamKv: false }, '').align.streamKeyValues, false);
@@ -274,9 +274,10 @@ nodes: []`;
       code: 'CONFIG_INVALID',
       message: /prediction off has no shadow.*drafting\.optimistic/,
     });
-    assert.throws(() => settle('main', { model: 'p', prediction: 'random', draftRows: 2 }, ''), {
+    assert.equal(settle('main', { model: 'p', prediction: 'off', draftRows: 2 }, '').drafting.rows, 2);
+    assert.throws(() => settle('main', { model: 'p', prediction: 'off', draftSource: 'shadow' }, ''), {
       code: 'CONFIG_INVALID',
-      message: /drafting\.rows/,
+      message: /drafting\.source/,
     });
   });
 
@@ -477,7 +478,7 @@ describe('the flags of a daemon', () => {
     assert.ok(main.kind === 'run');
     assert.equal(main.settings.placement.groupSize, 3);
     assert.deepEqual(main.settings.align, { tokenPeriod: 4, keyValuePeriod: 0, streamKeyValues: false });
-    assert.deepEqual(main.settings.drafting, { optimistic: true, rows: 4 });
+    assert.deepEqual(main.settings.drafting, { optimistic: true, rows: 4, source: 'auto' });
     assert.equal(main.settings.placement.spread, 'all');
     assert.deepEqual(main.settings.emulation, { profilePath: '/lab.yaml', expertStorage: 'fixed4' });
     assert.deepEqual([main.settings.main.maxActiveSequences, main.settings.main.maxContextPositions], [2, 99]);
@@ -490,7 +491,7 @@ describe('the flags of a daemon', () => {
     assert.equal(plain.settings.align.streamKeyValues, true);
     assert.deepEqual([plain.settings.main.contextMemoryBytes, plain.settings.main.reusePrefixes], ['auto', true]);
     assert.equal(plain.settings.prediction.source, 'off');
-    assert.deepEqual(plain.settings.drafting, { optimistic: false, rows: 'auto' });
+    assert.deepEqual(plain.settings.drafting, { optimistic: false, rows: 'auto', source: 'auto' });
 
     const shadow = parseDaemonFlags('shadow', ['--model', '/p', '--precision', 'nf4']);
     assert.ok(shadow.kind === 'run' && shadow.settings.shadow.precision === 'nf4' && !shadow.exitWithParent);

@@ -1,3 +1,4 @@
+import { lookupAcceptance } from '../../main-node/decode/lookup-source.js';
 import { PassLoop } from '../../main-node/batching/pass-loop.js';
 import { Roster } from '../../main-node/cluster/roster.js';
 import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
@@ -44,7 +45,8 @@ export class HeldMain {
   /** `draftRows`: rows of a pass that verifies drafts. */
   constructor({ hasShadow, draftRows = 1 }: { hasShadow: boolean; draftRows?: number }) {
     const settings = testSettings('main', '/nowhere', { drafting: { rows: draftRows, optimistic: true } });
-    const { align, drafting, prediction } = settings;
+    const { align, prediction } = settings;
+    const drafting = { ...settings.drafting, shadowRows: draftRows, ownRows: 1, lookup: lookupAcceptance() };
     const roster = new Roster(SHAPE, GROUPING, 1, TIMELESS, silentLog);
     const listeners = { onPrefixKept: () => true, onPrediction: nothing, onRestart: nothing, onDraft: nothing };
     const listener = { ...listeners, onSequenceDropped: nothing, onLost: nothing, onDrained: nothing };

@@ -1,11 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import {
-  LONGEST_MATCH,
-  MOST_PLACES,
-  PromptLookup,
-  SHORTEST_MATCH,
-} from '../../shared/decisions/drafting/prompt-lookup.js';
+import { LONGEST_MATCH, MOST_PLACES, PromptLookup, SHORTEST_MATCH } from '../../main-node/drafting/prompt-lookup.js';
 
 function lookupOf(tokens: readonly number[], expected: readonly number[][] = []): PromptLookup {
   const lookup = new PromptLookup();
@@ -52,21 +47,25 @@ describe('prompt lookup', () => {
 
   it('finds the longest end of any text with few equal pairs, and proposes tokens that follow it', () => {
     fc.assert(
-      fc.property(fc.array(fc.nat({ max: 4 }), { maxLength: MOST_PLACES }), fc.integer({ min: 1, max: 8 }), (tokens, limit) => {
-        const { tokenIds, matchLength } = lookupOf(tokens).propose(limit);
-        assert.equal(matchLength, longestMatch(tokens));
-        assert.equal(tokenIds.length, matchLength === 0 ? 0 : limit);
-        if (matchLength === 0) return;
-        const [end, followed] = [tokens.slice(-matchLength), [...tokens, ...tokenIds]];
-        const places = tokens.map((_, place) => place).filter((place) => place < tokens.length - 1);
-        assert.ok(
-          places.some(
-            (place) =>
-              followed.slice(place - matchLength + 1, place + 1).join() === end.join() &&
-              followed.slice(place + 1, place + 1 + limit).join() === tokenIds.join(),
-          ),
-        );
-      }),
+      fc.property(
+        fc.array(fc.nat({ max: 4 }), { maxLength: MOST_PLACES }),
+        fc.integer({ min: 1, max: 8 }),
+        (tokens, limit) => {
+          const { tokenIds, matchLength } = lookupOf(tokens).propose(limit);
+          assert.equal(matchLength, longestMatch(tokens));
+          assert.equal(tokenIds.length, matchLength === 0 ? 0 : limit);
+          if (matchLength === 0) return;
+          const [end, followed] = [tokens.slice(-matchLength), [...tokens, ...tokenIds]];
+          const places = tokens.map((_, place) => place).filter((place) => place < tokens.length - 1);
+          assert.ok(
+            places.some(
+              (place) =>
+                followed.slice(place - matchLength + 1, place + 1).join() === end.join() &&
+                followed.slice(place + 1, place + 1 + limit).join() === tokenIds.join(),
+            ),
+          );
+        },
+      ),
     );
   });
 });

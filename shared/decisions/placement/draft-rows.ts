@@ -89,6 +89,36 @@ export function usableDraftRows(
   return predictionSource === 'sep' && alignTokenPeriod === 1 ? rows : 1;
 }
 
+/** Who may draft (drafting.source). */
+export type DraftSourceSetting = 'auto' | 'shadow' | 'lookup' | 'mtp';
+
+/** The rows of decode passes. */
+export interface UsableDrafts {
+  /** With drafts of shadow; 1: shadow does not draft. */
+  shadowRows: number | 'auto';
+  /** With drafts that main makes itself; 1: it makes none. */
+  ownRows: number | 'auto';
+}
+
+/**
+ * Who drafts, and how many rows a pass can have then. With the source auto, main drafts itself, and shadow drafts only where a number of rows is
+ * wanted: its drafts need experts that go to all workers (spreadForDrafts), and that would change the placement of a cluster whose owner has not asked
+ * for drafts. Main makes no drafts beside random predictions, which announce experts of the next position, nor where shadow does not get every token.
+ */
+export function usableDrafts(
+  { rows, source }: { rows: number | 'auto'; source: DraftSourceSetting },
+  predictionSource: PredictionSource,
+  alignTokenPeriod: number,
+): UsableDrafts {
+  const ofShadow = usableDraftRows(rows, predictionSource, alignTokenPeriod);
+  const shadowDrafts = source === 'shadow' || (source === 'auto' && rows !== 'auto');
+  const ownCannot = predictionSource === 'random' || (predictionSource === 'sep' && alignTokenPeriod !== 1);
+  return {
+    shadowRows: shadowDrafts ? ofShadow : 1,
+    ownRows: source === 'shadow' || ownCannot ? 1 : rows,
+  };
+}
+
 export type Spread = 'group' | 'all';
 
 /**

@@ -1,5 +1,5 @@
 import { isRecurrent, TAKEN_BACK_POSITIONS } from '../../../shared/model/model-shape.js';
-import { usableDraftRows } from '../../../shared/decisions/placement/draft-rows.js';
+import { usableDrafts } from '../../../shared/decisions/placement/draft-rows.js';
 import type { AlignToken } from '../../../shared/wire/messages.js';
 import type { AnswerAccount } from './answer-account.js';
 
@@ -110,12 +110,13 @@ function isComputedAgain({ passes }: AnswerAccount['account']): boolean {
   return new Set(created).size > 1;
 }
 
-/** Checks the numbers of drafts that ran and of those that were right; each draft that ran must have come from shadow. */
+/** Checks the numbers of drafts that ran and of those that were right; each draft that ran must have come from shadow where main makes none. */
 export function checkDrafts({ account, settings, tokenIds, finished, decodes }: AnswerAccount): string[] {
   const { drafting, prediction, align, main } = settings;
   // Under a logical cache each pass runs one token of an answer.
   const isOneByOne = main.quality.kind === 'cached';
-  if (isOneByOne || usableDraftRows(drafting.rows, prediction.source, align.tokenPeriod) === 1)
+  const { shadowRows, ownRows } = usableDrafts(drafting, prediction.source, align.tokenPeriod);
+  if (isOneByOne || (shadowRows === 1 && ownRows === 1))
     return finished.drafts === null ? [] : ['drafts are counted where there are none'];
   const decode = account.passes.flatMap(({ position, tokenIds: ran, of }) => {
     const first = decodes.get(of) ?? null;
@@ -129,6 +130,8 @@ export function checkDrafts({ account, settings, tokenIds, finished, decodes }: 
     problems.push(
       `${proposed} drafts were run and ${accepted} were accepted, main reports ${JSON.stringify(finished.drafts)}`,
     );
+  // Main's own drafts come in no message.
+  if (ownRows !== 1) return problems;
   const drafted = new Set<string>();
   for (const event of account.events) {
     if (event.kind === 'draftArrived') drafted.add(`${event.draft.position} ${event.draft.tokenId}`);

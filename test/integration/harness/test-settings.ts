@@ -89,7 +89,8 @@ export function testSettings(role: RoleSetting, packDirectory: string, changes: 
       replicas: changes.replicas ?? defaults.placement.replicas,
     },
     prediction: changes.prediction ?? defaults.prediction,
-    drafting: { ...defaults.drafting, ...changes.drafting },
+    // Tests that draft say so: by default none does, and shadow alone where rows are wanted.
+    drafting: { ...defaults.drafting, rows: 1, source: 'shadow', ...changes.drafting },
     emulation: changes.emulation ?? null,
     shadow: { ...defaults.shadow, precision: changes.precision ?? defaults.shadow.precision },
     worker: { ...defaults.worker, ...changes.worker, slots: changes.slots ?? 1 },

@@ -1,0 +1,24 @@
+import type { DraftMaker } from '../drafting/choose-drafts.js';
+
+/** Tokens that may follow, and as many probabilities, 0 to 1: that a token equals main's if all tokens before it do. */
+export interface DraftProposal {
+  readonly tokenIds: readonly number[];
+  readonly chances: readonly number[];
+}
+
+export const NO_DRAFTS: DraftProposal = { tokenIds: [], chances: [] };
+
+/** A maker of drafts on main, for one answer. Its drafts decide how fast the answer is and nothing else. */
+export interface DraftSource {
+  readonly maker: DraftMaker;
+  /** The prompt; called once, before all else. */
+  begin(promptIds: readonly number[]): void;
+  /** Main has chosen the token at this position. Each position of the answer comes once, in order; the answer's last token does not come. */
+  settled(position: number, tokenId: number): void;
+  /** A pass has run main's token at `position` and drafts after it. */
+  passed?(position: number, tokenIds: readonly number[]): void;
+  /** Drafts for the positions after `position`, whose token was the last that came; at most `limit`. It may end early when the signal aborts. */
+  propose(position: number, limit: number, signal: AbortSignal): DraftProposal | Promise<DraftProposal>;
+  /** The answer has ended. */
+  end?(): void;
+}

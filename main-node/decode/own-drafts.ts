@@ -1,0 +1,86 @@
+import {
+  chooseDrafts,
+  combineDrafts,
+  MOST_DRAFTS,
+  type PassLine,
+  type ProposedDraft,
+} from '../drafting/choose-drafts.js';
+import { DraftTrial } from '../drafting/draft-trial.js';
+import type { DraftSource } from './draft-source.js';
+
+export interface OwnDraftsOptions {
+  /** Rows of a pass: main's token and drafts. 1: no drafts; auto: as many as pay. */
+  rows: number | 'auto';
+  /** The last position that the answer can run. */
+  lastPosition: number;
+}
+
+/** A pass whose tokens are not all known. */
+interface TimedPass {
+  drafts: number;
+  tokens: number;
+  passMs: number;
+}
+
+/** The drafts of one answer that main makes itself: several sources compete for each pass, by the chances of their drafts. */
+export class OwnDrafts {
+  private readonly trial = new DraftTrial();
+  private timed: TimedPass | null = null;
+
+  constructor(
+    private readonly sources: readonly DraftSource[],
+    private readonly options: OwnDraftsOptions,
+    /** Null: no pass has been measured. */
+    private readonly line: () => PassLine | null,
+  ) {}
+
+  begin(promptIds: readonly number[]): void {
+    for (const source of this.sources) source.begin(promptIds);
+  }
+
+  /** Main has chosen the token at this position. `accepted`: the last pass has run it. */
+  settled(position: number, tokenId: number, accepted: boolean): void {
+    for (const source of this.sources) source.settled(position, tokenId);
+    if (accepted && this.timed !== null) this.timed.tokens += 1;
+  }
+
+  /**
+   * Drafts for a pass that begins with the token at `position`, in a pass with `others` rows of other answers; at most `limit` drafts. None where they
+   * are not expected to pay.
+   */
+  async propose(position: number, limit: number, others: number, signal: AbortSignal): Promise<ProposedDraft[]> {
+    const { rows, lastPosition } = this.options;
+    if (rows === 1 || this.sources.length === 0) return [];
+    this.judge();
+    const most = Math.min(rows === 'auto' ? MOST_DRAFTS : rows - 1, limit, lastPosition - position);
+    if (most < 1) return [];
+    const proposals: ProposedDraft[][] = [];
+    for (const source of this.sources) {
+      const { tokenIds, chances } = await source.propose(position, most, signal);
+      const { maker } = source;
+      proposals.push(tokenIds.map((tokenId, index) => ({ tokenId, chance: chances[index] ?? 0, maker })));
+    }
+    const drafts = combineDrafts(proposals, most);
+    if (rows !== 'auto') return drafts;
+    const line = this.line();
+    if (line === null || !this.trial.mayDraft) return [];
+    return drafts.slice(0, chooseDrafts(drafts, line, others));
+  }
+
+  /** A pass has run. `drafts`: those of its drafts that come from here; null: its drafts come from shadow. `passMs`: with the wait for the drafts. */
+  passed(position: number, tokenIds: readonly number[], drafts: number | null, passMs: number): void {
+    for (const source of this.sources) source.passed?.(position, tokenIds);
+    this.timed = drafts === null ? null : { drafts, tokens: 1, passMs };
+  }
+
+  end(): void {
+    for (const source of this.sources) source.end?.();
+  }
+
+  /** All tokens of the last pass are known. */
+  private judge(): void {
+    const { timed } = this;
+    this.timed = null;
+    if (timed !== null) this.trial.passed(timed.drafts, timed.tokens, timed.passMs);
+  }
+}

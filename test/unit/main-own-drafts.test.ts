@@ -1,0 +1,143 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import type { DraftSource } from '../../main-node/decode/draft-source.js';
+import { ForcedSource, onlyToken } from '../../main-node/decode/forced-source.js';
+import { lookupAcceptance, lookupKind, LookupSource } from '../../main-node/decode/lookup-source.js';
+import { OwnDrafts } from '../../main-node/decode/own-drafts.js';
+import type { PassLine } from '../../main-node/drafting/choose-drafts.js';
+import type { OutputConstraint } from '../../engine/output-format/output-constraint.js';
+
+const LIVING = new AbortController().signal;
+const CHEAP: PassLine = { passMs: 10, rowMs: 0.1 };
+const DEAR: PassLine = { passMs: 10, rowMs: 10 };
+const PROMPT = [1, 2, 3, 4, 5, 6, 7, 8];
+
+function ownDrafts(
+  sources: readonly DraftSource[],
+  { rows = 'auto' as number | 'auto', lastPosition = 1000, line = CHEAP as PassLine | null } = {},
+): OwnDrafts {
+  return new OwnDrafts(sources, { rows, lastPosition }, () => line);
+}
+
+function lookup(): LookupSource {
+  return new LookupSource(lookupAcceptance());
+}
+
+/** Writes the tokens as an answer after the prompt, and returns the numbers of passes and of accepted drafts. */
+async function write(drafts: OwnDrafts, answer: readonly number[]): Promise<{ passes: number; accepted: number }> {
+  drafts.begin(PROMPT);
+  const counts = { passes: 0, accepted: 0 };
+  for (let next = 0; next < answer.length;) {
+    const position = PROMPT.length + next;
+    drafts.settled(position, answer[next] ?? 0, false);
+    const proposed = await drafts.propose(position, 15, 0, LIVING);
+    const ran = [answer[next] ?? 0, ...proposed.map(({ tokenId }) => tokenId)];
+    drafts.passed(position, ran, proposed.length, 10 + 0.1 * proposed.length);
+    counts.passes += 1;
+    next += 1;
+    for (let row = 1; row < ran.length && next < answer.length && ran[row] === answer[next]; row++, next++) {
+      drafts.settled(PROMPT.length + next, answer[next] ?? 0, true);
+      counts.accepted += 1;
+    }
+  }
+  return counts;
+}
+
+describe("main's own drafts", () => {
+  it('of a text that repeats are accepted', async () => {
+    const answer = Array.from({ length: 96 }, (_, place) => PROMPT[place % PROMPT.length] ?? 0);
+    const { passes, accepted } = await write(ownDrafts([lookup()]), answer);
+    assert.ok(passes <= answer.length / 3, `${passes} passes`);
+    assert.equal(passes + accepted, answer.length);
+  });
+
+  it('are none where nothing repeats, where rows are dear, and before a pass was measured', async () => {
+    const fresh = Array.from({ length: 40 }, (_, place) => 100 + place);
+    assert.equal((await write(ownDrafts([lookup()]), fresh)).passes, fresh.length);
+    const repeats = Array.from({ length: 40 }, (_, place) => PROMPT[place % 8] ?? 0);
+    assert.equal((await write(ownDrafts([lookup()], { line: DEAR }), repeats)).passes, repeats.length);
+    assert.equal((await write(ownDrafts([lookup()], { line: null }), repeats)).passes, repeats.length);
+    assert.equal((await write(ownDrafts([lookup()], { rows: 1 }), repeats)).passes, repeats.length);
+    assert.equal((await write(ownDrafts([]), repeats)).passes, repeats.length);
+  });
+
+  it('never reach behind the last position, the limit of the pass or the wanted rows', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.nat(20), fc.nat(20), fc.integer({ min: 2, max: 16 }), async (left, limit, rows) => {
+        const drafts = ownDrafts([lookup()], { rows, lastPosition: 9 + left });
+        drafts.begin([...PROMPT, 1]);
+        drafts.settled(9, 2, false);
+        const proposed = await drafts.propose(9, limit, 0, LIVING);
+        assert.equal(proposed.length, Math.min(left, limit, rows - 1));
+      }),
+    );
+  });
+
+  it('of lookup know their chances before any of them has run', () => {
+    const source = lookup();
+    source.begin([1, 2, 9, 1, 2]);
+    const before = source.propose(4, 1).chances[0] ?? 0;
+    for (let round = 0, position = 5; round < 20; round++) {
+      for (const tokenId of [9, 1, 2]) {
+        source.settled(position, tokenId);
+        source.propose(position, 1);
+        position += 1;
+      }
+    }
+    const { tokenIds, chances } = source.propose(64, 4);
+    assert.deepEqual(tokenIds, [9, 1, 2, 9]);
+    assert.ok((chances[0] ?? 0) > 0.9 && (chances[0] ?? 0) > before, `${before}, then ${chances.join()}`);
+  });
+
+  it('of lookup begin with what the client expects', () => {
+    const source = new LookupSource(lookupAcceptance(), [11, 12, 13, 14]);
+    source.begin([1, 2, 3]);
+    source.settled(3, 11);
+    source.settled(4, 12);
+    assert.deepEqual(source.propose(4, 5).tokenIds, [13, 14]);
+  });
+
+  it('of lookup have kinds by the length of the match', () => {
+    assert.deepEqual([2, 3, 4, 7, 8, 15, 16, 32].map(lookupKind), [0, 0, 1, 1, 2, 2, 3, 3]);
+  });
+});
+
+/** A format whose answer is these tokens; null: any token of four. */
+function formatOf(...tokens: readonly (number | null)[]): OutputConstraint {
+  return {
+    *allowed(answer) {
+      const only = tokens[answer.length];
+      return Uint8Array.from({ length: 4 }, (_, id) => (only === null || only === id ? 1 : 0));
+    },
+    isClosed: (answer) => answer.length === tokens.length,
+  };
+}
+
+describe('drafts that a format forces', () => {
+  const runtime = { nextTurn: setImmediate };
+  const sourceOf = (constraint: OutputConstraint, maxPositions = 100, endTokenIds: number[] = []): ForcedSource =>
+    new ForcedSource({ constraint, promptTokens: 2, maxPositions, endTokenIds }, runtime);
+
+  it('are all tokens up to the next choice', async () => {
+    const source = sourceOf(formatOf(1, 2, 3, null, 1));
+    source.begin();
+    source.settled(2, 1);
+    assert.deepEqual(await source.propose(2, 9, LIVING), { tokenIds: [2, 3], chances: [1, 1] });
+    assert.deepEqual((await source.propose(2, 1, LIVING)).tokenIds, [2]);
+    source.settled(3, 2);
+    source.settled(4, 3);
+    assert.deepEqual((await source.propose(4, 9, LIVING)).tokenIds, []);
+  });
+
+  it('end with the format, with the room, and before an end token', async () => {
+    assert.deepEqual((await sourceOf(formatOf(1, 2)).propose(2, 9, LIVING)).tokenIds, [1, 2]);
+    assert.deepEqual((await sourceOf(formatOf(1, 2, 3), 4).propose(2, 9, LIVING)).tokenIds, [1, 2]);
+    assert.deepEqual((await sourceOf(formatOf(1, 2, 3), 100, [2]).propose(2, 9, LIVING)).tokenIds, [1]);
+  });
+
+  it('are none where a mask has no token, or several', () => {
+    assert.equal(onlyToken(Uint8Array.of(0, 0, 0)), null);
+    assert.equal(onlyToken(Uint8Array.of(0, 1, 1)), null);
+    assert.equal(onlyToken(Uint8Array.of(0, 0, 1)), 2);
+  });
+});
