@@ -65,6 +65,23 @@ export const STREAM_FIELDS = {
   return_progress: z.boolean().optional().describe('the comments that keep a stream alive say how far the prompt is'),
 } as const;
 
+const predictionField = z
+  .looseObject({
+    type: z.literal('content'),
+    content: z.union([z.string(), z.array(z.looseObject({ type: z.literal('text'), text: z.string() }))]),
+  })
+  .optional()
+  .describe(
+    '`content`: a text, or parts of type `text`, that the answer is likely to repeat, such as the file that it changes; it makes the answer faster where ' +
+      'main drafts, and changes nothing in it',
+  );
+
+/** The text that a client expects in the answer; empty: none. */
+export function expectedText({ prediction }: Pick<OpenaiChatFields, 'prediction'>): string {
+  const content = prediction?.content ?? '';
+  return typeof content === 'string' ? content : content.map(({ text }) => text).join('');
+}
+
 export const REASONING_EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] as const;
 
 export const CHAT_FIELDS = {
@@ -106,6 +123,7 @@ export const CHAT_FIELDS = {
       .boolean()
       .optional()
       .describe("the last message is an assistant's, and the answer goes on with it"),
+    prediction: predictionField,
     add_generation_prompt: z
       .boolean()
       .optional()

@@ -6,7 +6,7 @@ import { wantedArithmetic } from '../fields/arithmetic-field.js';
 import { requireServedModel } from '../fields/model-field.js';
 import { openaiHead, answerSeeds, prepareFor } from './answer-requests.js';
 import { ChatBody, ChatStream } from './chat-answers.js';
-import { openaiChat, readChatFields, type OpenaiChatFields } from './chat-fields.js';
+import { expectedText, openaiChat, readChatFields, type OpenaiChatFields } from './chat-fields.js';
 import { deliverAnswers } from './deliver-answers.js';
 import { OPENAI } from './openai-dialect.js';
 import { ALL_ROOM, samplingOfFields, stopFrom } from '../fields/sampling-fields.js';
@@ -56,9 +56,11 @@ function chatRequests(
   { request, outputFormat }: PreparedChat,
   { runtime }: HttpApiContext,
 ): GenerateRequest[] {
+  const expected = expectedText(fields);
   return answerSeeds(fields.seed, fields.n ?? 1, runtime).map((seed) => ({
     ...request,
     ...wantedArithmetic(fields),
+    ...(expected === '' ? {} : { expectedText: expected }),
     text: '',
     promptTokenIds: [],
     raw: false,

@@ -7,7 +7,7 @@ import {
   STREAM_FIELDS,
   topLogprobsField,
 } from './chat-fields.js';
-import { IGNORED_FIELDS, NEUTRAL_FIELDS, REFUSED_FIELDS } from './other-fields.js';
+import { IGNORED_FIELDS, NEUTRAL_FIELDS, PREDICTION_FIELD, REFUSED_FIELDS } from './other-fields.js';
 import { responseFormatField } from './chat-tools.js';
 import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
@@ -70,7 +70,7 @@ export const COMPLETION_FIELDS = {
       .optional()
       .describe("the prompt's text comes first; with `logprobs` its tokens' log-probabilities, too"),
   },
-  ignored: [...IGNORED_FIELDS, 'store'],
+  ignored: [...IGNORED_FIELDS, PREDICTION_FIELD, 'store'],
   neutral: { ...NEUTRAL_FIELDS, suffix: [''] },
   refused: REFUSED_FIELDS,
 } satisfies FieldTable<z.ZodRawShape>;

@@ -48,7 +48,6 @@ export const IGNORED_FIELDS = [
   'priority',
   'id_slot',
   'slot_id',
-  'prediction',
   'draft_model',
   'speculative.n_max',
   'speculative.n_min',
@@ -88,6 +87,9 @@ export const IGNORED_FIELDS = [
   'rep_pen_slope',
   'penalize_nl',
 ] as const;
+
+/** Ignored where the field is not read: only chat completions take it. */
+export const PREDICTION_FIELD = 'prediction';
 
 /** Fields of other servers that would change an answer, with the values that have no effect. */
 export const NEUTRAL_FIELDS = {

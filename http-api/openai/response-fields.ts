@@ -13,7 +13,7 @@ import {
 } from './chat-fields.js';
 import { schemaObject } from './chat-tools.js';
 import { ARITHMETIC_FIELD } from '../fields/arithmetic-field.js';
-import { IGNORED_FIELDS, NEUTRAL_FIELDS, REFUSED_FIELDS } from './other-fields.js';
+import { IGNORED_FIELDS, NEUTRAL_FIELDS, PREDICTION_FIELD, REFUSED_FIELDS } from './other-fields.js';
 import { fieldReader, type Fields, type FieldTable } from '../fields/field-table.js';
 import { inputField, readInput } from './response-input.js';
 import { chooseTools, offerTools, responseTool, responseToolChoice, type CallForm } from './response-tools.js';
@@ -116,7 +116,7 @@ export const RESPONSE_FIELDS = {
     chat_template_kwargs: jsonObject.optional().describe('variables of the chat template'),
     metadata: z.record(z.string(), z.unknown()).optional().describe('comes back with the answer, and changes nothing'),
   },
-  ignored: [...IGNORED_FIELDS.filter((name) => name !== 'metadata'), 'max_tool_calls'],
+  ignored: [...IGNORED_FIELDS.filter((name) => name !== 'metadata'), PREDICTION_FIELD, 'max_tool_calls'],
   // `auto` cuts nothing off: a prompt that does not fit is refused.
   neutral: { ...NEUTRAL_FIELDS, store: [false], background: [false], truncation: ['disabled', 'auto'] },
   refused: {

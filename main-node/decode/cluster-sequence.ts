@@ -17,7 +17,7 @@ import type { DraftSource } from './draft-source.js';
 import { type ForcedAnswer, ForcedSource } from './forced-source.js';
 import { LookupSource } from './lookup-source.js';
 import { OwnDrafts } from './own-drafts.js';
-import { SequenceDrafting } from './sequence-drafting.js';
+import { type DraftCounts, SequenceDrafting } from './sequence-drafting.js';
 import { type PredictionCounts, SequencePredictions } from './sequence-predictions.js';
 import { type ReadableCache, AlignmentSender } from './alignment-sender.js';
 
@@ -102,6 +102,8 @@ export interface AnswerCost {
   ioStallMs: number;
   /** Null: main runs without drafts. */
   drafts: DraftMetrics | null;
+  /** The same by the makers of the drafts; left out: there were none. */
+  draftsByMaker?: ReadonlyMap<DraftMaker, DraftCounts>;
   /** Tokens of the prompt that were not run, because rows of an equal beginning existed. */
   cachedTokens: number;
 }
@@ -237,7 +239,9 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     const { reloads, ioStallUs } = this.counters;
     const activations = this.predictions.activations(this.isPredicted);
     const { cachedTokens } = this;
-    return { activations, reloads, ioStallMs: ioStallUs / 1000, drafts: this.draftMetrics(), cachedTokens };
+    const { countsByMaker: draftsByMaker } = this.drafting;
+    const drafts = this.draftMetrics();
+    return { activations, reloads, ioStallMs: ioStallUs / 1000, drafts, draftsByMaker, cachedTokens };
   }
 
   /** Number of shadow's predictions and drafts for positions that main has not come to. */

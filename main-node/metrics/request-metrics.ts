@@ -1,3 +1,4 @@
+import { DRAFT_MAKERS } from '../drafting/choose-drafts.js';
 import { Counter, Histogram, type Registry } from 'prom-client';
 import type { RequestEnd, RequestObserver } from '../rpc/request-observer.js';
 
@@ -25,6 +26,7 @@ export class RequestMetrics implements RequestObserver {
   private readonly stalls: Counter;
   private readonly proposed: Counter;
   private readonly accepted: Counter;
+  private readonly draftsOfSources: Counter<'source' | 'verdict'>;
 
   constructor(registry: Registry) {
     const counter = (name: string, help: string): Counter => new Counter({ name, help, registers: [registry] });
@@ -77,6 +79,14 @@ export class RequestMetrics implements RequestObserver {
     this.stalls = counter('odmoe_expert_stall_seconds_total', 'Time that answers waited for loads of experts.');
     this.proposed = counter('odmoe_draft_tokens_proposed_total', 'Drafted tokens that a pass verified.');
     this.accepted = counter('odmoe_draft_tokens_accepted_total', 'Drafted tokens that proved right.');
+    this.draftsOfSources = new Counter({
+      name: 'odmoe_draft_tokens_verified_total',
+      help: 'Drafted tokens that a pass verified, by who drafted them and whether they proved right.',
+      labelNames: ['source', 'verdict'],
+      registers: [registry],
+    });
+    for (const source of DRAFT_MAKERS)
+      for (const verdict of ['right', 'wrong']) this.draftsOfSources.inc({ source, verdict }, 0);
     this.requests.inc({ code: 'ok' }, 0);
     for (const prediction of ['in_time', 'late', 'missed', 'none']) this.activations.inc({ prediction }, 0);
   }
@@ -99,7 +109,7 @@ export class RequestMetrics implements RequestObserver {
     this.durations.observe({ code }, durationMs / 1000);
     if (code === 'ok' && tokens > 1) this.laterTokens.observe(timing.tpotMs / 1000);
     if (cost === null) return;
-    const { activations, reloads, ioStallMs, drafts, cachedTokens } = cost;
+    const { activations, reloads, ioStallMs, drafts, draftsByMaker = [], cachedTokens } = cost;
     this.cachedTokens.inc(cachedTokens);
     this.stalls.inc(ioStallMs / 1000);
     this.activations.inc({ prediction: 'in_time' }, activations.inTime);
@@ -109,5 +119,9 @@ export class RequestMetrics implements RequestObserver {
     this.reloads.inc(reloads);
     this.proposed.inc(drafts?.proposed ?? 0);
     this.accepted.inc(drafts?.accepted ?? 0);
+    for (const [source, { proposed, accepted }] of draftsByMaker) {
+      this.draftsOfSources.inc({ source, verdict: 'right' }, accepted);
+      this.draftsOfSources.inc({ source, verdict: 'wrong' }, proposed - accepted);
+    }
   }
 }

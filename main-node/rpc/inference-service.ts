@@ -29,6 +29,9 @@ import { onAbort } from '../../shared/base/runtime/living.js';
 /** Most bytes of a text that is no prompt and is tokenized although the context may not hold it. */
 export const TOKENIZED_TEXT_LIMIT_BYTES = 1024 * 1024;
 
+/** Most characters of an expected text that are looked at: the rest makes no drafts. */
+const EXPECTED_TEXT_LIMIT = 262_144;
+
 export interface InferenceOptions {
   engine: ClusterEngine;
   /** null: the model has none; prompts then come as token ids. */
@@ -132,12 +135,13 @@ export class InferenceService {
     this.running.add(entry);
     try {
       const resolved = this.fitted(await this.resolve(request, abort.signal));
+      const expectedIds = await this.expectedIds(request, abort.signal);
       this.requestCount += 1;
       const { length: promptTokens } = resolved.promptIds;
       await this.admission.enter(watch.client, abort.signal, (before) => watch.queued(before), promptTokens);
       try {
         observed.admitted(promptTokens);
-        yield* this.answer(resolved, { observed, watch }, abort.signal);
+        yield* this.answer({ ...resolved, expectedIds }, { observed, watch }, abort.signal);
         observed.succeeded();
       } finally {
         this.admission.leave(watch.client);
@@ -245,6 +249,13 @@ export class InferenceService {
     return resolveGeneration(request, { tokenizer, prompts, formats: this.formats, limits, chooseSeed }, signal);
   }
 
+  /** Tokens of the text that the client expects in the answer; none where main does not draft. */
+  private async expectedIds({ expectedText = '' }: GenerateRequest, signal: AbortSignal): Promise<readonly number[]> {
+    const { engine, tokenizer } = this.options;
+    if (expectedText === '' || tokenizer === null || engine.drafting.ownRows === 1) return [];
+    return this.tokenize(expectedText.slice(0, EXPECTED_TEXT_LIMIT), false, signal);
+  }
+
   /** A request for all positions of the context gets as many of them as memory has room for. @throws DEVICE_OUT_OF_MEMORY */
   private fitted({ promptIds, options }: ResolvedGeneration): ResolvedGeneration {
     const { room } = this.options.engine;
@@ -256,7 +267,7 @@ export class InferenceService {
   }
 
   private async *answer(
-    { promptIds, options }: ResolvedGeneration,
+    { promptIds, options, expectedIds }: ResolvedGeneration & { expectedIds: readonly number[] },
     { observed, watch }: { observed: ObservedRequest; watch: GenerationWatch },
     signal: AbortSignal,
   ): AsyncGenerator<GenerateReply, void, undefined> {
@@ -272,6 +283,7 @@ export class InferenceService {
       maxPositions,
       sampling,
       forced: forcedAnswer(promptIds.length, options),
+      expectedIds,
       onPrefill: (doneTokens: number) => watch.prefill(doneTokens, promptIds.length),
     };
     const sequence = new ClusterSequence(engine, request, signal);

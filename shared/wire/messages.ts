@@ -82,7 +82,7 @@ export type GenerateReply = Message<Generated.GenerateReply>;
 export type GenerateRequest = Omit<
   LeftOut<
     Message<Generated.GenerateRequest>,
-    'templateArguments' | 'continueLast' | 'promptLogprobs' | 'showSpecialTokens'
+    'templateArguments' | 'continueLast' | 'promptLogprobs' | 'showSpecialTokens' | 'expectedText'
   >,
   'messages' | 'sampling'
 > & { messages: readonly ChatMessage[]; sampling: SamplingMessage | null };

@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { errorForClient } from '../../http-api/answer/client-fields.js';
 import type { ChatRequest } from '../../http-api/conversation/chat-request.js';
 import { checkChat } from '../../http-api/conversation/check-chat.js';
-import { CHAT_FIELDS, openaiChat, readChatFields } from '../../http-api/openai/chat-fields.js';
+import { CHAT_FIELDS, expectedText, openaiChat, readChatFields } from '../../http-api/openai/chat-fields.js';
 import { COMPLETION_FIELDS, promptsFrom, readCompletionFields } from '../../http-api/openai/completion-fields.js';
 import type { FieldTable } from '../../http-api/fields/field-table.js';
 import { answerSeeds } from '../../http-api/openai/answer-requests.js';
@@ -249,6 +249,17 @@ describe("the reader of OpenAI's requests", () => {
     assert.throws(() => readChatFields({ messages: [USER], max_tokens: -2 }), { field: 'max_tokens' });
   });
 
+  it('takes the text that the client expects, in one piece or in parts', () => {
+    const expected = (prediction?: unknown): string =>
+      expectedText(readChatFields({ messages: [USER], ...(prediction !== undefined && { prediction }) }));
+    assert.equal(expected(), '');
+    assert.equal(expected({ type: 'content', content: 'a b' }), 'a b');
+    const parts = ['a', ' b'].map((text) => ({ type: 'text', text }));
+    assert.equal(expected({ type: 'content', content: parts }), 'a b');
+    for (const wrong of ['a', { type: 'text', content: 'a' }, { type: 'content' }, { type: 'content', content: [1] }])
+      assert.throws(() => expected(wrong), { code: 'REQUEST_INVALID' });
+  });
+
   it('takes hints and what only counts, routes or shows', () => {
     const hints = {
       store: true,
@@ -261,7 +272,6 @@ describe("the reader of OpenAI's requests", () => {
       add_special_tokens: false,
       verbosity: 'low',
       provider: { order: [] },
-      prediction: { type: 'content', content: 'a' },
     };
     const own = {
       'x-title': 'a',

@@ -141,7 +141,9 @@ describe("main's metrics", () => {
       'result',
       'role',
       'route',
+      'source',
       'stage',
+      'verdict',
       'version',
     ]);
   });

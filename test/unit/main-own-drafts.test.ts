@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
+import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import type { DraftSource } from '../../main-node/decode/draft-source.js';
 import { ForcedSource, onlyToken } from '../../main-node/decode/forced-source.js';
 import { lookupAcceptance, lookupKind, LookupSource } from '../../main-node/decode/lookup-source.js';
@@ -14,7 +15,11 @@ const PROMPT = [1, 2, 3, 4, 5, 6, 7, 8];
 
 function ownDrafts(
   sources: readonly DraftSource[],
-  { rows = 'auto' as number | 'auto', lastPosition = 1000, line = CHEAP as PassLine | null } = {},
+  {
+    rows = 'auto',
+    lastPosition = 1000,
+    line = CHEAP,
+  }: { rows?: number | 'auto'; lastPosition?: number; line?: PassLine | null } = {},
 ): OwnDrafts {
   return new OwnDrafts(sources, { rows, lastPosition }, () => line);
 }
@@ -114,7 +119,7 @@ function formatOf(...tokens: readonly (number | null)[]): OutputConstraint {
 }
 
 describe('drafts that a format forces', () => {
-  const runtime = { nextTurn: setImmediate };
+  const runtime = new WallRuntime();
   const sourceOf = (constraint: OutputConstraint, maxPositions = 100, endTokenIds: number[] = []): ForcedSource =>
     new ForcedSource({ constraint, promptTokens: 2, maxPositions, endTokenIds }, runtime);
 

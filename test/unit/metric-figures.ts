@@ -115,6 +115,7 @@ export const ENDED_REQUEST: RequestEnd = {
     reloads: 3,
     ioStallMs: 20,
     drafts: { proposed: 8, accepted: 6 },
+    draftsByMaker: new Map([['lookup', { proposed: 8, accepted: 6 }]]),
     cachedTokens: 4,
   },
 };
