@@ -253,8 +253,17 @@ export interface RouterChoice {
  * begin, forward, logits. One call at a time per pass.
  */
 export interface Pass {
-  /** Embeds the tokens. Row i belongs to sequences[rowSequence[i]] at positions[i]; a sequence's rows come in rising position. */
-  begin(sequences: Sequence[], rowSequence: Int32Array, positions: Int32Array, tokenIds: Int32Array): Promise<void>;
+  /**
+   * Embeds the tokens. Row i belongs to sequences[rowSequence[i]] at positions[i]; a sequence's rows come in rising position. `states`: rows x
+   * hiddenSize, for a draft head (ModelShape.draftHead); left out for any other model.
+   */
+  begin(
+    sequences: Sequence[],
+    rowSequence: Int32Array,
+    positions: Int32Array,
+    tokenIds: Int32Array,
+    states?: Float32Array,
+  ): Promise<void>;
   /**
    * Runs up to expert layer `layer`: all layers without experts before it, then its own mixer, `always` part and router.
    * `hidden` receives the input of the experts: rows x hiddenSize FP32 little-endian.
@@ -288,6 +297,8 @@ export interface Pass {
   forward(onRouter: ((layer: number, choice: RouterChoice) => void) | null): Promise<void>;
   /** Runs the final norm and LM head for the given rows: rows.length x vocabSize. */
   logits(rows: Int32Array): Promise<Float32Array>;
+  /** The last hidden states of the given rows, before or (`normed`) behind the final norm: rows.length x hiddenSize. To be called as logits. */
+  states(rows: Int32Array, normed: boolean): Promise<Float32Array>;
   /**
    * Ends a running forward before its next layer: forward rejects with CANCELLED, and the pass must begin again. Does nothing where no
    * forward runs. Finished layers keep the cache rows of the pass until the sequence is truncated; its length does not count them.

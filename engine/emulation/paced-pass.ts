@@ -39,6 +39,7 @@ export class PacedPass extends wrapperOf<Pass>() {
     rowSequence: Int32Array,
     positions: Int32Array,
     tokenIds: Int32Array,
+    states?: Float32Array,
   ): Promise<void> {
     const paced = sequences.map(pacedSequence);
     const work = async (): Promise<void> => {
@@ -46,7 +47,7 @@ export class PacedPass extends wrapperOf<Pass>() {
       try {
         await this.handle.begin(
           paced.map(({ handle }) => handle),
-          ...([rowSequence, positions, tokenIds] as const),
+          ...([rowSequence, positions, tokenIds, states] as const),
         );
       } catch (thrown) {
         for (const giveBack of reserved) giveBack();
@@ -78,6 +79,10 @@ export class PacedPass extends wrapperOf<Pass>() {
   override async chooseAhead(layer: number): Promise<RouterChoice> {
     const takenMs = operatorMs(this.parts.times.router, this.positions.length);
     return this.operate(takenMs, () => this.handle.chooseAhead(layer));
+  }
+
+  override async states(rows: Int32Array, normed: boolean): Promise<Float32Array> {
+    return this.operate(0, () => this.handle.states(rows, normed));
   }
 
   override async logits(rows: Int32Array): Promise<Float32Array> {

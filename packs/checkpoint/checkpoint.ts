@@ -4,11 +4,13 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ModelConfig, ModelFamily } from '../model-config/model-family.js';
 import { fileExists, readFailure, openFile } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS, type SafetensorsFile, readInto } from './safetensors-file.js';
+import type { DenseRole } from '../../shared/model/dense-roles.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import { shippedFormatOf } from '../../shared/model/weight-dtype.js';
 import type { CheckpointTensor } from '../model-config/checkpoint-tensor.js';
 import { type CheckpointFiles, readCheckpointFiles } from './checkpoint-files.js';
 import { type ModelTensor, TensorFinder } from './checkpoint-tensors.js';
+import { type CheckpointDraftHead, findDraftHead } from './draft-head.js';
 import { expectedTensors } from './expected-tensors.js';
 import { readCheckpointBiases } from './expert-biases.js';
 import { readModelConfig, type ReadOptions } from './model-config.js';
@@ -29,6 +31,9 @@ export interface Checkpoint extends ModelSource {
   /** An LM head that is stored beside tied embeddings, which it equals; null: there is none. */
   readonly tiedHead: CheckpointTensor | null;
   readonly madeFiles: ReadonlyMap<string, Uint8Array> | null;
+  readonly draftHead?: CheckpointDraftHead | null;
+  /** The reason why a head that drafts is not read; null or absent: there is none, or it is read. */
+  readonly draftHeadProblem?: string | null;
   /** Biases of an expert layer. */
   expertBiases(layer: number): StoredBiases;
 }
@@ -81,8 +86,8 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
     .sort();
   const tied = tiedTensors(config, found);
   if (tied !== null) await checkTiedHead(tied, gone);
-  return {
-    kind: 'checkpoint',
+  const model = {
+    kind: 'checkpoint' as const,
     directory: absolute,
     name: checkpointName(absolute),
     family: family.name,
@@ -96,10 +101,12 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
     leftOut,
     tiedHead: tied?.head ?? null,
     madeFiles: null,
-    expertBiases: (layer) => storedBiases.get(layer) ?? NO_BIASES,
-    dense: (role, layer) => table.dense(role, layer),
-    expert: (layer, expert) => table.expert(layer, expert),
+    expertBiases: (layer: number) => storedBiases.get(layer) ?? NO_BIASES,
+    dense: (role: DenseRole, layer: number) => table.dense(role, layer),
+    expert: (layer: number, expert: number) => table.expert(layer, expert),
   };
+  const { head, problem } = findDraftHead(config.draftHead, found.tensors, model);
+  return { ...model, draftHead: head, draftHeadProblem: problem };
 }
 
 /** The directory's name; for a snapshot in Hugging Face's download cache, the name of the repository. */

@@ -7,6 +7,7 @@ import {
   readSwiglu,
 } from '../model-config/decoder-config.js';
 import { latentNames, readLatentAttention } from '../model-config/latent-attention.js';
+import { draftHeadBehindLast } from '../model-config/draft-heads.js';
 import { readGuessingLayers, readSparseBehindDense } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
@@ -30,6 +31,7 @@ export const glm4MoeLite: ModelFamily = {
       layer: { ...DECODER_NAMES.layer, ...latentNames(mixer), ...alwaysNames('mlp', 'mlp.shared_experts') },
       guessingLayers: readGuessingLayers(config),
     };
-    return modelConfig(config, shape, expertForms(names, 'mlp.experts'), { eos: 1 });
+    const forms = expertForms(names, 'mlp.experts');
+    return modelConfig(config, shape, forms, { eos: 1, draftHead: draftHeadBehindLast(shape, forms) });
   },
 };

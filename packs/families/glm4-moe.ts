@@ -6,6 +6,7 @@ import {
   readSharedOrDense,
   readSwiglu,
 } from '../model-config/decoder-config.js';
+import { draftHeadBehindLast } from '../model-config/draft-heads.js';
 import { readGuessingLayers, readSparseBehindDense } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { readRope } from '../model-config/rope-config.js';
@@ -34,6 +35,7 @@ export const glm4Moe: ModelFamily = {
       layer: { ...DECODER_NAMES.layer, ...alwaysNames('mlp', 'mlp.shared_experts') },
       guessingLayers: readGuessingLayers(config),
     };
-    return modelConfig(config, shape, expertForms(names, 'mlp.experts'), { eos: null });
+    const forms = expertForms(names, 'mlp.experts');
+    return modelConfig(config, shape, forms, { eos: null, draftHead: draftHeadBehindLast(shape, forms) });
   },
 };

@@ -1,5 +1,6 @@
 import { layerOf, modelConfig, readDecoder, readSwiglu, routerOf } from '../model-config/decoder-config.js';
 import { deltaHybridNames, readDeltaHybrid, separateDeltaNames } from '../model-config/delta-net.js';
+import { draftHeadBeside } from '../model-config/draft-heads.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { readRope } from '../model-config/rope-config.js';
 import { alwaysNames, DECODER_NAMES, expertForms, zeroCentred } from '../model-config/tensor-names.js';
@@ -35,6 +36,8 @@ export const qwen35Moe: ModelFamily = {
       },
       leftOut: [/^mtp\./, /^model\.visual\./],
     };
-    return modelConfig(config, shape, expertForms(names, 'mlp.experts', 'fused'), { eos: null });
+    const forms = expertForms(names, 'mlp.experts', 'fused');
+    const layer = layerOf(attention, { routed, always });
+    return modelConfig(config, shape, forms, { eos: null, draftHead: draftHeadBeside(layer, forms, zeroCentred) });
   },
 };

@@ -1,5 +1,6 @@
 import { layerOf, modelConfig, readAlways, readDecoder, readSwiglu, routerOf } from '../model-config/decoder-config.js';
 import { deltaHybridNames, groupedDeltaNames, readDeltaHybrid } from '../model-config/delta-net.js';
+import { draftHeadBeside } from '../model-config/draft-heads.js';
 import { readSparseSteps } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { readRope } from '../model-config/rope-config.js';
@@ -14,12 +15,11 @@ export const qwen3Next: ModelFamily = {
     const hybrid = readDeltaHybrid(config);
     const { delta, attention, attentionLayers } = hybrid;
     const routed = routerOf({ normalize: config.flagOr(true, 'norm_topk_prob') });
+    const sparseAlways = { glu: readSwiglu(config, ['shared_expert_intermediate_size']), gated: true };
     const layers = readSparseSteps(config).map((sparse, layer) =>
       layerOf(
         attentionLayers[layer] === true ? attention : delta,
-        sparse
-          ? { routed, always: { glu: readSwiglu(config, ['shared_expert_intermediate_size']), gated: true } }
-          : { always: readAlways(config, 'intermediate_size') },
+        sparse ? { routed, always: sparseAlways } : { always: readAlways(config, 'intermediate_size') },
       ),
     );
     const shape = readDecoder(config, {
@@ -39,6 +39,8 @@ export const qwen3Next: ModelFamily = {
       },
       leftOut: [/^mtp\./],
     };
-    return modelConfig(config, shape, expertForms(names, 'mlp.experts'), { eos: null });
+    const forms = expertForms(names, 'mlp.experts');
+    const layer = layerOf(attention, { routed, always: sparseAlways });
+    return modelConfig(config, shape, forms, { eos: null, draftHead: draftHeadBeside(layer, forms, zeroCentred) });
   },
 };

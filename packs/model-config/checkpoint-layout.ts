@@ -1,6 +1,7 @@
 import { EXPERT_MATRICES, type ExpertMatrix } from '../../shared/model/tensor-source.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import {
+  DENSE_ROLES,
   denseDimensions,
   densePlaces,
   isVectorRole,
@@ -33,7 +34,18 @@ export type LayerTensor = NamedTensor | ((context: NamedLayer) => NamedTensor);
 export interface TensorNames {
   /** Prefix of every name of the text model, except the head's: "model.". */
   prefix: string;
-  model: { embedding: string; finalNorm: NamedTensor; finalNormBias?: string; lmHead: string; lmHeadBias?: string };
+  model: {
+    embedding: string;
+    finalNorm: NamedTensor;
+    finalNormBias?: string;
+    lmHead: string;
+    lmHeadBias?: string;
+    tokenNorm?: NamedTensor;
+    stateNorm?: NamedTensor;
+    draftInput?: NamedTensor;
+  };
+  /** Number of the first layer in names; left out: 0. */
+  firstLayer?: number;
   /** Tensors by tensor role. A layer has only some of them. */
   layer: Partial<Record<DenseRole, LayerTensor>>;
   expert(part: ExpertMatrix, expert: number, context: NamedLayer): NamedTensor;
@@ -49,7 +61,7 @@ const COMPUTED = /\.rotary_emb\.(inv_freq|cos_cached|sin_cached)$/;
 
 /** The places of a model's tensors, by a family's names. */
 export function checkpointLayout(shape: ModelShape, names: TensorNames, tiedEmbeddings: boolean): CheckpointLayout {
-  const inLayer = (layer: number): string => `${names.prefix}layers.${layer}.`;
+  const inLayer = (layer: number): string => layerPrefix(names, layer);
   const layerShape = (layer: number): LayerShape =>
     requirePresent(shape.layers[layer], () => `the model has a layer ${layer}.`);
   const { expertBias } = names;
@@ -135,13 +147,22 @@ function denseTensor(place: DensePlace, shape: ModelShape, names: TensorNames): 
   const { lmHead, lmHeadBias, ...ofModel } = names.model;
   if (role === 'lmHead') return stored(lmHead, '', dimensions);
   if (role === 'lmHeadBias') return stored(requireName(lmHeadBias, place), '', dimensions);
-  if (role === 'embedding' || role === 'finalNorm' || role === 'finalNormBias') {
-    return stored(requireName(ofModel[role], place), names.prefix, dimensions);
-  }
+  if (isModelRole(role)) return stored(requireName(ofModel[role], place), names.prefix, dimensions);
   const named = requireName(names.layer[role], place);
   const layerShape = requirePresent(shape.layers[layer], () => `the model has a layer ${layer}.`);
   const tensor = typeof named === 'function' ? named({ layer: layerShape, shape }) : named;
-  return stored(tensor, `${names.prefix}layers.${layer}.`, dimensions);
+  return stored(tensor, layerPrefix(names, layer), dimensions);
+}
+
+function layerPrefix({ prefix, firstLayer = 0 }: TensorNames, layer: number): string {
+  return `${prefix}layers.${firstLayer + layer}.`;
+}
+
+type NamedOfModel = Omit<TensorNames['model'], 'lmHead' | 'lmHeadBias'>;
+
+/** True for the roles of tensors of the whole model. */
+function isModelRole(role: DenseRole): role is DenseRole & keyof NamedOfModel {
+  return DENSE_ROLES[role].startsWith('model');
 }
 
 function requireName<T>(named: T | undefined, { role, layer }: DensePlace): T {

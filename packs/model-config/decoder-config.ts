@@ -1,3 +1,4 @@
+import { type DraftHeadNames, draftHeadShape } from './draft-heads.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { checkpointLayout, type TensorNames } from './checkpoint-layout.js';
 import type { ConfigReader } from './config-reader.js';
@@ -192,6 +193,8 @@ interface ModelDefaults {
   tied?: boolean;
   /** Token that ends an answer; null: none. */
   eos: number | null;
+  /** Null or left out: the checkpoints have no head that drafts. */
+  draftHead?: DraftHeadNames | null;
 }
 
 /** The contents of config.json, from a shape and the names of its tensors. Several names: one for each form in which the experts may be stored. */
@@ -199,18 +202,29 @@ export function modelConfig(
   config: ConfigReader,
   shape: ModelShape,
   names: TensorNames | readonly [TensorNames, ...TensorNames[]],
-  { tied = false, eos }: ModelDefaults,
+  { tied = false, eos, draftHead = null }: ModelDefaults,
 ): ModelConfig {
   const { quantization } = config.context;
   const tiedEmbeddings = config.flagOr(tied, 'tie_word_embeddings', 'tie_embedding');
-  const [layout, ...otherLayouts] = [names].flat().map((form) => checkpointLayout(shape, form, tiedEmbeddings));
-  return {
-    shape,
-    tiedEmbeddings,
+  const shared = {
     eosTokenIds: config.tokenIds('eos_token_id'),
     usualEosTokenIds: eos === null || config.isNull('eos_token_id') ? [] : [eos],
     quantization,
-    layout: requirePresent(layout, 'a family names its tensors in one form at least.'),
-    otherLayouts,
   };
+  const model = { ...shared, shape, tiedEmbeddings, ...layoutsOf(shape, [names].flat(), tiedEmbeddings) };
+  if (draftHead === null) return model;
+  const headShape = draftHeadShape(shape, draftHead);
+  return {
+    ...model,
+    draftHead: { ...shared, shape: headShape, tiedEmbeddings: false, ...layoutsOf(headShape, draftHead.names, false) },
+  };
+}
+
+function layoutsOf(
+  shape: ModelShape,
+  names: readonly TensorNames[],
+  tiedEmbeddings: boolean,
+): Pick<ModelConfig, 'layout' | 'otherLayouts'> {
+  const [layout, ...otherLayouts] = names.map((form) => checkpointLayout(shape, form, tiedEmbeddings));
+  return { layout: requirePresent(layout, 'a family names its tensors in one form at least.'), otherLayouts };
 }

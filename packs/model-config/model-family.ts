@@ -68,6 +68,11 @@ export interface ModelConfig {
   layout: CheckpointLayout;
   /** Layouts of other forms in which the experts may be stored. */
   otherLayouts: readonly CheckpointLayout[];
+  /**
+   * The head that drafts tokens for the model, described as a model of one layer. A checkpoint may lack it, or only its embedding and LM head:
+   * then the model's own stand for these two.
+   */
+  draftHead?: ModelConfig;
 }
 
 /** Reads the checkpoints of one architecture: their config.json and the names of their tensors. */

@@ -67,6 +67,10 @@ export const DENSE_ROLES = {
   routerBias: 'layer vector',
   choiceBias: 'layer vector',
   expertScale: 'layer vector',
+  /** A draft head's: RMS norms of a token's embedding and of the hidden state beside it, and the matrix that makes one row of both. */
+  tokenNorm: 'model vector',
+  stateNorm: 'model vector',
+  draftInput: 'model matrix',
 } as const;
 export type DenseRole = keyof typeof DENSE_ROLES;
 
@@ -83,6 +87,9 @@ export function isVectorRole(role: DenseRole): boolean {
 /** Every dense tensor of a model, in the order of a forward pass; no lmHead if the embeddings are tied. */
 export function* densePlaces(shape: ModelShape, tiedEmbeddings: boolean): Generator<DensePlace> {
   yield { role: 'embedding', layer: 0 };
+  if (shape.draftHead !== undefined) {
+    for (const role of ['tokenNorm', 'stateNorm', 'draftInput'] as const) yield { role, layer: 0 };
+  }
   for (const [layer, layerShape] of shape.layers.entries()) {
     for (const role of layerRoles(layerShape, shape)) yield { role, layer };
   }
@@ -169,6 +176,7 @@ type Sizes = Partial<Record<DenseRole, Dimensions>>;
 
 function modelDimensions(role: DenseRole, { vocabSize, hiddenSize }: ModelShape): Dimensions {
   if (role === 'embedding' || role === 'lmHead') return [vocabSize, hiddenSize];
+  if (role === 'draftInput') return [hiddenSize, 2 * hiddenSize];
   return [1, role === 'lmHeadBias' ? vocabSize : hiddenSize];
 }
 

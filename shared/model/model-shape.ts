@@ -190,6 +190,12 @@ export const modelShapeSchema = z.strictObject({
   experts: size,
   expertsPerToken: size,
   expert: gluSchema,
+  /**
+   * The model is a head that drafts (DeepSeek-V3, section 2.2): a row begins as draftInput x [tokenNorm(embedding) ; stateNorm(state)]. The state
+   * is the last one of the token before, of the model for which it drafts, behind that model's final norm, or in a chain of drafts of the head itself:
+   * before (`plain`) or behind (`normed`) the head's final norm. Absent: an ordinary model.
+   */
+  draftHead: z.strictObject({ chained: z.enum(['plain', 'normed']) }).optional(),
 });
 
 export type ModelShape = z.infer<typeof modelShapeSchema>;
@@ -244,6 +250,7 @@ export function shapeProblem(shape: ModelShape): string | null {
   if (routed !== shape.expertLayers) {
     return `${routed} layers have experts, and ${shape.expertLayers} are said to have some`;
   }
+  if (shape.draftHead !== undefined && shape.norm !== 'rms') return 'a head that drafts has RMS norms';
   for (const [number, layer] of shape.layers.entries()) {
     const problem = layerProblem(layer, shape);
     if (problem !== null) return `layer ${number}: ${problem}`;

@@ -188,8 +188,24 @@ export interface ModelSource {
    * Absent or null: they lie in the directory.
    */
   readonly madeFiles?: ReadonlyMap<string, Uint8Array> | null;
+  /** A head that drafts tokens for the model; null or absent: none. */
+  readonly draftHead?: DraftHeadSource | null;
   /** `layer` counts all layers. */
   dense(role: DenseRole, layer: number): TensorSource;
   /** `layer` counts expert layers. */
   expert(layer: number, expert: number): ExpertSource;
+}
+
+/** A head that drafts tokens, as a model of one layer (ModelShape.draftHead). */
+export interface DraftHeadSource extends ModelSource {
+  /** Roles of tensors that it does not have itself: `dense` gives those of the model for which it drafts. */
+  readonly sharedRoles: ReadonlySet<DenseRole>;
+}
+
+/** The model's tensor for a role that its head shares. */
+export function sharedTensor(
+  { dense, tiedEmbeddings }: Pick<ModelSource, 'dense' | 'tiedEmbeddings'>,
+  role: DenseRole,
+): TensorSource {
+  return dense(role === 'lmHead' && tiedEmbeddings ? 'embedding' : role, 0);
 }

@@ -180,7 +180,7 @@ export class DeviceFaults {
       }
     };
     return counted(pass, handles, 'passes', {
-      begin: async (sequences, owners, positions, tokenIds) => {
+      begin: async (sequences, owners, positions, tokenIds, states) => {
         const isShared = new Set(owners).size > 1;
         if (isShared) this.sharedPasses += 1;
         begun = { pass: -1, rows: positions.length, isShared };
@@ -193,7 +193,7 @@ export class DeviceFaults {
         }));
         this.passTap?.begun(begun.pass, rows);
         const inner = sequences.map(innerHandle);
-        await noted(() => pass.begin(inner, owners, positions, tokenIds));
+        await noted(() => pass.begin(inner, owners, positions, tokenIds, states));
         this.checkBudget(device);
       },
       attend: async (...args) => {
@@ -213,6 +213,10 @@ export class DeviceFaults {
       forward: async (...args) => {
         this.requireSound();
         return pass.forward(...args);
+      },
+      states: async (...args) => {
+        this.requireSound();
+        return pass.states(...args);
       },
       logits: async (...args) => {
         return noted(async () => {
@@ -314,6 +318,7 @@ function watchedPass(pass: Pass, work: Watch): Pass {
     attendHere: undefined,
     combineHere: undefined,
     forward: (...args) => work(pass.forward(...args)),
+    states: (...args) => work(pass.states(...args)),
     logits: (...args) => work(pass.logits(...args)),
   });
 }

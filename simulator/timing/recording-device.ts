@@ -93,10 +93,11 @@ class RecordingPass extends wrapperOf<Pass>() {
     rowSequence: Int32Array,
     positions: Int32Array,
     tokenIds: Int32Array,
+    states?: Float32Array,
   ): Promise<void> {
     this.begun = { position: positions[0] ?? 0, rows: positions.length, tokenId: tokenIds[0] ?? 0 };
     this.lanes.recorded.onPass?.(this.begun, 'begins');
-    return this.pass.begin(sequences, rowSequence, positions, tokenIds);
+    return this.pass.begin(sequences, rowSequence, positions, tokenIds, states);
   }
 
   override async attend(layer: number, hidden: Uint8Array): Promise<RouterChoice> {

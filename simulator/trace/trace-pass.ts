@@ -50,6 +50,11 @@ export class TracePass implements Pass {
     this.ran();
   }
 
+  /** A trace has no hidden states. */
+  async states(rows: Int32Array): Promise<Float32Array> {
+    return new Float32Array(rows.length * this.shape.hiddenSize);
+  }
+
   /** The logit of the next token is 1, all others are 0. */
   async logits(rows: Int32Array): Promise<Float32Array> {
     const { vocabSize } = this.shape;

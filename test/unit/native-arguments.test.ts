@@ -176,6 +176,7 @@ describe('a native call with a wrong argument', () => {
       call('chooseAhead', pass.chooseAhead.bind(pass), 1),
       call('forward', pass.forward.bind(pass), null),
       call('logits', pass.logits.bind(pass), one),
+      call('states', pass.states.bind(pass), one, true),
       call('register', slots.register.bind(slots), expertSource(0, 0)),
       call('load', slots.load.bind(slots), 0, 0, request),
       call('cancel', slots.cancel.bind(slots), 0),

@@ -26,19 +26,39 @@ export class PlainForward {
     this.shape = source.shape;
   }
 
-  /** Logits after each token. */
-  run(tokenIds: readonly number[]): Vector[] {
+  /** Logits after each token. `states`: beside the tokens of a draft head. */
+  run(tokenIds: readonly number[], states: readonly Vector[] = []): Vector[] {
+    return this.states(tokenIds, states).map((row) => this.logits(row));
+  }
+
+  /** The last hidden states, before the final norm. */
+  states(tokenIds: readonly number[], states: readonly Vector[] = []): Vector[] {
     const { hiddenSize, embeddingScale } = this.shape;
     const embedding = this.weights(0)('embedding').data;
     let hidden: Vector[] = tokenIds.map((id) =>
       embedding.slice(id * hiddenSize, (id + 1) * hiddenSize).map((value) => value * embeddingScale),
     );
+    if (this.shape.draftHead !== undefined) hidden = hidden.map((row, index) => this.draftRow(row, states[index]));
     let expertLayer = 0;
     for (const [number, layer] of this.shape.layers.entries()) {
       hidden = this.layer(layer, number, expertLayer, hidden);
       if (layer.routed !== null) expertLayer += 1;
     }
-    return hidden.map((row) => this.logits(row));
+    return hidden;
+  }
+
+  /** A state as the model's own final norm makes it. */
+  finalNorm(row: Vector): Vector {
+    return this.norm(row, 'finalNorm', 'finalNormBias', this.weights(0));
+  }
+
+  /** M [norm(Emb(t)) ; norm(h)], in the order of the families' checkpoints (vLLM's deepseek_mtp.py, qwen3_next_mtp.py). */
+  private draftRow(embedding: Vector, state: Vector = new Float64Array(0)): Vector {
+    const weights = this.weights(0);
+    const { normEpsilon } = this.shape;
+    const token = rmsNorm(embedding, normEpsilon, weights('tokenNorm').data);
+    const other = rmsNorm(state, normEpsilon, weights('stateNorm').data);
+    return multiply(weights('draftInput'), Float64Array.from([...token, ...other]));
   }
 
   private layer(layer: LayerShape, number: number, expertLayer: number, hidden: readonly Vector[]): Vector[] {
@@ -127,7 +147,7 @@ export class PlainForward {
   private logits(row: Vector): Vector {
     const { lmHeadBias, logitDivisor, logitCap } = this.shape;
     const weights = this.weights(0);
-    const normed = this.norm(row, 'finalNorm', 'finalNormBias', weights);
+    const normed = this.finalNorm(row);
     let logits = multiply(weights(this.source.tiedEmbeddings ? 'embedding' : 'lmHead'), normed);
     if (lmHeadBias) logits = add(logits, weights('lmHeadBias').data);
     logits = logits.map((logit) => logit / logitDivisor);

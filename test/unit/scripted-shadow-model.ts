@@ -156,6 +156,7 @@ export class ScriptedModel implements Model {
           }
           forward = null;
         }),
+      states: () => Promise.reject(new Error('a shadow does not ask for states')),
       logits: (rows) =>
         working(async () => {
           await Promise.resolve();

@@ -60,6 +60,9 @@ enum class DenseRole : uint8_t {
   router_bias,
   choice_bias,
   expert_scale,
+  token_norm,
+  state_norm,
+  draft_input,
 };
 
 struct DenseRoleFacts {
@@ -122,9 +125,12 @@ inline constexpr DenseRoleFacts kDenseRoles[] = {
     {"routerBias", false, true},
     {"choiceBias", false, true},
     {"expertScale", false, true},
+    {"tokenNorm", true, true},
+    {"stateNorm", true, true},
+    {"draftInput", true, false},
 };
 inline constexpr size_t kDenseRoleCount = sizeof(kDenseRoles) / sizeof(kDenseRoles[0]);
-static_assert(kDenseRoleCount == static_cast<size_t>(DenseRole::expert_scale) + 1);
+static_assert(kDenseRoleCount == static_cast<size_t>(DenseRole::draft_input) + 1);
 
 constexpr const DenseRoleFacts& dense_role_facts(DenseRole role) { return kDenseRoles[static_cast<size_t>(role)]; }
 

@@ -116,6 +116,8 @@ struct ModelShape {
   int experts = 0;
   int experts_per_token = 0;
   GluShape expert;
+  // Rows begin from tokens and hidden states of another model (shared/model/model-shape.ts, draftHead).
+  bool draft_head = false;
 };
 
 }  // namespace odmoe

@@ -29,6 +29,8 @@ struct PassRows {
   std::vector<int32_t> row_sequence;  // row i belongs to sequences[row_sequence[i]]
   std::vector<int32_t> positions;
   std::vector<int32_t> token_ids;
+  // rows x hidden_size, of a model that is a draft head; else empty.
+  std::vector<float> states;
 };
 
 // Most rows whose logits are computed at a time; it bounds the scratch memory.
@@ -66,6 +68,8 @@ class Pass : public LiveCount<Pass> {
   // Ends a requested forward before its next layer; does nothing where there is none. To be called on the thread that makes the
   // calls.
   void cancel();
+  // The last hidden states of rows, before or behind the final norm: rows.size() x hidden_size.
+  std::vector<float> states(std::span<const int32_t> rows, bool normed);
   // rows.size() x vocab_size.
   std::vector<float> logits(std::span<const int32_t> rows);
 
@@ -94,6 +98,8 @@ class Pass : public LiveCount<Pass> {
 
   void expect(Stage stage, int layer);
   void check_not_cancelled(int layer) const;
+  // Throws INTERNAL unless all layers are done and the rows are of the pass.
+  void check_last_rows(std::span<const int32_t> rows) const;
   // Runs layers [layer_, end), none of which has experts.
   void run_dense_layers(int end);
   // Runs a layer except its experts and the sum of their outputs.

@@ -66,6 +66,7 @@ class PassHandle : public Handle<PassHandle, Pass> {
   Napi::Value attend(const Napi::CallbackInfo& info);
   Napi::Value attend_here(const Napi::CallbackInfo& info);
   Napi::Value choose_ahead(const Napi::CallbackInfo& info);
+  Napi::Value states(const Napi::CallbackInfo& info);
   Napi::Value combine(const Napi::CallbackInfo& info);
   Napi::Value combine_here(const Napi::CallbackInfo& info);
   Napi::Value residual(const Napi::CallbackInfo& info);

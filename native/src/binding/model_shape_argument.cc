@@ -218,6 +218,7 @@ ModelShape to_model_shape(const Napi::Object& object) {
   shape.experts = members.count("experts");
   shape.experts_per_token = members.count("expertsPerToken");
   shape.expert = to_glu_shape(members.object("expert"));
+  shape.draft_head = members.has("draftHead");
   return shape;
 }
 

@@ -40,7 +40,7 @@ Napi::Function PassHandle::define(Napi::Env env) {
                       promise_named<&PassHandle::choose_ahead>("chooseAhead"), promise_named<&PassHandle::combine>("combine"),
                       promise_named<&PassHandle::residual>("residual"), method_named<&PassHandle::residual_here>("residualHere"),
                       promise_named<&PassHandle::forward>("forward"), promise_named<&PassHandle::logits>("logits"),
-                      method_named<&PassHandle::cancel>("cancel"), dispose_method()});
+                      promise_named<&PassHandle::states>("states"), method_named<&PassHandle::cancel>("cancel"), dispose_method()});
 }
 
 Napi::Value PassHandle::begin(const Napi::CallbackInfo& info) {
@@ -48,6 +48,10 @@ Napi::Value PassHandle::begin(const Napi::CallbackInfo& info) {
   rows.row_sequence = integers_of(info[1], "rowSequence");
   rows.positions = integers_of(info[2], "positions");
   rows.token_ids = integers_of(info[3], "tokenIds");
+  if (!info[4].IsUndefined()) {
+    const std::span<const float> states = floats_of(info[4], "states");
+    rows.states.assign(states.begin(), states.end());
+  }
   if (!info[0].IsArray()) refuse("sequences", info[0], "an array");
   const auto given = info[0].As<Napi::Array>();
   // A copy, because the caller may change the array later.
@@ -193,6 +197,15 @@ Napi::Value PassHandle::logits(const Napi::CallbackInfo& info) {
   return call_async(
       info.Env(), runtime()->model()->device(), Thread::executor, {},
       [pass = runtime(), call = Pass::Call(runtime()), rows = std::move(rows)] { return pass->logits(rows); }, from_floats);
+}
+
+Napi::Value PassHandle::states(const Napi::CallbackInfo& info) {
+  std::vector<int32_t> rows = integers_of(info[0], "rows");
+  const bool normed = to_flag(info[1], "normed");
+  return call_async(
+      info.Env(), runtime()->model()->device(), Thread::executor, {},
+      [pass = runtime(), call = Pass::Call(runtime()), rows = std::move(rows), normed] { return pass->states(rows, normed); },
+      from_floats);
 }
 
 Napi::Value PassHandle::cancel(const Napi::CallbackInfo& info) {

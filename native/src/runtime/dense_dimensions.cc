@@ -137,6 +137,7 @@ std::vector<DenseRole> model_roles(const ModelShape& shape) {
   add(roles, {DenseRole::embedding, DenseRole::final_norm, DenseRole::lm_head});
   if (shape.norm == NormKind::layer) add(roles, {DenseRole::final_norm_bias});
   if (shape.lm_head_bias) add(roles, {DenseRole::lm_head_bias});
+  if (shape.draft_head) add(roles, {DenseRole::token_norm, DenseRole::state_norm, DenseRole::draft_input});
   return roles;
 }
 
@@ -160,6 +161,7 @@ std::vector<DenseRole> layer_roles(const LayerShape& layer, NormKind norm) {
 DenseDimensions dense_dimensions(DenseRole role, int layer, const ModelShape& shape) {
   if (!dense_role_facts(role).of_model) return layer_dimensions(role, shape.layers[static_cast<size_t>(layer)], shape);
   if (role == DenseRole::embedding || role == DenseRole::lm_head) return {shape.vocab_size, shape.hidden_size};
+  if (role == DenseRole::draft_input) return {shape.hidden_size, 2 * shape.hidden_size};
   return {1, role == DenseRole::lm_head_bias ? shape.vocab_size : shape.hidden_size};
 }
 

@@ -141,6 +141,13 @@ const DenseWeights& Model::ending() const {
   return own_;
 }
 
+const DenseWeights& Model::draft_beginning() const {
+  for (const DenseRole role : {DenseRole::token_norm, DenseRole::state_norm, DenseRole::draft_input}) {
+    if (!own_.is_loaded(role)) throw_missing(role, 0);
+  }
+  return own_;
+}
+
 const DenseWeights& Model::layer(int layer) const {
   const DenseWeights& weights = layers_[static_cast<size_t>(layer)];
   if (const std::optional<DenseRole> role = weights.missing()) throw_missing(*role, layer);

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "draft_rows.h"
 #include "feed_forward.h"
 #include "mixers.h"
 #include "odmoe/error.h"
@@ -89,6 +90,7 @@ void Pass::begin(PassRows rows) {
   pass.backend().embed(residual, pass.model->embedding(), rows.token_ids.data(), static_cast<int>(n));
   const float scale = pass.shape().embedding_scale;
   if (scale != 1) pass.backend().scale(residual, static_cast<int64_t>(n) * pass.hidden(), scale);
+  if (pass.shape().draft_head) make_draft_rows(pass, rows.states);
   layer_ = 0;
   expert_layer_ = 0;
   stage_ = Stage::attend;
@@ -266,15 +268,39 @@ void Pass::run_places(std::span<const int32_t> places, std::span<const ExpertRow
   pass.backend().copy_rows(pass.expert_outputs.floats(), places.data(), activations.output.floats(), nullptr, n, hidden);
 }
 
+void Pass::check_last_rows(std::span<const int32_t> rows) const {
+  if (stage_ != Stage::done) throw Error(ErrorCode::internal, "logits or last states before the last layer");
+  for (const int32_t row : rows) {
+    if (row >= 0 && row < state_->count()) continue;
+    throw Error(ErrorCode::internal, "row " + std::to_string(row) + " of " + std::to_string(state_->count()) + " was asked for");
+  }
+}
+
+std::vector<float> Pass::states(std::span<const int32_t> rows, bool normed) {
+  check_last_rows(rows);
+  PassState& pass = *state_;
+  const DenseWeights& ending = pass.model->ending();
+  const auto hidden = static_cast<size_t>(pass.hidden());
+  std::vector<float> result(rows.size() * hidden);
+  const auto tile = static_cast<size_t>(pass.max_rows);
+  for (size_t done = 0; done < rows.size(); done += tile) {
+    const auto n = static_cast<int>(std::min(tile, rows.size() - done));
+    float* found = pass.branch.floats();
+    pass.backend().copy_rows(found, nullptr, pass.residual.floats(), rows.data() + done, n, pass.hidden());
+    if (normed) {
+      normalize_hidden(pass, pass.normed.floats(), found, n, ending.vector(DenseRole::final_norm),
+                       ending.vector(DenseRole::final_norm_bias));
+      found = pass.normed.floats();
+    }
+    pass.backend().copy_to_host(result.data() + done * hidden, found, float_bytes(int64_t{n} * pass.hidden()));
+  }
+  return result;
+}
+
 std::vector<float> Pass::logits(std::span<const int32_t> rows) {
+  check_last_rows(rows);
   PassState& pass = *state_;
   const ModelShape& shape = pass.shape();
-  if (stage_ != Stage::done) throw Error(ErrorCode::internal, "logits before the last layer");
-  for (const int32_t row : rows) {
-    if (row < 0 || row >= pass.count()) {
-      throw Error(ErrorCode::internal, "logits of row " + std::to_string(row) + " of " + std::to_string(pass.count()));
-    }
-  }
   Backend& backend = pass.backend();
   const Matrix& lm_head = pass.model->lm_head();
   const DenseWeights& ending = pass.model->ending();

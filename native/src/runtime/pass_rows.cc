@@ -37,6 +37,11 @@ void check_rows(const PassRows& rows, const Model& model, int max_rows) {
   if (rows.row_sequence.size() != n || rows.token_ids.size() != n) {
     throw Error(ErrorCode::internal, "a pass needs a sequence, a position and a token for every row");
   }
+  const size_t state_floats = shape.draft_head ? n * static_cast<size_t>(shape.hidden_size) : 0;
+  if (rows.states.size() != state_floats) {
+    throw Error(ErrorCode::internal, std::to_string(rows.states.size()) + " values of hidden states beside the tokens, expected " +
+                                         std::to_string(state_floats));
+  }
   check_sequences(rows, model);
   constexpr int32_t kNone = -1;
   std::vector<int32_t> last(rows.sequences.size(), kNone);

@@ -46,6 +46,7 @@ PassState::PassState(std::shared_ptr<Model> of, int rows, RouterAnswer answer)
   router_logits = floats(rows, shape.experts);
   expert_outputs = floats(int64_t{rows} * shape.experts_per_token, shape.hidden_size);
   logits = floats(std::min(rows, kLogitRows), shape.vocab_size);
+  if (shape.draft_head) draft_rows = floats(rows, 2 * shape.hidden_size);
   if (needs.always_size == 0) return;
   const int tile = std::min(rows, kExpertTileRows);
   always_gate_up = floats(tile, 2 * needs.always_size);

@@ -74,6 +74,7 @@ struct PassState {
   DeviceMemory always_output;     // rows x hidden
   DeviceMemory always_gates;      // rows
   DeviceMemory logits;            // kLogitRows x vocab
+  DeviceMemory draft_rows;        // rows x 2 hidden, of a draft head
   ExpertActivations activations;  // made by the first forward: passes without resident experts do not need them
 
   std::vector<Sequence*> row_sequences;  // valid while a Call lasts
