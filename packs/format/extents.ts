@@ -3,7 +3,7 @@ import { EXPERT_MATRICES, type ExpertMatrix } from '../../shared/model/tensor-so
 import type { ExpertId } from '../../shared/model/expert-id.js';
 import type { DensePlace } from '../../shared/model/dense-roles.js';
 import type { Manifest, ManifestExpert, ManifestExtent } from './manifest.js';
-import { DENSE_FILE } from './pack-layout.js';
+import { DENSE_FILE, DRAFT_DENSE_FILE } from './pack-layout.js';
 
 /** Stored bytes with one checksum, in one file. */
 export interface Extent {
@@ -66,13 +66,26 @@ export function expertExtents(manifest: Manifest): ExpertExtent[] {
 }
 
 /** All bytes of a pack that have checksums, by file and offset. */
-export function packExtents(manifest: Pick<Manifest, 'dense' | 'experts'>): FileExtent[] {
+export function packExtents(manifest: Pick<Manifest, 'dense' | 'experts' | 'draft_head'>): FileExtent[] {
+  const { draft_head: head } = manifest;
+  const ofHead = head === undefined ? [] : contentExtents(head, DRAFT_DENSE_FILE, 'draft head: ');
+  return [...contentExtents(manifest, DENSE_FILE), ...ofHead].sort((a, b) =>
+    a.file < b.file ? -1 : a.file > b.file ? 1 : a.offsetBytes - b.offsetBytes,
+  );
+}
+
+/** All bytes with checksums of a model's tensors; `denseFile` holds those that are not of experts. `before`: begins the labels. */
+export function contentExtents(
+  manifest: Pick<Manifest, 'dense' | 'experts'>,
+  denseFile: string,
+  before = '',
+): FileExtent[] {
   const extents: FileExtent[] = [];
   const add = (file: string, label: string, extent: ManifestExtent): void => {
-    extents.push({ file, label, ...extentOf(extent) });
+    extents.push({ file, label: before + label, ...extentOf(extent) });
   };
   for (const tensor of manifest.dense)
-    tensor.planes.forEach((extent, plane) => add(DENSE_FILE, `${denseLabel(tensor)}, plane ${plane}`, extent));
+    tensor.planes.forEach((extent, plane) => add(denseFile, `${denseLabel(tensor)}, plane ${plane}`, extent));
   for (const expert of manifest.experts) {
     const { file, biases } = expert;
     if (biases !== null) add(file, `layer ${expert.layer} expert ${expert.expert} biases`, biases);
@@ -81,7 +94,7 @@ export function packExtents(manifest: Pick<Manifest, 'dense' | 'experts'>): File
         add(file, `${matrixLabel(expert, part)}, plane ${chunk.plane}, chunk ${index}`, chunk),
       );
   }
-  return extents.sort((a, b) => (a.file < b.file ? -1 : a.file > b.file ? 1 : a.offsetBytes - b.offsetBytes));
+  return extents;
 }
 
 /** A name for people: "layer 3 expert 1 gate". */

@@ -16,12 +16,17 @@ import { levelProblem } from './pack-codec.js';
 import {
   CHUNK_ALIGNMENT_BYTES,
   DENSE_FILE,
+  DRAFT_DENSE_FILE,
+  DRAFT_EXPERTS_FILE,
   expertBiasBytes,
   expertFileName,
   planeShards,
   shardCodec,
   shardRanges,
 } from './pack-layout.js';
+
+/** Files whose tensors are not aligned to chunks. */
+const DENSE_FILES: readonly string[] = [DENSE_FILE, DRAFT_DENSE_FILE];
 
 /** All contradictions in a well-formed manifest; empty if there are none. */
 export function manifestProblems(manifest: Manifest): string[] {
@@ -34,13 +39,15 @@ export function manifestProblems(manifest: Manifest): string[] {
     exactFormat === shippedFormat || isSlicesOnly(manifest)
       ? []
       : [`shipped_format is ${shippedFormat}, the experts need ${exactFormat}`];
+  const contents = modelContents(manifest);
   const level = levelProblem({ codec: manifest.codec, level: manifest.codec_level });
   return [
     ...formats,
     ...(level === null ? [] : [`codec_level is ${manifest.codec_level}, ${level}`]),
     ...fileProblems(manifest),
-    ...denseProblems(manifest),
-    ...expertProblems(manifest),
+    ...denseProblems(contents),
+    ...(isSlicesOnly(manifest) ? [] : expertProblems(contents)),
+    ...draftHeadProblems(manifest),
     ...extentProblems(manifest),
   ];
 }
@@ -53,23 +60,55 @@ function fileProblems(manifest: Manifest): string[] {
   const needed = ['config.json', DENSE_FILE];
   const layers = isSlicesOnly(manifest) ? 0 : manifest.model.shape.expertLayers;
   for (let layer = 0; layer < layers; layer += 1) needed.push(expertFileName(layer));
+  if (manifest.draft_head !== undefined) needed.push(DRAFT_DENSE_FILE, DRAFT_EXPERTS_FILE);
   const listed = new Set(names);
   for (const name of needed) if (!listed.has(name)) problems.push(`${name} is not listed`);
   return problems;
 }
 
-function denseProblems(manifest: Manifest): string[] {
+/** The tensors of a model or of its head, with what decides how they are stored. */
+interface Contents extends Pick<Manifest, 'dense' | 'experts' | 'codec' | 'shards'> {
+  shape: ModelShape;
+  places: readonly DensePlace[];
+  fileOf: (layer: number) => string;
+}
+
+function modelContents(manifest: Manifest): Contents {
   const { shape, tied_embeddings: tiedEmbeddings } = manifest.model;
+  return { ...manifest, shape, places: [...densePlaces(shape, tiedEmbeddings)], fileOf: expertFileName };
+}
+
+function draftHeadProblems(manifest: Manifest): string[] {
+  const { draft_head: head, model } = manifest;
+  if (head === undefined) return [];
+  const { shape, shared } = head;
+  const before = (problem: string): string => `draft_head: ${problem}`;
+  const impossible = shapeProblem(shape) ?? headShapeProblem(shape, model.shape);
+  if (impossible !== null) return [before(impossible)];
+  const places = [...densePlaces(shape, false)].filter(({ role }) => !shared.some((other) => other === role));
+  const contents = { ...manifest, ...head, places, fileOf: () => DRAFT_EXPERTS_FILE };
+  const needed = shippedFormatOf(head.experts.flatMap((expert) => EXPERT_MATRICES.map((part) => expert[part])));
+  const formats = needed === head.shipped_format ? [] : [`shipped_format is not ${needed}`];
+  return [...formats, ...denseProblems(contents), ...expertProblems(contents)].map(before);
+}
+
+function headShapeProblem(head: ModelShape, model: ModelShape): string | null {
+  if (head.draftHead === undefined || head.expertLayers !== 1) return 'its shape is not that of a head that drafts';
+  if (head.hiddenSize !== model.hiddenSize || head.vocabSize !== model.vocabSize) {
+    return 'it has hidden states or tokens of another size than the model';
+  }
+  return null;
+}
+
+function denseProblems({ shape, places, dense }: Contents): string[] {
   const problems: string[] = [];
-  const byPlace = new Map(manifest.dense.map((tensor) => [denseLabel(tensor), tensor]));
-  let expected = 0;
-  for (const place of densePlaces(shape, tiedEmbeddings)) {
-    expected += 1;
+  const byPlace = new Map(dense.map((tensor) => [denseLabel(tensor), tensor]));
+  for (const place of places) {
     const tensor = byPlace.get(denseLabel(place));
     const problem = tensor === undefined ? 'is missing' : denseTensorProblem(tensor, place, shape);
     if (problem !== null) problems.push(`dense tensor ${denseLabel(place)} ${problem}`);
   }
-  if (manifest.dense.length !== expected) problems.push(`${manifest.dense.length} dense tensors, expected ${expected}`);
+  if (dense.length !== places.length) problems.push(`${dense.length} dense tensors, expected ${places.length}`);
   return problems;
 }
 
@@ -90,29 +129,27 @@ function columnsProblem(columns: number): string {
   return `has ${columns} columns, which are no multiple of the ${MXFP4_BLOCK_COLUMNS} that share a scale`;
 }
 
-function expertProblems(manifest: Manifest): string[] {
+function expertProblems(contents: Contents): string[] {
   const problems: string[] = [];
-  const { shape } = manifest.model;
-  if (isSlicesOnly(manifest)) return problems;
-  if (manifest.experts.length !== shape.expertLayers * shape.experts) {
-    problems.push(`${manifest.experts.length} experts, expected ${shape.expertLayers} layers of ${shape.experts}`);
+  const { shape, experts, fileOf } = contents;
+  if (experts.length !== shape.expertLayers * shape.experts) {
+    problems.push(`${experts.length} experts, expected ${shape.expertLayers} layers of ${shape.experts}`);
     return problems;
   }
-  manifest.experts.forEach((entry, index) => {
+  experts.forEach((entry, index) => {
     const layer = Math.floor(index / shape.experts);
     const expert = index % shape.experts;
     const where = `layer ${layer} expert ${expert}`;
     if (entry.layer !== layer || entry.expert !== expert) {
       problems.push(`layer ${entry.layer} expert ${entry.expert} stands where ${where} is expected`);
     }
-    if (entry.file !== expertFileName(layer))
-      problems.push(`${where} is in ${entry.file}, expected ${expertFileName(layer)}`);
+    if (entry.file !== fileOf(layer)) problems.push(`${where} is in ${entry.file}, expected ${fileOf(layer)}`);
     const biasBytes = expertBiasBytes(shape);
     if ((entry.biases?.stored_bytes ?? 0) !== biasBytes) {
       problems.push(`${where} has ${entry.biases?.stored_bytes ?? 0} bytes of biases, expected ${biasBytes}`);
     }
     for (const part of EXPERT_MATRICES) {
-      const problem = expertTensorProblem(entry[part], expertDimensions(part, shape), manifest);
+      const problem = expertTensorProblem(entry[part], expertDimensions(part, shape), contents);
       if (problem !== null) problems.push(`${where} ${part} ${problem}`);
     }
   });
@@ -185,7 +222,7 @@ function extentProblems(manifest: Manifest): string[] {
     if (previous?.file === extent.file && previous.offsetBytes + previous.storedBytes > extent.offsetBytes) {
       problems.push(`${extent.file}: ${extent.label} overlaps ${previous.label}`);
     }
-    if (extent.file !== DENSE_FILE && extent.offsetBytes % CHUNK_ALIGNMENT_BYTES !== 0) {
+    if (!DENSE_FILES.includes(extent.file) && extent.offsetBytes % CHUNK_ALIGNMENT_BYTES !== 0) {
       problems.push(`${extent.file}: ${extent.label} begins at byte ${extent.offsetBytes}, which is not aligned`);
     }
     previous = extent;

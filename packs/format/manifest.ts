@@ -35,6 +35,8 @@ export const blockFormatSchema = z.custom<BlockFormat>(
   'expected the name of a format of weights',
 );
 
+const shippedFormatSchema = z.union([z.enum(['bf16', 'fp16', 'fp32', 'mxfp4', 'fp8', 'mixed']), blockFormatSchema]);
+
 const chunkCodecSchema = z.enum(CHUNK_CODECS);
 
 const chunkSchema = z.strictObject({
@@ -87,6 +89,16 @@ const expertSchema = z.strictObject({
 /** Tensors of the checkpoint that the model does not need; `*` stands for the numbers in their names. */
 const leftOutSchema = z.strictObject({ name: z.string().min(1), tensors: positiveSchema, size_bytes: bytesSchema });
 
+/** A head that drafts, as a model of one layer. Absent: the pack has none. */
+const draftHeadSchema = z.strictObject({
+  shape: shapeSchema,
+  shipped_format: shippedFormatSchema,
+  /** Roles of tensors that it shares with the model. */
+  shared: z.array(z.enum(['embedding', 'lmHead'])),
+  dense: z.array(denseTensorSchema),
+  experts: z.array(expertSchema),
+});
+
 const fileSchema = z.strictObject({ name: fileName, size_bytes: bytesSchema, sha256: sha256Schema });
 
 export const manifestSchema = z.strictObject({
@@ -99,7 +111,7 @@ export const manifestSchema = z.strictObject({
     shape: shapeSchema,
     tied_embeddings: z.boolean(),
     eos_token_ids: z.array(bytesSchema),
-    shipped_format: z.union([z.enum(['bf16', 'fp16', 'fp32', 'mxfp4', 'fp8', 'mixed']), blockFormatSchema]),
+    shipped_format: shippedFormatSchema,
   }),
   source: z.strictObject({ fingerprint: sha256Schema, left_out: z.array(leftOutSchema) }),
   codec: codecSchema,
@@ -108,6 +120,7 @@ export const manifestSchema = z.strictObject({
   files: z.array(fileSchema),
   dense: z.array(denseTensorSchema),
   experts: z.array(expertSchema),
+  draft_head: draftHeadSchema.optional(),
 });
 
 /** Checked first: it decides whether the file is a manifest of a version that can be read. */
@@ -119,6 +132,7 @@ export type ManifestExpertTensor = z.infer<typeof expertTensorSchema>;
 export type ManifestDenseTensor = z.infer<typeof denseTensorSchema>;
 export type ManifestExtent = z.infer<typeof extentSchema>;
 export type ManifestExpert = z.infer<typeof expertSchema>;
+export type ManifestDraftHead = z.infer<typeof draftHeadSchema>;
 export type ManifestFile = z.infer<typeof fileSchema>;
 
 /** True if a pack has its experts in slices only (slices.json), without their lossless parts. */
@@ -144,8 +158,9 @@ export function tensorName(
 
 /** The only serialization, so that equal manifests have equal bytes. The pack digest is computed from them. */
 export function serializeManifest(manifest: Manifest): string {
-  const { model } = manifest;
+  const { model, draft_head: head } = manifest;
   // Parsing puts the keys of a shape in their fixed order.
   const shape = snakeCaseKeys(modelShapeSchema.parse(model.shape));
-  return `${JSON.stringify({ ...manifest, model: { ...model, shape } })}\n`;
+  const draft = head && { ...head, shape: snakeCaseKeys(modelShapeSchema.parse(head.shape)) };
+  return `${JSON.stringify({ ...manifest, model: { ...model, shape }, draft_head: draft })}\n`;
 }

@@ -13,12 +13,21 @@ import {
   type FileErrors,
 } from '../../shared/base/files/read-file.js';
 import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
-import type { ChunkLocation, ExpertSource, ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
+import {
+  type ChunkLocation,
+  type DraftHeadSource,
+  type ExpertSource,
+  type ModelSource,
+  sharedTensor,
+  type TensorSource,
+} from '../../shared/model/tensor-source.js';
+import type { DenseRole } from '../../shared/model/dense-roles.js';
 import { manifestProblems } from './manifest-check.js';
 import {
   isSlicesOnly,
   type Manifest,
   type ManifestDenseTensor,
+  type ManifestDraftHead,
   type ManifestExpert,
   type ManifestExpertTensor,
   type ManifestFile,
@@ -28,6 +37,7 @@ import {
 } from './manifest.js';
 import {
   DENSE_FILE,
+  DRAFT_DENSE_FILE,
   FETCH_JOURNAL_FILE,
   JOURNAL_FILE,
   MANIFEST_FILE,
@@ -175,10 +185,8 @@ export async function checkFileSizes(directory: string, files: readonly Manifest
 function packOf(directory: string, manifest: Manifest, digest: string): Pack {
   const { model } = manifest;
   const { shape } = model;
-  const densePath = join(directory, DENSE_FILE);
-  const dense = new Map(manifest.dense.map((tensor) => [`${tensor.role} ${tensor.layer}`, tensor]));
-  return {
-    kind: 'pack',
+  const pack = {
+    kind: 'pack' as const,
     directory,
     name: model.name,
     shape,
@@ -187,16 +195,51 @@ function packOf(directory: string, manifest: Manifest, digest: string): Pack {
     packDigest: digest,
     tiedEmbeddings: model.tied_embeddings,
     manifest,
+    ...tensorsOf(directory, manifest, shape, DENSE_FILE),
+  };
+  return { ...pack, draftHead: manifest.draft_head === undefined ? null : draftHeadOf(pack, manifest.draft_head) };
+}
+
+/** The tensors of a model, or of a head that drafts; `denseFile`: the file of those that are not of experts. */
+function tensorsOf(
+  directory: string,
+  contents: Pick<Manifest, 'dense' | 'experts'>,
+  shape: ModelShape,
+  denseFile: string,
+): Pick<ModelSource, 'dense' | 'expert'> {
+  const densePath = join(directory, denseFile);
+  const dense = new Map(contents.dense.map((tensor) => [`${tensor.role} ${tensor.layer}`, tensor]));
+  return {
     dense: (role, layer) => {
       const tensor = dense.get(`${role} ${layer}`);
       if (tensor === undefined) throw lacking(directory, `${role} of layer ${layer}`);
       return denseSource(tensor, densePath);
     },
     expert: (layer, expert) => {
-      const entry = expert < shape.experts ? manifest.experts[layer * shape.experts + expert] : undefined;
+      const entry = expert < shape.experts ? contents.experts[layer * shape.experts + expert] : undefined;
       if (entry === undefined) throw lacking(directory, `expert ${expert} of expert layer ${layer}`);
       return expertSource(entry, join(directory, entry.file), shape);
     },
+  };
+}
+
+function draftHeadOf(pack: Omit<Pack, 'draftHead'>, head: ManifestDraftHead): DraftHeadSource {
+  const { directory, name, eosTokenIds, packDigest } = pack;
+  const { shape } = head;
+  const own = tensorsOf(directory, head, shape, DRAFT_DENSE_FILE);
+  const sharedRoles: ReadonlySet<DenseRole> = new Set(head.shared);
+  return {
+    kind: 'pack',
+    directory,
+    name,
+    shape,
+    shippedFormat: head.shipped_format,
+    eosTokenIds,
+    packDigest,
+    tiedEmbeddings: false,
+    sharedRoles,
+    dense: (role, layer) => (sharedRoles.has(role) ? sharedTensor(pack, role) : own.dense(role, layer)),
+    expert: own.expert,
   };
 }
 

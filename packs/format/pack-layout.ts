@@ -8,6 +8,9 @@ export const PACK_FORMAT_VERSION = 3;
 
 export const MANIFEST_FILE = 'manifest.json';
 export const DENSE_FILE = 'dense.safetensors';
+/** Tensors of a head that drafts: those of its one layer, and its experts. */
+export const DRAFT_DENSE_FILE = 'draft-dense.safetensors';
+export const DRAFT_EXPERTS_FILE = 'draft-experts.bin';
 /** Journal of the finished files of a pack in the making; absent from a whole pack. */
 export const JOURNAL_FILE = 'packing.jsonl';
 /** Lock of the process that makes the pack. */
@@ -76,6 +79,7 @@ export const SLICE_FILE_PATTERN = /^slices-\d{5}\.(upper|lower)\.bin$/;
 
 /** True if a pack may hold a file of this name; a manifest must not name any other. */
 export function isPackFileName(name: string): boolean {
+  if (name === DRAFT_DENSE_FILE || name === DRAFT_EXPERTS_FILE) return true;
   return name === DENSE_FILE || COPIED_FILES.includes(name) || EXPERT_FILE_PATTERN.test(name);
 }
 

@@ -1,10 +1,11 @@
-import { type DensePlace, densePlaces } from '../../shared/model/dense-roles.js';
+import type { DensePlace } from '../../shared/model/dense-roles.js';
 import { HEADER_LENGTH_BYTES } from '../checkpoint/safetensors-header.js';
 import type { ModelSource, Split, TensorSource } from '../../shared/model/tensor-source.js';
 import { type BlockFormat, isBlockFormat } from '../../shared/model/block-formats.js';
 import { planeRowBytes } from '../../shared/model/weight-dtype.js';
 import { type FinishedFile, type ManifestDenseTensor, type ManifestExtent, tensorName } from '../format/manifest.js';
 import { alignUp } from '../format/pack-layout.js';
+import { ownDensePlaces } from './model-bytes.js';
 import type { PackFile } from './pack-file.js';
 import type { PackingContext } from './packing-context.js';
 
@@ -44,9 +45,9 @@ function isDenseSplit(split: Split): split is DenseSplit {
   return split in PLANE_DTYPES || isBlockFormat(split);
 }
 
-/** Header of dense.safetensors (padded with spaces to the chunk alignment), and the place of each tensor. */
+/** Header of dense.safetensors, or of a draft head's (padded with spaces to the chunk alignment), and the place of each tensor. */
 export function denseLayout(model: ModelSource): { header: Uint8Array; placed: PlacedTensor[]; sizeBytes: number } {
-  const placed = [...densePlaces(model.shape, model.tiedEmbeddings)].map((place): PlacedTensor => {
+  const placed = ownDensePlaces(model).map((place): PlacedTensor => {
     const source = model.dense(place.role, place.layer);
     const { split } = source;
     if (!isDenseSplit(split)) throw new RangeError(`a tensor of a checkpoint is said to be split as ${split}`);

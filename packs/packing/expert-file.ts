@@ -32,12 +32,13 @@ import type { PackingContext } from './packing-context.js';
 import type { TensorRowRange, TensorRowReader } from './source-reader.js';
 import { ValuesChecksum } from './values-checksum.js';
 
-/** Writes experts-LAYER.bin: the experts in order; for each its raw planes, then its shards and scales, then its biases. */
+/** Writes experts-LAYER.bin, or another file of this name: the experts in order; for each its raw planes, then its shards and scales, then its biases. */
 export async function writeExpertFile(
   model: ModelSource,
   layer: number,
   file: PackFile,
   context: PackingContext,
+  name = expertFileName(layer),
 ): Promise<Omit<FinishedFile, 'file'>> {
   const entries: ManifestExpert[] = [];
   let offsetBytes = 0;
@@ -46,7 +47,7 @@ export async function writeExpertFile(
     const written = await writer.write();
     offsetBytes = writer.endBytes;
     await file.completeThrough(offsetBytes);
-    entries.push({ layer, expert, file: expertFileName(layer), ...written });
+    entries.push({ layer, expert, file: name, ...written });
   }
   return { dense: [], experts: entries };
 }

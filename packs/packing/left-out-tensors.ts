@@ -8,10 +8,15 @@ export interface LeftOutTensors {
 }
 
 /** Tensors of its checkpoint that a model does not need, grouped and sorted by name: one layer that is left out may have a thousand tensors. */
-export function leftOutTensors({ files, leftOut }: Pick<Checkpoint, 'files' | 'leftOut'>): LeftOutTensors[] {
+export function leftOutTensors({
+  files,
+  leftOut,
+  draftHead,
+}: Pick<Checkpoint, 'files' | 'leftOut' | 'draftHead'>): LeftOutTensors[] {
   const tensors = new Map(files.flatMap((file) => [...file.tensors]));
   const groups = new Map<string, LeftOutTensors>();
   for (const name of leftOut) {
+    if (draftHead?.used.has(name) === true) continue;
     const pattern = name.replaceAll(/\d+/g, '*');
     const group = groups.get(pattern) ?? { name: pattern, tensors: 0, sizeBytes: 0 };
     groups.set(pattern, group);

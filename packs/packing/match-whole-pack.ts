@@ -1,9 +1,8 @@
 import { createHash } from 'node:crypto';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Checkpoint } from '../checkpoint/checkpoint.js';
-import { densePlaces } from '../../shared/model/dense-roles.js';
 import { modelShapeSchema } from '../../shared/model/model-shape.js';
-import { EXPERT_MATRICES, type TensorSource } from '../../shared/model/tensor-source.js';
+import { EXPERT_MATRICES, type ModelSource, type TensorSource } from '../../shared/model/tensor-source.js';
 import { isSlicesOnly, type Manifest } from '../format/manifest.js';
 import { openAnyPack } from '../format/open-pack.js';
 import { COPIED_FILES } from '../format/pack-layout.js';
@@ -13,12 +12,13 @@ import type { PackOutcome } from './pack-outcome.js';
 import type { PackingContext } from './packing-context.js';
 import type { PackingPlan } from './packing-journal.js';
 import { leftOutTensors } from './left-out-tensors.js';
-import { modelBytes } from './model-bytes.js';
+import { modelBytes, ownDensePlaces } from './model-bytes.js';
 import {
   type FingerprintedTensor,
   fingerprintedBiases,
   fingerprintedDense,
   fingerprintedMatrix,
+  ofDraftHead,
   packedTensors,
   smallFile,
   sourceFingerprint,
@@ -97,6 +97,11 @@ function planDifference(manifest: Manifest, plan: PackingPlan, checkpoint: Check
   if (JSON.stringify(manifest.model.shape) !== JSON.stringify(modelShapeSchema.parse(checkpoint.shape))) {
     return 'its model has another shape';
   }
+  const [head, wantedHead] = [manifest.draft_head?.shape, checkpoint.draftHead?.shape];
+  if (head === undefined && wantedHead !== undefined) return 'it was packed without the head that drafts tokens';
+  if (JSON.stringify(head) !== JSON.stringify(wantedHead && modelShapeSchema.parse(wantedHead))) {
+    return 'its head that drafts tokens has another shape';
+  }
   return null;
 }
 
@@ -115,13 +120,8 @@ async function weightDifference(
   checkpoint: Checkpoint,
   context: PackingContext,
 ): Promise<string | null> {
-  const tensors: FingerprintedTensor[] = [];
-  const { shape } = checkpoint;
-  for (const place of densePlaces(shape, checkpoint.tiedEmbeddings)) {
-    const source = checkpoint.dense(place.role, place.layer);
-    tensors.push(fingerprintedDense(place, source.split, (await checksumOf(source, context, COMPARING_SHARE)).planes));
-  }
-  tensors.push(...(await expertTensors(checkpoint, context, COMPARING_SHARE)));
+  const tensors = await modelTensors(checkpoint, context);
+  if (checkpoint.draftHead) tensors.push(...(await modelTensors(checkpoint.draftHead, context)).map(ofDraftHead));
   if (!isSlicesOnly(manifest) && sourceFingerprint(packedTensors(manifest)) !== manifest.source.fingerprint) {
     throw new OdmoeError(
       'PACK_CORRUPT',
@@ -133,9 +133,18 @@ async function weightDifference(
     : 'its weights are not those of the checkpoint';
 }
 
+async function modelTensors(model: ModelSource, context: PackingContext): Promise<FingerprintedTensor[]> {
+  const tensors: FingerprintedTensor[] = [];
+  for (const place of ownDensePlaces(model)) {
+    const source = model.dense(place.role, place.layer);
+    tensors.push(fingerprintedDense(place, source.split, (await checksumOf(source, context, COMPARING_SHARE)).planes));
+  }
+  return [...tensors, ...(await expertTensors(model, context, COMPARING_SHARE))];
+}
+
 /** Reads the weights of all experts. `share`: the part of the work for progress. */
 export async function expertTensors(
-  checkpoint: Checkpoint,
+  checkpoint: ModelSource,
   context: PackingContext,
   share: number,
 ): Promise<FingerprintedTensor[]> {

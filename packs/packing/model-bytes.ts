@@ -1,5 +1,6 @@
-import { densePlaces } from '../../shared/model/dense-roles.js';
+import { type DensePlace, densePlaces } from '../../shared/model/dense-roles.js';
 import {
+  type DraftHeadSource,
   EXPERT_MATRICES,
   type ExpertSource,
   type ModelSource,
@@ -18,9 +19,15 @@ export function expertBytes(expert: ExpertSource): number {
   return EXPERT_MATRICES.reduce((sum, part) => sum + tensorBytes(expert[part]), 0);
 }
 
+/** The dense tensors of a model, or of a head that drafts those that it does not share with its model. */
+export function ownDensePlaces(model: ModelSource | DraftHeadSource): DensePlace[] {
+  const places = [...densePlaces(model.shape, model.tiedEmbeddings)];
+  return 'sharedRoles' in model ? places.filter(({ role }) => !model.sharedRoles.has(role)) : places;
+}
+
 export function denseBytes(model: ModelSource): number {
   let bytes = 0;
-  for (const { role, layer } of densePlaces(model.shape, model.tiedEmbeddings)) {
+  for (const { role, layer } of ownDensePlaces(model)) {
     bytes += tensorBytes(model.dense(role, layer));
   }
   return bytes;
@@ -32,8 +39,9 @@ export function layerExpertBytes(model: ModelSource, layer: number): number {
   return bytes;
 }
 
+/** Bytes of a model and of its head that drafts. */
 export function modelBytes(model: ModelSource): number {
-  let bytes = denseBytes(model);
+  let bytes = denseBytes(model) + (model.draftHead ? modelBytes(model.draftHead) : 0);
   for (let layer = 0; layer < model.shape.expertLayers; layer += 1) bytes += layerExpertBytes(model, layer);
   return bytes;
 }

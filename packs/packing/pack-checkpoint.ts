@@ -76,9 +76,12 @@ export async function packCheckpoint(
       `${checkpointDirectory}: is a pack already; give the checkpoint that it was made from`,
     );
   }
-  const checkpoint = await openSource(checkpointDirectory, outputDirectory, longContext);
-  const warning = consume ? await consumeWarning(checkpoint, checkpointDirectory) : null;
-  if (warning !== null) options.onWarning?.(warning);
+  const checkpoint = withHeadUnless(slicesOnly, await openSource(checkpointDirectory, outputDirectory, longContext));
+  const warnings = [
+    consume ? await consumeWarning(checkpoint, checkpointDirectory) : null,
+    draftHeadWarning(checkpoint),
+  ];
+  for (const warning of warnings) if (warning !== null) options.onWarning?.(warning);
   const { codec, level } = slicesOnly
     ? codecSetting('raw', null)
     : settingOfFormats(shippedFormats(checkpoint), wanted);
@@ -117,6 +120,15 @@ export async function packCheckpoint(
   } finally {
     await lock.release();
   }
+}
+
+/** A head's experts are never cut into slices: then it is left out. */
+function withHeadUnless(slicesOnly: boolean, checkpoint: Checkpoint): Checkpoint {
+  return slicesOnly ? { ...checkpoint, draftHead: null } : checkpoint;
+}
+
+function draftHeadWarning({ draftHeadProblem: problem }: Checkpoint): string | null {
+  return problem ? `the head that drafts tokens is left out: ${problem}` : null;
 }
 
 /** Files that --consume deletes besides, in words. @throws USAGE for a GGUF file; the errors of checkConsume */

@@ -1,16 +1,23 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Checkpoint } from '../checkpoint/checkpoint.js';
-import { densePlaces } from '../../shared/model/dense-roles.js';
+import type { CheckpointDraftHead } from '../checkpoint/draft-head.js';
 import { fileExists, readFailure } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../checkpoint/safetensors-file.js';
 import { exactFormatOf, isQuantizedSplit, planeRowBytes, planeSplit } from '../../shared/model/weight-dtype.js';
-import { EXPERT_MATRICES, type ChunkCodec, type TensorSource } from '../../shared/model/tensor-source.js';
+import {
+  EXPERT_MATRICES,
+  type ChunkCodec,
+  type ModelSource,
+  type TensorSource,
+} from '../../shared/model/tensor-source.js';
 import type { FinishedFile } from '../format/manifest.js';
 import {
   alignUp,
   COPIED_FILES,
   DENSE_FILE,
+  DRAFT_DENSE_FILE,
+  DRAFT_EXPERTS_FILE,
   expertBiasBytes,
   expertFileName,
   isScalesPlane,
@@ -21,7 +28,7 @@ import {
 } from '../format/pack-layout.js';
 import { denseLayout, writeDenseFile } from './dense-file.js';
 import { writeExpertFile } from './expert-file.js';
-import { denseBytes, layerExpertBytes } from './model-bytes.js';
+import { denseBytes, layerExpertBytes, ownDensePlaces } from './model-bytes.js';
 import type { PackFile } from './pack-file.js';
 import type { PackingContext } from './packing-context.js';
 
@@ -64,19 +71,44 @@ export async function planFiles(checkpoint: Checkpoint, context: PackingContext)
       write: (file) => writeExpertFile(checkpoint, layer, file, context),
     });
   }
+  if (checkpoint.draftHead) planned.push(...planDraftFiles(checkpoint.draftHead, context));
   return planned;
 }
 
-function densePaths(checkpoint: Checkpoint): Set<string> {
-  const places = [...densePlaces(checkpoint.shape, checkpoint.tiedEmbeddings)];
-  const sources = places.map(({ role, layer }) => checkpoint.dense(role, layer));
+/** The files of a head that drafts. */
+function planDraftFiles(head: CheckpointDraftHead, context: PackingContext): PlannedFile[] {
+  return [
+    {
+      name: DRAFT_DENSE_FILE,
+      sourceBytes: denseBytes(head),
+      sourcePaths: densePaths(head),
+      expectedBytes: denseLayout(head).sizeBytes,
+      write: (file) => writeDenseFile(head, file, context),
+    },
+    {
+      name: DRAFT_EXPERTS_FILE,
+      sourceBytes: layerExpertBytes(head, 0),
+      sourcePaths: expertPaths(head, 0),
+      expectedBytes: expectedLayerBytes(head, 0, context),
+      write: (file) => writeExpertFile(head, 0, file, context, DRAFT_EXPERTS_FILE),
+    },
+  ];
+}
+
+function densePaths(model: ModelSource): Set<string> {
+  const sources = ownDensePlaces(model).map(({ role, layer }) => model.dense(role, layer));
   return new Set(sources.flatMap(({ chunks }) => chunks.map(({ path }) => path)));
 }
 
 function layerPaths(checkpoint: Checkpoint, layer: number): Set<string> {
-  const paths = new Set(checkpoint.expertBiases(layer).paths);
-  for (let expert = 0; expert < checkpoint.shape.experts; expert += 1) {
-    const sources = checkpoint.expert(layer, expert);
+  return new Set([...checkpoint.expertBiases(layer).paths, ...expertPaths(checkpoint, layer)]);
+}
+
+/** Files of the experts' matrices. */
+function expertPaths(model: ModelSource, layer: number): Set<string> {
+  const paths = new Set<string>();
+  for (let expert = 0; expert < model.shape.experts; expert += 1) {
+    const sources = model.expert(layer, expert);
     for (const part of EXPERT_MATRICES) for (const { path } of sources[part].chunks) paths.add(path);
   }
   return paths;
@@ -132,7 +164,7 @@ const EXPECTED_RATIO: Readonly<Record<ChunkCodec, number>> = {
   e4m3: 0.8,
 };
 
-function expectedLayerBytes(checkpoint: Checkpoint, layer: number, context: PackingContext): number {
+function expectedLayerBytes(checkpoint: ModelSource, layer: number, context: PackingContext): number {
   const biasBytes = alignUp(expertBiasBytes(checkpoint.shape));
   let bytes = 0;
   for (let expert = 0; expert < checkpoint.shape.experts; expert += 1) {

@@ -76,9 +76,19 @@ export function fingerprintedBiases({ layer, expert }: ExpertId, crc32c: number)
   return { name: tensorName({ layer, expert, part: 'biases' }), format: 'fp32', crc32c: [crc32c] };
 }
 
+/** A tensor of a head that drafts: another name, so that it is none of its model's. */
+export function ofDraftHead(tensor: FingerprintedTensor): FingerprintedTensor {
+  return { ...tensor, name: `draft.${tensor.name}` };
+}
+
 /** The tensors of a pack. */
-export function packedTensors({ dense, experts }: Pick<Manifest, 'dense' | 'experts'>): FingerprintedTensor[] {
+export function packedTensors({
+  dense,
+  experts,
+  draft_head: head,
+}: Pick<Manifest, 'dense' | 'experts' | 'draft_head'>): FingerprintedTensor[] {
   return [
+    ...(head === undefined ? [] : packedTensors(head).map(ofDraftHead)),
     ...dense.map((tensor) =>
       fingerprintedDense(
         tensor,

@@ -6,7 +6,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type FileErrors, openFile, readFailure } from '../../shared/base/files/read-file.js';
 import { readExactly } from '../checkpoint/safetensors-file.js';
 import type { FinishedFile, ManifestExpert, ManifestExpertTensor, ManifestFile } from '../format/manifest.js';
-import { matrixLabel, packExtents, type FileExtent } from '../format/extents.js';
+import { contentExtents, matrixLabel, packExtents, type FileExtent } from '../format/extents.js';
 import type { Pack } from '../format/open-pack.js';
 import { matrixValues } from './matrix-values.js';
 import type { ByteTools } from './packing-context.js';
@@ -41,7 +41,8 @@ export async function verifyPack(
   tools: ByteTools,
   onProgress?: (doneBytes: number, totalBytes: number) => void,
 ): Promise<PackDamage[]> {
-  const { files, experts } = pack.manifest;
+  const { files, draft_head: head } = pack.manifest;
+  const experts = [...pack.manifest.experts, ...(head?.experts ?? [])];
   const all = packExtents(pack.manifest);
   const fileBytes = files.reduce((sum, file) => sum + file.size_bytes, 0);
   const valueBytes = experts.reduce((sum, expert) => sum + expertBytes(expert), 0);
@@ -64,7 +65,12 @@ export async function verifyFinishedFile(
   directory: string,
   tools: ByteTools,
 ): Promise<PackDamage[]> {
-  return verifyFileOf({ file, extents: packExtents({ dense, experts }), experts }, directory, tools, () => undefined);
+  return verifyFileOf(
+    { file, extents: contentExtents({ dense, experts }, file.name), experts },
+    directory,
+    tools,
+    () => undefined,
+  );
 }
 
 export interface FileContents {

@@ -6,7 +6,14 @@ import { type ProcessLock } from '../../shared/base/files/process-lock.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { syncDirectory } from '../../shared/base/files/sync-directory.js';
 import { type FinishedFile, type Manifest, serializeManifest } from '../format/manifest.js';
-import { MANIFEST_FILE, PACK_FORMAT, PACK_FORMAT_VERSION, PARTIAL_SUFFIX } from '../format/pack-layout.js';
+import {
+  DRAFT_DENSE_FILE,
+  DRAFT_EXPERTS_FILE,
+  MANIFEST_FILE,
+  PACK_FORMAT,
+  PACK_FORMAT_VERSION,
+  PARTIAL_SUFFIX,
+} from '../format/pack-layout.js';
 import { leftOutTensors } from './left-out-tensors.js';
 import { PackFile } from './pack-file.js';
 import type { PackingContext } from './packing-context.js';
@@ -38,8 +45,9 @@ export function manifestOf(
   finished: readonly FinishedFile[],
   sliced: readonly FingerprintedTensor[],
 ): Manifest {
-  const dense = finished.flatMap((file) => file.dense);
-  const experts = finished.flatMap((file) => file.experts);
+  const isOfHead = ({ file }: FinishedFile): boolean => [DRAFT_DENSE_FILE, DRAFT_EXPERTS_FILE].includes(file.name);
+  const { dense, experts } = contentsOf(finished.filter((file) => !isOfHead(file)));
+  const head = draftHeadOf(checkpoint, finished.filter(isOfHead));
   return {
     format: PACK_FORMAT,
     format_version: PACK_FORMAT_VERSION,
@@ -53,7 +61,7 @@ export function manifestOf(
       shipped_format: checkpoint.shippedFormat,
     },
     source: {
-      fingerprint: sourceFingerprint([...packedTensors({ dense, experts }), ...sliced]),
+      fingerprint: sourceFingerprint([...packedTensors({ dense, experts, ...head }), ...sliced]),
       left_out: leftOutTensors(checkpoint).map(({ sizeBytes, ...left }) => ({ ...left, size_bytes: sizeBytes })),
     },
     codec: plan.codec,
@@ -62,7 +70,19 @@ export function manifestOf(
     files: finished.map(({ file }) => file),
     dense,
     experts,
+    ...head,
   };
+}
+
+function contentsOf(finished: readonly FinishedFile[]): Pick<Manifest, 'dense' | 'experts'> {
+  return { dense: finished.flatMap((file) => file.dense), experts: finished.flatMap((file) => file.experts) };
+}
+
+function draftHeadOf({ draftHead }: Checkpoint, finished: readonly FinishedFile[]): Pick<Manifest, 'draft_head'> {
+  if (!draftHead) return {};
+  const { shape, shippedFormat, sharedRoles } = draftHead;
+  const shared = (['embedding', 'lmHead'] as const).filter((role) => sharedRoles.has(role));
+  return { draft_head: { shape, shipped_format: shippedFormat, shared, ...contentsOf(finished) } };
 }
 
 /** Writes manifest.json, which makes the directory a pack, and returns its SHA-256. */

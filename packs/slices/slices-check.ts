@@ -12,7 +12,7 @@ import { type ExpertPlaces, sliceLayout } from './slice-layout.js';
 import type { SlicedExpert, SlicesManifest } from './slices-manifest.js';
 
 /** All contradictions between slices.json and the pack; empty if there are none. */
-export function slicesProblems(slices: SlicesManifest, { model, dense, source }: Manifest): string[] {
+export function slicesProblems(slices: SlicesManifest, { model, dense, draft_head, source }: Manifest): string[] {
   const { shape } = model;
   const layout = sliceLayout(shape, slices.split);
   const problems = fileProblems(slices, shape.expertLayers, layout.fileBytes);
@@ -29,7 +29,10 @@ export function slicesProblems(slices: SlicesManifest, { model, dense, source }:
     if (places !== undefined) problems.push(...expertProblems(expert, places).map((problem) => `${where} ${problem}`));
   });
   if (problems.length > 0) return problems;
-  const found = sourceFingerprint([...packedTensors({ dense, experts: [] }), ...slicedTensors(slices.experts)]);
+  const found = sourceFingerprint([
+    ...packedTensors({ dense, experts: [], draft_head }),
+    ...slicedTensors(slices.experts),
+  ]);
   return found === source.fingerprint ? [] : ["the slices are not those of the pack's weights"];
 }
 
