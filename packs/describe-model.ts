@@ -5,13 +5,19 @@ import { densePlaces } from '../shared/model/dense-roles.js';
 import type { ModelShape } from '../shared/model/model-shape.js';
 import { formatShares, type FormatShare } from '../shared/model/format-shares.js';
 import { allExperts, storedBytes } from '../shared/model/part-sizes.js';
-import { EXPERT_MATRICES, type ShippedFormat, type SlicedSplit } from '../shared/model/tensor-source.js';
+import {
+  type DraftHeadSource,
+  EXPERT_MATRICES,
+  type ShippedFormat,
+  type SlicedSplit,
+} from '../shared/model/tensor-source.js';
 import { type LayerKind, layerKinds } from './describe-layers.js';
 import type { CodecSetting } from './format/pack-codec.js';
 import type { FormRecall } from '../shared/decisions/slices/choose-shadow-form.js';
 import type { MeasuredTheta } from '../shared/decisions/slices/plan-readings.js';
 import { isSlicesOnly } from './format/manifest.js';
 import type { Pack } from './format/open-pack.js';
+import { ownDensePlaces } from './packing/model-bytes.js';
 import { type LeftOutTensors, leftOutTensors } from './packing/left-out-tensors.js';
 import { type PackCompression, packCompression } from './pack-compression.js';
 import type { Predictor } from './predictor/predictor-file.js';
@@ -43,7 +49,9 @@ export interface ModelDescription {
   /** Bytes of each expert layer. */
   bytesPerLayer: number[];
   layerKinds: LayerKind[];
-  /** Tensors of the checkpoint that the model does not need. */
+  /** Bytes of the head that drafts tokens, in none of the other sums; null: there is none. */
+  draftHeadBytes: number | null;
+  /** Tensors of the checkpoint that are not packed. */
   leftOut: LeftOutTensors[];
   /** Device memory that one expert takes on a worker; null: the pack has slices only. */
   slotBytes: number | null;
@@ -156,12 +164,22 @@ export function describeModel(
     expertBytes: bytesPerLayer.reduce(add, 0),
     bytesPerLayer,
     layerKinds: layerKinds(shape),
+    draftHeadBytes: source.draftHead ? draftHeadBytes(source.draftHead) : null,
     leftOut: leftOutOf(source),
     slotBytes: slicesOnly ? null : slots.shippedBytes,
     files,
     totalBytes: files.map((file) => file.sizeBytes).reduce(add, 0),
     pack: packFacts(source, beside, slots),
   };
+}
+
+function draftHeadBytes(head: DraftHeadSource): number {
+  const dense = ownDensePlaces(head).map(({ role, layer }) => storedBytes(head.dense(role, layer)));
+  const experts = Array.from({ length: head.shape.experts }, (_, expert) => {
+    const matrices = head.expert(0, expert);
+    return EXPERT_MATRICES.map((part) => storedBytes(matrices[part])).reduce(add, 0);
+  });
+  return [...dense, ...experts].reduce(add, 0);
 }
 
 function packFacts(

@@ -158,6 +158,9 @@ function descriptionLines(model: ModelDescription, verify: boolean, damages: Pac
     ...layerLines(model),
     `  on disk     ${formatBytes(model.totalBytes)} in ${model.files.length} ${model.files.length === 1 ? 'file' : 'files'}: ${formatBytes(model.expertBytes)} of experts ` +
       `(${layerBytes(model.bytesPerLayer)} a layer), ${formatBytes(model.denseBytes)} of everything else`,
+    ...(model.draftHeadBytes === null
+      ? []
+      : [`  draft head  ${formatBytes(model.draftHeadBytes)}: a layer that drafts tokens (multi-token prediction)`]),
     ...(model.slotBytes === null
       ? []
       : [`  worker slot ${formatBytes(model.slotBytes)} of device memory for one expert`]),

@@ -22,7 +22,8 @@ describe('the description of a model', () => {
         .flatMap(({ tensors }) => [...tensors.values()])
         .reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
       const leftOutBytes = model.leftOut.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-      assert.equal(model.denseBytes + model.expertBytes + leftOutBytes, tensorBytes);
+      const headBytes = model.draftHeadBytes ?? 0;
+      assert.equal(model.denseBytes + model.expertBytes + headBytes + leftOutBytes, tensorBytes);
       assert.ok(model.bytesPerLayer.every((bytes) => bytes > 0));
     });
   }

@@ -67,8 +67,9 @@ export async function withCheckpoint(
 
 /** A manifest as the file has it. */
 export function manifestFile(manifest: Manifest): unknown {
-  const { model } = manifest;
-  return { ...manifest, model: { ...model, shape: snakeCaseKeys(model.shape) } };
+  const { model, draft_head: head } = manifest;
+  const ofHead = head && { draft_head: { ...head, shape: snakeCaseKeys(head.shape) } };
+  return { ...manifest, model: { ...model, shape: snakeCaseKeys(model.shape) }, ...ofHead };
 }
 
 export function refusal(code: ErrorCode, message: RegExp): (thrown: unknown) => boolean {
