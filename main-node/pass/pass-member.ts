@@ -55,6 +55,11 @@ export interface PassMember {
   readonly predictions: MemberPredictions;
   readonly feed: MemberFeed;
   readonly counters: RequestCounters;
+  /**
+   * Takes the last states, behind the final norm, of the rows that a pass has run from `position` on: rows x hiddenSize. Left out: passes do not read
+   * them.
+   */
+  readonly takeStates?: ((position: number, states: Float32Array) => void) | undefined;
   /** The last position that the answer can run. */
   readonly lastPosition: number;
   /** Aborts when nobody waits for the answer any more. In a joint pass the member's rows still run to the end; a pass without members ends. */

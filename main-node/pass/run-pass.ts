@@ -147,6 +147,7 @@ export class PassRunner {
     for (const { member, position, tokenIds } of members) member.feed.allWritten(position + tokenIds.length);
     this.count(context, engine.runtime.nowMs() - begunMs);
     const logits = await readLogits(slot.pass, members, vocabSize);
+    await giveStates(slot.pass, members);
     for (const { member, decodeFrom, tokenIds } of members) if (decodeFrom < tokenIds.length) member.feed.passEnded();
     return logits;
   }
@@ -287,6 +288,16 @@ class JointSignal {
   private readonly heard = (): void => {
     if (this.signals.every(({ aborted }) => aborted)) this.controller.abort();
   };
+}
+
+/** Gives their last states to the members that take them. */
+async function giveStates(pass: Pick<Pass, 'states'>, members: readonly MemberRows[]): Promise<void> {
+  let firstRow = 0;
+  for (const { member, position, tokenIds } of members) {
+    const rows = Int32Array.from(tokenIds, (_, index) => firstRow + index);
+    firstRow += tokenIds.length;
+    if (member.takeStates !== undefined) member.takeStates(position, await pass.states(rows, true));
+  }
 }
 
 /** A row of a pass whose logits a member wants. */

@@ -70,18 +70,7 @@ export async function packCheckpoint(
     throw new OdmoeError('USAGE', 'slices are made when the rest of the pack is: --consume cannot go with --only');
   }
   const wanted = checkedCodec(options);
-  if (await isPackDirectory(checkpointDirectory)) {
-    throw new OdmoeError(
-      'USAGE',
-      `${checkpointDirectory}: is a pack already; give the checkpoint that it was made from`,
-    );
-  }
-  const checkpoint = withHeadUnless(slicesOnly, await openSource(checkpointDirectory, outputDirectory, longContext));
-  const warnings = [
-    consume ? await consumeWarning(checkpoint, checkpointDirectory) : null,
-    draftHeadWarning(checkpoint),
-  ];
-  for (const warning of warnings) if (warning !== null) options.onWarning?.(warning);
+  const checkpoint = await openForPacking(checkpointDirectory, outputDirectory, options);
   const { codec, level } = slicesOnly
     ? codecSetting('raw', null)
     : settingOfFormats(shippedFormats(checkpoint), wanted);
@@ -122,8 +111,22 @@ export async function packCheckpoint(
   }
 }
 
-/** A head's experts are never cut into slices: then it is left out. */
-function withHeadUnless(slicesOnly: boolean, checkpoint: Checkpoint): Checkpoint {
+/** Opens the checkpoint, and says what there is to warn of. @throws USAGE for a pack; the errors of openSource */
+async function openForPacking(
+  checkpointDirectory: string,
+  outputDirectory: string,
+  { longContext = false, consume = false, slicesOnly = false, onWarning }: PackOptions,
+): Promise<Checkpoint> {
+  if (await isPackDirectory(checkpointDirectory)) {
+    throw new OdmoeError(
+      'USAGE',
+      `${checkpointDirectory}: is a pack already; give the checkpoint that it was made from`,
+    );
+  }
+  const checkpoint = await openSource(checkpointDirectory, outputDirectory, longContext);
+  const ofConsuming = consume ? await consumeWarning(checkpoint, checkpointDirectory) : null;
+  for (const warning of [ofConsuming, draftHeadWarning(checkpoint)]) if (warning !== null) onWarning?.(warning);
+  // A head's experts are never cut into slices.
   return slicesOnly ? { ...checkpoint, draftHead: null } : checkpoint;
 }
 

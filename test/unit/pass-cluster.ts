@@ -178,6 +178,7 @@ export class PassCluster {
         Float32Array.from(
           [...rows].flatMap((row) => [this.tokens[row] ?? -1, ...Array<number>(VOCABULARY - 1).fill(0)]),
         ),
+      states: async (rows) => Float32Array.from(rows),
       dispose: () => undefined,
     };
     return pass as Pass;
