@@ -22,6 +22,7 @@ import { clusterCosts, type ClusterEngine } from './decode/cluster-engine.js';
 import { announcingCosts } from './pass/choose-announced.js';
 import { DraftCostMeter } from './decode/draft-costs.js';
 import { lookupAcceptance } from './decode/lookup-source.js';
+import { engineHead } from './decode/mtp-source.js';
 import { CachedNews } from './decode/cached-news.js';
 import { PredictionPost } from './decode/prediction-post.js';
 import type { ClusterFeed } from './events/cluster-feed.js';
@@ -114,12 +115,12 @@ function createEngine(
   { epoch, events, ...numbers }: EngineSurroundings,
   log: Logger,
 ): ClusterEngine {
-  const { source, sliced, model, device, environment, experts, stored } = loaded;
+  const { source, sliced, model, draftHead, device, environment, experts, stored } = loaded;
   const { shape } = source;
   const { runtime } = environment;
   const { placement } = settings;
   const usable = draftsOf(settings);
-  const drafting = { ...settings.drafting, ...usable, lookup: lookupAcceptance() };
+  const drafting = { ...settings.drafting, ...usable, lookup: lookupAcceptance(), mtp: engineHead(draftHead) };
   const homes = homesOfSettings(placement);
   const spread = spreadUsed(homes, usable.shadowRows, placement.spread);
   logWhatDiffers(settings, { ...usable, spread }, log);

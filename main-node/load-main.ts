@@ -4,6 +4,7 @@ import { computedBy } from '../engine/devices/choose-device.js';
 import { SharedDevice } from '../engine/devices/shared-device.js';
 import type { FormatCompiler } from '../engine/sampling/format-compiler.js';
 import type { PromptEncoder } from '../engine/generation/prompt-encoder.js';
+import { DraftHead } from '../engine/generation/draft-head.js';
 import { resolveWeightForm, wouldRound } from '../engine/loading/choose-weight-form.js';
 import type { RuledSlices } from '../engine/loading/open-for-quality.js';
 import { loadDenseWeights } from '../engine/loading/load-weights.js';
@@ -47,6 +48,8 @@ export interface LoadedMain {
   /** The source of predictions that main uses, and its trained maps; null: it has none, or does not use them. */
   prediction: NodeSettings['prediction'];
   maps: TrainedMaps | null;
+  /** The model's own head for drafts; null: the settings do not ask for it, or the pack has none. */
+  draftHead: DraftHead | null;
 }
 
 /** Reads all but the experts. Throws if something cannot be opened or loaded. */
@@ -149,8 +152,10 @@ function loadDevice(
     const sharedDevice = new SharedDevice(ownDevice);
     const device = sharedDevice.open();
     const model = device.createModel(servedContext(settings, source, log));
+    let draftHead: DraftHead | null = null;
     try {
       await loadDenseWeights(model, source, format, () => requireWanted(abandoned));
+      draftHead = await loadHead(settings, source, device, format, log, abandoned);
     } catch (thrown) {
       model.dispose();
       throw thrown;
@@ -166,8 +171,28 @@ function loadDevice(
       ...(choice === null ? {} : { fixed4Speedup: choice.fixed4Speedup }),
     });
     const weightBytes = usedBytes - contextBytes;
-    return { ...opened, device, sharedDevice, deviceReason, weightBytes, weightFormat, model };
+    return { ...opened, device, sharedDevice, deviceReason, weightBytes, weightFormat, model, draftHead };
   });
+}
+
+/** The head that drafts, with all its experts, where the settings ask for it (drafting.source mtp). */
+async function loadHead(
+  { drafting, main }: NodeSettings,
+  { name, draftHead }: Pack,
+  device: Device,
+  format: WeightFormat,
+  log: Logger,
+  abandoned: AbortSignal,
+): Promise<DraftHead | null> {
+  if (drafting.source !== 'mtp' || drafting.rows === 1) return null;
+  if (!draftHead) {
+    log.warn('no drafts: the pack has no head that drafts tokens (packs of odmoe before 0.3, and models without one)', {
+      model: name,
+    });
+    return null;
+  }
+  const shape = servedShape(draftHead.shape, main.maxContextPositions);
+  return DraftHead.load(device, { ...draftHead, shape }, format, () => requireWanted(abandoned));
 }
 
 /** The model's shape with the context of the settings. Says so where that is longer than the model's own. @throws CONFIG_INVALID */
@@ -185,10 +210,10 @@ function servedContext({ main }: NodeSettings, { shape, name }: Pack, log: Logge
 
 /** Frees all that was loaded. @throws the first failure, after all the rest is freed */
 export async function disposeLoaded(loaded: LoadedMain): Promise<void> {
-  const { prompts, formats, maps, model, device, leavePack } = loaded;
+  const { prompts, formats, maps, model, draftHead, device, leavePack } = loaded;
   await closeAll([
     [() => prompts.close(), () => formats?.close(), () => maps?.dispose()],
-    [() => model.dispose()],
+    [() => draftHead?.dispose(), () => model.dispose()],
     [() => device.dispose()],
     [leavePack],
   ]);

@@ -10,6 +10,7 @@ import type { ExecutionChecks } from '../verify/execution-checks.js';
 import type { DraftAcceptance } from '../drafting/draft-acceptance.js';
 import type { UsableDrafts } from '../../shared/decisions/placement/draft-rows.js';
 import type { ClusterCosts, DraftCostMeter } from './draft-costs.js';
+import type { EngineHead } from './mtp-source.js';
 import type { CachedNews } from './cached-news.js';
 import type { PredictionPost } from './prediction-post.js';
 
@@ -17,6 +18,8 @@ import type { PredictionPost } from './prediction-post.js';
 export interface EngineDrafting extends UsableDrafts, Pick<NodeSettings['drafting'], 'optimistic' | 'source'> {
   /** What lookup's drafts have shown in all answers. */
   readonly lookup: DraftAcceptance;
+  /** Null: the model's own head is not loaded. */
+  readonly mtp: EngineHead | null;
 }
 
 /** The parts of main that all its sequences share. */

@@ -16,6 +16,7 @@ import { clusterCosts, type ClusterEngine } from './cluster-engine.js';
 import type { DraftSource } from './draft-source.js';
 import { type ForcedAnswer, ForcedSource } from './forced-source.js';
 import { LookupSource } from './lookup-source.js';
+import { MtpSource } from './mtp-source.js';
 import { OwnDrafts } from './own-drafts.js';
 import { type DraftCounts, SequenceDrafting } from './sequence-drafting.js';
 import { type PredictionCounts, SequencePredictions } from './sequence-predictions.js';
@@ -76,6 +77,9 @@ function checksumOf({ buffer, byteOffset, byteLength }: Float32Array): number {
 const LAST_PREDICTIONS_LIMIT_MS = 250;
 /** Longest time that the end of an answer waits for the other nodes' counters, so that they include the answer. */
 const LAST_STATUSES_LIMIT_MS = 100;
+
+/** Rows of one pass of the model's head: those of a prompt are fed in several. */
+const HEAD_PASS_ROWS = 64;
 
 /** The request for one answer. */
 export interface SequenceRequest {
@@ -172,6 +176,10 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
 
   get sequence(): Sequence {
     return this.memory;
+  }
+
+  get takeStates(): ((position: number, states: Float32Array) => void) | undefined {
+    return this.ownDrafts.takeStates;
   }
 
   get written(): number {
@@ -327,9 +335,9 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   }
 
   private async free(): Promise<void> {
-    this.ownDrafts.end();
     // A pass that has other members, too, runs to its end.
     await this.engine.passLoop.leave(this);
+    await this.ownDrafts.end();
     if (this.feed.fed && !this.signal.aborted) {
       await this.predictions.waitUntilCaughtUp(LAST_PREDICTIONS_LIMIT_MS);
     }
@@ -432,12 +440,14 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
 }
 
 /** Without drafts of main's own there are no sources, so that an answer costs nothing for them. */
-function ownSources({ drafting, runtime }: ClusterEngine, request: SequenceRequest): DraftSource[] {
-  const { ownRows, source, lookup } = drafting;
+function ownSources({ drafting, runtime, shape, log }: ClusterEngine, request: SequenceRequest): DraftSource[] {
+  const { ownRows, source, lookup, mtp } = drafting;
   if (ownRows === 1) return [];
   const { forced = null, expectedIds = [] } = request;
   const sources: DraftSource[] = forced === null ? [] : [new ForcedSource(forced, runtime)];
   if (source !== 'mtp') sources.push(new LookupSource(lookup, expectedIds));
+  const { hiddenSize } = shape;
+  if (mtp !== null) sources.push(new MtpSource(mtp, { hiddenSize, mostRows: HEAD_PASS_ROWS }, log));
   return sources;
 }
 

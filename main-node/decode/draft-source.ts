@@ -19,6 +19,8 @@ export interface DraftSource {
   passed?(position: number, tokenIds: readonly number[]): void;
   /** Drafts for the positions after `position`, whose token was the last that came; at most `limit`. It may end early when the signal aborts. */
   propose(position: number, limit: number, signal: AbortSignal): DraftProposal | Promise<DraftProposal>;
+  /** A pass has run the rows from `position` on. `states`: their last ones behind the final norm. Left out: passes need not read them. */
+  takeStates?(position: number, states: Float32Array): void;
   /** The answer has ended. */
-  end?(): void;
+  end?(): void | Promise<void>;
 }

@@ -24,6 +24,8 @@ interface TimedPass {
 
 /** The drafts of one answer that main makes itself: several sources compete for each pass, by the chances of their drafts. */
 export class OwnDrafts {
+  /** PassMember.takeStates; undefined: no source takes them. */
+  readonly takeStates: ((position: number, states: Float32Array) => void) | undefined;
   private readonly trial = new DraftTrial();
   private timed: TimedPass | null = null;
 
@@ -32,7 +34,15 @@ export class OwnDrafts {
     private readonly options: OwnDraftsOptions,
     /** Null: no pass has been measured. */
     private readonly line: () => PassLine | null,
-  ) {}
+  ) {
+    const takers = sources.filter((source) => 'takeStates' in source);
+    this.takeStates =
+      takers.length === 0
+        ? undefined
+        : (position, states) => {
+            for (const source of takers) source.takeStates?.(position, states);
+          };
+  }
 
   begin(promptIds: readonly number[]): void {
     for (const source of this.sources) source.begin(promptIds);
@@ -73,8 +83,8 @@ export class OwnDrafts {
     this.timed = drafts === null ? null : { drafts, tokens: 1, passMs };
   }
 
-  end(): void {
-    for (const source of this.sources) source.end?.();
+  async end(): Promise<void> {
+    for (const source of this.sources) await source.end?.();
   }
 
   /** All tokens of the last pass are known. */

@@ -23,7 +23,6 @@ export const LOG_LEVELS = ['error', 'warn', 'info', 'debug'] as const;
 export const LOG_FORMATS = ['text', 'json'] as const;
 export const PROVIDERS = ['mdns', 'static', 'dns'] as const;
 export const PREDICTION_SOURCES = ['sep', 'router-ahead', 'trained', 'random', 'off'] as const;
-export const PREDICTION_SOURCES = ['sep', 'router-ahead', 'random', 'off'] as const;
 export const DRAFT_SOURCES = ['auto', 'shadow', 'lookup', 'mtp'] as const;
 export const SPREADS = ['group', 'all'] as const;
 /** The place where main's experts run: workers of the LAN, main's own process, or both. */
