@@ -4,13 +4,16 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ConfigReader, ConfigUsage, isObject } from '../model-config/config-reader.js';
 import { deepseekV2 } from '../families/deepseek-v2.js';
 import { deepseekV3 } from '../families/deepseek-v3.js';
+import { dots1 } from '../families/dots1.js';
 import { ernie45Moe } from '../families/ernie4-5-moe.js';
+import { exaoneMoe } from '../families/exaone-moe.js';
 import { gemma4 } from '../families/gemma4.js';
 import { glm4MoeLite } from '../families/glm4-moe-lite.js';
 import { glm4Moe } from '../families/glm4-moe.js';
 import { gptOss } from '../families/gpt-oss.js';
-import { graniteMoe } from '../families/granite-moe.js';
+import { graniteMoe, graniteMoeShared } from '../families/granite-moe.js';
 import { hunyuanMoe } from '../families/hunyuan-moe.js';
+import { hyV3 } from '../families/hy-v3.js';
 import { lfm2Moe } from '../families/lfm2-moe.js';
 import { minimaxM2 } from '../families/minimax-m2.js';
 import { mixtral } from '../families/mixtral.js';
@@ -19,6 +22,8 @@ import { phimoe } from '../families/phimoe.js';
 import { qwen2Moe } from '../families/qwen2-moe.js';
 import { qwen35Moe } from '../families/qwen3-5-moe.js';
 import { qwen3Moe } from '../families/qwen3-moe.js';
+import { qwen3VlMoe } from '../families/qwen3-vl-moe.js';
+import { solarOpen } from '../families/solar-open.js';
 import { qwen3Next } from '../families/qwen3-next.js';
 import type { ModelConfig, ModelFamily } from '../model-config/model-family.js';
 import { fileExists, parseJson, readBoundedFile, readJsonFile } from '../../shared/base/files/read-file.js';
@@ -47,6 +52,12 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   gemma4,
   ernie45Moe,
   lfm2Moe,
+  dots1,
+  solarOpen,
+  exaoneMoe,
+  graniteMoeShared,
+  hyV3,
+  qwen3VlMoe,
 ];
 
 /** Known architectures and model types that cannot be run, with the reasons. */

@@ -7,15 +7,23 @@ interface RouterDefaults {
   groups: number;
   groupsKept: number;
   scale: number;
+  /** Values of scoring_func that mean sigmoid. */
+  scores?: readonly string[];
+  /** norm_topk_prob. */
+  normalize?: boolean;
 }
 
 /** The router of DeepSeek-V3 and GLM: sigmoid scores, a bias for the choice only, router groups scored by the sum of their two best experts. */
 export function readBiasedRouter(
   config: ConfigReader,
   own: Partial<RouterShape> = {},
-  { groups: usualGroups, groupsKept, scale }: RouterDefaults = { groups: 1, groupsKept: 1, scale: 1 },
+  { groups: usualGroups, groupsKept, scale, scores = ['sigmoid'], normalize = true }: RouterDefaults = {
+    groups: 1,
+    groupsKept: 1,
+    scale: 1,
+  },
 ): RouterShape {
-  config.only('scoring_func', ['sigmoid'], 'sigmoid');
+  config.only('scoring_func', scores, 'sigmoid');
   config.only('topk_method', ['noaux_tc'], 'noaux_tc');
   for (const key of ['n_group', 'topk_group']) config.notNull(key);
   const groups = config.sizeOr(usualGroups, 'n_group');
@@ -25,7 +33,7 @@ export function readBiasedRouter(
     groups,
     groupsKept: config.sizeOr(groupsKept, 'topk_group'),
     groupScore: 'best-two',
-    normalize: config.flagOr(true, 'norm_topk_prob'),
+    normalize: config.flagOr(normalize, 'norm_topk_prob'),
     sumEpsilon: Math.fround(1e-20),
     scale: Math.fround(config.numberOr(scale, 'routed_scaling_factor')),
     ...own,

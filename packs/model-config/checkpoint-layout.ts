@@ -97,6 +97,7 @@ const GUESSING_PARTS: readonly string[] = [
   'embed_tokens.weight',
   'shared_head.norm.weight',
   'shared_head.head.weight',
+  'final_layernorm.weight',
 ];
 
 function guessingLayers(shape: ModelShape, names: TensorNames): GuessingLayers {

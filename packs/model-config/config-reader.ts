@@ -78,6 +78,10 @@ export class ConfigReader {
     return holder !== undefined && holder.values[key] === null;
   }
 
+  isText(key: string): boolean {
+    return typeof this.find([key])?.value === 'string';
+  }
+
   isList(key: string): boolean {
     return Array.isArray(this.find([key])?.value);
   }
@@ -140,6 +144,17 @@ export class ConfigReader {
     const list: readonly unknown[] = found.value;
     return list.map((item) => {
       if (typeof item !== 'number' || !Number.isFinite(item)) throw this.wrong(found, 'a list of numbers');
+      return item;
+    });
+  }
+
+  flagsOr<T extends readonly boolean[] | null>(fallback: T, ...keys: string[]): boolean[] | T {
+    const found = this.find(keys);
+    if (found === null) return fallback;
+    if (!Array.isArray(found.value)) throw this.wrong(found, 'a list of true and false');
+    const list: readonly unknown[] = found.value;
+    return list.map((item) => {
+      if (typeof item !== 'boolean') throw this.wrong(found, 'a list of true and false');
       return item;
     });
   }

@@ -142,7 +142,9 @@ export function readSharedOrDense(
   { mixer, routed, shared }: { mixer: MixerShape; routed: RouterShape; shared: number },
 ): LayerShape[] {
   const beside = readAlways(config, 'moe_intermediate_size', shared);
-  const dense = readAlways(config, 'intermediate_size');
+  const allSparse = sparse.every((hasExperts) => hasExperts);
+  if (allSparse) config.idle('intermediate_size');
+  const dense = allSparse ? null : readAlways(config, 'intermediate_size');
   return sparse.map((hasExperts) => layerOf(mixer, hasExperts ? { routed, always: beside } : { always: dense }));
 }
 

@@ -50,6 +50,23 @@ export function fusedExpertNames(gateUp: string, down: string): TensorNames['exp
   };
 }
 
+/** The same with inputs as rows: [experts, hidden, 2 x intermediate] with the gate's columns first, and [experts, intermediate, hidden]. */
+export function turnedExpertNames(gateUp: string, down: string): TensorNames['expert'] {
+  return (part, expert, { shape: { experts, hiddenSize, expert: glu } }) => {
+    const [inputs, outputs] = part === 'down' ? [glu.intermediateSize, hiddenSize] : [hiddenSize, glu.intermediateSize];
+    return {
+      name: part === 'down' ? down : gateUp,
+      dimensions: [experts, inputs, part === 'down' ? outputs : 2 * outputs],
+      slice: {
+        firstRow: expert * inputs,
+        blockRows: inputs,
+        firstColumn: part === 'up' ? outputs : 0,
+        transposed: true,
+      },
+    };
+  };
+}
+
 /**
  * The forms in which experts of a layer are stored: three matrices each, as most are shipped, or two tensors for all, as transformers 5 saves
  * them. The first form is the one in which the family is shipped.

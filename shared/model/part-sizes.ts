@@ -59,7 +59,7 @@ export function storedBytes({ rows, columns, view, chunks }: TensorSource): numb
 function chunksRead({ rows, view, chunks }: TensorSource): ChunkLocation[] {
   // Rows of another form than a split's may have bits anywhere.
   if (view === null || !isSplit(view.storedSplit)) return chunks;
-  const takenColumns = Math.ceil((view.storedColumns - view.firstColumn) / view.stepColumns);
+  const takenColumns = Math.min(rows, Math.ceil((view.storedColumns - view.firstColumn) / view.stepColumns));
   const blocks = view.transposed ? rows / takenColumns : rows / view.blockRows;
   const lastRow = view.firstRow + (blocks - 1) * view.stepRows + view.blockRows - 1;
   const rowBytes = planeRowBytes(view.storedSplit, view.storedColumns);

@@ -24,6 +24,7 @@ const NEEDED: Readonly<Record<string, Config>> = {
   // 4096 is not a multiple of 96.
   glm4_moe: { head_dim: 128 },
   deepseek_v2: { num_experts_per_tok: 6 },
+  dots1: { n_routed_experts: 8, num_experts_per_tok: 2 },
   gemma4: {
     num_experts: 8,
     top_k_experts: 2,
