@@ -16,11 +16,12 @@ import { PassLoop, type PassLoopOptions } from './batching/pass-loop.js';
 import { drainNode } from './cluster/drain-node.js';
 import { reportedProblems } from './cluster/reported-problems.js';
 import { Membership } from './cluster/membership.js';
-import { Roster, type RosterObserver } from './cluster/roster.js';
+import { observedBy } from './cluster/engine-observer.js';
+import { Roster } from './cluster/roster.js';
 import type { ShadowListener } from './cluster/shadow-link.js';
 import { clusterCosts, type ClusterEngine } from './decode/cluster-engine.js';
 import { announcingCosts } from './pass/choose-announced.js';
-import { DraftCostMeter } from './decode/draft-costs.js';
+import { type ClusterCosts, DraftCostMeter } from './decode/draft-costs.js';
 import { lookupAcceptance } from './decode/lookup-source.js';
 import { engineHead } from './decode/mtp-source.js';
 import { CachedNews } from './decode/cached-news.js';
@@ -129,15 +130,11 @@ function createEngine(
   const roster = new Roster(shape, grouping, epoch, runtime, log, observer, environment.versions.arithmeticVersion);
   const checks = createChecks(settings, loaded, { roster, isIdle: () => passLoop.isEmpty, ...numbers }, log);
   const draftCosts = new DraftCostMeter();
-  const costsNow = () => {
-    const cluster = clusterCosts({ roster, shape, drafting, spread });
-    return draftCosts.costs(cluster) ?? { ...cluster, layerMs: 0 };
-  };
   const passEngine: PassEngine = {
     shape,
     roster,
     prediction: loaded.prediction,
-    trained: loaded.maps && { maps: loaded.maps, costs: () => announcingCosts(costsNow()) },
+    trained: trainedAhead(loaded.maps, draftCosts, () => clusterCosts({ roster, shape, drafting, spread })),
     ...sliceRules(sliced, shape),
     spread,
     prefillOverlap: settings.main.prefillOverlap,
@@ -174,24 +171,18 @@ function createEngine(
   };
 }
 
-/** The parts of the engine are told what the roster tells its observer. */
-function observedBy(
-  nodes: RosterObserver,
-  parts: () => Pick<ClusterEngine, 'checks' | 'room' | 'passLoop'>,
-): RosterObserver {
-  return {
-    ...nodes,
-    changed: () => {
-      nodes.changed();
-      parts().checks?.placementChanged();
-    },
-    distrusted: (id) => {
-      const { room, passLoop } = parts();
-      nodes.distrusted(id);
-      room.distrust(id);
-      passLoop.distrust(id);
-    },
+/** The maps with the costs by which their predictions are announced; null: there are no maps. */
+function trainedAhead(
+  maps: LoadedMain['maps'],
+  draftCosts: DraftCostMeter,
+  clusterNow: () => ClusterCosts,
+): PassEngine['trained'] {
+  if (maps === null) return null;
+  const costs = (): ReturnType<typeof announcingCosts> => {
+    const cluster = clusterNow();
+    return announcingCosts(draftCosts.costs(cluster) ?? { ...cluster, layerMs: 0 });
   };
+  return { maps, costs };
 }
 
 /** Parts of main that the engine takes. */

@@ -93,13 +93,14 @@ export async function trainExpertMaps(
       onEpoch?.(epoch, error);
     } catch (thrown) {
       failures.push({ thrown });
-      cancel();
+      training.cancel();
     }
   };
-  const { maps, cancel } = addon().trainExpertMaps({ ...request, threads: request.threads ?? 0 }, tell);
+  const training = addon().trainExpertMaps({ ...request, threads: request.threads ?? 0 }, tell);
+  const cancel = (): void => training.cancel();
   if (signal?.aborted === true) cancel();
   signal?.addEventListener('abort', cancel);
-  const [outcome] = await Promise.allSettled([maps]);
+  const [outcome] = await Promise.allSettled([training.maps]);
   signal?.removeEventListener('abort', cancel);
   for (const { thrown } of failures) throw thrown;
   if (outcome.status === 'rejected') throw outcome.reason;

@@ -85,6 +85,11 @@ export class RequestMetrics implements RequestObserver {
       labelNames: ['source', 'verdict'],
       registers: [registry],
     });
+    this.beginAtZero();
+  }
+
+  /** Labels that have not counted yet are shown with 0. */
+  private beginAtZero(): void {
     for (const source of DRAFT_MAKERS)
       for (const verdict of ['right', 'wrong']) this.draftsOfSources.inc({ source, verdict }, 0);
     this.requests.inc({ code: 'ok' }, 0);

@@ -36,6 +36,10 @@ export class TracePass implements Pass {
     return this.choice(layer, (row) => this.model.ahead(row, layer));
   }
 
+  async residual(states: Float32Array): Promise<void> {
+    states.fill(0);
+  }
+
   async combine(): Promise<void> {
     // All outputs of experts are zero.
   }

@@ -35,8 +35,8 @@ describe("a cluster whose main drafts with the model's own head answers as the s
           assertSameAnswer(answer, expected[index] ?? assert.fail());
           assert.ok((answer.finished.drafts?.proposed ?? 0) > 0);
         }
-        const { ask } = cluster;
-        const both = await Promise.all(requests.map((request) => ask.call(cluster, request)));
+        const running = cluster;
+        const both = await Promise.all(requests.map((request) => running.ask(request)));
         for (const [index, answer] of both.entries()) assertSameAnswer(answer, expected[index] ?? assert.fail());
         assert.deepEqual(cluster.log.matching("the model's own head has failed"), []);
       } finally {

@@ -25,7 +25,8 @@ describe('the recall of a source that looks layers ahead', () => {
 
   it('is reported by distance, as JSON and as a table', () => {
     const report = { modelName: 'm', prompts: 1, iterations: 2, results: [result] };
-    assert.deepEqual(JSON.parse(JSON.stringify(sourceJson(report))).results, [
+    const { results } = JSON.parse(JSON.stringify(sourceJson(report))) as { results: unknown };
+    assert.deepEqual(results, [
       {
         source: 'trained',
         layers_ahead: 2,

@@ -23,7 +23,7 @@ async function streams(device: Device): Promise<number[][]> {
   const seen: number[][] = [];
   const look = async (): Promise<void> => {
     await pass.residual(states);
-    seen.push(bits(states));
+    seen.push([...bits(states)]);
   };
   await begin(model, pass);
   for (let layer = 0; layer < expertLayers; layer += 1) {

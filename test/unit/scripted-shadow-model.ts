@@ -144,6 +144,7 @@ export class ScriptedModel implements Model {
       },
       attend: () => Promise.reject(new Error('a shadow does not attend layer by layer')),
       chooseAhead: () => Promise.reject(new Error('a shadow does not ask routers one by one')),
+      residual: () => Promise.reject(new Error('a shadow does not ask for its residual stream')),
       combine: () => Promise.reject(new Error('a shadow does not combine')),
       forward: (onRouter) =>
         working(async () => {
