@@ -370,7 +370,7 @@ export interface Addon {
   trainExpertMaps(
     request: MapTraining,
     onEpoch: ((epoch: number, error: number) => void) | null,
-  ): { maps: Promise<LayerMaps>; cancel(): void };
+  ): { maps: Promise<LayerMaps>; cancel(this: void): void };
   /** Throws PACK_CORRUPT or MODEL_CORRUPT unless the chunks' declared sizes make up the tensor, and the view lies within the stored matrix. */
   openTensor(source: TensorSource): TensorRows;
   /** Cuts row-major values into planes (packing). */

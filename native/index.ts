@@ -96,7 +96,7 @@ export async function trainExpertMaps(
       training.cancel();
     }
   };
-  const training = addon().trainExpertMaps({ ...request, threads: request.threads ?? 0 }, tell);
+  const training = addon().trainExpertMaps({ threads: 0, ...request }, tell);
   const cancel = (): void => training.cancel();
   if (signal?.aborted === true) cancel();
   signal?.addEventListener('abort', cancel);

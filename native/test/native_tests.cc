@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
   odmoe::test::add_recurrence_cases(cases);
   odmoe::test::add_answer_math_cases(cases);
   odmoe::test::add_finite_values_cases(cases);
+  odmoe::test::add_expert_maps_cases(cases);
   odmoe::test::add_service_notice_cases(cases);
   odmoe::test::add_attention_cases(cases);
   odmoe::test::add_products_glu_cases(cases);

@@ -30,6 +30,7 @@ void add_router_cases(std::vector<Case>& cases);
 void add_recurrence_cases(std::vector<Case>& cases);
 void add_answer_math_cases(std::vector<Case>& cases);
 void add_finite_values_cases(std::vector<Case>& cases);
+void add_expert_maps_cases(std::vector<Case>& cases);
 void add_service_notice_cases(std::vector<Case>& cases);
 void add_attention_cases(std::vector<Case>& cases);
 void add_products_glu_cases(std::vector<Case>& cases);

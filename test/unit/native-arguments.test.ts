@@ -13,6 +13,7 @@ import {
   sliceRows,
   splitPlanes,
   tokenWeights,
+  trainExpertMaps,
   type Device,
   type ExpertMaps,
   type ExpertMapsShape,
@@ -171,6 +172,17 @@ describe('a native call with a wrong argument', () => {
       call('residual', pass.residual.bind(pass), new Float32Array(hiddenSize)),
       call('residualHere', (into: Float32Array) => pass.residualHere?.(into), new Float32Array(hiddenSize)),
       call('createExpertMaps', makeMaps, MAPS_SHAPE, [LAYER_MAPS]),
+      call('trainExpertMaps', trainExpertMaps, {
+        hiddenSize: 2,
+        experts: 2,
+        expertsPerToken: 1,
+        units: 1,
+        states: new Float32Array(4),
+        choices: [new Int32Array(2)],
+        epochs: 1,
+        seed: 1,
+        threads: 1,
+      }),
       call('predict', maps.predict.bind(maps), 0, new Float32Array(4), 1),
       call('predictHere', maps.predictHere.bind(maps), 0, new Float32Array(4), 1),
       call('chooseAhead', pass.chooseAhead.bind(pass), 1),
@@ -274,6 +286,8 @@ describe('a native call with a wrong argument', () => {
     );
     await refused('execute', 4, ['upper'], /reading is upper, but must be one of both, upperCentred, upperAmat/);
     await refused('tokenWeights', 1, NaN, /highest is NaN, but must be a finite number/);
+    await refused('predict', 0, 1, /the states for the expert maps of layer 1 do not fit 1 rows of 4/);
+    await refused('createExpertMaps', 1, [], /expert maps for 1 layers were given for 0/);
     await refused('createExpertSlots', 3, { ...PLAIN_LOADER, readDepth: 17 }, /depth is 17/);
   });
 

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { innerHandle, type Device, type Model, type Pass } from '../../native/index.js';
+import { setImmediate } from 'node:timers/promises';
+import { type Device, type Model, type Pass } from '../../native/index.js';
 import { FIXTURE_SHAPE, bits, fixtureReference, loadFixture, openTestDevice } from './native-test-model.js';
 import { onPaced } from './paced-device-setting.js';
 
@@ -14,16 +15,16 @@ async function begin(model: Model, pass: Pass): Promise<void> {
 }
 
 /** The residual stream before each expert layer and behind the last; experts give the output 0.5 everywhere. */
-async function streams(device: Device): Promise<number[][]> {
+async function streams(device: Device): Promise<string[]> {
   const model = await loadFixture(device, { experts: false });
   const pass = model.createPass(TOKENS.length);
   const hidden = new Uint8Array(FLOATS * FLOAT_BYTES);
   const outputs = new Uint8Array(new Float32Array(FLOATS * expertsPerToken).fill(0.5).buffer);
   const states = new Float32Array(FLOATS);
-  const seen: number[][] = [];
+  const seen: string[] = [];
   const look = async (): Promise<void> => {
     await pass.residual(states);
-    seen.push([...bits(states)]);
+    seen.push(bits(states).join());
   };
   await begin(model, pass);
   for (let layer = 0; layer < expertLayers; layer += 1) {
@@ -46,7 +47,7 @@ describe('the residual stream of a pass', () => {
 
   it('changes from layer to layer, and is the same on a paced device', async () => {
     const seen = await streams(device);
-    assert.equal(new Set(seen.map((states) => states.join())).size, expertLayers + 1);
+    assert.equal(new Set(seen).size, expertLayers + 1);
     await onPaced(async (paced) => assert.deepEqual(await streams(paced), seen));
   });
 
@@ -60,7 +61,9 @@ describe('the residual stream of a pass', () => {
     await begin(model, pass);
     await pass.residual(states);
     const here = new Float32Array(FLOATS);
-    assert.equal(innerHandle(pass).residualHere?.(here), true);
+    const copied = (): boolean => pass.residualHere?.(here) ?? assert.fail('a processor works on any thread');
+    // The executor may not have put the last call away yet.
+    while (!copied()) await setImmediate();
     assert.deepEqual(bits(here), bits(states));
     await pass.forward(null);
     assert.deepEqual(bits(await pass.logits(Int32Array.of(2))), expected);
