@@ -1,4 +1,4 @@
-/** A program that prints a digest of the logits of every random shape's model, on the CUDA device that the environment sets. */
+/** A program that prints a digest of the residual streams and logits of every random shape's model, on the CUDA device that the environment sets. */
 import { createHash } from 'node:crypto';
 import type { Device, Model, Sequence } from '../../../native/index.js';
 import { RandomWeights } from '../../unit/native-random-model.js';
@@ -21,7 +21,12 @@ async function run(model: Model, pieces: readonly number[]): Promise<Buffer[]> {
       positions,
       positions.map((position) => (position * tokenFactor + 5) % 61),
     );
+    const states = new Float32Array(rows * model.shape.hiddenSize);
+    await pass.residual(states);
+    logits.push(Buffer.from(states.slice().buffer));
     await pass.forward(null);
+    await pass.residual(states);
+    logits.push(Buffer.from(states.buffer));
     const given = await pass.logits(Int32Array.from({ length: rows }, (_, i) => i));
     logits.push(Buffer.from(given.buffer));
     pass.dispose();
