@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import { createProgram } from '../cli/client/run-command-line.js';
 import { registerBenchCodec } from './codec/index.js';
 import { registerBenchDeepen } from './deepen/index.js';
+import { registerBenchDrafts } from './drafts/index.js';
 import { registerBenchEmulation } from './emulation/index.js';
 import { registerBenchExpert } from './expert/index.js';
 import { registerBenchFaults } from './faults/index.js';
@@ -30,6 +31,7 @@ import { registerBenchTrust } from './trust/index.js';
 /** They print figures. */
 const MEASURING: readonly ((bench: Command, run: MeasuredRun) => void)[] = [
   registerBenchCodec,
+  registerBenchDrafts,
   registerBenchEmulation,
   registerBenchExpert,
   registerBenchFaults,

@@ -65,7 +65,7 @@ export class DemoService {
       alignKeyValuePeriod: 1,
       startTimeoutMs: START_TIMEOUT_MS,
       http: { host: '127.0.0.1', port: 0 },
-      flags: { main: ['--batching', batching ? 'on' : 'off'] },
+      flags: { main: ['--batching', batching ? 'on' : 'off', '--draft-rows', '1'] },
     });
     const service = new DemoService(cluster, serving, batching);
     try {

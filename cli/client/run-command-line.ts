@@ -59,6 +59,7 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe doctor': false,
   'odmoe bench codec': true,
   'odmoe bench deepen': false,
+  'odmoe bench drafts': true,
   'odmoe bench emulation': true,
   'odmoe bench expert': true,
   'odmoe bench faults': true,
