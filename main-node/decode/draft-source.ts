@@ -11,6 +11,8 @@ export const NO_DRAFTS: DraftProposal = { tokenIds: [], chances: [] };
 /** A maker of drafts on main, for one answer. Its drafts decide how fast the answer is and nothing else. */
 export interface DraftSource {
   readonly maker: DraftMaker;
+  /** Its drafts take time that delays the pass: it is asked only for a pass that may run drafts. Left out: they cost nearly nothing. */
+  readonly isCostly?: boolean;
   /** The prompt; called once, before all else. */
   begin(promptIds: readonly number[]): void;
   /** Main has chosen the token at this position. Each position of the answer comes once, in order; the answer's last token does not come. */

@@ -3,17 +3,19 @@ import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { DraftAcceptance } from '../drafting/draft-acceptance.js';
 import { type DraftProposal, type DraftSource, NO_DRAFTS } from './draft-source.js';
-import { MtpDrafts } from './mtp-drafts.js';
+import { type Drafter, MtpDrafts } from './mtp-drafts.js';
 
 /** Heads are trained to say what the model says next; the first drafts correct an assumption that is too high. */
 const ASSUMED = [0.7];
 const KIND = 0;
 /** A draft costs a pass of the head; further ones are not made where all before them are right less often than this. */
 const LEAST_CHANCE = 0.25;
+/** A head whose first draft is right less often is asked once in so many passes, so that it is noticed when it becomes better. */
+const PASSES_UNTIL_RETRY = 16;
 
 /** The model's own head, and what its drafts have shown in all answers. */
 export interface EngineHead {
-  readonly head: DraftHead;
+  readonly head: { createDrafter(mostRows: number): Drafter };
   readonly acceptance: DraftAcceptance;
 }
 
@@ -29,11 +31,13 @@ interface OpenProposal {
 /** Drafts of the model's own head (multi-token prediction). A head that fails drafts no more for this answer, and changes nothing else. */
 export class MtpSource implements DraftSource {
   readonly maker = 'mtp';
+  readonly isCostly = true;
   private readonly known: number[] = [];
   private readonly drafts: MtpDrafts;
   private readonly acceptance: DraftAcceptance;
   private open: OpenProposal | null = null;
   private hasFailed = false;
+  private passesUnasked = 0;
 
   /** `mostRows`: rows of one pass of the head. */
   constructor(
@@ -84,6 +88,8 @@ export class MtpSource implements DraftSource {
   }
 
   private chancesUpTo(limit: number): number[] {
+    if (this.acceptance.chance(KIND, 0) < LEAST_CHANCE && ++this.passesUnasked < PASSES_UNTIL_RETRY) return [];
+    this.passesUnasked = 0;
     const chances: number[] = [];
     for (let reached = 1; chances.length < limit && reached >= LEAST_CHANCE;) {
       const chance = this.acceptance.chance(KIND, chances.length);

@@ -64,16 +64,18 @@ export class OwnDrafts {
     this.judge();
     const most = Math.min(rows === 'auto' ? MOST_DRAFTS : rows - 1, limit, lastPosition - position);
     if (most < 1) return [];
+    const line = this.line();
+    const mayRun = rows !== 'auto' || (line !== null && this.trial.mayDraft);
     const proposals: ProposedDraft[][] = [];
     for (const source of this.sources) {
+      if (source.isCostly === true && !mayRun) continue;
       const { tokenIds, chances } = await source.propose(position, most, signal);
       const { maker } = source;
       proposals.push(tokenIds.map((tokenId, index) => ({ tokenId, chance: chances[index] ?? 0, maker })));
     }
     const drafts = combineDrafts(proposals, most);
     if (rows !== 'auto') return drafts;
-    const line = this.line();
-    if (line === null || !this.trial.mayDraft) return [];
+    if (line === null || !mayRun) return [];
     return drafts.slice(0, chooseDrafts(drafts, line, others));
   }
 

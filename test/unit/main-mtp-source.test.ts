@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict';
+import { type EngineHead, MtpSource } from '../../main-node/decode/mtp-source.js';
+import type { Drafter } from '../../main-node/decode/mtp-drafts.js';
+import { OwnDrafts } from '../../main-node/decode/own-drafts.js';
+import { DraftAcceptance } from '../../main-node/drafting/draft-acceptance.js';
+
+const SIGNAL = new AbortController().signal;
+
+/** A head that always drafts 7, and fails from some time on. */
+class ScriptedHead implements Drafter {
+  readonly asked: number[] = [];
+  failure: Error | null = null;
+  disposed = 0;
+
+  async feed(): Promise<void> {
+    if (this.failure !== null) throw this.failure;
+  }
+
+  async draft(most: number): Promise<number[]> {
+    this.asked.push(most);
+    return Array<number>(most).fill(7);
+  }
+
+  dispose(): void {
+    this.disposed += 1;
+  }
+}
+
+/** A source whose prompt has been run up to its last token. */
+function begun(assumed = 0.7) {
+  const head = new ScriptedHead();
+  const engineHead: EngineHead = { head: { createDrafter: () => head }, acceptance: new DraftAcceptance([assumed]) };
+  const warnings: string[] = [];
+  const log = { warn: (text: string) => void warnings.push(text) };
+  const source = new MtpSource(engineHead, { hiddenSize: 1, mostRows: 4 }, log);
+  source.begin([1, 2]);
+  source.takeStates(0, Float32Array.of(0.5, 1.5));
+  return { head, source, warnings, acceptance: engineHead.acceptance };
+}
+
+/** One pass: main's token at `position`, drafts, and the state of its row. */
+async function pass(source: MtpSource, position: number, tokenId: number): Promise<readonly number[]> {
+  source.settled(position, tokenId);
+  const { tokenIds } = await source.propose(position, 8);
+  source.takeStates(position, Float32Array.of(position));
+  return tokenIds;
+}
+
+describe('main: the source of drafts that is the head', () => {
+  it('drafts on while the drafts before are probably right', async () => {
+    const { head, source } = begun();
+    source.settled(2, 3);
+    const { tokenIds, chances } = await source.propose(2, 8);
+    assert.deepEqual(tokenIds, [7, 7, 7, 7]);
+    assert.deepEqual(chances, [0.7, 0.7, 0.7, 0.7]);
+    assert.deepEqual((await source.propose(2, 2)).tokenIds, [7, 7]);
+    await source.end();
+    assert.equal(head.disposed, 1);
+  });
+
+  it('drafts more where its drafts prove right, and hardly any more where they prove wrong', async () => {
+    const right = begun();
+    for (let position = 2; position < 200; position += 9) {
+      await pass(right.source, position, 7);
+      // All drafts are accepted: their rows have run in the same pass.
+      for (let next = position + 1; next < position + 9; next += 1) {
+        right.source.takeStates(next, Float32Array.of(next));
+        right.source.settled(next, 7);
+      }
+    }
+    assert.deepEqual([right.head.asked[0], right.head.asked.at(-1)], [4, 8]);
+    const wrong = begun();
+    const asked: number[] = [];
+    for (let position = 2; position < 82; position += 1) asked.push((await pass(wrong.source, position, 3)).length);
+    assert.deepEqual(
+      asked.slice(-32).filter((drafts) => drafts > 0),
+      [1, 1],
+    );
+    assert.ok(wrong.acceptance.chance(0, 0) < 0.1, 'other answers know of it');
+  });
+
+  it('drafts no more once its head has failed, and says so once', async () => {
+    const { head, source, warnings } = begun();
+    head.failure = new Error('no memory');
+    for (let position = 2; position < 5; position += 1) assert.deepEqual(await pass(source, position, 3), []);
+    assert.equal(warnings.length, 1);
+    await source.end();
+    assert.equal(head.disposed, 1);
+  });
+
+  it('is not asked for a pass that runs no drafts', async () => {
+    const { head, source } = begun();
+    const drafts = new OwnDrafts([source], { rows: 'auto', lastPosition: 100 }, () => null);
+    drafts.settled(2, 3, false);
+    assert.deepEqual(await drafts.propose(2, 8, 0, SIGNAL), []);
+    assert.deepEqual(head.asked, []);
+    const wanted = new OwnDrafts([source], { rows: 3, lastPosition: 100 }, () => null);
+    const proposed = await wanted.propose(2, 8, 0, SIGNAL);
+    assert.deepEqual(
+      proposed.map(({ tokenId, maker }) => [tokenId, maker]),
+      [
+        [7, 'mtp'],
+        [7, 'mtp'],
+      ],
+    );
+    assert.ok(wanted.takeStates !== undefined);
+    assert.equal(new OwnDrafts([], { rows: 3, lastPosition: 100 }, () => null).takeStates, undefined);
+    await wanted.end();
+  });
+});
