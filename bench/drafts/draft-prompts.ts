@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/files/package-root.js';
-import { demoPrompts } from '../recall/demo-prompts.js';
+import { demoPrompts } from '../../engine/fitting/demo-prompts.js';
 
 export const PROMPT_KINDS = ['repeat', 'reverse', 'quote', 'story'] as const;
 export type PromptKind = (typeof PROMPT_KINDS)[number];
