@@ -79,19 +79,7 @@ export class RequestMetrics implements RequestObserver {
     this.stalls = counter('odmoe_expert_stall_seconds_total', 'Time that answers waited for loads of experts.');
     this.proposed = counter('odmoe_draft_tokens_proposed_total', 'Drafted tokens that a pass verified.');
     this.accepted = counter('odmoe_draft_tokens_accepted_total', 'Drafted tokens that proved right.');
-    this.draftsOfSources = new Counter({
-      name: 'odmoe_draft_tokens_verified_total',
-      help: 'Drafted tokens that a pass verified, by who drafted them and whether they proved right.',
-      labelNames: ['source', 'verdict'],
-      registers: [registry],
-    });
-    this.beginAtZero();
-  }
-
-  /** Labels that have not counted yet are shown with 0. */
-  private beginAtZero(): void {
-    for (const source of DRAFT_MAKERS)
-      for (const verdict of ['right', 'wrong']) this.draftsOfSources.inc({ source, verdict }, 0);
+    this.draftsOfSources = verifiedDrafts(registry);
     this.requests.inc({ code: 'ok' }, 0);
     for (const prediction of ['in_time', 'late', 'missed', 'none']) this.activations.inc({ prediction }, 0);
   }
@@ -129,4 +117,16 @@ export class RequestMetrics implements RequestObserver {
       this.draftsOfSources.inc({ source, verdict: 'wrong' }, proposed - accepted);
     }
   }
+}
+
+function verifiedDrafts(registry: Registry): Counter<'source' | 'verdict'> {
+  const drafts = new Counter({
+    name: 'odmoe_draft_tokens_verified_total',
+    help: 'Drafted tokens that a pass verified, by who drafted them and whether they proved right.',
+    labelNames: ['source', 'verdict'] as const,
+    registers: [registry],
+  });
+  for (const source of DRAFT_MAKERS)
+    for (const verdict of ['right', 'wrong'] as const) drafts.inc({ source, verdict }, 0);
+  return drafts;
 }
