@@ -7,6 +7,7 @@
  */
 
 import type { DenseRole } from '../shared/model/dense-roles.js';
+import type { ExpertMapsShape, LayerMaps } from '../shared/model/expert-maps.js';
 import type { GluShape, ModelShape } from '../shared/model/model-shape.js';
 import type {
   ChunkCodec,
@@ -177,29 +178,6 @@ export interface Sequence {
   bytesToWrite(position: number, end: number): number;
   readonly length: number;
   dispose(): void;
-}
-
-/** Sizes of the trained maps from the residual stream, as an expert layer meets it, to the experts of this layer and of later ones. */
-export interface ExpertMapsShape {
-  hiddenSize: number;
-  experts: number;
-  /** Of the hidden layer. */
-  units: number;
-  /** Expert layers. */
-  layers: number;
-  /** Layers ahead, in rising order; 0: the experts of the layer itself. At a layer those count that lead to a layer: the first ones. */
-  distances: readonly number[];
-}
-
-/** One layer's weights: rows of integers, each with a scale. */
-export interface LayerMaps {
-  /** units x hiddenSize. */
-  units: Int8Array;
-  unitScales: Float32Array;
-  /** The layer's distances x experts x units; scales and biases of each row. */
-  heads: Int8Array;
-  headScales: Float32Array;
-  biases: Float32Array;
 }
 
 /** Examples for the maps of one layer, and how to train. */

@@ -1,12 +1,11 @@
 /** All code reaches the native core through this module. Every error that it throws or rejects with is an OdmoeError. */
+import type { ExpertMapsShape, LayerMaps } from '../shared/model/expert-maps.js';
 import type { ChunkCodec, SlicedSplit, Split, TensorSource } from '../shared/model/tensor-source.js';
 import type {
   CodecSpeed,
   CudaStatus,
   ExpertMaps,
-  ExpertMapsShape,
   FormatNumbers,
-  LayerMaps,
   MapTraining,
   OpenHandles,
   QueuedReadRequest,
@@ -24,7 +23,6 @@ export type {
   DeviceOptions,
   ExpertForm,
   ExpertMaps,
-  ExpertMapsShape,
   ExpertOrder,
   ExpertShape,
   ExpertSlotBytes,
@@ -33,7 +31,6 @@ export type {
   HoldOutcome,
   RecodeOutcome,
   RouterChoice,
-  LayerMaps,
   LoaderOptions,
   MapTraining,
   LoadOutcome,

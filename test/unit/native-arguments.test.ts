@@ -16,13 +16,12 @@ import {
   trainExpertMaps,
   type Device,
   type ExpertMaps,
-  type ExpertMapsShape,
   type ExpertSlots,
-  type LayerMaps,
   type Model,
   type Pass,
   type Sequence,
 } from '../../native/index.js';
+import type { ExpertMapsShape, LayerMaps } from '../../shared/model/expert-maps.js';
 import { plainGlu } from '../../engine/emulation/plain-shape.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { FIXTURE_SIZES, expertSource, loadFixture, openTestDevice } from './native-test-model.js';

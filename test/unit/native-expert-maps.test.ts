@@ -1,12 +1,6 @@
 import assert from 'node:assert/strict';
-import {
-  createExpertMaps,
-  instructionSets,
-  openHandles,
-  trainExpertMaps,
-  type ExpertMapsShape,
-  type LayerMaps,
-} from '../../native/index.js';
+import { createExpertMaps, instructionSets, openHandles, trainExpertMaps } from '../../native/index.js';
+import type { ExpertMapsShape, LayerMaps } from '../../shared/model/expert-maps.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 const TOKENS = 400;
