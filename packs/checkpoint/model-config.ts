@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ConfigReader, ConfigUsage, isObject } from '../model-config/config-reader.js';
+import { afmoe } from '../families/afmoe.js';
 import { deepseekV2 } from '../families/deepseek-v2.js';
 import { deepseekV3 } from '../families/deepseek-v3.js';
 import { dots1 } from '../families/dots1.js';
@@ -58,6 +59,7 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   graniteMoeShared,
   hyV3,
   qwen3VlMoe,
+  afmoe,
 ];
 
 /** Known architectures and model types that cannot be run, with the reasons. */
