@@ -8,6 +8,7 @@ import { deepseekV3 } from '../families/deepseek-v3.js';
 import { dots1 } from '../families/dots1.js';
 import { ernie45Moe } from '../families/ernie4-5-moe.js';
 import { exaoneMoe } from '../families/exaone-moe.js';
+import { flexOlmo } from '../families/flex-olmo.js';
 import { gemma4 } from '../families/gemma4.js';
 import { glm4MoeLite } from '../families/glm4-moe-lite.js';
 import { glm4Moe } from '../families/glm4-moe.js';
@@ -60,6 +61,7 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   hyV3,
   qwen3VlMoe,
   afmoe,
+  flexOlmo,
 ];
 
 /** Known architectures and model types that cannot be run, with the reasons. */

@@ -100,14 +100,15 @@ export function* densePlaces(shape: ModelShape, tiedEmbeddings: boolean): Genera
 }
 
 function* layerRoles(layer: LayerShape, shape: ModelShape): Generator<DenseRole> {
-  yield 'mixerNorm';
-  if (shape.norm === 'layer') yield 'mixerNormBias';
+  const inputNorms = layer.inputNorms ?? true;
+  if (inputNorms) yield 'mixerNorm';
+  if (inputNorms && shape.norm === 'layer') yield 'mixerNormBias';
   yield* mixerRoles(layer.mixer);
   yield 'mixerOutput';
   if (layer.mixer.kind === 'attention' && layer.mixer.outputBias) yield 'mixerOutputBias';
   if (layer.mixerOutputNorm) yield 'mixerOutputNorm';
-  yield 'feedForwardNorm';
-  if (shape.norm === 'layer') yield 'feedForwardNormBias';
+  if (inputNorms) yield 'feedForwardNorm';
+  if (inputNorms && shape.norm === 'layer') yield 'feedForwardNormBias';
   yield* routedRoles(layer);
   yield* alwaysRoles(layer);
   if (layer.feedForwardOutputNorm) yield 'feedForwardOutputNorm';

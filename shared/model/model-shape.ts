@@ -146,6 +146,8 @@ const routerSchema = z.strictObject({
  */
 const layerSchema = z.strictObject({
   mixer: mixerSchema,
+  /** False: mixerNorm and feedForwardNorm are left out, and mixer and networks take h itself. An absent field means true. */
+  inputNorms: z.boolean().optional(),
   /** RMS norm of the mixer's output. */
   mixerOutputNorm: z.boolean(),
   /** A GLU that every row passes; `gated`: its output is multiplied by sigmoid(alwaysWeight x). */

@@ -38,6 +38,7 @@ const FIXTURES: Readonly<Record<string, { layers: string; leftOut: number; forma
   granitemoeshared: { layers: 'AAAA', leftOut: 0 },
   qwen3vlmoe: { layers: 'AAAA', leftOut: 27 },
   afmoe: { layers: 'aAAAA', leftOut: 0 },
+  flexolmo: { layers: 'AAAA', leftOut: 0 },
   hyv3: { layers: 'aAAAA', leftOut: 41 },
 };
 

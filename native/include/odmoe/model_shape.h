@@ -81,6 +81,7 @@ struct AlwaysShape {
 
 struct LayerShape {
   MixerShape mixer;
+  bool input_norms = true;
   bool mixer_output_norm = false;
   std::optional<AlwaysShape> always;
   std::optional<RouterShape> routed;

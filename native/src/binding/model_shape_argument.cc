@@ -156,6 +156,7 @@ LayerShape to_layer_shape(const Napi::Object& object) {
   const Members members(object);
   LayerShape layer;
   layer.mixer = to_mixer_shape(members.object("mixer"));
+  layer.input_norms = !members.has("inputNorms") || members.flag("inputNorms");
   layer.mixer_output_norm = members.flag("mixerOutputNorm");
   if (!members.is_null("always")) layer.always = to_always_shape(members.object("always"));
   if (!members.is_null("routed")) layer.routed = to_router_shape(members.object("routed"));

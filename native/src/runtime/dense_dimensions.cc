@@ -143,8 +143,9 @@ std::vector<DenseRole> model_roles(const ModelShape& shape) {
 
 std::vector<DenseRole> layer_roles(const LayerShape& layer, NormKind norm) {
   Roles roles;
-  add(roles, {DenseRole::mixer_norm, DenseRole::mixer_output, DenseRole::feed_forward_norm});
-  if (norm == NormKind::layer) add(roles, {DenseRole::mixer_norm_bias, DenseRole::feed_forward_norm_bias});
+  add(roles, {DenseRole::mixer_output});
+  if (layer.input_norms) add(roles, {DenseRole::mixer_norm, DenseRole::feed_forward_norm});
+  if (layer.input_norms && norm == NormKind::layer) add(roles, {DenseRole::mixer_norm_bias, DenseRole::feed_forward_norm_bias});
   std::visit(MixerRoles{roles}, layer.mixer);
   if (layer.mixer_output_norm) add(roles, {DenseRole::mixer_output_norm});
   add_routed_roles(roles, layer);

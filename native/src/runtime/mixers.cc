@@ -46,6 +46,10 @@ int64_t mixer_scratch_floats(const LayerShape& layer, const ModelShape& shape, i
 void normalize_hidden(PassState& pass, float* out, float* in, int rows, const float* weight, const float* bias) {
   const ModelShape& shape = pass.shape();
   const int size = pass.hidden();
+  if (weight == nullptr) {
+    pass.backend().copy_on_device(out, in, static_cast<uint64_t>(rows) * static_cast<uint64_t>(size) * sizeof(float));
+    return;
+  }
   if (shape.norm == NormKind::layer) {
     pass.backend().layer_norm(out, in, weight, bias, rows, size, shape.norm_epsilon);
     return;
