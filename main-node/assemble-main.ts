@@ -22,8 +22,7 @@ import type { ShadowListener } from './cluster/shadow-link.js';
 import { clusterCosts, type ClusterEngine } from './decode/cluster-engine.js';
 import { announcingCosts } from './pass/choose-announced.js';
 import { type ClusterCosts, DraftCostMeter } from './decode/draft-costs.js';
-import { lookupAcceptance } from './decode/lookup-source.js';
-import { engineHead } from './decode/mtp-source.js';
+import { engineDrafting } from './decode/engine-drafting.js';
 import { CachedNews } from './decode/cached-news.js';
 import { PredictionPost } from './decode/prediction-post.js';
 import type { ClusterFeed } from './events/cluster-feed.js';
@@ -121,7 +120,7 @@ function createEngine(
   const { runtime } = environment;
   const { placement } = settings;
   const usable = draftsOf(settings);
-  const drafting = { ...settings.drafting, ...usable, lookup: lookupAcceptance(), mtp: engineHead(draftHead) };
+  const drafting = engineDrafting(settings.drafting, usable, draftHead);
   const homes = homesOfSettings(placement);
   const spread = spreadUsed(homes, usable.shadowRows, placement.spread);
   logWhatDiffers(settings, { ...usable, spread }, log);

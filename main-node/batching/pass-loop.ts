@@ -154,9 +154,14 @@ export class PassLoop {
     return joint ? Math.max(1, Math.floor(maxRows / Math.max(1, this.members.size))) : maxRows;
   }
 
-  /** Sequences that share the passes. */
+  /** Sequences whose answers share the passes. */
   get answeringCount(): number {
-    return this.members.size;
+    return [...this.members.values()].filter((member) => isAnswer(member)).length;
+  }
+
+  /** No sequence runs its prompt at present. */
+  get hasAnswersAlone(): boolean {
+    return this.answeringCount === this.members.size;
   }
 
   /** True while no sequence runs. */

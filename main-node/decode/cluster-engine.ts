@@ -7,20 +7,10 @@ import type { ContextRoom } from '../room/context-room.js';
 import type { Roster } from '../cluster/roster.js';
 import type { PassEngine } from '../pass/run-layer.js';
 import type { ExecutionChecks } from '../verify/execution-checks.js';
-import type { DraftAcceptance } from '../drafting/draft-acceptance.js';
-import type { UsableDrafts } from '../../shared/decisions/placement/draft-rows.js';
 import type { ClusterCosts, DraftCostMeter } from './draft-costs.js';
-import type { EngineHead } from './mtp-source.js';
+import type { EngineDrafting } from './engine-drafting.js';
 import type { CachedNews } from './cached-news.js';
 import type { PredictionPost } from './prediction-post.js';
-
-/** The drafts that the cluster can use, of those that the settings allow. */
-export interface EngineDrafting extends UsableDrafts, Pick<NodeSettings['drafting'], 'optimistic' | 'source'> {
-  /** What lookup's drafts have shown in all answers. */
-  readonly lookup: DraftAcceptance;
-  /** Null: the model's own head is not loaded. */
-  readonly mtp: EngineHead | null;
-}
 
 /** The parts of main that all its sequences share. */
 export interface ClusterEngine extends PassEngine {

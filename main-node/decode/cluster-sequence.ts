@@ -166,7 +166,8 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
       () => engine.draftCosts.rows(clusterCosts(engine)),
       engine.runtime,
     );
-    this.ownDrafts = new OwnDrafts(ownSources(engine, request), { rows: engine.drafting.ownRows, lastPosition }, () =>
+    const { ownRows, trial } = engine.drafting;
+    this.ownDrafts = new OwnDrafts(ownSources(engine, request), { rows: ownRows, lastPosition }, trial, () =>
       engine.draftCosts.line(),
     );
     engine.predictionPost.open(id, { predictions, feed: this.feed, drafts: this.drafting });
@@ -318,14 +319,17 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     feed.rewind(position);
     if (feed.followShadow(this.tokenIds, this.written)) drafting.forgetDrafts();
     this.tokenIds.push(tokenId);
-    const begunMs = this.engine.runtime.nowMs();
+    const { runtime, passLoop } = this.engine;
+    const begunMs = runtime.nowMs();
+    const answersAlone = passLoop.hasAnswersAlone;
     const drafts = await this.drafts(position, tokenId);
     this.makers = drafts.map(({ maker }) => maker);
     this.tokenIds.push(...drafts.map((draft) => draft.tokenId));
     const logits = await this.runPass(position, tokenId);
     const ran = this.tokenIds.slice(position);
-    const ownRan = this.makers.includes('shadow') ? null : ran.length - 1;
-    this.ownDrafts.passed(position, ran, ownRan, this.engine.runtime.nowMs() - begunMs);
+    const isJudged = !this.makers.includes('shadow') && answersAlone && passLoop.hasAnswersAlone;
+    const timed = { drafts: ran.length - 1, passMs: runtime.nowMs() - begunMs };
+    this.ownDrafts.passed(position, ran, isJudged ? timed : null);
     return this.give(position, logits);
   }
 
@@ -441,11 +445,11 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
 
 /** Without drafts of main's own there are no sources, so that an answer costs nothing for them. */
 function ownSources({ drafting, runtime, shape, log }: ClusterEngine, request: SequenceRequest): DraftSource[] {
-  const { ownRows, source, lookup, mtp } = drafting;
+  const { ownRows, lookup, mtp } = drafting;
   if (ownRows === 1) return [];
   const { forced = null, expectedIds = [] } = request;
   const sources: DraftSource[] = forced === null ? [] : [new ForcedSource(forced, runtime)];
-  if (source !== 'mtp') sources.push(new LookupSource(lookup, expectedIds));
+  sources.push(new LookupSource(lookup, expectedIds));
   const { hiddenSize } = shape;
   if (mtp !== null) sources.push(new MtpSource(mtp, { hiddenSize, mostRows: HEAD_PASS_ROWS }, log));
   return sources;

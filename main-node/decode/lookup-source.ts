@@ -7,6 +7,9 @@ import { type DraftProposal, type DraftSource, NO_DRAFTS } from './draft-source.
 const KINDS_FROM = [4, 8, 16] as const;
 const ASSUMED = [0.3, 0.5, 0.7, 0.85];
 
+/** Tokens of a prompt, its last ones, and of an expected text that are looked up. They are taken in one turn of the event loop. */
+const MOST_PROMPT_TOKENS = 32_768;
+
 interface OpenProposal {
   position: number;
   tokenIds: readonly number[];
@@ -37,11 +40,11 @@ export class LookupSource implements DraftSource {
   /** `expected`: tokens that the client expects in the answer. */
   constructor(shared: DraftAcceptance, expected: readonly number[] = []) {
     this.acceptance = new DraftAcceptance(ASSUMED, shared);
-    if (expected.length > 0) this.lookup.expect(expected);
+    if (expected.length > 0) this.lookup.expect(expected.slice(0, MOST_PROMPT_TOKENS));
   }
 
   begin(promptIds: readonly number[]): void {
-    for (const tokenId of promptIds) this.lookup.append(tokenId);
+    for (const tokenId of promptIds.slice(-MOST_PROMPT_TOKENS)) this.lookup.append(tokenId);
   }
 
   settled(position: number, tokenId: number): void {

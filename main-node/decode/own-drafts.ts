@@ -5,7 +5,7 @@ import {
   type PassLine,
   type ProposedDraft,
 } from '../drafting/choose-drafts.js';
-import { DraftTrial } from '../drafting/draft-trial.js';
+import type { DraftTrial } from '../drafting/draft-trial.js';
 import type { DraftSource } from './draft-source.js';
 
 export interface OwnDraftsOptions {
@@ -26,12 +26,13 @@ interface TimedPass {
 export class OwnDrafts {
   /** PassMember.takeStates; undefined: no source takes them. */
   readonly takeStates: ((position: number, states: Float32Array) => void) | undefined;
-  private readonly trial = new DraftTrial();
   private timed: TimedPass | null = null;
 
   constructor(
     private readonly sources: readonly DraftSource[],
     private readonly options: OwnDraftsOptions,
+    /** What drafts have cost and gained in all answers. */
+    private readonly trial: DraftTrial,
     /** Null: no pass has been measured. */
     private readonly line: () => PassLine | null,
   ) {
@@ -79,10 +80,17 @@ export class OwnDrafts {
     return drafts.slice(0, chooseDrafts(drafts, line, others));
   }
 
-  /** A pass has run. `drafts`: those of its drafts that come from here; null: its drafts come from shadow. `passMs`: with the wait for the drafts. */
-  passed(position: number, tokenIds: readonly number[], drafts: number | null, passMs: number): void {
+  /**
+   * A pass has run. `timed`: the number of its drafts, and its time with the wait for them; null: it is not judged, because its drafts come from shadow,
+   * or it also ran or awaited prompts.
+   */
+  passed(
+    position: number,
+    tokenIds: readonly number[],
+    timed: { readonly drafts: number; readonly passMs: number } | null,
+  ): void {
     for (const source of this.sources) source.passed?.(position, tokenIds);
-    this.timed = drafts === null ? null : { drafts, tokens: 1, passMs };
+    this.timed = timed && { ...timed, tokens: 1 };
   }
 
   async end(): Promise<void> {

@@ -1,6 +1,6 @@
 import { MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
 
-/** The makers of drafts: shadow; the text so far (PromptLookup); a grammar that leaves one token; the model's own heads for further tokens. */
+/** The makers of drafts: shadow; the text so far (PromptLookup); a grammar that leaves one token; the model's own head for further tokens. */
 export const DRAFT_MAKERS = ['shadow', 'lookup', 'forced', 'mtp'] as const;
 export type DraftMaker = (typeof DRAFT_MAKERS)[number];
 

@@ -1,3 +1,5 @@
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+
 /** How often drafts prove right, by the kind of the draft and by its place behind main's token. Pure but for its own memory. */
 
 /** Drafts of a cell over which its mean moves. */
@@ -27,7 +29,7 @@ export class DraftAcceptance {
   private readonly cells: Cell[];
 
   constructor(
-    private readonly assumed: readonly number[],
+    assumed: readonly number[],
     private readonly before: DraftAcceptance | null = null,
   ) {
     this.cells = assumed.flatMap((mean) => Array.from({ length: PLACE_CLASSES }, () => ({ mean, drafts: 0 })));
@@ -51,7 +53,6 @@ export class DraftAcceptance {
   }
 
   private cell(kind: number, place: number): Cell {
-    const cell = this.cells[kind * PLACE_CLASSES + placeClass(place)];
-    return cell ?? { mean: this.assumed[kind] ?? 0, drafts: 0 };
+    return requirePresent(this.cells[kind * PLACE_CLASSES + placeClass(place)], 'each kind of draft has its cells.');
   }
 }

@@ -9,7 +9,7 @@ export const SHORTEST_MATCH = 2;
 export const LONGEST_MATCH = 32;
 /** Earlier places that are compared, the latest first. It bounds the work of a proposal. */
 export const MOST_PLACES = 32;
-/** Larger than any token id, so that two ids make one number. */
+/** Two ids make one number. Larger ids may share one; the tokens are compared anyway, so that this costs a look. */
 const ID_LIMIT = 33_554_432;
 /** Stands between texts. No proposal goes beyond it, and no match. */
 const BREAK = -1;

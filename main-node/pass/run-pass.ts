@@ -156,7 +156,7 @@ export class PassRunner {
   private async beginAnnouncing({ members, announcements, isAlone, signal }: PassContext): Promise<void> {
     const { engine } = this;
     for (const { member, position, tokenIds } of members) {
-      // The announcements are for a pass of one row, and a draft makes another one of it.
+      // These announcements were made for a pass of one row; a pass with drafts has more rows, so they do not fit it.
       this.firstLayers.get(member)?.passBegins(isAlone && tokenIds.length === 1 ? position : null);
       const ahead = this.ahead.get(member);
       this.ahead.delete(member);

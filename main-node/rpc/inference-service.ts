@@ -30,7 +30,7 @@ import { onAbort } from '../../shared/base/runtime/living.js';
 export const TOKENIZED_TEXT_LIMIT_BYTES = 1024 * 1024;
 
 /** Most characters of an expected text that are looked at: the rest makes no drafts. */
-const EXPECTED_TEXT_LIMIT = 262_144;
+const EXPECTED_TEXT_LIMIT = 65_536;
 
 export interface InferenceOptions {
   engine: ClusterEngine;
@@ -134,8 +134,11 @@ export class InferenceService {
     const entry = { abort, ended: new Promise<void>((resolve) => (markEnded = resolve)) };
     this.running.add(entry);
     try {
-      const resolved = this.fitted(await this.resolve(request, abort.signal));
-      const expectedIds = await this.expectedIds(request, abort.signal);
+      const [asked, expectedIds] = await Promise.all([
+        this.resolve(request, abort.signal),
+        this.expectedIds(request, abort.signal),
+      ]);
+      const resolved = this.fitted(asked);
       this.requestCount += 1;
       const { length: promptTokens } = resolved.promptIds;
       await this.admission.enter(watch.client, abort.signal, (before) => watch.queued(before), promptTokens);
@@ -249,11 +252,18 @@ export class InferenceService {
     return resolveGeneration(request, { tokenizer, prompts, formats: this.formats, limits, chooseSeed }, signal);
   }
 
-  /** Tokens of the text that the client expects in the answer; none where main does not draft. */
+  /** Tokens of the text that the client expects in the answer; none where main does not draft, or cannot tokenize it now: the text is a hint. */
   private async expectedIds({ expectedText = '' }: GenerateRequest, signal: AbortSignal): Promise<readonly number[]> {
     const { engine, tokenizer } = this.options;
     if (expectedText === '' || tokenizer === null || engine.drafting.ownRows === 1) return [];
-    return this.tokenize(expectedText.slice(0, EXPECTED_TEXT_LIMIT), false, signal);
+    try {
+      return await this.tokenize(expectedText.slice(0, EXPECTED_TEXT_LIMIT), false, signal);
+    } catch (thrown) {
+      this.options.engine.log.debug('the text that a client expects is not used for drafts', {
+        code: toOdmoeError(thrown).code,
+      });
+      return [];
+    }
   }
 
   /** A request for all positions of the context gets as many of them as memory has room for. @throws DEVICE_OUT_OF_MEMORY */

@@ -342,8 +342,8 @@ export const DRAFTING_ROWS = {
     default: 'auto',
     help:
       'Who drafts. shadow: only shadow, and experts are dealt to all workers; lookup: main, which takes the tokens that stand behind the same tokens ' +
-      "earlier in prompt or answer, or in the text that the client expects; mtp: the model's own head for further tokens, which main then " +
-      'loads; auto: lookup, and shadow, too, where drafting.rows is a number. The surest drafts run.',
+      "earlier in prompt or answer, or in the text that the client expects; mtp: lookup and the model's own head for further tokens, which main then " +
+      'loads with all its experts; auto: lookup, and shadow, too, where drafting.rows is a number. The surest drafts run; tokens that a format forces cost nothing.',
     flag: { usage: '--draft-source <source>', roles: { main: 'who drafts: auto, shadow, lookup, or mtp' } },
     drawn: ['shadow', 'auto', 'lookup'],
     simplest: 'shadow',

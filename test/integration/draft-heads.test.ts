@@ -45,10 +45,10 @@ describe("a cluster whose main drafts with the model's own head answers as the s
     });
   }
 
-  it('without drafts where the pack has no head, and says so', async () => {
+  it('without drafts of a head where the pack has none, and says so', async () => {
     cluster = await TestCluster.start({ workers: 1, main: { drafting: { rows: 3, source: 'mtp' } } });
     const { finished } = await cluster.ask(requestFor(PROMPTS[0] ?? [], { maxTokens: 4 }));
-    assert.equal(finished.drafts?.proposed, 0);
+    assert.ok(finished.drafts !== null, 'lookup drafts');
     assert.equal(cluster.log.matching('no drafts: the pack has no head').length, 1);
   });
 });

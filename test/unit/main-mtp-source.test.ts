@@ -1,3 +1,4 @@
+import { DraftTrial } from '../../main-node/drafting/draft-trial.js';
 import assert from 'node:assert/strict';
 import { type EngineHead, MtpSource } from '../../main-node/decode/mtp-source.js';
 import type { Drafter } from '../../main-node/decode/mtp-drafts.js';
@@ -90,11 +91,11 @@ describe('main: the source of drafts that is the head', () => {
 
   it('is not asked for a pass that runs no drafts', async () => {
     const { head, source } = begun();
-    const drafts = new OwnDrafts([source], { rows: 'auto', lastPosition: 100 }, () => null);
+    const drafts = new OwnDrafts([source], { rows: 'auto', lastPosition: 100 }, new DraftTrial(), () => null);
     drafts.settled(2, 3, false);
     assert.deepEqual(await drafts.propose(2, 8, 0, SIGNAL), []);
     assert.deepEqual(head.asked, []);
-    const wanted = new OwnDrafts([source], { rows: 3, lastPosition: 100 }, () => null);
+    const wanted = new OwnDrafts([source], { rows: 3, lastPosition: 100 }, new DraftTrial(), () => null);
     const proposed = await wanted.propose(2, 8, 0, SIGNAL);
     assert.deepEqual(
       proposed.map(({ tokenId, maker }) => [tokenId, maker]),
@@ -104,7 +105,7 @@ describe('main: the source of drafts that is the head', () => {
       ],
     );
     assert.ok(wanted.takeStates !== undefined);
-    assert.equal(new OwnDrafts([], { rows: 3, lastPosition: 100 }, () => null).takeStates, undefined);
+    assert.equal(new OwnDrafts([], { rows: 3, lastPosition: 100 }, new DraftTrial(), () => null).takeStates, undefined);
     await wanted.end();
   });
 });

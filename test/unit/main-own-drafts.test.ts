@@ -1,3 +1,4 @@
+import { DraftTrial } from '../../main-node/drafting/draft-trial.js';
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
@@ -21,7 +22,7 @@ function ownDrafts(
     line = CHEAP,
   }: { rows?: number | 'auto'; lastPosition?: number; line?: PassLine | null } = {},
 ): OwnDrafts {
-  return new OwnDrafts(sources, { rows, lastPosition }, () => line);
+  return new OwnDrafts(sources, { rows, lastPosition }, new DraftTrial(), () => line);
 }
 
 function lookup(): LookupSource {
@@ -37,7 +38,7 @@ async function write(drafts: OwnDrafts, answer: readonly number[]): Promise<{ pa
     drafts.settled(position, answer[next] ?? 0, false);
     const proposed = await drafts.propose(position, 15, 0, LIVING);
     const ran = [answer[next] ?? 0, ...proposed.map(({ tokenId }) => tokenId)];
-    drafts.passed(position, ran, proposed.length, 10 + 0.1 * proposed.length);
+    drafts.passed(position, ran, { drafts: proposed.length, passMs: 10 + 0.1 * proposed.length });
     counts.passes += 1;
     next += 1;
     for (let row = 1; row < ran.length && next < answer.length && ran[row] === answer[next]; row++, next++) {

@@ -30,6 +30,8 @@ export class PredictionBook {
   private readonly missed = new Map<number, ReadonlySet<number>>();
   /** Main's own predictions, by chance or by routers of later layers: by place. */
   private readonly own = new Map<number, number[]>();
+  /** Experts that main announces on shadow's word, by place; the word may be void later. */
+  private readonly onShadowsWord = new Map<number, Set<number>>();
   private running: JointPass | null = null;
   private lastDecided = -1;
   private readonly layers: number;
@@ -61,7 +63,9 @@ export class PredictionBook {
     if (pass.sequence !== this.answer.account.sequence) return;
     if (this.answer.hasMaps && !this.isRunning(pass.position)) return;
     const place = pass.position * this.layers + layer;
-    this.own.set(place, [...(this.own.get(place) ?? []), ...experts]);
+    const others = this.onShadowsWord.get(place);
+    const own = experts.filter((expert) => others?.has(expert) !== true);
+    if (own.length > 0) this.own.set(place, [...(this.own.get(place) ?? []), ...own]);
   }
 
   /** The maps speak of the running pass alone. Beside a shadow, main may also announce the first layer of the next token. */
@@ -90,6 +94,8 @@ export class PredictionBook {
     const place = position * this.layers + prediction.layer;
     if (place > this.lastDecided) {
       this.remembered.set(place, prediction);
+      if (prediction.mainAnnounces === true)
+        this.onShadowsWord.set(place, new Set([...(this.onShadowsWord.get(place) ?? []), ...prediction.experts]));
       const { running } = this;
       if (prediction.mainAnnounces === true && running !== null && this.answer.decodes.get(running) === position)
         for (const expert of prediction.experts) this.layerOf(running, prediction.layer).forMain.add(expert);

@@ -1,0 +1,26 @@
+import type { DraftHead } from '../../engine/generation/draft-head.js';
+import type { UsableDrafts } from '../../shared/decisions/placement/draft-rows.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { DraftAcceptance } from '../drafting/draft-acceptance.js';
+import { DraftTrial } from '../drafting/draft-trial.js';
+import { lookupAcceptance } from './lookup-source.js';
+import { engineHead, type EngineHead } from './mtp-source.js';
+
+/** The drafts that the cluster can use, of those that the settings allow. */
+export interface EngineDrafting extends UsableDrafts, Pick<NodeSettings['drafting'], 'optimistic' | 'source'> {
+  /** What lookup's drafts have shown in all answers. */
+  readonly lookup: DraftAcceptance;
+  /** What drafts that main makes have cost and gained in all answers. */
+  readonly trial: DraftTrial;
+  /** Null: the model's own head is not loaded. */
+  readonly mtp: EngineHead | null;
+}
+
+/** `head`: the model's own head; null: it is not loaded. */
+export function engineDrafting(
+  settings: NodeSettings['drafting'],
+  usable: UsableDrafts,
+  head: DraftHead | null,
+): EngineDrafting {
+  return { ...settings, ...usable, lookup: lookupAcceptance(), trial: new DraftTrial(), mtp: engineHead(head) };
+}
