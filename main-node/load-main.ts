@@ -101,9 +101,9 @@ async function openMaps(
 ): Promise<Pick<LoadedMain, 'prediction' | 'maps'>> {
   const isWanted = prediction.source === 'trained';
   if (!isWanted && prediction.source !== 'sep') return { prediction, maps: null };
-  let predictor: Predictor | null;
   try {
-    predictor = await environment.runtime.outside(() => environment.readPredictor(pack));
+    const predictor: Predictor | null = await environment.runtime.outside(() => environment.readPredictor(pack));
+    if (predictor !== null) return { prediction, maps: TrainedMaps.create(predictor, environment.runtime) };
   } catch (thrown) {
     const used = isWanted ? { ...prediction, source: 'router-ahead' as const } : prediction;
     const error = toOdmoeError(thrown);
@@ -112,7 +112,6 @@ async function openMaps(
     log.warn('the trained predictor is not used', { error, predictionUsed: used.source });
     return { prediction: used, maps: null };
   }
-  if (predictor !== null) return { prediction, maps: TrainedMaps.create(predictor, environment.runtime) };
   if (!isWanted) return { prediction, maps: null };
   throw new OdmoeError(
     'CONFIG_INVALID',

@@ -13,7 +13,7 @@ export interface HomesSetting {
   slowWorkers: number;
   /** Part of all experts that each worker's cache holds. */
   cachedPart: number;
-  /** Tokens by speed, and as many at most by count. */
+  /** The simulation runs twice as many. Those before homes change are measured as by count; the last half of this number is measured as by speed. */
   tokens: number;
   seed: number;
 }
@@ -59,7 +59,10 @@ export async function measureHomes(setting: HomesSetting): Promise<HomesResult> 
   const { timing } = await simulateCluster(times, setUp, trace, { tokens: all });
   const changed = timing.homeShares.find(({ shares }) => new Set(shares).size > 1);
   if (changed === undefined)
-    throw new OdmoeError('USAGE', 'no worker is much faster than another: homes stay by count');
+    throw new OdmoeError(
+      'USAGE',
+      'homes stay by count: no worker is much faster than another, or more --tokens are needed',
+    );
   const durations = timing.passes.map(({ beginMs, endMs }, index) => ({
     beginMs,
     ms: endMs - (timing.passes[index - 1]?.endMs ?? beginMs),

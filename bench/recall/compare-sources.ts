@@ -1,6 +1,7 @@
 import { ExpertRecall } from '../../engine/generation/expert-recall.js';
 import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../engine/loading/load-weights.js';
 import { shadowForm } from '../../engine/loading/shadow-form.js';
+import { highestIds } from '../../engine/sampling/highest.js';
 import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { layersAskedAt } from '../../main-node/pass/own-predictions.js';
 import {
@@ -43,7 +44,10 @@ export interface SourceRecall {
   layersAhead: number | null;
   /** Over the layers that can be foretold at this distance. */
   metrics: SepMetrics;
-  /** Over all expert layers: those nearer to the first one are foretold from it, at a smaller distance. A layer without a word counts as missed. */
+  /**
+   * Over all expert layers: those nearer to the first layer are foretold from the earliest layer that speaks of them, at a smaller distance. A layer
+   * without a word counts as missed.
+   */
   allLayers: SepMetrics;
 }
 
@@ -252,7 +256,7 @@ function hearMaps(
 ): void {
   const probabilities = maps.predictHere(layer, states, 1);
   for (const [index, distance] of existingDistances(shape, layer).entries()) {
-    const likeliest = likeliestExperts(
+    const likeliest = highestIds(
       probabilities.subarray(index * shape.experts, (index + 1) * shape.experts),
       expertsPerToken,
     );
@@ -264,13 +268,6 @@ function hearMaps(
       if (word !== undefined && isHeard) word[target] = likeliest;
     }
   }
-}
-
-/** The experts with the highest probabilities; among equal ones those with the lower ids. */
-export function likeliestExperts(probabilities: Float32Array, count: number): number[] {
-  return Array.from(probabilities.keys())
-    .sort((left, right) => (probabilities[right] ?? 0) - (probabilities[left] ?? 0) || left - right)
-    .slice(0, count);
 }
 
 function countTokenBefore({ promptIds, activated }: MainTrace, recall: ExpertRecall): void {

@@ -22,6 +22,10 @@ interface OwnLayer {
   isWholeLayer: boolean;
 }
 
+function newLayer(placement: Placement): OwnLayer {
+  return { placement, holders: new Map<number, string[]>(), isWholeLayer: false };
+}
+
 export interface AnnouncedPass {
   pass: PassRow;
   rows: readonly RowRange[];
@@ -61,7 +65,9 @@ export class Announcements {
   /** Experts of the layer that are announced, by anybody, under the present placement. */
   heldAt(layer: number): Iterable<number> {
     const { placement } = this.workers;
-    return placement === null ? [] : this.heldWithOthers(layer, this.ownOf(layer, placement)).keys();
+    if (placement === null) return [];
+    // A question leaves no record: a layer with a record counts as announced.
+    return this.heldWithOthers(layer, this.knownOf(layer, placement) ?? newLayer(placement)).keys();
   }
 
   /** Announces the experts that are not announced yet. Does nothing if the layer's router has chosen. */
@@ -141,11 +147,16 @@ export class Announcements {
 
   /** The announcements of a layer under this placement. Workers have dropped those of another placement, so the record begins empty again. */
   private ownOf(layer: number, placement: Placement): OwnLayer {
-    const known = this.layers.get(layer);
-    if (known?.placement.epoch === placement.epoch) return known;
-    const own = { placement, holders: new Map<number, string[]>(), isWholeLayer: false };
+    const known = this.knownOf(layer, placement);
+    if (known !== undefined) return known;
+    const own = newLayer(placement);
     this.layers.set(layer, own);
     return own;
+  }
+
+  private knownOf(layer: number, placement: Placement): OwnLayer | undefined {
+    const known = this.layers.get(layer);
+    return known?.placement.epoch === placement.epoch ? known : undefined;
   }
 
   private heldWithOthers(layer: number, { placement, holders }: OwnLayer): Map<number, string> {

@@ -68,9 +68,10 @@ export function chooseAnnounced(layer: ForetoldLayer, costs: AnnouncingCosts): n
   const room = Math.max(0, workers * slots - held.size);
   const chosen: number[] = [];
   if (loadLayers <= 0) return chosen;
+  const uses = expectedUses(layer);
   for (const expert of likeliest.slice(0, room)) {
     const round = Math.floor((held.size + chosen.length) / workers);
-    if (!isWorthIt(probabilityOf(layer, expert), layerTimes(layer, costs, round))) break;
+    if (!isWorthIt(probabilityOf(layer, expert), layerTimes(layer, costs, uses, round))) break;
     chosen.push(expert);
   }
   return chosen;
@@ -93,18 +94,18 @@ function isWorthIt(probability: number, times: LayerTimes): boolean {
   return isBetterThanLater && probability * (stallNever - stallNow) > (1 - probability) * wrong;
 }
 
-/** `round`: number of loads that the worker does for this layer before this one. */
-function layerTimes(layer: ForetoldLayer, costs: AnnouncingCosts, round: number): LayerTimes {
+/** `uses`: experts of the layer that the pass is expected to use. `round`: number of loads that the worker does for this layer before this one. */
+function layerTimes(layer: ForetoldLayer, costs: AnnouncingCosts, uses: number, round: number): LayerTimes {
   const { distance, nextDistance, corrected } = layer;
   const { loadLayers } = costs;
   const untilRouter = distance + ATTENTION_SHARE;
-  const start = firstFreeSlot(layer, costs);
+  const start = firstFreeSlot(distance, costs, uses);
   const nextWord = nextDistance === null ? untilRouter : distance - nextDistance;
   const loading = (round + 1) * loadLayers;
   const stallAfter = (begin: number): number => Math.max(0, Math.max(begin, start) + loading - untilRouter);
   // A wrong load ends when the router has chosen, since main then releases the expert.
   const wasted = Math.min(loadLayers, Math.max(0, untilRouter - start));
-  const wrong = wasted * lostShare(layer, costs);
+  const wrong = wasted * lostShare(costs, uses);
   return {
     stallNow: stallAfter(0),
     stallLater: stallAfter(nextWord),
@@ -115,16 +116,16 @@ function layerTimes(layer: ForetoldLayer, costs: AnnouncingCosts, round: number)
 }
 
 /** Time until the layer's workers have a slot that no layer before this one needs. */
-function firstFreeSlot(layer: ForetoldLayer, { workers, slots, groups }: AnnouncingCosts): number {
-  const together = Math.max(1, Math.round((workers * slots) / Math.max(1, expectedUses(layer))));
+function firstFreeSlot(distance: number, { workers, slots, groups }: AnnouncingCosts, uses: number): number {
+  const together = Math.max(1, Math.round((workers * slots) / Math.max(1, uses)));
   // The layer of these workers that must have run before a slot is free.
-  const blocking = layer.distance - together * groups;
+  const blocking = distance - together * groups;
   return blocking < 0 ? 0 : blocking + 1;
 }
 
 /** Share of a wrong load's time that delays other loads: the share of their time in which these workers load. */
-function lostShare(layer: ForetoldLayer, { loadLayers, workers, groups }: AnnouncingCosts): number {
-  const busy = ((expectedUses(layer) / workers) * loadLayers) / groups;
+function lostShare({ loadLayers, workers, groups }: AnnouncingCosts, uses: number): number {
+  const busy = ((uses / workers) * loadLayers) / groups;
   return Math.min(1, Math.max(LEAST_LOST_SHARE, busy));
 }
 

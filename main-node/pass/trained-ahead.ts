@@ -55,6 +55,8 @@ export class TrainedAhead {
   /** rows of the pass x hiddenSize, and the same of the rows of answers alone. */
   private readonly states: Float32Array;
   private readonly answers: Float32Array;
+  /** Rows of the pass, and those of answers. */
+  private readonly rows: number;
   private readonly answerRows: number;
 
   constructor(
@@ -74,6 +76,7 @@ export class TrainedAhead {
     }
     const { hiddenSize } = around.shape;
     this.costs = predictor.costs();
+    this.rows = row;
     this.answerRows = answers;
     this.states = new Float32Array(row * hiddenSize);
     this.answers = answers === row ? this.states : new Float32Array(answers * hiddenSize);
@@ -82,7 +85,8 @@ export class TrainedAhead {
   /** Takes the states that main is about to attend from. */
   async takeStates(pass: Pick<Pass, 'residual' | 'residualHere'>): Promise<void> {
     const { states, answers, answering } = this;
-    const isShort = this.answerRows <= SHORT_PASS_ROWS;
+    // The copy is of all rows: a long prompt beside a short answer is not copied on the event loop.
+    const isShort = this.rows <= SHORT_PASS_ROWS;
     if (!isShort || pass.residualHere?.(states) !== true) await pass.residual(states);
     if (answers === states) return;
     const { hiddenSize } = this.around.shape;
@@ -108,7 +112,10 @@ export class TrainedAhead {
     for (const one of mapped) this.announce(layer, one, distances, probabilities);
   }
 
-  /** True if shadow has not spoken of that layer for each sequence, and is not expected to. */
+  /**
+   * True if there is a sequence for which shadow has not spoken of that layer and is not expected to. Notes shadow as late for the sequences of
+   * which it has not spoken when main comes to the layer (not at the first one).
+   */
   private isWanted(layer: number, distance: number): boolean {
     const asked = this.answering.filter((one) => !this.isSpoken(one, layer + distance));
     if (distance === 0 && layer > 0) for (const one of asked) one.shadowIsLate = true;

@@ -10,6 +10,8 @@ export const PREDICTOR_FORMAT_VERSION = 1;
 /** Most rows of a hidden layer, and most layers ahead. A file with more is refused before memory is taken for it. */
 export const UNITS_LIMIT = 4096;
 const DISTANCES_LIMIT = 16;
+/** The farthest layer ahead that native code takes. */
+const DISTANCE_LIMIT = 65_536;
 const TEXT_LIMIT = 1000;
 /** The data begin at a multiple of it, so that FP32 values are aligned. */
 const ALIGNMENT_BYTES = 8;
@@ -23,7 +25,7 @@ const shapeSchema = z.strictObject({
   experts: size,
   units: size.max(UNITS_LIMIT),
   layers: size,
-  distances: z.array(z.int().min(0).max(99_999)).min(1).max(DISTANCES_LIMIT),
+  distances: z.array(z.int().min(0).max(DISTANCE_LIMIT)).min(1).max(DISTANCES_LIMIT),
 });
 
 const recallSchema = z.array(

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { ForetoldRecall, likeliestExperts } from '../../bench/recall/compare-sources.js';
+import { ForetoldRecall } from '../../bench/recall/compare-sources.js';
 import { sourceJson, sourceTable } from '../../bench/recall/recall-report.js';
 
 const ACTIVATED = [
@@ -43,12 +43,5 @@ describe('the recall of a source that looks layers ahead', () => {
   it('has the distance in the names of routers', () => {
     assert.equal(new ForetoldRecall('router-ahead', 1).result().source, 'router-ahead, 1 layer');
     assert.equal(new ForetoldRecall('router-ahead', 2).result().source, 'router-ahead, 2 layers');
-  });
-});
-
-describe('the likeliest experts', () => {
-  it('are those with the highest probabilities, of equal ones the first', () => {
-    assert.deepEqual(likeliestExperts(Float32Array.of(0.1, 0.7, 0.7, 0.9), 2), [3, 1]);
-    assert.deepEqual(likeliestExperts(Float32Array.of(0.1), 2), [0]);
   });
 });

@@ -209,6 +209,13 @@ describe('main: the announcer of a pass of several sequences', () => {
     assert.equal(workers.predictions.at(-1)?.[1].epoch, 2);
   });
 
+  it('has announced nothing where it was only asked what is announced', () => {
+    const workers = new RecordingWorkers(placementOf(4));
+    const pass = announcementsOf(workers);
+    assert.deepEqual([...pass.heldAt(1)], []);
+    assert.equal(pass.settle(placementOf(4), 1, []).holders, null);
+  });
+
   it('announces the rest of a layer, each expert once', () => {
     const workers = new RecordingWorkers(placementOf(4));
     const pass = announcementsOf(workers);
