@@ -18,12 +18,10 @@ import { cutText, divideTokens, type FittingTokens } from './fitting-tokens.js';
 import { makeOwnAnswers } from './make-own-answers.js';
 import { recordLayers } from './record-layers.js';
 
-const EPOCHS = 8;
+const EPOCHS = 24;
 /** Rows whose predictions are compared at a time. */
 const COMPARED_ROWS = 1024;
 const VALUE_BYTES = 4;
-/** The states of a layer, and a copy of them in native code. */
-const COPIES_IN_TRAINING = 2;
 
 export type FittingStage = 'answers' | 'recording' | 'training';
 
@@ -58,6 +56,7 @@ export async function fitPredictor(pack: Pack, request: FittingRequest): Promise
     units: shape.units,
     distances: shape.distances,
   };
+  requireMemory(pack.shape, request);
   const folder = await FittingFolder.open(pack.directory, inputs, pack.shape);
   let predictor: Predictor;
   try {
@@ -69,7 +68,8 @@ export async function fitPredictor(pack: Pack, request: FittingRequest): Promise
     predictor = { shape, layers, recall, tokens: used.tokens, seed, text };
     await writePredictor(pack, predictor);
   } catch (thrown) {
-    await folder.close();
+    // The first error says why fitting ended; another one of the closing does not replace it.
+    await folder.close().catch(() => undefined);
     throw toOdmoeError(thrown).code === 'CANCELLED' ? interrupted(thrown) : thrown;
   }
   await folder.remove();
@@ -91,6 +91,20 @@ function requireChoice({ directory, shape: { experts, expertsPerToken } }: Pack)
   throw new OdmoeError(
     'MODEL_UNSUPPORTED',
     `${directory}: each token uses all ${experts} experts of a layer, so no router has a choice that could be foretold; the model needs no predictor`,
+  );
+}
+
+/**
+ * A layer is trained with its states, and with the choices at each distance, of which native code makes a copy.
+ * @throws USAGE if they do not fit into memory
+ */
+function requireMemory({ hiddenSize, expertsPerToken }: ModelShape, { tokens, memoryBytes }: FittingRequest): void {
+  const neededBytes = tokens * VALUE_BYTES * (hiddenSize + 2 * DISTANCES.length * expertsPerToken);
+  if (neededBytes <= memoryBytes) return;
+  throw new OdmoeError(
+    'USAGE',
+    `training with ${tokens} tokens needs ${formatByteSize(neededBytes)} of memory and may take ${formatByteSize(memoryBytes)}: ` +
+      'give fewer --tokens, or more --memory',
   );
 }
 
@@ -127,7 +141,6 @@ class Fitting {
   async record({ sequences, tokens }: FittingTokens): Promise<void> {
     const { pack, folder, request } = this;
     const { hiddenSize, expertsPerToken, expertLayers } = pack.shape;
-    this.requireMemory(tokens);
     if (folder.recordedRows >= tokens) return;
     const rowBytes = (hiddenSize + expertsPerToken) * VALUE_BYTES;
     const missingBytes = (tokens - folder.recordedRows) * expertLayers * rowBytes;
@@ -211,18 +224,6 @@ class Fitting {
       { hiddenSize, experts, expertsPerToken, units, states, choices, epochs: EPOCHS, seed },
       onEpoch,
       signal,
-    );
-  }
-
-  /** @throws USAGE if the states of a layer do not fit into memory */
-  private requireMemory(tokens: number): void {
-    const { memoryBytes } = this.request;
-    const neededBytes = COPIES_IN_TRAINING * tokens * this.pack.shape.hiddenSize * VALUE_BYTES;
-    if (neededBytes <= memoryBytes) return;
-    throw new OdmoeError(
-      'USAGE',
-      `training with ${tokens} tokens needs ${formatByteSize(neededBytes)} of memory and may take ${formatByteSize(memoryBytes)}: ` +
-        'give fewer --tokens, or more --memory',
     );
   }
 

@@ -17,6 +17,7 @@ import { type ActivatedRow, activatedExperts } from '../../shared/decisions/plac
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import { expertsIn } from '../generation/passing-experts.js';
+import { RegisteredExperts } from '../loading/registered-experts.js';
 import { executeRows, type LayerBuffers } from '../generation/run-layers.js';
 
 const FLOAT_BYTES = 4;
@@ -59,6 +60,8 @@ export async function recordLayers(
   firstRow: number,
 ): Promise<void> {
   const slots = createSlot(recorder);
+  const { source } = recorder;
+  const registered = new RegisteredExperts(slots, source.shape.experts, (layer, expert) => source.expert(layer, expert));
   try {
     const groups = rowGroups(sequences).filter((group) => group.firstRow >= firstRow);
     let next = 0;
@@ -71,7 +74,7 @@ export async function recordLayers(
           const { expertLayers } = recorder.model.shape;
           recorder.onProgress(done * expertLayers + layer * wave.passes.length, groups.length * expertLayers);
         };
-        await wave.run(slots, onLayer);
+        await wave.run({ slots, registered }, onLayer);
       } finally {
         wave.close();
       }
@@ -129,6 +132,12 @@ interface OpenPass {
   readonly states: Float32Array;
 }
 
+/** The slot for experts, with those that it knows by number. They serve all waves. */
+interface ExpertLoading {
+  readonly slots: ExpertSlots;
+  readonly registered: RegisteredExperts;
+}
+
 /** The passes that go through the model together: as many as memory holds. */
 class Wave {
   private constructor(
@@ -169,7 +178,7 @@ class Wave {
     return last === undefined ? 0 : last.firstRow + last.rows;
   }
 
-  async run(slots: ExpertSlots, onLayer: (layer: number) => void): Promise<void> {
+  async run(loading: ExpertLoading, onLayer: (layer: number) => void): Promise<void> {
     const { shape } = this.recorder.model;
     for (const { pass, group, sequences } of this.passes) {
       const rowSequence = group.sequences.flatMap((ids, sequence) => ids.map(() => sequence));
@@ -185,7 +194,7 @@ class Wave {
       const choices: RouterChoice[] = [];
       for (const opened of this.passes) choices.push(await this.attend(opened, layer));
       // Nothing that comes after the last router's choice is recorded.
-      if (layer < shape.expertLayers - 1) await this.runExperts(slots, layer, choices);
+      if (layer < shape.expertLayers - 1) await this.runExperts(loading, layer, choices);
       onLayer(layer + 1);
     }
   }
@@ -205,14 +214,17 @@ class Wave {
     return choice;
   }
 
-  private async runExperts(slots: ExpertSlots, layer: number, choices: readonly RouterChoice[]): Promise<void> {
-    const { source, model } = this.recorder;
-    const { shape } = model;
+  private async runExperts(
+    { slots, registered }: ExpertLoading,
+    layer: number,
+    choices: readonly RouterChoice[],
+  ): Promise<void> {
+    const { shape } = this.recorder.model;
     const activated = choices.map(({ experts }) => activatedExperts(experts, shape.expertsPerToken));
     const needed = new Set(activated.flatMap((ofPass) => [...ofPass.keys()]));
     for (const expert of needed) {
       this.throwIfCancelled();
-      await slots.load(SLOT, slots.register(source.expert(layer, expert)), FROM_STORAGE);
+      await slots.load(SLOT, registered.numberOf(layer, expert), FROM_STORAGE);
       for (const [index, { buffers }] of this.passes.entries()) {
         const rows: readonly ActivatedRow[] = activated[index]?.get(expert) ?? [];
         await executeRows(slots, SLOT, rows, buffers, shape);
