@@ -1,12 +1,13 @@
 /** The folder in a pack that keeps the work of fitting until it is finished: what is there is not done again after an interruption. */
-import { constants, readdir, rm } from 'node:fs/promises';
+import { constants, readdir, rm, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { crc32c } from '../../native/index.js';
 import { FITTING_DIRECTORY } from '../../packs/format/pack-layout.js';
 import { predictorTensors } from '../../packs/predictor/predictor-layout.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import { openCounted } from '../../shared/base/files/counted-file.js';
 import { makeDirectories } from '../../shared/base/files/make-directories.js';
 import { acquireProcessLock, type ProcessLock } from '../../shared/base/files/process-lock.js';
@@ -185,28 +186,45 @@ export class FittingFolder {
 
   /** Deletes the folder: the predictor is written. */
   async remove(): Promise<void> {
-    await this.lock.release();
     try {
-      await rm(this.directory, { recursive: true, force: true });
+      await this.deleteContent();
     } catch (thrown) {
       throw writeFailure(thrown, this.directory, null);
+    } finally {
+      await this.lock.release();
+    }
+    try {
+      await rmdir(this.directory);
+    } catch (thrown) {
+      // Another process may have taken the folder since, or have deleted it.
+      if (!['ENOTEMPTY', 'ENOENT'].includes(systemErrorCode(thrown))) throw writeFailure(thrown, this.directory, null);
     }
   }
 
   private async goOn(): Promise<void> {
     const path = join(this.directory, WORK_FILE);
     if (await fileExists(path)) {
-      const found = await readJsonFile(path, BATCH_LIMIT_BYTES, this.errors).catch(() => null);
+      // Work begins anew where its file is damaged, but not where the disk cannot read it now.
+      const errors: FileErrors = { ...this.errors, invalid: 'PACK_CORRUPT' };
+      const found = await readJsonFile(path, BATCH_LIMIT_BYTES, errors).catch((thrown: unknown) => {
+        if (toOdmoeError(thrown).code === 'PACK_CORRUPT') return null;
+        throw thrown;
+      });
       const parsed = workSchema.safeParse(found);
       if (parsed.success && JSON.stringify(parsed.data.inputs) === JSON.stringify(this.inputs)) {
         this.rows = parsed.data.recorded_rows;
         return;
       }
     }
+    await this.deleteContent();
+    await this.setRecordedRows(0);
+  }
+
+  /** Deletes all but the lock. */
+  private async deleteContent(): Promise<void> {
     for (const name of await readdir(this.directory)) {
       if (!name.startsWith(LOCK_FILE)) await rm(join(this.directory, name), { recursive: true, force: true });
     }
-    await this.setRecordedRows(0);
   }
 
   private async readInto(name: string, offsetBytes: number, values: Float32Array | Int32Array): Promise<void> {
