@@ -61,7 +61,9 @@ export async function recordLayers(
 ): Promise<void> {
   const slots = createSlot(recorder);
   const { source } = recorder;
-  const registered = new RegisteredExperts(slots, source.shape.experts, (layer, expert) => source.expert(layer, expert));
+  const registered = new RegisteredExperts(slots, source.shape.experts, (layer, expert) =>
+    source.expert(layer, expert),
+  );
   try {
     const groups = rowGroups(sequences).filter((group) => group.firstRow >= firstRow);
     let next = 0;

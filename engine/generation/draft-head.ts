@@ -30,7 +30,10 @@ export class DraftHead {
     return new DraftHead(source.shape, model);
   }
 
-  /** `mostRows`: rows of one pass of the head; more rows are fed in several. */
+  /**
+   * `mostRows`: rows of one pass of the head; more rows are fed in several.
+   * @throws OdmoeError DEVICE_OUT_OF_MEMORY; then nothing of it remains
+   */
   createDrafter(mostRows: number): HeadDrafter {
     return new HeadDrafter(this.model, this.shape, mostRows);
   }
@@ -58,9 +61,19 @@ export class HeadDrafter {
     private readonly shape: ModelShape,
     private readonly mostRows: number,
   ) {
-    this.cache = model.createSequence();
-    this.feeding = model.createPass(mostRows);
-    this.chaining = model.createPass(1);
+    const parts: { dispose(): void }[] = [];
+    const made = <Part extends { dispose(): void }>(part: Part): Part => {
+      parts.push(part);
+      return part;
+    };
+    try {
+      this.cache = made(model.createSequence());
+      this.feeding = made(model.createPass(mostRows));
+      this.chaining = made(model.createPass(1));
+    } catch (thrown) {
+      for (const part of parts.reverse()) part.dispose();
+      throw thrown;
+    }
   }
 
   /** Positions of which rows have been fed. */

@@ -3,13 +3,19 @@ import type { HeadDrafter } from '../../engine/generation/draft-head.js';
 /** What the drafts of a sequence need of its head. */
 export type Drafter = Pick<HeadDrafter, 'feed' | 'draft' | 'dispose'>;
 
+/** Most rows that are held in passes of the head; a prompt that comes faster than the head runs loses its oldest ones. */
+const MOST_HELD_PASSES = 32;
+
 /**
  * Drafts for one sequence from the model's own head (multi-token prediction). Passes give the states of the rows that they ran, rows of drafts included;
- * the head is fed with a row once the token behind it is known, so with no row of a draft that proved wrong.
+ * the head is fed with a row once the token behind it is known, so with no row of a draft that proved wrong. It runs when drafts are asked for, and
+ * before only for as many rows as one of its passes takes.
  */
 export class MtpDrafts {
   /** States of rows that the head has not been fed, by position. */
   private readonly held = new Map<number, Float32Array>();
+  /** Null: nothing has been fed yet, or the head has failed. */
+  private drafter: Drafter | null = null;
   /** Position of the head's first row: rows that the sequence took over from another one have no states here. */
   private first = 0;
   private fed = 0;
@@ -17,36 +23,70 @@ export class MtpDrafts {
   private failure: { thrown: unknown } | null = null;
 
   constructor(
-    private readonly drafter: Drafter,
-    private readonly hiddenSize: number,
+    /** Called at the first row that is fed. */
+    private readonly createDrafter: () => Drafter,
+    /** `passRows`: rows of one pass of the head. */
+    private readonly sizes: { hiddenSize: number; passRows: number },
     /** The tokens of the prompt, and those that main has sampled. */
     private readonly knownTokens: () => readonly number[],
   ) {}
 
   /** A pass has run the rows from `position` on. `states`: the last ones behind the final norm, rows x hiddenSize. */
   takeStates(position: number, states: Float32Array): void {
-    const { hiddenSize } = this;
+    if (this.failure !== null) return;
+    const { hiddenSize, passRows } = this.sizes;
     for (let row = 0; row * hiddenSize < states.length; row += 1) {
+      // A row that is computed again becomes the youngest one.
+      this.held.delete(position + row);
       this.held.set(position + row, states.slice(row * hiddenSize, (row + 1) * hiddenSize));
     }
-    // Of a prompt the next tokens are known; so its states are not all kept until its end.
-    this.work = this.work.then(() => this.feedKnown()).catch((thrown: unknown) => void (this.failure ??= { thrown }));
+    for (const oldest of this.held.keys()) {
+      if (this.held.size <= MOST_HELD_PASSES * passRows) break;
+      this.held.delete(oldest);
+    }
+    if (this.held.size >= passRows) this.work = this.work.then(() => this.feedEarly());
   }
 
-  /** Tokens that probably follow the last known one, `most` at most. Throws the errors of the head's device. */
+  /** Tokens that probably follow the last known one, `most` at most. Throws the errors of the head's device; it drafts no more after one. */
   async draft(most: number): Promise<number[]> {
     await this.work;
     if (this.failure !== null) throw this.failure.thrown;
-    await this.feedKnown();
-    const isCurrent = this.first + this.fed === this.knownTokens().length - 1;
-    return isCurrent && this.fed > 0 ? this.drafter.draft(most) : [];
+    try {
+      await this.feedKnown();
+      const isCurrent = this.first + this.fed === this.knownTokens().length - 1;
+      return this.drafter !== null && isCurrent && this.fed > 0 ? await this.drafter.draft(most) : [];
+    } catch (thrown) {
+      this.fail(thrown);
+      throw thrown;
+    }
   }
 
   /** Call it when nothing else runs. */
   async end(): Promise<void> {
     await this.work;
+    this.release();
+  }
+
+  /** An error is thrown where drafts are asked for. */
+  private async feedEarly(): Promise<void> {
+    // An earlier call may have fed the rows of this one.
+    if (this.held.size < this.sizes.passRows) return;
+    try {
+      await this.feedKnown();
+    } catch (thrown) {
+      this.fail(thrown);
+    }
+  }
+
+  private fail(thrown: unknown): void {
+    this.failure ??= { thrown };
+    this.release();
+  }
+
+  private release(): void {
     this.held.clear();
-    this.drafter.dispose();
+    this.drafter?.dispose();
+    this.drafter = null;
   }
 
   private async feedKnown(): Promise<void> {
@@ -65,11 +105,13 @@ export class MtpDrafts {
       this.held.delete(position);
       states.push(state);
     }
-    const rows = new Float32Array(states.length * this.hiddenSize);
-    for (const [row, state] of states.entries()) rows.set(state, row * this.hiddenSize);
+    const { hiddenSize } = this.sizes;
+    const rows = new Float32Array(states.length * hiddenSize);
+    for (const [row, state] of states.entries()) rows.set(state, row * hiddenSize);
     const tokens = known.slice(begin + 1, begin + 1 + states.length);
     const row = this.fed;
     this.fed += states.length;
+    this.drafter ??= this.createDrafter();
     await this.drafter.feed(row, rows, tokens);
     await this.feedKnown();
   }

@@ -8,9 +8,9 @@ import { type Drafter, MtpDrafts } from './mtp-drafts.js';
 /** Heads are trained to say what the model says next; the first drafts correct an assumption that is too high. */
 const ASSUMED = [0.7];
 const KIND = 0;
-/** A draft costs a pass of the head; further ones are not made where all before them are right less often than this. */
+/** A draft costs a pass of the head; further ones are not made where they and all before them are right less often than this. */
 const LEAST_CHANCE = 0.25;
-/** A head whose first draft is right less often is asked once in so many passes, so that it is noticed when it becomes better. */
+/** A head whose first draft is right less often is asked once in so many passes, to notice when its drafts become better. */
 const PASSES_UNTIL_RETRY = 16;
 
 /** The model's own head, and what its drafts have shown in all answers. */
@@ -46,7 +46,12 @@ export class MtpSource implements DraftSource {
     private readonly log: Pick<Logger, 'warn'>,
   ) {
     this.acceptance = new DraftAcceptance(ASSUMED, acceptance);
-    this.drafts = new MtpDrafts(head.createDrafter(mostRows), hiddenSize, () => this.known);
+    const sizes = { hiddenSize, passRows: mostRows };
+    this.drafts = new MtpDrafts(
+      () => head.createDrafter(mostRows),
+      sizes,
+      () => this.known,
+    );
   }
 
   begin(promptIds: readonly number[]): void {
@@ -91,10 +96,12 @@ export class MtpSource implements DraftSource {
     if (this.acceptance.chance(KIND, 0) < LEAST_CHANCE && ++this.passesUnasked < PASSES_UNTIL_RETRY) return [];
     this.passesUnasked = 0;
     const chances: number[] = [];
-    for (let reached = 1; chances.length < limit && reached >= LEAST_CHANCE;) {
+    let reached = 1;
+    while (chances.length < limit) {
       const chance = this.acceptance.chance(KIND, chances.length);
-      chances.push(chance);
       reached *= chance;
+      if (chances.length > 0 && reached < LEAST_CHANCE) break;
+      chances.push(chance);
     }
     return chances;
   }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { DraftHead } from '../../engine/generation/draft-head.js';
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
-import type { Device, Model } from '../../native/index.js';
+import { type Device, type Model, openHandles } from '../../native/index.js';
 import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import type { DraftHeadSource, ModelSource } from '../../shared/model/tensor-source.js';
@@ -144,6 +144,16 @@ describe('heads that draft', () => {
       main.dispose();
     });
   }
+
+  it('leave nothing behind where a drafter cannot be made whole', async () => {
+    const { head: headSource } = await sourcesOf('glm45');
+    const head = await DraftHead.load(device, headSource, 'bf16');
+    const before = openHandles();
+    // Its sequence is made, and then its pass is not.
+    assert.throws(() => head.createDrafter(0));
+    assert.deepEqual(openHandles(), before);
+    head.dispose();
+  });
 
   it('are fed a state for every token, and no other model is', async () => {
     const { source, head } = await sourcesOf('glm45');

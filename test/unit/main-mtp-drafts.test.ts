@@ -81,7 +81,15 @@ class Answering {
 
   async answer(head: DraftHead | null): Promise<Answer> {
     const known = [...PROMPT];
-    const drafts = head && new MtpDrafts(head.createDrafter(2), this.sizes.hiddenSize, () => known);
+    const { hiddenSize } = this.sizes;
+    const sizes = { hiddenSize, passRows: 2 };
+    const drafts =
+      head &&
+      new MtpDrafts(
+        () => head.createDrafter(2),
+        sizes,
+        () => known,
+      );
     const counts = { passes: 0, proposed: 0, accepted: 0 };
     let next = 0;
     for (let first = 0; first < PROMPT.length; first += PROMPT_ROWS) {
@@ -174,8 +182,11 @@ class WritingDrafter implements Drafter {
   readonly fed: string[] = [];
   rows = 0;
   failure: Error | null = null;
+  /** Feeding waits for it. */
+  open: Promise<void> = Promise.resolve();
 
   async feed(position: number, states: Float32Array, nextTokens: readonly number[]): Promise<void> {
+    await this.open;
     if (this.failure !== null) throw this.failure;
     assert.ok(position <= this.rows);
     for (const [row, token] of nextTokens.entries()) this.fed.push(`${position + row}: ${states[row] ?? -1} ${token}`);
@@ -192,9 +203,17 @@ class WritingDrafter implements Drafter {
 }
 
 describe('main: the rows of a head', () => {
-  const begin = (known: number[]): { drafter: WritingDrafter; drafts: MtpDrafts } => {
+  const begin = (known: number[], passRows = 64): { drafter: WritingDrafter; drafts: MtpDrafts } => {
     const drafter = new WritingDrafter();
-    return { drafter, drafts: new MtpDrafts(drafter, 1, () => known) };
+    const sizes = { hiddenSize: 1, passRows };
+    return {
+      drafter,
+      drafts: new MtpDrafts(
+        () => drafter,
+        sizes,
+        () => known,
+      ),
+    };
   };
 
   it('are those whose next token is known, and no row of a draft that proved wrong', async () => {
@@ -235,6 +254,55 @@ describe('main: the rows of a head', () => {
     drafter.failure = new Error('no memory');
     drafts.takeStates(0, Float32Array.of(0.5));
     await assert.rejects(drafts.draft(1), /no memory/);
+    assert.equal(drafter.rows, -1, 'a head that failed is given back at once');
+    drafter.failure = null;
+    drafts.takeStates(1, Float32Array.of(1.5));
+    await assert.rejects(drafts.draft(1), /no memory/);
+    assert.deepEqual(drafter.fed, []);
+    await drafts.end();
+  });
+
+  it('fail where drafts are asked for, too, if they were fed before', async () => {
+    const { drafter, drafts } = begin([10, 11, 12], 1);
+    drafter.failure = new Error('no memory');
+    drafts.takeStates(0, Float32Array.of(0.5));
+    await assert.rejects(drafts.draft(1), /no memory/);
+    assert.equal(drafter.rows, -1);
+    await drafts.end();
+  });
+
+  it('are fed where nobody asks for drafts only as whole passes of the head', async () => {
+    const known = Array.from({ length: 20 }, (_, token) => token);
+    const few = begin(known, 4);
+    few.drafts.takeStates(0, Float32Array.of(0, 1, 2));
+    await few.drafts.end();
+    assert.deepEqual([few.drafter.fed, few.drafter.rows], [[], 0]);
+    const enough = begin(known, 4);
+    enough.drafts.takeStates(0, Float32Array.of(0, 1, 2));
+    enough.drafts.takeStates(3, Float32Array.of(3, 4));
+    await enough.drafts.end();
+    assert.equal(enough.drafter.fed.length, 5);
+  });
+
+  it('are held in a bounded number: of a prompt that comes faster than the head runs the latest are fed', async () => {
+    const known = Array.from({ length: 201 }, (_, token) => token);
+    const { drafter, drafts } = begin(known, 2);
+    let go = (): void => undefined;
+    drafter.open = new Promise((resolve) => {
+      go = resolve;
+    });
+    for (let position = 0; position < 200; position += 10) {
+      drafts.takeStates(
+        position,
+        Float32Array.from({ length: 10 }, (_, row) => position + row),
+      );
+      // The first rows are with the head from here on.
+      await Promise.resolve();
+    }
+    go();
+    assert.deepEqual(await drafts.draft(1), [7]);
+    assert.equal(drafter.fed.length, 10 + 64);
+    assert.deepEqual([drafter.fed[9], drafter.fed[10], drafter.fed.at(-1)], ['9: 9 10', '0: 136 137', '63: 199 200']);
     await drafts.end();
   });
 

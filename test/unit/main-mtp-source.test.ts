@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { type EngineHead, MtpSource } from '../../main-node/decode/mtp-source.js';
 import type { Drafter } from '../../main-node/decode/mtp-drafts.js';
 import { OwnDrafts } from '../../main-node/decode/own-drafts.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { DraftAcceptance } from '../../main-node/drafting/draft-acceptance.js';
 
 const SIGNAL = new AbortController().signal;
@@ -11,6 +12,8 @@ const SIGNAL = new AbortController().signal;
 class ScriptedHead implements Drafter {
   readonly asked: number[] = [];
   failure: Error | null = null;
+  creationFailure: Error | null = null;
+  created = 0;
   disposed = 0;
 
   async feed(): Promise<void> {
@@ -30,7 +33,12 @@ class ScriptedHead implements Drafter {
 /** A source whose prompt has been run up to its last token. */
 function begun(assumed = 0.7) {
   const head = new ScriptedHead();
-  const engineHead: EngineHead = { head: { createDrafter: () => head }, acceptance: new DraftAcceptance([assumed]) };
+  const createDrafter = (): ScriptedHead => {
+    if (head.creationFailure !== null) throw head.creationFailure;
+    head.created += 1;
+    return head;
+  };
+  const engineHead: EngineHead = { head: { createDrafter }, acceptance: new DraftAcceptance([assumed]) };
   const warnings: string[] = [];
   const log = { warn: (text: string) => void warnings.push(text) };
   const source = new MtpSource(engineHead, { hiddenSize: 1, mostRows: 4 }, log);
@@ -52,11 +60,28 @@ describe('main: the source of drafts that is the head', () => {
     const { head, source } = begun();
     source.settled(2, 3);
     const { tokenIds, chances } = await source.propose(2, 8);
-    assert.deepEqual(tokenIds, [7, 7, 7, 7]);
-    assert.deepEqual(chances, [0.7, 0.7, 0.7, 0.7]);
+    assert.deepEqual(tokenIds, [7, 7, 7]);
+    assert.deepEqual(chances, [0.7, 0.7, 0.7]);
     assert.deepEqual((await source.propose(2, 2)).tokenIds, [7, 7]);
     await source.end();
     assert.equal(head.disposed, 1);
+  });
+
+  it('makes no draft that is reached and right less often than one in four', async () => {
+    for (const [assumed, drafts] of [
+      [0.45, 1],
+      [0.51, 2],
+      [0.6, 2],
+      [0.64, 3],
+      [0.76, 5],
+      [1, 8],
+    ] as const) {
+      const { head, source } = begun(assumed);
+      source.settled(2, 3);
+      assert.equal((await source.propose(2, 8)).tokenIds.length, drafts, `${assumed}`);
+      assert.deepEqual(head.asked, [drafts]);
+      await source.end();
+    }
   });
 
   it('drafts more where its drafts prove right, and hardly any more where they prove wrong', async () => {
@@ -69,7 +94,7 @@ describe('main: the source of drafts that is the head', () => {
         right.source.settled(next, 7);
       }
     }
-    assert.deepEqual([right.head.asked[0], right.head.asked.at(-1)], [4, 8]);
+    assert.deepEqual([right.head.asked[0], right.head.asked.at(-1)], [3, 8]);
     const wrong = begun();
     const asked: number[] = [];
     for (let position = 2; position < 82; position += 1) asked.push((await pass(wrong.source, position, 3)).length);
@@ -89,12 +114,21 @@ describe('main: the source of drafts that is the head', () => {
     assert.equal(head.disposed, 1);
   });
 
+  it('drafts no more where its head takes more memory than there is, and the answer goes on', async () => {
+    const { head, source, warnings } = begun();
+    head.creationFailure = new OdmoeError('DEVICE_OUT_OF_MEMORY', 'no room for a head');
+    for (let position = 2; position < 5; position += 1) assert.deepEqual(await pass(source, position, 3), []);
+    assert.equal(warnings.length, 1);
+    await source.end();
+    assert.deepEqual([head.created, head.disposed, head.asked], [0, 0, []]);
+  });
+
   it('is not asked for a pass that runs no drafts', async () => {
     const { head, source } = begun();
     const drafts = new OwnDrafts([source], { rows: 'auto', lastPosition: 100 }, new DraftTrial(), () => null);
     drafts.settled(2, 3, false);
     assert.deepEqual(await drafts.propose(2, 8, 0, SIGNAL), []);
-    assert.deepEqual(head.asked, []);
+    assert.deepEqual([head.asked, head.created], [[], 0]);
     const wanted = new OwnDrafts([source], { rows: 3, lastPosition: 100 }, new DraftTrial(), () => null);
     const proposed = await wanted.propose(2, 8, 0, SIGNAL);
     assert.deepEqual(
