@@ -185,9 +185,8 @@ async function loadHead(
 ): Promise<DraftHead | null> {
   if (drafting.source !== 'mtp' || drafting.rows === 1) return null;
   if (!draftHead) {
-    log.warn('no drafts: the pack has no head that drafts tokens (packs of odmoe before 0.3, and models without one)', {
-      model: name,
-    });
+    const causes = 'a pack of a release before 0.3, a model without a head, or one that could not be read';
+    log.warn(`no drafts: the pack has no head that drafts tokens (${causes})`, { model: name });
     return null;
   }
   const shape = servedShape(draftHead.shape, main.maxContextPositions);

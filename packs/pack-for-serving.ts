@@ -27,6 +27,7 @@ const KEY_DIGITS = 16;
  * again as long as the checkpoint's files do not change.
  * @param cacheDirectory null: $XDG_CACHE_HOME/odmoe/packs, ~/.cache/odmoe/packs, or the temporary directory, the first that can be written
  * @param signal cancels the packing, which the next call continues
+ * @param onWarning called where it packs, as by packCheckpoint
  * @throws as openModelSource and packCheckpoint
  */
 export async function packForServing(
@@ -35,6 +36,7 @@ export async function packForServing(
   runtime: Runtime,
   onProgress?: (doneBytes: number, totalBytes: number) => void,
   signal?: AbortSignal,
+  onWarning?: (warning: string) => void,
 ): Promise<string> {
   const absolute = resolve(directory);
   if (await isPackDirectory(absolute)) return (await openPack(absolute)).directory;
@@ -54,6 +56,7 @@ export async function packForServing(
             onDamagedPack: 'replace',
             ...(onProgress && { onProgress }),
             ...(signal && { signal }),
+            ...(onWarning && { onWarning }),
           },
           NATIVE_PACKING_TOOLS,
         );

@@ -269,7 +269,8 @@ async function serve(
 async function servedPack(directory: string, signal: AbortSignal): Promise<string> {
   const bar = createProgressBar('packing the model');
   try {
-    return await packForServing(directory, null, runtime, bar.update, signal);
+    const warn = (warning: string): void => void standardError.write(`odmoe: ${warning}\n`);
+    return await packForServing(directory, null, runtime, bar.update, signal, warn);
   } finally {
     bar.stop();
   }

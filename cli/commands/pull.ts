@@ -134,7 +134,7 @@ export async function obtainWithBar(model: FoundModel, signal: AbortSignal): Pro
   const lines = progressLines(label, tell, () => runtime.nowMs());
   const bar = createProgressBar(label, describeBytes, lines);
   try {
-    return await obtainPack(model, signal, (done, total) => bar.update(done, total));
+    return await obtainPack(model, signal, (done, total) => bar.update(done, total), tell);
   } finally {
     bar.stop();
   }

@@ -208,17 +208,18 @@ export async function obtainPack(
   model: FoundModel,
   signal: AbortSignal,
   onProgress: (doneBytes: number, totalBytes: number) => void,
+  onWarning: (warning: string) => void = () => undefined,
 ): Promise<string> {
   if (model.kind === 'packed') return model.directory;
   const { directory, id: name } = model;
   if (model.kind === 'cached') {
-    const options = { ...PACKING, name, onDamagedPack: 'refuse', onProgress, signal } as const;
+    const options = { ...PACKING, name, onDamagedPack: 'refuse', onProgress, onWarning, signal } as const;
     await packCheckpoint(model.checkpoint.directory, directory, options, NATIVE_PACKING_TOOLS);
     return directory;
   }
   const { remote } = model;
   const progress = new PullProgress(remote.weightBytes, onProgress);
-  const options = { ...PACKING, onProgress: progress.packed, signal };
+  const options = { ...PACKING, onProgress: progress.packed, onWarning, signal };
   if (remote.form === 'gguf') {
     const path = await remote.bring(model.needs.packBytes, progress.arrived);
     const named = { ...options, name: packedName(name), onDamagedPack: 'refuse' } as const;

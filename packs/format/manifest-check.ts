@@ -33,6 +33,7 @@ export function manifestProblems(manifest: Manifest): string[] {
   const { shape, shipped_format: shippedFormat } = manifest.model;
   const impossible = shapeProblem(shape);
   if (impossible !== null) return [impossible];
+  if (shape.draftHead !== undefined) return ["the model's own shape is that of a head that drafts"];
   const matrices = manifest.experts.flatMap((expert) => EXPERT_MATRICES.map((part) => expert[part]));
   const exactFormat = shippedFormatOf(matrices);
   const formats =
@@ -93,7 +94,9 @@ function draftHeadProblems(manifest: Manifest): string[] {
 }
 
 function headShapeProblem(head: ModelShape, model: ModelShape): string | null {
-  if (head.draftHead === undefined || head.expertLayers !== 1) return 'its shape is not that of a head that drafts';
+  if (head.draftHead === undefined || head.layers.length !== 1 || head.expertLayers !== 1) {
+    return 'its shape is not that of a head that drafts';
+  }
   if (head.hiddenSize !== model.hiddenSize || head.vocabSize !== model.vocabSize) {
     return 'it has hidden states or tokens of another size than the model';
   }

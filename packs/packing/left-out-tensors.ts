@@ -25,3 +25,8 @@ export function leftOutTensors({
   }
   return [...groups.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
 }
+
+/** Says that a checkpoint's head cannot be read; null: there is nothing to say. */
+export function draftHeadWarning({ draftHeadProblem: problem }: Pick<Checkpoint, 'draftHeadProblem'>): string | null {
+  return problem ? `the head that drafts tokens is left out: ${problem}` : null;
+}

@@ -33,16 +33,21 @@ const COMPARING_SHARE = 0.5;
  * Handles packing into a directory that holds a whole pack. If that pack is of this checkpoint, packing is already done; this is checked by
  * reading the weights of both. Another pack is never overwritten. `consumed`: weight files of the checkpoint that were deleted while this pack
  * was made, by name; the remaining files are then not enough for a comparison.
+ * A pack of a release that packed no heads is of this checkpoint, too, unless the checkpoint's files are to be deleted then (`consume`): the head is
+ * nowhere else. `onWarning` is told.
  * @throws USAGE if it is another pack, PACK_CORRUPT if it is damaged
  */
 export async function matchWholePack(
-  checkpoint: Checkpoint,
+  whole: Checkpoint,
   plan: PackingPlan,
   consumed: ReadonlyMap<string, unknown>,
   context: PackingContext,
+  { consume, onWarning }: { consume: boolean; onWarning?: ((warning: string) => void) | undefined },
 ): Promise<PackOutcome> {
   const pack = await openAnyPack(context.outputDirectory);
   const { manifest } = pack;
+  const isWithoutHead = Boolean(whole.draftHead) && manifest.draft_head === undefined && !consume;
+  const checkpoint = isWithoutHead ? { ...whole, draftHead: null } : whole;
   const difference =
     planDifference(manifest, plan, checkpoint) ??
     (await copiedFileDifference(manifest, checkpoint)) ??
@@ -54,6 +59,11 @@ export async function matchWholePack(
     );
   }
   requireUndamaged(pack, await verifyPack(pack, context.tools, halfOfProgress(checkpoint, context)));
+  if (isWithoutHead) {
+    onWarning?.(
+      `${pack.directory}: has no head that drafts tokens, though the checkpoint has one; remove the pack and pack again to have it`,
+    );
+  }
   return {
     directory: pack.directory,
     name: pack.name,

@@ -18,7 +18,7 @@ import type { PackOutcome } from './pack-outcome.js';
 import type { PackingContext, PackingTools } from './packing-context.js';
 import { PackingJournal, type PackingPlan } from './packing-journal.js';
 import { planFiles, type PlannedFile } from './planned-files.js';
-import { leftOutTensors } from './left-out-tensors.js';
+import { draftHeadWarning, leftOutTensors } from './left-out-tensors.js';
 import { modelBytes } from './model-bytes.js';
 import { goneFile, isAnotherFile, peakBytes, CheckpointFileConsumer, sourceFiles } from './checkpoint-file-consumer.js';
 import { sourceIdentity } from './source-identity.js';
@@ -42,7 +42,7 @@ export interface PackOptions {
   /** Leaves the experts' lossless parts out. Only addSlices makes what this leaves usable. */
   slicesOnly?: boolean;
   onProgress?: (doneBytes: number, totalBytes: number) => void;
-  /** Called before the work begins. */
+  /** Called before the work begins, or behind a comparison with a whole pack. */
   onWarning?: (warning: string) => void;
   signal?: AbortSignal;
 }
@@ -130,10 +130,6 @@ async function openForPacking(
   return slicesOnly ? { ...checkpoint, draftHead: null } : checkpoint;
 }
 
-function draftHeadWarning({ draftHeadProblem: problem }: Checkpoint): string | null {
-  return problem ? `the head that drafts tokens is left out: ${problem}` : null;
-}
-
 /** Files that --consume deletes besides, in words. @throws USAGE for a GGUF file; the errors of checkConsume */
 async function consumeWarning({ files, madeFiles }: Checkpoint, path: string): Promise<string | null> {
   if (madeFiles === null) return checkConsume(files);
@@ -167,14 +163,15 @@ function recordedName(name: string): string {
 async function wholePackOutcome(
   checkpoint: Checkpoint,
   plan: PackingPlan,
-  { onDamagedPack, consume = false }: PackOptions,
+  { onDamagedPack, consume = false, onWarning }: PackOptions,
   context: PackingContext,
 ): Promise<PackOutcome | null> {
   const { outputDirectory: directory } = context;
   if (!(await fileExists(join(directory, MANIFEST_FILE)))) return null;
   try {
     const earlier = await PackingJournal.resume(directory, plan);
-    const outcome = await matchWholePack(checkpoint, plan, earlier?.consumed ?? new Map(), context);
+    const consumed = earlier?.consumed ?? new Map<string, unknown>();
+    const outcome = await matchWholePack(checkpoint, plan, consumed, context, { consume, onWarning });
     const journal = consume ? (earlier ?? (await PackingJournal.begin(directory, plan))) : earlier;
     if (journal !== null) await finishConsuming(checkpoint, journal, consume, context);
     return { ...outcome, consumedShards: journal?.consumed.size ?? 0 };

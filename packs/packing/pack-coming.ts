@@ -22,7 +22,7 @@ import {
   type RoomStep,
 } from './coming-files.js';
 import { fileAhead, FileArrivals } from './file-arrivals.js';
-import { leftOutTensors } from './left-out-tensors.js';
+import { draftHeadWarning, leftOutTensors } from './left-out-tensors.js';
 import { modelBytes } from './model-bytes.js';
 import { acquirePackingLock, prepareOutputDirectory } from './output-directory.js';
 import { openJournal } from './pack-checkpoint.js';
@@ -41,6 +41,8 @@ export interface PackComingOptions {
   /** Name that the pack records. */
   name: string;
   onProgress?: (doneBytes: number, totalBytes: number) => void;
+  /** Called before the work begins. */
+  onWarning?: (warning: string) => void;
   signal?: AbortSignal;
 }
 
@@ -65,6 +67,8 @@ export async function packComing(
   tools: PackingTools,
 ): Promise<PackOutcome> {
   const checkpoint = await openCheckpoint(source.directory, { gone: source.headers });
+  const warning = draftHeadWarning(checkpoint);
+  if (warning !== null) options.onWarning?.(warning);
   const directory = await prepareOutputDirectory(checkpoint.directory, outputDirectory);
   const lock = await acquirePackingLock(directory);
   try {

@@ -1,14 +1,18 @@
 import assert from 'node:assert/strict';
 import { readFile, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
 import type { Manifest } from '../../packs/format/manifest.js';
 import { openPack } from '../../packs/format/open-pack.js';
 import { ownDensePlaces } from '../../packs/packing/model-bytes.js';
-import { NATIVE_BYTE_TOOLS } from '../../packs/packing/native-tools.js';
+import { packComing } from '../../packs/packing/pack-coming.js';
+import { NATIVE_BYTE_TOOLS, NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
+import { packForServing } from '../../packs/pack-for-serving.js';
 import { verifyPack } from '../../packs/packing/verify-pack.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { DraftHeadSource, TensorSource } from '../../shared/model/tensor-source.js';
+import { RUNTIME } from '../wall.js';
 import { plainValues } from './plain-values.js';
 import { configOfFixture, tensorsOfFixture } from './rewritten-experts.js';
 import { withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
@@ -24,6 +28,11 @@ function fixturePath(name: string): string {
 /** A head's tensors that are not of experts. */
 function denseOf(head: DraftHeadSource): TensorSource[] {
   return ownDensePlaces(head).map(({ role, layer }) => head.dense(role, layer));
+}
+
+/** The shape with a layer more, which has no experts. */
+function twoLayers(shape: ModelShape): ModelShape {
+  return { ...shape, layers: shape.layers.flatMap((layer) => [layer, { ...layer, routed: null }]) };
 }
 
 async function manifestOf(directory: string): Promise<Manifest> {
@@ -94,6 +103,31 @@ describe('packs of heads that draft', () => {
     );
   });
 
+  it('of a release that packed no heads are whole, with a warning; nothing is deleted for them', async () => {
+    await withTensors(
+      (name) => !HEADS.test(name),
+      async (output) => {
+        const { packDigest } = await openPack(output);
+        await withTemporaryDirectory(async (checkpoint) => {
+          await writeTinyCheckpoint(checkpoint, await tensorsOfFixture('qwen35moe'), {
+            config: configOfFixture('qwen35moe'),
+          });
+          const warnings: string[] = [];
+          const onWarning = (warning: string): void => void warnings.push(warning);
+          const again = await pack(checkpoint, output, { ...NATIVE, name: 'm', onWarning });
+          assert.deepEqual([again.alreadyWhole, again.digest], [true, packDigest]);
+          assert.equal(warnings.length, 1);
+          assert.match(warnings[0] ?? '', /has no head that drafts tokens.*remove the pack and pack again/);
+          await assert.rejects(
+            pack(checkpoint, output, { ...NATIVE, name: 'm', consume: true }),
+            refusal('USAGE', /it was packed without the head/),
+          );
+          assert.notEqual((await openCheckpoint(checkpoint)).draftHead, null);
+        });
+      },
+    );
+  });
+
   it('say why a head was left out that cannot be read', async () => {
     await withTensors(
       (name) => name !== 'mtp.norm.weight',
@@ -105,6 +139,24 @@ describe('packs of heads that draft', () => {
         assert.ok(source.left_out.some(({ name }) => name === 'mtp.fc.weight'));
       },
     );
+  });
+
+  it('say so, too, when they are made for serving, or from files that come one by one', async () => {
+    const tensors = (await tensorsOfFixture('qwen35moe')).filter(({ name }) => name !== 'mtp.norm.weight');
+    await withTemporaryDirectory(async (directory) => {
+      const [checkpoint, cache, output] = ['checkpoint', 'cache', 'pack'].map((name) => join(directory, name));
+      assert.ok(checkpoint !== undefined && cache !== undefined && output !== undefined);
+      await writeTinyCheckpoint(checkpoint, tensors, { config: configOfFixture('qwen35moe') });
+      const warnings: string[] = [];
+      const onWarning = (warning: string): void => void warnings.push(warning);
+      await packForServing(checkpoint, cache, RUNTIME, undefined, undefined, onWarning);
+      const { files } = await openCheckpoint(checkpoint);
+      const headers = new Map(files.map((file) => [basename(file.path), file]));
+      const source = { directory: checkpoint, headers, bring: async () => undefined };
+      await packComing(source, output, { codec: NATIVE.codec, shards: 4, name: 'm', onWarning }, NATIVE_PACKING_TOOLS);
+      assert.equal(warnings.length, 2);
+      for (const warning of warnings) assert.match(warning, /left out: .*mtp\.norm\.weight.* is missing/);
+    });
   });
 
   it('are refused when the head is damaged, or the manifest contradicts itself', async () => {
@@ -132,12 +184,16 @@ describe('packs of heads that draft', () => {
           [{ ...head, shared: ['embedding'] }, /draft_head: dense tensor lmHead of layer 0 is missing/],
           [{ ...head, shape: { ...head.shape, hiddenSize: 32 } }, /draft_head: it has hidden states.*another size/],
           [{ ...head, shape: manifest.model.shape }, /draft_head: its shape is not that of a head/],
+          [{ ...head, shape: twoLayers(head.shape) }, /draft_head: its shape is not that of a head/],
         ];
         for (const [changed, message] of changes) {
           const file = manifestFile({ ...manifest, draft_head: changed });
           await writeFile(join(output, 'manifest.json'), JSON.stringify(file));
           await assert.rejects(openPack(output), refusal('PACK_CORRUPT', message));
         }
+        const model = { ...manifest.model, shape: { ...manifest.model.shape, draftHead: { chained: 'plain' as const } } };
+        await writeFile(join(output, 'manifest.json'), JSON.stringify(manifestFile({ ...manifest, model })));
+        await assert.rejects(openPack(output), refusal('PACK_CORRUPT', /model's own shape is that of a head/));
       },
     );
   });
