@@ -191,7 +191,10 @@ describe('packs of heads that draft', () => {
           await writeFile(join(output, 'manifest.json'), JSON.stringify(file));
           await assert.rejects(openPack(output), refusal('PACK_CORRUPT', message));
         }
-        const model = { ...manifest.model, shape: { ...manifest.model.shape, draftHead: { chained: 'plain' as const } } };
+        const model = {
+          ...manifest.model,
+          shape: { ...manifest.model.shape, draftHead: { chained: 'plain' as const } },
+        };
         await writeFile(join(output, 'manifest.json'), JSON.stringify(manifestFile({ ...manifest, model })));
         await assert.rejects(openPack(output), refusal('PACK_CORRUPT', /model's own shape is that of a head/));
       },
