@@ -37,5 +37,5 @@ describe('the stored packs of the scenarios', () => {
         assert.equal(manifestOf(made.directory), manifestOf(kept.directory));
       }
     });
-  }).timeout(180_000);
+  }).timeout(600_000);
 });

@@ -169,7 +169,7 @@ describe('the manifests for Kubernetes', () => {
       console.log('      skipped: kubernetes-types is not installed here');
       this.skip();
     }
-    this.timeout(60_000);
+    this.timeout(300_000);
     assert.deepEqual(typeFaults([...all, ...classes.values()]), []);
     const service = structuredClone(one('Service', 'odmoe'));
     Object.assign(service.spec.ports[0] ?? {}, { port: '7600' });
