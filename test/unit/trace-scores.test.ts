@@ -89,7 +89,7 @@ describe('a recorded trace of version 2', function () {
       assert.equal(recorded.router_score, router?.score);
       const { count, different } = compareChoices(recorded);
       // Scores are rounded to FP16, so experts that are nearly equal may change places.
-      assert.ok(different <= 0.02 * count, `${name}: ${different} of ${count} choices differ`);
+      assert.ok(different <= Math.max(2, 0.02 * count), `${name}: ${different} of ${count} choices differ`);
       if (recorded.router_choice === undefined) continue;
       const other = compareChoices({ ...recorded, router_choice: undefined });
       assert.ok(other.different > 0.1 * count, `${name}: the scores alone make ${other.different} of ${count} choices`);
