@@ -6,7 +6,7 @@ export const LEAST_TOKENS = 2000;
 export const MOST_TOKENS = 10_000_000;
 /** Most tokens of a sequence of a text. */
 const TEXT_SEQUENCE_TOKENS = 512;
-/** Of so many sequences, the last is held back. */
+/** One sequence of this many is held back: the last. */
 const HELD_BACK_ONE_IN = 8;
 
 /** Sequences in the order in which they are recorded: those that are trained with come first. */

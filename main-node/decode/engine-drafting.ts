@@ -8,9 +8,9 @@ import { engineHead, type EngineHead } from './mtp-source.js';
 
 /** The drafts that the cluster can use, of those that the settings allow. */
 export interface EngineDrafting extends UsableDrafts, Pick<NodeSettings['drafting'], 'optimistic' | 'source'> {
-  /** What lookup's drafts have shown in all answers. */
+  /** How often lookup's drafts proved right, over all answers. */
   readonly lookup: DraftAcceptance;
-  /** What drafts that main makes have cost and gained in all answers. */
+  /** Time and tokens of passes with and without main's own drafts, over all answers. */
   readonly trial: DraftTrial;
   /** Null: the model's own head is not loaded. */
   readonly mtp: EngineHead | null;

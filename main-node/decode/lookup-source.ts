@@ -16,7 +16,7 @@ interface OpenProposal {
   kind: number;
 }
 
-/** What all answers together have shown of lookup's drafts. */
+/** How often lookup's drafts prove right, for all answers together. */
 export function lookupAcceptance(): DraftAcceptance {
   return new DraftAcceptance(ASSUMED);
 }

@@ -1,6 +1,6 @@
 import type { HeadDrafter } from '../../engine/generation/draft-head.js';
 
-/** What the drafts of a sequence need of its head. */
+/** The methods of the head by which a sequence drafts. */
 export type Drafter = Pick<HeadDrafter, 'feed' | 'draft' | 'dispose'>;
 
 /** Most rows that are held in passes of the head; a prompt that comes faster than the head runs loses its oldest ones. */

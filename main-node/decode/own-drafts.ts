@@ -31,7 +31,7 @@ export class OwnDrafts {
   constructor(
     private readonly sources: readonly DraftSource[],
     private readonly options: OwnDraftsOptions,
-    /** What drafts have cost and gained in all answers. */
+    /** Time and tokens of passes with and without drafts, over all answers. */
     private readonly trial: DraftTrial,
     /** Null: no pass has been measured. */
     private readonly line: () => PassLine | null,

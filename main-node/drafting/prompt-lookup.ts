@@ -82,7 +82,7 @@ export class PromptLookup {
     return length;
   }
 
-  /** Where the place is so near the end that the tokens behind it run out, the proposal goes on with itself: a repetition repeats. */
+  /** The tokens behind the place. If the text ends before there are enough of them, the proposal continues with its own tokens: a repetition repeats. */
   private following(place: number, limit: number): number[] {
     const found: number[] = [];
     while (found.length < limit) {

@@ -50,7 +50,7 @@ const ATTENTION_SHARE = 0.5;
  */
 const LEAST_LOST_SHARE = 1 / 8;
 
-/** Where no distance is measured: the share of the wrong experts that the next word corrects. */
+/** The share of the wrong experts that the next word corrects, if it is not measured. */
 const UNKNOWN_CORRECTED = 0.25;
 
 /**

@@ -31,7 +31,7 @@ const METHOD_OF_FILE: Readonly<Record<(typeof QUANTIZATION_FILES)[number], Quant
 };
 
 /**
- * What a file beside config.json says, in the form of config.json's `quantization_config`; null: that the weights are not quantized.
+ * Reads a file beside config.json, in the form of config.json's `quantization_config`; null: the file says that the weights are not quantized.
  * @throws MODEL_CORRUPT
  */
 export function quantizationBeside(

@@ -62,7 +62,7 @@ class Model : public LiveCount<Model> {
   const Matrix& embedding() const;
   // The final norm and the model's other tensors, without embedding and LM head.
   const DenseWeights& ending() const;
-  // What makes the rows of a draft head.
+  // The weights that make the rows of a draft head.
   const DenseWeights& draft_beginning() const;
   // The LM head; the embedding where no LM head was loaded.
   const Matrix& lm_head() const;

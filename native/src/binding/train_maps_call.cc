@@ -40,7 +40,7 @@ class EpochEnded : public Completion {
   double error_;
 };
 
-// What the training reads. The states stay JavaScript's.
+// The inputs of the training. JavaScript keeps the states.
 struct Examples {
   MapTraining training;
   std::vector<std::vector<int32_t>> choices;

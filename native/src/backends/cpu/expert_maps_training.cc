@@ -291,7 +291,7 @@ class Trainer {
   const int64_t heads_;  // experts of all distances
   const int64_t stride_;
   std::vector<int64_t> tokens_;  // those that count, in the order of the epoch
-  // Of the rows of a batch.
+  // These hold values of the rows of a batch.
   std::vector<float> inputs_;
   std::vector<float> products_;
   std::vector<float> sigmoids_;
