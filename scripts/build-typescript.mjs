@@ -2,6 +2,7 @@
 // file alone (isolatedModules), so only changed files are compiled.
 //   node scripts/build-typescript.mjs               the product
 //   node scripts/build-typescript.mjs --everything  benchmarks and tests, too
+//   node scripts/build-typescript.mjs --release     the product without its comments, as a release holds it
 // build-dashboard.mjs bundles the page. The page's modules without JSX are also compiled here, for the tests.
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -47,8 +48,8 @@ function outputOf(source) {
 }
 
 /** The state of the compiler and its settings. If it changes, everything is compiled again. */
-function settingsState() {
-  return `${fileState('tsconfig.json')} ${installedVersion('typescript')}`;
+function settingsState(removeComments) {
+  return `${fileState('tsconfig.json')} ${installedVersion('typescript')}${removeComments ? ' without comments' : ''}`;
 }
 
 function readState(settings) {
@@ -75,7 +76,7 @@ function removeStale(modules, sources) {
   }
 }
 
-function compile(sources) {
+function compile(sources, removeComments) {
   if (!existsSync(join(packageRoot, 'node_modules', 'typescript'))) {
     throw new BuildError(
       'the npm packages are not installed; run `npm ci` (or `npm run setup`, which does everything)',
@@ -85,7 +86,14 @@ function compile(sources) {
   const { config } = ts.readConfigFile(join(packageRoot, 'tsconfig.json'), ts.sys.readFile);
   const { options } = ts.convertCompilerOptionsFromJson(config.compilerOptions, packageRoot);
   // The compiler reads the sources themselves and no other files.
-  Object.assign(options, { noCheck: true, noResolve: true, noLib: true, types: [], incremental: false });
+  Object.assign(options, {
+    noCheck: true,
+    noResolve: true,
+    noLib: true,
+    types: [],
+    incremental: false,
+    removeComments,
+  });
   const program = ts.createProgram(
     sources.map((source) => join(packageRoot, source)),
     options,
@@ -98,8 +106,8 @@ function compile(sources) {
 }
 
 /** All sources of the modules, and the changed ones, which have to be compiled. */
-function changedSources(modules) {
-  const state = readState(settingsState());
+function changedSources(modules, removeComments) {
+  const state = readState(settingsState(removeComments));
   const sources = modules.flatMap((module) => filesBelow(module, (name) => SOURCE.test(name)));
   const changed = sources.filter(
     (source) => state.sources[source] !== fileState(source) || !existsSync(join(packageRoot, outputOf(source))),
@@ -108,18 +116,18 @@ function changedSources(modules) {
 }
 
 /** `announce` is called before anything is compiled. Throws BuildError if a source does not compile. */
-export function buildTypeScript(modules, announce) {
+export function buildTypeScript(modules, announce, removeComments = false) {
   generateMessages();
   if (modules.includes(FIXTURE_READER)) unpackFixtures();
-  const { sources, changed } = changedSources(modules);
+  const { sources, changed } = changedSources(modules, removeComments);
   if (changed.length === 0 && isDashboardBuilt()) return removeStale(modules, sources);
   announce();
   withLock('typescript', () => {
     buildDashboard();
     // Another process may have compiled the sources while this one waited for the lock.
-    const { state, sources, changed } = changedSources(modules);
+    const { state, sources, changed } = changedSources(modules, removeComments);
     const compiled = changed.map((source) => [source, fileState(source)]);
-    if (changed.length > 0) compile(changed);
+    if (changed.length > 0) compile(changed, removeComments);
     removeStale(modules, sources);
     Object.assign(state.sources, Object.fromEntries(compiled));
     writeWhole(STATE_PATH, JSON.stringify(state));
@@ -127,10 +135,13 @@ export function buildTypeScript(modules, announce) {
 }
 
 function main() {
-  const unknown = process.argv.slice(2).filter((argument) => argument !== '--everything');
-  if (unknown.length > 0) throw new BuildError(`unknown argument ${unknown.join(' ')}; the only one is --everything`);
-  const more = process.argv.includes('--everything') ? [...BENCH_MODULES, ...TEST_MODULES] : [];
-  buildTypeScript([...PRODUCT_MODULES, ...more], () => process.stderr.write('typescript: compiling\n'));
+  const given = new Set(process.argv.slice(2));
+  const everything = given.delete('--everything');
+  const release = given.delete('--release');
+  if (given.size > 0)
+    throw new BuildError(`unknown argument ${[...given].join(' ')}; there are --everything and --release`);
+  const more = everything ? [...BENCH_MODULES, ...TEST_MODULES] : [];
+  buildTypeScript([...PRODUCT_MODULES, ...more], () => process.stderr.write('typescript: compiling\n'), release);
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) runBuild('typescript', main);

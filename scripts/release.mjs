@@ -217,7 +217,7 @@ function writeSums(out) {
 function release(place, out, fromCheckout) {
   copyTracked(place);
   installPackages(place, fromCheckout);
-  run(process.execPath, ['scripts/build-typescript.mjs'], place);
+  run(process.execPath, ['scripts/build-typescript.mjs', '--release'], place);
   const libraries = buildLibraries(place, fromCheckout);
   const arm = fromCheckout ? null : crossBuild(place);
   const integrity = {};

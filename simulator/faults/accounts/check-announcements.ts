@@ -54,13 +54,15 @@ export function accountAnnouncements(
   if (first === undefined) return account;
   const placement = first.answer.account.placement as Placement;
   const name = `${pass.members[0]?.sequence} ${pass.members[0]?.position}`;
-  const aheadOfOthers = announcements.filter(({ announce }) => isOfAnotherPass(pass, announce, members));
-  for (const { worker, announce } of aheadOfOthers)
+  const takenBack = announcements.filter(
+    (one) => isOfAnotherPass(pass, one.announce, members) || isGuessForOneRow(pass, one, members),
+  );
+  for (const { worker, announce } of takenBack)
     for (const expert of announce.experts)
       account.releases.push(
         `${worker} ${expert} ${announce.pass.sequence} ${announce.pass.position} ${announce.layer}`,
       );
-  const own = announcements.filter((one) => !aheadOfOthers.includes(one));
+  const own = announcements.filter((one) => !takenBack.includes(one));
   for (const layer of pass.choices.keys()) {
     const ofLayer = announcementsOfLayer(pass, layer, placement, members, own);
     const { before, after, direct, asked } = ofLayer;
@@ -84,6 +86,21 @@ function isOfAnotherPass(
   if (pass.sequence === named?.sequence && pass.position === named.position) return false;
   const of = members.find(({ answer }) => answer.account.sequence === pass.sequence);
   return of !== undefined && pass.position < of.answer.promptTokens;
+}
+
+/**
+ * True if main guessed experts of the first layer before the pass began, for a pass of one row, and the pass then had drafts: main releases the
+ * guessed experts, also those that the pass asks for.
+ */
+function isGuessForOneRow(
+  pass: JointPass,
+  { at, announce }: Announcement,
+  members: readonly PredictedAnswer[],
+): boolean {
+  const [first] = members;
+  if (first === undefined || announce.layer !== 0 || at >= pass.begunAt) return false;
+  const isPassOfDrafts = pass.members.length === 1 && (pass.members[0]?.tokenIds.length ?? 0) > 1;
+  return isPassOfDrafts && isAlone(pass, first.answer.decodes) && !predictsItself(first.answer);
 }
 
 function announcementsOfLayer(

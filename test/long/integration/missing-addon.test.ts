@@ -33,6 +33,7 @@ const NEEDING: readonly string[][] = [
   ['cluster', 'restore', 'OUT'],
   ...[
     'codec',
+    'drafts',
     'emulation',
     'expert',
     'faults',
@@ -76,6 +77,7 @@ const WITHOUT: readonly string[][] = [
   ['worker', '--help'],
   ['bench', 'deepen', '--help'],
   ['bench', 'fluxmoe', '--help'],
+  ['bench', 'homes', '--help'],
   ['bench', 'hop', '--help'],
   ['bench', 'report', '--main', NOBODY],
   ['bench', 'schedule', '--instances', '1'],
