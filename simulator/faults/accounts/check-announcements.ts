@@ -98,7 +98,8 @@ function isGuessForOneRow(
   members: readonly PredictedAnswer[],
 ): boolean {
   const [first] = members;
-  if (first === undefined || announce.layer !== 0 || at >= pass.begunAt) return false;
+  const isOneRow = announce.rows.length === 1 && announce.rows[0]?.rows === 1;
+  if (first === undefined || announce.layer !== 0 || !isOneRow || at >= pass.begunAt) return false;
   const isPassOfDrafts = pass.members.length === 1 && (pass.members[0]?.tokenIds.length ?? 0) > 1;
   return isPassOfDrafts && isAlone(pass, first.answer.decodes) && !predictsItself(first.answer);
 }
