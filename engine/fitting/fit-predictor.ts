@@ -17,6 +17,7 @@ import { FittingFolder } from './fitting-folder.js';
 import { cutText, divideTokens, type FittingTokens } from './fitting-tokens.js';
 import { makeOwnAnswers } from './make-own-answers.js';
 import { recordLayers } from './record-layers.js';
+import { tokensOfText } from './text-tokens.js';
 
 const EPOCHS = 24;
 /** Rows whose predictions are compared at a time. */
@@ -120,7 +121,7 @@ class Fitting {
   ) {}
 
   async tokens(): Promise<FittingTokens> {
-    const { text, tokens } = this.request;
+    const { text, tokens, signal } = this.request;
     if (text === null) {
       const sequences = await this.withDevice((device) => makeOwnAnswers(device, this.pack, this.request, this.folder));
       return divideTokens(sequences, 'the answers of the model');
@@ -133,7 +134,7 @@ class Fitting {
       );
     }
     const { vocabSize, maxPositions } = this.pack.shape;
-    const ids = tokenizer.encode(text.content).filter((id) => id < vocabSize);
+    const ids = await tokensOfText(tokenizer, text.content, { tokens, vocabSize, signal });
     return divideTokens(cutText(ids, tokens, maxPositions), text.path);
   }
 

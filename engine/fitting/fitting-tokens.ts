@@ -1,13 +1,14 @@
 /** The tokens that a predictor is trained with, in sequences, and those that are held back to measure it. Pure. */
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
-/** Fewest and most tokens that are recorded. */
-export const LEAST_TOKENS = 2000;
-export const MOST_TOKENS = 10_000_000;
-/** Most tokens of a sequence of a text. */
-const TEXT_SEQUENCE_TOKENS = 512;
+/** Most tokens of a sequence. */
+const SEQUENCE_TOKENS = 512;
 /** One sequence of this many is held back: the last. */
 const HELD_BACK_ONE_IN = 8;
+/** Fewest and most tokens that are recorded. With the fewest, a sequence is held back however long the sequences are. */
+export const LEAST_TOKENS = HELD_BACK_ONE_IN * SEQUENCE_TOKENS;
+export const MOST_TOKENS = 10_000_000;
 
 /** Sequences in the order in which they are recorded: those that are trained with come first. */
 export interface FittingTokens {
@@ -19,7 +20,7 @@ export interface FittingTokens {
 
 /** Cuts the tokens of a text into sequences, `tokens` in all at most. */
 export function cutText(ids: readonly number[], tokens: number, maxPositions: number): number[][] {
-  const length = Math.min(TEXT_SEQUENCE_TOKENS, maxPositions);
+  const length = Math.min(SEQUENCE_TOKENS, maxPositions);
   const end = Math.min(ids.length, tokens);
   const sequences: number[][] = [];
   for (let start = 0; start < end; start += length) sequences.push(ids.slice(start, Math.min(end, start + length)));
@@ -38,9 +39,9 @@ export function firstSequences(sequences: readonly (readonly number[])[], tokens
 }
 
 /**
- * Holds sequences back.
+ * Holds sequences back, none of which is longer than SEQUENCE_TOKENS.
  * @param origin says in a message where the tokens come from
- * @throws USAGE for too few tokens or sequences
+ * @throws USAGE for too few tokens
  */
 export function divideTokens(sequences: readonly (readonly number[])[], origin: string): FittingTokens {
   const isHeldBack = (index: number): boolean => index % HELD_BACK_ONE_IN === HELD_BACK_ONE_IN - 1;
@@ -48,12 +49,12 @@ export function divideTokens(sequences: readonly (readonly number[])[], origin: 
   const heldBack = sequences.filter((_, index) => isHeldBack(index));
   const sumOf = (some: readonly (readonly number[])[]): number => some.reduce((sum, { length }) => sum + length, 0);
   const tokens = sumOf(sequences);
-  if (tokens < LEAST_TOKENS || heldBack.length === 0) {
+  if (tokens < LEAST_TOKENS) {
     throw new OdmoeError(
       'USAGE',
-      `${origin}: ${tokens} tokens in ${sequences.length} sequences are too few to train with and to measure by: ` +
-        `give a text of at least ${HELD_BACK_ONE_IN * TEXT_SEQUENCE_TOKENS} tokens`,
+      `${origin}: ${tokens} tokens are too few to train with and to measure by: at least ${LEAST_TOKENS} are needed`,
     );
   }
+  assertInvariant(heldBack.length > 0, () => `${sequences.length} sequences of ${tokens} tokens: one is too long.`);
   return { sequences: [...trained, ...heldBack], tokens, trainedTokens: sumOf(trained) };
 }

@@ -38,8 +38,10 @@ export async function makeOwnAnswers(
     for (let batch = 0; made < request.tokens; batch += 1) {
       if (request.signal.aborted) throw new OdmoeError('CANCELLED', 'the work with the model was interrupted');
       const kept = await folder.batch(batch);
-      answering ??= kept === null ? await loadWholeModel(device, pack, request.memoryBytes) : null;
-      const model = { model: answering as Model, tokenizer, eosTokenIds: pack.eosTokenIds, vocabSize, maxPositions };
+      answering ??= kept === null ? await loadWholeModel(device, pack) : null;
+      const { eosTokenIds } = pack;
+      const { signal } = request;
+      const model = { model: answering as Model, tokenizer, eosTokenIds, vocabSize, maxPositions, signal };
       const some = kept ?? (await answerBatch(model, request.seed, batch));
       if (kept === null) await folder.keepBatch(batch, some);
       fruitless = some.length === 0 ? fruitless + 1 : 0;
@@ -54,12 +56,14 @@ export async function makeOwnAnswers(
       request.onProgress('answers', Math.min(made, request.tokens), request.tokens);
     }
     return firstSequences(sequences, request.tokens);
+  } catch (thrown) {
+    throw inWords(thrown, pack, request.memoryBytes);
   } finally {
     answering?.dispose();
   }
 }
 
-async function loadWholeModel(device: Device, pack: Pack, memoryBytes: number): Promise<Model> {
+async function loadWholeModel(device: Device, pack: Pack): Promise<Model> {
   const model = device.createModel(pack.shape);
   try {
     await loadDenseWeights(model, pack, 'shipped');
@@ -67,12 +71,17 @@ async function loadWholeModel(device: Device, pack: Pack, memoryBytes: number): 
     return model;
   } catch (thrown) {
     model.dispose();
-    if (toOdmoeError(thrown).code !== 'DEVICE_OUT_OF_MEMORY') throw thrown;
-    throw new OdmoeError(
-      'USAGE',
-      `${pack.directory}: the model does not fit into ${formatByteSize(memoryBytes)} of memory, so it cannot answer here: give a text with ` +
-        '--text, or more --memory',
-      { cause: thrown },
-    );
+    throw thrown;
   }
+}
+
+/** The error to throw where the model, or its passes, take more than the memory. */
+function inWords(thrown: unknown, { directory }: Pack, memoryBytes: number): unknown {
+  if (toOdmoeError(thrown).code !== 'DEVICE_OUT_OF_MEMORY') return thrown;
+  return new OdmoeError(
+    'USAGE',
+    `${directory}: the model does not fit into ${formatByteSize(memoryBytes)} of memory, so it cannot answer here: give a text with ` +
+      '--text, or more --memory',
+    { cause: thrown },
+  );
 }

@@ -1,11 +1,12 @@
 /** Texts for training that the model makes itself: it makes up what a user could ask, and answers. All experts are in memory. */
 import type { Model, Pass, Sequence } from '../../native/index.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { resolveSampling, type SamplingOptions } from '../../shared/wire/sampling-options.js';
 import { chooseToken } from '../sampling/choose-token.js';
-import { demoPrompts, MOST_PROMPTS } from './demo-prompts.js';
 import { PASS_ROWS } from './record-layers.js';
+import { asksReserved } from './reserved-prompts.js';
 
 /** Sequences that run together. */
 const TOGETHER = 32;
@@ -19,23 +20,6 @@ const ANSWER_TEMPERATURE = 0.7;
 /** In place of a question, to find the text before it. */
 const MARK = 'odmoemark';
 
-const RESERVED: readonly string[] = demoPrompts(MOST_PROMPTS).map(plainText);
-
-/** True if a text has a prompt in it by which recall is measured. */
-export function asksReserved(text: string): boolean {
-  const plain = plainText(text);
-  return RESERVED.some((prompt) => plain.includes(prompt));
-}
-
-/** A text without the differences of letters and spaces that make it no other text. */
-function plainText(text: string): string {
-  return text
-    .toLowerCase()
-    .split(/\s+/)
-    .filter((word) => word !== '')
-    .join(' ');
-}
-
 /** The model that answers, and its tokens. */
 export interface AnsweringModel {
   readonly model: Model;
@@ -44,11 +28,14 @@ export interface AnsweringModel {
   readonly eosTokenIds: readonly number[];
   readonly vocabSize: number;
   readonly maxPositions: number;
+  /** Aborts when nobody wants the answers any more. */
+  readonly signal: AbortSignal;
 }
 
 /**
  * One batch of sequences, questions and answers. It depends on the model, the seed and the batch's number alone. A batch may be empty, where
  * the model made up nothing usable.
+ * @throws CANCELLED
  */
 export async function answerBatch(answering: AnsweringModel, seed: number, batch: number): Promise<number[][]> {
   const { tokenizer } = answering;
@@ -107,7 +94,7 @@ function samplings(random: SeededRandom, count: number, temperature: number): Sa
 
 /** So many tokens after each of the beginnings. */
 async function continueAll(
-  { model, maxPositions }: AnsweringModel,
+  { model, maxPositions, signal }: AnsweringModel,
   beginnings: readonly (readonly number[])[],
   tokens: number,
   sampling: readonly SamplingOptions[],
@@ -128,11 +115,13 @@ async function continueAll(
     };
     const prompting = createPass(PASS_ROWS);
     for (const [index, ids] of beginnings.entries()) {
+      throwIfCancelled(signal);
       take(index, await prefill(prompting, sequences[index] as Sequence, ids));
     }
     const decoding = createPass(beginnings.length);
     const longest = Math.min(tokens, maxPositions - Math.max(...beginnings.map(({ length }) => length)));
     for (let count = 1; count < longest; count += 1) {
+      throwIfCancelled(signal);
       const positions = Int32Array.from(beginnings, ({ length }) => length + count - 1);
       const last = Int32Array.from(answers, (answer) => answer[count - 1] ?? 0);
       const rows = Int32Array.from(answers.keys());
@@ -160,4 +149,8 @@ async function prefill(pass: Pass, sequence: Sequence, ids: readonly number[]): 
     await pass.forward(null);
   }
   return pass.logits(Int32Array.of(last));
+}
+
+function throwIfCancelled(signal: AbortSignal): void {
+  if (signal.aborted) throw new OdmoeError('CANCELLED', 'the work with the model was interrupted');
 }

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
-import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fitPredictor, type FittingRequest } from '../../engine/fitting/fit-predictor.js';
+import { answerBatch } from '../../engine/fitting/own-answers.js';
 import { recordLayers, type RecordedRows } from '../../engine/fitting/record-layers.js';
 import { LocalSequence } from '../../engine/generation/local-runner.js';
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
-import { type Device, type Model, openDevice } from '../../native/index.js';
+import { type Device, type Model, openDevice, type Pass, type Sequence } from '../../native/index.js';
 import { openPack, type Pack } from '../../packs/format/open-pack.js';
 import { FITTING_DIRECTORY, PREDICTOR_FILE } from '../../packs/format/pack-layout.js';
 import { readPredictor } from '../../packs/predictor/predictor-file.js';
@@ -13,9 +14,11 @@ import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { TINY_CONFIG, tinyTensors } from './tiny-checkpoint.js';
 import { pack, refusal, withCheckpoint } from './tiny-pack.js';
 
+/** Of one layer. */
+const EPOCHS = 24;
 const MEMORY_BYTES = 64 * 1024 * 1024;
 const REQUEST: FittingRequest = {
-  tokens: 2500,
+  tokens: 4100,
   text: null,
   memoryBytes: MEMORY_BYTES,
   seed: 7,
@@ -156,28 +159,73 @@ describe('fitting a predictor', function () {
       assert.equal(predictor.recall.length, 6 + 5 + 4 + 2);
       const wanted = await readFile(path);
       assert.ok(!(await readdir(tiny.directory)).includes(FITTING_DIRECTORY));
+      await rm(path);
       for (const stopped of ['answers', 'recording', 'training'] as const) {
         const controller = new AbortController();
         const onProgress: FittingRequest['onProgress'] = (stage, done) => {
-          if (stage === stopped && done > 0) controller.abort();
+          if (stage === stopped && done > (stage === 'training' ? EPOCHS : 0)) controller.abort();
         };
         const request = { ...REQUEST, memoryBytes: 6 * 1024 * 1024, signal: controller.signal, onProgress };
         await assert.rejects(fitPredictor(tiny, request), refusal('CANCELLED', /interrupted/));
       }
+      assert.equal(await readPredictor(tiny), null);
       const stages = new Set<string>();
-      await fitPredictor(tiny, { ...REQUEST, onProgress: (stage) => stages.add(stage) });
+      let least = Infinity;
+      const onProgress: FittingRequest['onProgress'] = (stage, done) => {
+        stages.add(stage);
+        if (stage === 'training') least = Math.min(least, done);
+      };
+      await fitPredictor(tiny, { ...REQUEST, onProgress });
+      assert.deepEqual([...stages], ['answers', 'training'], 'what was recorded is not recorded again');
+      assert.equal(least, EPOCHS, 'the layer that was trained is not trained again');
       assert.deepEqual(await readFile(path), wanted);
       const other = await fitPredictor(tiny, { ...REQUEST, seed: 8 });
       assert.notDeepEqual(other.layers, predictor.layers);
     });
   });
 
+  it('ends within a batch of answers when it is interrupted', async () => {
+    const controller = new AbortController();
+    let passes = 0;
+    const pass: Partial<Pass> = {
+      begin: async () => undefined,
+      forward: async () => {
+        passes += 1;
+        if (passes === 40) controller.abort();
+      },
+      logits: async (rows) => new Float32Array(4 * rows.length),
+      dispose: () => undefined,
+    };
+    const model: Partial<Model> = {
+      createPass: () => pass as Pass,
+      createSequence: () => ({ dispose: () => undefined }) as Sequence,
+    };
+    const { signal } = controller;
+    const answering = {
+      model: model as Model,
+      tokenizer: null,
+      eosTokenIds: [],
+      vocabSize: 4,
+      maxPositions: 64,
+      signal,
+    };
+    await assert.rejects(answerBatch(answering, 1, 0), refusal('CANCELLED', /interrupted/));
+    assert.equal(passes, 40);
+  });
+
   it('is refused in words for too little memory, a text without a tokenizer, and routers without a choice', async () => {
     await withPack(async (tiny) => {
       await assert.rejects(
         fitPredictor(tiny, { ...REQUEST, memoryBytes: 10_000 }),
-        refusal('USAGE', /training with 2500 tokens needs .* may take 9\.77 KiB.*fewer --tokens/),
+        refusal('USAGE', /training with 4100 tokens needs .* may take 9\.77 KiB.*fewer --tokens/),
       );
+      // The first holds no model, the second no passes beside it.
+      for (const memoryBytes of [530_000, 600_000]) {
+        await assert.rejects(
+          fitPredictor(tiny, { ...REQUEST, memoryBytes }),
+          refusal('USAGE', /does not fit into 5.*KiB of memory.*--text/),
+        );
+      }
       const text = { path: 'notes.txt', content: 'word '.repeat(9000) };
       await assert.rejects(fitPredictor(tiny, { ...REQUEST, text }), refusal('USAGE', /has no tokenizer\.json/));
       const all = { ...tiny, shape: { ...tiny.shape, expertsPerToken: 3 } };

@@ -3,8 +3,9 @@ import fc from 'fast-check';
 import { demoPrompts, MOST_PROMPTS } from '../../engine/fitting/demo-prompts.js';
 import { cutText, divideTokens, firstSequences, LEAST_TOKENS } from '../../engine/fitting/fitting-tokens.js';
 import { chooseUnits, countForetold, DISTANCES } from '../../engine/fitting/foretold-experts.js';
-import { asksReserved } from '../../engine/fitting/own-answers.js';
 import { rowGroups } from '../../engine/fitting/record-layers.js';
+import { asksReserved } from '../../engine/fitting/reserved-prompts.js';
+import { piecesOf, tokensOfText, withoutReserved } from '../../engine/fitting/text-tokens.js';
 import { refusal } from './tiny-pack.js';
 
 const sequences = fc.array(fc.array(fc.nat({ max: 9 }), { minLength: 1, maxLength: 40 }), { maxLength: 60 });
@@ -50,13 +51,12 @@ describe('the tokens of a predictor', () => {
   });
 
   it('are refused in words if they are too few', () => {
-    const one = [Array.from({ length: LEAST_TOKENS }, () => 1)];
+    const all = cutText(Array<number>(LEAST_TOKENS).fill(1), LEAST_TOKENS, 1_000_000);
+    assert.ok(divideTokens(all, 'notes.txt').trainedTokens < LEAST_TOKENS);
     assert.throws(
-      () => divideTokens(one, 'notes.txt'),
-      refusal('USAGE', /^notes\.txt: 2000 tokens in 1 sequences are too few.*give a text/),
+      () => divideTokens([...all.slice(1), Array<number>(511).fill(1)], 'notes.txt'),
+      refusal('USAGE', /^notes\.txt: 4095 tokens are too few.*at least 4096 are needed/),
     );
-    const short = Array.from({ length: 9 }, () => [1, 2]);
-    assert.throws(() => divideTokens(short, 'notes.txt'), refusal('USAGE', /18 tokens in 9 sequences/));
   });
 
   it('go through the model in passes of whole sequences', () => {
@@ -84,6 +84,60 @@ describe('the tokens of a predictor', () => {
       assert.ok(asksReserved(`A sum:  ${prompt.toUpperCase().replaceAll(' ', '\n ')} And more.`), prompt);
     }
     assert.ok(!asksReserved('Tell me a story about a lantern.'));
+  });
+});
+
+const PROMPT = 'Tell me a story about a fox.';
+
+/** Each character is a token, and a text begins with token 1. */
+const BY_CHARACTER = {
+  encode: (text: string) => [1, ...BY_CHARACTER.encodeRendered(text)],
+  encodeRendered: (text: string) => [...text].map((character) => character.codePointAt(0) ?? 0),
+};
+const ANY = { tokens: 1_000_000, vocabSize: 0x11_0000, signal: new AbortController().signal };
+
+describe('the text of a predictor', () => {
+  it('is cut behind lines or spaces, and between characters where there are none', () => {
+    assert.deepEqual([...piecesOf('one two\nthree four', 12)], ['one two\n', 'three four']);
+    assert.deepEqual([...piecesOf('one two three', 9)], ['one two ', 'three']);
+    assert.deepEqual([...piecesOf('abc\u{1F98A}d', 4)], ['abc', '\u{1F98A}d']);
+    fc.assert(
+      fc.property(
+        fc.string({ unit: fc.constantFrom('a', ' ', '\n', '\u{1F98A}'), maxLength: 60 }),
+        fc.integer({ min: 1, max: 9 }),
+        (text, most) => {
+          const pieces = [...piecesOf(text, most)];
+          assert.equal(pieces.join(''), text);
+          assert.ok(pieces.every(({ length }) => length >= 1 && length <= Math.max(2, most)));
+        },
+      ),
+    );
+  });
+
+  it('has no prompt by which recall is measured, wherever it is cut', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 40 }), fc.integer({ min: 0, max: 30 }), (most, before) => {
+        const text = `${'word '.repeat(before)}${PROMPT.replaceAll(' ', ' \n')} ${'word '.repeat(20)}`;
+        const kept = [...withoutReserved(piecesOf(text, most))].join('');
+        assert.ok(asksReserved(text) && !asksReserved(kept));
+        assert.ok(kept.length >= text.length - PROMPT.length * 2 - 2 * most);
+      }),
+    );
+  });
+
+  it('gives as many tokens as are wanted, without those that the model lacks, until it is interrupted', async () => {
+    const text = `${'ab '.repeat(4000)}${PROMPT}`;
+    const whole = await tokensOfText(BY_CHARACTER, text, ANY);
+    assert.equal(whole[0], 1);
+    assert.ok(whole.length < text.length + 1 - PROMPT.length + 1);
+    assert.ok(!whole.includes(PROMPT.charCodeAt(0)));
+    assert.deepEqual(await tokensOfText(BY_CHARACTER, text, { ...ANY, tokens: 5 }), whole.slice(0, 5));
+    const narrow = await tokensOfText(BY_CHARACTER, text, { ...ANY, tokens: 5, vocabSize: 98 });
+    assert.deepEqual(narrow, [1, 97, 32, 97, 32]);
+    await assert.rejects(
+      tokensOfText(BY_CHARACTER, text, { ...ANY, signal: AbortSignal.abort() }),
+      refusal('CANCELLED', /./),
+    );
   });
 });
 
