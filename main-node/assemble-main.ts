@@ -107,6 +107,7 @@ export interface ComponentSources extends LoadedMain {
   experts: ExpertMemory;
   /** Rows of earlier requests on disk; null: there are none. */
   stored: RowStore | null;
+  recorder: PassEngine['recorder'];
 }
 
 function createEngine(
@@ -132,8 +133,7 @@ function createEngine(
   const passEngine: PassEngine = {
     shape,
     roster,
-    prediction: loaded.prediction,
-    trained: trainedAhead(loaded.maps, draftCosts, () => clusterCosts({ roster, shape, drafting, spread })),
+    ...predictors(loaded, draftCosts, () => clusterCosts({ roster, shape, drafting, spread })),
     ...sliceRules(sliced, shape),
     spread,
     prefillOverlap: settings.main.prefillOverlap,
@@ -170,18 +170,17 @@ function createEngine(
   };
 }
 
-/** The maps with the costs by which their predictions are announced; null: there are no maps. */
-function trainedAhead(
-  maps: LoadedMain['maps'],
+/** What predicts beside shadow, the maps with the costs by which their predictions are announced, and what records for maps to come. */
+function predictors(
+  { prediction, maps, recorder }: ComponentSources,
   draftCosts: DraftCostMeter,
   clusterNow: () => ClusterCosts,
-): PassEngine['trained'] {
-  if (maps === null) return null;
+): Pick<PassEngine, 'prediction' | 'trained' | 'recorder'> {
   const costs = (): ReturnType<typeof announcingCosts> => {
     const cluster = clusterNow();
     return announcingCosts(draftCosts.costs(cluster) ?? { ...cluster, layerMs: 0 });
   };
-  return { maps, costs };
+  return { prediction, trained: maps && { maps, costs }, recorder };
 }
 
 /** Parts of main that the engine takes. */
@@ -231,7 +230,7 @@ function announcesFirstLayerAhead(
 /** Bytes of main's device that its own worker leaves for passes and the shortest answer when it makes its slots. */
 export function bytesForAnswers(
   settings: NodeSettings,
-  { source, sliced, model, device, environment }: Omit<ComponentSources, 'experts' | 'stored'>,
+  { source, sliced, model, device, environment }: Omit<ComponentSources, 'experts' | 'stored' | 'recorder'>,
 ): number {
   const { runtime, devices } = environment;
   const loop = passLoopOptions(settings, { model, shape: source.shape, runtime }, mostRows(draftsOf(settings)));

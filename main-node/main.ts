@@ -1,3 +1,4 @@
+import type { StateRecorder } from '../engine/recording/state-recorder.js';
 import type { RunningNode } from '../engine/daemon/running-node.js';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -53,16 +54,18 @@ export async function startMain(
   let ownWorker: RunningOwnWorker | null = null;
   let admission: Admission | null = null;
   let stored: RowStore | null = null;
+  let recorder: StateRecorder | null = null;
   try {
     ownWorker = await startOwnWorker(settings, { ...loaded, environment }, { giveUp, abandoned }, log);
     const transport = ownWorker?.transport ?? environment.transport;
     const experts = ownWorker?.memory ?? null;
     stored = await storeOfMain(settings, loaded, environment, log);
-    const components = { ...loaded, environment: { ...environment, transport }, experts, stored };
+    recorder = await recorderOfMain(settings, loaded, environment, log);
+    const components = { ...loaded, environment: { ...environment, transport }, experts, stored, recorder };
     admission = Admission.open(settings, environment, log);
     return await serveMain(settings, components, { httpApi, giveUp, ownWorker, admission }, log);
   } catch (thrown) {
-    const opened = [() => admission?.stop(), () => stored?.close(), () => ownWorker?.stop()];
+    const opened = [() => admission?.stop(), () => stored?.close(), () => recorder?.close(), () => ownWorker?.stop()];
     await closeAll([opened, [() => disposeLoaded(loaded)]]).catch((fault: unknown) => {
       log.warn('main did not stop cleanly after a failed start', { error: toOdmoeError(fault) });
     });
@@ -89,6 +92,16 @@ function storeOfMain(
     decides: main.quality.kind === 'cached',
   };
   return openRowStore(wanted, runtime, openStoreFiles, log);
+}
+
+/** Records the states of answers; null: nothing is recorded. */
+async function recorderOfMain(
+  { main: { recordTokens: tokens } }: NodeSettings,
+  { source: pack }: LoadedMain,
+  { runtime, openRecorder }: NodeEnvironment,
+  log: Logger,
+): Promise<StateRecorder | null> {
+  return tokens === 0 ? null : await openRecorder({ pack, tokens }, runtime, log);
 }
 
 /** The daemon `odmoe main`. `ownWorker`: starts a worker of main's own (main.experts); null: it has none. */
@@ -280,7 +293,7 @@ async function stopMain(
     [() => engine.roster.stop()],
     [() => membership.stop()],
     [() => ownWorker?.stop(), () => engine.room.closeStore()],
-    [() => engine.passLoop.dispose(), () => engine.room.dispose()],
+    [() => engine.passLoop.dispose(), () => engine.room.dispose(), () => engine.recorder?.close()],
     [() => disposeLoaded(loaded)],
   ]);
 }

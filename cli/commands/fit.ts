@@ -1,8 +1,11 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
+import { awaitRecorded } from '../../engine/fitting/await-recorded.js';
 import { fitPredictor, type FittingStage } from '../../engine/fitting/fit-predictor.js';
 import { LEAST_TOKENS, MOST_TOKENS } from '../../engine/fitting/fitting-tokens.js';
+import { RecordedStates } from '../../engine/fitting/recorded-states.js';
+import type { Pack } from '../../packs/format/open-pack.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
 import { usePack } from '../../packs/format/pack-use.js';
 import { PREDICTOR_FILE } from '../../packs/format/pack-layout.js';
@@ -24,7 +27,8 @@ import { predictorLines } from '../output/predictor-report.js';
 
 interface FitFlags {
   text?: string;
-  tokens: number;
+  record: boolean;
+  tokens?: number;
   memory?: number;
   seed: number;
   units?: number;
@@ -35,9 +39,13 @@ const DEFAULT_TOKENS = 50_000;
 const DEFAULT_SEED = 1;
 const TEXT_LIMIT_BYTES = 256 * 1024 * 1024;
 
-const STAGES: Readonly<Record<FittingStage, { label: string; unit: string }>> = {
+type ShownStage = FittingStage | 'serving';
+
+const STAGES: Readonly<Record<ShownStage, { label: string; unit: string }>> = {
+  serving: { label: 'waiting for answers of main', unit: 'tokens' },
   answers: { label: 'making answers', unit: 'tokens' },
   recording: { label: 'recording', unit: 'layers of passes' },
+  copying: { label: 'reading what was recorded', unit: 'tokens' },
   training: { label: 'training', unit: 'epochs' },
 };
 
@@ -48,7 +56,16 @@ export function registerFitCommand(program: Command): void {
     .description('train a predictor of experts for a pack, so that main foretells them without a shadow')
     .argument('<pack>', 'directory of a pack')
     .option('--text <file>', "train with this text (UTF-8) instead of the model's own answers")
-    .option('--tokens <n>', 'tokens to record', tokensFlag, DEFAULT_TOKENS)
+    .option(
+      '--record',
+      'train with what main records of its answers while it serves (main.record_tokens), and wait until that is enough',
+      false,
+    )
+    .option(
+      '--tokens <n>',
+      `tokens to record (default: ${DEFAULT_TOKENS}; with --record, as many as main is to record)`,
+      tokensFlag,
+    )
     .option('--memory <size>', 'memory to take (default: what is available now)', memoryFlag)
     .option(
       '--seed <n>',
@@ -70,13 +87,17 @@ The model's own answers are the best text where nothing else is known, but to ma
 that does not, give a text like what it will be used for: the experts of a layer are then loaded one after another, each once for all
 the tokens that memory holds.
 
+With --record nothing runs here but the training: a main of this machine that serves the pack with main.record_tokens (--record-tokens)
+records what its layers meet in its answers, never their text. The command waits until the tokens are there; after Ctrl-C main goes on.
+
 After an interruption run the same command again: it goes on with what is done. Meanwhile the pack holds the recorded states: 4 bytes
 for each token, layer and number of the hidden state. They are deleted at the end. The same model, text, seed and flags give the same
 predictor.
 
 Examples:
   odmoe fit /data/demo-pack
-  odmoe fit /data/qwen3-pack --text notes.txt --tokens 20000 --memory 24GiB`,
+  odmoe fit /data/qwen3-pack --text notes.txt --tokens 20000 --memory 24GiB
+  odmoe fit /data/qwen3-pack --record`,
     )
     .action(fit);
 }
@@ -101,18 +122,17 @@ function memoryFlag(value: string): number {
 
 async function fit(directory: string, flags: FitFlags): Promise<void> {
   const startedMs = runtime.nowMs();
+  if (flags.record && flags.text !== undefined) {
+    throw new OdmoeError(
+      'USAGE',
+      '--record trains with the answers of main, --text with a text: leave one of the two out',
+    );
+  }
   const pack = await openServedPack(directory);
   const leave = await usePack(pack.directory);
   let predictor: Predictor;
   try {
-    const text = flags.text === undefined ? null : await readText(flags.text);
-    const memoryBytes = flags.memory ?? availableMemoryBytes();
-    const { tokens, seed } = flags;
-    predictor = await withInterrupt((signal) =>
-      withStages((onProgress) =>
-        fitPredictor(pack, { text, tokens, seed, memoryBytes, units: flags.units ?? null, signal, onProgress }),
-      ),
-    );
+    predictor = await withInterrupt((signal) => withStages((onProgress) => train(pack, flags, signal, onProgress)));
   } finally {
     await leave();
   }
@@ -129,6 +149,22 @@ async function fit(directory: string, flags: FitFlags): Promise<void> {
   standardOutput.write(`${[first, ...predictorLines(predictor)].join('\n')}\n`);
 }
 
+type OnProgress = (stage: ShownStage, done: number, total: number) => void;
+
+async function train(pack: Pack, flags: FitFlags, signal: AbortSignal, onProgress: OnProgress): Promise<Predictor> {
+  const text = flags.text === undefined ? null : await readText(flags.text);
+  const recorded = flags.record ? await RecordedStates.open(pack) : null;
+  try {
+    const tokens = flags.tokens ?? recorded?.limit ?? DEFAULT_TOKENS;
+    if (recorded !== null) await awaitRecorded(recorded, { tokens, signal, onProgress }, runtime);
+    const memoryBytes = flags.memory ?? availableMemoryBytes();
+    const { seed, units = null } = flags;
+    return await fitPredictor(pack, { text, recorded, tokens, seed, memoryBytes, units, signal, onProgress });
+  } finally {
+    await recorded?.close();
+  }
+}
+
 async function readText(path: string): Promise<{ path: string; content: string }> {
   const remedy = 'give a text of at most 256 MiB';
   const bytes = await readBoundedFile(path, TEXT_LIMIT_BYTES, { missing: 'USAGE', invalid: 'USAGE', remedy });
@@ -140,10 +176,8 @@ async function readText(path: string): Promise<{ path: string; content: string }
 }
 
 /** One bar after another, for each stage of the work. */
-async function withStages<Result>(
-  run: (onProgress: (stage: FittingStage, done: number, total: number) => void) => Promise<Result>,
-): Promise<Result> {
-  const shown: { stage: FittingStage; bar: ProgressBar }[] = [];
+async function withStages<Result>(run: (onProgress: OnProgress) => Promise<Result>): Promise<Result> {
+  const shown: { stage: ShownStage; bar: ProgressBar }[] = [];
   try {
     return await run((stage, done, total) => {
       if (shown.at(-1)?.stage !== stage) {

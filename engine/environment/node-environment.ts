@@ -7,6 +7,7 @@ import { type Devices, NATIVE_DEVICES } from '../devices/devices.js';
 import { chooseWeightForm, type ChooseWeightForm } from '../loading/choose-weight-form.js';
 import { type RuledSlices, slicesForQuality } from '../loading/open-for-quality.js';
 import type { SlicedQuality } from '../../shared/decisions/slices/plan-readings.js';
+import { type OpenRecorder, openRecorder } from '../recording/state-recorder.js';
 import type { MeasureReads } from '../planning/measure-read-depth.js';
 import type { DeviceEnvironment } from '../devices/open-node-device.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
@@ -75,6 +76,8 @@ export interface NodeEnvironment {
   readonly dataDirectory: string;
   /** Opens the files of a store of main's. */
   readonly openStoreFiles: OpenStoreFiles;
+  /** Opens the file into which main records what odmoe fit trains with. */
+  readonly openRecorder: OpenRecorder;
   /** The versions that this node's identity states. */
   readonly versions: NodeVersions;
   /** Measures the speed of storage; null: storage is emulated, and results must not depend on the machine. */
@@ -147,6 +150,7 @@ export function realEnvironment(
     ownWorker: startOwnWorker === null ? null : { start: startOwnWorker, watch: null },
     dataDirectory: dataDirectory(process.env),
     openStoreFiles,
+    openRecorder,
     versions: versionsIn(process.env),
   };
 }

@@ -14,9 +14,11 @@ import type { ModelShape } from '../../shared/model/model-shape.js';
 import { loadDenseWeights } from '../loading/load-weights.js';
 import { chooseUnits, countForetold, DISTANCES } from './foretold-experts.js';
 import { FittingFolder } from './fitting-folder.js';
-import { cutText, divideTokens, type FittingTokens } from './fitting-tokens.js';
+import { copyRecorded } from './copy-recorded.js';
+import { cutText, divideTokens, type FittingTokens, recordedSequences } from './fitting-tokens.js';
 import { makeOwnAnswers } from './make-own-answers.js';
 import { recordLayers } from './record-layers.js';
+import type { RecordedHeads, RecordedStates } from './recorded-states.js';
 import { tokensOfText } from './text-tokens.js';
 
 const EPOCHS = 24;
@@ -24,13 +26,15 @@ const EPOCHS = 24;
 const COMPARED_ROWS = 1024;
 const VALUE_BYTES = 4;
 
-export type FittingStage = 'answers' | 'recording' | 'training';
+export type FittingStage = 'answers' | 'recording' | 'copying' | 'training';
 
 export interface FittingRequest {
   /** Tokens to record; of the model's own answers, a few more. */
   readonly tokens: number;
   /** Null: the model's own answers. `path` stands in messages. */
   readonly text: { readonly path: string; readonly content: string } | null;
+  /** The states that main has recorded, with at least `tokens` rows; null: they are made here. Beside them, text is null. */
+  readonly recorded: RecordedStates | null;
   readonly memoryBytes: number;
   readonly seed: number;
   /** Rows of the hidden layers; null: by the sizes of the model. */
@@ -46,8 +50,9 @@ export interface FittingRequest {
 export async function fitPredictor(pack: Pack, request: FittingRequest): Promise<Predictor> {
   requireChoice(pack);
   const shape = mapsShape(pack.shape, request.units);
-  const text = request.text === null ? 'own answers' : `text ${sha256(request.text.content)}`;
-  const { tokens, seed } = request;
+  const { tokens, seed, recorded } = request;
+  const heads = recorded === null ? null : await recorded.heads(tokens);
+  const text = textOf(request, heads);
   const inputs = {
     odmoeVersion: odmoeVersion(),
     sourceFingerprint: pack.manifest.source.fingerprint,
@@ -62,8 +67,11 @@ export async function fitPredictor(pack: Pack, request: FittingRequest): Promise
   let predictor: Predictor;
   try {
     const fitting = new Fitting(pack, shape, request, folder);
-    const used = await fitting.tokens();
-    await fitting.record(used);
+    const used =
+      recorded === null || heads === null
+        ? await fitting.tokens()
+        : divideTokens(recordedSequences(heads.answers), recorded.path);
+    await (recorded === null ? fitting.record(used) : fitting.copy(used, recorded));
     const layers = await fitting.train(used);
     const recall = await fitting.measure(layers, used);
     predictor = { shape, layers, recall, tokens: used.tokens, seed, text };
@@ -109,6 +117,12 @@ function requireMemory({ hiddenSize, expertsPerToken }: ModelShape, { tokens, me
   );
 }
 
+/** The source of the tokens, in a few words. */
+function textOf({ text }: FittingRequest, heads: RecordedHeads | null): string {
+  if (heads !== null) return `recorded answers ${heads.digest}`;
+  return text === null ? 'own answers' : `text ${sha256(text.content)}`;
+}
+
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
 /** The steps of one run. */
@@ -138,14 +152,36 @@ class Fitting {
     return divideTokens(cutText(ids, tokens, maxPositions), text.path);
   }
 
-  /** Records the rows that are not recorded yet. */
-  async record({ sequences, tokens }: FittingTokens): Promise<void> {
+  /** Copies the rows that main has recorded, and that are not copied yet. Each sequence holds the numbers of its rows. */
+  async copy({ sequences, tokens }: FittingTokens, recorded: RecordedStates): Promise<void> {
     const { pack, folder, request } = this;
-    const { hiddenSize, expertsPerToken, expertLayers } = pack.shape;
     if (folder.recordedRows >= tokens) return;
+    await this.requireRoom(tokens);
+    const { signal } = request;
+    await copyRecorded(recorded, sequences.flat(), pack.shape, {
+      firstRow: folder.recordedRows,
+      signal,
+      record: (rows) => folder.record(rows),
+      done: async (rows) => {
+        await folder.setRecordedRows(rows);
+        request.onProgress('copying', rows, tokens);
+      },
+    });
+  }
+
+  private async requireRoom(tokens: number): Promise<void> {
+    const { pack, folder } = this;
+    const { hiddenSize, expertsPerToken, expertLayers } = pack.shape;
     const rowBytes = (hiddenSize + expertsPerToken) * VALUE_BYTES;
     const missingBytes = (tokens - folder.recordedRows) * expertLayers * rowBytes;
     await requireFreeBytes(folder.directory, missingBytes + mostPredictorBytes(this.shape));
+  }
+
+  /** Records the rows that are not recorded yet. */
+  async record({ sequences, tokens }: FittingTokens): Promise<void> {
+    const { pack, folder, request } = this;
+    if (folder.recordedRows >= tokens) return;
+    await this.requireRoom(tokens);
     await this.withDevice(async (device) => {
       const model = device.createModel(pack.shape);
       try {

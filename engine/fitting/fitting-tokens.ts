@@ -1,6 +1,7 @@
 /** The tokens that a predictor is trained with, in sequences, and those that are held back to measure it. Pure. */
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { RECORDED_TOKENS_LIMIT } from '../../shared/settings/setting-limits.js';
 
 /** Most tokens of a sequence. */
 const SEQUENCE_TOKENS = 512;
@@ -8,7 +9,7 @@ const SEQUENCE_TOKENS = 512;
 const HELD_BACK_ONE_IN = 8;
 /** Fewest and most tokens that are recorded. With the fewest, a sequence is held back however long the sequences are. */
 export const LEAST_TOKENS = HELD_BACK_ONE_IN * SEQUENCE_TOKENS;
-export const MOST_TOKENS = 10_000_000;
+export const MOST_TOKENS = RECORDED_TOKENS_LIMIT;
 
 /** Sequences in the order in which they are recorded: those that are trained with come first. */
 export interface FittingTokens {
@@ -24,6 +25,25 @@ export function cutText(ids: readonly number[], tokens: number, maxPositions: nu
   const end = Math.min(ids.length, tokens);
   const sequences: number[][] = [];
   for (let start = 0; start < end; start += length) sequences.push(ids.slice(start, Math.min(end, start + length)));
+  return sequences;
+}
+
+/**
+ * The rows of recorded answers in sequences, by their numbers: the rows of one answer together, a long one cut into several.
+ * @param answers the answer of each row
+ */
+export function recordedSequences(answers: readonly number[]): number[][] {
+  const sequences: number[][] = [];
+  const open = new Map<number, number[]>();
+  for (const [row, answer] of answers.entries()) {
+    let sequence = open.get(answer);
+    if (sequence === undefined || sequence.length === SEQUENCE_TOKENS) {
+      sequence = [];
+      open.set(answer, sequence);
+      sequences.push(sequence);
+    }
+    sequence.push(row);
+  }
   return sequences;
 }
 

@@ -165,3 +165,12 @@ export class ShortOperators {
     times.took(this.nowMs() - begunMs);
   }
 }
+
+/** Copies the residual stream of all rows of a pass: rows x hiddenSize. A long prompt beside a short answer is not copied on the event loop. */
+export async function copyResidual(
+  pass: Pick<Pass, 'residual' | 'residualHere'>,
+  states: Float32Array,
+  rows: number,
+): Promise<void> {
+  if (rows > SHORT_PASS_ROWS || pass.residualHere?.(states) !== true) await pass.residual(states);
+}

@@ -29,6 +29,7 @@ import {
   type RowOwner,
 } from './pass-member.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
+import type { StateRecorder } from '../../engine/recording/state-recorder.js';
 import type { RouterChoice } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
@@ -55,6 +56,8 @@ export interface PassEngine {
   readonly prediction: NodeSettings['prediction'];
   /** Trained maps, which predict where shadow does not; null: main has none, or does not use them. */
   readonly trained: TrainedPredictor | null;
+  /** Records the states of answers; null: nothing is recorded. */
+  readonly recorder: StateRecorder | null;
   /** The rule by which executions read sliced experts; null: experts are computed exactly. */
   readonly precision: PrecisionRule | null;
   /** The rules of the sequences' logical caches; null: they have none. */

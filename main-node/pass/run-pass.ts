@@ -12,6 +12,7 @@ import {
 } from './pass-member.js';
 import { Announcements, announcedByPrediction } from './announcements.js';
 import { OwnPredictions, FirstLayerAhead, RandomPrefetch, RouterAhead, takeBackOwnName } from './own-predictions.js';
+import { RecordedAnswers } from './recorded-answers.js';
 import { TrainedAhead } from './trained-ahead.js';
 import { type Pass, allFinite, type RouterChoice } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -120,6 +121,7 @@ export class PassRunner {
     const layers = new LayerRunner(engine, context);
     const { prefetch, router, trained } = this.ownPredictions(context);
     prefetch?.begin();
+    const recorded = engine.recorder && RecordedAnswers.of(engine.recorder, members);
     const begunMs = engine.runtime.nowMs();
     for (let layer = 0; layer < expertLayers; layer++) {
       if (context.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
@@ -127,11 +129,13 @@ export class PassRunner {
       // Predictions that shadow sends while main attends are still compared with the router's choice.
       const awaitsMessages = members.some(({ member }) => member.feed.fed);
       await trained?.takeStates(slot.pass);
+      await recorded?.takeStates(slot.pass, layer);
       // For few rows this announces before main attends, else meanwhile.
       const foretelling = trained?.foretell(layer) ?? NOTHING_TO_DO;
       const attending = this.operators.attend(slot.pass, layer, hidden, { rows, awaitsMessages });
       const choice = await choiceAfter(attending, foretelling);
       if (!allFinite(hidden)) throw layerGivesNoNumbers(layer);
+      recorded?.chosen(layer, choice);
       const step = layers.decide({ pass: context.pass, rows: context.rows, layer, hidden, outputs }, choice);
       // The experts' messages leave first. Then the next layer is announced to the workers, later routers are asked, and shadow gets this layer's
       // rows.
@@ -144,6 +148,7 @@ export class PassRunner {
       await this.operators.combine(slot.pass, layer, outputs, { rows, weights: step.weights });
       observed?.layerEnded(layer);
     }
+    recorded?.end();
     for (const { member, position, tokenIds } of members) member.feed.allWritten(position + tokenIds.length);
     this.count(context, engine.runtime.nowMs() - begunMs);
     const logits = await readLogits(slot.pass, members, vocabSize);

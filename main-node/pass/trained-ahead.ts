@@ -7,7 +7,7 @@ import type { Placement } from '../../shared/wire/messages.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { Announcements } from './announcements.js';
 import { decodePosition, type MemberRows, rangeOf } from './pass-member.js';
-import { SHORT_PASS_ROWS } from './reusable-passes.js';
+import { copyResidual, SHORT_PASS_ROWS } from './reusable-passes.js';
 import type { MappedLayer, TrainedMaps } from './trained-maps.js';
 
 /** Main's trained predictor, with what its announcements cost in this cluster. */
@@ -85,9 +85,7 @@ export class TrainedAhead {
   /** Takes the states that main is about to attend from. */
   async takeStates(pass: Pick<Pass, 'residual' | 'residualHere'>): Promise<void> {
     const { states, answers, answering } = this;
-    // The copy is of all rows: a long prompt beside a short answer is not copied on the event loop.
-    const isShort = this.rows <= SHORT_PASS_ROWS;
-    if (!isShort || pass.residualHere?.(states) !== true) await pass.residual(states);
+    await copyResidual(pass, states, this.rows);
     if (answers === states) return;
     const { hiddenSize } = this.around.shape;
     for (const { inPass, first } of answering)

@@ -28,6 +28,8 @@ export const SHADOW_RECALL_FILE = 'shadow-recall.json';
 /** Maps that foretell experts, and what "odmoe fit" keeps until they are finished; the manifest names neither. */
 export const PREDICTOR_FILE = 'predictor.safetensors';
 export const FITTING_DIRECTORY = 'fitting';
+/** States that main records while it serves, for "odmoe fit --record"; the manifest does not name it. */
+export const RECORDED_FILE = 'recorded-states.bin';
 /** Files of slices that a worker fetches in part: the journal of those on the disk, the future slices.json, and the writer's lock. */
 export const FETCH_SLICES_JOURNAL_FILE = 'fetching-slices.jsonl';
 export const FETCH_SLICES_FILE = 'fetching-slices.json';
@@ -89,7 +91,7 @@ export function isPackEntry(name: string): boolean {
   if (name.startsWith(`${LOCK_FILE}.`)) return true;
   const whole = name.endsWith(PARTIAL_SUFFIX) ? name.slice(0, -PARTIAL_SUFFIX.length) : name;
   if (SLICE_FILE_PATTERN.test(whole) || whole === SLICES_FILE || name === SLICING_JOURNAL_FILE) return true;
-  if (name.startsWith(PREDICTOR_FILE) || name === FITTING_DIRECTORY) return true;
+  if (name.startsWith(PREDICTOR_FILE) || name === FITTING_DIRECTORY || name === RECORDED_FILE) return true;
   return isPackFileName(whole) || whole === MANIFEST_FILE || name.startsWith(SHADOW_RECALL_FILE);
 }
 

@@ -14,6 +14,7 @@ import {
   MAX_ACTIVE_SEQUENCES,
   MILLISECONDS_LIMIT,
   PASS_ROWS_LIMIT,
+  RECORDED_TOKENS_LIMIT,
   READ_DEPTH_LIMIT,
   REPLAN_PASSES,
   THREADS_LIMIT,
@@ -252,6 +253,18 @@ export const MAIN_ROWS = {
       },
     },
     drawn: [0, 0, 100_000, 1_073_741_824],
+  },
+  recordTokens: {
+    key: 'record_tokens',
+    kind: wholeNumber(0, RECORDED_TOKENS_LIMIT),
+    default: 0,
+    help:
+      "Tokens of its answers of which main records the states and the routers' choices into the directory of its pack while it serves, for " +
+      '"odmoe fit PACK --record"; 0: none. No text is recorded, but states tell of texts to whoever can read the file.',
+    flag: {
+      usage: '--record-tokens <count>',
+      roles: { main: 'record states of so many tokens of answers, for odmoe fit --record; 0 (default): none' },
+    },
   },
   prefillRows: {
     key: 'prefill_rows',

@@ -31,6 +31,9 @@ export const MAX_DRAFT_ROWS = 16;
 /** Default number of passes between two re-plannings of the experts in device memory (FluxMoE section 6.3). */
 export const REPLAN_PASSES = 300;
 
+/** Most tokens whose states main records, and odmoe fit trains with. */
+export const RECORDED_TOKENS_LIMIT = 10_000_000;
+
 /** Longest time in a setting: an hour. */
 export const MILLISECONDS_LIMIT = 3_600_000;
 

@@ -3,6 +3,7 @@ import type { Devices } from '../../engine/devices/devices.js';
 import { slicesForQuality } from '../../engine/loading/open-for-quality.js';
 import type { NodeTrust } from '../../engine/trust/node-trust.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
+import { openRecorder } from '../../engine/recording/state-recorder.js';
 import { type OpenStoreFiles, openStoreFiles } from '../../engine/environment/store-files.js';
 import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import { startMain } from '../../main-node/main.js';
@@ -239,6 +240,7 @@ export class SimulatedNode {
       ownWorker: { start: startWorker, watch: (...said) => this.watchOwnWorker(...said) },
       dataDirectory: world.dataDirectory,
       openStoreFiles: world.openStoreFiles ?? openStoreFiles,
+      openRecorder,
       versions: world.versions ?? RELEASE_VERSIONS,
     };
   }

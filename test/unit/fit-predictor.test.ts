@@ -20,6 +20,7 @@ const MEMORY_BYTES = 64 * 1024 * 1024;
 const REQUEST: FittingRequest = {
   tokens: 4100,
   text: null,
+  recorded: null,
   memoryBytes: MEMORY_BYTES,
   seed: 7,
   units: 8,

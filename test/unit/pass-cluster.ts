@@ -140,6 +140,7 @@ export class PassCluster {
       observer: null,
       prediction: { source: 'sep', layersAhead: 1 },
       trained: null,
+      recorder: null,
       precision: null,
       decisions: null,
       firstLayerAhead: false,

@@ -1,0 +1,219 @@
+/** Writes the states and routers' choices of main's answers beside its pack while it serves (main.record_tokens). */
+import { constants, type FileHandle } from 'node:fs/promises';
+import { join } from 'node:path';
+import { lockFile } from '../../native/index.js';
+import type { Pack } from '../../packs/format/open-pack.js';
+import { RECORDED_FILE } from '../../packs/format/pack-layout.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { openCounted } from '../../shared/base/files/counted-file.js';
+import { requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import {
+  readRecordedHeader,
+  RECORDED_HEADER_BYTES,
+  recordedHeader,
+  RecordedRow,
+  recordedRowBytes,
+  type RecordedSizes,
+} from './recorded-row.js';
+
+/** States of users' texts: nobody else may read them. */
+const PRIVATE_FILE = 0o600;
+/** Rows that wait for the disk; further ones are left out, so that no answer waits. */
+const WAITING_BYTES = 64 * 1024 * 1024;
+/** Rows that a machine may have lost when its power went: a file with more damaged ones at its end is refused. */
+const MOST_CUT_ROWS = 256;
+
+export interface RecorderWanted {
+  readonly pack: Pick<Pack, 'directory' | 'manifest' | 'shape'>;
+  /** Rows after which nothing more is recorded. */
+  readonly tokens: number;
+}
+
+/** Takes rows of answers. No call fails: what cannot be written ends the recording, and the log says so. */
+export interface StateRecorder {
+  readonly sizes: RecordedSizes;
+  /** False: the file has all rows that are wanted, or cannot be written. */
+  readonly isOpen: boolean;
+  /** Takes a sealed row, which does not change any more. */
+  add(row: RecordedRow): void;
+  /** Writes what waits. Further calls do nothing. */
+  close(): Promise<void>;
+}
+
+type RecorderRuntime = Pick<Runtime, 'outside'>;
+
+export type OpenRecorder = (
+  wanted: RecorderWanted,
+  runtime: RecorderRuntime,
+  log: Logger,
+) => Promise<StateRecorder | null>;
+
+/** Opens the file of the pack, and goes on behind its rows. Null: nothing is to be recorded, or cannot be, and the log says why. Never rejects. */
+export const openRecorder: OpenRecorder = async (wanted, runtime, log) => {
+  const path = join(wanted.pack.directory, RECORDED_FILE);
+  try {
+    const opened = await runtime.outside(() => openRecorded(path, wanted));
+    const recorder = new FileRecorder(path, wanted, opened, runtime, log);
+    const { tokens } = wanted;
+    const limitBytes = RECORDED_HEADER_BYTES + tokens * recordedRowBytes(wanted.pack.shape);
+    log.info("main records the states and routers' choices of its answers", {
+      path,
+      tokens,
+      limitBytes,
+      recorded: opened.rows,
+    });
+    if (opened.rows < tokens) return recorder;
+    await recorder.close();
+  } catch (thrown) {
+    log.warn('nothing is recorded for odmoe fit', { error: writeFailure(thrown, path, null) });
+  }
+  return null;
+};
+
+interface OpenedFile {
+  readonly file: FileHandle;
+  readonly rows: number;
+}
+
+async function openRecorded(path: string, { pack, tokens }: RecorderWanted): Promise<OpenedFile> {
+  const file = await openCounted(path, constants.O_RDWR | constants.O_CREAT | constants.O_NONBLOCK, PRIVATE_FILE);
+  try {
+    if (!(await file.stat()).isFile()) throw new OdmoeError('STORAGE_FAILED', `${path}: not a regular file; remove it`);
+    if (!lockFile(file.fd, false)) {
+      throw new OdmoeError('STORAGE_FAILED', `${path}: another process records into it; stop one of the two`);
+    }
+    const rows = await goOn(file, path, { pack, tokens });
+    await requireFreeBytes(pack.directory, Math.max(0, tokens - rows) * recordedRowBytes(pack.shape));
+    return { file, rows };
+  } catch (thrown) {
+    await file.close();
+    throw thrown;
+  }
+}
+
+/** Makes the file one with whole rows alone. Returns their number. */
+async function goOn(file: FileHandle, path: string, { pack, tokens }: RecorderWanted): Promise<number> {
+  const { size } = await file.stat();
+  const header = recordedHeader(pack, tokens);
+  if (size < RECORDED_HEADER_BYTES) {
+    await file.truncate(0);
+    await writeAll(file, header, 0);
+    return 0;
+  }
+  const found = new Uint8Array(RECORDED_HEADER_BYTES);
+  await file.read(found, 0, found.length, 0);
+  const before = readRecordedHeader(found, path, pack);
+  const rows = await wholeRows(file, path, size, pack.shape);
+  await file.truncate(RECORDED_HEADER_BYTES + rows * recordedRowBytes(pack.shape));
+  if (before !== tokens) await writeAll(file, header, 0);
+  return rows;
+}
+
+/** The rows without a part of one at the end, as a kill leaves it, and without damaged ones there, as a loss of power may leave them. */
+async function wholeRows(file: FileHandle, path: string, size: number, sizes: RecordedSizes): Promise<number> {
+  const bytes = recordedRowBytes(sizes);
+  const complete = Math.floor((size - RECORDED_HEADER_BYTES) / bytes);
+  for (let rows = complete; rows > complete - MOST_CUT_ROWS; rows -= 1) {
+    if (rows === 0) return 0;
+    const last = new Uint8Array(bytes);
+    await file.read(last, 0, bytes, RECORDED_HEADER_BYTES + (rows - 1) * bytes);
+    if (new RecordedRow(sizes, last).isWhole) return rows;
+  }
+  throw new OdmoeError('PACK_CORRUPT', `${path}: it is damaged; remove it, and let main record anew`);
+}
+
+async function writeAll(file: FileHandle, bytes: Uint8Array, offset: number): Promise<void> {
+  for (let done = 0; done < bytes.length;) {
+    done += (await file.write(bytes, done, bytes.length - done, offset + done)).bytesWritten;
+  }
+}
+
+class FileRecorder implements StateRecorder {
+  readonly sizes: RecordedSizes;
+  private readonly file: FileHandle;
+  private readonly limit: number;
+  private waiting: RecordedRow[] = [];
+  /** Rows that were taken, and those of them that are written. */
+  private taken: number;
+  private written: number;
+  private leftOut = 0;
+  private takes = true;
+  private writing: Promise<void> | null = null;
+  private closing: Promise<void> | null = null;
+
+  constructor(
+    private readonly path: string,
+    { pack, tokens }: RecorderWanted,
+    { file, rows }: OpenedFile,
+    private readonly runtime: RecorderRuntime,
+    private readonly log: Logger,
+  ) {
+    const { expertLayers, hiddenSize, expertsPerToken } = pack.shape;
+    this.sizes = { expertLayers, hiddenSize, expertsPerToken };
+    this.file = file;
+    this.limit = tokens;
+    this.taken = rows;
+    this.written = rows;
+  }
+
+  get isOpen(): boolean {
+    return this.takes;
+  }
+
+  add(row: RecordedRow): void {
+    if (!this.takes) return;
+    if ((this.waiting.length + 1) * row.bytes.length > WAITING_BYTES) {
+      this.leftOut += 1;
+      return;
+    }
+    this.waiting.push(row);
+    this.taken += 1;
+    this.takes = this.taken < this.limit;
+    this.writing ??= this.writeWaiting();
+  }
+
+  close(): Promise<void> {
+    this.takes = false;
+    return (this.closing ??= this.end());
+  }
+
+  private async end(): Promise<void> {
+    await this.writing;
+    try {
+      await this.runtime.outside(() => this.file.close());
+    } catch (thrown) {
+      this.log.warn('the file of recorded states did not close', { error: writeFailure(thrown, this.path, null) });
+    }
+  }
+
+  private async writeWaiting(): Promise<void> {
+    try {
+      for (let row = this.waiting.shift(); row !== undefined; row = this.waiting.shift()) {
+        const { bytes } = row;
+        const place = RECORDED_HEADER_BYTES + this.written * bytes.length;
+        await this.runtime.outside(() => writeAll(this.file, bytes, place));
+        this.written += 1;
+      }
+    } catch (thrown) {
+      this.failed(thrown);
+    }
+    this.writing = null;
+    if (this.written >= this.limit) {
+      const { path, written: tokens, leftOut } = this;
+      this.log.info('all tokens are recorded: odmoe fit --record trains with them', { path, tokens, leftOut });
+    }
+    if (!this.takes) void this.close();
+  }
+
+  /** A part of a row stays at the end of the file: the next start of main cuts it off, and odmoe fit leaves it out. */
+  private failed(thrown: unknown): void {
+    this.takes = false;
+    this.waiting = [];
+    this.log.warn('main records no more: the file cannot be written; answers go on', {
+      recorded: this.written,
+      error: writeFailure(thrown, this.path, null),
+    });
+  }
+}
