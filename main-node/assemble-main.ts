@@ -16,6 +16,7 @@ import { PassLoop, type PassLoopOptions } from './batching/pass-loop.js';
 import { drainNode } from './cluster/drain-node.js';
 import { reportedProblems } from './cluster/reported-problems.js';
 import { Membership } from './cluster/membership.js';
+import { OwnExperts } from './cluster/own-experts.js';
 import { observedBy } from './cluster/engine-observer.js';
 import { Roster } from './cluster/roster.js';
 import type { ShadowListener } from './cluster/shadow-link.js';
@@ -37,6 +38,7 @@ import { decisionRules } from '../engine/loading/open-for-quality.js';
 import { arithmeticOf, type LoadedMain } from './load-main.js';
 import type { ClusterFigures, RowFigures } from './metrics/cluster-metrics.js';
 import { MainMetrics } from './metrics/main-metrics.js';
+import { ExpertUses } from './pass/expert-uses.js';
 import { miniBatchRowsFor } from './pass/expert-work.js';
 import type { PassEngine } from './pass/run-layer.js';
 import { ReusablePasses } from './pass/reusable-passes.js';
@@ -127,7 +129,10 @@ function createEngine(
   logWhatDiffers(settings, { ...usable, spread }, log);
   const grouping = { ...groupingOf(placement, source), homes, spread: spread === 'all' };
   const observer = observedBy(events.nodes, () => ({ checks, room, passLoop }));
-  const roster = new Roster(shape, grouping, epoch, runtime, log, observer, environment.versions.arithmeticVersion);
+  const uses = homes > 0 && numbers.ownWorkerId !== '' ? new ExpertUses(shape) : null;
+  const ownExperts = uses && new OwnExperts(numbers.ownWorkerId, uses, grouping.costs);
+  const { arithmeticVersion } = environment.versions;
+  const roster = new Roster(shape, grouping, epoch, runtime, log, observer, arithmeticVersion, ownExperts);
   const checks = createChecks(settings, loaded, { roster, isIdle: () => passLoop.isEmpty, ...numbers }, log);
   const draftCosts = new DraftCostMeter();
   const passEngine: PassEngine = {
@@ -139,6 +144,7 @@ function createEngine(
     prefillOverlap: settings.main.prefillOverlap,
     runtime,
     checks,
+    uses,
     observer: events.passes,
     dispatcher: new ExpertDispatcher(roster, settings.main.workerGraceMs, log),
     announcedPasses: new AnnouncedPasses(),

@@ -19,7 +19,8 @@ interface Published {
 }
 
 export interface FetchingWorkersOptions {
-  plan(workers: readonly WorkerLink[]): Placement;
+  /** The placement that these workers would have, with the homes that are planned or the present ones. */
+  plan(workers: readonly WorkerLink[], homes: 'planned' | 'present'): Placement;
   /** The workers of the placement, and those that come into it next. */
   used(): readonly WorkerLink[];
   /** True: it is to get no work, though others may fetch from it. */
@@ -77,8 +78,14 @@ export class FetchingWorkers {
     const together = cohort(fetching).map(({ link }) => link);
     for (const link of [...placed.filter(({ partialPack }) => partialPack), ...fetching.map(({ link }) => link)]) {
       const workers = [...new Set([...placed, ...together, link])];
-      this.publishTo(link, this.options.plan(workers));
+      // A plan is dropped when other workers come: these fetch for the present homes.
+      this.publishTo(link, this.options.plan(workers, this.waiting.has(link) ? 'present' : 'planned'));
     }
+  }
+
+  /** True if workers fetch that are to be placed soon. */
+  get isGathering(): boolean {
+    return cohort(this.workers()).length > 0;
   }
 
   /** True if each of these workers that fetches has what its latest prospect needs. */
@@ -149,7 +156,12 @@ export class FetchingWorkers {
 
   private publishTo(link: WorkerLink, placement: Placement): void {
     const sources = this.sourcesFor(link);
-    const groups = JSON.stringify([placement.workers.map(({ id, homeShare }) => [id, homeShare]), placement.groups]);
+    const homes = placement.workers.map(({ id, homeShare, keptExperts }) => [
+      id,
+      homeShare,
+      Buffer.from(keptExperts ?? []).toString('base64'),
+    ]);
+    const groups = JSON.stringify([homes, placement.groups]);
     const before = this.published.get(link);
     const isSame = before?.groups === groups;
     if (isSame && before.sources === sources.join(' ')) return;

@@ -3,6 +3,7 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { drainState, usedWorkers } from '../../shared/decisions/draining/drain-state.js';
 import { chooseGroupSize } from '../../shared/decisions/placement/group-size.js';
+import { countKept } from '../../shared/decisions/placement/kept-experts.js';
 import { planPlacement, type PlacementInput } from '../../shared/decisions/placement/plan-placement.js';
 import { PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
 import type { DrainedNode, LinkBytes, PeerProblem, Placement } from '../../shared/wire/messages.js';
@@ -14,13 +15,16 @@ import { DistrustedWorkers } from './distrusted-workers.js';
 import { DrainedNodes } from './drained-nodes.js';
 import { FailingWorkers } from './failing-workers.js';
 import { FetchingWorkers } from './fetching-workers.js';
+import { workersWithoutCache } from './forgetful-workers.js';
+import { HomesPlan } from './homes-plan.js';
 import { OtherArithmetic } from './other-arithmetic.js';
+import type { OwnExperts } from './own-experts.js';
 import { PeerTotals, type PeerCounts } from './peer-totals.js';
-import { isBeyondShadow, placedAddress } from './placed-address.js';
+import { placedAddress } from './placed-address.js';
 import type { PlacedWorkers, WorkerOrders } from './placed-workers.js';
 import { ShadowLink } from './shadow-link.js';
+import { UnreachableWorkers } from './unreachable-workers.js';
 import type { WorkerLink } from './worker-link.js';
-import { WorkerShares } from './worker-shares.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** The number of workers in a group, the costs of a layer if these decide it, and whether homes are strict. */
@@ -60,7 +64,8 @@ export class Roster implements PlacedWorkers {
   private readonly distrusted = new DistrustedWorkers();
   private readonly failing: FailingWorkers;
   private readonly otherArithmetic: OtherArithmetic;
-  private readonly shares: WorkerShares;
+  private readonly homes: HomesPlan;
+  private readonly unreachable: UnreachableWorkers;
   private readonly drained = new DrainedNodes();
   /** Every connection that passes have known, also when it has ended. */
   private readonly met = new WeakMap<WorkerOrders, WorkerLink>();
@@ -74,8 +79,6 @@ export class Roster implements PlacedWorkers {
   private joinTimer: Timer | null = null;
   private stopped = false;
   private latestEpoch: number;
-  /** Workers for which the log has already warned that the shadow in use cannot reach them. */
-  private beyondShadow: { shadow: ShadowLink; workers: WeakSet<WorkerLink> } | null = null;
 
   constructor(
     private readonly shape: Pick<ModelShape, 'expertLayers' | 'experts' | 'expertsPerToken'>,
@@ -85,16 +88,19 @@ export class Roster implements PlacedWorkers {
     private readonly log: Logger,
     private readonly observer: RosterObserver = NOBODY,
     arithmeticVersion = ARITHMETIC_VERSION,
+    ownExperts: OwnExperts | null = null,
   ) {
     this.otherArithmetic = new OtherArithmetic(arithmeticVersion);
     this.latestEpoch = firstEpoch;
-    this.shares = new WorkerShares(shape.expertLayers * shape.experts * grouping.homes, () => runtime.nowMs());
+    const homes = shape.expertLayers * shape.experts * grouping.homes;
+    this.homes = new HomesPlan(homes, ownExperts, () => runtime.nowMs());
+    this.unreachable = new UnreachableWorkers(log);
     this.failing = new FailingWorkers(runtime, (link) => {
       log.info('worker is placed again, after it was left alone', { worker: link.id });
       this.place(link);
     });
     this.fetching = new FetchingWorkers({
-      plan: (links) => this.plan(links, PROSPECT_EPOCH),
+      plan: (links, homes) => this.plan(links, PROSPECT_EPOCH, homes),
       used: () => this.usedWorkers(),
       isDrained: (link) => this.drained.has(link),
       sources: () => [...this.connectedShadows(), ...this.workers.values()],
@@ -302,17 +308,36 @@ export class Roster implements PlacedWorkers {
       return;
     }
     if (link.partialPack) this.fetching.reported(link);
-    this.shares.reported(link);
-    this.followSpeeds();
+    this.homes.reported(link);
+    this.followHomes();
   }
 
-  /** Divides strict homes anew if the measured speeds ask for it, as soon as workers have fetched what they then need. */
-  private followSpeeds(): void {
+  /**
+   * Divides strict homes anew if measurements ask for it, as soon as workers have fetched what they then need. Nothing is planned while other workers are
+   * about to come: they fetch for the present homes.
+   */
+  private followHomes(): void {
+    const { homes, fetching, current } = this;
+    if (current === null || this.joinTimer !== null || fetching.isGathering || homes.isOverdue)
+      return this.dropHomesPlan();
     const used = this.usedWorkers();
-    if (this.shares.plan(used)) this.fetching.publish();
-    if (!this.shares.isPlanned || this.current === null || !this.fetching.haveAll(used)) return;
-    this.log.info('experts are divided by measured speeds', { shares: Object.fromEntries(this.shares.of(used)) });
+    if (homes.plan(used, current)) fetching.publish();
+    if (!homes.isPlanned || !fetching.haveAll(used)) return;
+    homes.takePlan();
+    const divided = [...homes.of(used, 'present')];
+    this.log.info('experts are divided anew, by measured speeds and uses', {
+      shares: Object.fromEntries(divided.map(([id, { homeShare }]) => [id, homeShare])),
+      kept: divided.reduce((sum, [, { keptExperts }]) => sum + countKept(keptExperts), 0),
+    });
     this.replan();
+  }
+
+  /** Workers that have begun to fetch for planned homes are told that the present ones stay. */
+  private dropHomesPlan(): void {
+    const overdue = this.homes.isOverdue;
+    if (!this.homes.dropPlan()) return;
+    if (overdue) this.log.warn('experts stay where they are: workers could not fetch in time what others would need');
+    this.fetching.publish();
   }
 
   /** A worker has answered PACK_CORRUPT. One that keeps doing so leaves the placement, unless it is the last one. */
@@ -373,15 +398,7 @@ export class Roster implements PlacedWorkers {
   problems(): PeerProblem[] {
     const { damaged, distrusted, failing, otherArithmetic } = this;
     const own = [damaged, distrusted, failing, otherArithmetic].flatMap((set) => set.problems());
-    return [...own, ...(this.grouping.homes > 0 ? this.workersWithoutCache() : [])];
-  }
-
-  private workersWithoutCache(): PeerProblem[] {
-    const forgetful = this.usedWorkers().filter(({ status }) => status !== null && status.cache === null);
-    const message =
-      'keeps none of its experts and loads each anew, though they are its own (placement.homes: strict): ' +
-      'start it with --homes strict, or with a larger memory budget';
-    return forgetful.map(({ id, address }) => ({ address, id, code: 'CONFIG_INVALID', message }));
+    return [...own, ...(this.grouping.homes > 0 ? workersWithoutCache(this.usedWorkers()) : [])];
   }
 
   removeWorker(link: WorkerLink, reason: string): void {
@@ -518,6 +535,7 @@ export class Roster implements PlacedWorkers {
 
   private place(link: WorkerLink): void {
     this.workers.set(link.id, link);
+    this.dropHomesPlan();
     this.joinTimer ??= this.runtime.after(JOIN_BATCH_MS, () => {
       this.replan();
     });
@@ -532,9 +550,9 @@ export class Roster implements PlacedWorkers {
     this.joinTimer = null;
     if (this.stopped) return;
     this.latestEpoch += 1;
-    this.shares.published();
+    this.homes.dropPlan();
     const links = this.usedWorkers();
-    const placement = links.length === 0 ? null : this.plan(links, this.latestEpoch);
+    const placement = links.length === 0 ? null : this.plan(links, this.latestEpoch, 'present');
     this.current = placement;
     this.placed = new Map(links.map((link) => [link.id, link]));
     this.observer.changed();
@@ -554,13 +572,13 @@ export class Roster implements PlacedWorkers {
     this.wake();
   }
 
-  private plan(links: readonly WorkerLink[], epoch: number): Placement {
-    const shares = this.shares.of(links);
+  private plan(links: readonly WorkerLink[], epoch: number, which: 'planned' | 'present'): Placement {
+    const homes = this.homes.of(links, which);
     const workers = links.map((link) => ({
       id: link.id,
       address: placedAddress(link),
       slots: link.status?.slots ?? DEFAULT_SLOTS,
-      homeShare: shares.get(link.id) ?? 0,
+      ...homes.get(link.id),
     }));
     return planPlacement({
       epoch,
@@ -576,25 +594,6 @@ export class Roster implements PlacedWorkers {
     const { shadow, current } = this;
     if (shadow === null || current === null) return;
     shadow.send({ kind: 'placement', placement: current });
-    this.warnOfUnreachable(shadow, current);
-  }
-
-  /** Warns once for each worker that shadow's predictions will not reach. */
-  private warnOfUnreachable(shadow: ShadowLink, placement: Placement): void {
-    if (this.beyondShadow?.shadow !== shadow) this.beyondShadow = { shadow, workers: new WeakSet() };
-    const { workers } = this.beyondShadow;
-    for (const { id, address } of placement.workers) {
-      const link = this.placed.get(id);
-      if (link === undefined || workers.has(link) || !isBeyondShadow(shadow.address, address)) continue;
-      workers.add(link);
-      this.log.warn('shadow cannot reach worker', {
-        shadow: shadow.id,
-        worker: id,
-        address,
-        reason:
-          'main knows the worker by a loopback address, and the shadow is on another machine: start the worker with ' +
-          "--advertise-host and its machine's address (host in cluster.yaml)",
-      });
-    }
+    this.unreachable.check(shadow, current, this.placed);
   }
 }

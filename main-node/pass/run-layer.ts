@@ -34,6 +34,7 @@ import type { RouterChoice } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ExpertDispatcher, ExpertOutcome, LayerRun } from './expert-dispatcher.js';
+import type { ExpertUses } from './expert-uses.js';
 import type { LayerWaits, LayerRace } from './layer-waits.js';
 import type { PassObserver, ObservedPass, RoutedOutcome, RoutedExpert } from './pass-observer.js';
 import { FirstLayerAhead } from './own-predictions.js';
@@ -70,6 +71,8 @@ export interface PassEngine {
   readonly layerWaits: LayerWaits;
   /** Has a share of the executions run again by other workers; null: none. */
   readonly checks: { ran(step: LayerStep, outcome: ExpertOutcome): void } | null;
+  /** Counts which experts rows of answers use; null: nobody asks. */
+  readonly uses: ExpertUses | null;
   /** Null: passes are not observed. */
   readonly observer: PassObserver | null;
   readonly runtime: Pick<Runtime, 'nowMs'>;
@@ -134,6 +137,7 @@ export class LayerRunner {
     const { expertsPerToken } = this.engine.shape;
     const { members, isAlone } = this.context;
     const { experts, weights, readings } = this.executions(step.layer, choice);
+    this.engine.uses?.chosen(step.layer, experts, (row) => this.context.owners[row]?.isAnswer === true);
     const activated = activatedExperts(experts, expertsPerToken, readings);
     let row = 0;
     const predictions = members.map((rows) => {

@@ -160,6 +160,15 @@ function validatePlacement(placement: Placement): void {
     if (stranger === undefined) continue;
     throw violation(`a group of a placement names ${stranger.slice(0, ID_SHOWN_LIMIT)}, who is not among its workers`);
   }
+  const bytes = Math.ceil((placement.layers * placement.experts) / 8);
+  const wrong = placement.workers.find(
+    ({ keptExperts: kept }) => kept !== undefined && ![0, bytes].includes(kept.length),
+  );
+  if (wrong?.keptExperts === undefined) return;
+  throw violation(
+    `a placement of ${placement.layers} layers with ${placement.experts} experts has ${wrong.keptExperts.length} bytes of kept experts: ` +
+      `${bytes} or none are expected`,
+  );
 }
 
 function validateProspect({ sources }: Prospect): void {

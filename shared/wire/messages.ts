@@ -26,7 +26,8 @@ type Field<T, Name extends keyof T> =
 
 /**
  * Fields of qualities (main.quality), in whichever message: optional for code that makes a message of an exact cluster. And the versions of a
- * node, which identities of earlier releases do not state, and the shares of strict homes, which are equal where nothing is measured.
+ * node, which identities of earlier releases do not state, and the shares of strict homes and the
+ * experts that a worker keeps, which are equal, and none, where nothing is measured.
  */
 type MayBeUnstated =
   | 'quality'
@@ -37,6 +38,7 @@ type MayBeUnstated =
   | 'criticalTheta'
   | 'logicalCache'
   | 'homeShare'
+  | 'keptExperts'
   | 'newestProtocol'
   | 'arithmeticVersion';
 

@@ -2,12 +2,8 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { gainOfShares, sharesBySpeed, type MeasuredSpeed } from '../../main-node/cluster/shares-by-speed.js';
-import {
-  BETWEEN_CHANGES_MS,
-  LEAST_EXECUTIONS,
-  LEAST_STATUSES,
-  WorkerShares,
-} from '../../main-node/cluster/worker-shares.js';
+import { BETWEEN_CHANGES_MS, HomesPlan, PLAN_LIMIT_MS } from '../../main-node/cluster/homes-plan.js';
+import { LEAST_EXECUTIONS, LEAST_STATUSES } from '../../main-node/cluster/worker-speeds.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import { silentLog } from './worker-test-slots.js';
@@ -180,7 +176,7 @@ describe('placement: strict homes with shares', () => {
 
 describe('main: when shares change', () => {
   let nowMs = 0;
-  let shares: WorkerShares;
+  let homes: HomesPlan;
   let links: WorkerLink[];
 
   const worker = (id: string): WorkerLink => {
@@ -192,14 +188,17 @@ describe('main: when shares change', () => {
       const executions = (link.status?.executions ?? 0) + LEAST_EXECUTIONS;
       const reported = { ...emptyNodeStatus(link.identity), executions, shortExecuteMsMean };
       link.receive({ kind: 'status', status: reported });
-      shares.reported(link);
+      homes.reported(link);
     }
   };
-  const current = (): number[] => [...shares.of(links).values()];
+  const placement = place([0, 0], 8);
+  const plan = (): boolean => homes.plan(links, placement);
+  const sharesOf = (which: 'planned' | 'present'): number[] =>
+    [...homes.of(links, which).values()].map(({ homeShare }) => homeShare);
 
   beforeEach(() => {
     nowMs = 0;
-    shares = new WorkerShares(HOMES, () => nowMs);
+    homes = new HomesPlan(HOMES, null, () => nowMs);
     links = [worker('a'), worker('b')];
   });
 
@@ -207,47 +206,69 @@ describe('main: when shares change', () => {
     const [a, b] = links as [WorkerLink, WorkerLink];
     report(a, 1);
     report(b, 3, LEAST_STATUSES - 1);
-    assert.equal(shares.plan(links), false);
-    assert.deepEqual(current(), [0, 0]);
+    assert.equal(plan(), false);
+    assert.deepEqual(sharesOf('planned'), [0, 0]);
     report(b, 3, 1);
-    assert.equal(shares.plan(links), true);
-    assert.deepEqual(current(), [24, 8]);
+    assert.equal(plan(), true);
+    assert.deepEqual(sharesOf('planned'), [24, 8]);
+    assert.deepEqual(sharesOf('present'), [0, 0]);
   });
 
   it('a status without new executions tells nothing', () => {
     const [a, b] = links as [WorkerLink, WorkerLink];
     report(a, 1);
     report(b, 3, 1);
-    for (let status = 0; status < 9; status += 1) shares.reported(b);
-    assert.equal(shares.plan(links), false);
+    for (let status = 0; status < 9; status += 1) homes.reported(b);
+    assert.equal(plan(), false);
   });
 
   it('small differences change nothing, and great ones not at once again', () => {
     const [a, b] = links as [WorkerLink, WorkerLink];
     report(a, 1);
     report(b, 1.2);
-    assert.equal(shares.plan(links), false);
+    assert.equal(plan(), false);
     report(b, 3, 20);
-    assert.equal(shares.plan(links), true);
-    assert.equal(shares.plan(links), false, 'they are planned already');
-    shares.published();
+    assert.equal(plan(), true);
+    assert.equal(plan(), false, 'they are planned already');
+    homes.takePlan();
     report(b, 1, 20);
     nowMs = BETWEEN_CHANGES_MS - 1;
-    assert.equal(shares.plan(links), false);
+    assert.equal(plan(), false);
     nowMs = BETWEEN_CHANGES_MS;
-    assert.equal(shares.plan(links), true);
+    assert.equal(plan(), true);
+  });
+
+  it('a plan that is dropped may be made again at once, and one that took too long only after a while', () => {
+    const [a, b] = links as [WorkerLink, WorkerLink];
+    report(a, 1);
+    report(b, 3);
+    assert.equal(homes.dropPlan(), false, 'there is none');
+    assert.equal(plan(), true);
+    assert.equal(homes.dropPlan(), true);
+    assert.deepEqual(sharesOf('planned'), [0, 0]);
+    assert.equal(plan(), true);
+    nowMs = PLAN_LIMIT_MS - 1;
+    assert.equal(homes.isOverdue, false);
+    nowMs = PLAN_LIMIT_MS;
+    assert.equal(homes.isOverdue, true);
+    assert.equal(homes.dropPlan(), true);
+    assert.equal(homes.isOverdue, false);
+    nowMs = 2 * PLAN_LIMIT_MS - 1;
+    assert.equal(plan(), false);
+    nowMs = 2 * PLAN_LIMIT_MS;
+    assert.equal(plan(), true);
   });
 
   it('a worker that comes has the mean share, and there are no shares without strict homes', () => {
     const [a, b] = links as [WorkerLink, WorkerLink];
     report(a, 1);
     report(b, 3);
-    shares.plan(links);
-    shares.published();
+    plan();
+    homes.takePlan();
     links.push(worker('c'));
-    assert.deepEqual(current(), [24, 8, 16]);
-    const none = new WorkerShares(0, () => nowMs);
+    assert.deepEqual(sharesOf('present'), [24, 8, 16]);
+    const none = new HomesPlan(0, null, () => nowMs);
     for (const link of links) none.reported(link);
-    assert.equal(none.plan(links), false);
+    assert.equal(none.plan(links, placement), false);
   });
 });

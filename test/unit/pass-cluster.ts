@@ -137,6 +137,7 @@ export class PassCluster {
       prefillOverlap: true,
       spread: 'group',
       checks: null,
+      uses: null,
       observer: null,
       prediction: { source: 'sep', layersAhead: 1 },
       trained: null,

@@ -1,5 +1,6 @@
 import { OdmoeError } from '../../base/errors/odmoe-error.js';
 import type { Placement } from '../../wire/messages.js';
+import { keeperOf } from './kept-experts.js';
 import { groupForLayer } from './plan-placement.js';
 import { strictHomesOf, isStrict } from './strict-homes.js';
 
@@ -40,12 +41,12 @@ export function assignPredictedExperts(
   return assignment;
 }
 
-/** Each expert goes to one of its homes: the one with the fewest experts of the layer so far. */
+/** Each expert goes to the worker that keeps it, else to one of its homes: the one with the fewest experts of the layer so far. */
 function assignToHomes(placement: Placement, layer: number, sorted: readonly number[]): Map<number, string> {
   const assignment = new Map<number, string>();
   const load = new Map<string, number>();
   for (const expert of sorted) {
-    const worker = leastLoaded(strictHomesOf(placement, layer, expert), load);
+    const worker = keeperOf(placement, layer, expert) ?? leastLoaded(strictHomesOf(placement, layer, expert), load);
     load.set(worker, (load.get(worker) ?? 0) + 1);
     assignment.set(expert, worker);
   }

@@ -1,4 +1,5 @@
 import type { Placement } from '../../wire/messages.js';
+import { keeperOf, keepsExperts } from './kept-experts.js';
 
 /** The homes of each layer's experts, by placement. They follow from the placement alone; the map saves a second computation. */
 const known = new WeakMap<Placement, (readonly string[])[][]>();
@@ -16,20 +17,50 @@ export function strictHomesOf(placement: Placement, layer: number, expert: numbe
 }
 
 /**
- * The workers of each expert of a layer. An expert goes to the worker with the highest score (rendezvous hashing) among those that have room: no
- * worker is the first home of more than its share. So when a worker leaves or comes, or its share changes, hardly more experts move than must;
- * main and shadow agree without a message; and a restarted main finds the experts at the same workers. Shares count as
- * rankByShare says.
+ * The workers of each expert of a layer. An expert that a worker keeps has its first home there. Each other one goes to the worker with the highest
+ * score (rendezvous hashing) among those that keep none and have room: no worker is the first home of more than its share. So when a worker leaves or
+ * comes, or its share changes, hardly more experts move than must; main and shadow agree without a message; and a restarted main finds the experts at
+ * the same workers. Shares count as rankByShare says. Copies go to the workers that keep none, too, as long as there are enough.
  */
-function layerHomes({ workers, experts, homes }: Placement, layer: number): (readonly string[])[] {
-  const ids = workers.map(({ id }) => id);
-  const shares = new Map(workers.map(({ id, homeShare = 0 }) => [id, Math.max(1, homeShare)]));
+function layerHomes(placement: Placement, layer: number): (readonly string[])[] {
+  const { workers, experts, homes } = placement;
+  const sharing = workers.filter((worker) => !keepsExperts(worker));
+  const keepers = workers.filter(keepsExperts).map(({ id }) => id);
+  const found = Array.from({ length: experts }, (_, expert): string[] => {
+    const keeper = keepers.length === 0 ? null : keeperOf(placement, layer, expert);
+    return keeper === null ? [] : [keeper];
+  });
+  const kept = found.filter(({ length }) => length > 0).length;
+  const shares = new Map(sharing.map(({ id, homeShare = 0 }) => [id, Math.max(1, homeShare)]));
+  const wanted = Math.min(homes, workers.length);
+  shareHomes({ found, shares, layer, wanted, kept });
+  // If too few workers share, the others have copies, too.
+  for (const own of found) {
+    const more = keepers.filter((id) => !own.includes(id));
+    own.push(...more.slice(0, Math.max(0, wanted - own.length)));
+  }
+  return found;
+}
+
+interface HomesToShare {
+  /** The homes of each expert so far; more are added. */
+  found: string[][];
+  /** The share of each worker that may get some. */
+  shares: ReadonlyMap<string, number>;
+  layer: number;
+  /** Number of homes of each expert. */
+  wanted: number;
+  /** Experts that have their first home already. */
+  kept: number;
+}
+
+function shareHomes({ found, shares, layer, wanted, kept }: HomesToShare): void {
+  const ids = [...shares.keys()];
   const shareOf = (id: string): number => shares.get(id) ?? 1;
   const allShares = ids.reduce((sum, id) => sum + shareOf(id), 0);
-  const found = Array.from({ length: experts }, (): string[] => []);
   const held = new Map(ids.map((id) => [id, 0]));
-  for (let copy = 1; copy <= Math.min(homes, ids.length); copy += 1) {
-    const roomOf = (id: string): number => Math.ceil((copy * experts * shareOf(id)) / allShares);
+  for (let copy = 1; copy <= wanted; copy += 1) {
+    const roomOf = (id: string): number => Math.ceil(((copy * found.length - kept) * shareOf(id)) / allShares);
     const pairs = found.flatMap((own, expert) =>
       ids
         .filter((id) => !own.includes(id))
@@ -46,7 +77,6 @@ function layerHomes({ workers, experts, homes }: Placement, layer: number): (rea
       }
     }
   }
-  return found;
 }
 
 /**

@@ -1,0 +1,118 @@
+import type { LayerCosts } from '../../shared/decisions/placement/group-size.js';
+import { countKept, keep, keptBytes } from '../../shared/decisions/placement/kept-experts.js';
+import {
+  chooseOwnExperts,
+  ownExpertsCost,
+  type OwnExpertsInput,
+} from '../../shared/decisions/placement/own-experts.js';
+import { strictHomesOf } from '../../shared/decisions/placement/strict-homes.js';
+import type { Placement } from '../../shared/wire/messages.js';
+import type { ExpertUses } from '../pass/expert-uses.js';
+import type { WorkerLink } from './worker-link.js';
+import { cachedExperts, type WorkerSpeeds } from './worker-speeds.js';
+
+/** Other experts are kept only if so much smaller a part of the messages remains, or if a token's experts take so much less time. */
+export const MOST_MESSAGES_LEFT = 0.9;
+const LEAST_GAIN = 1.2;
+/** Answers take memory from experts and give it back; for as long as this, and up to twice as long, the least memory counts. */
+export const ROOM_KEPT_MS = 60_000;
+/** Time between two looks at the counts. */
+export const BETWEEN_LOOKS_MS = 5000;
+
+/** Decides which experts main's own worker keeps (main.experts: both, strict homes), by the choices of main's routers. */
+export class OwnExperts {
+  /** The least number of experts that the worker had room for, in the present span of time and in the one before. */
+  private room = { sinceMs: -Infinity, now: Infinity, before: Infinity };
+  private lookedMs = -Infinity;
+
+  constructor(
+    readonly workerId: string,
+    private readonly uses: ExpertUses,
+    private readonly costs: LayerCosts,
+  ) {}
+
+  /** Main's own worker has sent its status. */
+  reported({ status }: WorkerLink, nowMs: number): void {
+    if (status === null) return;
+    const { sinceMs, now } = this.room;
+    const room = cachedExperts(status);
+    this.room =
+      nowMs - sinceMs < ROOM_KEPT_MS
+        ? { ...this.room, now: Math.min(now, room) }
+        : { sinceMs: nowMs, now: room, before: now };
+  }
+
+  /**
+   * The experts that main should keep under a placement of these workers, as a bitmap; null: those that it has now are good enough. `kept`: those that
+   * it keeps by an earlier decision.
+   */
+  better(
+    links: readonly WorkerLink[],
+    speeds: WorkerSpeeds,
+    { placement, kept, nowMs }: { placement: Placement; kept: Uint8Array | null; nowMs: number },
+  ): Uint8Array | null {
+    const own = links.find(({ id }) => id === this.workerId);
+    const room = Math.min(this.room.now, this.room.before);
+    if (own === undefined || links.length < 2 || !this.uses.isMeasured || !(room > 0 && room < Infinity)) return null;
+    if (nowMs - this.lookedMs < BETWEEN_LOOKS_MS || !links.every(knowsKeptExperts)) return null;
+    this.lookedMs = nowMs;
+    const others = links.filter((link) => link !== own);
+    const { expertLayers: layers, experts } = this.uses.shape;
+    const input = { layers, experts, uses: this.uses.probabilities(), room, ...this.timesOf(own, others, speeds) };
+    const held = kept ?? firstHomesOf(placement, this.workerId);
+    const chosen = chooseOwnExperts(input, kept);
+    return isBetter(input, held, chosen, kept !== null) ? chosen : null;
+  }
+
+  private timesOf(
+    own: WorkerLink,
+    others: readonly WorkerLink[],
+    speeds: WorkerSpeeds,
+  ): Pick<OwnExpertsInput, 'workers' | 'workersRoom' | 'ownMs' | 'workerMs' | 'loadMs' | 'reachMs'> {
+    const { executeMs, loadMs, reachMs } = this.costs;
+    const workersRoom = others.reduce((sum, { status }) => sum + (status === null ? 0 : cachedExperts(status)), 0);
+    const common = { workers: others.length, workersRoom, reachMs };
+    const ownSpeed = speeds.of(own);
+    const measured = others.flatMap((link) => speeds.of(link) ?? []);
+    if (ownSpeed === null || measured.length < others.length)
+      return { ...common, ownMs: executeMs, workerMs: executeMs, loadMs };
+    return {
+      ...common,
+      ownMs: ownSpeed.executeMs,
+      workerMs: atOnce(measured.map((speed) => speed.executeMs)),
+      loadMs: mean(measured.map((speed) => speed.loadMs)),
+    };
+  }
+}
+
+function isBetter(input: OwnExpertsInput, held: Uint8Array, chosen: Uint8Array, isChoice: boolean): boolean {
+  // Answers have taken memory: experts beyond it would be loaded anew each time.
+  if (isChoice && countKept(held) > input.room) return true;
+  const [now, then] = [ownExpertsCost(input, held), ownExpertsCost(input, chosen)];
+  if (then.ms * LEAST_GAIN <= now.ms) return true;
+  return then.messages <= MOST_MESSAGES_LEFT * now.messages && then.ms <= now.ms;
+}
+
+/** A worker that fetches its experts must know which others main keeps; an earlier release, which does not, reports no time of executions. */
+function knowsKeptExperts({ partialPack, status }: WorkerLink): boolean {
+  return status !== null && (!partialPack || status.shortExecuteMsMean > 0);
+}
+
+function firstHomesOf(placement: Placement, id: string): Uint8Array {
+  const kept = new Uint8Array(keptBytes(placement));
+  for (let layer = 0; layer < placement.layers; layer += 1)
+    for (let expert = 0; expert < placement.experts; expert += 1)
+      if (strictHomesOf(placement, layer, expert)[0] === id) keep(kept, placement.experts, layer, expert);
+  return kept;
+}
+
+/** Time of an expert on workers that have experts in proportion to their speed. */
+function atOnce(executeMs: readonly number[]): number {
+  return executeMs.length / executeMs.reduce((sum, ms) => sum + 1 / Math.max(SHORTEST_MS, ms), 0);
+}
+
+const SHORTEST_MS = 0.001;
+
+function mean(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
+}
