@@ -50,8 +50,10 @@ void activations() {
   auto backend = open_backend("scalar");
   DeviceFloats gate_up(*backend, both);
   DeviceFloats out(*backend, gates.size());
-  const GluShape shapes[] = {
-      {}, {0, Activation::sigmoid, 1.702f, 7.0f, 1.0f, true}, {0, Activation::tanh, 1.0f, 0.0f, 0.0f, false}};
+  const GluShape shapes[] = {{},
+                             {0, Activation::sigmoid, 1.702f, 7.0f, 1.0f, true},
+                             {0, Activation::tanh, 1.0f, 0.0f, 0.0f, false},
+                             {0, Activation::sigmoid, 1.0f, 0.5f, 0.0f, false, true}};
   for (const GluShape& shape : shapes) {
     backend->glu(out.data(), gate_up.data(), nullptr, 1, static_cast<int>(gates.size()), shape);
     std::vector<float> got;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "native_tests.h"
 #include "reference_arithmetic.h"
@@ -28,7 +29,11 @@ const GluShape kGlus[] = {{0},
                           {0, Activation::sigmoid, 1.0f, 2.0f, 0.0f},
                           {0, Activation::sigmoid, 0.5f, 0.0f, 0.0f},
                           {0, Activation::tanh},
-                          {0, Activation::tanh, 1.0f, 3.0f, 0.0f}};
+                          {0, Activation::tanh, 1.0f, 3.0f, 0.0f},
+                          {0, Activation::sigmoid, 1.0f, 0.75f, 0.0f, false, true},
+                          {0, Activation::sigmoid, 1.5f, 2.0f, 1.0f, false, true},
+                          {0, Activation::tanh, 1.0f, 0.5f, 0.0f, false, true},
+                          {0, Activation::sigmoid, 1.0f, 0.0f, 0.0f, false, true}};
 
 void activates(const std::string& set, int threads) {
   auto backend = open_backend(set, threads);
@@ -149,10 +154,38 @@ void treats_vectors(const std::string& set, int threads) {
         "gate by silu", [&](const Vectors& x) { backend->gate(x, other, Gate::silu); },
         [](float x, float y, float) { return x * reference_silu(y); });
     compare(
+        "gate by softplus", [&](const Vectors& x) { backend->gate(x, other, Gate::softplus); },
+        [](float x, float y, float) { return x * reference_softplus(y); });
+    compare(
         "multiply_elements", [&](const Vectors& x) { backend->multiply_elements(x, x, other); },
         [](float x, float y, float) { return x * y; });
     compare(
         "copy_vectors", [&](const Vectors& x) { backend->copy_vectors(x, other); }, [](float, float y, float) { return y; });
+  }
+}
+
+// One gate for all elements of a vector, beside the vectors of the same memory.
+void gates_whole_vectors(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  constexpr std::pair<Gate, float (*)(float)> kGates[] = {
+      {Gate::sigmoid, reference_sigmoid}, {Gate::silu, reference_silu}, {Gate::softplus, reference_softplus}};
+  for (const Layout& layout : kLayouts) {
+    const auto x = random_values(layout.floats(), 17, 3.0f);
+    const Layout gate_layout{layout.rows, layout.vectors, 1, layout.gap};
+    const auto gates = random_values(gate_layout.floats(), 18, 20.0f);
+    DeviceFloats device_gates(*backend, gates);
+    for (const auto& [kind, function] : kGates) {
+      DeviceFloats device_x(*backend, x);
+      backend->gate(layout.of(device_x), gate_layout.of(device_gates), kind);
+      std::vector<float> expected = x;
+      for (int row = 0; row < layout.rows; ++row) {
+        for (int vector = 0; vector < layout.vectors; ++vector) {
+          const float factor = function(gates[gate_layout.at(row, vector, 0)]);
+          for (int i = 0; i < layout.size; ++i) expected[layout.at(row, vector, i)] *= factor;
+        }
+      }
+      check_same(device_x.read(), expected, "one gate for each of " + std::to_string(layout.vectors) + " vectors");
+    }
   }
 }
 
@@ -235,6 +268,7 @@ void add_elementwise_cases(std::vector<Case>& cases) {
       const std::string equals = " the one arithmetic, " + std::to_string(threads) + " threads";
       cases.push_back({"glu " + set + ": equals" + equals, [=] { activates(set, threads); }});
       cases.push_back({"operators of vectors " + set + ": equal" + equals, [=] { treats_vectors(set, threads); }});
+      cases.push_back({"gates of vectors " + set + ": equal" + equals, [=] { gates_whole_vectors(set, threads); }});
       cases.push_back({"operators of elements " + set + ": equal" + equals, [=] { treats_elements(set, threads); }});
       cases.push_back({"combine " + set + ": equals" + equals, [=] { combines(set, threads); }});
     }

@@ -150,15 +150,18 @@ float reference_limited(float x, float limit) {
 
 float reference_glu(float gate, float up, const GluShape& shape) {
   if (shape.limit > 0.0f) {
-    gate = gate > shape.limit ? shape.limit : gate;
+    if (!shape.limits_activation) gate = gate > shape.limit ? shape.limit : gate;
     up = reference_limited(up, shape.limit);
   }
-  if (shape.activation == Activation::tanh) {
+  const auto activated = [&] {
+    if (shape.activation == Activation::sigmoid) return gate / (1.0f + reference_exp(-(shape.alpha * gate)));
     const float t = std::fma(kGeluCubic * gate * gate, gate, gate) * kGeluScale;
-    return 0.5f * gate * (1.0f + reference_tanh(t)) * up;
-  }
-  if (shape.up_offset != 0.0f) up = up + shape.up_offset;
-  return gate / (1.0f + reference_exp(-(shape.alpha * gate))) * up;
+    return 0.5f * gate * (1.0f + reference_tanh(t));
+  };
+  float factor = activated();
+  if (shape.limit > 0.0f && shape.limits_activation) factor = factor > shape.limit ? shape.limit : factor;
+  if (shape.activation == Activation::sigmoid && shape.up_offset != 0.0f) up = up + shape.up_offset;
+  return factor * up;
 }
 
 float reference_of_half(uint16_t half) {

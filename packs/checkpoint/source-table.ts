@@ -1,6 +1,6 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { DenseRole } from '../../shared/model/dense-roles.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
+import { expertLimits, type ModelShape } from '../../shared/model/model-shape.js';
 import type { ExpertMatrix, ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
 import type { TensorPlace } from '../model-config/model-family.js';
 
@@ -9,12 +9,15 @@ export class SourceTable {
   private readonly denseTensors = new Map<string, TensorSource>();
   private readonly expertTensors = new Map<string, Partial<Record<ExpertMatrix, TensorSource>>>();
   private readonly expertBiases = new Map<string, Float32Array>();
+  private readonly gluLimits: readonly (number | undefined)[];
 
   constructor(
     private readonly shape: ModelShape,
     private readonly tiedEmbeddings: boolean,
     private readonly directory: string,
-  ) {}
+  ) {
+    this.gluLimits = expertLimits(shape);
+  }
 
   add(place: TensorPlace, source: TensorSource): void {
     if (place.kind === 'dense') {
@@ -49,6 +52,7 @@ export class SourceTable {
           `${this.shape.expertLayers} layers of ${this.shape.experts} experts`,
       );
     }
-    return { gate, up, down, biases: this.expertBiases.get(`${layer} ${expert}`) ?? null };
+    const biases = this.expertBiases.get(`${layer} ${expert}`) ?? null;
+    return { gate, up, down, biases, gluLimit: this.gluLimits[layer] };
   }
 }

@@ -3,7 +3,7 @@ import { realpath, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
+import { expertLimits, type ModelShape } from '../../shared/model/model-shape.js';
 import {
   fileExists,
   parseJson,
@@ -209,6 +209,7 @@ function tensorsOf(
 ): Pick<ModelSource, 'dense' | 'expert'> {
   const densePath = join(directory, denseFile);
   const dense = new Map(contents.dense.map((tensor) => [`${tensor.role} ${tensor.layer}`, tensor]));
+  const limits = expertLimits(shape);
   return {
     dense: (role, layer) => {
       const tensor = dense.get(`${role} ${layer}`);
@@ -218,7 +219,7 @@ function tensorsOf(
     expert: (layer, expert) => {
       const entry = expert < shape.experts ? contents.experts[layer * shape.experts + expert] : undefined;
       if (entry === undefined) throw lacking(directory, `expert ${expert} of expert layer ${layer}`);
-      return expertSource(entry, join(directory, entry.file), shape);
+      return expertSource(entry, join(directory, entry.file), shape, limits[layer]);
     },
   };
 }
@@ -247,13 +248,19 @@ function lacking(directory: string, what: string): OdmoeError {
   return new OdmoeError('INTERNAL', `${directory}: asked for ${what}, which the model lacks`);
 }
 
-function expertSource(entry: ManifestExpert, path: string, shape: ModelShape): ExpertSource {
+function expertSource(
+  entry: ManifestExpert,
+  path: string,
+  shape: ModelShape,
+  gluLimit: number | undefined,
+): ExpertSource {
   const { biases } = entry;
   let read: Float32Array | null = null;
   return {
     gate: expertTensorSource(entry.gate, path),
     up: expertTensorSource(entry.up, path),
     down: expertTensorSource(entry.down, path),
+    gluLimit,
     // Read at the first use, because the expert may not have been fetched yet.
     get biases() {
       if (biases !== null) read ??= readPackBiases(path, biases, shape);

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type FileErrors, fileExists, parseJson, readBoundedFile } from '../../shared/base/files/read-file.js';
+import { expertLimits } from '../../shared/model/model-shape.js';
 import type { ExpertSource, SlicedSplit, TensorSource } from '../../shared/model/tensor-source.js';
 import {
   checkFileSizes,
@@ -160,6 +161,7 @@ export async function readSlices(pack: Pack, asked: SliceSet = 'both'): Promise<
 export function slicesOfManifest(pack: Pack, bytes: Uint8Array, path: string, asked: SliceSet): Slices {
   const manifest = parseSlices(parseJson(bytes, path, SLICES_ERRORS), pack, path);
   const { experts } = pack.shape;
+  const limits = expertLimits(pack.shape);
   return {
     directory: pack.directory,
     split: manifest.split,
@@ -168,7 +170,7 @@ export function slicesOfManifest(pack: Pack, bytes: Uint8Array, path: string, as
     manifest,
     expert: (layer, expert) => {
       const entry = expert < experts ? manifest.experts[layer * experts + expert] : undefined;
-      if (entry !== undefined) return expertSource(entry, manifest.split, pack);
+      if (entry !== undefined) return expertSource(entry, manifest.split, pack, limits[layer]);
       throw new OdmoeError('INTERNAL', `${path}: asked for expert ${expert} of expert layer ${layer}, which it lacks`);
     },
   };
@@ -206,7 +208,12 @@ export function parseSlices(value: unknown, { manifest, directory }: Pack, path:
   return parsed.data;
 }
 
-function expertSource(entry: SlicedExpert, split: SlicedSplit, { directory, shape }: Pack): ExpertSource {
+function expertSource(
+  entry: SlicedExpert,
+  split: SlicedSplit,
+  { directory, shape }: Pack,
+  gluLimit: number | undefined,
+): ExpertSource {
   const paths = SLICES.map((slice) => join(directory, sliceFileName(entry.layer, slice)));
   const { biases } = entry;
   let read: Float32Array | null = null;
@@ -214,6 +221,7 @@ function expertSource(entry: SlicedExpert, split: SlicedSplit, { directory, shap
     gate: matrixSource(entry.gate, split, paths),
     up: matrixSource(entry.up, split, paths),
     down: matrixSource(entry.down, split, paths),
+    gluLimit,
     get biases() {
       if (biases !== null) read ??= readPackBiases(paths[0] ?? '', biases, shape);
       return read;

@@ -56,7 +56,7 @@ export class TemporarySlices {
       return matrix;
     };
     const [gate, up, down] = [await sliced('gate'), await sliced('up'), await sliced('down')];
-    return { gate, up, down, biases: lossless.biases };
+    return { ...lossless, gate, up, down };
   }
 
   async close(): Promise<void> {

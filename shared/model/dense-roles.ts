@@ -226,7 +226,7 @@ function attentionDimensions(mixer: AttentionMixer, hidden: number): Sizes {
   const perHead = mixer.queryKeyNorm === 'head';
   return {
     query: [queries, hidden],
-    outputGate: [queries, hidden],
+    outputGate: [mixer.outputGateWidth === 'head' ? mixer.heads : queries, hidden],
     key: [keys, hidden],
     value: [keys, hidden],
     queryBias: [1, queries],

@@ -16,7 +16,8 @@ const positiveFloat = float.refine((value) => value > 0, 'expected a number abov
 
 /**
  * A gated linear unit: down(act(gate x) * up x). If there is a limit, g = min(gate x, limit) and u = clamp(up x, -limit, limit). sigmoid: g *
- * sigmoid(alpha g) * (u + upOffset) (SwiGLU: alpha 1, offset 0); tanh: GELU's tanh form of g, times u.
+ * sigmoid(alpha g) * (u + upOffset) (SwiGLU: alpha 1, offset 0); tanh: GELU's tanh form of g, times u. With a limit on the activation, g is gate x,
+ * and the limit is that of the first factor, g * sigmoid(alpha g) or GELU's.
  */
 export const gluSchema = z.strictObject({
   intermediateSize: size,
@@ -24,6 +25,8 @@ export const gluSchema = z.strictObject({
   alpha: float,
   /** 0: no limit. */
   limit: notNegative,
+  /** An absent field means inputs. */
+  limitOn: z.enum(['inputs', 'activation']).optional(),
   upOffset: float,
   /** gate, up and down each have a bias. */
   bias: z.boolean(),
@@ -58,8 +61,12 @@ const attentionSchema = z.strictObject({
   clip: notNegative,
   /** There is no value projection: values are the keys before norm and rotation. */
   keysAreValues: z.boolean(),
-  /** The output of attention is multiplied by sigmoid(outputGate x) before the output projection. */
+  /** The output of attention is multiplied by act(outputGate x) before the output projection. */
   outputGate: z.boolean(),
+  /** act. An absent field means sigmoid. */
+  outputGateFunction: z.enum(['sigmoid', 'softplus']).optional(),
+  /** One gate for each element (which an absent field means) or for each head. */
+  outputGateWidth: z.enum(['element', 'head']).optional(),
   /** Each head has one more logit in the denominator of its softmax. */
   sinks: z.boolean(),
   /** Position p sees (p - window, p]; 0: all positions up to p. */
@@ -138,6 +145,8 @@ const routerSchema = z.strictObject({
   expertScale: z.boolean(),
   /** Jitter of sparsemixer. */
   jitter: notNegative,
+  /** Logits become cap * tanh(logit / cap) before anything else. 0, or an absent field: no cap. */
+  logitCap: notNegative.optional(),
 });
 
 /**
@@ -153,6 +162,8 @@ const layerSchema = z.strictObject({
   /** A GLU that every row passes; `gated`: its output is multiplied by sigmoid(alwaysWeight x). */
   always: z.strictObject({ glu: gluSchema, gated: z.boolean() }).nullable(),
   routed: routerSchema.nullable(),
+  /** The limit of the experts' GLU in this layer, in place of ModelShape.expert's. Absent: that one. */
+  expertLimit: notNegative.optional(),
   /** Experts take routedNorm(h), the router takes routerNorm(h), in place of feedForwardNorm(h). */
   routedNorm: z.boolean(),
   routerNorm: z.boolean(),
@@ -210,6 +221,16 @@ export type RouterShape = z.infer<typeof routerSchema>;
 export type RotaryShape = z.infer<typeof rotarySchema>;
 export type RopeShape = z.infer<typeof ropeSchema>;
 export type GluShape = z.infer<typeof gluSchema>;
+
+/** The GLU of the layer's experts. */
+export function expertGlu(shape: ModelShape, layer: LayerShape): GluShape {
+  return layer.expertLimit === undefined ? shape.expert : { ...shape.expert, limit: layer.expertLimit };
+}
+
+/** Limits of the experts' GLU, by expert layer; undefined: that of ModelShape.expert. */
+export function expertLimits(shape: ModelShape): (number | undefined)[] {
+  return shape.layers.filter(({ routed }) => routed !== null).map(({ expertLimit }) => expertLimit);
+}
 
 /** Numbers of the layers with a routed part, rising: entry e is the layer of expert layer e. */
 export function expertLayerNumbers(shape: ModelShape): number[] {

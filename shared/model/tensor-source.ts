@@ -166,6 +166,8 @@ export interface ExpertSource {
   down: TensorSource;
   /** null: the model's experts have no biases. */
   biases: Float32Array | null;
+  /** The limit of the expert's GLU, where its layer has one of its own (LayerShape.expertLimit). Absent: that of ModelShape.expert. */
+  gluLimit?: number | undefined;
 }
 
 /** One model on disk, a Hugging Face checkpoint or a pack of one. */

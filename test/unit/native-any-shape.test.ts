@@ -33,6 +33,7 @@ const glu: fc.Arbitrary<GluShape> = fc.record({
   activation: fc.constantFrom('sigmoid', 'tanh'),
   alpha: fc.constantFrom(1, 1.75),
   limit,
+  limitOn: fc.constantFrom('inputs', 'activation'),
   upOffset: fc.constantFrom(0, 1),
   bias: fc.constant(false),
 });
@@ -60,6 +61,8 @@ const attention: fc.Arbitrary<MixerShape> = fc
       clip: limit,
       keysAreValues: flag,
       outputGate: flag,
+      outputGateFunction: fc.constantFrom('sigmoid', 'softplus'),
+      outputGateWidth: fc.constantFrom('element', 'head'),
       sinks: flag,
       window: fc.constantFrom(0, 1, 6),
       scoreScale: fc.constantFrom(1, 0.25),
@@ -113,6 +116,7 @@ const router = (experts: number): fc.Arbitrary<RouterShape> =>
     scale: fc.constantFrom(1, 2),
     expertScale: flag,
     jitter: fc.constant(0),
+    logitCap: limit,
   });
 
 const layer = (experts: number): fc.Arbitrary<LayerShape> =>
@@ -121,6 +125,7 @@ const layer = (experts: number): fc.Arbitrary<LayerShape> =>
     mixerOutputNorm: flag,
     always: fc.option(fc.record({ glu, gated: flag })),
     routed: fc.option(router(experts)),
+    expertLimit: fc.constantFrom(undefined, 0, 0.25),
     routedNorm: flag,
     routerNorm: flag,
     alwaysOutputNorm: flag,

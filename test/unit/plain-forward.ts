@@ -1,6 +1,12 @@
 /** Any model in plain FP64, all positions at once. This slow and simple code is the reference for the native core. */
 import type { DenseRole } from '../../shared/model/dense-roles.js';
-import type { GluShape, LayerShape, ModelShape, RouterShape } from '../../shared/model/model-shape.js';
+import {
+  expertGlu,
+  type GluShape,
+  type LayerShape,
+  type ModelShape,
+  type RouterShape,
+} from '../../shared/model/model-shape.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import { add, at, multiply, plainMixer, rmsNorm, sigmoid, type Vector, type Weights } from './plain-mixers.js';
 import { type Matrix, plainValues } from './plain-values.js';
@@ -78,7 +84,7 @@ export class PlainForward {
         const choices = this.route(layer.routed, routerInput, weights);
         const expertInput = layer.routedNorm ? normed(row, true, 'routedNorm') : input;
         for (const { expert, weight } of choices) {
-          const output = this.expert(expertLayer, expert, expertInput);
+          const output = this.expert(expertGlu(this.shape, layer), expertLayer, expert, expertInput);
           sum = sum.map((value, index) => value + weight * at(output, index));
         }
         sum = normed(sum, layer.routedOutputNorm, 'routedOutputNorm');
@@ -112,6 +118,8 @@ export class PlainForward {
   private route(router: RouterShape, input: Vector, weights: Weights): Choice[] {
     let logits = multiply(weights('router'), input);
     if (router.bias) logits = add(logits, weights('routerBias').data);
+    const cap = router.logitCap ?? 0;
+    if (cap > 0) logits = logits.map((logit) => cap * Math.tanh(logit / cap));
     if (router.score === 'sparsemixer') return sparseMixer(logits, router.jitter);
     const highest = Math.max(...logits);
     const total = logits.reduce((sum, logit) => sum + Math.exp(logit - highest), 0);
@@ -133,7 +141,7 @@ export class PlainForward {
     });
   }
 
-  private expert(layer: number, expert: number, input: Vector): Vector {
+  private expert(glu: GluShape, layer: number, expert: number, input: Vector): Vector {
     const key = `${layer} ${expert}`;
     let found = this.experts.get(key);
     if (found === undefined) {
@@ -141,7 +149,7 @@ export class PlainForward {
       found = { gate: plainValues(gate), up: plainValues(up), down: plainValues(down), biases };
       this.experts.set(key, found);
     }
-    return applyGlu(this.shape.expert, found, input);
+    return applyGlu(glu, found, input);
   }
 
   private logits(row: Vector): Vector {
@@ -193,14 +201,19 @@ function sparseMixer(logits: Vector, jitter: number): Choice[] {
 
 function applyGlu(glu: GluShape, { gate, up, down, biases }: PlainExpert, input: Vector): Vector {
   const { intermediateSize: size, limit, alpha, upOffset } = glu;
+  const highest = limit > 0 ? limit : Infinity;
   const bias = (index: number): number => (biases === null ? 0 : at(biases, index));
   const [gates, ups] = [multiply(gate, input), multiply(up, input)];
   const inner = gates.map((value, index) => {
     const [g, u] = [value + bias(index), at(ups, index) + bias(size + index)];
-    const [limitedGate, limitedUp] = limit > 0 ? [Math.min(g, limit), Math.min(Math.max(u, -limit), limit)] : [g, u];
-    if (glu.activation === 'sigmoid') return limitedGate * sigmoid(alpha * limitedGate) * (limitedUp + upOffset);
+    const [before, after] = glu.limitOn === 'activation' ? [Infinity, highest] : [highest, Infinity];
+    const limitedGate = Math.min(g, before);
+    const limitedUp = Math.min(Math.max(u, -highest), highest);
+    if (glu.activation === 'sigmoid') {
+      return Math.min(limitedGate * sigmoid(alpha * limitedGate), after) * (limitedUp + upOffset);
+    }
     const curve = Math.sqrt(2 / Math.PI) * (limitedGate + 0.044715 * limitedGate ** 3);
-    return 0.5 * limitedGate * (1 + Math.tanh(curve)) * limitedUp;
+    return Math.min(0.5 * limitedGate * (1 + Math.tanh(curve)), after) * limitedUp;
   });
   return multiply(down, inner).map((value, index) => value + bias(2 * size + index));
 }

@@ -111,7 +111,9 @@ function attention(mixer: AttentionMixer, xs: readonly Vector[], weights: Weight
     let output = joined(outputs);
     if (mixer.outputGate) {
       const gate = multiply(weights('outputGate'), x);
-      output = output.map((value, index) => value * sigmoid(at(gate, index)));
+      const act = mixer.outputGateFunction === 'softplus' ? (g: number): number => Math.log1p(Math.exp(g)) : sigmoid;
+      const place = (index: number): number => (mixer.outputGateWidth === 'head' ? Math.floor(index / headDim) : index);
+      output = output.map((value, index) => value * act(at(gate, place(index))));
     }
     const result = multiply(weights('mixerOutput'), output);
     return mixer.outputBias ? add(result, weights('mixerOutputBias').data) : result;

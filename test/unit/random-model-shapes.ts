@@ -130,6 +130,29 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
     },
     { ...dense(attention({})), alwaysOutputNorm: true, feedForwardOutputNorm: true },
   ]),
+  'heads, gates and limits by layer': model(
+    [
+      {
+        ...LAYER,
+        mixer: attention({ outputGate: true, outputGateWidth: 'head', outputGateFunction: 'softplus' }),
+        routed: router({ score: 'sigmoid', choiceBias: true, logitCap: f(0.9) }),
+        always: always({ limit: f(0.2), limitOn: 'activation' }, false),
+      },
+      {
+        ...LAYER,
+        mixer: attention({ heads: 6, window: 4, outputGate: true, outputGateWidth: 'head' }),
+        expertLimit: f(0.3),
+      },
+      {
+        ...LAYER,
+        mixer: attention({ heads: 2, outputGate: true, outputGateFunction: 'softplus' }),
+        routed: router({ bias: true, logitCap: 2 }),
+        expertLimit: 0,
+        always: always({ activation: 'tanh', limit: f(0.1), limitOn: 'activation' }, true),
+      },
+    ],
+    { expert: { ...plainGlu(24), limit: f(0.5), limitOn: 'activation' } },
+  ),
   'latent attention between dense layers': model([
     dense(latent(0)),
     { ...LAYER, mixer: latent(14), always: always({}, false) },

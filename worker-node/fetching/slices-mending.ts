@@ -67,6 +67,7 @@ function mixed(own: ExpertSource, other: ExpertSource, slices: readonly Slice[])
     gate: matrix('gate'),
     up: matrix('up'),
     down: matrix('down'),
+    gluLimit: own.gluLimit,
     get biases() {
       return (slices.includes('upper') ? other : own).biases;
     },

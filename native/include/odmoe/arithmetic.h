@@ -23,13 +23,16 @@
 //  - limit(x, l): y = x > l ? l : x, then y < -l ? -l : y, so that NaN stays; clip uses it, too;
 //  - glu(gate, up), biases added before: with a limit g = gate > limit ? limit : gate and u = limit(up); sigmoid:
 //    (g / (1 + exp(-(alpha * g)))) * (u + up_offset), an offset of 0 is not added; tanh: t = fma(kGeluCubic * g * g, g, g) *
-//    kGeluScale (products from the left), ((0.5 * g) * (1 + tanh(t))) * u;
+//    kGeluScale (products from the left), ((0.5 * g) * (1 + tanh(t))) * u; if the limit is of the activation, g is not limited, and
+//    the factor a of the last product becomes a > limit ? limit : a;
+//  - gates: x * act(gate), act being sigmoid, silu or softplus;
 //  - norms: r = sqrt(dot(x, x) / divisor + epsilon), x / r, times weight, times scale, in this order, each rounded; an absent
 //    weight or scale is left out. LayerNorm: mean = sum(x) / size; d = x - mean; (d / sqrt(dot(d, d) / size + epsilon)) * weight +
 //    bias, rounded twice;
 //  - rotation of a pair (a, b): a' = fma(-b, sin, a * cos), b' = fma(a, sin, b * cos). cos and sin of position * frequency (rounded to
 //    FP32), times the rope's scale (rounded);
-//  - router: score: softmax e = exp(logit - max), p = e / sum(e), NaN is never the max, and -inf is the max where no other value
+//  - router: with a logit cap, logit = cap * tanh(logit / cap) first. score: softmax e = exp(logit - max), p = e / sum(e), NaN is
+//    never the max, and -inf is the max where no other value
 //    is; sigmoid: p = sigmoid(logit). The choice score is the score, plus the choice bias where there is one; NaN then counts as
 //    -inf. The value of a group is the greatest of its choice scores, or that plus the second (only the greatest where the group
 //    has one expert; NaN counts as -inf). Experts outside the best groups_kept groups cannot be chosen; a tie goes to the lower

@@ -248,7 +248,7 @@ class Backend {
   virtual void add_bias(const Vectors& x, const float* bias) = 0;
   // Limits x to +-limit; NaN stays.
   virtual void clip(const Vectors& x, float limit) = 0;
-  // x = x * act(gates), vector by vector; both have the same rows, vectors and size.
+  // x = x * act(gates), vector by vector; both have the same rows, vectors and size, or the gates have one value for a vector.
   virtual void gate(const Vectors& x, const Vectors& gates, Gate gate) = 0;
   // out = a * b, vector by vector. out may be a or b.
   virtual void multiply_elements(const Vectors& out, const Vectors& a, const Vectors& b) = 0;

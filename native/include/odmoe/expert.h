@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct ExpertSource {
   TensorSource up;
   TensorSource down;
   std::vector<float> biases;
+  std::optional<float> glu_limit{};  // in place of the limit of the shape's GLU
 };
 
 // The formats in which an expert's matrices are held.

@@ -136,8 +136,9 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
     ExpertMemory* memory = nullptr;
     Backend* backend = nullptr;
     int index = 0;
-    ExpertMatrices matrices;    // at the addresses where the memory placed the slot's expert
-    std::vector<float> biases;  // biases of the loaded expert, until they are on the device
+    ExpertMatrices matrices;         // at the addresses where the memory placed the slot's expert
+    std::vector<float> biases;       // biases of the loaded expert, until they are on the device
+    std::optional<float> glu_limit;  // of the loaded expert
     bool loaded = false;
     bool lower_loaded = false;  // of a sliced expert: its lower slices are there, too
     bool has_memory = true;     // only the event loop uses it, because loads begin there

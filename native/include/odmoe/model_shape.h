@@ -30,6 +30,8 @@ struct AttentionMixer {
   float clip = 0;
   bool keys_are_values = false;
   bool output_gate = false;
+  Gate output_gate_function = Gate::sigmoid;
+  bool gate_per_head = false;  // one gate for all dimensions of a head
   bool sinks = false;
   int window = 0;
   float score_scale = 0;
@@ -37,6 +39,7 @@ struct AttentionMixer {
 
   int64_t query_size() const { return static_cast<int64_t>(heads) * head_dim; }
   int64_t kv_size() const { return static_cast<int64_t>(kv_heads) * head_dim; }
+  int64_t gate_size() const { return output_gate ? (gate_per_head ? heads : query_size()) : 0; }
 };
 
 struct LatentMixer {
@@ -85,6 +88,7 @@ struct LayerShape {
   bool mixer_output_norm = false;
   std::optional<AlwaysShape> always;
   std::optional<RouterShape> routed;
+  std::optional<float> expert_limit;  // in place of the limit of ModelShape's expert
   bool routed_norm = false;
   bool router_norm = false;
   bool always_output_norm = false;
@@ -120,5 +124,12 @@ struct ModelShape {
   // Rows begin from tokens and hidden states of another model (shared/model/model-shape.ts, draftHead).
   bool draft_head = false;
 };
+
+// The GLU of the layer's experts.
+inline GluShape expert_glu(const ModelShape& shape, const LayerShape& layer) {
+  GluShape glu = shape.expert;
+  glu.limit = layer.expert_limit.value_or(glu.limit);
+  return glu;
+}
 
 }  // namespace odmoe

@@ -38,10 +38,10 @@ struct RotaryWork {
 };
 
 // The function of a gate by which an activation is multiplied.
-enum class Gate : uint8_t { sigmoid, silu };
+enum class Gate : uint8_t { sigmoid, silu, softplus };
 
-// sigmoid: g * sigmoid(alpha g) * (u + up_offset); tanh: GELU of g in its tanh form, times u. g = min(gate, limit) and
-// u = clamp(up, -limit, limit) where limit > 0.
+// sigmoid: g * sigmoid(alpha g) * (u + up_offset); tanh: GELU of g in its tanh form, times u. Where limit > 0,
+// u = clamp(up, -limit, limit), and g = min(gate, limit), or with limits_activation the activated g is limited in its place.
 enum class Activation : uint8_t { sigmoid, tanh };
 struct GluShape {
   int64_t intermediate_size = 0;
@@ -50,6 +50,7 @@ struct GluShape {
   float limit = 0;
   float up_offset = 0;
   bool bias = false;
+  bool limits_activation = false;
 };
 
 enum class RouterScore : uint8_t { softmax, sigmoid, sparsemixer };
@@ -67,6 +68,7 @@ struct RouterShape {
   float scale = 1;
   bool expert_scale = false;
   float jitter = 0;
+  float logit_cap = 0;  // logits become cap * tanh(logit / cap) before anything else; 0: no cap
 };
 
 // A causal convolution of each channel over positions: out[i][c] = act(sum over taps t of weight[t][c] * x[i - taps + 1 + t][c]), by fma

@@ -267,6 +267,11 @@ ExpertSource to_expert_source(const Napi::Value& value) {
     const std::span<const float> values = floats_of(biases, "source.biases");
     source.biases.assign(values.begin(), values.end());
   }
+  if (const Napi::Value limit = object.Get("gluLimit"); !limit.IsUndefined()) {
+    const auto value = static_cast<float>(to_number(limit, "source.gluLimit"));
+    if (!std::isfinite(value) || value < 0) refuse("source.gluLimit", limit, "a number of at least 0 that FP32 holds");
+    source.glu_limit = value;
+  }
   return source;
 }
 

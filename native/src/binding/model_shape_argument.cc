@@ -76,6 +76,11 @@ AttentionMixer to_attention_mixer(const Members& members) {
   mixer.clip = members.real("clip");
   mixer.keys_are_values = members.flag("keysAreValues");
   mixer.output_gate = members.flag("outputGate");
+  static constexpr std::array<std::string_view, 3> kGates = {"sigmoid", "silu", "softplus"};
+  if (members.has("outputGateFunction")) mixer.output_gate_function = members.one_of<Gate>("outputGateFunction", kGates);
+  enum class Width : uint8_t { element, head };
+  static constexpr std::array<std::string_view, 2> kWidths = {"element", "head"};
+  mixer.gate_per_head = members.has("outputGateWidth") && members.one_of<Width>("outputGateWidth", kWidths) == Width::head;
   mixer.sinks = members.flag("sinks");
   mixer.window = members.count("window");
   mixer.score_scale = members.real("scoreScale");
@@ -144,6 +149,7 @@ RouterShape to_router_shape(const Napi::Object& object) {
   router.scale = members.real("scale");
   router.expert_scale = members.flag("expertScale");
   router.jitter = members.real("jitter");
+  if (members.has("logitCap")) router.logit_cap = members.real("logitCap");
   return router;
 }
 
@@ -160,6 +166,7 @@ LayerShape to_layer_shape(const Napi::Object& object) {
   layer.mixer_output_norm = members.flag("mixerOutputNorm");
   if (!members.is_null("always")) layer.always = to_always_shape(members.object("always"));
   if (!members.is_null("routed")) layer.routed = to_router_shape(members.object("routed"));
+  if (members.has("expertLimit")) layer.expert_limit = members.real("expertLimit");
   layer.routed_norm = members.flag("routedNorm");
   layer.router_norm = members.flag("routerNorm");
   layer.always_output_norm = members.flag("alwaysOutputNorm");
@@ -192,6 +199,9 @@ GluShape to_glu_shape(const Napi::Object& object) {
   glu.limit = members.real("limit");
   glu.up_offset = members.real("upOffset");
   glu.bias = members.flag("bias");
+  enum class Limited : uint8_t { inputs, activation };
+  static constexpr std::array<std::string_view, 2> kLimited = {"inputs", "activation"};
+  glu.limits_activation = members.has("limitOn") && members.one_of<Limited>("limitOn", kLimited) == Limited::activation;
   return glu;
 }
 

@@ -19,7 +19,7 @@ struct AttentionRows {
   AttentionRows(float* first, const AttentionMixer& of, int count)
       : mixer(of),
         n(count),
-        stride((of.output_gate ? 2 : 1) * of.query_size() + 2 * of.kv_size()),
+        stride(of.query_size() + 2 * of.kv_size() + of.gate_size()),
         queries(first),
         keys(queries + of.query_size()),
         values(keys + of.kv_size()),
@@ -174,7 +174,7 @@ void rotate_latent(PassState& pass, const LatentMixer& mixer, float* queries, co
 const float* mix_attention(PassState& pass, const AttentionMixer& mixer, const DenseWeights& weights, int layer) {
   const int n = pass.count();
   Scratch scratch = pass.scratch();
-  const int64_t row = (mixer.output_gate ? 2 : 1) * mixer.query_size() + 2 * mixer.kv_size();
+  const int64_t row = mixer.query_size() + 2 * mixer.kv_size() + mixer.gate_size();
   const AttentionRows rows(scratch.take(n * row), mixer, n);
   float* const attended = scratch.take(n * mixer.query_size());
   project(pass, rows, weights);
@@ -191,8 +191,9 @@ const float* mix_attention(PassState& pass, const AttentionMixer& mixer, const D
   pass.backend().store_and_attend(attended, pass.attention_rows.data(), rows.queries, rows.keys, rows.values, rows.stride, n,
                                   shape);
   if (mixer.output_gate) {
-    const auto size = static_cast<int>(mixer.query_size());
-    pass.backend().gate({attended, size, 0, n, 1, size}, rows.whole(rows.gates, size), Gate::sigmoid);
+    const Vectors heads{attended, mixer.query_size(), mixer.head_dim, n, mixer.heads, mixer.head_dim};
+    const int width = mixer.gate_per_head ? 1 : mixer.head_dim;
+    pass.backend().gate(heads, {rows.gates, rows.stride, width, n, mixer.heads, width}, mixer.output_gate_function);
   }
   return attended;
 }

@@ -58,8 +58,8 @@ struct MixerDimensions {
     const int64_t keys = mixer.kv_size();
     const bool per_head = mixer.query_key_norm == QueryKeyNorm::head;
     switch (role) {
-      case DenseRole::query:
-      case DenseRole::output_gate: return {queries, hidden};
+      case DenseRole::query: return {queries, hidden};
+      case DenseRole::output_gate: return {mixer.gate_size(), hidden};
       case DenseRole::key:
       case DenseRole::value: return {keys, hidden};
       case DenseRole::query_bias: return {1, queries};

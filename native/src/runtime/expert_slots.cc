@@ -286,6 +286,7 @@ void ExpertSlots::load(const Call& call, const ExpertSource& source, const LoadR
   slot.wants_lower = is_wanted(request.sign_mantissa);
   if (slot.wants_upper) {
     slot.biases = source.biases;
+    slot.glu_limit = source.glu_limit;
     slot.upper_fingerprint = upper_fingerprint(source);
     set_pages(slot, memory_->begin_load(index, request.expert), formats);
   }
@@ -494,6 +495,8 @@ double ExpertSlots::execute(const Call& call, int rows, std::span<const uint8_t>
   Backend& backend = *device_->backend();
   const std::array<ExpertMatrices, kSliceReadings> experts = {
       read_as(slot, SliceReading::both), read_as(slot, SliceReading::upper_centred), read_as(slot, SliceReading::upper_amat)};
+  GluShape glu = shape_.glu;
+  glu.limit = slot.glu_limit.value_or(glu.limit);
   for (int done = 0; done < rows; done += activations_.rows) {
     const int n = std::min(activations_.rows, rows - done);
     const uint64_t offset = static_cast<uint64_t>(done) * row_bytes;
@@ -502,7 +505,7 @@ double ExpertSlots::execute(const Call& call, int rows, std::span<const uint8_t>
     const std::vector<ExpertRows> runs =
         runs_of(experts, readings.empty() ? readings : readings.subspan(static_cast<size_t>(done), static_cast<size_t>(n)), n);
     memory_->begin_read(index);
-    run_experts(backend, shape_.glu, runs, activations_, activations_.output.floats(), activations_.input.floats());
+    run_experts(backend, glu, runs, activations_, activations_.output.floats(), activations_.input.floats());
     memory_->end_read(index);
     backend.copy_to_host(output.data() + offset, activations_.output.floats(), bytes);
   }

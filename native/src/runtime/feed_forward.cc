@@ -44,6 +44,7 @@ RouterChoice route(PassState& pass, const LayerShape& layer, const DenseWeights&
   if (const float* bias = weights.vector(DenseRole::router_bias)) {
     backend.add_bias({logits, shape.experts, 0, n, 1, shape.experts}, bias);
   }
+  if (const float cap = layer.routed->logit_cap; cap != 0) backend.cap_logits(logits, int64_t{n} * shape.experts, 1, cap);
   backend.router({.host_experts = choice.experts.data(),
                   .host_weights = choice.weights.data(),
                   .logits = logits,

@@ -9,9 +9,7 @@ namespace {
 struct ScratchFloats {
   int64_t hidden;
 
-  int64_t operator()(const AttentionMixer& mixer) const {
-    return (mixer.output_gate ? 3 : 2) * mixer.query_size() + 2 * mixer.kv_size();
-  }
+  int64_t operator()(const AttentionMixer& mixer) const { return 2 * (mixer.query_size() + mixer.kv_size()) + mixer.gate_size(); }
   int64_t operator()(const LatentMixer& mixer) const {
     const int64_t heads = mixer.heads;
     return mixer.query_rank + heads * (mixer.nope_size + mixer.rope_size) + (heads + 1) * mixer.key_size() +

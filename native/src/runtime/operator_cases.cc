@@ -14,6 +14,7 @@ constexpr int kBatchRows = 256;
 constexpr double kExp = 15;
 constexpr double kSigmoid = kExp + 3;
 constexpr double kTanh = kExp + 4;
+constexpr double kSoftplus = kExp + 16;
 constexpr double kGelu = kTanh + 7;
 
 int64_t turns_of(int64_t input_floats, int64_t output_floats) {
@@ -74,6 +75,25 @@ OperatorCaseMaker glu_case(const char* operation, const Sizes& sizes, const GluS
   return vectors_case(operation, sizes, 2, false, multiply_adds, [=](Backend& backend, const Sizes& of, float* in, float* out) {
     backend.glu(out, in, shape.bias ? in : nullptr, of.rows, of.size, shape);
   });
+}
+
+// One gate for all dimensions of a head.
+OperatorCaseMaker head_gates_case() {
+  return [](const OperatorPools& pools) {
+    const Sizes sizes{"Laguna-XS.2", kBatchRows, 48, 128};
+    const int64_t heads = int64_t{sizes.rows} * sizes.vectors;
+    const Cut floats = cut(pools, heads, sizes.count());
+    return OperatorCase{"gate of heads, softplus",
+                        sizes.text(),
+                        sizes.rows,
+                        4.0 * static_cast<double>(2 * sizes.count() + heads),
+                        static_cast<double>(sizes.count()) + static_cast<double>(heads) * kSoftplus,
+                        turns_of(floats.input_floats, floats.output_floats),
+                        [=](int64_t turn) {
+                          const Vectors gates{floats.in(turn), sizes.vectors, 1, sizes.rows, sizes.vectors, 1};
+                          floats.backend->gate(sizes.of(floats.out(turn)), gates, Gate::softplus);
+                        }};
+  };
 }
 
 OperatorCaseMaker combine_case() {
@@ -170,9 +190,11 @@ OperatorPools::OperatorPools(const std::shared_ptr<Backend>& of)
 std::vector<OperatorCaseMaker> element_cases() {
   const Sizes hidden{"Qwen3-30B", kBatchRows, 1, 2048};
   GluShape clamped{0, Activation::sigmoid, 1.702f, 7.0f, 1.0f, true};
+  GluShape after{0, Activation::sigmoid, 1.0f, 7.0f, 0.0f, false, true};
   return {
       glu_case("glu", {"Qwen3-30B", kBatchRows, 1, 768}, {}, kSigmoid + 1),
       glu_case("glu, clamped, biases", {"gpt-oss-20b", kBatchRows, 1, 2880}, clamped, kSigmoid + 8),
+      glu_case("glu, activation clamped", {"Step-3.5", kBatchRows, 1, 1280}, after, kSigmoid + 4),
       glu_case("glu, tanh", {"Gemma-4-26B", kBatchRows, 1, 704}, {0, Activation::tanh}, kGelu + 1),
       vectors_case("add", hidden, 1, true, 1,
                    [](Backend& backend, const Sizes& of, float* in, float* out) { backend.add(out, in, of.count(), 1.0f); }),
@@ -185,6 +207,7 @@ std::vector<OperatorCaseMaker> element_cases() {
       vectors_case(
           "gate, sigmoid", {"Qwen3-Next", kBatchRows, 16, 256}, 1, true, kSigmoid + 1,
           [](Backend& backend, const Sizes& of, float* in, float* out) { backend.gate(of.of(out), of.of(in), Gate::sigmoid); }),
+      head_gates_case(),
       vectors_case("multiply_elements", {"LFM2-8B", kBatchRows, 1, 2048}, 2, false, 1,
                    [](Backend& backend, const Sizes& of, float* in, float* out) {
                      backend.multiply_elements(of.of(out), of.of(in), of.of(in + of.count()));

@@ -263,8 +263,8 @@ void Pass::run_places(std::span<const int32_t> places, std::span<const ExpertRow
   for (size_t i = 0; i < places.size(); i++) rows[i] = places[i] / pass.shape().experts_per_token;
   const ExpertActivations& activations = pass.activations;
   pass.backend().copy_rows(activations.input.floats(), nullptr, in, rows.data(), n, hidden);
-  odmoe::run_experts(pass.backend(), pass.shape().expert, experts, activations, activations.output.floats(),
-                     activations.input.floats());
+  odmoe::run_experts(pass.backend(), expert_glu(pass.shape(), layer_shape(pass, layer_)), experts, activations,
+                     activations.output.floats(), activations.input.floats());
   pass.backend().copy_rows(pass.expert_outputs.floats(), places.data(), activations.output.floats(), nullptr, n, hidden);
 }
 

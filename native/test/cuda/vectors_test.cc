@@ -67,9 +67,13 @@ void changes_of_every_kind(Devices& devices, const Extent& extent, int64_t offse
           [](Backend& backend, const Vectors& x, const Vectors&, const float* bias) { backend.add_bias(x, bias); });
   changes(devices, "clamp", extent, offset,
           [](Backend& backend, const Vectors& x, const Vectors&, const float*) { backend.clip(x, 0.75f); });
-  for (const Gate kind : {Gate::sigmoid, Gate::silu}) {
+  for (const Gate kind : {Gate::sigmoid, Gate::silu, Gate::softplus}) {
     changes(devices, "gate", extent, offset,
             [=](Backend& backend, const Vectors& x, const Vectors& gates, const float*) { backend.gate(x, gates, kind); });
+    changes(devices, "gate of each vector", extent, offset, [=](Backend& backend, const Vectors& x, Vectors gates, const float*) {
+      gates.size = 1;
+      backend.gate(x, gates, kind);
+    });
   }
   changes(devices, "product in place", extent, offset,
           [](Backend& backend, const Vectors& x, const Vectors& by, const float*) { backend.multiply_elements(x, x, by); });

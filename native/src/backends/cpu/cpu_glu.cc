@@ -66,7 +66,7 @@ void CpuBackend::glu_rows(const PlannedProduct& planned, const GatedOutput& gate
   for (int i = 0; i < planned.job.n; ++i) {
     const float* const gate = planned.job.out + i * planned.job.out_stride + begin;
     kernels_.glu({gated.out + i * size + begin, gate, gate + size, gate_bias, up_bias, count, shape.activation == Activation::tanh,
-                  shape.alpha, shape.limit, shape.up_offset});
+                  shape.alpha, shape.limit, shape.up_offset, shape.limits_activation});
   }
 }
 

@@ -59,7 +59,7 @@ void CpuBackend::glu(float* out, const float* gate_up, const float* biases, int 
     const float* const gate_bias = biases == nullptr ? nullptr : biases + begin;
     const float* const up_bias = biases == nullptr ? nullptr : biases + size + begin;
     kernels_.glu({out + i * size + begin, gate, gate + size, gate_bias, up_bias, end - begin, shape.activation == Activation::tanh,
-                  shape.alpha, shape.limit, shape.up_offset});
+                  shape.alpha, shape.limit, shape.up_offset, shape.limits_activation});
   });
 }
 
@@ -91,6 +91,12 @@ void CpuBackend::clip(const Vectors& x, float limit) {
 }
 
 void CpuBackend::gate(const Vectors& x, const Vectors& gates, Gate gate) {
+  if (gates.size != x.size) {
+    for_pieces(vector_count(x), x.size, [=, &x, &gates, this](int64_t i, int64_t begin, int64_t end) {
+      kernels_.gate_all(vector_at(x, i) + begin, *vector_at(gates, i), end - begin, gate);
+    });
+    return;
+  }
   if (is_dense(x) && is_dense(gates) && x.vectors > 1) return this->gate(joined(x), joined(gates), gate);
   for_pieces(vector_count(x), x.size, [=, &x, &gates, this](int64_t i, int64_t begin, int64_t end) {
     kernels_.gate(vector_at(x, i) + begin, vector_at(gates, i) + begin, end - begin, gate);

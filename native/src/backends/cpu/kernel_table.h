@@ -110,6 +110,7 @@ struct GluJob {
   float alpha;
   float limit;
   float up_offset;
+  bool limits_activation;
 };
 
 // out[i][j] = sum over t of left(i, t) * right[t][j], by fma in rising t from +0; left(i, t) = left[i * left_row + t * left_term].
@@ -147,6 +148,7 @@ struct KernelTable {
   void (*scale)(float* x, int64_t count, float factor);
   void (*clip)(float* x, int64_t count, float limit);
   void (*gate)(float* x, const float* gates, int64_t count, Gate kind);
+  void (*gate_all)(float* x, float gate, int64_t count, Gate kind);
   void (*multiply_elements)(float* out, const float* a, const float* b, int64_t count);
   void (*cap_logits)(float* x, int64_t count, float divisor, float cap);
   // Elements [begin, end) of one row.

@@ -88,8 +88,11 @@ ODMOE_INLINE Vector gelu_gate(Vector g) {
   return Simd::multiply(half, Simd::add(Simd::broadcast(1.0f), hyperbolic_tangent(t)));
 }
 
+// The parts of a GLU's shape that a loop computes: none, a limit of its inputs, or a limit of the activation.
+enum class GluForm { plain, inputs, activation };
+
 // One loop for each kind of GLU, so that absent parts of a shape cost nothing.
-template <bool kTanh, bool kBias, bool kPlain>
+template <bool kTanh, bool kBias, GluForm kForm>
 void glu_of(const GluJob& job) {
   const float limit = job.limit > 0.0f ? job.limit : __builtin_inff();
   // Adding -0 changes nothing; adding +0 would turn -0 into +0.
@@ -101,30 +104,33 @@ void glu_of(const GluJob& job) {
       g = Simd::add(g, load(job.gate_bias + i));
       u = Simd::add(u, load(job.up_bias + i));
     }
-    if constexpr (!kPlain) {
-      g = Simd::lesser(Simd::broadcast(limit), g);
-      u = limited(u, limit);
-    }
+    if constexpr (kForm == GluForm::inputs) g = Simd::lesser(Simd::broadcast(limit), g);
+    if constexpr (kForm != GluForm::plain) u = limited(u, limit);
+    Vector activated;
     if constexpr (kTanh) {
-      store(job.out + i, Simd::multiply(gelu_gate(g), u));
-    } else if constexpr (kPlain) {
-      store(job.out + i, Simd::multiply(silu(g), u));
+      activated = gelu_gate(g);
+    } else if constexpr (kForm == GluForm::plain) {
+      activated = silu(g);
     } else {
-      const Vector gated = Simd::divide(g, sigmoid_divisor(Simd::multiply(Simd::broadcast(job.alpha), g)));
-      store(job.out + i, Simd::multiply(gated, Simd::add(u, Simd::broadcast(offset))));
+      activated = Simd::divide(g, sigmoid_divisor(Simd::multiply(Simd::broadcast(job.alpha), g)));
+      u = Simd::add(u, Simd::broadcast(offset));
     }
+    if constexpr (kForm == GluForm::activation) activated = Simd::lesser(Simd::broadcast(limit), activated);
+    store(job.out + i, Simd::multiply(activated, u));
   });
+}
+
+template <GluForm kForm>
+void glu_in_form(const GluJob& job) {
+  const bool bias = job.gate_bias != nullptr;
+  if (job.tanh) return bias ? glu_of<true, true, kForm>(job) : glu_of<true, false, kForm>(job);
+  return bias ? glu_of<false, true, kForm>(job) : glu_of<false, false, kForm>(job);
 }
 
 void glu(const GluJob& job) {
   const bool plain = !(job.limit > 0.0f) && (job.tanh || (job.alpha == 1.0f && job.up_offset == 0.0f));
-  const bool bias = job.gate_bias != nullptr;
-  if (job.tanh) {
-    if (plain) return bias ? glu_of<true, true, true>(job) : glu_of<true, false, true>(job);
-    return bias ? glu_of<true, true, false>(job) : glu_of<true, false, false>(job);
-  }
-  if (plain) return bias ? glu_of<false, true, true>(job) : glu_of<false, false, true>(job);
-  return bias ? glu_of<false, true, false>(job) : glu_of<false, false, false>(job);
+  if (plain) return glu_in_form<GluForm::plain>(job);
+  return job.limits_activation ? glu_in_form<GluForm::activation>(job) : glu_in_form<GluForm::inputs>(job);
 }
 
 void add(float* x, const float* y, int64_t count, float scale) {
@@ -146,14 +152,33 @@ void clip(float* x, int64_t count, float limit) {
   for_each_vector(count, [=](int64_t i, auto load, auto store) { store(x + i, limited(load(x + i), limit)); });
 }
 
+template <Gate kKind>
+ODMOE_INLINE Vector gate_factor(Vector gates) {
+  if constexpr (kKind == Gate::silu) return silu(gates);
+  if constexpr (kKind == Gate::softplus) return softplus(gates);
+  return sigmoid(gates);
+}
+
+template <Gate kKind>
+void gate_by(float* x, const float* gates, int64_t count) {
+  for_each_vector(count, [=](int64_t i, auto load, auto store) {
+    store(x + i, Simd::multiply(load(x + i), gate_factor<kKind>(load(gates + i))));
+  });
+}
+
 void gate(float* x, const float* gates, int64_t count, Gate kind) {
-  if (kind == Gate::silu) {
-    for_each_vector(count,
-                    [=](int64_t i, auto load, auto store) { store(x + i, Simd::multiply(load(x + i), silu(load(gates + i)))); });
-    return;
+  switch (kind) {
+    case Gate::sigmoid: return gate_by<Gate::sigmoid>(x, gates, count);
+    case Gate::silu: return gate_by<Gate::silu>(x, gates, count);
+    case Gate::softplus: return gate_by<Gate::softplus>(x, gates, count);
   }
-  for_each_vector(count,
-                  [=](int64_t i, auto load, auto store) { store(x + i, Simd::multiply(load(x + i), sigmoid(load(gates + i)))); });
+}
+
+// One gate for all values.
+void gate_all(float* x, float by, int64_t count, Gate kind) {
+  float factor = 1.0f;
+  gate(&factor, &by, 1, kind);
+  scale(x, count, factor);
 }
 
 void multiply_elements(float* out, const float* a, const float* b, int64_t count) {

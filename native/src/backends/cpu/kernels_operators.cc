@@ -27,6 +27,7 @@ constexpr KernelTable make_table() {
   table.scale = &scale;
   table.clip = &clip;
   table.gate = &gate;
+  table.gate_all = &gate_all;
   table.multiply_elements = &multiply_elements;
   table.cap_logits = &cap_logits;
   table.combine = &combine;

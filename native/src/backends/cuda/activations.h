@@ -41,7 +41,10 @@ ODMOE_BOTH float softplus_of(float x) {
   return x > kSoftplusLinear ? x : logarithm(u) + lost;
 }
 
-ODMOE_BOTH float activated(float x, Gate gate) { return gate == Gate::silu ? silu_of(x) : sigmoid_of(x); }
+ODMOE_BOTH float activated(float x, Gate gate) {
+  if (gate == Gate::softplus) return softplus_of(x);
+  return gate == Gate::silu ? silu_of(x) : sigmoid_of(x);
+}
 
 ODMOE_BOTH float clipped(float x, float limit) {
   x = x < -limit ? -limit : x;
@@ -51,15 +54,19 @@ ODMOE_BOTH float clipped(float x, float limit) {
 // The GLU of a gate value and an up value, with biases already added.
 ODMOE_BOTH float glu_of(float gate, float up, const GluShape& shape) {
   if (shape.limit > 0.0f) {
-    gate = gate > shape.limit ? shape.limit : gate;
+    if (!shape.limits_activation) gate = gate > shape.limit ? shape.limit : gate;
     up = clipped(up, shape.limit);
   }
+  float gated;
   if (shape.activation == Activation::tanh) {
     const float t = fused(kGeluCubic * gate * gate, gate, gate) * kGeluScale;
-    return 0.5f * gate * (1.0f + tanh_of(t)) * up;
+    gated = 0.5f * gate * (1.0f + tanh_of(t));
+  } else {
+    gated = divided(gate, 1.0f + exponential(-(shape.alpha * gate)));
+    if (shape.up_offset != 0.0f) up = up + shape.up_offset;
   }
-  const float gated = divided(gate, 1.0f + exponential(-(shape.alpha * gate)));
-  return gated * (shape.up_offset != 0.0f ? up + shape.up_offset : up);
+  if (shape.limit > 0.0f && shape.limits_activation) gated = gated > shape.limit ? shape.limit : gated;
+  return gated * up;
 }
 
 // x / divisor, limited by the cap (0: no cap).

@@ -58,6 +58,17 @@ struct Gating {
   }
 };
 
+// One gate for all elements of a vector.
+struct VectorGating {
+  Vectors gates;
+  Gate gate;
+  template <int kWidth>
+  __device__ void operator()(Pack<kWidth>& x, const Place& place) const {
+    const float by = activated(*vector_at(gates, place.row, place.vector), gate);
+    for (int j = 0; j < kWidth; ++j) x.values[j] = x.values[j] * by;
+  }
+};
+
 struct Multiplication {
   Vectors factors;
   template <int kWidth>
@@ -139,6 +150,11 @@ cudaError_t launch_clip(const Vectors& x, float limit, cudaStream_t stream) {
 }
 
 cudaError_t launch_gate(const Vectors& x, const Vectors& gates, Gate gate, cudaStream_t stream) {
+  if (gates.size != x.size) {
+    return launch_act(x, x, takes_quads(x), stream, [&](int64_t first, int rows) {
+      return VectorGating{rows_from(gates, first, rows), gate};
+    });
+  }
   return launch_act(x, x, takes_quads(x) && takes_quads(gates), stream, [&](int64_t first, int rows) {
     return Gating{rows_from(gates, first, rows), gate};
   });
