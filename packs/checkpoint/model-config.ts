@@ -16,6 +16,7 @@ import { gptOss } from '../families/gpt-oss.js';
 import { graniteMoe, graniteMoeShared } from '../families/granite-moe.js';
 import { hunyuanMoe } from '../families/hunyuan-moe.js';
 import { hyV3 } from '../families/hy-v3.js';
+import { laguna } from '../families/laguna.js';
 import { lfm2Moe } from '../families/lfm2-moe.js';
 import { minimaxM2 } from '../families/minimax-m2.js';
 import { mixtral } from '../families/mixtral.js';
@@ -27,6 +28,7 @@ import { qwen3Moe } from '../families/qwen3-moe.js';
 import { qwen3VlMoe } from '../families/qwen3-vl-moe.js';
 import { solarOpen } from '../families/solar-open.js';
 import { qwen3Next } from '../families/qwen3-next.js';
+import { step3p5 } from '../families/step3p5.js';
 import type { ModelConfig, ModelFamily } from '../model-config/model-family.js';
 import { fileExists, parseJson, readBoundedFile, readJsonFile } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from './safetensors-file.js';
@@ -62,6 +64,8 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   qwen3VlMoe,
   afmoe,
   flexOlmo,
+  laguna,
+  step3p5,
 ];
 
 /** Known architectures and model types that cannot be run, with the reasons. */

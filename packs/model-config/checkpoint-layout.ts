@@ -97,6 +97,8 @@ const GUESSING_PARTS: readonly string[] = [
   'embed_tokens.weight',
   'shared_head.norm.weight',
   'shared_head.head.weight',
+  'transformer.shared_head.norm.weight',
+  'transformer.shared_head.output.weight',
   'final_layernorm.weight',
 ];
 

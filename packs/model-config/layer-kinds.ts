@@ -24,6 +24,8 @@ interface LayerKeys {
   list: string;
   /** Keys of the rule. If they are present, rule and list must agree. */
   rule: readonly string[];
+  /** Number of layers behind the last one that guess tokens; the list may have entries for them, too. */
+  guessing?: number;
 }
 
 /**
@@ -34,14 +36,11 @@ export function readLayerKinds<T extends string>(
   config: ConfigReader,
   known: readonly T[],
   rule: (layer: number) => T,
-  { list, rule: ruleKeys }: LayerKeys = { list: 'layer_types', rule: [] },
+  { list, rule: ruleKeys, guessing = 0 }: LayerKeys = { list: 'layer_types', rule: [] },
 ): T[] {
-  const listed = config.textsOr(null, list);
   const byRule = forLayers(config, rule);
+  const listed = listOfLayers(config, list, config.textsOr(null, list), guessing);
   if (listed === null) return byRule;
-  if (listed.length !== byRule.length) {
-    throw config.corrupt(`${list} has ${listed.length} entries, and num_hidden_layers is ${byRule.length}`);
-  }
   const ruling = ruleKeys.filter((key) => config.has(key));
   return listed.map((kind, layer) => {
     const found = known.find((item) => item === (OLDER_KINDS[kind] ?? kind));
@@ -53,6 +52,19 @@ export function readLayerKinds<T extends string>(
     }
     return found;
   });
+}
+
+/** A list with one entry for each layer, without the entries of layers behind the last one that guess tokens. */
+export function listOfLayers<T>(
+  config: ConfigReader,
+  key: string,
+  list: readonly T[] | null,
+  guessing = 0,
+): readonly T[] | null {
+  const layers = readLayerCount(config);
+  if (list === null || list.length === layers) return list;
+  if (list.length === layers + guessing) return list.slice(0, layers);
+  throw config.corrupt(`${key} has ${list.length} entries, and num_hidden_layers is ${layers}`);
 }
 
 /** True for each layer with experts, by a list or by the family's rule. */

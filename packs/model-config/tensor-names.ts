@@ -50,7 +50,16 @@ export function fusedExpertNames(gateUp: string, down: string): TensorNames['exp
   };
 }
 
-/** The same with inputs as rows: [experts, hidden, 2 x intermediate] with the gate's columns first, and [experts, intermediate, hidden]. */
+/** Experts of a layer in three tensors, each of [experts, outputs, inputs]: FOLDER.gate_proj.weight. */
+export function stackedExpertNames(folder: string, parts = PROJECTIONS): TensorNames['expert'] {
+  return (part, expert, { shape: { experts, hiddenSize, expert: glu } }) => {
+    const [rows, columns] = part === 'down' ? [hiddenSize, glu.intermediateSize] : [glu.intermediateSize, hiddenSize];
+    const slice = { firstRow: expert * rows, blockRows: rows };
+    return { name: `${folder}.${parts[part]}.weight`, dimensions: [experts, rows, columns], slice };
+  };
+}
+
+/** The same as fusedExpertNames with inputs as rows: [experts, hidden, 2 x intermediate] with the gate's columns first, and [experts, intermediate, hidden]. */
 export function turnedExpertNames(gateUp: string, down: string): TensorNames['expert'] {
   return (part, expert, { shape: { experts, hiddenSize, expert: glu } }) => {
     const [inputs, outputs] = part === 'down' ? [glu.intermediateSize, hiddenSize] : [hiddenSize, glu.intermediateSize];

@@ -39,6 +39,9 @@ const FIXTURES: Readonly<Record<string, { layers: string; leftOut: number; forma
   qwen3vlmoe: { layers: 'AAAA', leftOut: 27 },
   afmoe: { layers: 'aAAAA', leftOut: 0 },
   flexolmo: { layers: 'AAAA', leftOut: 0 },
+  laguna: { layers: 'aAAAA', leftOut: 0 },
+  step3p5: { layers: 'aAAAA', leftOut: 17 },
+  step3p7: { layers: 'aAAAA', leftOut: 40 },
   hyv3: { layers: 'aAAAA', leftOut: 41 },
 };
 
