@@ -3,6 +3,7 @@ import {
   deltaChannels,
   modelShapeSchema,
   shapeProblem,
+  valueHeadDim,
   type GluShape,
   type LayerShape,
   type MixerShape,
@@ -63,7 +64,7 @@ function checkLayer({ mixer, always }: LayerShape, number: number): void {
 function widestHead(mixer: MixerShape): number {
   switch (mixer.kind) {
     case 'attention':
-      return mixer.headDim;
+      return Math.max(mixer.headDim, valueHeadDim(mixer));
     case 'latent':
       return Math.max(mixer.latentSize + mixer.ropeSize, mixer.nopeSize + mixer.ropeSize, mixer.valueSize);
     case 'delta':
@@ -76,7 +77,7 @@ function widestHead(mixer: MixerShape): number {
 function mixerRow(mixer: MixerShape): number {
   switch (mixer.kind) {
     case 'attention':
-      return 2 * (mixer.heads + mixer.keyValueHeads) * mixer.headDim;
+      return 2 * (mixer.heads + mixer.keyValueHeads) * Math.max(mixer.headDim, valueHeadDim(mixer));
     case 'latent':
       return (
         mixer.queryRank + (mixer.heads + 1) * (mixer.latentSize + 2 * mixer.ropeSize + mixer.nopeSize + mixer.valueSize)

@@ -36,7 +36,8 @@ function describeMixer(mixer: MixerShape): string {
   switch (mixer.kind) {
     case 'attention': {
       const window = mixer.window > 0 ? `, window ${mixer.window}` : '';
-      return `attention, ${mixer.heads} heads of ${mixer.headDim} (${mixer.keyValueHeads} key-value)${window}`;
+      const values = mixer.valueDim === undefined ? '' : `, values of ${mixer.valueDim}`;
+      return `attention, ${mixer.heads} heads of ${mixer.headDim} (${mixer.keyValueHeads} key-value${values})${window}`;
     }
     case 'latent':
       return `latent attention, ${mixer.heads} heads over ${mixer.latentSize} + ${mixer.ropeSize}`;

@@ -1,5 +1,11 @@
 import { denseDimensions, densePlaces, isVectorRole } from '../../shared/model/dense-roles.js';
-import { cacheRowFloats, deltaChannels, type MixerShape, type ModelShape } from '../../shared/model/model-shape.js';
+import {
+  cacheRowFloats,
+  deltaChannels,
+  type MixerShape,
+  type ModelShape,
+  valueHeadDim,
+} from '../../shared/model/model-shape.js';
 
 /** Cache rows and states are FP32 on every device. */
 export const FLOAT_BYTES = 4;
@@ -78,7 +84,7 @@ function recurrenceFlop(mixer: MixerShape, hiddenSize: number): number {
 
 function contextWork(mixer: MixerShape, hiddenSize: number): ContextWork | null {
   if (mixer.kind === 'attention') {
-    const rowPositionFlop = 2 * PRODUCT_FLOP * mixer.heads * mixer.headDim;
+    const rowPositionFlop = PRODUCT_FLOP * mixer.heads * (mixer.headDim + valueHeadDim(mixer));
     return { positionBytes: stateBytes(mixer, hiddenSize), rowPositionFlop, window: mixer.window };
   }
   if (mixer.kind !== 'latent') return null;

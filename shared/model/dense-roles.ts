@@ -1,5 +1,5 @@
 import type { AttentionMixer, DeltaMixer, LatentMixer, LayerShape, MixerShape, ModelShape } from './model-shape.js';
-import { deltaChannels } from './model-shape.js';
+import { deltaChannels, valueHeadDim } from './model-shape.js';
 
 /**
  * The one table of tensor roles, of all tensors of main. native/include/odmoe/dense_roles.h has them in the same order; a test compares the two.
@@ -107,8 +107,9 @@ function* layerRoles(layer: LayerShape, shape: ModelShape): Generator<DenseRole>
   yield 'mixerOutput';
   if (layer.mixer.kind === 'attention' && layer.mixer.outputBias) yield 'mixerOutputBias';
   if (layer.mixerOutputNorm) yield 'mixerOutputNorm';
-  if (inputNorms) yield 'feedForwardNorm';
-  if (inputNorms && shape.norm === 'layer') yield 'feedForwardNormBias';
+  const feedForwardNorm = inputNorms && layer.parallel !== true;
+  if (feedForwardNorm) yield 'feedForwardNorm';
+  if (feedForwardNorm && shape.norm === 'layer') yield 'feedForwardNormBias';
   yield* routedRoles(layer);
   yield* alwaysRoles(layer);
   if (layer.feedForwardOutputNorm) yield 'feedForwardOutputNorm';
@@ -223,19 +224,21 @@ function mixerDimensions(mixer: MixerShape, hidden: number): Sizes {
 function attentionDimensions(mixer: AttentionMixer, hidden: number): Sizes {
   const queries = mixer.heads * mixer.headDim;
   const keys = mixer.keyValueHeads * mixer.headDim;
+  const values = mixer.keyValueHeads * valueHeadDim(mixer);
+  const outputs = mixer.heads * valueHeadDim(mixer);
   const perHead = mixer.queryKeyNorm === 'head';
   return {
     query: [queries, hidden],
-    outputGate: [mixer.outputGateWidth === 'head' ? mixer.heads : queries, hidden],
+    outputGate: [mixer.outputGateWidth === 'head' ? mixer.heads : outputs, hidden],
     key: [keys, hidden],
-    value: [keys, hidden],
+    value: [values, hidden],
     queryBias: [1, queries],
     keyBias: [1, keys],
-    valueBias: [1, keys],
+    valueBias: [1, values],
     queryNorm: [1, perHead ? mixer.headDim : queries],
     keyNorm: [1, perHead ? mixer.headDim : keys],
     sinks: [1, mixer.heads],
-    mixerOutput: [hidden, queries],
+    mixerOutput: [hidden, outputs],
   };
 }
 

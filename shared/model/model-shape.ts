@@ -46,6 +46,10 @@ const attentionSchema = z.strictObject({
   heads: size,
   keyValueHeads: size,
   headDim: size,
+  /** Dimensions of a value head. Absent: headDim. */
+  valueDim: size.optional(),
+  /** Factor of the values, by which the output of attention is multiplied. Absent: 1. */
+  valueScale: positiveFloat.optional(),
   /** Query, key and value have biases. */
   bias: z.boolean(),
   outputBias: z.boolean(),
@@ -157,6 +161,13 @@ const layerSchema = z.strictObject({
   mixer: mixerSchema,
   /** False: mixerNorm and feedForwardNorm are left out, and mixer and networks take h itself. An absent field means true. */
   inputNorms: z.boolean().optional(),
+  /**
+   * A parallel block: there is no feedForwardNorm, and the networks take mixerNorm(h) of the h before the mixer, as the mixer does. An absent field
+   * means false.
+   */
+  parallel: z.boolean().optional(),
+  /** Factor of the networks' output beside residualScale: 1/2 makes an average of two. Absent: 1. */
+  feedForwardScale: positiveFloat.optional(),
   /** RMS norm of the mixer's output. */
   mixerOutputNorm: z.boolean(),
   /** A GLU that every row passes; `gated`: its output is multiplied by sigmoid(alwaysWeight x). */
@@ -186,8 +197,8 @@ export const modelShapeSchema = z.strictObject({
   vocabSize: size,
   hiddenSize: size,
   maxPositions: size,
-  /** Norms of hidden states: root mean square, or LayerNorm with a bias. */
-  norm: z.enum(['rms', 'layer']),
+  /** Norms of hidden states: root mean square, or LayerNorm with or without a bias. */
+  norm: z.enum(['rms', 'layer', 'layer-without-bias']),
   normEpsilon: positiveFloat,
   embeddingScale: float,
   /** Factor of the output of a mixer or a feed-forward part, before it is added. */
@@ -209,6 +220,11 @@ export const modelShapeSchema = z.strictObject({
    * before (`plain`) or behind (`normed`) the head's final norm. Absent: an ordinary model.
    */
   draftHead: z.strictObject({ chained: z.enum(['plain', 'normed']) }).optional(),
+  /**
+   * Latent attention's queries at position p are multiplied by 1 + beta * log(1 + floor(p / length)) (the "Llama 4 scaling" of Mistral 4). Absent:
+   * they are not.
+   */
+  queryScale: z.strictObject({ beta: positiveFloat, length: size }).optional(),
 });
 
 export type ModelShape = z.infer<typeof modelShapeSchema>;
@@ -237,11 +253,16 @@ export function expertLayerNumbers(shape: ModelShape): number[] {
   return [...shape.layers.keys()].filter((layer) => shape.layers[layer]?.routed !== null);
 }
 
+/** Dimensions of a head's values, and of its part of attention's output. */
+export function valueHeadDim({ valueDim, headDim }: Pick<AttentionMixer, 'valueDim' | 'headDim'>): number {
+  return valueDim ?? headDim;
+}
+
 /** FP32 values of one cache row of a layer. Alignment sends them. A cache holds nothing else but the states of recurrences. */
 export function cacheRowFloats(mixer: MixerShape, hiddenSize: number): number {
   switch (mixer.kind) {
     case 'attention':
-      return 2 * mixer.keyValueHeads * mixer.headDim;
+      return mixer.keyValueHeads * (mixer.headDim + valueHeadDim(mixer));
     case 'latent':
       return mixer.latentSize + mixer.ropeSize;
     case 'delta':
@@ -283,6 +304,9 @@ export function shapeProblem(shape: ModelShape): string | null {
 
 function layerProblem(layer: LayerShape, shape: ModelShape): string | null {
   if (layer.always === null && layer.routed === null) return 'it has neither experts nor a feed-forward network';
+  if (layer.parallel === true && (layer.routedNorm || layer.routerNorm)) {
+    return 'a parallel block has one norm, and none of experts or router alone';
+  }
   return mixerProblem(layer.mixer, shape) ?? (layer.routed === null ? null : routerProblem(layer.routed, shape));
 }
 
@@ -291,6 +315,9 @@ function mixerProblem(mixer: MixerShape, shape: ModelShape): string | null {
     case 'attention':
       if (mixer.heads % mixer.keyValueHeads !== 0) {
         return `${mixer.heads} attention heads are not a multiple of ${mixer.keyValueHeads} key-value heads`;
+      }
+      if (mixer.keysAreValues && valueHeadDim(mixer) !== mixer.headDim) {
+        return `values of ${valueHeadDim(mixer)} dimensions cannot be keys of ${mixer.headDim}`;
       }
       return rotaryProblem(mixer.rotary, mixer.headDim, shape);
     case 'latent':

@@ -28,7 +28,7 @@
 //  - gates: x * act(gate), act being sigmoid, silu or softplus;
 //  - norms: r = sqrt(dot(x, x) / divisor + epsilon), x / r, times weight, times scale, in this order, each rounded; an absent
 //    weight or scale is left out. LayerNorm: mean = sum(x) / size; d = x - mean; (d / sqrt(dot(d, d) / size + epsilon)) * weight +
-//    bias, rounded twice;
+//    bias, rounded twice; an absent bias is left out;
 //  - rotation of a pair (a, b): a' = fma(-b, sin, a * cos), b' = fma(a, sin, b * cos). cos and sin of position * frequency (rounded to
 //    FP32), times the rope's scale (rounded);
 //  - router: with a logit cap, logit = cap * tanh(logit / cap) first. score: softmax e = exp(logit - max), p = e / sum(e), NaN is
@@ -44,11 +44,14 @@
 //    weight / t. Then weight * scale (1 is left out), then * the expert's scale, where there is one;
 //  - sum of experts: arithmetic of CombineWork (odmoe/backend.h), each operation rounded;
 //  - logits: x / divisor; with a cap, cap * tanh((x / divisor) / cap);
+//  - latent attention's query at position p, after its rotation, times 1 + beta * log(1 + p / length), the division rounded down and
+//    every other operation rounded, where the model scales its queries;
 //  - attention works in chunks of kAttentionChunk positions counted from position 0 of the sequence. For one row and head:
 //    s = dot(q, k) * score_scale; m = max of all visible s (and of the sink, where there is one), NaN is never the max;
 //    p = exp(s - m). Each chunk that has visible positions gives a denominator, sum(p) with lane = index in the chunk mod kLanes,
 //    and per dimension a value sum, fma(p, v, sum) in increasing position from +0. Both are added chunk by chunk, from +0;
-//    then exp(sink - m) is added to the denominator; the result is value sum / denominator;
+//    then exp(sink - m) is added to the denominator; the result is value sum / denominator, times the value
+//    scale (1 is left out);
 //  - convolution: fma(weight[t], x[position - taps + 1 + t], sum) in rising t from +0; then silu where the work asks for it;
 //  - gated delta rule, a row at a time: beta = sigmoid(b), decay = exp(-(exp(A_log) * softplus(a + dt_bias))); per key dimension i and
 //    value dimension j: S[i][j] = S[i][j] * decay; m[j] = fma(S[i][j], k[i], m[j]) in rising i from +0; d[j] = (v[j] - m[j]) * beta;

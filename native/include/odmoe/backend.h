@@ -204,7 +204,8 @@ class Backend {
   virtual void embed(float* out, const Matrix& embedding, const int32_t* host_ids, int n) = 0;
   // RMS norms of hidden states and of heads, and divisions by the L2 norm.
   virtual void normalize(const NormWork& work) = 0;
-  // out = (in - mean) / sqrt(dot(in - mean, in - mean) / size + epsilon) * weight + bias, mean = sum(in) / size. out may be in.
+  // out = (in - mean) / sqrt(dot(in - mean, in - mean) / size + epsilon) * weight + bias, mean = sum(in) / size; without a bias where
+  // it is null. out may be in.
   virtual void layer_norm(float* out, const float* in, const float* weight, const float* bias, int n, int size, float epsilon) = 0;
   // Independent products: none reads a result of another.
   virtual void multiply(const Product* products, int count) = 0;

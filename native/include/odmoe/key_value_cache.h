@@ -13,12 +13,22 @@
 
 namespace odmoe {
 
+// Vectors of one size that a position has.
+struct CachedVectors {
+  int64_t count = 0;
+  int64_t floats = 0;
+};
+
 class KeyValueCache {
  public:
   KeyValueCache(std::shared_ptr<SequenceMemory> memory, const AttentionMixer& mixer, int max_positions);
   KeyValueCache(std::shared_ptr<SequenceMemory> memory, const LatentMixer& mixer, int max_positions);
 
-  int64_t row_floats() const { return vectors_ * vector_floats_; }
+  int64_t row_floats() const {
+    int64_t floats = 0;
+    for (const CachedVectors& kind : kinds_) floats += kind.count * kind.floats;
+    return floats;
+  }
   int written() const { return written_; }
   void set_written(int end) { written_ = end; }
   KeyValueLayer layer() const { return {keys_.data(), values_.data()}; }
@@ -40,20 +50,20 @@ class KeyValueCache {
   void write(int position, int rows, std::span<const uint8_t> in);
 
  private:
-  KeyValueCache(std::shared_ptr<SequenceMemory> memory, int64_t vectors, int64_t vector_floats, int max_positions);
+  KeyValueCache(std::shared_ptr<SequenceMemory> memory, const CachedVectors& keys, const CachedVectors& values, int max_positions);
   uint64_t block_bytes() const { return float_bytes(row_floats() * kAttentionChunk); }
   // The missing or shared blocks of positions [position, end).
   std::vector<int> blocks_to_take(int position, int end) const;
   void set_block(int block, SequencePiece piece) noexcept;
   // Places of a range on the device: block by block, and within each block vector by vector.
   std::vector<SpacedRows> places(int position, int rows) const;
-  // Visits each vector of a range in the order of places(): visit(byte offset of the vector in the range's rows).
+  // Visits each vector of a range in the order of places(): visit(byte offset of the vector in the range's rows, its bytes).
   template <typename Visit>
   void for_each_vector(int position, int rows, Visit visit) const;
 
   std::shared_ptr<SequenceMemory> memory_;
-  int64_t vectors_;
-  int64_t vector_floats_;
+  std::vector<CachedVectors> kinds_;  // in the order of a row
+  int64_t key_floats_;
   // As many entries as the model's longest sequence has blocks, so that the lists never move during a running pass.
   std::vector<SequencePiece> blocks_;
   std::vector<float*> keys_;

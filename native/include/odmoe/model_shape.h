@@ -21,6 +21,8 @@ struct AttentionMixer {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
+  int value_dim = 0;  // 0: head_dim
+  float value_scale = 1;
   bool bias = false;
   bool output_bias = false;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
@@ -38,8 +40,11 @@ struct AttentionMixer {
   std::optional<RotaryShape> rotary;
 
   int64_t query_size() const { return static_cast<int64_t>(heads) * head_dim; }
-  int64_t kv_size() const { return static_cast<int64_t>(kv_heads) * head_dim; }
-  int64_t gate_size() const { return output_gate ? (gate_per_head ? heads : query_size()) : 0; }
+  int64_t key_size() const { return static_cast<int64_t>(kv_heads) * head_dim; }
+  int value_head() const { return value_dim == 0 ? head_dim : value_dim; }
+  int64_t value_size() const { return static_cast<int64_t>(kv_heads) * value_head(); }
+  int64_t output_size() const { return static_cast<int64_t>(heads) * value_head(); }
+  int64_t gate_size() const { return output_gate ? (gate_per_head ? heads : output_size()) : 0; }
 };
 
 struct LatentMixer {
@@ -85,6 +90,8 @@ struct AlwaysShape {
 struct LayerShape {
   MixerShape mixer;
   bool input_norms = true;
+  bool parallel = false;
+  float feed_forward_scale = 1;
   bool mixer_output_norm = false;
   std::optional<AlwaysShape> always;
   std::optional<RouterShape> routed;
@@ -102,7 +109,12 @@ struct RopeShape {
   float scale = 1;
 };
 
-enum class NormKind : uint8_t { rms, layer };
+enum class NormKind : uint8_t { rms, layer, layer_without_bias };
+
+struct QueryScale {
+  float beta = 0;
+  int length = 1;
+};
 
 struct ModelShape {
   int64_t vocab_size = 0;
@@ -123,6 +135,7 @@ struct ModelShape {
   GluShape expert;
   // Rows begin from tokens and hidden states of another model (shared/model/model-shape.ts, draftHead).
   bool draft_head = false;
+  std::optional<QueryScale> query_scale;
 };
 
 // The GLU of the layer's experts.

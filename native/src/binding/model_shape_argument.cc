@@ -67,6 +67,8 @@ AttentionMixer to_attention_mixer(const Members& members) {
   mixer.heads = members.count("heads");
   mixer.kv_heads = members.count("keyValueHeads");
   mixer.head_dim = members.count("headDim");
+  if (members.has("valueDim")) mixer.value_dim = members.count("valueDim");
+  if (members.has("valueScale")) mixer.value_scale = members.real("valueScale");
   mixer.bias = members.flag("bias");
   mixer.output_bias = members.flag("outputBias");
   mixer.query_key_norm = members.one_of<QueryKeyNorm>("queryKeyNorm", kNorms);
@@ -163,6 +165,8 @@ LayerShape to_layer_shape(const Napi::Object& object) {
   LayerShape layer;
   layer.mixer = to_mixer_shape(members.object("mixer"));
   layer.input_norms = !members.has("inputNorms") || members.flag("inputNorms");
+  layer.parallel = members.has("parallel") && members.flag("parallel");
+  if (members.has("feedForwardScale")) layer.feed_forward_scale = members.real("feedForwardScale");
   layer.mixer_output_norm = members.flag("mixerOutputNorm");
   if (!members.is_null("always")) layer.always = to_always_shape(members.object("always"));
   if (!members.is_null("routed")) layer.routed = to_router_shape(members.object("routed"));
@@ -206,7 +210,7 @@ GluShape to_glu_shape(const Napi::Object& object) {
 }
 
 ModelShape to_model_shape(const Napi::Object& object) {
-  static constexpr std::array<std::string_view, 2> kNorms = {"rms", "layer"};
+  static constexpr std::array<std::string_view, 3> kNorms = {"rms", "layer", "layer-without-bias"};
   const Members members(object);
   ModelShape shape;
   shape.vocab_size = members.size("vocabSize");
@@ -230,6 +234,10 @@ ModelShape to_model_shape(const Napi::Object& object) {
   shape.experts_per_token = members.count("expertsPerToken");
   shape.expert = to_glu_shape(members.object("expert"));
   shape.draft_head = members.has("draftHead");
+  if (members.has("queryScale")) {
+    const Members scale(members.object("queryScale"));
+    shape.query_scale = QueryScale{scale.real("beta"), scale.count("length")};
+  }
   return shape;
 }
 

@@ -19,13 +19,17 @@ struct AttentionRows {
   AttentionRows(float* first, const AttentionMixer& of, int count)
       : mixer(of),
         n(count),
-        stride(of.query_size() + 2 * of.kv_size() + of.gate_size()),
+        stride(row_floats(of)),
         queries(first),
         keys(queries + of.query_size()),
-        values(keys + of.kv_size()),
-        gates(values + of.kv_size()) {}
+        values(keys + of.key_size()),
+        gates(values + of.value_size()) {}
 
+  static int64_t row_floats(const AttentionMixer& of) {
+    return of.query_size() + of.key_size() + of.value_size() + of.gate_size();
+  }
   Vectors heads(float* from, int count) const { return {from, stride, mixer.head_dim, n, count, mixer.head_dim}; }
+  Vectors value_heads() const { return {values, stride, mixer.value_head(), n, mixer.kv_heads, mixer.value_head()}; }
   Vectors whole(float* from, int64_t size) const { return {from, stride, 0, n, 1, static_cast<int>(size)}; }
 
   const AttentionMixer& mixer;
@@ -53,12 +57,12 @@ void project(PassState& pass, const AttentionRows& rows, const DenseWeights& wei
   backend.multiply(products.data(), count);
   if (mixer.bias) {
     backend.add_bias(rows.whole(rows.queries, mixer.query_size()), weights.vector(DenseRole::query_bias));
-    backend.add_bias(rows.whole(rows.keys, mixer.kv_size()), weights.vector(DenseRole::key_bias));
+    backend.add_bias(rows.whole(rows.keys, mixer.key_size()), weights.vector(DenseRole::key_bias));
   }
   if (mixer.keys_are_values) {
-    backend.copy_vectors(rows.whole(rows.values, mixer.kv_size()), rows.whole(rows.keys, mixer.kv_size()));
+    backend.copy_vectors(rows.whole(rows.values, mixer.key_size()), rows.whole(rows.keys, mixer.key_size()));
   } else if (mixer.bias) {
-    backend.add_bias(rows.whole(rows.values, mixer.kv_size()), weights.vector(DenseRole::value_bias));
+    backend.add_bias(rows.whole(rows.values, mixer.value_size()), weights.vector(DenseRole::value_bias));
   }
 }
 
@@ -93,14 +97,14 @@ void prepare_heads(PassState& pass, const AttentionRows& rows, const DenseWeight
   const AttentionMixer& mixer = rows.mixer;
   const bool clipped_later = mixer.query_key_norm == QueryKeyNorm::all && !mixer.norm_after_rotation;
   // Queries, keys and values follow one another.
-  const Vectors all = rows.whole(rows.queries, mixer.query_size() + 2 * mixer.kv_size());
+  const Vectors all = rows.whole(rows.queries, mixer.query_size() + mixer.key_size() + mixer.value_size());
   if (mixer.clip > 0 && !clipped_later) pass.backend().clip(all, mixer.clip);
   if (!mixer.norm_after_rotation) normalize_queries_and_keys(pass, rows, weights);
   if (mixer.clip > 0 && clipped_later) pass.backend().clip(all, mixer.clip);
   if (mixer.value_norm) {
-    const Vectors values = rows.heads(rows.values, mixer.kv_heads);
+    const Vectors values = rows.value_heads();
     pass.backend().normalize(
-        {.out = values, .in = values, .divisor = static_cast<float>(mixer.head_dim), .epsilon = mixer.norm_epsilon});
+        {.out = values, .in = values, .divisor = static_cast<float>(values.size), .epsilon = mixer.norm_epsilon});
   }
   rotate_heads(pass, rows);
   if (mixer.norm_after_rotation) normalize_queries_and_keys(pass, rows, weights);
@@ -165,6 +169,12 @@ void rotate_latent(PassState& pass, const LatentMixer& mixer, float* queries, co
   pass.backend().rotate(
       {{first_query, mixer.heads * query_head, query_head, n, mixer.heads, rotated}, angles.cos, angles.sin, mixer.rotary.pairing});
   pass.backend().rotate({{key, rows.stride, 0, n, 1, rotated}, angles.cos, angles.sin, mixer.rotary.pairing});
+  if (pass.queries_scaled) {
+    const auto size = static_cast<int>(query_head);
+    const Vectors heads{queries, mixer.heads * query_head, query_head, n, mixer.heads, size};
+    // Every head of a row takes the same factors.
+    pass.backend().multiply_elements(heads, heads, {pass.query_factors.floats(), pass.query_floats, 0, n, mixer.heads, size});
+  }
   pass.backend().copy_vectors({rows.queries + mixer.latent_size, rows.stride, mixer.key_size(), n, mixer.heads, mixer.rope_size},
                               {queries + mixer.nope_size, mixer.heads * query_head, query_head, n, mixer.heads, mixer.rope_size});
 }
@@ -174,26 +184,27 @@ void rotate_latent(PassState& pass, const LatentMixer& mixer, float* queries, co
 const float* mix_attention(PassState& pass, const AttentionMixer& mixer, const DenseWeights& weights, int layer) {
   const int n = pass.count();
   Scratch scratch = pass.scratch();
-  const int64_t row = mixer.query_size() + 2 * mixer.kv_size() + mixer.gate_size();
-  const AttentionRows rows(scratch.take(n * row), mixer, n);
-  float* const attended = scratch.take(n * mixer.query_size());
+  const AttentionRows rows(scratch.take(n * AttentionRows::row_floats(mixer)), mixer, n);
+  float* const attended = scratch.take(n * mixer.output_size());
   project(pass, rows, weights);
   prepare_heads(pass, rows, weights);
   set_attention_rows(pass, layer);
   const AttentionShape shape{.heads = mixer.heads,
                              .kv_heads = mixer.kv_heads,
                              .head_dim = mixer.head_dim,
-                             .value_dim = mixer.head_dim,
+                             .value_dim = mixer.value_head(),
                              .values_in_keys = false,
                              .sliding_window = mixer.window,
                              .score_scale = mixer.score_scale,
                              .sinks = weights.vector(DenseRole::sinks)};
   pass.backend().store_and_attend(attended, pass.attention_rows.data(), rows.queries, rows.keys, rows.values, rows.stride, n,
                                   shape);
+  if (mixer.value_scale != 1) pass.backend().scale(attended, n * mixer.output_size(), mixer.value_scale);
   if (mixer.output_gate) {
-    const Vectors heads{attended, mixer.query_size(), mixer.head_dim, n, mixer.heads, mixer.head_dim};
-    const int width = mixer.gate_per_head ? 1 : mixer.head_dim;
-    pass.backend().gate(heads, {rows.gates, rows.stride, width, n, mixer.heads, width}, mixer.output_gate_function);
+    const int value_head = mixer.value_head();
+    const int width = mixer.gate_per_head ? 1 : value_head;
+    pass.backend().gate({attended, mixer.output_size(), value_head, n, mixer.heads, value_head},
+                        {rows.gates, rows.stride, width, n, mixer.heads, width}, mixer.output_gate_function);
   }
   return attended;
 }

@@ -55,20 +55,20 @@ struct MixerDimensions {
 
   DenseDimensions operator()(const AttentionMixer& mixer) const {
     const int64_t queries = mixer.query_size();
-    const int64_t keys = mixer.kv_size();
+    const int64_t keys = mixer.key_size();
     const bool per_head = mixer.query_key_norm == QueryKeyNorm::head;
     switch (role) {
       case DenseRole::query: return {queries, hidden};
       case DenseRole::output_gate: return {mixer.gate_size(), hidden};
-      case DenseRole::key:
-      case DenseRole::value: return {keys, hidden};
+      case DenseRole::key: return {keys, hidden};
+      case DenseRole::value: return {mixer.value_size(), hidden};
       case DenseRole::query_bias: return {1, queries};
-      case DenseRole::key_bias:
-      case DenseRole::value_bias: return {1, keys};
+      case DenseRole::key_bias: return {1, keys};
+      case DenseRole::value_bias: return {1, mixer.value_size()};
       case DenseRole::query_norm: return {1, per_head ? mixer.head_dim : queries};
       case DenseRole::key_norm: return {1, per_head ? mixer.head_dim : keys};
       case DenseRole::sinks: return {1, mixer.heads};
-      case DenseRole::mixer_output: return {hidden, queries};
+      case DenseRole::mixer_output: return {hidden, mixer.output_size()};
       default: return {1, hidden};
     }
   }
@@ -144,8 +144,12 @@ std::vector<DenseRole> model_roles(const ModelShape& shape) {
 std::vector<DenseRole> layer_roles(const LayerShape& layer, NormKind norm) {
   Roles roles;
   add(roles, {DenseRole::mixer_output});
-  if (layer.input_norms) add(roles, {DenseRole::mixer_norm, DenseRole::feed_forward_norm});
-  if (layer.input_norms && norm == NormKind::layer) add(roles, {DenseRole::mixer_norm_bias, DenseRole::feed_forward_norm_bias});
+  const bool biases = norm == NormKind::layer;
+  if (layer.input_norms) add(roles, {DenseRole::mixer_norm});
+  if (layer.input_norms && biases) add(roles, {DenseRole::mixer_norm_bias});
+  const bool own_norm = layer.input_norms && !layer.parallel;
+  if (own_norm) add(roles, {DenseRole::feed_forward_norm});
+  if (own_norm && biases) add(roles, {DenseRole::feed_forward_norm_bias});
   std::visit(MixerRoles{roles}, layer.mixer);
   if (layer.mixer_output_norm) add(roles, {DenseRole::mixer_output_norm});
   add_routed_roles(roles, layer);

@@ -68,8 +68,11 @@ const float* expert_input(const PassState& pass, const LayerShape& layer) {
 
 void prepare_feed_forward(PassState& pass, const LayerShape& layer, const DenseWeights& weights) {
   float* const residual = pass.residual.floats();
-  normalize_hidden(pass, pass.normed.floats(), residual, pass.count(), weights.vector(DenseRole::feed_forward_norm),
-                   weights.vector(DenseRole::feed_forward_norm_bias));
+  // The rows of a parallel block are those that its mixer took.
+  if (!layer.parallel) {
+    normalize_hidden(pass, pass.normed.floats(), residual, pass.count(), weights.vector(DenseRole::feed_forward_norm),
+                     weights.vector(DenseRole::feed_forward_norm_bias));
+  }
   if (!layer.routed) return;
   if (layer.routed_norm) rms_normalize(pass, pass.routed_input.floats(), residual, weights.vector(DenseRole::routed_norm));
   if (layer.router_norm) rms_normalize(pass, pass.router_input.floats(), residual, weights.vector(DenseRole::router_norm));
@@ -86,8 +89,10 @@ RouterChoice choose_ahead(PassState& pass, const LayerShape& layer, const DenseW
   if (layer.router_norm) {
     rms_normalize(pass, in, pass.residual.floats(), weights.vector(DenseRole::router_norm));
   } else {
-    normalize_hidden(pass, in, pass.residual.floats(), pass.count(), weights.vector(DenseRole::feed_forward_norm),
-                     weights.vector(DenseRole::feed_forward_norm_bias));
+    const bool parallel = layer.parallel;
+    normalize_hidden(pass, in, pass.residual.floats(), pass.count(),
+                     weights.vector(parallel ? DenseRole::mixer_norm : DenseRole::feed_forward_norm),
+                     weights.vector(parallel ? DenseRole::mixer_norm_bias : DenseRole::feed_forward_norm_bias));
   }
   // A prediction needs no scores of the experts that were not chosen.
   return route(pass, layer, weights, in, RouterAnswer::choice, {});
@@ -119,7 +124,8 @@ void add_feed_forward(PassState& pass, const LayerShape& layer, const DenseWeigh
   Backend& backend = pass.backend();
   const bool routed = !expert_weights.empty();
   float* const branch = pass.branch.floats();
-  CombineWork sum{.hidden = pass.residual.floats(), .n = pass.count(), .size = pass.hidden(), .scale = pass.shape().residual_scale};
+  const float scale = pass.shape().residual_scale * layer.feed_forward_scale;
+  CombineWork sum{.hidden = pass.residual.floats(), .n = pass.count(), .size = pass.hidden(), .scale = scale};
   if (routed) {
     sum.outputs = pass.expert_outputs.floats();
     sum.host_weights = expert_weights.data();
@@ -148,7 +154,7 @@ void add_feed_forward(PassState& pass, const LayerShape& layer, const DenseWeigh
     sum.add = routed_apart;
     if (sum.k > 0 || sum.always != nullptr) backend.combine(sum);
     if (layer.feed_forward_output_norm) rms_normalize(pass, branch, branch, weights.vector(DenseRole::feed_forward_output_norm));
-    backend.add(pass.residual.floats(), branch, int64_t{pass.count()} * pass.hidden(), pass.shape().residual_scale);
+    backend.add(pass.residual.floats(), branch, int64_t{pass.count()} * pass.hidden(), scale);
   } else {
     backend.combine(sum);
   }

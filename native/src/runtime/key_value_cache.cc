@@ -24,13 +24,21 @@ void for_each_run(int position, int rows, Visit visit) {
 }  // namespace
 
 KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, const AttentionMixer& mixer, int max_positions)
-    : KeyValueCache(std::move(memory), 2 * int64_t{mixer.kv_heads}, mixer.head_dim, max_positions) {}
+    : KeyValueCache(std::move(memory), {mixer.kv_heads, mixer.head_dim}, {mixer.kv_heads, mixer.value_head()}, max_positions) {}
 
 KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, const LatentMixer& mixer, int max_positions)
-    : KeyValueCache(std::move(memory), 1, mixer.key_size(), max_positions) {}
+    : KeyValueCache(std::move(memory), {1, mixer.key_size()}, {}, max_positions) {}
 
-KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, int64_t vectors, int64_t vector_floats, int max_positions)
-    : memory_(std::move(memory)), vectors_(vectors), vector_floats_(vector_floats) {
+KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, const CachedVectors& keys, const CachedVectors& values,
+                             int max_positions)
+    : memory_(std::move(memory)), key_floats_(keys.count * keys.floats) {
+  // One copy serves both where they have one size.
+  if (keys.floats == values.floats) {
+    kinds_ = {{keys.count + values.count, keys.floats}};
+  } else {
+    kinds_ = {keys};
+    if (values.count > 0) kinds_.push_back(values);
+  }
   const auto blocks = static_cast<size_t>((max_positions + kAttentionChunk - 1) / kAttentionChunk);
   blocks_.resize(blocks);
   keys_.resize(blocks);
@@ -87,50 +95,56 @@ bool KeyValueCache::owns(int position, int end) const { return blocks_to_take(po
 void KeyValueCache::set_block(int block, SequencePiece piece) noexcept {
   const auto index = static_cast<size_t>(block);
   keys_[index] = piece.empty() ? nullptr : piece.floats();
-  // A block's values are behind its keys; with a single vector that vector is both key and value.
-  values_[index] = piece.empty() ? nullptr : keys_[index] + vectors_ / 2 * vector_floats_ * kAttentionChunk;
+  // A block's values are behind its keys; without values of their own nobody reads there.
+  values_[index] = piece.empty() ? nullptr : keys_[index] + key_floats_ * kAttentionChunk;
   blocks_[index] = std::move(piece);
 }
 
 std::vector<SpacedRows> KeyValueCache::places(int position, int rows) const {
-  const uint64_t vector_bytes = float_bytes(vector_floats_);
   std::vector<SpacedRows> places;
   for_each_run(position, rows, [&](size_t block, int in_block, int, int run) {
-    places.push_back({.first = blocks_[block].floats() + in_block * vector_floats_,
-                      .count = vectors_,
-                      .row_bytes = static_cast<uint64_t>(run) * vector_bytes,
-                      .pitch_bytes = kAttentionChunk * vector_bytes});
+    float* first = blocks_[block].floats();
+    for (const CachedVectors& kind : kinds_) {
+      const uint64_t vector_bytes = float_bytes(kind.floats);
+      places.push_back({.first = first + in_block * kind.floats,
+                        .count = kind.count,
+                        .row_bytes = static_cast<uint64_t>(run) * vector_bytes,
+                        .pitch_bytes = kAttentionChunk * vector_bytes});
+      first += kind.count * kind.floats * kAttentionChunk;
+    }
   });
   return places;
 }
 
 template <typename Visit>
 void KeyValueCache::for_each_vector(int position, int rows, Visit visit) const {
+  const int64_t row_size = row_floats();
   for_each_run(position, rows, [&](size_t, int, int done, int run) {
-    for (int64_t vector = 0; vector < vectors_; vector++) {
-      for (int row = done; row < done + run; row++) visit(float_bytes((row * vectors_ + vector) * vector_floats_));
+    int64_t at = 0;
+    for (const CachedVectors& kind : kinds_) {
+      for (int64_t vector = 0; vector < kind.count; vector++, at += kind.floats) {
+        for (int row = done; row < done + run; row++) visit(float_bytes(row * row_size + at), float_bytes(kind.floats));
+      }
     }
   });
 }
 
 void KeyValueCache::read(int position, int rows, std::span<uint8_t> out) const {
-  const uint64_t vector_bytes = float_bytes(vector_floats_);
   const auto gathered = std::make_unique_for_overwrite<uint8_t[]>(out.size());
   memory_->backend().gather_to_host(gathered.get(), places(position, rows));
   const uint8_t* from = gathered.get();
-  for_each_vector(position, rows, [&](uint64_t at) {
-    std::memcpy(out.data() + at, from, vector_bytes);
-    from += vector_bytes;
+  for_each_vector(position, rows, [&](uint64_t at, uint64_t bytes) {
+    std::memcpy(out.data() + at, from, bytes);
+    from += bytes;
   });
 }
 
 void KeyValueCache::write(int position, int rows, std::span<const uint8_t> in) {
-  const uint64_t vector_bytes = float_bytes(vector_floats_);
   const auto scattered = std::make_unique_for_overwrite<uint8_t[]>(in.size());
   uint8_t* to = scattered.get();
-  for_each_vector(position, rows, [&](uint64_t at) {
-    std::memcpy(to, in.data() + at, vector_bytes);
-    to += vector_bytes;
+  for_each_vector(position, rows, [&](uint64_t at, uint64_t bytes) {
+    std::memcpy(to, in.data() + at, bytes);
+    to += bytes;
   });
   memory_->backend().scatter_to_device(places(position, rows), scattered.get());
 }

@@ -9,7 +9,9 @@ namespace {
 struct ScratchFloats {
   int64_t hidden;
 
-  int64_t operator()(const AttentionMixer& mixer) const { return 2 * (mixer.query_size() + mixer.kv_size()) + mixer.gate_size(); }
+  int64_t operator()(const AttentionMixer& mixer) const {
+    return mixer.query_size() + mixer.key_size() + mixer.value_size() + mixer.gate_size() + mixer.output_size();
+  }
   int64_t operator()(const LatentMixer& mixer) const {
     const int64_t heads = mixer.heads;
     return mixer.query_rank + heads * (mixer.nope_size + mixer.rope_size) + (heads + 1) * mixer.key_size() +
@@ -48,7 +50,7 @@ void normalize_hidden(PassState& pass, float* out, float* in, int rows, const fl
     pass.backend().copy_on_device(out, in, static_cast<uint64_t>(rows) * static_cast<uint64_t>(size) * sizeof(float));
     return;
   }
-  if (shape.norm == NormKind::layer) {
+  if (shape.norm != NormKind::rms) {
     pass.backend().layer_norm(out, in, weight, bias, rows, size, shape.norm_epsilon);
     return;
   }

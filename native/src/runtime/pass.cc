@@ -11,6 +11,7 @@
 #include "odmoe/error.h"
 #include "pass_rows.h"
 #include "pass_state.h"
+#include "query_scale.h"
 #include "rope.h"
 
 namespace odmoe {
@@ -30,6 +31,17 @@ void copy_angles(PassState& pass) {
     pass.backend().copy_to_device(angles.cos, cos.data(), cos.size() * sizeof(float));
     pass.backend().copy_to_device(angles.sin, sin.data(), sin.size() * sizeof(float));
   }
+}
+
+void copy_query_factors(PassState& pass) {
+  if (!pass.shape().query_scale) return;
+  const std::vector<float> factors = query_factors(*pass.shape().query_scale, pass.positions);
+  pass.queries_scaled = std::any_of(factors.begin(), factors.end(), [](float factor) { return factor != 1; });
+  if (!pass.queries_scaled) return;
+  std::vector<float> rows;
+  rows.reserve(factors.size() * static_cast<size_t>(pass.query_floats));
+  for (const float factor : factors) rows.insert(rows.end(), static_cast<size_t>(pass.query_floats), factor);
+  pass.backend().copy_to_device(pass.query_factors.floats(), rows.data(), rows.size() * sizeof(float));
 }
 
 }  // namespace
@@ -86,6 +98,7 @@ void Pass::begin(PassRows rows) {
   pass.positions = std::move(rows.positions);
   pass.attention_rows.resize(n);
   copy_angles(pass);
+  copy_query_factors(pass);
   float* const residual = pass.residual.floats();
   pass.backend().embed(residual, pass.model->embedding(), rows.token_ids.data(), static_cast<int>(n));
   const float scale = pass.shape().embedding_scale;

@@ -13,6 +13,9 @@ struct LayerNeeds {
   explicit LayerNeeds(const ModelShape& shape, int max_rows) {
     for (const LayerShape& layer : shape.layers) {
       mixer_floats = std::max(mixer_floats, mixer_scratch_floats(layer, shape, max_rows));
+      if (const auto* latent = std::get_if<LatentMixer>(&layer.mixer)) {
+        query_head = std::max(query_head, int64_t{latent->nope_size} + latent->rope_size);
+      }
       if (layer.always) always_size = std::max(always_size, layer.always->glu.intermediate_size);
       routed_norm = routed_norm || layer.routed_norm;
       router_norm = router_norm || layer.router_norm;
@@ -21,6 +24,7 @@ struct LayerNeeds {
   }
 
   int64_t mixer_floats = 0;
+  int64_t query_head = 0;   // of latent attention
   int64_t always_size = 0;  // 0: no layer has `always`
   int64_t pairs = 0;
   bool routed_norm = false;
@@ -41,6 +45,8 @@ PassState::PassState(std::shared_ptr<Model> of, int rows, RouterAnswer answer)
   branch = floats(rows, shape.hidden_size);
   mixer_scratch = floats(1, needs.mixer_floats);
   if (needs.pairs > 0) rope_angles = floats(rows, 2 * needs.pairs);
+  query_floats = needs.query_head;
+  if (shape.query_scale) query_factors = floats(rows, query_floats);
   if (needs.routed_norm) routed_input = floats(rows, shape.hidden_size);
   if (needs.router_norm) router_input = floats(rows, shape.hidden_size);
   router_logits = floats(rows, shape.experts);

@@ -65,6 +65,8 @@ struct PassState {
   DeviceMemory branch;          // rows x hidden: its output
   DeviceMemory mixer_scratch;   // as large as the largest need of a mixer
   DeviceMemory rope_angles;     // for each rope max_rows x pairs cosines, then equally many sines
+  DeviceMemory query_factors;   // rows x query_floats, each row one factor over and over, where queries are scaled
+  int64_t query_floats = 0;     // of the largest query head of latent attention
   DeviceMemory routed_input;    // rows x hidden, where experts have their own norm
   DeviceMemory router_input;    // rows x hidden, where the router has its own norm
   DeviceMemory router_logits;   // rows x experts
@@ -82,6 +84,7 @@ struct PassState {
   std::vector<AttentionRow> attention_rows;
   std::vector<SequenceRun> runs;
   int turns = 0;
+  bool queries_scaled = false;      // query_factors holds others than 1
   bool always_done = false;         // the always part of the layer whose experts run is done
   std::exception_ptr always_error;  // the error of the always part
 };

@@ -71,7 +71,7 @@ void layer_norm(float* out, const float* in, const float* weight, const float* b
   const float root = __builtin_sqrtf(fold_squares(out, size) / divisor + epsilon);
   for_each_vector(size, [=](int64_t i, auto load, auto store) {
     const Vector scaled = Simd::multiply(Simd::divide(load(out + i), Simd::broadcast(root)), load(weight + i));
-    store(out + i, Simd::add(scaled, load(bias + i)));
+    store(out + i, bias == nullptr ? scaled : Simd::add(scaled, load(bias + i)));
   });
 }
 

@@ -135,9 +135,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int i = static_cast<int>(threadIdx.x) * kWidth; i < size; i += static_cast<int>(blockDim.x) * kWidth) {
     Pack<kWidth> pack = values.values(i);
     const Pack<kWidth> weights = load_pack<kWidth>(weight + i);
-    const Pack<kWidth> biases = load_pack<kWidth>(bias + i);
-    for (int j = 0; j < kWidth; ++j) {
-      pack.values[j] = divided(pack.values[j] - mean, root) * weights.values[j] + biases.values[j];
+    for (int j = 0; j < kWidth; ++j) pack.values[j] = divided(pack.values[j] - mean, root) * weights.values[j];
+    if (bias != nullptr) {
+      const Pack<kWidth> biases = load_pack<kWidth>(bias + i);
+      for (int j = 0; j < kWidth; ++j) pack.values[j] = pack.values[j] + biases.values[j];
     }
     store_pack(out + start + i, pack);
   }
