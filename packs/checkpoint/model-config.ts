@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ConfigReader, ConfigUsage, isObject } from '../model-config/config-reader.js';
 import { afmoe } from '../families/afmoe.js';
+import { cohere2Moe } from '../families/cohere2-moe.js';
 import { deepseekV2 } from '../families/deepseek-v2.js';
 import { deepseekV3 } from '../families/deepseek-v3.js';
 import { dots1 } from '../families/dots1.js';
@@ -18,7 +19,9 @@ import { hunyuanMoe } from '../families/hunyuan-moe.js';
 import { hyV3 } from '../families/hy-v3.js';
 import { laguna } from '../families/laguna.js';
 import { lfm2Moe } from '../families/lfm2-moe.js';
+import { mimoV2Flash } from '../families/mimo-v2-flash.js';
 import { minimaxM2 } from '../families/minimax-m2.js';
+import { mistral4 } from '../families/mistral4.js';
 import { mixtral } from '../families/mixtral.js';
 import { olmoe } from '../families/olmoe.js';
 import { phimoe } from '../families/phimoe.js';
@@ -66,6 +69,9 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   flexOlmo,
   laguna,
   step3p5,
+  cohere2Moe,
+  mistral4,
+  mimoV2Flash,
 ];
 
 /** Known architectures and model types that cannot be run, with the reasons. */

@@ -35,7 +35,7 @@ export function readBiasedRouter(
     groupScore: 'best-two',
     normalize: config.flagOr(normalize, 'norm_topk_prob'),
     sumEpsilon: Math.fround(1e-20),
-    scale: Math.fround(config.numberOr(scale, 'routed_scaling_factor')),
+    scale: own.scale ?? Math.fround(config.numberOr(scale, 'routed_scaling_factor')),
     ...own,
   });
 }

@@ -5,14 +5,24 @@ import type { LatentMixer } from '../../shared/model/model-shape.js';
 import { type ReadRope, readRope } from './rope-config.js';
 import { everyRows } from './tensor-names.js';
 
+interface LatentRope {
+  theta?: number;
+  ofHeads?: boolean;
+  /** The rope's parameters if config.json has none. */
+  parameters?: Readonly<Record<string, unknown>>;
+}
+
 /** Epsilon of the latents' norms, independent of the model's other norms. */
 const LATENT_NORM_EPSILON = Math.fround(1e-6);
 
-/** Reads latent attention in DeepSeek's form, and its rope. `queryRank`: used if config.json has none; null in config.json means full queries. */
+/**
+ * Reads latent attention in DeepSeek's form, and its rope. `queryRank`: used if config.json has none; null in config.json means full queries.
+ * `ofHeads`: the rope's share counts in whole heads of queries, not in their rotated parts.
+ */
 export function readLatentAttention(
   config: ConfigReader,
   queryRank: number,
-  theta = 10_000,
+  { theta = 10_000, ofHeads = false, parameters = {} }: LatentRope = {},
 ): { mixer: LatentMixer; rope: ReadRope } {
   config.only('attention_bias', [false], false);
   const nopeSize = config.size('qk_nope_head_dim');
@@ -21,7 +31,11 @@ export function readLatentAttention(
   config.repeats('qk_head_dim', nopeSize + ropeSize);
   // All heads share one latent, whose sizes are those above.
   config.idle('head_dim', 'num_key_value_heads');
-  const rope = readRope(config, { theta, headDim: ropeSize });
+  const headDim = ofHeads ? nopeSize + ropeSize : ropeSize;
+  const rope = readRope(config, { theta, headDim, partialFactor: ropeSize / headDim, parameters });
+  if (ofHeads && 2 * rope.rope.frequencies.length !== ropeSize) {
+    throw config.corrupt(`partial_rotary_factor of ${headDim} dimensions is not qk_rope_head_dim ${ropeSize}`);
+  }
   const scoreScale = Math.fround(inverseRoot(nopeSize + ropeSize) * rope.mscaleAllDim * rope.mscaleAllDim);
   const mixer: LatentMixer = {
     kind: 'latent',

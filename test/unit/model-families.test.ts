@@ -43,6 +43,10 @@ const FIXTURES: Readonly<Record<string, { layers: string; leftOut: number; forma
   step3p5: { layers: 'aAAAA', leftOut: 17 },
   step3p7: { layers: 'aAAAA', leftOut: 40 },
   hyv3: { layers: 'aAAAA', leftOut: 41 },
+  cohere2moe: { layers: 'aAAAAA', leftOut: 0 },
+  'cohere2moe-shared': { layers: 'AAAAA', leftOut: 0 },
+  mistral4: { layers: 'LLLL', leftOut: 15 },
+  mimov2flash: { layers: 'aAAAA', leftOut: 14 },
 };
 
 function configOf(name: string): Record<string, unknown> {
