@@ -16,7 +16,7 @@ import { PassLoop, type PassLoopOptions } from './batching/pass-loop.js';
 import { drainNode } from './cluster/drain-node.js';
 import { reportedProblems } from './cluster/reported-problems.js';
 import { Membership } from './cluster/membership.js';
-import { OwnExperts } from './cluster/own-experts.js';
+import { ownExpertsOf } from './cluster/own-experts.js';
 import { observedBy } from './cluster/engine-observer.js';
 import { Roster } from './cluster/roster.js';
 import type { ShadowListener } from './cluster/shadow-link.js';
@@ -38,7 +38,6 @@ import { decisionRules } from '../engine/loading/open-for-quality.js';
 import { arithmeticOf, type LoadedMain } from './load-main.js';
 import type { ClusterFigures, RowFigures } from './metrics/cluster-metrics.js';
 import { MainMetrics } from './metrics/main-metrics.js';
-import { ExpertUses } from './pass/expert-uses.js';
 import { miniBatchRowsFor } from './pass/expert-work.js';
 import type { PassEngine } from './pass/run-layer.js';
 import { ReusablePasses } from './pass/reusable-passes.js';
@@ -120,7 +119,7 @@ function createEngine(
 ): ClusterEngine {
   const { source, sliced, model, draftHead, device, environment, experts, stored } = loaded;
   const { shape } = source;
-  const { runtime } = environment;
+  const { runtime, versions } = environment;
   const { placement } = settings;
   const usable = draftsOf(settings);
   const drafting = engineDrafting(settings.drafting, usable, draftHead);
@@ -129,10 +128,8 @@ function createEngine(
   logWhatDiffers(settings, { ...usable, spread }, log);
   const grouping = { ...groupingOf(placement, source), homes, spread: spread === 'all' };
   const observer = observedBy(events.nodes, () => ({ checks, room, passLoop }));
-  const uses = homes > 0 && numbers.ownWorkerId !== '' ? new ExpertUses(shape) : null;
-  const ownExperts = uses && new OwnExperts(numbers.ownWorkerId, uses, grouping.costs);
-  const { arithmeticVersion } = environment.versions;
-  const roster = new Roster(shape, grouping, epoch, runtime, log, observer, arithmeticVersion, ownExperts);
+  const { uses, ownExperts } = ownExpertsOf(numbers.ownWorkerId, shape, grouping);
+  const roster = new Roster(shape, grouping, epoch, runtime, log, observer, versions.arithmeticVersion, ownExperts);
   const checks = createChecks(settings, loaded, { roster, isIdle: () => passLoop.isEmpty, ...numbers }, log);
   const draftCosts = new DraftCostMeter();
   const passEngine: PassEngine = {
@@ -150,8 +147,7 @@ function createEngine(
     announcedPasses: new AnnouncedPasses(),
     jointDealer: new JointDealer((id) => (roster.worker(id)?.status?.cache ?? null) !== null),
     miniBatchRows: miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize),
-    firstLayerAhead:
-      announcesFirstLayerAhead(settings, spread, usable.shadowRows) && isFirstLayerWorthAnnouncing(shape),
+    firstLayerAhead: guessesFirstLayer(settings, spread, usable.shadowRows, shape),
     draftCosts,
     layerWaits: new LayerWaits(shape.expertLayers),
   };
@@ -224,13 +220,15 @@ function sliceRules(
   return { precision: sliced?.rule ?? null, decisions: sliced && decisionRules(sliced, shape) };
 }
 
-/** Settings under which an expert of the next token's first layer may load before shadow has predicted it. */
-function announcesFirstLayerAhead(
+/** Settings under which an expert of the next token's first layer may load before shadow has predicted it, and a model where that pays. */
+function guessesFirstLayer(
   { prediction, drafting }: NodeSettings,
   spread: string,
   draftRows: number | 'auto',
+  shape: PassEngine['shape'],
 ): boolean {
-  return prediction.source === 'sep' && spread === 'all' && !drafting.optimistic && draftRows === 1;
+  const leavesTime = prediction.source === 'sep' && spread === 'all' && !drafting.optimistic && draftRows === 1;
+  return leavesTime && isFirstLayerWorthAnnouncing(shape);
 }
 
 /** Bytes of main's device that its own worker leaves for passes and the shortest answer when it makes its slots. */

@@ -7,7 +7,8 @@ import {
 } from '../../shared/decisions/placement/own-experts.js';
 import { strictHomesOf } from '../../shared/decisions/placement/strict-homes.js';
 import type { Placement } from '../../shared/wire/messages.js';
-import type { ExpertUses } from '../pass/expert-uses.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
+import { ExpertUses } from '../pass/expert-uses.js';
 import type { WorkerLink } from './worker-link.js';
 import { cachedExperts, type WorkerSpeeds } from './worker-speeds.js';
 
@@ -35,7 +36,7 @@ export class OwnExperts {
   reported({ status }: WorkerLink, nowMs: number): void {
     if (status === null) return;
     const { sinceMs, now } = this.room;
-    const room = cachedExperts(status);
+    const room = Math.min(cachedExperts(status), status.cache?.capacities?.full ?? 0);
     this.room =
       nowMs - sinceMs < ROOM_KEPT_MS
         ? { ...this.room, now: Math.min(now, room) }
@@ -115,4 +116,15 @@ const SHORTEST_MS = 0.001;
 
 function mean(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
+}
+
+/** What decides which experts main's own worker keeps; null where it has none, or homes are not strict. */
+export function ownExpertsOf(
+  workerId: string,
+  shape: Pick<ModelShape, 'expertLayers' | 'experts' | 'expertsPerToken'>,
+  { homes, costs }: { homes: number; costs: LayerCosts },
+): { uses: ExpertUses | null; ownExperts: OwnExperts | null } {
+  if (homes === 0 || workerId === '') return { uses: null, ownExperts: null };
+  const uses = new ExpertUses(shape);
+  return { uses, ownExperts: new OwnExperts(workerId, uses, costs) };
 }

@@ -208,7 +208,7 @@ describe('fitting with recorded states', function () {
 
   it('copies rows by layer, from where it was interrupted', async () => {
     await withPack(async ({ shape, ...tiny }) => {
-      const rows = [0, 1, 2].map((index) => drawnRow({ shape, ...tiny } as Pack, 7, index));
+      const rows = [0, 1, 2].map((index) => drawnRow({ shape, ...tiny }, 7, index));
       const written: RecordedRows[] = [];
       const done: number[] = [];
       await copyRecorded({ row: async (index) => rows[index] as RecordedRow }, [2, 0, 1], shape, {

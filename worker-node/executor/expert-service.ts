@@ -154,9 +154,18 @@ export class ExpertService {
       droppedPredictions,
       damagedExperts: this.loader.damagedExperts,
       reloads: unannouncedLoads,
-      cache: this.cache?.status(uses, this.recoder?.recoded ?? 0) ?? null,
+      cache: this.cacheStatus(uses),
       hostMemory: this.hostMemory?.status ?? null,
     };
+  }
+
+  /** What others have taken of the cache's memory holds no experts. */
+  private cacheStatus(uses: Parameters<WorkerCache['status']>[0]): CacheStatus | null {
+    const status = this.cache?.status(uses, this.recoder?.recoded ?? 0) ?? null;
+    const { room } = this.schedule;
+    if (status === null || room.absent.length === 0) return status;
+    const full = Math.min(status.capacities?.full ?? 0, room.cachePresent);
+    return { ...status, capacities: { ...status.capacities, full } };
   }
 
   /** Shadow predicts these experts, or main announces them. */
