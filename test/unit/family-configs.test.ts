@@ -286,6 +286,78 @@ describe('config.json of each family', () => {
     refuses('lfm2moe', { conv_bias: true }, 'MODEL_UNSUPPORTED', /conv_bias is true/);
   });
 
+  it('reads Laguna: heads and gates, a cap of the router, and ropes of the layers that there are', () => {
+    const { layers, ropes } = shapeOf('laguna', { gating: 'per-element', moe_router_logit_softcapping: 30 });
+    const mixers = layers.map((_, layer) => attentionOf({ layers } as ModelShape, layer));
+    assert.deepEqual(
+      mixers.map(({ heads, window }) => [heads, window]),
+      [4, 6, 6, 4, 6].map((heads) => [heads, heads === 6 ? 8 : 0]),
+    );
+    const [first] = mixers;
+    assert.deepEqual([first?.outputGateFunction, first?.outputGateWidth], ['softplus', 'element']);
+    assert.deepEqual([layers[1]?.routed?.logitCap, ropes.length], [30, 2]);
+    assert.equal(attentionOf(shapeOf('laguna', { gating: true }), 0).outputGateWidth, 'head');
+    const full = shapeOf('laguna', {
+      layer_types: null,
+      num_attention_heads_per_layer: null,
+      rope_parameters: { full_attention: { rope_type: 'default', rope_theta: 10_000 } },
+    });
+    assert.deepEqual([full.ropes.length, attentionOf(full, 1).heads, attentionOf(full, 1).window], [1, 4, 0]);
+    refuses('laguna', { gating: false }, 'MODEL_UNSUPPORTED', /gating is false/);
+    refuses('laguna', { num_attention_heads_per_layer: [4, 6] }, 'MODEL_CORRUPT', /2 entries.*num_hidden_layers is 5/);
+    refuses('laguna', { num_attention_heads_per_layer: [4, 6, 6, 0, 6] }, 'MODEL_CORRUPT', /per_layer has 0/);
+    refuses('laguna', { num_attention_heads_per_layer: [4, 6, 6, 3, 6] }, 'MODEL_CORRUPT', /layer 3.*not a multiple/);
+    refuses(
+      'laguna',
+      { moe_apply_router_weight_on_input: true },
+      'MODEL_UNSUPPORTED',
+      /router_weight_on_input is true/,
+    );
+  });
+
+  it("reads Step-3.5's lists by layer, which may have entries of guessing layers", () => {
+    const { layers } = shapeOf('step3p5', { swiglu_limits: [0, 0, 7, 0, 0.5] });
+    assert.deepEqual(
+      layers.map(({ expertLimit }) => expertLimit),
+      [undefined, undefined, 7, undefined, 0.5],
+    );
+    assert.deepEqual(
+      layers.map(({ always }) => [always?.glu.limit, always?.glu.limitOn]),
+      [0, 0, 0, 0, 0.5].map((limit) => [limit, limit > 0 ? 'activation' : undefined]),
+    );
+    assert.deepEqual(sparseLayers(shapeOf('step3p5', { moe_layers_enum: [2, 4] })), [2, 4]);
+    refuses('step3p5', { swiglu_limits: [0, 0] }, 'MODEL_CORRUPT', /swiglu_limits has 2 entries/);
+    refuses('step3p5', { swiglu_limits: [0, 0, -1, 0, 0] }, 'MODEL_CORRUPT', /swiglu_limits has -1/);
+    refuses('step3p5', { rope_theta: [1e4, 1e4, 1e4, 1e6, 1e4] }, 'MODEL_UNSUPPORTED', /rope_theta .* one value/);
+    refuses('step3p5', { yarn_only_types: null }, 'MODEL_UNSUPPORTED', /yarn_only_types is null/);
+    refuses('step3p5', { moe_layers_enum: 'all' }, 'MODEL_UNSUPPORTED', /moe_layers_enum is "all"/);
+    refuses('step3p5', { use_head_wise_attn_gate: false }, 'MODEL_UNSUPPORTED', /attn_gate is false/);
+    const setting = { num_attention_heads: 6, num_attention_groups: 3 };
+    refuses('step3p5', { attention_other_setting: setting }, 'MODEL_UNSUPPORTED', /attention_groups is 3/);
+  });
+
+  it('reads Step-3.7 as transformers writes it', () => {
+    const older = configOf('step3p7');
+    const text = older.text_config as Config;
+    const newerText: Config = {
+      ...text,
+      layer_types: (text.layer_types as string[]).slice(0, 5),
+      mlp_layer_types: ['dense', 'sparse', 'sparse', 'sparse', 'sparse'],
+      num_sliding_attention_heads: 6,
+      per_layer_config: Object.fromEntries(['01', '02', '04'].map((layer) => [layer, { num_attention_heads: 6 }])),
+      query_pre_attn_scalar: 16,
+      rope_parameters: {
+        full_attention: { ...(text.rope_scaling as Config), rope_theta: 5_000_000, partial_rotary_factor: 0.5 },
+        sliding_attention: { rope_type: 'default', rope_theta: 10_000, partial_rotary_factor: 1 },
+      },
+    };
+    const gone =
+      'moe_layers_enum rope_theta partial_rotary_factors rope_scaling yarn_only_types attention_other_setting';
+    for (const key of gone.split(' ')) Reflect.deleteProperty(newerText, key);
+    assert.deepEqual(shapeOf('step3p7', { text_config: newerText }), shapeOf('step3p7'));
+    assert.deepEqual(shapeOf('step3p7'), shapeOf('step3p5'));
+  });
+
   it('refuses Switch Transformers, and gives the reason', () => {
     const architectures = ['SwitchTransformersForConditionalGeneration'];
     refuses('mixtral', { architectures }, 'MODEL_UNSUPPORTED', /capacity.*drop tokens/);

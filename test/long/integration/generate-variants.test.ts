@@ -192,6 +192,26 @@ const VARIANTS: readonly { name: string; from?: string; config: Config; text?: C
       rope_parameters: { rope_type: 'linear', factor: 2, rope_theta: 10_000 },
     },
   },
+  {
+    name: 'Laguna with gates of elements, capped router logits and other heads',
+    from: 'laguna',
+    config: {
+      gating: 'per-element',
+      moe_router_logit_softcapping: 0.7,
+      num_attention_heads_per_layer: [2, 8, 4, 6, 2],
+      mlp_layer_types: ['sparse', 'dense', 'sparse', 'sparse', 'dense'],
+    },
+  },
+  {
+    name: 'Step-3.5 with limits in all layers, not renormalized',
+    from: 'step3p5',
+    config: {
+      swiglu_limits: [0, 0.02, 0.05, 0.1, 0, 0],
+      swiglu_limits_shared: [0.1, 0, 0.05, 0.02, 0.1, 0],
+      moe_layers_enum: '1,2,4',
+      norm_expert_weight: false,
+    },
+  },
   { name: 'MiniMax-M2 wholly rotated', from: 'minimaxm2', config: { rotary_dim: 24 } },
   {
     name: "Mixtral with a window, one key-value head and Llama's rope",
