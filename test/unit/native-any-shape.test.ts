@@ -52,6 +52,8 @@ const attention: fc.Arbitrary<MixerShape> = fc
       heads: fc.constant(group * keyValueHeads),
       keyValueHeads: fc.constant(keyValueHeads),
       headDim: small,
+      valueDim: fc.option(small, { nil: undefined }),
+      valueScale: fc.constantFrom(undefined, 0.75),
       bias: flag,
       outputBias: flag,
       queryKeyNorm: fc.constantFrom('none', 'head', 'all'),
@@ -122,6 +124,8 @@ const router = (experts: number): fc.Arbitrary<RouterShape> =>
 const layer = (experts: number): fc.Arbitrary<LayerShape> =>
   fc.record({
     mixer: fc.oneof(attention, latent, delta, convolution),
+    parallel: flag,
+    feedForwardScale: fc.constantFrom(undefined, 0.5),
     mixerOutputNorm: flag,
     always: fc.option(fc.record({ glu, gated: flag })),
     routed: fc.option(router(experts)),
@@ -142,7 +146,7 @@ const anyShape: fc.Arbitrary<ModelShape> = fc
       vocabSize: small,
       hiddenSize: small,
       maxPositions: fc.constant(300),
-      norm: fc.constantFrom('rms', 'layer'),
+      norm: fc.constantFrom('rms', 'layer', 'layer-without-bias'),
       normEpsilon: epsilon,
       embeddingScale: fc.constantFrom(1, 3),
       residualScale: fc.constantFrom(1, 0.5),
@@ -150,6 +154,9 @@ const anyShape: fc.Arbitrary<ModelShape> = fc
       logitDivisor: fc.constantFrom(1, 2),
       logitCap: fc.constantFrom(0, 3),
       ropes: fc.constant(ROPES),
+      queryScale: fc.option(fc.record({ beta: fc.constantFrom(0.1, 2).map(Math.fround), length: small }), {
+        nil: undefined,
+      }),
       layers: fc.array(layer(experts), { minLength: 1, maxLength: 4 }),
       experts: fc.constant(experts),
       expertsPerToken: fc.integer({ min: 1, max: experts }),

@@ -70,14 +70,17 @@ export class PlainForward {
   private layer(layer: LayerShape, number: number, expertLayer: number, hidden: readonly Vector[]): Vector[] {
     const { normEpsilon, residualScale } = this.shape;
     const weights = this.weights(number);
-    const inputs = hidden.map((row) => this.norm(row, 'mixerNorm', 'mixerNormBias', weights));
+    const inputNorms = layer.inputNorms ?? true;
+    const inputs = hidden.map((row) => (inputNorms ? this.norm(row, 'mixerNorm', 'mixerNormBias', weights) : row));
     const mixed = plainMixer(layer.mixer, inputs, weights, this.shape);
     const normed = (row: Vector, present: boolean, role: DenseRole): Vector =>
       present ? rmsNorm(row, normEpsilon, weights(role).data) : row;
     return hidden.map((before, position) => {
       const branch = normed(mixed[position] ?? before, layer.mixerOutputNorm, 'mixerOutputNorm');
       const row = before.map((value, index) => value + residualScale * at(branch, index));
-      const input = this.norm(row, 'feedForwardNorm', 'feedForwardNormBias', weights);
+      const own = layer.parallel === true ? (inputs[position] ?? row) : row;
+      const isNormed = inputNorms && layer.parallel !== true;
+      const input = isNormed ? this.norm(own, 'feedForwardNorm', 'feedForwardNormBias', weights) : own;
       let sum: Vector = new Float64Array(row.length);
       if (layer.routed !== null) {
         const routerInput = layer.routerNorm ? normed(row, true, 'routerNorm') : input;
@@ -103,7 +106,8 @@ export class PlainForward {
       }
       sum = normed(sum, layer.feedForwardOutputNorm, 'feedForwardOutputNorm');
       const scale = layer.layerScale ? at(weights('layerScale').data, 0) : 1;
-      return row.map((value, index) => (value + residualScale * at(sum, index)) * scale);
+      const branchScale = residualScale * (layer.feedForwardScale ?? 1);
+      return row.map((value, index) => (value + branchScale * at(sum, index)) * scale);
     });
   }
 
@@ -112,7 +116,8 @@ export class PlainForward {
     if (norm === 'rms') return rmsNorm(row, normEpsilon, weights(role).data);
     const mean = row.reduce((sum, value) => sum + value, 0) / row.length;
     const centred = row.map((value) => value - mean);
-    return add(rmsNorm(centred, normEpsilon, weights(role).data), weights(bias).data);
+    const normed = rmsNorm(centred, normEpsilon, weights(role).data);
+    return norm === 'layer' ? add(normed, weights(bias).data) : normed;
   }
 
   private route(router: RouterShape, input: Vector, weights: Weights): Choice[] {

@@ -108,7 +108,7 @@ function attention(mixer: AttentionMixer, xs: readonly Vector[], weights: Weight
       const sink = mixer.sinks ? at(weights('sinks').data, head) : -Infinity;
       return look(placed('query', query, position), seen(keys, shared), seen(values, shared), mixer.scoreScale, sink);
     });
-    let output = joined(outputs);
+    let output = joined(outputs).map((value) => value * (mixer.valueScale ?? 1)) as Vector;
     if (mixer.outputGate) {
       const gate = multiply(weights('outputGate'), x);
       const act = mixer.outputGateFunction === 'softplus' ? (g: number): number => Math.log1p(Math.exp(g)) : sigmoid;
@@ -118,6 +118,12 @@ function attention(mixer: AttentionMixer, xs: readonly Vector[], weights: Weight
     const result = multiply(weights('mixerOutput'), output);
     return mixer.outputBias ? add(result, weights('mixerOutputBias').data) : result;
   });
+}
+
+/** transformers' get_llama_4_attn_scale of modeling_mistral4.py. */
+function queryFactor(position: number, { queryScale }: ModelShape): number {
+  if (queryScale === undefined) return 1;
+  return 1 + queryScale.beta * Math.log(1 + Math.floor(position / queryScale.length));
 }
 
 /** Not absorbed: keys and values of every head are expanded, as the models define it. */
@@ -143,12 +149,14 @@ function latent(mixer: LatentMixer, xs: readonly Vector[], weights: Weights, sha
   return xs.map((x, position) => {
     const low = mixer.queryRank === 0 ? x : multiply(weights('queryLow'), x);
     const input = mixer.queryRank === 0 ? low : rmsNorm(low, normEpsilon, weights('queryLowNorm').data);
-    const outputs = heads(multiply(weights('query'), input), mixer.heads).map((query, head) => {
+    const factor = queryFactor(position, shape);
+    const queries = multiply(weights('query'), input);
+    const outputs = heads(queries, mixer.heads).map((query, head) => {
       const turned = rotate(query.slice(nopeSize), position, mixer.rotary, shape);
       const seen = rows.slice(0, position + 1);
       const none = new Float64Array(valueSize);
       return look(
-        joined([query.slice(0, nopeSize), turned]),
+        joined([query.slice(0, nopeSize), turned]).map((value) => value * factor),
         seen.map(({ keys }) => keys[head] ?? none),
         seen.map(({ values }) => values[head] ?? none),
         mixer.scoreScale,

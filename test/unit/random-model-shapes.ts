@@ -160,6 +160,27 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
     { ...LAYER, mixer: latent(0) },
     dense(attention({})),
   ]),
+  'parallel blocks, and values of another size than keys': model(
+    [
+      {
+        ...LAYER,
+        mixer: attention({ valueDim: 7, valueScale: f(0.7), bias: true, outputGate: true, window: 4, sinks: true }),
+        parallel: true,
+        feedForwardScale: 0.5,
+        always: always({}, false),
+      },
+      { ...dense(attention({ valueDim: 20, valueNorm: true, clip: f(0.9) })), parallel: true },
+      { ...LAYER, mixer: attention({ keyValueHeads: 4, valueDim: 5, valueScale: f(1.3) }) },
+    ],
+    { norm: 'layer-without-bias', logitDivisor: f(1 / 0.7), residualScale: f(0.8) },
+  ),
+  'latent attention with queries scaled by position': model(
+    [
+      { ...dense(latent(14)), parallel: true },
+      { ...LAYER, mixer: latent(0), feedForwardScale: f(0.6), feedForwardOutputNorm: true },
+    ],
+    { queryScale: { beta: f(0.3), length: 16 } },
+  ),
   'delta nets, short convolutions and attention': model([
     { ...LAYER, mixer: DELTA, always: always({}, true) },
     dense({ kind: 'convolution', taps: 3 }),
