@@ -18,7 +18,7 @@ import { reportedProblems } from './cluster/reported-problems.js';
 import { Membership } from './cluster/membership.js';
 import { ownExpertsOf } from './cluster/own-experts.js';
 import { observedBy } from './cluster/engine-observer.js';
-import { Roster } from './cluster/roster.js';
+import { type Grouping, Roster } from './cluster/roster.js';
 import type { ShadowListener } from './cluster/shadow-link.js';
 import { clusterCosts, type ClusterEngine } from './decode/cluster-engine.js';
 import { announcingCosts } from './pass/choose-announced.js';
@@ -49,14 +49,13 @@ import { createContextRoom, type ExpertMemory, leastAnswerBytes } from './room/c
 import type { RowStore } from './stored-rows/row-store.js';
 import { ExecutionChecks, type ExecutionCheckOptions } from './verify/execution-checks.js';
 import { runOnMain } from './verify/main-opinion.js';
+import { servedModel } from './served-model.js';
 import { retriedWithRoom } from './room/retried-pass.js';
 import { contextPositionsOf, InferenceService, statedArithmetic } from './rpc/inference-service.js';
 import { nodeStatuses } from './rpc/node-statuses.js';
 import { observeAll } from './rpc/request-observer.js';
 import type { Pack } from '../packs/format/open-pack.js';
-import { isSlicesOnly, type Manifest } from '../packs/format/manifest.js';
-import { odmoeVersion } from '../shared/base/files/odmoe-version.js';
-import type { Tokenizer } from '../shared/language/tokenizer/tokenizer.js';
+import { isSlicesOnly } from '../packs/format/manifest.js';
 
 type Spread = NodeSettings['placement']['spread'];
 
@@ -120,15 +119,12 @@ function createEngine(
   const { source, sliced, model, draftHead, device, environment, experts, stored } = loaded;
   const { shape } = source;
   const { runtime, versions } = environment;
-  const { placement } = settings;
   const usable = draftsOf(settings);
   const drafting = engineDrafting(settings.drafting, usable, draftHead);
-  const homes = homesOfSettings(placement);
-  const spread = spreadUsed(homes, usable.shadowRows, placement.spread);
+  const { grouping, spread } = groupingUsed(settings.placement, source, usable.shadowRows);
   logWhatDiffers(settings, { ...usable, spread }, log);
-  const grouping = { ...groupingOf(placement, source), homes, spread: spread === 'all' };
   const observer = observedBy(events.nodes, () => ({ checks, room, passLoop }));
-  const { uses, ownExperts } = ownExpertsOf(numbers.ownWorkerId, shape, grouping);
+  const ownExperts = ownExpertsOf(numbers.ownWorkerId, shape, grouping);
   const roster = new Roster(shape, grouping, epoch, runtime, log, observer, versions.arithmeticVersion, ownExperts);
   const checks = createChecks(settings, loaded, { roster, isIdle: () => passLoop.isEmpty, ...numbers }, log);
   const draftCosts = new DraftCostMeter();
@@ -141,7 +137,7 @@ function createEngine(
     prefillOverlap: settings.main.prefillOverlap,
     runtime,
     checks,
-    uses,
+    uses: ownExperts?.uses ?? null,
     observer: events.passes,
     dispatcher: new ExpertDispatcher(roster, settings.main.workerGraceMs, log),
     announcedPasses: new AnnouncedPasses(),
@@ -279,9 +275,17 @@ function homesOfSettings({ homes, replicas }: NodeSettings['placement']): number
   return homes === 'strict' ? replicas : 0;
 }
 
-/** The size of groups, and the costs from which it follows where it is auto. */
-function groupingOf({ groupSize }: NodeSettings['placement'], pack: Pack) {
-  return { groupSize, costs: nominalLayerCosts(pack.shape, meanWeightBytes(formatsOfExperts(pack))) };
+/** The groups, the costs from which their size follows where it is auto, and the workers that an expert may go to. */
+function groupingUsed(
+  placement: NodeSettings['placement'],
+  pack: Pack,
+  draftRows: number | 'auto',
+): { grouping: Grouping; spread: Spread } {
+  const { groupSize } = placement;
+  const homes = homesOfSettings(placement);
+  const spread = spreadUsed(homes, draftRows, placement.spread);
+  const costs = nominalLayerCosts(pack.shape, meanWeightBytes(formatsOfExperts(pack)));
+  return { grouping: { groupSize, costs, homes, spread: spread === 'all' }, spread };
 }
 
 /** A pack of slices alone has no expert as it was shipped. */
@@ -544,53 +548,3 @@ function servedMetrics(metrics: MainMetrics, figures: () => ClusterFigures): Ser
     httpRequestEnded: (route, code) => metrics.httpRequestEnded(route, code),
   };
 }
-
-/** Hexadecimal digits of the pack's digest in a fingerprint. */
-const DIGEST_DIGITS = 12;
-
-/** The facts that a served model is described by, beside its pack. */
-interface ServingMain {
-  tokenizer: Tokenizer | null;
-  contextPositions: number;
-  /** How answers are computed: "exact", "fast", or a sliced quality. */
-  arithmetic: string;
-  /** Empty where experts are computed exactly. */
-  slicesDigest: string;
-  wallMs: number;
-}
-
-function servedModel(pack: Pack, main: ServingMain): ServedModel {
-  const { manifest, packDigest, shape } = pack;
-  return {
-    name: pack.name,
-    createdS: Math.floor(main.wallMs / 1000),
-    fingerprint: fingerprintOf(packDigest, main),
-    arithmetic: main.arithmetic,
-    packDigest,
-    tokenizer: main.tokenizer,
-    contextPositions: main.contextPositions,
-    vocabSize: shape.vocabSize,
-    family: manifest.model.family,
-    parameters: countParameters(manifest),
-    weightFormat: pack.shippedFormat.toUpperCase(),
-    packBytes: manifest.files.reduce((sum, file) => sum + file.size_bytes, 0),
-  };
-}
-
-/** Equal fingerprints, requests and seeds give equal answers, to the bit. */
-function fingerprintOf(packDigest: string, { arithmetic, slicesDigest }: ServingMain): string {
-  const digests = [packDigest, slicesDigest].filter((digest) => digest !== '');
-  const shortened = digests.map((digest) => digest.slice(0, DIGEST_DIGITS));
-  return ['odmoe', odmoeVersion(), ...shortened, arithmetic].join('-');
-}
-
-/** Number of values in matrices and vectors, including those of all experts. */
-function countParameters({ dense, experts }: Manifest): number {
-  const size = ({ rows, columns }: { rows: number; columns: number }): number => rows * columns;
-  const main = dense.reduce((sum, tensor) => sum + size(tensor), 0);
-  return experts.reduce((sum, { gate, up, down, biases }) => {
-    return sum + size(gate) + size(up) + size(down) + (biases?.stored_bytes ?? 0) / FLOAT_BYTES;
-  }, main);
-}
-
-const FLOAT_BYTES = 4;

@@ -1,6 +1,7 @@
 import { drainWords, othersLackBytes } from '../../shared/decisions/draining/drain-state.js';
 import { servingState } from '../../shared/decisions/diagnosis/serving-state.js';
 import { arithmeticName, isExact } from '../../shared/settings/quality.js';
+import { countKept } from '../../shared/decisions/placement/kept-experts.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { naturalOrder } from '../../shared/base/text/natural-order.js';
 import { printableLine } from '../../shared/base/text/printable-text.js';
@@ -132,11 +133,21 @@ function fitted(text: string, width: number): string {
   return `${text.slice(0, width - 1 - end)}…${text.slice(text.length - end)}`;
 }
 
+/** The number of experts that a worker keeps stands for the bitmap of them. */
+function placementJson(placement: StatusReply['placement']): unknown {
+  if (placement === null) return null;
+  const workers = placement.workers.map((worker) => ({
+    ...worker,
+    keptExperts: countKept(worker.keptExperts ?? new Uint8Array()),
+  }));
+  return snakeCaseKeys({ ...placement, workers });
+}
+
 /** The object that `odmoe status --json` prints. */
 export function statusJson(status: StatusReply): Record<string, unknown> {
   return {
     nodes: status.nodes.map(nodeJson),
-    placement: snakeCaseKeys(status.placement),
+    placement: placementJson(status.placement),
     drained: snakeCaseKeys(
       (status.drained ?? []).map((node) => ({ ...node, othersLackBytes: othersLackBytes(status.nodes, node) ?? 0 })),
     ),

@@ -7,8 +7,7 @@ import {
 } from '../../shared/decisions/placement/own-experts.js';
 import { strictHomesOf } from '../../shared/decisions/placement/strict-homes.js';
 import type { Placement } from '../../shared/wire/messages.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
-import { ExpertUses } from '../pass/expert-uses.js';
+import { ExpertUses } from './expert-uses.js';
 import type { WorkerLink } from './worker-link.js';
 import { cachedExperts, type WorkerSpeeds } from './worker-speeds.js';
 
@@ -28,7 +27,7 @@ export class OwnExperts {
 
   constructor(
     readonly workerId: string,
-    private readonly uses: ExpertUses,
+    readonly uses: ExpertUses,
     private readonly costs: LayerCosts,
   ) {}
 
@@ -118,13 +117,11 @@ function mean(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
 }
 
-/** What decides which experts main's own worker keeps; null where it has none, or homes are not strict. */
+/** Null: main has no worker of its own, or homes are not strict. */
 export function ownExpertsOf(
   workerId: string,
-  shape: Pick<ModelShape, 'expertLayers' | 'experts' | 'expertsPerToken'>,
+  shape: ExpertUses['shape'],
   { homes, costs }: { homes: number; costs: LayerCosts },
-): { uses: ExpertUses | null; ownExperts: OwnExperts | null } {
-  if (homes === 0 || workerId === '') return { uses: null, ownExperts: null };
-  const uses = new ExpertUses(shape);
-  return { uses, ownExperts: new OwnExperts(workerId, uses, costs) };
+): OwnExperts | null {
+  return homes === 0 || workerId === '' ? null : new OwnExperts(workerId, new ExpertUses(shape), costs);
 }

@@ -34,7 +34,7 @@ import type { RouterChoice } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ExpertDispatcher, ExpertOutcome, LayerRun } from './expert-dispatcher.js';
-import type { ExpertUses } from './expert-uses.js';
+import type { ExpertUses } from '../cluster/expert-uses.js';
 import type { LayerWaits, LayerRace } from './layer-waits.js';
 import type { PassObserver, ObservedPass, RoutedOutcome, RoutedExpert } from './pass-observer.js';
 import { FirstLayerAhead } from './own-predictions.js';
