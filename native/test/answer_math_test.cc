@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "../src/runtime/query_scale.h"
 #include "native_tests.h"
 #include "odmoe/arithmetic.h"
 #include "reference_arithmetic.h"
@@ -68,10 +69,25 @@ void log_is_close() {
   check(logarithm(1.0f) == 0.0f, "log(1)");
 }
 
+// Queries' factors are within a unit in the last place, and 1 below the first length.
+void scales_queries() {
+  const QueryScale scale{0.1f, 100};
+  const std::vector<int32_t> positions = {0, 1, 99, 100, 199, 200, 8191, 1048575};
+  const std::vector<float> factors = query_factors(scale, positions);
+  check(factors.size() == positions.size(), "not one factor for each position");
+  for (size_t i = 0; i < positions.size(); i++) {
+    const double lengths = std::floor(positions[i] / 100.0);
+    const double exact = 1.0 + static_cast<double>(scale.beta) * std::log(1.0 + lengths);
+    check(std::fabs(factors[i] - exact) < 2.4e-7, "the factor of position " + std::to_string(positions[i]));
+    check((factors[i] == 1.0f) == (positions[i] < 100), "position " + std::to_string(positions[i]) + " and the factor 1");
+  }
+}
+
 }  // namespace
 
 void add_answer_math_cases(std::vector<Case>& cases) {
   cases.push_back({"log: close to the true one", log_is_close});
+  cases.push_back({"factors of queries: close to the true ones", scales_queries});
   for (const std::string& set : instruction_sets()) {
     cases.push_back({"token weights " + set + ": equal the one arithmetic", [=] { weighs_tokens(set); }});
     cases.push_back({"log-sum-exp " + set + ": equals the one arithmetic", [=] { sums_exponentials(set); }});

@@ -95,13 +95,16 @@ struct Cached {
   int64_t row_floats() const { return key_floats() + value_floats(); }
 };
 
-Cached attention_of(int kv_heads, int head_dim) {
+// value_dim 0: head_dim.
+Cached attention_of(int kv_heads, int head_dim, int value_dim = 0) {
   AttentionMixer mixer;
   mixer.heads = mixer.kv_heads = kv_heads;
   mixer.head_dim = head_dim;
+  mixer.value_dim = value_dim;
   AttentionShape attention;
   attention.heads = attention.kv_heads = kv_heads;
-  attention.head_dim = attention.value_dim = head_dim;
+  attention.head_dim = head_dim;
+  attention.value_dim = mixer.value_head();
   return {mixer, attention};
 }
 
@@ -291,7 +294,7 @@ class Forest {
 int check_forks(std::unique_ptr<Backend> backend, std::mt19937& random) {
   const auto device = std::make_shared<Device>(std::move(backend));
   int refused = 0;
-  for (const Cached& cached : {attention_of(2, 20), attention_of(8, 16), latent_of(17, 6)}) {
+  for (const Cached& cached : {attention_of(2, 20), attention_of(8, 16), attention_of(3, 24, 16), latent_of(17, 6)}) {
     const std::shared_ptr<Model> model = model_of(device, cached);
     {
       Forest forest(model, cached, random);
@@ -322,9 +325,9 @@ void check_spaced_rows(const std::shared_ptr<Backend>& backend, std::mt19937& ra
 
 void check_key_values(std::unique_ptr<Backend> backend, std::mt19937& random) {
   const auto device = std::make_shared<Device>(std::move(backend));
-  const Cached shapes[] = {attention_of(1, 2),   attention_of(2, 20), attention_of(3, 34),
-                           attention_of(8, 16),  attention_of(5, 80), attention_of(1, 256),
-                           attention_of(8, 128), latent_of(512, 64),  latent_of(17, 6)};
+  const Cached shapes[] = {attention_of(1, 2),  attention_of(2, 20),     attention_of(3, 34),  attention_of(8, 16),
+                           attention_of(5, 80), attention_of(1, 256),    attention_of(8, 128), latent_of(512, 64),
+                           latent_of(17, 6),    attention_of(3, 24, 16), attention_of(2, 5, 9)};
   for (const Cached& cached : shapes) {
     Mirrored mirrored(model_of(device, cached), cached, random);
     for (const int position : {0, 1, 2, 254, 255, 256, 257, 511}) {

@@ -58,7 +58,7 @@ void normalizes(const std::string& set, int threads) {
   }
 }
 
-void layer_norms(const std::string& set, int threads) {
+void layer_norms(const std::string& set, int threads, bool has_bias) {
   auto backend = open_backend(set, threads);
   for (const int size : {1, 7, 16, 31, 32, 33, 100, 4096, 20000}) {
     const int n = 3;
@@ -71,12 +71,13 @@ void layer_norms(const std::string& set, int threads) {
     DeviceFloats out(*backend, x.size());
     std::vector<float> expected;
     for (int i = 0; i < n; ++i) {
-      const auto row = reference_layer_norm(part(x, i * size, size), weight, bias, 1e-5f);
+      const auto row = reference_layer_norm(part(x, i * size, size), weight, has_bias ? bias.data() : nullptr, 1e-5f);
       expected.insert(expected.end(), row.begin(), row.end());
     }
-    backend->layer_norm(out.data(), in.data(), device_weight.data(), device_bias.data(), n, size, 1e-5f);
+    const float* const biases = has_bias ? device_bias.data() : nullptr;
+    backend->layer_norm(out.data(), in.data(), device_weight.data(), biases, n, size, 1e-5f);
     check_same(out.read(), expected, "layer norm of " + std::to_string(size));
-    backend->layer_norm(in.data(), in.data(), device_weight.data(), device_bias.data(), n, size, 1e-5f);
+    backend->layer_norm(in.data(), in.data(), device_weight.data(), biases, n, size, 1e-5f);
     check_same(in.read(), expected, "layer norm in place of " + std::to_string(size));
   }
 }
@@ -119,7 +120,8 @@ void add_norm_cases(std::vector<Case>& cases) {
     for (const int threads : {1, 3}) {
       const std::string equals = ": equals the one arithmetic, " + std::to_string(threads) + " threads";
       cases.push_back({"norm " + set + equals, [=] { normalizes(set, threads); }});
-      cases.push_back({"layer norm " + set + equals, [=] { layer_norms(set, threads); }});
+      cases.push_back({"layer norm " + set + equals, [=] { layer_norms(set, threads, true); }});
+      cases.push_back({"layer norm without bias " + set + equals, [=] { layer_norms(set, threads, false); }});
       cases.push_back({"rotation " + set + equals, [=] { rotates(set, threads); }});
     }
   }

@@ -90,8 +90,8 @@ std::vector<float> reference_norm(const std::vector<float>& in, const float* wei
   return out;
 }
 
-std::vector<float> reference_layer_norm(const std::vector<float>& in, const std::vector<float>& weight,
-                                        const std::vector<float>& bias, float epsilon) {
+std::vector<float> reference_layer_norm(const std::vector<float>& in, const std::vector<float>& weight, const float* bias,
+                                        float epsilon) {
   const float size = static_cast<float>(in.size());
   const float mean = reference_sum(in) / size;
   std::vector<float> out;
@@ -99,7 +99,7 @@ std::vector<float> reference_layer_norm(const std::vector<float>& in, const std:
   const float root = std::sqrt(reference_dot(out, out) / size + epsilon);
   for (size_t i = 0; i < out.size(); ++i) {
     const float scaled = out[i] / root * weight[i];
-    out[i] = scaled + bias[i];
+    out[i] = bias == nullptr ? scaled : scaled + bias[i];
   }
   return out;
 }

@@ -9,8 +9,9 @@ namespace odmoe::test {
 
 // in / root * weight * scale; weight null: none.
 std::vector<float> reference_norm(const std::vector<float>& in, const float* weight, float divisor, float epsilon, float scale);
-std::vector<float> reference_layer_norm(const std::vector<float>& in, const std::vector<float>& weight,
-                                        const std::vector<float>& bias, float epsilon);
+// bias: null for none.
+std::vector<float> reference_layer_norm(const std::vector<float>& in, const std::vector<float>& weight, const float* bias,
+                                        float epsilon);
 // Rotates in place the first 2 x pairs values from `head` on.
 void reference_rotate(float* head, const float* cos, const float* sin, int pairs, RotaryPairing pairing);
 

@@ -1,4 +1,6 @@
 // RMS norms, L2 norms and layer norms against the reference: for hidden states and for distant heads.
+#include <utility>
+
 #include "compared.h"
 
 namespace odmoe::cuda_test {
@@ -65,16 +67,18 @@ void layer_normalizes(Devices& devices, int n, int size, int64_t offset) {
     const std::vector<float> in = values_of(devices, count, size, strange);
     const std::vector<float> weight = random_floats(devices.random, size);
     const std::vector<float> bias = random_floats(devices.random, size);
-    for (const bool in_place : {false, true}) {
-      compare(devices, named("layer norm", n, size, offset), [&](const std::shared_ptr<Backend>& backend) {
-        const FencedFloats from(backend, in, offset);
-        const FencedFloats by(backend, weight, offset);
-        const FencedFloats more(backend, bias, 0);
-        const FencedFloats to(backend, poison(count), offset);
-        const FencedFloats& out = in_place ? from : to;
-        backend->layer_norm(out.data(), from.data(), by.data(), more.data(), n, size, 1e-5f);
-        return out.values();
-      });
+    for (const auto [in_place, has_bias] : {std::pair{false, true}, {true, true}, {false, false}, {true, false}}) {
+      const char* const what = has_bias ? "layer norm" : "layer norm without bias";
+      compare(devices, named(what, n, size, offset),
+              [&, in_place = in_place, has_bias = has_bias](const std::shared_ptr<Backend>& backend) {
+                const FencedFloats from(backend, in, offset);
+                const FencedFloats by(backend, weight, offset);
+                const FencedFloats more(backend, bias, 0);
+                const FencedFloats to(backend, poison(count), offset);
+                const FencedFloats& out = in_place ? from : to;
+                backend->layer_norm(out.data(), from.data(), by.data(), has_bias ? more.data() : nullptr, n, size, 1e-5f);
+                return out.values();
+              });
     }
   }
 }

@@ -81,6 +81,12 @@ void changes_of_every_kind(Devices& devices, const Extent& extent, int64_t offse
           [](Backend& backend, const Vectors& x, const Vectors& by, const float*) { backend.multiply_elements(x, by, x); });
   changes(devices, "square", extent, offset,
           [](Backend& backend, const Vectors& x, const Vectors& by, const float*) { backend.multiply_elements(x, by, by); });
+  changes(devices, "product with one vector for all of a row", extent, offset,
+          [](Backend& backend, const Vectors& x, const Vectors& by, const float*) {
+            Vectors one = by;
+            one.vector_stride = 0;
+            backend.multiply_elements(x, x, one);
+          });
   changes(devices, "copy", extent, offset,
           [](Backend& backend, const Vectors& x, const Vectors& from, const float*) { backend.copy_vectors(x, from); });
 }
