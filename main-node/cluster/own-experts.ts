@@ -1,10 +1,6 @@
 import type { LayerCosts } from '../../shared/decisions/placement/group-size.js';
 import { countKept, keep, keptBytes } from '../../shared/decisions/placement/kept-experts.js';
-import {
-  chooseOwnExperts,
-  ownExpertsCost,
-  type OwnExpertsInput,
-} from '../../shared/decisions/placement/own-experts.js';
+import { chooseOwnExperts, ownExpertsCost, type OwnExpertsInput } from './choose-own-experts.js';
 import { strictHomesOf } from '../../shared/decisions/placement/strict-homes.js';
 import type { Placement } from '../../shared/wire/messages.js';
 import { ExpertUses } from './expert-uses.js';
@@ -89,8 +85,9 @@ function isBetter(input: OwnExpertsInput, held: Uint8Array, chosen: Uint8Array, 
   // Answers have taken memory: experts beyond it would be loaded anew each time.
   if (isChoice && countKept(held) > input.room) return true;
   const [now, then] = [ownExpertsCost(input, held), ownExpertsCost(input, chosen)];
-  if (then.ms * LEAST_GAIN <= now.ms) return true;
-  return then.messages <= MOST_MESSAGES_LEFT * now.messages && then.ms <= now.ms;
+  if (then.ms < now.ms && then.ms * LEAST_GAIN <= now.ms) return true;
+  const savesMessages = then.messages < now.messages && then.messages <= MOST_MESSAGES_LEFT * now.messages;
+  return savesMessages && then.ms <= now.ms;
 }
 
 /** A worker that fetches its experts must know which others main keeps; an earlier release, which does not, reports no time of executions. */

@@ -1,5 +1,5 @@
-import { requirePresent } from '../../base/errors/assert-invariant.js';
-import { countKept, hasKept, keep, keptBytes } from './kept-experts.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import { countKept, hasKept, keep, keptBytes } from '../../shared/decisions/placement/kept-experts.js';
 
 /** A main that runs experts itself beside workers (main.experts: both, strict homes), and how often its routers choose each expert. */
 export interface OwnExpertsInput {

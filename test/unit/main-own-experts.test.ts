@@ -1,0 +1,203 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { chooseOwnExperts, ownExpertsCost, type OwnExpertsInput } from '../../main-node/cluster/choose-own-experts.js';
+import { ExpertUses } from '../../main-node/cluster/expert-uses.js';
+import { OwnExperts, ROOM_KEPT_MS, BETWEEN_LOOKS_MS } from '../../main-node/cluster/own-experts.js';
+import { WorkerLink } from '../../main-node/cluster/worker-link.js';
+import { WorkerSpeeds } from '../../main-node/cluster/worker-speeds.js';
+import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import { countKept, hasKept, keep, keptBytes } from '../../shared/decisions/placement/kept-experts.js';
+import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
+import { MemoryStream } from '../integration/harness/memory-stream.js';
+import { RUNTIME } from '../wall.js';
+import { plainIdentity } from './plain-identity.js';
+import { GROUPING } from './plain-shape.js';
+import { silentLog } from './worker-test-slots.js';
+
+const FAST_MAIN = { workers: 2, workersRoom: Infinity, ownMs: 0.01, workerMs: 1, loadMs: 10, reachMs: 0.5 };
+const keptIn = (kept: Uint8Array, layers: number, experts: number): number[][] =>
+  Array.from({ length: layers }, (_, layer) =>
+    Array.from({ length: experts }, (_entry, expert) => expert).filter((expert) =>
+      hasKept(kept, experts, layer, expert),
+    ),
+  );
+
+const inputs = fc
+  .record({
+    layers: fc.integer({ min: 1, max: 5 }),
+    experts: fc.integer({ min: 1, max: 12 }),
+    room: fc.integer({ min: 0, max: 80 }),
+    workers: fc.integer({ min: 1, max: 4 }),
+    workersRoom: fc.integer({ min: 0, max: 80 }),
+    ownMs: fc.double({ min: 0.001, max: 10, noNaN: true }),
+    workerMs: fc.double({ min: 0.001, max: 10, noNaN: true }),
+    loadMs: fc.double({ min: 0, max: 100, noNaN: true }),
+    reachMs: fc.double({ min: 0, max: 5, noNaN: true }),
+  })
+  .chain((rest) =>
+    fc
+      .array(fc.double({ min: 0, max: 1, noNaN: true }), {
+        minLength: rest.layers * rest.experts,
+        maxLength: rest.layers * rest.experts,
+      })
+      .map((uses): OwnExpertsInput => ({ ...rest, uses })),
+  );
+
+describe('main: the experts that it keeps', () => {
+  it('are those that are used most, over all layers', () => {
+    const uses = [0.9, 0.1, 0.5, 0.5, 0.2, 0.9, 0.8, 0.1];
+    const input = { ...FAST_MAIN, layers: 2, experts: 4, uses, room: 3 };
+    assert.deepEqual(keptIn(chooseOwnExperts(input, null), 2, 4), [[0], [1, 2]]);
+  });
+
+  it('are as many of each layer where all are used alike', () => {
+    const input = { ...FAST_MAIN, layers: 4, experts: 8, uses: new Array<number>(32).fill(0.25), room: 12 };
+    assert.deepEqual(
+      keptIn(chooseOwnExperts(input, null), 4, 8).map(({ length }) => length),
+      [3, 3, 3, 3],
+    );
+  });
+
+  it('are no more than main executes in the time of the others', () => {
+    const slow = { ...FAST_MAIN, ownMs: 5, workerMs: 1 };
+    const input = { ...slow, layers: 1, experts: 8, uses: new Array<number>(8).fill(0.25), room: 8 };
+    assert.equal(countKept(chooseOwnExperts(input, null)), 1);
+    assert.equal(countKept(chooseOwnExperts({ ...input, ...FAST_MAIN }, null)), 8);
+  });
+
+  it('stay where another is used only a little more', () => {
+    const input = { ...FAST_MAIN, layers: 1, experts: 4, uses: [0.5, 0.6, 0.4, 0.5], room: 1 };
+    const kept = chooseOwnExperts({ ...input, uses: [0.7, 0.6, 0.4, 0.5] }, null);
+    assert.deepEqual(keptIn(kept, 1, 4), [[0]]);
+    assert.deepEqual(keptIn(chooseOwnExperts(input, kept), 1, 4), [[0]]);
+    assert.deepEqual(keptIn(chooseOwnExperts({ ...input, uses: [0.5, 0.64, 0.4, 0.5] }, kept), 1, 4), [[1]]);
+  });
+
+  it('fit into its memory, and make a token no slower than if there were none', () => {
+    fc.assert(
+      fc.property(inputs, (input) => {
+        const kept = chooseOwnExperts(input, null);
+        assert.equal(kept.length, keptBytes(input));
+        assert.ok(countKept(kept) <= input.room);
+        const roomy = { ...input, workersRoom: Infinity };
+        const none = ownExpertsCost(roomy, new Uint8Array(keptBytes(input)));
+        const cost = ownExpertsCost(roomy, chooseOwnExperts(roomy, null));
+        assert.ok(cost.ms <= none.ms * (1 + 1e-9) + 1e-9, `${cost.ms} against ${none.ms}`);
+        assert.ok(cost.messages <= none.messages + 1e-9);
+        const again = chooseOwnExperts(input, kept);
+        assert.deepEqual(again, chooseOwnExperts(input, again), 'a choice that is made stays');
+      }),
+    );
+  });
+});
+
+describe('main: when the experts that it keeps change', () => {
+  const SHAPE = { expertLayers: 2, experts: 8, expertsPerToken: 2 };
+  let uses: ExpertUses;
+  let own: OwnExperts;
+  let links: WorkerLink[];
+  const placement = planPlacement({
+    epoch: 1,
+    layers: 2,
+    experts: 8,
+    expertsPerToken: 2,
+    groupSize: 'auto',
+    homes: 1,
+    workers: ['main-worker', 'box'].map((id) => ({ id, address: '', slots: 1 })),
+  });
+
+  const worker = (id: string, partialPack = false): WorkerLink => {
+    const settings = { hiddenSize: 4, experts: 8, executeTimeoutMs: 1000, runtime: RUNTIME };
+    return new WorkerLink(plainIdentity({ id }), `${id}:1`, new MemoryStream(), settings, silentLog, partialPack);
+  };
+  const report = (link: WorkerLink, room: number, nowMs = 0, shortExecuteMsMean = 0): void => {
+    const capacities = { ...NO_CAPACITIES, full: room };
+    const cache = {
+      policy: 'lru',
+      bytes: 1000,
+      capacities,
+      kept: NO_CAPACITIES,
+      hits: NO_CAPACITIES,
+      misses: 0,
+      packed: 0,
+    };
+    const status = { ...emptyNodeStatus(link.identity), cache, slotBytes: 10, shortExecuteMsMean };
+    link.receive({ kind: 'status', status });
+    if (link.id === 'main-worker') own.reported(link, nowMs);
+  };
+  const route = (choices: readonly [number, number], rows: number): void => {
+    for (let row = 0; row < rows; row += 1) for (const layer of [0, 1]) uses.chosen(layer, choices, () => true);
+  };
+  const better = (kept: Uint8Array | null, nowMs: number): Uint8Array | null =>
+    own.better(links, new WorkerSpeeds(), { placement, kept, nowMs });
+
+  beforeEach(() => {
+    uses = new ExpertUses(SHAPE);
+    own = new OwnExperts('main-worker', uses, { ...GROUPING.costs, executeMs: 0.01 });
+    links = [worker('main-worker'), worker('box')];
+    for (const link of links) report(link, 4);
+  });
+
+  it('they are chosen when enough rows have been routed, of answers alone', () => {
+    route([1, 6], 63);
+    uses.chosen(0, [2, 3, 2, 3], () => false);
+    assert.equal(better(null, 0), null);
+    route([1, 6], 1);
+    const kept = better(null, 0) ?? assert.fail('nothing is chosen');
+    assert.deepEqual(keptIn(kept, 2, 8), [
+      [1, 6],
+      [1, 6],
+    ]);
+    assert.equal(better(kept, BETWEEN_LOOKS_MS), null, 'they are good enough');
+  });
+
+  it('they change when other experts are used, and not at a small difference', () => {
+    route([1, 6], 64);
+    const kept = better(null, 0) ?? assert.fail('nothing is chosen');
+    route([2, 3], 8);
+    assert.equal(better(kept, BETWEEN_LOOKS_MS), null);
+    route([2, 3], 2000);
+    const then = better(kept, 2 * BETWEEN_LOOKS_MS) ?? assert.fail('nothing is chosen');
+    assert.deepEqual(keptIn(then, 2, 8), [
+      [2, 3],
+      [2, 3],
+    ]);
+  });
+
+  it('they become fewer when answers take their memory, and more again only a while after it is free', () => {
+    route([1, 6], 64);
+    const kept = better(null, 0) ?? assert.fail('nothing is chosen');
+    report(links[0] as WorkerLink, 2, 1000);
+    const fewer = better(kept, BETWEEN_LOOKS_MS) ?? assert.fail('nothing is chosen');
+    assert.equal(countKept(fewer), 2);
+    report(links[0] as WorkerLink, 4, ROOM_KEPT_MS);
+    assert.equal(better(fewer, ROOM_KEPT_MS), null);
+    report(links[0] as WorkerLink, 4, 2 * ROOM_KEPT_MS);
+    assert.equal(countKept(better(fewer, 2 * ROOM_KEPT_MS) ?? assert.fail('nothing is chosen')), 4);
+  });
+
+  it('main keeps none by choice beside a worker that fetches its experts and may not know of them', () => {
+    route([1, 6], 64);
+    links[1] = worker('box', true);
+    report(links[1], 4);
+    assert.equal(better(null, 0), null);
+    report(links[1], 4, 0, 1);
+    assert.notEqual(better(null, 0), null);
+  });
+
+  it('a bitmap has the experts that were put into it', () => {
+    fc.assert(
+      fc.property(fc.uniqueArray(fc.nat(7 * 13 - 1), { maxLength: 30 }), (places) => {
+        const kept = new Uint8Array(keptBytes({ layers: 7, experts: 13 }));
+        for (const place of places) keep(kept, 13, Math.floor(place / 13), place % 13);
+        assert.equal(countKept(kept), places.length);
+        const found = keptIn(kept, 7, 13).flatMap((ofLayer, layer) => ofLayer.map((expert) => layer * 13 + expert));
+        assert.deepEqual(
+          found,
+          [...places].sort((left, right) => left - right),
+        );
+      }),
+    );
+  });
+});
