@@ -5,6 +5,7 @@ import {
   shapeProblem,
   valueHeadDim,
   type GluShape,
+  type LatentMixer,
   type LayerShape,
   type MixerShape,
   type ModelShape,
@@ -66,12 +67,23 @@ function widestHead(mixer: MixerShape): number {
     case 'attention':
       return Math.max(mixer.headDim, valueHeadDim(mixer));
     case 'latent':
-      return Math.max(mixer.latentSize + mixer.ropeSize, mixer.nopeSize + mixer.ropeSize, mixer.valueSize);
+      return Math.max(
+        mixer.latentSize + mixer.ropeSize,
+        mixer.nopeSize + mixer.ropeSize,
+        mixer.valueSize,
+        mixer.indexer?.headDim ?? 0,
+      );
     case 'delta':
       return Math.max(mixer.keyDim, mixer.valueDim);
     case 'convolution':
       return 1;
   }
+}
+
+/** A row's part of an indexer, and the keys at the positions that it chooses. */
+function indexRow({ indexer, latentSize, ropeSize }: LatentMixer): number {
+  if (indexer === undefined) return 0;
+  return (indexer.heads + 1) * (indexer.headDim + 1) + indexer.positions * (latentSize + ropeSize);
 }
 
 function mixerRow(mixer: MixerShape): number {
@@ -80,7 +92,9 @@ function mixerRow(mixer: MixerShape): number {
       return 2 * (mixer.heads + mixer.keyValueHeads) * Math.max(mixer.headDim, valueHeadDim(mixer));
     case 'latent':
       return (
-        mixer.queryRank + (mixer.heads + 1) * (mixer.latentSize + 2 * mixer.ropeSize + mixer.nopeSize + mixer.valueSize)
+        mixer.queryRank +
+        (mixer.heads + 1) * (mixer.latentSize + 2 * mixer.ropeSize + mixer.nopeSize + mixer.valueSize) +
+        indexRow(mixer)
       );
     case 'delta':
       return 2 * (2 * mixer.keyHeads * mixer.keyDim + 2 * mixer.valueHeads * mixer.valueDim + 2 * mixer.valueHeads);

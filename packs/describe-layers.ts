@@ -1,4 +1,11 @@
-import type { GluShape, LayerShape, MixerShape, ModelShape, RouterShape } from '../shared/model/model-shape.js';
+import type {
+  GluShape,
+  LatentMixer,
+  LayerShape,
+  MixerShape,
+  ModelShape,
+  RouterShape,
+} from '../shared/model/model-shape.js';
 
 /** Layers of a model with equal properties, as text for people. */
 export interface LayerKind {
@@ -40,12 +47,18 @@ function describeMixer(mixer: MixerShape): string {
       return `attention, ${mixer.heads} heads of ${mixer.headDim} (${mixer.keyValueHeads} key-value${values})${window}`;
     }
     case 'latent':
-      return `latent attention, ${mixer.heads} heads over ${mixer.latentSize} + ${mixer.ropeSize}`;
+      return `latent attention, ${mixer.heads} heads over ${mixer.latentSize} + ${mixer.ropeSize}${describeIndexer(mixer)}`;
     case 'delta':
       return `gated delta net, ${mixer.valueHeads} heads of ${mixer.valueDim} (${mixer.keyHeads} key heads of ${mixer.keyDim})`;
     case 'convolution':
       return `convolution of ${mixer.taps}`;
   }
+}
+
+function describeIndexer({ indexer, sharesIndexer }: LatentMixer): string {
+  if (sharesIndexer === true) return ', at the positions of the last indexer';
+  if (indexer === undefined) return '';
+  return `, at ${indexer.positions} positions by an indexer of ${indexer.heads} heads of ${indexer.headDim}`;
 }
 
 function describeGlu({ intermediateSize }: GluShape): string {

@@ -57,6 +57,7 @@ class SequenceCache {
 
   KeyValueLayer layer() const { return {key_blocks_.data(), value_blocks_.data()}; }
   int positions() const { return positions_; }
+  const std::vector<float>& plain_keys() const { return plain_keys_; }
 
   std::vector<float> expected(const std::vector<float>& query, int head, int position, const std::vector<float>& sinks = {}) const {
     const int begin = shape_.sliding_window > 0 ? std::max(0, position + 1 - shape_.sliding_window) : 0;
@@ -245,6 +246,82 @@ void grows_scratch_within_the_budget() {
   check_refused(ErrorCode::device_out_of_memory, [&] { scratch_after(needed - 4, {900, 1099}); });
 }
 
+struct Indexer {
+  int heads;
+  int head_dim;
+  int count;
+};
+
+// One row: the positions of the best scores among keys[position][dimension], in rising order.
+std::vector<int32_t> reference_choice(const Indexer& of, const float* queries, const float* weights, const std::vector<float>& keys,
+                                      int position) {
+  std::vector<float> scores;
+  for (int p = 0; p <= position; ++p) {
+    const std::vector<float> key(keys.begin() + p * of.head_dim, keys.begin() + (p + 1) * of.head_dim);
+    float score = 0.0f;
+    for (int head = 0; head < of.heads; ++head) {
+      const float dot = reference_dot({queries + head * of.head_dim, queries + (head + 1) * of.head_dim}, key);
+      score = std::fma(weights[head], dot > 0 ? dot : 0.0f, score);
+    }
+    scores.push_back(std::isnan(score) ? -INFINITY : score);
+  }
+  std::vector<int32_t> best;
+  for (int p = 0; p <= position; ++p) best.push_back(p);
+  std::stable_sort(best.begin(), best.end(),
+                   [&](int32_t a, int32_t b) { return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)]; });
+  best.resize(static_cast<size_t>(of.count));
+  std::sort(best.begin(), best.end());
+  return best;
+}
+
+// Rows at several positions of one cache; a row with no more positions than it sees chooses nothing.
+void chooses(Backend& backend, const Indexer& of, const std::vector<int>& positions, const std::vector<float>& weights) {
+  const SequenceCache cache(backend, latent_shape(1, of.head_dim, of.head_dim), 700, 61);
+  const auto n = static_cast<int>(positions.size());
+  const auto queries = random_values(static_cast<size_t>(n * of.heads * of.head_dim), 62);
+  const DeviceFloats device_queries(backend, queries);
+  const DeviceFloats device_weights(backend, weights);
+  const DeviceFloats chosen(backend, static_cast<size_t>(n * of.count));
+  std::vector<AttentionRow> rows;
+  for (const int position : positions) rows.push_back({cache.layer(), position});
+  auto* const places = reinterpret_cast<int32_t*>(chosen.data());
+  backend.choose_positions({places, rows.data(), device_queries.data(), device_weights.data(), n, of.heads, of.head_dim, of.count});
+  const int64_t stride = gathered_floats(of.count, of.head_dim);
+  const DeviceFloats gathered(backend, static_cast<size_t>(n * stride));
+  backend.gather_keys(gathered.data(), rows.data(), places, n, of.count, of.head_dim);
+  const auto keys = gathered.read();
+  for (int i = 0; i < n; ++i) {
+    const std::string what = "row " + std::to_string(i) + " of an indexer of " + std::to_string(of.heads) + " heads";
+    const std::vector<int32_t> got(places + i * of.count, places + (i + 1) * of.count);
+    const int position = positions[static_cast<size_t>(i)];
+    const std::vector<int32_t> expected =
+        position < of.count ? std::vector<int32_t>(static_cast<size_t>(of.count))
+                            : reference_choice(of, &queries[static_cast<size_t>(i * of.heads * of.head_dim)],
+                                               &weights[static_cast<size_t>(i * of.heads)], cache.plain_keys(), position);
+    check(got == expected, what + " chooses other positions");
+    for (int j = 0; j < of.count; ++j) {
+      check_same(&keys[static_cast<size_t>(i * stride + j * of.head_dim)],
+                 &cache.plain_keys()[static_cast<size_t>(got[static_cast<size_t>(j)] * of.head_dim)],
+                 static_cast<size_t>(of.head_dim), what + ", key " + std::to_string(j));
+    }
+  }
+}
+
+void chooses_positions(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  const std::vector<int> positions = {3, 19, 20, 255, 256, 511, 40, 600, 601, 602, 699};
+  for (const Indexer& of :
+       {Indexer{1, 16, 20}, Indexer{5, 20, 7}, Indexer{64, 128, 200}, Indexer{17, 96, 1}, Indexer{20, 300, 33}}) {
+    const size_t count = positions.size() * static_cast<size_t>(of.heads);
+    chooses(*backend, of, positions, random_values(count, 63));
+    chooses(*backend, of, positions, std::vector<float>(count, -0.0f));
+    std::vector<float> wild = random_values(count, 64);
+    for (size_t i = 0; i < count; i += 7) wild[i] = i % 2 == 0 ? INFINITY : -INFINITY;
+    chooses(*backend, of, positions, wild);
+  }
+  check_refused(ErrorCode::model_unsupported, [&] { chooses(*backend, {1, 1025, 2}, {5}, {1.0f}); });
+}
+
 }  // namespace
 
 void add_attention_cases(std::vector<Case>& cases) {
@@ -255,6 +332,8 @@ void add_attention_cases(std::vector<Case>& cases) {
                        [=] { attends(set, threads); }});
       cases.push_back({"attention " + set + ": many heads over one, " + std::to_string(threads) + " threads",
                        [=] { attends_latents(set, threads); }});
+      cases.push_back({"attention " + set + ": chooses positions, " + std::to_string(threads) + " threads",
+                       [=] { chooses_positions(set, threads); }});
       cases.push_back(
           {"attention " + set + ": sinks, " + std::to_string(threads) + " threads", [=] { attends_with_sinks(set, threads); }});
     }

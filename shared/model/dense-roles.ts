@@ -36,6 +36,12 @@ export const DENSE_ROLES = {
   /** Per head, one below another: latentSize x nopeSize (W_UK transposed), and valueSize x latentSize (W_UV). */
   keyExpansion: 'layer matrix',
   valueExpansion: 'layer matrix',
+  /** An indexer: the low-rank query to its heads' queries, x to the key, the key's LayerNorm, x to one weight a head. */
+  indexQuery: 'layer matrix',
+  indexKey: 'layer matrix',
+  indexKeyNorm: 'layer vector',
+  indexKeyNormBias: 'layer vector',
+  indexWeights: 'layer matrix',
   deltaQuery: 'layer matrix',
   deltaKey: 'layer matrix',
   deltaValue: 'layer matrix',
@@ -129,6 +135,8 @@ function* mixerRoles(mixer: MixerShape): Generator<DenseRole> {
     case 'latent':
       if (mixer.queryRank > 0) yield* ['queryLow', 'queryLowNorm'] as const;
       yield* ['query', 'latent', 'latentNorm', 'keyExpansion', 'valueExpansion'] as const;
+      if (mixer.indexer === undefined) return;
+      yield* ['indexQuery', 'indexKey', 'indexKeyNorm', 'indexKeyNormBias', 'indexWeights'] as const;
       return;
     case 'delta':
       yield* ['deltaQuery', 'deltaKey', 'deltaValue', 'deltaGate', 'deltaBeta', 'deltaDecay'] as const;
@@ -243,7 +251,8 @@ function attentionDimensions(mixer: AttentionMixer, hidden: number): Sizes {
 }
 
 function latentDimensions(mixer: LatentMixer, hidden: number): Sizes {
-  const { heads, queryRank, latentSize, nopeSize, ropeSize, valueSize } = mixer;
+  const { heads, queryRank, latentSize, nopeSize, ropeSize, valueSize, indexer } = mixer;
+  const index = { heads: indexer?.heads ?? 0, dim: indexer?.headDim ?? 0 };
   return {
     queryLow: [queryRank, hidden],
     queryLowNorm: [1, queryRank],
@@ -252,6 +261,11 @@ function latentDimensions(mixer: LatentMixer, hidden: number): Sizes {
     latentNorm: [1, latentSize],
     keyExpansion: [heads * latentSize, nopeSize],
     valueExpansion: [heads * valueSize, latentSize],
+    indexQuery: [index.heads * index.dim, queryRank],
+    indexKey: [index.dim, hidden],
+    indexKeyNorm: [1, index.dim],
+    indexKeyNormBias: [1, index.dim],
+    indexWeights: [index.heads, hidden],
     mixerOutput: [hidden, heads * valueSize],
   };
 }

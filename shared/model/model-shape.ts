@@ -82,6 +82,19 @@ const attentionSchema = z.strictObject({
 });
 
 /**
+ * DeepSeek-V3.2's lightning indexer: a row sees only the `positions` best positions up to its own, by the sum over heads of weight * max(0, query .
+ * key). Queries are made of the normed low-rank ones; a key, which the cache holds, passes a LayerNorm. Both are rotated.
+ */
+const indexerSchema = z.strictObject({
+  heads: size,
+  headDim: size,
+  /** A row with no more positions than this sees all. */
+  positions: size,
+  normEpsilon: positiveFloat,
+  rotary: rotarySchema,
+});
+
+/**
  * Latent attention (MLA) in its absorbed form: one key-value head whose key is [norm(latent) | rotated part], and whose value is the
  * latent. A query is [keyExpansion^T of its first nopeSize dimensions | its rotated part].
  */
@@ -99,6 +112,10 @@ const latentSchema = z.strictObject({
   scoreScale: positiveFloat,
   /** `offset` counts within the rotated part, and is 0. */
   rotary: rotarySchema,
+  /** Absent: all positions up to the row's own are seen, but for `sharesIndexer`. */
+  indexer: indexerSchema.optional(),
+  /** A row sees the positions that it saw in the last layer with an indexer. */
+  sharesIndexer: z.literal(true).optional(),
 });
 
 /** Gated delta net, as the sequential recurrence. */
@@ -231,6 +248,7 @@ export type ModelShape = z.infer<typeof modelShapeSchema>;
 export type LayerShape = z.infer<typeof layerSchema>;
 export type MixerShape = z.infer<typeof mixerSchema>;
 export type AttentionMixer = z.infer<typeof attentionSchema>;
+export type IndexerShape = z.infer<typeof indexerSchema>;
 export type LatentMixer = z.infer<typeof latentSchema>;
 export type DeltaMixer = z.infer<typeof deltaSchema>;
 export type RouterShape = z.infer<typeof routerSchema>;
@@ -264,7 +282,7 @@ export function cacheRowFloats(mixer: MixerShape, hiddenSize: number): number {
     case 'attention':
       return mixer.keyValueHeads * (mixer.headDim + valueHeadDim(mixer));
     case 'latent':
-      return mixer.latentSize + mixer.ropeSize;
+      return mixer.latentSize + mixer.ropeSize + (mixer.indexer?.headDim ?? 0);
     case 'delta':
       return deltaChannels(mixer) + 2 * mixer.valueHeads;
     case 'convolution':
@@ -296,10 +314,17 @@ export function shapeProblem(shape: ModelShape): string | null {
   }
   if (shape.draftHead !== undefined && shape.norm !== 'rms') return 'a head that drafts has RMS norms';
   for (const [number, layer] of shape.layers.entries()) {
-    const problem = layerProblem(layer, shape);
+    const problem = layerProblem(layer, shape) ?? sharingProblem(layer, shape.layers.slice(0, number));
     if (problem !== null) return `layer ${number}: ${problem}`;
   }
   return null;
+}
+
+function sharingProblem({ mixer }: LayerShape, before: readonly LayerShape[]): string | null {
+  if (mixer.kind !== 'latent' || mixer.sharesIndexer === undefined) return null;
+  if (mixer.indexer !== undefined) return 'it shares an indexer, and has one of its own';
+  const isShared = before.some((layer) => layer.mixer.kind === 'latent' && layer.mixer.indexer !== undefined);
+  return isShared ? null : 'it shares an indexer, and no layer before it has one';
 }
 
 function layerProblem(layer: LayerShape, shape: ModelShape): string | null {
@@ -321,13 +346,19 @@ function mixerProblem(mixer: MixerShape, shape: ModelShape): string | null {
       }
       return rotaryProblem(mixer.rotary, mixer.headDim, shape);
     case 'latent':
-      return rotaryProblem(mixer.rotary, mixer.ropeSize, shape);
+      return rotaryProblem(mixer.rotary, mixer.ropeSize, shape) ?? indexerProblem(mixer, shape);
     case 'delta':
       if (mixer.valueHeads % mixer.keyHeads === 0) return null;
       return `${mixer.valueHeads} value heads are not a multiple of ${mixer.keyHeads} key heads`;
     case 'convolution':
       return null;
   }
+}
+
+function indexerProblem({ indexer, queryRank }: LatentMixer, shape: ModelShape): string | null {
+  if (indexer === undefined) return null;
+  if (queryRank === 0) return 'its indexer needs low-rank queries, and it has none';
+  return rotaryProblem(indexer.rotary, indexer.headDim, shape);
 }
 
 function rotaryProblem(rotary: RotaryShape | null, dimensions: number, shape: ModelShape): string | null {

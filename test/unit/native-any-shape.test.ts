@@ -6,6 +6,7 @@ import {
   modelShapeSchema,
   shapeProblem,
   type GluShape,
+  type IndexerShape,
   type LayerShape,
   type MixerShape,
   type ModelShape,
@@ -72,18 +73,34 @@ const attention: fc.Arbitrary<MixerShape> = fc
     }),
   );
 
-const latent: fc.Arbitrary<MixerShape> = fc.record({
-  kind: fc.constant<'latent'>('latent'),
-  heads: fc.integer({ min: 1, max: 3 }),
-  queryRank: fc.nat(9),
-  latentSize: small,
-  nopeSize: small,
-  ropeSize: small,
-  valueSize: small,
+const indexer: fc.Arbitrary<IndexerShape> = fc.record({
+  heads: small,
+  headDim: fc.constantFrom(4, 6, 13, 32, 40),
+  positions: fc.constantFrom(1, 5, 16, 40, 70, 400),
   normEpsilon: epsilon,
-  scoreScale: fc.constant(0.25),
   rotary: rotary.map((one) => ({ ...one, offset: 0 })),
 });
+
+const latent: fc.Arbitrary<MixerShape> = fc
+  .record({
+    kind: fc.constant<'latent'>('latent'),
+    heads: fc.integer({ min: 1, max: 3 }),
+    queryRank: fc.nat(9),
+    latentSize: small,
+    nopeSize: small,
+    ropeSize: small,
+    valueSize: small,
+    normEpsilon: epsilon,
+    scoreScale: fc.constant(0.25),
+    rotary: rotary.map((one) => ({ ...one, offset: 0 })),
+  })
+  .chain((mixer) =>
+    fc.oneof(
+      fc.constant(mixer),
+      fc.constant({ ...mixer, sharesIndexer: true as const }),
+      indexer.map((own) => ({ ...mixer, queryRank: mixer.queryRank + 1, indexer: own })),
+    ),
+  );
 
 const delta: fc.Arbitrary<MixerShape> = fc
   .record({ keyHeads: fc.integer({ min: 1, max: 3 }), group: fc.integer({ min: 1, max: 3 }) })

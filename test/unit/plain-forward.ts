@@ -8,8 +8,24 @@ import {
   type RouterShape,
 } from '../../shared/model/model-shape.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import { add, at, multiply, plainMixer, rmsNorm, sigmoid, type Vector, type Weights } from './plain-mixers.js';
+import {
+  add,
+  at,
+  type LastChoice,
+  multiply,
+  plainMixer,
+  rmsNorm,
+  sigmoid,
+  type Vector,
+  type Weights,
+} from './plain-mixers.js';
 import { type Matrix, plainValues } from './plain-values.js';
+
+/** The rows that a layer's mixer saw, and what it made of them. */
+interface Mixed {
+  inputs: readonly Vector[];
+  outputs: readonly Vector[];
+}
 
 interface Choice {
   expert: number;
@@ -46,8 +62,9 @@ export class PlainForward {
     );
     if (this.shape.draftHead !== undefined) hidden = hidden.map((row, index) => this.draftRow(row, states[index]));
     let expertLayer = 0;
+    const last: LastChoice = { positions: [] };
     for (const [number, layer] of this.shape.layers.entries()) {
-      hidden = this.layer(layer, number, expertLayer, hidden);
+      hidden = this.layer(layer, number, expertLayer, hidden, this.mix(layer, number, hidden, last));
       if (layer.routed !== null) expertLayer += 1;
     }
     return hidden;
@@ -67,16 +84,27 @@ export class PlainForward {
     return multiply(weights('draftInput'), Float64Array.from([...token, ...other]));
   }
 
-  private layer(layer: LayerShape, number: number, expertLayer: number, hidden: readonly Vector[]): Vector[] {
-    const { normEpsilon, residualScale } = this.shape;
+  private mix(layer: LayerShape, number: number, hidden: readonly Vector[], last: LastChoice): Mixed {
     const weights = this.weights(number);
     const inputNorms = layer.inputNorms ?? true;
     const inputs = hidden.map((row) => (inputNorms ? this.norm(row, 'mixerNorm', 'mixerNormBias', weights) : row));
-    const mixed = plainMixer(layer.mixer, inputs, weights, this.shape);
+    return { inputs, outputs: plainMixer(layer.mixer, inputs, weights, this.shape, last) };
+  }
+
+  private layer(
+    layer: LayerShape,
+    number: number,
+    expertLayer: number,
+    hidden: readonly Vector[],
+    { inputs, outputs }: Mixed,
+  ): Vector[] {
+    const inputNorms = layer.inputNorms ?? true;
+    const { normEpsilon, residualScale } = this.shape;
+    const weights = this.weights(number);
     const normed = (row: Vector, present: boolean, role: DenseRole): Vector =>
       present ? rmsNorm(row, normEpsilon, weights(role).data) : row;
     return hidden.map((before, position) => {
-      const branch = normed(mixed[position] ?? before, layer.mixerOutputNorm, 'mixerOutputNorm');
+      const branch = normed(outputs[position] ?? before, layer.mixerOutputNorm, 'mixerOutputNorm');
       const row = before.map((value, index) => value + residualScale * at(branch, index));
       const own = layer.parallel === true ? (inputs[position] ?? row) : row;
       const isNormed = inputNorms && layer.parallel !== true;

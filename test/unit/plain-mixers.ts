@@ -126,8 +126,54 @@ function queryFactor(position: number, { queryScale }: ModelShape): number {
   return 1 + queryScale.beta * Math.log(1 + Math.floor(position / queryScale.length));
 }
 
+/** Positions that each row saw in the last layer with an indexer. */
+export interface LastChoice {
+  positions: number[][];
+}
+
+/** All positions up to each row's own or, with an indexer, the best of them; the lower one among equals. */
+function seenPositions(mixer: LatentMixer, xs: readonly Vector[], weights: Weights, shape: ModelShape): number[][] {
+  const all = xs.map((_, position) => [...xs.keys()].slice(0, position + 1));
+  const { indexer } = mixer;
+  if (indexer === undefined) return all;
+  const keys = xs.map((x, position) => {
+    const plain = multiply(weights('indexKey'), x);
+    return rotate(layerNorm(plain, indexer.normEpsilon, weights), position, indexer.rotary, shape);
+  });
+  return xs.map((x, position) => {
+    const low = rmsNorm(multiply(weights('queryLow'), x), mixer.normEpsilon, weights('queryLowNorm').data);
+    const queries = heads(multiply(weights('indexQuery'), low), indexer.heads);
+    const turned = queries.map((query) => rotate(query, position, indexer.rotary, shape));
+    const shares = multiply(weights('indexWeights'), x);
+    const scores = keys.slice(0, position + 1).map((key) =>
+      turned.reduce((sum, query, head) => {
+        const dot = query.reduce((total, value, index) => total + value * at(key, index), 0);
+        return sum + (at(shares, head) * Math.max(0, dot)) / Math.sqrt(indexer.headDim * indexer.heads);
+      }, 0),
+    );
+    const best = [...scores.keys()].sort((a, b) => at(scores, b) - at(scores, a) || a - b);
+    return best.slice(0, indexer.positions).sort((a, b) => a - b);
+  });
+}
+
+function layerNorm(x: Vector, epsilon: number, weights: Weights): Vector {
+  const mean = x.reduce((sum, value) => sum + value, 0) / x.length;
+  const normed = rmsNorm(
+    x.map((value) => value - mean),
+    epsilon,
+    weights('indexKeyNorm').data,
+  );
+  return add(normed, weights('indexKeyNormBias').data);
+}
+
 /** Not absorbed: keys and values of every head are expanded, as the models define it. */
-function latent(mixer: LatentMixer, xs: readonly Vector[], weights: Weights, shape: ModelShape): Vector[] {
+function latent(
+  mixer: LatentMixer,
+  xs: readonly Vector[],
+  weights: Weights,
+  shape: ModelShape,
+  last: LastChoice,
+): Vector[] {
   const { latentSize, nopeSize, valueSize, normEpsilon } = mixer;
   const [keyExpansion, valueExpansion] = [weights('keyExpansion'), weights('valueExpansion')];
   const rows = xs.map((x, position) => {
@@ -146,6 +192,8 @@ function latent(mixer: LatentMixer, xs: readonly Vector[], weights: Weights, sha
     });
     return { keys, values };
   });
+  const seenBy = mixer.sharesIndexer === true ? last.positions : seenPositions(mixer, xs, weights, shape);
+  if (mixer.indexer !== undefined) last.positions = seenBy;
   return xs.map((x, position) => {
     const low = mixer.queryRank === 0 ? x : multiply(weights('queryLow'), x);
     const input = mixer.queryRank === 0 ? low : rmsNorm(low, normEpsilon, weights('queryLowNorm').data);
@@ -153,7 +201,7 @@ function latent(mixer: LatentMixer, xs: readonly Vector[], weights: Weights, sha
     const queries = multiply(weights('query'), input);
     const outputs = heads(queries, mixer.heads).map((query, head) => {
       const turned = rotate(query.slice(nopeSize), position, mixer.rotary, shape);
-      const seen = rows.slice(0, position + 1);
+      const seen = (seenBy[position] ?? []).flatMap((one) => rows[one] ?? []);
       const none = new Float64Array(valueSize);
       return look(
         joined([query.slice(0, nopeSize), turned]).map((value) => value * factor),
@@ -237,12 +285,18 @@ function shortConvolution(xs: readonly Vector[], weights: Weights): Vector[] {
   });
 }
 
-export function plainMixer(mixer: MixerShape, xs: readonly Vector[], weights: Weights, shape: ModelShape): Vector[] {
+export function plainMixer(
+  mixer: MixerShape,
+  xs: readonly Vector[],
+  weights: Weights,
+  shape: ModelShape,
+  last: LastChoice,
+): Vector[] {
   switch (mixer.kind) {
     case 'attention':
       return attention(mixer, xs, weights, shape);
     case 'latent':
-      return latent(mixer, xs, weights, shape);
+      return latent(mixer, xs, weights, shape, last);
     case 'delta':
       return delta(mixer, xs, weights);
     case 'convolution':

@@ -1,6 +1,14 @@
 /** Small models that together have every feature of a model. Sizes are uneven on purpose. */
 import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';
-import type { AttentionMixer, GluShape, LayerShape, ModelShape, RouterShape } from '../../shared/model/model-shape.js';
+import type {
+  AttentionMixer,
+  GluShape,
+  IndexerShape,
+  LatentMixer,
+  LayerShape,
+  ModelShape,
+  RouterShape,
+} from '../../shared/model/model-shape.js';
 
 const HIDDEN = 40;
 const PLAIN = plainShape({
@@ -56,7 +64,7 @@ function model(layers: LayerShape[], changes: Partial<ModelShape> = {}): ModelSh
   return { ...PLAIN, maxPositions: MAX_POSITIONS, ropes: ROPES, layers, expertLayers, ...changes };
 }
 
-const latent = (queryRank: number): LayerShape['mixer'] => ({
+const latent = (queryRank: number): LatentMixer => ({
   kind: 'latent',
   heads: 3,
   queryRank,
@@ -68,6 +76,14 @@ const latent = (queryRank: number): LayerShape['mixer'] => ({
   scoreScale: f(0.24),
   rotary: { rope: 1, pairing: 'neighbours', offset: 0 },
 });
+const INDEXER: IndexerShape = {
+  heads: 5,
+  headDim: 10,
+  positions: 7,
+  normEpsilon: f(1e-6),
+  rotary: { rope: 1, pairing: 'halves', offset: 0 },
+};
+const INDEXED: LatentMixer = { ...latent(11), indexer: INDEXER };
 const DELTA: LayerShape['mixer'] = {
   kind: 'delta',
   keyHeads: 2,
@@ -181,6 +197,13 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
     ],
     { queryScale: { beta: f(0.3), length: 16 } },
   ),
+  'latent attention at the positions that indexers choose': model([
+    dense(INDEXED),
+    { ...LAYER, mixer: { ...latent(14), sharesIndexer: true }, always: always({}, false) },
+    dense(latent(0)),
+    { ...LAYER, mixer: { ...latent(0), sharesIndexer: true } },
+    dense({ ...INDEXED, indexer: { ...INDEXER, heads: 20, headDim: 33, positions: 300 } }),
+  ]),
   'delta nets, short convolutions and attention': model([
     { ...LAYER, mixer: DELTA, always: always({}, true) },
     dense({ kind: 'convolution', taps: 3 }),

@@ -52,6 +52,10 @@
 //    and per dimension a value sum, fma(p, v, sum) in increasing position from +0. Both are added chunk by chunk, from +0;
 //    then exp(sink - m) is added to the denominator; the result is value sum / denominator, times the value
 //    scale (1 is left out);
+//  - an indexer's score of a position, for a row: sum over heads h of fma(w[h], r, sum) in rising h from +0, where r is dot(q[h], k) where
+//    that is greater than 0, else +0. NaN counts as -inf, and -0 as +0. A row whose position has more than `positions` positions up to
+//    itself sees the `positions` ones of the greatest scores, ties to the lower position; it attends as if they, in rising order, were
+//    the positions from 0 on. Other rows see all;
 //  - convolution: fma(weight[t], x[position - taps + 1 + t], sum) in rising t from +0; then silu where the work asks for it;
 //  - gated delta rule, a row at a time: beta = sigmoid(b), decay = exp(-(exp(A_log) * softplus(a + dt_bias))); per key dimension i and
 //    value dimension j: S[i][j] = S[i][j] * decay; m[j] = fma(S[i][j], k[i], m[j]) in rising i from +0; d[j] = (v[j] - m[j]) * beta;

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "odmoe/arithmetic.h"
 #include "odmoe/attention_shape.h"
 #include "odmoe/expert_memory.h"
 #include "odmoe/formats.h"
@@ -116,6 +117,24 @@ struct RouterWork {
   float* host_logits = nullptr;
   float* host_scores = nullptr;
 };
+
+// Rows choose the positions that they see by the keys of an indexer (arithmetic.h). chosen: device memory, n x count; row i gets `count`
+// positions in rising order, but nothing where its position is less than count, as it sees all.
+struct ChoiceWork {
+  int32_t* chosen = nullptr;
+  const AttentionRow* host_rows = nullptr;  // the index keys are the caches' keys, of one key-value head
+  const float* queries = nullptr;           // n x heads x head_dim
+  const float* weights = nullptr;           // n x heads
+  int n = 0;
+  int heads = 0;
+  int head_dim = 0;
+  int count = 0;
+};
+
+// Floats that the keys of `count` chosen positions take: they lie in whole blocks of kAttentionChunk positions.
+constexpr int64_t gathered_floats(int64_t count, int64_t size) {
+  return (count + kAttentionChunk - 1) / kAttentionChunk * kAttentionChunk * size;
+}
 
 // s = sum over rank r in order of weights[i][r] * outputs[i][r] (s = w0 * o0; s = fma(wr, or, s)), and after the ranks fma(g,
 // always, s) with g = sigmoid(always_gates[i]), or 1 without gates; without ranks s = g * always. Then hidden = hidden + s * scale,
@@ -227,6 +246,10 @@ class Backend {
   // store_key_values and then attention for the same rows; queries, keys and values have one stride.
   virtual void store_and_attend(float* out, const AttentionRow* host_rows, const float* queries, const float* keys,
                                 const float* values, int64_t stride, int n, const AttentionShape& shape);
+  virtual void choose_positions(const ChoiceWork& work) = 0;
+  // Copies the keys (of one key-value head of `size` dimensions) at chosen[i][j] of row i's cache to out + i * gathered_floats(count, size),
+  // for n rows.
+  virtual void gather_keys(float* out, const AttentionRow* host_rows, const int32_t* chosen, int n, int count, int size) = 0;
   virtual void router(const RouterWork& work) = 0;
   // out[i][j] = glu(gate_up[i][j], gate_up[i][size + j]); biases are added first: 2 x size floats for all rows, or null.
   virtual void glu(float* out, const float* gate_up, const float* biases, int n, int size, const GluShape& shape) = 0;

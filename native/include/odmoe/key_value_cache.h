@@ -1,6 +1,6 @@
 // The cache of an attention layer for a sequence: vectors of every position, in blocks of kAttentionChunk positions. They are the
-// keys of all heads, then the values; for latent attention one vector, which is both. Sequences may share a block until one of them
-// writes there. The owner of the object must lock it.
+// keys of all heads, then the values; for latent attention one vector, which is both, and behind it the key of an indexer where there
+// is one. Sequences may share a block until one of them writes there. The owner of the object must lock it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -31,6 +31,7 @@ class KeyValueCache {
   }
   int written() const { return written_; }
   void set_written(int end) { written_ = end; }
+  // The values of latent attention with an indexer are its keys.
   KeyValueLayer layer() const { return {keys_.data(), values_.data()}; }
 
   // Returns a cache that shares the blocks of the first `length` positions.

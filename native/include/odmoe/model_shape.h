@@ -47,6 +47,14 @@ struct AttentionMixer {
   int64_t gate_size() const { return output_gate ? (gate_per_head ? heads : output_size()) : 0; }
 };
 
+struct IndexerShape {
+  int heads = 0;
+  int head_dim = 0;
+  int positions = 0;
+  float norm_epsilon = 0;
+  RotaryShape rotary;
+};
+
 struct LatentMixer {
   int heads = 0;
   int query_rank = 0;
@@ -57,8 +65,11 @@ struct LatentMixer {
   float norm_epsilon = 0;
   float score_scale = 0;
   RotaryShape rotary;
+  std::optional<IndexerShape> indexer;
+  bool shares_indexer = false;
 
   int key_size() const { return latent_size + rope_size; }
+  int index_key_size() const { return indexer ? indexer->head_dim : 0; }
 };
 
 struct DeltaMixer {

@@ -90,6 +90,17 @@ AttentionMixer to_attention_mixer(const Members& members) {
   return mixer;
 }
 
+IndexerShape to_indexer_shape(const Napi::Object& object) {
+  const Members members(object);
+  IndexerShape indexer;
+  indexer.heads = members.count("heads");
+  indexer.head_dim = members.count("headDim");
+  indexer.positions = members.count("positions");
+  indexer.norm_epsilon = members.real("normEpsilon");
+  indexer.rotary = to_rotary_shape(members.object("rotary"));
+  return indexer;
+}
+
 LatentMixer to_latent_mixer(const Members& members) {
   LatentMixer mixer;
   mixer.heads = members.count("heads");
@@ -101,6 +112,8 @@ LatentMixer to_latent_mixer(const Members& members) {
   mixer.norm_epsilon = members.real("normEpsilon");
   mixer.score_scale = members.real("scoreScale");
   mixer.rotary = to_rotary_shape(members.object("rotary"));
+  if (members.has("indexer")) mixer.indexer = to_indexer_shape(members.object("indexer"));
+  mixer.shares_indexer = members.has("sharesIndexer") && members.flag("sharesIndexer");
   return mixer;
 }
 

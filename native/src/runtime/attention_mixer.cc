@@ -2,6 +2,7 @@
 #include <array>
 #include <vector>
 
+#include "chosen_positions.h"
 #include "mixers.h"
 
 namespace odmoe {
@@ -234,7 +235,13 @@ const float* mix_latent(PassState& pass, const LatentMixer& mixer, const DenseWe
                              .sliding_window = 0,
                              .score_scale = mixer.score_scale,
                              .sinks = nullptr};
-  pass.backend().store_and_attend(attended, pass.attention_rows.data(), rows.queries, rows.key, nullptr, rows.stride, n, shape);
+  if (mixer.indexer || mixer.shares_indexer) {
+    pass.backend().store_key_values(pass.attention_rows.data(), rows.key, nullptr, rows.stride, n, shape);
+    if (mixer.indexer) choose_positions(pass, mixer, weights, low, scratch);
+    attend_chosen(pass, attended, rows.queries, rows.stride, shape);
+  } else {
+    pass.backend().store_and_attend(attended, pass.attention_rows.data(), rows.queries, rows.key, nullptr, rows.stride, n, shape);
+  }
   multiply_heads(pass, weights.matrices(DenseRole::value_expansion), values, heads * mixer.value_size, mixer.value_size, attended,
                  heads * mixer.latent_size, mixer.latent_size);
   return values;

@@ -28,6 +28,9 @@ struct MixerRoles {
   void operator()(const LatentMixer& mixer) const {
     if (mixer.query_rank > 0) add(roles, {DenseRole::query_low, DenseRole::query_low_norm});
     add(roles, {DenseRole::query, DenseRole::latent, DenseRole::latent_norm, DenseRole::key_expansion, DenseRole::value_expansion});
+    if (!mixer.indexer) return;
+    add(roles, {DenseRole::index_query, DenseRole::index_key, DenseRole::index_key_norm, DenseRole::index_key_norm_bias,
+                DenseRole::index_weights});
   }
   void operator()(const DeltaMixer&) const {
     add(roles,
@@ -83,6 +86,11 @@ struct MixerDimensions {
       case DenseRole::latent_norm: return {1, mixer.latent_size};
       case DenseRole::key_expansion: return {heads * mixer.latent_size, mixer.nope_size};
       case DenseRole::value_expansion: return {heads * mixer.value_size, mixer.latent_size};
+      case DenseRole::index_query: return {int64_t{mixer.indexer->heads} * mixer.indexer->head_dim, mixer.query_rank};
+      case DenseRole::index_key: return {mixer.indexer->head_dim, hidden};
+      case DenseRole::index_key_norm:
+      case DenseRole::index_key_norm_bias: return {1, mixer.indexer->head_dim};
+      case DenseRole::index_weights: return {mixer.indexer->heads, hidden};
       case DenseRole::mixer_output: return {hidden, heads * mixer.value_size};
       default: return {1, hidden};
     }

@@ -21,13 +21,19 @@ void for_each_run(int position, int rows, Visit visit) {
   }
 }
 
+// An indexer's key for each position stands where the values of other attention do.
+CachedVectors index_keys(const LatentMixer& mixer) {
+  const int64_t floats = mixer.index_key_size();
+  return floats > 0 ? CachedVectors{1, floats} : CachedVectors{};
+}
+
 }  // namespace
 
 KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, const AttentionMixer& mixer, int max_positions)
     : KeyValueCache(std::move(memory), {mixer.kv_heads, mixer.head_dim}, {mixer.kv_heads, mixer.value_head()}, max_positions) {}
 
 KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, const LatentMixer& mixer, int max_positions)
-    : KeyValueCache(std::move(memory), {1, mixer.key_size()}, {}, max_positions) {}
+    : KeyValueCache(std::move(memory), {1, mixer.key_size()}, index_keys(mixer), max_positions) {}
 
 KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, const CachedVectors& keys, const CachedVectors& values,
                              int max_positions)

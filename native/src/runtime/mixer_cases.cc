@@ -218,6 +218,46 @@ OperatorCaseMaker delta_case(int rows) {
   };
 }
 
+// The choice of positions, and copies of the latents there.
+OperatorCaseMaker choice_case(int positions, int rows) {
+  return [=](const OperatorPools& pools) {
+    constexpr int kHeads = 64;
+    constexpr int kDim = 128;
+    constexpr int kLatent = 576;
+    constexpr int kCount = 2048;
+    const int64_t blocks = (positions + kAttentionChunk - 1) / kAttentionChunk;
+    const int64_t block_floats = int64_t{kAttentionChunk} * (kDim + kLatent);
+    const int64_t turns = turns_of(blocks * block_floats * 4);
+    auto caches = std::make_shared<Caches>();
+    for (int64_t i = 0; i < turns * blocks; i++) {
+      caches->keys.push_back(pools.inputs.floats() + i * block_floats);
+      caches->values.push_back(caches->keys.back() + int64_t{kAttentionChunk} * kDim);
+    }
+    const auto chosen = std::make_shared<DeviceMemory>(pools.backend, float_bytes(int64_t{rows} * kCount));
+    const auto gathered = std::make_shared<DeviceMemory>(pools.backend, float_bytes(rows * gathered_floats(kCount, kLatent)));
+    const double pairs = static_cast<double>(positions) * kHeads * rows;
+    const float* const in = pools.inputs.floats();
+    Backend* const backend = pools.backend.get();
+    return OperatorCase{"choose positions",
+                        "DeepSeek-V3.2, 64 x 128, 2048 of " + std::to_string(positions) + " positions",
+                        rows,
+                        4.0 * positions * kDim + 8.0 * rows * kCount * kLatent,
+                        pairs * (kDim + kFold + 1),
+                        turns,
+                        [=](int64_t turn) {
+                          std::vector<AttentionRow> index_rows;
+                          std::vector<AttentionRow> latent_rows;
+                          for (int i = 0; i < rows; i++) {
+                            index_rows.push_back({{caches->keys.data() + turn * blocks, nullptr}, positions - rows + i});
+                            latent_rows.push_back({{caches->values.data() + turn * blocks, nullptr}, positions - rows + i});
+                          }
+                          auto* const places = reinterpret_cast<int32_t*>(chosen->bytes());
+                          backend->choose_positions({places, index_rows.data(), in, in, rows, kHeads, kDim, kCount});
+                          backend->gather_keys(gathered->floats(), latent_rows.data(), places, rows, kCount, kLatent);
+                        }};
+  };
+}
+
 AttentionShape attention_shape(int heads, int kv_heads, int head_dim, int window) {
   return {heads, kv_heads, head_dim, head_dim, false, window, 0.125f, nullptr};
 }
@@ -236,6 +276,8 @@ std::vector<OperatorCaseMaker> mixer_cases() {
       attention_case({"attention, latent", "DeepSeek-V2-Lite", latent, 4096, 1}),
       attention_case({"attention, latent", "DeepSeek-V2-Lite", latent, 4096, 16}),
       attention_case({"attention, latent", "DeepSeek-V3", large_latent, 1024, 1}),
+      choice_case(8192, 1),
+      choice_case(8192, 4),
       delta_case(1),
       delta_case(64),
       convolution_case("Qwen3-Next", 8192, 4, true, 1),

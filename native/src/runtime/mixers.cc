@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "chosen_positions.h"
+
 namespace odmoe {
 namespace {
 
@@ -15,7 +17,7 @@ struct ScratchFloats {
   int64_t operator()(const LatentMixer& mixer) const {
     const int64_t heads = mixer.heads;
     return mixer.query_rank + heads * (mixer.nope_size + mixer.rope_size) + (heads + 1) * mixer.key_size() +
-           heads * (mixer.latent_size + mixer.value_size);
+           heads * (mixer.latent_size + mixer.value_size) + (mixer.indexer ? index_scratch_floats(*mixer.indexer) : 0);
   }
   int64_t operator()(const DeltaMixer& mixer) const {
     return 2 * mixer.channels() + 2 * mixer.value_heads + 2 * mixer.value_size();

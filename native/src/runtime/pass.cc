@@ -84,6 +84,7 @@ void Pass::begin(PassRows rows) {
   check_rows(rows, *pass.model, pass.max_rows);
   std::vector<SequenceRun> runs = runs_of(rows);
   pass.turns = 0;
+  pass.chosen_count = 0;
   for (const SequenceRun& run : runs) {
     // The sequence begins again.
     if (run.turn == 0 && run.position < run.sequence->oldest_position()) run.sequence->restart_recurrences();

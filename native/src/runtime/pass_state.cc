@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "chosen_positions.h"
 #include "mixers.h"
 
 namespace odmoe {
@@ -44,6 +45,11 @@ PassState::PassState(std::shared_ptr<Model> of, int rows, RouterAnswer answer)
   normed = floats(rows, shape.hidden_size);
   branch = floats(rows, shape.hidden_size);
   mixer_scratch = floats(1, needs.mixer_floats);
+  const ChosenNeeds chosen(shape, rows);
+  if (chosen.chosen_positions > 0) {
+    chosen_positions = floats(1, chosen.chosen_positions);
+    gathered_keys = floats(1, chosen.gathered_floats);
+  }
   if (needs.pairs > 0) rope_angles = floats(rows, 2 * needs.pairs);
   query_floats = needs.query_head;
   if (shape.query_scale) query_factors = floats(rows, query_floats);

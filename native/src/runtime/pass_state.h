@@ -60,18 +60,20 @@ struct PassState {
   std::shared_ptr<Model> model;
   int max_rows;
   RouterAnswer router_answer;
-  DeviceMemory residual;        // rows x hidden
-  DeviceMemory normed;          // rows x hidden: input of a mixer or a feed-forward part
-  DeviceMemory branch;          // rows x hidden: its output
-  DeviceMemory mixer_scratch;   // as large as the largest need of a mixer
-  DeviceMemory rope_angles;     // for each rope max_rows x pairs cosines, then equally many sines
-  DeviceMemory query_factors;   // rows x query_floats, each row one factor over and over, where queries are scaled
-  int64_t query_floats = 0;     // of the largest query head of latent attention
-  DeviceMemory routed_input;    // rows x hidden, where experts have their own norm
-  DeviceMemory router_input;    // rows x hidden, where the router has its own norm
-  DeviceMemory router_logits;   // rows x experts
-  DeviceMemory expert_outputs;  // rows x k x hidden
-  DeviceMemory always_gate_up;  // for kExpertTileRows rows
+  DeviceMemory residual;          // rows x hidden
+  DeviceMemory normed;            // rows x hidden: input of a mixer or a feed-forward part
+  DeviceMemory branch;            // rows x hidden: its output
+  DeviceMemory mixer_scratch;     // as large as the largest need of a mixer
+  DeviceMemory chosen_positions;  // rows x chosen_count integers, where layers have indexers
+  DeviceMemory gathered_keys;     // the keys at these positions, of some rows
+  DeviceMemory rope_angles;       // for each rope max_rows x pairs cosines, then equally many sines
+  DeviceMemory query_factors;     // rows x query_floats, each row one factor over and over, where queries are scaled
+  int64_t query_floats = 0;       // of the largest query head of latent attention
+  DeviceMemory routed_input;      // rows x hidden, where experts have their own norm
+  DeviceMemory router_input;      // rows x hidden, where the router has its own norm
+  DeviceMemory router_logits;     // rows x experts
+  DeviceMemory expert_outputs;    // rows x k x hidden
+  DeviceMemory always_gate_up;    // for kExpertTileRows rows
   DeviceMemory always_activation;
   DeviceMemory always_output;     // rows x hidden
   DeviceMemory always_gates;      // rows
@@ -85,6 +87,7 @@ struct PassState {
   std::vector<SequenceRun> runs;
   int turns = 0;
   bool queries_scaled = false;      // query_factors holds others than 1
+  int chosen_count = 0;             // positions that a row sees, as the last indexer says; 0: no indexer has run
   bool always_done = false;         // the always part of the layer whose experts run is done
   std::exception_ptr always_error;  // the error of the always part
 };

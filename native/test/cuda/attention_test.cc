@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "fenced_floats.h"
+#include "compared.h"
 #include "odmoe/arithmetic.h"
 
 namespace odmoe::cuda_test {
@@ -296,6 +296,50 @@ void attends_to_latents(Devices& devices) {
   meets_strange_numbers(devices, latent_shape(20, 24, 16));
 }
 
+struct Indexer {
+  int heads;
+  int head_dim;
+  int count;
+  std::vector<int> positions;  // of the rows
+};
+
+// The chosen positions, as floats, and the keys there. Weights are a few values each, so that scores are often equal.
+void chooses_positions(Devices& devices, const Indexer& of) {
+  const auto n = static_cast<int>(of.positions.size());
+  const AttentionShape shape = latent_shape(1, of.head_dim, of.head_dim);
+  const Sequence sequence = random_sequence(devices.random, shape, 1 + *std::max_element(of.positions.begin(), of.positions.end()));
+  const std::vector<float> queries = moderate_floats(devices.random, int64_t{n} * of.heads * of.head_dim);
+  std::vector<float> weights = random_floats(devices.random, int64_t{n} * of.heads);
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = i % 3 == 0 ? 0.0f : i % 37 == 1 ? INFINITY : weights[i];
+  compare(devices, named("choice", of.heads, of.head_dim, of.count), [&](const std::shared_ptr<Backend>& backend) {
+    const Cache cache(backend, shape, sequence, 0);
+    const FencedFloats by(backend, queries, 0);
+    const FencedFloats weighed(backend, weights, 1);
+    const FencedFloats chosen(backend, std::vector<float>(static_cast<size_t>(n * of.count)), 0);
+    const int64_t stride = gathered_floats(of.count, of.head_dim);
+    const FencedFloats gathered(backend, poison(n * stride), 0);
+    std::vector<AttentionRow> rows;
+    for (const int position : of.positions) rows.push_back({cache.layer(), position});
+    auto* const places = reinterpret_cast<int32_t*>(chosen.data());
+    backend->choose_positions({places, rows.data(), by.data(), weighed.data(), n, of.heads, of.head_dim, of.count});
+    backend->gather_keys(gathered.data(), rows.data(), places, n, of.count, of.head_dim);
+    std::vector<int32_t> numbers(static_cast<size_t>(n * of.count));
+    backend->copy_to_host(numbers.data(), places, numbers.size() * sizeof(int32_t));
+    std::vector<float> all(numbers.begin(), numbers.end());
+    const std::vector<float> keys = gathered.values();
+    all.insert(all.end(), keys.begin(), keys.end());
+    return all;
+  });
+}
+
+void chooses(Devices& devices) {
+  chooses_positions(devices, {5, 20, 7, {3, 6, 7, 8, 255, 256, 300}});
+  chooses_positions(devices, {8, 128, 40, {511, 512, 39, 40, 41, 700}});
+  chooses_positions(devices, {2, 33, 1, {0, 1, 2, 31, 32, 600}});
+  chooses_positions(devices, {3, 96, 300, {299, 300, 301, 1100}});
+  chooses_positions(devices, {64, 128, 3, {4, 100}});
+}
+
 }  // namespace
 
 void test_attention(Devices& devices) {
@@ -321,6 +365,7 @@ void test_attention(Devices& devices) {
   attends_to_sinks(devices);
   attends_in_other_sizes(devices);
   attends_to_latents(devices);
+  chooses(devices);
 }
 
 }  // namespace odmoe::cuda_test

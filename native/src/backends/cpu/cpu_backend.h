@@ -41,6 +41,10 @@ class CpuBackend final : public Backend {
   void attention(float* out, const AttentionRow* host_rows, const float* queries, int64_t stride, int n,
                  const AttentionShape& shape) override;
 
+  // Positions that an indexer chooses (cpu_indexer.cc).
+  void choose_positions(const ChoiceWork& work) override;
+  void gather_keys(float* out, const AttentionRow* host_rows, const int32_t* chosen, int n, int count, int size) override;
+
   // Products that are followed by a GLU (cpu_glu.cc).
   void multiply_glu(const Product* products, int count, float* gate_up, const GluShape& shape, const float* const* biases) override;
 

@@ -16,7 +16,7 @@ namespace odmoe::cpu {
 inline constexpr int kGroupTiles = 16;
 inline constexpr int kMostTokensAtOnce = 6;
 
-// Scratch of one thread for KernelTable::matmul (its sums), router (three arrays of experts) and delta_rule, in floats.
+// Scratch of one thread for KernelTable::matmul (its sums), index_scores, router (three arrays of experts) and delta_rule, in floats.
 inline constexpr size_t kThreadScratch = size_t{kGroupTiles} * 4 * kMostTokensAtOnce * 32;
 inline constexpr int kMaxExperts = static_cast<int>(kThreadScratch / 3);
 
@@ -98,6 +98,20 @@ static constexpr int64_t attention_scratch(const AttentionShape& shape, int64_t 
   return kMaxQueries * (kLanes + padded_value_dim + padded_dim + chunks * kAttentionChunk) + kTileRows * padded_dim;
 }
 
+// An indexer's scores of the first `positions` positions of one block of keys, for one row.
+struct IndexJob {
+  float* scores;  // kAttentionChunk floats
+  float* keys;    // [kAttentionChunk][head_dim]
+  const float* queries;
+  const float* weights;
+  int heads;
+  int head_dim;
+  int positions;
+};
+
+// Most dimensions of an indexer's head.
+inline constexpr int kMostIndexDimensions = 1024;
+
 // `count` elements of one row of a GLU; the biases are both present or both null.
 struct GluJob {
   float* out;
@@ -140,6 +154,8 @@ struct KernelTable {
   void (*attention_weights)(const AttentionJob& job, const AttentionBatch& batch, int begin, int end);
   void (*attention_values)(const AttentionJob& job, const AttentionBatch& batch, int64_t begin, int64_t end, int64_t first_dim,
                            int64_t last_dim);
+  // scratch: kThreadScratch floats.
+  void (*index_scores)(const IndexJob& job, float* scratch);
   // One row. scratch: kThreadScratch floats.
   void (*router)(const RouterWork& work, int64_t row, float* scratch);
   void (*glu)(const GluJob& job);

@@ -1,6 +1,7 @@
 // All operators but products and what writes weights, and the table of an instruction set's kernels.
 #include "kernels_attention.h"
 #include "kernels_elementwise.h"
+#include "kernels_indexer.h"
 #include "kernels_measure.h"
 #include "kernels_norms.h"
 #include "kernels_recurrence.h"
@@ -21,6 +22,7 @@ constexpr KernelTable make_table() {
   table.attention_scores = &attention_scores;
   table.attention_weights = &attention_weights;
   table.attention_values = &attention_values;
+  table.index_scores = &index_scores;
   table.router = &router;
   table.glu = &glu;
   table.add = &add;

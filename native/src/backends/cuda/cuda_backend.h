@@ -68,6 +68,8 @@ class CudaBackend final : public Backend {
                  const AttentionShape& shape) override;
   void store_and_attend(float* out, const AttentionRow* host_rows, const float* queries, const float* keys, const float* values,
                         int64_t stride, int n, const AttentionShape& shape) override;
+  void choose_positions(const ChoiceWork& work) override;
+  void gather_keys(float* out, const AttentionRow* host_rows, const int32_t* chosen, int n, int count, int size) override;
   void router(const RouterWork& work) override;
   void glu(float* out, const float* gate_up, const float* biases, int n, int size, const GluShape& shape) override;
   void copy_rows(float* out, const int32_t* host_out_rows, const float* in, const int32_t* host_in_rows, int n, int size) override;
