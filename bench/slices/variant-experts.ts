@@ -123,10 +123,10 @@ function expertsIn(path: string, source: ModelSource): ExpertSource[] {
     offsetBytes += bytes;
     return { rows, columns, split: 'none-fp32', chunks: [{ ...place, codec: 'raw', crc32c: null }], view: null };
   };
-  return [...allExperts(source)].map(({ gate, up, down, biases }) => ({
-    gate: next(gate),
-    up: next(up),
-    down: next(down),
-    biases,
+  return [...allExperts(source)].map((expert) => ({
+    ...expert,
+    gate: next(expert.gate),
+    up: next(expert.up),
+    down: next(expert.down),
   }));
 }
