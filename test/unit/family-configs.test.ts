@@ -358,6 +358,106 @@ describe('config.json of each family', () => {
     assert.deepEqual(shapeOf('step3p7'), shapeOf('step3p5'));
   });
 
+  it('reads Cohere2-MoE: norm, router, average, windows, and which layers are rotated', () => {
+    const shape = shapeOf('cohere2moe-shared', { first_k_dense_replace: 2, prefix_dense_sliding_window_pattern: 2 });
+    assert.equal(shape.norm, 'layer-without-bias');
+    assert.equal(shape.normEpsilon, Math.fround(1e-5));
+    assert.equal(shape.logitDivisor, Math.fround(1 / 0.7));
+    assert.ok(shape.layers.every(({ parallel }) => parallel === true));
+    const windows = shape.layers.map((_, layer) => attentionOf(shape, layer).window);
+    assert.deepEqual(windows, [8, 0, 8, 8, 0]);
+    const rotated = shape.layers.map((_, layer) => attentionOf(shape, layer).rotary?.pairing ?? null);
+    assert.deepEqual(rotated, ['neighbours', null, 'neighbours', 'neighbours', null]);
+    assert.deepEqual(
+      shape.layers.map(({ feedForwardScale }) => feedForwardScale ?? 1),
+      [1, 1, 0.5, 0.5, 0.5],
+    );
+    assert.equal(shape.layers[0]?.always?.glu.intermediateSize, 60);
+    assert.equal(shape.layers[2]?.always?.glu.intermediateSize, 40);
+    const dense = shapeOf('cohere2moe');
+    assert.deepEqual([dense.norm, dense.normEpsilon], ['rms', Math.fround(1e-6)]);
+    assert.deepEqual([attentionOf(dense, 0).window, attentionOf(dense, 0).rotary !== null], [0, true]);
+    assert.deepEqual([attentionOf(dense, 4).window, attentionOf(dense, 4).rotary], [0, null]);
+    assert.equal(dense.layers[1]?.routed?.normalize, false);
+    const softmax = shapeOf('cohere2moe', { expert_selection_fn: 'softmax' });
+    assert.deepEqual([softmax.layers[1]?.routed?.score, softmax.layers[1]?.routed?.normalize], ['softmax', true]);
+    const summed = shapeOf('cohere2moe-shared', { shared_expert_combination_strategy: 'sum' });
+    assert.ok(summed.layers.every(({ feedForwardScale }) => feedForwardScale === undefined));
+    assert.equal(read('cohere2moe', { tie_word_embeddings: null }).tiedEmbeddings, true);
+    assert.equal(read('cohere2moe', { tie_word_embeddings: false }).tiedEmbeddings, false);
+    refuses('cohere2moe', { use_parallel_block: false }, 'MODEL_UNSUPPORTED', /use_parallel_block is false/);
+    refuses('cohere2moe', { use_qk_norm: true }, 'MODEL_UNSUPPORTED', /use_qk_norm is true/);
+    refuses('cohere2moe', { expert_selection_fn: 'tanh' }, 'MODEL_UNSUPPORTED', /expert_selection_fn is "tanh"/);
+    refuses('cohere2moe', { logit_scale: 0 }, 'MODEL_CORRUPT', /logit_scale is 0/);
+  });
+
+  it('reads Mistral 4: queries scaled by position, groups, and the text of the form with images', () => {
+    const text = configOf('mistral4').text_config as Config;
+    const rope = text.rope_parameters as Config;
+    const shape = shapeOf('mistral4');
+    assert.deepEqual(shape.queryScale, { beta: Math.fround(0.1), length: 32 });
+    assert.equal(shape.ropes[0]?.frequencies.length, 4);
+    const changed = (change: Config): Config => ({ text_config: { ...text, rope_parameters: { ...rope, ...change } } });
+    assert.equal(shapeOf('mistral4', changed({ llama_4_scaling_beta: 0 })).queryScale, undefined);
+    const alone = parseModelConfig({ ...text, architectures: ['Mistral4ForCausalLM'] }, 'config.json').config;
+    assert.deepEqual(alone.shape, shape);
+    assert.ok([...expectedTensors(alone)].some(({ name }) => name === 'lm_head.weight'));
+    const grouped = shapeOf('mistral4', { text_config: { ...text, n_group: 4, topk_group: 2 } }).layers[1]?.routed;
+    assert.deepEqual([grouped?.groups, grouped?.groupsKept, grouped?.groupScore], [4, 2, 'best-two']);
+    const { llama_4_scaling_beta: _, ...unscaled } = rope;
+    const without = { text_config: { ...text, rope_parameters: unscaled } };
+    refuses('mistral4', without, 'MODEL_CORRUPT', /llama_4_scaling_beta/);
+    refuses('mistral4', changed({ partial_rotary_factor: 0.5 }), 'MODEL_CORRUPT', /qk_rope_head_dim 8/);
+    refuses('mistral4', changed({ max_position_embeddings: 9 }), 'MODEL_UNSUPPORTED', /max_position_embeddings is 9/);
+    refuses('mistral4', { text_config: { ...text, model_type: 'mistral' } }, 'MODEL_UNSUPPORTED', /model_type/);
+  });
+
+  it('reads MiMo-V2-Flash: sizes, sinks and ropes of layers with and without a window, in both forms of its keys', () => {
+    const shape = shapeOf('mimov2flash');
+    const [full, windowed] = [attentionOf(shape, 0), attentionOf(shape, 1)];
+    assert.deepEqual(
+      [full.keyValueHeads, full.valueDim, full.sinks, full.window, full.rotary?.rope],
+      [2, 16, false, 0, 0],
+    );
+    const own = [windowed.keyValueHeads, windowed.valueDim, windowed.sinks, windowed.window, windowed.rotary?.rope];
+    assert.deepEqual(own, [4, 16, true, 8, 1]);
+    assert.equal(full.valueScale, Math.fround(0.707));
+    assert.deepEqual(
+      shape.ropes.map(({ frequencies }) => frequencies.length),
+      [4, 4],
+    );
+    assert.deepEqual(sparseLayers(shape), [1, 2, 3, 4]);
+    const rope = { rope_type: 'default', partial_rotary_factor: 0.334 };
+    const {
+      hybrid_layer_pattern: _pattern,
+      moe_layer_freq: _freq,
+      rope_theta,
+      swa_rope_theta,
+      partial_rotary_factor: _factor,
+      layernorm_epsilon,
+      ...rest
+    } = configOf('mimov2flash');
+    const newForm = {
+      ...rest,
+      rms_norm_eps: layernorm_epsilon,
+      layer_types: [0, 1, 1, 0, 1].map((mark) => (mark === 1 ? 'sliding_attention' : 'full_attention')),
+      mlp_layer_types: ['dense', 'sparse', 'sparse', 'sparse', 'sparse'],
+      rope_parameters: {
+        full_attention: { ...rope, rope_theta },
+        sliding_attention: { ...rope, rope_theta: swa_rope_theta },
+      },
+    };
+    assert.deepEqual(parseModelConfig(newForm, 'config.json').config.shape, shape);
+    assert.equal(attentionOf(shapeOf('mimov2flash', { attention_value_scale: null }), 0).valueScale, 1);
+    assert.equal(attentionOf(shapeOf('mimov2flash', { swa_head_dim: 30 }), 1).headDim, 30);
+    refuses('mimov2flash', { sliding_window_size: 9 }, 'MODEL_UNSUPPORTED', /sliding_window_size is 9/);
+    refuses('mimov2flash', { hybrid_layer_pattern: [0, 1] }, 'MODEL_CORRUPT', /hybrid_layer_pattern has 2 entries/);
+    refuses('mimov2flash', { hybrid_layer_pattern: [0, 1, 1, 0, 2] }, 'MODEL_UNSUPPORTED', /hybrid_layer_pattern/);
+    refuses('mimov2flash', { moe_layer_freq: [0, 1, 1, 1, 7] }, 'MODEL_UNSUPPORTED', /moe_layer_freq/);
+    refuses('mimov2flash', { n_shared_experts: 1 }, 'MODEL_UNSUPPORTED', /n_shared_experts is 1/);
+    refuses('mimov2flash', { hybrid_block_size: 4 }, 'MODEL_UNSUPPORTED', /hybrid_block_size is 4/);
+  });
+
   it('refuses Switch Transformers, and gives the reason', () => {
     const architectures = ['SwitchTransformersForConditionalGeneration'];
     refuses('mixtral', { architectures }, 'MODEL_UNSUPPORTED', /capacity.*drop tokens/);

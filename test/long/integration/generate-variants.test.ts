@@ -234,7 +234,21 @@ const VARIANTS: readonly { name: string; from?: string; config: Config; text?: C
     name: 'Mistral 4 with groups, whole queries and a dense layer',
     from: 'mistral4',
     config: {},
-    text: { q_lora_rank: null, n_group: 4, topk_group: 2, first_k_dense_replace: 1, routed_scaling_factor: 1.5 },
+    text: {
+      q_lora_rank: null,
+      n_group: 4,
+      topk_group: 2,
+      first_k_dense_replace: 1,
+      routed_scaling_factor: 1.5,
+      rope_parameters: {
+        rope_type: 'yarn',
+        factor: 4,
+        original_max_position_embeddings: 8,
+        llama_4_scaling_beta: 0.3,
+        mscale: 0.7,
+        mscale_all_dim: 1,
+      },
+    },
   },
   {
     name: 'MiMo-V2-Flash with biases, sinks everywhere and heads of their own in sliding layers',
