@@ -25,7 +25,10 @@ export interface TokenCost {
   ms: number;
 }
 
-/** `spread`: main's part of every layer, as homes are today. `popular`: the most used experts of every layer. `whole`: whole layers. */
+/**
+ * `spread`: main's part of every layer, as homes are until main has counted uses. `popular`: the most used experts of every layer, as main then keeps
+ * them. `whole`: whole layers.
+ */
 export type OwnExpertsCosts = Record<'none' | 'spread' | 'popular' | 'whole', TokenCost>;
 
 /** Choices of experts count as independent of one another. Pure. */

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
 import { chooseReplacement } from '../../main-node/pass/expert-dispatcher.js';
+import { hasKept, keep, keptBytes } from '../../shared/decisions/placement/kept-experts.js';
 import { matchExperts } from '../../main-node/pass/plan-layer.js';
 import { neededExperts } from '../../shared/decisions/placement/needed-experts.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
@@ -108,5 +109,37 @@ describe('placement: experts with strict homes', () => {
       strictHomesOf(after, layer, expert).every((id) => !strictHomesOf(before, layer, expert).includes(id)),
     );
     assert.ok(fetched.length <= 0.1 * ofLost.length, `${fetched.length} of ${ofLost.length} are nowhere near`);
+  });
+
+  it('are kept first at the worker whose bitmap has them, and shared by the others else', () => {
+    fc.assert(
+      fc.property(clusters, fc.infiniteStream(fc.boolean()), ({ workers, experts, homes }, drawn) => {
+        const [keeper = ''] = workers;
+        const kept = new Uint8Array(keptBytes({ layers: LAYERS, experts }));
+        for (const [layer, expert] of places(experts)) if (drawn.next().value) keep(kept, experts, layer, expert);
+        const plain = place(workers, experts, homes);
+        const placement = {
+          ...plain,
+          workers: plain.workers.map((worker) => (worker.id === keeper ? { ...worker, keptExperts: kept } : worker)),
+        };
+        const sharing = workers.length - 1;
+        for (let layer = 0; layer < LAYERS; layer += 1) {
+          const held = new Map<string, number>();
+          let shared = 0;
+          for (let expert = 0; expert < experts; expert += 1) {
+            const own = strictHomesOf(placement, layer, expert);
+            assert.equal(own.length, Math.min(homes, workers.length));
+            assert.equal(new Set(own).size, own.length);
+            const [first = ''] = own;
+            const isKept = hasKept(kept, experts, layer, expert);
+            if (sharing > 0) assert.equal(first === keeper, isKept);
+            if (isKept) assert.equal(assignPredictedExperts(placement, layer, [expert]).get(expert), keeper);
+            else held.set(first, (held.get(first) ?? 0) + 1);
+            shared += isKept ? 0 : 1;
+          }
+          if (sharing > 0) assert.ok(Math.max(0, ...held.values()) <= Math.ceil(shared / sharing));
+        }
+      }),
+    );
   });
 });
