@@ -6,6 +6,7 @@ import { afmoe } from '../families/afmoe.js';
 import { cohere2Moe } from '../families/cohere2-moe.js';
 import { deepseekV2 } from '../families/deepseek-v2.js';
 import { deepseekV3 } from '../families/deepseek-v3.js';
+import { deepseekV32 } from '../families/deepseek-v32.js';
 import { dots1 } from '../families/dots1.js';
 import { ernie45Moe } from '../families/ernie4-5-moe.js';
 import { exaoneMoe } from '../families/exaone-moe.js';
@@ -13,6 +14,7 @@ import { flexOlmo } from '../families/flex-olmo.js';
 import { gemma4 } from '../families/gemma4.js';
 import { glm4MoeLite } from '../families/glm4-moe-lite.js';
 import { glm4Moe } from '../families/glm4-moe.js';
+import { glmMoeDsa } from '../families/glm-moe-dsa.js';
 import { gptOss } from '../families/gpt-oss.js';
 import { graniteMoe, graniteMoeShared } from '../families/granite-moe.js';
 import { hunyuanMoe } from '../families/hunyuan-moe.js';
@@ -72,6 +74,8 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   cohere2Moe,
   mistral4,
   mimoV2Flash,
+  deepseekV32,
+  glmMoeDsa,
 ];
 
 /** Known architectures and model types that cannot be run, with the reasons. */

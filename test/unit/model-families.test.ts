@@ -42,6 +42,8 @@ const FIXTURES: Readonly<Record<string, { layers: string; leftOut: number; forma
   laguna: { layers: 'aAAAA', leftOut: 0 },
   step3p5: { layers: 'aAAAA', leftOut: 17 },
   step3p7: { layers: 'aAAAA', leftOut: 40 },
+  deepseekv32: { layers: 'lLL', leftOut: 49 },
+  glmmoedsa: { layers: 'lLLLL', leftOut: 49 },
   hyv3: { layers: 'aAAAA', leftOut: 41 },
   cohere2moe: { layers: 'aAAAAA', leftOut: 0 },
   'cohere2moe-shared': { layers: 'AAAAA', leftOut: 0 },

@@ -1,0 +1,45 @@
+import { readBiasedRouter } from '../model-config/biased-router.js';
+import type { ConfigReader } from '../model-config/config-reader.js';
+import { modelConfig, readDecoder, readSharedOrDense, readSwiglu } from '../model-config/decoder-config.js';
+import { draftHeadBehindLast } from '../model-config/draft-heads.js';
+import { INDEXER_NAMES, readIndexer } from '../model-config/indexer.js';
+import { latentNames, readLatentAttention } from '../model-config/latent-attention.js';
+import { readGuessingLayers, readLayerKinds, readSparseBehindDense } from '../model-config/layer-kinds.js';
+import type { ModelFamily } from '../model-config/model-family.js';
+import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
+
+/** DeepSeek-V3.2: DeepSeek-V3 whose rows attend only to the positions that an indexer chooses. */
+export const deepseekV32: ModelFamily = {
+  name: 'deepseek_v32',
+  architectures: ['DeepseekV32ForCausalLM'],
+  readConfig(config) {
+    const { mixer: plain, rope } = readLatentAttention(config, 1536);
+    const mixer = { ...plain, indexer: readIndexer(config, { heads: 64, neighbours: false }) };
+    checkIndexed(config);
+    const routed = readBiasedRouter(config, {}, { groups: 8, groupsKept: 4, scale: 2.5 });
+    const shared = config.countOr(1, 'n_shared_experts');
+    const shape = readDecoder(config, {
+      ropes: [rope],
+      layers: readSharedOrDense(config, readSparseBehindDense(config, 3), { mixer, routed, shared }),
+      expert: readSwiglu(config, ['moe_intermediate_size']),
+    });
+    const names = {
+      ...DECODER_NAMES,
+      layer: {
+        ...DECODER_NAMES.layer,
+        ...latentNames(mixer),
+        ...INDEXER_NAMES,
+        ...alwaysNames('mlp', 'mlp.shared_experts'),
+      },
+      guessingLayers: readGuessingLayers(config),
+    };
+    const forms = expertForms(names, 'mlp.experts');
+    return modelConfig(config, shape, forms, { eos: 1, draftHead: draftHeadBehindLast(shape, forms) });
+  },
+};
+
+/** All layers are of one kind, and have no biases in their networks. */
+export function checkIndexed(config: ConfigReader): void {
+  config.only('mlp_bias', [false], false);
+  readLayerKinds(config, ['indexed_attention'], () => 'indexed_attention');
+}

@@ -1,0 +1,34 @@
+import type { IndexerShape } from '../../shared/model/model-shape.js';
+import type { TensorNames } from './checkpoint-layout.js';
+import type { ConfigReader } from './config-reader.js';
+import { rotateHalves, rotateNeighbours } from './decoder-config.js';
+
+/** Epsilon of the LayerNorm of an indexer's keys, independent of the model's norms. */
+const KEY_NORM_EPSILON = Math.fround(1e-6);
+
+/** What a family takes where config.json says nothing. */
+interface IndexerDefaults {
+  heads: number;
+  /** Rotated pairs are neighbours, not halves. The attention beside it may have other pairs. */
+  neighbours: boolean;
+}
+
+/** Reads the indexer of DeepSeek-V3.2 and GLM-5, whose first dimensions are rotated as those of the attention are. */
+export function readIndexer(config: ConfigReader, { heads, neighbours }: IndexerDefaults): IndexerShape {
+  return {
+    heads: config.sizeOr(heads, 'index_n_heads'),
+    headDim: config.sizeOr(128, 'index_head_dim'),
+    positions: config.sizeOr(2048, 'index_topk'),
+    normEpsilon: KEY_NORM_EPSILON,
+    rotary: config.flagOr(neighbours, 'indexer_rope_interleave') ? rotateNeighbours(0) : rotateHalves(0),
+  };
+}
+
+/** Names of an indexer's tensors. */
+export const INDEXER_NAMES: TensorNames['layer'] = {
+  indexQuery: 'self_attn.indexer.wq_b.weight',
+  indexKey: 'self_attn.indexer.wk.weight',
+  indexKeyNorm: 'self_attn.indexer.k_norm.weight',
+  indexKeyNormBias: 'self_attn.indexer.k_norm.bias',
+  indexWeights: 'self_attn.indexer.weights_proj.weight',
+};
