@@ -1,6 +1,8 @@
-/** Mean number of uses of an expert from which on the counts of a layer tell popular experts from others, and at which they are halved. */
-const LEAST_USES = 16;
+/** Mean number of uses of an expert from which on the counts of a layer say something, and at which they are halved. */
+const LEAST_USES = 4;
 const MOST_USES = 256;
+/** Uses that each expert is taken to have had before any were counted, so that few counts do not promise too much. */
+const ASSUMED_USES = 4;
 
 /** The number of times that rows of answers have chosen each expert, the latest the most: counts are halved now and then. */
 export class ExpertUses {
@@ -48,7 +50,11 @@ export class ExpertUses {
 
   /** Probability that a row uses an expert: layers x experts. */
   probabilities(): Float64Array {
-    const { experts } = this.shape;
-    return this.counts.map((count, place) => count / Math.max(1, this.rows[Math.floor(place / experts)] ?? 0));
+    const { experts, expertsPerToken } = this.shape;
+    const assumedRows = (ASSUMED_USES * experts) / expertsPerToken;
+    return this.counts.map((count, place) => {
+      const rows = this.rows[Math.floor(place / experts)] ?? 0;
+      return (count + ASSUMED_USES) / (rows + assumedRows);
+    });
   }
 }

@@ -140,10 +140,13 @@ describe('main: when the experts that it keeps change', () => {
   });
 
   it('they are chosen when enough rows have been routed, of answers alone', () => {
-    route([1, 6], 63);
+    route([1, 6], 15);
     uses.chosen(0, [2, 3, 2, 3], () => false);
+    assert.equal(uses.isMeasured, false);
     assert.equal(better(null, 0), null);
     route([1, 6], 1);
+    assert.equal(uses.isMeasured, true);
+    route([1, 6], 48);
     const kept = better(null, 0) ?? assert.fail('nothing is chosen');
     assert.deepEqual(keptIn(kept, 2, 8), [
       [1, 6],

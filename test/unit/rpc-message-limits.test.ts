@@ -219,6 +219,18 @@ describe('the lists of RPC messages', () => {
     violates(() => placed({ workers: [worker('a')], groups: [{ workerIds: ['a', letters(1000)] }] }), 'a stranger');
   });
 
+  it('have no kept experts, or a bit for each expert', () => {
+    const kept = (bytes: number): unknown =>
+      placed({
+        layers: 3,
+        experts: 3,
+        workers: [{ id: 'a', address: 'h:1', slots: 1, keptExperts: Buffer.alloc(bytes) }],
+        groups: [{ workerIds: ['a'] }],
+      });
+    for (const bytes of [0, 2]) kept(bytes);
+    for (const bytes of [1, 3, 1000]) violates(() => kept(bytes), `${bytes} bytes`);
+  });
+
   it(`of sources have ${SOURCES_LIMIT} at most, each an address`, () => {
     const sources = (count: number): string[] => Array.from({ length: count }, () => 'h:1');
     for (const count of [0, SOURCES_LIMIT - 1, SOURCES_LIMIT]) prospect(sources(count));
