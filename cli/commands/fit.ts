@@ -159,7 +159,7 @@ async function train(pack: Pack, flags: FitFlags, signal: AbortSignal, onProgres
     if (recorded !== null) await awaitRecorded(recorded, { tokens, signal, onProgress }, runtime);
     const memoryBytes = flags.memory ?? availableMemoryBytes();
     const { seed, units = null } = flags;
-    return await fitPredictor(pack, { text, recorded, tokens, seed, memoryBytes, units, signal, onProgress });
+    return await fitPredictor(pack, { text, recorded, tokens, seed, memoryBytes, units, signal, runtime, onProgress });
   } finally {
     await recorded?.close();
   }

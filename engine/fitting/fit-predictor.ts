@@ -7,6 +7,7 @@ import { mostPredictorBytes } from '../../packs/predictor/predictor-layout.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import { requireFreeBytes } from '../../shared/base/files/storage-error.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { formatByteSize } from '../../shared/base/text/byte-size.js';
 import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { existingDistances, type ExpertMapsShape, type LayerMaps } from '../../shared/model/expert-maps.js';
@@ -40,6 +41,7 @@ export interface FittingRequest {
   /** Rows of the hidden layers; null: by the sizes of the model. */
   readonly units: number | null;
   readonly signal: AbortSignal;
+  readonly runtime: Pick<Runtime, 'nextTurn'>;
   readonly onProgress: (stage: FittingStage, done: number, total: number) => void;
 }
 
@@ -135,7 +137,7 @@ class Fitting {
   ) {}
 
   async tokens(): Promise<FittingTokens> {
-    const { text, tokens, signal } = this.request;
+    const { text, tokens, signal, runtime } = this.request;
     if (text === null) {
       const sequences = await this.withDevice((device) => makeOwnAnswers(device, this.pack, this.request, this.folder));
       return divideTokens(sequences, 'the answers of the model');
@@ -148,7 +150,7 @@ class Fitting {
       );
     }
     const { vocabSize, maxPositions } = this.pack.shape;
-    const ids = await tokensOfText(tokenizer, text.content, { tokens, vocabSize, signal });
+    const ids = await tokensOfText(tokenizer, text.content, { tokens, vocabSize, signal, runtime });
     return divideTokens(cutText(ids, tokens, maxPositions), text.path);
   }
 

@@ -1,6 +1,6 @@
 /** The tokens of a text, without the prompts by which recall is measured. The text is read in pieces, so that a long one takes no memory for tokens that nobody wants. */
-import { setImmediate } from 'node:timers/promises';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { asksReserved, LONGEST_RESERVED, plainText } from './reserved-prompts.js';
 
@@ -46,13 +46,14 @@ export interface WantedTokens {
   /** Ids from here on are left out. */
   readonly vocabSize: number;
   readonly signal: AbortSignal;
+  readonly runtime: Pick<Runtime, 'nextTurn'>;
 }
 
 /** The first tokens of a text, begun as the tokenizer begins a text. @throws CANCELLED */
 export async function tokensOfText(
   tokenizer: Pick<Tokenizer, 'encode' | 'encodeRendered'>,
   text: string,
-  { tokens, vocabSize, signal }: WantedTokens,
+  { tokens, vocabSize, signal, runtime }: WantedTokens,
 ): Promise<number[]> {
   const ids: number[] = [];
   for (const piece of withoutReserved(piecesOf(text))) {
@@ -61,7 +62,7 @@ export async function tokensOfText(
     for (const id of own) if (id < vocabSize) ids.push(id);
     if (ids.length >= tokens) break;
     // Signals are heard between two pieces.
-    await setImmediate();
+    await new Promise<void>((resolve) => runtime.nextTurn(resolve));
   }
   return ids.slice(0, tokens);
 }

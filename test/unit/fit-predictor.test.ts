@@ -11,6 +11,7 @@ import { openPack, type Pack } from '../../packs/format/open-pack.js';
 import { FITTING_DIRECTORY, PREDICTOR_FILE } from '../../packs/format/pack-layout.js';
 import { readPredictor } from '../../packs/predictor/predictor-file.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
+import { RUNTIME } from '../wall.js';
 import { TINY_CONFIG, tinyTensors } from './tiny-checkpoint.js';
 import { pack, refusal, withCheckpoint } from './tiny-pack.js';
 
@@ -25,6 +26,7 @@ const REQUEST: FittingRequest = {
   seed: 7,
   units: 8,
   signal: new AbortController().signal,
+  runtime: RUNTIME,
   onProgress: () => undefined,
 };
 /** Six layers, so that each distance has some. */

@@ -6,6 +6,7 @@ import { chooseUnits, countForetold, DISTANCES } from '../../engine/fitting/fore
 import { rowGroups } from '../../engine/fitting/record-layers.js';
 import { asksReserved } from '../../engine/fitting/reserved-prompts.js';
 import { piecesOf, tokensOfText, withoutReserved } from '../../engine/fitting/text-tokens.js';
+import { RUNTIME } from '../wall.js';
 import { refusal } from './tiny-pack.js';
 
 const sequences = fc.array(fc.array(fc.nat({ max: 9 }), { minLength: 1, maxLength: 40 }), { maxLength: 60 });
@@ -94,7 +95,7 @@ const BY_CHARACTER = {
   encode: (text: string) => [1, ...BY_CHARACTER.encodeRendered(text)],
   encodeRendered: (text: string) => [...text].map((character) => character.codePointAt(0) ?? 0),
 };
-const ANY = { tokens: 1_000_000, vocabSize: 0x11_0000, signal: new AbortController().signal };
+const ANY = { tokens: 1_000_000, vocabSize: 0x11_0000, signal: new AbortController().signal, runtime: RUNTIME };
 
 describe('the text of a predictor', () => {
   it('is cut behind lines or spaces, and between characters where there are none', () => {

@@ -234,7 +234,7 @@ describe('fitting with recorded states', function () {
       const TOKENS = 4100;
       const recorder = await recorderOf(tiny, 10_000);
       for (let row = 0; row < TOKENS; row++) recorder.add(drawnRow(tiny, Math.floor(row / 700), row));
-      const request = { text: null, memoryBytes: 64 * 1024 * 1024, seed: 1, units: 4 };
+      const request = { text: null, memoryBytes: 64 * 1024 * 1024, seed: 1, units: 4, runtime: RUNTIME };
       await reading(tiny, async (recorded) => {
         await awaitRecorded(recorded, { tokens: TOKENS, signal: NEVER, onProgress: () => undefined }, RUNTIME);
         const stages = new Set<string>();
