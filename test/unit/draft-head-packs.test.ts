@@ -56,7 +56,7 @@ async function withTensors(
 }
 
 describe('packs of heads that draft', () => {
-  for (const fixture of ['deepseekv3', 'glm45', 'qwen3next', 'qwen35moe']) {
+  for (const fixture of ['deepseekv3', 'glmmoedsa', 'glm45', 'qwen3next', 'qwen35moe']) {
     it(`hold the head's values, whole and once: ${fixture}`, async () => {
       const checkpoint = await openCheckpoint(fixturePath(fixture));
       await withTemporaryDirectory(async (directory) => {

@@ -16,6 +16,8 @@ const DRAFTS = 3;
 const TOLERANCE = 2e-4;
 const FIXTURES = [
   { fixture: 'deepseekv3', shared: [] },
+  { fixture: 'deepseekv32', shared: [] },
+  { fixture: 'glmmoedsa', shared: [] },
   { fixture: 'glm45', shared: [] },
   { fixture: 'qwen3next', shared: ['embedding', 'lmHead'] },
   { fixture: 'qwen35moe', shared: ['embedding', 'lmHead'] },

@@ -88,6 +88,8 @@ const NAMES = [
   'deepseekv2-yarn',
   'deepseekv3',
   'deepseekv3-fp8',
+  'deepseekv32',
+  'glmmoedsa',
   'qwen3next',
   'ernie45moe',
   'lfm2moe',
@@ -206,6 +208,45 @@ describe('config.json of each family', () => {
     refuses('deepseekv2', { attention_bias: true }, 'MODEL_UNSUPPORTED', /attention_bias is true/);
     refuses('deepseekv2', { kv_lora_rank: null }, 'MODEL_CORRUPT', /kv_lora_rank is missing/);
     refuses('deepseekv2-yarn', { n_group: null }, 'MODEL_CORRUPT', /n_group is missing/);
+  });
+
+  it('reads the indexers of DeepSeek-V3.2, which rotate halves, and of GLM-5, which rotate neighbours', () => {
+    const indexers = (name: string, changes: Config): unknown[] =>
+      shapeOf(name, changes).layers.map(({ mixer }) => {
+        assert.ok(mixer.kind === 'latent' && mixer.rotary.pairing === 'neighbours');
+        const { heads, headDim, positions, rotary } = mixer.indexer ?? {};
+        return mixer.sharesIndexer ?? [heads, headDim, positions, rotary?.pairing];
+      });
+    const own = [16, 16, 16, 'halves'];
+    assert.deepEqual(indexers('deepseekv32', {}), [own, own, own]);
+    const other = [2, 40, 2048, 'neighbours'];
+    const changes = { index_n_heads: 2, index_head_dim: 40, index_topk: undefined, indexer_rope_interleave: true };
+    assert.deepEqual(indexers('deepseekv32', changes), [other, other, other]);
+    refuses('deepseekv32', { q_lora_rank: null }, 'MODEL_CORRUPT', /its indexer needs low-rank queries/);
+    refuses('deepseekv32', { index_head_dim: 4 }, 'MODEL_CORRUPT', /a rope of 8 dimensions does not fit the 4/);
+    refuses('deepseekv32', { mlp_bias: true }, 'MODEL_UNSUPPORTED', /mlp_bias is true/);
+    const f = [8, 16, 12, 'neighbours'];
+    const without = { index_topk_pattern: undefined };
+    assert.deepEqual(indexers('glmmoedsa', {}), [f, true, f, true, f]);
+    assert.deepEqual(indexers('glmmoedsa', without), [f, f, f, f, f]);
+    assert.deepEqual(indexers('glmmoedsa', { ...without, index_topk_freq: 2 }), [f, f, true, f, true]);
+    const every = { ...without, index_topk_freq: 3, index_skip_topk_offset: 1 };
+    assert.deepEqual(indexers('glmmoedsa', every), [f, true, true, f, true]);
+    const indexer_types = ['full', 'full', 'shared', 'shared', 'full'];
+    assert.deepEqual(indexers('glmmoedsa', { indexer_types }), [f, f, true, true, f]);
+    assert.deepEqual(indexers('glmmoedsa', { index_topk_pattern: indexer_types }), [f, f, true, true, f]);
+  });
+
+  it('refuses layers that share an indexer that is not there', () => {
+    refuses(
+      'glmmoedsa',
+      { index_topk_pattern: 'SFFFF' },
+      'MODEL_CORRUPT',
+      /layer 0: it shares an indexer, and no layer/,
+    );
+    refuses('glmmoedsa', { index_topk_pattern: 'FSF' }, 'MODEL_CORRUPT', /index_topk_pattern has 3 entries/);
+    refuses('glmmoedsa', { index_topk_pattern: 'FSXFF' }, 'MODEL_UNSUPPORTED', /index_topk_pattern is "X"/);
+    refuses('glmmoedsa', { layer_types: Array(5).fill('full_attention') }, 'MODEL_UNSUPPORTED', /layer_types/);
   });
 
   it('reads DeepSeek-V3: pairs, scales, and FP8 in the one form in which it is shipped', () => {

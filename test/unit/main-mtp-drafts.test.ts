@@ -169,7 +169,7 @@ describe('main: drafts of a head', () => {
   });
 
   it('change no token, whatever the head says', async () => {
-    for (const fixture of ['deepseekv3', 'glm45', 'qwen3next', 'qwen35moe']) {
+    for (const fixture of ['deepseekv3', 'glmmoedsa', 'glm45', 'qwen3next', 'qwen35moe']) {
       const { plain, drafted } = await answers(join(packageRoot(), 'test', 'fixtures', fixture));
       assert.deepEqual(drafted.tokens, plain.tokens, fixture);
       assert.ok(drafted.proposed > drafted.accepted, fixture);
