@@ -123,6 +123,14 @@ describe('the fixtures of model families:', () => {
   });
 });
 
+describe('experts of layers with a limit of their own', () => {
+  it('bring it with their tensors', async () => {
+    const { expert, shape } = await openCheckpoint(join(fixtures, 'step3p5'));
+    const limits = Array.from({ length: shape.expertLayers }, (_, layer) => expert(layer, 3).gluLimit);
+    assert.deepEqual(limits, [undefined, undefined, Math.fround(0.6), Math.fround(0.8)]);
+  });
+});
+
 describe('the sizes of expert parts for the loader', () => {
   it('include the rows of a fused tensor that are read, with the page around them', async () => {
     const checkpoint = await openCheckpoint(join(fixtures, 'gemma4moe'));

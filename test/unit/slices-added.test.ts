@@ -21,6 +21,7 @@ async function assertSlicesOf(model: ModelSource, directory: string): Promise<vo
     for (let expert = 0; expert < model.shape.experts; expert += 1) {
       const [source, sliced] = [model.expert(layer, expert), slices.expert(layer, expert)];
       assert.deepEqual(sliced.biases, source.biases);
+      assert.equal(sliced.gluLimit, source.gluLimit);
       for (const part of EXPERT_MATRICES) {
         const { rows, columns, split } = source[part];
         const expected = await sliceRows(await planesOf(source[part]), split, rows, columns, slices.split);

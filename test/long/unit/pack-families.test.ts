@@ -62,6 +62,7 @@ async function assertSameModel(packed: Pack, shipped: Checkpoint): Promise<void>
       const [found, expected] = [packed.expert(layer, expert), shipped.expert(layer, expert)];
       for (const part of EXPERT_MATRICES) await assertSame(found[part], expected[part], `${part} ${layer} ${expert}`);
       assert.deepEqual(found.biases, expected.biases, `biases ${layer} ${expert}`);
+      assert.equal(found.gluLimit, expected.gluLimit, `limit ${layer} ${expert}`);
     }
   }
 }
