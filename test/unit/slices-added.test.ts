@@ -82,7 +82,7 @@ describe('slices added to a pack', () => {
   });
 
   it('are those of the FP32 values where the model is shipped in codes, and hold the biases of experts', async () => {
-    for (const family of ['gptoss-mxfp4', 'deepseekv3-fp8', 'gptoss']) {
+    for (const family of ['gptoss-mxfp4', 'deepseekv3-fp8', 'gptoss', 'step3p5']) {
       await withTemporaryDirectory(async (directory) => {
         const checkpoint = join(packageRoot(), 'test', 'fixtures', family);
         await pack(checkpoint, directory, { tools: NATIVE_SLICING_TOOLS });
