@@ -125,8 +125,8 @@ describe('the fixtures of model families:', () => {
 
 describe('experts of layers with a limit of their own', () => {
   it('bring it with their tensors', async () => {
-    const { expert, shape } = await openCheckpoint(join(fixtures, 'step3p5'));
-    const limits = Array.from({ length: shape.expertLayers }, (_, layer) => expert(layer, 3).gluLimit);
+    const model = await openCheckpoint(join(fixtures, 'step3p5'));
+    const limits = Array.from({ length: model.shape.expertLayers }, (_, layer) => model.expert(layer, 3).gluLimit);
     assert.deepEqual(limits, [undefined, undefined, Math.fround(0.6), Math.fround(0.8)]);
   });
 });
