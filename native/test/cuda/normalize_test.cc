@@ -1,6 +1,4 @@
 // RMS norms, L2 norms and layer norms against the reference: for hidden states and for distant heads.
-#include <utility>
-
 #include "compared.h"
 
 namespace odmoe::cuda_test {
@@ -61,24 +59,23 @@ void normalizes(Devices& devices, const Case& of) {
   }
 }
 
-void layer_normalizes(Devices& devices, int n, int size, int64_t offset) {
+void layer_normalizes(Devices& devices, int n, int size, int64_t offset, bool has_bias) {
   const int64_t count = int64_t{n} * size;
+  const char* const what = has_bias ? "layer norm" : "layer norm without bias";
   for (const bool strange : {false, true}) {
     const std::vector<float> in = values_of(devices, count, size, strange);
     const std::vector<float> weight = random_floats(devices.random, size);
     const std::vector<float> bias = random_floats(devices.random, size);
-    for (const auto [in_place, has_bias] : {std::pair{false, true}, {true, true}, {false, false}, {true, false}}) {
-      const char* const what = has_bias ? "layer norm" : "layer norm without bias";
-      compare(devices, named(what, n, size, offset),
-              [&, in_place = in_place, has_bias = has_bias](const std::shared_ptr<Backend>& backend) {
-                const FencedFloats from(backend, in, offset);
-                const FencedFloats by(backend, weight, offset);
-                const FencedFloats more(backend, bias, 0);
-                const FencedFloats to(backend, poison(count), offset);
-                const FencedFloats& out = in_place ? from : to;
-                backend->layer_norm(out.data(), from.data(), by.data(), has_bias ? more.data() : nullptr, n, size, 1e-5f);
-                return out.values();
-              });
+    for (const bool in_place : {false, true}) {
+      compare(devices, named(what, n, size, offset), [&](const std::shared_ptr<Backend>& backend) {
+        const FencedFloats from(backend, in, offset);
+        const FencedFloats by(backend, weight, offset);
+        const FencedFloats more(backend, bias, 0);
+        const FencedFloats to(backend, poison(count), offset);
+        const FencedFloats& out = in_place ? from : to;
+        backend->layer_norm(out.data(), from.data(), by.data(), has_bias ? more.data() : nullptr, n, size, 1e-5f);
+        return out.values();
+      });
     }
   }
 }
@@ -90,7 +87,7 @@ void test_normalize(Devices& devices) {
     for (const int size : {1, 3, 4, 31, 32, 33, 64, 100, 512, 516, 2048, 8192, 8196, 20004}) {
       const int rows = size < 8192 ? 3 : 1;
       normalizes(devices, {rows, 1, size, {}, offset});
-      layer_normalizes(devices, rows, size, offset);
+      for (const bool has_bias : {true, false}) layer_normalizes(devices, rows, size, offset, has_bias);
     }
     for (const int size : {8, 20, 64, 128, 192, 256, 600}) {
       normalizes(devices, {2, 6, size, {4, 0}, offset});
