@@ -7,6 +7,7 @@ import {
   shapeProblem,
   type GluShape,
   type IndexerShape,
+  type LatentMixer,
   type LayerShape,
   type MixerShape,
   type ModelShape,
@@ -244,6 +245,36 @@ describe('a model of any shape', () => {
       }),
       { numRuns: 60 },
     );
+  });
+
+  it('gives the bits of ordinary latent attention where an indexer chooses all positions, and other ones behind them', async () => {
+    const indexed = RANDOM_SHAPES['latent attention at the positions that indexers choose'];
+    assert.ok(indexed !== undefined);
+    const choosing = (positions: number): ModelShape => ({
+      ...indexed,
+      layers: indexed.layers.map((layer) => {
+        const { mixer } = layer;
+        if (mixer.kind !== 'latent' || mixer.indexer === undefined) return layer;
+        return { ...layer, mixer: { ...mixer, indexer: { ...mixer.indexer, positions } } };
+      }),
+    });
+    const ordinary = indexed.layers.map((layer) => {
+      const { indexer: _indexer, sharesIndexer: _shares, ...mixer } = layer.mixer as LatentMixer;
+      return { ...layer, mixer };
+    });
+    const weights = new RandomWeights(indexed);
+    const found: number[][] = [];
+    for (const shape of [{ ...indexed, layers: ordinary }, choosing(LENGTH), choosing(LENGTH - 1)]) {
+      const model = await weights.load(device, true, shape);
+      found.push(await logitsOf(model, [LENGTH]));
+      model.dispose();
+    }
+    weights.dispose();
+    const [plain = [], all, fewer = []] = found;
+    assert.deepEqual(all, plain);
+    const before = (LENGTH - 1) * indexed.vocabSize;
+    assert.deepEqual(fewer.slice(0, before), plain.slice(0, before));
+    assert.notDeepEqual(fewer.slice(before), plain.slice(before));
   });
 
   it('is refused where the kernels cannot run it, whatever its numbers are', () => {

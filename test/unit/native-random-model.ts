@@ -78,9 +78,10 @@ export class RandomWeights {
     return found;
   }
 
-  async load(device: Device, experts: boolean): Promise<Model> {
-    const model = device.createModel(this.shape);
-    for (const { role, layer } of densePlaces(this.shape, false)) {
+  /** `shape`: one of the same experts that has no other tensors. */
+  async load(device: Device, experts: boolean, shape = this.shape): Promise<Model> {
+    const model = device.createModel(shape);
+    for (const { role, layer } of densePlaces(shape, false)) {
       const source = this.dense.get(`${role} ${layer}`);
       if (source !== undefined) await model.loadDense(role, layer, source, 'fp32');
     }
