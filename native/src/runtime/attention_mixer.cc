@@ -26,9 +26,7 @@ struct AttentionRows {
         values(keys + of.key_size()),
         gates(values + of.value_size()) {}
 
-  static int64_t row_floats(const AttentionMixer& of) {
-    return of.query_size() + of.key_size() + of.value_size() + of.gate_size();
-  }
+  static int64_t row_floats(const AttentionMixer& of) { return of.query_size() + of.key_size() + of.value_size() + of.gate_size(); }
   Vectors heads(float* from, int count) const { return {from, stride, mixer.head_dim, n, count, mixer.head_dim}; }
   Vectors value_heads() const { return {values, stride, mixer.value_head(), n, mixer.kv_heads, mixer.value_head()}; }
   Vectors whole(float* from, int64_t size) const { return {from, stride, 0, n, 1, static_cast<int>(size)}; }
