@@ -20,7 +20,7 @@ interface Homes {
   kept: Uint8Array | null;
 }
 
-export type HomesOfWorker = Required<Pick<PlacedWorker, 'homeShare' | 'keptExperts'>>;
+export type HomesOfWorker = { homeShare: number } & Pick<PlacedWorker, 'keptExperts'>;
 
 /**
  * The homes of experts (placement.homes: strict): shares by the speeds that workers report, and the experts that main keeps itself. They are equal until
@@ -109,7 +109,11 @@ export class HomesPlan {
     return new Map(
       links.map(({ id }) => [
         id,
-        { homeShare: shares.get(id) ?? 0, keptExperts: Buffer.from((id === keeper ? homes.kept : null) ?? []) },
+        {
+          homeShare: shares.get(id) ?? 0,
+          // Left out where it is empty, because release 0.2 cannot skip it.
+          ...(id === keeper && homes.kept !== null && { keptExperts: Buffer.from(homes.kept) }),
+        },
       ]),
     );
   }

@@ -327,7 +327,7 @@ export class Roster implements PlacedWorkers {
     const divided = [...homes.of(used, 'present')];
     this.log.info('experts are divided anew, by measured speeds and uses', {
       shares: Object.fromEntries(divided.map(([id, { homeShare }]) => [id, homeShare])),
-      kept: divided.reduce((sum, [, { keptExperts }]) => sum + countKept(keptExperts), 0),
+      kept: divided.reduce((sum, [, { keptExperts }]) => sum + countKept(keptExperts ?? new Uint8Array()), 0),
     });
     this.replan();
   }
