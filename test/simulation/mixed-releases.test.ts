@@ -111,12 +111,14 @@ function fieldNames(value: JsonValue): string[] {
   if (Array.isArray(value)) return value.flatMap(fieldNames);
   if (typeof value !== 'object' || value === null) return [];
   return Object.entries(value).flatMap(([name, field]) => {
+    // A decoder sets bytes that were left out, which are none.
+    if (isMessage(field) && 'hex' in field && field.hex === '') return [];
     const isThere =
       typeof field === 'string' ? field !== '' : Array.isArray(field) ? field.length > 0 : isMessage(field);
     return isThere ? [name, ...fieldNames(field)] : [];
   });
 }
 
-function isMessage(value: JsonValue): boolean {
+function isMessage(value: JsonValue): value is object & JsonValue {
   return typeof value === 'object' && value !== null;
 }
