@@ -6,6 +6,7 @@ import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { fail, ok, type Check } from '../doctor/check.js';
 import { checkCluster } from '../doctor/cluster-checks.js';
 import { cudaJson, lookForCuda } from '../doctor/cuda-check.js';
+import { checkModel } from '../doctor/model-check.js';
 import { checkMachine } from '../doctor/machine-checks.js';
 import { checkClock } from '../doctor/trust-checks.js';
 import {
@@ -23,6 +24,7 @@ const UNUSABLE_EXIT_STATUS = 3;
 const TIMEOUT_LIMIT_MS = 60_000;
 
 interface DoctorFlags extends ChoosingFlags {
+  model?: string;
   timeout: number;
   json: boolean;
 }
@@ -39,6 +41,10 @@ export function registerDoctorCommand(program: Command): void {
     .option('--cluster <name>', 'the cluster that peers should belong to')
     .option('--main <host:port>', `address of the main node (default: that of ${MAIN_VARIABLE})`)
     .option('--interface <ip>', 'the network interface for multicast, by its IPv4 address')
+    .option(
+      '--model <path>',
+      'also say whether odmoe runs this model: a pack, a checkpoint, a GGUF file, or a config.json alone',
+    )
     .option('--timeout <ms>', 'how long to wait for each answer', timeout, 2000)
     .option('--json', 'print one JSON object and nothing else', false)
     .addHelpText(
@@ -47,6 +53,7 @@ export function registerDoctorCommand(program: Command): void {
 Examples:
   odmoe doctor
   odmoe doctor --config cluster.yaml
+  odmoe doctor --model ~/Downloads/config.json
   odmoe doctor --main 192.168.1.20:7600 --json`,
     )
     .action(async (flags: DoctorFlags) => {
@@ -66,7 +73,8 @@ async function examine(flags: DoctorFlags, cuda: CudaStatus | null): Promise<Che
   const machine = checkMachine(config, cuda);
   const { checks, clocks } = await checkCluster(question);
   const clock = checkClock(new Date(runtime.wallMs()), clocks);
-  return [...(check === null ? [] : [check]), ...machine, ...checks, clock];
+  const model = flags.model === undefined ? [] : [await checkModel(flags.model)];
+  return [...(check === null ? [] : [check]), ...model, ...machine, ...checks, clock];
 }
 
 /** A faulty configuration is reported as a check; the other checks then go without one. */

@@ -22,6 +22,8 @@ import { formatBytes } from '../../shared/base/text/units.js';
 import type { ModelSource, SlicedSplit } from '../../shared/model/tensor-source.js';
 import { isSlicesOnly } from '../../packs/format/manifest.js';
 import { formatLine } from '../output/format-line.js';
+import { type ConfigVerdict, readConfigVerdict } from '../../packs/checkpoint/config-verdict.js';
+import { verdictLines } from '../output/verdict-report.js';
 import { openAnyPack, type Pack } from '../../packs/format/open-pack.js';
 import { isPackFileName } from '../../packs/format/pack-layout.js';
 import { findSlices, NO_SLICES, type Slices } from '../../packs/slices/open-slices.js';
@@ -29,7 +31,7 @@ import { verifySlices } from '../../packs/slices/verify-slices.js';
 import { predictorSummary } from '../output/predictor-report.js';
 import { readPredictor } from '../../packs/predictor/predictor-file.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import { type ErrorCode, ERROR_KINDS } from '../../shared/base/errors/registry.js';
 import { recallLines } from '../output/measurements-report.js';
 import { readShadowRecall } from '../../packs/shadow-recall-file.js';
 import { damagedLine, mendingRemedy, slicesLines, unfinishedLine } from '../output/slices-report.js';
@@ -41,6 +43,8 @@ interface InspectFlags {
   verify: boolean;
   json: boolean;
 }
+
+const RUNNING: ReadonlySet<ConfigVerdict['verdict']> = new Set(['runs', 'runs-without']);
 
 /** Most lines about skipped tensors; --json lists all of them. */
 const LEFT_OUT_NAMED = 8;
@@ -56,23 +60,27 @@ export function registerInspectCommand(program: Command): void {
   program
     .command('inspect')
     .description('show what is in a pack (or a checkpoint); --verify checks every checksum')
-    .argument('<directory>', 'a pack, a Hugging Face checkpoint directory, or a GGUF file')
+    .argument('<path>', 'a pack, a Hugging Face checkpoint directory, a GGUF file, or a config.json alone')
     .option('--verify', 'read the whole pack and compare every size and checksum', false)
     .option('--json', 'print one JSON object', false)
     .addHelpText(
       'after',
       `
+Of a config.json without weights it says whether odmoe runs the model, without what, or what it lacks for it (then the exit status is 3).
 With --verify every damaged file and chunk is named, and the exit status is 3 if there is any.
 
 Examples:
   odmoe inspect /data/mixtral-pack
   odmoe inspect /data/mixtral-pack --verify
+  odmoe inspect ~/Downloads/config.json
   odmoe inspect models/demo --json`,
     )
     .action(async (directory: string, flags: InspectFlags) => inspect(directory, flags));
 }
 
 async function inspect(directory: string, flags: InspectFlags): Promise<void> {
+  const judged = await readConfigVerdict(directory);
+  if (judged !== null) return showVerdict(judged, flags);
   const source = await openModelSource(directory, openAnyPack);
   const found = source.kind === 'pack' ? await findSlices(source) : NO_SLICES;
   const { slices } = found;
@@ -92,6 +100,13 @@ async function inspect(directory: string, flags: InspectFlags): Promise<void> {
   }
   if (found.damage !== null) throw found.damage;
   if (predictor.damage !== null) throw predictor.damage;
+}
+
+/** Exit status 3 for a model that does not run. */
+function showVerdict({ path, verdict }: { path: string; verdict: ConfigVerdict }, { json }: InspectFlags): void {
+  const lines = json ? [printableJson({ config: path, ...verdict })] : verdictLines(path, verdict);
+  standardOutput.write(`${lines.join('\n')}\n`);
+  if (!RUNNING.has(verdict.verdict)) process.exitCode = ERROR_KINDS.MODEL_UNSUPPORTED.exitStatus;
 }
 
 /** A predictor that cannot be used hinders no other description of the pack. */

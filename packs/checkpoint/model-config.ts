@@ -40,6 +40,7 @@ import { CHECKPOINT_FILE_ERRORS } from './safetensors-file.js';
 import { refuseUnreadKeys } from '../model-config/unread-keys.js';
 import { quantizationBeside, readQuantization, saysQuantization } from './quantization-config.js';
 import { QUANTIZATION_FILES } from './weight-files.js';
+import { namesExperts, unreadArchitecture } from './unread-architectures.js';
 
 /** Every family that can be read (docs/models.md, "Adding a family"). */
 export const MODEL_FAMILIES: readonly ModelFamily[] = [
@@ -78,14 +79,6 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   glmMoeDsa,
 ];
 
-/** Known architectures and model types that cannot be run, with the reasons. */
-const CAPACITY =
-  'its experts have a capacity and drop tokens by what else is in the batch, so that no answer could be the same in every batch';
-const REFUSED: Readonly<Record<string, string>> = {
-  SwitchTransformersForConditionalGeneration: CAPACITY,
-  switch_transformers: CAPACITY,
-};
-
 const CONFIG_LIMIT_BYTES = 16 * 1024 * 1024;
 
 /** Options for reading a config.json. */
@@ -112,8 +105,7 @@ export function parseModelConfig(
   if (!parsed.success) {
     throw new OdmoeError('MODEL_CORRUPT', `${path}: ${z.prettifyError(parsed.error)}; download config.json again`);
   }
-  const { architectures, model_type: modelType } = parsed.data;
-  const family = findFamily(architectures ?? [], modelType ?? null, path);
+  const family = findFamily(parsed.data, path);
   const usage = new ConfigUsage();
   const unquantized = new ConfigReader(parsed.data, { path, quantization: 'none', ...options }, usage);
   const { quantization, schemes } = readQuantization(unquantized, family);
@@ -122,10 +114,12 @@ export function parseModelConfig(
   return { family, config: { ...config, schemes } };
 }
 
-function findFamily(architectures: readonly string[], modelType: string | null, path: string): ModelFamily {
-  const refused = [...architectures, modelType ?? ''].find((architecture) => Object.hasOwn(REFUSED, architecture));
-  if (refused !== undefined) {
-    throw new OdmoeError('MODEL_UNSUPPORTED', `${path}: ${refused} cannot be run: ${REFUSED[refused] ?? ''}`);
+function findFamily(head: z.infer<typeof headSchema>, path: string): ModelFamily {
+  const architectures = head.architectures ?? [];
+  const modelType = head.model_type ?? null;
+  const unread = unreadArchitecture([...architectures, modelType ?? '']);
+  if (unread !== null && 'never' in unread) {
+    throw new OdmoeError('MODEL_UNSUPPORTED', `${path}: ${unread.name} cannot be run: ${unread.never}`);
   }
   const byArchitecture = MODEL_FAMILIES.filter((candidate) =>
     architectures.some((architecture) => candidate.architectures.includes(architecture)),
@@ -141,7 +135,19 @@ function findFamily(architectures: readonly string[], modelType: string | null, 
     );
   }
   if (family !== undefined) return family;
+  if (unread !== null) {
+    throw new OdmoeError(
+      'MODEL_UNSUPPORTED',
+      `${path}: ${unread.name} is not read yet: odmoe lacks ${unread.missing.join(', ')}; docs/models.md has the models that it reads`,
+    );
+  }
   const found = architectures.length > 0 ? architectures.join(', ') : (modelType ?? 'none named');
+  if (!namesExperts(head)) {
+    throw new OdmoeError(
+      'MODEL_UNSUPPORTED',
+      `${path}: ${found} names no experts: odmoe runs Mixture-of-Experts models; take a program for dense ones, such as llama.cpp`,
+    );
+  }
   const supported = MODEL_FAMILIES.flatMap((candidate) => candidate.architectures).join(', ');
   throw new OdmoeError('MODEL_UNSUPPORTED', `${path}: architecture ${found} is not supported; supported: ${supported}`);
 }
@@ -179,7 +185,7 @@ async function readWholeConfig(path: string, directory: string): Promise<unknown
 const PYTHON_NUMBERS = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN/g;
 
 /** Reads a config.json in which Python may have written Infinity and NaN. Infinity becomes 1e999, which parses as infinite; NaN becomes a string. */
-async function readConfigFile(path: string): Promise<unknown> {
+export async function readConfigFile(path: string): Promise<unknown> {
   const bytes = await readBoundedFile(path, CONFIG_LIMIT_BYTES, CHECKPOINT_FILE_ERRORS);
   const text = new TextDecoder('latin1').decode(bytes);
   const replaced = text.replaceAll(PYTHON_NUMBERS, (found) => {

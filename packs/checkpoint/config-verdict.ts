@@ -1,0 +1,83 @@
+/** What a config.json says by itself: whether odmoe runs the model, what it leaves out, or what it lacks. */
+import { join, resolve } from 'node:path';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { isObject } from '../model-config/config-reader.js';
+import type { ModelConfig } from '../model-config/model-family.js';
+import { parseModelConfig, readConfigFile } from './model-config.js';
+import { namesExperts, unreadArchitecture } from './unread-architectures.js';
+import { INDEX_FILE, SINGLE_FILE } from './weight-files.js';
+import { fileExists } from '../../shared/base/files/read-file.js';
+
+/** Objects of config.json that describe other towers, and what these are for. */
+const TOWERS: readonly (readonly [keys: readonly string[], what: string])[] = [
+  [['vision_config', 'vision_tower', 'visual'], 'images'],
+  [['audio_config', 'audio_encoder_config'], 'audio'],
+];
+
+export interface ConfigVerdict {
+  /** `runs-without`: text runs, and something that the checkpoint has does not. */
+  readonly verdict: 'runs' | 'runs-without' | 'not-yet' | 'never';
+  /** Values of `architectures`, else `model_type`. */
+  readonly architectures: readonly string[];
+  /** The family that reads it; null: none does. */
+  readonly family: string | null;
+  /** What the checkpoint has and odmoe leaves out. */
+  readonly without: readonly string[];
+  /** Operators or formats that odmoe lacks. */
+  readonly missing: readonly string[];
+  /** Why it does not run, in words; null where it runs. */
+  readonly reason: string | null;
+}
+
+/**
+ * Judges the contents of a config.json. `path` stands in messages.
+ * @throws MODEL_CORRUPT if the file contradicts itself
+ */
+export function judgeConfig(value: unknown, path: string): ConfigVerdict {
+  const architectures = namesOf(value);
+  try {
+    const { family, config } = parseModelConfig(value, path);
+    const without = leftOutOf(value, config);
+    const verdict = without.length > 0 ? 'runs-without' : 'runs';
+    return { verdict, architectures, family: family.name, without, missing: [], reason: null };
+  } catch (thrown) {
+    if (!(thrown instanceof OdmoeError) || thrown.code !== 'MODEL_UNSUPPORTED') throw thrown;
+    const unread = unreadArchitecture(architectures);
+    const none = { architectures, family: null, without: [], reason: thrown.message };
+    if (unread === null) return { verdict: namesExperts(value) ? 'not-yet' : 'never', missing: [], ...none };
+    return 'never' in unread
+      ? { verdict: 'never', missing: [], ...none }
+      : { verdict: 'not-yet', missing: unread.missing, ...none };
+  }
+}
+
+/** Values of `architectures`, and `model_type`. */
+function namesOf(value: unknown): string[] {
+  if (!isObject(value)) return [];
+  const named: unknown[] = Array.isArray(value.architectures) ? value.architectures : [];
+  const names = [...named, value.model_type].filter((name): name is string => typeof name === 'string');
+  return [...new Set(names)];
+}
+
+function leftOutOf(value: unknown, { layout, draftHead }: ModelConfig): string[] {
+  const towers = TOWERS.filter(([keys]) => isObject(value) && keys.some((key) => isObject(value[key])));
+  const head = layout.guessing.count > 0 && draftHead === undefined ? ['its layers that draft tokens'] : [];
+  return [...towers.map(([, what]) => what), ...head];
+}
+
+/**
+ * The verdict on a config.json, or on a directory that has one and no weights; null: the path is something else.
+ * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, STORAGE_FAILED
+ */
+export async function readConfigVerdict(path: string): Promise<{ path: string; verdict: ConfigVerdict } | null> {
+  const absolute = resolve(path);
+  const config = absolute.endsWith('.json') ? absolute : join(absolute, 'config.json');
+  if (!(await fileExists(config))) return null;
+  if (config !== absolute && (await hasWeights(absolute))) return null;
+  return { path: config, verdict: judgeConfig(await readConfigFile(config), config) };
+}
+
+async function hasWeights(directory: string): Promise<boolean> {
+  const found = await Promise.all([SINGLE_FILE, INDEX_FILE].map((name) => fileExists(join(directory, name))));
+  return found.includes(true);
+}

@@ -1,0 +1,49 @@
+import { isObject } from '../model-config/config-reader.js';
+
+/** Architectures that no family reads, with the reasons. `missing`: what odmoe lacks and may get; `never`: why no cluster could run them. */
+type Unread = { readonly missing: readonly string[] } | { readonly never: string };
+
+const CAPACITY: Unread = {
+  never:
+    'its experts have a capacity and drop tokens by what else is in the batch, so that no answer could be the same in every batch',
+};
+const MAMBA_2 = 'Mamba-2 layers';
+const STREAMS = 'residual streams that each layer mixes';
+const KDA = 'Kimi delta attention';
+
+/** By a value of `architectures`, or by `model_type`. The operators are those of the classes in transformers 5.18. */
+const UNREAD: Readonly<Record<string, Unread>> = {
+  SwitchTransformersForConditionalGeneration: CAPACITY,
+  switch_transformers: CAPACITY,
+  NemotronHForCausalLM: { missing: [MAMBA_2, 'experts without a gate'] },
+  GraniteMoeHybridForCausalLM: { missing: [MAMBA_2] },
+  KimiLinearForCausalLM: { missing: [KDA] },
+  DeepseekV4ForCausalLM: {
+    missing: [STREAMS, 'attention to compressed positions', 'routers that choose experts by the token id'],
+  },
+  MiniMaxM3SparseForConditionalGeneration: { missing: ['attention to chosen blocks of positions'] },
+  Qwen4ExpForConditionalGeneration: {
+    missing: [STREAMS, 'layers of n-grams', 'an indexer of blocks of positions'],
+  },
+  Glm5NextForConditionalGeneration: { missing: [STREAMS, KDA, 'an indexer of pools of positions'] },
+  InklingForConditionalGeneration: {
+    missing: ['attention by learned distances', 'convolutions behind keys, values and branches'],
+  },
+  HYV4ForCausalLM: { missing: [STREAMS, 'gates and sinks of latent attention'] },
+  JambaForCausalLM: { missing: ['Mamba-1 layers'] },
+  Llama4ForConditionalGeneration: { missing: ['attention in chunks', 'experts whose input the router scales'] },
+  Llama4ForCausalLM: { missing: ['attention in chunks', 'experts whose input the router scales'] },
+};
+
+/** The first of the names that is known and not read; null: none is. */
+export function unreadArchitecture(names: readonly string[]): ({ readonly name: string } & Unread) | null {
+  const name = names.find((one) => Object.hasOwn(UNREAD, one));
+  const unread = name === undefined ? undefined : UNREAD[name];
+  return name === undefined || unread === undefined ? null : { name, ...unread };
+}
+
+/** True if a key of the config, or of an object in it, is about experts. */
+export function namesExperts(value: unknown): boolean {
+  if (!isObject(value)) return false;
+  return Object.entries(value).some(([key, inner]) => /expert|moe/.test(key) || namesExperts(inner));
+}
