@@ -33,25 +33,39 @@ export const KEPT_COUNTS_MORE = 1.25;
 
 /**
  * The experts that main is to keep, as a bitmap (PlacedWorker.kept_experts): those that most tokens use, within main's memory, so that the fewest
- * messages to workers remain. A layer keeps fewer where main would become the one that all wait for. `kept`: those that main keeps now; null: it keeps
- * none by choice. Pure.
+ * messages to workers remain. A layer keeps fewer if main would become the one that all wait for. As long as there is memory, main keeps at least one
+ * expert: its speed is not measured without executions. `kept`: those that main keeps now; null: it keeps none by choice. Pure.
  */
 export function chooseOwnExperts(input: OwnExpertsInput, kept: Uint8Array | null): Uint8Array {
   const { layers, experts, room } = input;
   const ranked = Array.from({ length: layers }, (_, layer) => rankExperts(input, layer, kept));
-  const all = ranked.flatMap((ofLayer, layer) => ofLayer.map(({ value }, rank) => ({ layer, rank, value })));
-  // Where all are used alike, each layer gets as many.
-  all.sort((left, right) => right.value - left.value || left.rank - right.rank || left.layer - right.layer);
-  const most = new Array<number>(layers).fill(0);
-  for (const { layer } of all.slice(0, Math.max(0, Math.floor(room)))) most[layer] = (most[layer] ?? 0) + 1;
+  const most = mostOfLayers(ranked, Math.max(0, Math.floor(room)));
   const chosen = new Uint8Array(keptBytes(input));
   const loadMs = expectedLoadMs(input, layers * experts - Math.min(layers * experts, Math.max(0, Math.floor(room))));
   ranked.forEach((ofLayer, layer) => {
-    const uses = ofLayer.map(({ use }) => use);
-    const count = cheapestCount(input, uses, most[layer] ?? 0, loadMs);
-    for (const { expert } of ofLayer.slice(0, count)) keep(chosen, experts, layer, expert);
+    for (const { expert } of cheapestOf(input, ofLayer, most[layer] ?? 0, loadMs)) keep(chosen, experts, layer, expert);
   });
+  if (most.some((count) => count > 0) && countKept(chosen) === 0) keepLeastUsed(chosen, ranked, experts);
   return chosen;
+}
+
+/** The number of experts of each layer for which there is room, if those of the greatest value over all layers are kept. */
+function mostOfLayers(ranked: readonly (readonly RankedExpert[])[], room: number): number[] {
+  const all = ranked.flatMap((ofLayer, layer) => ofLayer.map(({ value }, rank) => ({ layer, rank, value })));
+  // If all are used alike, each layer gets as many.
+  all.sort((left, right) => right.value - left.value || left.rank - right.rank || left.layer - right.layer);
+  const most = new Array<number>(ranked.length).fill(0);
+  for (const { layer } of all.slice(0, room)) most[layer] = (most[layer] ?? 0) + 1;
+  return most;
+}
+
+/** Each expert costs time on a main that is so slow. The least used one of all layers costs the least, and is enough to measure main. */
+function keepLeastUsed(chosen: Uint8Array, ranked: readonly (readonly RankedExpert[])[], experts: number): void {
+  const all = ranked.flatMap((ofLayer, layer) => ofLayer.map(({ expert, use }) => ({ layer, expert, use })));
+  const [first, ...others] = all;
+  if (first === undefined) return;
+  const least = others.reduce((best, one) => (one.use < best.use ? one : best), first);
+  keep(chosen, experts, least.layer, least.expert);
 }
 
 interface RankedExpert {
@@ -70,23 +84,34 @@ function rankExperts({ experts, uses }: OwnExpertsInput, layer: number, kept: Ui
   return ranked.sort((left, right) => right.value - left.value || left.expert - right.expert);
 }
 
-/** The number, 0 to `most`, of a layer's first experts with which the layer takes the least time; of equal ones the greatest. */
-function cheapestCount(input: OwnExpertsInput, uses: readonly number[], most: number, loadMs: number): number {
+/**
+ * The first of a layer's experts, 0 to `most`, with which the layer takes the least time; of equal numbers the greatest. If the first one alone makes
+ * the layer slower: the next one that does not.
+ */
+function cheapestOf(
+  input: OwnExpertsInput,
+  ranked: readonly RankedExpert[],
+  most: number,
+  loadMs: number,
+): readonly RankedExpert[] {
   let last: LayerUse = { own: 0, executed: 0, idle: 1 };
   const theirs = [last];
-  for (const use of [...uses].reverse()) theirs.push((last = withTheirs(last, use, input)));
+  for (const { use } of [...ranked].reverse()) theirs.push((last = withTheirs(last, use, input)));
+  const noneMs = layerCost(input, last, loadMs).ms;
   let own = 0;
   let best = { count: 0, ms: Infinity };
   for (let count = 0; count <= most; count += 1) {
-    const rest = requirePresent(theirs[uses.length - count], 'there is a sum for each number of experts.');
+    const rest = requirePresent(theirs[ranked.length - count], 'there is a sum for each number of experts.');
     const { ms } = layerCost(input, { ...rest, own }, loadMs);
     if (ms <= best.ms) best = { count, ms };
-    own += uses[count] ?? 0;
+    own += ranked[count]?.use ?? 0;
   }
-  return best.count;
+  if (best.count > 0 || most === 0) return ranked.slice(0, best.count);
+  const fitting = ranked.find(({ use }) => use * input.ownMs <= noneMs);
+  return fitting === undefined ? [] : [fitting];
 }
 
-/** Expected messages and time of a token's experts where main keeps these (a bitmap as above), and workers have the others. Pure. */
+/** Expected messages and time of a token's experts if main keeps these (a bitmap as above), and workers have the others. Pure. */
 export function ownExpertsCost(input: OwnExpertsInput, kept: Uint8Array): ExpertsCost {
   const { layers, experts, uses } = input;
   const loadMs = expectedLoadMs(input, layers * experts - countKept(kept));

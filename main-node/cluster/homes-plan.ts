@@ -12,7 +12,7 @@ export const BETWEEN_CHANGES_MS = 60_000;
 /** Longest time in which workers fetch what planned homes need. The plan is given up then, and no other one is made for as long. */
 export const PLAN_LIMIT_MS = 30 * 60_000;
 
-/** What decides strict homes, beside the workers' ids. */
+/** Strict homes follow from these, and from the workers' ids. */
 interface Homes {
   /** By worker; a worker that is missing has the mean of the others. */
   shares: ReadonlyMap<string, number>;
@@ -101,7 +101,7 @@ export class HomesPlan {
     return true;
   }
 
-  /** What decides the homes of these workers in a placement: 'planned' ones if there are some, else the present ones. */
+  /** The shares and kept experts of these workers in a placement: the 'planned' ones if there are some, else the present ones. */
   of(links: readonly WorkerLink[], which: 'planned' | 'present'): Map<string, HomesOfWorker> {
     const homes = (which === 'planned' ? this.planned : null) ?? this.present;
     const shares = sharesOf(homes, links);

@@ -49,7 +49,9 @@ export class OwnExperts {
   ): Uint8Array | null {
     const own = links.find(({ id }) => id === this.workerId);
     const room = Math.min(this.room.now, this.room.before);
-    if (own === undefined || links.length < 2 || !this.uses.isMeasured || !(room > 0 && room < Infinity)) return null;
+    if (own === undefined || links.length < 2 || !this.uses.isMeasured) return null;
+    // A main that keeps experts gives them up when there is no room left for any.
+    if (room === Infinity || (room <= 0 && kept === null)) return null;
     if (nowMs - this.lookedMs < BETWEEN_LOOKS_MS || !links.every(knowsKeptExperts)) return null;
     this.lookedMs = nowMs;
     const others = links.filter((link) => link !== own);
@@ -84,6 +86,8 @@ export class OwnExperts {
 function isBetter(input: OwnExpertsInput, held: Uint8Array, chosen: Uint8Array, isChoice: boolean): boolean {
   // Answers have taken memory: experts beyond it would be loaded anew each time.
   if (isChoice && countKept(held) > input.room) return true;
+  // Answers have given memory back. Without executions main's speed would never be measured again.
+  if (isChoice && countKept(held) === 0 && countKept(chosen) > 0) return true;
   const [now, then] = [ownExpertsCost(input, held), ownExpertsCost(input, chosen)];
   if (then.ms < now.ms && then.ms * LEAST_GAIN <= now.ms) return true;
   const savesMessages = then.messages < now.messages && then.messages <= MOST_MESSAGES_LEFT * now.messages;

@@ -26,8 +26,8 @@ type Field<T, Name extends keyof T> =
 
 /**
  * Fields of qualities (main.quality), in whichever message: optional for code that makes a message of an exact cluster. And the versions of a
- * node, which identities of earlier releases do not state, and the shares of strict homes and the
- * experts that a worker keeps, which are equal, and none, where nothing is measured.
+ * node, which identities of earlier releases do not state. And a worker's share of strict homes and the experts that it keeps: shares are equal until
+ * workers are measured, and nobody keeps experts until main has counted uses.
  */
 type MayBeUnstated =
   | 'quality'

@@ -27,7 +27,7 @@ export function countKept(kept: Uint8Array): number {
   return count;
 }
 
-/** True if the worker has experts that it alone is the first home of: it shares none of the others'. */
+/** True if the worker has a bitmap, even one without any expert: it is the first home of the experts in it, and of no others. */
 export function keepsExperts({ keptExperts }: Pick<PlacedWorker, 'keptExperts'>): boolean {
   return keptExperts !== undefined && keptExperts.length > 0;
 }
