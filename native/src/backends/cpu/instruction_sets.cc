@@ -18,10 +18,12 @@ const KernelTable* const* usable_kernels() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+#if !defined(ODMOE_WITHOUT_AVX512)
     if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512dq")) {
       found.add(avx512::kKernels);
     }
+#endif
     if (avx2) found.add(avx2::kKernels);
 #elif defined(__aarch64__)
     found.add(neon::kKernels);
