@@ -8,7 +8,10 @@ import { placedAddress } from './placed-address.js';
 import type { ShadowLink } from './shadow-link.js';
 import { WorkerLink } from './worker-link.js';
 
-/** Longest time that workers that are ready wait for others that are still fetching, so that they are placed together. */
+/**
+ * Longest time that workers that are ready wait for others that are still fetching, so that they are placed together. For as long as this after a worker
+ * has come, homes are not planned anew either.
+ */
 export const COHORT_WAIT_MS = 30_000;
 
 interface Published {
@@ -38,7 +41,8 @@ export interface FetchingWorkersOptions {
  * when the workers that are not placed have these experts.
  */
 export class FetchingWorkers {
-  private readonly waiting = new Set<WorkerLink>();
+  /** With the time at which each has come. */
+  private readonly waiting = new Map<WorkerLink, number>();
   private readonly late = new WeakSet<WorkerLink>();
   private readonly published = new WeakMap<WorkerLink, Published>();
   private nextNumber = 1;
@@ -48,11 +52,11 @@ export class FetchingWorkers {
 
   /** Workers that are connected and not placed. */
   get unplaced(): WorkerLink[] {
-    return [...this.waiting];
+    return [...this.waiting.keys()];
   }
 
   add(link: WorkerLink): void {
-    this.waiting.add(link);
+    this.waiting.set(link, this.options.runtime.nowMs());
     this.publish();
   }
 
@@ -83,9 +87,11 @@ export class FetchingWorkers {
     }
   }
 
-  /** True if workers fetch that are to be placed soon. */
+  /** True if workers are to be placed soon: they are ready, or have come a moment ago. A fetch may take days; homes do not stay for so long. */
   get isGathering(): boolean {
-    return cohort(this.workers()).length > 0;
+    const nowMs = this.options.runtime.nowMs();
+    const isNew = (link: WorkerLink): boolean => nowMs - (this.waiting.get(link) ?? -Infinity) < COHORT_WAIT_MS;
+    return cohort(this.workers()).some(({ link, ready }) => ready || isNew(link));
   }
 
   /** True if each of these workers that fetches has what its latest prospect needs. */
@@ -117,7 +123,7 @@ export class FetchingWorkers {
 
   /** Those that are to be placed. */
   private workers(): (FetchingWorker & { link: WorkerLink })[] {
-    const wanted = [...this.waiting].filter((link) => !this.options.isDrained(link));
+    const wanted = this.unplaced.filter((link) => !this.options.isDrained(link));
     return wanted.map((link) => ({
       link,
       id: link.id,
@@ -171,7 +177,7 @@ export class FetchingWorkers {
   }
 
   private sourcesFor(link: WorkerLink): string[] {
-    const others = [...this.options.sources(), ...this.waiting].filter((other) => other !== link);
+    const others = [...this.options.sources(), ...this.unplaced].filter((other) => other !== link);
     const addresses = others.map((other) => (other instanceof WorkerLink ? placedAddress(other) : other.address));
     return [...new Set(addresses)].slice(0, PACK_SOURCES_LIMIT - 1);
   }

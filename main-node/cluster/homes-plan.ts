@@ -9,8 +9,12 @@ import { WorkerSpeeds } from './worker-speeds.js';
 export const LEAST_GAIN = 1.2;
 /** Shortest time between two changes. */
 export const BETWEEN_CHANGES_MS = 60_000;
-/** Longest time in which workers fetch what planned homes need. The plan is given up then, and no other one is made for as long. */
+/**
+ * Longest time in which workers fetch what planned homes need. The plan is given up then, and no other one is made for as long. The time doubles with each
+ * plan that is given up after another, up to the greatest: what was fetched for them stays on disks.
+ */
 export const PLAN_LIMIT_MS = 30 * 60_000;
+export const GREATEST_PLAN_LIMIT_MS = 24 * 60 * 60_000;
 
 /** Strict homes follow from these, and from the workers' ids. */
 interface Homes {
@@ -32,6 +36,8 @@ export class HomesPlan {
   private present: Homes = { shares: new Map(), kept: null };
   private planned: (Homes & { sinceMs: number }) | null = null;
   private nextMs = -Infinity;
+  private pauseEndsMs = -Infinity;
+  private limitMs = PLAN_LIMIT_MS;
 
   /**
    * @param homes experts of all layers, times their homes; 0: homes are not strict, and nothing is planned
@@ -59,17 +65,28 @@ export class HomesPlan {
   plan(links: readonly WorkerLink[], placement: Placement): boolean {
     const nowMs = this.nowMs();
     if (this.homes === 0 || this.isPlanned || links.length < 2 || nowMs < this.nextMs) return false;
-    const better = this.own?.better(links, this.speeds, { placement, kept: this.keptBy(links), nowMs }) ?? null;
-    const kept = better ?? this.keptBy(links);
+    const present = this.keptBy(links);
+    const isCrowded = this.own?.isCrowded(present) === true;
+    if (nowMs < this.pauseEndsMs && !isCrowded) return false;
+    const better =
+      (this.canKeep(links) && this.own?.better(links, this.speeds, { placement, kept: present, nowMs })) || null;
+    if (isCrowded && better === null) return false;
+    const kept = better ?? present;
     const sharing = kept === null ? links : links.filter(({ id }) => id !== this.own?.workerId);
     const shares = this.betterShares(sharing, kept === null ? this.homes : this.homes - countKept(kept));
     if (better === null && shares === null) return false;
-    this.planned = { shares: shares ?? this.present.shares, kept, sinceMs: nowMs };
+    // An earlier choice of main is not forgotten beside a worker that does not know of it.
+    this.planned = { shares: shares ?? this.present.shares, kept: kept ?? this.present.kept, sinceMs: nowMs };
     return true;
   }
 
   private keptBy(links: readonly WorkerLink[]): Uint8Array | null {
-    return links.some(({ id }) => id === this.own?.workerId) ? this.present.kept : null;
+    return this.canKeep(links) ? this.present.kept : null;
+  }
+
+  /** Main can keep experts beside these workers: it has a worker of its own among others, and all know what it keeps. */
+  private canKeep(links: readonly WorkerLink[]): boolean {
+    return links.length > 1 && links.every(knowsKeptExperts) && links.some(({ id }) => id === this.own?.workerId);
   }
 
   private betterShares(links: readonly WorkerLink[], homes: number): Map<string, number> | null {
@@ -79,9 +96,14 @@ export class HomesPlan {
     return gainOfShares(speeds, homes, sharesOf(this.present, links), shares) < LEAST_GAIN ? null : shares;
   }
 
-  /** True if workers have not fetched in time what the plan needs: it is to be dropped. */
+  /** True if workers have not fetched in time what the plan needs. */
   get isOverdue(): boolean {
-    return this.planned !== null && this.nowMs() - this.planned.sinceMs >= PLAN_LIMIT_MS;
+    return this.planned !== null && this.nowMs() - this.planned.sinceMs >= this.limitMs;
+  }
+
+  /** True if the plan is overdue, or if main has no memory any more for the experts that it would keep: it is to be dropped. */
+  get isOutdated(): boolean {
+    return this.isOverdue || (this.planned !== null && this.own?.isCrowded(this.planned.kept) === true);
   }
 
   /** The plan decides the homes from now on. */
@@ -90,13 +112,17 @@ export class HomesPlan {
     const { shares, kept } = this.planned;
     this.present = { shares, kept };
     this.planned = null;
+    this.limitMs = PLAN_LIMIT_MS;
     this.nextMs = this.nowMs() + BETWEEN_CHANGES_MS;
   }
 
   /** Gives the plan up. Returns false if there was none. */
   dropPlan(): boolean {
     if (this.planned === null) return false;
-    if (this.isOverdue) this.nextMs = this.nowMs() + PLAN_LIMIT_MS;
+    if (this.isOverdue) {
+      this.pauseEndsMs = this.nowMs() + this.limitMs;
+      this.limitMs = Math.min(GREATEST_PLAN_LIMIT_MS, 2 * this.limitMs);
+    }
     this.planned = null;
     return true;
   }
@@ -105,7 +131,7 @@ export class HomesPlan {
   of(links: readonly WorkerLink[], which: 'planned' | 'present'): Map<string, HomesOfWorker> {
     const homes = (which === 'planned' ? this.planned : null) ?? this.present;
     const shares = sharesOf(homes, links);
-    const keeper = links.length > 1 && homes.kept !== null ? this.own?.workerId : undefined;
+    const keeper = this.canKeep(links) ? this.own?.workerId : undefined;
     return new Map(
       links.map(({ id }) => [
         id,
@@ -117,6 +143,11 @@ export class HomesPlan {
       ]),
     );
   }
+}
+
+/** A worker that fetches its experts must know which others main keeps. Releases up to 0.2 do not; they state no newest protocol either. */
+function knowsKeptExperts({ partialPack, identity }: WorkerLink): boolean {
+  return !partialPack || (identity.newestProtocol ?? 0) > 0;
 }
 
 /** The share of each worker; 0: all are equal. */

@@ -31,7 +31,8 @@ export class OwnExperts {
   reported({ status }: WorkerLink, nowMs: number): void {
     if (status === null) return;
     const { sinceMs, now } = this.room;
-    const room = Math.min(cachedExperts(status), status.cache?.capacities?.full ?? 0);
+    const { expertLayers, experts } = this.uses.shape;
+    const room = Math.min(cachedExperts(status, expertLayers * experts), status.cache?.capacities?.full ?? 0);
     this.room =
       nowMs - sinceMs < ROOM_KEPT_MS
         ? { ...this.room, now: Math.min(now, room) }
@@ -48,11 +49,11 @@ export class OwnExperts {
     { placement, kept, nowMs }: { placement: Placement; kept: Uint8Array | null; nowMs: number },
   ): Uint8Array | null {
     const own = links.find(({ id }) => id === this.workerId);
-    const room = Math.min(this.room.now, this.room.before);
+    const room = this.leastRoom;
     if (own === undefined || links.length < 2 || !this.uses.isMeasured) return null;
     // A main that keeps experts gives them up when there is no room left for any.
     if (room === Infinity || (room <= 0 && kept === null)) return null;
-    if (nowMs - this.lookedMs < BETWEEN_LOOKS_MS || !links.every(knowsKeptExperts)) return null;
+    if (nowMs - this.lookedMs < BETWEEN_LOOKS_MS || links.some(({ status }) => status === null)) return null;
     this.lookedMs = nowMs;
     const others = links.filter((link) => link !== own);
     const { expertLayers: layers, experts } = this.uses.shape;
@@ -62,13 +63,23 @@ export class OwnExperts {
     return isBetter(input, held, chosen, kept !== null) ? chosen : null;
   }
 
+  /** True if answers have taken memory that some of these experts need. Null: main keeps none by choice. */
+  isCrowded(kept: Uint8Array | null): boolean {
+    return kept !== null && countKept(kept) > this.leastRoom;
+  }
+
+  private get leastRoom(): number {
+    return Math.min(this.room.now, this.room.before);
+  }
+
   private timesOf(
     own: WorkerLink,
     others: readonly WorkerLink[],
     speeds: WorkerSpeeds,
   ): Pick<OwnExpertsInput, 'workers' | 'workersRoom' | 'ownMs' | 'workerMs' | 'loadMs' | 'reachMs'> {
     const { executeMs, loadMs, reachMs } = this.costs;
-    const workersRoom = others.reduce((sum, { status }) => sum + (status === null ? 0 : cachedExperts(status)), 0);
+    const all = this.uses.shape.expertLayers * this.uses.shape.experts;
+    const workersRoom = others.reduce((sum, { status }) => sum + (status === null ? 0 : cachedExperts(status, all)), 0);
     const common = { workers: others.length, workersRoom, reachMs };
     const ownSpeed = speeds.of(own);
     const measured = others.flatMap((link) => speeds.of(link) ?? []);
@@ -78,7 +89,7 @@ export class OwnExperts {
       ...common,
       ownMs: ownSpeed.executeMs,
       workerMs: atOnce(measured.map((speed) => speed.executeMs)),
-      loadMs: mean(measured.map((speed) => speed.loadMs)),
+      loadMs: median(measured.map((speed) => speed.loadMs)),
     };
   }
 }
@@ -94,11 +105,6 @@ function isBetter(input: OwnExpertsInput, held: Uint8Array, chosen: Uint8Array, 
   return savesMessages && then.ms <= now.ms;
 }
 
-/** A worker that fetches its experts must know which others main keeps; an earlier release, which does not, reports no time of executions. */
-function knowsKeptExperts({ partialPack, status }: WorkerLink): boolean {
-  return status !== null && (!partialPack || status.shortExecuteMsMean > 0);
-}
-
 function firstHomesOf(placement: Placement, id: string): Uint8Array {
   const kept = new Uint8Array(keptBytes(placement));
   for (let layer = 0; layer < placement.layers; layer += 1)
@@ -109,13 +115,13 @@ function firstHomesOf(placement: Placement, id: string): Uint8Array {
 
 /** Time of an expert on workers that have experts in proportion to their speed. */
 function atOnce(executeMs: readonly number[]): number {
-  return executeMs.length / executeMs.reduce((sum, ms) => sum + 1 / Math.max(SHORTEST_MS, ms), 0);
+  return executeMs.length / executeMs.reduce((sum, ms) => sum + 1 / ms, 0);
 }
 
-const SHORTEST_MS = 0.001;
-
-function mean(values: readonly number[]): number {
-  return values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
+/** One worker with a false number changes it little. Of two middle values the lower one. */
+function median(values: readonly number[]): number {
+  const sorted = [...values].sort((left, right) => left - right);
+  return sorted[Math.floor((sorted.length - 1) / 2)] ?? 0;
 }
 
 /** Null: main has no worker of its own, or homes are not strict. */

@@ -314,11 +314,11 @@ export class Roster implements PlacedWorkers {
 
   /**
    * Divides strict homes anew if measurements ask for it, as soon as workers have fetched what they then need. Nothing is planned while other workers are
-   * about to come: they fetch for the present homes.
+   * to be placed soon: they fetch for the present homes.
    */
   private followHomes(): void {
     const { homes, fetching, current } = this;
-    if (current === null || this.joinTimer !== null || fetching.isGathering || homes.isOverdue)
+    if (current === null || this.joinTimer !== null || fetching.isGathering || homes.isOutdated)
       return this.dropHomesPlan();
     const used = this.usedWorkers();
     if (homes.plan(used, current)) fetching.publish();

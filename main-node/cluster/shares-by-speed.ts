@@ -88,7 +88,8 @@ function equalTimeCounts(speeds: readonly MeasuredSpeed[], homes: number): numbe
   return speeds.map((speed) => expertsIn(speed, longest));
 }
 
-function bounded({ executeMs, loadMs, cached }: MeasuredSpeed): MeasuredSpeed {
+/** The speed, with times that a worker can have. */
+export function bounded({ executeMs, loadMs, cached }: MeasuredSpeed): MeasuredSpeed {
   return {
     executeMs: Math.min(LONGEST_MS, Math.max(SHORTEST_MS, executeMs)),
     loadMs: Math.min(LONGEST_MS, Math.max(0, loadMs)),

@@ -1,4 +1,4 @@
-import type { MeasuredSpeed } from './shares-by-speed.js';
+import { bounded, type MeasuredSpeed } from './shares-by-speed.js';
 import type { NodeStatus } from '../../shared/wire/messages.js';
 import type { WorkerLink } from './worker-link.js';
 
@@ -14,7 +14,7 @@ interface Measure {
   speed: MeasuredSpeed;
 }
 
-/** The speeds of workers by their reports. */
+/** The speeds of workers by their reports, within bounds: the numbers come from peers. */
 export class WorkerSpeeds {
   private readonly measures = new WeakMap<WorkerLink, Measure>();
 
@@ -44,10 +44,10 @@ function isMeasured({ executions, shortExecuteMsMean }: NodeStatus): boolean {
 
 function speedOf(status: NodeStatus): MeasuredSpeed {
   const { shortExecuteMsMean: executeMs, loadMsMean: loadMs } = status;
-  return { executeMs, loadMs, cached: cachedExperts(status) };
+  return bounded({ executeMs, loadMs, cached: cachedExperts(status) });
 }
 
-/** Whole experts that a worker's cache has room for. */
-export function cachedExperts({ cache, slotBytes }: Pick<NodeStatus, 'cache' | 'slotBytes'>): number {
-  return cache === null || slotBytes === 0 ? 0 : Math.floor(cache.bytes / slotBytes);
+/** Whole experts that a worker's cache has room for. `all`: experts of the model; a worker may report room for more. */
+export function cachedExperts({ cache, slotBytes }: Pick<NodeStatus, 'cache' | 'slotBytes'>, all = Infinity): number {
+  return cache === null || slotBytes === 0 ? 0 : Math.min(all, Math.floor(cache.bytes / slotBytes));
 }

@@ -180,6 +180,26 @@ describe('main: planned homes', () => {
   );
 
   it(
+    'are made beside a lone worker whose fetch takes days, once it is here for a while',
+    onSetting(async (setting) => {
+      const [a, b] = await setting.unequal();
+      const slow = setting.worker('slow');
+      setting.ready(a, A);
+      setting.ready(b, B);
+      assert.deepEqual(setting.shares, [0, 0], 'it might be placed soon');
+      await setting.pass(COHORT_WAIT_MS);
+      setting.ready(a, A);
+      setting.ready(a, A);
+      setting.ready(b, B);
+      assert.deepEqual(setting.shares, [24, 8]);
+      assert.deepEqual(sharesOf(latestOf(slow).placement), [24, 8, 16]);
+      setting.ready(slow);
+      await setting.pass(2 * JOIN_BATCH_MS);
+      assert.deepEqual(setting.shares, [24, 8, 16]);
+    }),
+  );
+
+  it(
     'are given up after a while, and planned again after another',
     onSetting(async (setting) => {
       const [a, b] = await setting.unequal();
@@ -201,7 +221,13 @@ describe('main: planned homes', () => {
       ] as const)
         setting.ready(member, status);
       assert.deepEqual(setting.shares, [24, 8]);
+      for (let status = 0; status < 20; status += 1) for (const member of [a, b]) setting.ready(member, A);
+      assert.deepEqual(setting.shares, [24, 8], 'it is too soon for a third change');
       await setting.pass(BETWEEN_CHANGES_MS);
+      setting.ready(a, A);
+      setting.ready(a, A);
+      setting.ready(b, A);
+      assert.deepEqual(setting.shares, [24, 21]);
     }),
   );
 });

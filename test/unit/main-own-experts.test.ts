@@ -4,10 +4,13 @@ import { chooseOwnExperts, ownExpertsCost, type OwnExpertsInput } from '../../ma
 import { ExpertUses } from '../../main-node/cluster/expert-uses.js';
 import { OwnExperts, ROOM_KEPT_MS, BETWEEN_LOOKS_MS } from '../../main-node/cluster/own-experts.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
-import { WorkerSpeeds } from '../../main-node/cluster/worker-speeds.js';
+import { BETWEEN_CHANGES_MS, HomesPlan, PLAN_LIMIT_MS } from '../../main-node/cluster/homes-plan.js';
+import { LEAST_EXECUTIONS, LEAST_STATUSES, WorkerSpeeds } from '../../main-node/cluster/worker-speeds.js';
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 import { countKept, hasKept, keep, keptBytes } from '../../shared/decisions/placement/kept-experts.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
+import { NEWEST_PROTOCOL } from '../../shared/wire/limits.js';
+import type { NodeStatus } from '../../shared/wire/messages.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { RUNTIME } from '../wall.js';
@@ -121,9 +124,16 @@ describe('main: when the experts that it keeps change', () => {
     workers: ['main-worker', 'box'].map((id) => ({ id, address: '', slots: 1 })),
   });
 
-  const worker = (id: string, partialPack = false): WorkerLink => {
+  const worker = (id: string, partialPack = false, newestProtocol = 0): WorkerLink => {
     const settings = { hiddenSize: 4, experts: 8, executeTimeoutMs: 1000, runtime: RUNTIME };
-    return new WorkerLink(plainIdentity({ id }), `${id}:1`, new MemoryStream(), settings, silentLog, partialPack);
+    return new WorkerLink(
+      plainIdentity({ id, newestProtocol }),
+      `${id}:1`,
+      new MemoryStream(),
+      settings,
+      silentLog,
+      partialPack,
+    );
   };
   const report = (link: WorkerLink, room: number, nowMs = 0, shortExecuteMsMean = 0): void => {
     const capacities = { ...NO_CAPACITIES, full: room };
@@ -212,13 +222,75 @@ describe('main: when the experts that it keeps change', () => {
     assert.equal(better(null, BETWEEN_LOOKS_MS), null);
   });
 
-  it('main keeps none by choice beside a worker that fetches its experts and may not know of them', () => {
+  it('main keeps none beside a worker of an old release that fetches its experts, and none is chosen; they come back when it leaves', () => {
+    let nowMs = 0;
+    const homes = new HomesPlan(16, own, () => nowMs);
+    const keptNow = (): number =>
+      [...homes.of(links, 'present').values()].reduce((sum, { keptExperts }) => sum + countKept(keptExperts), 0);
     route([1, 6], 64);
-    links[1] = worker('box', true);
-    report(links[1], 4);
-    assert.equal(better(null, 0), null);
-    report(links[1], 4, 0, 1);
-    assert.notEqual(better(null, 0), null);
+    const [mine, box] = links as [WorkerLink, WorkerLink];
+    links = [mine, worker('old', true)];
+    report(links[1] as WorkerLink, 4);
+    assert.equal(homes.plan(links, placement), false);
+    links = [mine, worker('new', true, NEWEST_PROTOCOL)];
+    report(links[1] as WorkerLink, 4);
+    assert.equal(homes.plan(links, placement), true);
+    homes.takePlan();
+    assert.equal(keptNow(), 4);
+    links = [mine, worker('old', true)];
+    assert.equal(keptNow(), 0);
+    nowMs = BETWEEN_CHANGES_MS;
+    assert.equal(homes.plan(links, placement), false);
+    links = [mine, box];
+    assert.equal(keptNow(), 4);
+  });
+
+  it('they are given up also while plans rest after one that was overdue, and a plan that would keep too many is dropped', () => {
+    let nowMs = 0;
+    const homes = new HomesPlan(16, own, () => nowMs);
+    route([1, 6], 64);
+    assert.equal(homes.plan(links, placement), true);
+    homes.takePlan();
+    route([2, 3], 2000);
+    nowMs = BETWEEN_CHANGES_MS;
+    assert.equal(homes.plan(links, placement), true);
+    nowMs += PLAN_LIMIT_MS;
+    assert.equal(homes.isOutdated, true);
+    homes.dropPlan();
+    assert.equal(homes.plan(links, placement), false, 'plans rest');
+    report(links[0] as WorkerLink, 2, nowMs);
+    assert.equal(homes.plan(links, placement), true);
+    assert.equal(homes.isOutdated, false);
+    report(links[0] as WorkerLink, 1, nowMs);
+    assert.equal(homes.isOutdated, true);
+  });
+
+  it('one worker with false numbers changes little', () => {
+    let speeds = new WorkerSpeeds();
+    links = ['main-worker', 'a', 'b', 'c'].map((id) => worker(id));
+    const tell = (link: WorkerLink, changes: Partial<NodeStatus>): void => {
+      for (let times = 1; times <= LEAST_STATUSES; times += 1) {
+        const status = { ...emptyNodeStatus(link.identity), executions: times * LEAST_EXECUTIONS, ...changes };
+        link.receive({ kind: 'status', status });
+        speeds.reported(link);
+      }
+    };
+    for (const link of links) tell(link, { shortExecuteMsMean: link.id === 'main-worker' ? 20 : 1, loadMsMean: 5 });
+    const [mine, , , liar] = links as [WorkerLink, WorkerLink, WorkerLink, WorkerLink];
+    report(mine, 8);
+    route([1, 6], 64);
+    const chosen = (): Uint8Array | null => {
+      const fresh = new OwnExperts('main-worker', uses, GROUPING.costs);
+      fresh.reported(mine, 0);
+      return fresh.better(links, speeds, { placement, kept: new Uint8Array(2), nowMs: 0 });
+    };
+    const before = chosen() ?? assert.fail('nothing is chosen');
+    assert.ok(countKept(before) < 8, 'main is too slow for all that it has room for');
+    tell(liar, { shortExecuteMsMean: 1, loadMsMean: 1e9 });
+    assert.deepEqual(chosen(), before);
+    speeds = new WorkerSpeeds();
+    tell(liar, { shortExecuteMsMean: 1e9, loadMsMean: 1e9 });
+    assert.deepEqual(speeds.of(liar), { executeMs: 60_000, loadMs: 60_000, cached: 0 });
   });
 
   it('a bitmap has the experts that were put into it', () => {

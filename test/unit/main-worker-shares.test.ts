@@ -2,7 +2,12 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { gainOfShares, sharesBySpeed, type MeasuredSpeed } from '../../main-node/cluster/shares-by-speed.js';
-import { BETWEEN_CHANGES_MS, HomesPlan, PLAN_LIMIT_MS } from '../../main-node/cluster/homes-plan.js';
+import {
+  BETWEEN_CHANGES_MS,
+  GREATEST_PLAN_LIMIT_MS,
+  HomesPlan,
+  PLAN_LIMIT_MS,
+} from '../../main-node/cluster/homes-plan.js';
 import { LEAST_EXECUTIONS, LEAST_STATUSES } from '../../main-node/cluster/worker-speeds.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
@@ -257,6 +262,30 @@ describe('main: when shares change', () => {
     assert.equal(plan(), false);
     nowMs = 2 * PLAN_LIMIT_MS;
     assert.equal(plan(), true);
+  });
+
+  it('each plan that takes too long after another has twice its time, and twice its pause, up to a day', () => {
+    const [a, b] = links as [WorkerLink, WorkerLink];
+    report(a, 1);
+    report(b, 3);
+    const fail = (limitMs: number): void => {
+      assert.equal(plan(), true);
+      nowMs += limitMs - 1;
+      assert.equal(homes.isOverdue, false);
+      nowMs += 1;
+      assert.equal(homes.isOverdue, true);
+      homes.dropPlan();
+      nowMs += limitMs - 1;
+      assert.equal(plan(), false);
+      nowMs += 1;
+    };
+    for (const factor of [1, 2, 4, 8, 16, 32]) fail(factor * PLAN_LIMIT_MS);
+    for (let again = 0; again < 2; again += 1) fail(GREATEST_PLAN_LIMIT_MS);
+    assert.equal(plan(), true);
+    homes.takePlan();
+    report(b, 1, 20);
+    nowMs += BETWEEN_CHANGES_MS;
+    fail(PLAN_LIMIT_MS);
   });
 
   it('a worker that comes has the mean share, and there are no shares without strict homes', () => {
