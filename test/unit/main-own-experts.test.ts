@@ -226,7 +226,10 @@ describe('main: when the experts that it keeps change', () => {
     let nowMs = 0;
     const homes = new HomesPlan(16, own, () => nowMs);
     const keptNow = (): number =>
-      [...homes.of(links, 'present').values()].reduce((sum, { keptExperts }) => sum + countKept(keptExperts), 0);
+      [...homes.of(links, 'present').values()].reduce(
+        (sum, { keptExperts }) => sum + countKept(keptExperts ?? new Uint8Array()),
+        0,
+      );
     route([1, 6], 64);
     const [mine, box] = links as [WorkerLink, WorkerLink];
     links = [mine, worker('old', true)];
