@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
 import { awaitRecorded } from '../../engine/fitting/await-recorded.js';
-import { fitPredictor, type FittingStage } from '../../engine/fitting/fit-predictor.js';
+import { fitPredictor, type FittingStage, requireFittable } from '../../engine/fitting/fit-predictor.js';
 import { LEAST_TOKENS, MOST_TOKENS } from '../../engine/fitting/fitting-tokens.js';
 import { RecordedStates } from '../../engine/fitting/recorded-states.js';
 import type { Pack } from '../../packs/format/open-pack.js';
@@ -45,6 +45,7 @@ const STAGES: Readonly<Record<ShownStage, { label: string; unit: string }>> = {
   serving: { label: 'waiting for answers of main', unit: 'tokens' },
   answers: { label: 'making answers', unit: 'tokens' },
   recording: { label: 'recording', unit: 'layers of passes' },
+  reading: { label: 'reading the heads of the rows', unit: 'tokens' },
   copying: { label: 'reading what was recorded', unit: 'tokens' },
   training: { label: 'training', unit: 'epochs' },
 };
@@ -130,36 +131,50 @@ async function fit(directory: string, flags: FitFlags): Promise<void> {
   }
   const pack = await openServedPack(directory);
   const leave = await usePack(pack.directory);
-  let predictor: Predictor;
+  let fitted: Fitted;
   try {
-    predictor = await withInterrupt((signal) => withStages((onProgress) => train(pack, flags, signal, onProgress)));
+    fitted = await withInterrupt((signal) => withStages((onProgress) => train(pack, flags, signal, onProgress)));
   } finally {
     await leave();
   }
   const path = join(pack.directory, PREDICTOR_FILE);
   const { size: sizeBytes } = await stat(path);
   const elapsedMs = Math.round(runtime.nowMs() - startedMs);
+  const { predictor, damagedRows } = fitted;
+  const damaged = damagedRows > 0 ? [`  ${damagedRows} recorded tokens are damaged and were left out`] : [];
   if (flags.json) {
     const { shape, recall, tokens, seed, text } = predictor;
-    const facts = { shape, tokens, seed, text, recall };
+    const facts = { shape, tokens, seed, text, recall, ...(flags.record ? { damagedRows } : {}) };
     standardOutput.write(`${printableJson(snakeCaseKeys({ path, sizeBytes, elapsedMs, ...facts }))}\n`);
     return;
   }
   const first = `fitted ${pack.directory} in ${formatDuration(elapsedMs)}: ${path}, ${formatBytes(sizeBytes)}`;
-  standardOutput.write(`${[first, ...predictorLines(predictor)].join('\n')}\n`);
+  standardOutput.write(`${[first, ...damaged, ...predictorLines(predictor)].join('\n')}\n`);
+}
+
+interface Fitted {
+  readonly predictor: Predictor;
+  /** Rows of the recorded ones that were left out. */
+  readonly damagedRows: number;
 }
 
 type OnProgress = (stage: ShownStage, done: number, total: number) => void;
 
-async function train(pack: Pack, flags: FitFlags, signal: AbortSignal, onProgress: OnProgress): Promise<Predictor> {
+async function train(pack: Pack, flags: FitFlags, signal: AbortSignal, onProgress: OnProgress): Promise<Fitted> {
   const text = flags.text === undefined ? null : await readText(flags.text);
   const recorded = flags.record ? await RecordedStates.open(pack) : null;
   try {
     const tokens = flags.tokens ?? recorded?.limit ?? DEFAULT_TOKENS;
-    if (recorded !== null) await awaitRecorded(recorded, { tokens, signal, onProgress }, runtime);
-    const memoryBytes = flags.memory ?? availableMemoryBytes();
+    const memoryOf = (): number => flags.memory ?? availableMemoryBytes();
+    if (recorded !== null) {
+      requireFittable(pack, { tokens, memoryBytes: memoryOf(), recorded });
+      await awaitRecorded(recorded, { tokens, signal, onProgress }, runtime);
+    }
     const { seed, units = null } = flags;
-    return await fitPredictor(pack, { text, recorded, tokens, seed, memoryBytes, units, signal, runtime, onProgress });
+    let damagedRows = 0;
+    const onDamaged = (rows: number): void => void (damagedRows = rows);
+    const request = { text, recorded, tokens, seed, memoryBytes: memoryOf(), units, signal, runtime };
+    return { damagedRows, predictor: await fitPredictor(pack, { ...request, onProgress, onDamaged }) };
   } finally {
     await recorded?.close();
   }

@@ -13,10 +13,10 @@ import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js
 import { existingDistances, type ExpertMapsShape, type LayerMaps } from '../../shared/model/expert-maps.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { loadDenseWeights } from '../loading/load-weights.js';
-import { chooseUnits, countForetold, DISTANCES } from './foretold-experts.js';
+import { chooseUnits, countForetold, countKnown, DISTANCES } from './foretold-experts.js';
 import { FittingFolder } from './fitting-folder.js';
 import { copyRecorded } from './copy-recorded.js';
-import { cutText, divideTokens, type FittingTokens, recordedSequences } from './fitting-tokens.js';
+import { cutText, divideRecorded, divideTokens, type FittingTokens, requireTokens } from './fitting-tokens.js';
 import { makeOwnAnswers } from './make-own-answers.js';
 import { recordLayers } from './record-layers.js';
 import type { RecordedHeads, RecordedStates } from './recorded-states.js';
@@ -27,7 +27,7 @@ const EPOCHS = 24;
 const COMPARED_ROWS = 1024;
 const VALUE_BYTES = 4;
 
-export type FittingStage = 'answers' | 'recording' | 'copying' | 'training';
+export type FittingStage = 'answers' | 'recording' | 'reading' | 'copying' | 'training';
 
 export interface FittingRequest {
   /** Tokens to record; of the model's own answers, a few more. */
@@ -43,17 +43,32 @@ export interface FittingRequest {
   readonly signal: AbortSignal;
   readonly runtime: Pick<Runtime, 'nextTurn'>;
   readonly onProgress: (stage: FittingStage, done: number, total: number) => void;
+  /** Hears how many recorded rows are damaged and left out, if any are. */
+  readonly onDamaged?: (rows: number) => void;
+}
+
+/**
+ * Refuses a request that cannot succeed, before anybody waits for its tokens.
+ * @throws MODEL_UNSUPPORTED, USAGE (too few tokens, too little memory)
+ */
+export function requireFittable(
+  pack: Pick<Pack, 'directory' | 'shape'>,
+  { tokens, memoryBytes, recorded }: Pick<FittingRequest, 'tokens' | 'memoryBytes' | 'recorded'>,
+): void {
+  requireChoice(pack);
+  if (recorded !== null) requireTokens(tokens, recorded.path);
+  requireMemory(pack.shape, { tokens, memoryBytes });
 }
 
 /**
  * Fits the pack, and writes the predictor to it. Continues with what an interrupted run with the same inputs has left.
- * @throws MODEL_UNSUPPORTED, USAGE (too few tokens, too little memory), CANCELLED, and the errors of loading and of the disk
+ * @throws MODEL_UNSUPPORTED, USAGE (too few tokens, too little memory), PACK_CORRUPT (recorded rows), CANCELLED, and the errors of loading and of the disk
  */
 export async function fitPredictor(pack: Pack, request: FittingRequest): Promise<Predictor> {
-  requireChoice(pack);
+  requireFittable(pack, request);
   const shape = mapsShape(pack.shape, request.units);
   const { tokens, seed, recorded } = request;
-  const heads = recorded === null ? null : await recorded.heads(tokens);
+  const heads = recorded === null ? null : await headsOf(recorded, request);
   const text = textOf(request, heads);
   const inputs = {
     odmoeVersion: odmoeVersion(),
@@ -64,7 +79,6 @@ export async function fitPredictor(pack: Pack, request: FittingRequest): Promise
     units: shape.units,
     distances: shape.distances,
   };
-  requireMemory(pack.shape, request);
   const folder = await FittingFolder.open(pack.directory, inputs, pack.shape);
   let predictor: Predictor;
   try {
@@ -72,7 +86,7 @@ export async function fitPredictor(pack: Pack, request: FittingRequest): Promise
     const used =
       recorded === null || heads === null
         ? await fitting.tokens()
-        : divideTokens(recordedSequences(heads.answers), recorded.path);
+        : divideRecorded(heads.answers, recorded.path);
     await (recorded === null ? fitting.record(used) : fitting.copy(used, recorded));
     const layers = await fitting.train(used);
     const recall = await fitting.measure(layers, used);
@@ -87,6 +101,10 @@ export async function fitPredictor(pack: Pack, request: FittingRequest): Promise
   return predictor;
 }
 
+function headsOf(recorded: RecordedStates, { tokens, signal, onProgress }: FittingRequest): Promise<RecordedHeads> {
+  return recorded.heads(tokens, { signal, onProgress: (rows) => onProgress('reading', rows, tokens) });
+}
+
 function interrupted(cause: unknown): OdmoeError {
   return new OdmoeError('CANCELLED', 'fitting was interrupted; the same command goes on with it', { cause });
 }
@@ -97,7 +115,7 @@ function mapsShape({ hiddenSize, experts, expertLayers }: ModelShape, units: num
 }
 
 /** @throws MODEL_UNSUPPORTED where routers have nothing to choose */
-function requireChoice({ directory, shape: { experts, expertsPerToken } }: Pack): void {
+function requireChoice({ directory, shape: { experts, expertsPerToken } }: Pick<Pack, 'directory' | 'shape'>): void {
   if (expertsPerToken < experts) return;
   throw new OdmoeError(
     'MODEL_UNSUPPORTED',
@@ -109,7 +127,10 @@ function requireChoice({ directory, shape: { experts, expertsPerToken } }: Pack)
  * A layer is trained with its states, and with the choices at each distance, of which native code makes a copy.
  * @throws USAGE if they do not fit into memory
  */
-function requireMemory({ hiddenSize, expertsPerToken }: ModelShape, { tokens, memoryBytes }: FittingRequest): void {
+function requireMemory(
+  { hiddenSize, expertsPerToken }: ModelShape,
+  { tokens, memoryBytes }: Pick<FittingRequest, 'tokens' | 'memoryBytes'>,
+): void {
   const neededBytes = tokens * VALUE_BYTES * (hiddenSize + 2 * DISTANCES.length * expertsPerToken);
   if (neededBytes <= memoryBytes) return;
   throw new OdmoeError(
@@ -155,20 +176,48 @@ class Fitting {
   }
 
   /** Copies the rows that main has recorded, and that are not copied yet. Each sequence holds the numbers of its rows. */
-  async copy({ sequences, tokens }: FittingTokens, recorded: RecordedStates): Promise<void> {
+  async copy(used: FittingTokens, recorded: RecordedStates): Promise<void> {
     const { pack, folder, request } = this;
-    if (folder.recordedRows >= tokens) return;
-    await this.requireRoom(tokens);
-    const { signal } = request;
-    await copyRecorded(recorded, sequences.flat(), pack.shape, {
-      firstRow: folder.recordedRows,
-      signal,
-      record: (rows) => folder.record(rows),
-      done: async (rows) => {
-        await folder.setRecordedRows(rows);
-        request.onProgress('copying', rows, tokens);
-      },
-    });
+    const { sequences, tokens } = used;
+    if (folder.recordedRows < tokens) {
+      await this.requireRoom(tokens);
+      const { signal } = request;
+      await copyRecorded(recorded, sequences.flat(), pack.shape, {
+        firstRow: folder.recordedRows,
+        signal,
+        record: (rows) => folder.record(rows),
+        keep: (rows) => folder.setRecordedRows(rows),
+        onProgress: (rows) => request.onProgress('copying', rows, tokens),
+      });
+    }
+    await this.requireWholeRows(used, recorded);
+  }
+
+  /**
+   * Damaged rows are left out, and their number is said.
+   * @throws PACK_CORRUPT if too few of the rows are whole to train with or to measure by
+   */
+  private async requireWholeRows({ tokens, trainedTokens }: FittingTokens, { path }: RecordedStates): Promise<void> {
+    const trained = await this.knownRows(0, trainedTokens);
+    const measured = await this.knownRows(trainedTokens, tokens);
+    const damaged = tokens - trained - measured;
+    if (trained * 2 < trainedTokens || measured * 2 < tokens - trainedTokens) {
+      throw new OdmoeError(
+        'PACK_CORRUPT',
+        `${path}: ${damaged} of ${tokens} rows are damaged; remove it, and let main record anew`,
+      );
+    }
+    if (damaged > 0) this.request.onDamaged?.(damaged);
+  }
+
+  /** The rows in [begin, end) with choices. A row without has none at any layer. */
+  private async knownRows(begin: number, end: number): Promise<number> {
+    let known = 0;
+    for (let row = begin; row < end; row += COMPARED_ROWS) {
+      const rows = Math.min(COMPARED_ROWS, end - row);
+      known += countKnown(await this.folder.choices(0, row, rows), rows);
+    }
+    return known;
   }
 
   private async requireRoom(tokens: number): Promise<void> {
@@ -227,6 +276,7 @@ class Fitting {
     const recall: LayerRecall[] = [];
     const maps = createExpertMaps(shape, layers);
     try {
+      const all = (await this.knownRows(trainedTokens, tokens)) * this.pack.shape.expertsPerToken;
       for (let layer = 0; layer < shape.layers; layer += 1) {
         const ahead = existingDistances(shape, layer);
         const found = ahead.map(() => 0);
@@ -240,8 +290,7 @@ class Fitting {
               countForetold(scores, chosen, { rows, index, ahead: ahead.length, experts: shape.experts });
           }
         }
-        const all = (tokens - trainedTokens) * this.pack.shape.expertsPerToken;
-        recall.push(...ahead.map((distance, index) => ({ layer, distance, recall: (found[index] ?? 0) / all })));
+        recall.push(...ahead.map((distance, index) => ({ layer, distance, recall: (found[index] ?? 0) / Math.max(1, all) })));
       }
       return recall;
     } finally {

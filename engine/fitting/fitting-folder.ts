@@ -1,5 +1,5 @@
 /** The folder in a pack that keeps the work of fitting until it is finished: what is there is not done again after an interruption. */
-import { constants, readdir, rm, rmdir } from 'node:fs/promises';
+import { chmod, constants, readdir, rm, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { crc32c } from '../../native/index.js';
@@ -32,6 +32,9 @@ const BATCH_LIMIT_BYTES = 64 * 1024 * 1024;
 const READ_BYTES = 64 * 1024 * 1024;
 const CHECKSUM_BYTES = 4;
 const VALUE_BYTES = 4;
+/** States and answers tell of users' texts, so only this user may read them. */
+const PRIVATE_DIRECTORY = 0o700;
+const PRIVATE_FILE = 0o600;
 
 /** The inputs of a predictor: work for other inputs is of no use. */
 export interface FittingInputs {
@@ -60,6 +63,9 @@ export interface RowSizes {
 }
 
 export class FittingFolder {
+  /** Files with rows that may not be on the disk yet. */
+  private readonly unsynced = new Set<string>();
+
   private constructor(
     readonly directory: string,
     private readonly lock: ProcessLock,
@@ -70,13 +76,15 @@ export class FittingFolder {
   ) {}
 
   /**
-   * Takes the folder. Work for other inputs is deleted.
+   * Takes the folder, which only this user may enter. Work for other inputs is deleted.
    * @throws LockHeldError (STORAGE_FAILED) while another process fits the pack, STORAGE_FULL, STORAGE_FAILED
    */
   static async open(packDirectory: string, inputs: FittingInputs, sizes: RowSizes): Promise<FittingFolder> {
     const directory = join(packDirectory, FITTING_DIRECTORY);
     try {
-      await makeDirectories(directory);
+      await makeDirectories(directory, PRIVATE_DIRECTORY);
+      // One that an earlier version has made is open to others.
+      await chmod(directory, PRIVATE_DIRECTORY);
     } catch (thrown) {
       throw writeFailure(thrown, directory, null);
     }
@@ -106,9 +114,14 @@ export class FittingFolder {
     return this.rows;
   }
 
+  /** Says that rows before this one are recorded. They are on the disk before it says so. */
   async setRecordedRows(rows: number): Promise<void> {
+    for (const name of this.unsynced) {
+      await syncFile(join(this.directory, name));
+      this.unsynced.delete(name);
+    }
     const work: z.infer<typeof workSchema> = { version: VERSION, inputs: this.inputs, recorded_rows: rows };
-    await replaceFile(join(this.directory, WORK_FILE), `${JSON.stringify(work)}\n`);
+    await replaceFile(join(this.directory, WORK_FILE), `${JSON.stringify(work)}\n`, PRIVATE_FILE);
     this.rows = rows;
   }
 
@@ -122,14 +135,14 @@ export class FittingFolder {
   }
 
   async keepBatch(number: number, sequences: readonly (readonly number[])[]): Promise<void> {
-    await replaceFile(join(this.directory, batchName(number)), `${JSON.stringify(sequences)}\n`);
+    await replaceFile(join(this.directory, batchName(number)), `${JSON.stringify(sequences)}\n`, PRIVATE_FILE);
   }
 
-  /** Writes rows of a layer to their place. They count when setRecordedRows has said so. */
+  /** Writes rows of a layer to their place. They count, and are on the disk, when setRecordedRows has said so. */
   async record({ layer, firstRow, states, choices }: RecordedRows): Promise<void> {
     const { hiddenSize, expertsPerToken } = this.sizes;
-    await writeAt(join(this.directory, statesName(layer)), firstRow * hiddenSize * VALUE_BYTES, states);
-    await writeAt(join(this.directory, choicesName(layer)), firstRow * expertsPerToken * VALUE_BYTES, choices);
+    await this.writeAt(statesName(layer), firstRow * hiddenSize * VALUE_BYTES, states);
+    await this.writeAt(choicesName(layer), firstRow * expertsPerToken * VALUE_BYTES, choices);
   }
 
   /** The states that rows [first, first + count) of a layer met: count x hiddenSize. */
@@ -174,7 +187,7 @@ export class FittingFolder {
     const values = Buffer.concat(parts);
     const checksum = Buffer.alloc(CHECKSUM_BYTES);
     checksum.writeUInt32LE(crc32c(values, 0), 0);
-    await replaceFile(join(this.directory, mapsName(layer)), Buffer.concat([values, checksum]));
+    await replaceFile(join(this.directory, mapsName(layer)), Buffer.concat([values, checksum]), PRIVATE_FILE);
   }
 
   /** Lets another process go on. A folder in which no work is done is deleted. */
@@ -227,6 +240,25 @@ export class FittingFolder {
     }
   }
 
+  /** Writes values to their place in a file. */
+  private async writeAt(name: string, offsetBytes: number, values: Float32Array | Int32Array): Promise<void> {
+    const path = join(this.directory, name);
+    const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+    try {
+      const file = await openCounted(path, constants.O_WRONLY | constants.O_CREAT, PRIVATE_FILE);
+      this.unsynced.add(name);
+      try {
+        for (let done = 0; done < bytes.length;) {
+          done += (await file.write(bytes, done, bytes.length - done, offsetBytes + done)).bytesWritten;
+        }
+      } finally {
+        await file.close();
+      }
+    } catch (thrown) {
+      throw writeFailure(thrown, path, null);
+    }
+  }
+
   private async readInto(name: string, offsetBytes: number, values: Float32Array | Int32Array): Promise<void> {
     const path = join(this.directory, name);
     const bytes = new Uint8Array(values.buffer);
@@ -253,15 +285,10 @@ const statesName = (layer: number): string => `states-${layer}.bin`;
 const choicesName = (layer: number): string => `choices-${layer}.bin`;
 const mapsName = (layer: number): string => `maps-${layer}.bin`;
 
-/** Writes values to their place in a file, onto the disk. */
-async function writeAt(path: string, offsetBytes: number, values: Float32Array | Int32Array): Promise<void> {
-  const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+async function syncFile(path: string): Promise<void> {
   try {
-    const file = await openCounted(path, constants.O_WRONLY | constants.O_CREAT);
+    const file = await openCounted(path, constants.O_WRONLY);
     try {
-      for (let done = 0; done < bytes.length;) {
-        done += (await file.write(bytes, done, bytes.length - done, offsetBytes + done)).bytesWritten;
-      }
       await file.datasync();
     } finally {
       await file.close();

@@ -19,7 +19,7 @@ export function chooseUnits(shape: Omit<ExpertMapsShape, 'units'>): number {
 }
 
 /**
- * The chosen experts that are among the most probable ones, as many as were chosen.
+ * The chosen experts that are among the most probable ones, as many as were chosen: none of a row without choices.
  * @param scores rows x ahead x experts
  * @param chosen rows x expertsPerToken
  */
@@ -36,5 +36,13 @@ export function countForetold(
     const own = chosen.subarray(row * expertsPerToken, (row + 1) * expertsPerToken);
     for (const expert of foretold) if (own.includes(expert)) count += 1;
   }
+  return count;
+}
+
+/** The rows that have choices: a row without has -1 in place of each. */
+export function countKnown(chosen: Int32Array, rows: number): number {
+  const expertsPerToken = chosen.length / rows;
+  let count = 0;
+  for (let row = 0; row < rows; row += 1) if (chosen[row * expertsPerToken] !== -1) count += 1;
   return count;
 }

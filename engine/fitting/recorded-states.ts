@@ -1,4 +1,4 @@
-/** What main has recorded beside a pack while it serves: the reader of the file that engine/recording writes. */
+/** The reader of the file that engine/recording writes: states and choices that main has recorded beside a pack while it serves. */
 import { createHash } from 'node:crypto';
 import type { FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -27,6 +27,11 @@ export interface RecordedHeads {
   readonly digest: string;
 }
 
+export interface HeadsReading {
+  readonly signal: AbortSignal;
+  readonly onProgress: (rows: number) => void;
+}
+
 export class RecordedStates {
   private constructor(
     readonly path: string,
@@ -39,7 +44,7 @@ export class RecordedStates {
 
   /**
    * Opens the file of the pack.
-   * @throws USAGE where main has recorded nothing, PACK_CORRUPT (damaged, or of another model), MODEL_UNSUPPORTED (another version), STORAGE_FAILED
+   * @throws USAGE where main has recorded nothing yet, PACK_CORRUPT (damaged, or of another model), MODEL_UNSUPPORTED (another version), STORAGE_FAILED
    */
   static async open(pack: Pick<Pack, 'directory' | 'manifest' | 'shape'>): Promise<RecordedStates> {
     const path = join(pack.directory, RECORDED_FILE);
@@ -59,6 +64,7 @@ export class RecordedStates {
       const file = await openFile(path);
       try {
         const header = new Uint8Array(RECORDED_HEADER_BYTES);
+        if ((await file.stat()).size < header.length) throw notBegun(path);
         await file.read(header, 0, header.length, 0);
         return new RecordedStates(path, file, pack, errors, readRecordedHeader(header, path, pack));
       } catch (thrown) {
@@ -87,27 +93,26 @@ export class RecordedStates {
     }
   }
 
-  /** @throws PACK_CORRUPT, STORAGE_FAILED */
-  async heads(count: number): Promise<RecordedHeads> {
+  /** @throws CANCELLED, PACK_CORRUPT (the file was cut), STORAGE_FAILED */
+  async heads(count: number, { signal, onProgress }: HeadsReading): Promise<RecordedHeads> {
     const answers: number[] = [];
     const digest = createHash('sha256');
     for (let first = 0; first < count; first += HEADS_TOGETHER) {
+      if (signal.aborted) throw new OdmoeError('CANCELLED', 'reading the recorded rows was interrupted');
       const rows = Array.from({ length: Math.min(HEADS_TOGETHER, count - first) }, (_, index) => first + index);
       for (const head of await Promise.all(rows.map((row) => this.bytesOf(row, ROW_HEAD_BYTES)))) {
         answers.push(answerOf(head));
         digest.update(head);
       }
+      onProgress(first + rows.length);
     }
     return { answers, digest: digest.digest('hex') };
   }
 
-  /** @throws PACK_CORRUPT for a damaged row, STORAGE_FAILED */
-  async row(index: number): Promise<RecordedRow> {
+  /** Null: the row is damaged. @throws PACK_CORRUPT (the file was cut), STORAGE_FAILED */
+  async row(index: number): Promise<RecordedRow | null> {
     const row = new RecordedRow(this.pack.shape, await this.bytesOf(index, recordedRowBytes(this.pack.shape)));
-    if (!row.isWhole) {
-      throw new OdmoeError('PACK_CORRUPT', `${this.path}: row ${index} is damaged; ${this.errors.remedy}`);
-    }
-    return row;
+    return row.isWhole ? row : null;
   }
 
   close(): Promise<void> {
@@ -125,4 +130,12 @@ export class RecordedStates {
     }
     throw new OdmoeError('PACK_CORRUPT', `${this.path}: was cut; ${this.errors.remedy}`);
   }
+}
+
+/** A main that has made the file has still to write its header, or was killed before it did. */
+function notBegun(path: string): OdmoeError {
+  return new OdmoeError(
+    'USAGE',
+    `${path}: no main has recorded anything in it yet: run the command again when main serves this pack with main.record_tokens`,
+  );
 }

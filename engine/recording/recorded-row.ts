@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import { crc32c } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { RECORDED_TOKENS_LIMIT } from '../../shared/settings/setting-limits.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 
 export const RECORDED_HEADER_BYTES = 4096;
@@ -90,7 +91,7 @@ const headerSchema = z.strictObject({
   hidden_size: z.int(),
   experts_per_token: z.int(),
   /** Rows after which main records no more. */
-  tokens: z.int().min(0),
+  tokens: z.int().min(0).max(RECORDED_TOKENS_LIMIT),
 });
 const headSchema = z.looseObject({ format: z.literal(FORMAT), version: z.unknown() });
 

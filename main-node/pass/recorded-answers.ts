@@ -1,8 +1,7 @@
 import { RecordedRow } from '../../engine/recording/recorded-row.js';
 import type { StateRecorder } from '../../engine/recording/state-recorder.js';
-import type { Pass, RouterChoice } from '../../native/index.js';
+import type { RouterChoice } from '../../native/index.js';
 import { decodePosition, type MemberRows } from './pass-member.js';
-import { copyResidual } from './reusable-passes.js';
 
 /** A row of the pass that is recorded. */
 interface OpenRow {
@@ -17,16 +16,10 @@ interface OpenRow {
  * the pass, and changes nothing there. A pass that fails is not recorded.
  */
 export class RecordedAnswers {
-  /** rows of the pass x hiddenSize */
-  private readonly states: Float32Array;
-
   private constructor(
     private readonly recorder: StateRecorder,
     private readonly rows: readonly OpenRow[],
-    private readonly passRows: number,
-  ) {
-    this.states = new Float32Array(passRows * recorder.sizes.hiddenSize);
-  }
+  ) {}
 
   /** Null: nothing of this pass is recorded. */
   static of(recorder: StateRecorder, members: readonly MemberRows[]): RecordedAnswers | null {
@@ -39,15 +32,13 @@ export class RecordedAnswers {
       }
       first += one.tokenIds.length;
     }
-    return rows.length === 0 ? null : new RecordedAnswers(recorder, rows, first);
+    return rows.length === 0 ? null : new RecordedAnswers(recorder, rows);
   }
 
-  /** Takes the states that main is about to attend from. */
-  async takeStates(pass: Pick<Pass, 'residual' | 'residualHere'>, layer: number): Promise<void> {
-    const { states, rows, passRows } = this;
+  /** Takes the states, rows of the pass x hiddenSize, that main is about to attend from. */
+  takeStates(states: Float32Array, layer: number): void {
     const { hiddenSize } = this.recorder.sizes;
-    await copyResidual(pass, states, passRows);
-    for (const { row, inPass } of rows) {
+    for (const { row, inPass } of this.rows) {
       row.states(layer).set(states.subarray(inPass * hiddenSize, (inPass + 1) * hiddenSize));
     }
   }
@@ -59,7 +50,7 @@ export class RecordedAnswers {
     }
   }
 
-  /** The pass has come to its end. */
+  /** The pass has given all that it was run for. Before that it may fail, and run again. */
   end(): void {
     for (const { row, answer } of this.rows) {
       row.seal(answer);

@@ -10,9 +10,27 @@ export interface ReusablePass {
   readonly hidden: Uint8Array;
   /** rows x k x hiddenSize FP32: the output of the experts, by rank. */
   readonly outputs: Uint8Array;
+  /** The states that layers meet, for what reads them. */
+  readonly states: ResidualStates;
 }
 
 const FLOAT_BYTES = 4;
+
+/** Takes the residual stream of a pass into a buffer that is made when it is first needed, and used again. */
+export class ResidualStates {
+  private values = new Float32Array();
+
+  constructor(private readonly hiddenSize: number) {}
+
+  /** The states of all rows from which main is about to attend: rows x hiddenSize. They hold until the next call. */
+  async take(pass: Pick<Pass, 'residual' | 'residualHere'>, rows: number): Promise<Float32Array> {
+    const length = rows * this.hiddenSize;
+    if (this.values.length < length) this.values = new Float32Array(length);
+    const states = this.values.subarray(0, length);
+    await copyResidual(pass, states, rows);
+    return states;
+  }
+}
 
 /** Passes of one size, created when first needed and used again. At most `count` are in use at a time; further callers wait in turn. */
 export class ReusablePasses {
@@ -92,6 +110,7 @@ export class ReusablePasses {
       pass: this.model.createPass(this.rows, this.allScores),
       hidden: new Uint8Array(this.rows * rowBytes),
       outputs: new Uint8Array(this.rows * this.shape.expertsPerToken * rowBytes),
+      states: new ResidualStates(this.shape.hiddenSize),
     };
   }
 }
@@ -167,7 +186,7 @@ export class ShortOperators {
 }
 
 /** Copies the residual stream of all rows of a pass: rows x hiddenSize. A long prompt beside a short answer is not copied on the event loop. */
-export async function copyResidual(
+async function copyResidual(
   pass: Pick<Pass, 'residual' | 'residualHere'>,
   states: Float32Array,
   rows: number,

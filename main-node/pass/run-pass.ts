@@ -128,8 +128,11 @@ export class PassRunner {
       observed?.layerBegun(layer);
       // Predictions that shadow sends while main attends are still compared with the router's choice.
       const awaitsMessages = members.some(({ member }) => member.feed.fed);
-      await trained?.takeStates(slot.pass);
-      await recorded?.takeStates(slot.pass, layer);
+      if (trained !== null || recorded !== null) {
+        const states = await slot.states.take(slot.pass, rows);
+        trained?.takeStates(states);
+        recorded?.takeStates(states, layer);
+      }
       // For few rows this announces before main attends, else meanwhile.
       const foretelling = trained?.foretell(layer) ?? NOTHING_TO_DO;
       const attending = this.operators.attend(slot.pass, layer, hidden, { rows, awaitsMessages });
@@ -148,11 +151,11 @@ export class PassRunner {
       await this.operators.combine(slot.pass, layer, outputs, { rows, weights: step.weights });
       observed?.layerEnded(layer);
     }
-    recorded?.end();
     for (const { member, position, tokenIds } of members) member.feed.allWritten(position + tokenIds.length);
     this.count(context, engine.runtime.nowMs() - begunMs);
     const logits = await readLogits(slot.pass, members, vocabSize);
     await giveStates(slot.pass, members);
+    recorded?.end();
     for (const { member, decodeFrom, tokenIds } of members) if (decodeFrom < tokenIds.length) member.feed.passEnded();
     return logits;
   }

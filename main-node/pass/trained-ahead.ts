@@ -1,4 +1,3 @@
-import type { Pass } from '../../native/index.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { type AnnouncingCosts, chooseAnnounced, unionOfRows } from './choose-announced.js';
 import { criticalField, type PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
@@ -7,7 +6,7 @@ import type { Placement } from '../../shared/wire/messages.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { Announcements } from './announcements.js';
 import { decodePosition, type MemberRows, rangeOf } from './pass-member.js';
-import { copyResidual, SHORT_PASS_ROWS } from './reusable-passes.js';
+import { SHORT_PASS_ROWS } from './reusable-passes.js';
 import type { MappedLayer, TrainedMaps } from './trained-maps.js';
 
 /** Main's trained predictor, with what its announcements cost in this cluster. */
@@ -52,9 +51,8 @@ interface AnsweringRows {
 export class TrainedAhead {
   private readonly answering: AnsweringRows[] = [];
   private readonly costs: AnnouncingCosts;
-  /** rows of the pass x hiddenSize, and the same of the rows of answers alone. */
-  private readonly states: Float32Array;
-  private readonly answers: Float32Array;
+  /** States of the rows of answers: rows x hiddenSize. */
+  private answers: Float32Array;
   /** Rows of the pass, and those of answers. */
   private readonly rows: number;
   private readonly answerRows: number;
@@ -78,15 +76,16 @@ export class TrainedAhead {
     this.costs = predictor.costs();
     this.rows = row;
     this.answerRows = answers;
-    this.states = new Float32Array(row * hiddenSize);
-    this.answers = answers === row ? this.states : new Float32Array(answers * hiddenSize);
+    this.answers = new Float32Array(answers === row ? 0 : answers * hiddenSize);
   }
 
-  /** Takes the states that main is about to attend from. */
-  async takeStates(pass: Pick<Pass, 'residual' | 'residualHere'>): Promise<void> {
-    const { states, answers, answering } = this;
-    await copyResidual(pass, states, this.rows);
-    if (answers === states) return;
+  /** Takes the states of all rows, rows of the pass x hiddenSize, that main is about to attend from. They must not change before foretell has ended. */
+  takeStates(states: Float32Array): void {
+    const { answers, answering } = this;
+    if (this.answerRows === this.rows) {
+      this.answers = states;
+      return;
+    }
     const { hiddenSize } = this.around.shape;
     for (const { inPass, first } of answering)
       for (const [index, row] of inPass.entries())

@@ -33,6 +33,8 @@ export const REPLAN_PASSES = 300;
 
 /** Most tokens whose states main records, and odmoe fit trains with. */
 export const RECORDED_TOKENS_LIMIT = 10_000_000;
+/** Fewest that a predictor can be trained with and measured by. */
+export const LEAST_RECORDED_TOKENS = 4096;
 
 /** Longest time in a setting: an hour. */
 export const MILLISECONDS_LIMIT = 3_600_000;

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { demoPrompts, MOST_PROMPTS } from '../../engine/fitting/demo-prompts.js';
-import { cutText, divideTokens, firstSequences, LEAST_TOKENS } from '../../engine/fitting/fitting-tokens.js';
-import { chooseUnits, countForetold, DISTANCES } from '../../engine/fitting/foretold-experts.js';
+import { cutText, divideRecorded, divideTokens, firstSequences, LEAST_TOKENS } from '../../engine/fitting/fitting-tokens.js';
+import { chooseUnits, countForetold, countKnown, DISTANCES } from '../../engine/fitting/foretold-experts.js';
 import { rowGroups } from '../../engine/fitting/record-layers.js';
 import { asksReserved } from '../../engine/fitting/reserved-prompts.js';
 import { piecesOf, tokensOfText, withoutReserved } from '../../engine/fitting/text-tokens.js';
@@ -51,7 +51,35 @@ describe('the tokens of a predictor', () => {
     assert.equal(divided.trainedTokens, divided.tokens - heldBack.flat().length);
   });
 
+  it('of recorded answers are divided by whole answers, of which about an eighth is held back', () => {
+    const lengths = fc.array(fc.integer({ min: 1, max: 1500 }), { minLength: 20, maxLength: 40 });
+    fc.assert(
+      fc.property(lengths, fc.integer({ min: 1, max: 40 }), (some, atOnce) => {
+        const answers = interleaved([...some, ...Array<number>(10).fill(700)], atOnce);
+        const { sequences, tokens, trainedTokens } = divideRecorded(answers, 'a file');
+        const rows = sequences.flat();
+        assert.deepEqual(
+          [...rows].sort((a, b) => a - b),
+          answers.map((_, row) => row),
+        );
+        assert.equal(tokens, answers.length);
+        const trained = new Set(rows.slice(0, trainedTokens).map((row) => answers[row]));
+        const heldBack = rows.slice(trainedTokens).map((row) => answers[row]);
+        assert.ok(heldBack.every((answer) => !trained.has(answer)));
+        assert.ok(heldBack.length * 16 >= tokens && heldBack.length * 8 <= tokens);
+      }),
+    );
+  });
+
+  it('of a few long answers are divided by pieces', () => {
+    for (const answers of [Array<number>(LEAST_TOKENS).fill(1), interleaved([5000, 5000], 1)]) {
+      const { tokens, trainedTokens } = divideRecorded(answers, 'a file');
+      assert.ok(trainedTokens < tokens && trainedTokens * 2 > tokens);
+    }
+  });
+
   it('are refused in words if they are too few', () => {
+    assert.equal(LEAST_TOKENS, 8 * 512, 'a sequence is held back');
     const all = cutText(Array<number>(LEAST_TOKENS).fill(1), LEAST_TOKENS, 1_000_000);
     assert.ok(divideTokens(all, 'notes.txt').trainedTokens < LEAST_TOKENS);
     assert.throws(
@@ -87,6 +115,18 @@ describe('the tokens of a predictor', () => {
     assert.ok(!asksReserved('Tell me a story about a lantern.'));
   });
 });
+
+/** The answer of each row: answers of these lengths, of which some give tokens in turn. */
+function interleaved(lengths: readonly number[], atOnce: number): number[] {
+  const rows: number[] = [];
+  for (let first = 0; first < lengths.length; first += atOnce) {
+    const some = lengths.slice(first, first + atOnce);
+    for (let token = 0; token < Math.max(...some); token += 1) {
+      for (const [index, length] of some.entries()) if (token < length) rows.push(first + index);
+    }
+  }
+  return rows;
+}
 
 const PROMPT = 'Tell me a story about a fox.';
 
@@ -156,6 +196,13 @@ describe('the sizes and the recall of a predictor', () => {
     const chosen = Int32Array.of(1, 2, 3, 1);
     assert.equal(countForetold(scores, chosen, { rows: 2, index: 0, ahead: 2, experts: 4 }), 1 + 2);
     assert.equal(countForetold(scores, chosen, { rows: 2, index: 1, ahead: 2, experts: 4 }), 1 + 1);
+  });
+
+  it('count no row without choices', () => {
+    const scores = Float32Array.of(0.9, 0.8, 0.1, 0, 0, 0, 0.5, 0.6);
+    const chosen = Int32Array.of(-1, -1, 2, 3);
+    assert.equal(countForetold(scores, chosen, { rows: 2, index: 0, ahead: 1, experts: 4 }), 2);
+    assert.deepEqual([countKnown(chosen, 2), countKnown(Int32Array.of(0, 1), 1)], [1, 1]);
   });
 
   it('count each chosen expert where the scores are those of the choice', () => {

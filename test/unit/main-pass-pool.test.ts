@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { ReusablePasses, type ReusablePass } from '../../main-node/pass/reusable-passes.js';
+import { ResidualStates, ReusablePasses, type ReusablePass } from '../../main-node/pass/reusable-passes.js';
 import type { Pass } from '../../native/index.js';
 
 const SHAPE = { hiddenSize: 4, expertsPerToken: 2 };
@@ -110,5 +110,38 @@ describe('main: the pool of passes', () => {
       third.letGo();
       await third.done;
     }
+  });
+});
+
+describe('main: the states that layers meet', () => {
+  it('are taken at once for few rows, and on another thread for more', async () => {
+    const taken = async (rows: number): Promise<string[]> => {
+      const calls: string[] = [];
+      await new ResidualStates(1).take(
+        {
+          residual: async () => {
+            calls.push('aside');
+          },
+          residualHere: () => {
+            calls.push('here');
+            return true;
+          },
+        },
+        rows,
+      );
+      return calls;
+    };
+    assert.deepEqual([await taken(1), await taken(4), await taken(5)], [['here'], ['here'], ['aside']]);
+  });
+
+  it('lie in one buffer for all passes, which grows with their rows', async () => {
+    const states = new ResidualStates(2);
+    const pass = { residual: async (values: Float32Array) => void values.fill(values.length) };
+    const first = await states.take(pass, 8);
+    assert.deepEqual(first, new Float32Array(16).fill(16));
+    const second = await states.take(pass, 3);
+    assert.deepEqual(second, new Float32Array(6).fill(6));
+    assert.equal(second.buffer, first.buffer);
+    assert.equal((await states.take(pass, 9)).length, 18);
   });
 });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { RecordedRow } from '../../engine/recording/recorded-row.js';
 import type { StateRecorder } from '../../engine/recording/state-recorder.js';
+import type { MemberRows } from '../../main-node/pass/pass-member.js';
 import { answerRows, memberOf, PassCluster, promptRows, type Router } from './pass-cluster.js';
 
 const LAYERS = 3;
@@ -50,6 +51,41 @@ describe('main: recorded answers', () => {
     ];
     assert.deepEqual(recorder.rows.map(shown), [wanted(7, 1), wanted(8, 3)]);
     assert.ok(recorder.rows.every(({ isWhole }) => isWhole));
+  });
+
+  it('are none of a pass that failed at its end, and runs again', async () => {
+    const recorder = recorderOf();
+    const cluster = clusterOf(recorder);
+    const rows = (): MemberRows[] => [answerRows(memberOf(7, { layers: LAYERS }), 10, [1])];
+    const { logits } = cluster.pass;
+    cluster.pass.logits = () => Promise.reject(new Error('no logits'));
+    await assert.rejects(cluster.run(rows()), /no logits/);
+    assert.equal(recorder.rows.length, 0);
+    cluster.pass.logits = logits;
+    await cluster.run(rows());
+    assert.equal(recorder.rows.length, 1);
+  });
+
+  it('copy the states of a pass once for them and for a trained predictor', async () => {
+    const recorder = recorderOf();
+    let copies = 0;
+    const cluster = new PassCluster({
+      layers: LAYERS,
+      router,
+      residual: (tokens) => {
+        copies += 1;
+        return Float32Array.from(tokens, (token) => token + 0.5);
+      },
+      engine: {
+        recorder,
+        trained: {
+          maps: { mappedAt: () => [], predict: () => assert.fail(), predictHere: () => assert.fail() },
+          costs: () => ({ loadLayers: 1, workers: 1, slots: 1, groups: 1 }),
+        },
+      },
+    });
+    await cluster.run([answerRows(memberOf(7, { layers: LAYERS }), 10, [1])]);
+    assert.deepEqual([copies, recorder.rows.length], [LAYERS, 1]);
   });
 
   it('are none of a pass that failed, of prompts alone, and of a file that is full', async () => {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import type { Pass } from '../../native/index.js';
 import type { AnnouncingCosts } from '../../main-node/pass/choose-announced.js';
 import { existingDistances } from '../../shared/model/expert-maps.js';
-import { TrainedAhead, type TrainedPredictor } from '../../main-node/pass/trained-ahead.js';
+import type { TrainedPredictor } from '../../main-node/pass/trained-ahead.js';
 import { answerRows, memberOf, PassCluster, promptRows, type Router, type TestMember } from './pass-cluster.js';
 import { plainPrediction } from './wire-messages.js';
 
@@ -111,32 +111,6 @@ describe('main: trained maps', () => {
         [LAYERS * 2, LAYERS * 2],
       ],
     );
-  });
-
-  it('get the states of few rows at once, and those of a long prompt beside a short answer on another thread', async () => {
-    const taken = async (members: ConstructorParameters<typeof TrainedAhead>[2]): Promise<string[]> => {
-      const calls: string[] = [];
-      const around = {
-        shape: { expertLayers: LAYERS, experts: EXPERTS, hiddenSize: 1 },
-        workers: { placement: null },
-        announcements: { announce: () => undefined, heldAt: () => [], isWholeLayer: () => false },
-        precision: null,
-      };
-      await new TrainedAhead(trained(right), around, members).takeStates({
-        residual: async () => {
-          calls.push('aside');
-        },
-        residualHere: () => {
-          calls.push('here');
-          return true;
-        },
-      });
-      return calls;
-    };
-    const answer = answerRows(member(7), POSITION, [1]);
-    assert.deepEqual(await taken([answer]), ['here']);
-    assert.deepEqual(await taken([promptRows(member(6), 0, 3), answer]), ['here']);
-    assert.deepEqual(await taken([promptRows(member(6), 0, 4), answer]), ['aside']);
   });
 
   it('are not asked about prompts', async () => {

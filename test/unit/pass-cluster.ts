@@ -9,7 +9,7 @@ import { ExpertDispatcher } from '../../main-node/pass/expert-dispatcher.js';
 import { LayerWaits } from '../../main-node/pass/layer-waits.js';
 import type { PassEngine } from '../../main-node/pass/run-layer.js';
 import { RequestCounters, type MemberRows, type PassMember, RowProvenance } from '../../main-node/pass/pass-member.js';
-import type { ReusablePass } from '../../main-node/pass/reusable-passes.js';
+import { ResidualStates, type ReusablePass } from '../../main-node/pass/reusable-passes.js';
 import { JointDealer, AnnouncedPasses } from '../../main-node/pass/announcements.js';
 import { PassRunner } from '../../main-node/pass/run-pass.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
@@ -126,6 +126,7 @@ export class PassCluster {
       pass: this.createPass(),
       hidden: new Uint8Array(4 * ALL_ROWS),
       outputs: new Uint8Array(4 * ALL_ROWS * shape.expertsPerToken),
+      states: new ResidualStates(shape.hiddenSize),
     };
     this.runner = new PassRunner({
       shape,
