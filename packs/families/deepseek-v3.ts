@@ -6,10 +6,18 @@ import { readGuessingLayers, readSparseBehindDense } from '../model-config/layer
 import type { ModelFamily } from '../model-config/model-family.js';
 import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
 
+const VISION = 'it belongs to the part for images';
+
 /** DeepSeek-V3 and R1: latent attention, a sigmoid router with a bias for the choice, FP8 weights as shipped. */
 export const deepseekV3: ModelFamily = {
   name: 'deepseek_v3',
-  architectures: ['DeepseekV3ForCausalLM', 'KimiK25ForConditionalGeneration'],
+  // transformers writes the last one, published files have the second one.
+  architectures: ['DeepseekV3ForCausalLM', 'KimiK25ForConditionalGeneration', 'Kimi_K25ForConditionalGeneration'],
+  explained: {
+    projection_hidden_size: { why: VISION },
+    projection_layer_norm_eps: { why: VISION },
+    use_unified_vision_chunk: { why: VISION },
+  },
   readConfig(whole) {
     // Kimi K2.5 has its text model in a part of its own, beside one for images.
     const text = whole.within('text_config');
