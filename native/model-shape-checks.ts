@@ -37,7 +37,7 @@ export function checkModelShape(shape: ModelShape): void {
   requireAtMost(shape.experts * shape.expertLayers, LARGEST_EXPERT_PLACES, 'experts in all layers');
   requireAtMost(shape.hiddenSize, LARGEST_ROW, 'values in a hidden state');
   checkGlu(shape.expert);
-  shape.layers.forEach(checkLayer);
+  shape.layers.forEach((layer, number) => checkLayer(layer, number, shape.maxPositions));
 }
 
 function unsupported(what: string): OdmoeError {
@@ -52,11 +52,11 @@ function checkGlu(glu: GluShape): void {
   requireAtMost(2 * glu.intermediateSize, LARGEST_ROW, 'gate and up values of an expert');
 }
 
-function checkLayer({ mixer, always }: LayerShape, number: number): void {
+function checkLayer({ mixer, always }: LayerShape, number: number, maxPositions: number): void {
   if (always?.glu.bias === true) throw unsupported(`biases in the feed-forward network of layer ${number}`);
   if (always !== null) checkGlu(always.glu);
   requireAtMost(widestHead(mixer), LARGEST_HEAD_DIM, `dimensions in a head of layer ${number}`);
-  requireAtMost(mixerRow(mixer), LARGEST_ROW, `values in a row of the mixer of layer ${number}`);
+  requireAtMost(mixerRow(mixer, maxPositions), LARGEST_ROW, `values in a row of the mixer of layer ${number}`);
   if (mixer.kind !== 'delta') return;
   const state = mixer.valueHeads * mixer.valueDim * mixer.keyDim + (mixer.taps - 1) * deltaChannels(mixer);
   requireAtMost(state, LARGEST_STATE, `values in the state of layer ${number}`);
@@ -80,13 +80,14 @@ function widestHead(mixer: MixerShape): number {
   }
 }
 
-/** A row's part of an indexer, and the keys at the positions that it chooses. */
-function indexRow({ indexer, latentSize, ropeSize }: LatentMixer): number {
+/** A row's part of an indexer, and the keys at the positions that it chooses: none where the whole context is attended to. */
+function indexRow({ indexer, latentSize, ropeSize }: LatentMixer, maxPositions: number): number {
   if (indexer === undefined) return 0;
-  return (indexer.heads + 1) * (indexer.headDim + 1) + indexer.positions * (latentSize + ropeSize);
+  const chosen = indexer.positions < maxPositions ? indexer.positions : 0;
+  return (indexer.heads + 1) * (indexer.headDim + 1) + chosen * (latentSize + ropeSize);
 }
 
-function mixerRow(mixer: MixerShape): number {
+function mixerRow(mixer: MixerShape, maxPositions: number): number {
   switch (mixer.kind) {
     case 'attention':
       return 2 * (mixer.heads + mixer.keyValueHeads) * Math.max(mixer.headDim, valueHeadDim(mixer));
@@ -94,7 +95,7 @@ function mixerRow(mixer: MixerShape): number {
       return (
         mixer.queryRank +
         (mixer.heads + 1) * (mixer.latentSize + 2 * mixer.ropeSize + mixer.nopeSize + mixer.valueSize) +
-        indexRow(mixer)
+        indexRow(mixer, maxPositions)
       );
     case 'delta':
       return 2 * (2 * mixer.keyHeads * mixer.keyDim + 2 * mixer.valueHeads * mixer.valueDim + 2 * mixer.valueHeads);

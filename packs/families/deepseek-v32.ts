@@ -2,9 +2,9 @@ import { readBiasedRouter } from '../model-config/biased-router.js';
 import type { ConfigReader } from '../model-config/config-reader.js';
 import { modelConfig, readDecoder, readSharedOrDense, readSwiglu } from '../model-config/decoder-config.js';
 import { draftHeadBehindLast } from '../model-config/draft-heads.js';
-import { INDEXER_NAMES, readIndexer } from '../model-config/indexer.js';
+import { INDEXER_EXPLAINED, INDEXER_NAMES, readIndexer } from '../model-config/indexer.js';
 import { latentNames, readLatentAttention } from '../model-config/latent-attention.js';
-import { readGuessingLayers, readLayerKinds, readSparseBehindDense } from '../model-config/layer-kinds.js';
+import { readGuessingLayers, readLayerKinds, readListedOrBehindDense } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
 
@@ -12,6 +12,7 @@ import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-
 export const deepseekV32: ModelFamily = {
   name: 'deepseek_v32',
   architectures: ['DeepseekV32ForCausalLM'],
+  explained: INDEXER_EXPLAINED,
   readConfig(config) {
     const { mixer: plain, rope } = readLatentAttention(config, 1536);
     const mixer = { ...plain, indexer: readIndexer(config, { heads: 64, neighbours: false }) };
@@ -20,7 +21,7 @@ export const deepseekV32: ModelFamily = {
     const shared = config.countOr(1, 'n_shared_experts');
     const shape = readDecoder(config, {
       ropes: [rope],
-      layers: readSharedOrDense(config, readSparseBehindDense(config, 3), { mixer, routed, shared }),
+      layers: readSharedOrDense(config, readListedOrBehindDense(config, 3), { mixer, routed, shared }),
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
     const names = {
@@ -38,8 +39,11 @@ export const deepseekV32: ModelFamily = {
   },
 };
 
+/** Names of one kind of layers, which changed from version to version of transformers. */
+const INDEXED_KINDS = ['indexed_attention', 'deepseek_sparse_attention', 'dynamic_sparse_attention'] as const;
+
 /** All layers are of one kind, and have no biases in their networks. */
 export function checkIndexed(config: ConfigReader): void {
   config.only('mlp_bias', [false], false);
-  readLayerKinds(config, ['indexed_attention'], () => 'indexed_attention');
+  readLayerKinds(config, INDEXED_KINDS, () => 'indexed_attention');
 }

@@ -8,9 +8,9 @@ import {
   readSwiglu,
 } from '../model-config/decoder-config.js';
 import { draftHeadBehindLast } from '../model-config/draft-heads.js';
-import { INDEXER_NAMES, readIndexer } from '../model-config/indexer.js';
+import { INDEXER_EXPLAINED, INDEXER_NAMES, readIndexer } from '../model-config/indexer.js';
 import { latentNames, readLatentAttention } from '../model-config/latent-attention.js';
-import { forLayers, readGuessingLayers, readSparseBehindDense } from '../model-config/layer-kinds.js';
+import { forLayers, listOfLayers, readGuessingLayers, readListedOrBehindDense } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
 import { checkIndexed } from './deepseek-v32.js';
@@ -19,6 +19,11 @@ import { checkIndexed } from './deepseek-v32.js';
 export const glmMoeDsa: ModelFamily = {
   name: 'glm_moe_dsa',
   architectures: ['GlmMoeDsaForCausalLM'],
+  explained: {
+    ...INDEXER_EXPLAINED,
+    index_share_for_mtp_iteration: { why: 'it is of layers that only guess tokens ahead', only: [true] },
+    moe_router_dtype: { why: 'routers are always computed in FP32', only: ['float32'] },
+  },
   readConfig(config) {
     const { mixer: plain, rope } = readLatentAttention(config, 2048);
     const mixer = { ...plain, indexer: readIndexer(config, { heads: 32, neighbours: true }) };
@@ -26,7 +31,7 @@ export const glmMoeDsa: ModelFamily = {
     const routed = readBiasedRouter(config, {}, { groups: 1, groupsKept: 1, scale: 2.5 });
     const shared = config.countOr(1, 'n_shared_experts');
     const sharing = readSharingLayers(config);
-    const layers = readSharedOrDense(config, readSparseBehindDense(config, 3), { mixer, routed, shared });
+    const layers = readSharedOrDense(config, readListedOrBehindDense(config, 3), { mixer, routed, shared });
     const shape = readDecoder(config, {
       normEpsilon: readNormEpsilon(config, 1e-5),
       ropes: [rope],
@@ -78,9 +83,6 @@ function readSharingLayers(config: ConfigReader): boolean[] {
 function readKinds(config: ConfigReader, key: string, kinds: readonly string[], known: readonly string[]): boolean[] {
   const wrong = kinds.find((kind) => !known.includes(kind));
   if (wrong !== undefined) throw config.unsupported(key, wrong, known.join(' or '));
-  const sharing = forLayers(config, (layer) => kinds[layer] === known[1]);
-  if (kinds.length !== sharing.length) {
-    throw config.corrupt(`${key} has ${kinds.length} entries, and num_hidden_layers is ${sharing.length}`);
-  }
-  return sharing;
+  const ofLayers = listOfLayers(config, key, kinds, readGuessingLayers(config)) ?? [];
+  return ofLayers.map((kind) => kind === known[1]);
 }

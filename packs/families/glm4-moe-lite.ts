@@ -8,7 +8,7 @@ import {
 } from '../model-config/decoder-config.js';
 import { latentNames, readLatentAttention } from '../model-config/latent-attention.js';
 import { draftHeadBehindLast } from '../model-config/draft-heads.js';
-import { readGuessingLayers, readSparseBehindDense } from '../model-config/layer-kinds.js';
+import { readGuessingLayers, readListedOrBehindDense } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
 
@@ -23,7 +23,7 @@ export const glm4MoeLite: ModelFamily = {
     const shape = readDecoder(config, {
       normEpsilon: readNormEpsilon(config, 1e-5),
       ropes: [rope],
-      layers: readSharedOrDense(config, readSparseBehindDense(config, 1), { mixer, routed, shared }),
+      layers: readSharedOrDense(config, readListedOrBehindDense(config, 1), { mixer, routed, shared }),
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
     const names = {

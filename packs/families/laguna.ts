@@ -9,7 +9,13 @@ import {
   rotateHalves,
   routerOf,
 } from '../model-config/decoder-config.js';
-import { forLayers, listOfLayers, readLayerKinds, readSparseLayers } from '../model-config/layer-kinds.js';
+import {
+  forLayers,
+  listOfLayers,
+  readLayerKinds,
+  readLayerNumbers,
+  readSparseLayers,
+} from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { type ReadRope, readRope } from '../model-config/rope-config.js';
 import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
@@ -27,6 +33,11 @@ const ROPES: Readonly<Record<Kind, Readonly<Record<string, unknown>>>> = {
 export const laguna: ModelFamily = {
   name: 'laguna',
   architectures: ['LagunaForCausalLM'],
+  explained: {
+    norm_topk_prob: { why: 'the weights of the chosen experts always sum to 1', only: [true] },
+    moe_router_use_sigmoid: { why: 'the router always has sigmoids', only: [true] },
+    swa_attention_sink_enabled: { why: 'this value switches off what is not computed here', only: [false] },
+  },
   readConfig(config) {
     config.only('moe_apply_router_weight_on_input', [false], false);
     const kinds = readLayerKinds(config, KINDS, () => 'full_attention');
@@ -50,7 +61,7 @@ export const laguna: ModelFamily = {
       scale: Math.fround(config.positiveOr(1, 'moe_routed_scaling_factor')),
       logitCap: Math.fround(Math.max(0, config.numberOr(0, 'moe_router_logit_softcapping'))),
     });
-    const sparse = readSparseLayers(config, (layer) => layer >= 1);
+    const sparse = readSparse(config);
     const always = readAlways(config, 'shared_expert_intermediate_size');
     const dense = sparse.includes(false) ? readAlways(config, 'intermediate_size') : null;
     const used = KINDS.filter((kind) => ropes.has(kind));
@@ -77,9 +88,21 @@ export const laguna: ModelFamily = {
   },
 };
 
+/** Published files have the gate's kind by layer, too, which must be the same in all. */
 function readGateWidth(config: ConfigReader): 'head' | 'element' {
   config.notNull('gating');
-  return config.only('gating', [true, 'per-head', 'per-element'], true) === 'per-element' ? 'element' : 'head';
+  const width = config.only('gating', [true, 'per-head', 'per-element'], true) === 'per-element' ? 'element' : 'head';
+  const key = 'gating_types';
+  const other = listOfLayers(config, key, config.textsOr(null, key))?.find((type) => type !== `per-${width}`);
+  if (other !== undefined) throw config.unsupported(key, other, `per-${width}, as gating says, in all layers`);
+  return width;
+}
+
+/** True for each layer with experts. Published files name the dense layers; without a word the first layer is dense. */
+function readSparse(config: ConfigReader): boolean[] {
+  const key = 'mlp_only_layers';
+  const dense = config.has(key) ? readLayerNumbers(config, key) : new Set([0]);
+  return readSparseLayers(config, (layer) => !dense.has(layer), [key]);
 }
 
 /** 0: no layer has a window. */
@@ -101,13 +124,20 @@ function readHeads(config: ConfigReader, usual: number): readonly number[] {
   return heads;
 }
 
-/** The ropes of the kinds of layers that the model has, in the order of KINDS. A rope that no layer has is read, and left out. */
+/**
+ * The ropes of the kinds of layers that the model has, in the order of KINDS. A rope that no layer has is read, and left out. As in transformers,
+ * a share beside rope_parameters is only for kinds that have none, and parameters that stand there without kinds are those of every kind.
+ */
 function readRopes(config: ConfigReader, kinds: ReadonlySet<Kind>, headDim: number): ReadonlyMap<Kind, ReadRope> {
   const ropes = new Map<Kind, ReadRope>();
   const given = config.within('rope_parameters');
+  const flat = given !== null && !KINDS.some((kind) => given.has(kind));
+  const own = config.picked('rope_parameters', 'max_position_embeddings', 'original_max_position_embeddings');
+  const [theta, share] = (['rope_theta', 'partial_rotary_factor'] as const).map((key) => config.positiveOr(null, key));
   for (const kind of KINDS) {
-    if (given !== null && !given.has(kind) && !kinds.has(kind)) continue;
-    const rope = readRope(config, { theta: null, headDim, parameters: ROPES[kind] }, kind);
+    if (given !== null && !flat && !given.has(kind) && !kinds.has(kind)) continue;
+    const defaults = { theta: theta ?? null, headDim, partialFactor: share ?? 1, parameters: ROPES[kind] };
+    const rope = readRope(own, defaults, flat ? null : kind);
     if (kinds.has(kind)) ropes.set(kind, rope);
   }
   return ropes;

@@ -16,22 +16,27 @@ import { type ReadRope, readRope } from '../model-config/rope-config.js';
 import { DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
 import type { AttentionMixer } from '../../shared/model/model-shape.js';
 
+const KINDS = ['full_attention', 'sliding_attention'] as const;
+type Kind = (typeof KINDS)[number];
+
 /** MiMo-V2-Flash: values of another size than keys; layers with a window have sinks, a rope and key-value heads of their own. */
 export const mimoV2Flash: ModelFamily = {
   name: 'mimo_v2_flash',
   architectures: ['MiMoV2FlashForCausalLM'],
   readConfig(config) {
     const normEpsilon = Math.fround(config.positiveOr(1e-5, 'rms_norm_eps', 'layernorm_epsilon'));
-    const full = readFull(config, normEpsilon);
-    const windowed = readWindowed(config, full);
     const kinds = readKinds(config);
+    const used = KINDS.filter((kind) => kinds.includes(kind));
+    const full = readFull(config, normEpsilon);
+    const windowed = { ...readWindowed(config, full), rotary: rotateHalves(used.indexOf('sliding_attention')) };
+    const ropes = readRopes(config, used, { full_attention: full.headDim, sliding_attention: windowed.headDim });
     const sparse = readSparse(config);
     const scale = config.isNull('routed_scaling_factor') ? { scale: 1 } : {};
     const routed = readBiasedRouter(config, scale);
     const dense = sparse.every((hasExperts) => hasExperts) ? null : readAlways(config, 'intermediate_size');
     const shape = readDecoder(config, {
       normEpsilon,
-      ropes: readRopes(config, [full, windowed]),
+      ropes,
       layers: kinds.map((kind, layer) =>
         layerOf(kind === 'full_attention' ? full : windowed, sparse[layer] === true ? { routed } : { always: dense }),
       ),
@@ -72,31 +77,55 @@ function readWindowed(config: ConfigReader, full: AttentionMixer): AttentionMixe
     scoreScale: inverseRoot(headDim),
     sinks: config.flagOr(true, 'add_swa_attention_sink_bias'),
     window,
-    rotary: rotateHalves(1),
   };
 }
 
-/** The ropes of the layers without and with a window. Published files have a key of its own for the second one's theta. */
-function readRopes(config: ConfigReader, [full, windowed]: readonly [AttentionMixer, AttentionMixer]): ReadRope[] {
-  const [usual, other] = [
-    { theta: 5e6, headDim: full.headDim, partialFactor: 0.334 },
-    { theta: 10_000, headDim: windowed.headDim, partialFactor: 0.334 },
-  ];
-  if (config.within('rope_parameters') !== null) {
-    return [readRope(config, usual, 'full_attention'), readRope(config, other, 'sliding_attention')];
-  }
-  const theta = config.positiveOr(other.theta, 'swa_rope_theta');
-  const shared = config.picked('partial_rotary_factor', 'rope_scaling', 'max_position_embeddings');
-  return [readRope(config, usual), readRope(shared, { ...other, theta })];
+/** Published files have a key of its own for the theta of layers with a window. */
+const THETAS = {
+  full_attention: { key: 'rope_theta', usual: 5e6 },
+  sliding_attention: { key: 'swa_rope_theta', usual: 10_000 },
+} as const;
+const USUAL_SHARE = 0.334;
+
+/**
+ * The ropes of the kinds of layers that the model has. A file that transformers has saved again has rope_parameters and beside them the keys of the
+ * published file, which must agree, but for the share: as in transformers, it is only for kinds that have none.
+ */
+function readRopes(
+  config: ConfigReader,
+  used: readonly Kind[],
+  headDims: Readonly<Record<Kind, number>>,
+): readonly ReadRope[] {
+  const given = config.within('rope_parameters');
+  const older = config.picked('partial_rotary_factor', 'rope_scaling', 'max_position_embeddings');
+  const newer = config.picked('rope_parameters', 'max_position_embeddings');
+  const share = config.positiveOr(null, 'partial_rotary_factor');
+  const ropes = KINDS.map((kind) => {
+    const { key, usual } = THETAS[kind];
+    const headDim = headDims[kind];
+    if (given === null) {
+      return readRope(older, { headDim, theta: config.positiveOr(usual, key), partialFactor: USUAL_SHARE });
+    }
+    if (!used.includes(kind) && !given.has(kind)) {
+      config.idle(key);
+      return null;
+    }
+    const theta = given.within(kind)?.positiveOr(null, 'rope_theta') ?? usual;
+    config.repeats(key, theta);
+    return readRope(newer, { headDim, theta, partialFactor: share ?? 1 }, kind);
+  });
+  return ropes.filter(
+    (rope, kind): rope is ReadRope => rope !== null && used.includes(KINDS[kind] ?? 'full_attention'),
+  );
 }
 
 /** Published files mark the layers with a window by 1 in a list of numbers. */
-function readKinds(config: ConfigReader): ('full_attention' | 'sliding_attention')[] {
+function readKinds(config: ConfigReader): Kind[] {
   const key = 'hybrid_layer_pattern';
   const listed = readMarks(config, key);
   return readLayerKinds(
     config,
-    ['full_attention', 'sliding_attention'],
+    KINDS,
     (layer) =>
       (listed === null ? layer !== 0 && (layer + 1) % 6 !== 0 : listed[layer] === true)
         ? 'sliding_attention'

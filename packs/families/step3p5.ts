@@ -54,7 +54,7 @@ export const step3p5: ModelFamily = {
     const guessing = readGuessingLayers(config);
     const normEpsilon = readNormEpsilon(config, 1e-5);
     const kinds = readLayerKinds(config, KINDS, () => 'full_attention', { list: 'layer_types', rule: [], guessing });
-    const mixers = readMixers(config, kinds, normEpsilon);
+    const mixers = readMixers(config, kinds, normEpsilon, guessing);
     const shape = readDecoder(config, {
       normEpsilon,
       ropes: readRopes(config, kinds, mixers[0]?.headDim ?? 0, guessing),
@@ -85,7 +85,12 @@ export const step3p5: ModelFamily = {
 };
 
 /** Attention of each layer. Layers with a window have their own number of heads, or (newer) each layer has one in per_layer_config. */
-function readMixers(config: ConfigReader, kinds: readonly Kind[], normEpsilon: number): AttentionMixer[] {
+function readMixers(
+  config: ConfigReader,
+  kinds: readonly Kind[],
+  normEpsilon: number,
+  guessing: number,
+): AttentionMixer[] {
   const keyValueHeads = config.sizeOr(8, 'num_key_value_heads', 'num_attention_groups');
   const base = readAttention(
     config,
@@ -101,6 +106,9 @@ function readMixers(config: ConfigReader, kinds: readonly Kind[], normEpsilon: n
   const slidingHeads = config.sizeOr(older, 'num_sliding_attention_heads');
   if (setting !== null) config.repeats('num_sliding_attention_heads', older);
   const perLayer = config.within('per_layer_config');
+  const behind = (number: string): boolean =>
+    Number(number) >= kinds.length && Number(number) < kinds.length + guessing;
+  perLayer?.idle(...perLayer.objectKeys().filter(behind));
   const windowed = kinds.includes('sliding_attention');
   if (!windowed) config.idle('sliding_window');
   const window = windowed ? config.size('sliding_window') : 0;
@@ -144,9 +152,10 @@ function limited(glu: GluShape, limit: number): GluShape {
   return limit > 0 ? { ...glu, limit, limitOn: 'activation' } : glu;
 }
 
-/** Limits of the GLUs by layer; 0: none. */
+/** Limits of the GLUs by layer; 0: none. Files have 0 or null for that. */
 function readLimits(config: ConfigReader, key: string, guessing: number): readonly number[] {
-  const limits = listOfLayers(config, key, config.numbersOr(null, key), guessing) ?? forLayers(config, () => 0);
+  const listed = listOfLayers(config, key, config.numbersOrNullsOr(null, key), guessing) ?? forLayers(config, () => 0);
+  const limits = listed.map((limit) => limit ?? 0);
   const wrong = limits.find((limit) => limit < 0);
   if (wrong !== undefined) throw config.corrupt(`${key} has ${wrong}, expected numbers of at least 0`);
   return limits.map(Math.fround);
@@ -167,7 +176,12 @@ function readExpertLayers(config: ConfigReader): ReadonlySet<number> | null {
 /** The ropes of the kinds of layers that the model has, in the order of KINDS. */
 function readRopes(config: ConfigReader, kinds: readonly Kind[], headDim: number, guessing: number): ReadRope[] {
   const used = KINDS.filter((kind) => kinds.includes(kind));
-  if (config.has('rope_parameters')) return used.map((kind) => readRope(config, { theta: null, headDim }, kind));
+  if (config.has('rope_parameters')) {
+    // transformers saves the keys of the published file beside them, and reads rope_parameters alone.
+    config.idle('rope_theta', 'partial_rotary_factors', 'rope_scaling', 'yarn_only_types');
+    const own = config.picked('rope_parameters', 'max_position_embeddings');
+    return used.map((kind) => readRope(own, { theta: null, headDim }, kind));
+  }
   const ofLayers = (key: string, usual: number): readonly number[] => {
     const one = config.isList(key) ? null : config.positiveOr(usual, key);
     if (one !== null) return kinds.map(() => one);

@@ -148,6 +148,20 @@ export class ConfigReader {
     });
   }
 
+  /** A list of finite numbers and nulls. */
+  numbersOrNullsOr<T extends readonly (number | null)[] | null>(fallback: T, ...keys: string[]): (number | null)[] | T {
+    const found = this.find(keys);
+    if (found === null) return fallback;
+    if (!Array.isArray(found.value)) throw this.wrong(found, 'a list of numbers and nulls');
+    const list: readonly unknown[] = found.value;
+    return list.map((item) => {
+      if (item !== null && (typeof item !== 'number' || !Number.isFinite(item))) {
+        throw this.wrong(found, 'a list of numbers and nulls');
+      }
+      return item;
+    });
+  }
+
   flagsOr<T extends readonly boolean[] | null>(fallback: T, ...keys: string[]): boolean[] | T {
     const found = this.find(keys);
     if (found === null) return fallback;

@@ -2,6 +2,7 @@ import type { IndexerShape } from '../../shared/model/model-shape.js';
 import type { TensorNames } from './checkpoint-layout.js';
 import type { ConfigReader } from './config-reader.js';
 import { rotateHalves, rotateNeighbours } from './decoder-config.js';
+import type { ExplainedKeys } from './explained-keys.js';
 
 /** Epsilon of the LayerNorm of an indexer's keys, independent of the model's norms. */
 const KEY_NORM_EPSILON = Math.fround(1e-6);
@@ -23,6 +24,11 @@ export function readIndexer(config: ConfigReader, { heads, neighbours }: Indexer
     rotary: config.flagOr(neighbours, 'indexer_rope_interleave') ? rotateNeighbours(0) : rotateHalves(0),
   };
 }
+
+/** Keys of config.json beside an indexer that change no answer. */
+export const INDEXER_EXPLAINED: ExplainedKeys = {
+  output_indexer_loss: { why: 'it says what else a program returns beside the logits', only: [false] },
+};
 
 /** Names of an indexer's tensors. */
 export const INDEXER_NAMES: TensorNames['layer'] = {

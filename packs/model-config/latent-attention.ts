@@ -32,10 +32,10 @@ export function readLatentAttention(
   // All heads share one latent, whose sizes are those above.
   config.idle('head_dim', 'num_key_value_heads');
   const headDim = ofHeads ? nopeSize + ropeSize : ropeSize;
-  const rope = readRope(config, { theta, headDim, partialFactor: ropeSize / headDim, parameters });
-  if (ofHeads && 2 * rope.rope.frequencies.length !== ropeSize) {
-    throw config.corrupt(`partial_rotary_factor of ${headDim} dimensions is not qk_rope_head_dim ${ropeSize}`);
-  }
+  const rotary = ofHeads ? { rotaryDim: ropeSize, rotaryKey: 'qk_rope_head_dim' } : {};
+  const rope = readRope(config, { theta, headDim, parameters, ...rotary });
+  const rotated = 2 * rope.rope.frequencies.length;
+  if (rotated !== ropeSize) throw config.corrupt(`a rope of ${rotated} dimensions is not qk_rope_head_dim ${ropeSize}`);
   const scoreScale = Math.fround(inverseRoot(nopeSize + ropeSize) * rope.mscaleAllDim * rope.mscaleAllDim);
   const mixer: LatentMixer = {
     kind: 'latent',

@@ -109,3 +109,10 @@ export function readSparseBehindDense(config: ConfigReader, fallback = 0): boole
   const step = config.sizeOr(1, 'moe_layer_freq');
   return readSparseLayers(config, (layer) => layer >= dense && layer % step === 0, [...keys, 'moe_layer_freq']);
 }
+
+/** As above, but a list of kinds counts alone: transformers writes the rule's key beside it, with its default. */
+export function readListedOrBehindDense(config: ConfigReader, fallback: number): boolean[] {
+  if (!config.has('mlp_layer_types')) return readSparseBehindDense(config, fallback);
+  config.idle('first_k_dense_replace');
+  return readSparseLayers(config, () => true);
+}

@@ -13,6 +13,8 @@ export interface RopeDefaults {
   partialFactor?: number;
   /** Number of rotated dimensions if config.json gives no share; null: all. */
   rotaryDim?: number | null;
+  /** Key of that number, for messages; rotary_dim if absent. */
+  rotaryKey?: string;
   /** The rope's parameters if config.json has none. */
   parameters?: Readonly<Record<string, unknown>>;
 }
@@ -27,6 +29,8 @@ export interface ReadRope {
 
 /** Most dimensions of a rope. A larger number in a file is an error. */
 const MOST_DIMENSIONS = 2048;
+/** Largest error of a share that a double holds, with room. */
+const ROUNDING = 1e-12;
 
 /**
  * Reads the rope of a model. Older files have rope_theta, rope_scaling and partial_rotary_factor. Newer ones have rope_parameters, with one rope
@@ -42,6 +46,7 @@ export function readRope(config: ConfigReader, defaults: RopeDefaults, kind: str
   const type = readType(parameters);
   const dimensions = readDimensions(config, defaults, { type, share, given: parameters.has('partial_rotary_factor') });
   checkRope(config, theta, dimensions, share);
+  checkPairs(config, dimensions, type === 'default' && share < 1 ? defaults.headDim : 0);
   const maxPositions = config.size('max_position_embeddings');
   const { scaling, lastPosition } = readScaling(type, parameters, { dimensions, share, maxPositions });
   const rope = ropeShape(theta, dimensions, scaling);
@@ -92,14 +97,16 @@ function readType(parameters: ConfigReader): string {
 
 function readDimensions(
   config: ConfigReader,
-  { headDim, rotaryDim }: RopeDefaults,
+  { headDim, rotaryDim, rotaryKey = 'rotary_dim' }: RopeDefaults,
   { type, share, given }: { type: string; share: number; given: boolean },
 ): number {
   if (type === 'proportional') return headDim;
   const byShare = Math.floor(headDim * share);
   if ((rotaryDim ?? null) === null) return byShare;
-  if (given && byShare !== rotaryDim) {
-    throw config.corrupt(`partial_rotary_factor ${share} of ${headDim} dimensions is not rotary_dim ${rotaryDim}`);
+  // A share such as 62 / 94 may be rounded down, so that a little less than all dimensions is all of them, too.
+  const rounded = Math.abs(headDim * share - (rotaryDim ?? 0)) < headDim * ROUNDING;
+  if (given && byShare !== rotaryDim && !rounded) {
+    throw config.corrupt(`partial_rotary_factor ${share} of ${headDim} dimensions is not ${rotaryKey} ${rotaryDim}`);
   }
   return rotaryDim ?? byShare;
 }
@@ -107,12 +114,17 @@ function readDimensions(
 function checkRope(config: ConfigReader, theta: number, dimensions: number, share: number): void {
   if (theta <= 1) throw config.corrupt(`rope_theta is ${theta}, expected more than 1`);
   if (share > 1) throw config.corrupt(`partial_rotary_factor is ${share}, expected at most 1`);
-  if (dimensions % 2 !== 0 || dimensions < 2) {
-    throw config.corrupt(`${dimensions} dimensions of a head are rotated, which is odd or none; they go in pairs`);
-  }
   if (dimensions > MOST_DIMENSIONS) {
     throw config.corrupt(`${dimensions} dimensions of a head are rotated, expected at most ${MOST_DIMENSIONS}`);
   }
+}
+
+/**
+ * transformers rotates one dimension more than an odd number of them. `room`: dimensions of a head that has room for it; 0: an odd number is refused.
+ */
+function checkPairs(config: ConfigReader, dimensions: number, room: number): void {
+  if (dimensions >= 1 && (dimensions % 2 === 0 || dimensions < room)) return;
+  throw config.corrupt(`${dimensions} dimensions of a head are rotated, which is odd or none; they go in pairs`);
 }
 
 interface RopeContext {

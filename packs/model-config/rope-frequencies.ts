@@ -41,7 +41,7 @@ export type RopeScaling =
   | { type: 'proportional'; pairs: number; factor: number };
 
 /**
- * Frequencies of a rope of `dimensions` dimensions (an even number), in FP32. They are the same on every machine: computed in doubles with our
+ * Frequencies of a rope of `dimensions` dimensions, in FP32. An odd number has a frequency more than it has whole pairs, as transformers' has. They are the same on every machine: computed in doubles with our
  * own exponential and logarithm, and rounded once at the end.
  */
 export function ropeShape(theta: number, dimensions: number, scaling: RopeScaling): RopeShape {
@@ -77,7 +77,9 @@ function scaledFrequencies(theta: number, dimensions: number, scaling: RopeScali
 
 function plainFrequencies(theta: number, dimensions: number): number[] {
   const logTheta = logarithm(theta);
-  return Array.from({ length: dimensions / 2 }, (_, pair) => exponential(-((2 * pair) / dimensions) * logTheta));
+  return Array.from({ length: Math.ceil(dimensions / 2) }, (_, pair) =>
+    exponential(-((2 * pair) / dimensions) * logTheta),
+  );
 }
 
 function yarnFrequencies(plain: readonly number[], theta: number, dimensions: number, yarn: YarnScaling): number[] {
