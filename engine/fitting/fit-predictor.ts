@@ -84,9 +84,7 @@ export async function fitPredictor(pack: Pack, request: FittingRequest): Promise
   try {
     const fitting = new Fitting(pack, shape, request, folder);
     const used =
-      recorded === null || heads === null
-        ? await fitting.tokens()
-        : divideRecorded(heads.answers, recorded.path);
+      recorded === null || heads === null ? await fitting.tokens() : divideRecorded(heads.answers, recorded.path);
     await (recorded === null ? fitting.record(used) : fitting.copy(used, recorded));
     const layers = await fitting.train(used);
     const recall = await fitting.measure(layers, used);
@@ -290,7 +288,9 @@ class Fitting {
               countForetold(scores, chosen, { rows, index, ahead: ahead.length, experts: shape.experts });
           }
         }
-        recall.push(...ahead.map((distance, index) => ({ layer, distance, recall: (found[index] ?? 0) / Math.max(1, all) })));
+        recall.push(
+          ...ahead.map((distance, index) => ({ layer, distance, recall: (found[index] ?? 0) / Math.max(1, all) })),
+        );
       }
       return recall;
     } finally {

@@ -107,7 +107,8 @@ function divide(
 ): FittingTokens {
   const trained: (readonly number[])[] = [];
   const heldBack: (readonly number[])[] = [];
-  for (const [index, sequence] of sequences.entries()) (isHeldBack(sequence, index) ? heldBack : trained).push(sequence);
+  for (const [index, sequence] of sequences.entries())
+    (isHeldBack(sequence, index) ? heldBack : trained).push(sequence);
   const sumOf = (some: readonly (readonly number[])[]): number => some.reduce((sum, { length }) => sum + length, 0);
   const trainedTokens = sumOf(trained);
   const tokens = trainedTokens + sumOf(heldBack);

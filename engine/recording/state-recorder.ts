@@ -72,7 +72,10 @@ export const openRecorder: OpenRecorder = async (wanted, runtime, log) => {
       recorded: opened.rows,
     });
     if (tokens < LEAST_RECORDED_TOKENS) {
-      log.warn('odmoe fit --record needs more tokens than main is to record', { tokens, needed: LEAST_RECORDED_TOKENS });
+      log.warn('odmoe fit --record needs more tokens than main is to record', {
+        tokens,
+        needed: LEAST_RECORDED_TOKENS,
+      });
     }
     if (opened.rows < tokens) return recorder;
     await recorder.close();

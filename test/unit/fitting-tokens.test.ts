@@ -1,7 +1,13 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { demoPrompts, MOST_PROMPTS } from '../../engine/fitting/demo-prompts.js';
-import { cutText, divideRecorded, divideTokens, firstSequences, LEAST_TOKENS } from '../../engine/fitting/fitting-tokens.js';
+import {
+  cutText,
+  divideRecorded,
+  divideTokens,
+  firstSequences,
+  LEAST_TOKENS,
+} from '../../engine/fitting/fitting-tokens.js';
 import { chooseUnits, countForetold, countKnown, DISTANCES } from '../../engine/fitting/foretold-experts.js';
 import { rowGroups } from '../../engine/fitting/record-layers.js';
 import { asksReserved } from '../../engine/fitting/reserved-prompts.js';
