@@ -13,6 +13,7 @@ import { packOf } from '../integration/harness/test-models.js';
 import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 
 const PROMPT = [1, 17, 250, 3, 88, 120, 9];
+const READING = { signal: new AbortController().signal, onProgress: () => undefined };
 const REQUEST = requestFor(PROMPT, { maxTokens: 24, logprobs: 5 });
 
 describe('a simulated cluster that records its answers', () => {
@@ -88,9 +89,10 @@ describe('a simulated cluster that records its answers', () => {
     const recorded = await RecordedStates.open(pack);
     try {
       assert.equal(await recorded.rows(), rows);
-      assert.equal(new Set((await recorded.heads(rows)).answers).size, 1);
+      assert.equal(new Set((await recorded.heads(rows, READING)).answers).size, 1);
       for (let index = 0; index < rows; index++) {
         const row = await recorded.row(index);
+        assert.ok(row !== null);
         const found = Array.from({ length: pack.shape.expertLayers }, (_, layer) => {
           const states = row.states(layer).slice();
           return `${Buffer.from(states.buffer).toString('hex')} ${row.choices(layer).join()}`;
@@ -111,7 +113,7 @@ describe('a simulated cluster that records its answers', () => {
     const recorded = await RecordedStates.open(await openPack(directory));
     try {
       assert.equal(await recorded.rows(), 30);
-      assert.ok(new Set((await recorded.heads(30)).answers).size > 1);
+      assert.ok(new Set((await recorded.heads(30, READING)).answers).size > 1);
     } finally {
       await recorded.close();
     }

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { open, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import { chmod, type FileHandle, mkdir, open, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { awaitRecorded } from '../../engine/fitting/await-recorded.js';
 import { copyRecorded } from '../../engine/fitting/copy-recorded.js';
@@ -8,9 +9,11 @@ import type { RecordedRows } from '../../engine/fitting/record-layers.js';
 import { RecordedStates } from '../../engine/fitting/recorded-states.js';
 import { RECORDED_HEADER_BYTES, RecordedRow, recordedRowBytes } from '../../engine/recording/recorded-row.js';
 import { openRecorder, type StateRecorder } from '../../engine/recording/state-recorder.js';
+import { lockFile } from '../../native/index.js';
 import { openPack, type Pack } from '../../packs/format/open-pack.js';
-import { RECORDED_FILE } from '../../packs/format/pack-layout.js';
+import { FITTING_DIRECTORY, RECORDED_FILE } from '../../packs/format/pack-layout.js';
 import { readPredictor } from '../../packs/predictor/predictor-file.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { RUNTIME } from '../wall.js';
@@ -24,14 +27,20 @@ interface Opened {
   said: string[];
 }
 
-async function opened(tiny: Pack, tokens: number, outside = RUNTIME.outside.bind(RUNTIME)): Promise<Opened> {
+interface Surroundings {
+  outside?: Runtime['outside'];
+  sleep?: Runtime['sleep'];
+}
+
+async function opened(tiny: Pack, tokens: number, given: Surroundings = {}): Promise<Opened> {
+  const { outside = RUNTIME.outside.bind(RUNTIME), sleep = SLEEPLESS.sleep } = given;
   const said: string[] = [];
   const say = (event: string, fields: Record<string, unknown> = {}): void => {
     const { error } = fields;
     said.push(`${event} ${error instanceof Error ? error.message : JSON.stringify(fields)}`);
   };
   const log: Logger = { error: say, warn: say, info: say, debug: say };
-  return { recorder: await openRecorder({ pack: tiny, tokens }, { outside }, log), said };
+  return { recorder: await openRecorder({ pack: tiny, tokens }, { outside, sleep }, log), said };
 }
 
 async function recorderOf(tiny: Pack, tokens: number): Promise<StateRecorder> {
@@ -90,10 +99,10 @@ describe('the recording of states', function () {
       await reading(tiny, async (states) => {
         assert.deepEqual([states.limit, await states.rows(), await states.isWritten()], [4, 4, false]);
         assert.deepEqual(
-          (await states.heads(4)).answers,
+          (await states.heads(4, { signal: NEVER, onProgress: () => undefined })).answers,
           [0, 1, 0, 1].map((answer) => 2 ** 40 + answer),
         );
-        for (const index of [3, 0]) assert.deepEqual((await states.row(index)).bytes, rows[index]?.bytes);
+        for (const index of [3, 0]) assert.deepEqual((await states.row(index))?.bytes, rows[index]?.bytes);
       });
       const { recorder, said } = await opened(tiny, 4);
       assert.equal(recorder, null);
@@ -116,17 +125,18 @@ describe('the recording of states', function () {
       await file.write(Buffer.from([1, 2, 3]), 0, 3, sizeOf(tiny, 2) + 20);
       await file.close();
       await reading(tiny, async (states) => {
-        await assert.rejects(states.row(2), refusal('PACK_CORRUPT', /row 2 is damaged; remove it/));
+        assert.equal(await states.row(2), null);
       });
       const next = await recorderOf(tiny, 100);
       next.add(rows[3] as RecordedRow);
       await next.close();
       await reading(tiny, async (states) => {
         assert.equal(await states.rows(), 3);
-        assert.deepEqual((await states.row(1)).bytes, rows[1]?.bytes);
-        assert.deepEqual((await states.row(2)).bytes, rows[3]?.bytes);
+        assert.deepEqual((await states.row(1))?.bytes, rows[1]?.bytes);
+        assert.deepEqual((await states.row(2))?.bytes, rows[3]?.bytes);
       });
       await truncate(path, 100);
+      await assert.rejects(RecordedStates.open(tiny), refusal('USAGE', /no main has recorded anything in it yet/));
       await (await recorderOf(tiny, 100)).close();
       assert.equal(await reading(tiny, (states) => states.rows()), 0, 'a header in part is written anew');
     });
@@ -147,6 +157,7 @@ describe('the recording of states', function () {
         ],
         [header.replace(/"hidden_size":\d/, '"hidden_size":9'), /of another model; remove it/],
         [header.replace('"tokens":100', '"tokens":1.5'), /is damaged; remove it/],
+        [header.replace('"tokens":100         ', '"tokens":1000000000000'), /is damaged; remove it/],
       ] as const) {
         await writeFile(path, text);
         const { recorder, said } = await opened(tiny, 100);
@@ -162,20 +173,116 @@ describe('the recording of states', function () {
     });
   });
 
+  it('goes on behind a reader who looks whether somebody records, and makes a file private again', async () => {
+    await withPack(async (tiny, path) => {
+      await (await recorderOf(tiny, 5000)).close();
+      await chmod(path, 0o644);
+      const reader = await open(path);
+      assert.ok(lockFile(reader.fd, true));
+      let tries = 0;
+      const sleep = async (): Promise<void> => {
+        tries += 1;
+        if (tries === 3) await reader.close();
+      };
+      const { recorder } = await opened(tiny, 5000, { sleep });
+      assert.equal(tries, 3);
+      await recorder?.close();
+      assert.equal((await stat(path)).mode & 0o077, 0);
+    });
+  });
+
+  it('cuts off damaged rows at the end however many they are, and leaves those between', async () => {
+    await withPack(async (tiny, path) => {
+      const recorder = await recorderOf(tiny, 9000);
+      for (let row = 0; row < 2; row++) recorder.add(drawnRow(tiny, 7, row));
+      await recorder.close();
+      await truncate(path, sizeOf(tiny, 1000));
+      await (await recorderOf(tiny, 9000)).close();
+      assert.equal((await stat(path)).size, sizeOf(tiny, 2));
+    });
+  });
+
+  it('is on the disk when it has ended, and each time that many bytes are written', async () => {
+    await withPack(async (tiny) => {
+      const synced: number[] = [];
+      const shape = { ...tiny.shape, hiddenSize: 4_000_000 };
+      const manifest = { ...tiny.manifest, model: { ...tiny.manifest.model, shape } };
+      const large: Pack = { ...tiny, shape, manifest };
+      let written = 0;
+      const outside = async <Result>(work: () => Promise<Result>): Promise<Result> => {
+        const result = await work();
+        if (result instanceof Object && 'datasync' in result) {
+          const file = result as unknown as FileHandle;
+          const write = file.write.bind(file) as (...given: unknown[]) => Promise<unknown>;
+          file.write = (async (...given: unknown[]) => {
+            written += 1;
+            return write(...given);
+          }) as FileHandle['write'];
+          file.datasync = async () => void synced.push(written);
+        }
+        return result;
+      };
+      const { recorder } = await opened(large, 5000, { outside });
+      assert.ok(recorder !== null);
+      const rows = Math.ceil((64 * 1024 * 1024) / recordedRowBytes(shape));
+      const row = new RecordedRow(shape);
+      row.seal(7);
+      const before = written;
+      for (let index = 0; index <= rows; index++) {
+        recorder.add(row);
+        while (written < before + index + 1) await new Promise((resolve) => setImmediate(resolve));
+      }
+      await recorder.close();
+      assert.deepEqual(
+        synced.map((count) => count - before),
+        [rows, rows + 1],
+      );
+    });
+  });
+
+  it('leaves rows out that the disk is too slow for, says so at once, and counts them at the end', async () => {
+    await withPack(async (tiny, path) => {
+      let release: () => void = () => undefined;
+      const held = new Promise<void>((resolve) => (release = resolve));
+      let calls = 0;
+      const outside = async <Result>(work: () => Promise<Result>): Promise<Result> => {
+        calls += 1;
+        if (calls === 4) await held;
+        return work();
+      };
+      const { recorder, said } = await opened(tiny, 10_000_000, { outside });
+      assert.ok(recorder !== null);
+      const row = drawnRow(tiny, 7, 1);
+      const most = Math.floor((64 * 1024 * 1024) / row.bytes.length);
+      // The first is on its way to the disk.
+      for (let index = 0; index < most + 1; index++) recorder.add(row);
+      assert.ok(!said.join().includes('too slow'));
+      for (let index = 0; index < 3; index++) recorder.add(row);
+      assert.equal(said.filter((line) => line.includes('too slow')).length, 1);
+      await rm(path);
+      // Nothing more is to be written in this test.
+      (recorder as unknown as { waiting: RecordedRow[] }).waiting.length = 0;
+      release();
+      await recorder.close();
+      assert.match(said.join('\n'), /is closed .*"leftOut":3/);
+    });
+  });
+
   it('ends with a warning when the disk is full, and keeps the rows before', async () => {
     await withPack(async (tiny, path) => {
       let calls = 0;
       const outside = <Result>(work: () => Promise<Result>): Promise<Result> => {
         calls += 1;
-        if (calls !== 3) return work();
+        // The file is opened, looked at and prepared, and the first row is written.
+        if (calls !== 5) return work();
         return Promise.reject(Object.assign(new Error('ENOSPC: no space left'), { code: 'ENOSPC' }));
       };
-      const { recorder, said } = await opened(tiny, 100, outside);
+      const { recorder, said } = await opened(tiny, 100, { outside });
       assert.ok(recorder !== null);
       for (const seed of [0, 1, 2]) recorder.add(drawnRow(tiny, 1, seed));
       await recorder.close();
       assert.ok(!recorder.isOpen);
-      assert.match(said.join(), /main records no more: the file cannot be written; answers go on .*full/);
+      assert.match(said.join(), /cannot be written; answers go on .*full.*and start main again to record on/);
       assert.equal((await stat(path)).size, sizeOf(tiny, 1));
     });
   });
@@ -194,8 +301,18 @@ describe('fitting with recorded states', function () {
     const wait = { tokens: 7000, signal: NEVER, onProgress };
     await assert.rejects(
       awaitRecorded({ ...recorded, isWritten: async () => false }, wait, SLEEPLESS),
-      refusal('USAGE', /6000 of 7000 tokens.*no main that runs here.*start main.*or give --tokens 6000/),
+      refusal(
+        'USAGE',
+        /6000 of 7000 tokens.*no main of this machine records now: start it with.*in its log.*or give --tokens 6000/,
+      ),
     );
+    let looks = 0;
+    const stops = { ...recorded, isWritten: async () => (looks += 1) < 3 };
+    await assert.rejects(awaitRecorded(stops, wait, SLEEPLESS), refusal('USAGE', /records now/));
+    assert.equal(looks, 2 + 600 + 1, 'a main that starts again has five minutes');
+    looks = 0;
+    const again = { ...stops, rows: async () => (looks < 500 ? 6000 : 7000) };
+    await awaitRecorded(again, wait, SLEEPLESS);
     await assert.rejects(
       awaitRecorded({ ...recorded, limit: 6500 }, wait, SLEEPLESS),
       refusal('USAGE', /main records 6500 at most.*start main with main\.record_tokens 7000/),
@@ -210,14 +327,16 @@ describe('fitting with recorded states', function () {
     await withPack(async ({ shape, ...tiny }) => {
       const rows = [0, 1, 2].map((index) => drawnRow({ shape, ...tiny }, 7, index));
       const written: RecordedRows[] = [];
+      const kept: number[] = [];
       const done: number[] = [];
-      await copyRecorded({ row: async (index) => rows[index] as RecordedRow }, [2, 0, 1], shape, {
+      await copyRecorded({ row: async (index) => rows[index] ?? null }, [2, 0, 1], shape, {
         firstRow: 1,
         signal: NEVER,
         record: async (some) => void written.push(some),
-        done: async (count) => void done.push(count),
+        keep: async (count) => void kept.push(count),
+        onProgress: (count) => void done.push(count),
       });
-      assert.deepEqual(done, [3]);
+      assert.deepEqual([kept, done], [[3], [3]]);
       assert.deepEqual(
         written.map(({ layer, firstRow }) => [layer, firstRow]),
         Array.from({ length: shape.expertLayers }, (_, layer) => [layer, 1]),
@@ -226,6 +345,79 @@ describe('fitting with recorded states', function () {
         assert.deepEqual(states, Float32Array.from([0, 1].flatMap((row) => [...(rows[row]?.states(layer) ?? [])])));
         assert.deepEqual(choices, Int32Array.from([0, 1].flatMap((row) => [...(rows[row]?.choices(layer) ?? [])])));
       }
+    });
+  });
+
+  it('copies a damaged row as one without choices, and keeps what is copied when it is interrupted', async () => {
+    await withPack(async ({ shape, ...tiny }) => {
+      const rows = Array.from({ length: 600 }, (_, index) => drawnRow({ shape, ...tiny }, 7, index));
+      const written: RecordedRows[] = [];
+      const kept: number[] = [];
+      const controller = new AbortController();
+      await assert.rejects(
+        copyRecorded({ row: async (index) => (index === 1 ? null : (rows[index] ?? null)) }, [...rows.keys()], shape, {
+          firstRow: 0,
+          signal: controller.signal,
+          record: async (some) => void written.push(some),
+          keep: async (count) => void kept.push(count),
+          onProgress: () => controller.abort(),
+        }),
+        refusal('CANCELLED', /./),
+      );
+      assert.deepEqual(kept, [512]);
+      const { hiddenSize: size, expertsPerToken: k } = shape;
+      for (const { states, choices } of written) {
+        assert.ok(states.subarray(size, 2 * size).every((value) => value === 0));
+        assert.ok(choices.subarray(k, 2 * k).every((expert) => expert === -1));
+        assert.ok(!choices.subarray(2 * k).includes(-1));
+      }
+    });
+  });
+
+  it('leaves damaged rows out and says how many, keeps its work private, and refuses a file with too many', async () => {
+    await withPack(async (tiny, path) => {
+      const TOKENS = 4100;
+      const recorder = await recorderOf(tiny, TOKENS);
+      for (let row = 0; row < TOKENS; row++) recorder.add(drawnRow(tiny, Math.floor(row / 100), row));
+      await recorder.close();
+      const damage = async (rows: readonly number[]): Promise<void> => {
+        const file = await open(path, 'r+');
+        for (const row of rows) await file.write(Buffer.from([1, 2, 3]), 0, 3, sizeOf(tiny, row) + 20);
+        await file.close();
+      };
+      // Rows that are trained with, and one that is held back.
+      await damage([0, 5, 705]);
+      const folder = join(tiny.directory, FITTING_DIRECTORY);
+      await mkdir(folder, { mode: 0o755 });
+      const said: number[] = [];
+      const modes = new Map<string, number>();
+      const onProgress = (stage: string): void => {
+        if (stage === 'reading' || modes.size > 0) return;
+        modes.set('.', statSync(folder).mode);
+        for (const name of readdirSync(folder)) {
+          if (!name.startsWith('fitting.lock')) modes.set(name, statSync(join(folder, name)).mode);
+        }
+      };
+      await reading(tiny, async (recorded) => {
+        const request = { text: null, memoryBytes: 64 * 1024 * 1024, seed: 1, units: 4, runtime: RUNTIME };
+        const wanted = { ...request, recorded, tokens: TOKENS, signal: NEVER, onProgress };
+        const onDamaged = (rows: number): void => void said.push(rows);
+        const before = process.umask(0);
+        try {
+          const { recall } = await fitPredictor(tiny, { ...wanted, onDamaged });
+          assert.ok(recall.every((entry) => entry.recall > 0 && entry.recall <= 1));
+        } finally {
+          process.umask(before);
+        }
+        assert.deepEqual(said, [3]);
+        assert.ok(modes.size > 3);
+        for (const [name, mode] of modes) assert.equal(mode & 0o077, 0, name);
+        await damage(Array.from({ length: 2500 }, (_, row) => row));
+        await assert.rejects(
+          fitPredictor(tiny, wanted),
+          refusal('PACK_CORRUPT', /recorded-states\.bin: 2500 of 4100 rows are damaged; remove it/),
+        );
+      });
     });
   });
 
@@ -246,7 +438,7 @@ describe('fitting with recorded states', function () {
           onProgress: (stage: string) => void stages.add(stage),
         };
         const predictor = await fitPredictor(tiny, wanted);
-        assert.deepEqual([...stages], ['copying', 'training']);
+        assert.deepEqual([...stages], ['reading', 'copying', 'training']);
         assert.match(predictor.text, /^recorded answers [0-9a-f]{64}$/);
         assert.equal(predictor.tokens, TOKENS);
         recorder.add(drawnRow(tiny, 99, 99));
