@@ -112,7 +112,8 @@ function attention(mixer: AttentionMixer, xs: readonly Vector[], weights: Weight
     if (mixer.outputGate) {
       const gate = multiply(weights('outputGate'), x);
       const act = mixer.outputGateFunction === 'softplus' ? (g: number): number => Math.log1p(Math.exp(g)) : sigmoid;
-      const place = (index: number): number => (mixer.outputGateWidth === 'head' ? Math.floor(index / headDim) : index);
+      const place = (index: number): number =>
+        mixer.outputGateWidth === 'head' ? Math.floor(index / (mixer.valueDim ?? headDim)) : index;
       output = output.map((value, index) => value * act(at(gate, place(index))));
     }
     const result = multiply(weights('mixerOutput'), output);

@@ -156,7 +156,7 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
       },
       {
         ...LAYER,
-        mixer: attention({ heads: 6, window: 4, outputGate: true, outputGateWidth: 'head' }),
+        mixer: attention({ heads: 6, window: 4, valueDim: 7, outputGate: true, outputGateWidth: 'head' }),
         expertLimit: f(0.3),
       },
       {

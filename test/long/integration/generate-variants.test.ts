@@ -33,7 +33,7 @@ const fp8 = { quant_method: 'fp8', fmt: 'e4m3', weight_block_size: [128, 128] };
 const llama3 = { rope_type: 'llama3', rope_theta: 10_000, factor: 8, low_freq_factor: 1, high_freq_factor: 4 };
 
 /** Shapes of families that no fixture has: what changes in a fixture's config, or a whole one. */
-const VARIANTS: readonly { name: string; from?: string; config: Config; text?: Config }[] = [
+const VARIANTS: readonly { name: string; from?: string; config: Config; text?: Config; promptTokens?: number }[] = [
   {
     name: 'OLMoE, clipped',
     config: { ...tiny, architectures: ['OlmoeForCausalLM'], num_experts: 12, clip_qkv: 0.7 },
@@ -264,6 +264,23 @@ const VARIANTS: readonly { name: string; from?: string; config: Config; text?: C
       norm_topk_prob: false,
     },
   },
+  {
+    name: 'DeepSeek-V3.2 whose indexer rotates neighbours and chooses more positions',
+    from: 'deepseekv32',
+    config: { index_topk: 30, indexer_rope_interleave: true },
+    promptTokens: 40,
+  },
+  {
+    name: 'GLM-5 with indexers of one head that choose few positions for three layers',
+    from: 'glmmoedsa',
+    config: {
+      index_topk: 5,
+      index_n_heads: 1,
+      index_head_dim: 13,
+      index_topk_pattern: null,
+      indexer_types: ['full', 'shared', 'shared', 'full', 'shared'],
+    },
+  },
   { name: 'MiniMax-M2 wholly rotated', from: 'minimaxm2', config: { rotary_dim: 24 } },
   {
     name: "Mixtral with a window, one key-value head and Llama's rope",
@@ -362,18 +379,19 @@ describe('other shapes of the families:', () => {
     it(`${variant.name}: the engine computes what the formulas say`, async () => {
       const config = configOf(variant);
       const next = randomNumbers(number + 1);
-      const tokens = Array.from({ length: PROMPT_TOKENS + FURTHER_TOKENS }, () => Math.floor(next() * 250));
+      const { promptTokens = PROMPT_TOKENS } = variant;
+      const tokens = Array.from({ length: promptTokens + FURTHER_TOKENS }, () => Math.floor(next() * 250));
       await withTemporaryDirectory(async (directory) => {
         await writeTinyCheckpoint(directory, randomTensors(config), { config });
         const expected = new PlainForward(await openCheckpoint(directory)).run(tokens);
         const model = await openResidentModel(directory);
         const runner = model.createRunner(PREFILL_ROWS);
-        const found = [await runner.prefill(tokens.slice(0, PROMPT_TOKENS))];
-        for (const token of tokens.slice(PROMPT_TOKENS)) found.push(await runner.decode(token));
+        const found = [await runner.prefill(tokens.slice(0, promptTokens))];
+        for (const token of tokens.slice(promptTokens)) found.push(await runner.decode(token));
         await runner.end();
         model.dispose();
         for (const [step, logits] of found.entries()) {
-          const row = expected[PROMPT_TOKENS - 1 + step] ?? new Float64Array();
+          const row = expected[promptTokens - 1 + step] ?? new Float64Array();
           const spread = Math.max(1, ...row.map(Math.abs));
           const off = row.reduce((most, value, id) => Math.max(most, Math.abs(value - (logits[id] ?? NaN))), 0);
           assert.ok(off < TOLERANCE * spread, `step ${step}: logits are up to ${off} off`);
