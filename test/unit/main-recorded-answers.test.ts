@@ -57,7 +57,7 @@ describe('main: recorded answers', () => {
     const recorder = recorderOf();
     const cluster = clusterOf(recorder);
     const rows = (): MemberRows[] => [answerRows(memberOf(7, { layers: LAYERS }), 10, [1])];
-    const { logits } = cluster.pass;
+    const logits = cluster.pass.logits.bind(cluster.pass);
     cluster.pass.logits = () => Promise.reject(new Error('no logits'));
     await assert.rejects(cluster.run(rows()), /no logits/);
     assert.equal(recorder.rows.length, 0);
