@@ -70,6 +70,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
     'when it is looked whether main serves this node, and how long mains are searched for',
   ],
   'engine/fetching/await-main.ts': [1, 'pause before main is asked again'],
+  'engine/recording/state-recorder.ts': [1, 'pause before the lock is tried again'],
   'engine/fitting/await-recorded.ts': [1, 'pause before the rows that main has recorded are counted again'],
   'engine/fetching/fetch-report.ts': [1, 'when progress is shown'],
   'worker-node/cache/activation-record.ts': [1, 'when counts are written'],
