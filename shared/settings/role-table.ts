@@ -259,8 +259,8 @@ export const MAIN_ROWS = {
     kind: wholeNumber(0, RECORDED_TOKENS_LIMIT),
     default: 0,
     help:
-      "Tokens of its answers of which main records the states and the routers' choices into the directory of its pack while it serves, for " +
-      '"odmoe fit PACK --record"; 0: none. No text is recorded, but states tell of texts to whoever can read the file.',
+      "Number of tokens of answers that main records for \"odmoe fit PACK --record\": states and routers' choices, no text, in the pack's directory. " +
+      'Fewer than 4096 are too few for it. 0: none. Whoever reads the file can guess the texts.',
     flag: {
       usage: '--record-tokens <count>',
       roles: { main: 'record states of so many tokens of answers, for odmoe fit --record; 0 (default): none' },
