@@ -259,7 +259,7 @@ export const MAIN_ROWS = {
     kind: wholeNumber(0, RECORDED_TOKENS_LIMIT),
     default: 0,
     help:
-      "Number of tokens of answers that main records for \"odmoe fit PACK --record\": states and routers' choices, no text, in the pack's directory. " +
+      'Number of tokens of answers that main records for "odmoe fit PACK --record": states and routers\' choices, no text, in the pack\'s directory. ' +
       'Fewer than 4096 are too few for it. 0: none. Whoever reads the file can guess the texts.',
     flag: {
       usage: '--record-tokens <count>',

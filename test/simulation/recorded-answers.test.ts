@@ -122,6 +122,25 @@ describe('a simulated cluster that records its answers', () => {
     assert.ok(!existsSync(join(directory, RECORDED_FILE)));
   });
 
+  it('records on after a kill, behind whole rows', async () => {
+    const started = await start(1000);
+    assertSameAnswer(await started.ask(REQUEST), expected);
+    started.node('main').kill();
+    await started.startAgain('main');
+    await started.waitForRoster(3, 0);
+    assertSameAnswer(await started.ask(REQUEST), expected);
+    await started.stop();
+    cluster = null;
+    const recorded = await RecordedStates.open(await openPack(directory));
+    try {
+      const rows = await recorded.rows();
+      assert.ok(rows > expected.tokens.length, 'rows of both answers');
+      for (let row = 0; row < rows; row++) assert.ok(await recorded.row(row));
+    } finally {
+      await recorded.close();
+    }
+  });
+
   it('serves where the file is of something else, and says so', async () => {
     writeFileSync(join(directory, RECORDED_FILE), 'x'.repeat(5000));
     const started = await start(1000);

@@ -4,7 +4,7 @@ import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { awaitRecorded } from '../../engine/fitting/await-recorded.js';
 import { copyRecorded } from '../../engine/fitting/copy-recorded.js';
-import { fitPredictor } from '../../engine/fitting/fit-predictor.js';
+import { fitPredictor, requireFittable } from '../../engine/fitting/fit-predictor.js';
 import type { RecordedRows } from '../../engine/fitting/record-layers.js';
 import { RecordedStates } from '../../engine/fitting/recorded-states.js';
 import { RECORDED_HEADER_BYTES, RecordedRow, recordedRowBytes } from '../../engine/recording/recorded-row.js';
@@ -17,6 +17,7 @@ import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { RUNTIME } from '../wall.js';
+import { plainShape } from './plain-shape.js';
 import { pack, refusal, withCheckpoint } from './tiny-pack.js';
 
 const NEVER = new AbortController().signal;
@@ -321,6 +322,23 @@ describe('fitting with recorded states', function () {
       awaitRecorded(recorded, { ...wait, signal: AbortSignal.abort() }, SLEEPLESS),
       refusal('CANCELLED', /6000 of 7000 tokens recorded; main goes on/),
     );
+  });
+
+  it('is refused before anybody waits, for too few tokens, too little memory, and routers without a choice', () => {
+    const recorded = { path: 'p' } as RecordedStates;
+    const tiny = { directory: 'd', shape: plainShape({ experts: 8 }) };
+    const request = { tokens: 5000, memoryBytes: 1e9, recorded };
+    requireFittable(tiny, request);
+    assert.throws(
+      () => requireFittable(tiny, { ...request, tokens: 4095 }),
+      refusal('USAGE', /^p: 4095 tokens are too few/),
+    );
+    assert.throws(
+      () => requireFittable(tiny, { ...request, memoryBytes: 1000 }),
+      refusal('USAGE', /needs .* of memory/),
+    );
+    const all = { ...tiny, shape: { ...tiny.shape, expertsPerToken: 8 } };
+    assert.throws(() => requireFittable(all, request), refusal('MODEL_UNSUPPORTED', /uses all 8 experts/));
   });
 
   it('copies rows by layer, from where it was interrupted', async () => {
