@@ -2,6 +2,9 @@
 import {
   expertWeights,
   FLOAT_BYTES,
+  attendedPositions,
+  cacheRowBytes,
+  type ContextWork,
   layersWork,
   recurrentStateFloats,
   vocabularyWeights,
@@ -64,7 +67,7 @@ export class ServerWork {
   /** Bytes that one sequence of so many positions needs. */
   sequenceBytes(positions: number): number {
     const { cacheValueBytes, stateValueBytes } = this.costs;
-    const ofPosition = this.work.reduce((sum, { context }) => sum + (context?.positionBytes ?? 0), 0);
+    const ofPosition = this.work.reduce((sum, layer) => sum + cacheRowBytes(layer), 0);
     const { layers, hiddenSize } = this.model.shape;
     const states = layers.reduce((sum, { mixer }) => sum + recurrentStateFloats(mixer, hiddenSize), 0);
     return (positions * ofPosition * cacheValueBytes) / FLOAT_BYTES + states * stateValueBytes;
@@ -100,10 +103,12 @@ export class ServerWork {
 
   private denseMs({ weights, stateBytes, rowFlop, context }: LayerArithmetic, rows: number, positions: number): number {
     const { weightBytes, cacheValueBytes, stateValueBytes, attentionShare } = this.costs;
-    const cacheBytes = (rows * positions * (context?.positionBytes ?? 0) * cacheValueBytes) / FLOAT_BYTES;
+    const ofContext = (each: (part: ContextWork) => number): number =>
+      context.reduce((sum, part) => sum + each(part) * attendedPositions(part, positions), 0);
+    const cacheBytes = (rows * ofContext((part) => part.positionBytes) * cacheValueBytes) / FLOAT_BYTES;
     const readBytes = weights * weightBytes + (rows * stateBytes * stateValueBytes) / FLOAT_BYTES;
     const readMs = ((readBytes + cacheBytes / attentionShare) / this.rate('weightBytesPerS')) * MS_PER_S;
-    const flop = rows * (rowFlop + positions * (context?.rowPositionFlop ?? 0));
+    const flop = rows * (rowFlop + ofContext((part) => part.rowPositionFlop));
     return Math.max(readMs, (flop / this.rate('flopPerS')) * MS_PER_S);
   }
 

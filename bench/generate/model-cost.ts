@@ -1,4 +1,10 @@
-import { expertWeights, layersWork, vocabularyWeights } from '../../engine/emulation/layer-arithmetic.js';
+import {
+  attendedPositions,
+  type ContextWork,
+  expertWeights,
+  layersWork,
+  vocabularyWeights,
+} from '../../engine/emulation/layer-arithmetic.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 
 /** Number of weights in products: dense layers, LM head, and `experts` experts in each layer with experts. */
@@ -15,9 +21,8 @@ export function multipliedWeights(shape: ModelShape): number {
 /** Bytes that are read to decode one token with `positions` in the cache; every weight is read once. */
 export function decodeBytesPerToken(shape: ModelShape, weightBytes: number, positions: number): number {
   const states = layersWork(shape).reduce((sum, { stateBytes, context }) => {
-    if (context === null) return sum + stateBytes;
-    const seen = context.window === 0 ? positions : Math.min(positions, context.window);
-    return sum + stateBytes + seen * context.positionBytes;
+    const read = context.map((work) => attendedPositions(work, positions) * work.positionBytes);
+    return read.reduce((bytes, more) => bytes + more, sum + stateBytes);
   }, 0);
   return weightsWith(shape, shape.expertsPerToken) * weightBytes + states;
 }
@@ -26,14 +31,14 @@ export function decodeBytesPerToken(shape: ModelShape, weightBytes: number, posi
 export function prefillFlop(shape: ModelShape, tokens: number): number {
   const experts = shape.expertLayers * shape.expertsPerToken * 2 * expertWeights(shape);
   const layers = layersWork(shape).reduce((sum, { rowFlop, context }) => {
-    if (context === null) return sum + tokens * rowFlop;
-    return sum + tokens * rowFlop + attendedPositions(tokens, context.window) * context.rowPositionFlop;
+    const attention = context.map((work) => attendedPairs(tokens, work) * work.rowPositionFlop);
+    return attention.reduce((flop, more) => flop + more, sum + tokens * rowFlop);
   }, 0);
   return layers + tokens * experts + 2 * vocabularyWeights(shape);
 }
 
 /** Number of pairs of a row and a position that it sees. */
-function attendedPositions(tokens: number, window: number): number {
-  const full = window === 0 ? tokens : Math.min(tokens, window);
+function attendedPairs(tokens: number, work: ContextWork): number {
+  const full = attendedPositions(work, tokens);
   return (full * (full + 1)) / 2 + (tokens - full) * full;
 }

@@ -3,7 +3,14 @@
  * written to memory; every weight that a step uses is read from memory. All but routed experts has INT8 weights in groups of 128, and INT8 keys and
  * values, as in section 6.1.
  */
-import { layersWork, expertWeights, FLOAT_BYTES, vocabularyWeights } from '../../engine/emulation/layer-arithmetic.js';
+import {
+  attendedPositions,
+  type ContextWork,
+  expertWeights,
+  FLOAT_BYTES,
+  layersWork,
+  vocabularyWeights,
+} from '../../engine/emulation/layer-arithmetic.js';
 import type { ProfiledDevice, ProfiledEnergy } from '../../engine/emulation/device-profile.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { LayerTally } from '../../simulator/slices/replay-scores.js';
@@ -85,11 +92,14 @@ function expertsWork(shape: ModelShape, { upperBytes, lowerBytes }: SliceSizes, 
 function denseWork(shape: ModelShape): (position: number) => Work {
   const layers = layersWork(shape);
   const weights = layers.reduce((sum, layer) => sum + layer.weights, vocabularyWeights(shape));
-  const contextBytes = layers.reduce((sum, { context }) => sum + (context?.positionBytes ?? 0) / FLOAT_BYTES, 0);
-  const contextOperations = layers.reduce((sum, { context }) => sum + (context?.rowPositionFlop ?? 0), 0);
-  return (position) => ({
-    linkBits: 0,
-    memoryBits: weights * DENSE_WEIGHT_BITS + BITS * contextBytes * (position + 1),
-    operations: PRODUCT_OPERATIONS * weights + contextOperations * (position + 1),
-  });
+  const contexts = layers.flatMap(({ context }) => context);
+  return (position) => {
+    const ofContext = (each: (work: ContextWork) => number): number =>
+      contexts.reduce((sum, work) => sum + each(work) * attendedPositions(work, position + 1), 0);
+    return {
+      linkBits: 0,
+      memoryBits: weights * DENSE_WEIGHT_BITS + BITS * ofContext((work) => work.positionBytes / FLOAT_BYTES),
+      operations: PRODUCT_OPERATIONS * weights + ofContext((work) => work.rowPositionFlop),
+    };
+  };
 }

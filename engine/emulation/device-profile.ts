@@ -86,11 +86,11 @@ export interface OperatorTime {
 
 /** A layer without its routed experts. */
 export interface LayerTime extends OperatorTime {
-  /** Null: its mixer is not attention. */
-  context: ContextTime | null;
+  /** Empty: its mixer is not attention. An indexer's scores and attention to what it chooses are two. */
+  context: readonly ContextTime[];
 }
 
-/** Times of attention over the context. The longer of the two adds to the layer's other time. */
+/** Times of attention over the context, or of an indexer's scores. The longer of the two adds to the layer's other time. */
 export interface ContextTime {
   /** Time to read the cache row of one position. */
   positionMs: number;
@@ -197,13 +197,18 @@ export function behindMs({ layersBehind }: DeviceTimes, positions: Int32Array): 
 
 /** Time of these layers on main, one after the other, for rows at these positions. */
 export function layersMs(layers: readonly LayerTime[], positions: Int32Array): number {
-  return layers.reduce((sum, layer) => sum + operatorMs(layer, positions.length) + contextMs(layer, positions), 0);
+  return layers.reduce(
+    (sum, layer) =>
+      layer.context.reduce(
+        (time, context) => time + contextMs(context, positions),
+        sum + operatorMs(layer, positions.length),
+      ),
+    0,
+  );
 }
 
 /** Cached keys and values of a sequence are read once for all its rows; all rows of a pass count as rows of one sequence. */
-function contextMs({ context }: LayerTime, positions: Int32Array): number {
-  if (context === null) return 0;
-  const { positionMs, rowPositionMs, window } = context;
+function contextMs({ positionMs, rowPositionMs, window }: ContextTime, positions: Int32Array): number {
   let [most, seen] = [0, 0];
   for (const position of positions) {
     const ofRow = window === 0 ? position + 1 : Math.min(position + 1, window);

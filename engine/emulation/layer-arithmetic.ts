@@ -22,13 +22,13 @@ export interface LayerArithmetic {
   stateBytes: number;
   /** Floating-point operations of one row, without attention over the context. */
   rowFlop: number;
-  /** Null: the mixer is not attention. */
-  context: ContextWork | null;
+  /** Empty: the mixer is not attention. An indexer's scores and attention to what it chooses are two. */
+  context: readonly ContextWork[];
 }
 
-/** Work of attention over the context. */
+/** Work over the context: attention, or the scores of an indexer. */
 export interface ContextWork {
-  /** Bytes of the layer's cache row for one position. */
+  /** Bytes that it reads of the layer's cache row for one position. */
   positionBytes: number;
   /** Operations of one row for one position that it attends to: its score and its part of the sum, over all heads. */
   rowPositionFlop: number;
@@ -44,7 +44,10 @@ export function layersWork(shape: ModelShape): LayerArithmetic[] {
     const { rows, columns } = denseDimensions(place, shape);
     weights[place.layer] = (weights[place.layer] ?? 0) + rows * columns;
   }
+  // A layer with latent attention may attend to what an earlier layer's indexer has chosen.
+  let chosen = 0;
   return shape.layers.map(({ mixer }, layer) => {
+    if (mixer.kind === 'latent') chosen = mixer.indexer?.positions ?? (mixer.sharesIndexer === true ? chosen : 0);
     const ofLayer = weights[layer] ?? 0;
     const stateBytes = recurrentStateFloats(mixer, shape.hiddenSize) * FLOAT_BYTES;
     return {
@@ -52,7 +55,7 @@ export function layersWork(shape: ModelShape): LayerArithmetic[] {
       // The state is read and written.
       stateBytes: 2 * stateBytes,
       rowFlop: PRODUCT_FLOP * ofLayer + recurrenceFlop(mixer, shape.hiddenSize),
-      context: contextWork(mixer, shape.hiddenSize),
+      context: contextWork(mixer, shape.hiddenSize, chosen),
     };
   });
 }
@@ -82,17 +85,30 @@ function recurrenceFlop(mixer: MixerShape, hiddenSize: number): number {
   return PRODUCT_FLOP * mixer.taps * deltaChannels(mixer) + STATE_FLOP * state;
 }
 
-function contextWork(mixer: MixerShape, hiddenSize: number): ContextWork | null {
-  if (mixer.kind === 'attention') {
-    const rowPositionFlop = PRODUCT_FLOP * mixer.heads * (mixer.headDim + valueHeadDim(mixer));
-    return { positionBytes: stateBytes(mixer, hiddenSize), rowPositionFlop, window: mixer.window };
-  }
-  if (mixer.kind !== 'latent') return null;
-  // The scores use the latent and the rotated part; the sum uses the latent.
-  const rowPositionFlop = PRODUCT_FLOP * mixer.heads * (2 * mixer.latentSize + mixer.ropeSize);
-  return { positionBytes: stateBytes(mixer, hiddenSize), rowPositionFlop, window: 0 };
+/** Positions to which a row attends that sees so many. */
+export function attendedPositions({ window }: Pick<ContextWork, 'window'>, positions: number): number {
+  return window === 0 ? positions : Math.min(positions, window);
 }
 
-function stateBytes(mixer: MixerShape, hiddenSize: number): number {
-  return cacheRowFloats(mixer, hiddenSize) * FLOAT_BYTES;
+/** Bytes of a layer's cache row for one position. */
+export function cacheRowBytes({ context }: LayerArithmetic): number {
+  return context.reduce((sum, { positionBytes }) => sum + positionBytes, 0);
+}
+
+/** `chosen`: positions that an indexer has chosen for the layer; 0: it attends to all. */
+function contextWork(mixer: MixerShape, hiddenSize: number, chosen: number): ContextWork[] {
+  const rowBytes = cacheRowFloats(mixer, hiddenSize) * FLOAT_BYTES;
+  if (mixer.kind === 'attention') {
+    const rowPositionFlop = PRODUCT_FLOP * mixer.heads * (mixer.headDim + valueHeadDim(mixer));
+    return [{ positionBytes: rowBytes, rowPositionFlop, window: mixer.window }];
+  }
+  if (mixer.kind !== 'latent') return [];
+  const { indexer } = mixer;
+  const indexBytes = (indexer?.headDim ?? 0) * FLOAT_BYTES;
+  // The scores use the latent and the rotated part; the sum uses the latent.
+  const rowPositionFlop = PRODUCT_FLOP * mixer.heads * (2 * mixer.latentSize + mixer.ropeSize);
+  const attention = { positionBytes: rowBytes - indexBytes, rowPositionFlop, window: chosen };
+  if (indexer === undefined) return [attention];
+  const scores = { positionBytes: indexBytes, rowPositionFlop: PRODUCT_FLOP * indexer.heads * indexer.headDim };
+  return [{ ...scores, window: 0 }, attention];
 }

@@ -20,6 +20,7 @@ import {
   expertWeights,
   FLOAT_BYTES,
   layersWork,
+  cacheRowBytes,
   recurrentStateFloats,
   vocabularyWeights,
   type LayerArithmetic,
@@ -111,11 +112,11 @@ function layerTime({ weights, stateBytes, rowFlop, context }: LayerArithmetic, d
     overheadMs: device.denseOverheadMs,
     weightsMs: ((weights * weightBytes + stateBytes) / weightBytesPerS) * MS_PER_S,
     rowMs: (rowFlop / flopPerS) * MS_PER_S,
-    context: context && {
-      positionMs: (context.positionBytes / weightBytesPerS) * MS_PER_S,
-      rowPositionMs: (context.rowPositionFlop / flopPerS) * MS_PER_S,
-      window: context.window,
-    },
+    context: context.map(({ positionBytes, rowPositionFlop, window }) => ({
+      positionMs: (positionBytes / weightBytesPerS) * MS_PER_S,
+      rowPositionMs: (rowPositionFlop / flopPerS) * MS_PER_S,
+      window,
+    })),
   };
 }
 
@@ -133,7 +134,7 @@ function modelBytes(
   return {
     outerBytes: role === 'worker' ? outerBytes : outerBytes + reservedBytes,
     denseLayerBytes: Math.round((weights * weightBytes) / layers),
-    cacheRowBytes: Math.round(sum(work, ({ context }) => context?.positionBytes ?? 0) / layers),
+    cacheRowBytes: Math.round(sum(work, cacheRowBytes) / layers),
     stateBytes: states * FLOAT_BYTES,
   };
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { attendMs, behindMs, layersMs, type LayerTime } from '../../engine/emulation/device-profile.js';
-import { layersWork, recurrentStateFloats } from '../../engine/emulation/layer-arithmetic.js';
+import { cacheRowBytes, layersWork, recurrentStateFloats } from '../../engine/emulation/layer-arithmetic.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { nodeTimes } from '../../engine/emulation/node-times.js';
 import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';
@@ -42,7 +42,7 @@ describe('the emulated work of a layer', () => {
     assert.equal(work?.weights, attention + ROUTER_WEIGHTS);
     assert.equal(work.rowFlop, 2 * (attention + ROUTER_WEIGHTS));
     assert.equal(work.stateBytes, 0);
-    assert.deepEqual(work.context, { positionBytes: 2 * 2 * 16 * 4, rowPositionFlop: 4 * 4 * 16, window: 0 });
+    assert.deepEqual(work.context, [{ positionBytes: 2 * 2 * 16 * 4, rowPositionFlop: 4 * 4 * 16, window: 0 }]);
   });
 
   it('includes the part that every row passes, and no router where there are no experts', () => {
@@ -67,7 +67,36 @@ describe('the emulated work of a layer', () => {
     const query = 24 * HIDDEN + 4 * 24 * 24;
     const latent = 40 * HIDDEN + 4 * 32 * 16 + 4 * 12 * 32;
     assert.equal(work.weights, query + latent + HIDDEN * 48 + ROUTER_WEIGHTS);
-    assert.deepEqual(work.context, { positionBytes: 40 * 4, rowPositionFlop: 2 * 4 * (40 + 32), window: 0 });
+    assert.deepEqual(work.context, [{ positionBytes: 40 * 4, rowPositionFlop: 2 * 4 * (40 + 32), window: 0 }]);
+  });
+
+  it('includes the scores of an indexer over all positions, and attention to those that it chooses, here and in layers that share it', () => {
+    const rotary = { rope: 0, pairing: 'neighbours', offset: 0 } as const;
+    const plain = {
+      kind: 'latent',
+      heads: 4,
+      queryRank: 24,
+      latentSize: 32,
+      nopeSize: 16,
+      ropeSize: 8,
+      valueSize: 12,
+      normEpsilon: 1,
+      scoreScale: 1,
+      rotary,
+    } as const;
+    const indexer = { heads: 3, headDim: 10, positions: 7, normEpsilon: 1, rotary };
+    const mixers: MixerShape[] = [{ ...plain, indexer }, { ...plain, sharesIndexer: true }, plain];
+    const works = layersWork(shapeOf(...mixers.map((mixer) => ({ ...plainLayer, mixer }))));
+    const attention = { positionBytes: 40 * 4, rowPositionFlop: 2 * 4 * (40 + 32), window: 7 };
+    assert.deepEqual(
+      works.map(({ context }) => context),
+      [
+        [{ positionBytes: 10 * 4, rowPositionFlop: 2 * 3 * 10, window: 0 }, attention],
+        [attention],
+        [{ ...attention, window: 0 }],
+      ],
+    );
+    assert.deepEqual(works.map(cacheRowBytes), [50 * 4, 40 * 4, 40 * 4]);
   });
 
   it('includes the state of a delta net and of a convolution, which have no attention over the context', () => {
@@ -84,7 +113,7 @@ describe('the emulated work of a layer', () => {
     const state = 4 * 8 * 16;
     assert.equal(recurrentStateFloats(delta, HIDDEN), 3 * channels + state);
     const work = workOf(delta);
-    assert.equal(work.context, null);
+    assert.deepEqual(work.context, []);
     assert.equal(work.stateBytes, 2 * 4 * (3 * channels + state));
     assert.equal(work.rowFlop, 2 * work.weights + 2 * 4 * channels + 7 * state);
     const convolution = { kind: 'convolution', taps: 3 } as const;
@@ -117,14 +146,16 @@ describe("the emulated time of main's layers", () => {
       overheadMs: 1,
       weightsMs: 2,
       rowMs: 0.5,
-      context: { positionMs: 0.1, rowPositionMs, window },
+      context: [{ positionMs: 0.1, rowPositionMs, window }],
     });
     const positions = Int32Array.of(9, 10, 11);
     near(layersMs([layer(0, 0)], positions), 1 + 2 + 12 * 0.1);
     near(layersMs([layer(4, 0)], positions), 1 + 2 + 4 * 0.1);
     near(layersMs([layer(0, 1)], positions), 1 + 2 + (10 + 11 + 12));
     near(layersMs([layer(4, 1)], positions), 1 + 2 + 12);
-    near(layersMs([{ ...layer(0, 0), context: null }], positions), 3);
+    near(layersMs([{ ...layer(0, 0), context: [] }], positions), 3);
+    const context = [...layer(0, 0).context, ...layer(4, 1).context];
+    near(layersMs([{ ...layer(0, 0), context }], positions), 1 + 2 + 12 * 0.1 + 12);
     near(layersMs([], positions), 0);
   });
 });
