@@ -39,88 +39,109 @@ export const KEPT_COUNTS_MORE = 1.25;
 export function chooseOwnExperts(input: OwnExpertsInput, kept: Uint8Array | null): Uint8Array {
   const { layers, experts, room } = input;
   const ranked = Array.from({ length: layers }, (_, layer) => rankExperts(input, layer, kept));
-  const most = mostOfLayers(ranked, Math.max(0, Math.floor(room)));
+  const most = mostOfLayers(ranked, experts, Math.max(0, Math.floor(room)));
   const chosen = new Uint8Array(keptBytes(input));
   const loadMs = expectedLoadMs(input, layers * experts - Math.min(layers * experts, Math.max(0, Math.floor(room))));
   ranked.forEach((ofLayer, layer) => {
-    for (const { expert } of cheapestOf(input, ofLayer, most[layer] ?? 0, loadMs)) keep(chosen, experts, layer, expert);
+    for (const expert of cheapestOf(input, ofLayer, most[layer] ?? 0, loadMs)) keep(chosen, experts, layer, expert);
   });
   if (most.some((count) => count > 0) && countKept(chosen) === 0) keepLeastUsed(chosen, ranked, experts);
   return chosen;
 }
 
+/** A layer's experts, those of the greatest value first. All lists are in this order. Main looks while it answers, so lists are of numbers. */
+interface RankedLayer {
+  /** Indexes of the experts. */
+  order: Uint32Array;
+  uses: Float64Array;
+  /** The uses; those of experts that are kept count more. */
+  values: Float64Array;
+}
+
+function rankExperts({ experts, uses }: OwnExpertsInput, layer: number, kept: Uint8Array | null): RankedLayer {
+  const useOf = (expert: number): number => boundedUse(uses[layer * experts + expert]);
+  const values = Float64Array.from({ length: experts }, (_, expert) =>
+    kept !== null && hasKept(kept, experts, layer, expert) ? useOf(expert) * KEPT_COUNTS_MORE : useOf(expert),
+  );
+  const valueOf = (expert: number): number => values[expert] ?? 0;
+  const order = Uint32Array.from({ length: experts }, (_, expert) => expert);
+  order.sort((left, right) => valueOf(right) - valueOf(left) || left - right);
+  return { order, uses: Float64Array.from(order, useOf), values: Float64Array.from(order, valueOf) };
+}
+
 /** The number of experts of each layer for which there is room, if those of the greatest value over all layers are kept. */
-function mostOfLayers(ranked: readonly (readonly RankedExpert[])[], room: number): number[] {
-  const all = ranked.flatMap((ofLayer, layer) => ofLayer.map(({ value }, rank) => ({ layer, rank, value })));
+function mostOfLayers(ranked: readonly RankedLayer[], experts: number, room: number): number[] {
+  const values = new Float64Array(ranked.length * experts);
+  ranked.forEach((ofLayer, layer) => values.set(ofLayer.values, layer * experts));
+  values.sort();
+  // The value of the first expert for which there is no room.
+  const least = values[values.length - 1 - room] ?? -Infinity;
+  const most = ranked.map((ofLayer) => countAbove(ofLayer.values, least));
+  let left = room - most.reduce((sum, count) => sum + count, 0);
   // If all are used alike, each layer gets as many.
-  all.sort((left, right) => right.value - left.value || left.rank - right.rank || left.layer - right.layer);
-  const most = new Array<number>(ranked.length).fill(0);
-  for (const { layer } of all.slice(0, room)) most[layer] = (most[layer] ?? 0) + 1;
+  for (let rank = 0; rank < experts && left > 0; rank += 1)
+    for (let layer = 0; layer < ranked.length && left > 0; layer += 1) {
+      if (ranked[layer]?.values[rank] !== least) continue;
+      most[layer] = (most[layer] ?? 0) + 1;
+      left -= 1;
+    }
   return most;
 }
 
+/** The number of values above this one; the values fall. */
+function countAbove(values: Float64Array, least: number): number {
+  const count = values.findIndex((value) => value <= least);
+  return count < 0 ? values.length : count;
+}
+
 /** Each expert costs time on a main that is so slow. The least used one of all layers costs the least, and is enough to measure main. */
-function keepLeastUsed(chosen: Uint8Array, ranked: readonly (readonly RankedExpert[])[], experts: number): void {
-  const all = ranked.flatMap((ofLayer, layer) => ofLayer.map(({ expert, use }) => ({ layer, expert, use })));
-  const [first, ...others] = all;
-  if (first === undefined) return;
-  const least = others.reduce((best, one) => (one.use < best.use ? one : best), first);
-  keep(chosen, experts, least.layer, least.expert);
-}
-
-interface RankedExpert {
-  expert: number;
-  use: number;
-  /** The use, or more for an expert that is kept. */
-  value: number;
-}
-
-function rankExperts({ experts, uses }: OwnExpertsInput, layer: number, kept: Uint8Array | null): RankedExpert[] {
-  const ranked = Array.from({ length: experts }, (_, expert) => {
-    const use = boundedUse(uses[layer * experts + expert]);
-    const isKept = kept !== null && hasKept(kept, experts, layer, expert);
-    return { expert, use, value: isKept ? use * KEPT_COUNTS_MORE : use };
+function keepLeastUsed(chosen: Uint8Array, ranked: readonly RankedLayer[], experts: number): void {
+  let least = { layer: 0, expert: 0, use: Infinity };
+  ranked.forEach(({ order, uses }, layer) => {
+    uses.forEach((use, rank) => {
+      if (use < least.use) least = { layer, expert: order[rank] ?? 0, use };
+    });
   });
-  return ranked.sort((left, right) => right.value - left.value || left.expert - right.expert);
+  keep(chosen, experts, least.layer, least.expert);
 }
 
 /**
  * The first of a layer's experts, 0 to `most`, with which the layer takes the least time; of equal numbers the greatest. If the first one alone makes
  * the layer slower: the next one that does not.
  */
-function cheapestOf(
-  input: OwnExpertsInput,
-  ranked: readonly RankedExpert[],
-  most: number,
-  loadMs: number,
-): readonly RankedExpert[] {
+function cheapestOf(input: OwnExpertsInput, { order, uses }: RankedLayer, most: number, loadMs: number): Uint32Array {
   let last: LayerUse = { own: 0, executed: 0, idle: 1 };
   const theirs = [last];
-  for (const { use } of [...ranked].reverse()) theirs.push((last = withTheirs(last, use, input)));
+  for (let rank = uses.length - 1; rank >= 0; rank -= 1) theirs.push((last = withTheirs(last, uses[rank] ?? 0, input)));
   const noneMs = layerCost(input, last, loadMs).ms;
   let own = 0;
   let best = { count: 0, ms: Infinity };
   for (let count = 0; count <= most; count += 1) {
-    const rest = requirePresent(theirs[ranked.length - count], 'there is a sum for each number of experts.');
-    const { ms } = layerCost(input, { ...rest, own }, loadMs);
+    const rest = requirePresent(theirs[uses.length - count], 'there is a sum for each number of experts.');
+    rest.own = own;
+    const { ms } = layerCost(input, rest, loadMs);
     if (ms <= best.ms) best = { count, ms };
-    own += ranked[count]?.use ?? 0;
+    own += uses[count] ?? 0;
   }
-  if (best.count > 0 || most === 0) return ranked.slice(0, best.count);
-  const fitting = ranked.find(({ use }) => use * input.ownMs <= noneMs);
-  return fitting === undefined ? [] : [fitting];
+  if (best.count > 0 || most === 0) return order.subarray(0, best.count);
+  const fitting = uses.findIndex((use) => use * input.ownMs <= noneMs);
+  return fitting < 0 ? order.subarray(0, 0) : order.subarray(fitting, fitting + 1);
 }
 
 /** Expected messages and time of a token's experts if main keeps these (a bitmap as above), and workers have the others. Pure. */
 export function ownExpertsCost(input: OwnExpertsInput, kept: Uint8Array): ExpertsCost {
-  const { layers, experts, uses } = input;
+  const { layers, experts, uses, workers } = input;
   const loadMs = expectedLoadMs(input, layers * experts - countKept(kept));
   const sum = { messages: 0, ms: 0 };
   for (let layer = 0; layer < layers; layer += 1) {
-    let used: LayerUse = { own: 0, executed: 0, idle: 1 };
+    const used: LayerUse = { own: 0, executed: 0, idle: 1 };
     for (let expert = 0; expert < experts; expert += 1) {
       const use = boundedUse(uses[layer * experts + expert]);
-      used = hasKept(kept, experts, layer, expert) ? { ...used, own: used.own + use } : withTheirs(used, use, input);
+      if (hasKept(kept, experts, layer, expert)) used.own += use;
+      else {
+        used.executed += use;
+        used.idle *= 1 - use / workers;
+      }
     }
     const { messages, ms } = layerCost(input, used, loadMs);
     sum.messages += messages;

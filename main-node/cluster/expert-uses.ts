@@ -8,6 +8,7 @@ const ASSUMED_USES = 4;
 export class ExpertUses {
   private readonly counts: Float64Array;
   private readonly rows: Float64Array;
+  private counted = 0;
   private readonly leastRows: number;
   private readonly mostRows: number;
 
@@ -32,6 +33,7 @@ export class ExpertUses {
         this.counts[place] = (this.counts[place] ?? 0) + 1;
       }
       this.rows[layer] = (this.rows[layer] ?? 0) + 1;
+      this.counted += 1;
     }
     if ((this.rows[layer] ?? 0) >= this.mostRows) this.halve(layer);
   }
@@ -41,6 +43,11 @@ export class ExpertUses {
     for (let place = layer * experts; place < (layer + 1) * experts; place += 1)
       this.counts[place] = (this.counts[place] ?? 0) / 2;
     this.rows[layer] = (this.rows[layer] ?? 0) / 2;
+  }
+
+  /** Rows of all layers since the start: equal numbers mean that the counts have not changed. */
+  get countedRows(): number {
+    return this.counted;
   }
 
   /** True if enough rows of each layer have been seen. */

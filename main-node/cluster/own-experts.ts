@@ -20,6 +20,8 @@ export class OwnExperts {
   /** The least number of experts that the worker had room for, in the present span of time and in the one before. */
   private room = { sinceMs: -Infinity, now: Infinity, before: Infinity };
   private lookedMs = -Infinity;
+  /** The experts that main has found good enough, and all that this follows from. A main that is idle does not look again. */
+  private settled: { kept: Uint8Array | null; basis: string } | null = null;
 
   constructor(
     readonly workerId: string,
@@ -55,12 +57,21 @@ export class OwnExperts {
     if (room === Infinity || (room <= 0 && kept === null)) return null;
     if (nowMs - this.lookedMs < BETWEEN_LOOKS_MS || links.some(({ status }) => status === null)) return null;
     this.lookedMs = nowMs;
+    const basis = JSON.stringify([
+      room,
+      this.uses.countedRows,
+      placement.epoch,
+      links.map((link) => [link.id, speeds.of(link)]),
+    ]);
+    if (this.settled?.kept === kept && this.settled.basis === basis) return null;
     const others = links.filter((link) => link !== own);
     const { expertLayers: layers, experts } = this.uses.shape;
     const input = { layers, experts, uses: this.uses.probabilities(), room, ...this.timesOf(own, others, speeds) };
     const held = kept ?? firstHomesOf(placement, this.workerId);
     const chosen = chooseOwnExperts(input, kept);
-    return isBetter(input, held, chosen, kept !== null) ? chosen : null;
+    const better = isBetter(input, held, chosen, kept !== null) ? chosen : null;
+    this.settled = better === null ? { kept, basis } : null;
+    return better;
   }
 
   /** True if answers have taken memory that some of these experts need. Null: main keeps none by choice. */

@@ -192,6 +192,25 @@ describe('main: when the experts that it keeps change', () => {
     ]);
   });
 
+  it('they are looked at again only when something has changed, and a choice that was not taken is made again', () => {
+    let looks = 0;
+    const counts = uses.probabilities.bind(uses);
+    uses.probabilities = () => {
+      looks += 1;
+      return counts();
+    };
+    route([1, 6], 64);
+    const kept = better(null, 0) ?? assert.fail('nothing is chosen');
+    assert.deepEqual(better(null, BETWEEN_LOOKS_MS), kept);
+    assert.equal(better(kept, 2 * BETWEEN_LOOKS_MS), null);
+    assert.equal(looks, 3);
+    assert.equal(better(kept, 3 * BETWEEN_LOOKS_MS), null);
+    assert.equal(looks, 3);
+    route([1, 6], 1);
+    assert.equal(better(kept, 4 * BETWEEN_LOOKS_MS), null);
+    assert.equal(looks, 4);
+  });
+
   it('they become fewer when answers take their memory, and more again only a while after it is free', () => {
     route([1, 6], 64);
     const kept = better(null, 0) ?? assert.fail('nothing is chosen');
