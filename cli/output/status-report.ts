@@ -136,9 +136,9 @@ function fitted(text: string, width: number): string {
 /** The number of experts that a worker keeps stands for the bitmap of them. */
 function placementJson(placement: StatusReply['placement']): unknown {
   if (placement === null) return null;
-  const workers = placement.workers.map((worker) => ({
+  const workers = placement.workers.map(({ keptExperts = new Uint8Array(), ...worker }) => ({
     ...worker,
-    keptExperts: countKept(worker.keptExperts ?? new Uint8Array()),
+    keptExpertsCount: countKept(keptExperts),
   }));
   return snakeCaseKeys({ ...placement, workers });
 }

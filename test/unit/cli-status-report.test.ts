@@ -85,6 +85,18 @@ describe('the printed status of a cluster', () => {
     assert.equal(statusJson(STATUS)['own_worker_id'], null);
   });
 
+  it('says of a worker how many experts it keeps, not which', () => {
+    const workers = [
+      { id: 'w1', address: '', slots: 1 },
+      { id: 'w2', address: '', slots: 1, homeShare: 24, keptExperts: Uint8Array.of(0b101, 1) },
+    ];
+    const placement = { ...(STATUS.placement ?? assert.fail('no placement')), workers };
+    assert.deepEqual((statusJson({ ...STATUS, placement })['placement'] as { workers: unknown }).workers, [
+      { id: 'w1', address: '', slots: 1, kept_experts_count: 0 },
+      { id: 'w2', address: '', slots: 1, home_share: 24, kept_experts_count: 3 },
+    ]);
+  });
+
   it('shows what verified executions have found, and why nothing can be compared', () => {
     assert.doesNotMatch(statusLines(STATUS, null).join('\n'), /run again|compared/);
     assert.equal(statusJson(STATUS)['verification'], null);

@@ -4,6 +4,7 @@ import { JOIN_BATCH_MS, Roster } from '../../main-node/cluster/roster.js';
 import { COHORT_WAIT_MS } from '../../main-node/cluster/fetching-workers.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import { LEAST_EXECUTIONS, LEAST_STATUSES } from '../../main-node/cluster/worker-speeds.js';
+import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { NodeStatus, Placement, Prospect, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
@@ -96,6 +97,34 @@ const onSetting = (body: (setting: Setting) => Promise<void>) => (): Promise<voi
       setting.roster.stop();
     }
   });
+
+describe('main: workers with strict homes that cache nothing', () => {
+  it(
+    'are problems, and others, or those that have sent no status yet, are none',
+    onSetting(async (setting) => {
+      const [silent, forgetful, good] = ['silent', 'forgetful', 'good'].map((id) => setting.worker(id, false));
+      assert.ok(silent !== undefined && forgetful !== undefined && good !== undefined);
+      const cache = {
+        policy: 'lru',
+        bytes: 1000,
+        capacities: NO_CAPACITIES,
+        kept: NO_CAPACITIES,
+        hits: NO_CAPACITIES,
+        misses: 0,
+        packed: 0,
+      };
+      setting.tell(forgetful, { cache: null });
+      setting.tell(good, { cache });
+      await setting.roster.waitForPlacement(1000, never);
+      const problems = setting.roster.problems();
+      assert.deepEqual(
+        problems.map(({ id, code }) => [id, code]),
+        [['forgetful', 'CONFIG_INVALID']],
+      );
+      assert.match(problems[0]?.message ?? '', /start it with --homes strict/);
+    }),
+  );
+});
 
 const A = { shortExecuteMsMean: 1 };
 const B = { shortExecuteMsMean: 3 };
