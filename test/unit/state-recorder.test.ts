@@ -326,7 +326,7 @@ describe('fitting with recorded states', function () {
 
   it('is refused before anybody waits, for too few tokens, too little memory, and routers without a choice', () => {
     const recorded = { path: 'p' } as RecordedStates;
-    const tiny = { directory: 'd', shape: plainShape({ experts: 8 }) };
+    const tiny = { directory: 'd', shape: plainShape({ experts: 8, expertLayers: 2 }) };
     const request = { tokens: 5000, memoryBytes: 1e9, recorded };
     requireFittable(tiny, request);
     assert.throws(
