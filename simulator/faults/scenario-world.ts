@@ -209,7 +209,7 @@ class SlowedOperator implements OperatorTime {
 }
 
 class SlowedLayer extends SlowedOperator implements LayerTime {
-  readonly context = null;
+  readonly context = [];
 }
 
 /** Faults of a node's pack service: it gives peers false pack pieces, or claims to have parts that it does not have. They survive a restart of the node. */

@@ -41,7 +41,7 @@ const SEED = 1;
 const LINK = { latencyMs: 0.1, jitterMs: 0, bytesPerMs: 100_000 };
 const operator = (ms: number): OperatorTime => ({ overheadMs: ms, weightsMs: 0, rowMs: ms / 10 });
 const timesOf = (layerMs: number): DevicePace['times'] => ({
-  attendLayers: [[{ ...operator(layerMs), context: null }]],
+  attendLayers: [[{ ...operator(layerMs), context: [] }]],
   layersBehind: [],
   router: operator(0),
   expert: operator(layerMs),

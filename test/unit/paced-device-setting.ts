@@ -11,7 +11,7 @@ import { onVirtualClock } from './virtual-run.js';
 
 const { hiddenSize, expert: glu } = FIXTURE_SHAPE;
 /** Time of main's part of a layer. */
-export const DENSE_LAYER = { overheadMs: 1, weightsMs: 2, rowMs: 0.75, context: null };
+export const DENSE_LAYER = { overheadMs: 1, weightsMs: 2, rowMs: 0.75, context: [] };
 export const TIMES: DeviceTimes = {
   attendLayers: [[DENSE_LAYER]],
   layersBehind: [],

@@ -238,7 +238,7 @@ describe('a cancelled forward of a paced device', () => {
   });
 
   it('ends at once while the real device computes, and in a wait of an hour', async () => {
-    const slow = { ...TIMES, attendLayers: [[{ overheadMs: 3_600_000, weightsMs: 0, rowMs: 0, context: null }]] };
+    const slow = { ...TIMES, attendLayers: [[{ overheadMs: 3_600_000, weightsMs: 0, rowMs: 0, context: [] }]] };
     await onPaced(
       async (device, runtime) => {
         const model = await loadFixture(device, { experts: true });

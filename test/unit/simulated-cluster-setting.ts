@@ -6,7 +6,7 @@ import type { ClusterTrace, TracePlace } from '../../simulator/trace/cluster-tra
 /** Times that are easy to add up, for a model of this number of layers. A round trip takes 2 ms, and messages add no time to it. */
 export function plainTimes(layers: number, loadMs: number, shadowLayerMs = 5): ClusterTimes {
   const device = (denseMs: number, expertMs: number, headMs: number): EmulatedDevice => ({
-    attendLayers: [[{ overheadMs: denseMs, weightsMs: 0, rowMs: 0, context: null }]],
+    attendLayers: [[{ overheadMs: denseMs, weightsMs: 0, rowMs: 0, context: [] }]],
     layersBehind: [],
     router: { overheadMs: 0, weightsMs: 0, rowMs: 0 },
     expert: { overheadMs: expertMs, weightsMs: 0, rowMs: 0 },
