@@ -27,7 +27,7 @@ const FIXTURES: Readonly<Record<string, { layers: string; leftOut: number; forma
   'deepseekv2-yarn': { layers: 'lLLL', leftOut: 0 },
   deepseekv3: { layers: 'lLLL', leftOut: 68 },
   'deepseekv3-fp8': { layers: 'lLL', leftOut: 0, format: 'fp8-tile' },
-  kimik25: { layers: 'lLLL', leftOut: 0 },
+  kimik25: { layers: 'lLLL', leftOut: 23 },
   qwen3next: { layers: 'DDDADDDA', leftOut: 65 },
   qwen35moe: { layers: 'DDDADDDA', leftOut: 86 },
   gemma4moe: { layers: 'AAAAAA', leftOut: 22 },
