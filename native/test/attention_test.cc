@@ -310,9 +310,8 @@ void chooses(Backend& backend, const Indexer& of, const std::vector<int>& positi
 void chooses_positions(const std::string& set, int threads) {
   auto backend = open_backend(set, threads);
   const std::vector<int> positions = {3, 19, 20, 255, 256, 511, 40, 600, 601, 602, 699};
-  for (const Indexer& of :
-       {Indexer{1, 16, 20}, Indexer{5, 20, 7}, Indexer{64, 128, 200}, Indexer{17, 96, 1}, Indexer{20, 300, 33},
-        Indexer{3, 24, 300}}) {
+  for (const Indexer& of : {Indexer{1, 16, 20}, Indexer{5, 20, 7}, Indexer{64, 128, 200}, Indexer{17, 96, 1}, Indexer{20, 300, 33},
+                            Indexer{3, 24, 300}}) {
     const size_t count = positions.size() * static_cast<size_t>(of.heads);
     chooses(*backend, of, positions, random_values(count, 63));
     chooses(*backend, of, positions, std::vector<float>(count, -0.0f));
