@@ -159,12 +159,13 @@ export class ExpertService {
     };
   }
 
-  /** What others have taken of the cache's memory holds no experts. */
+  /** Memory that others hold has no room for the cache's experts. What they have given back has, though its slots come back later. */
   private cacheStatus(uses: Parameters<WorkerCache['status']>[0]): CacheStatus | null {
     const status = this.cache?.status(uses, this.recoder?.recoded ?? 0) ?? null;
     const { room } = this.schedule;
     if (status === null || room.absent.length === 0) return status;
-    const full = Math.min(status.capacities?.full ?? 0, room.cachePresent);
+    const lent = Math.ceil(this.lentBytes / this.slotBytes);
+    const full = Math.min(status.capacities?.full ?? 0, room.cachePresent + Math.max(0, room.absent.length - lent));
     return { ...status, capacities: { ...status.capacities, full } };
   }
 
