@@ -5,7 +5,7 @@ import { isObject } from '../model-config/config-reader.js';
 import type { ModelConfig } from '../model-config/model-family.js';
 import { parseModelConfig, readConfigFile } from './model-config.js';
 import { namesExperts, unreadArchitecture } from './unread-architectures.js';
-import { INDEX_FILE, SINGLE_FILE } from './weight-files.js';
+import { listFiles } from './weight-files.js';
 import { fileExists } from '../../shared/base/files/read-file.js';
 
 /** Objects of config.json that describe other towers, and what these are for. */
@@ -77,7 +77,9 @@ export async function readConfigVerdict(path: string): Promise<{ path: string; v
   return { path: config, verdict: judgeConfig(await readConfigFile(config), config) };
 }
 
+/** Weights of a checkpoint, a GGUF file, or a pack. */
+const WEIGHTS = /\.(safetensors|gguf|bin|pt|pth)$|manifest\.json$/;
+
 async function hasWeights(directory: string): Promise<boolean> {
-  const found = await Promise.all([SINGLE_FILE, INDEX_FILE].map((name) => fileExists(join(directory, name))));
-  return found.includes(true);
+  return (await listFiles(directory)).some((name) => WEIGHTS.test(name));
 }

@@ -78,6 +78,11 @@ describe('the verdict on a config.json', () => {
       assert.equal((await readConfigVerdict(join(directory, 'config.json')))?.path, join(directory, 'config.json'));
       assert.equal(await readConfigVerdict(join(directory, 'other.json')), null);
       assert.equal(await readConfigVerdict(mixtralPath), null);
+      const pack = join(directory, 'pack');
+      await mkdir(pack);
+      await copyFile(join(mixtralPath, 'config.json'), join(pack, 'config.json'));
+      await writeFile(join(pack, 'manifest.json'), '{}');
+      assert.equal(await readConfigVerdict(pack), null, 'a pack is no config.json alone');
       assert.deepEqual((await checkModel(directory)).found, 'mixtral, its weights are not there: runs');
       assert.equal((await checkModel(mixtralPath)).found, 'mixtral: runs');
       await mkdir(join(directory, 'dense'));

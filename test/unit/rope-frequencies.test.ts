@@ -237,7 +237,7 @@ describe('the rope of a config.json', () => {
     refuses({ rope_theta: 0 }, 'MODEL_CORRUPT', /rope_theta is 0/);
     refuses({ rope_theta: 'big' }, 'MODEL_CORRUPT', /rope_theta is "big"/);
     refuses({ partial_rotary_factor: 2 }, 'MODEL_CORRUPT', /partial_rotary_factor/);
-    refuses({ partial_rotary_factor: 0.1 }, 'MODEL_CORRUPT', /odd or none/);
+    refuses({ partial_rotary_factor: 0.01 }, 'MODEL_CORRUPT', /odd or none/);
     refuses({ rope_scaling: { type: 'linear', factor: -1 } }, 'MODEL_CORRUPT', /factor is -1/);
     refuses({ rope_scaling: { type: 'longrope', short_factor: [1, 2] } }, 'MODEL_CORRUPT', /short_factor.*16/);
     refuses({ rope_scaling: [] }, 'MODEL_CORRUPT', /rope_scaling is \[\]/);
