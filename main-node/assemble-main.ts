@@ -168,7 +168,7 @@ function createEngine(
   };
 }
 
-/** What predicts beside shadow, the maps with the costs by which their predictions are announced, and what records for maps to come. */
+/** The predictions that main makes itself: their settings, the trained maps with the costs that decide on announcements, and the recorder for maps to come. */
 function predictors(
   { prediction, maps, recorder }: ComponentSources,
   draftCosts: DraftCostMeter,

@@ -22,7 +22,8 @@ import { formatBytes } from '../../shared/base/text/units.js';
 import type { ModelSource, SlicedSplit } from '../../shared/model/tensor-source.js';
 import { isSlicesOnly } from '../../packs/format/manifest.js';
 import { formatLine } from '../output/format-line.js';
-import { type ConfigVerdict, readConfigVerdict } from '../../packs/checkpoint/config-verdict.js';
+import type { ConfigVerdict } from '../../packs/checkpoint/config-verdict.js';
+import { readConfigVerdict } from '../../packs/read-config-verdict.js';
 import { verdictLines } from '../output/verdict-report.js';
 import { openAnyPack, type Pack } from '../../packs/format/open-pack.js';
 import { isPackFileName } from '../../packs/format/pack-layout.js';
@@ -43,8 +44,6 @@ interface InspectFlags {
   verify: boolean;
   json: boolean;
 }
-
-const RUNNING: ReadonlySet<ConfigVerdict['verdict']> = new Set(['runs', 'runs-without']);
 
 /** Most lines about skipped tensors; --json lists all of them. */
 const LEFT_OUT_NAMED = 8;
@@ -106,7 +105,7 @@ async function inspect(directory: string, flags: InspectFlags): Promise<void> {
 function showVerdict({ path, verdict }: { path: string; verdict: ConfigVerdict }, { json }: InspectFlags): void {
   const lines = json ? [printableJson({ config: path, ...verdict })] : verdictLines(path, verdict);
   standardOutput.write(`${lines.join('\n')}\n`);
-  if (!RUNNING.has(verdict.verdict)) process.exitCode = ERROR_KINDS.MODEL_UNSUPPORTED.exitStatus;
+  if (verdict.family === null) process.exitCode = ERROR_KINDS.MODEL_UNSUPPORTED.exitStatus;
 }
 
 /** A predictor that cannot be used hinders no other description of the pack. */

@@ -1,7 +1,7 @@
 /** Checks whether odmoe runs a model, by its config.json or by all that is there. */
 import { openModelSource } from '../../packs/open-model-source.js';
 import { openAnyPack } from '../../packs/format/open-pack.js';
-import { readConfigVerdict } from '../../packs/checkpoint/config-verdict.js';
+import { readConfigVerdict } from '../../packs/read-config-verdict.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { verdictLine } from '../output/verdict-report.js';
 import { fail, ok, type Check } from './check.js';

@@ -1,6 +1,6 @@
 import type { ConfigVerdict } from '../../packs/checkpoint/config-verdict.js';
 
-/** What a config.json says of its model, in one line. */
+/** One line of a config.json's verdict. */
 export function verdictLine({ verdict, without, missing, reason }: ConfigVerdict): string {
   if (verdict === 'runs') return 'runs';
   if (verdict === 'runs-without') return `runs without ${without.join(' and ')}: its text runs`;

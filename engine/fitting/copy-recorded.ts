@@ -1,15 +1,14 @@
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type RecordedRow, recordedRowBytes, type RecordedSizes } from '../recording/recorded-row.js';
+import { NO_CHOICE } from './foretold-experts.js';
 import type { RecordedRows } from './record-layers.js';
 import type { RecordedStates } from './recorded-states.js';
+import { throwIfInterrupted } from './interruption.js';
 
 /** Memory for rows that are copied together. */
 const TOGETHER_BYTES = 64 * 1024 * 1024;
 const MOST_TOGETHER = 512;
 /** Bytes that are copied before they are made to stay. It waits for the disk, once for each file of the folder, so it is seldom. */
 const KEPT_BYTES = 4 * 1024 * 1024 * 1024;
-/** Stands in place of each choice of a row that is damaged: training skips such rows. */
-export const NO_CHOICE = -1;
 
 /** The place to which rows are copied. */
 export interface CopyTarget {
@@ -37,10 +36,8 @@ export async function copyRecorded(
   const keptRows = Math.ceil(KEPT_BYTES / recordedRowBytes(sizes));
   let kept = firstRow;
   for (let first = firstRow; first < rows.length;) {
-    if (signal.aborted) {
-      if (first > kept) await keep(first);
-      throw new OdmoeError('CANCELLED', 'the work with the model was interrupted');
-    }
+    if (signal.aborted && first > kept) await keep(first);
+    throwIfInterrupted(signal);
     const some = await Promise.all(rows.slice(first, first + together).map((row) => recorded.row(row)));
     await copyTogether(some, first, sizes, record);
     first += some.length;

@@ -39,10 +39,13 @@ export function countForetold(
   return count;
 }
 
-/** The rows that have choices: a row without has -1 in place of each. */
+/** Stands in place of each choice of a row that is damaged: training skips such rows. */
+export const NO_CHOICE = -1;
+
+/** The number of rows that have choices. */
 export function countKnown(chosen: Int32Array, rows: number): number {
   const expertsPerToken = chosen.length / rows;
   let count = 0;
-  for (let row = 0; row < rows; row += 1) if (chosen[row * expertsPerToken] !== -1) count += 1;
+  for (let row = 0; row < rows; row += 1) if (chosen[row * expertsPerToken] !== NO_CHOICE) count += 1;
   return count;
 }

@@ -7,6 +7,7 @@ import { loadDenseWeights, loadResidentExperts } from '../loading/load-weights.j
 import { firstSequences } from './fitting-tokens.js';
 import type { FittingFolder } from './fitting-folder.js';
 import { answerBatch } from './own-answers.js';
+import { throwIfInterrupted } from './interruption.js';
 
 /** Batches without a sequence, one after another, after which a model is said to make up nothing. */
 const FRUITLESS_BATCHES = 4;
@@ -36,7 +37,7 @@ export async function makeOwnAnswers(
     const tokenizer = await openTokenizer(pack.directory, null);
     const { vocabSize, maxPositions } = pack.shape;
     for (let batch = 0; made < request.tokens; batch += 1) {
-      if (request.signal.aborted) throw new OdmoeError('CANCELLED', 'the work with the model was interrupted');
+      throwIfInterrupted(request.signal);
       const kept = await folder.batch(batch);
       answering ??= kept === null ? await loadWholeModel(device, pack) : null;
       const { eosTokenIds } = pack;

@@ -1,12 +1,12 @@
 /** Texts for training that the model makes itself: it makes up what a user could ask, and answers. All experts are in memory. */
 import type { Model, Pass, Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { resolveSampling, type SamplingOptions } from '../../shared/wire/sampling-options.js';
 import { chooseToken } from '../sampling/choose-token.js';
 import { PASS_ROWS } from './record-layers.js';
 import { asksReserved } from './reserved-prompts.js';
+import { throwIfInterrupted } from './interruption.js';
 
 /** Sequences that run together. */
 const TOGETHER = 32;
@@ -115,13 +115,13 @@ async function continueAll(
     };
     const prompting = createPass(PASS_ROWS);
     for (const [index, ids] of beginnings.entries()) {
-      throwIfCancelled(signal);
+      throwIfInterrupted(signal);
       take(index, await prefill(prompting, sequences[index] as Sequence, ids));
     }
     const decoding = createPass(beginnings.length);
     const longest = Math.min(tokens, maxPositions - Math.max(...beginnings.map(({ length }) => length)));
     for (let count = 1; count < longest; count += 1) {
-      throwIfCancelled(signal);
+      throwIfInterrupted(signal);
       const positions = Int32Array.from(beginnings, ({ length }) => length + count - 1);
       const last = Int32Array.from(answers, (answer) => answer[count - 1] ?? 0);
       const rows = Int32Array.from(answers.keys());
@@ -149,8 +149,4 @@ async function prefill(pass: Pass, sequence: Sequence, ids: readonly number[]): 
     await pass.forward(null);
   }
   return pass.logits(Int32Array.of(last));
-}
-
-function throwIfCancelled(signal: AbortSignal): void {
-  if (signal.aborted) throw new OdmoeError('CANCELLED', 'the work with the model was interrupted');
 }

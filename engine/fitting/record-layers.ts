@@ -12,13 +12,13 @@ import {
   type RouterChoice,
   type Sequence,
 } from '../../native/index.js';
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type ActivatedRow, activatedExperts } from '../../shared/decisions/placement/activated-experts.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import { expertsIn } from '../generation/passing-experts.js';
 import { RegisteredExperts } from '../loading/registered-experts.js';
 import { executeRows, type LayerBuffers } from '../generation/run-layers.js';
+import { throwIfInterrupted } from './interruption.js';
 
 const FLOAT_BYTES = 4;
 const SLOT = 0;
@@ -209,7 +209,7 @@ class Wave {
   }
 
   private async attend({ pass, group, states, buffers }: OpenPass, layer: number): Promise<RouterChoice> {
-    this.throwIfCancelled();
+    throwIfInterrupted(this.recorder.signal);
     await pass.residual(states);
     const choice = await pass.attend(layer, buffers.hidden);
     await this.recorder.record({ layer, firstRow: group.firstRow, states, choices: choice.experts });
@@ -225,7 +225,7 @@ class Wave {
     const activated = choices.map(({ experts }) => activatedExperts(experts, shape.expertsPerToken));
     const needed = new Set(activated.flatMap((ofPass) => [...ofPass.keys()]));
     for (const expert of needed) {
-      this.throwIfCancelled();
+      throwIfInterrupted(this.recorder.signal);
       await slots.load(SLOT, registered.numberOf(layer, expert), FROM_STORAGE);
       for (const [index, { buffers }] of this.passes.entries()) {
         const rows: readonly ActivatedRow[] = activated[index]?.get(expert) ?? [];
@@ -235,11 +235,6 @@ class Wave {
     for (const [index, { pass, buffers }] of this.passes.entries()) {
       await pass.combine(layer, buffers.outputs, choices[index]?.weights ?? new Float32Array());
     }
-  }
-
-  private throwIfCancelled(): void {
-    if (!this.recorder.signal.aborted) return;
-    throw new OdmoeError('CANCELLED', 'the work with the model was interrupted');
   }
 }
 

@@ -1,8 +1,8 @@
 /** The tokens of a text, without the prompts by which recall is measured. The text is read in pieces, so that a long one takes no memory for tokens that nobody wants. */
-import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { asksReserved, LONGEST_RESERVED, plainText } from './reserved-prompts.js';
+import { throwIfInterrupted } from './interruption.js';
 
 /** Characters of a piece. One with a prompt that is reserved is left out whole. */
 const PIECE_CHARACTERS = 4096;
@@ -57,7 +57,7 @@ export async function tokensOfText(
 ): Promise<number[]> {
   const ids: number[] = [];
   for (const piece of withoutReserved(piecesOf(text))) {
-    if (signal.aborted) throw new OdmoeError('CANCELLED', 'the work with the model was interrupted');
+    throwIfInterrupted(signal);
     const own = ids.length === 0 ? tokenizer.encode(piece) : tokenizer.encodeRendered(piece);
     for (const id of own) if (id < vocabSize) ids.push(id);
     if (ids.length >= tokens) break;

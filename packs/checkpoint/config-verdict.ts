@@ -1,12 +1,9 @@
-/** What a config.json says by itself: whether odmoe runs the model, what it leaves out, or what it lacks. */
-import { join, resolve } from 'node:path';
+/** Judges by config.json alone whether odmoe runs a model, what it leaves out, or what it lacks. */
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { isObject } from '../model-config/config-reader.js';
 import type { ModelConfig } from '../model-config/model-family.js';
-import { parseModelConfig, readConfigFile } from './model-config.js';
+import { parseModelConfig } from './model-config.js';
 import { namesExperts, unreadArchitecture } from './unread-architectures.js';
-import { listFiles } from './weight-files.js';
-import { fileExists } from '../../shared/base/files/read-file.js';
 
 /** Objects of config.json that describe other towers, and what these are for. */
 const TOWERS: readonly (readonly [keys: readonly string[], what: string])[] = [
@@ -17,11 +14,11 @@ const TOWERS: readonly (readonly [keys: readonly string[], what: string])[] = [
 export interface ConfigVerdict {
   /** `runs-without`: text runs, and something that the checkpoint has does not. */
   readonly verdict: 'runs' | 'runs-without' | 'not-yet' | 'never';
-  /** Values of `architectures`, else `model_type`. */
+  /** Values of `architectures`, and `model_type`. */
   readonly architectures: readonly string[];
   /** The family that reads it; null: none does. */
   readonly family: string | null;
-  /** What the checkpoint has and odmoe leaves out. */
+  /** Parts of the checkpoint that odmoe leaves out. */
   readonly without: readonly string[];
   /** Operators or formats that odmoe lacks. */
   readonly missing: readonly string[];
@@ -63,23 +60,4 @@ function leftOutOf(value: unknown, { layout, draftHead }: ModelConfig): string[]
   const towers = TOWERS.filter(([keys]) => isObject(value) && keys.some((key) => isObject(value[key])));
   const head = layout.guessing.count > 0 && draftHead === undefined ? ['its layers that draft tokens'] : [];
   return [...towers.map(([, what]) => what), ...head];
-}
-
-/**
- * The verdict on a config.json, or on a directory that has one and no weights; null: the path is something else.
- * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, STORAGE_FAILED
- */
-export async function readConfigVerdict(path: string): Promise<{ path: string; verdict: ConfigVerdict } | null> {
-  const absolute = resolve(path);
-  const config = absolute.endsWith('.json') ? absolute : join(absolute, 'config.json');
-  if (!(await fileExists(config))) return null;
-  if (config !== absolute && (await hasWeights(absolute))) return null;
-  return { path: config, verdict: judgeConfig(await readConfigFile(config), config) };
-}
-
-/** Weights of a checkpoint, a GGUF file, or a pack. */
-const WEIGHTS = /\.(safetensors|gguf|bin|pt|pth)$|manifest\.json$/;
-
-async function hasWeights(directory: string): Promise<boolean> {
-  return (await listFiles(directory)).some((name) => WEIGHTS.test(name));
 }

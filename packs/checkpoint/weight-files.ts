@@ -21,6 +21,11 @@ const OTHER_WEIGHTS: readonly { names: RegExp; form: string }[] = [
 ];
 const NAMED_FILES = 5;
 
+/** True for a file of weights in any form, by its name. */
+export function isWeightFile(name: string): boolean {
+  return SAFETENSORS.test(name) || INDEX.test(name) || OTHER_WEIGHTS.some(({ names }) => names.test(name));
+}
+
 /**
  * Names of the files in a directory.
  * @throws MODEL_NOT_FOUND, STORAGE_FAILED

@@ -7,7 +7,7 @@ import type { ExplainedKeys } from './explained-keys.js';
 /** Epsilon of the LayerNorm of an indexer's keys, independent of the model's norms. */
 const KEY_NORM_EPSILON = Math.fround(1e-6);
 
-/** What a family takes where config.json says nothing. */
+/** A family's own values for keys that config.json lacks. */
 interface IndexerDefaults {
   heads: number;
   /** Rotated pairs are neighbours, not halves. The attention beside it may have other pairs. */

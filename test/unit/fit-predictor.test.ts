@@ -15,7 +15,7 @@ import { RUNTIME } from '../wall.js';
 import { TINY_CONFIG, tinyTensors } from './tiny-checkpoint.js';
 import { pack, refusal, withCheckpoint } from './tiny-pack.js';
 
-/** Of one layer. */
+/** Epochs of each layer's training. */
 const EPOCHS = 24;
 const MEMORY_BYTES = 64 * 1024 * 1024;
 const REQUEST: FittingRequest = {

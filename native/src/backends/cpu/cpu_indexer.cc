@@ -19,7 +19,7 @@ uint32_t order_key(float score) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-// Of the keys that chosen positions have: the least one, and how many positions with just that key are chosen.
+// The least key of a chosen position, and the number of chosen positions with just that key.
 struct LeastKey {
   uint32_t key = 0;
   int64_t positions = 0;

@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kChoiceThreads) choice_kernel(const ChoiceJob 
       above_here += other < warp ? counts.above[other] : 0;
       equal_here += other < warp ? counts.equal[other] : 0;
     }
-    // Of positions with the least key the first ones are chosen.
+    // The first ones of the positions with the least key are chosen.
     const int place = above_here + min(equal_here, least.positions);
     if (is_above || (is_equal && equal_here < least.positions)) chosen[place] = p;
     __syncthreads();
