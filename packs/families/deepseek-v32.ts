@@ -2,11 +2,11 @@ import { readBiasedRouter } from '../model-config/biased-router.js';
 import type { ConfigReader } from '../model-config/config-reader.js';
 import { modelConfig, readDecoder, readSharedOrDense, readSwiglu } from '../model-config/decoder-config.js';
 import { draftHeadBehindLast } from '../model-config/draft-heads.js';
-import { INDEXER_EXPLAINED, INDEXER_NAMES, readIndexer } from '../model-config/indexer.js';
-import { latentNames, readLatentAttention } from '../model-config/latent-attention.js';
-import { readGuessingLayers, readLayerKinds, readListedOrBehindDense } from '../model-config/layer-kinds.js';
+import { INDEXER_EXPLAINED, indexedNames, readIndexer } from '../model-config/indexer.js';
+import { readLatentAttention } from '../model-config/latent-attention.js';
+import { readLayerKinds, readListedOrBehindDense } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
-import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
+import { expertForms } from '../model-config/tensor-names.js';
 
 /** DeepSeek-V3.2: DeepSeek-V3 whose rows attend only to the positions that an indexer chooses. */
 export const deepseekV32: ModelFamily = {
@@ -24,17 +24,7 @@ export const deepseekV32: ModelFamily = {
       layers: readSharedOrDense(config, readListedOrBehindDense(config, 3), { mixer, routed, shared }),
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
-    const names = {
-      ...DECODER_NAMES,
-      layer: {
-        ...DECODER_NAMES.layer,
-        ...latentNames(mixer),
-        ...INDEXER_NAMES,
-        ...alwaysNames('mlp', 'mlp.shared_experts'),
-      },
-      guessingLayers: readGuessingLayers(config),
-    };
-    const forms = expertForms(names, 'mlp.experts');
+    const forms = expertForms(indexedNames(config, mixer), 'mlp.experts');
     return modelConfig(config, shape, forms, { eos: 1, draftHead: draftHeadBehindLast(shape, forms) });
   },
 };

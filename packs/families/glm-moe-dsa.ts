@@ -8,11 +8,11 @@ import {
   readSwiglu,
 } from '../model-config/decoder-config.js';
 import { draftHeadBehindLast } from '../model-config/draft-heads.js';
-import { INDEXER_EXPLAINED, INDEXER_NAMES, readIndexer } from '../model-config/indexer.js';
-import { latentNames, readLatentAttention } from '../model-config/latent-attention.js';
+import { INDEXER_EXPLAINED, indexedNames, readIndexer } from '../model-config/indexer.js';
+import { readLatentAttention } from '../model-config/latent-attention.js';
 import { forLayers, listOfLayers, readGuessingLayers, readListedOrBehindDense } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
-import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
+import { expertForms } from '../model-config/tensor-names.js';
 import { checkIndexed } from './deepseek-v32.js';
 
 /** GLM-5: DeepSeek-V3.2's attention, of which layers may share the choice of an earlier one, and GLM-4.5's router. */
@@ -40,17 +40,7 @@ export const glmMoeDsa: ModelFamily = {
       ),
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
-    const names = {
-      ...DECODER_NAMES,
-      layer: {
-        ...DECODER_NAMES.layer,
-        ...latentNames(mixer),
-        ...INDEXER_NAMES,
-        ...alwaysNames('mlp', 'mlp.shared_experts'),
-      },
-      guessingLayers: readGuessingLayers(config),
-    };
-    const forms = expertForms(names, 'mlp.experts');
+    const forms = expertForms(indexedNames(config, mixer), 'mlp.experts');
     const head = draftHeadBehindLast(shape, forms);
     // The head's layer has an indexer of its own, also where the last layer of the model shares one.
     const draftHead = head === null ? null : { ...head, layer: { ...head.layer, mixer } };

@@ -1,8 +1,11 @@
-import type { IndexerShape } from '../../shared/model/model-shape.js';
+import type { IndexerShape, LatentMixer } from '../../shared/model/model-shape.js';
 import type { TensorNames } from './checkpoint-layout.js';
 import type { ConfigReader } from './config-reader.js';
 import { rotateHalves, rotateNeighbours } from './decoder-config.js';
 import type { ExplainedKeys } from './explained-keys.js';
+import { latentNames } from './latent-attention.js';
+import { readGuessingLayers } from './layer-kinds.js';
+import { alwaysNames, DECODER_NAMES } from './tensor-names.js';
 
 /** Epsilon of the LayerNorm of an indexer's keys, independent of the model's norms. */
 const KEY_NORM_EPSILON = Math.fround(1e-6);
@@ -31,10 +34,20 @@ export const INDEXER_EXPLAINED: ExplainedKeys = {
 };
 
 /** Names of an indexer's tensors. */
-export const INDEXER_NAMES: TensorNames['layer'] = {
+const INDEXER_NAMES: TensorNames['layer'] = {
   indexQuery: 'self_attn.indexer.wq_b.weight',
   indexKey: 'self_attn.indexer.wk.weight',
   indexKeyNorm: 'self_attn.indexer.k_norm.weight',
   indexKeyNormBias: 'self_attn.indexer.k_norm.bias',
   indexWeights: 'self_attn.indexer.weights_proj.weight',
 };
+
+/** Names of a model of DeepSeek's form whose latent attention has an indexer. */
+export function indexedNames(config: ConfigReader, mixer: LatentMixer) {
+  const layer = { ...latentNames(mixer), ...INDEXER_NAMES, ...alwaysNames('mlp', 'mlp.shared_experts') };
+  return {
+    ...DECODER_NAMES,
+    layer: { ...DECODER_NAMES.layer, ...layer },
+    guessingLayers: readGuessingLayers(config),
+  };
+}
