@@ -182,7 +182,7 @@ describe('odmoe pull', function () {
         ['owner/gguf:Q4_K_M', 3, /it has model-Q4_K_M\.gguf.*\[MODEL_NOT_FOUND\]/],
         ['owner/none', 3, /no such model, or it is private.*\[MODEL_NOT_FOUND\]/],
         ['owner/gated', 2, /accept its terms.*\[HUB_REFUSED\]/],
-        ['owner/bert', 3, /^odmoe: owner\/bert: config\.json: architecture.*\[MODEL_UNSUPPORTED\]/m],
+        ['owner/bert', 3, /^odmoe: owner\/bert: config\.json: BertModel names no experts.*\[MODEL_UNSUPPORTED\]/m],
         ['./here', 2, /is no name of a model on the hub.*\[USAGE\]/],
       ];
       for (const [name, status, words] of cases) {
