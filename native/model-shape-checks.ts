@@ -1,8 +1,9 @@
 import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import {
-  deltaChannels,
   modelShapeSchema,
+  recurrentStateFloats,
   shapeProblem,
+  stateSpaceChannels,
   valueHeadDim,
   type GluShape,
   type LatentMixer,
@@ -37,7 +38,7 @@ export function checkModelShape(shape: ModelShape): void {
   requireAtMost(shape.experts * shape.expertLayers, LARGEST_EXPERT_PLACES, 'experts in all layers');
   requireAtMost(shape.hiddenSize, LARGEST_ROW, 'values in a hidden state');
   checkGlu(shape.expert);
-  shape.layers.forEach((layer, number) => checkLayer(layer, number, shape.maxPositions));
+  for (const [number, layer] of shape.layers.entries()) checkLayer(layer, number, shape);
 }
 
 function unsupported(what: string): OdmoeError {
@@ -52,13 +53,12 @@ function checkGlu(glu: GluShape): void {
   requireAtMost(2 * glu.intermediateSize, LARGEST_ROW, 'gate and up values of an expert');
 }
 
-function checkLayer({ mixer, always }: LayerShape, number: number, maxPositions: number): void {
+function checkLayer({ mixer, always }: LayerShape, number: number, shape: ModelShape): void {
   if (always?.glu.bias === true) throw unsupported(`biases in the feed-forward network of layer ${number}`);
   if (always !== null) checkGlu(always.glu);
   requireAtMost(widestHead(mixer), LARGEST_HEAD_DIM, `dimensions in a head of layer ${number}`);
-  requireAtMost(mixerRow(mixer, maxPositions), LARGEST_ROW, `values in a row of the mixer of layer ${number}`);
-  if (mixer.kind !== 'delta') return;
-  const state = mixer.valueHeads * mixer.valueDim * mixer.keyDim + (mixer.taps - 1) * deltaChannels(mixer);
+  requireAtMost(mixerRow(mixer, shape.maxPositions), LARGEST_ROW, `values in a row of the mixer of layer ${number}`);
+  const state = recurrentStateFloats(mixer, shape.hiddenSize);
   requireAtMost(state, LARGEST_STATE, `values in the state of layer ${number}`);
 }
 
@@ -77,6 +77,8 @@ function widestHead(mixer: MixerShape): number {
       return Math.max(mixer.keyDim, mixer.valueDim);
     case 'convolution':
       return 1;
+    case 'state-space':
+      return Math.max(mixer.headDim, mixer.stateSize);
   }
 }
 
@@ -101,5 +103,7 @@ function mixerRow(mixer: MixerShape, maxPositions: number): number {
       return 2 * (2 * mixer.keyHeads * mixer.keyDim + 2 * mixer.valueHeads * mixer.valueDim + 2 * mixer.valueHeads);
     case 'convolution':
       return 1;
+    case 'state-space':
+      return 2 * (stateSpaceChannels(mixer) + mixer.heads * (mixer.headDim + 1));
   }
 }

@@ -52,6 +52,8 @@ function describeMixer(mixer: MixerShape): string {
       return `gated delta net, ${mixer.valueHeads} heads of ${mixer.valueDim} (${mixer.keyHeads} key heads of ${mixer.keyDim})`;
     case 'convolution':
       return `convolution of ${mixer.taps}`;
+    case 'state-space':
+      return `state space, ${mixer.heads} heads of ${mixer.headDim} (${mixer.groups} groups of ${mixer.stateSize})`;
   }
 }
 

@@ -6,10 +6,10 @@ import {
   cacheRowBytes,
   type ContextWork,
   layersWork,
-  recurrentStateFloats,
   vocabularyWeights,
   type LayerArithmetic,
 } from '../../engine/emulation/layer-arithmetic.js';
+import { recurrentStateFloats } from '../../shared/model/model-shape.js';
 import { WINDOW_LAYERS } from './streaming-window.js';
 import type { ServerModel, ServerGpu, ServingCosts } from './server-profile.js';
 

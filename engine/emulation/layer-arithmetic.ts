@@ -4,6 +4,8 @@ import {
   deltaChannels,
   type MixerShape,
   type ModelShape,
+  recurrentStateFloats,
+  stateSpaceChannels,
   valueHeadDim,
 } from '../../shared/model/model-shape.js';
 
@@ -13,6 +15,8 @@ export const FLOAT_BYTES = 4;
 const PRODUCT_FLOP = 2;
 /** Operations for one number of a delta net's state and one row: decay, read with the key, update, read with the query. */
 const STATE_FLOP = 7;
+/** The same for a state space: decay, update, read. */
+const STATE_SPACE_FLOP = 5;
 
 /** Main's arithmetic for one layer, without its routed experts. */
 export interface LayerArithmetic {
@@ -60,14 +64,6 @@ export function layersWork(shape: ModelShape): LayerArithmetic[] {
   });
 }
 
-/** FP32 values of the state that a mixer carries from position to position; 0: it has no state. */
-export function recurrentStateFloats(mixer: MixerShape, hiddenSize: number): number {
-  if (mixer.kind === 'convolution') return (mixer.taps - 1) * hiddenSize;
-  if (mixer.kind !== 'delta') return 0;
-  const convolution = (mixer.taps - 1) * deltaChannels(mixer);
-  return convolution + mixer.valueHeads * mixer.keyDim * mixer.valueDim;
-}
-
 /** Elements of the gate, up and down matrices of one routed expert. */
 export function expertWeights({ hiddenSize, expert }: ModelShape): number {
   return 3 * hiddenSize * expert.intermediateSize;
@@ -80,6 +76,10 @@ export function vocabularyWeights({ vocabSize, hiddenSize }: ModelShape): number
 
 function recurrenceFlop(mixer: MixerShape, hiddenSize: number): number {
   if (mixer.kind === 'convolution') return PRODUCT_FLOP * mixer.taps * hiddenSize;
+  if (mixer.kind === 'state-space') {
+    const state = mixer.heads * mixer.headDim * mixer.stateSize;
+    return PRODUCT_FLOP * mixer.taps * stateSpaceChannels(mixer) + STATE_SPACE_FLOP * state;
+  }
   if (mixer.kind !== 'delta') return 0;
   const state = mixer.valueHeads * mixer.keyDim * mixer.valueDim;
   return PRODUCT_FLOP * mixer.taps * deltaChannels(mixer) + STATE_FLOP * state;

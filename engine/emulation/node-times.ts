@@ -1,5 +1,5 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { expertLayerNumbers, type ModelShape } from '../../shared/model/model-shape.js';
+import { expertLayerNumbers, type ModelShape, recurrentStateFloats } from '../../shared/model/model-shape.js';
 import type { ModelFormat } from './model-format.js';
 import {
   STORAGE_FORMS,
@@ -21,7 +21,6 @@ import {
   FLOAT_BYTES,
   layersWork,
   cacheRowBytes,
-  recurrentStateFloats,
   vocabularyWeights,
   type LayerArithmetic,
 } from './layer-arithmetic.js';

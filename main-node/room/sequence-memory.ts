@@ -1,9 +1,8 @@
 import {
   cacheRowFloats,
-  deltaChannels,
   isRecurrent,
-  type MixerShape,
   type ModelShape,
+  recurrentStateFloats,
 } from '../../shared/model/model-shape.js';
 
 /** Positions in a row block of attention's rows, which the device allocates at once (native's kAttentionChunk). */
@@ -26,18 +25,11 @@ export function sequenceMemoryBytes(shape: ModelShape, positions: number, passRo
     const rowFloats = cacheRowFloats(mixer, shape.hiddenSize);
     if (!isRecurrent(mixer)) return rowFloats * blocksOf(positions, ROW_BLOCK_POSITIONS) * ROW_BLOCK_POSITIONS;
     const logBlocks = blocksOf(Math.min(positions, LOG_POSITIONS + passRows), LOG_BLOCK_POSITIONS) + 1;
-    return rowFloats * (logBlocks + SPARE_LOG_BLOCKS) * LOG_BLOCK_POSITIONS + 2 * stateFloats(mixer, shape.hiddenSize);
+    return rowFloats * (logBlocks + SPARE_LOG_BLOCKS) * LOG_BLOCK_POSITIONS + 2 * recurrentStateFloats(mixer, shape.hiddenSize);
   });
   return floats.reduce((sum, count) => sum + count, 0) * FLOAT_BYTES;
 }
 
 function blocksOf(positions: number, blockPositions: number): number {
   return Math.ceil(positions / blockPositions);
-}
-
-/** Floats of a recurrence's state: the last inputs of the convolution, and the state of the delta rule. */
-function stateFloats(mixer: MixerShape, hiddenSize: number): number {
-  if (mixer.kind === 'convolution') return (mixer.taps - 1) * hiddenSize;
-  if (mixer.kind !== 'delta') return 0;
-  return (mixer.taps - 1) * deltaChannels(mixer) + mixer.valueHeads * mixer.valueDim * mixer.keyDim;
 }

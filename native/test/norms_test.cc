@@ -25,21 +25,23 @@ void normalizes(const std::string& set, int threads) {
     const int64_t gap = 5;
     const int64_t stride = int64_t{shape.heads} * (shape.size + gap);
     const auto x = random_values(static_cast<size_t>(shape.rows * stride), 1);
-    const auto weight = random_values(static_cast<size_t>(shape.size), 2);
+    const auto weight = random_values(static_cast<size_t>(shape.heads * shape.size), 2);
     DeviceFloats device_weight(*backend, weight);
     for (const bool weighed : {true, false}) {
       for (const float scale : {1.0f, 0.08838835f}) {
         const float divisor = scale == 1.0f ? static_cast<float>(shape.size) : 1.0f;
+        // Heads have one weight, or each its own.
+        const int64_t apart = scale == 1.0f ? 0 : shape.size;
         const auto expected_of = [&](int row, int head) {
-          return reference_norm(part(x, row * stride + head * (shape.size + gap), shape.size), weighed ? weight.data() : nullptr,
-                                divisor, 1e-5f, scale);
+          return reference_norm(part(x, row * stride + head * (shape.size + gap), shape.size),
+                                weighed ? weight.data() + head * apart : nullptr, divisor, 1e-5f, scale);
         };
         DeviceFloats in(*backend, x);
         DeviceFloats out(*backend, static_cast<size_t>(shape.rows * shape.heads * shape.size));
         const Vectors from{in.data(), stride, shape.size + gap, shape.rows, shape.heads, shape.size};
         const Vectors to{out.data(), int64_t{shape.heads} * shape.size, shape.size, shape.rows, shape.heads, shape.size};
         const float* const by = weighed ? device_weight.data() : nullptr;
-        backend->normalize({to, from, by, divisor, 1e-5f, scale});
+        backend->normalize({to, from, by, divisor, 1e-5f, scale, apart});
         std::vector<float> packed;
         std::vector<float> in_place = x;
         for (int row = 0; row < shape.rows; ++row) {
@@ -51,7 +53,7 @@ void normalizes(const std::string& set, int threads) {
         }
         const std::string what = std::to_string(shape.heads) + " heads of " + std::to_string(shape.size);
         check_same(out.read(), packed, "norm of " + what);
-        backend->normalize({from, from, by, divisor, 1e-5f, scale});
+        backend->normalize({from, from, by, divisor, 1e-5f, scale, apart});
         check_same(in.read(), in_place, "norm in place of " + what);
       }
     }

@@ -1,4 +1,4 @@
-// The causal convolution and the gated delta rule against the one arithmetic, however rows are cut into batches.
+// The causal convolution, the gated delta rule and the state space rule against the one arithmetic, however rows are cut into batches.
 #include <cmath>
 
 #include "native_tests.h"
@@ -15,13 +15,15 @@ struct ConvolutionCase {
   int taps;
   int64_t channels;
   bool silu;
+  bool bias = false;
 };
 
 // Two sequences in each call; the second has other channels in another place.
 void convolves(const std::string& set, int threads) {
   auto backend = open_backend(set, threads);
   for (const ConvolutionCase test : {ConvolutionCase{4, 100, true}, ConvolutionCase{3, 2049, false}, ConvolutionCase{1, 5, true},
-                                     ConvolutionCase{2, 33, false}, ConvolutionCase{9, 40, true}, ConvolutionCase{64, 17, false}}) {
+                                     ConvolutionCase{2, 33, false}, ConvolutionCase{9, 40, true}, ConvolutionCase{64, 17, false},
+                                     ConvolutionCase{4, 100, true, true}, ConvolutionCase{1, 5, false, true}}) {
     const int64_t stride = test.channels + 3;
     const size_t tail_size = static_cast<size_t>((test.taps - 1) * test.channels);
     auto in = random_values(static_cast<size_t>(2 * kRows * stride), 1);
@@ -29,12 +31,14 @@ void convolves(const std::string& set, int threads) {
     auto weight = random_values(static_cast<size_t>(test.taps * test.channels), 3);
     DeviceFloats device_in(*backend, in);
     DeviceFloats device_weight(*backend, weight);
+    const auto bias = random_values(static_cast<size_t>(test.channels), 9);
+    DeviceFloats device_bias(*backend, bias);
     const auto first_tail = tail;
     std::vector<float> out(in.size());
     for (int s = 0; s < 2; ++s) {
       reference_convolve({out.data() + s * kRows * stride, stride, in.data() + s * kRows * stride, stride,
                           tail.data() + static_cast<size_t>(s) * tail_size, weight.data(), kRows, test.taps, test.channels,
-                          test.silu});
+                          test.silu, test.bias ? bias.data() : nullptr});
     }
     for (const auto& cuts : kCuts) {
       DeviceFloats device_out(*backend, in.size());
@@ -46,7 +50,7 @@ void convolves(const std::string& set, int threads) {
           const int64_t at = (s * kRows + done) * stride;
           works.push_back({device_out.data() + at, stride, device_in.data() + at, stride,
                            device_tail.data() + static_cast<size_t>(s) * tail_size, device_weight.data(), rows, test.taps,
-                           test.channels, test.silu});
+                           test.channels, test.silu, test.bias ? device_bias.data() : nullptr});
         }
         backend->convolve(works.data(), 2);
         done += rows;
@@ -191,15 +195,138 @@ void delta_rule_is_close() {
   }
 }
 
+struct SpaceCase {
+  int groups;
+  int heads;
+  int state_size;
+  int head_dim;
+};
+
+// Rows of [x | B | C], and steps beside them.
+struct SpaceInputs {
+  SpaceCase test;
+  int64_t stride;
+  std::vector<float> rows;
+  std::vector<float> steps;
+  std::vector<float> decay_log;
+  std::vector<float> step_bias;
+  std::vector<float> skip;
+  std::vector<float> state;
+
+  explicit SpaceInputs(const SpaceCase& of) : test(of) {
+    const auto heads = static_cast<size_t>(of.heads);
+    stride = int64_t{of.heads} * of.head_dim + 2 * int64_t{of.groups} * of.state_size + 1;
+    rows = random_values(static_cast<size_t>(kRows * stride), 14, 0.2f);
+    steps = random_values(kRows * heads, 15, 2.0f);
+    steps[0] = 60.0f;
+    steps[heads] = -90.0f;
+    decay_log = random_values(heads, 16);
+    step_bias = random_values(heads, 17);
+    skip = random_values(heads, 18);
+    state = random_values(heads * static_cast<size_t>(of.state_size * of.head_dim), 19);
+  }
+
+  StateSpaceWork work(float* out, const float* in, const float* step, const float* const (&heads)[3], float* states, int first,
+                      int count) const {
+    const int64_t inner = int64_t{test.heads} * test.head_dim;
+    const float* const row = in + first * stride;
+    return {out + first * inner,
+            inner,
+            row,
+            row + inner,
+            row + inner + int64_t{test.groups} * test.state_size,
+            stride,
+            step + int64_t{first} * test.heads,
+            test.heads,
+            heads[0],
+            heads[1],
+            heads[2],
+            states,
+            count,
+            test.groups,
+            test.heads,
+            test.state_size,
+            test.head_dim};
+  }
+};
+
+void follows_the_state_space(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  for (const SpaceCase test :
+       {SpaceCase{2, 4, 128, 64}, SpaceCase{1, 1, 3, 5}, SpaceCase{3, 3, 16, 33}, SpaceCase{2, 6, 24, 100}}) {
+    const SpaceInputs inputs(test);
+    const size_t values = static_cast<size_t>(kRows * test.heads * test.head_dim);
+    std::vector<float> out(values);
+    std::vector<float> state = inputs.state;
+    reference_state_space(inputs.work(out.data(), inputs.rows.data(), inputs.steps.data(),
+                                      {inputs.decay_log.data(), inputs.step_bias.data(), inputs.skip.data()}, state.data(), 0,
+                                      kRows));
+    DeviceFloats rows(*backend, inputs.rows);
+    DeviceFloats steps(*backend, inputs.steps);
+    DeviceFloats log(*backend, inputs.decay_log);
+    DeviceFloats bias(*backend, inputs.step_bias);
+    DeviceFloats skip(*backend, inputs.skip);
+    for (const auto& cuts : kCuts) {
+      // A second sequence in the same call begins with a state of zeros.
+      DeviceFloats device_out(*backend, values);
+      DeviceFloats other_out(*backend, values);
+      DeviceFloats device_state(*backend, inputs.state);
+      DeviceFloats other_state(*backend, inputs.state.size());
+      int done = 0;
+      for (const int count : cuts) {
+        const auto work = [&](DeviceFloats& to, DeviceFloats& states) {
+          return inputs.work(to.data(), rows.data(), steps.data(), {log.data(), bias.data(), skip.data()}, states.data(), done,
+                             count);
+        };
+        const StateSpaceWork works[2] = {work(device_out, device_state), work(other_out, other_state)};
+        backend->state_space(works, 2);
+        done += count;
+      }
+      const std::string what = "state space, " + std::to_string(test.state_size) + " x " + std::to_string(test.head_dim);
+      check_same(device_out.read(), out, what);
+      check_same(device_state.read(), state, what + ", state");
+    }
+  }
+}
+
+// The result is near that of the rule in double precision.
+void state_space_is_close() {
+  const SpaceCase test{1, 1, 16, 8};
+  const SpaceInputs inputs(test);
+  std::vector<float> out(static_cast<size_t>(kRows * test.head_dim));
+  std::vector<float> state = inputs.state;
+  const StateSpaceWork work =
+      inputs.work(out.data(), inputs.rows.data(), inputs.steps.data(),
+                  {inputs.decay_log.data(), inputs.step_bias.data(), inputs.skip.data()}, state.data(), 0, kRows);
+  std::vector<double> exact(inputs.state.begin(), inputs.state.end());
+  reference_state_space(work);
+  for (int i = 0; i < kRows; ++i) {
+    const double step = std::log1p(std::exp(double{work.steps[i]} + work.step_bias[0]));
+    const double decay = std::exp(-std::exp(double{work.decay_log[0]}) * step);
+    for (int j = 0; j < test.head_dim; ++j) {
+      const double value = work.values[i * work.stride + j];
+      double sum = work.skip[0] * value;
+      for (int d = 0; d < test.state_size; ++d) {
+        double& at = exact[static_cast<size_t>(d * test.head_dim + j)];
+        at = at * decay + step * value * work.inputs[i * work.stride + d];
+        sum += at * work.reads[i * work.stride + d];
+      }
+      check(std::fabs(sum - out[static_cast<size_t>(i * test.head_dim + j)]) < 1e-5, "row " + std::to_string(i));
+    }
+  }
+}
+
 }  // namespace
 
 void add_recurrence_cases(std::vector<Case>& cases) {
   cases.push_back({"delta rule: close to double precision", delta_rule_is_close});
+  cases.push_back({"state space: close to double precision", state_space_is_close});
   for (const std::string& set : instruction_sets()) {
     for (const int threads : {1, 3}) {
       const std::string equals = ": equals the one arithmetic, " + std::to_string(threads) + " threads";
       cases.push_back({"convolution " + set + equals, [=] { convolves(set, threads); }});
       cases.push_back({"delta rule " + set + equals, [=] { follows_the_delta_rule(set, threads); }});
+      cases.push_back({"state space " + set + equals, [=] { follows_the_state_space(set, threads); }});
     }
   }
 }

@@ -177,6 +177,7 @@ void reference_convolve(const ConvolutionWork& work) {
     for (int i = 0; i < work.rows; ++i) {
       float sum = 0.0f;
       for (int t = 0; t < work.taps; ++t) sum = std::fma(work.weight[t * work.channels + c], line[static_cast<size_t>(i + t)], sum);
+      if (work.bias != nullptr) sum = sum + work.bias[c];
       work.out[i * work.out_stride + c] = work.silu ? reference_silu(sum) : sum;
     }
     for (int t = 0; t < before; ++t) work.tail[t * work.channels + c] = line[static_cast<size_t>(work.rows + t)];
@@ -206,6 +207,27 @@ void reference_delta_rule(const DeltaWork& work) {
           sum = std::fma(state(d), work.queries[key_at + d], sum);
         }
         work.out[i * work.out_stride + int64_t{h} * work.value_dim + j] = sum;
+      }
+    }
+  }
+}
+
+void reference_state_space(const StateSpaceWork& work) {
+  for (int i = 0; i < work.rows; ++i) {
+    for (int h = 0; h < work.heads; ++h) {
+      const int64_t at = i * work.stride + int64_t{h / (work.heads / work.groups)} * work.state_size;
+      const float step = reference_softplus(work.steps[i * work.step_stride + h] + work.step_bias[h]);
+      const float decay = reference_exp(-(reference_exp(work.decay_log[h]) * step));
+      for (int j = 0; j < work.head_dim; ++j) {
+        const float value = work.values[i * work.stride + int64_t{h} * work.head_dim + j];
+        const float change = value * step;
+        float sum = 0.0f;
+        for (int d = 0; d < work.state_size; ++d) {
+          float& state = work.state[(int64_t{h} * work.state_size + d) * work.head_dim + j];
+          state = std::fma(work.inputs[at + d], change, state * decay);
+          sum = std::fma(state, work.reads[at + d], sum);
+        }
+        work.out[i * work.out_stride + int64_t{h} * work.head_dim + j] = std::fma(work.skip[h], value, sum);
       }
     }
   }

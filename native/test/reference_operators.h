@@ -27,8 +27,9 @@ Choice reference_router(const std::vector<float>& logits, int k, const RouterSha
 // Element j of row i of CombineWork's result; host and device memory are the same.
 float reference_combined(const CombineWork& work, int i, int j);
 
-// Like Backend::convolve and Backend::delta_rule for one work; host and device memory are the same.
+// Like Backend::convolve, Backend::delta_rule and Backend::state_space for one work; host and device memory are the same.
 void reference_convolve(const ConvolutionWork& work);
 void reference_delta_rule(const DeltaWork& work);
+void reference_state_space(const StateSpaceWork& work);
 
 }  // namespace odmoe::test

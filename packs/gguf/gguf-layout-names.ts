@@ -1,4 +1,5 @@
 /** Names of tensors in GGUF files (llama.cpp, gguf-py/gguf/constants.py, TENSOR_NAMES), by their roles. */
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { inverseRoot } from '../model-config/decoder-config.js';
 import { everyRows } from '../model-config/tensor-names.js';
 import type { NamedPart } from '../model-config/checkpoint-layout.js';
@@ -95,6 +96,8 @@ function mixerTensor(role: DenseRole, stored: StoredLayer): NamedPart {
         dimensions: [stored.hiddenSize, mixer.taps],
         slice: { transposed: true },
       };
+    case 'state-space':
+      assertInvariant(false, 'no architecture of GGUF files that is read has state spaces');
   }
 }
 

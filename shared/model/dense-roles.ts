@@ -1,5 +1,13 @@
-import type { AttentionMixer, DeltaMixer, LatentMixer, LayerShape, MixerShape, ModelShape } from './model-shape.js';
-import { deltaChannels, valueHeadDim } from './model-shape.js';
+import type {
+  AttentionMixer,
+  DeltaMixer,
+  LatentMixer,
+  LayerShape,
+  MixerShape,
+  ModelShape,
+  StateSpaceMixer,
+} from './model-shape.js';
+import { deltaChannels, stateSpaceChannels, valueHeadDim } from './model-shape.js';
 
 /**
  * The one table of tensor roles, of all tensors of main. native/include/odmoe/dense_roles.h has them in the same order; a test compares the two.
@@ -56,6 +64,13 @@ export const DENSE_ROLES = {
   decayBias: 'layer vector',
   deltaNorm: 'layer vector',
   convolutionInput: 'layer matrix',
+  /** One value a channel. */
+  convolutionBias: 'layer vector',
+  /** A state space: x to [x of all heads | B | C | step of each head]; z of the gated norm; D of each head; the norm. */
+  stateSpaceInput: 'layer matrix',
+  stateSpaceGate: 'layer matrix',
+  stateSpaceSkip: 'layer vector',
+  stateSpaceNorm: 'layer vector',
   feedForwardNorm: 'layer vector',
   feedForwardNormBias: 'layer vector',
   routedNorm: 'layer vector',
@@ -144,6 +159,11 @@ function* mixerRoles(mixer: MixerShape): Generator<DenseRole> {
       return;
     case 'convolution':
       yield* ['convolutionInput', 'convolution'] as const;
+      return;
+    case 'state-space':
+      yield* ['stateSpaceInput', 'stateSpaceGate', 'convolution'] as const;
+      if (mixer.convolutionBias) yield 'convolutionBias';
+      yield* ['decayLog', 'decayBias', 'stateSpaceSkip', 'stateSpaceNorm'] as const;
   }
 }
 
@@ -226,6 +246,8 @@ function mixerDimensions(mixer: MixerShape, hidden: number): Sizes {
         convolution: [mixer.taps, hidden],
         mixerOutput: [hidden, hidden],
       };
+    case 'state-space':
+      return stateSpaceDimensions(mixer, hidden);
   }
 }
 
@@ -285,5 +307,21 @@ function deltaDimensions(mixer: DeltaMixer, hidden: number): Sizes {
     decayBias: [1, mixer.valueHeads],
     deltaNorm: [1, mixer.valueDim],
     mixerOutput: [hidden, values],
+  };
+}
+
+function stateSpaceDimensions(mixer: StateSpaceMixer, hidden: number): Sizes {
+  const channels = stateSpaceChannels(mixer);
+  const inner = mixer.heads * mixer.headDim;
+  return {
+    stateSpaceInput: [channels + mixer.heads, hidden],
+    stateSpaceGate: [inner, hidden],
+    convolution: [mixer.taps, channels],
+    convolutionBias: [1, channels],
+    decayLog: [1, mixer.heads],
+    decayBias: [1, mixer.heads],
+    stateSpaceSkip: [1, mixer.heads],
+    stateSpaceNorm: [1, inner],
+    mixerOutput: [hidden, inner],
   };
 }

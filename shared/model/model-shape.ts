@@ -141,7 +141,32 @@ const deltaSchema = z.strictObject({
 /** Gated short convolution: out(C * conv(B * x)), [B | C | x] = convolutionInput. */
 const convolutionSchema = z.strictObject({ kind: z.literal('convolution'), taps: size.max(64) });
 
-const mixerSchema = z.discriminatedUnion('kind', [attentionSchema, latentSchema, deltaSchema, convolutionSchema]);
+/**
+ * State space (Mamba-2), as the sequential recurrence. [x of all heads | B of all groups | C of all groups] pass one causal convolution and silu;
+ * head h has group h / (heads / groups). Its output is (state * C + skip * x) * silu(stateSpaceGate x), and then an RMS norm.
+ */
+const stateSpaceSchema = z.strictObject({
+  kind: z.literal('state-space'),
+  heads: size,
+  groups: size,
+  headDim: size,
+  /** Values of the state for each dimension of a head: the size of B and C. */
+  stateSize: size,
+  /** Taps of the causal convolution. */
+  taps: size.max(64),
+  convolutionBias: z.boolean(),
+  /** Equal parts of the output that are normed by themselves. */
+  normGroups: size,
+  normEpsilon: positiveFloat,
+});
+
+const mixerSchema = z.discriminatedUnion('kind', [
+  attentionSchema,
+  latentSchema,
+  deltaSchema,
+  convolutionSchema,
+  stateSpaceSchema,
+]);
 
 /** The rule by which a row's experts are chosen and weighed. Numbers of experts and of experts per token are fields of the model. */
 const routerSchema = z.strictObject({
@@ -251,6 +276,7 @@ export type AttentionMixer = z.infer<typeof attentionSchema>;
 export type IndexerShape = z.infer<typeof indexerSchema>;
 export type LatentMixer = z.infer<typeof latentSchema>;
 export type DeltaMixer = z.infer<typeof deltaSchema>;
+export type StateSpaceMixer = z.infer<typeof stateSpaceSchema>;
 export type RouterShape = z.infer<typeof routerSchema>;
 export type RotaryShape = z.infer<typeof rotarySchema>;
 export type RopeShape = z.infer<typeof ropeSchema>;
@@ -287,6 +313,8 @@ export function cacheRowFloats(mixer: MixerShape, hiddenSize: number): number {
       return deltaChannels(mixer) + 2 * mixer.valueHeads;
     case 'convolution':
       return hiddenSize;
+    case 'state-space':
+      return stateSpaceChannels(mixer) + mixer.heads;
   }
 }
 
@@ -295,9 +323,29 @@ export function deltaChannels({ keyHeads, valueHeads, keyDim, valueDim }: DeltaM
   return 2 * keyHeads * keyDim + valueHeads * valueDim;
 }
 
+/** Channels of a state space's convolution: those of x of all heads, then of B and then of C of all groups. */
+export function stateSpaceChannels({ heads, headDim, groups, stateSize }: StateSpaceMixer): number {
+  return heads * headDim + 2 * groups * stateSize;
+}
+
+/** FP32 values of the state that a mixer carries from position to position: a convolution's last inputs, and a matrix a head; 0: no state. */
+export function recurrentStateFloats(mixer: MixerShape, hiddenSize: number): number {
+  switch (mixer.kind) {
+    case 'attention':
+    case 'latent':
+      return 0;
+    case 'delta':
+      return (mixer.taps - 1) * deltaChannels(mixer) + mixer.valueHeads * mixer.keyDim * mixer.valueDim;
+    case 'convolution':
+      return (mixer.taps - 1) * hiddenSize;
+    case 'state-space':
+      return (mixer.taps - 1) * stateSpaceChannels(mixer) + mixer.heads * mixer.stateSize * mixer.headDim;
+  }
+}
+
 /** True if a layer of this kind keeps a state that each position changes. Such a state can be cut back only by a few positions. */
 export function isRecurrent(mixer: MixerShape): boolean {
-  return mixer.kind === 'delta' || mixer.kind === 'convolution';
+  return mixer.kind !== 'attention' && mixer.kind !== 'latent';
 }
 
 /** Most positions before the last pass that can be taken back in a model with recurrent layers (native/addon.d.ts, Sequence.oldestPosition). */
@@ -352,7 +400,15 @@ function mixerProblem(mixer: MixerShape, shape: ModelShape): string | null {
       return `${mixer.valueHeads} value heads are not a multiple of ${mixer.keyHeads} key heads`;
     case 'convolution':
       return null;
+    case 'state-space':
+      return stateSpaceProblem(mixer);
   }
+}
+
+function stateSpaceProblem({ heads, groups, headDim, normGroups }: StateSpaceMixer): string | null {
+  if (heads % groups !== 0) return `${heads} heads are not a multiple of ${groups} groups`;
+  if ((heads * headDim) % normGroups === 0) return null;
+  return `${heads} heads of ${headDim} do not make ${normGroups} equal parts of a norm`;
 }
 
 function indexerProblem({ indexer, queryRank }: LatentMixer, shape: ModelShape): string | null {

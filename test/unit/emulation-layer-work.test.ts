@@ -1,10 +1,17 @@
 import assert from 'node:assert/strict';
 import { attendMs, behindMs, layersMs, type LayerTime } from '../../engine/emulation/device-profile.js';
-import { cacheRowBytes, layersWork, recurrentStateFloats } from '../../engine/emulation/layer-arithmetic.js';
+import { cacheRowBytes, layersWork } from '../../engine/emulation/layer-arithmetic.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { nodeTimes } from '../../engine/emulation/node-times.js';
 import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';
-import type { DeltaMixer, LayerShape, MixerShape, ModelShape } from '../../shared/model/model-shape.js';
+import {
+  type DeltaMixer,
+  type LayerShape,
+  type MixerShape,
+  type ModelShape,
+  recurrentStateFloats,
+  type StateSpaceMixer,
+} from '../../shared/model/model-shape.js';
 import { paperProfileFile } from '../../bench/paper/measure-set-ups.js';
 
 const HIDDEN = 64;
@@ -118,6 +125,23 @@ describe('the emulated work of a layer', () => {
     assert.equal(work.rowFlop, 2 * work.weights + 2 * 4 * channels + 7 * state);
     const convolution = { kind: 'convolution', taps: 3 } as const;
     assert.equal(recurrentStateFloats(convolution, HIDDEN), 2 * HIDDEN);
+    const space: StateSpaceMixer = {
+      kind: 'state-space',
+      heads: 6,
+      groups: 2,
+      headDim: 8,
+      stateSize: 16,
+      taps: 4,
+      convolutionBias: true,
+      normGroups: 2,
+      normEpsilon: 2 ** -10,
+    };
+    assert.equal(recurrentStateFloats(space, HIDDEN), 3 * (6 * 8 + 2 * 2 * 16) + 6 * 8 * 16);
+    const matrices = HIDDEN * (6 * 8 + 2 * 2 * 16 + 6 + 2 * 6 * 8);
+    const spaceWork = workOf(space);
+    assert.equal(spaceWork.weights, matrices + ROUTER_WEIGHTS);
+    assert.equal(spaceWork.rowFlop, 2 * (matrices + ROUTER_WEIGHTS) + 2 * 4 * (6 * 8 + 2 * 2 * 16) + 5 * 6 * 8 * 16);
+    assert.equal(spaceWork.context, null);
     assert.equal(workOf(convolution).rowFlop, 2 * workOf(convolution).weights + 2 * 3 * HIDDEN);
   });
 });

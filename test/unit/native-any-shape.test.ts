@@ -121,6 +121,26 @@ const convolution: fc.Arbitrary<MixerShape> = fc.record({
   taps: fc.integer({ min: 1, max: 6 }),
 });
 
+const stateSpace: fc.Arbitrary<MixerShape> = fc
+  .record({
+    groups: fc.integer({ min: 1, max: 3 }),
+    group: fc.integer({ min: 1, max: 3 }),
+    normed: fc.constantFrom('groups', 'all'),
+  })
+  .chain(({ groups, group, normed }) =>
+    fc.record({
+      kind: fc.constant<'state-space'>('state-space'),
+      heads: fc.constant(groups * group),
+      groups: fc.constant(groups),
+      headDim: small,
+      stateSize: small,
+      taps: fc.integer({ min: 1, max: 6 }),
+      convolutionBias: flag,
+      normGroups: fc.constant(normed === 'all' ? 1 : groups),
+      normEpsilon: epsilon,
+    }),
+  );
+
 const router = (experts: number): fc.Arbitrary<RouterShape> =>
   fc.record({
     score: fc.constantFrom('softmax', 'sigmoid'),
@@ -140,7 +160,7 @@ const router = (experts: number): fc.Arbitrary<RouterShape> =>
 
 const layer = (experts: number): fc.Arbitrary<LayerShape> =>
   fc.record({
-    mixer: fc.oneof(attention, latent, delta, convolution),
+    mixer: fc.oneof(attention, latent, delta, convolution, stateSpace),
     parallel: flag,
     feedForwardScale: fc.constantFrom(undefined, 0.5),
     mixerOutputNorm: flag,

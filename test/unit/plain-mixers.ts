@@ -7,6 +7,7 @@ import type {
   MixerShape,
   ModelShape,
   RotaryShape,
+  StateSpaceMixer,
 } from '../../shared/model/model-shape.js';
 import type { Matrix } from './plain-values.js';
 
@@ -274,6 +275,47 @@ function delta(mixer: DeltaMixer, xs: readonly Vector[], weights: Weights): Vect
   });
 }
 
+/** transformers' torch_forward of NemotronHMamba2Mixer and GraniteMoeHybridMambaLayer, one position after the other. */
+function stateSpace(mixer: StateSpaceMixer, xs: readonly Vector[], weights: Weights): Vector[] {
+  const { heads: count, groups, headDim, stateSize, normGroups } = mixer;
+  const [inner, each] = [count * headDim, groups * stateSize];
+  const inputs = xs.map((x) => multiply(weights('stateSpaceInput'), x));
+  const mixed = convolve(inputs, weights('convolution')).map((row) => {
+    const biased = mixer.convolutionBias ? add(row, weights('convolutionBias').data) : row;
+    return biased.map((value) => value * sigmoid(value));
+  });
+  const states = Array.from({ length: count }, () => new Float64Array(headDim * stateSize));
+  return xs.map((x, position) => {
+    const row = mixed[position] ?? new Float64Array();
+    const bs = heads(row.slice(inner, inner + each), groups);
+    const cs = heads(row.slice(inner + each, inner + 2 * each), groups);
+    const steps = inputs[position]?.slice(inner + 2 * each) ?? row;
+    const outputs = heads(row.slice(0, inner), count).map((values, head) => {
+      const [b, c] = [bs, cs].map((all) => all[Math.floor(head / (count / groups))] ?? row);
+      const state = states[head] ?? row;
+      const step = Math.log1p(Math.exp(at(steps, head) + at(weights('decayBias').data, head)));
+      const forget = Math.exp(-Math.exp(at(weights('decayLog').data, head)) * step);
+      return values.map((value, j) => {
+        let sum = at(weights('stateSpaceSkip').data, head) * value;
+        for (let i = 0; i < stateSize; i += 1) {
+          const place = j * stateSize + i;
+          state[place] = at(state, place) * forget + step * value * at(b ?? row, i);
+          sum += at(state, place) * at(c ?? row, i);
+        }
+        return sum;
+      }) as Vector;
+    });
+    const gate = multiply(weights('stateSpaceGate'), x);
+    const gated = joined(outputs).map((value, index) => value * at(gate, index) * sigmoid(at(gate, index)));
+    const normed = joined(heads(gated, normGroups).map((part) => rmsNorm(part, mixer.normEpsilon, null)));
+    const norm = weights('stateSpaceNorm').data;
+    return multiply(
+      weights('mixerOutput'),
+      normed.map((value, index) => value * at(norm, index)),
+    );
+  });
+}
+
 function shortConvolution(xs: readonly Vector[], weights: Weights): Vector[] {
   const parts = xs.map((x) => heads(multiply(weights('convolutionInput'), x), 3));
   const products = parts.map(([b, , x]) => (b ?? []).map((value, index) => value * at(x ?? [], index)) as Vector);
@@ -302,5 +344,7 @@ export function plainMixer(
       return delta(mixer, xs, weights);
     case 'convolution':
       return shortConvolution(xs, weights);
+    case 'state-space':
+      return stateSpace(mixer, xs, weights);
   }
 }

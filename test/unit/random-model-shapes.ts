@@ -8,6 +8,7 @@ import type {
   LayerShape,
   ModelShape,
   RouterShape,
+  StateSpaceMixer,
 } from '../../shared/model/model-shape.js';
 
 const HIDDEN = 40;
@@ -92,6 +93,18 @@ const DELTA: LayerShape['mixer'] = {
   valueDim: 6,
   taps: 4,
   normEpsilon: f(1e-6),
+};
+
+const STATE_SPACE: StateSpaceMixer = {
+  kind: 'state-space',
+  heads: 4,
+  groups: 2,
+  headDim: 7,
+  stateSize: 9,
+  taps: 4,
+  convolutionBias: true,
+  normGroups: 2,
+  normEpsilon: f(1e-5),
 };
 
 export const RANDOM_SHAPES: Record<string, ModelShape> = {
@@ -203,6 +216,12 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
     dense(latent(0)),
     { ...LAYER, mixer: { ...latent(0), sharesIndexer: true } },
     dense({ ...INDEXED, indexer: { ...INDEXER, heads: 20, headDim: 33, positions: 300 } }),
+  ]),
+  'state spaces of one norm or many, and attention': model([
+    { ...LAYER, mixer: STATE_SPACE, always: always({}, false) },
+    dense({ ...STATE_SPACE, heads: 5, groups: 1, headDim: 11, stateSize: 20, taps: 1, normGroups: 1 }),
+    { ...LAYER, mixer: attention({ rotary: null }) },
+    { ...LAYER, mixer: { ...STATE_SPACE, convolutionBias: false, normGroups: 4 } },
   ]),
   'delta nets, short convolutions and attention': model([
     { ...LAYER, mixer: DELTA, always: always({}, true) },

@@ -56,10 +56,14 @@
 //    that is greater than 0, else +0. NaN counts as -inf, and -0 as +0. A row whose position has more than `positions` positions up to
 //    itself sees the `positions` ones of the greatest scores, ties to the lower position; it attends as if they, in rising order, were
 //    the positions from 0 on. Other rows see all;
-//  - convolution: fma(weight[t], x[position - taps + 1 + t], sum) in rising t from +0; then silu where the work asks for it;
+//  - convolution: fma(weight[t], x[position - taps + 1 + t], sum) in rising t from +0; then sum + bias where there is one; then silu
+//    where the work asks for it;
 //  - gated delta rule, a row at a time: beta = sigmoid(b), decay = exp(-(exp(A_log) * softplus(a + dt_bias))); per key dimension i and
 //    value dimension j: S[i][j] = S[i][j] * decay; m[j] = fma(S[i][j], k[i], m[j]) in rising i from +0; d[j] = (v[j] - m[j]) * beta;
 //    S[i][j] = fma(k[i], d[j], S[i][j]); out[j] = fma(S[i][j], q[i], out[j]) in rising i from +0;
+//  - state space rule (Mamba-2), a row at a time: step = softplus(a + dt_bias), decay = exp(-(exp(A_log) * step)); per state value i and
+//    dimension j of a head: d[j] = x[j] * step; S[i][j] = fma(B[i], d[j], S[i][j] * decay); out[j] = fma(S[i][j], C[i], out[j]) in
+//    rising i from +0; then out[j] = fma(D, x[j], out[j]);
 //  - slices of h bits (8, 6, 4), of which each slice has d = h / 2: a group of kSliceGroup columns of a row has a scale s (FP16, not
 //    negative) and a zero z (0 to 2^h - 1). Packing, in FP32: s = (max - min) / (2^h - 1), rounded to FP16, min and max taken with 0;
 //    z = rint(-min / s) and code q = rint(w / s) + z, both within 0 and 2^h - 1; s = 0: z and all codes 0. rint rounds to nearest even.

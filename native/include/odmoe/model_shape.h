@@ -91,7 +91,28 @@ struct ConvolutionMixer {
   int taps = 0;
 };
 
-using MixerShape = std::variant<AttentionMixer, LatentMixer, DeltaMixer, ConvolutionMixer>;
+struct StateSpaceMixer {
+  int heads = 0;
+  int groups = 0;
+  int head_dim = 0;
+  int state_size = 0;
+  int taps = 0;
+  bool convolution_bias = false;
+  int norm_groups = 1;
+  float norm_epsilon = 0;
+
+  int64_t inner_size() const { return static_cast<int64_t>(heads) * head_dim; }
+  int64_t group_size() const { return static_cast<int64_t>(groups) * state_size; }
+  int64_t channels() const { return inner_size() + 2 * group_size(); }
+  // Of what enters the recurrence at a position: the channels, and a step of each head.
+  int64_t row_floats() const { return channels() + heads; }
+};
+
+using MixerShape = std::variant<AttentionMixer, LatentMixer, DeltaMixer, ConvolutionMixer, StateSpaceMixer>;
+
+inline bool is_recurrent(const MixerShape& mixer) {
+  return !std::holds_alternative<AttentionMixer>(mixer) && !std::holds_alternative<LatentMixer>(mixer);
+}
 
 struct AlwaysShape {
   GluShape glu;

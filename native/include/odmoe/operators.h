@@ -17,7 +17,8 @@ struct Vectors {
 };
 
 // out = in / sqrt(dot(in, in) / divisor + epsilon) * weight * scale, vector by vector: an RMS norm (divisor: the vector's size), or
-// a division by the L2 norm (divisor: 1). weight: `size` floats for every vector, or null; scale 1 is left out. out may be in.
+// a division by the L2 norm (divisor: 1). weight: `size` floats for every vector, or null; scale 1 is left out. out may be in. The
+// weights of a row's vectors are weight_stride floats apart, so that 0 means the same for all.
 struct NormWork {
   Vectors out;
   Vectors in;
@@ -25,6 +26,7 @@ struct NormWork {
   float divisor = 1;
   float epsilon = 0;
   float scale = 1;
+  int64_t weight_stride = 0;
 };
 
 enum class RotaryPairing : uint8_t { halves, neighbours };
@@ -72,7 +74,7 @@ struct RouterShape {
 };
 
 // A causal convolution of each channel over positions: out[i][c] = act(sum over taps t of weight[t][c] * x[i - taps + 1 + t][c]), by fma
-// in rising t from +0. Rows of `in` follow one another in position; `tail` holds the taps - 1 rows before the first (zeros before
+// in rising t from +0, plus a bias where there is one. Rows of `in` follow one another in position; `tail` holds the taps - 1 rows before the first (zeros before
 // position 0), and afterwards the last taps - 1 rows, for the next call.
 struct ConvolutionWork {
   float* out = nullptr;
@@ -85,6 +87,7 @@ struct ConvolutionWork {
   int taps = 0;
   int64_t channels = 0;
   bool silu = false;
+  const float* bias = nullptr;  // channels, added before act; null: none
 };
 
 // The gated delta rule for rows with consecutive positions (arithmetic.h). Value head h uses key head h / (value_heads /
@@ -109,6 +112,27 @@ struct DeltaWork {
   int value_dim = 0;
   bool tiled_value_heads = false;
   bool decay_is_rate = false;
+};
+
+// The state space rule for rows with consecutive positions (arithmetic.h). Head h uses B and C of group h / (heads / groups).
+struct StateSpaceWork {
+  float* out = nullptr;  // rows x heads x head_dim
+  int64_t out_stride = 0;
+  const float* values = nullptr;  // x: rows x heads x head_dim; values, inputs and reads have one stride
+  const float* inputs = nullptr;  // B: rows x groups x state_size
+  const float* reads = nullptr;   // C: rows x groups x state_size
+  int64_t stride = 0;
+  const float* steps = nullptr;  // a: rows x heads, before the softplus
+  int64_t step_stride = 0;
+  const float* decay_log = nullptr;  // heads: A_log
+  const float* step_bias = nullptr;  // heads: dt_bias
+  const float* skip = nullptr;       // heads: D
+  float* state = nullptr;            // heads x state_size x head_dim, goes on from row to row
+  int rows = 0;
+  int groups = 0;
+  int heads = 0;
+  int state_size = 0;
+  int head_dim = 0;
 };
 
 }  // namespace odmoe

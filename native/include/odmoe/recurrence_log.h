@@ -26,6 +26,7 @@ class RecurrenceLog {
  public:
   RecurrenceLog(std::shared_ptr<SequenceMemory> memory, const DeltaMixer& mixer);
   RecurrenceLog(std::shared_ptr<SequenceMemory> memory, const ConvolutionMixer& mixer, int64_t hidden_size);
+  RecurrenceLog(std::shared_ptr<SequenceMemory> memory, const StateSpaceMixer& mixer);
 
   int64_t row_floats() const { return row_floats_; }
   int written() const { return written_; }
@@ -52,7 +53,7 @@ class RecurrenceLog {
   // For the layer's operators. The memory at a row holds row_run(position) consecutive rows.
   float* row(int position);
   static int row_run(int position) { return kSavedStateStep - position % kSavedStateStep; }
-  // [convolution's tail | state of the delta rule].
+  // [convolution's tail | state of the rule].
   float* state() { return states_.floats(); }
   float* saved_state() { return states_.floats() + state_floats(); }
   int64_t tail_floats() const { return tail_floats_; }

@@ -134,14 +134,28 @@ DeltaMixer to_delta_mixer(const Members& members) {
   return mixer;
 }
 
+StateSpaceMixer to_state_space_mixer(const Members& members) {
+  StateSpaceMixer mixer;
+  mixer.heads = members.count("heads");
+  mixer.groups = members.count("groups");
+  mixer.head_dim = members.count("headDim");
+  mixer.state_size = members.count("stateSize");
+  mixer.taps = members.count("taps");
+  mixer.convolution_bias = members.flag("convolutionBias");
+  mixer.norm_groups = members.count("normGroups");
+  mixer.norm_epsilon = members.real("normEpsilon");
+  return mixer;
+}
+
 MixerShape to_mixer_shape(const Napi::Object& object) {
-  enum class Kind : uint8_t { attention, latent, delta, convolution };
-  static constexpr std::array<std::string_view, 4> kKinds = {"attention", "latent", "delta", "convolution"};
+  enum class Kind : uint8_t { attention, latent, delta, convolution, state_space };
+  static constexpr std::array<std::string_view, 5> kKinds = {"attention", "latent", "delta", "convolution", "state-space"};
   const Members members(object);
   switch (members.one_of<Kind>("kind", kKinds)) {
     case Kind::attention: return to_attention_mixer(members);
     case Kind::latent: return to_latent_mixer(members);
     case Kind::delta: return to_delta_mixer(members);
+    case Kind::state_space: return to_state_space_mixer(members);
     case Kind::convolution: break;
   }
   return ConvolutionMixer{members.count("taps")};

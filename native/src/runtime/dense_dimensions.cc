@@ -37,6 +37,11 @@ struct MixerRoles {
         {DenseRole::delta_query, DenseRole::delta_key, DenseRole::delta_value, DenseRole::delta_gate, DenseRole::delta_beta,
          DenseRole::delta_decay, DenseRole::convolution, DenseRole::decay_log, DenseRole::decay_bias, DenseRole::delta_norm});
   }
+  void operator()(const StateSpaceMixer& mixer) const {
+    add(roles, {DenseRole::state_space_input, DenseRole::state_space_gate, DenseRole::convolution, DenseRole::decay_log,
+                DenseRole::decay_bias, DenseRole::state_space_skip, DenseRole::state_space_norm});
+    if (mixer.convolution_bias) add(roles, {DenseRole::convolution_bias});
+  }
   void operator()(const ConvolutionMixer&) const { add(roles, {DenseRole::convolution_input, DenseRole::convolution}); }
 };
 
@@ -108,6 +113,20 @@ struct MixerDimensions {
       case DenseRole::decay_bias: return {1, mixer.value_heads};
       case DenseRole::delta_norm: return {1, mixer.value_dim};
       case DenseRole::mixer_output: return {hidden, mixer.value_size()};
+      default: return {1, hidden};
+    }
+  }
+  DenseDimensions operator()(const StateSpaceMixer& mixer) const {
+    switch (role) {
+      case DenseRole::state_space_input: return {mixer.row_floats(), hidden};
+      case DenseRole::state_space_gate: return {mixer.inner_size(), hidden};
+      case DenseRole::convolution: return {mixer.taps, mixer.channels()};
+      case DenseRole::convolution_bias: return {1, mixer.channels()};
+      case DenseRole::decay_log:
+      case DenseRole::decay_bias:
+      case DenseRole::state_space_skip: return {1, mixer.heads};
+      case DenseRole::state_space_norm: return {1, mixer.inner_size()};
+      case DenseRole::mixer_output: return {hidden, mixer.inner_size()};
       default: return {1, hidden};
     }
   }

@@ -218,6 +218,35 @@ OperatorCaseMaker delta_case(int rows) {
   };
 }
 
+OperatorCaseMaker state_space_case(int rows) {
+  return [=](const OperatorPools& pools) {
+    constexpr int kGroups = 8;
+    constexpr int kHeads = 64;
+    constexpr int kState = 128;
+    constexpr int kDim = 64;
+    const int64_t inner = int64_t{kHeads} * kDim;
+    const int64_t state_floats = inner * kState;
+    const int64_t row_floats = inner + 2 * kGroups * kState;
+    const float* const in = pools.inputs.floats();
+    float* const states = pools.outputs.floats();
+    const auto out = std::make_shared<DeviceMemory>(pools.backend, float_bytes(rows * inner));
+    Backend* const backend = pools.backend.get();
+    return OperatorCase{"state_space",
+                        "Nemotron-3-Nano, 64 heads of 64 x 128",
+                        rows,
+                        4.0 * (2.0 * static_cast<double>(state_floats) + rows * static_cast<double>(row_floats + inner)),
+                        3.0 * static_cast<double>(state_floats) * rows,
+                        turns_of(4 * state_floats),
+                        [=](int64_t turn) {
+                          const StateSpaceWork work{
+                              out->floats(), inner,  in,  in + inner, in + inner + kGroups * kState, row_floats, in,
+                              kHeads,        in,     in,  in,         states + turn * state_floats,  rows,       kGroups,
+                              kHeads,        kState, kDim};
+                          backend->state_space(&work, 1);
+                        }};
+  };
+}
+
 // The choice of positions, and copies of the latents there.
 OperatorCaseMaker choice_case(int positions, int rows) {
   return [=](const OperatorPools& pools) {
@@ -280,6 +309,8 @@ std::vector<OperatorCaseMaker> mixer_cases() {
       choice_case(8192, 4),
       delta_case(1),
       delta_case(64),
+      state_space_case(1),
+      state_space_case(64),
       convolution_case("Qwen3-Next", 8192, 4, true, 1),
       convolution_case("Qwen3-Next", 8192, 4, true, 256),
       convolution_case("LFM2-8B", 2048, 3, false, 256),

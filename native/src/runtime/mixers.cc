@@ -23,6 +23,7 @@ struct ScratchFloats {
     return 2 * mixer.channels() + 2 * mixer.value_heads + 2 * mixer.value_size();
   }
   int64_t operator()(const ConvolutionMixer&) const { return 5 * hidden; }
+  int64_t operator()(const StateSpaceMixer& mixer) const { return mixer.row_floats() + mixer.channels() + 2 * mixer.inner_size(); }
 };
 
 struct Mix {
@@ -33,6 +34,7 @@ struct Mix {
   const float* operator()(const AttentionMixer& mixer) const { return mix_attention(pass, mixer, weights, layer); }
   const float* operator()(const LatentMixer& mixer) const { return mix_latent(pass, mixer, weights, layer); }
   const float* operator()(const DeltaMixer& mixer) const { return mix_delta(pass, mixer, weights, layer); }
+  const float* operator()(const StateSpaceMixer& mixer) const { return mix_state_space(pass, mixer, weights, layer); }
   const float* operator()(const ConvolutionMixer& mixer) const { return mix_convolution(pass, mixer, weights, layer); }
 };
 
@@ -40,8 +42,7 @@ struct Mix {
 
 int64_t mixer_scratch_floats(const LayerShape& layer, const ModelShape& shape, int rows) {
   // Recurrences also run undone rows again, in the same scratch.
-  const bool recurrent = std::holds_alternative<DeltaMixer>(layer.mixer) || std::holds_alternative<ConvolutionMixer>(layer.mixer);
-  const int64_t most = recurrent ? std::max(rows, kSavedStateStep) : rows;
+  const int64_t most = is_recurrent(layer.mixer) ? std::max(rows, kSavedStateStep) : rows;
   return most * std::visit(ScratchFloats{shape.hidden_size}, layer.mixer) + Scratch::kParts * Scratch::kAlignment;
 }
 

@@ -19,6 +19,7 @@ void rms_normalize(PassState& pass, float* out, float* in, const float* weight);
 const float* mix_attention(PassState& pass, const AttentionMixer& mixer, const DenseWeights& weights, int layer);
 const float* mix_latent(PassState& pass, const LatentMixer& mixer, const DenseWeights& weights, int layer);
 const float* mix_delta(PassState& pass, const DeltaMixer& mixer, const DenseWeights& weights, int layer);
+const float* mix_state_space(PassState& pass, const StateSpaceMixer& mixer, const DenseWeights& weights, int layer);
 const float* mix_convolution(PassState& pass, const ConvolutionMixer& mixer, const DenseWeights& weights, int layer);
 
 }  // namespace odmoe

@@ -12,6 +12,10 @@ RecurrenceLog::RecurrenceLog(std::shared_ptr<SequenceMemory> memory, const Delta
 RecurrenceLog::RecurrenceLog(std::shared_ptr<SequenceMemory> memory, const ConvolutionMixer& mixer, int64_t hidden_size)
     : RecurrenceLog(std::move(memory), hidden_size, (mixer.taps - 1) * hidden_size, 0) {}
 
+RecurrenceLog::RecurrenceLog(std::shared_ptr<SequenceMemory> memory, const StateSpaceMixer& mixer)
+    : RecurrenceLog(std::move(memory), mixer.row_floats(), (mixer.taps - 1) * mixer.channels(),
+                    mixer.inner_size() * mixer.state_size) {}
+
 RecurrenceLog::RecurrenceLog(std::shared_ptr<SequenceMemory> memory, int64_t row_floats, int64_t tail_floats, int64_t rule_floats)
     : memory_(std::move(memory)), row_floats_(row_floats), tail_floats_(tail_floats), rule_floats_(rule_floats) {
   spare_.reserve(kSpareLogBlocks);

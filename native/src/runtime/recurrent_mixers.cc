@@ -1,4 +1,4 @@
-// Mixers with a state that goes from position to position: the gated delta net and the gated short convolution. A sequence stores
+// Mixers with a state that goes from position to position: the gated delta net, the gated short convolution and the state space. A sequence stores
 // their state, an older state and the rows after that, so that positions can be undone (odmoe/recurrence_log.h).
 #include <algorithm>
 #include <cmath>
@@ -50,7 +50,8 @@ class Recurrence {
                          .rows = run.rows,
                          .taps = taps_,
                          .channels = channels_,
-                         .silu = silu_});
+                         .silu = silu_,
+                         .bias = weights_.vector(DenseRole::convolution_bias)});
       }
       pass_.backend().convolve(works.data(), static_cast<int>(works.size()));
     }
@@ -117,6 +118,54 @@ class DeltaRecurrence final : public Recurrence {
   }
 
   const DeltaMixer& mixer_;
+  float* convolved_;
+  float* out_;
+};
+
+class StateSpaceRecurrence final : public Recurrence {
+ public:
+  // convolved: rows x channels; out: rows x inner_size.
+  StateSpaceRecurrence(PassState& pass, const DenseWeights& weights, const StateSpaceMixer& mixer, float* convolved, float* out)
+      : Recurrence(pass, weights, mixer.row_floats(), mixer.channels(), mixer.taps, true),
+        mixer_(mixer),
+        convolved_(convolved),
+        out_(out) {}
+
+  void run(const std::vector<RecurrentRows>& runs, int turns, int) override {
+    convolve(convolved_, runs, turns);
+    std::vector<StateSpaceWork> works;
+    for (int turn = 0; turn < turns; turn++) {
+      works.clear();
+      for (const RecurrentRows& rows : runs) {
+        if (rows.turn == turn) works.push_back(rule_work(rows));
+      }
+      pass_.backend().state_space(works.data(), static_cast<int>(works.size()));
+    }
+  }
+
+ private:
+  StateSpaceWork rule_work(const RecurrentRows& rows) const {
+    const float* const first = convolved_ + rows.first_row * channels_;
+    return {.out = out_ + rows.first_row * mixer_.inner_size(),
+            .out_stride = mixer_.inner_size(),
+            .values = first,
+            .inputs = first + mixer_.inner_size(),
+            .reads = first + mixer_.inner_size() + mixer_.group_size(),
+            .stride = channels_,
+            .steps = rows.in + channels_,
+            .step_stride = row_floats_,
+            .decay_log = weights_.vector(DenseRole::decay_log),
+            .step_bias = weights_.vector(DenseRole::decay_bias),
+            .skip = weights_.vector(DenseRole::state_space_skip),
+            .state = rows.state + (taps_ - 1) * channels_,
+            .rows = rows.rows,
+            .groups = mixer_.groups,
+            .heads = mixer_.heads,
+            .state_size = mixer_.state_size,
+            .head_dim = mixer_.head_dim};
+  }
+
+  const StateSpaceMixer& mixer_;
   float* convolved_;
   float* out_;
 };
@@ -235,6 +284,38 @@ const float* mix_delta(PassState& pass, const DeltaMixer& mixer, const DenseWeig
                      .divisor = static_cast<float>(mixer.value_dim),
                      .epsilon = mixer.norm_epsilon});
   backend.gate(heads, {gates, mixer.value_size(), mixer.value_dim, n, mixer.value_heads, mixer.value_dim}, Gate::silu);
+  return out;
+}
+
+const float* mix_state_space(PassState& pass, const StateSpaceMixer& mixer, const DenseWeights& weights, int layer) {
+  const int n = pass.count();
+  const int64_t most = std::max(n, kSavedStateStep);
+  const int64_t inner = mixer.inner_size();
+  Scratch scratch = pass.scratch();
+  float* const rows = scratch.take(most * mixer.row_floats());
+  float* const gates = scratch.take(n * inner);
+  float* const convolved = scratch.take(most * mixer.channels());
+  float* const out = scratch.take(most * inner);
+  StateSpaceRecurrence recurrence(pass, weights, mixer, convolved, out);
+  prepare_states(pass, recurrence, layer);
+  const auto product = [&](DenseRole role, float* to, int64_t stride) {
+    return Product{to, stride, &weights.matrix(role), pass.normed.floats(), pass.hidden(), n};
+  };
+  const Product products[] = {product(DenseRole::state_space_input, rows, mixer.row_floats()),
+                              product(DenseRole::state_space_gate, gates, inner)};
+  Backend& backend = pass.backend();
+  backend.multiply(products, 2);
+  run_rows(pass, recurrence, layer, rows);
+  const auto size = static_cast<int>(inner);
+  backend.gate({out, inner, 0, n, 1, size}, {gates, inner, 0, n, 1, size}, Gate::silu);
+  const auto part = static_cast<int>(inner / mixer.norm_groups);
+  const Vectors parts{out, inner, part, n, mixer.norm_groups, part};
+  backend.normalize({.out = parts,
+                     .in = parts,
+                     .weight = weights.vector(DenseRole::state_space_norm),
+                     .divisor = static_cast<float>(part),
+                     .epsilon = mixer.norm_epsilon,
+                     .weight_stride = part});
   return out;
 }
 

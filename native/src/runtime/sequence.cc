@@ -19,6 +19,8 @@ Sequence::Sequence(std::shared_ptr<Model> model) : model_(std::move(model)) {
       layers_.emplace_back(KeyValueCache(memory, *latent, shape.max_positions));
     } else if (const auto* delta = std::get_if<DeltaMixer>(&layer.mixer)) {
       layers_.emplace_back(RecurrenceLog(memory, *delta));
+    } else if (const auto* space = std::get_if<StateSpaceMixer>(&layer.mixer)) {
+      layers_.emplace_back(RecurrenceLog(memory, *space));
     } else {
       layers_.emplace_back(RecurrenceLog(memory, std::get<ConvolutionMixer>(layer.mixer), shape.hidden_size));
     }

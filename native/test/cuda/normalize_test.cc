@@ -30,8 +30,10 @@ void normalizes(Devices& devices, const Case& of) {
   const int64_t dense = SpacedVectors::floats(of.rows, of.vectors, of.size, none);
   for (int kind = 0; kind < 4; ++kind) {
     const std::vector<float> in = values_of(devices, count, of.size, kind % 2 == 1);
-    const std::vector<float> weight = random_floats(devices.random, of.size);
+    // The last kind has weights of its own for each vector of a row.
+    const std::vector<float> weight = random_floats(devices.random, int64_t{of.size} * (kind == 3 ? of.vectors : 1));
     NormWork work;
+    work.weight_stride = kind == 3 ? of.size : 0;
     work.divisor = kind < 2 ? static_cast<float>(of.size) : 1.0f;
     work.epsilon = kind == 0 ? 1e-5f : kind == 1 ? 0.0f : 1e-6f;
     work.scale = kind == 2 ? 0.0883883461f : 1.0f;

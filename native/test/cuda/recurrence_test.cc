@@ -1,4 +1,4 @@
-// Causal convolutions and the gated delta rule against the reference: several sequences at once, rows that continue from earlier
+// Causal convolutions, the gated delta rule and the state space rule against the reference: several sequences at once, rows that continue from earlier
 // ones.
 #include <algorithm>
 
@@ -27,6 +27,7 @@ void convolves(Devices& devices, const Convolution& of, int64_t gap) {
   std::vector<std::vector<float>> ins;
   std::vector<std::vector<float>> tails;
   const std::vector<float> weight = random_floats(devices.random, int64_t{of.taps} * of.channels);
+  const std::vector<float> bias = random_floats(devices.random, of.channels);
   for (const int rows : of.rows) {
     ins.push_back(strange_floats(devices.random, rows * (of.channels + gap)));
     tails.push_back(random_floats(devices.random, int64_t{of.taps - 1} * of.channels));
@@ -34,6 +35,7 @@ void convolves(Devices& devices, const Convolution& of, int64_t gap) {
   compare(devices, named("convolution", of.rows[0], of.channels, gap) + ", taps " + std::to_string(of.taps),
           [&](const std::shared_ptr<Backend>& backend) {
             const FencedFloats by(backend, weight, 0);
+            const FencedFloats plus(backend, bias, 1);
             std::vector<std::unique_ptr<FencedFloats>> in, tail, out;
             std::vector<ConvolutionWork> works;
             for (size_t i = 0; i < of.rows.size(); ++i) {
@@ -41,7 +43,7 @@ void convolves(Devices& devices, const Convolution& of, int64_t gap) {
               tail.push_back(std::make_unique<FencedFloats>(backend, tails[i], 0));
               out.push_back(std::make_unique<FencedFloats>(backend, poison(of.rows[i] * (of.channels + 2 * gap)), 0));
               works.push_back({out[i]->data(), of.channels + 2 * gap, in[i]->data(), of.channels + gap, tail[i]->data(), by.data(),
-                               of.rows[i], of.taps, of.channels, of.silu});
+                               of.rows[i], of.taps, of.channels, of.silu, of.taps % 3 == 1 ? plus.data() : nullptr});
             }
             backend->convolve(works.data(), static_cast<int>(works.size()));
             std::vector<float> all;
@@ -123,6 +125,72 @@ void applies_delta_rule(Devices& devices, const Delta& of, int64_t gap) {
   expect_equal(what + ", row by row", outputs(devices.cuda, true), expected);
 }
 
+struct Space {
+  int groups;
+  int heads;
+  int state_size;
+  int head_dim;
+  std::vector<int> rows;  // rows of each sequence
+};
+
+// One call with all rows, or a call for each row.
+void applies_state_space(Devices& devices, const Space& of, int64_t gap) {
+  const int64_t inner = int64_t{of.heads} * of.head_dim;
+  const int64_t size = int64_t{of.groups} * of.state_size;
+  const int64_t stride = inner + 2 * size + gap;
+  const int64_t step_stride = of.heads + gap;
+  const std::vector<float> decay_log = moderate_floats(devices.random, of.heads);
+  const std::vector<float> step_bias = moderate_floats(devices.random, of.heads);
+  const std::vector<float> skip = moderate_floats(devices.random, of.heads);
+  std::vector<std::vector<float>> rows_of, steps_of, states;
+  for (const int rows : of.rows) {
+    rows_of.push_back(moderate_floats(devices.random, rows * stride));
+    steps_of.push_back(moderate_floats(devices.random, rows * step_stride));
+    states.push_back(moderate_floats(devices.random, of.state_size * inner));
+  }
+  const auto outputs = [&](const std::shared_ptr<Backend>& backend, bool row_by_row) {
+    const FencedFloats logs(backend, decay_log, 0);
+    const FencedFloats biases(backend, step_bias, 1);
+    const FencedFloats skips(backend, skip, 1);
+    std::vector<std::unique_ptr<FencedFloats>> in, steps, state, out;
+    std::vector<StateSpaceWork> works;
+    for (size_t i = 0; i < of.rows.size(); ++i) {
+      in.push_back(std::make_unique<FencedFloats>(backend, rows_of[i], gap));
+      steps.push_back(std::make_unique<FencedFloats>(backend, steps_of[i], 0));
+      state.push_back(std::make_unique<FencedFloats>(backend, states[i], 0));
+      out.push_back(std::make_unique<FencedFloats>(backend, poison(of.rows[i] * (inner + gap)), 0));
+      works.push_back({out[i]->data(), inner + gap, in[i]->data(), in[i]->data() + inner, in[i]->data() + inner + size, stride,
+                       steps[i]->data(), step_stride, logs.data(), biases.data(), skips.data(), state[i]->data(), of.rows[i],
+                       of.groups, of.heads, of.state_size, of.head_dim});
+    }
+    const int longest = *std::max_element(of.rows.begin(), of.rows.end());
+    for (int row = 0; row < (row_by_row ? longest : 1); ++row) {
+      std::vector<StateSpaceWork> some;
+      for (const StateSpaceWork& work : works) {
+        if (row_by_row && row >= work.rows) continue;
+        StateSpaceWork part = work;
+        part.out += row * work.out_stride;
+        part.values += row * stride;
+        part.inputs += row * stride;
+        part.reads += row * stride;
+        part.steps += row * step_stride;
+        if (row_by_row) part.rows = 1;
+        some.push_back(part);
+      }
+      backend->state_space(some.data(), static_cast<int>(some.size()));
+    }
+    std::vector<float> all;
+    for (const auto* const list : {&out, &state}) {
+      for (const auto& floats : *list) append(all, floats->values());
+    }
+    return all;
+  };
+  const std::string what = named("state space", of.state_size, of.head_dim, gap) + ", heads " + std::to_string(of.heads);
+  const std::vector<float> expected = outputs(devices.reference, false);
+  expect_equal(what, outputs(devices.cuda, false), expected);
+  expect_equal(what + ", row by row", outputs(devices.cuda, true), expected);
+}
+
 }  // namespace
 
 void test_recurrence(Devices& devices) {
@@ -136,6 +204,10 @@ void test_recurrence(Devices& devices) {
     applies_delta_rule(devices, {2, 2, 64, 64, {3, 1}}, gap);
     applies_delta_rule(devices, {1, 3, 64, 40, {4}}, gap);
     applies_delta_rule(devices, {2, 4, 128, 128, {6, 1}}, gap);
+    applies_state_space(devices, {2, 4, 16, 8, {1, 5, 3}}, gap);
+    applies_state_space(devices, {1, 1, 20, 33, {7}}, gap);
+    applies_state_space(devices, {1, 3, 64, 40, {4}}, gap);
+    applies_state_space(devices, {2, 4, 128, 64, {6, 1}}, gap);
   }
 }
 

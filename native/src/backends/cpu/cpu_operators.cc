@@ -8,7 +8,7 @@
 namespace odmoe::cpu {
 namespace {
 
-// Channels of a convolution, and value dimensions of a delta rule's head, in one task.
+// Channels of a convolution, and value dimensions of a delta rule's or a state space's head, in one task.
 constexpr int64_t kConvolutionChannels = 1024;
 constexpr int64_t kDeltaDimensions = 64;
 
@@ -147,6 +147,22 @@ void CpuBackend::delta_rule(const DeltaWork* works, int count) {
     const int64_t begin = task % pieces * kDeltaDimensions;
     if (head >= work.value_heads || begin >= work.value_dim) return;
     kernels_.delta_rule(work, head, begin, std::min<int64_t>(work.value_dim, begin + kDeltaDimensions), thread_scratch(thread));
+  });
+}
+
+void CpuBackend::state_space(const StateSpaceWork* works, int count) {
+  int64_t heads = 0;
+  int64_t pieces = 0;
+  for (int i = 0; i < count; ++i) {
+    heads = std::max<int64_t>(heads, works[i].heads);
+    pieces = std::max<int64_t>(pieces, (works[i].head_dim + kDeltaDimensions - 1) / kDeltaDimensions);
+  }
+  pool_.run(count * heads * pieces, [=, this](int64_t task, int thread) {
+    const StateSpaceWork& work = works[task / pieces / heads];
+    const int64_t head = task / pieces % heads;
+    const int64_t begin = task % pieces * kDeltaDimensions;
+    if (head >= work.heads || begin >= work.head_dim) return;
+    kernels_.state_space(work, head, begin, std::min<int64_t>(work.head_dim, begin + kDeltaDimensions), thread_scratch(thread));
   });
 }
 

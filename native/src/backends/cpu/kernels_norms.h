@@ -43,9 +43,9 @@ ODMOE_INLINE float* vector_at(const Vectors& all, int64_t index) {
 
 void normalize(const NormWork& work, int64_t begin, int64_t end) {
   const int64_t size = work.in.size;
-  const float* const weight = work.weight;
   for (int64_t index = begin; index < end; ++index) {
     const float* const in = vector_at(work.in, index);
+    const float* const weight = work.weight == nullptr ? nullptr : work.weight + index % work.in.vectors * work.weight_stride;
     float* const out = vector_at(work.out, index);
     const float root = __builtin_sqrtf(fold_squares(in, size) / work.divisor + work.epsilon);
     const auto divided = [=](int64_t i, auto load) { return Simd::divide(load(in + i), Simd::broadcast(root)); };

@@ -35,6 +35,7 @@ constexpr KernelTable make_table() {
   table.combine = &combine;
   table.convolve = &convolve;
   table.delta_rule = &delta_rule;
+  table.state_space = &state_space;
   table.exponentials = &exponentials;
   table.sum_products = &sum_products;
   table.sum = &fold_values;

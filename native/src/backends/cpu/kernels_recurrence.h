@@ -1,4 +1,4 @@
-// Operators whose rows follow one another: the causal convolution and the gated delta rule.
+// Operators whose rows follow one another: the causal convolution, the gated delta rule and the state space rule.
 #pragma once
 #include "kernels_elementwise.h"
 
@@ -20,12 +20,14 @@ void convolve_row(const ConvolutionWork& work, int64_t row, int64_t begin, int64
   float* const out = work.out + row * work.out_stride + begin;
   const int64_t channels = work.channels;
   const bool with_silu = work.silu;
+  const float* const bias = work.bias == nullptr ? nullptr : work.bias + begin;
   const float* const ahead = row + 1 < work.rows ? rows[taps - 1] + work.in_stride : rows[taps - 1];
   for_each_vector(end - begin, [=](int64_t i, auto load, auto store) {
     Vector sum = Simd::zero();
     __builtin_prefetch(ahead + i);
 #pragma GCC unroll 4
     for (int t = 0; t < taps; ++t) sum = Simd::fma(load(weight + t * channels + i), load(rows[t] + i), sum);
+    if (bias != nullptr) sum = Simd::add(sum, load(bias + i));
     store(out + i, with_silu ? silu(sum) : sum);
   });
 }
@@ -183,6 +185,84 @@ void delta_rule(const DeltaWork& work, int64_t head, int64_t begin, int64_t end,
     for (; dim + 4 * kWidth <= end; dim += 4 * kWidth) delta_block<4, false>(work, head, gates, first, count, dim, 0, scratch);
     for (; dim + kWidth <= end; dim += kWidth) delta_block<1, false>(work, head, gates, first, count, dim, 0, scratch);
     if (dim < end) delta_block<1, true>(work, head, gates, first, count, dim, end - dim, scratch);
+  }
+}
+
+// The factors of rows [first, first + count) of one head.
+struct SpaceGates {
+  float step[kGateRows];
+  float decay[kGateRows];
+
+  SpaceGates(const StateSpaceWork& work, int64_t head, int64_t first, int64_t count) {
+    const Vector rate = exponential(Simd::broadcast(work.decay_log[head]));
+    const Vector bias = Simd::broadcast(work.step_bias[head]);
+    for (int64_t r = 0; r < count; r += kWidth) {
+      for (int64_t lane = r; lane < r + kWidth; ++lane) {
+        step[lane] = work.steps[(first + (lane < count ? lane : 0)) * work.step_stride + head];
+      }
+      const Vector steps = softplus(Simd::add(Simd::load(step + r), bias));
+      Simd::store(step + r, steps);
+      Simd::store(decay + r, exponential(negative(Simd::multiply(rate, steps))));
+    }
+  }
+};
+
+// One row of a head in kWide vectors of dimensions, or the first `rest` lanes of one. to = from * decay + B d^T; out = to^T C + D x.
+template <int kWide, bool kPartial>
+ODMOE_INLINE void space_row(const StateSpaceWork& work, const DeltaState& from, const DeltaState& to, const float* input,
+                            const float* read, const float* value, float* out, float step, float decay, float skip, int64_t rest) {
+  const DeltaColumns<kWide, kPartial> columns{work.state_size, rest};
+  const Vector factor = Simd::broadcast(decay);
+  Vector changes[kWide];
+  Vector sums[kWide];
+  for (int v = 0; v < kWide; ++v) {
+    changes[v] = Simd::multiply(columns.load(value + v * kWidth), Simd::broadcast(step));
+    sums[v] = Simd::zero();
+  }
+  for (int64_t i = 0; i < work.state_size; ++i) {
+    const Vector b = Simd::broadcast(input[i]);
+    const Vector c = Simd::broadcast(read[i]);
+    const float* const before = from.row(i);
+    float* const after = to.row(i);
+#pragma GCC unroll 4
+    for (int v = 0; v < kWide; ++v) {
+      const Vector s = Simd::fma(b, changes[v], Simd::multiply(columns.load(before + v * kWidth), factor));
+      sums[v] = Simd::fma(s, c, sums[v]);
+      columns.store(after + v * kWidth, s);
+    }
+  }
+  for (int v = 0; v < kWide; ++v) {
+    columns.store(out + v * kWidth, Simd::fma(Simd::broadcast(skip), columns.load(value + v * kWidth), sums[v]));
+  }
+}
+
+// Rows [first, first + count), count <= kGateRows, of one head and the dimensions from `dim` on; the state is in scratch between rows,
+// as in delta_block.
+template <int kWide, bool kPartial>
+void space_block(const StateSpaceWork& work, int64_t head, const SpaceGates& gates, int64_t first, int64_t count, int64_t dim,
+                 int64_t rest, float* scratch) {
+  const int64_t group_offset = head / (work.heads / work.groups) * work.state_size;
+  const int64_t offset = head * work.head_dim + dim;
+  const DeltaState kept{work.state + head * work.state_size * work.head_dim + dim, work.head_dim};
+  const DeltaState between = work.state_size <= kDeltaScratchRows ? DeltaState{scratch, kWide * kWidth} : kept;
+  for (int64_t r = 0; r < count; ++r) {
+    const int64_t at = (first + r) * work.stride;
+    space_row<kWide, kPartial>(work, r == 0 ? kept : between, r + 1 == count ? kept : between, work.inputs + at + group_offset,
+                               work.reads + at + group_offset, work.values + at + offset,
+                               work.out + (first + r) * work.out_stride + offset, gates.step[r], gates.decay[r], work.skip[head],
+                               rest);
+  }
+}
+
+// All rows of one head's dimensions [begin, end). scratch: kThreadScratch floats.
+void state_space(const StateSpaceWork& work, int64_t head, int64_t begin, int64_t end, float* scratch) {
+  for (int64_t first = 0; first < work.rows; first += kGateRows) {
+    const int64_t count = work.rows - first < kGateRows ? work.rows - first : kGateRows;
+    const SpaceGates gates(work, head, first, count);
+    int64_t dim = begin;
+    for (; dim + 4 * kWidth <= end; dim += 4 * kWidth) space_block<4, false>(work, head, gates, first, count, dim, 0, scratch);
+    for (; dim + kWidth <= end; dim += kWidth) space_block<1, false>(work, head, gates, first, count, dim, 0, scratch);
+    if (dim < end) space_block<1, true>(work, head, gates, first, count, dim, end - dim, scratch);
   }
 }
 

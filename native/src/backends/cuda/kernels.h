@@ -170,6 +170,14 @@ struct DeltaExtent {
 };
 cudaError_t launch_delta_rule(const DeltaWork* works, const DeltaExtent& extent, cudaStream_t stream);
 
+struct StateSpaceExtent {
+  int works = 0;
+  int heads = 0;
+  int head_dim = 0;
+  int state_size = 0;  // of every work; 0: they differ
+};
+cudaError_t launch_state_space(const StateSpaceWork* works, const StateSpaceExtent& extent, cudaStream_t stream);
+
 // ---- router.cu
 
 inline constexpr int kMostExperts = 1024;

@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kBlockThreads) normalize_by_blocks(const NormW
   for (int i = static_cast<int>(threadIdx.x) * kWidth; i < work.in.size; i += static_cast<int>(blockDim.x) * kWidth) {
     Pack<kWidth> pack = values.values(i);
     if (work.weight != nullptr) {
-      const Pack<kWidth> weights = load_pack<kWidth>(work.weight + i);
+      const Pack<kWidth> weights = load_pack<kWidth>(work.weight + number * work.weight_stride + i);
       for (int j = 0; j < kWidth; ++j) pack.values[j] = divided(pack.values[j], root) * weights.values[j] * work.scale;
     } else {
       for (int j = 0; j < kWidth; ++j) pack.values[j] = divided(pack.values[j], root) * work.scale;
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) normalize_by_warps(const NormWo
 #pragma unroll 4
   for (int i = lane; i < work.in.size; i += kWarp) {
     float x = divided(in[i], root);
-    if (work.weight != nullptr) x = x * work.weight[i];
+    if (work.weight != nullptr) x = x * work.weight[number * work.weight_stride + i];
     out[i] = x * work.scale;
   }
 }
@@ -156,7 +156,7 @@ cudaError_t launch_normalize(const NormWork& work, cudaStream_t stream) {
   if (work.in.size <= kMostWarpSize) {
     return launch_grid(dim3(blocks_for(vectors, kWarps), 1, 1), kWarps * kWarp, stream, normalize_by_warps, work);
   }
-  const bool wide = takes_quads(work.out) && takes_quads(work.in) && takes_quads(work.weight, 0);
+  const bool wide = takes_quads(work.out) && takes_quads(work.in) && takes_quads(work.weight, work.weight_stride);
   return launch_grid(dim3(static_cast<unsigned>(vectors), 1, 1), threads_for(work.in.size, wide), stream,
                      wide ? normalize_by_blocks<4> : normalize_by_blocks<1>, work);
 }

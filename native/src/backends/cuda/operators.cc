@@ -318,6 +318,21 @@ void CudaBackend::delta_rule(const DeltaWork* works, int count) {
   check(launch_delta_rule(send(works, count), extent, stream_), "the delta rule");
 }
 
+void CudaBackend::state_space(const StateSpaceWork* works, int count) {
+  StateSpaceExtent extent;
+  extent.works = count;
+  int rows = 0;
+  for (const StateSpaceWork* work = works; work != works + count; ++work) {
+    rows = std::max(rows, work->rows);
+    extent.heads = std::max(extent.heads, work->heads);
+    extent.head_dim = std::max(extent.head_dim, work->head_dim);
+    extent.state_size = work == works || work->state_size == extent.state_size ? work->state_size : 0;
+  }
+  if (rows <= 0) return;
+  context_.enter();
+  check(launch_state_space(send(works, count), extent, stream_), "a state space");
+}
+
 void CudaBackend::combine(const CombineWork& work) {
   if (work.n <= 0 || work.size <= 0) return;
   context_.enter();

@@ -1,5 +1,5 @@
-// Operators with a state that goes from position to position: causal convolutions and the gated delta rule. Each work is a run of
-// rows of one sequence.
+// Operators with a state that goes from position to position: causal convolutions, the gated delta rule and the state space rule.
+// Each work is a run of rows of one sequence.
 #include "activations.h"
 #include "elementwise_code.h"
 #include "grid_launch.h"
@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(kThreads) convolve_kernel(const ConvolutionWor
     for (int tap = 0; tap < work.taps; ++tap) {
       sum = fused(work.weight[tap * work.channels + channel], value_at(work, row - work.taps + 1 + tap, channel), sum);
     }
+    if (work.bias != nullptr) sum = sum + work.bias[channel];
     work.out[row * work.out_stride + channel] = work.silu ? silu_of(sum) : sum;
   }
   // A block has more rows than the tail, so that no other block reads the values overwritten here.
@@ -176,6 +177,116 @@ __global__ void __launch_bounds__(kWarp) delta_kernel(const DeltaWork* works) {
   }
 }
 
+// The factors of one row of a head, the same for all its dimensions.
+struct SpaceRow {
+  float step;
+  float decay;
+};
+
+__device__ __forceinline__ SpaceRow space_row(const StateSpaceWork& work, int row, int head) {
+  const float step = softplus_of(work.steps[row * work.step_stride + head] + work.step_bias[head]);
+  return {step, exponential(-(exponential(work.decay_log[head]) * step))};
+}
+
+// Applies one row to a column of the state; returns what is read from it. shared: the row's B and C.
+template <int kSize>
+__device__ __forceinline__ float change_space(float (&state)[kSize], const float (&shared)[2][kSize], float decay, float change) {
+  float out = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kSize; i += 4) {
+    if (i % kReadAhead == 0) __syncwarp();
+    const Pack<4> inputs = load_pack<4>(&shared[0][i]);
+    const Pack<4> reads = load_pack<4>(&shared[1][i]);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      state[i + j] = fused(inputs.values[j], change, state[i + j] * decay);
+      out = fused(state[i + j], reads.values[j], out);
+    }
+  }
+  return out;
+}
+
+// As run_delta: a lane holds one dimension, a column of the state, in registers.
+template <int kSize>
+__device__ void run_space(const StateSpaceWork& work, int head, int dimension, float (&shared)[2][kSize]) {
+  constexpr int kEach = kSize / kWarp;
+  const int lane = static_cast<int>(threadIdx.x);
+  const int64_t group_offset = int64_t{head / (work.heads / work.groups)} * kSize;
+  const bool there = dimension < work.head_dim;
+  float* const column = work.state + int64_t{head} * kSize * work.head_dim + (there ? dimension : 0);
+  const int64_t value_offset = int64_t{head} * work.head_dim + (there ? dimension : 0);
+  float state[kSize];
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) state[i] = column[int64_t{i} * work.head_dim];
+  float next_inputs[kEach];
+  float next_reads[kEach];
+  float next_value = 0.0f;
+  const auto load_next = [&](int row) {
+    const int64_t at = row * work.stride + group_offset + lane;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) next_inputs[i] = work.inputs[at + i * kWarp];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) next_reads[i] = work.reads[at + i * kWarp];
+    next_value = work.values[row * work.stride + value_offset];
+  };
+  load_next(0);
+  for (int row = 0; row < work.rows; ++row) {
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      shared[0][i * kWarp + lane] = next_inputs[i];
+      shared[1][i * kWarp + lane] = next_reads[i];
+    }
+    const float value = next_value;
+    __syncwarp();
+    if (row + 1 < work.rows) load_next(row + 1);
+    const SpaceRow factors = space_row(work, row, head);
+    const float out = change_space(state, shared, factors.decay, value * factors.step);
+    if (there) work.out[row * work.out_stride + value_offset] = fused(work.skip[head], value, out);
+  }
+  if (!there) return;
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) column[int64_t{i} * work.head_dim] = state[i];
+}
+
+// For any size of the state, which stays in memory.
+__device__ void run_space_in_memory(const StateSpaceWork& work, int head, int dimension) {
+  if (dimension >= work.head_dim) return;
+  const int64_t group_offset = int64_t{head / (work.heads / work.groups)} * work.state_size;
+  float* const column = work.state + int64_t{head} * work.state_size * work.head_dim + dimension;
+  const int64_t at = int64_t{head} * work.head_dim + dimension;
+  for (int row = 0; row < work.rows; ++row) {
+    const float* const inputs = work.inputs + row * work.stride + group_offset;
+    const float* const reads = work.reads + row * work.stride + group_offset;
+    const SpaceRow factors = space_row(work, row, head);
+    const float value = work.values[row * work.stride + at];
+    const float change = value * factors.step;
+    float out = 0.0f;
+#pragma unroll 4
+    for (int i = 0; i < work.state_size; ++i) {
+      float& state = column[int64_t{i} * work.head_dim];
+      state = fused(inputs[i], change, state * factors.decay);
+      out = fused(state, reads[i], out);
+    }
+    work.out[row * work.out_stride + at] = fused(work.skip[head], value, out);
+  }
+}
+
+// Block (x, y, z): 32 dimensions, head y, work z; one warp, as in delta_kernel.
+template <int kSize>
+__global__ void __launch_bounds__(kWarp) space_kernel(const StateSpaceWork* works) {
+  const StateSpaceWork work = works[blockIdx.z];
+  const auto head = static_cast<int>(blockIdx.y);
+  const int dimension = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
+  if (head >= work.heads || work.rows <= 0) return;
+  if constexpr (kSize > 0) {
+    __shared__ __align__(16) float shared[2][kSize];
+    run_space<kSize>(work, head, dimension, shared);
+  } else {
+    run_space_in_memory(work, head, dimension);
+  }
+}
+
 }  // namespace
 
 cudaError_t launch_convolve(const ConvolutionWork* works, const ConvolutionExtent& extent, cudaStream_t stream) {
@@ -190,6 +301,14 @@ cudaError_t launch_delta_rule(const DeltaWork* works, const DeltaExtent& extent,
   void (*const kernel)(const DeltaWork*) = extent.key_dim == 128  ? delta_kernel<128>
                                            : extent.key_dim == 64 ? delta_kernel<64>
                                                                   : delta_kernel<0>;
+  return launch_grid(grid, kWarp, stream, kernel, works);
+}
+
+cudaError_t launch_state_space(const StateSpaceWork* works, const StateSpaceExtent& extent, cudaStream_t stream) {
+  const dim3 grid(blocks_for(extent.head_dim, kWarp), static_cast<unsigned>(extent.heads), static_cast<unsigned>(extent.works));
+  void (*const kernel)(const StateSpaceWork*) = extent.state_size == 128  ? space_kernel<128>
+                                                : extent.state_size == 64 ? space_kernel<64>
+                                                                          : space_kernel<0>;
   return launch_grid(grid, kWarp, stream, kernel, works);
 }
 
