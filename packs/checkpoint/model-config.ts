@@ -16,7 +16,7 @@ import { glm4MoeLite } from '../families/glm4-moe-lite.js';
 import { glm4Moe } from '../families/glm4-moe.js';
 import { glmMoeDsa } from '../families/glm-moe-dsa.js';
 import { gptOss } from '../families/gpt-oss.js';
-import { graniteMoe, graniteMoeShared } from '../families/granite-moe.js';
+import { graniteMoe, graniteMoeHybrid, graniteMoeShared } from '../families/granite-moe.js';
 import { hunyuanMoe } from '../families/hunyuan-moe.js';
 import { hyV3 } from '../families/hy-v3.js';
 import { laguna } from '../families/laguna.js';
@@ -77,6 +77,7 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   mimoV2Flash,
   deepseekV32,
   glmMoeDsa,
+  graniteMoeHybrid,
 ];
 
 const CONFIG_LIMIT_BYTES = 16 * 1024 * 1024;

@@ -17,7 +17,7 @@ export function forLayers<T>(config: ConfigReader, make: (layer: number) => T): 
 }
 
 /** Older names of layer kinds. */
-const OLDER_KINDS: Readonly<Record<string, string>> = { attention: 'full_attention' };
+const OLDER_KINDS: Readonly<Record<string, string>> = { attention: 'full_attention', mamba: 'linear_attention' };
 
 interface LayerKeys {
   /** Key of the list. */

@@ -13,7 +13,7 @@ import { splitRead, type TensorSource } from '../../shared/model/tensor-source.j
 
 const fixtures = join(packageRoot(), 'test', 'fixtures');
 
-/** Layers of each fixture (a attention, l latent, d delta net, c convolution; capital: with experts), and number of tensors left out. */
+/** Layers of each fixture (a attention, l latent, d delta net, c convolution, s state space; capital: with experts), and number of tensors left out. */
 const FIXTURES: Readonly<Record<string, { layers: string; leftOut: number; format?: string }>> = {
   mixtral: { layers: 'AAAA', leftOut: 0 },
   qwen2moe: { layers: 'AAAA', leftOut: 0 },
@@ -45,6 +45,7 @@ const FIXTURES: Readonly<Record<string, { layers: string; leftOut: number; forma
   step3p7: { layers: 'aAAAA', leftOut: 40 },
   deepseekv32: { layers: 'lLL', leftOut: 49 },
   glmmoedsa: { layers: 'lLLLL', leftOut: 49 },
+  granitemoehybrid: { layers: 'SSASSA', leftOut: 0 },
   hyv3: { layers: 'aAAAA', leftOut: 41 },
   cohere2moe: { layers: 'aAAAAA', leftOut: 0 },
   'cohere2moe-shared': { layers: 'AAAAA', leftOut: 0 },
