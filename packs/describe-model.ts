@@ -2,7 +2,7 @@ import { relative } from 'node:path';
 import type { Checkpoint } from './checkpoint/checkpoint.js';
 import type { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import { densePlaces } from '../shared/model/dense-roles.js';
-import type { ModelShape } from '../shared/model/model-shape.js';
+import { expertMatrixValues, type ModelShape } from '../shared/model/model-shape.js';
 import { formatShares, type FormatShare } from '../shared/model/format-shares.js';
 import { allExperts, storedBytes } from '../shared/model/part-sizes.js';
 import {
@@ -262,8 +262,12 @@ function layerBytes(source: Pack | Checkpoint, layer: number): number {
 }
 
 /** Values of one expert: its three matrices, and its biases if it has any. */
-function expertParameterCount({ hiddenSize, expert: { intermediateSize, bias } }: ModelShape): number {
-  return 3 * hiddenSize * intermediateSize + (bias ? 2 * intermediateSize + hiddenSize : 0);
+function expertParameterCount(shape: ModelShape): number {
+  const {
+    hiddenSize,
+    expert: { intermediateSize, bias },
+  } = shape;
+  return expertMatrixValues(shape) + (bias ? 2 * intermediateSize + hiddenSize : 0);
 }
 
 function add(a: number, b: number): number {

@@ -2,6 +2,7 @@ import { denseDimensions, densePlaces, isVectorRole } from '../../shared/model/d
 import {
   cacheRowFloats,
   deltaChannels,
+  expertMatrixValues,
   type MixerShape,
   type ModelShape,
   recurrentStateFloats,
@@ -65,8 +66,8 @@ export function layersWork(shape: ModelShape): LayerArithmetic[] {
 }
 
 /** Elements of the gate, up and down matrices of one routed expert. */
-export function expertWeights({ hiddenSize, expert }: ModelShape): number {
-  return 3 * hiddenSize * expert.intermediateSize;
+export function expertWeights(shape: ModelShape): number {
+  return expertMatrixValues(shape);
 }
 
 /** Elements of the embedding, or of the LM head. */

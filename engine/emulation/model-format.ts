@@ -1,6 +1,6 @@
 /** Bytes of a model's weights in a format, for plans and simulations. */
 import { denseDimensions, densePlaces, isVectorRole } from '../../shared/model/dense-roles.js';
-import { expertLayerNumbers, type ModelShape } from '../../shared/model/model-shape.js';
+import { expertLayerNumbers, gateRows, type ModelShape } from '../../shared/model/model-shape.js';
 import { EXPERT_MATRICES, type ModelSource, type TensorSource } from '../../shared/model/tensor-source.js';
 import { isQuantizedSplit, rowBytes } from '../../shared/model/weight-dtype.js';
 import type { MatrixFormat, MatrixPlace, WeightMix } from './weight-mixes.js';
@@ -76,7 +76,7 @@ function* matrices({
   for (const layer of expertLayerNumbers(shape)) {
     for (const matrix of EXPERT_MATRICES) {
       const [rows, columns] =
-        matrix === 'down' ? [hiddenSize, expert.intermediateSize] : [expert.intermediateSize, hiddenSize];
+        matrix === 'down' ? [hiddenSize, expert.intermediateSize] : [gateRows(expert), hiddenSize];
       yield { ...all, matrix, layer, rows, columns, count: experts };
     }
   }

@@ -1,9 +1,4 @@
-import {
-  cacheRowFloats,
-  isRecurrent,
-  type ModelShape,
-  recurrentStateFloats,
-} from '../../shared/model/model-shape.js';
+import { cacheRowFloats, isRecurrent, type ModelShape, recurrentStateFloats } from '../../shared/model/model-shape.js';
 
 /** Positions in a row block of attention's rows, which the device allocates at once (native's kAttentionChunk). */
 export const ROW_BLOCK_POSITIONS = 256;
@@ -25,7 +20,10 @@ export function sequenceMemoryBytes(shape: ModelShape, positions: number, passRo
     const rowFloats = cacheRowFloats(mixer, shape.hiddenSize);
     if (!isRecurrent(mixer)) return rowFloats * blocksOf(positions, ROW_BLOCK_POSITIONS) * ROW_BLOCK_POSITIONS;
     const logBlocks = blocksOf(Math.min(positions, LOG_POSITIONS + passRows), LOG_BLOCK_POSITIONS) + 1;
-    return rowFloats * (logBlocks + SPARE_LOG_BLOCKS) * LOG_BLOCK_POSITIONS + 2 * recurrentStateFloats(mixer, shape.hiddenSize);
+    return (
+      rowFloats * (logBlocks + SPARE_LOG_BLOCKS) * LOG_BLOCK_POSITIONS +
+      2 * recurrentStateFloats(mixer, shape.hiddenSize)
+    );
   });
   return floats.reduce((sum, count) => sum + count, 0) * FLOAT_BYTES;
 }

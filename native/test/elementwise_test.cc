@@ -67,6 +67,28 @@ void activates(const std::string& set, int threads) {
   }
 }
 
+// Without a gate there is an output for each value, also in place.
+void squares(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  for (const int size : {1, 7, 16, 33, 9000}) {
+    const int n = 3;
+    auto x = gate_inputs(static_cast<size_t>(2 * n * size));
+    x.resize(static_cast<size_t>(2 * n * size));
+    std::vector<float> expected;
+    for (const float value : x) {
+      const float positive = value < 0.0f ? 0.0f : value;
+      expected.push_back(positive * positive);
+    }
+    DeviceFloats in(*backend, x);
+    DeviceFloats out(*backend, x.size());
+    const GluShape shape{0, Activation::relu_squared};
+    backend->glu(out.data(), in.data(), nullptr, n, size, shape);
+    check_same(out.read(), expected, "squares of " + std::to_string(size));
+    backend->glu(in.data(), in.data(), nullptr, n, size, shape);
+    check_same(in.read(), expected, "squares in place of " + std::to_string(size));
+  }
+}
+
 // A GLU without options is SiLU of the gate times up.
 void swiglu_is_a_glu() {
   for (const float gate : gate_inputs(50)) {
@@ -267,6 +289,7 @@ void add_elementwise_cases(std::vector<Case>& cases) {
     for (const int threads : {1, 3}) {
       const std::string equals = " the one arithmetic, " + std::to_string(threads) + " threads";
       cases.push_back({"glu " + set + ": equals" + equals, [=] { activates(set, threads); }});
+      cases.push_back({"squares " + set + ": equal" + equals, [=] { squares(set, threads); }});
       cases.push_back({"operators of vectors " + set + ": equal" + equals, [=] { treats_vectors(set, threads); }});
       cases.push_back({"gates of vectors " + set + ": equal" + equals, [=] { gates_whole_vectors(set, threads); }});
       cases.push_back({"operators of elements " + set + ": equal" + equals, [=] { treats_elements(set, threads); }});

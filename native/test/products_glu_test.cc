@@ -49,6 +49,20 @@ void glu_in_tasks(const std::string& set, int threads) {
                    "glu of " + std::to_string(one.intermediate) + " x " + std::to_string(one.columns) + ", " + std::to_string(n) +
                        " and " + std::to_string(m) + " rows");
       }
+      // Without a gate the outputs are the products' own rows.
+      std::vector<Product> products;
+      DeviceFloats out(*backend, static_cast<size_t>((n + m) * gate_up_rows));
+      products.push_back({out.data(), gate_up_rows, &first.matrix, in.data(), one.columns, n});
+      if (m > 0) {
+        products.push_back(
+            {out.data() + n * gate_up_rows, gate_up_rows, &second.matrix, in.data() + n * one.columns, one.columns, m});
+      }
+      backend->multiply(products.data(), static_cast<int>(products.size()));
+      std::vector<float> expected = out.read();
+      for (float& value : expected) value = value < 0.0f ? 0.0f : value * value;
+      backend->multiply_glu(products.data(), static_cast<int>(products.size()), gate_up.data(), {0, Activation::relu_squared},
+                            nullptr);
+      check_same(out.read(), expected, "squares of " + std::to_string(gate_up_rows) + " x " + std::to_string(one.columns));
     }
   }
 }

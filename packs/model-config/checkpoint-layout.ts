@@ -9,7 +9,7 @@ import {
   type DenseRole,
 } from '../../shared/model/dense-roles.js';
 import type { CheckpointLayout, GuessingLayers, StoredTensor, TensorSlice } from './model-family.js';
-import type { LayerShape, ModelShape } from '../../shared/model/model-shape.js';
+import { gateRows, type LayerShape, type ModelShape } from '../../shared/model/model-shape.js';
 
 /** A tensor by its name, or a part of one. Fields that are left out are those of the whole tensor. Names in a layer begin behind "layers.N.". */
 export type NamedTensor = string | NamedPart;
@@ -139,8 +139,8 @@ function nameOf(named: NamedTensor): string {
 
 /** Rows and columns of an expert's matrix. */
 export function expertDimensions(part: ExpertMatrix, shape: ModelShape): readonly [number, number] {
-  const { intermediateSize } = shape.expert;
-  return part === 'down' ? [shape.hiddenSize, intermediateSize] : [intermediateSize, shape.hiddenSize];
+  const { hiddenSize, expert } = shape;
+  return part === 'down' ? [hiddenSize, expert.intermediateSize] : [gateRows(expert), hiddenSize];
 }
 
 function denseTensor(place: DensePlace, shape: ModelShape, names: TensorNames): StoredTensor {

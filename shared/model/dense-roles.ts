@@ -7,7 +7,7 @@ import type {
   ModelShape,
   StateSpaceMixer,
 } from './model-shape.js';
-import { deltaChannels, stateSpaceChannels, valueHeadDim } from './model-shape.js';
+import { deltaChannels, gateRows, hasFeedForward, stateSpaceChannels, valueHeadDim } from './model-shape.js';
 
 /**
  * The one table of tensor roles, of all tensors of main. native/include/odmoe/dense_roles.h has them in the same order; a test compares the two.
@@ -128,7 +128,7 @@ function* layerRoles(layer: LayerShape, shape: ModelShape): Generator<DenseRole>
   yield 'mixerOutput';
   if (layer.mixer.kind === 'attention' && layer.mixer.outputBias) yield 'mixerOutputBias';
   if (layer.mixerOutputNorm) yield 'mixerOutputNorm';
-  const feedForwardNorm = inputNorms && layer.parallel !== true;
+  const feedForwardNorm = inputNorms && layer.parallel !== true && hasFeedForward(layer);
   if (feedForwardNorm) yield 'feedForwardNorm';
   if (feedForwardNorm && shape.norm === 'layer') yield 'feedForwardNormBias';
   yield* routedRoles(layer);
@@ -219,9 +219,10 @@ function layerDimensions(role: DenseRole, layer: LayerShape, shape: ModelShape):
 
 function feedForwardDimensions({ always }: LayerShape, { hiddenSize, experts }: ModelShape): Sizes {
   const intermediate = always?.glu.intermediateSize ?? 0;
+  const rows = always === null ? 0 : gateRows(always.glu);
   return {
-    alwaysGate: [intermediate, hiddenSize],
-    alwaysUp: [intermediate, hiddenSize],
+    alwaysGate: [rows, hiddenSize],
+    alwaysUp: [rows, hiddenSize],
     alwaysDown: [hiddenSize, intermediate],
     alwaysWeight: [1, hiddenSize],
     router: [experts, hiddenSize],

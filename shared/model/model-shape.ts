@@ -18,10 +18,13 @@ const positiveFloat = float.refine((value) => value > 0, 'expected a number abov
  * A gated linear unit: down(act(gate x) * up x). If there is a limit, g = min(gate x, limit) and u = clamp(up x, -limit, limit). sigmoid: g *
  * sigmoid(alpha g) * (u + upOffset) (SwiGLU: alpha 1, offset 0); tanh: GELU's tanh form of g, times u. With a limit on the activation, g is gate x,
  * and the limit is that of the first factor, g * sigmoid(alpha g) or GELU's.
+ *
+ * relu-squared: there is no gate, and the unit is down(max(0, up x)^2). The rows of up then stand in the two matrices gate and up, the first half
+ * of them in gate, so that an expert always has three matrices. It has no limit and no bias.
  */
 export const gluSchema = z.strictObject({
   intermediateSize: size,
-  activation: z.enum(['sigmoid', 'tanh']),
+  activation: z.enum(['sigmoid', 'tanh', 'relu-squared']),
   alpha: float,
   /** 0: no limit. */
   limit: notNegative,
@@ -197,7 +200,7 @@ const routerSchema = z.strictObject({
 
 /**
  * h += scale * mixer(mixerNorm(h)); then h += scale * (routed(feedForwardNorm(h)) + always(feedForwardNorm(h))). The flags name norms and
- * weights that some layers have in addition.
+ * weights that some layers have in addition. A layer with neither experts nor an always part ends behind its mixer, and has no feedForwardNorm.
  */
 const layerSchema = z.strictObject({
   mixer: mixerSchema,
@@ -281,6 +284,21 @@ export type RouterShape = z.infer<typeof routerSchema>;
 export type RotaryShape = z.infer<typeof rotarySchema>;
 export type RopeShape = z.infer<typeof ropeSchema>;
 export type GluShape = z.infer<typeof gluSchema>;
+
+/** Rows of the gate matrix of a GLU, and of its up matrix. */
+export function gateRows({ intermediateSize, activation }: GluShape): number {
+  return activation === 'relu-squared' ? intermediateSize / 2 : intermediateSize;
+}
+
+/** Values of the three matrices of an expert. */
+export function expertMatrixValues({ hiddenSize, expert }: Pick<ModelShape, 'hiddenSize' | 'expert'>): number {
+  return (2 * gateRows(expert) + expert.intermediateSize) * hiddenSize;
+}
+
+/** True if a layer has a feed-forward part behind its mixer. */
+export function hasFeedForward({ always, routed }: Pick<LayerShape, 'always' | 'routed'>): boolean {
+  return always !== null || routed !== null;
+}
 
 /** The GLU of the layer's experts. */
 export function expertGlu(shape: ModelShape, layer: LayerShape): GluShape {
@@ -376,11 +394,31 @@ function sharingProblem({ mixer }: LayerShape, before: readonly LayerShape[]): s
 }
 
 function layerProblem(layer: LayerShape, shape: ModelShape): string | null {
-  if (layer.always === null && layer.routed === null) return 'it has neither experts nor a feed-forward network';
+  if (!hasFeedForward(layer) && hasFeedForwardFlags(layer)) {
+    return 'it has neither experts nor a feed-forward network, but something of theirs';
+  }
+  const glus = [...(layer.always === null ? [] : [layer.always.glu]), expertGlu(shape, layer)];
+  const problem = glus.map(gluProblem).find((found) => found !== null);
+  if (problem !== undefined) return problem;
   if (layer.parallel === true && (layer.routedNorm || layer.routerNorm)) {
     return 'a parallel block has one norm, and none of experts or router alone';
   }
   return mixerProblem(layer.mixer, shape) ?? (layer.routed === null ? null : routerProblem(layer.routed, shape));
+}
+
+/** True for anything that belongs to a feed-forward part or follows it. */
+function hasFeedForwardFlags(layer: LayerShape): boolean {
+  const { routedNorm, routerNorm, alwaysOutputNorm, routedOutputNorm, feedForwardOutputNorm, layerScale } = layer;
+  const norms = routedNorm || routerNorm || alwaysOutputNorm || routedOutputNorm || feedForwardOutputNorm;
+  return norms || layerScale || layer.parallel === true;
+}
+
+function gluProblem({ activation, intermediateSize, bias, limit }: GluShape): string | null {
+  if (activation !== 'relu-squared') return null;
+  if (bias || limit !== 0) return 'networks without a gate have no biases and no limit';
+  return intermediateSize % 2 === 0
+    ? null
+    : `a network without a gate has an even number of rows, not ${intermediateSize}`;
 }
 
 function mixerProblem(mixer: MixerShape, shape: ModelShape): string | null {

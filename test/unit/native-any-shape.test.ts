@@ -29,7 +29,7 @@ const flag = fc.boolean();
 const epsilon = fc.constantFrom(Math.fround(1e-6), 0.25);
 const limit = fc.constantFrom(0, 0.5);
 
-const glu: fc.Arbitrary<GluShape> = fc.record({
+const gated: fc.Arbitrary<GluShape> = fc.record({
   intermediateSize: small,
   activation: fc.constantFrom('sigmoid', 'tanh'),
   alpha: fc.constantFrom(1, 1.75),
@@ -38,6 +38,19 @@ const glu: fc.Arbitrary<GluShape> = fc.record({
   upOffset: fc.constantFrom(0, 1),
   bias: fc.constant(false),
 });
+
+const glu: fc.Arbitrary<GluShape> = fc.oneof(
+  { weight: 3, arbitrary: gated },
+  {
+    weight: 1,
+    arbitrary: gated.map((one) => ({
+      ...one,
+      activation: 'relu-squared' as const,
+      intermediateSize: 2 * one.intermediateSize,
+      limit: 0,
+    })),
+  },
+);
 
 const rotary: fc.Arbitrary<RotaryShape> = fc.record({
   rope: fc.constantFrom(0, 1),

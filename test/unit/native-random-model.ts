@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import type { Device, ExpertSlots, Model } from '../../native/index.js';
 import { FROM_STORAGE, PLAIN_LOADER } from '../../native/index.js';
 import { denseDimensions, densePlaces, isVectorRole, type DenseRole } from '../../shared/model/dense-roles.js';
-import { expertLimits, type ModelShape } from '../../shared/model/model-shape.js';
+import { expertLimits, gateRows, type ModelShape } from '../../shared/model/model-shape.js';
 import type { ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
 
 const NORM_ROLES: readonly DenseRole[] = [
@@ -48,12 +48,13 @@ export class RandomWeights {
     }
     const { hiddenSize, expert } = shape;
     const inner = expert.intermediateSize;
+    const gates = gateRows(expert);
     const limits = expertLimits(shape);
     for (let layer = 0; layer < shape.expertLayers; layer++) {
       this.experts.push(
         Array.from({ length: shape.experts }, () => ({
-          gate: this.add(inner, hiddenSize, 2 / Math.sqrt(hiddenSize), 0),
-          up: this.add(inner, hiddenSize, 2 / Math.sqrt(hiddenSize), 0),
+          gate: this.add(gates, hiddenSize, 2 / Math.sqrt(hiddenSize), 0),
+          up: this.add(gates, hiddenSize, 2 / Math.sqrt(hiddenSize), 0),
           down: this.add(hiddenSize, inner, 1 / Math.sqrt(inner), 0),
           biases: expert.bias ? randomValues(2 * inner + hiddenSize, this.seed++, 0.3, 0) : null,
           gluLimit: limits[layer],

@@ -106,6 +106,7 @@ export class PlainForward {
     return hidden.map((before, position) => {
       const branch = normed(outputs[position] ?? before, layer.mixerOutputNorm, 'mixerOutputNorm');
       const row = before.map((value, index) => value + residualScale * at(branch, index));
+      if (layer.routed === null && layer.always === null) return row;
       const own = layer.parallel === true ? (inputs[position] ?? row) : row;
       const isNormed = inputNorms && layer.parallel !== true;
       const input = isNormed ? this.norm(own, 'feedForwardNorm', 'feedForwardNormBias', weights) : own;
@@ -237,6 +238,13 @@ function applyGlu(glu: GluShape, { gate, up, down, biases }: PlainExpert, input:
   const highest = limit > 0 ? limit : Infinity;
   const bias = (index: number): number => (biases === null ? 0 : at(biases, index));
   const [gates, ups] = [multiply(gate, input), multiply(up, input)];
+  if (glu.activation === 'relu-squared') {
+    const rows = Float64Array.from([...gates, ...ups]);
+    return multiply(
+      down,
+      rows.map((value) => Math.max(0, value) ** 2),
+    );
+  }
   const inner = gates.map((value, index) => {
     const [g, u] = [value + bias(index), at(ups, index) + bias(size + index)];
     const [before, after] = glu.limitOn === 'activation' ? [Infinity, highest] : [highest, Infinity];

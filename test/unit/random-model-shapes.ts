@@ -223,6 +223,17 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
     { ...LAYER, mixer: attention({ rotary: null }) },
     { ...LAYER, mixer: { ...STATE_SPACE, convolutionBias: false, normGroups: 4 } },
   ]),
+  'networks without a gate, and layers without networks': model(
+    [
+      { ...LAYER, mixer: STATE_SPACE, always: always({ activation: 'relu-squared' }, false) },
+      { ...LAYER, mixer: attention({ rotary: null }), routed: null },
+      { ...LAYER, mixer: STATE_SPACE, routed: null },
+      { ...dense(attention({})), always: always({ activation: 'relu-squared', intermediateSize: 6 }, true) },
+      { ...LAYER, mixer: { kind: 'convolution', taps: 2 } },
+      { ...LAYER, mixer: latent(0), routed: null },
+    ],
+    { expert: { ...plainGlu(22), activation: 'relu-squared' } },
+  ),
   'delta nets, short convolutions and attention': model([
     { ...LAYER, mixer: DELTA, always: always({}, true) },
     dense({ kind: 'convolution', taps: 3 }),

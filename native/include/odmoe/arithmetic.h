@@ -25,6 +25,7 @@
 //    (g / (1 + exp(-(alpha * g)))) * (u + up_offset), an offset of 0 is not added; tanh: t = fma(kGeluCubic * g * g, g, g) *
 //    kGeluScale (products from the left), ((0.5 * g) * (1 + tanh(t))) * u; if the limit is of the activation, g is not limited, and
 //    the factor a of the last product becomes a > limit ? limit : a;
+//  - relu-squared in place of a GLU, for each value of the up rows: r = x < 0 ? +0 : x, so that NaN stays; r * r;
 //  - gates: x * act(gate), act being sigmoid, silu or softplus;
 //  - norms: r = sqrt(dot(x, x) / divisor + epsilon), x / r, times weight, times scale, in this order, each rounded; an absent
 //    weight or scale is left out. LayerNorm: mean = sum(x) / size; d = x - mean; (d / sqrt(dot(d, d) / size + epsilon)) * weight +

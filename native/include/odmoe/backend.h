@@ -235,6 +235,7 @@ class Backend {
   // A GLU of products whose weights are gate rows and, behind them, equally many up rows: out[i][j] = glu(gate[i][j], up[i][j]).
   // Output rows follow one another: out_stride is half the weights' rows; gate_up is scratch for all rows x (gate and up). biases:
   // one device pointer per product, to the biases of the gate rows and behind them of the up rows; null where the shape has none.
+  // Without a gate out has the products' rows, each value activated, and out_stride is the weights' rows.
   virtual void multiply_glu(const Product* products, int count, float* gate_up, const GluShape& shape, const float* const* biases);
   virtual void rotate(const RotaryWork& work) = 0;
   // Writes row i's key and value (kv_heads x head_dim and x value_dim) at rows[i].position of its cache.
@@ -251,7 +252,8 @@ class Backend {
   // for n rows.
   virtual void gather_keys(float* out, const AttentionRow* host_rows, const int32_t* chosen, int n, int count, int size) = 0;
   virtual void router(const RouterWork& work) = 0;
-  // out[i][j] = glu(gate_up[i][j], gate_up[i][size + j]); biases are added first: 2 x size floats for all rows, or null.
+  // out[i][j] = glu(gate_up[i][j], gate_up[i][size + j]); biases are added first: 2 x size floats for all rows, or null. Without a gate
+  // out[i][j] = act(gate_up[i][j]) for 2 x size values of a row; then out may be gate_up, and there are no biases.
   virtual void glu(float* out, const float* gate_up, const float* biases, int n, int size, const GluShape& shape) = 0;
   // out row out_rows[i] = in row in_rows[i], for n rows of `size` floats; a null list means 0, 1, ... n - 1. It gathers an expert's
   // rows and puts its outputs in their places. By default device memory is host memory.

@@ -1,4 +1,4 @@
-// One GLU expert on a device: down(glu(gate x, up x)). The same code runs it in a worker's slot and in a whole model.
+// One GLU expert on a device: down(glu(gate x, up x)), or without a gate down(act(gate and up x)). The same code runs it in a worker's slot and in a whole model.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -58,7 +58,7 @@ struct ExpertShape {
   int64_t bias_count() const { return glu.bias ? 2 * glu.intermediate_size + hidden_size : 0; }
 };
 
-// gate and up share one matrix of 2 x intermediate rows, so that one product computes both, unless their formats do not allow it
+// gate and up share one matrix of 2 x gate_rows() rows, so that one product computes both, unless their formats do not allow it
 // (shares_matrix). Then gate_up has the gate rows alone, and `up` has the others.
 struct ExpertMatrices {
   StoredMatrix gate_up;
@@ -75,7 +75,7 @@ struct ExpertMatrices {
 
 // True if gate and up of these formats can be rows of one matrix. A column order is one of a whole matrix, and a tile of fp8_tile
 // must not hold rows of both.
-bool shares_matrix(const ExpertFormats& formats, int64_t intermediate_size);
+bool shares_matrix(const ExpertFormats& formats, int64_t gate_rows);
 // The formats that hold an expert's values as they are shipped.
 ExpertFormats exact_formats(const ExpertSource& source);
 // The formats in which a slot for `shape` holds this expert. Throws INTERNAL for formats that the slots were not made for.
@@ -94,7 +94,7 @@ inline constexpr int kExpertTileRows = 128;
 struct ExpertActivations {
   int rows = 0;
   DeviceMemory input;       // rows x hidden
-  DeviceMemory gate_up;     // rows x 2 intermediate
+  DeviceMemory gate_up;     // rows x 2 gate_rows()
   DeviceMemory activation;  // rows x intermediate
   DeviceMemory output;      // rows x hidden
 

@@ -134,6 +134,8 @@ struct LayerShape {
   bool routed_output_norm = false;
   bool feed_forward_output_norm = false;
   bool layer_scale = false;
+
+  bool has_feed_forward() const { return always.has_value() || routed.has_value(); }
 };
 
 struct RopeShape {

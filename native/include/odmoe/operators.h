@@ -44,7 +44,8 @@ enum class Gate : uint8_t { sigmoid, silu, softplus };
 
 // sigmoid: g * sigmoid(alpha g) * (u + up_offset); tanh: GELU of g in its tanh form, times u. Where limit > 0,
 // u = clamp(up, -limit, limit), and g = min(gate, limit), or with limits_activation the activated g is limited in its place.
-enum class Activation : uint8_t { sigmoid, tanh };
+// relu_squared: there is no gate; each value x becomes max(0, x)^2. The up rows then stand where gate and up rows stand otherwise.
+enum class Activation : uint8_t { sigmoid, tanh, relu_squared };
 struct GluShape {
   int64_t intermediate_size = 0;
   Activation activation = Activation::sigmoid;
@@ -53,6 +54,10 @@ struct GluShape {
   float up_offset = 0;
   bool bias = false;
   bool limits_activation = false;
+
+  bool has_gate() const { return activation != Activation::relu_squared; }
+  // Rows of the gate matrix, and of the up matrix. Without a gate each has half of the up rows.
+  int64_t gate_rows() const { return has_gate() ? intermediate_size : intermediate_size / 2; }
 };
 
 enum class RouterScore : uint8_t { softmax, sigmoid, sparsemixer };

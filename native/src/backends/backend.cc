@@ -62,6 +62,13 @@ void Backend::store_and_attend(float* out, const AttentionRow* host_rows, const 
 }
 
 void Backend::multiply_glu(const Product* products, int count, float* gate_up, const GluShape& shape, const float* const* biases) {
+  if (!shape.has_gate()) {
+    multiply(products, count);
+    for (const Product* product = products; product != products + count; product++) {
+      glu(product->out, product->out, nullptr, product->n, static_cast<int>(product->out_stride / 2), shape);
+    }
+    return;
+  }
   std::vector<Product> both(products, products + count);
   int64_t rows = 0;
   for (Product& product : both) {

@@ -221,7 +221,7 @@ RopeShape to_rope_shape(const Napi::Object& object) {
 }  // namespace
 
 GluShape to_glu_shape(const Napi::Object& object) {
-  static constexpr std::array<std::string_view, 2> kActivations = {"sigmoid", "tanh"};
+  static constexpr std::array<std::string_view, 3> kActivations = {"sigmoid", "tanh", "relu-squared"};
   const Members members(object);
   GluShape glu;
   glu.intermediate_size = members.size("intermediateSize");

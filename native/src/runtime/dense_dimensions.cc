@@ -145,7 +145,7 @@ DenseDimensions layer_dimensions(DenseRole role, const LayerShape& layer, const 
   const int64_t always = layer.always ? layer.always->glu.intermediate_size : 0;
   switch (role) {
     case DenseRole::always_gate:
-    case DenseRole::always_up: return {always, hidden};
+    case DenseRole::always_up: return {layer.always ? layer.always->glu.gate_rows() : 0, hidden};
     case DenseRole::always_down: return {hidden, always};
     case DenseRole::always_weight: return {1, hidden};
     case DenseRole::router: return {shape.experts, hidden};
@@ -174,7 +174,7 @@ std::vector<DenseRole> layer_roles(const LayerShape& layer, NormKind norm) {
   const bool biases = norm == NormKind::layer;
   if (layer.input_norms) add(roles, {DenseRole::mixer_norm});
   if (layer.input_norms && biases) add(roles, {DenseRole::mixer_norm_bias});
-  const bool own_norm = layer.input_norms && !layer.parallel;
+  const bool own_norm = layer.input_norms && !layer.parallel && layer.has_feed_forward();
   if (own_norm) add(roles, {DenseRole::feed_forward_norm});
   if (own_norm && biases) add(roles, {DenseRole::feed_forward_norm_bias});
   std::visit(MixerRoles{roles}, layer.mixer);

@@ -60,20 +60,20 @@ StoredMatrix::StoredMatrix(const std::shared_ptr<Backend>& backend, WeightFormat
 }
 
 ExpertMatrices::ExpertMatrices(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, SliceReading reading)
-    : gate_up(backend, shape.format, 2 * shape.glu.intermediate_size, shape.hidden_size, reading),
+    : gate_up(backend, shape.format, 2 * shape.glu.gate_rows(), shape.hidden_size, reading),
       down(backend, shape.format, shape.hidden_size, shape.glu.intermediate_size, reading) {}
 
 ExpertActivations::ExpertActivations(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, int max_rows)
     : rows(std::min(max_rows, kExpertTileRows)),
       input(backend, float_bytes(rows * shape.hidden_size)),
-      gate_up(backend, float_bytes(rows * 2 * shape.glu.intermediate_size)),
+      gate_up(backend, float_bytes(rows * 2 * shape.glu.gate_rows())),
       activation(backend, float_bytes(rows * shape.glu.intermediate_size)),
       output(backend, float_bytes(rows * shape.hidden_size)) {}
 
-bool shares_matrix(const ExpertFormats& formats, int64_t intermediate_size) {
+bool shares_matrix(const ExpertFormats& formats, int64_t gate_rows) {
   if (formats.gate != formats.up) return false;
   if (is_grouped(formats.gate) && grouped_codes(formats.gate).order_bytes > 0) return false;
-  return formats.gate != WeightFormat::fp8_tile || intermediate_size % kTileScaleRows == 0;
+  return formats.gate != WeightFormat::fp8_tile || gate_rows % kTileScaleRows == 0;
 }
 
 ExpertFormats exact_formats(const ExpertSource& source) {
@@ -93,18 +93,17 @@ ExpertFormats slot_formats(const ExpertShape& shape, const ExpertSource& source)
 
 uint64_t up_offset(const Backend& backend, const ExpertFormats& formats, const ExpertShape& shape) {
   constexpr uint64_t kAlignment = 256;
-  const uint64_t bytes = backend.matrix_bytes(formats.gate, shape.glu.intermediate_size, shape.hidden_size);
+  const uint64_t bytes = backend.matrix_bytes(formats.gate, shape.glu.gate_rows(), shape.hidden_size);
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 uint64_t gate_up_bytes(const Backend& backend, const ExpertShape& shape) {
-  const int64_t intermediate = shape.glu.intermediate_size;
+  const int64_t rows = shape.glu.gate_rows();
   uint64_t most = 0;
   for (const ExpertFormats& formats : shape.formats()) {
-    const uint64_t bytes =
-        shares_matrix(formats, intermediate)
-            ? backend.matrix_bytes(formats.gate, 2 * intermediate, shape.hidden_size)
-            : up_offset(backend, formats, shape) + backend.matrix_bytes(formats.up, intermediate, shape.hidden_size);
+    const uint64_t bytes = shares_matrix(formats, rows)
+                               ? backend.matrix_bytes(formats.gate, 2 * rows, shape.hidden_size)
+                               : up_offset(backend, formats, shape) + backend.matrix_bytes(formats.up, rows, shape.hidden_size);
     most = std::max(most, bytes);
   }
   return most;
@@ -126,7 +125,7 @@ static void multiply_apart(Backend& backend, const GluShape& glu, std::span<cons
   float* rows = gate_up;
   for (size_t i = 0; i < experts.size(); i++) {
     const ExpertMatrices& expert = *experts[i].expert;
-    const int64_t size = gates[i].out_stride;
+    const int64_t size = glu.has_gate() ? gates[i].out_stride : gates[i].out_stride / 2;
     Product product = gates[i];
     product.out = rows;
     product.out_stride = 2 * size;
@@ -141,7 +140,8 @@ static void multiply_apart(Backend& backend, const GluShape& glu, std::span<cons
   }
   backend.multiply(products.data(), static_cast<int>(products.size()));
   for (size_t i = 0; i < experts.size(); i++) {
-    backend.glu(gates[i].out, pairs[i], glu.bias ? biases[i] : nullptr, gates[i].n, static_cast<int>(gates[i].out_stride), glu);
+    const auto size = static_cast<int>(products[0].out_stride / 2);
+    backend.glu(gates[i].out, pairs[i], glu.bias ? biases[i] : nullptr, gates[i].n, size, glu);
   }
 }
 
@@ -264,7 +264,7 @@ ExpertMatrices load_expert(const std::shared_ptr<Backend>& backend, const Expert
   const TensorSource* const up[] = {&source.up};
   const TensorSource* const down[] = {&source.down};
   const ExpertFormats held = {held_format(shape.format, gate), held_format(shape.format, up), held_format(shape.format, down)};
-  if (shares_matrix(held, shape.glu.intermediate_size)) {
+  if (shares_matrix(held, shape.glu.gate_rows())) {
     expert.gate_up = load_matrix(backend, shape.format, gate_up, reading);
   } else {
     expert.gate_up = load_matrix(backend, held.gate, gate, reading);
@@ -287,8 +287,8 @@ void check_source(const TensorSource& source, int64_t rows, int64_t columns, con
 }
 
 void check_expert_source(const ExpertSource& source, const ExpertShape& shape, const std::string& what) {
-  check_source(source.gate, shape.glu.intermediate_size, shape.hidden_size, "the gate matrix of " + what);
-  check_source(source.up, shape.glu.intermediate_size, shape.hidden_size, "the up matrix of " + what);
+  check_source(source.gate, shape.glu.gate_rows(), shape.hidden_size, "the gate matrix of " + what);
+  check_source(source.up, shape.glu.gate_rows(), shape.hidden_size, "the up matrix of " + what);
   check_source(source.down, shape.hidden_size, shape.glu.intermediate_size, "the down matrix of " + what);
   if (static_cast<int64_t>(source.biases.size()) == shape.bias_count()) return;
   throw Error(ErrorCode::model_corrupt, "the biases of " + what + " are " + std::to_string(source.biases.size()) +

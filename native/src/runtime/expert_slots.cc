@@ -27,7 +27,7 @@ double milliseconds_since(Clock::time_point start) {
 uint64_t activation_bytes(const Backend& backend, const ExpertShape& shape, int64_t rows) {
   const uint64_t hidden = backend.counted_bytes(float_bytes(rows * shape.hidden_size));
   const uint64_t intermediate = backend.counted_bytes(float_bytes(rows * shape.glu.intermediate_size));
-  return 2 * hidden + intermediate + backend.counted_bytes(float_bytes(rows * 2 * shape.glu.intermediate_size));
+  return 2 * hidden + intermediate + backend.counted_bytes(float_bytes(rows * 2 * shape.glu.gate_rows()));
 }
 
 // Bytes of a slot's biases.
@@ -44,7 +44,7 @@ ExpertMemoryShape memory_shape(const Backend& backend, const ExpertShape& shape,
 uint64_t lower_bytes(const Backend& backend, const ExpertShape& shape) {
   if (slice_bits(shape.format) == 0) return 0;
   const int64_t intermediate = shape.glu.intermediate_size;
-  return backend.counted_bytes(backend.lower_slice_bytes(shape.format, 2 * intermediate, shape.hidden_size)) +
+  return backend.counted_bytes(backend.lower_slice_bytes(shape.format, 2 * shape.glu.gate_rows(), shape.hidden_size)) +
          backend.counted_bytes(backend.lower_slice_bytes(shape.format, shape.hidden_size, intermediate));
 }
 
@@ -237,10 +237,10 @@ ExpertSlots::Call::Kind ExpertSlots::execute_kind(std::span<const SliceReading> 
 void ExpertSlots::set_pages(Slot& slot, const ExpertPages& pages, const ExpertFormats& formats) {
   StoredMatrix& gate_up = slot.matrices.gate_up;
   StoredMatrix& down = slot.matrices.down;
-  const int64_t intermediate = shape_.glu.intermediate_size;
-  down.matrix = {formats.down, shape_.hidden_size, intermediate, pages.down, down.lower_memory.buffer()};
-  if (shares_matrix(formats, intermediate)) {
-    gate_up.matrix = {formats.gate, 2 * intermediate, shape_.hidden_size, pages.gate_up, gate_up.lower_memory.buffer()};
+  const int64_t rows = shape_.glu.gate_rows();
+  down.matrix = {formats.down, shape_.hidden_size, shape_.glu.intermediate_size, pages.down, down.lower_memory.buffer()};
+  if (shares_matrix(formats, rows)) {
+    gate_up.matrix = {formats.gate, 2 * rows, shape_.hidden_size, pages.gate_up, gate_up.lower_memory.buffer()};
     slot.matrices.up.matrix = {};
     return;
   }
@@ -248,8 +248,8 @@ void ExpertSlots::set_pages(Slot& slot, const ExpertPages& pages, const ExpertFo
   DeviceBuffer up = pages.gate_up;
   up.data = static_cast<uint8_t*>(up.data) + offset;
   up.bytes -= offset;
-  gate_up.matrix = {formats.gate, intermediate, shape_.hidden_size, pages.gate_up};
-  slot.matrices.up.matrix = {formats.up, intermediate, shape_.hidden_size, up};
+  gate_up.matrix = {formats.gate, rows, shape_.hidden_size, pages.gate_up};
+  slot.matrices.up.matrix = {formats.up, rows, shape_.hidden_size, up};
 }
 
 // Nothing reads the old biases: no execute is running.
@@ -341,7 +341,7 @@ void ExpertSlots::take_lower(const Call& call) {
   if (!slot.matrices.down.lower_memory.empty()) return;
   const int64_t intermediate = shape_.glu.intermediate_size;
   const std::shared_ptr<Backend>& backend = device_->backend();
-  DeviceMemory gate_up(backend, backend->lower_slice_bytes(shape_.format, 2 * intermediate, shape_.hidden_size));
+  DeviceMemory gate_up(backend, backend->lower_slice_bytes(shape_.format, 2 * shape_.glu.gate_rows(), shape_.hidden_size));
   DeviceMemory down(backend, backend->lower_slice_bytes(shape_.format, shape_.hidden_size, intermediate));
   // Executes may read the slot's upper slices meanwhile.
   const std::lock_guard lock(mutex_);

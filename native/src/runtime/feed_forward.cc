@@ -18,10 +18,11 @@ void run_always_rows(PassState& pass, const GluShape& glu, const DenseWeights& w
   const float* const in = pass.normed.floats() + first * hidden;
   float* const gate_up = pass.always_gate_up.floats();
   float* const activation = pass.always_activation.floats();
-  const Product products[] = {{gate_up, 2 * size, &weights.matrix(DenseRole::always_gate), in, hidden, rows},
-                              {gate_up + size, 2 * size, &weights.matrix(DenseRole::always_up), in, hidden, rows}};
+  const int64_t half = glu.gate_rows();
+  const Product products[] = {{gate_up, 2 * half, &weights.matrix(DenseRole::always_gate), in, hidden, rows},
+                              {gate_up + half, 2 * half, &weights.matrix(DenseRole::always_up), in, hidden, rows}};
   pass.backend().multiply(products, 2);
-  pass.backend().glu(activation, gate_up, nullptr, rows, static_cast<int>(size), glu);
+  pass.backend().glu(activation, gate_up, nullptr, rows, static_cast<int>(half), glu);
   pass.backend().matmul(pass.always_output.floats() + first * hidden, hidden, weights.matrix(DenseRole::always_down), activation,
                         size, rows);
 }

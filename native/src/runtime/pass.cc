@@ -127,6 +127,7 @@ void Pass::run_dense_layers(int end) {
     const LayerShape& shape = layer_shape(pass, layer_);
     const DenseWeights& weights = pass.model->layer(layer_);
     run_mixer(pass, layer_, weights);
+    if (!shape.has_feed_forward()) continue;
     prepare_feed_forward(pass, shape, weights);
     odmoe::run_always(pass, shape, weights);
     add_feed_forward(pass, shape, weights, {});

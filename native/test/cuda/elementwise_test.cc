@@ -23,6 +23,15 @@ void activates(Devices& devices, int n, int size, int64_t offset) {
       return to.values();
     });
   }
+  for (const bool in_place : {false, true}) {
+    compare(devices, named("squares", n, size, offset), [&](const std::shared_ptr<Backend>& backend) {
+      const FencedFloats from(backend, gate_up, offset);
+      const FencedFloats to(backend, poison(int64_t{2} * n * size), offset);
+      const FencedFloats& out = in_place ? from : to;
+      backend->glu(out.data(), from.data(), nullptr, n, size, {0, Activation::relu_squared});
+      return out.values();
+    });
+  }
 }
 
 void changes_arrays(Devices& devices, int64_t count, int64_t offset) {

@@ -1,4 +1,4 @@
-import type { GluShape, ModelShape } from '../../model/model-shape.js';
+import { expertMatrixValues, type ModelShape } from '../../model/model-shape.js';
 import type { FormatShare } from '../../model/format-shares.js';
 import type { ExactFormat } from '../../model/tensor-source.js';
 import { isBlockFormat } from '../../model/block-formats.js';
@@ -65,17 +65,13 @@ export function nominalLayerCosts(
   { hiddenSize, expert }: Pick<ModelShape, 'hiddenSize' | 'expert'>,
   { storedBytes, heldBytes }: ExpertWeightBytes,
 ): LayerCosts {
-  const weights = expertWeights(hiddenSize, expert);
+  const weights = expertMatrixValues({ hiddenSize, expert });
   const hiddenBytes = hiddenSize * FLOAT_BYTES;
   return {
     executeMs: NOMINAL.executeOverheadMs + ((weights * heldBytes) / NOMINAL.executeBytesPerS) * MS_PER_S,
     reachMs: NOMINAL.messageMs + ((2 * hiddenBytes) / NOMINAL.networkBytesPerS) * MS_PER_S,
     loadMs: NOMINAL.loadOverheadMs + ((weights * storedBytes) / NOMINAL.storageBytesPerS) * MS_PER_S,
   };
-}
-
-function expertWeights(hiddenSize: number, { intermediateSize }: GluShape): number {
-  return 3 * hiddenSize * intermediateSize;
 }
 
 /**

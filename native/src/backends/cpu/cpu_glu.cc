@@ -27,7 +27,7 @@ CpuBackend::PlannedProduct CpuBackend::plan_pairs(const Product& product, int64_
 
 void CpuBackend::multiply_glu(const Product* products, int count, float* gate_up, const GluShape& shape,
                               const float* const* biases) {
-  if (!has_pairs(products, count)) return Backend::multiply_glu(products, count, gate_up, shape, biases);
+  if (!shape.has_gate() || !has_pairs(products, count)) return Backend::multiply_glu(products, count, gate_up, shape, biases);
   int64_t rows = 0;
   int64_t tasks = 0;
   const int64_t total_work = work_of(products, count);

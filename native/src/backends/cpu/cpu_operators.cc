@@ -54,6 +54,11 @@ void CpuBackend::router(const RouterWork& work) {
 }
 
 void CpuBackend::glu(float* out, const float* gate_up, const float* biases, int n, int size, const GluShape& shape) {
+  if (!shape.has_gate()) {
+    return for_pieces(1, int64_t{2} * n * size, [=, this](int64_t, int64_t begin, int64_t end) {
+      kernels_.relu_squared(out + begin, gate_up + begin, end - begin);
+    });
+  }
   for_pieces(n, size, [=, &shape, this](int64_t i, int64_t begin, int64_t end) {
     const float* const gate = gate_up + i * 2 * size + begin;
     const float* const gate_bias = biases == nullptr ? nullptr : biases + begin;

@@ -159,6 +159,8 @@ struct KernelTable {
   // One row. scratch: kThreadScratch floats.
   void (*router)(const RouterWork& work, int64_t row, float* scratch);
   void (*glu)(const GluJob& job);
+  // out may be in.
+  void (*relu_squared)(float* out, const float* in, int64_t count);
   // Like the operators of Backend, for `count` elements.
   void (*add)(float* x, const float* y, int64_t count, float scale);
   void (*scale)(float* x, int64_t count, float factor);

@@ -127,6 +127,13 @@ void glu_in_form(const GluJob& job) {
   return bias ? glu_of<false, true, kForm>(job) : glu_of<false, false, kForm>(job);
 }
 
+void relu_squared(float* out, const float* in, int64_t count) {
+  for_each_vector(count, [=](int64_t i, auto load, auto store) {
+    const Vector positive = Simd::greater(Simd::zero(), load(in + i));
+    store(out + i, Simd::multiply(positive, positive));
+  });
+}
+
 void glu(const GluJob& job) {
   const bool plain = !(job.limit > 0.0f) && (job.tanh || (job.alpha == 1.0f && job.up_offset == 0.0f));
   if (plain) return glu_in_form<GluForm::plain>(job);

@@ -25,6 +25,7 @@ constexpr KernelTable make_table() {
   table.index_scores = &index_scores;
   table.router = &router;
   table.glu = &glu;
+  table.relu_squared = &relu_squared;
   table.add = &add;
   table.scale = &scale;
   table.clip = &clip;

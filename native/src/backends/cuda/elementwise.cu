@@ -28,6 +28,18 @@ __global__ void __launch_bounds__(kThreads)
   store_pack(out + row * size + column, gate);
 }
 
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads) relu_squared_kernel(float* out, const float* in, int64_t count) {
+  const int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kWidth;
+  if (i >= count) return;
+  Pack<kWidth> x = load_pack<kWidth>(in + i);
+  for (int j = 0; j < kWidth; ++j) {
+    const float positive = x.values[j] < 0.0f ? 0.0f : x.values[j];
+    x.values[j] = positive * positive;
+  }
+  store_pack(out + i, x);
+}
+
 struct Addition {
   const float* y;
   float scale;
@@ -119,6 +131,12 @@ cudaError_t launch_array(float* x, int64_t count, bool wide, const Act& act, cud
 
 cudaError_t launch_glu(float* out, const float* gate_up, const float* biases, int n, int size, const GluShape& shape,
                        cudaStream_t stream) {
+  if (!shape.has_gate()) {
+    const int64_t count = int64_t{2} * n * size;
+    const bool quads = takes_quads(out, count) && takes_quads(gate_up, count);
+    return launch_grid(dim3(blocks_for(count, kThreads * (quads ? 4 : 1)), 1, 1), kThreads, stream,
+                       quads ? relu_squared_kernel<4> : relu_squared_kernel<1>, out, gate_up, count);
+  }
   const bool wide = takes_quads(out, size) && takes_quads(gate_up, size) && takes_quads(biases, 0);
   return launch_row_slices(n, [=](int64_t first, int rows) {
     return launch_grid(row_grid(wide ? size / 4 : size, rows), kThreads, stream, wide ? glu_kernel<4> : glu_kernel<1>,

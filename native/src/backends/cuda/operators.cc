@@ -54,6 +54,7 @@ void CudaBackend::layer_norm(float* out, const float* in, const float* weight, c
 void CudaBackend::multiply(const Product* products, int count) { multiply_all(products, count, nullptr, nullptr); }
 
 void CudaBackend::multiply_glu(const Product* products, int count, float*, const GluShape& shape, const float* const* biases) {
+  if (!shape.has_gate()) return Backend::multiply_glu(products, count, nullptr, shape, nullptr);
   multiply_all(products, count, &shape, biases);
 }
 
