@@ -25,6 +25,7 @@ import { mimoV2Flash } from '../families/mimo-v2-flash.js';
 import { minimaxM2 } from '../families/minimax-m2.js';
 import { mistral4 } from '../families/mistral4.js';
 import { mixtral } from '../families/mixtral.js';
+import { nemotronH } from '../families/nemotron-h.js';
 import { olmoe } from '../families/olmoe.js';
 import { phimoe } from '../families/phimoe.js';
 import { qwen2Moe } from '../families/qwen2-moe.js';
@@ -78,6 +79,7 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   deepseekV32,
   glmMoeDsa,
   graniteMoeHybrid,
+  nemotronH,
 ];
 
 const CONFIG_LIMIT_BYTES = 16 * 1024 * 1024;

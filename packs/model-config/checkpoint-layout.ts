@@ -46,6 +46,8 @@ export interface TensorNames {
   };
   /** Number of the first layer in names; left out: 0. */
   firstLayer?: number;
+  /** Numbers in names of each layer's mixer and of its feed-forward part, where these are layers of their own. */
+  numbers?: readonly { mixer: number; feedForward: number }[];
   /** Tensors by tensor role. A layer has only some of them. */
   layer: Partial<Record<DenseRole, LayerTensor>>;
   expert(part: ExpertMatrix, expert: number, context: NamedLayer): NamedTensor;
@@ -61,7 +63,7 @@ const COMPUTED = /\.rotary_emb\.(inv_freq|cos_cached|sin_cached)$/;
 
 /** The places of a model's tensors, by a family's names. */
 export function checkpointLayout(shape: ModelShape, names: TensorNames, tiedEmbeddings: boolean): CheckpointLayout {
-  const inLayer = (layer: number): string => layerPrefix(names, layer);
+  const inLayer = (layer: number): string => layerPrefix(names, layer, true);
   const layerShape = (layer: number): LayerShape =>
     requirePresent(shape.layers[layer], () => `the model has a layer ${layer}.`);
   const { expertBias } = names;
@@ -107,7 +109,7 @@ function guessingLayers(shape: ModelShape, names: TensorNames): GuessingLayers {
   return {
     layerBehindLast: (name) => {
       const layer = layerOf(name, names.prefix);
-      return layer >= shape.layers.length ? layer : null;
+      return layer >= layersInNames(shape, names) ? layer : null;
     },
     count: names.guessingLayers ?? 0,
     isPart: (name) => {
@@ -154,11 +156,26 @@ function denseTensor(place: DensePlace, shape: ModelShape, names: TensorNames): 
   const named = requireName(names.layer[role], place);
   const layerShape = requirePresent(shape.layers[layer], () => `the model has a layer ${layer}.`);
   const tensor = typeof named === 'function' ? named({ layer: layerShape, shape }) : named;
-  return stored(tensor, layerPrefix(names, layer), dimensions);
+  return stored(tensor, layerPrefix(names, layer, FEED_FORWARD_ROLES.has(role)), dimensions);
 }
 
-function layerPrefix({ prefix, firstLayer = 0 }: TensorNames, layer: number): string {
-  return `${prefix}layers.${firstLayer + layer}.`;
+/** Roles of what stands behind the mixer of a layer. */
+const FEED_FORWARD_ROLES: ReadonlySet<DenseRole> = new Set<DenseRole>([
+  ...(['feedForwardNorm', 'feedForwardNormBias', 'routedNorm', 'routerNorm', 'alwaysOutputNorm'] as const),
+  ...(['routedOutputNorm', 'feedForwardOutputNorm', 'layerScale', 'alwaysGate', 'alwaysUp', 'alwaysDown'] as const),
+  ...(['alwaysWeight', 'router', 'routerBias', 'choiceBias', 'expertScale'] as const),
+]);
+
+function layerPrefix({ prefix, firstLayer = 0, numbers }: TensorNames, layer: number, feedForward: boolean): string {
+  const own = numbers?.[layer];
+  const number = own === undefined ? layer : feedForward ? own.feedForward : own.mixer;
+  return `${prefix}layers.${firstLayer + number}.`;
+}
+
+/** Number of the checkpoint's layers that the model has. */
+function layersInNames(shape: ModelShape, { numbers }: TensorNames): number {
+  const last = numbers?.at(-1);
+  return last === undefined ? shape.layers.length : Math.max(last.mixer, last.feedForward) + 1;
 }
 
 type NamedOfModel = Omit<TensorNames['model'], 'lmHead' | 'lmHeadBias'>;

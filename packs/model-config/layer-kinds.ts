@@ -1,7 +1,7 @@
 import type { ConfigReader } from './config-reader.js';
 
 /** Most layers. A larger number in a file is an error; memory is allocated for each layer. */
-const MOST_LAYERS = 9999;
+export const MOST_LAYERS = 9999;
 
 /** Number of layers. */
 function readLayerCount(config: ConfigReader): number {

@@ -46,6 +46,7 @@ const FIXTURES: Readonly<Record<string, { layers: string; leftOut: number; forma
   deepseekv32: { layers: 'lLL', leftOut: 49 },
   glmmoedsa: { layers: 'lLLLL', leftOut: 49 },
   granitemoehybrid: { layers: 'SSASSA', leftOut: 0 },
+  nemotronh: { layers: 'SsAS', leftOut: 0 },
   hyv3: { layers: 'aAAAA', leftOut: 41 },
   cohere2moe: { layers: 'aAAAAA', leftOut: 0 },
   'cohere2moe-shared': { layers: 'AAAAA', leftOut: 0 },
