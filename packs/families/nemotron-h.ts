@@ -37,8 +37,6 @@ export const nemotronH: ModelFamily = {
     n_shared_experts: { why: 'moe_shared_expert_intermediate_size is the size of the one network', only: [1] },
     mtp_layers_block_type: { why: GUESSING },
     mtp_hybrid_override_pattern: { why: GUESSING },
-    partial_rotary_factor: { why: 'attention is not rotated' },
-    rope_theta: { why: 'attention is not rotated' },
   },
   readConfig(config) {
     if (config.has('moe_latent_size')) {
@@ -135,6 +133,8 @@ function readParts(config: ConfigReader): Parts {
   config.only('mamba_hidden_act', ['silu', 'swish'], 'silu');
   for (const key of ['use_bias', 'mlp_bias', 'mamba_proj_bias']) config.only(key, [false], false);
   const normEpsilon = Math.fround(config.positiveOr(1e-5, 'layer_norm_epsilon', 'norm_eps'));
+  // Attention is not rotated.
+  config.idle('rope_theta', 'rope_scaling', 'rope_parameters', 'partial_rotary_factor');
   const bias = config.flagOr(false, 'attention_bias');
   const own = { bias, outputBias: bias, normEpsilon, rotary: null };
   const network = (usual: number, key: string): GluShape => ({

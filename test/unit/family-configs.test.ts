@@ -55,6 +55,8 @@ const NAMES = [
   'deepseekv3-fp8',
   'deepseekv32',
   'glmmoedsa',
+  'granitemoehybrid',
+  'nemotronh',
   'qwen3next',
   'ernie45moe',
   'lfm2moe',

@@ -26,6 +26,17 @@ const DELTA: MixerShape = {
   normEpsilon: 1e-6,
 };
 const CONVOLUTION: MixerShape = { kind: 'convolution', taps: 3 };
+const STATE_SPACE: MixerShape = {
+  kind: 'state-space',
+  heads: 4,
+  groups: 2,
+  headDim: 3,
+  stateSize: 5,
+  taps: 4,
+  convolutionBias: true,
+  normGroups: 2,
+  normEpsilon: 2 ** -20,
+};
 
 describe('main: layers in the alignment', () => {
   const withExperts = plainLayer();
@@ -38,13 +49,14 @@ describe('main: layers in the alignment', () => {
   });
 
   it('have rows of the size that their mixers store, and a mark for recurrence', () => {
-    const layers = [LATENT, DELTA, CONVOLUTION].map((mixer) => ({ ...withExperts, mixer }));
-    const aligned = alignedLayers(plainShape({ expertLayers: 3, layers, hiddenSize: 8 }));
+    const layers = [LATENT, DELTA, CONVOLUTION, STATE_SPACE].map((mixer) => ({ ...withExperts, mixer }));
+    const aligned = alignedLayers(plainShape({ expertLayers: 4, layers, hiddenSize: 8 }));
     assert.deepEqual(aligned.layers, [
       { rowBytes: 4 * (6 + 2), recurrent: false },
       { rowBytes: 4 * (2 * 3 + 2 * 5 + 2 * 2), recurrent: true },
       { rowBytes: 4 * 8, recurrent: true },
+      { rowBytes: 4 * (4 * 3 + 2 * 2 * 5 + 4), recurrent: true },
     ]);
-    assert.deepEqual(aligned.writtenBy, [[0], [1], [2], []]);
+    assert.deepEqual(aligned.writtenBy, [[0], [1], [2], [3], []]);
   });
 });

@@ -1,0 +1,55 @@
+import assert from 'node:assert/strict';
+import { gateRows } from '../../shared/model/model-shape.js';
+import { attentionOf, refuses, shapeOf } from './fixture-config.js';
+
+describe('the config.json of a family with state spaces', () => {
+  it('reads Granite-4: kinds of layers, rotation only where the file says so, sizes of state spaces', () => {
+    const { layers, ropes } = shapeOf('granitemoehybrid', { layer_types: null, mamba_conv_bias: false });
+    const [mixer] = layers.map((layer) => layer.mixer);
+    assert.ok(mixer?.kind === 'state-space' && layers.every((layer) => layer.mixer.kind === 'state-space'));
+    const { heads, groups, headDim, stateSize, taps, convolutionBias, normGroups } = mixer;
+    assert.deepEqual([heads, groups, headDim, stateSize, taps, convolutionBias], [12, 1, 8, 16, 4, false]);
+    assert.deepEqual([normGroups, ropes.length], [1, 0]);
+    assert.equal(attentionOf(shapeOf('granitemoehybrid'), 2).rotary, null);
+    const rotated = shapeOf('granitemoehybrid', { position_embedding_type: 'rope', mamba_d_head: 'auto' });
+    assert.deepEqual([attentionOf(rotated, 2).rotary?.pairing, rotated.ropes.length], ['halves', 1]);
+    const key = 'granitemoehybrid';
+    assert.equal(shapeOf(key, { mamba_n_groups: 4, shared_intermediate_size: 0 }).layers[0]?.always, null);
+    refuses(key, { mamba_n_groups: 5 }, 'MODEL_CORRUPT', /mamba_n_heads 12 is not a multiple of mamba_n_groups 5/);
+    refuses(key, { mamba_d_head: 9 }, 'MODEL_CORRUPT', /mamba_d_head times mamba_n_heads 12/);
+    refuses(key, { mamba_proj_bias: true }, 'MODEL_UNSUPPORTED', /mamba_proj_bias is true/);
+    refuses(key, { time_step_limit: [0, 1] }, 'MODEL_UNSUPPORTED', /time_step_limit is \[0,1\]/);
+    refuses(key, { num_local_experts: 0 }, 'MODEL_CORRUPT', /num_local_experts is 0/);
+  });
+
+  it('reads Nemotron-H: pairs of a mixer and a network, and what it cannot run', () => {
+    const shape = shapeOf('nemotronh', { hybrid_override_pattern: 'M*-MEM*E', num_hidden_layers: 8 });
+    assert.deepEqual(
+      shape.layers.map(({ mixer, always, routed }) => [mixer.kind, always?.glu.intermediateSize ?? 0, routed !== null]),
+      [
+        ['state-space', 0, false],
+        ['attention', 60, false],
+        ['state-space', 40, true],
+        ['state-space', 0, false],
+        ['attention', 40, true],
+      ],
+    );
+    const [first] = shape.layers;
+    assert.ok(first?.mixer.kind === 'state-space');
+    assert.deepEqual([first.mixer.groups, first.mixer.normGroups, first.mixer.headDim], [2, 2, 8]);
+    assert.deepEqual([shape.expert.activation, gateRows(shape.expert)], ['relu-squared', 14]);
+    const words = ['mamba', 'moe', 'attention', 'mlp'];
+    const named = { hybrid_override_pattern: null, layers_block_type: words, num_hidden_layers: 4 };
+    assert.equal(shapeOf('nemotronh', named).layers.length, 2);
+    const key = 'nemotronh';
+    refuses(key, { layers_block_type: words }, 'MODEL_CORRUPT', /hybrid_override_pattern and layers_block_type/);
+    refuses(key, { hybrid_override_pattern: 'EM*EMEM' }, 'MODEL_UNSUPPORTED', /moe in layer 0.*right behind a mixer/);
+    refuses(key, { hybrid_override_pattern: 'MEE*EME' }, 'MODEL_UNSUPPORTED', /moe in layer 2/);
+    refuses(key, { hybrid_override_pattern: 'MEX*EME' }, 'MODEL_UNSUPPORTED', /hybrid_override_pattern is "X"/);
+    refuses(key, { num_hidden_layers: 6 }, 'MODEL_UNSUPPORTED', /num_hidden_layers is 6/);
+    refuses(key, { moe_latent_size: 16 }, 'MODEL_UNSUPPORTED', /moe_latent_size is 16/);
+    refuses(key, { moe_intermediate_size: 27 }, 'MODEL_CORRUPT', /even number of rows, not 27/);
+    refuses(key, { mlp_hidden_act: 'silu' }, 'MODEL_UNSUPPORTED', /mlp_hidden_act is "silu"/);
+    refuses(key, { n_groups: 3 }, 'MODEL_CORRUPT', /mamba_num_heads 8 is not a multiple of n_groups 3/);
+  });
+});
