@@ -85,7 +85,8 @@ function kindsOf(
   said: readonly string[],
   known: Readonly<Record<string, Kind>>,
 ): Kind[] {
-  if (said.length > MOST_LAYERS) throw config.corrupt(`${key} has ${said.length} layers, expected at most ${MOST_LAYERS}`);
+  if (said.length > MOST_LAYERS)
+    throw config.corrupt(`${key} has ${said.length} layers, expected at most ${MOST_LAYERS}`);
   return said.map((one) => {
     const kind = Object.hasOwn(known, one) ? known[one] : undefined;
     if (kind === undefined) throw config.unsupported(key, one, Object.keys(known).join(' or '));
