@@ -24,6 +24,7 @@ import { clusterCosts, type ClusterEngine } from './decode/cluster-engine.js';
 import { announcingCosts } from './pass/choose-announced.js';
 import { type ClusterCosts, DraftCostMeter } from './decode/draft-costs.js';
 import { engineDrafting } from './decode/engine-drafting.js';
+import { HeadExperts } from './decode/head-experts.js';
 import { CachedNews } from './decode/cached-news.js';
 import { PredictionPost } from './decode/prediction-post.js';
 import type { ClusterFeed } from './events/cluster-feed.js';
@@ -116,16 +117,21 @@ function createEngine(
   { epoch, events, ...numbers }: EngineSurroundings,
   log: Logger,
 ): ClusterEngine {
-  const { source, sliced, model, draftHead, device, environment, experts, stored } = loaded;
+  const { source, sliced, model, draftHead, headAtWorkers, device, environment, experts, stored } = loaded;
   const { shape } = source;
   const { runtime, versions } = environment;
   const usable = draftsOf(settings);
-  const drafting = engineDrafting(settings.drafting, usable, draftHead);
   const { grouping, spread } = groupingUsed(settings.placement, source, usable.shadowRows);
   logWhatDiffers(settings, { ...usable, spread }, log);
   const observer = observedBy(events.nodes, () => ({ checks, room, passLoop }));
   const ownExperts = ownExpertsOf(numbers.ownWorkerId, shape, grouping);
   const roster = new Roster(shape, grouping, epoch, runtime, log, observer, versions.arithmeticVersion, ownExperts);
+  const miniBatchRows = miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize);
+  const { nextSequence } = numbers;
+  const headExperts = headAtWorkers
+    ? new HeadExperts({ roster, shape, spread, miniBatchRows, nextSequence, log })
+    : null;
+  const drafting = engineDrafting(settings.drafting, usable, draftHead, headExperts);
   const checks = createChecks(settings, loaded, { roster, isIdle: () => passLoop.isEmpty, ...numbers }, log);
   const draftCosts = new DraftCostMeter();
   const passEngine: PassEngine = {
@@ -142,7 +148,7 @@ function createEngine(
     dispatcher: new ExpertDispatcher(roster, settings.main.workerGraceMs, log),
     announcedPasses: new AnnouncedPasses(),
     jointDealer: new JointDealer((id) => (roster.worker(id)?.status?.cache ?? null) !== null),
-    miniBatchRows: miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize),
+    miniBatchRows,
     firstLayerAhead: guessesFirstLayer(settings, spread, usable.shadowRows, shape),
     draftCosts,
     layerWaits: new LayerWaits(shape.expertLayers),

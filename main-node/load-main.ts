@@ -7,6 +7,7 @@ import type { PromptEncoder } from '../engine/generation/prompt-encoder.js';
 import { DraftHead } from '../engine/generation/draft-head.js';
 import { resolveWeightForm, wouldRound } from '../engine/loading/choose-weight-form.js';
 import type { RuledSlices } from '../engine/loading/open-for-quality.js';
+import { servableHead } from '../engine/loading/head-layer.js';
 import { loadDenseWeights } from '../engine/loading/load-weights.js';
 import { servedShape } from '../engine/loading/served-shape.js';
 import type { Device, Model } from '../native/index.js';
@@ -22,7 +23,8 @@ import { requireWanted } from '../engine/daemon/run-daemon.js';
 import { OdmoeError, toOdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../shared/base/log/logger.js';
 import type { ModelShape } from '../shared/model/model-shape.js';
-import type { ShippedFormat, WeightFormat } from '../shared/model/tensor-source.js';
+import { allExperts } from '../shared/model/part-sizes.js';
+import type { DraftHeadSource, ShippedFormat, WeightFormat } from '../shared/model/tensor-source.js';
 import { openTokenizer } from '../shared/language/tokenizer/load-tokenizer.js';
 import type { Tokenizer } from '../shared/language/tokenizer/tokenizer.js';
 
@@ -50,6 +52,8 @@ export interface LoadedMain {
   maps: TrainedMaps | null;
   /** The model's own head for drafts; null: the settings do not ask for it, or the pack has none. */
   draftHead: DraftHead | null;
+  /** The head has no experts here: workers run them. */
+  headAtWorkers: boolean;
 }
 
 /** Reads all but the experts. Throws if something cannot be opened or loaded. */
@@ -151,10 +155,10 @@ function loadDevice(
     const sharedDevice = new SharedDevice(ownDevice);
     const device = sharedDevice.open();
     const model = device.createModel(servedContext(settings, source, log));
-    let draftHead: DraftHead | null = null;
+    let head: LoadedHead = NO_HEAD;
     try {
       await loadDenseWeights(model, source, format, () => requireWanted(abandoned));
-      draftHead = await loadHead(settings, source, device, format, log, abandoned);
+      head = await loadHead(settings, opened, device, format, log, abandoned);
     } catch (thrown) {
       model.dispose();
       throw thrown;
@@ -170,27 +174,56 @@ function loadDevice(
       ...(choice === null ? {} : { fixed4Speedup: choice.fixed4Speedup }),
     });
     const weightBytes = usedBytes - contextBytes;
-    return { ...opened, device, sharedDevice, deviceReason, weightBytes, weightFormat, model, draftHead };
+    return { ...opened, device, sharedDevice, deviceReason, weightBytes, weightFormat, model, ...head };
   });
 }
 
-/** The head that drafts, with all its experts, where the settings ask for it (drafting.source mtp). */
+type LoadedHead = Pick<LoadedMain, 'draftHead' | 'headAtWorkers'>;
+
+const NO_HEAD: LoadedHead = { draftHead: null, headAtWorkers: false };
+
+/** The head that drafts, with all its experts or with none, where the settings ask for it (drafting.source mtp). */
 async function loadHead(
-  { drafting, main }: NodeSettings,
-  { name, draftHead }: Pack,
+  settings: NodeSettings,
+  { source, sliced }: Pick<LoadedMain, 'source' | 'sliced'>,
   device: Device,
   format: WeightFormat,
   log: Logger,
   abandoned: AbortSignal,
-): Promise<DraftHead | null> {
-  if (drafting.source !== 'mtp' || drafting.rows === 1) return null;
+): Promise<LoadedHead> {
+  const { drafting, main } = settings;
+  const { name, draftHead } = source;
+  if (drafting.source !== 'mtp' || drafting.rows === 1) return NO_HEAD;
   if (!draftHead) {
     const causes = 'a pack of a release before 0.3, a model without a head, or one that could not be read';
     log.warn(`no drafts: the pack has no head that drafts tokens (${causes})`, { model: name });
-    return null;
+    return NO_HEAD;
   }
   const shape = servedShape(draftHead.shape, main.maxContextPositions);
-  return DraftHead.load(device, { ...draftHead, shape }, format, () => requireWanted(abandoned));
+  const canServe = sliced === null && servableHead(source) !== null;
+  if (drafting.headExperts === 'workers' && !canServe)
+    log.warn("workers cannot run the experts of the model's own head: main loads them", { model: name });
+  const headAtWorkers = canServe && runsAtWorkers(settings, draftHead, device);
+  const progress = (): void => requireWanted(abandoned);
+  const experts = headAtWorkers ? null : 'resident';
+  const loaded = await DraftHead.load(device, { ...draftHead, shape }, format, progress, experts);
+  log.info("the model's own head is loaded", { experts: headAtWorkers ? 'workers' : 'main' });
+  return { draftHead: loaded, headAtWorkers };
+}
+
+/** The most of the memory that the weights leave which the head's experts may take by themselves: rows of answers need the rest. */
+const SHARE_OF_HEAD_EXPERTS = 0.5;
+
+/** The settings leave it to main: it keeps the experts where it has room for them. */
+function runsAtWorkers({ drafting, main }: NodeSettings, head: DraftHeadSource, device: Device): boolean {
+  if (drafting.headExperts !== 'auto') return drafting.headExperts === 'workers';
+  const { budgetBytes, usedBytes } = device.info();
+  if (budgetBytes === 0 || main.experts === 'local') return false;
+  let bytes = 0;
+  for (const { gate, up, down } of allExperts(head)) {
+    for (const { chunks } of [gate, up, down]) for (const { plainBytes } of chunks) bytes += plainBytes;
+  }
+  return bytes > (budgetBytes - usedBytes) * SHARE_OF_HEAD_EXPERTS;
 }
 
 /** The model's shape with the context of the settings. Says so where that is longer than the model's own. @throws CONFIG_INVALID */

@@ -26,15 +26,16 @@ import { afterEntering } from '../engine/daemon/enter-cluster.js';
 import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/transport/discovery/join-loop.js';
 import { assertInvariant } from '../shared/base/errors/assert-invariant.js';
-import type { OdmoeError } from '../shared/base/errors/odmoe-error.js';
+import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../shared/base/log/logger.js';
 import { activationCountsPath } from '../shared/base/files/state-directory.js';
 import type { Pack } from '../packs/format/open-pack.js';
 import type { HeldExperts } from '../packs/format/held-experts.js';
 import { servedSlices } from '../packs/fetching/served-slices.js';
+import { headLayerOf, servableHead, withHeadLayer } from '../engine/loading/head-layer.js';
 import type { RuledSlices } from '../engine/loading/open-for-quality.js';
 import { readsLowerSlices } from '../shared/decisions/slices/plan-readings.js';
-import type { ModelSource } from '../shared/model/tensor-source.js';
+import type { DraftHeadSource, ModelSource } from '../shared/model/tensor-source.js';
 import { STATUS_INTERVAL_MS, ownNodeStatus, type ProcessFigures } from '../shared/wire/node-status.js';
 import type { Runtime } from '../shared/base/runtime/runtime.js';
 import { rosterTaker } from '../engine/trust/take-roster.js';
@@ -42,6 +43,7 @@ import { ActivationRecord } from './cache/activation-record.js';
 import type { HostMemoryOptions } from './cache/host-memory.js';
 import { makeWorkerSlots } from './cache/make-slots.js';
 import { ExpertService } from './executor/expert-service.js';
+import type { ExpertSupply } from './loader/expert-loader.js';
 import { reportFetch } from '../engine/fetching/fetch-report.js';
 import { openWorkerPack, type WorkerPack } from './fetching/open-worker-pack.js';
 import { ProspectFetch } from './fetching/prospect-fetch.js';
@@ -108,6 +110,7 @@ async function openWorker(
   const startedMs = runtime.nowMs();
   const pack = await openWorkerPack(settings, environment, log, abandoned);
   const { source, sliced } = pack;
+  const head = sliced === null ? servableHead(source) : null;
   const supply = supplyOf(pack, settings, environment, () => sendStatus(), log);
   if (supply instanceof ProspectFetch) opened.push(reportFetch(supply, runtime, log));
   opened.push(() => supply.close());
@@ -115,16 +118,22 @@ async function openWorker(
   requireWanted(abandoned);
   const record = await openRecord(settings, source, runtime, log);
   if (record !== null) opened.push(() => record.close());
-  const { nodeDevice, slots } = await openSlots(pack, settings, environment, record, log);
+  const { nodeDevice, slots } = await openSlots({ ...pack, head }, settings, environment, record, log);
   const { device } = nodeDevice;
   opened.push(() => device.dispose());
   const onDeviceLost = (error: OdmoeError): void => {
     sessions.sendToMain(lostDeviceReply(error));
     giveUp(error);
   };
-  const loaded = { source: loadedSource(source, sliced), rule: sliced?.rule ?? null };
-  const memory = { ...hostMemoryOf(settings, pack, record), ...sharedMemoryOf(settings, device) };
-  const experts = new ExpertService(slots, { ...loaded, runtime, log, supply, ...memory, onDeviceLost });
+  const loaded = {
+    source: withHeadLayer(loadedSource(source, sliced), head),
+    rule: sliced?.rule ?? null,
+    headLayer: head && headLayerOf(source.shape),
+    supply: head === null ? supply : withoutHead(supply, headLayerOf(source.shape)),
+  };
+  const draftHead = head && headHere(supply);
+  const memory = { ...hostMemoryOf(settings, { ...pack, head }, record), ...sharedMemoryOf(settings, device) };
+  const experts = new ExpertService(slots, { ...loaded, runtime, log, ...memory, onDeviceLost });
   opened.push(() => experts.close());
   requireWanted(abandoned);
   const identity = createNodeIdentity(settings, identifiedModel(pack), device.info(), environment);
@@ -132,12 +141,16 @@ async function openWorker(
     const figures = { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() };
     sessions.sendToMain({
       kind: 'status',
-      status: workerStatus(identity, figures, nodeDevice, experts, sessions, supply),
+      status: {
+        ...workerStatus(identity, figures, nodeDevice, experts, sessions, supply),
+        servesDraftHead: draftHead?.isHere ?? false,
+      },
     });
   };
   const sessions = new WorkerSessions({
     experts,
     shape: source.shape,
+    draftHead,
     identity: () => identity,
     tellStatus: sendStatus,
     takeRoster: rosterTaker(environment.trust, log),
@@ -160,7 +173,7 @@ async function openWorker(
 
 /** Takes the device, and makes the slots of the experts in it. */
 async function openSlots(
-  { source, sliced }: WorkerPack,
+  { source, sliced, head }: WorkerPack & { head: DraftHeadSource | null },
   settings: NodeSettings,
   environment: NodeEnvironment,
   record: ActivationRecord | null,
@@ -173,6 +186,7 @@ async function openSlots(
       ...nodeDevice,
       source: loadedSource(source, sliced),
       sliced: sliced && { split: sliced.slices.split, lower: readsLowerSlices(sliced.rule) },
+      head,
       settings,
       runtime,
       log,
@@ -198,6 +212,29 @@ function supplyOf(
   return new PackFetch(partial, settings, environment, onReady, log);
 }
 
+/** The head's experts come with the last files of a pack that is fetched. */
+function headHere(supply: { readonly isPartial: boolean }): { readonly isHere: boolean } {
+  return {
+    get isHere() {
+      return !supply.isPartial;
+    },
+  };
+}
+
+/** The supply, which knows the model's experts alone: those of its head are on the disk, and damaged ones are not fetched again. */
+function withoutHead(supply: ExpertSupply, headLayer: number): ExpertSupply {
+  return {
+    find: (layer, expert, slices) => (layer === headLayer ? null : supply.find(layer, expert, slices)),
+    awaitExpert: (layer, expert, signal, slices) =>
+      layer === headLayer ? null : supply.awaitExpert(layer, expert, signal, slices),
+    forget: async (layer, expert, slices) => {
+      if (layer !== headLayer) return supply.forget(layer, expert, slices);
+      const remedy = 'copy the pack again; meanwhile other workers run this expert';
+      throw new OdmoeError('PACK_CORRUPT', `expert ${expert} of the draft head is damaged: ${remedy}`);
+    },
+  };
+}
+
 /** Gives other nodes what is here of the pack. */
 function openShare({ source, partial, sliced, fetched }: WorkerPack, runtime: Runtime): PackServer {
   const held = (): HeldExperts | null => (partial === null || partial.isWhole ? null : partial.held);
@@ -219,13 +256,16 @@ function lostDeviceReply({ code, message }: OdmoeError): WorkerReply {
 /** The options of the worker's host memory, with its use counts; null if the settings ask for none. */
 function hostMemoryOf(
   { worker }: NodeSettings,
-  { source, partial }: WorkerPack,
+  { source, partial, head }: WorkerPack & { head: DraftHeadSource | null },
   record: ActivationRecord | null,
 ): { hostMemory: HostMemoryOptions | null } {
   if (worker.hostMemory === 0) return { hostMemory: null };
   assertInvariant(record !== null, 'a worker that keeps experts in host memory counts their uses');
-  const isHere = (layer: number, expert: number): boolean => partial === null || partial.held.has(layer, expert);
-  return { hostMemory: { setting: worker.hostMemory, source, counts: record.counts, isHere } };
+  const headLayer = headLayerOf(source.shape);
+  const isHere = (layer: number, expert: number): boolean =>
+    partial === null || (layer === headLayer ? partial.isWhole : partial.held.has(layer, expert));
+  const held = withHeadLayer(source, head);
+  return { hostMemory: { setting: worker.hostMemory, source: held, counts: record.counts, isHere } };
 }
 
 /** The bytes that others leave free on a shared device; nothing for a worker that has the device for itself. */

@@ -90,7 +90,7 @@ export function clusterSetUp(setUp: SetUp, workers: number): ClusterSetUp {
       keyValuePeriod: setUp.alignKeyValuePeriod,
       streamKeyValues: setUp.streamKeyValues,
     },
-    drafting: { optimistic: setUp.optimistic, rows: setUp.draftRows, source: 'shadow' },
+    drafting: { optimistic: setUp.optimistic, rows: setUp.draftRows, source: 'shadow', headExperts: 'auto' },
     prediction: { source: setUp.prediction, layersAhead: 1 },
     placement: { groupSize: 'auto', spread: setUp.spread, homes: 'group', replicas: 1 },
   };

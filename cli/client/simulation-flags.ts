@@ -150,7 +150,7 @@ export function setUpOf(flags: SimulateFlags): ClusterSetUp {
     miniBatchRows: flags.miniBatchRows,
     prefillOverlap: flags.prefillOverlap,
     align: { tokenPeriod: flags.alignToken, keyValuePeriod: flags.alignKv, streamKeyValues: flags.streamKv },
-    drafting: { optimistic: flags.optimistic, rows: flags.draftRows, source: 'shadow' },
+    drafting: { optimistic: flags.optimistic, rows: flags.draftRows, source: 'shadow', headExperts: 'auto' },
     prediction: { source: flags.prediction, layersAhead: flags.layersAhead },
     placement: { groupSize: flags.groupSize, spread: flags.spread, homes: flags.homes, replicas: flags.replicas },
   };

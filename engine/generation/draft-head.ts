@@ -3,26 +3,28 @@ import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { DraftHeadSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { highestIds } from '../sampling/highest.js';
+import { type RunExperts, runLayers } from './run-layers.js';
 import { type LoadProgress, loadDenseWeights, loadResidentExperts } from '../loading/load-weights.js';
 
-/** A head that drafts tokens for a model (ModelShape.draftHead), with all its experts on one device. */
+/** A head that drafts tokens for a model (ModelShape.draftHead), on one device: with all its experts, or with none where others run them. */
 export class DraftHead {
   private constructor(
     private readonly shape: ModelShape,
     private readonly model: Model,
   ) {}
 
-  /** @throws the errors of loadDenseWeights */
+  /** `experts`: null: others run them, and none are loaded. @throws the errors of loadDenseWeights */
   static async load(
     device: Device,
     source: DraftHeadSource,
     format: WeightFormat,
     onProgress?: LoadProgress,
+    experts: 'resident' | null = 'resident',
   ): Promise<DraftHead> {
     const model = device.createModel(source.shape);
     try {
       await loadDenseWeights(model, source, format, onProgress);
-      await loadResidentExperts(model, source, format, onProgress);
+      if (experts !== null) await loadResidentExperts(model, source, format, onProgress);
     } catch (thrown) {
       model.dispose();
       throw thrown;
@@ -31,11 +33,11 @@ export class DraftHead {
   }
 
   /**
-   * `mostRows`: rows of one pass of the head; more rows are fed in several.
+   * `mostRows`: rows of one pass of the head; more rows are fed in several. `runExperts`: runs the experts of a head that has none itself.
    * @throws OdmoeError DEVICE_OUT_OF_MEMORY; then nothing of it remains
    */
-  createDrafter(mostRows: number): HeadDrafter {
-    return new HeadDrafter(this.model, this.shape, mostRows);
+  createDrafter(mostRows: number, runExperts: RunExperts | null = null): HeadDrafter {
+    return new HeadDrafter(this.model, this.shape, mostRows, runExperts);
   }
 
   /** Dispose of its drafters first. */
@@ -60,6 +62,7 @@ export class HeadDrafter {
     model: Model,
     private readonly shape: ModelShape,
     private readonly mostRows: number,
+    private readonly runExperts: RunExperts | null = null,
   ) {
     const parts: { dispose(): void }[] = [];
     const made = <Part extends { dispose(): void }>(part: Part): Part => {
@@ -125,7 +128,8 @@ export class HeadDrafter {
   private async run(pass: Pass, position: number, tokens: readonly number[], states: Float32Array): Promise<void> {
     const positions = Int32Array.from(tokens, (_, row) => position + row);
     await pass.begin([this.cache], new Int32Array(tokens.length), positions, Int32Array.from(tokens), states);
-    await pass.forward(null);
+    if (this.runExperts === null) await pass.forward(null);
+    else await runLayers(pass, this.shape, tokens.length, this.runExperts);
   }
 
   private async results(pass: Pass, row: number): Promise<{ logits: Float32Array; state: Float32Array }> {

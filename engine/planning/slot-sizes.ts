@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os';
 import { PLAIN_LOADER, type Device, type ExpertShape, type LoaderOptions } from '../../native/index.js';
 import { expertShape } from '../loading/expert-shape.js';
 import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
-import type { ModelSource, SlicedSplit } from '../../shared/model/tensor-source.js';
+import type { ExpertSource, ModelSource, SlicedSplit } from '../../shared/model/tensor-source.js';
 import type { PerEntryKind } from '../../shared/decisions/caching/pool-capacities.js';
 
 /** More threads than this would only take processor time from the executions. */
@@ -37,25 +37,31 @@ export interface LoaderSettings {
 
 /**
  * Sizes of slots and cache entries, and the loader's options, for the experts of a model. `sliced`: null if the source gives the experts as they
- * were shipped.
+ * were shipped. `head`: a head whose experts the slots hold, too; its experts have forms of the model's.
  */
 export function slotSizes(
   device: Device,
   source: ModelSource,
   settings: LoaderSettings,
   sliced: LoadedSlices | null = null,
+  head: ModelSource | null = null,
 ): SlotSizes {
   const { expertLayers, experts } = source.shape;
   const shape = expertShape(source.shape, sliced?.split ?? null, () => allExperts(source));
   const automaticThreads = Math.min(MOST_AUTOMATIC_THREADS, Math.max(1, Math.floor(availableParallelism() / 2)));
   const loader: LoaderOptions = {
     ...PLAIN_LOADER,
-    ...partSizes(allExperts(source)),
+    ...partSizes(withExpertsOf(source, head)),
     ...settings,
-    experts: expertLayers * experts,
+    experts: (expertLayers + (head === null ? 0 : 1)) * experts,
     decompressionThreads: settings.decompressionThreads === 0 ? automaticThreads : settings.decompressionThreads,
   };
   const { slotBytes, entryBytes, ...bytes } = device.expertSlotBytes(shape, 1, loader);
   const lowerBytes = sliced?.lower === true ? bytes.lowerBytes : null;
   return { shape, loader, entryBytes: { full: slotBytes + (lowerBytes ?? 0), ...entryBytes }, lowerBytes };
+}
+
+function* withExpertsOf(source: ModelSource, head: ModelSource | null): Generator<ExpertSource> {
+  yield* allExperts(source);
+  if (head !== null) yield* allExperts(head);
 }

@@ -3,6 +3,7 @@ import type { UsableDrafts } from '../../shared/decisions/placement/draft-rows.j
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { DraftAcceptance } from '../drafting/draft-acceptance.js';
 import { DraftTrial } from '../drafting/draft-trial.js';
+import type { HeadExperts } from './head-experts.js';
 import { lookupAcceptance } from './lookup-source.js';
 import { engineHead, type EngineHead } from './mtp-source.js';
 
@@ -16,11 +17,13 @@ export interface EngineDrafting extends UsableDrafts, Pick<NodeSettings['draftin
   readonly mtp: EngineHead | null;
 }
 
-/** `head`: the model's own head; null: it is not loaded. */
+/** `head`: the model's own head; null: it is not loaded. `headExperts`: has workers run its experts; null: it has them itself. */
 export function engineDrafting(
   settings: NodeSettings['drafting'],
   usable: UsableDrafts,
   head: DraftHead | null,
+  headExperts: HeadExperts | null,
 ): EngineDrafting {
-  return { ...settings, ...usable, lookup: lookupAcceptance(), trial: new DraftTrial(), mtp: engineHead(head) };
+  const mtp = engineHead(head, headExperts);
+  return { ...settings, ...usable, lookup: lookupAcceptance(), trial: new DraftTrial(), mtp };
 }

@@ -78,6 +78,11 @@ export class MtpDrafts {
     }
   }
 
+  /** Begins anew behind an error, with the rows that come from now on. */
+  restart(): void {
+    this.failure = null;
+  }
+
   private fail(thrown: unknown): void {
     this.failure ??= { thrown };
     this.release();

@@ -1,8 +1,10 @@
 import type { DraftHead } from '../../engine/generation/draft-head.js';
-import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
+import { type OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { DraftAcceptance } from '../drafting/draft-acceptance.js';
 import { type DraftProposal, type DraftSource, NO_DRAFTS } from './draft-source.js';
+import type { HeadExperts } from './head-experts.js';
 import { type Drafter, MtpDrafts } from './mtp-drafts.js';
 
 /** Heads are trained to say what the model says next; the first drafts correct an assumption that is too high. */
@@ -15,12 +17,37 @@ const PASSES_UNTIL_RETRY = 16;
 
 /** The model's own head, and what its drafts have shown in all answers. */
 export interface EngineHead {
-  readonly head: { createDrafter(mostRows: number): Drafter };
+  /** `signal`: ends what workers run for the drafter. */
+  readonly head: { createDrafter(mostRows: number, signal: AbortSignal): Drafter };
+  /** Workers that run the experts of the head; null: main runs them itself. */
+  readonly workers: Pick<HeadExperts, 'isServed'> | null;
   readonly acceptance: DraftAcceptance;
 }
 
-export function engineHead(head: DraftHead | null): EngineHead | null {
-  return head && { head, acceptance: new DraftAcceptance(ASSUMED) };
+/** `experts`: has workers run the experts of the head; null: the head has them itself. */
+export function engineHead(head: DraftHead | null, experts: HeadExperts | null): EngineHead | null {
+  if (head === null) return null;
+  const createDrafter = (mostRows: number, signal: AbortSignal): Drafter =>
+    experts === null ? head.createDrafter(mostRows) : drafterOfWorkers(head, mostRows, experts, signal);
+  return { head: { createDrafter }, workers: experts, acceptance: new DraftAcceptance(ASSUMED) };
+}
+
+function drafterOfWorkers(head: DraftHead, mostRows: number, experts: HeadExperts, signal: AbortSignal): Drafter {
+  const runs = experts.begin(signal);
+  try {
+    const drafter = head.createDrafter(mostRows, runs.run);
+    return {
+      feed: (position, states, nextTokens) => drafter.feed(position, states, nextTokens),
+      draft: (most) => drafter.draft(most),
+      dispose: () => {
+        drafter.dispose();
+        runs.end();
+      },
+    };
+  } catch (thrown) {
+    runs.end();
+    throw thrown;
+  }
 }
 
 interface OpenProposal {
@@ -28,7 +55,10 @@ interface OpenProposal {
   tokenIds: readonly number[];
 }
 
-/** Drafts of the model's own head (multi-token prediction). A head that fails drafts no more for this answer, and changes nothing else. */
+/**
+ * Drafts of the model's own head (multi-token prediction). A head that fails drafts no more for this answer, and changes nothing else. Where workers run its
+ * experts, it begins anew some passes later: workers come and go.
+ */
 export class MtpSource implements DraftSource {
   readonly maker = 'mtp';
   readonly isCostly = true;
@@ -37,18 +67,24 @@ export class MtpSource implements DraftSource {
   private readonly acceptance: DraftAcceptance;
   private open: OpenProposal | null = null;
   private hasFailed = false;
+  private hasTold = false;
+  /** Passes without drafts until a head whose workers have failed begins anew. */
+  private pauseLeft = 0;
+  private readonly ended = new AbortController();
+  private readonly workers: EngineHead['workers'];
   private passesUnasked = 0;
 
   /** `mostRows`: rows of one pass of the head. */
   constructor(
-    { head, acceptance }: EngineHead,
+    { head, workers, acceptance }: EngineHead,
     { hiddenSize, mostRows }: { hiddenSize: number; mostRows: number },
     private readonly log: Pick<Logger, 'warn'>,
   ) {
+    this.workers = workers;
     this.acceptance = new DraftAcceptance(ASSUMED, acceptance);
     const sizes = { hiddenSize, passRows: mostRows };
     this.drafts = new MtpDrafts(
-      () => head.createDrafter(mostRows),
+      () => head.createDrafter(mostRows, this.ended.signal),
       sizes,
       () => this.known,
     );
@@ -69,27 +105,56 @@ export class MtpSource implements DraftSource {
   }
 
   takeStates(position: number, states: Float32Array): void {
-    if (!this.hasFailed) this.drafts.takeStates(position, states);
+    if (!this.hasFailed && this.isServed) this.drafts.takeStates(position, states);
   }
 
-  async propose(position: number, limit: number): Promise<DraftProposal> {
+  async propose(position: number, limit: number, signal: AbortSignal): Promise<DraftProposal> {
+    if (this.hasFailed || !this.isServed || this.pauses()) return NO_DRAFTS;
     const chances = this.chancesUpTo(limit);
-    if (this.hasFailed || chances.length === 0) return NO_DRAFTS;
+    if (chances.length === 0) return NO_DRAFTS;
+    const leave = onAbort(signal, () => this.ended.abort());
     try {
       const tokenIds = await this.drafts.draft(chances.length);
       this.open = tokenIds.length === 0 ? null : { position, tokenIds };
       return { tokenIds, chances: chances.slice(0, tokenIds.length) };
     } catch (thrown) {
-      this.hasFailed = true;
-      this.log.warn("the model's own head has failed: it drafts no more for this answer", {
-        error: toOdmoeError(thrown).message,
-      });
+      this.failed(toOdmoeError(thrown));
       return NO_DRAFTS;
+    } finally {
+      leave();
     }
   }
 
   async end(): Promise<void> {
+    this.ended.abort();
     await this.drafts.end();
+  }
+
+  /** Somebody can run the experts of the head. */
+  private get isServed(): boolean {
+    return this.workers === null || this.workers.isServed;
+  }
+
+  private pauses(): boolean {
+    this.pauseLeft = Math.max(0, this.pauseLeft - 1);
+    return this.pauseLeft > 0;
+  }
+
+  private failed({ code, message }: OdmoeError): void {
+    const isOver = code === 'CANCELLED';
+    this.hasFailed = isOver || this.workers === null;
+    if (!this.hasFailed) {
+      this.drafts.restart();
+      this.pauseLeft = PASSES_UNTIL_RETRY;
+    }
+    if (isOver || this.hasTold) return;
+    this.hasTold = true;
+    if (this.hasFailed)
+      this.log.warn("the model's own head has failed: it drafts no more for this answer", { error: message });
+    else
+      this.log.warn("workers could not run the experts of the model's own head: it drafts again later", {
+        error: message,
+      });
   }
 
   private chancesUpTo(limit: number): number[] {

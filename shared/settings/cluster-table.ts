@@ -2,6 +2,7 @@
 import { IDENTIFIER_RULE } from '../base/text/identifier.js';
 import {
   DRAFT_SOURCES,
+  HEAD_EXPERTS,
   EXPERT_STORAGES,
   HOMES,
   LOG_FORMATS,
@@ -343,10 +344,22 @@ export const DRAFTING_ROWS = {
     help:
       'Who drafts. shadow: only shadow, and experts are dealt to all workers; lookup: main, which takes the tokens that stand behind the same tokens ' +
       "earlier in prompt or answer, or in the text that the client expects; mtp: lookup and the model's own head for further tokens, which main then " +
-      'loads with all its experts; auto: lookup, and shadow, too, where drafting.rows is a number. The surest drafts run; tokens that a format forces cost nothing.',
+      'loads; auto: lookup, and shadow, too, where drafting.rows is a number. The surest drafts run; tokens that a format forces cost nothing.',
     flag: { usage: '--draft-source <source>', roles: { main: 'who drafts: auto, shadow, lookup, or mtp' } },
     drawn: ['shadow', 'auto', 'lookup'],
     simplest: 'shadow',
+  },
+  headExperts: {
+    key: 'head_experts',
+    kind: choice(HEAD_EXPERTS),
+    default: 'auto',
+    help:
+      "Where the experts of the model's own head run (source mtp). main: in main's memory; workers: on the workers, as those of one more layer; auto: in " +
+      "main's memory where they take at most half of what its budget leaves, else on the workers.",
+    flag: {
+      usage: '--head-experts <where>',
+      roles: { main: "where the experts of the model's own head run: auto, main, or workers" },
+    },
   },
 } as const satisfies SettingRows;
 

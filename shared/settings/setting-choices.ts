@@ -24,6 +24,8 @@ export const LOG_FORMATS = ['text', 'json'] as const;
 export const PROVIDERS = ['mdns', 'static', 'dns'] as const;
 export const PREDICTION_SOURCES = ['sep', 'router-ahead', 'trained', 'random', 'off'] as const;
 export const DRAFT_SOURCES = ['auto', 'shadow', 'lookup', 'mtp'] as const;
+/** The place where the experts of the model's own head run. */
+export const HEAD_EXPERTS = ['auto', 'main', 'workers'] as const;
 export const SPREADS = ['group', 'all'] as const;
 /** The place where main's experts run: workers of the LAN, main's own process, or both. */
 export const EXPERTS = ['workers', 'local', 'both'] as const;

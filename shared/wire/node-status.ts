@@ -44,6 +44,7 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
     fetchReadyFor: 0,
     fetchProblem: '',
     damagedExperts: 0,
+    servesDraftHead: false,
     keyValueBytes: 0,
     prefixBytes: 0,
     hostMemory: null,

@@ -100,7 +100,7 @@ function draftings(setUp: ClusterSetUp): ClusterSetUp[] {
         .filter((rows) => spreadForDrafts(rows, spread) === spread)
         .map((rows) => ({
           ...setUp,
-          drafting: { optimistic, rows, source: 'shadow' },
+          drafting: { optimistic, rows, source: 'shadow', headExperts: 'auto' },
           placement: { ...setUp.placement, spread },
         })),
     ),

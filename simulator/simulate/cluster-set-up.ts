@@ -49,7 +49,7 @@ export const DEFAULT_SET_UP: ClusterSetUp = {
   miniBatchRows: SETTINGS.main.miniBatchRows.default,
   prefillOverlap: true,
   align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true },
-  drafting: { optimistic: false, rows: 1, source: 'shadow' },
+  drafting: { optimistic: false, rows: 1, source: 'shadow', headExperts: 'auto' },
   prediction: { source: 'sep', layersAhead: 1 },
   placement: { groupSize: 'auto', spread: 'group', homes: 'group', replicas: 1 },
 };

@@ -491,7 +491,7 @@ describe('the flags of a daemon', () => {
     assert.equal(plain.settings.align.streamKeyValues, true);
     assert.deepEqual([plain.settings.main.contextMemoryBytes, plain.settings.main.reusePrefixes], ['auto', true]);
     assert.equal(plain.settings.prediction.source, 'off');
-    assert.deepEqual(plain.settings.drafting, { optimistic: false, rows: 'auto', source: 'auto' });
+    assert.deepEqual(plain.settings.drafting, { optimistic: false, rows: 'auto', source: 'auto', headExperts: 'auto' });
 
     const shadow = parseDaemonFlags('shadow', ['--model', '/p', '--precision', 'nf4']);
     assert.ok(shadow.kind === 'run' && shadow.settings.shadow.precision === 'nf4' && !shadow.exitWithParent);

@@ -38,7 +38,7 @@ function begun(assumed = 0.7) {
     head.created += 1;
     return head;
   };
-  const engineHead: EngineHead = { head: { createDrafter }, acceptance: new DraftAcceptance([assumed]) };
+  const engineHead: EngineHead = { head: { createDrafter }, workers: null, acceptance: new DraftAcceptance([assumed]) };
   const warnings: string[] = [];
   const log = { warn: (text: string) => void warnings.push(text) };
   const source = new MtpSource(engineHead, { hiddenSize: 1, mostRows: 4 }, log);
@@ -50,7 +50,7 @@ function begun(assumed = 0.7) {
 /** One pass: main's token at `position`, drafts, and the state of its row. */
 async function pass(source: MtpSource, position: number, tokenId: number): Promise<readonly number[]> {
   source.settled(position, tokenId);
-  const { tokenIds } = await source.propose(position, 8);
+  const { tokenIds } = await source.propose(position, 8, SIGNAL);
   source.takeStates(position, Float32Array.of(position));
   return tokenIds;
 }
@@ -59,10 +59,10 @@ describe('main: the source of drafts that is the head', () => {
   it('drafts on while the drafts before are probably right', async () => {
     const { head, source } = begun();
     source.settled(2, 3);
-    const { tokenIds, chances } = await source.propose(2, 8);
+    const { tokenIds, chances } = await source.propose(2, 8, SIGNAL);
     assert.deepEqual(tokenIds, [7, 7, 7]);
     assert.deepEqual(chances, [0.7, 0.7, 0.7]);
-    assert.deepEqual((await source.propose(2, 2)).tokenIds, [7, 7]);
+    assert.deepEqual((await source.propose(2, 2, SIGNAL)).tokenIds, [7, 7]);
     await source.end();
     assert.equal(head.disposed, 1);
   });
@@ -78,7 +78,7 @@ describe('main: the source of drafts that is the head', () => {
     ] as const) {
       const { head, source } = begun(assumed);
       source.settled(2, 3);
-      assert.equal((await source.propose(2, 8)).tokenIds.length, drafts, `${assumed}`);
+      assert.equal((await source.propose(2, 8, SIGNAL)).tokenIds.length, drafts, `${assumed}`);
       assert.deepEqual(head.asked, [drafts]);
       await source.end();
     }

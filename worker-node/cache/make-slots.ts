@@ -9,7 +9,7 @@ import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import type { ModelSource } from '../../shared/model/tensor-source.js';
+import type { DraftHeadSource, ModelSource } from '../../shared/model/tensor-source.js';
 import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import { entriesOf, NO_CAPACITIES, poolBytes } from '../../shared/decisions/caching/pool-capacities.js';
 import { randomFraction, type Runtime } from '../../shared/base/runtime/runtime.js';
@@ -50,6 +50,8 @@ export interface SlotMaterial {
   source: ModelSource;
   /** Null: experts are not sliced. */
   sliced: LoadedSlices | null;
+  /** The model's own head, whose experts the slots hold, too; null, or left out: none. */
+  head?: DraftHeadSource | null;
   settings: NodeSettings;
   /** Experts that this worker was asked for in earlier runs; null: the worker caches nothing. */
   counts: ActivationCounts | null;
@@ -64,11 +66,11 @@ export interface SlotMaterial {
  * one expert, or does not hold the pools that the settings ask for.
  */
 export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlots> {
-  const { device, source, settings, counts, sliced } = material;
+  const { device, source, settings, counts, sliced, head = null } = material;
   const { decompressionThreads, directIo } = settings.worker;
   const readDepth = await readDepthOf(material);
   const reading = { decompressionThreads, directIo, storageBytesPerS: 0, readDepth };
-  const sizes = slotSizes(device, source, reading, sliced);
+  const sizes = slotSizes(device, source, reading, sliced, head);
   const { shape, loader } = sizes;
   const { plan, packs: mayPack } = planMemory(material, sizes, await isToRecode(material));
   if (sliced !== null) return makeSlicedSlots(material, sizes, plan);
@@ -233,11 +235,12 @@ async function planCache(
   plan: SlotPlan,
   counts: ActivationCounts,
 ): Promise<CachePlan> {
-  const { source, settings, log } = material;
+  const { source, settings, log, head = null } = material;
   const { pools, yields } = settings.worker;
   const policy = expertPolicy(settings);
   const { groupSize } = settings.placement;
-  const { expertLayers: layers, experts, expertsPerToken } = source.shape;
+  const { expertLayers, experts, expertsPerToken } = source.shape;
+  const layers = expertLayers + (head === null ? 0 : 1);
   const activated = groupSize === 'auto' ? 1 : Math.ceil(expertsPerToken / groupSize);
   const budgetBytes = plan.cacheBytes;
   const request = { budgetBytes, entryBytes: sizes.entryBytes, layers, experts, activated, counts };

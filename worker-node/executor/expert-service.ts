@@ -49,6 +49,8 @@ export interface ExpertServiceOptions {
   log: Logger;
   /** Null if every expert is on the disk. */
   supply: ExpertSupply | null;
+  /** The layer of the model's own head, whose experts `source` has, too; left out, or null: they are not served. */
+  headLayer?: number | null;
   /** How executes read sliced experts; left out, or null: experts are not sliced. */
   rule?: PrecisionRule | null;
   /** Left out: host memory holds no experts. */
@@ -93,6 +95,11 @@ export class ExpertService {
   private nextTicket = 1;
   private evictions = 0;
   private deviceLost: OdmoeError | null = null;
+  private readonly headLayer: number | null;
+  /** Main has asked for experts of the head: only from then on the cache keeps any. */
+  private usesHead = false;
+  /** The layers that the worker's group serves in the present placement, the head's with them. */
+  private servedLayers: readonly number[] = [];
   private readonly freeDeviceBytes: (() => number) | null;
   private readonly onDeviceLost: (error: OdmoeError) => void;
   private turnEnd: Timer | null = null;
@@ -105,6 +112,7 @@ export class ExpertService {
     const { slots, maxRows, cache, packs, decompressionThreads, lowerBytes = null } = workerSlots;
     const { source, runtime, log, supply, rule = null, hostMemory = null, onDeviceLost } = options;
     this.rule = rule;
+    this.headLayer = options.headLayer ?? null;
     this.lowerBytes = lowerBytes;
     this.freeDeviceBytes = options.freeDeviceBytes ?? null;
     this.log = log;
@@ -200,7 +208,9 @@ export class ExpertService {
   execute(request: Execute, reply: (reply: WorkerReply) => void): void {
     if (this.deviceLost !== null) throw this.deviceLost;
     const { pass, rows, layer, experts } = request;
-    if (this.timing.asked(request, experts.length, this.runtime.nowMs())) this.tryToReplan();
+    if (layer === this.headLayer) this.useHead();
+    // The head's layer is no part of a pass of the model.
+    else if (this.timing.asked(request, experts.length, this.runtime.nowMs())) this.tryToReplan();
     const firstTicket = this.nextTicket;
     this.executor.hold(firstTicket, request, (message) => reply(this.withCached(layer, message)));
     // Rows that come in several messages count as one use.
@@ -257,10 +267,24 @@ export class ExpertService {
     return { executes, heldBytes, underWay: this.underWay.size, slotsInUse, ...openCounts };
   }
 
-  /** A new placement, in which the worker's group serves these layers. */
+  /** A new placement, in which the worker's group serves these layers, the head's with them. */
   changeEpoch(layers: readonly number[]): void {
     this.handle({ kind: 'epochChanged' });
     this.timing.take();
+    this.servedLayers = layers;
+    this.serveLayers();
+  }
+
+  private useHead(): void {
+    if (this.usesHead) return;
+    this.usesHead = true;
+    if (this.servedLayers.some((layer) => layer === this.headLayer)) this.serveLayers();
+  }
+
+  private serveLayers(): void {
+    const { headLayer, usesHead } = this;
+    const isServed = (layer: number): boolean => headLayer === null || layer < headLayer || usesHead;
+    const layers = this.servedLayers.filter(isServed);
     const capacities = this.cache?.capacitiesFor(layers);
     if (capacities !== undefined) this.handle({ kind: 'capacitiesChanged', capacities });
     this.hostMemory?.serve(layers);
@@ -306,6 +330,7 @@ export class ExpertService {
   }
 
   loseMain(): void {
+    this.usesHead = false;
     this.executor.abandonAll();
     this.cache?.forgetReported();
     this.handle({ kind: 'mainLost' });

@@ -2,6 +2,7 @@ import { allFinite } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
+import { headLayerOf } from '../../engine/loading/head-layer.js';
 import { layersOfWorker } from '../../shared/decisions/placement/plan-placement.js';
 import { dialAddress } from '../../shared/wire/addresses.js';
 import { reportedEpoch } from '../../shared/wire/epochs.js';
@@ -54,6 +55,8 @@ interface Session {
 export interface WorkerSessionsOptions {
   readonly experts: ExpertService;
   readonly shape: ModelShape;
+  /** The model's own head, whose experts this worker can run while they are here; null, or left out: it never can. */
+  readonly draftHead?: { readonly isHere: boolean } | null;
   readonly identity: () => NodeIdentity;
   /** Sends the counters to main. Called when main's stream is open or a sequence has ended. */
   readonly tellStatus: () => void;
@@ -145,19 +148,19 @@ export class WorkerSessions {
         return this.place(message.placement);
       case 'execute':
         this.epoch.requireCurrent(message.execute.epoch);
-        checkExecute(message.execute, this.options.shape);
+        checkExecute(message.execute, this.servedShape);
         checkReadings(message.execute, this.options.experts.rule);
         return this.options.experts.execute(message.execute, (reply) => {
           session.stream.send(reply);
         });
       case 'announce':
-        checkExpectedExperts(message.announce, this.options.shape);
+        checkExpectedExperts(message.announce, this.servedShape);
         this.epoch.requireCurrent(message.announce.epoch);
         this.options.experts.expect('main', message.announce);
         return;
       case 'release':
         this.epoch.requireCurrent(message.release.epoch);
-        checkExpectedExperts(message.release, this.options.shape);
+        checkExpectedExperts(message.release, this.servedShape);
         this.options.experts.release(message.release);
         return;
       case 'end':
@@ -231,8 +234,21 @@ export class WorkerSessions {
     if (placement.epoch === this.epoch.current) return;
     this.requireShape(placement);
     const due = this.epoch.advance(placement.epoch);
-    this.options.experts.changeEpoch(layersOfWorker(placement, this.options.identity().id));
+    this.options.experts.changeEpoch(layersOfWorker(this.withHeadLayer(placement), this.options.identity().id));
     for (const prediction of due) this.options.experts.expect('shadow', prediction);
+  }
+
+  /** The model, with the layer of its own head where this worker serves it. */
+  private get servedShape(): ServedShape {
+    const { shape, draftHead = null } = this.options;
+    const { experts, hiddenSize, expertLayers } = shape;
+    return { experts, hiddenSize, expertLayers: draftHead?.isHere === true ? headLayerOf(shape) + 1 : expertLayers };
+  }
+
+  /** The layer of the model's own head belongs to a group, as if it were the model's next layer. */
+  private withHeadLayer(placement: Placement): Placement {
+    const { draftHead = null, shape } = this.options;
+    return draftHead === null ? placement : { ...placement, layers: headLayerOf(shape) + 1 };
   }
 
   private requireShape({ layers, experts }: Placement): void {
@@ -305,12 +321,14 @@ function requestOf(message: WorkerRequest): { requestId: number; epoch: number }
   }
 }
 
+type ServedShape = Pick<ModelShape, 'expertLayers' | 'experts' | 'hiddenSize'>;
+
 function violation(message: string): OdmoeError {
   return new OdmoeError('PROTOCOL_VIOLATION', message);
 }
 
 /** Checks whether a request fits the model that this worker serves, which the decoder does not know. Each check throws PROTOCOL_VIOLATION. */
-function checkExecute(execute: Execute, shape: ModelShape): void {
+function checkExecute(execute: Execute, shape: ServedShape): void {
   checkLayer(execute.layer, shape);
   for (const { expert } of execute.experts) checkExpert(expert, shape);
   if (execute.hiddenSize !== shape.hiddenSize) {
@@ -338,19 +356,19 @@ function checkReadings({ experts, rows }: Execute, rule: PrecisionRule | null): 
 
 function checkExpectedExperts(
   { layer, experts }: { layer: number; experts: readonly number[] },
-  shape: ModelShape,
+  shape: ServedShape,
 ): void {
   checkLayer(layer, shape);
   if (experts.length > shape.experts) throw unfitting(`${experts.length} experts, and a layer has ${shape.experts}`);
   for (const expert of experts) checkExpert(expert, shape);
 }
 
-function checkLayer(layer: number, shape: ModelShape): void {
+function checkLayer(layer: number, shape: ServedShape): void {
   if (layer >= shape.expertLayers)
     throw unfitting(`layer ${layer}, and this model has layers 0 to ${shape.expertLayers - 1}`);
 }
 
-function checkExpert(expert: number, shape: ModelShape): void {
+function checkExpert(expert: number, shape: ServedShape): void {
   if (expert >= shape.experts)
     throw unfitting(`expert ${expert}, and this model has experts 0 to ${shape.experts - 1}`);
 }

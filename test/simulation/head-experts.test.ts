@@ -1,0 +1,117 @@
+import assert from 'node:assert/strict';
+import type { NodeStatus } from '../../shared/wire/messages.js';
+import {
+  assertSameAnswer,
+  collect,
+  type CollectedAnswer,
+  referenceAnswer,
+  requestFor,
+} from '../integration/harness/answers.js';
+import type { SettingsChanges } from '../integration/harness/test-settings.js';
+import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
+
+const MODEL = 'fixtures/glm45';
+const REQUEST = requestFor([1, 17, 250, 3, 88, 9, 41], { logprobs: 5, maxTokens: 24 });
+const OTHER = requestFor([1, 17, 250, 3, 88, 9, 41, 7, 130], { logprobs: 5, maxTokens: 16 });
+const AT_WORKERS: SettingsChanges = { drafting: { rows: 3, source: 'mtp', headExperts: 'workers' } };
+
+describe("a simulated cluster whose workers run the experts of the model's own head", () => {
+  let expected: CollectedAnswer;
+  let cluster: VirtualCluster | null = null;
+
+  before(async () => {
+    expected = await referenceAnswer(MODEL, REQUEST);
+  });
+
+  afterEach(async function () {
+    await stopVirtualCluster(this, cluster);
+    cluster = null;
+  });
+
+  const start = async (main: SettingsChanges, worker?: SettingsChanges, workers = 3): Promise<VirtualCluster> => {
+    const plan = { model: MODEL, workers, main: { ...AT_WORKERS, ...main } } as const;
+    return (cluster = await VirtualCluster.start(worker === undefined ? plan : { ...plan, worker: () => worker }));
+  };
+
+  const workersOf = async (running: VirtualCluster): Promise<NodeStatus[]> =>
+    (await running.status()).nodes.filter(({ identity }) => identity.role === 'ROLE_WORKER');
+
+  const assertDrafted = (running: VirtualCluster, answer: CollectedAnswer): void => {
+    assertSameAnswer(answer, expected);
+    assert.ok(draftsOfHead(answer) > 0, 'the head drafts');
+    assert.deepEqual(running.log.matching("the model's own head has failed"), []);
+  };
+
+  for (const [name, main] of [
+    ['in groups', { groupSize: 1 }],
+    ['dealt to all workers', { spread: 'all' }],
+    ['at strict homes', { homes: 'strict', replicas: 1 }],
+  ] as const)
+    it(`answers as one process does, ${name}`, async () => {
+      const running = await start(main);
+      assertDrafted(running, await running.ask(REQUEST));
+      assert.deepEqual(running.log.matching('could not run the experts'), []);
+      for (const { servesDraftHead } of await workersOf(running)) assert.equal(servesDraftHead, true);
+      const both = await Promise.all([REQUEST, OTHER].map((request) => running.ask(request)));
+      assertDrafted(running, both[0] ?? assert.fail());
+      assertSameAnswer(both[1] ?? assert.fail(), await referenceAnswer(MODEL, OTHER));
+    });
+
+  it('drafts the same tokens as a main that has the experts of the head itself', async () => {
+    const drafted: number[] = [];
+    for (const headExperts of ['main', 'workers'] as const) {
+      const running = await start({ drafting: { rows: 3, source: 'mtp', headExperts } });
+      const answer = await running.ask(REQUEST);
+      assertDrafted(running, answer);
+      drafted.push(draftsOfHead(answer));
+      await running.stop();
+      cluster = null;
+    }
+    assert.equal(drafted[0], drafted[1]);
+  });
+
+  it('keeps experts of the head in caches, and loads them once', async () => {
+    const cache = { device: { memoryBudgetBytes: 4 * 1024 * 1024 }, worker: { cacheBytes: 3 * 1024 * 1024 } };
+    const running = await start({ homes: 'strict', replicas: 1 }, cache);
+    assertDrafted(running, await running.ask(REQUEST));
+    const before = (await workersOf(running)).reduce((sum, { loads }) => sum + loads, 0);
+    assertDrafted(running, await running.ask(REQUEST));
+    const after = (await workersOf(running)).reduce((sum, { loads }) => sum + loads, 0);
+    assert.equal(after, before);
+  });
+
+  it('goes on to draft where a worker dies, and where one joins', async () => {
+    const running = await start({});
+    const answer = await running.ask(REQUEST, undefined, async (count) => {
+      if (count === 6) running.node('worker-1').kill();
+      if (count === 14) void running.addWorker('worker-3');
+    });
+    assertDrafted(running, answer);
+    assertDrafted(running, await running.ask(REQUEST));
+  });
+
+  it('answers where its only worker dies and another one comes', async () => {
+    const running = await start({}, undefined, 1);
+    const answer = await running.ask(REQUEST, undefined, (count) => {
+      if (count !== 6) return;
+      running.node('worker-0').kill();
+      void running.addWorker('worker-1');
+    });
+    assertDrafted(running, answer);
+  });
+
+  it('frees what workers hold for an answer that is cancelled', async () => {
+    const running = await start({});
+    const client = new AbortController();
+    await assert.rejects(
+      running.ask(REQUEST, client.signal, (count) => {
+        if (count === 7) client.abort();
+      }),
+    );
+    assertDrafted(running, await running.ask(REQUEST));
+  });
+});
+
+function draftsOfHead({ finished }: CollectedAnswer): number {
+  return (finished.draftsByMaker ?? []).find(({ maker }) => maker === 'mtp')?.proposed ?? 0;
+}
