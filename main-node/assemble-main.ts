@@ -127,11 +127,8 @@ function createEngine(
   const ownExperts = ownExpertsOf(numbers.ownWorkerId, shape, grouping);
   const roster = new Roster(shape, grouping, epoch, runtime, log, observer, versions.arithmeticVersion, ownExperts);
   const miniBatchRows = miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize);
-  const { nextSequence } = numbers;
-  const headExperts = headAtWorkers
-    ? new HeadExperts({ roster, shape, spread, miniBatchRows, nextSequence, log })
-    : null;
-  const drafting = engineDrafting(settings.drafting, usable, draftHead, headExperts);
+  const runs = { roster, shape, spread, miniBatchRows, nextSequence: numbers.nextSequence, log };
+  const drafting = engineDrafting(settings.drafting, usable, draftHead, headAtWorkers ? new HeadExperts(runs) : null);
   const checks = createChecks(settings, loaded, { roster, isIdle: () => passLoop.isEmpty, ...numbers }, log);
   const draftCosts = new DraftCostMeter();
   const passEngine: PassEngine = {

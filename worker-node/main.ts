@@ -26,16 +26,16 @@ import { afterEntering } from '../engine/daemon/enter-cluster.js';
 import { type GiveUp, requireWanted, runDaemon } from '../engine/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/transport/discovery/join-loop.js';
 import { assertInvariant } from '../shared/base/errors/assert-invariant.js';
-import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
+import type { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../shared/base/log/logger.js';
 import { activationCountsPath } from '../shared/base/files/state-directory.js';
 import type { Pack } from '../packs/format/open-pack.js';
 import type { HeldExperts } from '../packs/format/held-experts.js';
 import { servedSlices } from '../packs/fetching/served-slices.js';
-import { headLayerOf, servableHead, withHeadLayer } from '../engine/loading/head-layer.js';
+import { withHeadLayer } from '../engine/loading/head-layer.js';
 import type { RuledSlices } from '../engine/loading/open-for-quality.js';
 import { readsLowerSlices } from '../shared/decisions/slices/plan-readings.js';
-import type { DraftHeadSource, ModelSource } from '../shared/model/tensor-source.js';
+import type { ModelSource } from '../shared/model/tensor-source.js';
 import { STATUS_INTERVAL_MS, ownNodeStatus, type ProcessFigures } from '../shared/wire/node-status.js';
 import type { Runtime } from '../shared/base/runtime/runtime.js';
 import { rosterTaker } from '../engine/trust/take-roster.js';
@@ -43,7 +43,7 @@ import { ActivationRecord } from './cache/activation-record.js';
 import type { HostMemoryOptions } from './cache/host-memory.js';
 import { makeWorkerSlots } from './cache/make-slots.js';
 import { ExpertService } from './executor/expert-service.js';
-import type { ExpertSupply } from './loader/expert-loader.js';
+import { besideHead, servedHead, type ServedHead } from './loader/served-head.js';
 import { reportFetch } from '../engine/fetching/fetch-report.js';
 import { openWorkerPack, type WorkerPack } from './fetching/open-worker-pack.js';
 import { ProspectFetch } from './fetching/prospect-fetch.js';
@@ -110,29 +110,23 @@ async function openWorker(
   const startedMs = runtime.nowMs();
   const pack = await openWorkerPack(settings, environment, log, abandoned);
   const { source, sliced } = pack;
-  const head = sliced === null ? servableHead(source) : null;
   const supply = supplyOf(pack, settings, environment, () => sendStatus(), log);
+  const head = servedHead(pack, supply);
   if (supply instanceof ProspectFetch) opened.push(reportFetch(supply, runtime, log));
   opened.push(() => supply.close());
   opened.push(await environment.usePack(source.directory));
   requireWanted(abandoned);
   const record = await openRecord(settings, source, runtime, log);
   if (record !== null) opened.push(() => record.close());
-  const { nodeDevice, slots } = await openSlots({ ...pack, head }, settings, environment, record, log);
+  const { nodeDevice, slots } = await openSlots(pack, head, settings, environment, record, log);
   const { device } = nodeDevice;
   opened.push(() => device.dispose());
   const onDeviceLost = (error: OdmoeError): void => {
     sessions.sendToMain(lostDeviceReply(error));
     giveUp(error);
   };
-  const loaded = {
-    source: withHeadLayer(loadedSource(source, sliced), head),
-    rule: sliced?.rule ?? null,
-    headLayer: head && headLayerOf(source.shape),
-    supply: head === null ? supply : withoutHead(supply, headLayerOf(source.shape)),
-  };
-  const draftHead = head && headHere(supply);
-  const memory = { ...hostMemoryOf(settings, { ...pack, head }, record), ...sharedMemoryOf(settings, device) };
+  const loaded = { ...besideHead(head, loadedSource(source, sliced), supply), rule: sliced?.rule ?? null };
+  const memory = { ...hostMemoryOf(settings, pack, head, record), ...sharedMemoryOf(settings, device) };
   const experts = new ExpertService(slots, { ...loaded, runtime, log, ...memory, onDeviceLost });
   opened.push(() => experts.close());
   requireWanted(abandoned);
@@ -141,16 +135,13 @@ async function openWorker(
     const figures = { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() };
     sessions.sendToMain({
       kind: 'status',
-      status: {
-        ...workerStatus(identity, figures, nodeDevice, experts, sessions, supply),
-        servesDraftHead: draftHead?.isHere ?? false,
-      },
+      status: workerStatus(identity, figures, nodeDevice, experts, sessions, supply),
     });
   };
   const sessions = new WorkerSessions({
     experts,
     shape: source.shape,
-    draftHead,
+    draftHead: head,
     identity: () => identity,
     tellStatus: sendStatus,
     takeRoster: rosterTaker(environment.trust, log),
@@ -160,8 +151,7 @@ async function openWorker(
   });
   const share = openShare(pack, runtime);
   const components = (): object[] => [experts, sessions, supply, share, record ?? {}];
-  const listening = { ...environment, identity, sessions, share, components, giveUp };
-  const address = await listen(settings, listening, log, opened);
+  const address = await listen(settings, { ...environment, identity, sessions, share, components, giveUp }, log, opened);
   const hasMain = (): boolean => sessions.hasMain;
   opened.push(followTrust({ settings, environment, hasMain, mainAddress: () => sessions.mainAddress, giveUp }, log));
   const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);
@@ -173,7 +163,8 @@ async function openWorker(
 
 /** Takes the device, and makes the slots of the experts in it. */
 async function openSlots(
-  { source, sliced, head }: WorkerPack & { head: DraftHeadSource | null },
+  { source, sliced }: WorkerPack,
+  head: ServedHead | null,
   settings: NodeSettings,
   environment: NodeEnvironment,
   record: ActivationRecord | null,
@@ -186,7 +177,7 @@ async function openSlots(
       ...nodeDevice,
       source: loadedSource(source, sliced),
       sliced: sliced && { split: sliced.slices.split, lower: readsLowerSlices(sliced.rule) },
-      head,
+      head: head?.source ?? null,
       settings,
       runtime,
       log,
@@ -212,29 +203,6 @@ function supplyOf(
   return new PackFetch(partial, settings, environment, onReady, log);
 }
 
-/** The head's experts come with the last files of a pack that is fetched. */
-function headHere(supply: { readonly isPartial: boolean }): { readonly isHere: boolean } {
-  return {
-    get isHere() {
-      return !supply.isPartial;
-    },
-  };
-}
-
-/** The supply, which knows the model's experts alone: those of its head are on the disk, and damaged ones are not fetched again. */
-function withoutHead(supply: ExpertSupply, headLayer: number): ExpertSupply {
-  return {
-    find: (layer, expert, slices) => (layer === headLayer ? null : supply.find(layer, expert, slices)),
-    awaitExpert: (layer, expert, signal, slices) =>
-      layer === headLayer ? null : supply.awaitExpert(layer, expert, signal, slices),
-    forget: async (layer, expert, slices) => {
-      if (layer !== headLayer) return supply.forget(layer, expert, slices);
-      const remedy = 'copy the pack again; meanwhile other workers run this expert';
-      throw new OdmoeError('PACK_CORRUPT', `expert ${expert} of the draft head is damaged: ${remedy}`);
-    },
-  };
-}
-
 /** Gives other nodes what is here of the pack. */
 function openShare({ source, partial, sliced, fetched }: WorkerPack, runtime: Runtime): PackServer {
   const held = (): HeldExperts | null => (partial === null || partial.isWhole ? null : partial.held);
@@ -256,15 +224,17 @@ function lostDeviceReply({ code, message }: OdmoeError): WorkerReply {
 /** The options of the worker's host memory, with its use counts; null if the settings ask for none. */
 function hostMemoryOf(
   { worker }: NodeSettings,
-  { source, partial, head }: WorkerPack & { head: DraftHeadSource | null },
+  { source, partial }: WorkerPack,
+  head: ServedHead | null,
   record: ActivationRecord | null,
 ): { hostMemory: HostMemoryOptions | null } {
   if (worker.hostMemory === 0) return { hostMemory: null };
   assertInvariant(record !== null, 'a worker that keeps experts in host memory counts their uses');
-  const headLayer = headLayerOf(source.shape);
-  const isHere = (layer: number, expert: number): boolean =>
-    partial === null || (layer === headLayer ? partial.isWhole : partial.held.has(layer, expert));
-  const held = withHeadLayer(source, head);
+  const isHere = (layer: number, expert: number): boolean => {
+    if (layer === head?.layer) return head.isHere;
+    return partial === null || partial.held.has(layer, expert);
+  };
+  const held = head === null ? source : withHeadLayer(source, head.source);
   return { hostMemory: { setting: worker.hostMemory, source: held, counts: record.counts, isHere } };
 }
 
@@ -357,13 +327,14 @@ function workerStatus(
   supply: { readonly status: Partial<NodeStatus> },
 ): NodeStatus {
   const { droppedPredictions, ...counters } = experts.counters;
-  const { epoch, staleMessages, droppedPredictions: droppedEarly } = sessions.counters;
+  const { epoch, staleMessages, droppedPredictions: droppedEarly, servesDraftHead } = sessions.counters;
   return {
     ...ownNodeStatus(identity, figures, device.info(), reason),
     ...counters,
     ...supply.status,
     epoch,
     staleMessages,
+    servesDraftHead,
     droppedPredictions: droppedPredictions + droppedEarly,
   };
 }

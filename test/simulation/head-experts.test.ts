@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict';
+import { headLayerOf } from '../../engine/loading/head-layer.js';
+import { openPack } from '../../packs/format/open-pack.js';
 import type { NodeStatus } from '../../shared/wire/messages.js';
 import {
   assertSameAnswer,
-  collect,
   type CollectedAnswer,
   referenceAnswer,
   requestFor,
 } from '../integration/harness/answers.js';
+import { packOf } from '../integration/harness/test-models.js';
 import type { SettingsChanges } from '../integration/harness/test-settings.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 
@@ -17,10 +19,14 @@ const AT_WORKERS: SettingsChanges = { drafting: { rows: 3, source: 'mtp', headEx
 
 describe("a simulated cluster whose workers run the experts of the model's own head", () => {
   let expected: CollectedAnswer;
+  let headLayer = -1;
+  /** Executes of the head's layer that main has sent. */
+  let executes = 0;
   let cluster: VirtualCluster | null = null;
 
   before(async () => {
     expected = await referenceAnswer(MODEL, REQUEST);
+    headLayer = headLayerOf((await openPack(await packOf(MODEL))).shape);
   });
 
   afterEach(async function () {
@@ -30,7 +36,15 @@ describe("a simulated cluster whose workers run the experts of the model's own h
 
   const start = async (main: SettingsChanges, worker?: SettingsChanges, workers = 3): Promise<VirtualCluster> => {
     const plan = { model: MODEL, workers, main: { ...AT_WORKERS, ...main } } as const;
-    return (cluster = await VirtualCluster.start(worker === undefined ? plan : { ...plan, worker: () => worker }));
+    cluster = await VirtualCluster.start(worker === undefined ? plan : { ...plan, worker: () => worker });
+    return countExecutes(cluster);
+  };
+
+  const countExecutes = (running: VirtualCluster): VirtualCluster => {
+    running.simulated.network.tap = (way, _from, _to, message) => {
+      if (way === 'sent' && message.kind === 'execute' && message.execute.layer === headLayer) executes += 1;
+    };
+    return running;
   };
 
   const workersOf = async (running: VirtualCluster): Promise<NodeStatus[]> =>
@@ -38,7 +52,9 @@ describe("a simulated cluster whose workers run the experts of the model's own h
 
   const assertDrafted = (running: VirtualCluster, answer: CollectedAnswer): void => {
     assertSameAnswer(answer, expected);
-    assert.ok(draftsOfHead(answer) > 0, 'the head drafts');
+    assert.ok(executes > 0, 'workers run experts of the head');
+    executes = 0;
+    assert.ok(draftsOf(answer) > 0, 'the head drafts');
     assert.deepEqual(running.log.matching("the model's own head has failed"), []);
   };
 
@@ -62,8 +78,11 @@ describe("a simulated cluster whose workers run the experts of the model's own h
     for (const headExperts of ['main', 'workers'] as const) {
       const running = await start({ drafting: { rows: 3, source: 'mtp', headExperts } });
       const answer = await running.ask(REQUEST);
-      assertDrafted(running, answer);
-      drafted.push(draftsOfHead(answer));
+      if (headExperts === 'main') {
+        assertSameAnswer(answer, expected);
+        assert.equal(executes, 0);
+      } else assertDrafted(running, answer);
+      drafted.push(draftsOf(answer));
       await running.stop();
       cluster = null;
     }
@@ -112,6 +131,6 @@ describe("a simulated cluster whose workers run the experts of the model's own h
   });
 });
 
-function draftsOfHead({ finished }: CollectedAnswer): number {
-  return (finished.draftsByMaker ?? []).find(({ maker }) => maker === 'mtp')?.proposed ?? 0;
+function draftsOf({ finished }: CollectedAnswer): number {
+  return finished.drafts?.proposed ?? 0;
 }

@@ -94,9 +94,10 @@ export class WorkerSessions {
     return this.knownMain;
   }
 
-  get counters(): { epoch: number; staleMessages: number; droppedPredictions: number } {
+  get counters(): { epoch: number; staleMessages: number; droppedPredictions: number; servesDraftHead: boolean } {
     const { current, staleMessages, droppedPredictions } = this.epoch;
-    return { epoch: current, staleMessages, droppedPredictions };
+    const servesDraftHead = this.options.draftHead?.isHere ?? false;
+    return { epoch: current, staleMessages, droppedPredictions, servesDraftHead };
   }
 
   /** Number of predictions that wait for their placement. */
