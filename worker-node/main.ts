@@ -151,7 +151,12 @@ async function openWorker(
   });
   const share = openShare(pack, runtime);
   const components = (): object[] => [experts, sessions, supply, share, record ?? {}];
-  const address = await listen(settings, { ...environment, identity, sessions, share, components, giveUp }, log, opened);
+  const address = await listen(
+    settings,
+    { ...environment, identity, sessions, share, components, giveUp },
+    log,
+    opened,
+  );
   const hasMain = (): boolean => sessions.hasMain;
   opened.push(followTrust({ settings, environment, hasMain, mainAddress: () => sessions.mainAddress, giveUp }, log));
   const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);

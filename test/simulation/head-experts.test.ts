@@ -2,12 +2,7 @@ import assert from 'node:assert/strict';
 import { headLayerOf } from '../../engine/loading/head-layer.js';
 import { openPack } from '../../packs/format/open-pack.js';
 import type { NodeStatus } from '../../shared/wire/messages.js';
-import {
-  assertSameAnswer,
-  type CollectedAnswer,
-  referenceAnswer,
-  requestFor,
-} from '../integration/harness/answers.js';
+import { assertSameAnswer, type CollectedAnswer, referenceAnswer, requestFor } from '../integration/harness/answers.js';
 import { packOf } from '../integration/harness/test-models.js';
 import type { SettingsChanges } from '../integration/harness/test-settings.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';

@@ -258,14 +258,14 @@ placement: {spread: all, homes: strict, replicas: 2}
 nodes: []`;
     const settings = settle('main', { model: 'p' }, source);
     assert.deepEqual(settings.align, { tokenPeriod: 2, keyValuePeriod: 1, streamKeyValues: false });
-    assert.deepEqual(settings.drafting, { optimistic: true, rows: 'auto', source: 'auto' });
+    assert.deepEqual(settings.drafting, { optimistic: true, rows: 'auto', source: 'auto', headExperts: 'auto' });
     assert.deepEqual(settings.placement, { groupSize: 'auto', spread: 'all', homes: 'strict', replicas: 2 });
     const flagged = settle(
       'main',
       { model: 'p', draftRows: 4, spread: 'group', homes: 'group', streamKv: false },
       source,
     );
-    assert.deepEqual(flagged.drafting, { optimistic: true, rows: 4, source: 'auto' });
+    assert.deepEqual(flagged.drafting, { optimistic: true, rows: 4, source: 'auto', headExperts: 'auto' });
     assert.equal(flagged.placement.spread, 'group');
     assert.equal(flagged.placement.homes, 'group');
     assert.equal(settle('main', { model: 'p', streamKv: false }, '').align.streamKeyValues, false);
@@ -478,7 +478,7 @@ describe('the flags of a daemon', () => {
     assert.ok(main.kind === 'run');
     assert.equal(main.settings.placement.groupSize, 3);
     assert.deepEqual(main.settings.align, { tokenPeriod: 4, keyValuePeriod: 0, streamKeyValues: false });
-    assert.deepEqual(main.settings.drafting, { optimistic: true, rows: 4, source: 'auto' });
+    assert.deepEqual(main.settings.drafting, { optimistic: true, rows: 4, source: 'auto', headExperts: 'auto' });
     assert.equal(main.settings.placement.spread, 'all');
     assert.deepEqual(main.settings.emulation, { profilePath: '/lab.yaml', expertStorage: 'fixed4' });
     assert.deepEqual([main.settings.main.maxActiveSequences, main.settings.main.maxContextPositions], [2, 99]);
