@@ -23,8 +23,8 @@ import type { ShadowListener } from './cluster/shadow-link.js';
 import { clusterCosts, type ClusterEngine } from './decode/cluster-engine.js';
 import { announcingCosts } from './pass/choose-announced.js';
 import { type ClusterCosts, DraftCostMeter } from './decode/draft-costs.js';
-import { engineDrafting } from './decode/engine-drafting.js';
-import { HeadExperts } from './decode/head-experts.js';
+import { type EngineDrafting, engineDrafting } from './decode/engine-drafting.js';
+import { HeadExperts, type HeadExpertsOptions } from './decode/head-experts.js';
 import { CachedNews } from './decode/cached-news.js';
 import { PredictionPost } from './decode/prediction-post.js';
 import type { ClusterFeed } from './events/cluster-feed.js';
@@ -46,7 +46,12 @@ import { JointDealer, AnnouncedPasses } from './pass/announcements.js';
 import { PassRunner } from './pass/run-pass.js';
 import { ExpertDispatcher } from './pass/expert-dispatcher.js';
 import { LayerWaits } from './pass/layer-waits.js';
-import { createContextRoom, type ExpertMemory, leastAnswerBytes } from './room/create-context-room.js';
+import {
+  createContextRoom,
+  type ExpertMemory,
+  leastAnswerBytes,
+  type RoomComponents,
+} from './room/create-context-room.js';
 import type { RowStore } from './stored-rows/row-store.js';
 import { ExecutionChecks, type ExecutionCheckOptions } from './verify/execution-checks.js';
 import { runOnMain } from './verify/main-opinion.js';
@@ -117,7 +122,7 @@ function createEngine(
   { epoch, events, ...numbers }: EngineSurroundings,
   log: Logger,
 ): ClusterEngine {
-  const { source, sliced, model, draftHead, headAtWorkers, device, environment, experts, stored } = loaded;
+  const { source, sliced, model, environment, experts } = loaded;
   const { shape } = source;
   const { runtime, versions } = environment;
   const usable = draftsOf(settings);
@@ -128,7 +133,7 @@ function createEngine(
   const roster = new Roster(shape, grouping, epoch, runtime, log, observer, versions.arithmeticVersion, ownExperts);
   const miniBatchRows = miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize);
   const runs = { roster, shape, spread, miniBatchRows, nextSequence: numbers.nextSequence, log };
-  const drafting = engineDrafting(settings.drafting, usable, draftHead, headAtWorkers ? new HeadExperts(runs) : null);
+  const drafting = draftingOf(settings, loaded, runs);
   const checks = createChecks(settings, loaded, { roster, isIdle: () => passLoop.isEmpty, ...numbers }, log);
   const draftCosts = new DraftCostMeter();
   const passEngine: PassEngine = {
@@ -151,7 +156,7 @@ function createEngine(
     layerWaits: new LayerWaits(shape.expertLayers),
   };
   const loop = passLoopOptions(settings, { model, shape, runtime }, mostRows(usable));
-  const components = { device, model, devices: environment.devices, runtime, decisions: passEngine.decisions, stored };
+  const components = roomComponents(settings, loaded, passEngine.decisions);
   const room = createContextRoom(settings, components, [...new Set([loop.passes, loop.promptChunkPasses])], experts);
   const passLoop = new PassLoop({ ...loop, runPass: retriedWithRoom(new PassRunner(passEngine).run, room), room });
   return {
@@ -169,6 +174,27 @@ function createEngine(
     cachedNews: new CachedNews(roster),
     predictionPost: new PredictionPost(roster, passEngine.announcedPasses, events.passes),
   };
+}
+
+/** Who drafts for answers. The head is the model's own, with its experts here or at the workers. */
+function draftingOf(
+  settings: NodeSettings,
+  { draftHead, headAtWorkers }: ComponentSources,
+  runs: HeadExpertsOptions,
+): EngineDrafting {
+  const headExperts = headAtWorkers ? new HeadExperts(runs) : null;
+  return engineDrafting(settings.drafting, draftsOf(settings), draftHead, headExperts);
+}
+
+/** What takes memory for rows. */
+function roomComponents(
+  settings: NodeSettings,
+  { device, model, draftHead, environment, stored }: Omit<ComponentSources, 'experts' | 'recorder'>,
+  decisions: PassEngine['decisions'],
+): RoomComponents {
+  const { runtime, devices } = environment;
+  const head = draftsOf(settings).ownRows === 1 ? null : draftHead;
+  return { device, model, devices, runtime, decisions, stored, head };
 }
 
 /** The predictions that main makes itself: their settings, the trained maps with the costs that decide on announcements, and the recorder for maps to come. */
@@ -233,12 +259,13 @@ function guessesFirstLayer(
 /** Bytes of main's device that its own worker leaves for passes and the shortest answer when it makes its slots. */
 export function bytesForAnswers(
   settings: NodeSettings,
-  { source, sliced, model, device, environment }: Omit<ComponentSources, 'experts' | 'stored' | 'recorder'>,
+  loaded: Omit<ComponentSources, 'experts' | 'stored' | 'recorder'>,
 ): number {
-  const { runtime, devices } = environment;
+  const { source, sliced, model, environment } = loaded;
+  const { runtime } = environment;
   const loop = passLoopOptions(settings, { model, shape: source.shape, runtime }, mostRows(draftsOf(settings)));
   const { decisions } = sliceRules(sliced, source.shape);
-  const components = { device, model, devices, runtime, decisions };
+  const components = roomComponents(settings, { ...loaded, stored: null }, decisions);
   return leastAnswerBytes(components, [...new Set([loop.passes, loop.promptChunkPasses])]);
 }
 

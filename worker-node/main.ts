@@ -133,10 +133,8 @@ async function openWorker(
   const identity = createNodeIdentity(settings, identifiedModel(pack), device.info(), environment);
   const sendStatus = (): void => {
     const figures = { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() };
-    sessions.sendToMain({
-      kind: 'status',
-      status: workerStatus(identity, figures, nodeDevice, experts, sessions, supply),
-    });
+    const status = workerStatus(identity, figures, nodeDevice, experts, sessions, supply);
+    sessions.sendToMain({ kind: 'status', status });
   };
   const sessions = new WorkerSessions({
     experts,
@@ -151,12 +149,8 @@ async function openWorker(
   });
   const share = openShare(pack, runtime);
   const components = (): object[] => [experts, sessions, supply, share, record ?? {}];
-  const address = await listen(
-    settings,
-    { ...environment, identity, sessions, share, components, giveUp },
-    log,
-    opened,
-  );
+  const listening = { ...environment, identity, sessions, share, components, giveUp };
+  const address = await listen(settings, listening, log, opened);
   const hasMain = (): boolean => sessions.hasMain;
   opened.push(followTrust({ settings, environment, hasMain, mainAddress: () => sessions.mainAddress, giveUp }, log));
   const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);

@@ -6,12 +6,23 @@ import { highestIds } from '../sampling/highest.js';
 import { type RunExperts, runLayers } from './run-layers.js';
 import { type LoadProgress, loadDenseWeights, loadResidentExperts } from '../loading/load-weights.js';
 
+/** Rows of one pass of a head beside a cluster: those of a prompt are fed in several. */
+export const HEAD_PASS_ROWS = 64;
+
 /** A head that drafts tokens for a model (ModelShape.draftHead), on one device: with all its experts, or with none where others run them. */
 export class DraftHead {
+  private open = 0;
+
   private constructor(
     private readonly shape: ModelShape,
-    private readonly model: Model,
+    /** Its sequences and passes are those of its drafters. */
+    readonly model: Model,
   ) {}
+
+  /** Number of drafters that are not disposed of. */
+  get drafters(): number {
+    return this.open;
+  }
 
   /** `experts`: null: others run them, and none are loaded. @throws the errors of loadDenseWeights */
   static async load(
@@ -37,7 +48,14 @@ export class DraftHead {
    * @throws OdmoeError DEVICE_OUT_OF_MEMORY; then nothing of it remains
    */
   createDrafter(mostRows: number, runExperts: RunExperts | null = null): HeadDrafter {
-    return new HeadDrafter(this.model, this.shape, mostRows, runExperts);
+    const drafter = new HeadDrafter(this.model, this.shape, mostRows, {
+      runExperts,
+      onDisposed: () => {
+        this.open -= 1;
+      },
+    });
+    this.open += 1;
+    return drafter;
   }
 
   /** Dispose of its drafters first. */
@@ -62,7 +80,7 @@ export class HeadDrafter {
     model: Model,
     private readonly shape: ModelShape,
     private readonly mostRows: number,
-    private readonly runExperts: RunExperts | null = null,
+    private readonly around: { readonly runExperts: RunExperts | null; readonly onDisposed: () => void },
   ) {
     const parts: { dispose(): void }[] = [];
     const made = <Part extends { dispose(): void }>(part: Part): Part => {
@@ -123,13 +141,15 @@ export class HeadDrafter {
     this.feeding.dispose();
     this.chaining.dispose();
     this.cache.dispose();
+    this.around.onDisposed();
   }
 
   private async run(pass: Pass, position: number, tokens: readonly number[], states: Float32Array): Promise<void> {
     const positions = Int32Array.from(tokens, (_, row) => position + row);
     await pass.begin([this.cache], new Int32Array(tokens.length), positions, Int32Array.from(tokens), states);
-    if (this.runExperts === null) await pass.forward(null);
-    else await runLayers(pass, this.shape, tokens.length, this.runExperts);
+    const { runExperts } = this.around;
+    if (runExperts === null) await pass.forward(null);
+    else await runLayers(pass, this.shape, tokens.length, runExperts);
   }
 
   private async results(pass: Pass, row: number): Promise<{ logits: Float32Array; state: Float32Array }> {

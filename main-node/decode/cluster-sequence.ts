@@ -1,3 +1,4 @@
+import { HEAD_PASS_ROWS } from '../../engine/generation/draft-head.js';
 import type { PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
 import type { SequenceRunner } from '../../engine/generation/sequence-runner.js';
 import { type Sequence, crc32c } from '../../native/index.js';
@@ -77,9 +78,6 @@ function checksumOf({ buffer, byteOffset, byteLength }: Float32Array): number {
 const LAST_PREDICTIONS_LIMIT_MS = 250;
 /** Longest time that the end of an answer waits for the other nodes' counters, so that they include the answer. */
 const LAST_STATUSES_LIMIT_MS = 100;
-
-/** Rows of one pass of the model's head: those of a prompt are fed in several. */
-const HEAD_PASS_ROWS = 64;
 
 /** The request for one answer. */
 export interface SequenceRequest {
@@ -202,6 +200,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     this.memory = empty;
     // Decisions outlive their rows, and so does the provenance of the numbers from which they follow.
     if (this.decisions === null) this.rowProvenance = new RowProvenance();
+    this.ownDrafts.preempted();
     this.engine.passLoop.countPreemption();
   }
 

@@ -23,6 +23,8 @@ export interface DraftSource {
   propose(position: number, limit: number, signal: AbortSignal): DraftProposal | Promise<DraftProposal>;
   /** A pass has run the rows from `position` on. `states`: their last ones behind the final norm. Left out: passes need not read them. */
   takeStates?(position: number, states: Float32Array): void;
+  /** The rows of the answer have given up their memory, and are going to run again. Left out: the source has no memory for rows. */
+  preempted?(): void;
   /** The answer has ended. */
   end?(): void | Promise<void>;
 }

@@ -48,8 +48,23 @@ export class MtpDrafts {
   }
 
   /** Tokens that probably follow the last known one, `most` at most. Throws the errors of the head's device; it drafts no more after one. */
-  async draft(most: number): Promise<number[]> {
-    await this.work;
+  draft(most: number): Promise<number[]> {
+    const drafting = this.work.then(() => this.draftNow(most));
+    this.work = drafting.then(
+      () => undefined,
+      () => undefined,
+    );
+    return drafting;
+  }
+
+  /** Gives the memory of the head back once it does not run; its rows begin anew with those that come from now on. */
+  forget(): void {
+    this.work = this.work.then(() => {
+      if (this.failure === null) this.release();
+    });
+  }
+
+  private async draftNow(most: number): Promise<number[]> {
     if (this.failure !== null) throw this.failure.thrown;
     try {
       await this.feedKnown();
@@ -92,6 +107,8 @@ export class MtpDrafts {
     this.held.clear();
     this.drafter?.dispose();
     this.drafter = null;
+    this.first += this.fed;
+    this.fed = 0;
   }
 
   private async feedKnown(): Promise<void> {

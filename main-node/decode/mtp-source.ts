@@ -125,6 +125,10 @@ export class MtpSource implements DraftSource {
     }
   }
 
+  preempted(): void {
+    this.drafts.forget();
+  }
+
   async end(): Promise<void> {
     this.ended.abort();
     await this.drafts.end();

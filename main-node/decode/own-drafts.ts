@@ -93,6 +93,11 @@ export class OwnDrafts {
     this.timed = timed && { ...timed, tokens: 1 };
   }
 
+  /** The rows of the answer have given up their memory. */
+  preempted(): void {
+    for (const source of this.sources) source.preempted?.();
+  }
+
   async end(): Promise<void> {
     for (const source of this.sources) await source.end?.();
   }

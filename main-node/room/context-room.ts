@@ -25,6 +25,14 @@ export const TO_RAISE: Readonly<Record<LimitSetBy, string>> = {
   free_memory: 'free memory where main runs, or say by main.context_memory how much it may take',
 };
 
+/** Memory of the head's drafters: their rows, and the passes that write them. */
+export interface HeadMemory {
+  /** Bytes that all drafters hold now. */
+  readonly heldBytes: number;
+  /** Most bytes of a drafter with rows of so many positions. */
+  bytesOf(positions: number): number;
+}
+
 export interface ContextRoomOptions {
   readonly runtime: Pick<Runtime, 'nowMs' | 'nextTurn'>;
   readonly model: Pick<Model, 'sequenceBytes'>;
@@ -39,6 +47,8 @@ export interface ContextRoomOptions {
   readonly bytesOf: (positions: number) => number;
   /** Most bytes of the decisions of so many rows, which count as memory for rows; left out: sequences decide nothing, or these bytes do not count. */
   readonly decisionBytesOf?: ((rows: number) => number) | null;
+  /** The head of which each sequence has a drafter, in the same memory; null, or left out: there is none. */
+  readonly head?: HeadMemory | null;
   /** Most positions of a sequence, given by the model. */
   readonly maxPositions: number;
   /** The model is recurrent: its sequences cannot be forked far before their end. */
@@ -51,7 +61,7 @@ export interface ContextRoomOptions {
 
 /** Counts of the room's work, and of the memory that it holds. */
 export interface RoomCounts extends RowStoreCounts {
-  /** Bytes of sequences and prefixes together. */
+  /** Bytes of sequences, prefixes and the head's drafters together. */
   readonly keyValueBytes: number;
   readonly prefixBytes: number;
   /** Bytes of what sequences and prefixes have decided by their logical caches. They are not on the device, and count within the same limit. */
@@ -322,7 +332,7 @@ export class ContextRoom implements SequenceRoom {
         id: member.id,
         holds: member.written > 0,
         isBusy: isRunning(member),
-        needBytes: rows === undefined ? null : bytesToWrite(rows) + this.decisionBytesDue(member, endOf(rows)),
+        needBytes: rows === undefined ? null : this.needBytes(member, rows),
         dueBytes: this.dueBytes(member),
       };
     });
@@ -337,17 +347,29 @@ export class ContextRoom implements SequenceRoom {
     };
   }
 
+  private needBytes(member: BatchMember, rows: MemberRows): number {
+    const end = endOf(rows);
+    return bytesToWrite(rows) + this.decisionBytesDue(member, end) + this.headBytesDue(rows.position, end);
+  }
+
   private dueBytes(member: BatchMember): number {
     const { tokenIds, written } = member;
     const { bytesOf } = this.options;
-    const rowBytes = bytesOf(tokenIds.length) - bytesOf(Math.min(written, tokenIds.length));
+    const begin = Math.min(written, tokenIds.length);
+    const rowBytes = bytesOf(tokenIds.length) - bytesOf(begin) + this.headBytesDue(begin, tokenIds.length);
     return rowBytes + this.decisionBytesDue(member, tokenIds.length);
   }
 
-  /** Most bytes of a sequence of so many positions: its rows, and what they decide. */
+  /** Most bytes of a sequence of so many positions: its rows, what they decide, and the rows of its drafter. */
   private bytesOfAll(positions: number): number {
     const { bytesOf, decisionBytesOf } = this.options;
-    return bytesOf(positions) + (decisionBytesOf?.(positions) ?? 0);
+    return bytesOf(positions) + (decisionBytesOf?.(positions) ?? 0) + this.headBytesDue(0, positions);
+  }
+
+  /** Bytes that the drafter of a sequence newly takes for these positions. It follows the sequence, some rows behind it. */
+  private headBytesDue(position: number, end: number): number {
+    const { head = null } = this.options;
+    return head === null ? 0 : Math.max(0, head.bytesOf(end) - head.bytesOf(position));
   }
 
   /** Bytes that the decisions of so many rows take beyond those that the member has. It keeps these while it is preempted. */
@@ -363,7 +385,8 @@ export class ContextRoom implements SequenceRoom {
     const members = [...this.tenants.values()].map(({ member }) => member);
     const ofMembers = members.reduce((sum, { decisions }) => sum + (decisions?.bytes ?? 0), 0);
     const [ofRunning, ofPrefixes] = counts ? [ofMembers, this.prefixes.decisionBytes] : [0, 0];
-    const [keyValueBytes, prefixBytes] = [model.sequenceBytes, this.prefixBytes(members)];
+    const keyValueBytes = model.sequenceBytes + (this.options.head?.heldBytes ?? 0);
+    const prefixBytes = this.prefixBytes(members);
     const decisionBytes = ofRunning + ofPrefixes;
     return {
       keyValueBytes,

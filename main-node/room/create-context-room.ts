@@ -1,4 +1,5 @@
 import type { YieldingMemory } from '../../engine/daemon/running-node.js';
+import { type DraftHead, HEAD_PASS_ROWS } from '../../engine/generation/draft-head.js';
 import type { Devices } from '../../engine/devices/devices.js';
 import type { Device, DeviceInfo, Model } from '../../native/index.js';
 import { formatByteSize } from '../../shared/base/text/byte-size.js';
@@ -9,7 +10,7 @@ import { decisionBytes, type DecisionRules } from '../../shared/decisions/slices
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { RowStore } from '../stored-rows/row-store.js';
-import { ContextRoom, type ContextRoomOptions, TO_RAISE } from './context-room.js';
+import { ContextRoom, type ContextRoomOptions, type HeadMemory, TO_RAISE } from './context-room.js';
 
 /** Passes of one size, and how many of them there may be at a time. */
 export interface PlannedPasses {
@@ -26,6 +27,8 @@ export interface RoomComponents {
   readonly decisions?: DecisionRules | null;
   /** Rows of earlier requests on disk; null, or left out: there are none. */
   readonly stored?: RowStore | null;
+  /** The head that drafts for every answer; null, or left out: none does. */
+  readonly head?: Pick<DraftHead, 'model' | 'drafters'> | null;
 }
 
 /** The memory of main's own worker on the same device; null: main has none. */
@@ -52,6 +55,7 @@ export function createContextRoom(
     ...roomLimit(main.contextMemoryBytes, components, passes, experts?.yieldableBytes ?? 0),
     bytesOf: bytesOfPositions(components, passes),
     decisionBytesOf: bytesOfDecisions(components),
+    head: headMemory(components),
     maxPositions: shape.maxPositions,
     isRecurrent: shape.layers.some(({ mixer }) => isRecurrent(mixer)),
     reusesPrefixes: main.reusePrefixes,
@@ -66,7 +70,31 @@ export function leastAnswerBytes(components: RoomComponents, passes: readonly Pl
   const { maxPositions } = components.model.shape;
   const positions = Math.min(LEAST_ROW_BLOCKS * ROW_BLOCK_POSITIONS, maxPositions);
   const answerBytes = bytesOfPositions(components, passes)(positions);
-  return bytesOfPasses(components, passes) + answerBytes + (bytesOfDecisions(components)?.(positions) ?? 0);
+  const otherBytes =
+    (bytesOfDecisions(components)?.(positions) ?? 0) + (headMemory(components)?.bytesOf(positions) ?? 0);
+  return bytesOfPasses(components, passes) + answerBytes + otherBytes;
+}
+
+/** A drafter has a pass for rows that it is fed, and one for its drafts. */
+const DRAFTER_PASSES: readonly PlannedPasses[] = [
+  { rows: HEAD_PASS_ROWS, count: 1 },
+  { rows: 1, count: 1 },
+];
+
+/** The memory of drafters, of which each answer has one; null: no head drafts. */
+function headMemory(components: RoomComponents): HeadMemory | null {
+  const { head = null } = components;
+  if (head === null) return null;
+  const { model } = head;
+  const ofHead = { ...components, model };
+  const passBytes = bytesOfPasses(ofHead, DRAFTER_PASSES);
+  const rowBytes = bytesOfPositions(ofHead, DRAFTER_PASSES);
+  return {
+    get heldBytes() {
+      return model.sequenceBytes + head.drafters * passBytes;
+    },
+    bytesOf: (positions) => (positions === 0 ? 0 : rowBytes(positions) + passBytes),
+  };
 }
 
 /** One row block that is in use, and one to go on with. */

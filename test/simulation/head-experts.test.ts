@@ -87,7 +87,8 @@ describe("a simulated cluster whose workers run the experts of the model's own h
   it('keeps experts of the head in caches, and loads them once', async () => {
     const cache = { device: { memoryBudgetBytes: 4 * 1024 * 1024 }, worker: { cacheBytes: 3 * 1024 * 1024 } };
     const running = await start({ homes: 'strict', replicas: 1 }, cache);
-    assertDrafted(running, await running.ask(REQUEST));
+    // The second answer takes over rows of the first one, so its head begins at another row.
+    for (let asked = 0; asked < 2; asked += 1) assertDrafted(running, await running.ask(REQUEST));
     const before = (await workersOf(running)).reduce((sum, { loads }) => sum + loads, 0);
     assertDrafted(running, await running.ask(REQUEST));
     const after = (await workersOf(running)).reduce((sum, { loads }) => sum + loads, 0);

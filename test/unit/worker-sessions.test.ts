@@ -257,7 +257,12 @@ describe('worker: the requests of a session', () => {
     shadow.arrive({ kind: 'predict', predict: prediction(6, 0, [1]) });
     assert.equal(lastError(shadow).code, 'STALE_EPOCH');
     assert.deepEqual(here.slots.calls, []);
-    assert.deepEqual(here.sessions.counters, { epoch: 7, staleMessages: 4, droppedPredictions: 0 });
+    assert.deepEqual(here.sessions.counters, {
+      epoch: 7,
+      staleMessages: 4,
+      droppedPredictions: 0,
+      servesDraftHead: false,
+    });
   });
 
   it('include early predictions of shadow, which wait until main announces their placement', () => {
