@@ -47,6 +47,8 @@ const execute = (requestId: number, epoch: number, changes: Partial<PlainExecute
 type Peer = MemoryStream<WorkerReply, WorkerRequest>;
 
 class Setting {
+  constructor(private readonly draftHead: { isHere: boolean } | null = null) {}
+
   readonly slots = new TestSlots(1);
   readonly experts = testService(this.slots, 8);
   readonly log = new TestLog();
@@ -56,6 +58,7 @@ class Setting {
   readonly sessions = new WorkerSessions({
     experts: this.experts,
     shape,
+    draftHead: this.draftHead,
     identity: () => identity('ROLE_WORKER', 'w'),
     tellStatus: () => {
       this.mainWelcomes += 1;
@@ -234,6 +237,28 @@ describe('worker: the requests of a session', () => {
     main.arrive(execute(1, 1));
     await here.slots.endLoad(0);
     assert.equal(main.sent.at(-1)?.kind, 'result');
+  });
+
+  it("may be for the experts of the model's own head, while these are here", () => {
+    const head = { isHere: false };
+    const here = new Setting(head);
+    const main = here.main();
+    for (const isHere of [false, true, false]) {
+      head.isHere = isHere;
+      assert.equal(here.sessions.counters.servesDraftHead, isHere);
+      const before = main.sent.length;
+      main.arrive(execute(1, 1, { layer: 4 }));
+      main.arrive({ kind: 'announce', announce: prediction(1, 4, [2]) });
+      main.arrive(release(1, 4, [2]));
+      assert.equal(main.sent.length - before, isHere ? 0 : 3);
+      if (!isHere) assert.match(lastError(main).message, /layer 4, .* layers 0 to 3/);
+      main.arrive(execute(2, 1, { layer: 5 }));
+      assert.match(lastError(main).message, isHere ? /layer 5, .* layers 0 to 4/ : /layer 5, .* layers 0 to 3/);
+    }
+    const shadow = here.connect(identity('ROLE_SHADOW', 's'));
+    head.isHere = true;
+    shadow.arrive({ kind: 'predict', predict: prediction(1, 4, [2]) });
+    assert.match(lastError(shadow).message, /layer 4, .* layers 0 to 3/);
   });
 
   it('end the session of a peer that keeps sending forbidden ones', () => {
