@@ -69,7 +69,7 @@ class TestRoster {
         onPartialResult(
           work.experts.map(({ expert, rows: own }) => {
             const rows = own.length === 0 ? sent : own.length;
-            const output = new Uint8Array(new Float32Array(rows * hiddenSize).fill(expert).buffer);
+            const output = Buffer.from(new Float32Array(rows * hiddenSize).fill(expert).buffer);
             return { expert, rows, output, failure: null, ...NO_TIMES };
           }),
         );
@@ -164,8 +164,8 @@ describe('the layer of a head that drafts', () => {
     assert.ok(head !== null);
     const served = withHeadLayer<ModelSource>(source, head);
     assert.equal(headLayerOf(shape), shape.expertLayers);
-    assert.equal(served.expert(headLayerOf(shape), 3), head.expert(0, 3));
-    assert.equal(served.expert(1, 3), source.expert(1, 3));
+    assert.deepEqual(served.expert(headLayerOf(shape), 3), head.expert(0, 3));
+    assert.deepEqual(served.expert(1, 3), source.expert(1, 3));
     assert.equal(withHeadLayer<ModelSource>(source, null), source);
   });
 

@@ -47,8 +47,7 @@ const execute = (requestId: number, epoch: number, changes: Partial<PlainExecute
 type Peer = MemoryStream<WorkerReply, WorkerRequest>;
 
 class Setting {
-  constructor(private readonly draftHead: { isHere: boolean } | null = null) {}
-
+  readonly draftHead = { isHere: false };
   readonly slots = new TestSlots(1);
   readonly experts = testService(this.slots, 8);
   readonly log = new TestLog();
@@ -240,8 +239,8 @@ describe('worker: the requests of a session', () => {
   });
 
   it("may be for the experts of the model's own head, while these are here", () => {
-    const head = { isHere: false };
-    const here = new Setting(head);
+    const here = new Setting();
+    const { draftHead: head } = here;
     const main = here.main();
     for (const isHere of [false, true, false]) {
       head.isHere = isHere;
