@@ -58,6 +58,8 @@ export interface HeadRuns {
 export class HeadExperts {
   private readonly dispatcher: ExpertDispatcher;
   private readonly workers: PlacedWorkers;
+  /** The log knows that nobody has the experts. */
+  private hasTold = false;
 
   constructor(private readonly options: HeadExpertsOptions) {
     this.workers = servingWorkers(options.roster);
@@ -67,7 +69,21 @@ export class HeadExperts {
   /** A worker of the placement has the experts of the head. */
   get isServed(): boolean {
     const { placement } = this.options.roster;
-    return placement !== null && placement.workers.some(({ id }) => this.workers.worker(id) !== null);
+    if (placement === null) return false;
+    const isServed = placement.workers.some(({ id }) => this.workers.worker(id) !== null);
+    if (isServed) this.hasTold = false;
+    else this.tellUnserved(placement);
+    return isServed;
+  }
+
+  /** Workers that have not told their status may have the experts. */
+  private tellUnserved({ workers }: Placement): void {
+    const { roster, log } = this.options;
+    if (this.hasTold || workers.some(({ id }) => (roster.worker(id)?.status ?? null) === null)) return;
+    this.hasTold = true;
+    log.warn(
+      "no drafts of the model's own head: no worker runs its experts (each needs the whole pack, and a release that does so)",
+    );
   }
 
   /** Runs of one drafter, until the signal aborts: then they reject with CANCELLED. */

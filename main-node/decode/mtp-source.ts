@@ -140,17 +140,17 @@ export class MtpSource implements DraftSource {
   }
 
   private pauses(): boolean {
-    this.pauseLeft = Math.max(0, this.pauseLeft - 1);
+    if (this.pauseLeft === 0) return false;
+    this.pauseLeft -= 1;
+    // The head is fed with the states of this pass first.
+    if (this.pauseLeft === 1) this.drafts.restart();
     return this.pauseLeft > 0;
   }
 
   private failed({ code, message }: OdmoeError): void {
     const isOver = code === 'CANCELLED';
     this.hasFailed = isOver || this.workers === null;
-    if (!this.hasFailed) {
-      this.drafts.restart();
-      this.pauseLeft = PASSES_UNTIL_RETRY;
-    }
+    if (!this.hasFailed) this.pauseLeft = PASSES_UNTIL_RETRY;
     if (isOver || this.hasTold) return;
     this.hasTold = true;
     if (this.hasFailed)

@@ -249,6 +249,44 @@ describe('main: the rows of a head', () => {
     assert.deepEqual(drafter.fed, ['0: 3.5 14', '1: 4.5 15']);
   });
 
+  it('give their memory back where the answer is preempted, once the head does not run, and begin anew', async () => {
+    const known = [10, 11, 12, 13];
+    const { drafter, drafts } = begin(known);
+    drafts.takeStates(0, Float32Array.of(0.5, 1.5, 2.5));
+    let goOn = (): void => undefined;
+    drafter.open = new Promise<void>((resolve) => (goOn = resolve));
+    const drafted = drafts.draft(1);
+    drafts.forget();
+    await Promise.resolve();
+    assert.notEqual(drafter.rows, -1, 'the head runs');
+    goOn();
+    assert.deepEqual(await drafted, [7]);
+    assert.deepEqual(await drafts.draft(1), [], 'its rows are gone');
+    assert.equal(drafter.rows, -1);
+    drafter.rows = 0;
+    drafts.takeStates(0, Float32Array.of(0.5, 1.5, 2.5));
+    assert.deepEqual(await drafts.draft(1), [7]);
+    assert.deepEqual(drafter.fed.slice(3), ['0: 0.5 11', '1: 1.5 12', '2: 2.5 13']);
+    await drafts.end();
+  });
+
+  it('begin anew behind an error that has passed', async () => {
+    const known = [10, 11, 12];
+    const { drafter, drafts } = begin(known);
+    drafter.failure = new Error('no worker');
+    drafts.takeStates(0, Float32Array.of(0.5, 1.5));
+    await assert.rejects(drafts.draft(1), /no worker/);
+    await assert.rejects(drafts.draft(1), /no worker/);
+    drafts.restart();
+    drafter.failure = null;
+    drafter.rows = 0;
+    known.push(13);
+    drafts.takeStates(2, Float32Array.of(2.5));
+    assert.deepEqual(await drafts.draft(1), [7]);
+    assert.deepEqual(drafter.fed, ['0: 2.5 13']);
+    await drafts.end();
+  });
+
   it('fail where drafts are asked for', async () => {
     const { drafter, drafts } = begin([10, 11, 12]);
     drafter.failure = new Error('no memory');

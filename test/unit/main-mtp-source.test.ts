@@ -31,14 +31,14 @@ class ScriptedHead implements Drafter {
 }
 
 /** A source whose prompt has been run up to its last token. */
-function begun(assumed = 0.7) {
+function begun(assumed = 0.7, workers: EngineHead['workers'] = null) {
   const head = new ScriptedHead();
   const createDrafter = (): ScriptedHead => {
     if (head.creationFailure !== null) throw head.creationFailure;
     head.created += 1;
     return head;
   };
-  const engineHead: EngineHead = { head: { createDrafter }, workers: null, acceptance: new DraftAcceptance([assumed]) };
+  const engineHead: EngineHead = { head: { createDrafter }, workers, acceptance: new DraftAcceptance([assumed]) };
   const warnings: string[] = [];
   const log = { warn: (text: string) => void warnings.push(text) };
   const source = new MtpSource(engineHead, { hiddenSize: 1, mostRows: 4 }, log);
@@ -121,6 +121,34 @@ describe('main: the source of drafts that is the head', () => {
     assert.equal(warnings.length, 1);
     await source.end();
     assert.deepEqual([head.created, head.disposed, head.asked], [0, 0, []]);
+  });
+
+  it('begins anew where workers that run its experts have failed, and says so once', async () => {
+    const { head, source, warnings } = begun(0.7, { isServed: true });
+    head.failure = new OdmoeError('WORKER_LOST', 'gone');
+    const drafts: number[] = [];
+    for (let position = 2; position < 60; position += 1) {
+      if (position === 30) head.failure = null;
+      drafts.push((await pass(source, position, 3)).length);
+    }
+    assert.equal(drafts.findIndex((count) => count > 0) < 40, true, 'it drafts again');
+    assert.ok(drafts.slice(0, 28).every((count) => count === 0));
+    assert.deepEqual(warnings, ["workers could not run the experts of the model's own head: it drafts again later"]);
+    await source.end();
+  });
+
+  it('drafts nothing while no worker has its experts, and says nothing of an answer that is cancelled', async () => {
+    const workers = { isServed: false };
+    const { head, source, warnings } = begun(0.7, workers);
+    for (let position = 2; position < 5; position += 1) assert.deepEqual(await pass(source, position, 3), []);
+    assert.deepEqual([head.created, head.asked], [0, []]);
+    workers.isServed = true;
+    assert.deepEqual(await pass(source, 5, 3), [], 'the state of the row before has not come');
+    assert.notDeepEqual(await pass(source, 6, 3), []);
+    head.failure = new OdmoeError('CANCELLED', 'cancelled');
+    for (let position = 7; position < 9; position += 1) assert.deepEqual(await pass(source, position, 3), []);
+    assert.deepEqual(warnings, []);
+    await source.end();
   });
 
   it('is not asked for a pass that runs no drafts', async () => {
