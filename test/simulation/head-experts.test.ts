@@ -5,11 +5,15 @@ import type { NodeStatus } from '../../shared/wire/messages.js';
 import { assertSameAnswer, type CollectedAnswer, referenceAnswer, requestFor } from '../integration/harness/answers.js';
 import { packOf } from '../integration/harness/test-models.js';
 import type { SettingsChanges } from '../integration/harness/test-settings.js';
+import { BLOCK_POSITIONS, DEVICE_BYTES } from '../../simulator/faults/draw-budget.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 
 const MODEL = 'fixtures/glm45';
 const REQUEST = requestFor([1, 17, 250, 3, 88, 9, 41], { logprobs: 5, maxTokens: 24 });
 const OTHER = requestFor([1, 17, 250, 3, 88, 9, 41, 7, 130], { logprobs: 5, maxTokens: 16 });
+/** Room for the rows of few answers: layers of the model and its head, and blocks of positions; and for passes of heads. */
+const CONTEXT_BYTES = 6 * BLOCK_POSITIONS * DEVICE_BYTES.cacheRowBytes * 5;
+const LONG = { ...REQUEST, promptTokenIds: Array.from({ length: 230 }, (_, place) => 1 + (place % 40)), maxTokens: 48 };
 const AT_WORKERS: SettingsChanges = { drafting: { rows: 3, source: 'mtp', headExperts: 'workers' } };
 
 describe("a simulated cluster whose workers run the experts of the model's own head", () => {
@@ -113,6 +117,20 @@ describe("a simulated cluster whose workers run the experts of the model's own h
       void running.addWorker('worker-1');
     });
     assertDrafted(running, answer);
+  });
+
+  it('answers many at once where memory has room for few of them and their heads', async () => {
+    const main = { maxActiveSequences: 4, contextMemoryBytes: CONTEXT_BYTES };
+    const running = await start({ main });
+    const requests = [0, 1, 2, 3].map((seed) => ({ ...LONG, promptTokenIds: [seed + 50, ...LONG.promptTokenIds] }));
+    const answers = await Promise.all(requests.map((request) => running.ask(request)));
+    for (const [index, request] of requests.entries())
+      assertSameAnswer(answers[index] ?? assert.fail(), await referenceAnswer(MODEL, request));
+    const { passes, nodes } = await running.status();
+    assert.ok((passes?.preemptions ?? 0) > 0);
+    const ofMain = nodes.find(({ identity }) => identity.role === 'ROLE_MAIN') ?? assert.fail();
+    assert.ok(ofMain.keyValueBytes <= CONTEXT_BYTES);
+    assert.deepEqual(running.log.matching('could not run the experts'), []);
   });
 
   it('frees what workers hold for an answer that is cancelled', async () => {

@@ -275,6 +275,19 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       );
     });
 
+    it('counts the rows and passes of the drafters of a head', () => {
+      const head = { model, drafters: 0 };
+      const parts = { device, model, runtime: RUNTIME, devices: { cudaStatus }, head };
+      const main = { contextMemoryBytes: bytesOf(shape.maxPositions) * 8 + 1e8, reusePrefixes: true };
+      const room = createContextRoom({ main }, parts, [{ rows: PASS_ROWS, count: 1 }]);
+      assert.equal(room.counts().keyValueBytes, 0);
+      head.drafters = 2;
+      const passBytes = room.counts().keyValueBytes / 2;
+      assert.ok(passBytes > 0);
+      // The head of this test has the rows of the whole model.
+      assert.equal(room.leastBytes, 2 * bytesOf(Math.min(ROW_BLOCK_POSITIONS, shape.maxPositions)) + passBytes);
+    });
+
     it('is the smaller of the set size and the rest of the budget, and the error names that one', () => {
       const rowBlockBytes = bytesOf(Math.min(ROW_BLOCK_POSITIONS, shape.maxPositions));
       const spareBytes = device.info().usedBytes + 64 * rowBlockBytes;
