@@ -70,7 +70,7 @@ class TestRoster {
           work.experts.map(({ expert, rows: own }) => {
             const rows = own.length === 0 ? sent : own.length;
             const output = Buffer.from(new Float32Array(rows * hiddenSize).fill(expert).buffer);
-            return { expert, rows, output, failure: null, ...NO_TIMES };
+            return { expert, rows, output, failure: null, wasLoaded: true, stallUs: 0, executeUs: 0, ...NO_TIMES };
           }),
         );
       },

@@ -67,7 +67,7 @@ describe('a simulated cluster', () => {
 
     it('departs optimistically: a guessed token has its first layer loaded while the previous one ends', async () => {
       const plain = await simulate(times, { workers: 2 }, new FlatTrace(2, 4), 5);
-      const drafting = { optimistic: true, rows: 1, source: 'shadow' as const };
+      const drafting = { optimistic: true, rows: 1, source: 'shadow' as const, headExperts: 'auto' as const };
       const optimistic = await simulate(times, { workers: 2, drafting }, new FlatTrace(2, 4), 5);
       assert.ok(optimistic.tpotMs < plain.tpotMs, `${optimistic.tpotMs} and ${plain.tpotMs} ms`);
       assert.equal(optimistic.timing.restarts, 0);
@@ -75,7 +75,10 @@ describe('a simulated cluster', () => {
 
     it('runs drafts of any quality to the last token', async () => {
       for (const optimistic of [false, true]) {
-        const changes = { workers: 2, drafting: { optimistic, rows: 3, source: 'shadow' as const } };
+        const changes = {
+          workers: 2,
+          drafting: { optimistic, rows: 3, source: 'shadow' as const, headExperts: 'auto' as const },
+        };
         const right = await simulate(times, changes, new FlatTrace(2, 12), 13);
         assert.equal(right.acceptance, 1);
         assert.ok(right.tokensPerPass > 1.5, `${right.tokensPerPass}`);
@@ -173,7 +176,7 @@ describe('a simulated cluster', () => {
     await fc.assert(
       fc.asyncProperty(setUps, async ({ rows, optimistic, spread, source, acceptance, shadowMs, ...periods }) => {
         const changes = {
-          drafting: { rows, optimistic, source: 'shadow' as const },
+          drafting: { rows, optimistic, source: 'shadow' as const, headExperts: 'auto' as const },
           prediction: { source, layersAhead: 1 },
           align: { ...periods, streamKeyValues: true },
           placement: { groupSize: 'auto' as const, spread, homes: 'group' as const, replicas: 1 },
@@ -188,7 +191,9 @@ describe('a simulated cluster', () => {
   });
 
   it('gives the same result every time', async () => {
-    const changes = { drafting: { optimistic: true, rows: 'auto' as const, source: 'shadow' as const } };
+    const changes = {
+      drafting: { optimistic: true, rows: 'auto' as const, source: 'shadow' as const, headExperts: 'auto' as const },
+    };
     const once = async () => {
       const { timing, ...result } = await simulate(
         plainTimes(4, LOAD_MS),
