@@ -67,6 +67,7 @@ const OUTPUTS = {
   latent: 'attn_output.weight',
   delta: 'ssm_out.weight',
   convolution: 'shortconv.out_proj.weight',
+  'state-space': 'ssm_out.weight',
 } as const;
 
 /** A dense network has the plain names. Beside experts they belong to the shared expert, but Gemma-4 calls its dense network so there, too. */

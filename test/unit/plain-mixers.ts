@@ -303,7 +303,7 @@ function stateSpace(mixer: StateSpaceMixer, xs: readonly Vector[], weights: Weig
           sum += at(state, place) * at(c ?? row, i);
         }
         return sum;
-      }) as Vector;
+      });
     });
     const gate = multiply(weights('stateSpaceGate'), x);
     const gated = joined(outputs).map((value, index) => value * at(gate, index) * sigmoid(at(gate, index)));
