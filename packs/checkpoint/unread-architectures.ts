@@ -7,7 +7,6 @@ const CAPACITY: Unread = {
   never:
     'its experts have a capacity and drop tokens by what else is in the batch, so that no answer could be the same in every batch',
 };
-const MAMBA_2 = 'Mamba-2 layers';
 const STREAMS = 'residual streams that each layer mixes';
 const KDA = 'Kimi delta attention';
 
@@ -15,8 +14,6 @@ const KDA = 'Kimi delta attention';
 const UNREAD: Readonly<Record<string, Unread>> = {
   SwitchTransformersForConditionalGeneration: CAPACITY,
   switch_transformers: CAPACITY,
-  NemotronHForCausalLM: { missing: [MAMBA_2, 'experts without a gate'] },
-  GraniteMoeHybridForCausalLM: { missing: [MAMBA_2] },
   KimiLinearForCausalLM: { missing: [KDA] },
   DeepseekV4ForCausalLM: {
     missing: [STREAMS, 'attention to compressed positions', 'routers that choose experts by the token id'],
