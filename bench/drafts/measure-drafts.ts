@@ -51,15 +51,12 @@ export async function measureDrafts(options: DraftBenchOptions, signal: AbortSig
     for (const cluster of clusters) await cluster.start(signal);
     const [plain, drafted] = clusters as [DemoCluster, DemoCluster];
     // A first run without measurement: the daemons have just started.
-    for (const cluster of clusters) await runKind(cluster, 'story', { ...options, prompts: 2 }, signal);
+    for (const cluster of clusters) await runPrompts(cluster, draftPrompts('story', 2), 1, emptyRun(), signal);
     const rows: DraftRow[] = [];
     for (const kind of PROMPT_KINDS) {
       const rounds: [KindRun, KindRun][] = [];
       for (let round = 0; round < options.rounds; round++) {
-        // The one that runs first changes from round to round, as the first one finds colder caches.
-        const first = round % 2 === 0 ? null : await runKind(drafted, kind, options, signal);
-        const plainRun = await runKind(plain, kind, options, signal);
-        const pair: [KindRun, KindRun] = [plainRun, first ?? (await runKind(drafted, kind, options, signal))];
+        const pair = await runPair([plain, drafted], kind, options, round, signal);
         if (pair[0].texts.join('\0') !== pair[1].texts.join('\0')) throw new Error(`answers of ${kind} differ`);
         rounds.push(pair);
       }
@@ -100,33 +97,57 @@ function clusterOf(packPath: string, options: DraftBenchOptions, main: readonly 
   });
 }
 
-/** The users share the prompts; each asks again as soon as its answer is whole. Time is counted while answers decode. */
-async function runKind(
-  cluster: DemoCluster,
+/**
+ * A round of one kind in both clusters. One user's prompts alternate between them, one by one, because the machine's speed changes from minute to minute;
+ * several users keep one cluster busy for a whole round. The one that runs first changes, as the first one finds colder caches.
+ */
+async function runPair(
+  clusters: readonly [DemoCluster, DemoCluster],
   kind: PromptKind,
   { users, prompts: count }: DraftBenchOptions,
+  round: number,
   signal: AbortSignal,
-): Promise<KindRun> {
+): Promise<[KindRun, KindRun]> {
   const prompts = draftPrompts(kind, count);
-  const run: KindRun = { tokens: 0, passes: 0, ms: 0, texts: prompts.map(() => '') };
-  let next = 0;
+  const runs: [KindRun, KindRun] = [emptyRun(), emptyRun()];
+  const parts = users === 1 ? prompts.map((prompt) => [prompt]) : [prompts];
+  for (const [index, part] of parts.entries()) {
+    const order = (round + index) % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const);
+    for (const place of order) await runPrompts(clusters[place], part, users, runs[place], signal);
+  }
+  return runs;
+}
+
+function emptyRun(): KindRun {
+  return { tokens: 0, passes: 0, ms: 0, texts: [] };
+}
+
+/** The users share the prompts; each asks again as soon as its answer is whole. One user's time is that of decode. */
+async function runPrompts(
+  cluster: DemoCluster,
+  prompts: readonly DraftPrompt[],
+  users: number,
+  run: KindRun,
+  signal: AbortSignal,
+): Promise<void> {
+  const texts = prompts.map(() => '');
+  let [next, decodeMs] = [0, 0];
   const ask = async (): Promise<void> => {
     for (let index = next++; index < prompts.length; index = next++) {
       const prompt = requirePresent(prompts[index], 'each index has a prompt.');
       const { finished, tokens } = await answer(cluster, prompt, signal);
       // The first token comes from the prompt's pass.
       const decodedTokens = Math.max(0, tokens - 1);
-      const decodeMs = decodedTokens * (finished.timing?.tpotMs ?? 0);
+      decodeMs += decodedTokens * (finished.timing?.tpotMs ?? 0);
       run.tokens += decodedTokens;
       run.passes += decodedTokens - (finished.drafts?.accepted ?? 0);
-      if (users === 1) run.ms += decodeMs;
-      run.texts[index] = finished.text;
+      texts[index] = finished.text;
     }
   };
   const begunMs = runtime.nowMs();
   await Promise.all(Array.from({ length: users }, ask));
-  if (users > 1) run.ms = runtime.nowMs() - begunMs;
-  return run;
+  run.ms += users > 1 ? runtime.nowMs() - begunMs : decodeMs;
+  run.texts.push(...texts);
 }
 
 async function answer(
