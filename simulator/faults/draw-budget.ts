@@ -35,6 +35,8 @@ const SHAPES: Readonly<Record<ScenarioModel, { layers: number; experts: number }
   'mxfp4-experts': { layers: 2, experts: 8 },
   'short-convolutions': { layers: 4, experts: 15 },
   'dense-ends': { layers: 4, experts: 12 },
+  'state-spaces': { layers: 5, experts: 21 },
+  indexers: { layers: 4, experts: 18 },
 };
 
 /** Keys and values are allocated in blocks of this many positions. */

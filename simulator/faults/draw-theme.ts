@@ -51,7 +51,7 @@ export function modelsOf(theme: Theme): readonly ScenarioModel[] {
   return theme === 'mainRestarts' ? SCENARIO_MODELS.filter((model) => !RECURRENT.has(model)) : SCENARIO_MODELS;
 }
 
-const RECURRENT: ReadonlySet<ScenarioModel> = new Set(['delta-nets', 'short-convolutions']);
+const RECURRENT: ReadonlySet<ScenarioModel> = new Set(['delta-nets', 'short-convolutions', 'state-spaces']);
 
 export function nodesWanted(theme: Theme): WantedNodes {
   return NODES_OF[theme] ?? ANY_NODES;

@@ -108,8 +108,10 @@ const SLICED_SHARE = 0.2;
 /** Their routers choose by other numbers than their scores, so that no logical cache can choose other experts. */
 const WITHOUT_LOGICAL_CACHE: ReadonlySet<ScenarioModel> = new Set<ScenarioModel>([
   'dense-ends',
+  'indexers',
   'latent-attention',
   'short-convolutions',
+  'state-spaces',
 ]);
 
 /** The packs of test/fixtures/packs have slices (8,4). A router that chooses one expert has no thresholds. */

@@ -5,6 +5,7 @@ import type { GenerateRequest } from '../../shared/wire/messages.js';
 export const SCENARIO_MODELS = [
   ...(['four-experts', 'six-experts', 'one-of-three', 'three-of-five'] as const),
   ...(['delta-nets', 'latent-attention', 'mxfp4-experts', 'short-convolutions', 'dense-ends'] as const),
+  ...(['state-spaces', 'indexers'] as const),
 ] as const;
 export type ScenarioModel = (typeof SCENARIO_MODELS)[number];
 
