@@ -47,7 +47,7 @@ function isOutside(value: object): boolean {
 }
 
 /** Limits of the largest simulated model, and the most workers of a main in one scenario. */
-const LAYERS = 4;
+const LAYERS = 5;
 const EXPERTS = 8;
 const WORKERS = 16;
 const PLACES = LAYERS * EXPERTS;
@@ -64,7 +64,10 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'EntryNumbers.free.exponent': PLACES,
   'EntryNumbers.free.full': PLACES,
   'EntryNumbers.free.signMantissa': PLACES,
+  'ExpertFetcher.needed': PLACES,
   'ExpertRecoder.recodedSlots': PLACES,
+  'HomesPlan.planned.shares': WORKERS,
+  'HomesPlan.present.shares': WORKERS,
   'HostMemory.held': PLACES,
   'HostMemory.sizes': PLACES,
   'CachedLayers.layers': LAYERS * WORKERS,
