@@ -2,6 +2,7 @@ import type { Measure, Measurement, Range } from './measurement.js';
 import { AUTO_PRECISIONS } from '../../shared/decisions/slices/choose-shadow-form.js';
 import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { paperSetUp, PAPER_SET_UP, type CachedMachine, type SetUp } from './set-up.js';
+import { speedBySource, type SourceRow } from './sources.js';
 
 /** One number of the paper, with ours. */
 export interface Cell {
@@ -68,9 +69,13 @@ export interface TableResult {
   orders: OrderCheck[];
   past: PastRow[];
   shadows: ShadowRow[];
+  sources: SourceRow[];
 }
 
-export const PAPER_TABLES = ['table2', 'figure8', 'figure9', 'figure10', 'past', 'shadows'] as const;
+/** Tables of any pack. */
+export const USUAL_TABLES = ['table2', 'figure8', 'figure9', 'figure10', 'past', 'shadows'] as const;
+/** `sources` needs a pack with trained maps. */
+export const PAPER_TABLES = [...USUAL_TABLES, 'sources'] as const;
 export type PaperTable = (typeof PAPER_TABLES)[number];
 
 const DECODE = 'decode tokens/s';
@@ -177,7 +182,7 @@ function wholeWithDrafts(profile: string, expertStorage: SetUp['expertStorage'])
   });
 }
 
-const NOTHING: TableResult = { cells: [], orders: [], past: [], shadows: [] };
+const NOTHING: TableResult = { cells: [], orders: [], past: [], shadows: [], sources: [] };
 
 /** Measures the cells of a table or figure of the paper, or of a table beside them. */
 export async function measureTable(table: PaperTable, measure: Measure): Promise<TableResult> {
@@ -194,6 +199,8 @@ export async function measureTable(table: PaperTable, measure: Measure): Promise
       return { ...NOTHING, past: await pastThePaper(measure) };
     case 'shadows':
       return { ...NOTHING, shadows: await shadowsByPrecision(measure) };
+    case 'sources':
+      return { ...NOTHING, sources: await speedBySource(measure, INPUT_TOKENS, OUTPUT_TOKENS) };
   }
 }
 

@@ -16,7 +16,7 @@ import { openServedPack } from '../../packs/open-served-pack.js';
 import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { deepenCheckpoint } from '../deepen/deepen-checkpoint.js';
 import { MOST_PROMPTS } from '../../engine/fitting/demo-prompts.js';
-import { measureTable, PAPER_TABLES, type PaperTable, type TableResult } from './cells.js';
+import { measureTable, PAPER_TABLES, USUAL_TABLES, type PaperTable, type TableResult } from './cells.js';
 import { paperProfileFile, SetUpRunner } from './measure-set-ups.js';
 import { reportJson, paperReportText } from './report.js';
 import type { ShadowQuantize } from './set-up.js';
@@ -50,7 +50,9 @@ export function registerBenchPaper(bench: Command, run: MeasuredRun): void {
     .command('paper')
     .description("run the paper's tables again: main, shadow and workers in the time and memory of profiled devices")
     .addOption(
-      new Option('--only <list>', `of ${PAPER_TABLES.join(',')}`).argParser(tables).default([...PAPER_TABLES], 'all'),
+      new Option('--only <list>', `of ${PAPER_TABLES.join(',')}`)
+        .argParser(tables)
+        .default([...USUAL_TABLES], 'all but sources'),
     )
     .option('--prompts <count>', 'prompts of each length', wholeNumberFlag(1, MOST_PROMPTS), 4)
     .option('--tokens <count>', 'longest answer, for a shorter run', wholeNumberFlag(FEWEST_TOKENS, MOST_TOKENS), 256)
@@ -78,7 +80,7 @@ export function registerBenchPaper(bench: Command, run: MeasuredRun): void {
     .addHelpText(
       'after',
       '\nRuns the daemons and their arithmetic in this process on a virtual clock: figures are the same on every machine, however\n' +
-        'busy it is. --wall starts processes instead, whose figures also hold what this machine takes; docs/testbed.md tells more.\n' +
+        'busy it is. The table sources compares sources of predictions, on a pack with trained maps (odmoe fit). --wall starts processes instead, whose figures also hold what this machine takes; docs/testbed.md tells more.\n' +
         '\nExamples:\n  odmoe bench paper --only table2\n  odmoe bench paper --only past --prompts 1 --tokens 64 --json\n',
     )
     .action(async (flags: PaperFlags) => {
@@ -120,15 +122,16 @@ async function benchPaper(flags: PaperFlags, run: MeasuredRun, signal: AbortSign
       signal,
       onProgress: printProgress,
     });
-    const result: TableResult = { cells: [], orders: [], past: [], shadows: [] };
+    const result: TableResult = { cells: [], orders: [], past: [], shadows: [], sources: [] };
     try {
       for (const table of flags.only) {
         printProgress(`-- ${table}`);
-        const { cells, orders, past, shadows } = await measureTable(table, runner.measure);
+        const { cells, orders, past, shadows, sources } = await measureTable(table, runner.measure);
         result.cells.push(...cells);
         result.orders.push(...orders);
         result.past.push(...past);
         result.shadows.push(...shadows);
+        result.sources.push(...sources);
       }
     } finally {
       await runner.stop();

@@ -76,7 +76,10 @@ export class SetUpRunner {
     const asked = testbedPrompts(tokenizer, inputTokens, prompts);
     for (const prompt of asked) answers.push(await answer(prompt, tokens));
     const profilePath = await this.profileOf(setUp);
-    const simulated = profilePath === null ? null : await this.simulator.simulate(setUp, profilePath, asked, tokens);
+    // A trace has no states for trained maps to read.
+    const isTraced = isCachedMachine(setUp) || setUp.prediction !== 'trained';
+    const simulated =
+      profilePath === null || !isTraced ? null : await this.simulator.simulate(setUp, profilePath, asked, tokens);
     const shadowTokenMs = profilePath === null ? null : wholeTokenMs(loadDeviceProfile(profilePath), 'shadow');
     const measurement = summarizeAnswers(answers, { simulated, shadowTokenMs });
     this.known.set(key, measurement);

@@ -10,6 +10,7 @@ import {
   type TableResult,
 } from './cells.js';
 import type { Range } from './measurement.js';
+import type { SourceRow } from './sources.js';
 import type { ShadowQuantize } from './set-up.js';
 import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 
@@ -50,6 +51,7 @@ export function reportJson(result: TableResult, conditions: PaperConditions): un
     orders: result.orders,
     past: result.past,
     shadows: result.shadows,
+    sources: result.sources,
     bestDecodeOverFullyCached: bestDecodeOverFullyCached(result),
     likeWithLike: likeWithLike(result),
   });
@@ -57,8 +59,14 @@ export function reportJson(result: TableResult, conditions: PaperConditions): un
 
 /** Tables for people. */
 export function paperReportText(result: TableResult, conditions: PaperConditions): string {
-  const { cells, past, shadows } = result;
-  const all = [cellSection(cells), pastSection(past), shadowSection(shadows), orderSection(result)];
+  const { cells, past, shadows, sources } = result;
+  const all = [
+    cellSection(cells),
+    pastSection(past),
+    shadowSection(shadows),
+    sourceSection(sources),
+    orderSection(result),
+  ];
   const sections = all.filter((section) => section.length > 0);
   const best = bestDecodeOverFullyCached(result);
   const { profile, workers, prompts, precision, quantize, wall, tokensLimit } = conditions;
@@ -129,6 +137,31 @@ function pastSection(past: readonly PastRow[]): string[] {
       { title: 'TTFT ms', align: 'right' },
       { title: 'recall', align: 'right' },
       { title: 'acceptance', align: 'right' },
+      { title: 'tokens', align: 'left' },
+    ],
+    rows,
+  );
+}
+
+function sourceSection(sources: readonly SourceRow[]): string[] {
+  if (sources.length === 0) return [];
+  const rows = sources.map((row) => [
+    row.source,
+    row.setUp,
+    row.decodeTokensPerS.toFixed(2),
+    rangeText(row.range),
+    row.overShadow.toFixed(3),
+    figure(row.recall, 4),
+    row.tokensEqual ? 'equal' : 'DIFFERENT',
+  ]);
+  return tableLines(
+    [
+      { title: 'predictions from', align: 'left' },
+      { title: 'set-up', align: 'left' },
+      { title: 'tokens/s', align: 'right' },
+      { title: 'of prompts', align: 'right' },
+      { title: 'over shadow', align: 'right' },
+      { title: 'recall', align: 'right' },
       { title: 'tokens', align: 'left' },
     ],
     rows,

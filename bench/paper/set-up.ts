@@ -8,6 +8,8 @@ export interface SetUp {
   /** Name of a profile in bench/profiles; null: the profile of --profile. */
   profile: string | null;
   prediction: NodeSettings['prediction']['source'];
+  /** Layers between the router that is asked and the layer at hand, for router-ahead. */
+  layersAhead: number;
   /** Iterations; 0: never. */
   alignTokenPeriod: number;
   alignKeyValuePeriod: number;
@@ -46,6 +48,7 @@ export function isCachedMachine(setUp: SetUp | CachedMachine): setUp is CachedMa
 export const PAPER_SET_UP: SetUp = {
   profile: null,
   prediction: 'sep',
+  layersAhead: 1,
   alignTokenPeriod: 1,
   alignKeyValuePeriod: 1,
   streamKeyValues: false,
@@ -79,6 +82,7 @@ export function daemonFlags(
   const emulation = profilePath === null ? [] : ['--profile', profilePath, '--expert-storage', setUp.expertStorage];
   const main = ['--prediction', setUp.prediction, '--draft-rows', String(setUp.draftRows), '--spread', setUp.spread];
   if (setUp.prediction === 'sep') main.push('--draft-source', 'shadow');
+  if (setUp.layersAhead > 1) main.push('--layers-ahead', String(setUp.layersAhead));
   // The same prompts are sent again with other answer lengths. The paper's system computes each of them anew.
   main.push('--no-reuse-prefixes');
   if (!setUp.streamKeyValues) main.push('--no-stream-kv');

@@ -91,7 +91,7 @@ export function clusterSetUp(setUp: SetUp, workers: number): ClusterSetUp {
       streamKeyValues: setUp.streamKeyValues,
     },
     drafting: { optimistic: setUp.optimistic, rows: setUp.draftRows, source: 'shadow', headExperts: 'auto' },
-    prediction: { source: setUp.prediction, layersAhead: 1 },
+    prediction: { source: setUp.prediction, layersAhead: setUp.layersAhead },
     placement: { groupSize: 'auto', spread: setUp.spread, homes: 'group', replicas: 1 },
   };
 }

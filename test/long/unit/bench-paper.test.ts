@@ -185,7 +185,7 @@ describe("the paper's tables", () => {
       ['expertStorage', 'slots'],
       ['prefillOverlap'],
     ]);
-    const text = paperReportText({ cells, orders: [], past, shadows: [] }, CONDITIONS);
+    const text = paperReportText({ cells, orders: [], past, shadows: [], sources: [] }, CONDITIONS);
     assert.match(text, /spread over all workers .* DIFFERENT/);
     assert.match(text, /best decode over fully cached, FP32, no drafts: 1\.600/);
     assert.match(text, /drafts, dealt to all workers over fully cached, BF16, drafts: 0\.400/);
@@ -212,8 +212,36 @@ describe("the paper's tables", () => {
       shadows.map(({ precision }) => precision),
     );
     assert.deepEqual(differences(asked[0] ?? assert.fail()), ['shadowPrecision']);
-    const text = paperReportText({ cells: [], orders: [], past: [], shadows }, CONDITIONS);
+    const text = paperReportText({ cells: [], orders: [], past: [], shadows, sources: [] }, CONDITIONS);
     assert.match(text, /nf4 +paper's set-up +4\.00 .* 27\.0 GB +0\.9700/);
+  });
+
+  it('compare each source of predictions with the shadow in the same set-up', async () => {
+    const asked: SetUp[] = [];
+    const measure: Measure = async (setUp) => {
+      assert.ok(!isCachedMachine(setUp));
+      asked.push(setUp);
+      const slower = { sep: 1, trained: 0.95, 'router-ahead': 0.7, random: 0.5, off: 0.4 }[setUp.prediction];
+      return measurement({ decodeTokensPerS: (setUp.slots === 1 ? 4 : 8) * slower });
+    };
+    const { sources } = await measureTable('sources', measure);
+    assert.deepEqual(
+      sources.slice(0, 5).map(({ source, overShadow }) => [source, overShadow]),
+      [
+        ['shadow', 1],
+        ['trained maps', 0.95],
+        ['router-ahead, 1 layer', 0.7],
+        ['router-ahead, 2 layers', 0.7],
+        ['none', 0.4],
+      ],
+    );
+    assert.deepEqual(
+      sources.slice(5).map(({ decodeTokensPerS, overShadow }) => decodeTokensPerS / overShadow),
+      sources.slice(5).map(() => 8),
+    );
+    assert.ok(asked.every(({ draftRows }) => draftRows === 1));
+    const text = paperReportText({ cells: [], orders: [], past: [], shadows: [], sources }, CONDITIONS);
+    assert.match(text, /trained maps +paper's set-up +3\.80 .* 0\.950/);
   });
 
   it('give a shadow the bytes of its weights', async () => {
@@ -258,6 +286,7 @@ describe("the paper's tables", () => {
       'prompts',
       'quantize',
       'shadows',
+      'sources',
       'tokens_limit',
       'wall',
       'workers',
