@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expectedBiases, expectedTensors } from '../../packs/checkpoint/expected-tensors.js';
 import { parseModelConfig } from '../../packs/checkpoint/model-config.js';
-import type { StoredTensor } from '../../packs/model-config/model-family.js';
+import type { ExpectedTensor, ModelConfig, StoredTensor } from '../../packs/model-config/model-family.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { CheckpointWriter, type TensorContents } from '../checkpoint/checkpoint-writer.js';
 import { prepareCheckpointDirectory, type ShardTensor } from '../checkpoint/safetensors-shards.js';
@@ -27,8 +27,8 @@ interface FamilyTensor extends ShardTensor {
 }
 
 /**
- * Writes a checkpoint of any family with random BF16 weights (MXFP4 if config.json has experts in that format). The same config and seed give
- * the same checkpoint. config.json is written last, so that an unfinished directory is no checkpoint.
+ * Writes a checkpoint of any family with random BF16 weights (MXFP4 if config.json has experts in that format), and with the head that drafts where
+ * config.json counts one. The same config and seed give the same checkpoint. config.json is written last, so that an unfinished directory is no checkpoint.
  * @throws MODEL_UNSUPPORTED, MODEL_CORRUPT, USAGE, STORAGE_FULL, STORAGE_FAILED, CANCELLED
  */
 export async function synthesizeFamily(
@@ -37,7 +37,8 @@ export async function synthesizeFamily(
   options: Omit<SynthOptions, 'dtype'>,
 ): Promise<SynthOutcome> {
   const { config: parsed } = parseModelConfig(config, 'the config.json given');
-  const tensors = distinctTensors([...expectedTensors(parsed), ...expectedBiases(parsed)]);
+  const head = countedHeads(config) === 0 ? [] : headTensors(parsed);
+  const tensors = distinctTensors([...expectedTensors(parsed), ...expectedBiases(parsed), ...head]);
   const weightBytes = tensors.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   await prepareCheckpointDirectory(directory, weightBytes);
   const writer = new CheckpointWriter(options, weightBytes, randomContents(options.seed));
@@ -49,6 +50,17 @@ export async function synthesizeFamily(
   } catch (thrown) {
     throw writeFailure(thrown, directory, weightBytes - writer.doneBytes);
   }
+}
+
+/** Some families have the names of a head's tensors whether or not there is one. */
+function countedHeads(config: Record<string, unknown>): number {
+  return Number(config['num_nextn_predict_layers'] ?? config['mtp_num_hidden_layers'] ?? 0);
+}
+
+/** Without those of which the model's own stand for the head's. */
+function headTensors({ draftHead }: ModelConfig): ExpectedTensor[] {
+  const all = draftHead === undefined ? [] : [...expectedTensors(draftHead)];
+  return all.filter(({ place }) => place.kind === 'expert' || (place.role !== 'embedding' && place.role !== 'lmHead'));
 }
 
 /** Several parts of a model may be views of one tensor. */

@@ -346,7 +346,7 @@ export const DRAFTING_ROWS = {
       "earlier in prompt or answer, or in the text that the client expects; mtp: lookup and the model's own head for further tokens, which main then " +
       'loads; auto: lookup, and shadow, too, where drafting.rows is a number. The surest drafts run; tokens that a format forces cost nothing.',
     flag: { usage: '--draft-source <source>', roles: { main: 'who drafts: auto, shadow, lookup, or mtp' } },
-    drawn: ['shadow', 'auto', 'lookup'],
+    drawn: ['shadow', 'auto', 'lookup', 'mtp'],
     simplest: 'shadow',
   },
   headExperts: {
@@ -360,6 +360,7 @@ export const DRAFTING_ROWS = {
       usage: '--head-experts <where>',
       roles: { main: "where the experts of the model's own head run: auto, main, or workers" },
     },
+    drawn: ['auto', 'main', 'workers', 'workers'],
   },
 } as const satisfies SettingRows;
 

@@ -74,6 +74,8 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'CachedLayers.layers[].experts': PLACES * WORKERS,
   'LayerPools.cachedExperts': PLACES,
   'RecordedPools.layers': LAYERS,
+  'RecordedPools.served': LAYERS,
+  'HomesPlan.present.shares': WORKERS,
   'RegisteredExperts.numbers': PLACES,
   'ReportedExperts.reported': LAYERS,
   'SliceMemory.absent': PLACES,

@@ -24,8 +24,8 @@ export const DEVICE_BYTES: DeviceBytes = {
   stateBytes: 0,
 };
 
-/** Numbers of layers, and of experts in all layers together. */
-const SHAPES: Readonly<Record<ScenarioModel, { layers: number; experts: number }>> = {
+/** Numbers of layers, and of experts in all layers together; of a head that drafts, too. */
+const SHAPES: Readonly<Record<ScenarioModel, { layers: number; experts: number; headExperts?: number }>> = {
   'four-experts': { layers: 2, experts: 8 },
   'six-experts': { layers: 3, experts: 18 },
   'one-of-three': { layers: 4, experts: 12 },
@@ -37,6 +37,7 @@ const SHAPES: Readonly<Record<ScenarioModel, { layers: number; experts: number }
   'dense-ends': { layers: 4, experts: 12 },
   'state-spaces': { layers: 5, experts: 21 },
   indexers: { layers: 4, experts: 18 },
+  'draft-head': { layers: 4, experts: 12, headExperts: 6 },
 };
 
 /** Keys and values are allocated in blocks of this many positions. */
@@ -118,9 +119,11 @@ function drawnSlots({ slots }: NodeSettings['worker']): number {
 }
 
 function modelBytes(role: RoleSetting, model: ScenarioModel): number {
-  const { layers, experts } = SHAPES[model];
+  const { layers, experts, headExperts = 0 } = SHAPES[model];
   const resident = role === 'shadow' ? experts * DEVICE_BYTES.expertBytes : 0;
-  return DEVICE_BYTES.outerBytes + layers * DEVICE_BYTES.denseLayerBytes + resident;
+  const ofHead =
+    role === 'main' && headExperts > 0 ? DEVICE_BYTES.outerBytes + headExperts * DEVICE_BYTES.expertBytes : 0;
+  return DEVICE_BYTES.outerBytes + layers * DEVICE_BYTES.denseLayerBytes + resident + ofHead;
 }
 
 /** Most positions of prompt and answer together. */

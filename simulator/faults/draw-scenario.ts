@@ -3,7 +3,17 @@ import { drawRequests } from './draw-requests.js';
 import { drawTheme, modelsOf, nodesWanted, withTheme } from './draw-theme.js';
 import { withAuthority } from './draw-trust.js';
 import { drawLink, drawNodes, drawPace } from './draw-world.js';
-import { ANY_FAULTS, BUSY_MS, type Fault, type FaultKind, type Scenario, type ScenarioNode } from './scenario.js';
+import {
+  ANY_FAULTS,
+  BUSY_MS,
+  type Fault,
+  type FaultKind,
+  MODEL_WITH_HEAD,
+  type Scenario,
+  type ScenarioModel,
+  type ScenarioNode,
+  type Theme,
+} from './scenario.js';
 import { MAIN_ID } from '../simulate/cluster-set-up.js';
 
 /** Longest duration of a fault. */
@@ -15,7 +25,7 @@ const LONG_STOPS_MS = [8000, 35_000, 70_000, 200_000] as const;
 export function drawScenario(seed: number): Scenario {
   const random = new SeededRandom(seed);
   const theme = drawTheme(random.fork('theme'));
-  const model = random.pick(modelsOf(theme));
+  const model = drawModel(random, theme);
   const nodes = drawNodes(random.fork('nodes'), model, nodesWanted(theme));
   const requests = drawRequests(random.fork('requests'), nodes, model);
   const faults = drawFaults(random.fork('faults'), nodes);
@@ -35,6 +45,16 @@ export function drawScenario(seed: number): Scenario {
   const withFaults = withLiar(random.fork('liar'), withTheme(random.fork('of the theme'), drawn));
   const scenario = withDrains(random.fork('drains'), withAuthority(random.fork('authority'), withFaults));
   return { ...scenario, calmMs: calmFrom(scenario.faults) };
+}
+
+/** Share of the scenarios whose model has a head that drafts. */
+const WITH_HEAD = 0.15;
+
+/** The model with a head is drawn aside, so that the others are drawn as before. */
+function drawModel(random: SeededRandom, theme: Theme): ScenarioModel {
+  const models = modelsOf(theme);
+  const model = random.pick(models.filter((one) => one !== MODEL_WITH_HEAD));
+  return models.includes(MODEL_WITH_HEAD) && random.fork('head').chance(WITH_HEAD) ? MODEL_WITH_HEAD : model;
 }
 
 /** Share of the clusters that verify executions in which a worker lies. */

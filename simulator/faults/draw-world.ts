@@ -10,7 +10,7 @@ import { EXACT_QUALITY, type Quality } from '../../shared/settings/quality.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { drawRows } from './drawn-rows.js';
 import { DEVICE_BYTES, drawBudget, drawContextMemory } from './draw-budget.js';
-import type { DrawnLink, DrawnPace, ScenarioModel, ScenarioNode } from './scenario.js';
+import { type DrawnLink, type DrawnPace, MODEL_WITH_HEAD, type ScenarioModel, type ScenarioNode } from './scenario.js';
 import { MAIN_ID } from '../simulate/cluster-set-up.js';
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 
@@ -53,7 +53,7 @@ export interface WantedNodes {
 
 /** Main, 1 to 8 workers, and mostly a shadow; some start later than others. */
 export function drawNodes(random: SeededRandom, model: ScenarioModel, wanted: WantedNodes): ScenarioNode[] {
-  const shared = drawShared(random.fork('shared'));
+  const shared = drawShared(random.fork('shared'), model);
   const quality = drawQuality(random.fork('quality'), model);
   const discovery = random.pick(['mdns', 'main', 'configured'] as const);
   const workers = Math.max(wanted.leastWorkers, random.chance(0.5) ? 1 + random.int(3) : 1 + random.int(MAX_WORKERS));
@@ -108,6 +108,7 @@ const SLICED_SHARE = 0.2;
 /** Their routers choose by other numbers than their scores, so that no logical cache can choose other experts. */
 const WITHOUT_LOGICAL_CACHE: ReadonlySet<ScenarioModel> = new Set<ScenarioModel>([
   'dense-ends',
+  'draft-head',
   'indexers',
   'latent-attention',
   'short-convolutions',
@@ -162,13 +163,27 @@ const NO_LOSSLESS_CACHE = {
   resident: null,
 } as const;
 
-function drawShared(random: SeededRandom): Shared {
+/** The share of clusters whose model has a head in which it drafts. */
+const HEAD_DRAFTS = 0.8;
+
+/** The settings as drawn; of a model that has a head, mostly those with which it drafts. */
+function withHead<Drafting extends Shared['drafting']>(
+  random: SeededRandom,
+  drafting: Drafting,
+  model: ScenarioModel,
+): Drafting {
+  if (model !== MODEL_WITH_HEAD || !random.chance(HEAD_DRAFTS)) return drafting;
+  return { ...drafting, source: 'mtp', rows: random.pick([2, 3, 4, 'auto'] as const) };
+}
+
+function drawShared(random: SeededRandom, model: ScenarioModel): Shared {
   const defaults = defaultSettings('main', MAIN_ID);
-  const drafting = {
+  const drawn = {
     ...drawRows(random, 'drafting', defaults.drafting),
     optimistic: random.chance(0.4),
     rows: random.pick(DRAFTING_ROWS.rows.drawn),
   };
+  const drafting = withHead(random.fork('head'), drawn, model);
   return {
     align: {
       ...drawRows(random, 'align', defaults.align),

@@ -145,31 +145,34 @@ export class DeviceFaults {
   }
 
   private wrapModel(model: Model, device: Device, handles: HandleCounts): Model {
+    const isHead = model.shape.draftHead !== undefined;
     return counted(model, handles, 'models', {
       // A sequence takes no memory at first, only for its rows.
       createSequence: () => {
         this.requireSound();
-        return this.wrapSequence(model.createSequence(), handles);
+        return this.wrapSequence(model.createSequence(), handles, isHead);
       },
       createPass: (...args) => {
         this.requireMemory();
-        return this.wrapPass(model.createPass(...args), device, handles);
+        return this.wrapPass(model.createPass(...args), device, handles, isHead);
       },
     });
   }
 
-  private wrapSequence(sequence: Sequence, handles: HandleCounts): Sequence {
+  /** `isHead`: of a head that drafts, whose sequences and passes are no answer's. */
+  private wrapSequence(sequence: Sequence, handles: HandleCounts, isHead: boolean): Sequence {
     const wrapped = counted(sequence, handles, 'sequences', {
       fork: (length) => {
         this.requireSound();
-        return this.wrapSequence(sequence.fork(length), handles);
+        return this.wrapSequence(sequence.fork(length), handles, isHead);
       },
     });
-    this.sequenceNumbers.set(wrapped, this.sequencesCreated++);
+    if (!isHead) this.sequenceNumbers.set(wrapped, this.sequencesCreated++);
     return wrapped;
   }
 
-  private wrapPass(pass: Pass, device: Device, handles: HandleCounts): Pass {
+  private wrapPass(pass: Pass, device: Device, handles: HandleCounts, isHead: boolean): Pass {
+    const tap = (): PassTap | null => (isHead ? null : this.passTap);
     let begun = { pass: -1, rows: 0, isShared: false };
     const noted = async <Result>(operation: () => Promise<Result>): Promise<Result> => {
       try {
@@ -191,7 +194,7 @@ export class DeviceFaults {
           position,
           tokenId: tokenIds[row] ?? -1,
         }));
-        this.passTap?.begun(begun.pass, rows);
+        tap()?.begun(begun.pass, rows);
         const inner = sequences.map(innerHandle);
         await noted(() => pass.begin(inner, owners, positions, tokenIds, states));
         this.checkBudget(device);
@@ -199,7 +202,7 @@ export class DeviceFaults {
       attend: async (...args) => {
         this.requireSound();
         const choice = await noted(() => pass.attend(...args));
-        this.passTap?.chosen(begun.pass, args[0], byRow(choice, begun.rows));
+        tap()?.chosen(begun.pass, args[0], byRow(choice, begun.rows));
         return choice;
       },
       chooseAhead: async (...args) => {

@@ -14,6 +14,8 @@ export interface Seen extends TrustEvents {
   falsePieces: number;
   /** Bytes from peers, for packs that are fetched. */
   fetchedBytes: number;
+  /** Executes by which workers run the experts of the model's own head. */
+  headExecutes: number;
   /** Times that main said that a drained node may go. */
   mayGo: number;
 }
@@ -36,6 +38,7 @@ export const NOTHING_HAPPENED: Readonly<Happened> = {
   cancelledAnswers: 0,
   falsePieces: 0,
   fetchedBytes: 0,
+  headExecutes: 0,
   mayGo: 0,
   preemptions: 0,
   cachedTokens: 0,

@@ -13,6 +13,7 @@ import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { SimulatedCluster, type SimulatedAnswer } from '../cluster/simulated-cluster.js';
 import type { SimulatedNode } from '../cluster/simulated-node.js';
+import type { MessageTap } from '../network/channel.js';
 import { DrawnLinks } from '../network/link-model.js';
 import type { OperationLog } from '../timing/operation-log.js';
 import { RecordingLinks } from '../timing/recording-links.js';
@@ -154,6 +155,11 @@ export async function runScenario(
   return { violations, history: history.digest(), lines: history.lines, events: history.eventCount, happened };
 }
 
+/** The message asks a worker for experts of the model's own head. */
+function isOfHead([way, , , message]: Parameters<MessageTap>, { expertLayers }: ModelShape): boolean {
+  return way === 'sent' && message.kind === 'execute' && message.execute.layer >= expertLayers;
+}
+
 /** The authority of a cluster whose nodes have joined, but for those that are let in later. */
 async function trustOf({ nodes, faults }: Scenario, pack: Pack): Promise<ScenarioTrust> {
   const isLate = (id: string): boolean => faults.some(({ kind, node }) => kind === 'letIn' && node === id);
@@ -195,6 +201,7 @@ class ScenarioRun {
   /** Number of answers that have been checked against the record. */
   private accounted = 0;
   private readonly recorder = new Recorder(MAIN_ID);
+  private headExecutes = 0;
   /** Main's counters when the record began. */
   private countersBefore: MainCounters = new Map();
 
@@ -218,6 +225,7 @@ class ScenarioRun {
     this.epochs = new EpochWatch((id) => (cluster.nodes.get(id) ?? mainOf(cluster, id))?.runtime);
     cluster.network.tap = (...said) => {
       this.recorder.messages(...said);
+      if (isOfHead(said, shape)) this.headExecutes += 1;
       this.epochs.messages(...said);
       this.announcements.messages(...said);
       this.cachedNews.messages(...said);
@@ -391,6 +399,7 @@ class ScenarioRun {
       cancelledAnswers: cancelled.length,
       falsePieces,
       fetchedBytes,
+      headExecutes: this.headExecutes,
       mayGo: this.drains.mayGo,
       ...(this.trust?.happened ?? NO_TRUST_EVENTS),
     };

@@ -5,9 +5,12 @@ import type { GenerateRequest } from '../../shared/wire/messages.js';
 export const SCENARIO_MODELS = [
   ...(['four-experts', 'six-experts', 'one-of-three', 'three-of-five'] as const),
   ...(['delta-nets', 'latent-attention', 'mxfp4-experts', 'short-convolutions', 'dense-ends'] as const),
-  ...(['state-spaces', 'indexers'] as const),
+  ...(['state-spaces', 'indexers', 'draft-head'] as const),
 ] as const;
 export type ScenarioModel = (typeof SCENARIO_MODELS)[number];
+
+/** Its pack has a head that drafts. */
+export const MODEL_WITH_HEAD = 'draft-head' satisfies ScenarioModel;
 
 /** Faults that are drawn for any cluster. */
 export const ANY_FAULTS = [

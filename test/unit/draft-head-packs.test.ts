@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { synthesizeFamily } from '../../bench/synth/synthesize-family.js';
 import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
 import type { Manifest } from '../../packs/format/manifest.js';
 import { openPack } from '../../packs/format/open-pack.js';
@@ -20,6 +22,11 @@ import { manifestFile, pack, refusal } from './tiny-pack.js';
 
 const HEADS = /^mtp\./;
 const NATIVE = { tools: NATIVE_BYTE_TOOLS, codec: { codec: 'huffman', level: null } } as const;
+
+/** The config.json of the scenarios' pack with a head. */
+const DRAFT_HEAD_CONFIG = JSON.parse(
+  readFileSync(join(packageRoot(), 'test', 'fixtures', 'packs', 'configs', 'draft-head.json'), 'utf8'),
+) as Record<string, unknown>;
 
 function fixturePath(name: string): string {
   return join(packageRoot(), 'test', 'fixtures', name);
@@ -80,6 +87,21 @@ describe('packs of heads that draft', () => {
       });
     });
   }
+
+  it('are of checkpoints with random weights, too, where config.json counts a head', async () => {
+    for (const [heads, isThere] of [
+      [1, true],
+      [0, false],
+    ] as const) {
+      await withTemporaryDirectory(async (directory) => {
+        const config = { ...DRAFT_HEAD_CONFIG, num_nextn_predict_layers: heads };
+        await synthesizeFamily(directory, config, { seed: 1 });
+        const { draftHead } = await openCheckpoint(directory);
+        assert.equal(draftHead !== null, isThere);
+        if (draftHead !== null) assert.deepEqual([...draftHead.sharedRoles].sort(), ['embedding', 'lmHead']);
+      });
+    }
+  });
 
   it('have the same model as packs without them, which open as before', async () => {
     await withTensors(

@@ -11,6 +11,7 @@ import { checkRecall, checkReloads, checkSentPredictions } from './check-predict
 import { accountAnnouncements, type Announcement, type PredictedAnswer } from './check-announcements.js';
 import { PredictionBook } from './prediction-book.js';
 import type { JointPass } from './ran-passes.js';
+import { withoutHead } from './head-messages.js';
 import type { Recorded } from './recorder.js';
 import { accountsOf, type SequenceAccount } from './sequence-account.js';
 import type { Violation } from './violation.js';
@@ -37,12 +38,13 @@ export interface CalmTime {
  * for shadow from main's passes; the figures of an answer from all of these.
  */
 export function checkAccounts(calm: CalmTime): Violation[] {
-  const { events, settings, shape, placement } = calm;
+  const { settings, shape, placement } = calm;
+  const events = withoutHead(calm.events, settings.id, shape.expertLayers);
   const hasLogicalCaches = settings.main.quality.kind === 'cached';
   const counted = { host: settings.id, layers: shape.expertLayers, hasLogicalCaches };
   const { accounts, passes, problems } = accountsOf(events, counted, placement);
   const hasBudget = settings.device.memoryBudgetBytes > 0;
-  const found = [...problems, ...checkCounters({ ...calm, accounts, hasBudget })];
+  const found = [...problems, ...checkCounters({ ...calm, events, accounts, hasBudget })];
   const predicted = new Map<number, PredictedAnswer>();
   for (const answer of answerAccounts(calm, accounts, found))
     predicted.set(answer.account.sequence, { answer, book: new PredictionBook(answer) });

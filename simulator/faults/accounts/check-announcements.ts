@@ -98,10 +98,13 @@ function isGuessForOneRow(
   members: readonly PredictedAnswer[],
 ): boolean {
   const [first] = members;
-  const isOneRow = announce.rows.length === 1 && announce.rows[0]?.rows === 1;
+  const [range, ...others] = announce.rows;
+  const isOneRow = others.length === 0 && range?.rows === 1 && range.sequence === announce.pass.sequence;
   if (first === undefined || announce.layer !== 0 || !isOneRow || at >= pass.begunAt) return false;
-  const isPassOfDrafts = pass.members.length === 1 && (pass.members[0]?.tokenIds.length ?? 0) > 1;
-  return isPassOfDrafts && isAlone(pass, first.answer.decodes) && !predictsItself(first.answer);
+  const guessed = members.find(({ answer }) => answer.account.sequence === range.sequence);
+  const ran = pass.members.find(({ sequence }) => sequence === range.sequence);
+  if (guessed === undefined || ran === undefined || predictsItself(first.answer)) return false;
+  return ran.tokenIds.length > 1 && guessed.answer.decodes.get(pass) === ran.position;
 }
 
 function announcementsOfLayer(
