@@ -265,6 +265,7 @@ export const MAIN_ROWS = {
       usage: '--record-tokens <count>',
       roles: { main: 'record states of so many tokens of answers, for odmoe fit --record; 0 (default): none' },
     },
+    drawn: [0, 0, 0, 7, 1000],
   },
   prefillRows: {
     key: 'prefill_rows',

@@ -48,6 +48,8 @@ export interface NodeWorld {
   dataDirectory: string;
   /** As in NodeEnvironment; left out: those of the real disk. */
   openStoreFiles?: OpenStoreFiles;
+  /** As in NodeEnvironment; left out: the file beside the opened pack. */
+  openRecorder?: NodeEnvironment['openRecorder'];
   /** As in NodeEnvironment; left out: those of this release. */
   versions?: NodeVersions;
   log: Logger;
@@ -240,7 +242,7 @@ export class SimulatedNode {
       ownWorker: { start: startWorker, watch: (...said) => this.watchOwnWorker(...said) },
       dataDirectory: world.dataDirectory,
       openStoreFiles: world.openStoreFiles ?? openStoreFiles,
-      openRecorder,
+      openRecorder: world.openRecorder ?? openRecorder,
       versions: world.versions ?? RELEASE_VERSIONS,
     };
   }

@@ -23,6 +23,7 @@ import { DEVICE_BYTES } from './draw-budget.js';
 import { faultyStoreFiles } from './faulty-store-files.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { DeviceFaults } from './faulty-device.js';
+import { slowRecorder } from './slow-recorder.js';
 import { readDrawnMaps } from './drawn-maps.js';
 import type { Scenario, ScenarioModel, ScenarioNode } from './scenario.js';
 import type { ScenarioTrust } from './scenario-trust.js';
@@ -112,6 +113,7 @@ export class ScenarioWorld {
       wrapPack: (pack) => pieceFaults.wrap(pack),
       trust: (runtime) => this.trust?.open({ role, id }, runtime) ?? null,
       dataDirectory: this.dataDirectory(id),
+      openRecorder: slowRecorder(this.dataDirectory(id), stored.fork('recorded states')),
       openStoreFiles: (directory, runtime) => faultyStoreFiles(stored, (ms) => runtime.sleep(ms))(directory, runtime),
       versions: isNewer ? { ...RELEASE_VERSIONS, newestProtocol: NEWEST_PROTOCOL + 1 } : RELEASE_VERSIONS,
       log: this.logOf(id),
