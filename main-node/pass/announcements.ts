@@ -19,11 +19,13 @@ export type ExpectedExperts = Pick<Predict, 'experts' | 'rows' | 'critical'>;
 interface OwnLayer {
   placement: Placement;
   holders: Map<number, string[]>;
+  /** Those of the announced experts that a surer prediction does not name any more. */
+  doubted: Set<number>;
   isWholeLayer: boolean;
 }
 
 function newLayer(placement: Placement): OwnLayer {
-  return { placement, holders: new Map<number, string[]>(), isWholeLayer: false };
+  return { placement, holders: new Map<number, string[]>(), doubted: new Set<number>(), isWholeLayer: false };
 }
 
 export interface AnnouncedPass {
@@ -62,12 +64,40 @@ export class Announcements {
     return this.layers.get(layer)?.isWholeLayer === true;
   }
 
-  /** Experts of the layer that are announced, by anybody, under the present placement. */
-  heldAt(layer: number): Iterable<number> {
+  /** Experts of the layer that are announced, by anybody, under the present placement, and that main does not doubt. */
+  heldAt(layer: number): number[] {
     const { placement } = this.workers;
     if (placement === null) return [];
     // A question leaves no record: a layer with a record counts as announced.
-    return this.heldWithOthers(layer, this.knownOf(layer, placement) ?? newLayer(placement)).keys();
+    const own = this.knownOf(layer, placement) ?? newLayer(placement);
+    return [...this.heldWithOthers(layer, own).keys()].filter((expert) => !own.doubted.has(expert));
+  }
+
+  /** Those of them that main has announced for this pass. */
+  ownAt(layer: number): number[] {
+    const { placement } = this.workers;
+    const own = placement === null ? undefined : this.knownOf(layer, placement);
+    return own === undefined ? [] : [...own.holders.keys()].filter((expert) => !own.doubted.has(expert));
+  }
+
+  /**
+   * Says to their workers that main doubts its own announcements of these experts, which then load only where nothing else does. They stay announced: main
+   * asks for them there, releases them, or announces them again.
+   */
+  doubt(layer: number, experts: readonly number[]): void {
+    const { placement } = this.workers;
+    const own = placement === null ? undefined : this.knownOf(layer, placement);
+    if (own === undefined || own.isWholeLayer || layer <= this.decided) return;
+    const pairs = holdersOf(
+      own,
+      experts.filter((expert) => !own.doubted.has(expert)),
+    );
+    const { pass, rows } = this.of;
+    const { epoch } = own.placement;
+    for (const [worker, ofWorker] of expertsByWorker(pairs)) {
+      for (const expert of ofWorker) own.doubted.add(expert);
+      this.workers.worker(worker)?.sendAnnounce({ epoch, pass, rows, layer, experts: ofWorker, doubted: true });
+    }
   }
 
   /** Announces the experts that are not announced yet. Does nothing if the layer's router has chosen. */
@@ -76,6 +106,7 @@ export class Announcements {
     if (placement === null || layer <= this.decided) return;
     const own = this.ownOf(layer, placement);
     if (own.isWholeLayer) return;
+    this.announceAgain(layer, own, expected);
     const held = this.heldWithOthers(layer, own);
     const wanted = expected.flatMap(({ experts }) => experts).filter((expert) => !held.has(expert));
     if (wanted.length > 0) this.give(layer, own, this.assign(layer, own, held, wanted), expected);
@@ -87,6 +118,7 @@ export class Announcements {
     if (placement === null || layer <= this.decided) return;
     const own = this.ownOf(layer, placement);
     if (own.isWholeLayer) return;
+    this.announceAgain(layer, own, null);
     const held = this.heldWithOthers(layer, own);
     const all = Array.from({ length: placement.experts }, (_, expert) => expert);
     own.isWholeLayer = true;
@@ -138,8 +170,7 @@ export class Announcements {
     if (this.dealtPass !== null && current !== null) this.dealer.forget(current, this.dealtPass);
     for (const [layer, { placement, holders }] of this.layers) {
       if (this.workers.placement?.epoch !== placement.epoch) continue;
-      const pairs = [...holders].flatMap(([expert, ids]) => ids.map((id) => [expert, id] as const));
-      for (const [worker, experts] of expertsByWorker(pairs))
+      for (const [worker, experts] of expertsByWorker(holdersOf({ holders }, holders.keys())))
         this.workers.worker(worker)?.sendRelease({ epoch: placement.epoch, pass, rows, layer, experts });
     }
     this.layers.clear();
@@ -192,13 +223,33 @@ export class Announcements {
    */
   private give(
     layer: number,
-    { placement, holders }: OwnLayer,
+    own: OwnLayer,
+    assignment: Iterable<readonly [expert: number, workerId: string]>,
+    expected: readonly ExpectedExperts[] | null,
+  ): void {
+    const { holders } = own;
+    const given = [...assignment];
+    for (const [expert, worker] of given) holders.set(expert, [...(holders.get(expert) ?? []), worker]);
+    this.send(layer, own, given, expected);
+  }
+
+  /** Announces those experts to the same workers again that main had doubted. `expected`: as in `give`; null: all experts. */
+  private announceAgain(layer: number, own: OwnLayer, expected: readonly ExpectedExperts[] | null): void {
+    const isExpected = (expert: number): boolean =>
+      expected === null || expected.some(({ experts }) => experts.includes(expert));
+    const again = [...own.doubted].filter(isExpected);
+    for (const expert of again) own.doubted.delete(expert);
+    this.send(layer, own, holdersOf(own, again), expected);
+  }
+
+  private send(
+    layer: number,
+    { placement }: OwnLayer,
     assignment: Iterable<readonly [expert: number, workerId: string]>,
     expected: readonly ExpectedExperts[] | null,
   ): void {
     const { pass } = this.of;
     for (const [worker, experts] of expertsByWorker(assignment)) {
-      for (const expert of experts) holders.set(expert, [...(holders.get(expert) ?? []), worker]);
       const asking = expected?.filter((each) => each.experts.some((expert) => experts.includes(expert)));
       const rows = asking?.flatMap((each) => each.rows) ?? this.of.rows;
       const critical = asking === undefined ? experts : experts.filter((expert) => asking.some(isCriticalIn(expert)));
@@ -212,6 +263,10 @@ export class Announcements {
       });
     }
   }
+}
+
+function holdersOf({ holders }: Pick<OwnLayer, 'holders'>, experts: Iterable<number>): (readonly [number, string])[] {
+  return [...experts].flatMap((expert) => (holders.get(expert) ?? []).map((id) => [expert, id] as const));
 }
 
 function isCriticalIn(expert: number): (expected: ExpectedExperts) => boolean {

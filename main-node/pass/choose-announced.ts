@@ -77,6 +77,29 @@ export function chooseAnnounced(layer: ForetoldLayer, costs: AnnouncingCosts): n
   return chosen;
 }
 
+/** An announcement is taken back where it costs so much less than it saves: a word that changes little changes no announcement. */
+const DOUBTED_SHARE = 0.5;
+
+/**
+ * Those of main's own announcements that a newer word does not support any more: the wait that they still save, by probability, is less than the time that
+ * they take from other loads. `own`: some of the experts that are held. Pure.
+ */
+export function chooseDoubted(layer: ForetoldLayer, own: readonly number[], costs: AnnouncingCosts): number[] {
+  const { workers, loadLayers } = costs;
+  if (loadLayers <= 0) return [];
+  const uses = expectedUses(layer);
+  const likeliest = [...layer.held].sort(
+    (left, right) => probabilityOf(layer, right) - probabilityOf(layer, left) || left - right,
+  );
+  const asked = new Set(own);
+  return likeliest.filter((expert, place) => {
+    if (!asked.has(expert)) return false;
+    const probability = probabilityOf(layer, expert);
+    const { stallNow, stallNever, wrong } = layerTimes(layer, costs, uses, Math.floor(place / workers));
+    return probability * (stallNever - stallNow) < DOUBTED_SHARE * (1 - probability) * wrong;
+  });
+}
+
 /** An expert's costs in layers, without its probability. */
 interface LayerTimes {
   /** Stalls if it is used: announced now, announced at the next word, and not announced. */

@@ -1,5 +1,5 @@
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import { type AnnouncingCosts, chooseAnnounced, unionOfRows } from './choose-announced.js';
+import { type AnnouncingCosts, chooseAnnounced, chooseDoubted, unionOfRows } from './choose-announced.js';
 import { criticalField, type PrecisionRule } from '../../shared/decisions/slices/plan-readings.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { Placement } from '../../shared/wire/messages.js';
@@ -20,7 +20,7 @@ export interface TrainedPredictor {
 export interface TrainedSurroundings {
   readonly shape: Pick<ModelShape, 'expertLayers' | 'experts' | 'hiddenSize'>;
   readonly workers: Pick<PlacedWorkers, 'placement'>;
-  readonly announcements: Pick<Announcements, 'announce' | 'heldAt' | 'isWholeLayer'>;
+  readonly announcements: Pick<Announcements, 'announce' | 'doubt' | 'heldAt' | 'ownAt' | 'isWholeLayer'>;
   /** The rule by which executions read sliced experts; null: experts are computed exactly. */
   readonly precision: PrecisionRule | null;
 }
@@ -45,8 +45,8 @@ interface AnsweringRows {
 
 /**
  * Predicts by trained maps from the residual stream, before main attends at a layer: the experts of that layer and of layers ahead. Main announces
- * them under the name of the pass, so that a later, surer word only adds experts, and the router's choice releases the wrong ones. Shadow's word
- * on a layer goes first. An instance serves one pass, for all rows of answers at once.
+ * them under the name of the pass. A later, surer word adds experts, and says which of the earlier ones it doubts; the router's choice releases the wrong ones.
+ * Shadow's word on a layer goes first. An instance serves one pass, for all rows of answers at once.
  */
 export class TrainedAhead {
   private readonly answering: AnsweringRows[] = [];
@@ -145,8 +145,11 @@ export class TrainedAhead {
       ),
     );
     const held = new Set(announcements.heldAt(target));
-    const union = unionOfRows(ofMembers, shape.experts);
-    const chosen = chooseAnnounced({ ...mapped, probabilities: union, held }, this.costs);
+    const word = { ...mapped, probabilities: unionOfRows(ofMembers, shape.experts), held };
+    const doubted = new Set(this.isWhole(asking) ? chooseDoubted(word, announcements.ownAt(target), this.costs) : []);
+    const kept = new Set([...held].filter((expert) => !doubted.has(expert)));
+    const chosen = chooseAnnounced({ ...word, held: kept }, this.costs).filter((expert) => !doubted.has(expert));
+    if (doubted.size > 0) this.doubt(placement, target, doubted);
     if (chosen.length === 0) return;
     const foretold = asking.flatMap(
       ({ rows, position }) => rows.member.predictions.foretold(position, target)?.experts ?? [],
@@ -162,22 +165,34 @@ export class TrainedAhead {
     announcements.announce(target, expected);
   }
 
+  /** Nobody else has a word on the layer, for any of the pass's answers. */
+  private isWhole(asking: readonly AnsweringRows[]): boolean {
+    return asking.length === this.answering.length;
+  }
+
+  private doubt(placement: Placement, layer: number, experts: ReadonlySet<number>): void {
+    this.around.announcements.doubt(layer, [...experts]);
+    for (const one of this.answering) {
+      const earlier = one.rows.member.predictions.foretold(one.position, layer)?.experts ?? [];
+      const left = earlier.filter((expert) => !experts.has(expert));
+      if (left.length < earlier.length) this.note(placement, one, layer, left);
+    }
+  }
+
   /** Nobody knows yet how the rows will read the experts. */
   private critical(experts: number[]): number[] {
     return this.around.precision === null ? [] : experts;
   }
 
-  /** A later word adds to an earlier one: what was announced is being loaded. */
-  private remember(
-    { epoch }: Placement,
-    { rows, position, inPass }: AnsweringRows,
-    layer: number,
-    experts: readonly number[],
-  ): void {
-    const { member } = rows;
+  /** A later word adds to an earlier one, but for what it doubts: what was announced is being loaded. */
+  private remember(placement: Placement, answering: AnsweringRows, layer: number, experts: readonly number[]): void {
     if (experts.length === 0) return;
-    const earlier = member.predictions.foretold(position, layer)?.experts ?? [];
-    const all = [...new Set([...earlier, ...experts])];
+    const earlier = answering.rows.member.predictions.foretold(answering.position, layer)?.experts ?? [];
+    this.note(placement, answering, layer, [...new Set([...earlier, ...experts])]);
+  }
+
+  private note({ epoch }: Placement, { rows, position, inPass }: AnsweringRows, layer: number, all: number[]): void {
+    const { member } = rows;
     member.predictions.foretell({
       epoch,
       pass: { sequence: member.id, position },

@@ -116,7 +116,7 @@ export type Placement = Message<Generated.Placement>;
 export type PoolCounts = Message<Generated.PoolCounts>;
 export type Predict = LeftOut<Message<Generated.Predict>, 'workers' | 'mainAnnounces' | 'runUs'>;
 export type Restart = Message<Generated.Restart>;
-export type Announce = Message<Generated.Announce>;
+export type Announce = LeftOut<Message<Generated.Announce>, 'doubted'>;
 export type PrefixKept = Message<Generated.PrefixKept>;
 export type PromptLogprobs = Message<Generated.PromptLogprobs>;
 export type PromptToken = Message<Generated.PromptToken>;
@@ -164,7 +164,7 @@ export type WorkerGroup = Message<Generated.WorkerGroup>;
 export type WorkerHops = Message<Generated.WorkerHops>;
 export type WorkerKept = Message<Generated.WorkerKept>;
 export type WorkerReply = Message<Generated.WorkerReply>;
-export type WorkerRequest = OneOf<Generated.WorkerRequest, { predict: Predict }>;
+export type WorkerRequest = OneOf<Generated.WorkerRequest, { predict: Predict; announce: Announce }>;
 export type WorkerWait = Message<Generated.WorkerWait>;
 
 /** One layer of a pass, for some of the pass's rows. */

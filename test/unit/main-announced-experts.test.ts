@@ -216,6 +216,46 @@ describe('main: the announcer of a pass of several sequences', () => {
     assert.equal(pass.settle(placementOf(4), 1, []).holders, null);
   });
 
+  it('says to the same workers that it doubts experts, once, and that it announces them again', () => {
+    const workers = new RecordingWorkers(placementOf(4));
+    const pass = announcementsOf(workers);
+    pass.announce(0, [expected(7, [1, 5])]);
+    const announced = workers.predicted;
+    pass.doubt(0, [1, 6]);
+    pass.doubt(0, [1]);
+    const [doubt, ...others] = workers.predictions.slice(announced.length);
+    assert.deepEqual([doubt?.[1].experts, doubt?.[1].doubted, others.length], [[1], true, 0]);
+    assert.ok(workers.predictions.some(([id, { experts }]) => id === doubt?.[0] && experts.includes(1)));
+    assert.deepEqual([[...pass.heldAt(0)], pass.ownAt(0)], [[5], [5]]);
+    pass.announce(0, [expected(7, [1, 5])]);
+    const again = workers.predictions.at(-1);
+    assert.deepEqual([again?.[0], again?.[1].experts, again?.[1].doubted], [doubt?.[0], [1], undefined]);
+    pass.doubt(0, [5]);
+    assert.deepEqual([...(pass.settle(workers.placement as Placement, 0, []).holders?.keys() ?? [])].sort(), [1, 5]);
+    const before = workers.predictions.length;
+    pass.doubt(0, [1]);
+    assert.equal(workers.predictions.length, before, 'the router has chosen');
+  });
+
+  it('releases doubted experts, and announces them again with the whole layer', () => {
+    for (const whole of [false, true]) {
+      const workers = new RecordingWorkers(placementOf(4));
+      const pass = announcementsOf(workers);
+      pass.announce(0, [expected(7, [1])]);
+      pass.doubt(0, [1]);
+      if (whole) {
+        pass.announceWholeLayer(0);
+        const times = workers.predictions.filter(([, { experts, doubted }]) => doubted !== true && experts.includes(1));
+        assert.equal(times.length, 2);
+      }
+      pass.release();
+      assert.deepEqual(
+        workers.releases.flatMap(([, { experts }]) => experts.filter((expert) => expert === 1)),
+        [1],
+      );
+    }
+  });
+
   it('announces the rest of a layer, each expert once', () => {
     const workers = new RecordingWorkers(placementOf(4));
     const pass = announcementsOf(workers);

@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import {
   announcingCosts,
   chooseAnnounced,
+  chooseDoubted,
   correctedShare,
   unionOfRows,
   type AnnouncingCosts,
@@ -126,6 +127,39 @@ describe('the experts to announce', () => {
   it('are none that a damaged predictor gives no probability', () => {
     assert.deepEqual(chooseAnnounced(foretold([NaN, -1, Infinity, 0]), COSTS), [2]);
     assert.deepEqual(chooseAnnounced(foretold([1, 1]), { ...COSTS, loadLayers: 0 }), []);
+  });
+});
+
+describe('the announced experts that main doubts', () => {
+  const HELD = new Set([0, 1, 2]);
+
+  it('are those that a surer word does not name any more', () => {
+    const layer = foretold([0.9, 0.02, 0, 0.9], { distance: 1, nextDistance: 0, held: HELD });
+    assert.deepEqual(chooseDoubted(layer, [0, 1, 2], COSTS), [1, 2]);
+    assert.deepEqual(chooseDoubted(layer, [0, 2], COSTS), [2], 'others have announced expert 1');
+  });
+
+  it('are some of its own, each once, and none that is sure to be used', () => {
+    fc.assert(
+      fc.property(layerOf, costsOf, ({ held, ...layer }, costs) => {
+        const own = [...held].filter((expert) => expert % 2 === 0);
+        const doubted = chooseDoubted({ ...layer, held }, own, costs);
+        for (const expert of doubted) {
+          assert.ok(own.includes(expert));
+          assert.ok((layer.probabilities[expert] ?? 0) < 1);
+        }
+        assert.equal(new Set(doubted).size, doubted.length);
+      }),
+    );
+  });
+
+  it('are none that main would announce by the same word', () => {
+    fc.assert(
+      fc.property(layerOf, costsOf, ({ held: _, ...layer }, costs) => {
+        const chosen = chooseAnnounced({ ...layer, held: new Set() }, costs);
+        assert.deepEqual(chooseDoubted({ ...layer, held: new Set(chosen) }, chosen, costs), []);
+      }),
+    );
   });
 });
 

@@ -91,7 +91,33 @@ describe('main: trained maps', () => {
     assert.ok(released.length > 0);
     const wrong = cluster.workers.announcedExperts.filter((said) => !cluster.workers.asked.includes(said));
     assert.deepEqual([...released].sort(), wrong.sort());
+    assert.deepEqual(cluster.workers.doubtedExperts.sort(), wrong, 'the surer word has come before the router');
     assert.equal(one.predictions.metrics().predictedCorrectly, LAYERS * 2);
+  });
+
+  it('count no expert as predicted that they doubt when the router chooses it', async () => {
+    const lost: Foretell = (state, layer, distance) => router(state, layer + distance).slice(distance === 0 ? 1 : 0);
+    const cluster = clusterOf(trained(lost));
+    const one = member(7);
+    await cluster.run([answerRows(one, POSITION, [1])]);
+    assert.equal(cluster.workers.doubtedExperts.length, LAYERS - 1);
+    assert.deepEqual(
+      cluster.workers.unannounced.map((said) => said.split(' ')[1]),
+      [`${POSITION}/0`],
+      'they are asked for where they were announced',
+    );
+    assert.equal(one.predictions.metrics().predictedCorrectly, LAYERS);
+  });
+
+  it('doubt nothing of which shadow has spoken for another answer', async () => {
+    const early: Foretell = (state, layer, distance) => (distance === 2 ? [7] : [...router(state, layer + distance)]);
+    const cluster = clusterOf(trained(early), 'sep');
+    const [seven, eight] = [member(7), member(8, true)];
+    for (const layer of [0, 1, 2, 3])
+      eight.predictions.arrive(plainPrediction({ sequence: 8, position: 5, layer, experts: [0], workers: [0] }));
+    await cluster.run([answerRows(seven, POSITION, [1]), answerRows(eight, 5, [1])]);
+    assert.ok(cluster.workers.announcedExperts.some((said) => said.endsWith(' 7')));
+    assert.deepEqual(cluster.workers.doubtedExperts, []);
   });
 
   it('run on another thread for many rows, and speak for each sequence by its own rows', async () => {

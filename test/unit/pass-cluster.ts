@@ -74,8 +74,17 @@ export class RunningWorkers extends RecordingWorkers implements PlacedWorkers {
 
   /** The same of each announced expert, and of each released one. */
   get announcedExperts(): string[] {
-    return this.predictions.flatMap(([id, { pass, layer, experts }]) =>
-      experts.map((expert) => `${id} ${pass.position}/${layer} ${expert}`),
+    return this.expertsAnnounced(false);
+  }
+
+  /** Announced experts that main doubted later. */
+  get doubtedExperts(): string[] {
+    return this.expertsAnnounced(true);
+  }
+
+  private expertsAnnounced(isDoubted: boolean): string[] {
+    return this.predictions.flatMap(([id, { pass, layer, experts, doubted = false }]) =>
+      doubted === isDoubted ? experts.map((expert) => `${id} ${pass.position}/${layer} ${expert}`) : [],
     );
   }
 

@@ -78,6 +78,14 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
     ),
   },
   {
+    weight: 2,
+    arbitrary: layers.map(
+      (layer): Step =>
+        (device) =>
+          device.send({ kind: 'doubt', ...layer }),
+    ),
+  },
+  {
     weight: 8,
     arbitrary: fc.tuple(fc.nat(7), fc.boolean(), fc.boolean()).map(
       ([choice, failsOnce, failsTwice]): Step =>

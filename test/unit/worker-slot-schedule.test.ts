@@ -318,6 +318,63 @@ describe('worker: predictions in the slot schedule', () => {
   });
 });
 
+describe('worker: announcements that main doubts', () => {
+  const doubt = (schedule: SlotSchedule, layer: number, experts: number[]): SlotAction[] =>
+    schedule.handle({ kind: 'doubt', ...passOfSequence(1, 5, 1), layer, experts });
+
+  it('do not load while others wait, and load when main asks for them', () => {
+    const schedule = new SlotSchedule(1);
+    assert.deepEqual(announce(schedule, 1, [3]), [load(1, 3)]);
+    assert.deepEqual(announce(schedule, 2, [4, 5]), []);
+    assert.deepEqual(doubt(schedule, 2, [4]), []);
+    loaded(schedule);
+    assert.deepEqual(release(schedule, 1, [3]), [evict(), load(2, 5)], 'expert 4 is passed over');
+    loaded(schedule);
+    const [first] = execute(schedule, 2, 5);
+    assert.deepEqual(ran(schedule), [evict()], 'nothing loads expert 4 by itself');
+    assert.equal(first, tickets);
+    const [ticket, actions] = execute(schedule, 2, 4);
+    assert.deepEqual(actions, [urgentLoad(2, 4)]);
+    assert.deepEqual(loaded(schedule), [start(ticket, false)]);
+    assert.equal(schedule.counters.unannouncedLoads, 0);
+  });
+
+  it('give up their slots, also during the load, but only for others', () => {
+    const schedule = new SlotSchedule(1);
+    assert.deepEqual(announce(schedule, 1, [3]), [load(1, 3)]);
+    assert.deepEqual(doubt(schedule, 1, [3]), [], 'nothing else is to be loaded');
+    assert.deepEqual(announce(schedule, 2, [4]), [{ kind: 'cancelLoad', slot: 0 }]);
+    assert.deepEqual(settled(schedule, 0, 'cancelled'), [load(2, 4)]);
+    assert.deepEqual(loaded(schedule), []);
+    assert.deepEqual(doubt(schedule, 2, [4]), []);
+    assert.deepEqual(announce(schedule, 3, [5]), [evict(), load(3, 5)]);
+  });
+
+  it('load when they are announced again, by main or by shadow', () => {
+    for (const again of [announce, predict]) {
+      const schedule = new SlotSchedule(1);
+      announce(schedule, 1, [3]);
+      announce(schedule, 2, [4]);
+      doubt(schedule, 2, [4]);
+      again(schedule, 2, [4]);
+      loaded(schedule);
+      assert.deepEqual(release(schedule, 1, [3]), [evict(), load(2, 4)]);
+    }
+  });
+
+  it('are nothing for an expert that main has asked for, or that only shadow has named', () => {
+    const schedule = new SlotSchedule(1);
+    predict(schedule, 1, [3]);
+    doubt(schedule, 1, [3]);
+    assert.deepEqual(predict(schedule, 2, [4]), [], 'expert 3 keeps its slot');
+    const asked = new SlotSchedule(1);
+    announce(asked, 1, [3]);
+    execute(asked, 1, 3, { last: false });
+    doubt(asked, 1, [3]);
+    assert.deepEqual(announce(asked, 2, [4]), []);
+  });
+});
+
 describe('worker: the slot schedule in prefill', () => {
   it('keeps an expert from mini-batch to mini-batch and evicts it after the last one', () => {
     const schedule = new SlotSchedule(1);

@@ -177,8 +177,9 @@ export class ExpertService {
     return { ...status, capacities: { ...status.capacities, full } };
   }
 
-  /** Shadow predicts these experts, or main announces them. */
-  expect(source: 'main' | 'shadow', { pass, rows, layer, experts, critical }: Announce): void {
+  /** Shadow predicts these experts, or main announces them or doubts its announcement. */
+  expect(source: 'main' | 'shadow', { pass, rows, layer, experts, critical, doubted = false }: Announce): void {
+    if (doubted) return this.handle({ kind: 'doubt', pass, rows, layer, experts });
     this.handle({
       kind: 'predict',
       source,

@@ -28,6 +28,8 @@ export interface Expectation extends PassLayer {
   running: number;
   /** The state of its executes. 'held': one has come and more mini-batches follow; 'last': the final one has come. */
   claim: 'none' | 'held' | 'last';
+  /** Main expects that it will not ask for it: it gets a slot when it does, or has announced it again, and leaves a slot to whoever waits for one. */
+  isDoubted: boolean;
   /** Some of its executes are expected to read the lower slices, too. */
   expectsLower: boolean;
 }
@@ -184,6 +186,7 @@ export class Expectations {
       waiting: [],
       running: 0,
       claim: 'none',
+      isDoubted: false,
       expectsLower: false,
     };
     const layers = entryOf(this.bySequence, pass.sequence, () => new Map<string, Map<number, Expectation>>());
@@ -283,8 +286,13 @@ export class Expectations {
     return next;
   }
 
+  /** Number of expectations without a slot that should get one. */
+  get loadableCount(): number {
+    return this.needy.size + [...this.queued()].length;
+  }
+
   private *queued(): Iterable<Expectation> {
-    yield* this.queuedOf.main;
+    for (const expectation of this.queuedOf.main) if (!expectation.isDoubted) yield expectation;
     yield* this.queuedOf.shadow;
   }
 

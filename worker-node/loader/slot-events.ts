@@ -19,6 +19,8 @@ export interface PredictedExperts extends LayerExperts {
 export type SlotEvent =
   /** A later prediction of shadow for the same layer replaces its earlier one; a later one of main adds to it. */
   | ({ kind: 'predict'; source: 'main' | 'shadow' } & PredictedExperts)
+  /** Main had announced these experts, and expects now that it will not ask for them. */
+  | ({ kind: 'doubt' } & LayerExperts)
   /** Shadow had guessed a wrong token: its predictions for the sequence from `position` on are void. */
   | { kind: 'restart'; sequence: number; position: number }
   /**

@@ -39,9 +39,24 @@ export class SlotRoom {
     return this.expectations.needyCount - this.slots.workingIn('empty') - this.slots.workingIn('cancelling');
   }
 
+  /** Number of expectations without a slot that should get one, beyond those that such slots will serve. */
+  missingForAll(): number {
+    return this.expectations.loadableCount - this.slots.workingIn('empty') - this.slots.workingIn('cancelling');
+  }
+
   /** Working slots whose expectations may make room, the best first. */
   victims(which: 'all' | 'of other layers'): Slot[] {
     return this.victimsAmong(this.slots.working, which);
+  }
+
+  /** Working slots with an expert that main doubts, and nothing else expects. */
+  get doubted(): Slot[] {
+    return this.slots.working.filter(
+      ({ phase, attached }) =>
+        (phase === 'loading' || phase === 'loaded') &&
+        attached.size > 0 &&
+        [...attached].every((expectation) => expectation.isDoubted && !isPinned(expectation)),
+    );
   }
 
   /** Slots that have yielded their memory, working ones first. */

@@ -4,6 +4,7 @@
  *
  * - An execute always gets a slot: if none is free, a prediction makes room, the one that is needed latest first.
  * - An expert with a waiting or running execute is never dropped; after its last mini-batch it is dropped at once, unless the cache keeps it.
+ * - An expert that main has announced and then doubts is not loaded while others wait for a slot, and gives up its own for them.
  * - Predictions at or behind main's progress in their sequence are late and are not loaded.
  * - With a cache, no expert is in two slots: all expectations of an expert share the slot that has it or loads it. Full experts of the cache
  *   have separate slots, so that there are always enough working slots.
@@ -105,6 +106,7 @@ export class SlotSchedule implements SlotYielding {
     do {
       this.runLoaded();
       this.addLowers();
+      this.yieldDoubted();
       this.startLoads();
     } while (this.touched.size > 0);
     this.emptyLeft();
@@ -132,6 +134,8 @@ export class SlotSchedule implements SlotYielding {
     switch (event.kind) {
       case 'predict':
         return this.predict(event.source, event);
+      case 'doubt':
+        return this.doubt(event);
       case 'restart':
         return this.restart(event);
       case 'execute':
@@ -174,6 +178,7 @@ export class SlotSchedule implements SlotYielding {
       const known = this.expectations.find(prediction, expert) ?? this.expectations.findJoint(prediction, expert);
       if (known !== undefined) {
         if (source === 'main') this.expectations.announcedByMain(known);
+        known.isDoubted = false;
         this.expectations.addRows(known, rows);
         if (critical.includes(expert)) this.expectLower(known);
         continue;
@@ -182,6 +187,22 @@ export class SlotSchedule implements SlotYielding {
       if (critical.includes(expert)) this.expectLower(added);
       if (this.shareSlot(added)) continue;
       this.droppedPredictions += this.expectations.dropBeyond(QUEUED_PREDICTIONS_LIMIT, source);
+    }
+  }
+
+  /** An expert that is loaded, or loads, stays where nothing else waits for its slot. */
+  private doubt({ experts, ...here }: LayerExperts): void {
+    for (const expert of experts) {
+      const known = this.expectations.find(here, expert);
+      if (known?.source === 'main' && known.claim === 'none') known.isDoubted = true;
+    }
+  }
+
+  /** Experts that main doubts leave their slots to those that wait for one. */
+  private yieldDoubted(): void {
+    for (const slot of this.room.doubted) {
+      if (this.room.missingForAll() <= 0) return;
+      this.displace(slot);
     }
   }
 
@@ -211,6 +232,7 @@ export class SlotSchedule implements SlotYielding {
     } else this.expectations.addRows(expectation, here.rows);
     // A use costs one load, with any number of tokens and mini-batches.
     if (expectation.claim === 'none') this.cache?.activated(here.layer, expert, 1);
+    expectation.isDoubted = false;
     const slot = expectation.slot === null ? null : this.slots.at(expectation.slot);
     const wasLoaded = slot?.phase === 'loaded' && (!readsLower || slot.lower === 'loaded');
     this.expectations.wait(expectation, { ticket, wasLoaded, readsLower });

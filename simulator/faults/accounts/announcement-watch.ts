@@ -27,7 +27,8 @@ export class AnnouncementWatch {
     if (message.kind === 'hello') this.announced.delete(to);
     else if (message.kind === 'placement') this.place(to, message.placement);
     else if (message.kind === 'announce') {
-      const { pass, layer, experts } = message.announce;
+      const { pass, layer, experts, doubted = false } = message.announce;
+      if (doubted) return;
       for (const expert of experts) this.of(to).set(keyOf(pass, layer, expert), { pass, layer, expert });
     } else if (message.kind === 'release') {
       const { pass, layer, experts } = message.release;

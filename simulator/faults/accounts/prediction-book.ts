@@ -59,10 +59,17 @@ export class PredictionBook {
     else if (event.kind === 'choice') this.decide(event);
   }
 
-  private announced({ pass, layer, experts }: Announce): void {
+  private announced({ pass, layer, experts, doubted = false }: Announce): void {
     if (pass.sequence !== this.answer.account.sequence) return;
     if (this.answer.hasMaps && !this.isRunning(pass.position)) return;
     const place = pass.position * this.layers + layer;
+    if (doubted) {
+      this.own.set(
+        place,
+        (this.own.get(place) ?? []).filter((expert) => !experts.includes(expert)),
+      );
+      return;
+    }
     const others = this.onShadowsWord.get(place);
     const own = experts.filter((expert) => others?.has(expert) !== true);
     if (own.length > 0) this.own.set(place, [...(this.own.get(place) ?? []), ...own]);

@@ -53,7 +53,7 @@ export class WorkerAccount {
       this.executions += message.result.experts.filter(({ failure }) => failure === null).length;
     if (way !== 'arrived' || to !== this.worker) return;
     if (message.kind === 'predict') this.predict(message.predict, false);
-    else if (message.kind === 'announce') this.predict(message.announce, true);
+    else if (message.kind === 'announce') this.announce(message.announce);
     else if (message.kind === 'restart') this.restart(message.restart);
     else if (message.kind === 'execute') this.execute(message.execute);
     else if (message.kind === 'release') this.release(message.release);
@@ -62,6 +62,11 @@ export class WorkerAccount {
 
   private restart({ sequence, position }: Restart): void {
     this.withdraw({ sequence, from: position, end: Infinity }, (one) => one.byShadowAlone);
+  }
+
+  /** An expert that main doubts stays expected. */
+  private announce(announce: Announce): void {
+    if (announce.doubted !== true) this.predict(announce, true);
   }
 
   private predict(prediction: Announce, byMain: boolean): void {
