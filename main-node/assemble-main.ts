@@ -199,15 +199,16 @@ function roomComponents(
 
 /** The predictions that main makes itself: their settings, the trained maps with the costs that decide on announcements, and the recorder for maps to come. */
 function predictors(
-  { prediction, maps, recorder }: ComponentSources,
+  { prediction, maps, tokenExperts, recorder }: ComponentSources,
   draftCosts: DraftCostMeter,
   clusterNow: () => ClusterCosts,
-): Pick<PassEngine, 'prediction' | 'trained' | 'recorder'> {
+): Pick<PassEngine, 'prediction' | 'trained' | 'tokenExperts' | 'recorder'> {
   const costs = (): ReturnType<typeof announcingCosts> => {
     const cluster = clusterNow();
     return announcingCosts(draftCosts.costs(cluster) ?? { ...cluster, layerMs: 0 });
   };
-  return { prediction, trained: maps && { maps, costs }, recorder };
+  const predicts = prediction.source !== 'off' && prediction.source !== 'random';
+  return { prediction, trained: maps && { maps, costs }, tokenExperts: predicts ? tokenExperts : null, recorder };
 }
 
 /** Parts of main that the engine takes. */

@@ -15,6 +15,7 @@ import type { Predictor } from '../packs/predictor/predictor-file.js';
 import type { Pack } from '../packs/format/open-pack.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
 import type { WeightForm } from '../shared/settings/setting-choices.js';
+import { TokenExperts } from './pass/token-experts.js';
 import { TrainedMaps } from './pass/trained-maps.js';
 import { qualityText } from '../shared/settings/quality.js';
 import { mostActiveSequences } from '../shared/settings/setting-limits.js';
@@ -50,6 +51,8 @@ export interface LoadedMain {
   /** The source of predictions that main uses, and its trained maps; null: it has none, or does not use them. */
   prediction: NodeSettings['prediction'];
   maps: TrainedMaps | null;
+  /** Tables of experts by token; null: the model has none. */
+  tokenExperts: TokenExperts | null;
   /** The model's own head for drafts; null: the settings do not ask for it, or the pack has none. */
   draftHead: DraftHead | null;
   /** The head has no experts here: workers run them. */
@@ -156,8 +159,10 @@ function loadDevice(
     const device = sharedDevice.open();
     const model = device.createModel(servedContext(settings, source, log));
     let head: LoadedHead = NO_HEAD;
+    let tokenExperts: TokenExperts | null;
     try {
       await loadDenseWeights(model, source, format, () => requireWanted(abandoned));
+      tokenExperts = await environment.runtime.outside(() => TokenExperts.read(source));
       head = await loadHead(settings, opened, device, format, log, abandoned);
     } catch (thrown) {
       model.dispose();
@@ -174,7 +179,7 @@ function loadDevice(
       ...(choice === null ? {} : { fixed4Speedup: choice.fixed4Speedup }),
     });
     const weightBytes = usedBytes - contextBytes;
-    return { ...opened, device, sharedDevice, deviceReason, weightBytes, weightFormat, model, ...head };
+    return { ...opened, device, sharedDevice, deviceReason, weightBytes, weightFormat, model, tokenExperts, ...head };
   });
 }
 

@@ -67,9 +67,12 @@ function describeGlu({ intermediateSize }: GluShape): string {
   return `feed-forward network of ${intermediateSize}`;
 }
 
-function describeRouter({ score, groups, groupsKept }: RouterShape, { experts, expertsPerToken }: ModelShape): string {
+function describeRouter(
+  { score, groups, groupsKept, byToken }: RouterShape,
+  { experts, expertsPerToken }: ModelShape,
+): string {
   const within = groups > 1 ? ` within ${groupsKept} of ${groups} groups` : '';
-  return `${expertsPerToken} of ${experts} experts by ${score}${within}`;
+  return `${expertsPerToken} of ${experts} experts by ${byToken === true ? `token, weighed by ${score}` : score}${within}`;
 }
 
 /** "0 to 3, 5"; numbers with a constant step as "0, 2, ... 46". At most `SHOWN` ranges are named. */

@@ -9,7 +9,7 @@ import { prepareCheckpointDirectory, type ShardTensor } from '../checkpoint/safe
 import { GaussianFiller, RandomBits } from './gaussian-values.js';
 import type { SynthOptions, SynthOutcome } from './synthesize-checkpoint.js';
 
-const BF16_BYTES = 2;
+const VALUE_BYTES = { U8: 1, BF16: 2, I64: 8 } as const;
 /** Columns of an MXFP4 matrix that share a scale, and the bytes of their codes. */
 const MXFP4_COLUMNS = 32;
 const MXFP4_CODE_BYTES = 16;
@@ -23,7 +23,8 @@ const VECTOR_DEVIATION = 0.5;
 interface FamilyTensor extends ShardTensor {
   /** Number of the tensor's own stream of random bits. */
   stream: number;
-  contents: 'gaussian' | 'codes' | 'scales';
+  /** experts: a table of experts by token. */
+  contents: 'gaussian' | 'codes' | 'scales' | 'experts';
 }
 
 /**
@@ -41,12 +42,12 @@ export async function synthesizeFamily(
   const tensors = distinctTensors([...expectedTensors(parsed), ...expectedBiases(parsed), ...head]);
   const weightBytes = tensors.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   await prepareCheckpointDirectory(directory, weightBytes);
-  const writer = new CheckpointWriter(options, weightBytes, randomContents(options.seed));
+  const writer = new CheckpointWriter(options, weightBytes, randomContents(options.seed, parsed.shape.experts));
   try {
     const files = await writer.writeWeights(directory, tensors);
     await writeFile(join(directory, 'generation_config.json'), JSON.stringify({ bos_token_id: 1, eos_token_id: 2 }));
     await writeFile(join(directory, 'config.json'), JSON.stringify(config, null, 2));
-    return { files, weightBytes, parameters: weightBytes / BF16_BYTES };
+    return { files, weightBytes, parameters: weightBytes / VALUE_BYTES.BF16 };
   } catch (thrown) {
     throw writeFailure(thrown, directory, weightBytes - writer.doneBytes);
   }
@@ -66,14 +67,23 @@ function headTensors({ draftHead }: ModelConfig): ExpectedTensor[] {
 /** Several parts of a model may be views of one tensor. */
 function distinctTensors(expected: readonly StoredTensor[]): FamilyTensor[] {
   const tensors = new Map<string, FamilyTensor>();
-  const add = (name: string, dtype: string, shape: readonly number[], contents: FamilyTensor['contents']): void => {
+  const add = (
+    name: string,
+    dtype: keyof typeof VALUE_BYTES,
+    shape: readonly number[],
+    contents: FamilyTensor['contents'],
+  ): void => {
     if (tensors.has(name)) return;
-    const sizeBytes = shape.reduce((product, size) => product * size, dtype === 'U8' ? 1 : BF16_BYTES);
+    const sizeBytes = shape.reduce((product, size) => product * size, VALUE_BYTES[dtype]);
     tensors.set(name, { name, dtype, shape, sizeBytes, contents, stream: tensors.size });
   };
   for (const { name, dimensions, encoding } of expected) {
     if (encoding === 'values') {
       add(name, 'BF16', dimensions, 'gaussian');
+      continue;
+    }
+    if (encoding === 'integers') {
+      add(name, 'I64', dimensions, 'experts');
       continue;
     }
     const blocks = [...dimensions.slice(0, -1), (dimensions.at(-1) ?? 0) / MXFP4_COLUMNS];
@@ -83,7 +93,7 @@ function distinctTensors(expected: readonly StoredTensor[]): FamilyTensor[] {
   return [...tensors.values()];
 }
 
-function randomContents(seed: number): (tensor: FamilyTensor) => TensorContents {
+function randomContents(seed: number, experts: number): (tensor: FamilyTensor) => TensorContents {
   const matrices = new GaussianFiller('BF16', MATRIX_DEVIATION);
   const vectors = new GaussianFiller('BF16', VECTOR_DEVIATION);
   return ({ shape, stream, contents }) => {
@@ -92,6 +102,7 @@ function randomContents(seed: number): (tensor: FamilyTensor) => TensorContents 
       const filler = shape.length === 1 ? vectors : matrices;
       return { fill: (piece) => filler.fill(piece, random) };
     }
+    if (contents === 'experts') return { fill: tableFiller(shape, experts) };
     const draw =
       contents === 'codes' ? () => random.next() >>> 24 : () => LEAST_SCALE + ((random.next() >>> 8) % SCALES);
     return {
@@ -99,5 +110,18 @@ function randomContents(seed: number): (tensor: FamilyTensor) => TensorContents 
         for (let at = 0; at < piece.length; at += 1) piece[at] = draw();
       },
     };
+  };
+}
+
+/** Fills a table of experts by token, none of them twice in a row, piece by piece. */
+function tableFiller([, perToken = 1]: readonly number[], experts: number): TensorContents['fill'] {
+  let filled = 0;
+  return (piece) => {
+    for (let at = 0; at < piece.length; at += 1, filled += 1) {
+      const place = Math.floor(filled / VALUE_BYTES.I64);
+      const [token, rank] = [Math.floor(place / perToken), place % perToken];
+      const expert = (token * (perToken + 1) + rank) % experts;
+      piece[at] = Math.floor(expert / 256 ** (filled % VALUE_BYTES.I64)) % 256;
+    }
   };
 }

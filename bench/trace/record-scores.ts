@@ -13,16 +13,17 @@ const FLOAT_BYTES = 4;
 export type TracedRouters = Required<Pick<TraceDocument, 'router_score'>> & Pick<TraceDocument, 'router_choice'>;
 
 /**
- * The rule of a model's routers. Null: they have no scores of all experts (sparsemixer), layers have different rules, or the bias of the choice is
- * neither BF16 nor FP32.
+ * The rule of a model's routers. Null: they have no scores of all experts (sparsemixer), choose by the token, layers have different rules, or the bias
+ * of the choice is neither BF16 nor FP32.
  */
 export async function tracedRouters(source: ModelSource): Promise<TracedRouters | null> {
   const [first, ...others] = routersOf(source.shape);
   const rule = ROUTER_SCORES.find((one) => one === first?.score);
   if (first === undefined || rule === undefined) return null;
-  const same = ['score', 'choiceBias', 'groups', 'groupsKept', 'groupScore'] as const;
+  const same = ['score', 'choiceBias', 'groups', 'groupsKept', 'groupScore', 'byToken'] as const;
   if (others.some((router) => same.some((key) => router[key] !== first[key]))) return null;
-  const { choiceBias, groups, groupsKept, groupScore } = first;
+  const { choiceBias, groups, groupsKept, groupScore, byToken } = first;
+  if (byToken === true) return null;
   if (!choiceBias && groupsKept === groups) return { router_score: rule };
   const bias: number[][] = [];
   for (const layer of choiceBias ? expertLayerNumbers(source.shape) : []) {

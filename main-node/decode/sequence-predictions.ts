@@ -36,8 +36,8 @@ interface RouterDecision {
  */
 export class SequencePredictions {
   private readonly remembered = new Map<number, Predict>();
-  /** Words of main's trained maps, for the running pass. */
-  private readonly foretoldByMaps = new Map<number, Predict>();
+  /** Words of main's trained maps, and what it knows by tables of experts by token, for the running pass. */
+  private readonly foretoldByMain = new Map<number, { prediction: Predict; isCertain: boolean }>();
   private readonly choices = new Map<number, RouterDecision>();
   private readonly recall = new ExpertRecall();
   private lateExperts = 0;
@@ -76,15 +76,22 @@ export class SequencePredictions {
   foretell(prediction: Predict): void {
     const place = this.place(prediction.pass.position, prediction.layer);
     if (prediction.pass.position >= this.promptTokens && place > this.lastDecided)
-      this.foretoldByMaps.set(place, prediction);
+      this.foretoldByMain.set(place, { prediction, isCertain: false });
+  }
+
+  /** The experts of a layer of the running pass are these, as they follow from its tokens. This counts in place of shadow's word. */
+  know(prediction: Predict): void {
+    const place = this.place(prediction.pass.position, prediction.layer);
+    if (place > this.lastDecided) this.foretoldByMain.set(place, { prediction, isCertain: true });
   }
 
   foretold(position: number, layer: number): Predict | null {
-    return this.foretoldByMaps.get(this.place(position, layer)) ?? null;
+    return this.foretoldByMain.get(this.place(position, layer))?.prediction ?? null;
   }
 
   isSpoken(position: number, layer: number): boolean {
-    return this.remembered.has(this.place(position, layer));
+    const place = this.place(position, layer);
+    return this.remembered.has(place) || this.foretoldByMain.get(place)?.isCertain === true;
   }
 
   /** Shadow starts again at `position`: its predictions from there on are void. */
@@ -103,21 +110,22 @@ export class SequencePredictions {
     this.lastDecided = place;
     this.enterPass(position);
     this.recall.add(this.pass, activated.length, 0);
-    const prediction = this.remembered.get(place) ?? this.foretoldByMaps.get(place);
-    this.foretoldByMaps.delete(place);
+    const foretold = this.foretoldByMain.get(place);
+    const prediction = this.remembered.get(place) ?? foretold?.prediction;
+    this.foretoldByMain.delete(place);
     if (prediction === undefined) {
       this.remember(place, { pass: this.pass, activated });
       return null;
     }
     this.remembered.delete(place);
-    this.count(this.pass, prediction.experts, activated);
+    this.count(this.pass, (foretold?.isCertain === true ? foretold.prediction : prediction).experts, activated);
     return prediction;
   }
 
   /** The prediction that has come for a layer of the pass at `position`; main's router has not decided there yet. */
   expected(position: number, layer: number): Predict | null {
     const place = this.place(position, layer);
-    return this.remembered.get(place) ?? this.foretoldByMaps.get(place) ?? null;
+    return this.remembered.get(place) ?? this.foretoldByMain.get(place)?.prediction ?? null;
   }
 
   /** Predictions for the pass's layers after `layer`; null when the one for its last layer has not come. */
@@ -171,8 +179,8 @@ export class SequencePredictions {
     this.passPosition = position;
     this.pass += 1;
     this.forget((place) => place < this.place(position, 0));
-    for (const place of [...this.foretoldByMaps.keys()])
-      if (place < this.place(position, 0)) this.foretoldByMaps.delete(place);
+    for (const place of [...this.foretoldByMain.keys()])
+      if (place < this.place(position, 0)) this.foretoldByMain.delete(place);
   }
 
   private forget(isVoid: (place: number) => boolean): void {

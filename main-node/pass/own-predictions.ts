@@ -7,6 +7,7 @@ import { type MemberRows, decodePosition, rangeOf, expectedBy } from './pass-mem
 import { type Announcements, announcedByPrediction } from './announcements.js';
 import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 import type { Pass } from '../../native/index.js';
+import type { TokenExperts } from './token-experts.js';
 import {
   criticalField,
   expectedRule,
@@ -186,7 +187,13 @@ export function layersAskedAt(layer: number, expertLayers: number, layersAhead: 
  */
 export class RouterAhead {
   constructor(
-    private readonly ahead: { expertLayers: number; layersAhead: number; precision: PrecisionRule | null },
+    private readonly ahead: {
+      expertLayers: number;
+      layersAhead: number;
+      precision: PrecisionRule | null;
+      /** Layers whose experts are known by the tokens, and need no question; null: none. */
+      known: Pick<TokenExperts, 'knows'> | null;
+    },
     private readonly workers: Pick<PlacedWorkers, 'placement'>,
     private readonly members: readonly MemberRows[],
     private readonly announcements: Pick<Announcements, 'isWholeLayer'>,
@@ -198,7 +205,7 @@ export class RouterAhead {
     for (const asked of layersAskedAt(layer, this.ahead.expertLayers, this.ahead.layersAhead)) {
       const { placement } = this.workers;
       if (placement === null) return;
-      if (this.announcements.isWholeLayer(asked)) continue;
+      if (this.announcements.isWholeLayer(asked) || this.ahead.known?.knows(asked) === true) continue;
       const { experts, weights } = await pass.chooseAhead(asked);
       const { precision } = this.ahead;
       const readings =

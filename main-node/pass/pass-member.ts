@@ -11,9 +11,11 @@ export interface MemberPredictions {
   arrive(prediction: Predict): unknown;
   /** Takes a word of the trained maps. Shadow's word on the same layer goes first, whenever it comes. */
   foretell(prediction: Predict): void;
+  /** Takes experts of a layer of the running pass that follow from its tokens. */
+  know(prediction: Predict): void;
   /** The last word of the trained maps on a layer of the pass; null: none. */
   foretold(position: number, layer: number): Predict | null;
-  /** True if shadow has spoken of this layer of the pass. */
+  /** True if shadow has spoken of this layer of the pass, or its experts follow from the tokens. */
   isSpoken(position: number, layer: number): boolean;
   /** The prediction for a pass whose router has not decided yet. `position`: the first row of the sequence's answer in that pass. */
   expected(position: number, layer: number): Predict | null;

@@ -38,6 +38,7 @@ import type { ExpertUses } from '../cluster/expert-uses.js';
 import type { LayerWaits, LayerRace } from './layer-waits.js';
 import type { PassObserver, ObservedPass, RoutedOutcome, RoutedExpert } from './pass-observer.js';
 import { FirstLayerAhead } from './own-predictions.js';
+import type { TokenExperts } from './token-experts.js';
 import type { TrainedPredictor } from './trained-ahead.js';
 
 const FIRST_LAYER = 0;
@@ -57,6 +58,8 @@ export interface PassEngine {
   readonly prediction: NodeSettings['prediction'];
   /** Trained maps, which predict where shadow does not; null: main has none, or does not use them. */
   readonly trained: TrainedPredictor | null;
+  /** Tables of experts by token; null: the model has none, or main does not use them. */
+  readonly tokenExperts: TokenExperts | null;
   /** Records the states of answers; null: nothing is recorded. */
   readonly recorder: StateRecorder | null;
   /** The rule by which executions read sliced experts; null: experts are computed exactly. */

@@ -182,6 +182,7 @@ export class PassRunner {
     } else await engine.dispatcher.placement(signal);
     if (engine.prediction.source === 'random') takeBackOwnName(engine.roster, announcements.of.pass, members);
     engine.announcedPasses.begin(announcements, members, engine.shape.expertLayers);
+    engine.tokenExperts?.announce(members, engine.roster, announcements, engine.precision);
     this.announceWholeLayer(announcements, members, FIRST_LAYER);
   }
 
@@ -190,7 +191,7 @@ export class PassRunner {
     router: RouterAhead | null;
     trained: TrainedAhead | null;
   } {
-    const { prediction, roster, shape, precision, trained } = this.engine;
+    const { prediction, roster, shape, precision, trained, tokenExperts: known } = this.engine;
     const { source, layersAhead } = prediction;
     const own = new OwnPredictions(roster, announcements, { isAlone, precision });
     const { expertLayers } = shape;
@@ -199,7 +200,7 @@ export class PassRunner {
       prefetch: predicts && source === 'random' ? new RandomPrefetch(roster, members, own) : null,
       router:
         predicts && source === 'router-ahead'
-          ? new RouterAhead({ expertLayers, layersAhead, precision }, roster, members, announcements, own)
+          ? new RouterAhead({ expertLayers, layersAhead, precision, known }, roster, members, announcements, own)
           : null,
       trained:
         predicts && trained !== null

@@ -33,6 +33,10 @@ std::vector<float> router_scores(const std::vector<float>& logits, RouterScore s
     for (const float logit : logits) scores.push_back(reference_sigmoid(logit));
     return scores;
   }
+  if (score == RouterScore::sqrt_softplus) {
+    for (const float logit : logits) scores.push_back(std::sqrt(reference_softplus(logit)));
+    return scores;
+  }
   const float most = greatest(logits);
   for (const float logit : logits) scores.push_back(reference_exp(logit - most));
   const float sum = reference_sum(scores);
@@ -116,7 +120,7 @@ void reference_rotate(float* head, const float* cos, const float* sin, int pairs
 }
 
 Choice reference_router(const std::vector<float>& logits, int k, const RouterShape& shape, const std::vector<float>& choice_bias,
-                        const std::vector<float>& expert_scale) {
+                        const std::vector<float>& expert_scale, const std::vector<int32_t>& given) {
   Choice chosen;
   if (shape.score == RouterScore::sparsemixer) {
     std::vector<bool> open(logits.size(), true);
@@ -126,6 +130,10 @@ Choice reference_router(const std::vector<float>& logits, int k, const RouterSha
       chosen.experts.push_back(static_cast<int32_t>(best));
       open[best] = false;
     }
+  } else if (!given.empty()) {
+    chosen.scores = router_scores(logits, shape.score);
+    chosen.experts = given;
+    for (const int32_t expert : given) chosen.weights.push_back(chosen.scores[static_cast<size_t>(expert)]);
   } else {
     chosen.scores = router_scores(logits, shape.score);
     const std::vector<float>& scores = chosen.scores;

@@ -20,9 +20,9 @@ struct Choice {
   std::vector<float> weights;
   std::vector<float> scores;  // of all experts; empty: a sparsemixer has none
 };
-// One row; choice_bias and expert_scale empty: none.
+// One row; choice_bias and expert_scale empty: none. given: k experts by rank; empty: the scores choose them.
 Choice reference_router(const std::vector<float>& logits, int k, const RouterShape& shape, const std::vector<float>& choice_bias,
-                        const std::vector<float>& expert_scale);
+                        const std::vector<float>& expert_scale, const std::vector<int32_t>& given = {});
 
 // Element j of row i of CombineWork's result; host and device memory are the same.
 float reference_combined(const CombineWork& work, int i, int j);

@@ -1,5 +1,6 @@
 // The router against the one arithmetic: scores, groups, ties, sparsemixer, logits that are NaN or infinite.
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <set>
 
@@ -24,7 +25,7 @@ std::vector<RouterCase> router_cases() {
   for (const int experts : {1, 2, 8, 33, 60, 128, 512}) {
     for (const int k : {1, 2, 6, 8}) {
       if (k > experts) continue;
-      for (const RouterScore score : {RouterScore::softmax, RouterScore::sigmoid}) {
+      for (const RouterScore score : {RouterScore::softmax, RouterScore::sigmoid, RouterScore::sqrt_softplus}) {
         RouterShape shape;
         shape.score = score;
         cases.push_back({"plain", shape, experts, k});
@@ -38,6 +39,9 @@ std::vector<RouterCase> router_cases() {
         shape.sum_floor = 0.3f;
         shape.expert_scale = true;
         cases.push_back({"scaled by expert", shape, experts, k});
+        shape.choice_bias = false;
+        shape.by_token = true;
+        cases.push_back({"given by token", shape, experts, k});
       }
     }
   }
@@ -89,6 +93,15 @@ std::vector<float> router_logits(int n, int experts) {
   return logits;
 }
 
+// n rows of k experts of a table, each row with others, none twice in a row.
+std::vector<int32_t> given_experts(int n, int experts, int k) {
+  std::vector<int32_t> given;
+  for (int i = 0; i < n; ++i) {
+    for (int rank = 0; rank < k; ++rank) given.push_back((7 * i + experts - rank) % experts);
+  }
+  return given;
+}
+
 void chooses(const std::string& set, int threads) {
   auto backend = open_backend(set, threads);
   const int n = 70;
@@ -105,6 +118,11 @@ void chooses(const std::string& set, int threads) {
     RouterWork work{experts.data(), weights.data(), in.data(), n, test.experts, test.k, test.shape, nullptr, nullptr, {}};
     if (!bias.empty()) work.choice_bias = device_bias.data();
     if (!scale.empty()) work.expert_scale = device_scale.data();
+    const auto given = test.shape.by_token ? given_experts(n, test.experts, test.k) : std::vector<int32_t>();
+    std::vector<float> given_bits(given.size());
+    if (!given.empty()) std::memcpy(given_bits.data(), given.data(), given.size() * sizeof(int32_t));
+    DeviceFloats device_given(*backend, given_bits);
+    if (!given.empty()) work.given = reinterpret_cast<const int32_t*>(device_given.data());
     const bool has_scores = test.shape.score != RouterScore::sparsemixer;
     std::vector<float> all_logits(logits.size());
     std::vector<float> all_scores(logits.size());
@@ -114,7 +132,9 @@ void chooses(const std::string& set, int threads) {
     check_same(all_logits.data(), logits.data(), logits.size(), std::string("logits, ") + test.name);
     for (int i = 0; i < n; ++i) {
       const std::vector<float> row(logits.begin() + i * test.experts, logits.begin() + (i + 1) * test.experts);
-      const Choice expected = reference_router(row, test.k, test.shape, bias, scale);
+      std::vector<int32_t> given_row;
+      if (!given.empty()) given_row.assign(given.begin() + i * test.k, given.begin() + (i + 1) * test.k);
+      const Choice expected = reference_router(row, test.k, test.shape, bias, scale, given_row);
       const std::string what =
           test.name + ", " + std::to_string(test.k) + " of " + std::to_string(test.experts) + ", row " + std::to_string(i);
       const std::vector<int32_t> got(experts.begin() + i * test.k, experts.begin() + (i + 1) * test.k);
@@ -147,6 +167,9 @@ void brings_along_and_refuses(const std::string& set) {
   work.shape.groups = 1;
   work.shape.score = RouterScore::sparsemixer;
   backend->router(work);
+  work.given = experts;
+  check_refused(ErrorCode::model_unsupported, [&] { backend->router(work); });
+  work.given = nullptr;
   float scores[8];
   work.host_scores = scores;
   check_refused(ErrorCode::model_unsupported, [&] { backend->router(work); });

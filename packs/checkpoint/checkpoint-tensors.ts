@@ -20,6 +20,9 @@ import { type MatrixSize, QuantizedModule } from './quantized/quantized-module.j
 import { readStoredMatrix, type StoredMatrix, tileSplit } from './quantized/stored-matrix.js';
 import { foreignInstead, foreignShape } from './stored-forms.js';
 
+/** Words of 32 bits in a whole number. */
+const INTEGER_WORDS: Readonly<Record<string, number>> = { I32: 1, I64: 2 };
+
 /** A tensor that the model needs, found and checked. */
 export interface ModelTensor {
   /** Name of the checkpoint's tensor that it is, or of which it is a part. */
@@ -43,6 +46,7 @@ export class TensorFinder {
     const { name, place } = expected;
     const size = sizeOf(place, this.config.shape);
     if (expected.encoding === 'mxfp4') return { name, place, source: this.mxfp4Source(expected, size) };
+    if (expected.encoding === 'integers') return { name, place, source: this.integerSource(expected, size) };
     const quantized = this.mayBeQuantized(place) ? this.quantizedMatrix(expected) : null;
     if (quantized !== null) return { name, place, source: this.quantizedSource(expected, quantized, size) };
     const tensor = this.take(name, expected.dimensions);
@@ -135,6 +139,19 @@ export class TensorFinder {
     return { ...size, split, chunks, view: viewOf(expected, { storedSplit, scaleBlockRows: stored.scaleBlockRows }) };
   }
 
+  /** Whole numbers, which are read as bits of FP32: of 64 bits the low half, the lower column of two. */
+  private integerSource({ name, dimensions }: ExpectedTensor, size: MatrixSize): TensorSource {
+    const tensor = this.take(name, dimensions);
+    const { rows, columns } = matrixOf(dimensions);
+    const words = INTEGER_WORDS[tensor.dtype];
+    if (words === undefined) throw foreignDtype(tensor, Object.keys(INTEGER_WORDS));
+    const source = { ...size, split: 'none-fp32' as const, chunks: [chunkOf(tensor, 0)] };
+    if (words === 1) return { ...source, view: null };
+    const low = { ...wholeOf(rows), stepColumns: words };
+    const stored = { storedSplit: 'none-fp32' as const, scaleBlockRows: 1 };
+    return { ...source, view: { storedRows: rows, storedColumns: words * columns, ...stored, ...low } };
+  }
+
   /** MXFP4 weights: codes of 4 bits in NAME_blocks, and a scale for every 32 of them in NAME_scales. */
   private mxfp4Source(expected: ExpectedTensor, size: MatrixSize): TensorSource {
     const { name, dimensions } = expected;
@@ -200,7 +217,11 @@ function valueSource(
 
 function viewOf(expected: ExpectedTensor, stored: Pick<TensorView, 'storedSplit' | 'scaleBlockRows'>): TensorView {
   const { rows, columns } = matrixOf(expected.dimensions);
-  const whole: TensorSlice = {
+  return { storedRows: rows, storedColumns: columns, ...stored, ...(expected.slice ?? wholeOf(rows)) };
+}
+
+function wholeOf(rows: number): TensorSlice {
+  return {
     firstRow: 0,
     blockRows: rows,
     stepRows: rows,
@@ -210,7 +231,6 @@ function viewOf(expected: ExpectedTensor, stored: Pick<TensorView, 'storedSplit'
     multiply: 1,
     add: 0,
   };
-  return { storedRows: rows, storedColumns: columns, ...stored, ...(expected.slice ?? whole) };
 }
 
 /** Rows and columns of a stored tensor. Its last dimension gives the columns; a vector is one row. */

@@ -163,7 +163,7 @@ function denseTensor(place: DensePlace, shape: ModelShape, names: TensorNames): 
 const FEED_FORWARD_ROLES: ReadonlySet<DenseRole> = new Set<DenseRole>([
   ...(['feedForwardNorm', 'feedForwardNormBias', 'routedNorm', 'routerNorm', 'alwaysOutputNorm'] as const),
   ...(['routedOutputNorm', 'feedForwardOutputNorm', 'layerScale', 'alwaysGate', 'alwaysUp', 'alwaysDown'] as const),
-  ...(['alwaysWeight', 'router', 'routerBias', 'choiceBias', 'expertScale'] as const),
+  ...(['alwaysWeight', 'router', 'routerBias', 'choiceBias', 'expertScale', 'tokenExperts'] as const),
 ]);
 
 function layerPrefix({ prefix, firstLayer = 0, numbers }: TensorNames, layer: number, feedForward: boolean): string {

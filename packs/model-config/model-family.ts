@@ -21,7 +21,8 @@ export interface StoredTensor {
   name: string;
   /** Dimensions of the stored tensor. For MXFP4, those of its values, which are stored in NAME_blocks and NAME_scales. */
   dimensions: readonly number[];
-  encoding: 'values' | 'mxfp4';
+  /** integers: whole numbers of 64 or 32 bits; the low 32 are read. */
+  encoding: 'values' | 'mxfp4' | 'integers';
   /** null: the whole tensor, unchanged. */
   slice: TensorSlice | null;
 }

@@ -88,6 +88,11 @@ export const DENSE_ROLES = {
   routerBias: 'layer vector',
   choiceBias: 'layer vector',
   expertScale: 'layer vector',
+  /**
+   * vocabSize x expertsPerToken: the experts of each token, by rank. The values are whole numbers of 32 bits, which stand in the place of FP32's
+   * bits.
+   */
+  tokenExperts: 'layer vector',
   /** A draft head's: RMS norms of a token's embedding and of the hidden state beside it, and the matrix that makes one row of both. */
   tokenNorm: 'model vector',
   stateNorm: 'model vector',
@@ -177,6 +182,7 @@ function* routedRoles({ routed, routedNorm, routerNorm, routedOutputNorm }: Laye
   if (routed.bias) yield 'routerBias';
   if (routed.choiceBias) yield 'choiceBias';
   if (routed.expertScale) yield 'expertScale';
+  if (routed.byToken === true) yield 'tokenExperts';
   if (routedOutputNorm) yield 'routedOutputNorm';
 }
 
@@ -217,7 +223,8 @@ function layerDimensions(role: DenseRole, layer: LayerShape, shape: ModelShape):
   return sizes[role] ?? [1, hidden];
 }
 
-function feedForwardDimensions({ always }: LayerShape, { hiddenSize, experts }: ModelShape): Sizes {
+function feedForwardDimensions({ always }: LayerShape, shape: ModelShape): Sizes {
+  const { hiddenSize, experts, vocabSize, expertsPerToken } = shape;
   const intermediate = always?.glu.intermediateSize ?? 0;
   const rows = always === null ? 0 : gateRows(always.glu);
   return {
@@ -229,6 +236,7 @@ function feedForwardDimensions({ always }: LayerShape, { hiddenSize, experts }: 
     routerBias: [1, experts],
     choiceBias: [1, experts],
     expertScale: [1, experts],
+    tokenExperts: [vocabSize, expertsPerToken],
     layerScale: [1, 1],
   };
 }

@@ -174,7 +174,7 @@ const mixerSchema = z.discriminatedUnion('kind', [
 /** The rule by which a row's experts are chosen and weighed. Numbers of experts and of experts per token are fields of the model. */
 const routerSchema = z.strictObject({
   /** sparsemixer: the rule of Phi-3.5-MoE, which chooses two experts one after the other. */
-  score: z.enum(['softmax', 'sigmoid', 'sparsemixer']),
+  score: z.enum(['softmax', 'sigmoid', 'sparsemixer', 'sqrt-softplus']),
   /** The linear map has a bias. */
   bias: z.boolean(),
   /** A bias is added to the scores for the choice only. */
@@ -196,6 +196,8 @@ const routerSchema = z.strictObject({
   jitter: notNegative,
   /** Logits become cap * tanh(logit / cap) before anything else. 0, or an absent field: no cap. */
   logitCap: notNegative.optional(),
+  /** A row's experts are those that the table tokenExperts names for its token, and the scores only weigh them. Absent: scores choose. */
+  byToken: z.literal(true).optional(),
 });
 
 /**
@@ -470,6 +472,9 @@ function routerProblem(router: RouterShape, shape: ModelShape): string | null {
   const open = (shape.experts / router.groups) * router.groupsKept;
   if (router.groupsKept > router.groups || open < shape.expertsPerToken) {
     return `${router.groupsKept} of ${router.groups} router groups do not hold ${shape.expertsPerToken} experts`;
+  }
+  if (router.byToken === true && (router.score === 'sparsemixer' || router.choiceBias || router.groups > 1)) {
+    return 'experts by token need scores of all experts, and no biases or groups for a choice';
   }
   if (router.score === 'sparsemixer' && shape.expertsPerToken !== 2) {
     return `sparsemixer chooses 2 experts, not ${shape.expertsPerToken}`;

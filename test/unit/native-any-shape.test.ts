@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import fc from 'fast-check';
 import { nativeDenseRoles, openDevice, type Device, type Model, type Sequence } from '../../native/index.js';
 import { DENSE_ROLES, densePlaces } from '../../shared/model/dense-roles.js';
@@ -14,9 +16,11 @@ import {
   type RouterShape,
 } from '../../shared/model/model-shape.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { TensorSource } from '../../shared/model/tensor-source.js';
 import { bits, openTestDevice } from './native-test-model.js';
 import { RandomWeights } from './native-random-model.js';
 import { RANDOM_SHAPES } from './random-model-shapes.js';
+import { withTemporaryDirectory } from './tiny-checkpoint.js';
 
 const LENGTH = 75;
 const ROPES = [
@@ -156,7 +160,7 @@ const stateSpace: fc.Arbitrary<MixerShape> = fc
 
 const router = (experts: number): fc.Arbitrary<RouterShape> =>
   fc.record({
-    score: fc.constantFrom('softmax', 'sigmoid'),
+    score: fc.constantFrom('softmax', 'sigmoid', 'sqrt-softplus'),
     bias: flag,
     choiceBias: flag,
     groups: fc.constantFrom(1, experts),
@@ -332,6 +336,40 @@ describe('a model of any shape', () => {
     refuses({ ropes: shape.ropes.map((rope) => ({ ...rope, frequencies: rope.frequencies.map(() => 1e6) })) });
     refuses({ layers: Array.from({ length: 2000 }, () => shape.layers).flat(), expertLayers: 4000 });
     refuses({ expert: { ...shape.expert, intermediateSize: 2 ** 30 } });
+  });
+
+  it('is refused where a table of experts by token names others, or one twice', async () => {
+    const shape = RANDOM_SHAPES['heads, gates and limits by layer'];
+    assert.ok(shape !== undefined);
+    const layer = shape.layers.findIndex(({ routed }) => routed?.byToken === true);
+    const size = 4 * shape.vocabSize * shape.expertsPerToken;
+    await withTemporaryDirectory(async (directory) => {
+      const path = join(directory, 'table');
+      const plane = { plane: 0, path, offsetBytes: 0, storedBytes: size, plainBytes: size } as const;
+      const table: TensorSource = {
+        rows: shape.vocabSize,
+        columns: shape.expertsPerToken,
+        split: 'none-fp32',
+        chunks: [{ ...plane, codec: 'raw', crc32c: null }],
+        view: null,
+      };
+      for (const [place, expert] of [
+        [4, 8],
+        [5, -1],
+        [7, 6],
+      ] as const) {
+        const named = Int32Array.from({ length: size / 4 }, (_, index) => index % shape.experts);
+        named[place] = expert;
+        await writeFile(path, new Uint8Array(named.buffer));
+        const model = device.createModel(shape);
+        await assert.rejects(
+          model.loadDense('tokenExperts', layer, table, 'fp32'),
+          (error) => error instanceof OdmoeError && error.code === 'MODEL_CORRUPT',
+          `expert ${expert}`,
+        );
+        model.dispose();
+      }
+    });
   });
 
   it('has only roles that these tests load', () => {

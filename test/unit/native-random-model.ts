@@ -39,6 +39,10 @@ export class RandomWeights {
   constructor(readonly shape: ModelShape) {
     for (const place of densePlaces(shape, false)) {
       const { rows, columns } = denseDimensions(place, shape);
+      if (place.role === 'tokenExperts') {
+        this.dense.set(`${place.role} ${place.layer}`, this.addTokenExperts(rows, columns));
+        continue;
+      }
       const [scale, offset] = isVectorRole(place.role)
         ? NORM_ROLES.includes(place.role)
           ? [0.2, 1]
@@ -64,8 +68,21 @@ export class RandomWeights {
     writeFileSync(this.path, Buffer.concat(this.pieces));
   }
 
+  /** Each token's experts, none twice. */
+  private addTokenExperts(tokens: number, perToken: number): TensorSource {
+    const { experts } = this.shape;
+    const named = Int32Array.from({ length: tokens * perToken }, (_, index) => {
+      const [token, rank] = [Math.floor(index / perToken), index % perToken];
+      return (5 * token + experts - rank) % experts;
+    });
+    return this.addValues(tokens, perToken, new Float32Array(named.buffer));
+  }
+
   private add(rows: number, columns: number, scale: number, offset: number): TensorSource {
-    const values = randomValues(rows * columns, this.seed++, scale, offset);
+    return this.addValues(rows, columns, randomValues(rows * columns, this.seed++, scale, offset));
+  }
+
+  private addValues(rows: number, columns: number, values: Float32Array): TensorSource {
     const size = values.byteLength;
     const chunk = { plane: 0, path: this.path, offsetBytes: this.bytes, storedBytes: size, plainBytes: size };
     this.pieces.push(new Uint8Array(values.buffer));

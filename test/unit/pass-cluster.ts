@@ -151,6 +151,7 @@ export class PassCluster {
       observer: null,
       prediction: { source: 'sep', layersAhead: 1 },
       trained: null,
+      tokenExperts: null,
       recorder: null,
       precision: null,
       decisions: null,

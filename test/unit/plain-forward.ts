@@ -43,6 +43,7 @@ export class PlainForward {
   private readonly shape: ModelShape;
   private readonly dense = new Map<string, Matrix>();
   private readonly experts = new Map<string, PlainExpert>();
+  private tokenIds: readonly number[] = [];
 
   constructor(private readonly source: ModelSource) {
     this.shape = source.shape;
@@ -57,6 +58,7 @@ export class PlainForward {
   states(tokenIds: readonly number[], states: readonly Vector[] = []): Vector[] {
     const { hiddenSize, embeddingScale } = this.shape;
     const embedding = this.weights(0)('embedding').data;
+    this.tokenIds = tokenIds;
     let hidden: Vector[] = tokenIds.map((id) =>
       embedding.slice(id * hiddenSize, (id + 1) * hiddenSize).map((value) => value * embeddingScale),
     );
@@ -113,7 +115,7 @@ export class PlainForward {
       let sum: Vector = new Float64Array(row.length);
       if (layer.routed !== null) {
         const routerInput = layer.routerNorm ? normed(row, true, 'routerNorm') : input;
-        const choices = this.route(layer.routed, routerInput, weights);
+        const choices = this.route(layer.routed, routerInput, weights, this.tokenIds[position] ?? -1);
         const expertInput = layer.routedNorm ? normed(row, true, 'routedNorm') : input;
         for (const { expert, weight } of choices) {
           const output = this.expert(expertGlu(this.shape, layer), expertLayer, expert, expertInput);
@@ -149,7 +151,7 @@ export class PlainForward {
     return norm === 'layer' ? add(normed, weights(bias).data) : normed;
   }
 
-  private route(router: RouterShape, input: Vector, weights: Weights): Choice[] {
+  private route(router: RouterShape, input: Vector, weights: Weights, token: number): Choice[] {
     let logits = multiply(weights('router'), input);
     if (router.bias) logits = add(logits, weights('routerBias').data);
     const cap = router.logitCap ?? 0;
@@ -157,16 +159,21 @@ export class PlainForward {
     if (router.score === 'sparsemixer') return sparseMixer(logits, router.jitter);
     const highest = Math.max(...logits);
     const total = logits.reduce((sum, logit) => sum + Math.exp(logit - highest), 0);
-    const scores = logits.map((logit) =>
-      router.score === 'sigmoid' ? sigmoid(logit) : Math.exp(logit - highest) / total,
-    );
+    const scores = logits.map((logit) => {
+      if (router.score === 'sqrt-softplus') return Math.sqrt(Math.log1p(Math.exp(logit)));
+      return router.score === 'sigmoid' ? sigmoid(logit) : Math.exp(logit - highest) / total;
+    });
     const choice = router.choiceBias ? add(scores, weights('choiceBias').data) : scores;
     const open = openGroups(router, choice);
     const perGroup = choice.length / router.groups;
-    const ranked = [...choice.keys()]
+    const { expertsPerToken: count } = this.shape;
+    const ofToken = (): number[] =>
+      [...weights('tokenExperts').data.slice(token * count, (token + 1) * count)].map(integerOfBits);
+    const byScore = [...choice.keys()]
       .filter((expert) => open.has(Math.floor(expert / perGroup)))
       .sort((a, b) => at(choice, b) - at(choice, a) || a - b)
-      .slice(0, this.shape.expertsPerToken);
+      .slice(0, count);
+    const ranked = router.byToken === true ? ofToken() : byScore;
     const sum = ranked.reduce((partial, expert) => partial + at(scores, expert), 0);
     const divisor = router.normalize ? Math.max(sum + router.sumEpsilon, router.sumFloor) : 1;
     return ranked.map((expert) => {
@@ -204,6 +211,13 @@ export class PlainForward {
       return found;
     };
   }
+}
+
+/** The whole number whose bits were read as FP32. */
+function integerOfBits(value: number): number {
+  const word = new DataView(new ArrayBuffer(4));
+  word.setFloat32(0, value);
+  return word.getInt32(0);
 }
 
 function openGroups({ groups, groupsKept, groupScore }: RouterShape, choice: Vector): Set<number> {

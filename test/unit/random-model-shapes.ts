@@ -164,7 +164,7 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
       {
         ...LAYER,
         mixer: attention({ outputGate: true, outputGateWidth: 'head', outputGateFunction: 'softplus' }),
-        routed: router({ score: 'sigmoid', choiceBias: true, logitCap: f(0.9) }),
+        routed: router({ score: 'sqrt-softplus', choiceBias: true, normalize: true, logitCap: f(0.9) }),
         always: always({ limit: f(0.2), limitOn: 'activation' }, false),
       },
       {
@@ -175,7 +175,7 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
       {
         ...LAYER,
         mixer: attention({ heads: 2, outputGate: true, outputGateFunction: 'softplus' }),
-        routed: router({ bias: true, logitCap: 2 }),
+        routed: router({ score: 'sqrt-softplus', byToken: true, normalize: true, bias: true, logitCap: 2 }),
         expertLimit: 0,
         always: always({ activation: 'tanh', limit: f(0.1), limitOn: 'activation' }, true),
       },

@@ -85,7 +85,11 @@ export function tinyTensors(
   dataOf: (sizeBytes: number, seed: number) => Uint8Array = noise,
 ): TinyTensor[] {
   const { config: parsed } = parseModelConfig(config, 'config.json');
+  const { experts } = parsed.shape;
   return [...expectedTensors(parsed)].map((expected, index) => {
+    const { name, dimensions, encoding } = expected;
+    if (encoding === 'integers')
+      return { name, dtype: 'I64', shape: dimensions, data: tokenTable(dimensions, experts) };
     const dtype = dtypeOf(expected);
     const values = expected.dimensions.reduce((product, size) => product * size, 1);
     return {
@@ -95,6 +99,15 @@ export function tinyTensors(
       data: dataOf(values * VALUE_BYTES[dtype], index + 1),
     };
   });
+}
+
+/** A table of experts by token, none twice in a row, as numbers of 64 bits. */
+export function tokenTable([tokens = 0, perToken = 1]: readonly number[], experts: number): Uint8Array {
+  const named = BigInt64Array.from({ length: tokens * perToken }, (_, index) => {
+    const [token, rank] = [Math.floor(index / perToken), index % perToken];
+    return BigInt((token * (perToken + 1) + rank) % experts);
+  });
+  return new Uint8Array(named.buffer);
 }
 
 /** Writes a checkpoint of one file, or of `shards` files with an index. */

@@ -34,7 +34,8 @@
 //    FP32), times the rope's scale (rounded);
 //  - router: with a logit cap, logit = cap * tanh(logit / cap) first. score: softmax e = exp(logit - max), p = e / sum(e), NaN is
 //    never the max, and -inf is the max where no other value
-//    is; sigmoid: p = sigmoid(logit). The choice score is the score, plus the choice bias where there is one; NaN then counts as
+//    is; sigmoid: p = sigmoid(logit); sqrt-softplus: p = sqrt(softplus(logit)). Experts that are given by the row's token have their ranks in
+//    the order given; otherwise the choice score is the score, plus the choice bias where there is one; NaN then counts as
 //    -inf. The value of a group is the greatest of its choice scores, or that plus the second (only the greatest where the group
 //    has one expert; NaN counts as -inf). Experts outside the best groups_kept groups cannot be chosen; a tie goes to the lower
 //    group. Ranks go by falling choice score, ties to the lower expert. weight = score, without the bias.

@@ -112,8 +112,9 @@ struct RouterWork {
   RouterShape shape;
   const float* choice_bias = nullptr;   // device memory, `experts` floats; null: none
   const float* expert_scale = nullptr;  // likewise
+  const int32_t* given = nullptr;  // device memory, n x k: the experts of each row, within `experts`; null: the scores choose them
   HostCopy along;
-  // Host memory, n x experts; null: not wanted. scores: after softmax or sigmoid, what weights are made from. A sparsemixer has none.
+  // Host memory, n x experts; null: not wanted. scores: what weights are made from. A sparsemixer has none.
   float* host_logits = nullptr;
   float* host_scores = nullptr;
 };

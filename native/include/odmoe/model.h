@@ -72,7 +72,7 @@ class Model : public LiveCount<Model> {
  private:
   DenseWeights& weights_of(DenseRole role, int layer);
   void load_matrices(DenseWeight& weight, DenseRole role, int layer, const TensorSource& source, WeightFormat format);
-  void load_vector(DenseWeight& weight, const TensorSource& source, const std::string& what);
+  void load_vector(DenseWeight& weight, DenseRole role, const TensorSource& source, const std::string& what);
   void count(const StoredMatrix& stored, WeightFormat wanted);
   [[noreturn]] static void throw_missing(DenseRole role, int layer);
 

@@ -60,7 +60,7 @@ struct GluShape {
   int64_t gate_rows() const { return has_gate() ? intermediate_size : intermediate_size / 2; }
 };
 
-enum class RouterScore : uint8_t { softmax, sigmoid, sparsemixer };
+enum class RouterScore : uint8_t { softmax, sigmoid, sparsemixer, sqrt_softplus };
 enum class GroupScore : uint8_t { best, best_two };
 struct RouterShape {
   RouterScore score = RouterScore::softmax;
@@ -75,7 +75,8 @@ struct RouterShape {
   float scale = 1;
   bool expert_scale = false;
   float jitter = 0;
-  float logit_cap = 0;  // logits become cap * tanh(logit / cap) before anything else; 0: no cap
+  bool by_token = false;  // a table names each row's experts, and the scores only weigh them
+  float logit_cap = 0;    // logits become cap * tanh(logit / cap) before anything else; 0: no cap
 };
 
 // A causal convolution of each channel over positions: out[i][c] = act(sum over taps t of weight[t][c] * x[i - taps + 1 + t][c]), by fma

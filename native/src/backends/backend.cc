@@ -19,6 +19,9 @@ void check_router(const RouterWork& work, int most_experts) {
   if (work.host_scores != nullptr && shape.score == RouterScore::sparsemixer) {
     throw Error(ErrorCode::model_unsupported, "a sparsemixer router has no scores of all experts");
   }
+  if (work.given != nullptr && shape.score == RouterScore::sparsemixer) {
+    throw Error(ErrorCode::model_unsupported, "a sparsemixer router has no scores of experts that are given");
+  }
   if (shape.groups < 1 || work.experts % shape.groups != 0 || shape.groups_kept < 1 || shape.groups_kept > shape.groups ||
       work.experts / shape.groups * shape.groups_kept < work.k) {
     throw Error(ErrorCode::model_unsupported,

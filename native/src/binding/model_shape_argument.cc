@@ -162,7 +162,7 @@ MixerShape to_mixer_shape(const Napi::Object& object) {
 }
 
 RouterShape to_router_shape(const Napi::Object& object) {
-  static constexpr std::array<std::string_view, 3> kScores = {"softmax", "sigmoid", "sparsemixer"};
+  static constexpr std::array<std::string_view, 4> kScores = {"softmax", "sigmoid", "sparsemixer", "sqrt-softplus"};
   static constexpr std::array<std::string_view, 2> kGroupScores = {"best", "best-two"};
   const Members members(object);
   RouterShape router;
@@ -179,6 +179,7 @@ RouterShape to_router_shape(const Napi::Object& object) {
   router.expert_scale = members.flag("expertScale");
   router.jitter = members.real("jitter");
   if (members.has("logitCap")) router.logit_cap = members.real("logitCap");
+  router.by_token = members.has("byToken") && members.flag("byToken");
   return router;
 }
 

@@ -53,6 +53,7 @@ void add_routed_roles(Roles& roles, const LayerShape& layer) {
   if (layer.routed->bias) add(roles, {DenseRole::router_bias});
   if (layer.routed->choice_bias) add(roles, {DenseRole::choice_bias});
   if (layer.routed->expert_scale) add(roles, {DenseRole::expert_scale});
+  if (layer.routed->by_token) add(roles, {DenseRole::token_experts});
   if (layer.routed_output_norm) add(roles, {DenseRole::routed_output_norm});
 }
 
@@ -152,6 +153,7 @@ DenseDimensions layer_dimensions(DenseRole role, const LayerShape& layer, const 
     case DenseRole::router_bias:
     case DenseRole::choice_bias:
     case DenseRole::expert_scale: return {1, shape.experts};
+    case DenseRole::token_experts: return {shape.vocab_size, shape.experts_per_token};
     case DenseRole::layer_scale: return {1, 1};
     default: return std::visit(MixerDimensions{role, hidden}, layer.mixer);
   }

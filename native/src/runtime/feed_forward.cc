@@ -27,6 +27,15 @@ void run_always_rows(PassState& pass, const GluShape& glu, const DenseWeights& w
                         size, rows);
 }
 
+// The experts that a layer's table names for the tokens of the pass's rows; null: it has no table.
+const int32_t* given_experts(PassState& pass, const LayerShape& layer, const DenseWeights& weights) {
+  if (!layer.routed->by_token) return nullptr;
+  float* const given = pass.given_experts.floats();
+  pass.backend().copy_rows(given, nullptr, weights.vector(DenseRole::token_experts), pass.token_ids.data(), pass.count(),
+                           pass.shape().experts_per_token);
+  return reinterpret_cast<const int32_t*>(given);
+}
+
 // The answer of the layer's router for `in`, rows x hidden. `along` is copied to the host together with it.
 RouterChoice route(PassState& pass, const LayerShape& layer, const DenseWeights& weights, const float* in, RouterAnswer answer,
                    const HostCopy& along) {
@@ -55,6 +64,7 @@ RouterChoice route(PassState& pass, const LayerShape& layer, const DenseWeights&
                   .shape = *layer.routed,
                   .choice_bias = weights.vector(DenseRole::choice_bias),
                   .expert_scale = weights.vector(DenseRole::expert_scale),
+                  .given = given_experts(pass, layer, weights),
                   .along = along,
                   .host_logits = wants_all ? choice.logits.data() : nullptr,
                   .host_scores = wants_all ? choice.scores.data() : nullptr});

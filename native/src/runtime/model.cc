@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "dense_dimensions.h"
@@ -20,6 +21,21 @@ std::string describe(DenseRole role, int layer) {
 int64_t matrix_count(DenseRole role, int layer, const ModelShape& shape) {
   if (role != DenseRole::key_expansion && role != DenseRole::value_expansion) return 1;
   return std::get<LatentMixer>(shape.layers[static_cast<size_t>(layer)].mixer).heads;
+}
+
+// The values are integers, in the place of floats. Each row must name experts that there are, and none twice.
+void check_token_experts(const std::vector<float>& values, const ModelShape& shape, const std::string& what) {
+  const auto k = static_cast<size_t>(shape.experts_per_token);
+  std::vector<int64_t> last_token(static_cast<size_t>(shape.experts), -1);
+  for (size_t i = 0; i < values.size(); i++) {
+    int32_t expert = 0;
+    std::memcpy(&expert, &values[i], sizeof(expert));
+    const auto token = static_cast<int64_t>(i / k);
+    if (expert >= 0 && expert < shape.experts && std::exchange(last_token[static_cast<size_t>(expert)], token) != token) continue;
+    throw Error(ErrorCode::model_corrupt, what + " gives token " + std::to_string(token) + " the expert " + std::to_string(expert) +
+                                              " of " + std::to_string(shape.experts) +
+                                              ", or gives it twice; download the checkpoint again");
+  }
 }
 
 }  // namespace
@@ -57,7 +73,7 @@ void Model::load_dense(DenseRole role, int layer, const TensorSource& source, We
     throw Error(ErrorCode::internal, describe(role, layer) + " has been loaded already");
   }
   if (dense_role_facts(role).is_vector) {
-    load_vector(*weight, source, describe(role, layer));
+    load_vector(*weight, role, source, describe(role, layer));
   } else {
     load_matrices(*weight, role, layer, source, format);
   }
@@ -88,7 +104,7 @@ ResidentWeights Model::resident_weights() const {
   return resident_;
 }
 
-void Model::load_vector(DenseWeight& weight, const TensorSource& source, const std::string& what) {
+void Model::load_vector(DenseWeight& weight, DenseRole role, const TensorSource& source, const std::string& what) {
   std::vector<uint8_t> staging(staging_bytes(source.split, 1, source.columns));
   const uint8_t* planes[kMaxPlanes] = {};
   TensorReader reader(source);
@@ -103,6 +119,7 @@ void Model::load_vector(DenseWeight& weight, const TensorSource& source, const s
   if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); })) {
     throw Error(ErrorCode::model_corrupt, what + " holds a value that is no finite number; download the checkpoint again");
   }
+  if (role == DenseRole::token_experts) check_token_experts(values, shape_, what);
   weight.vector = DeviceMemory(device_->backend(), float_bytes(count));
   backend().copy_to_device(weight.vector.floats(), values.data(), float_bytes(count));
   weight.first = values[0];

@@ -222,6 +222,8 @@ std::vector<OperatorCaseMaker> norm_cases() {
   RouterShape normalized;
   normalized.normalize = true;
   RouterShape grouped{RouterScore::sigmoid, false, true, 8, 4, GroupScore::best_two, true, 1e-20f};
+  RouterShape soft{RouterScore::sqrt_softplus, false, true};
+  soft.normalize = true;
   RouterShape sparsemixer;
   sparsemixer.score = RouterScore::sparsemixer;
   sparsemixer.jitter = 0.01f;
@@ -237,6 +239,7 @@ std::vector<OperatorCaseMaker> norm_cases() {
       router_case({"Qwen3-30B", 128, 8, normalized}, kExp + 4),
       router_case({"DeepSeek-V2-Lite", 64, 6, {}}, kExp + 4),
       router_case({"DeepSeek-V3", 256, 8, grouped}, kSigmoid + 3),
+      router_case({"DeepSeek-V4", 256, 6, soft}, kSigmoid + 12),
       router_case({"Phi-3.5-MoE", 16, 2, sparsemixer}, 2 * (kExp + 6)),
   };
 }

@@ -97,11 +97,12 @@ void Pass::begin(PassRows rows) {
   pass.row_sequences.resize(n);
   for (size_t i = 0; i < n; i++) pass.row_sequences[i] = rows.sequences[static_cast<size_t>(rows.row_sequence[i])].get();
   pass.positions = std::move(rows.positions);
+  pass.token_ids = std::move(rows.token_ids);
   pass.attention_rows.resize(n);
   copy_angles(pass);
   copy_query_factors(pass);
   float* const residual = pass.residual.floats();
-  pass.backend().embed(residual, pass.model->embedding(), rows.token_ids.data(), static_cast<int>(n));
+  pass.backend().embed(residual, pass.model->embedding(), pass.token_ids.data(), static_cast<int>(n));
   const float scale = pass.shape().embedding_scale;
   if (scale != 1) pass.backend().scale(residual, static_cast<int64_t>(n) * pass.hidden(), scale);
   if (pass.shape().draft_head) make_draft_rows(pass, rows.states);

@@ -20,6 +20,7 @@ struct LayerNeeds {
       if (layer.always) always_size = std::max(always_size, layer.always->glu.intermediate_size);
       routed_norm = routed_norm || layer.routed_norm;
       router_norm = router_norm || layer.router_norm;
+      by_token = by_token || (layer.routed && layer.routed->by_token);
     }
     for (const RopeShape& rope : shape.ropes) pairs += static_cast<int64_t>(rope.frequencies.size());
   }
@@ -30,6 +31,7 @@ struct LayerNeeds {
   int64_t pairs = 0;
   bool routed_norm = false;
   bool router_norm = false;
+  bool by_token = false;
 };
 
 }  // namespace
@@ -56,6 +58,7 @@ PassState::PassState(std::shared_ptr<Model> of, int rows, RouterAnswer answer)
   if (needs.routed_norm) routed_input = floats(rows, shape.hidden_size);
   if (needs.router_norm) router_input = floats(rows, shape.hidden_size);
   router_logits = floats(rows, shape.experts);
+  if (needs.by_token) given_experts = floats(rows, shape.experts_per_token);
   expert_outputs = floats(int64_t{rows} * shape.experts_per_token, shape.hidden_size);
   logits = floats(std::min(rows, kLogitRows), shape.vocab_size);
   if (shape.draft_head) draft_rows = floats(rows, 2 * shape.hidden_size);

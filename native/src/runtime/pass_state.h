@@ -72,6 +72,7 @@ struct PassState {
   DeviceMemory routed_input;      // rows x hidden, where experts have their own norm
   DeviceMemory router_input;      // rows x hidden, where the router has its own norm
   DeviceMemory router_logits;     // rows x experts
+  DeviceMemory given_experts;     // rows x k integers, where layers choose experts by token
   DeviceMemory expert_outputs;    // rows x k x hidden
   DeviceMemory always_gate_up;    // for kExpertTileRows rows
   DeviceMemory always_activation;
@@ -83,6 +84,7 @@ struct PassState {
 
   std::vector<Sequence*> row_sequences;  // valid while a Call lasts
   std::vector<int32_t> positions;
+  std::vector<int32_t> token_ids;
   std::vector<AttentionRow> attention_rows;
   std::vector<SequenceRun> runs;
   int turns = 0;

@@ -1,6 +1,7 @@
 // The router against the reference: the experts, their order and their weights.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "fenced_floats.h"
 
@@ -12,6 +13,7 @@ struct Router {
   RouterShape shape;
   std::vector<float> choice_bias;
   std::vector<float> expert_scale;
+  std::vector<int32_t> given;  // of each row; empty: the scores choose
 };
 
 Router drawn(Devices& devices, RouterShape shape, int experts) {
@@ -55,6 +57,12 @@ void compare_choices(Devices& devices, const std::string& what, const Router& ro
     work.expert_scale = router.expert_scale.empty() ? nullptr : scale.data();
     work.along = {brought.data(), beside.data(), brings ? hidden.size() * sizeof(float) : 0};
     work.host_logits = all_logits.data();
+    DeviceMemory given;
+    if (!router.given.empty()) {
+      given = DeviceMemory(backend, router.given.size() * sizeof(int32_t));
+      backend->copy_to_device(given.bytes(), router.given.data(), router.given.size() * sizeof(int32_t));
+      work.given = reinterpret_cast<const int32_t*>(given.bytes());
+    }
     if (router.shape.score != RouterScore::sparsemixer) work.host_scores = scores[which].data();
     backend->router(work);
     std::vector<float> given(logits);
@@ -115,6 +123,19 @@ void compare_kinds(Devices& devices, const RouterShape& shape, int experts, int 
   compare_choices(devices, "a bias that is no number", router, logits, kRows, experts, k);
 }
 
+// A table's experts, in an order of their own in each row.
+void compare_given(Devices& devices, const RouterShape& shape, int experts, int k) {
+  constexpr int kRows = 5;
+  Router router = drawn(devices, shape, experts);
+  std::vector<int32_t> order(static_cast<size_t>(experts));
+  std::iota(order.begin(), order.end(), 0);
+  for (int row = 0; row < kRows; ++row) {
+    std::shuffle(order.begin(), order.end(), devices.random);
+    router.given.insert(router.given.end(), order.begin(), order.begin() + k);
+  }
+  compare_choices(devices, "experts by token", router, usual_logits(devices.random, int64_t{kRows} * experts), kRows, experts, k);
+}
+
 RouterShape shape_of(RouterScore score, bool normalize) {
   RouterShape shape;
   shape.score = score;
@@ -141,8 +162,11 @@ void test_router(Devices& devices) {
   for (const int experts : {1, 2, 8, 31, 32, 33, 60, 128, 257, 1024}) {
     for (const int wanted : {1, 2, 4, 8, 33, experts}) {
       if (wanted > experts || (wanted == 1024 && experts == 1024)) continue;
-      for (const RouterScore score : {RouterScore::softmax, RouterScore::sigmoid}) {
-        for (const bool normalize : {false, true}) compare_kinds(devices, shape_of(score, normalize), experts, wanted);
+      for (const RouterScore score : {RouterScore::softmax, RouterScore::sigmoid, RouterScore::sqrt_softplus}) {
+        for (const bool normalize : {false, true}) {
+          compare_kinds(devices, shape_of(score, normalize), experts, wanted);
+          compare_given(devices, shape_of(score, normalize), experts, wanted);
+        }
       }
     }
     if (experts >= 2) compare_kinds(devices, shape_of(RouterScore::sparsemixer, false), experts, 2);

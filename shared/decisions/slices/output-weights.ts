@@ -25,7 +25,8 @@ export function routersOf(shape: ModelShape): RouterShape[] {
 export function otherChoiceProblem(shape: ModelShape): string | null {
   const routers = routersOf(shape);
   if (routers.some(({ score }) => score === 'sparsemixer')) return 'its routers (sparsemixer) do not score all experts';
-  if (routers.some(({ choiceBias }) => choiceBias)) return 'its routers choose by other numbers than their scores';
+  if (routers.some(({ choiceBias, byToken }) => choiceBias || byToken === true))
+    return 'its routers choose by other numbers than their scores';
   if (routers.some(({ groups, groupsKept }) => groupsKept < groups))
     return 'its routers choose among groups of experts';
   if (routers.some(({ expertScale }) => expertScale)) return 'its routers scale the weight of each expert';

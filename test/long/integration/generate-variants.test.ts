@@ -7,7 +7,12 @@ import { parseModelConfig } from '../../../packs/checkpoint/model-config.js';
 import { packageRoot } from '../../../shared/base/files/package-root.js';
 import type { ExpectedTensor } from '../../../packs/model-config/model-family.js';
 import { PlainForward } from '../../unit/plain-forward.js';
-import { type TinyTensor, withTemporaryDirectory, writeTinyCheckpoint } from '../../unit/tiny-checkpoint.js';
+import {
+  type TinyTensor,
+  tokenTable,
+  withTemporaryDirectory,
+  writeTinyCheckpoint,
+} from '../../unit/tiny-checkpoint.js';
 import { openResidentModel } from '../../integration/generate-resident-model.js';
 
 /** Sums run in FP32 in one, in FP64 in the other. */
@@ -316,8 +321,14 @@ function randomTensors(config: Config): TinyTensor[] {
   const byName = new Map<string, ExpectedTensor>();
   for (const expected of [...expectedTensors(read), ...expectedBiases(read)]) byName.set(expected.name, expected);
   return [...byName.values()].flatMap((expected, seed) =>
-    randomTensor(expected, read.quantization === 'fp8', seed + 1),
+    expected.encoding === 'integers'
+      ? [tableOf(expected, read.shape.experts)]
+      : randomTensor(expected, read.quantization === 'fp8', seed + 1),
   );
+}
+
+function tableOf({ name, dimensions }: ExpectedTensor, experts: number): TinyTensor {
+  return { name, dtype: 'I64', shape: dimensions, data: tokenTable(dimensions, experts) };
 }
 
 function randomTensor(expected: ExpectedTensor, fp8Weights: boolean, seed: number): TinyTensor[] {

@@ -132,13 +132,23 @@ void choose_by_sparsemixer(const RouterWork& work, const float* logits, int32_t*
   }
 }
 
-void choose_by_score(const RouterWork& work, const float* logits, int32_t* experts, float* weights, float* scores, float* ranked,
-                     float* group_ranks) {
+void choose_by_score(const RouterWork& work, const float* logits, const int32_t* given, int32_t* experts, float* weights,
+                     float* scores, float* ranked, float* group_ranks) {
   const int64_t count = work.experts;
   if (work.shape.score == RouterScore::softmax) {
     softmax(scores, logits, count);
-  } else {
+  } else if (work.shape.score == RouterScore::sigmoid) {
     for_each_vector(count, [=](int64_t i, auto load, auto store) { store(scores + i, sigmoid(load(logits + i))); });
+  } else {
+    for_each_vector(count, [=](int64_t i, auto load, auto store) { store(scores + i, softplus(load(logits + i))); });
+    for (int64_t e = 0; e < count; ++e) scores[e] = __builtin_sqrtf(scores[e]);
+  }
+  if (given != nullptr) {
+    for (int rank = 0; rank < work.k; ++rank) {
+      experts[rank] = given[rank];
+      weights[rank] = scores[given[rank]];
+    }
+    return;
   }
   for (int64_t e = 0; e < count; ++e) ranked[e] = scores[e];
   if (work.choice_bias != nullptr) add(ranked, work.choice_bias, count, 1.0f);
@@ -160,7 +170,8 @@ void router(const RouterWork& work, int64_t row, float* scratch) {
   if (work.shape.score == RouterScore::sparsemixer) {
     choose_by_sparsemixer(work, logits, experts, weights, scratch, scratch + padded);
   } else {
-    choose_by_score(work, logits, experts, weights, scratch, scratch + padded, scratch + 2 * padded);
+    const int32_t* const given = work.given == nullptr ? nullptr : work.given + row * work.k;
+    choose_by_score(work, logits, given, experts, weights, scratch, scratch + padded, scratch + 2 * padded);
   }
   if (work.host_scores != nullptr) {
     float* const scores = work.host_scores + row * work.experts;

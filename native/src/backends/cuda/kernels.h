@@ -192,7 +192,8 @@ struct RouterJob {
   RouterShape shape;
   const float* choice_bias = nullptr;
   const float* expert_scale = nullptr;
-  float* scores = nullptr;  // n x expert_count; null: not wanted
+  const int32_t* given = nullptr;  // n x k
+  float* scores = nullptr;         // n x expert_count; null: not wanted
 };
 cudaError_t launch_router(const RouterJob& job, cudaStream_t stream);
 

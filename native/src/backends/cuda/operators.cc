@@ -190,6 +190,7 @@ void CudaBackend::choose_experts(const RouterWork& work, uint8_t* bounce) {
   job.shape = work.shape;
   job.choice_bias = work.choice_bias;
   job.expert_scale = work.expert_scale;
+  job.given = work.given;
   check(launch_router(job, stream_), "the router");
   check(cudaMemcpyAsync(bounce, router_results_.data, bytes, cudaMemcpyDeviceToHost, stream_), "copying the router's choice");
   if (score_bytes > 0) {

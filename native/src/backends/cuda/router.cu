@@ -145,11 +145,23 @@ __device__ void choose_scored(const RouterJob& job, const float* logits, Chosen&
   if (job.shape.score == RouterScore::softmax) {
     write_softmax(scores, logits, job.expert_count);
   } else {
-    for (int e = lane; e < job.expert_count; e += kWarp) scores[e] = sigmoid_of(logits[e]);
+    const bool is_sigmoid = job.shape.score == RouterScore::sigmoid;
+    for (int e = lane; e < job.expert_count; e += kWarp) {
+      scores[e] = is_sigmoid ? sigmoid_of(logits[e]) : square_root(softplus_of(logits[e]));
+    }
   }
   for (int e = lane; e < job.expert_count; e += kWarp) {
     if (wanted_scores != nullptr) wanted_scores[e] = scores[e];
     choice[e] = job.choice_bias != nullptr ? scores[e] + job.choice_bias[e] : scores[e];
+  }
+  if (job.given != nullptr) {
+    // Lanes read scores that other lanes have written.
+    __syncwarp();
+    for (int rank = lane; rank < job.k; rank += kWarp) {
+      chosen.experts[rank] = job.given[int64_t{blockIdx.x} * job.k + rank];
+      chosen.scores[rank] = scores[chosen.experts[rank]];
+    }
+    return;
   }
   Ranking ranking(choice, job.expert_count);
   if (job.shape.groups_kept < job.shape.groups) keep_best_groups(ranking, job, choice, group_scores);
