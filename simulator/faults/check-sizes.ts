@@ -75,7 +75,6 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'LayerPools.cachedExperts': PLACES,
   'RecordedPools.layers': LAYERS,
   'RecordedPools.served': LAYERS,
-  'HomesPlan.present.shares': WORKERS,
   'RegisteredExperts.numbers': PLACES,
   'ReportedExperts.reported': LAYERS,
   'SliceMemory.absent': PLACES,

@@ -24,6 +24,7 @@ class Member implements BatchMember {
   readonly predictions = {
     arrive: () => null,
     foretell: () => undefined,
+    know: () => undefined,
     foretold: () => null,
     isSpoken: () => false,
     expected: () => null,

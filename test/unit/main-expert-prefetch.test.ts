@@ -203,6 +203,7 @@ describe('main: random prefetch', () => {
           predictions: {
             arrive,
             foretell: (prediction: Predict) => predictions.foretell(prediction),
+            know: (prediction: Predict) => predictions.know(prediction),
             foretold: (position: number, layer: number) => predictions.foretold(position, layer),
             isSpoken: (position: number, layer: number) => predictions.isSpoken(position, layer),
             expected: (position: number, layer: number) => predictions.expected(position, layer),

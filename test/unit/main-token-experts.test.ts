@@ -67,7 +67,7 @@ describe('main: experts by token', () => {
   it('are not asked of routers ahead', async () => {
     const cluster = clusterOf('router-ahead');
     const asked: number[] = [];
-    const { chooseAhead } = cluster.pass;
+    const chooseAhead = cluster.pass.chooseAhead.bind(cluster.pass);
     cluster.pass.chooseAhead = (layer) => {
       asked.push(layer);
       return chooseAhead(layer);
