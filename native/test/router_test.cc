@@ -115,7 +115,7 @@ void chooses(const std::string& set, int threads) {
     DeviceFloats device_scale(*backend, scale);
     std::vector<int32_t> experts(static_cast<size_t>(n * test.k), -7);
     std::vector<float> weights(experts.size());
-    RouterWork work{experts.data(), weights.data(), in.data(), n, test.experts, test.k, test.shape, nullptr, nullptr, {}};
+    RouterWork work{experts.data(), weights.data(), in.data(), n, test.experts, test.k, test.shape, nullptr, nullptr, nullptr, {}};
     if (!bias.empty()) work.choice_bias = device_bias.data();
     if (!scale.empty()) work.expert_scale = device_scale.data();
     const auto given = test.shape.by_token ? given_experts(n, test.experts, test.k) : std::vector<int32_t>();
@@ -153,7 +153,8 @@ void brings_along_and_refuses(const std::string& set) {
   float brought[4] = {0, 0, 0, 0};
   int32_t experts[2] = {-7, -7};
   float weights[2];
-  RouterWork work{experts, weights, logits.data(), 1, 8, 2, {}, nullptr, nullptr, {brought, beside.data(), 2 * sizeof(float)}};
+  RouterWork work{
+      experts, weights, logits.data(), 1, 8, 2, {}, nullptr, nullptr, nullptr, {brought, beside.data(), 2 * sizeof(float)}};
   backend->router(work);
   check(brought[0] == 1.0f && brought[1] == 2.0f && brought[2] == 0.0f, "a copy comes along");
   check(experts[0] == 0 && experts[1] == 1, "NaN logits still name experts");

@@ -146,6 +146,7 @@ OperatorCaseMaker router_case(const RouterSizes& sizes, double multiply_adds) {
                                                   sizes.shape,
                                                   bias,
                                                   nullptr,
+                                                  nullptr,
                                                   {}});
                         }};
   };
