@@ -46,6 +46,7 @@ import { JointDealer, AnnouncedPasses } from './pass/announcements.js';
 import { PassRunner } from './pass/run-pass.js';
 import { ExpertDispatcher } from './pass/expert-dispatcher.js';
 import { LayerWaits } from './pass/layer-waits.js';
+import { MapsTime } from './pass/maps-time.js';
 import {
   createContextRoom,
   type ExpertMemory,
@@ -136,10 +137,11 @@ function createEngine(
   const drafting = draftingOf(settings, loaded, runs);
   const checks = createChecks(settings, loaded, { roster, isIdle: () => passLoop.isEmpty, ...numbers }, log);
   const draftCosts = new DraftCostMeter();
+  const layerWaits = new LayerWaits(shape.expertLayers);
   const passEngine: PassEngine = {
     shape,
     roster,
-    ...predictors(loaded, draftCosts, () => clusterCosts({ roster, shape, drafting, spread })),
+    ...predictors(loaded, { draftCosts, layerWaits, runtime }, () => clusterCosts({ roster, shape, drafting, spread })),
     ...sliceRules(sliced, shape),
     spread,
     prefillOverlap: settings.main.prefillOverlap,
@@ -153,7 +155,7 @@ function createEngine(
     miniBatchRows,
     firstLayerAhead: guessesFirstLayer(settings, spread, usable.shadowRows, shape),
     draftCosts,
-    layerWaits: new LayerWaits(shape.expertLayers),
+    layerWaits,
   };
   const loop = passLoopOptions(settings, { model, shape, runtime }, mostRows(usable));
   const components = roomComponents(settings, loaded, passEngine.decisions);
@@ -200,15 +202,19 @@ function roomComponents(
 /** The predictions that main makes itself: their settings, the trained maps with the costs that decide on announcements, and the recorder for maps to come. */
 function predictors(
   { prediction, maps, tokenExperts, recorder }: ComponentSources,
-  draftCosts: DraftCostMeter,
+  { draftCosts, layerWaits, runtime }: Pick<PassEngine, 'layerWaits' | 'runtime'> & { draftCosts: DraftCostMeter },
   clusterNow: () => ClusterCosts,
 ): Pick<PassEngine, 'prediction' | 'trained' | 'tokenExperts' | 'recorder'> {
   const costs = (): ReturnType<typeof announcingCosts> => {
     const cluster = clusterNow();
     return announcingCosts(draftCosts.costs(cluster) ?? { ...cluster, layerMs: 0 });
   };
+  const time = new MapsTime(
+    () => runtime.nowMs(),
+    () => layerWaits.hopMs,
+  );
   const predicts = prediction.source !== 'off' && prediction.source !== 'random';
-  return { prediction, trained: maps && { maps, costs }, tokenExperts: predicts ? tokenExperts : null, recorder };
+  return { prediction, trained: maps && { maps, costs, time }, tokenExperts: predicts ? tokenExperts : null, recorder };
 }
 
 /** Parts of main that the engine takes. */

@@ -8,7 +8,7 @@ const PASSES_OF_MEAN = 64;
 const MAX_WORKERS = 1024;
 
 /** A mean in which the latest samples weigh most. */
-class RecentMean {
+export class RecentMean {
   value = 0;
   private samples = 0;
 
@@ -128,10 +128,16 @@ export class LayerWaits {
   private readonly layers: LayerFigures[];
   private readonly workers = new RecentMap<string, WorkerFigures>(MAX_WORKERS);
   private readonly hops = new LatestHops();
+  private readonly hopMean = new RecentMean();
   private readonly idle: LayerRace[] = [];
 
   constructor(layers: number) {
     this.layers = Array.from({ length: layers }, () => new LayerFigures());
+  }
+
+  /** Mean time of the latest hops without the execution, of any worker; 0: none has been measured. */
+  get hopMs(): number {
+    return this.hopMean.value;
   }
 
   /** The layer's messages are about to be sent. A race that is never ended is not counted. */
@@ -201,7 +207,10 @@ export class LayerWaits {
       const worker = this.figuresOf(arrival.workerId);
       countWork(worker, arrival);
       const stages = arrival.wasLoaded ? hopStages(arrival.waitMs, arrival.hop) : null;
-      if (stages !== null) this.hops.add(arrival.workerId, stages);
+      if (stages !== null) {
+        this.hops.add(arrival.workerId, stages);
+        this.hopMean.add(stages.roundTripMs - stages.executeMs);
+      }
       if (race.workers === 1) continue;
       worker.lastShare.add(index === last ? 1 : 0);
       worker.costMs.add(index === last ? arrival.waitMs - secondMs : 0);

@@ -6,7 +6,7 @@ import type { Placement } from '../../shared/wire/messages.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { Announcements } from './announcements.js';
 import { decodePosition, type MemberRows, rangeOf } from './pass-member.js';
-import { SHORT_PASS_ROWS } from './reusable-passes.js';
+import type { MapsTime } from './maps-time.js';
 import type { MappedLayer, TrainedMaps } from './trained-maps.js';
 
 /** Main's trained predictor, with what its announcements cost in this cluster. */
@@ -14,6 +14,7 @@ export interface TrainedPredictor {
   readonly maps: Pick<TrainedMaps, 'mappedAt' | 'predict' | 'predictHere'>;
   /** As measured so far. */
   costs(): AnnouncingCosts;
+  readonly time: Pick<MapsTime, 'mayRunHere' | 'runHere'>;
 }
 
 /** Passes know the parts of the cluster that announce. */
@@ -93,17 +94,17 @@ export class TrainedAhead {
   }
 
   /**
-   * Announces what the maps say of the states that were taken last. For few rows that is done when this returns its promise; the maps of many rows run
-   * on another thread while main attends.
+   * Announces what the maps say of the states that were taken last. For few rows that is done when this returns its promise; the maps of many rows, or
+   * maps that take longer than a hop leaves time for, run on another thread while main attends.
    */
   async foretell(layer: number): Promise<void> {
-    const { maps } = this.predictor;
-    const isShort = this.answerRows <= SHORT_PASS_ROWS;
+    const { maps, time } = this.predictor;
     const mapped = maps.mappedAt(layer).filter(({ distance }) => this.isWanted(layer, distance));
     if (mapped.length === 0) return;
-    const probabilities = isShort
-      ? maps.predictHere(layer, this.answers, this.answerRows)
-      : await maps.predict(layer, this.answers, this.answerRows);
+    const { answers, answerRows } = this;
+    const probabilities = time.mayRunHere(answerRows)
+      ? time.runHere(answerRows, () => maps.predictHere(layer, answers, answerRows))
+      : await maps.predict(layer, answers, answerRows);
     const distances = maps.mappedAt(layer).length;
     // The nearest layers load first.
     for (const one of mapped) this.announce(layer, one, distances, probabilities);

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import type { Pass } from '../../native/index.js';
 import type { AnnouncingCosts } from '../../main-node/pass/choose-announced.js';
 import { existingDistances } from '../../shared/model/expert-maps.js';
+import { MapsTime } from '../../main-node/pass/maps-time.js';
 import type { TrainedPredictor } from '../../main-node/pass/trained-ahead.js';
 import { answerRows, memberOf, PassCluster, promptRows, type Router, type TestMember } from './pass-cluster.js';
 import { plainPrediction } from './wire-messages.js';
@@ -17,7 +18,14 @@ const POSITION = 10;
 type Foretell = (state: number, layer: number, distance: number) => readonly number[];
 
 /** Maps that are sure of what they say. A row's state is one number. */
-function trained(foretell: Foretell, costs = COSTS): TrainedPredictor & { asked: string[] } {
+function trained(
+  foretell: Foretell,
+  costs = COSTS,
+  time = new MapsTime(
+    () => 0,
+    () => 0,
+  ),
+): TrainedPredictor & { asked: string[] } {
   const shape = { hiddenSize: 1, experts: EXPERTS, units: 1, layers: LAYERS, distances: DISTANCES };
   const asked: string[] = [];
   const probabilities = (layer: number, states: Float32Array, rows: number): Float32Array => {
@@ -47,6 +55,7 @@ function trained(foretell: Foretell, costs = COSTS): TrainedPredictor & { asked:
       },
     },
     costs: () => costs,
+    time,
   };
 }
 
@@ -137,6 +146,21 @@ describe('main: trained maps', () => {
         [LAYERS * 2, LAYERS * 2],
       ],
     );
+  });
+
+  it('run on another thread, too, where they take longer than a hop leaves time for', async () => {
+    let nowMs = 0;
+    // Each look at the clock is 1 ms later than the one before.
+    const time = new MapsTime(
+      () => (nowMs += 1),
+      () => 2,
+    );
+    const predictor = trained(right, COSTS, time);
+    const cluster = clusterOf(predictor);
+    const one = member(7);
+    await cluster.run([answerRows(one, POSITION, [1])]);
+    assert.deepEqual(predictor.asked, ['here 0: 1', 'aside 1: 1', 'aside 2: 1', 'aside 3: 1']);
+    assert.equal(one.predictions.metrics().predictedCorrectly, LAYERS * 2);
   });
 
   it('are not asked about prompts', async () => {
