@@ -5,6 +5,7 @@ import {
   shapeProblem,
   stateSpaceChannels,
   valueHeadDim,
+  type AttentionMixer,
   type GluShape,
   type LatentMixer,
   type LayerShape,
@@ -65,7 +66,7 @@ function checkLayer({ mixer, always }: LayerShape, number: number, shape: ModelS
 function widestHead(mixer: MixerShape): number {
   switch (mixer.kind) {
     case 'attention':
-      return Math.max(mixer.headDim, valueHeadDim(mixer));
+      return Math.max(mixer.headDim, valueHeadDim(mixer), mixer.blockIndexer?.headDim ?? 0);
     case 'latent':
       return Math.max(
         mixer.latentSize + mixer.ropeSize,
@@ -89,10 +90,23 @@ function indexRow({ indexer, latentSize, ropeSize }: LatentMixer, maxPositions: 
   return (indexer.heads + 1) * (indexer.headDim + 1) + chosen * (latentSize + ropeSize);
 }
 
+/** A row's part of a block indexer, and the keys and values at the positions of the chosen blocks. */
+function blockIndexRow(mixer: AttentionMixer, maxPositions: number): number {
+  const { blockIndexer, heads, keyValueHeads, headDim } = mixer;
+  if (blockIndexer === undefined) return 0;
+  const positions = blockIndexer.blocks * blockIndexer.blockSize;
+  const chosen = positions < maxPositions ? positions : 0;
+  const queries = heads * headDim + (keyValueHeads + 1) * blockIndexer.headDim;
+  return queries + chosen * keyValueHeads * (headDim + valueHeadDim(mixer));
+}
+
 function mixerRow(mixer: MixerShape, maxPositions: number): number {
   switch (mixer.kind) {
     case 'attention':
-      return 2 * (mixer.heads + mixer.keyValueHeads) * Math.max(mixer.headDim, valueHeadDim(mixer));
+      return (
+        2 * (mixer.heads + mixer.keyValueHeads) * Math.max(mixer.headDim, valueHeadDim(mixer)) +
+        blockIndexRow(mixer, maxPositions)
+      );
     case 'latent':
       return (
         mixer.queryRank +

@@ -1,4 +1,5 @@
 import type {
+  AttentionMixer,
   GluShape,
   LatentMixer,
   LayerShape,
@@ -44,7 +45,7 @@ function describeMixer(mixer: MixerShape): string {
     case 'attention': {
       const window = mixer.window > 0 ? `, window ${mixer.window}` : '';
       const values = mixer.valueDim === undefined ? '' : `, values of ${mixer.valueDim}`;
-      return `attention, ${mixer.heads} heads of ${mixer.headDim} (${mixer.keyValueHeads} key-value${values})${window}`;
+      return `attention, ${mixer.heads} heads of ${mixer.headDim} (${mixer.keyValueHeads} key-value${values})${window}${describeBlocks(mixer)}`;
     }
     case 'latent':
       return `latent attention, ${mixer.heads} heads over ${mixer.latentSize} + ${mixer.ropeSize}${describeIndexer(mixer)}`;
@@ -55,6 +56,12 @@ function describeMixer(mixer: MixerShape): string {
     case 'state-space':
       return `state space, ${mixer.heads} heads of ${mixer.headDim} (${mixer.groups} groups of ${mixer.stateSize})`;
   }
+}
+
+function describeBlocks({ blockIndexer }: AttentionMixer): string {
+  if (blockIndexer === undefined) return '';
+  const { blocks, blockSize, headDim } = blockIndexer;
+  return `, at ${blocks} blocks of ${blockSize} positions by an indexer of ${headDim} dimensions`;
 }
 
 function describeIndexer({ indexer, sharesIndexer }: LatentMixer): string {

@@ -101,7 +101,14 @@ function contextWork(mixer: MixerShape, hiddenSize: number, chosen: number): Con
   const rowBytes = cacheRowFloats(mixer, hiddenSize) * FLOAT_BYTES;
   if (mixer.kind === 'attention') {
     const rowPositionFlop = PRODUCT_FLOP * mixer.heads * (mixer.headDim + valueHeadDim(mixer));
-    return [{ positionBytes: rowBytes, rowPositionFlop, window: mixer.window }];
+    const blocks = mixer.blockIndexer;
+    if (blocks === undefined) return [{ positionBytes: rowBytes, rowPositionFlop, window: mixer.window }];
+    const keyBytes = blocks.headDim * FLOAT_BYTES;
+    const scoreFlop = PRODUCT_FLOP * mixer.keyValueHeads * blocks.headDim;
+    return [
+      { positionBytes: keyBytes, rowPositionFlop: scoreFlop, window: 0 },
+      { positionBytes: rowBytes - keyBytes, rowPositionFlop, window: blocks.blocks * blocks.blockSize },
+    ];
   }
   if (mixer.kind !== 'latent') return [];
   const { indexer } = mixer;

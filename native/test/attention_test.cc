@@ -322,6 +322,79 @@ void chooses_positions(const std::string& set, int threads) {
   check_refused(ErrorCode::model_unsupported, [&] { chooses(*backend, {1, 1025, 2}, {5}, {1.0f}); });
 }
 
+struct BlockIndexer {
+  int heads;
+  int head_dim;
+  int block_size;
+  int blocks;
+  int local_blocks;
+};
+
+// One head of one row: the positions of its blocks, in rising order; behind them its own position over and over.
+std::vector<int32_t> reference_blocks(const BlockIndexer& of, const float* query, const std::vector<float>& keys, int position) {
+  std::vector<float> scores(static_cast<size_t>(position / of.block_size + 1), -INFINITY);
+  for (int p = 0; p <= position; ++p) {
+    const std::vector<float> key(keys.begin() + p * of.head_dim, keys.begin() + (p + 1) * of.head_dim);
+    float& score = scores[static_cast<size_t>(p / of.block_size)];
+    const float dot = reference_dot({query, query + of.head_dim}, key);
+    if (dot > score) score = dot;
+  }
+  const auto others = static_cast<int32_t>(scores.size()) - of.local_blocks;
+  std::vector<int32_t> blocks;
+  for (int32_t block = 0; block < others; ++block) blocks.push_back(block);
+  std::stable_sort(blocks.begin(), blocks.end(),
+                   [&](int32_t a, int32_t b) { return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)]; });
+  blocks.resize(static_cast<size_t>(of.blocks - of.local_blocks));
+  std::sort(blocks.begin(), blocks.end());
+  for (int32_t block = others; block < others + of.local_blocks; ++block) blocks.push_back(block);
+  std::vector<int32_t> chosen;
+  for (const int32_t block : blocks) {
+    for (int32_t i = 0; i < of.block_size; ++i) chosen.push_back(std::min(block * of.block_size + i, position));
+  }
+  return chosen;
+}
+
+void chooses_in_blocks(Backend& backend, const BlockIndexer& of, const std::vector<int>& positions,
+                       const std::vector<float>& queries) {
+  const SequenceCache cache(backend, latent_shape(1, of.head_dim, of.head_dim), 700, 65);
+  const auto n = static_cast<int>(positions.size());
+  const int count = of.blocks * of.block_size;
+  const DeviceFloats device_queries(backend, queries);
+  const DeviceFloats chosen(backend, static_cast<size_t>(n * of.heads * count));
+  std::vector<AttentionRow> rows;
+  for (const int position : positions) rows.push_back({cache.layer(), position});
+  auto* const places = reinterpret_cast<int32_t*>(chosen.data());
+  backend.choose_blocks(
+      {places, rows.data(), device_queries.data(), n, of.heads, of.head_dim, of.block_size, of.blocks, of.local_blocks});
+  for (int i = 0; i < n * of.heads; ++i) {
+    const std::vector<int32_t> got(places + i * count, places + (i + 1) * count);
+    const int position = positions[static_cast<size_t>(i / of.heads)];
+    const std::vector<int32_t> expected =
+        position < count ? std::vector<int32_t>(static_cast<size_t>(count))
+                         : reference_blocks(of, &queries[static_cast<size_t>(i * of.head_dim)], cache.plain_keys(), position);
+    check(got == expected, "row " + std::to_string(i / of.heads) + ", head " + std::to_string(i % of.heads) + ", blocks of " +
+                               std::to_string(of.block_size) + ": other positions are chosen");
+  }
+}
+
+void chooses_blocks(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  const std::vector<int> positions = {3, 19, 20, 255, 256, 511, 40, 600, 601, 602, 699, 23, 24, 31, 32};
+  for (const BlockIndexer& of :
+       {BlockIndexer{1, 16, 8, 4, 1}, BlockIndexer{4, 128, 128, 2, 1}, BlockIndexer{3, 20, 7, 3, 0}, BlockIndexer{2, 33, 1, 5, 2},
+        BlockIndexer{20, 300, 37, 4, 3}, BlockIndexer{2, 24, 300, 1, 1}, BlockIndexer{5, 12, 10, 2, 2}}) {
+    const size_t count = positions.size() * static_cast<size_t>(of.heads * of.head_dim);
+    chooses_in_blocks(*backend, of, positions, random_values(count, 66));
+    chooses_in_blocks(*backend, of, positions, std::vector<float>(count, -0.0f));
+    std::vector<float> wild = random_values(count, 67);
+    for (size_t i = 0; i < count; i += 97) wild[i] = i % 2 == 0 ? INFINITY : -INFINITY;
+    chooses_in_blocks(*backend, of, positions, wild);
+  }
+  check_refused(ErrorCode::model_unsupported, [&] {
+    chooses_in_blocks(*backend, {1, 1025, 2, 1, 1}, {5}, std::vector<float>(1025));
+  });
+}
+
 }  // namespace
 
 void add_attention_cases(std::vector<Case>& cases) {
@@ -334,6 +407,8 @@ void add_attention_cases(std::vector<Case>& cases) {
                        [=] { attends_latents(set, threads); }});
       cases.push_back({"attention " + set + ": chooses positions, " + std::to_string(threads) + " threads",
                        [=] { chooses_positions(set, threads); }});
+      cases.push_back({"attention " + set + ": chooses blocks, " + std::to_string(threads) + " threads",
+                       [=] { chooses_blocks(set, threads); }});
       cases.push_back(
           {"attention " + set + ": sinks, " + std::to_string(threads) + " threads", [=] { attends_with_sinks(set, threads); }});
     }

@@ -50,6 +50,8 @@ export const DENSE_ROLES = {
   indexKeyNorm: 'layer vector',
   indexKeyNormBias: 'layer vector',
   indexWeights: 'layer matrix',
+  /** A block indexer has x to one query for each key-value head, and to the key; both have RMS norms. */
+  indexQueryNorm: 'layer vector',
   deltaQuery: 'layer matrix',
   deltaKey: 'layer matrix',
   deltaValue: 'layer matrix',
@@ -151,6 +153,8 @@ function* mixerRoles(mixer: MixerShape): Generator<DenseRole> {
       if (mixer.queryKeyNorm !== 'none') yield* ['queryNorm', 'keyNorm'] as const;
       if (mixer.outputGate) yield 'outputGate';
       if (mixer.sinks) yield 'sinks';
+      if (mixer.blockIndexer !== undefined)
+        yield* ['indexQuery', 'indexQueryNorm', 'indexKey', 'indexKeyNorm'] as const;
       return;
     case 'latent':
       if (mixer.queryRank > 0) yield* ['queryLow', 'queryLowNorm'] as const;
@@ -266,6 +270,7 @@ function attentionDimensions(mixer: AttentionMixer, hidden: number): Sizes {
   const values = mixer.keyValueHeads * valueHeadDim(mixer);
   const outputs = mixer.heads * valueHeadDim(mixer);
   const perHead = mixer.queryKeyNorm === 'head';
+  const indexDim = mixer.blockIndexer?.headDim ?? 0;
   return {
     query: [queries, hidden],
     outputGate: [mixer.outputGateWidth === 'head' ? mixer.heads : outputs, hidden],
@@ -277,6 +282,10 @@ function attentionDimensions(mixer: AttentionMixer, hidden: number): Sizes {
     queryNorm: [1, perHead ? mixer.headDim : queries],
     keyNorm: [1, perHead ? mixer.headDim : keys],
     sinks: [1, mixer.heads],
+    indexQuery: [mixer.keyValueHeads * indexDim, hidden],
+    indexQueryNorm: [1, indexDim],
+    indexKey: [indexDim, hidden],
+    indexKeyNorm: [1, indexDim],
     mixerOutput: [hidden, outputs],
   };
 }

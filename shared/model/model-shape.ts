@@ -44,6 +44,23 @@ const rotarySchema = z.strictObject({
   offset: count,
 });
 
+/**
+ * MiniMax-M3's indexer: positions stand in blocks of `blockSize`, and the heads of a key-value head see only `blocks` of them, those of the greatest
+ * query . key, of the block's keys up to the row's own position. It has one query for each key-value head, and one key, which the cache holds. Both
+ * pass RMS norms, and are rotated.
+ */
+const blockIndexerSchema = z.strictObject({
+  headDim: size,
+  blockSize: size,
+  /** A row in one of the first `blocks` blocks sees all. */
+  blocks: size,
+  /** The last ones up to the row's own block, which are always among the chosen ones. */
+  localBlocks: count,
+  normEpsilon: positiveFloat,
+  /** null: not rotated. */
+  rotary: rotarySchema.nullable(),
+});
+
 const attentionSchema = z.strictObject({
   kind: z.literal('attention'),
   heads: size,
@@ -82,6 +99,8 @@ const attentionSchema = z.strictObject({
   scoreScale: positiveFloat,
   /** null: not rotated. */
   rotary: rotarySchema.nullable(),
+  /** Absent: all positions that the window lets through are seen. */
+  blockIndexer: blockIndexerSchema.optional(),
 });
 
 /**
@@ -278,6 +297,7 @@ export type ModelShape = z.infer<typeof modelShapeSchema>;
 export type LayerShape = z.infer<typeof layerSchema>;
 export type MixerShape = z.infer<typeof mixerSchema>;
 export type AttentionMixer = z.infer<typeof attentionSchema>;
+export type BlockIndexerShape = z.infer<typeof blockIndexerSchema>;
 export type IndexerShape = z.infer<typeof indexerSchema>;
 export type LatentMixer = z.infer<typeof latentSchema>;
 export type DeltaMixer = z.infer<typeof deltaSchema>;
@@ -326,7 +346,7 @@ export function valueHeadDim({ valueDim, headDim }: Pick<AttentionMixer, 'valueD
 export function cacheRowFloats(mixer: MixerShape, hiddenSize: number): number {
   switch (mixer.kind) {
     case 'attention':
-      return mixer.keyValueHeads * (mixer.headDim + valueHeadDim(mixer));
+      return mixer.keyValueHeads * (mixer.headDim + valueHeadDim(mixer)) + (mixer.blockIndexer?.headDim ?? 0);
     case 'latent':
       return mixer.latentSize + mixer.ropeSize + (mixer.indexer?.headDim ?? 0);
     case 'delta':
@@ -432,7 +452,7 @@ function mixerProblem(mixer: MixerShape, shape: ModelShape): string | null {
       if (mixer.keysAreValues && valueHeadDim(mixer) !== mixer.headDim) {
         return `values of ${valueHeadDim(mixer)} dimensions cannot be keys of ${mixer.headDim}`;
       }
-      return rotaryProblem(mixer.rotary, mixer.headDim, shape);
+      return rotaryProblem(mixer.rotary, mixer.headDim, shape) ?? blockIndexerProblem(mixer, shape);
     case 'latent':
       return rotaryProblem(mixer.rotary, mixer.ropeSize, shape) ?? indexerProblem(mixer, shape);
     case 'delta':
@@ -455,6 +475,14 @@ function indexerProblem({ indexer, queryRank }: LatentMixer, shape: ModelShape):
   if (indexer === undefined) return null;
   if (queryRank === 0) return 'its indexer needs low-rank queries, and it has none';
   return rotaryProblem(indexer.rotary, indexer.headDim, shape);
+}
+
+function blockIndexerProblem({ blockIndexer, window, sinks }: AttentionMixer, shape: ModelShape): string | null {
+  if (blockIndexer === undefined) return null;
+  if (window !== 0 || sinks) return 'attention to chosen blocks has neither a window nor sinks';
+  const { blocks, localBlocks, rotary, headDim } = blockIndexer;
+  if (localBlocks > blocks) return `the last ${localBlocks} blocks cannot be among ${blocks} chosen ones`;
+  return rotaryProblem(rotary, headDim, shape);
 }
 
 function rotaryProblem(rotary: RotaryShape | null, dimensions: number, shape: ModelShape): string | null {

@@ -106,6 +106,22 @@ describe('the emulated work of a layer', () => {
     assert.deepEqual(works.map(cacheRowBytes), [50 * 4, 40 * 4, 40 * 4]);
   });
 
+  it('includes the scores of a block indexer over all positions, and attention to the blocks that it chooses', () => {
+    const plain = plainLayer.mixer;
+    assert.ok(plain.kind === 'attention');
+    const blockIndexer = { headDim: 10, blockSize: 8, blocks: 3, localBlocks: 1, normEpsilon: 1, rotary: null };
+    const [work, ordinary] = layersWork(
+      shapeOf({ ...plainLayer, mixer: { ...plain, blockIndexer } }, { ...plainLayer, mixer: plain }),
+    );
+    const [attention] = ordinary?.context ?? [];
+    assert.ok(work !== undefined && attention !== undefined);
+    assert.deepEqual(work.context, [
+      { positionBytes: 10 * 4, rowPositionFlop: 2 * plain.keyValueHeads * 10, window: 0 },
+      { ...attention, window: 3 * 8 },
+    ]);
+    assert.equal(cacheRowBytes(work), 10 * 4 + attention.positionBytes);
+  });
+
   it('includes the state of a delta net and of a convolution, which have no attention over the context', () => {
     const delta: DeltaMixer = {
       kind: 'delta',
@@ -141,7 +157,7 @@ describe('the emulated work of a layer', () => {
     const spaceWork = workOf(space);
     assert.equal(spaceWork.weights, matrices + ROUTER_WEIGHTS);
     assert.equal(spaceWork.rowFlop, 2 * (matrices + ROUTER_WEIGHTS) + 2 * 4 * (6 * 8 + 2 * 2 * 16) + 5 * 6 * 8 * 16);
-    assert.equal(spaceWork.context, null);
+    assert.deepEqual(spaceWork.context, []);
     assert.equal(workOf(convolution).rowFlop, 2 * workOf(convolution).weights + 2 * 3 * HIDDEN);
   });
 });

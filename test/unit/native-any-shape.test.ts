@@ -7,6 +7,8 @@ import { DENSE_ROLES, densePlaces } from '../../shared/model/dense-roles.js';
 import {
   modelShapeSchema,
   shapeProblem,
+  type AttentionMixer,
+  type BlockIndexerShape,
   type GluShape,
   type IndexerShape,
   type LayerShape,
@@ -62,7 +64,19 @@ const rotary: fc.Arbitrary<RotaryShape> = fc.record({
   offset: fc.constantFrom(0, 0, 1),
 });
 
-const attention: fc.Arbitrary<MixerShape> = fc
+const blockIndexer: fc.Arbitrary<BlockIndexerShape> = fc.record({
+  headDim: fc.constantFrom(6, 13, 32, 40),
+  blockSize: fc.constantFrom(1, 4, 7, 32, 100),
+  blocks: fc.constantFrom(1, 2, 3, 9, 80),
+  localBlocks: fc.nat(2),
+  normEpsilon: epsilon,
+  rotary: fc.option(
+    rotary.map((one) => ({ ...one, offset: 0 })),
+    { nil: null },
+  ),
+});
+
+const plainAttention: fc.Arbitrary<AttentionMixer> = fc
   .record({ group: fc.integer({ min: 1, max: 3 }), keyValueHeads: fc.integer({ min: 1, max: 3 }) })
   .chain(({ group, keyValueHeads }) =>
     fc.record({
@@ -89,6 +103,13 @@ const attention: fc.Arbitrary<MixerShape> = fc
       rotary: fc.option(rotary, { nil: null }),
     }),
   );
+
+const attention: fc.Arbitrary<MixerShape> = fc.oneof(
+  plainAttention,
+  fc
+    .tuple(plainAttention, blockIndexer)
+    .map(([mixer, own]) => ({ ...mixer, window: 0, sinks: false, blockIndexer: own })),
+);
 
 const indexer: fc.Arbitrary<IndexerShape> = fc.record({
   heads: small,
@@ -313,6 +334,46 @@ describe('a model of any shape', () => {
     const before = (length - 1) * indexed.vocabSize;
     assert.deepEqual(fewer.slice(0, before), plain.slice(0, before));
     assert.notDeepEqual(fewer.slice(before), plain.slice(before));
+  });
+
+  it('gives the bits of ordinary attention where an indexer chooses all blocks, and other ones behind them', async () => {
+    const indexed = RANDOM_SHAPES['attention to the blocks that indexers choose'];
+    assert.ok(indexed !== undefined);
+    const choosing = (blocks: number, blockSize: number, localBlocks: number): ModelShape => ({
+      ...indexed,
+      layers: indexed.layers.map((layer) => {
+        const { mixer } = layer;
+        if (mixer.kind !== 'attention' || mixer.blockIndexer === undefined) return layer;
+        return {
+          ...layer,
+          mixer: { ...mixer, blockIndexer: { ...mixer.blockIndexer, blocks, blockSize, localBlocks } },
+        };
+      }),
+    });
+    const ordinary = indexed.layers.map((layer) =>
+      layer.mixer.kind === 'attention' ? { ...layer, mixer: { ...layer.mixer, blockIndexer: undefined } } : layer,
+    );
+    const length = 300;
+    const weights = new RandomWeights(indexed);
+    const found: number[][] = [];
+    for (const shape of [
+      { ...indexed, layers: ordinary },
+      choosing(3, length / 3, 1),
+      choosing(length - 1, 1, 0),
+      choosing(length - 1, 1, length - 1),
+    ]) {
+      const model = await weights.load(device, true, shape);
+      found.push(await logitsOf(model, [length]));
+      model.dispose();
+    }
+    weights.dispose();
+    const [plain = [], all, best = [], last = []] = found;
+    assert.deepEqual(all, plain);
+    const before = (length - 1) * indexed.vocabSize;
+    for (const fewer of [best, last]) {
+      assert.deepEqual(fewer.slice(0, before), plain.slice(0, before));
+      assert.notDeepEqual(fewer.slice(before), plain.slice(before));
+    }
   });
 
   it('is refused where the kernels cannot run it, whatever its numbers are', () => {

@@ -100,10 +100,13 @@ function attention(mixer: AttentionMixer, xs: readonly Vector[], weights: Weight
     const row = mixer.keysAreValues ? (plainKeys[position] ?? []) : heads(project('value', x), mixer.keyValueHeads);
     return mixer.valueNorm ? row.map((head) => rmsNorm(head, normEpsilon, null)) : row;
   });
+  const chosen = seenInBlocks(mixer, xs, weights, shape);
   return xs.map((x, position) => {
     const first = window === 0 ? 0 : Math.max(0, position - window + 1);
-    const seen = (rows: readonly Vector[][], head: number): Vector[] =>
-      rows.slice(first, position + 1).map((row) => row[head] ?? new Float64Array(headDim));
+    const seen = (rows: readonly Vector[][], head: number): Vector[] => {
+      const list = chosen?.[position]?.[head] ?? [...xs.keys()].slice(first, position + 1);
+      return list.map((one) => rows[one]?.[head] ?? new Float64Array(headDim));
+    };
     const outputs = heads(project('query', x), mixer.heads).map((query, head) => {
       const shared = Math.floor(head / (mixer.heads / mixer.keyValueHeads));
       const sink = mixer.sinks ? at(weights('sinks').data, head) : -Infinity;
@@ -120,6 +123,39 @@ function attention(mixer: AttentionMixer, xs: readonly Vector[], weights: Weight
     const result = multiply(weights('mixerOutput'), output);
     return mixer.outputBias ? add(result, weights('mixerOutputBias').data) : result;
   });
+}
+
+/** The positions that each row sees for each key-value head, in the blocks that an indexer chooses; null: it has none. */
+function seenInBlocks(
+  mixer: AttentionMixer,
+  xs: readonly Vector[],
+  weights: Weights,
+  shape: ModelShape,
+): number[][][] | null {
+  const { blockIndexer, keyValueHeads } = mixer;
+  if (blockIndexer === undefined) return null;
+  const { blockSize, blocks, localBlocks, normEpsilon, rotary } = blockIndexer;
+  const placed = (role: 'indexQuery' | 'indexKey', x: Vector, position: number): Vector =>
+    rotate(rmsNorm(x, normEpsilon, weights(`${role}Norm`).data), position, rotary, shape);
+  const keys = xs.map((x, position) => placed('indexKey', multiply(weights('indexKey'), x), position));
+  return xs.map((x, position) =>
+    heads(multiply(weights('indexQuery'), x), keyValueHeads).map((plain) => {
+      const query = placed('indexQuery', plain, position);
+      const own = Math.floor(position / blockSize);
+      const scores = Array.from({ length: own + 1 }, (_, block) => {
+        if (block > own - localBlocks) return Infinity;
+        const dots = keys
+          .slice(block * blockSize, Math.min((block + 1) * blockSize, position + 1))
+          .map((key) => query.reduce((sum, value, index) => sum + value * at(key, index), 0));
+        return Math.max(...dots);
+      });
+      const best = [...scores.keys()].sort((a, b) =>
+        at(scores, a) === at(scores, b) ? a - b : at(scores, b) - at(scores, a),
+      );
+      const taken = new Set(best.slice(0, blocks));
+      return [...xs.keys()].slice(0, position + 1).filter((one) => taken.has(Math.floor(one / blockSize)));
+    }),
+  );
 }
 
 /** transformers' get_llama_4_attn_scale of modeling_mistral4.py. */

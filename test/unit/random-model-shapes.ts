@@ -2,6 +2,7 @@
 import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';
 import type {
   AttentionMixer,
+  BlockIndexerShape,
   GluShape,
   IndexerShape,
   LatentMixer,
@@ -83,6 +84,14 @@ const INDEXER: IndexerShape = {
   positions: 7,
   normEpsilon: f(1e-6),
   rotary: { rope: 1, pairing: 'halves', offset: 0 },
+};
+const BLOCKS: BlockIndexerShape = {
+  headDim: 10,
+  blockSize: 4,
+  blocks: 3,
+  localBlocks: 2,
+  normEpsilon: f(1e-6),
+  rotary: { rope: 1, pairing: 'halves', offset: 1 },
 };
 const INDEXED: LatentMixer = { ...latent(11), indexer: INDEXER };
 const DELTA: LayerShape['mixer'] = {
@@ -216,6 +225,20 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
     dense(latent(0)),
     { ...LAYER, mixer: { ...latent(0), sharesIndexer: true } },
     dense({ ...INDEXED, indexer: { ...INDEXER, heads: 20, headDim: 33, positions: 300 } }),
+  ]),
+  'attention to the blocks that indexers choose': model([
+    {
+      ...LAYER,
+      mixer: attention({ blockIndexer: BLOCKS, queryKeyNorm: 'head', bias: true }),
+      always: always({}, false),
+    },
+    dense(
+      attention({ valueDim: 7, outputGate: true, valueScale: f(0.7), blockIndexer: { ...BLOCKS, localBlocks: 0 } }),
+    ),
+    { ...LAYER, mixer: attention({ rotary: null, blockIndexer: { ...BLOCKS, blockSize: 3, rotary: null } }) },
+    dense(INDEXED),
+    dense(attention({ keyValueHeads: 1, blockIndexer: { ...BLOCKS, headDim: 33, blockSize: 37, blocks: 8 } })),
+    { ...LAYER, mixer: { ...latent(0), sharesIndexer: true } },
   ]),
   'state spaces of one norm or many, and attention': model([
     { ...LAYER, mixer: STATE_SPACE, always: always({}, false) },

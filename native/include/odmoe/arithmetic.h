@@ -58,6 +58,11 @@
 //    that is greater than 0, else +0. NaN counts as -inf, and -0 as +0. A row whose position has more than `positions` positions up to
 //    itself sees the `positions` ones of the greatest scores, ties to the lower position; it attends as if they, in rising order, were
 //    the positions from 0 on. Other rows see all;
+//  - a block indexer's score of a block of `block_size` positions, for a row and a key-value head g: the greatest dot(q[g], k) of the
+//    block's positions up to the row's own, NaN counting as -inf, and -0 as +0. A row whose position is at least blocks * block_size
+//    sees for g the last `local_blocks` blocks, that of its own position counted, and of the others those of the greatest scores, ties
+//    to the lower block, `blocks` in all, and in them the positions up to its own. The heads of g attend as if these positions, in
+//    rising order, were those from 0 on. Other rows see all;
 //  - convolution: fma(weight[t], x[position - taps + 1 + t], sum) in rising t from +0; then sum + bias where there is one; then silu
 //    where the work asks for it;
 //  - gated delta rule, a row at a time: beta = sigmoid(b), decay = exp(-(exp(A_log) * softplus(a + dt_bias))); per key dimension i and

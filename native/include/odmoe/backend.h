@@ -132,6 +132,23 @@ struct ChoiceWork {
   int count = 0;
 };
 
+// Rows choose blocks of positions by the keys of a block indexer (arithmetic.h), by themselves for each head of the queries. chosen: device
+// memory, n x heads x (blocks * block_size); a row gets the positions of its chosen blocks in rising order, its own position in place of
+// later ones and behind the last one, but nothing where it sees all. blocks * block_size is at most 2^30.
+struct BlockChoiceWork {
+  int32_t* chosen = nullptr;
+  const AttentionRow* host_rows = nullptr;  // the index keys are the caches' keys, of one key-value head
+  const float* queries = nullptr;           // n x heads x head_dim
+  int n = 0;
+  int heads = 0;
+  int head_dim = 0;
+  int block_size = 0;
+  int blocks = 0;
+  int local_blocks = 0;  // at most `blocks`
+
+  int count() const { return blocks * block_size; }
+};
+
 // Floats that the keys of `count` chosen positions take: they lie in whole blocks of kAttentionChunk positions.
 constexpr int64_t gathered_floats(int64_t count, int64_t size) {
   return (count + kAttentionChunk - 1) / kAttentionChunk * kAttentionChunk * size;
@@ -285,6 +302,7 @@ class Backend {
   virtual void delta_rule(const DeltaWork* works, int count) = 0;
   virtual void state_space(const StateSpaceWork* works, int count) = 0;
   virtual void combine(const CombineWork& work) = 0;
+  virtual void choose_blocks(const BlockChoiceWork& work) = 0;
 };
 
 struct CpuOptions {

@@ -1,5 +1,5 @@
 // The cache of an attention layer for a sequence: vectors of every position, in blocks of kAttentionChunk positions. They are the
-// keys of all heads, then the values; for latent attention one vector, which is both, and behind it the key of an indexer where there
+// keys of all heads, then the values; for latent attention one vector, which is both; and behind them the key of an indexer where there
 // is one. Sequences may share a block until one of them writes there. The owner of the object must lock it.
 #pragma once
 #include <cstdint>
@@ -33,6 +33,8 @@ class KeyValueCache {
   void set_written(int end) { written_ = end; }
   // The values of latent attention with an indexer are its keys.
   KeyValueLayer layer() const { return {keys_.data(), values_.data()}; }
+  // The keys of a block indexer.
+  KeyValueLayer index_layer() const { return {index_keys_.data(), nullptr}; }
 
   // Returns a cache that shares the blocks of the first `length` positions.
   KeyValueCache fork(int length) const;
@@ -65,10 +67,12 @@ class KeyValueCache {
   std::shared_ptr<SequenceMemory> memory_;
   std::vector<CachedVectors> kinds_;  // in the order of a row
   int64_t key_floats_;
+  int64_t value_floats_;
   // As many entries as the model's longest sequence has blocks, so that the lists never move during a running pass.
   std::vector<SequencePiece> blocks_;
   std::vector<float*> keys_;
   std::vector<float*> values_;
+  std::vector<float*> index_keys_;  // empty: there is no block indexer
   int written_ = 0;
 };
 

@@ -17,6 +17,17 @@ struct RotaryShape {
 
 enum class QueryKeyNorm : uint8_t { none, head, all };
 
+struct BlockIndexerShape {
+  int head_dim = 0;
+  int block_size = 0;
+  int blocks = 0;
+  int local_blocks = 0;
+  float norm_epsilon = 0;
+  std::optional<RotaryShape> rotary;
+
+  int64_t positions() const { return int64_t{blocks} * block_size; }
+};
+
 struct AttentionMixer {
   int heads = 0;
   int kv_heads = 0;
@@ -38,6 +49,7 @@ struct AttentionMixer {
   int window = 0;
   float score_scale = 0;
   std::optional<RotaryShape> rotary;
+  std::optional<BlockIndexerShape> block_indexer;
 
   int64_t query_size() const { return static_cast<int64_t>(heads) * head_dim; }
   int64_t key_size() const { return static_cast<int64_t>(kv_heads) * head_dim; }

@@ -47,6 +47,7 @@ class Sequence : public LiveCount<Sequence> {
   // Throws INTERNAL if the sequence was forked after memory was reserved for these positions.
   void check_own_cache(int layer, int position, int end) const;
   KeyValueLayer cache(int layer) const { return std::get<KeyValueCache>(layers_[static_cast<size_t>(layer)]).layer(); }
+  KeyValueLayer index_cache(int layer) const { return std::get<KeyValueCache>(layers_[static_cast<size_t>(layer)]).index_layer(); }
   // The layer's operators run under a Use; only the two calls below may move or free rows.
   RecurrenceLog& recurrence(int layer) { return std::get<RecurrenceLog>(layers_[static_cast<size_t>(layer)]); }
   void move_saved_state(int layer);

@@ -61,6 +61,18 @@ RotaryShape to_rotary_shape(const Napi::Object& object) {
   return {members.count("rope"), members.one_of<RotaryPairing>("pairing", kPairings), members.count("offset")};
 }
 
+BlockIndexerShape to_block_indexer_shape(const Napi::Object& object) {
+  const Members members(object);
+  BlockIndexerShape indexer;
+  indexer.head_dim = members.count("headDim");
+  indexer.block_size = members.count("blockSize");
+  indexer.blocks = members.count("blocks");
+  indexer.local_blocks = members.count("localBlocks");
+  indexer.norm_epsilon = members.real("normEpsilon");
+  if (!members.is_null("rotary")) indexer.rotary = to_rotary_shape(members.object("rotary"));
+  return indexer;
+}
+
 AttentionMixer to_attention_mixer(const Members& members) {
   static constexpr std::array<std::string_view, 3> kNorms = {"none", "head", "all"};
   AttentionMixer mixer;
@@ -87,6 +99,7 @@ AttentionMixer to_attention_mixer(const Members& members) {
   mixer.window = members.count("window");
   mixer.score_scale = members.real("scoreScale");
   if (!members.is_null("rotary")) mixer.rotary = to_rotary_shape(members.object("rotary"));
+  if (members.has("blockIndexer")) mixer.block_indexer = to_block_indexer_shape(members.object("blockIndexer"));
   return mixer;
 }
 

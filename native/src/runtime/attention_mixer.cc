@@ -2,6 +2,7 @@
 #include <array>
 #include <vector>
 
+#include "chosen_blocks.h"
 #include "chosen_positions.h"
 #include "mixers.h"
 
@@ -196,8 +197,14 @@ const float* mix_attention(PassState& pass, const AttentionMixer& mixer, const D
                              .sliding_window = mixer.window,
                              .score_scale = mixer.score_scale,
                              .sinks = weights.vector(DenseRole::sinks)};
-  pass.backend().store_and_attend(attended, pass.attention_rows.data(), rows.queries, rows.keys, rows.values, rows.stride, n,
-                                  shape);
+  if (mixer.block_indexer) {
+    pass.backend().store_key_values(pass.attention_rows.data(), rows.keys, rows.values, rows.stride, n, shape);
+    choose_blocks(pass, mixer, weights, layer, scratch);
+    attend_blocks(pass, attended, rows.queries, rows.stride, *mixer.block_indexer, shape, scratch);
+  } else {
+    pass.backend().store_and_attend(attended, pass.attention_rows.data(), rows.queries, rows.keys, rows.values, rows.stride, n,
+                                    shape);
+  }
   if (mixer.value_scale != 1) pass.backend().scale(attended, n * mixer.output_size(), mixer.value_scale);
   if (mixer.output_gate) {
     const int value_head = mixer.value_head();

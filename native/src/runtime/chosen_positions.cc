@@ -65,6 +65,9 @@ ChosenNeeds::ChosenNeeds(const ModelShape& shape, int max_rows) {
   int64_t most = 0;
   int key_size = 0;
   for (const LayerShape& layer : shape.layers) {
+    if (const auto* const attention = std::get_if<AttentionMixer>(&layer.mixer)) {
+      add_blocks(*attention, shape.max_positions, max_rows);
+    }
     const auto* const latent = std::get_if<LatentMixer>(&layer.mixer);
     if (latent == nullptr || !(latent->indexer || latent->shares_indexer)) continue;
     key_size = std::max(key_size, latent->key_size());
@@ -72,7 +75,16 @@ ChosenNeeds::ChosenNeeds(const ModelShape& shape, int max_rows) {
       most = std::max<int64_t>(most, latent->indexer->positions);
   }
   chosen_positions = max_rows * most;
-  gathered_floats = std::min(max_rows, kGatheredRows) * odmoe::gathered_floats(most, key_size);
+  gathered_floats = std::max(gathered_floats, std::min(max_rows, kGatheredRows) * odmoe::gathered_floats(most, key_size));
+}
+
+void ChosenNeeds::add_blocks(const AttentionMixer& mixer, int max_positions, int max_rows) {
+  if (!mixer.block_indexer || mixer.block_indexer->positions() >= max_positions) return;
+  const int64_t positions = mixer.block_indexer->positions();
+  block_positions = std::max(block_positions, int64_t{max_rows} * mixer.kv_heads * positions);
+  const int64_t head_floats =
+      odmoe::gathered_floats(positions, mixer.head_dim) + odmoe::gathered_floats(positions, mixer.value_head());
+  gathered_floats = std::max(gathered_floats, std::min(max_rows, kGatheredRows) * mixer.kv_heads * head_floats);
 }
 
 int64_t index_scratch_floats(const IndexerShape& indexer) {

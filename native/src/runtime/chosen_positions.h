@@ -9,12 +9,16 @@ namespace odmoe {
 // Rows whose chosen keys are gathered at a time.
 inline constexpr int kGatheredRows = 4;
 
-// Device memory of a pass for this; none where no row can have more positions than it sees.
+// Device memory of a pass for this, and for chosen blocks; none where no row can have more positions than it sees.
 struct ChosenNeeds {
   ChosenNeeds(const ModelShape& shape, int max_rows);
 
   int64_t chosen_positions = 0;  // of all rows
+  int64_t block_positions = 0;   // of all rows, in chosen blocks
   int64_t gathered_floats = 0;
+
+ private:
+  void add_blocks(const AttentionMixer& mixer, int max_positions, int max_rows);
 };
 
 // Floats of scratch a row.

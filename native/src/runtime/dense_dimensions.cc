@@ -24,6 +24,8 @@ struct MixerRoles {
     if (mixer.output_gate) add(roles, {DenseRole::output_gate});
     if (mixer.sinks) add(roles, {DenseRole::sinks});
     if (mixer.output_bias) add(roles, {DenseRole::mixer_output_bias});
+    if (!mixer.block_indexer) return;
+    add(roles, {DenseRole::index_query, DenseRole::index_query_norm, DenseRole::index_key, DenseRole::index_key_norm});
   }
   void operator()(const LatentMixer& mixer) const {
     if (mixer.query_rank > 0) add(roles, {DenseRole::query_low, DenseRole::query_low_norm});
@@ -77,6 +79,10 @@ struct MixerDimensions {
       case DenseRole::query_norm: return {1, per_head ? mixer.head_dim : queries};
       case DenseRole::key_norm: return {1, per_head ? mixer.head_dim : keys};
       case DenseRole::sinks: return {1, mixer.heads};
+      case DenseRole::index_query: return {int64_t{mixer.kv_heads} * mixer.block_indexer->head_dim, hidden};
+      case DenseRole::index_key: return {mixer.block_indexer->head_dim, hidden};
+      case DenseRole::index_query_norm:
+      case DenseRole::index_key_norm: return {1, mixer.block_indexer->head_dim};
       case DenseRole::mixer_output: return {hidden, mixer.output_size()};
       default: return {1, hidden};
     }

@@ -30,14 +30,18 @@ CachedVectors index_keys(const LatentMixer& mixer) {
 }  // namespace
 
 KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, const AttentionMixer& mixer, int max_positions)
-    : KeyValueCache(std::move(memory), {mixer.kv_heads, mixer.head_dim}, {mixer.kv_heads, mixer.value_head()}, max_positions) {}
+    : KeyValueCache(std::move(memory), {mixer.kv_heads, mixer.head_dim}, {mixer.kv_heads, mixer.value_head()}, max_positions) {
+  if (!mixer.block_indexer) return;
+  kinds_.push_back({1, mixer.block_indexer->head_dim});
+  index_keys_.resize(blocks_.size());
+}
 
 KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, const LatentMixer& mixer, int max_positions)
     : KeyValueCache(std::move(memory), {1, mixer.key_size()}, index_keys(mixer), max_positions) {}
 
 KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, const CachedVectors& keys, const CachedVectors& values,
                              int max_positions)
-    : memory_(std::move(memory)), key_floats_(keys.count * keys.floats) {
+    : memory_(std::move(memory)), key_floats_(keys.count * keys.floats), value_floats_(values.count * values.floats) {
   // One copy serves both where they have one size.
   if (keys.floats == values.floats) {
     kinds_ = {{keys.count + values.count, keys.floats}};
@@ -103,6 +107,9 @@ void KeyValueCache::set_block(int block, SequencePiece piece) noexcept {
   keys_[index] = piece.empty() ? nullptr : piece.floats();
   // A block's values are behind its keys; without values of their own nobody reads there.
   values_[index] = piece.empty() ? nullptr : keys_[index] + key_floats_ * kAttentionChunk;
+  if (!index_keys_.empty()) {
+    index_keys_[index] = piece.empty() ? nullptr : values_[index] + value_floats_ * kAttentionChunk;
+  }
   blocks_[index] = std::move(piece);
 }
 

@@ -287,6 +287,51 @@ OperatorCaseMaker choice_case(int positions, int rows) {
   };
 }
 
+// The choice of blocks by each key-value head, and copies of its keys and values there.
+OperatorCaseMaker block_choice_case(int positions, int rows) {
+  return [=](const OperatorPools& pools) {
+    constexpr int kHeads = 4;
+    constexpr int kDim = 128;
+    constexpr int kBlockSize = 128;
+    constexpr int kBlocks = 16;
+    constexpr int kCount = kBlocks * kBlockSize;
+    const int64_t blocks = (positions + kAttentionChunk - 1) / kAttentionChunk;
+    const int64_t block_floats = int64_t{kAttentionChunk} * kDim;
+    // The index keys, then the keys of each head; values are copied as keys are.
+    const int64_t turns = turns_of(blocks * block_floats * (1 + kHeads) * 4);
+    auto caches = std::make_shared<Caches>();
+    for (int64_t i = 0; i < turns * blocks * (1 + kHeads); i++) caches->keys.push_back(pools.inputs.floats() + i * block_floats);
+    const auto chosen = std::make_shared<DeviceMemory>(pools.backend, float_bytes(int64_t{rows} * kHeads * kCount));
+    const auto gathered = std::make_shared<DeviceMemory>(pools.backend, float_bytes(rows * kHeads * gathered_floats(kCount, kDim)));
+    const double pairs = static_cast<double>(positions) * kHeads * rows;
+    const float* const in = pools.inputs.floats();
+    Backend* const backend = pools.backend.get();
+    return OperatorCase{"choose blocks",
+                        "MiniMax-M3, 4 x 128, 16 blocks of 128 of " + std::to_string(positions) + " positions",
+                        rows,
+                        4.0 * positions * kDim + 2 * 8.0 * rows * kHeads * kCount * kDim,
+                        pairs * (kDim + kFold + 1),
+                        turns,
+                        [=](int64_t turn) {
+                          float* const* const first = caches->keys.data() + turn * blocks * (1 + kHeads);
+                          std::vector<AttentionRow> index_rows;
+                          std::vector<AttentionRow> head_rows;
+                          for (int i = 0; i < rows; i++) {
+                            const int position = positions - rows + i;
+                            index_rows.push_back({{first, nullptr}, position});
+                            for (int head = 0; head < kHeads; head++) {
+                              head_rows.push_back({{first + (1 + head) * blocks, nullptr}, position});
+                            }
+                          }
+                          auto* const places = reinterpret_cast<int32_t*>(chosen->bytes());
+                          backend->choose_blocks({places, index_rows.data(), in, rows, kHeads, kDim, kBlockSize, kBlocks, 1});
+                          for (int copy = 0; copy < 2; copy++) {
+                            backend->gather_keys(gathered->floats(), head_rows.data(), places, rows * kHeads, kCount, kDim);
+                          }
+                        }};
+  };
+}
+
 AttentionShape attention_shape(int heads, int kv_heads, int head_dim, int window) {
   return {heads, kv_heads, head_dim, head_dim, false, window, 0.125f, nullptr};
 }
@@ -307,6 +352,8 @@ std::vector<OperatorCaseMaker> mixer_cases() {
       attention_case({"attention, latent", "DeepSeek-V3", large_latent, 1024, 1}),
       choice_case(8192, 1),
       choice_case(8192, 4),
+      block_choice_case(8192, 1),
+      block_choice_case(8192, 4),
       delta_case(1),
       delta_case(64),
       state_space_case(1),

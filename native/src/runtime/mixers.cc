@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "chosen_blocks.h"
 #include "chosen_positions.h"
 
 namespace odmoe {
@@ -12,7 +13,8 @@ struct ScratchFloats {
   int64_t hidden;
 
   int64_t operator()(const AttentionMixer& mixer) const {
-    return mixer.query_size() + mixer.key_size() + mixer.value_size() + mixer.gate_size() + mixer.output_size();
+    return mixer.query_size() + mixer.key_size() + mixer.value_size() + mixer.gate_size() + mixer.output_size() +
+           block_scratch_floats(mixer);
   }
   int64_t operator()(const LatentMixer& mixer) const {
     const int64_t heads = mixer.heads;

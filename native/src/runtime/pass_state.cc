@@ -48,10 +48,9 @@ PassState::PassState(std::shared_ptr<Model> of, int rows, RouterAnswer answer)
   branch = floats(rows, shape.hidden_size);
   mixer_scratch = floats(1, needs.mixer_floats);
   const ChosenNeeds chosen(shape, rows);
-  if (chosen.chosen_positions > 0) {
-    chosen_positions = floats(1, chosen.chosen_positions);
-    gathered_keys = floats(1, chosen.gathered_floats);
-  }
+  if (chosen.chosen_positions > 0) chosen_positions = floats(1, chosen.chosen_positions);
+  if (chosen.block_positions > 0) chosen_blocks = floats(1, chosen.block_positions);
+  if (chosen.gathered_floats > 0) gathered_keys = floats(1, chosen.gathered_floats);
   if (needs.pairs > 0) rope_angles = floats(rows, 2 * needs.pairs);
   query_floats = needs.query_head;
   if (shape.query_scale) query_factors = floats(rows, query_floats);

@@ -65,7 +65,8 @@ struct PassState {
   DeviceMemory branch;            // rows x hidden: its output
   DeviceMemory mixer_scratch;     // as large as the largest need of a mixer
   DeviceMemory chosen_positions;  // rows x chosen_count integers, where layers have indexers
-  DeviceMemory gathered_keys;     // the keys at these positions, of some rows
+  DeviceMemory chosen_blocks;     // integers: the positions of chosen blocks, for rows x key-value heads, of one layer
+  DeviceMemory gathered_keys;     // the keys (and values) at chosen positions, of some rows
   DeviceMemory rope_angles;       // for each rope max_rows x pairs cosines, then equally many sines
   DeviceMemory query_factors;     // rows x query_floats, each row one factor over and over, where queries are scaled
   int64_t query_floats = 0;       // of the largest query head of latent attention

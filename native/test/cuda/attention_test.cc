@@ -332,7 +332,47 @@ void chooses_positions(Devices& devices, const Indexer& of) {
   });
 }
 
+struct BlockIndexer {
+  int heads;
+  int head_dim;
+  int block_size;
+  int blocks;
+  int local_blocks;
+  std::vector<int> positions;  // of the rows
+};
+
+// The positions of the chosen blocks, as floats. Some queries are 0, so that all their scores are equal, and some are not finite.
+void chooses_blocks(Devices& devices, const BlockIndexer& of) {
+  const auto n = static_cast<int>(of.positions.size());
+  const AttentionShape shape = latent_shape(1, of.head_dim, of.head_dim);
+  const Sequence sequence = random_sequence(devices.random, shape, 1 + *std::max_element(of.positions.begin(), of.positions.end()));
+  std::vector<float> queries = moderate_floats(devices.random, int64_t{n} * of.heads * of.head_dim);
+  for (size_t i = 0; i < queries.size(); ++i) {
+    const size_t place = i / static_cast<size_t>(of.head_dim);
+    if (place % 3 == 1) queries[i] = 0.0f;
+    if (place % 5 == 3 && i % 7 == 0) queries[i] = i % 2 == 0 ? INFINITY : -INFINITY;
+  }
+  compare(devices, named("choice of blocks", of.heads, of.head_dim, of.block_size), [&](const std::shared_ptr<Backend>& backend) {
+    const Cache cache(backend, shape, sequence, 0);
+    const FencedFloats by(backend, queries, 0);
+    std::vector<int32_t> numbers(static_cast<size_t>(n * of.heads * of.blocks * of.block_size));
+    const FencedFloats chosen(backend, std::vector<float>(numbers.size()), 0);
+    std::vector<AttentionRow> rows;
+    for (const int position : of.positions) rows.push_back({cache.layer(), position});
+    auto* const places = reinterpret_cast<int32_t*>(chosen.data());
+    backend->choose_blocks({places, rows.data(), by.data(), n, of.heads, of.head_dim, of.block_size, of.blocks, of.local_blocks});
+    backend->copy_to_host(numbers.data(), places, numbers.size() * sizeof(int32_t));
+    return std::vector<float>(numbers.begin(), numbers.end());
+  });
+}
+
 void chooses(Devices& devices) {
+  chooses_blocks(devices, {2, 16, 8, 4, 1, {3, 31, 32, 33, 255, 256, 300}});
+  chooses_blocks(devices, {4, 128, 128, 2, 1, {255, 256, 600, 1000}});
+  chooses_blocks(devices, {3, 20, 7, 3, 0, {20, 21, 22, 27, 28, 260}});
+  chooses_blocks(devices, {1, 33, 1, 5, 2, {4, 5, 6, 511, 512}});
+  chooses_blocks(devices, {20, 96, 37, 4, 4, {147, 148, 700}});
+  chooses_blocks(devices, {2, 24, 300, 1, 1, {299, 300, 650}});
   chooses_positions(devices, {5, 20, 7, {3, 6, 7, 8, 255, 256, 300}});
   chooses_positions(devices, {8, 128, 40, {511, 512, 39, 40, 41, 700}});
   chooses_positions(devices, {2, 33, 1, {0, 1, 2, 31, 32, 600}});

@@ -43,6 +43,7 @@ class CpuBackend final : public Backend {
 
   // Positions that an indexer chooses (cpu_indexer.cc).
   void choose_positions(const ChoiceWork& work) override;
+  void choose_blocks(const BlockChoiceWork& work) override;
   void gather_keys(float* out, const AttentionRow* host_rows, const int32_t* chosen, int n, int count, int size) override;
 
   // Products that are followed by a GLU (cpu_glu.cc).

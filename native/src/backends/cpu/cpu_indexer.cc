@@ -51,15 +51,49 @@ void choose_best(int32_t* chosen, const float* scores, int64_t positions, int64_
   }
 }
 
+// The scores of positions become those of their blocks, in place.
+void score_blocks(float* scores, int64_t positions, int64_t block_size) {
+  for (int64_t block = 0; block * block_size < positions; ++block) {
+    const int64_t end = std::min(positions, (block + 1) * block_size);
+    float greatest = -__builtin_inff();
+    for (int64_t p = block * block_size; p < end; ++p) greatest = scores[p] > greatest ? scores[p] : greatest;
+    scores[block] = greatest;
+  }
+}
+
+// Chooses blocks for one head, and gives their positions.
+void choose_best_blocks(int32_t* chosen, float* scores, int32_t position, const BlockChoiceWork& work) {
+  score_blocks(scores, int64_t{position} + 1, work.block_size);
+  const int32_t others = position / work.block_size + 1 - work.local_blocks;
+  const int best = work.blocks - work.local_blocks;
+  // The blocks stand behind the last places, so that each is read before positions reach it.
+  int32_t* const blocks = chosen + work.count() - work.blocks;
+  if (best > 0) choose_best(blocks, scores, others, best);
+  for (int32_t i = 0; i < work.local_blocks; ++i) blocks[best + i] = others + i;
+  for (int i = 0; i < work.blocks; ++i) {
+    const int64_t first = int64_t{blocks[i]} * work.block_size;
+    for (int64_t j = 0; j < work.block_size; ++j) *chosen++ = static_cast<int32_t>(std::min<int64_t>(first + j, position));
+  }
+}
+
+void check_dimensions(int head_dim) {
+  if (head_dim <= kMostIndexDimensions) return;
+  throw Error(ErrorCode::model_unsupported, "the heads of an indexer have at most " + std::to_string(kMostIndexDimensions) +
+                                                " dimensions, not " + std::to_string(head_dim));
+}
+
+// Chunks of the row with most positions.
+int64_t most_chunks(const AttentionRow* rows, int n) {
+  int64_t chunks = 0;
+  for (int i = 0; i < n; ++i) chunks = std::max<int64_t>(chunks, rows[i].position / kAttentionChunk + 1);
+  return chunks;
+}
+
 }  // namespace
 
 void CpuBackend::choose_positions(const ChoiceWork& work) {
-  if (work.head_dim > kMostIndexDimensions) {
-    throw Error(ErrorCode::model_unsupported, "the heads of an indexer have at most " + std::to_string(kMostIndexDimensions) +
-                                                  " dimensions, not " + std::to_string(work.head_dim));
-  }
-  int64_t chunks = 0;
-  for (int i = 0; i < work.n; ++i) chunks = std::max<int64_t>(chunks, work.host_rows[i].position / kAttentionChunk + 1);
+  check_dimensions(work.head_dim);
+  const int64_t chunks = most_chunks(work.host_rows, work.n);
   const int64_t width = chunks * kAttentionChunk;
   const int rows = std::min(work.n, kScoredRows);
   reserve(attention_scratch_, static_cast<uint64_t>(rows * width) * sizeof(float));
@@ -81,6 +115,35 @@ void CpuBackend::choose_positions(const ChoiceWork& work) {
       const int64_t row = first + task;
       const int32_t position = work.host_rows[row].position;
       if (position >= work.count) choose_best(work.chosen + row * work.count, scores + task * width, position + 1, work.count);
+    });
+  }
+}
+
+void CpuBackend::choose_blocks(const BlockChoiceWork& work) {
+  check_dimensions(work.head_dim);
+  const int64_t chunks = most_chunks(work.host_rows, work.n);
+  const int64_t width = chunks * kAttentionChunk;
+  const int rows = std::min(work.n, kScoredRows);
+  reserve(attention_scratch_, static_cast<uint64_t>(rows * work.heads * width) * sizeof(float));
+  float* const scores = static_cast<float*>(attention_scratch_.data);
+  for (int first = 0; first < work.n; first += rows) {
+    const int some = std::min(rows, work.n - first);
+    pool_.run(some * chunks, [=, &work, this](int64_t task, int thread) {
+      const int64_t row = first + task / chunks;
+      const int64_t chunk = task % chunks;
+      const AttentionRow& of = work.host_rows[row];
+      const int64_t positions = std::min<int64_t>(kAttentionChunk, of.position + 1 - chunk * kAttentionChunk);
+      if (of.position < work.count() || positions <= 0) return;
+      kernels_.index_dots(
+          {scores + (row - first) * work.heads * width + chunk * kAttentionChunk, of.cache.key_blocks[chunk],
+           work.queries + row * work.heads * work.head_dim, nullptr, work.heads, work.head_dim, static_cast<int>(positions), width},
+          thread_scratch(thread));
+    });
+    pool_.run(int64_t{some} * work.heads, [=, &work](int64_t task, int) {
+      const int64_t place = int64_t{first} * work.heads + task;
+      const int32_t position = work.host_rows[place / work.heads].position;
+      if (position < work.count()) return;
+      choose_best_blocks(work.chosen + place * work.count(), scores + task * width, position, work);
     });
   }
 }

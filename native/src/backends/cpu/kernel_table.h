@@ -16,7 +16,7 @@ namespace odmoe::cpu {
 inline constexpr int kGroupTiles = 16;
 inline constexpr int kMostTokensAtOnce = 6;
 
-// Scratch of one thread for KernelTable::matmul (its sums), index_scores, router (three arrays of experts) and delta_rule, in floats.
+// Scratch of one thread for KernelTable::matmul (its sums), index_scores, index_dots, router (three arrays of experts) and delta_rule, in floats.
 inline constexpr size_t kThreadScratch = size_t{kGroupTiles} * 4 * kMostTokensAtOnce * 32;
 inline constexpr int kMaxExperts = static_cast<int>(kThreadScratch / 3);
 
@@ -98,15 +98,16 @@ static constexpr int64_t attention_scratch(const AttentionShape& shape, int64_t 
   return kMaxQueries * (kLanes + padded_value_dim + padded_dim + chunks * kAttentionChunk) + kTileRows * padded_dim;
 }
 
-// An indexer's scores of the first `positions` positions of one block of keys, for one row.
+// An indexer's scores of the first `positions` positions of one block of keys, for one row; of a block indexer, one score a head.
 struct IndexJob {
-  float* scores;  // kAttentionChunk floats
+  float* scores;  // kAttentionChunk floats, for each head with its own score
   float* keys;    // [kAttentionChunk][head_dim]
   const float* queries;
-  const float* weights;
+  const float* weights;  // null for a block indexer
   int heads;
   int head_dim;
   int positions;
+  int64_t head_stride = 0;  // from the scores of a head to those of the next one
 };
 
 // Most dimensions of an indexer's head.
@@ -194,6 +195,8 @@ struct KernelTable {
   // multiply-adds and returns the number of operations (their result goes to sink).
   uint64_t (*read_bytes)(const uint8_t* data, uint64_t bytes);
   double (*multiply_add)(int64_t iterations, float* sink);
+  // Every head's dots by themselves. scratch: kThreadScratch floats.
+  void (*index_dots)(const IndexJob& job, float* scratch);
 };
 
 // The instruction sets that this build and this processor have, widest first; the last is always "scalar". Null-terminated.

@@ -25,7 +25,9 @@ void add_heads(const QueryBatch& batch, const float* weights, float* scores, int
   }
 }
 
-void index_scores(const IndexJob& job, float* scratch) {
+// take(batch, first head) gets the heads' dots with the keys, some heads at a time.
+template <class Take>
+void score_heads(const IndexJob& job, float* scratch, const Take& take) {
   int together = static_cast<int>(at_most(kMaxQueries, job.heads));
   while (index_scratch(job.head_dim, together) > static_cast<int64_t>(kThreadScratch)) --together;
   // The block is a cache of its own, of which one row sees all positions.
@@ -36,13 +38,27 @@ void index_scores(const IndexJob& job, float* scratch) {
   shape.head_dim = job.head_dim;
   shape.values_in_keys = true;
   const AttentionJob of{nullptr, &row, job.queries, 0, shape};
-  for (int64_t p = 0; p < kAttentionChunk; ++p) job.scores[p] = 0.0f;
   for (int head = 0; head < job.heads; head += together) {
     const int heads = static_cast<int>(at_most(together, job.heads - head));
     const QueryBatch batch(of, {0, 1, head, heads, job.positions, scratch});
     score_positions(batch, 0, job.positions);
-    add_heads(batch, job.weights + head, job.scores, job.positions);
+    take(batch, head);
   }
+}
+
+void index_scores(const IndexJob& job, float* scratch) {
+  for (int64_t p = 0; p < kAttentionChunk; ++p) job.scores[p] = 0.0f;
+  score_heads(job, scratch,
+              [&job](const QueryBatch& batch, int head) { add_heads(batch, job.weights + head, job.scores, job.positions); });
+}
+
+void index_dots(const IndexJob& job, float* scratch) {
+  score_heads(job, scratch, [&job](const QueryBatch& batch, int head) {
+    for (int q = 0; q < batch.count; ++q) {
+      float* const scores = job.scores + (head + q) * job.head_stride;
+      for (int64_t p = 0; p < job.positions; ++p) scores[p] = batch.queries[q].scores[p];
+    }
+  });
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ constexpr KernelTable make_table() {
   table.attention_weights = &attention_weights;
   table.attention_values = &attention_values;
   table.index_scores = &index_scores;
+  table.index_dots = &index_dots;
   table.router = &router;
   table.glu = &glu;
   table.relu_squared = &relu_squared;

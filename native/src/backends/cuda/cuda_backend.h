@@ -69,6 +69,7 @@ class CudaBackend final : public Backend {
   void store_and_attend(float* out, const AttentionRow* host_rows, const float* queries, const float* keys, const float* values,
                         int64_t stride, int n, const AttentionShape& shape) override;
   void choose_positions(const ChoiceWork& work) override;
+  void choose_blocks(const BlockChoiceWork& work) override;
   void gather_keys(float* out, const AttentionRow* host_rows, const int32_t* chosen, int n, int count, int size) override;
   void router(const RouterWork& work) override;
   void glu(float* out, const float* gate_up, const float* biases, int n, int size, const GluShape& shape) override;

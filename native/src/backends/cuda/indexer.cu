@@ -73,6 +73,37 @@ __global__ void __launch_bounds__(kScoreThreads) index_score_kernel(const Choice
   if (first + lane <= position) job.scores[row * job.width + first + lane] = score;
 }
 
+// Block (x, y): 128 positions of row y. Each head's dots are scores by themselves.
+template <int kBlocks>
+__global__ void __launch_bounds__(kScoreThreads) head_score_kernel(const BlockChoiceJob job) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int first = static_cast<int>(blockIdx.x) * kScoreThreads + static_cast<int>(threadIdx.x) / kWarp * kWarp;
+  const int64_t row = blockIdx.y;
+  const int position = job.rows[row].position;
+  if (position / job.block_size < job.blocks || first > position) return;
+  const float* const block = job.rows[row].key_blocks[first / kAttentionChunk];
+  const WarpKeys<kBlocks> keys(block + int64_t{first % kAttentionChunk} * job.head_dim, lane, job.head_dim);
+  for (int head = 0; head < job.heads; ++head) {
+    const float dot = keys.dot(job.queries + (row * job.heads + head) * job.head_dim);
+    if (first + lane <= position) job.scores[(row * job.heads + head) * job.width + first + lane] = dot;
+  }
+}
+
+// Block (x, y): kScoreThreads / kWarp blocks of positions for row and head y, a warp for each.
+__global__ void __launch_bounds__(kScoreThreads) block_score_kernel(const BlockChoiceJob job) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t block = (int64_t{blockIdx.x} * kScoreThreads + threadIdx.x) / kWarp;
+  const int64_t place = blockIdx.y;
+  const int64_t position = job.rows[place / job.heads].position;
+  const int64_t first = block * job.block_size;
+  if (position / job.block_size < job.blocks || first > position) return;
+  const int64_t end = first + job.block_size <= position ? first + job.block_size : position + 1;
+  float greatest = -INFINITY;
+  for (int64_t p = first + lane; p < end; p += kWarp) greatest = greater(job.scores[place * job.width + p], greatest);
+  greatest = greatest_of_lanes<kWarp>(greatest);
+  if (lane == 0) job.block_scores[place * job.width_blocks + block] = greatest;
+}
+
 // Greater scores have greater keys. NaN counts as -inf, -0 as +0.
 __device__ __forceinline__ uint32_t order_key(float score) {
   const uint32_t bits = bits_of_float(score == score ? score + 0.0f : -INFINITY);
@@ -117,15 +148,10 @@ struct WarpCounts {
   int equal[kChoiceWarps];
 };
 
-// A block handles a row.
-__global__ void __launch_bounds__(kChoiceThreads) choice_kernel(const ChoiceJob job) {
+// The places of the `count` greatest scores, in rising order. All threads of the block call it.
+__device__ void choose_best(int32_t* chosen, const float* scores, int positions, int count) {
   __shared__ WarpCounts counts;
-  const int64_t row = blockIdx.x;
-  const int positions = job.rows[row].position + 1;
-  if (positions <= job.count) return;
-  const float* const scores = job.scores + row * job.width;
-  int32_t* const chosen = job.chosen + row * job.count;
-  const LeastKey least = least_chosen(scores, positions, job.count);
+  const LeastKey least = least_chosen(scores, positions, count);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const unsigned lanes_before = (1u << (threadIdx.x % kWarp)) - 1u;
   int above = 0;  // positions before the tile whose keys are above the least one
@@ -157,6 +183,38 @@ __global__ void __launch_bounds__(kChoiceThreads) choice_kernel(const ChoiceJob 
   }
 }
 
+// A block handles a row.
+__global__ void __launch_bounds__(kChoiceThreads) choice_kernel(const ChoiceJob job) {
+  const int64_t row = blockIdx.x;
+  const int positions = job.rows[row].position + 1;
+  if (positions <= job.count) return;
+  choose_best(job.chosen + row * job.count, job.scores + row * job.width, positions, job.count);
+}
+
+// A block handles a head of a row.
+__global__ void __launch_bounds__(kChoiceThreads) block_choice_kernel(const BlockChoiceJob job) {
+  const int64_t place = blockIdx.x;
+  const int own = job.rows[place / job.heads].position / job.block_size;
+  if (own < job.blocks) return;
+  int32_t* const best = job.best + place * job.blocks;
+  const int others = own + 1 - job.local_blocks;
+  const int count = job.blocks - job.local_blocks;
+  if (count > 0) choose_best(best, job.block_scores + place * job.width_blocks, others, count);
+  for (int i = static_cast<int>(threadIdx.x); i < job.local_blocks; i += kChoiceThreads) best[count + i] = others + i;
+}
+
+// Block (x, y): the positions of chosen block x of row and head y.
+__global__ void __launch_bounds__(kGatherThreads) block_positions_kernel(const BlockChoiceJob job) {
+  const int64_t place = blockIdx.y;
+  const int64_t position = job.rows[place / job.heads].position;
+  if (position / job.block_size < job.blocks) return;
+  const int64_t first = int64_t{job.best[place * job.blocks + blockIdx.x]} * job.block_size;
+  int32_t* const chosen = job.chosen + (place * job.blocks + blockIdx.x) * job.block_size;
+  for (int i = static_cast<int>(threadIdx.x); i < job.block_size; i += kGatherThreads) {
+    chosen[i] = static_cast<int32_t>(first + i < position ? first + i : position);
+  }
+}
+
 // Block (x, y): the key at chosen position x of row y.
 __global__ void __launch_bounds__(kGatherThreads) gather_kernel(const GatherJob job) {
   const int64_t row = blockIdx.y;
@@ -176,6 +234,21 @@ cudaError_t launch_choose_positions(const ChoiceJob& job, cudaStream_t stream) {
                   job.head_dim > 3 * kWarp && job.head_dim <= 4 * kWarp ? index_score_kernel<4> : index_score_kernel<0>, job);
   if (error != cudaSuccess) return error;
   return launch_grid(dim3(static_cast<unsigned>(job.n), 1, 1), kChoiceThreads, stream, choice_kernel, job);
+}
+
+cudaError_t launch_choose_blocks(const BlockChoiceJob& job, cudaStream_t stream) {
+  const auto rows = static_cast<unsigned>(job.n);
+  const auto places = static_cast<unsigned>(job.n * job.heads);
+  cudaError_t error =
+      launch_grid(dim3(blocks_for(job.width, kScoreThreads), rows, 1), kScoreThreads, stream,
+                  job.head_dim > 3 * kWarp && job.head_dim <= 4 * kWarp ? head_score_kernel<4> : head_score_kernel<0>, job);
+  if (error != cudaSuccess) return error;
+  error = launch_grid(dim3(blocks_for(job.width_blocks, kScoreThreads / kWarp), places, 1), kScoreThreads, stream,
+                      block_score_kernel, job);
+  if (error != cudaSuccess) return error;
+  error = launch_grid(dim3(places, 1, 1), kChoiceThreads, stream, block_choice_kernel, job);
+  if (error != cudaSuccess) return error;
+  return launch_grid(dim3(static_cast<unsigned>(job.blocks), places, 1), kGatherThreads, stream, block_positions_kernel, job);
 }
 
 cudaError_t launch_gather_keys(const GatherJob& job, cudaStream_t stream) {

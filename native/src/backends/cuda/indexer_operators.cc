@@ -46,6 +46,34 @@ void CudaBackend::choose_positions(const ChoiceWork& work) {
   }
 }
 
+void CudaBackend::choose_blocks(const BlockChoiceWork& work) {
+  if (work.n <= 0) return;
+  context_.enter();
+  const SentRows sent = send_rows(work.host_rows, work.n, keys_alone(work.head_dim));
+  if (sent.last_position < work.count()) return;
+  BlockChoiceJob job;
+  job.heads = work.heads;
+  job.head_dim = work.head_dim;
+  job.block_size = work.block_size;
+  job.blocks = work.blocks;
+  job.local_blocks = work.local_blocks;
+  job.width = (int64_t{sent.last_position} + kLanes) / kLanes * kLanes;
+  job.width_blocks = (job.width + job.block_size - 1) / job.block_size;
+  const int64_t row_floats = job.heads * (job.width + job.width_blocks + job.blocks);
+  const int most = std::max(1, std::min(work.n, kMostGridRows / job.heads));
+  const int together = static_cast<int>(std::clamp<int64_t>(kScoreFloats / row_floats, 1, most));
+  job.scores = static_cast<float*>(scratch(static_cast<uint64_t>(together * row_floats) * sizeof(float)));
+  job.block_scores = job.scores + together * job.heads * job.width;
+  job.best = reinterpret_cast<int32_t*>(job.block_scores + together * job.heads * job.width_blocks);
+  for (int first = 0; first < work.n; first += together) {
+    job.n = std::min(together, work.n - first);
+    job.chosen = work.chosen + int64_t{first} * work.heads * work.count();
+    job.rows = sent.rows + first;
+    job.queries = work.queries + int64_t{first} * work.heads * work.head_dim;
+    check(launch_choose_blocks(job, stream_), "the choice of blocks");
+  }
+}
+
 void CudaBackend::gather_keys(float* out, const AttentionRow* host_rows, const int32_t* chosen, int n, int count, int size) {
   if (n <= 0) return;
   context_.enter();

@@ -23,6 +23,25 @@ struct ChoiceJob {
 };
 cudaError_t launch_choose_positions(const ChoiceJob& job, cudaStream_t stream);
 
+// Rows that have no more positions than `blocks` blocks are left out.
+struct BlockChoiceJob {
+  int32_t* chosen = nullptr;
+  float* scores = nullptr;        // scratch: n x heads x width
+  float* block_scores = nullptr;  // scratch: n x heads x width_blocks
+  int32_t* best = nullptr;        // scratch: n x heads x blocks
+  const DeviceAttentionRow* rows = nullptr;
+  const float* queries = nullptr;
+  int64_t width = 0;         // at least as many as the furthest row's positions
+  int64_t width_blocks = 0;  // blocks of `width` positions
+  int n = 0;                 // n x heads is at most kMostGridRows
+  int heads = 0;
+  int head_dim = 0;
+  int block_size = 0;
+  int blocks = 0;
+  int local_blocks = 0;
+};
+cudaError_t launch_choose_blocks(const BlockChoiceJob& job, cudaStream_t stream);
+
 struct GatherJob {
   float* out = nullptr;
   int64_t out_stride = 0;
