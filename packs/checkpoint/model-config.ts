@@ -23,6 +23,7 @@ import { laguna } from '../families/laguna.js';
 import { lfm2Moe } from '../families/lfm2-moe.js';
 import { mimoV2Flash } from '../families/mimo-v2-flash.js';
 import { minimaxM2 } from '../families/minimax-m2.js';
+import { minimaxM3 } from '../families/minimax-m3.js';
 import { mistral4 } from '../families/mistral4.js';
 import { mixtral } from '../families/mixtral.js';
 import { nemotronH } from '../families/nemotron-h.js';
@@ -54,6 +55,7 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   graniteMoe,
   glm4Moe,
   minimaxM2,
+  minimaxM3,
   gptOss,
   deepseekV2,
   deepseekV3,

@@ -18,7 +18,6 @@ const UNREAD: Readonly<Record<string, Unread>> = {
   DeepseekV4ForCausalLM: {
     missing: [STREAMS, 'attention to compressed positions', 'routers that choose experts by the token id'],
   },
-  MiniMaxM3SparseForConditionalGeneration: { missing: ['attention to chosen blocks of positions'] },
   Qwen4ExpForConditionalGeneration: {
     missing: [STREAMS, 'layers of n-grams', 'an indexer of blocks of positions'],
   },

@@ -51,6 +51,7 @@ const FIXTURES: Readonly<Record<string, { layers: string; leftOut: number; forma
   cohere2moe: { layers: 'aAAAAA', leftOut: 0 },
   'cohere2moe-shared': { layers: 'AAAAA', leftOut: 0 },
   mistral4: { layers: 'LLLL', leftOut: 15 },
+  minimaxm3: { layers: 'aAAAA', leftOut: 27 },
   mimov2flash: { layers: 'aAAAA', leftOut: 14 },
 };
 

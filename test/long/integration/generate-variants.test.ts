@@ -286,6 +286,24 @@ const VARIANTS: readonly { name: string; from?: string; config: Config; text?: C
       indexer_types: ['full', 'shared', 'shared', 'full', 'shared'],
     },
   },
+  {
+    name: 'MiniMax-M3 with one key-value head, two local blocks and blocks of an odd size',
+    from: 'minimaxm3',
+    config: {},
+    text: {
+      num_key_value_heads: 1,
+      sparse_attention_config: {
+        use_sparse_attention: true,
+        sparse_num_index_heads: 1,
+        sparse_index_dim: 20,
+        sparse_topk_blocks: 3,
+        sparse_block_size: 5,
+        sparse_local_block: 2,
+        sparse_attention_freq: [1, 0, 1, 1, 0],
+      },
+    },
+    promptTokens: 40,
+  },
   { name: 'MiniMax-M2 wholly rotated', from: 'minimaxm2', config: { rotary_dim: 24 } },
   {
     name: "Mixtral with a window, one key-value head and Llama's rope",
