@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { MapsTime } from '../../main-node/pass/maps-time.js';
 import { RecordedRow } from '../../engine/recording/recorded-row.js';
 import type { StateRecorder } from '../../engine/recording/state-recorder.js';
 import type { MemberRows } from '../../main-node/pass/pass-member.js';
@@ -81,6 +82,10 @@ describe('main: recorded answers', () => {
         trained: {
           maps: { mappedAt: () => [], predict: () => assert.fail(), predictHere: () => assert.fail() },
           costs: () => ({ loadLayers: 1, workers: 1, slots: 1, groups: 1 }),
+          time: new MapsTime(
+            () => 0,
+            () => 0,
+          ),
         },
       },
     });
