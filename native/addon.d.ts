@@ -150,8 +150,9 @@ export interface Model extends ModelHandle {
 export interface Sequence {
   /**
    * The cache rows of some positions in a layer (counted among all layers): rows x cacheRowFloats FP32, little-endian. Attention: keys of
-   * all heads, then values, then the key of a block indexer; latent attention: [latent | rotated key | key of an indexer]; recurrences: the input of the convolution, and for a delta net also b
-   * and a of every value head, for a state space the step of every head. Positions must have been written, and not lie before oldestPosition where the layer is recurrent.
+   * all heads, then values, then the key of a block indexer; latent attention: [latent | rotated key | key of an indexer]; recurrences: the input of the
+   * convolution, and for a delta net also b and a of every value head (or, where each channel has a decay, b and the factors of the state), for a state space
+   * the step of every head. Positions must have been written, and not lie before oldestPosition where the layer is recurrent.
    */
   readRows(layer: number, position: number, rows: number): Uint8Array;
   /**

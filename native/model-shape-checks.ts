@@ -1,5 +1,6 @@
 import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import {
+  cacheRowFloats,
   modelShapeSchema,
   recurrentStateFloats,
   shapeProblem,
@@ -114,7 +115,7 @@ function mixerRow(mixer: MixerShape, maxPositions: number): number {
         indexRow(mixer, maxPositions)
       );
     case 'delta':
-      return 2 * (2 * mixer.keyHeads * mixer.keyDim + 2 * mixer.valueHeads * mixer.valueDim + 2 * mixer.valueHeads);
+      return 2 * (cacheRowFloats(mixer, 1) + mixer.valueHeads * mixer.valueDim + (mixer.lowRank ?? 0));
     case 'convolution':
       return 1;
     case 'state-space':

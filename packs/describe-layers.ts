@@ -50,7 +50,10 @@ function describeMixer(mixer: MixerShape): string {
     case 'latent':
       return `latent attention, ${mixer.heads} heads over ${mixer.latentSize} + ${mixer.ropeSize}${describeIndexer(mixer)}`;
     case 'delta':
-      return `gated delta net, ${mixer.valueHeads} heads of ${mixer.valueDim} (${mixer.keyHeads} key heads of ${mixer.keyDim})`;
+      return (
+        `gated delta net, ${mixer.valueHeads} heads of ${mixer.valueDim} (${mixer.keyHeads} key heads of ${mixer.keyDim})` +
+        (mixer.decayWidth === 'channel' ? ', a decay of each channel' : '')
+      );
     case 'convolution':
       return `convolution of ${mixer.taps}`;
     case 'state-space':

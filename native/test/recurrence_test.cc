@@ -70,6 +70,10 @@ struct DeltaCase {
   int value_dim;
   bool tiled = false;
   bool rates = false;
+  bool by_channel = false;
+
+  int64_t decays() const { return int64_t{value_heads} * (by_channel ? key_dim : 1); }
+  int64_t gate_stride() const { return value_heads + decays(); }
 };
 
 // Sequences of one call, with their inputs next to one another, as projections write them.
@@ -77,7 +81,7 @@ struct DeltaInputs {
   DeltaCase test;
   int64_t stride;
   std::vector<float> rows;   // queries, keys, values
-  std::vector<float> gates;  // beta, decay
+  std::vector<float> gates;  // beta, decay (the factors themselves, if by channel)
   std::vector<float> decay_log;
   std::vector<float> decay_bias;
   std::vector<float> state;
@@ -88,10 +92,14 @@ struct DeltaInputs {
     const auto heads = static_cast<size_t>(of.value_heads);
     stride = 2 * keys + values + 1;
     rows = random_values(static_cast<size_t>(kRows * stride), 4, 0.2f);
-    gates = random_values(kRows * 2 * heads, 5, 2.0f);
+    const auto gate_stride = static_cast<size_t>(of.gate_stride());
+    gates = random_values(kRows * gate_stride, 5, 2.0f);
     gates[0] = 60.0f;
     gates[heads] = 45.0f;
-    gates[2 * heads + heads] = -90.0f;
+    gates[gate_stride + heads] = -90.0f;
+    for (size_t i = 0; of.by_channel && i < gates.size(); ++i) {
+      if (i % gate_stride >= heads) gates[i] = std::fmod(std::fabs(gates[i]), 1.0f);
+    }
     decay_log = random_values(heads, 6);
     // A rate is never negative.
     if (of.rates) {
@@ -107,7 +115,7 @@ struct DeltaInputs {
     const int64_t keys = int64_t{test.key_heads} * test.key_dim;
     const int64_t values = int64_t{test.value_heads} * test.value_dim;
     const float* const row = in + first * stride;
-    const float* const row_gates = gate + int64_t{first} * 2 * test.value_heads;
+    const float* const row_gates = gate + first * test.gate_stride();
     return {out + first * values,
             values,
             row,
@@ -116,7 +124,7 @@ struct DeltaInputs {
             stride,
             row_gates,
             row_gates + test.value_heads,
-            2 * int64_t{test.value_heads},
+            test.gate_stride(),
             log,
             bias,
             states,
@@ -126,15 +134,17 @@ struct DeltaInputs {
             test.key_dim,
             test.value_dim,
             test.tiled,
-            test.rates};
+            test.rates,
+            test.by_channel};
   }
 };
 
 void follows_the_delta_rule(const std::string& set, int threads) {
   auto backend = open_backend(set, threads);
-  for (const DeltaCase test :
-       {DeltaCase{2, 4, 128, 128}, DeltaCase{1, 1, 3, 5}, DeltaCase{3, 3, 16, 33}, DeltaCase{2, 6, 24, 100},
-        DeltaCase{2, 6, 24, 100, true, false}, DeltaCase{2, 4, 128, 128, true, true}, DeltaCase{2, 4, 16, 32, false, true}}) {
+  for (const DeltaCase test : {DeltaCase{2, 4, 128, 128}, DeltaCase{1, 1, 3, 5}, DeltaCase{3, 3, 16, 33}, DeltaCase{2, 6, 24, 100},
+                               DeltaCase{2, 6, 24, 100, true, false}, DeltaCase{2, 4, 128, 128, true, true},
+                               DeltaCase{2, 4, 16, 32, false, true}, DeltaCase{4, 4, 128, 128, false, false, true},
+                               DeltaCase{1, 3, 20, 75, false, false, true}, DeltaCase{2, 4, 9, 13, true, false, true}}) {
     const DeltaInputs inputs(test);
     const size_t values = static_cast<size_t>(kRows * test.value_heads * test.value_dim);
     std::vector<float> out(values);
@@ -160,9 +170,65 @@ void follows_the_delta_rule(const std::string& set, int threads) {
         backend->delta_rule(works, 2);
         done += count;
       }
-      const std::string what = "delta rule, " + std::to_string(test.key_dim) + " x " + std::to_string(test.value_dim);
+      const std::string what = std::string(test.by_channel ? "delta rule by channel, " : "delta rule, ") +
+                               std::to_string(test.key_dim) + " x " + std::to_string(test.value_dim);
       check_same(device_out.read(), out, what);
       check_same(device_state.read(), state, what + ", state");
+    }
+  }
+}
+
+struct DecayCase {
+  int heads;
+  int size;
+  float floor;
+  bool rates = false;
+};
+
+void makes_channel_decays(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  for (const DecayCase test :
+       {DecayCase{4, 128, 0}, DecayCase{3, 37, 0, true}, DecayCase{2, 64, -5}, DecayCase{5, 3, -0.25f, true}}) {
+    const int64_t values = int64_t{test.heads} * test.size;
+    const int64_t stride = values + 5;
+    auto decays = random_values(static_cast<size_t>(kRows * stride), 24, 3.0f);
+    decays[0] = 1e4f;
+    decays[1] = -1e4f;
+    decays[2] = 30.0f;
+    auto log = random_values(static_cast<size_t>(test.heads), 25);
+    if (test.rates) {
+      for (float& rate : log) rate = std::fabs(rate);
+    }
+    const auto bias = random_values(static_cast<size_t>(values), 26);
+    DeviceFloats device_decays(*backend, decays);
+    DeviceFloats device_log(*backend, log);
+    DeviceFloats device_bias(*backend, bias);
+    const auto work = [&](float* first, const float* logs, const float* biases) {
+      return DecayWork{{first, stride, test.size, kRows, test.heads, test.size}, logs, biases, test.rates, test.floor};
+    };
+    reference_channel_decay(work(decays.data(), log.data(), bias.data()));
+    backend->channel_decay(work(device_decays.data(), device_log.data(), device_bias.data()));
+    check_same(device_decays.read(), decays, "decays of " + std::to_string(test.size) + " channels");
+    const float least = test.floor < 0 ? std::exp(test.floor) * 0.999f : 0.0f;
+    check(decays[2] >= least && decays[2] <= 1, "a factor is between its floor and 1");
+  }
+}
+
+// The factors are near those in double precision.
+void channel_decay_is_close() {
+  for (const float floor : {0.0f, -5.0f}) {
+    const auto before = random_values(40, 27, 3.0f);
+    auto after = before;
+    const float log = 0.5f;
+    const auto bias = random_values(40, 28);
+    reference_channel_decay(
+        {.decays = {after.data(), 40, 40, 1, 1, 40}, .decay_log = &log, .decay_bias = bias.data(), .floor = floor});
+    for (size_t i = 0; i < before.size(); ++i) {
+      const double x = double{before[i]} + bias[i];
+      const double rate = std::exp(double{log});
+      const double slow = floor / (1 + std::exp(-rate * x));
+      const double exact = std::exp(floor < 0 ? slow : -rate * std::log1p(std::exp(x)));
+      check(std::fabs(after[i] - exact) < 1e-6, "channel " + std::to_string(i));
     }
   }
 }
@@ -320,12 +386,14 @@ void state_space_is_close() {
 
 void add_recurrence_cases(std::vector<Case>& cases) {
   cases.push_back({"delta rule: close to double precision", delta_rule_is_close});
+  cases.push_back({"channel decay: close to double precision", channel_decay_is_close});
   cases.push_back({"state space: close to double precision", state_space_is_close});
   for (const std::string& set : instruction_sets()) {
     for (const int threads : {1, 3}) {
       const std::string equals = ": equals the one arithmetic, " + std::to_string(threads) + " threads";
       cases.push_back({"convolution " + set + equals, [=] { convolves(set, threads); }});
       cases.push_back({"delta rule " + set + equals, [=] { follows_the_delta_rule(set, threads); }});
+      cases.push_back({"channel decay " + set + equals, [=] { makes_channel_decays(set, threads); }});
       cases.push_back({"state space " + set + equals, [=] { follows_the_state_space(set, threads); }});
     }
   }

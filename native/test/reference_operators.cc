@@ -198,14 +198,17 @@ void reference_delta_rule(const DeltaWork& work) {
       const int key_head = work.tiled_value_heads ? h % work.key_heads : h / (work.value_heads / work.key_heads);
       const int64_t key_at = i * work.stride + int64_t{key_head} * work.key_dim;
       const float beta = reference_sigmoid(work.beta[i * work.gate_stride + h]);
-      const float step = reference_softplus(work.decay[i * work.gate_stride + h] + work.decay_bias[h]);
-      const float rate = work.decay_is_rate ? work.decay_log[h] : reference_exp(work.decay_log[h]);
-      const float decay = reference_exp(-(rate * step));
+      const auto decay_of = [&](int key) {
+        if (work.decay_by_channel) return work.decay[i * work.gate_stride + int64_t{h} * work.key_dim + key];
+        const float step = reference_softplus(work.decay[i * work.gate_stride + h] + work.decay_bias[h]);
+        const float rate = work.decay_is_rate ? work.decay_log[h] : reference_exp(work.decay_log[h]);
+        return reference_exp(-(rate * step));
+      };
       for (int j = 0; j < work.value_dim; ++j) {
         const auto state = [&](int key) -> float& { return work.state[(int64_t{h} * work.key_dim + key) * work.value_dim + j]; };
         float remembered = 0.0f;
         for (int d = 0; d < work.key_dim; ++d) {
-          state(d) = state(d) * decay;
+          state(d) = state(d) * decay_of(d);
           remembered = std::fma(state(d), work.keys[key_at + d], remembered);
         }
         const float change = (work.values[i * work.stride + int64_t{h} * work.value_dim + j] - remembered) * beta;
@@ -215,6 +218,21 @@ void reference_delta_rule(const DeltaWork& work) {
           sum = std::fma(state(d), work.queries[key_at + d], sum);
         }
         work.out[i * work.out_stride + int64_t{h} * work.value_dim + j] = sum;
+      }
+    }
+  }
+}
+
+void reference_channel_decay(const DecayWork& work) {
+  const Vectors& all = work.decays;
+  for (int i = 0; i < all.rows; ++i) {
+    for (int h = 0; h < all.vectors; ++h) {
+      const float rate = work.decay_is_rate ? work.decay_log[h] : reference_exp(work.decay_log[h]);
+      for (int c = 0; c < all.size; ++c) {
+        float& decay = all.first[i * all.row_stride + h * all.vector_stride + c];
+        const float x = decay + work.decay_bias[int64_t{h} * all.size + c];
+        const float slow = work.floor * reference_sigmoid(rate * x);
+        decay = reference_exp(work.floor < 0 ? slow : -(rate * reference_softplus(x)));
       }
     }
   }

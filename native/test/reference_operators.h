@@ -30,6 +30,7 @@ float reference_combined(const CombineWork& work, int i, int j);
 // Like Backend::convolve, Backend::delta_rule and Backend::state_space for one work; host and device memory are the same.
 void reference_convolve(const ConvolutionWork& work);
 void reference_delta_rule(const DeltaWork& work);
+void reference_channel_decay(const DecayWork& work);
 void reference_state_space(const StateSpaceWork& work);
 
 }  // namespace odmoe::test

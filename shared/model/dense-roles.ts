@@ -7,7 +7,14 @@ import type {
   ModelShape,
   StateSpaceMixer,
 } from './model-shape.js';
-import { deltaChannels, gateRows, hasFeedForward, stateSpaceChannels, valueHeadDim } from './model-shape.js';
+import {
+  deltaChannels,
+  deltaDecays,
+  gateRows,
+  hasFeedForward,
+  stateSpaceChannels,
+  valueHeadDim,
+} from './model-shape.js';
 
 /**
  * The one table of tensor roles, of all tensors of main. native/include/odmoe/dense_roles.h has them in the same order; a test compares the two.
@@ -55,12 +62,18 @@ export const DENSE_ROLES = {
   deltaQuery: 'layer matrix',
   deltaKey: 'layer matrix',
   deltaValue: 'layer matrix',
-  /** z of the gated norm. */
+  /** x to the low-rank form of z of the gated norm, and z. */
+  deltaGateLow: 'layer matrix',
   deltaGate: 'layer matrix',
   deltaBeta: 'layer matrix',
+  /** x to the low-rank form of a, and a. */
+  deltaDecayLow: 'layer matrix',
   deltaDecay: 'layer matrix',
   /** taps x channels: the last row weighs the current position. */
   convolution: 'layer vector',
+  queryConvolution: 'layer vector',
+  keyConvolution: 'layer vector',
+  valueConvolution: 'layer vector',
   /** A_log and dt_bias. */
   decayLog: 'layer vector',
   decayBias: 'layer vector',
@@ -163,8 +176,7 @@ function* mixerRoles(mixer: MixerShape): Generator<DenseRole> {
       yield* ['indexQuery', 'indexKey', 'indexKeyNorm', 'indexKeyNormBias', 'indexWeights'] as const;
       return;
     case 'delta':
-      yield* ['deltaQuery', 'deltaKey', 'deltaValue', 'deltaGate', 'deltaBeta', 'deltaDecay'] as const;
-      yield* ['convolution', 'decayLog', 'decayBias', 'deltaNorm'] as const;
+      yield* deltaRoles(mixer);
       return;
     case 'convolution':
       yield* ['convolutionInput', 'convolution'] as const;
@@ -175,6 +187,18 @@ function* mixerRoles(mixer: MixerShape): Generator<DenseRole> {
       yield* ['decayLog', 'decayBias', 'stateSpaceSkip', 'stateSpaceNorm'] as const;
   }
 }
+
+function* deltaRoles({ lowRank, separateConvolutions }: DeltaMixer): Generator<DenseRole> {
+  yield* ['deltaQuery', 'deltaKey', 'deltaValue'] as const;
+  if (lowRank !== undefined) yield 'deltaGateLow';
+  yield* ['deltaGate', 'deltaBeta'] as const;
+  if (lowRank !== undefined) yield 'deltaDecayLow';
+  yield 'deltaDecay';
+  yield* separateConvolutions === true ? SEPARATE_CONVOLUTIONS : (['convolution'] as const);
+  yield* ['decayLog', 'decayBias', 'deltaNorm'] as const;
+}
+
+const SEPARATE_CONVOLUTIONS = ['queryConvolution', 'keyConvolution', 'valueConvolution'] as const;
 
 const ATTENTION_BIASES = ['queryBias', 'keyBias', 'valueBias'] as const;
 
@@ -313,16 +337,23 @@ function latentDimensions(mixer: LatentMixer, hidden: number): Sizes {
 function deltaDimensions(mixer: DeltaMixer, hidden: number): Sizes {
   const keys = mixer.keyHeads * mixer.keyDim;
   const values = mixer.valueHeads * mixer.valueDim;
+  const decays = deltaDecays(mixer);
+  const low = mixer.lowRank ?? hidden;
   return {
     deltaQuery: [keys, hidden],
     deltaKey: [keys, hidden],
     deltaValue: [values, hidden],
-    deltaGate: [values, hidden],
+    deltaGateLow: [low, hidden],
+    deltaGate: [values, low],
     deltaBeta: [mixer.valueHeads, hidden],
-    deltaDecay: [mixer.valueHeads, hidden],
+    deltaDecayLow: [low, hidden],
+    deltaDecay: [decays, low],
     convolution: [mixer.taps, deltaChannels(mixer)],
+    queryConvolution: [mixer.taps, keys],
+    keyConvolution: [mixer.taps, keys],
+    valueConvolution: [mixer.taps, values],
     decayLog: [1, mixer.valueHeads],
-    decayBias: [1, mixer.valueHeads],
+    decayBias: [1, decays],
     deltaNorm: [1, mixer.valueDim],
     mixerOutput: [hidden, values],
   };

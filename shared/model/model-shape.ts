@@ -132,15 +132,18 @@ const latentSchema = z.strictObject({
   /** Epsilon of the latents' norms. */
   normEpsilon: positiveFloat,
   scoreScale: positiveFloat,
-  /** `offset` counts within the rotated part, and is 0. */
-  rotary: rotarySchema,
+  /** `offset` counts within the rotated part, and is 0. null: that part is not rotated. */
+  rotary: rotarySchema.nullable(),
   /** Absent: all positions up to the row's own are seen, but for `sharesIndexer`. */
   indexer: indexerSchema.optional(),
   /** A row sees the positions that it saw in the last layer with an indexer. */
   sharesIndexer: z.literal(true).optional(),
 });
 
-/** Gated delta net, as the sequential recurrence. */
+/**
+ * Gated delta net, as the sequential recurrence. With a decay of each channel, separate convolutions, a rank and a sigmoid gate it is Kimi delta
+ * attention.
+ */
 const deltaSchema = z.strictObject({
   kind: z.literal('delta'),
   keyHeads: size,
@@ -158,6 +161,19 @@ const deltaSchema = z.strictObject({
   valueHeadOrder: z.enum(['grouped', 'tiled']).optional(),
   /** Values of the decayLog tensor: A_log, whose exponential is the rate (logarithm, which an absent field means), or the rate itself. */
   decayForm: z.enum(['logarithm', 'rate']).optional(),
+  /** One decay for each head (which an absent field means) or for each channel of its key. */
+  decayWidth: z.enum(['head', 'channel']).optional(),
+  /**
+   * The logarithm of a channel's decay is decayFloor * sigmoid(rate * (deltaDecay x + decayBias)), and so never below decayFloor. Absent: it is
+   * -rate * softplus(deltaDecay x + decayBias).
+   */
+  decayFloor: float.refine((value) => value < 0, 'expected a number below 0').optional(),
+  /** Rank of the low-rank forms of deltaDecay and deltaGate. Absent: they are not low-rank. */
+  lowRank: size.optional(),
+  /** Function of the gate by which the normed output is multiplied. An absent field means silu. */
+  gateFunction: z.enum(['silu', 'sigmoid']).optional(),
+  /** Queries, keys and values have a convolution tensor each. Absent: one tensor for all. */
+  separateConvolutions: z.literal(true).optional(),
 });
 
 /** Gated short convolution: out(C * conv(B * x)), [B | C | x] = convolutionInput. */
@@ -350,7 +366,7 @@ export function cacheRowFloats(mixer: MixerShape, hiddenSize: number): number {
     case 'latent':
       return mixer.latentSize + mixer.ropeSize + (mixer.indexer?.headDim ?? 0);
     case 'delta':
-      return deltaChannels(mixer) + 2 * mixer.valueHeads;
+      return deltaChannels(mixer) + mixer.valueHeads + deltaDecays(mixer);
     case 'convolution':
       return hiddenSize;
     case 'state-space':
@@ -361,6 +377,11 @@ export function cacheRowFloats(mixer: MixerShape, hiddenSize: number): number {
 /** Channels of a delta net's convolution: those of all queries, then of all keys, then of all values. */
 export function deltaChannels({ keyHeads, valueHeads, keyDim, valueDim }: DeltaMixer): number {
   return 2 * keyHeads * keyDim + valueHeads * valueDim;
+}
+
+/** Decays of a delta net at a position. */
+export function deltaDecays({ valueHeads, keyDim, decayWidth }: DeltaMixer): number {
+  return decayWidth === 'channel' ? valueHeads * keyDim : valueHeads;
 }
 
 /** Channels of a state space's convolution: those of x of all heads, then of B and then of C of all groups. */
@@ -456,13 +477,18 @@ function mixerProblem(mixer: MixerShape, shape: ModelShape): string | null {
     case 'latent':
       return rotaryProblem(mixer.rotary, mixer.ropeSize, shape) ?? indexerProblem(mixer, shape);
     case 'delta':
-      if (mixer.valueHeads % mixer.keyHeads === 0) return null;
-      return `${mixer.valueHeads} value heads are not a multiple of ${mixer.keyHeads} key heads`;
+      return deltaProblem(mixer);
     case 'convolution':
       return null;
     case 'state-space':
       return stateSpaceProblem(mixer);
   }
+}
+
+function deltaProblem({ valueHeads, keyHeads, decayWidth, decayFloor }: DeltaMixer): string | null {
+  if (valueHeads % keyHeads !== 0) return `${valueHeads} value heads are not a multiple of ${keyHeads} key heads`;
+  if (decayFloor === undefined || decayWidth === 'channel') return null;
+  return 'a floor of the decay needs a decay of each channel';
 }
 
 function stateSpaceProblem({ heads, groups, headDim, normGroups }: StateSpaceMixer): string | null {

@@ -139,6 +139,11 @@ describe('the emulated work of a layer', () => {
     assert.deepEqual(work.context, []);
     assert.equal(work.stateBytes, 2 * 4 * (3 * channels + state));
     assert.equal(work.rowFlop, 2 * work.weights + 2 * 4 * channels + 7 * state);
+    // Kimi delta attention: matrices of the projections, and of the low-rank forms of gate and decays.
+    const byChannel: DeltaMixer = { ...delta, keyHeads: 4, decayWidth: 'channel', lowRank: 6 };
+    const products = HIDDEN * (2 * 4 * 8 + 2 * 4 * 16 + 4 + 2 * 6) + 6 * (4 * 16 + 4 * 8);
+    assert.equal(workOf(byChannel).weights, products + ROUTER_WEIGHTS);
+    assert.equal(recurrentStateFloats(byChannel, HIDDEN), 3 * (2 * 4 * 8 + 4 * 16) + state);
     const convolution = { kind: 'convolution', taps: 3 } as const;
     assert.equal(recurrentStateFloats(convolution, HIDDEN), 2 * HIDDEN);
     const space: StateSpaceMixer = {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { alignedLayers } from '../../main-node/decode/aligned-layers.js';
-import type { LayerShape, MixerShape } from '../../shared/model/model-shape.js';
+import type { DeltaMixer, LayerShape, MixerShape } from '../../shared/model/model-shape.js';
 import { plainLayer, plainShape } from './plain-shape.js';
 
 const ROTARY = { rope: 0, pairing: 'neighbours', offset: 0 } as const;
@@ -16,7 +16,7 @@ const LATENT: MixerShape = {
   scoreScale: 1,
   rotary: ROTARY,
 };
-const DELTA: MixerShape = {
+const DELTA: DeltaMixer = {
   kind: 'delta',
   keyHeads: 1,
   valueHeads: 2,
@@ -25,6 +25,7 @@ const DELTA: MixerShape = {
   taps: 4,
   normEpsilon: 1e-6,
 };
+const CHANNEL_DELTA: MixerShape = { ...DELTA, decayWidth: 'channel' };
 const CONVOLUTION: MixerShape = { kind: 'convolution', taps: 3 };
 const STATE_SPACE: MixerShape = {
   kind: 'state-space',
@@ -49,14 +50,15 @@ describe('main: layers in the alignment', () => {
   });
 
   it('have rows of the size that their mixers store, and a mark for recurrence', () => {
-    const layers = [LATENT, DELTA, CONVOLUTION, STATE_SPACE].map((mixer) => ({ ...withExperts, mixer }));
-    const aligned = alignedLayers(plainShape({ expertLayers: 4, layers, hiddenSize: 8 }));
+    const layers = [LATENT, DELTA, CONVOLUTION, STATE_SPACE, CHANNEL_DELTA].map((mixer) => ({ ...withExperts, mixer }));
+    const aligned = alignedLayers(plainShape({ expertLayers: 5, layers, hiddenSize: 8 }));
     assert.deepEqual(aligned.layers, [
       { rowBytes: 4 * (6 + 2), recurrent: false },
       { rowBytes: 4 * (2 * 3 + 2 * 5 + 2 * 2), recurrent: true },
       { rowBytes: 4 * 8, recurrent: true },
       { rowBytes: 4 * (4 * 3 + 2 * 2 * 5 + 4), recurrent: true },
+      { rowBytes: 4 * (2 * 3 + 2 * 5 + 2 + 2 * 3), recurrent: true },
     ]);
-    assert.deepEqual(aligned.writtenBy, [[0], [1], [2], [3], []]);
+    assert.deepEqual(aligned.writtenBy, [[0], [1], [2], [3], [4], []]);
   });
 });

@@ -130,7 +130,10 @@ const latent: fc.Arbitrary<MixerShape> = fc
     valueSize: small,
     normEpsilon: epsilon,
     scoreScale: fc.constant(0.25),
-    rotary: rotary.map((one) => ({ ...one, offset: 0 })),
+    rotary: fc.option(
+      rotary.map((one) => ({ ...one, offset: 0 })),
+      { nil: null },
+    ),
   })
   .chain((mixer) =>
     fc.oneof(
@@ -141,8 +144,8 @@ const latent: fc.Arbitrary<MixerShape> = fc
   );
 
 const delta: fc.Arbitrary<MixerShape> = fc
-  .record({ keyHeads: fc.integer({ min: 1, max: 3 }), group: fc.integer({ min: 1, max: 3 }) })
-  .chain(({ keyHeads, group }) =>
+  .record({ keyHeads: fc.integer({ min: 1, max: 3 }), group: fc.integer({ min: 1, max: 3 }), byChannel: flag })
+  .chain(({ keyHeads, group, byChannel }) =>
     fc.record({
       kind: fc.constant<'delta'>('delta'),
       keyHeads: fc.constant(keyHeads),
@@ -151,6 +154,10 @@ const delta: fc.Arbitrary<MixerShape> = fc
       keyDim: small,
       valueDim: small,
       taps: fc.integer({ min: 1, max: 6 }),
+      lowRank: fc.option(small, { nil: undefined }),
+      gateFunction: fc.constantFrom(undefined, 'silu', 'sigmoid'),
+      separateConvolutions: fc.constantFrom(undefined, true),
+      ...(byChannel ? { decayWidth: fc.constant('channel'), decayFloor: fc.constantFrom(undefined, -5, -0.5) } : {}),
     }),
   );
 

@@ -266,12 +266,37 @@ function convolve(rows: readonly Vector[], { rows: taps, columns, data }: Matrix
   );
 }
 
+/** Factors of each value head's state at a position, one for each channel of its key. */
+function deltaDecays(mixer: DeltaMixer, x: Vector, weights: Weights): Vector[] {
+  const { valueHeads, keyDim, decayWidth, decayFloor, lowRank } = mixer;
+  const low = lowRank === undefined ? x : multiply(weights('deltaDecayLow'), x);
+  const steps = add(multiply(weights('deltaDecay'), low), weights('decayBias').data);
+  return heads(steps, valueHeads).map((ofHead, head) => {
+    const rate = Math.exp(at(weights('decayLog').data, head));
+    return Float64Array.from({ length: keyDim }, (_, channel) => {
+      const step = at(ofHead, decayWidth === 'channel' ? channel : 0);
+      return Math.exp(
+        decayFloor === undefined ? -rate * Math.log1p(Math.exp(step)) : decayFloor * sigmoid(rate * step),
+      );
+    });
+  });
+}
+
 function delta(mixer: DeltaMixer, xs: readonly Vector[], weights: Weights): Vector[] {
   const { keyHeads, valueHeads, keyDim, valueDim } = mixer;
-  const inputs = xs.map((x) =>
-    joined((['deltaQuery', 'deltaKey', 'deltaValue'] as const).map((role) => multiply(weights(role), x))),
+  const inputs = (['deltaQuery', 'deltaKey', 'deltaValue'] as const).map((role) =>
+    xs.map((x) => multiply(weights(role), x)),
   );
-  const mixed = convolve(inputs, weights('convolution')).map((row) => row.map((value) => value * sigmoid(value)));
+  const together = (rows: readonly Vector[][]): Vector[] =>
+    xs.map((_, position) => joined(rows.map((part) => part[position] ?? new Float64Array())));
+  const convolved = mixer.separateConvolutions
+    ? together(
+        (['queryConvolution', 'keyConvolution', 'valueConvolution'] as const).map((role, part) =>
+          convolve(inputs[part] ?? [], weights(role)),
+        ),
+      )
+    : convolve(together(inputs), weights('convolution'));
+  const mixed = convolved.map((row) => row.map((value) => value * sigmoid(value)));
   const states = Array.from({ length: valueHeads }, () => new Float64Array(keyDim * valueDim));
   const unit = (x: Vector): Vector => {
     const root = Math.sqrt(x.reduce((sum, value) => sum + value * value, 0) + 1e-6);
@@ -282,18 +307,17 @@ function delta(mixer: DeltaMixer, xs: readonly Vector[], weights: Weights): Vect
     const queries = heads(row.slice(0, keyHeads * keyDim), keyHeads).map(unit);
     const keys = heads(row.slice(keyHeads * keyDim, 2 * keyHeads * keyDim), keyHeads).map(unit);
     const values = heads(row.slice(2 * keyHeads * keyDim), valueHeads);
-    const [beta, decay] = [multiply(weights('deltaBeta'), x), multiply(weights('deltaDecay'), x)];
-    const gates = heads(multiply(weights('deltaGate'), x), valueHeads);
+    const [beta, decays] = [multiply(weights('deltaBeta'), x), deltaDecays(mixer, x, weights)];
+    const low = mixer.lowRank === undefined ? x : multiply(weights('deltaGateLow'), x);
+    const gates = heads(multiply(weights('deltaGate'), low), valueHeads);
     const outputs = values.map((value, head) => {
       const shared = Math.floor(head / (valueHeads / keyHeads));
       const state = states[head] ?? new Float64Array();
-      const softplus = Math.log1p(Math.exp(at(decay, head) + at(weights('decayBias').data, head)));
-      const forget = Math.exp(-Math.exp(at(weights('decayLog').data, head)) * softplus);
       const output = new Float64Array(valueDim);
       for (let j = 0; j < valueDim; j += 1) {
         let known = 0;
         for (let i = 0; i < keyDim; i += 1) {
-          state[i * valueDim + j] = at(state, i * valueDim + j) * forget;
+          state[i * valueDim + j] = at(state, i * valueDim + j) * at(decays[head] ?? [], i);
           known += at(state, i * valueDim + j) * at(keys[shared] ?? [], i);
         }
         const change = (at(value, j) - known) * sigmoid(at(beta, head));
@@ -304,7 +328,7 @@ function delta(mixer: DeltaMixer, xs: readonly Vector[], weights: Weights): Vect
       }
       const gate = gates[head] ?? output;
       return rmsNorm(output, mixer.normEpsilon, weights('deltaNorm').data).map(
-        (normed, index) => normed * at(gate, index) * sigmoid(at(gate, index)),
+        (normed, index) => normed * (mixer.gateFunction === 'sigmoid' ? 1 : at(gate, index)) * sigmoid(at(gate, index)),
       );
     });
     return multiply(weights('mixerOutput'), joined(outputs));

@@ -3,6 +3,7 @@ import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';
 import type {
   AttentionMixer,
   BlockIndexerShape,
+  DeltaMixer,
   GluShape,
   IndexerShape,
   LatentMixer,
@@ -94,7 +95,7 @@ const BLOCKS: BlockIndexerShape = {
   rotary: { rope: 1, pairing: 'halves', offset: 1 },
 };
 const INDEXED: LatentMixer = { ...latent(11), indexer: INDEXER };
-const DELTA: LayerShape['mixer'] = {
+const DELTA: DeltaMixer = {
   kind: 'delta',
   keyHeads: 2,
   valueHeads: 4,
@@ -102,6 +103,17 @@ const DELTA: LayerShape['mixer'] = {
   valueDim: 6,
   taps: 4,
   normEpsilon: f(1e-6),
+};
+
+/** Kimi delta attention. */
+const CHANNEL_DELTA: DeltaMixer = {
+  ...DELTA,
+  keyHeads: 3,
+  valueHeads: 3,
+  decayWidth: 'channel',
+  lowRank: 5,
+  gateFunction: 'sigmoid',
+  separateConvolutions: true,
 };
 
 const STATE_SPACE: StateSpaceMixer = {
@@ -263,5 +275,13 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
     { ...LAYER, mixer: attention({ outputGate: true }) },
     { ...LAYER, mixer: { ...DELTA, taps: 1 } },
     dense({ kind: 'convolution', taps: 1 }),
+  ]),
+  'delta nets with a decay of each channel, and latent attention that is not rotated': model([
+    dense(CHANNEL_DELTA),
+    { ...LAYER, mixer: { ...latent(0), rotary: null }, always: always({}, false) },
+    { ...LAYER, mixer: { ...CHANNEL_DELTA, keyDim: 33, valueDim: 40, decayFloor: -5 } },
+    { ...LAYER, mixer: { ...DELTA, decayWidth: 'channel', taps: 1, valueHeads: 6 } },
+    { ...LAYER, mixer: { ...latent(11), rotary: null } },
+    dense({ ...DELTA, lowRank: 3, gateFunction: 'sigmoid', separateConvolutions: true }),
   ]),
 };

@@ -68,6 +68,8 @@
 //  - gated delta rule, a row at a time: beta = sigmoid(b), decay = exp(-(exp(A_log) * softplus(a + dt_bias))); per key dimension i and
 //    value dimension j: S[i][j] = S[i][j] * decay; m[j] = fma(S[i][j], k[i], m[j]) in rising i from +0; d[j] = (v[j] - m[j]) * beta;
 //    S[i][j] = fma(k[i], d[j], S[i][j]); out[j] = fma(S[i][j], q[i], out[j]) in rising i from +0;
+//  - a delta net whose decay is of each channel (Kimi delta attention): the same rule with S[i][j] = S[i][j] * decay[i], where decay[i] =
+//    exp(-(exp(A_log) * softplus(a[i] + dt_bias[i]))), or with a floor exp(floor * sigmoid(exp(A_log) * (a[i] + dt_bias[i])));
 //  - state space rule (Mamba-2), a row at a time: step = softplus(a + dt_bias), decay = exp(-(exp(A_log) * step)); per state value i and
 //    dimension j of a head: d[j] = x[j] * step; S[i][j] = fma(B[i], d[j], S[i][j] * decay); out[j] = fma(S[i][j], C[i], out[j]) in
 //    rising i from +0; then out[j] = fma(D, x[j], out[j]);

@@ -300,6 +300,7 @@ class Backend {
   virtual void cap_logits(float* x, int64_t count, float divisor, float cap) = 0;
   virtual void convolve(const ConvolutionWork* works, int count) = 0;
   virtual void delta_rule(const DeltaWork* works, int count) = 0;
+  virtual void channel_decay(const DecayWork& work) = 0;
   virtual void state_space(const StateSpaceWork* works, int count) = 0;
   virtual void combine(const CombineWork& work) = 0;
   virtual void choose_blocks(const BlockChoiceWork& work) = 0;

@@ -76,7 +76,7 @@ struct LatentMixer {
   int value_size = 0;
   float norm_epsilon = 0;
   float score_scale = 0;
-  RotaryShape rotary;
+  std::optional<RotaryShape> rotary;
   std::optional<IndexerShape> indexer;
   bool shares_indexer = false;
 
@@ -93,10 +93,18 @@ struct DeltaMixer {
   float norm_epsilon = 0;
   bool tiled_value_heads = false;  // value head h has key head h mod key_heads, not h / (value_heads / key_heads)
   bool decay_is_rate = false;      // the decay_log tensor holds the rates, not their logarithms
+  bool decay_by_channel = false;   // a decay for each channel of a head's key
+  float decay_floor = 0;           // 0: none
+  int low_rank = 0;                // 0: decays and gates are not low-rank
+  Gate gate = Gate::silu;
+  bool separate_convolutions = false;
 
   int64_t key_size() const { return static_cast<int64_t>(key_heads) * key_dim; }
   int64_t value_size() const { return static_cast<int64_t>(value_heads) * value_dim; }
   int64_t channels() const { return 2 * key_size() + value_size(); }
+  int64_t decays() const { return int64_t{value_heads} * (decay_by_channel ? key_dim : 1); }
+  // Of what enters the recurrence at a position: the channels, beta of each value head, and the decays.
+  int64_t row_floats() const { return channels() + value_heads + decays(); }
 };
 
 struct ConvolutionMixer {

@@ -105,8 +105,9 @@ struct DeltaWork {
   const float* keys = nullptr;
   const float* values = nullptr;
   int64_t stride = 0;
-  const float* beta = nullptr;   // rows x value_heads, before the sigmoid; beta and decay have one stride
-  const float* decay = nullptr;  // rows x value_heads: a
+  const float* beta = nullptr;  // rows x value_heads, before the sigmoid; beta and decay have one stride
+  // rows x value_heads: a; if the decay is of each channel, rows x value_heads x key_dim: the factors (DecayWork)
+  const float* decay = nullptr;
   int64_t gate_stride = 0;
   const float* decay_log = nullptr;   // value_heads: A_log, or its exponential if decay_is_rate
   const float* decay_bias = nullptr;  // value_heads: dt_bias
@@ -118,6 +119,16 @@ struct DeltaWork {
   int value_dim = 0;
   bool tiled_value_heads = false;
   bool decay_is_rate = false;
+  bool decay_by_channel = false;  // decay_log, decay_bias and decay_is_rate are not used then
+};
+
+// Factors of a delta net's states, where the decay is of each channel (arithmetic.h).
+struct DecayWork {
+  Vectors decays;                     // a vector for each head: a, and afterwards the factors
+  const float* decay_log = nullptr;   // a value for each head: A_log, or its exponential if decay_is_rate
+  const float* decay_bias = nullptr;  // a value for each of a row's values
+  bool decay_is_rate = false;
+  float floor = 0;  // least logarithm of a factor, below 0; 0: there is none
 };
 
 // The state space rule for rows with consecutive positions (arithmetic.h). Head h uses B and C of group h / (heads / groups).

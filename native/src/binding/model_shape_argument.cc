@@ -124,7 +124,7 @@ LatentMixer to_latent_mixer(const Members& members) {
   mixer.value_size = members.count("valueSize");
   mixer.norm_epsilon = members.real("normEpsilon");
   mixer.score_scale = members.real("scoreScale");
-  mixer.rotary = to_rotary_shape(members.object("rotary"));
+  if (!members.is_null("rotary")) mixer.rotary = to_rotary_shape(members.object("rotary"));
   if (members.has("indexer")) mixer.indexer = to_indexer_shape(members.object("indexer"));
   mixer.shares_indexer = members.has("sharesIndexer") && members.flag("sharesIndexer");
   return mixer;
@@ -144,6 +144,14 @@ DeltaMixer to_delta_mixer(const Members& members) {
   enum class Decay : uint8_t { logarithm, rate };
   static constexpr std::array<std::string_view, 2> kDecays = {"logarithm", "rate"};
   mixer.decay_is_rate = members.has("decayForm") && members.one_of<Decay>("decayForm", kDecays) == Decay::rate;
+  enum class Width : uint8_t { head, channel };
+  static constexpr std::array<std::string_view, 2> kWidths = {"head", "channel"};
+  mixer.decay_by_channel = members.has("decayWidth") && members.one_of<Width>("decayWidth", kWidths) == Width::channel;
+  if (members.has("decayFloor")) mixer.decay_floor = members.real("decayFloor");
+  if (members.has("lowRank")) mixer.low_rank = members.count("lowRank");
+  static constexpr std::array<std::string_view, 2> kGates = {"sigmoid", "silu"};
+  if (members.has("gateFunction")) mixer.gate = members.one_of<Gate>("gateFunction", kGates);
+  mixer.separate_convolutions = members.has("separateConvolutions") && members.flag("separateConvolutions");
   return mixer;
 }
 

@@ -160,15 +160,18 @@ void multiply_heads(PassState& pass, const std::vector<StoredMatrix>& matrices, 
 }
 
 void rotate_latent(PassState& pass, const LatentMixer& mixer, float* queries, const LatentRows& rows) {
-  const RopeAngles angles = pass.angles(mixer.rotary.rope);
   const int64_t query_head = mixer.nope_size + mixer.rope_size;
   const int n = pass.count();
-  const int rotated = 2 * angles.pairs;
-  float* const first_query = queries + mixer.nope_size + mixer.rotary.offset;
-  float* const key = rows.key + mixer.latent_size + mixer.rotary.offset;
-  pass.backend().rotate(
-      {{first_query, mixer.heads * query_head, query_head, n, mixer.heads, rotated}, angles.cos, angles.sin, mixer.rotary.pairing});
-  pass.backend().rotate({{key, rows.stride, 0, n, 1, rotated}, angles.cos, angles.sin, mixer.rotary.pairing});
+  if (mixer.rotary) {
+    const RotaryShape& rotary = *mixer.rotary;
+    const RopeAngles angles = pass.angles(rotary.rope);
+    const int rotated = 2 * angles.pairs;
+    float* const first_query = queries + mixer.nope_size + rotary.offset;
+    float* const key = rows.key + mixer.latent_size + rotary.offset;
+    pass.backend().rotate(
+        {{first_query, mixer.heads * query_head, query_head, n, mixer.heads, rotated}, angles.cos, angles.sin, rotary.pairing});
+    pass.backend().rotate({{key, rows.stride, 0, n, 1, rotated}, angles.cos, angles.sin, rotary.pairing});
+  }
   if (pass.queries_scaled) {
     const auto size = static_cast<int>(query_head);
     const Vectors heads{queries, mixer.heads * query_head, query_head, n, mixer.heads, size};

@@ -34,10 +34,15 @@ struct MixerRoles {
     add(roles, {DenseRole::index_query, DenseRole::index_key, DenseRole::index_key_norm, DenseRole::index_key_norm_bias,
                 DenseRole::index_weights});
   }
-  void operator()(const DeltaMixer&) const {
-    add(roles,
-        {DenseRole::delta_query, DenseRole::delta_key, DenseRole::delta_value, DenseRole::delta_gate, DenseRole::delta_beta,
-         DenseRole::delta_decay, DenseRole::convolution, DenseRole::decay_log, DenseRole::decay_bias, DenseRole::delta_norm});
+  void operator()(const DeltaMixer& mixer) const {
+    add(roles, {DenseRole::delta_query, DenseRole::delta_key, DenseRole::delta_value, DenseRole::delta_gate, DenseRole::delta_beta,
+                DenseRole::delta_decay, DenseRole::decay_log, DenseRole::decay_bias, DenseRole::delta_norm});
+    if (mixer.low_rank > 0) add(roles, {DenseRole::delta_gate_low, DenseRole::delta_decay_low});
+    if (mixer.separate_convolutions) {
+      add(roles, {DenseRole::query_convolution, DenseRole::key_convolution, DenseRole::value_convolution});
+    } else {
+      add(roles, {DenseRole::convolution});
+    }
   }
   void operator()(const StateSpaceMixer& mixer) const {
     add(roles, {DenseRole::state_space_input, DenseRole::state_space_gate, DenseRole::convolution, DenseRole::decay_log,
@@ -108,16 +113,22 @@ struct MixerDimensions {
     }
   }
   DenseDimensions operator()(const DeltaMixer& mixer) const {
+    const int64_t low = mixer.low_rank > 0 ? mixer.low_rank : hidden;
     switch (role) {
       case DenseRole::delta_query:
       case DenseRole::delta_key: return {mixer.key_size(), hidden};
-      case DenseRole::delta_value:
-      case DenseRole::delta_gate: return {mixer.value_size(), hidden};
-      case DenseRole::delta_beta:
-      case DenseRole::delta_decay: return {mixer.value_heads, hidden};
+      case DenseRole::delta_value: return {mixer.value_size(), hidden};
+      case DenseRole::delta_gate_low:
+      case DenseRole::delta_decay_low: return {low, hidden};
+      case DenseRole::delta_gate: return {mixer.value_size(), low};
+      case DenseRole::delta_beta: return {mixer.value_heads, hidden};
+      case DenseRole::delta_decay: return {mixer.decays(), low};
       case DenseRole::convolution: return {mixer.taps, mixer.channels()};
-      case DenseRole::decay_log:
-      case DenseRole::decay_bias: return {1, mixer.value_heads};
+      case DenseRole::query_convolution:
+      case DenseRole::key_convolution: return {mixer.taps, mixer.key_size()};
+      case DenseRole::value_convolution: return {mixer.taps, mixer.value_size()};
+      case DenseRole::decay_log: return {1, mixer.value_heads};
+      case DenseRole::decay_bias: return {1, mixer.decays()};
       case DenseRole::delta_norm: return {1, mixer.value_dim};
       case DenseRole::mixer_output: return {hidden, mixer.value_size()};
       default: return {1, hidden};

@@ -175,27 +175,29 @@ OperatorCaseMaker convolution_case(const char* model, int64_t channels, int taps
   };
 }
 
-OperatorCaseMaker delta_case(int rows) {
+// The delta rule of Qwen3-Next, or that of Kimi-Linear, whose decay is of each channel.
+OperatorCaseMaker delta_case(int rows, bool by_channel) {
   return [=](const OperatorPools& pools) {
-    constexpr int kKeyHeads = 16;
     constexpr int kValueHeads = 32;
     constexpr int kDim = 128;
+    const int key_heads = by_channel ? kValueHeads : 16;
     const int64_t state_floats = int64_t{kValueHeads} * kDim * kDim;
-    const int64_t row_floats = int64_t{2 * kKeyHeads + kValueHeads} * kDim;
+    const int64_t row_floats = int64_t{2 * key_heads + kValueHeads} * kDim;
+    const int64_t decays = int64_t{kValueHeads} * (by_channel ? kDim : 1);
     float* const in = pools.inputs.floats();
     float* const states = pools.outputs.floats();
     const auto out = std::make_shared<DeviceMemory>(pools.backend, float_bytes(int64_t{rows} * kValueHeads * kDim));
     Backend* const backend = pools.backend.get();
     return OperatorCase{
-        "delta_rule",
-        "Qwen3-Next, 32 heads of 128 x 128",
+        by_channel ? "delta_rule, by channel" : "delta_rule",
+        std::string(by_channel ? "Kimi-Linear" : "Qwen3-Next") + ", 32 heads of 128 x 128",
         rows,
-        4.0 * (2.0 * static_cast<double>(state_floats) + rows * static_cast<double>(row_floats + kValueHeads * kDim)),
+        4.0 * (2.0 * static_cast<double>(state_floats) + rows * static_cast<double>(row_floats + decays + kValueHeads * kDim)),
         4.0 * static_cast<double>(state_floats) * rows,
         turns_of(4 * state_floats),
         [=](int64_t turn) {
-          const float* const keys = in + int64_t{kKeyHeads} * kDim;
-          const float* const values = keys + int64_t{kKeyHeads} * kDim;
+          const float* const keys = in + int64_t{key_heads} * kDim;
+          const float* const values = keys + int64_t{key_heads} * kDim;
           const DeltaWork work{out->floats(),
                                int64_t{kValueHeads} * kDim,
                                in,
@@ -204,16 +206,42 @@ OperatorCaseMaker delta_case(int rows) {
                                row_floats,
                                in,
                                in,
-                               kValueHeads,
+                               decays,
                                in,
                                in,
                                states + turn * state_floats,
                                rows,
-                               kKeyHeads,
+                               key_heads,
                                kValueHeads,
                                kDim,
-                               kDim};
+                               kDim,
+                               false,
+                               false,
+                               by_channel};
           backend->delta_rule(&work, 1);
+        }};
+  };
+}
+
+OperatorCaseMaker decay_case(int rows) {
+  return [=](const OperatorPools& pools) {
+    constexpr int kHeads = 32;
+    constexpr int kDim = 128;
+    const int64_t values = int64_t{kHeads} * kDim;
+    const auto turns = turns_of(4 * rows * values);
+    float* const out = pools.outputs.floats();
+    const float* const in = pools.inputs.floats();
+    Backend* const backend = pools.backend.get();
+    return OperatorCase{
+        "channel_decay",
+        "Kimi-Linear, 32 heads of 128",
+        rows,
+        8.0 * static_cast<double>(rows * values),
+        (3 * kExp + 3) * static_cast<double>(rows * values),
+        turns,
+        [=](int64_t turn) {
+          backend->channel_decay(
+              {.decays = {out + turn * rows * values, values, kDim, rows, kHeads, kDim}, .decay_log = in, .decay_bias = in});
         }};
   };
 }
@@ -354,8 +382,12 @@ std::vector<OperatorCaseMaker> mixer_cases() {
       choice_case(8192, 4),
       block_choice_case(8192, 1),
       block_choice_case(8192, 4),
-      delta_case(1),
-      delta_case(64),
+      delta_case(1, false),
+      delta_case(64, false),
+      delta_case(1, true),
+      delta_case(64, true),
+      decay_case(1),
+      decay_case(64),
       state_space_case(1),
       state_space_case(64),
       convolution_case("Qwen3-Next", 8192, 4, true, 1),

@@ -22,7 +22,7 @@ struct ScratchFloats {
            heads * (mixer.latent_size + mixer.value_size) + (mixer.indexer ? index_scratch_floats(*mixer.indexer) : 0);
   }
   int64_t operator()(const DeltaMixer& mixer) const {
-    return 2 * mixer.channels() + 2 * mixer.value_heads + 2 * mixer.value_size();
+    return mixer.row_floats() + mixer.channels() + 2 * mixer.value_size() + 2 * int64_t{mixer.low_rank};
   }
   int64_t operator()(const ConvolutionMixer&) const { return 5 * hidden; }
   int64_t operator()(const StateSpaceMixer& mixer) const { return mixer.row_floats() + mixer.channels() + 2 * mixer.inner_size(); }

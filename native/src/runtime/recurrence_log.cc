@@ -6,7 +6,7 @@
 namespace odmoe {
 
 RecurrenceLog::RecurrenceLog(std::shared_ptr<SequenceMemory> memory, const DeltaMixer& mixer)
-    : RecurrenceLog(std::move(memory), mixer.channels() + 2 * int64_t{mixer.value_heads}, (mixer.taps - 1) * mixer.channels(),
+    : RecurrenceLog(std::move(memory), mixer.row_floats(), (mixer.taps - 1) * mixer.channels(),
                     mixer.value_size() * mixer.key_dim) {}
 
 RecurrenceLog::RecurrenceLog(std::shared_ptr<SequenceMemory> memory, const ConvolutionMixer& mixer, int64_t hidden_size)

@@ -22,11 +22,24 @@ struct RecurrentRows {
   float* state = nullptr;
 };
 
+// Channels with a convolution tensor of their own. A state's tails stand one behind another, in the same order.
+struct ConvolutionPart {
+  DenseRole weight;
+  int64_t first;
+  int64_t channels;
+};
+
 // A mixer's recurrence over rows in the log's layout, `count` in all, whose runs have `turns` turns.
 class Recurrence {
  public:
   Recurrence(PassState& pass, const DenseWeights& weights, int64_t row_floats, int64_t channels, int taps, bool silu)
-      : pass_(pass), weights_(weights), row_floats_(row_floats), channels_(channels), taps_(taps), silu_(silu) {}
+      : pass_(pass),
+        weights_(weights),
+        row_floats_(row_floats),
+        channels_(channels),
+        taps_(taps),
+        parts_{{DenseRole::convolution, 0, channels}},
+        silu_(silu) {}
   virtual ~Recurrence() = default;
   Recurrence(const Recurrence&) = delete;
   Recurrence& operator=(const Recurrence&) = delete;
@@ -41,17 +54,7 @@ class Recurrence {
       works.clear();
       for (const RecurrentRows& run : runs) {
         if (run.turn != turn) continue;
-        works.push_back({.out = out + run.first_row * channels_,
-                         .out_stride = channels_,
-                         .in = run.in,
-                         .in_stride = row_floats_,
-                         .tail = run.state,
-                         .weight = weights_.vector(DenseRole::convolution),
-                         .rows = run.rows,
-                         .taps = taps_,
-                         .channels = channels_,
-                         .silu = silu_,
-                         .bias = weights_.vector(DenseRole::convolution_bias)});
+        for (const ConvolutionPart& part : parts_) works.push_back(convolution_work(part, out, run));
       }
       pass_.backend().convolve(works.data(), static_cast<int>(works.size()));
     }
@@ -62,6 +65,23 @@ class Recurrence {
   const int64_t row_floats_;
   const int64_t channels_;
   const int taps_;
+  std::vector<ConvolutionPart> parts_;
+
+ private:
+  ConvolutionWork convolution_work(const ConvolutionPart& part, float* out, const RecurrentRows& run) const {
+    return {.out = out + run.first_row * channels_ + part.first,
+            .out_stride = channels_,
+            .in = run.in + part.first,
+            .in_stride = row_floats_,
+            .tail = run.state + part.first * (taps_ - 1),
+            .weight = weights_.vector(part.weight),
+            .rows = run.rows,
+            .taps = taps_,
+            .channels = part.channels,
+            .silu = silu_,
+            .bias = weights_.vector(DenseRole::convolution_bias)};
+  }
+
   const bool silu_;
 };
 
@@ -69,10 +89,15 @@ class DeltaRecurrence final : public Recurrence {
  public:
   // convolved: rows x channels; out: rows x value_size.
   DeltaRecurrence(PassState& pass, const DenseWeights& weights, const DeltaMixer& mixer, float* convolved, float* out)
-      : Recurrence(pass, weights, mixer.channels() + 2 * int64_t{mixer.value_heads}, mixer.channels(), mixer.taps, true),
+      : Recurrence(pass, weights, mixer.row_floats(), mixer.channels(), mixer.taps, true),
         mixer_(mixer),
         convolved_(convolved),
-        out_(out) {}
+        out_(out) {
+    if (!mixer.separate_convolutions) return;
+    parts_ = {{DenseRole::query_convolution, 0, mixer.key_size()},
+              {DenseRole::key_convolution, mixer.key_size(), mixer.key_size()},
+              {DenseRole::value_convolution, 2 * mixer.key_size(), mixer.value_size()}};
+  }
 
   void run(const std::vector<RecurrentRows>& runs, int turns, int count) override {
     convolve(convolved_, runs, turns);
@@ -114,7 +139,8 @@ class DeltaRecurrence final : public Recurrence {
             .key_dim = mixer_.key_dim,
             .value_dim = mixer_.value_dim,
             .tiled_value_heads = mixer_.tiled_value_heads,
-            .decay_is_rate = mixer_.decay_is_rate};
+            .decay_is_rate = mixer_.decay_is_rate,
+            .decay_by_channel = mixer_.decay_by_channel};
   }
 
   const DeltaMixer& mixer_;
@@ -252,30 +278,54 @@ void prepare_states(PassState& pass, Recurrence& recurrence, int layer) {
   }
 }
 
+// Rows in the log's layout, and the gates of the outputs. low: two low-rank forms of each row.
+void project_delta(PassState& pass, const DeltaMixer& mixer, const DenseWeights& weights, float* rows, float* gates, float* low) {
+  const int n = pass.count();
+  const int64_t row = mixer.row_floats();
+  const int64_t rank = mixer.low_rank;
+  const bool has_low = rank > 0;
+  float* const decays = rows + mixer.channels() + mixer.value_heads;
+  float* const low_gates = low + n * rank;
+  const auto product = [&](DenseRole role, float* to, int64_t stride) {
+    return Product{to, stride, &weights.matrix(role), pass.normed.floats(), pass.hidden(), n};
+  };
+  const Product products[] = {
+      product(DenseRole::delta_query, rows, row),
+      product(DenseRole::delta_key, rows + mixer.key_size(), row),
+      product(DenseRole::delta_value, rows + 2 * mixer.key_size(), row),
+      product(DenseRole::delta_beta, rows + mixer.channels(), row),
+      has_low ? product(DenseRole::delta_decay_low, low, rank) : product(DenseRole::delta_decay, decays, row),
+      has_low ? product(DenseRole::delta_gate_low, low_gates, rank) : product(DenseRole::delta_gate, gates, mixer.value_size())};
+  Backend& backend = pass.backend();
+  backend.multiply(products, 6);
+  if (has_low) {
+    const Product raised[] = {{decays, row, &weights.matrix(DenseRole::delta_decay), low, rank, n},
+                              {gates, mixer.value_size(), &weights.matrix(DenseRole::delta_gate), low_gates, rank, n}};
+    backend.multiply(raised, 2);
+  }
+  if (!mixer.decay_by_channel) return;
+  backend.channel_decay({.decays = {decays, row, mixer.key_dim, n, mixer.value_heads, mixer.key_dim},
+                         .decay_log = weights.vector(DenseRole::decay_log),
+                         .decay_bias = weights.vector(DenseRole::decay_bias),
+                         .decay_is_rate = mixer.decay_is_rate,
+                         .floor = mixer.decay_floor});
+}
+
 }  // namespace
 
 const float* mix_delta(PassState& pass, const DeltaMixer& mixer, const DenseWeights& weights, int layer) {
   const int n = pass.count();
   const int64_t most = std::max(n, kSavedStateStep);
-  const int64_t row = mixer.channels() + 2 * int64_t{mixer.value_heads};
   Scratch scratch = pass.scratch();
-  float* const rows = scratch.take(most * row);
+  float* const rows = scratch.take(most * mixer.row_floats());
   float* const gates = scratch.take(n * mixer.value_size());
   float* const convolved = scratch.take(most * mixer.channels());
   float* const out = scratch.take(most * mixer.value_size());
+  float* const low = scratch.take(int64_t{2} * n * mixer.low_rank);
   DeltaRecurrence recurrence(pass, weights, mixer, convolved, out);
   prepare_states(pass, recurrence, layer);
-  const auto product = [&](DenseRole role, float* to, int64_t stride) {
-    return Product{to, stride, &weights.matrix(role), pass.normed.floats(), pass.hidden(), n};
-  };
-  const Product products[] = {product(DenseRole::delta_query, rows, row),
-                              product(DenseRole::delta_key, rows + mixer.key_size(), row),
-                              product(DenseRole::delta_value, rows + 2 * mixer.key_size(), row),
-                              product(DenseRole::delta_beta, rows + mixer.channels(), row),
-                              product(DenseRole::delta_decay, rows + mixer.channels() + mixer.value_heads, row),
-                              product(DenseRole::delta_gate, gates, mixer.value_size())};
+  project_delta(pass, mixer, weights, rows, gates, low);
   Backend& backend = pass.backend();
-  backend.multiply(products, 6);
   run_rows(pass, recurrence, layer, rows);
   const Vectors heads{out, mixer.value_size(), mixer.value_dim, n, mixer.value_heads, mixer.value_dim};
   backend.normalize({.out = heads,
@@ -283,7 +333,7 @@ const float* mix_delta(PassState& pass, const DeltaMixer& mixer, const DenseWeig
                      .weight = weights.vector(DenseRole::delta_norm),
                      .divisor = static_cast<float>(mixer.value_dim),
                      .epsilon = mixer.norm_epsilon});
-  backend.gate(heads, {gates, mixer.value_size(), mixer.value_dim, n, mixer.value_heads, mixer.value_dim}, Gate::silu);
+  backend.gate(heads, {gates, mixer.value_size(), mixer.value_dim, n, mixer.value_heads, mixer.value_dim}, mixer.gate);
   return out;
 }
 

@@ -1,6 +1,7 @@
 // Causal convolutions, the gated delta rule and the state space rule against the reference: several sequences at once, rows that continue from earlier
 // ones.
 #include <algorithm>
+#include <cmath>
 
 #include "compared.h"
 
@@ -61,6 +62,7 @@ struct Delta {
   int value_dim;
   std::vector<int> rows;  // rows of each sequence
   bool tiled = false;     // value heads, and rates in place of their logarithms
+  bool by_channel = false;
 };
 
 // One call with all rows, or a call for each row.
@@ -68,7 +70,8 @@ void applies_delta_rule(Devices& devices, const Delta& of, int64_t gap) {
   const int64_t key_size = int64_t{of.key_heads} * of.key_dim;
   const int64_t value_size = int64_t{of.value_heads} * of.value_dim;
   const int64_t stride = 2 * key_size + value_size + gap;
-  const int64_t gate_stride = 2 * of.value_heads + gap;
+  const int64_t decays = int64_t{of.value_heads} * (of.by_channel ? of.key_dim : 1);
+  const int64_t gate_stride = of.value_heads + decays + gap;
   std::vector<float> decay_log = moderate_floats(devices.random, of.value_heads);
   if (of.tiled) {
     for (float& rate : decay_log) rate = std::abs(rate);
@@ -79,6 +82,7 @@ void applies_delta_rule(Devices& devices, const Delta& of, int64_t gap) {
     rows_of.push_back(moderate_floats(devices.random, rows * stride));
     for (float& value : rows_of.back()) value *= 0.25f;
     gates_of.push_back(random_floats(devices.random, rows * gate_stride));
+    for (float& gate : gates_of.back()) gate = of.by_channel ? std::fmod(std::abs(gate), 1.0f) : gate;
     states.push_back(moderate_floats(devices.random, key_size / of.key_heads * value_size));
   }
   const auto outputs = [&](const std::shared_ptr<Backend>& backend, bool row_by_row) {
@@ -91,9 +95,26 @@ void applies_delta_rule(Devices& devices, const Delta& of, int64_t gap) {
       gates.push_back(std::make_unique<FencedFloats>(backend, gates_of[i], 0));
       state.push_back(std::make_unique<FencedFloats>(backend, states[i], 0));
       out.push_back(std::make_unique<FencedFloats>(backend, poison(of.rows[i] * (value_size + gap)), 0));
-      works.push_back({out[i]->data(), value_size + gap, in[i]->data(), in[i]->data() + key_size, in[i]->data() + 2 * key_size,
-                       stride, gates[i]->data(), gates[i]->data() + of.value_heads, gate_stride, logs.data(), biases.data(),
-                       state[i]->data(), of.rows[i], of.key_heads, of.value_heads, of.key_dim, of.value_dim, of.tiled, of.tiled});
+      works.push_back({out[i]->data(),
+                       value_size + gap,
+                       in[i]->data(),
+                       in[i]->data() + key_size,
+                       in[i]->data() + 2 * key_size,
+                       stride,
+                       gates[i]->data(),
+                       gates[i]->data() + of.value_heads,
+                       gate_stride,
+                       logs.data(),
+                       biases.data(),
+                       state[i]->data(),
+                       of.rows[i],
+                       of.key_heads,
+                       of.value_heads,
+                       of.key_dim,
+                       of.value_dim,
+                       of.tiled,
+                       of.tiled,
+                       of.by_channel});
     }
     const int longest = *std::max_element(of.rows.begin(), of.rows.end());
     for (int row = 0; row < (row_by_row ? longest : 1); ++row) {
@@ -119,10 +140,31 @@ void applies_delta_rule(Devices& devices, const Delta& of, int64_t gap) {
     return all;
   };
   const std::string what = named("delta rule", of.key_dim, of.value_dim, gap) + ", heads " + std::to_string(of.key_heads) + "/" +
-                           std::to_string(of.value_heads) + (of.tiled ? ", tiled" : "");
+                           std::to_string(of.value_heads) + (of.tiled ? ", tiled" : "") + (of.by_channel ? ", by channel" : "");
   const std::vector<float> expected = outputs(devices.reference, false);
   expect_equal(what, outputs(devices.cuda, false), expected);
   expect_equal(what + ", row by row", outputs(devices.cuda, true), expected);
+}
+
+void makes_channel_decays(Devices& devices, int heads, int size, float floor, int64_t gap) {
+  constexpr int kRows = 9;
+  const int64_t values = int64_t{heads} * size;
+  const int64_t stride = values + gap;
+  std::vector<float> decay_log = moderate_floats(devices.random, heads);
+  const std::vector<float> decay_bias = moderate_floats(devices.random, values);
+  const std::vector<float> before = strange_floats(devices.random, kRows * stride);
+  for (const bool rates : {false, true}) {
+    if (rates) {
+      for (float& rate : decay_log) rate = std::abs(rate);
+    }
+    compare(devices, named("decay of channels", heads, size, gap), [&](const std::shared_ptr<Backend>& backend) {
+      const FencedFloats logs(backend, decay_log, 0);
+      const FencedFloats biases(backend, decay_bias, 1);
+      const FencedFloats decays(backend, before, gap);
+      backend->channel_decay({{decays.data(), stride, size, kRows, heads, size}, logs.data(), biases.data(), rates, floor});
+      return decays.values();
+    });
+  }
 }
 
 struct Space {
@@ -204,6 +246,11 @@ void test_recurrence(Devices& devices) {
     applies_delta_rule(devices, {2, 2, 64, 64, {3, 1}}, gap);
     applies_delta_rule(devices, {1, 3, 64, 40, {4}}, gap);
     applies_delta_rule(devices, {2, 4, 128, 128, {6, 1}}, gap);
+    applies_delta_rule(devices, {4, 4, 128, 128, {6, 1}, false, true}, gap);
+    applies_delta_rule(devices, {1, 3, 64, 40, {4}, false, true}, gap);
+    applies_delta_rule(devices, {2, 4, 12, 33, {1, 5, 3}, true, true}, gap);
+    makes_channel_decays(devices, 4, 128, 0, gap);
+    makes_channel_decays(devices, 3, 37, -5, gap);
     applies_state_space(devices, {2, 4, 16, 8, {1, 5, 3}}, gap);
     applies_state_space(devices, {1, 1, 20, 33, {7}}, gap);
     applies_state_space(devices, {1, 3, 64, 40, {4}}, gap);

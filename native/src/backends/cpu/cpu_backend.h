@@ -65,6 +65,7 @@ class CpuBackend final : public Backend {
   void cap_logits(float* x, int64_t count, float divisor, float cap) override;
   void convolve(const ConvolutionWork* works, int count) override;
   void delta_rule(const DeltaWork* works, int count) override;
+  void channel_decay(const DecayWork& work) override;
   void state_space(const StateSpaceWork* works, int count) override;
   void combine(const CombineWork& work) override;
 

@@ -155,6 +155,13 @@ void CpuBackend::delta_rule(const DeltaWork* works, int count) {
   });
 }
 
+void CpuBackend::channel_decay(const DecayWork& work) {
+  const Vectors& all = work.decays;
+  for_pieces(vector_count(all), all.size, [=, &work, this](int64_t i, int64_t begin, int64_t end) {
+    kernels_.channel_decay(work, vector_at(work.decays, i), i % work.decays.vectors, begin, end);
+  });
+}
+
 void CpuBackend::state_space(const StateSpaceWork* works, int count) {
   int64_t heads = 0;
   int64_t pieces = 0;

@@ -176,6 +176,8 @@ struct KernelTable {
   void (*convolve)(const ConvolutionWork& work, int64_t begin, int64_t end);
   // All rows of value dimensions [begin, end) of one value head. scratch: kThreadScratch floats.
   void (*delta_rule)(const DeltaWork& work, int64_t head, int64_t begin, int64_t end, float* scratch);
+  // Values [begin, end) of one vector, of head `head`.
+  void (*channel_decay)(const DecayWork& work, float* values, int64_t head, int64_t begin, int64_t end);
   // All rows of dimensions [begin, end) of one head. scratch: kThreadScratch floats.
   void (*state_space)(const StateSpaceWork& work, int64_t head, int64_t begin, int64_t end, float* scratch);
 

@@ -37,6 +37,7 @@ constexpr KernelTable make_table() {
   table.combine = &combine;
   table.convolve = &convolve;
   table.delta_rule = &delta_rule;
+  table.channel_decay = &channel_decay;
   table.state_space = &state_space;
   table.exponentials = &exponentials;
   table.sum_products = &sum_products;

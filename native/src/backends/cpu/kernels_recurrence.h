@@ -53,24 +53,48 @@ constexpr int kGateRows = 64;
 // Key dimensions of a state that fit in the scratch, four vectors each.
 constexpr int64_t kDeltaScratchRows = static_cast<int64_t>(kThreadScratch) / (4 * kWidth);
 
-// The factors of rows [first, first + count) of one value head.
+// Values [begin, end) of a vector of a, of head `head`, become factors of the state.
+void channel_decay(const DecayWork& work, float* values, int64_t head, int64_t begin, int64_t end) {
+  const Vector stored = Simd::broadcast(work.decay_log[head]);
+  const Vector rate = work.decay_is_rate ? stored : exponential(stored);
+  const Vector floor = Simd::broadcast(work.floor);
+  const bool has_floor = work.floor < 0;
+  float* const first = values + begin;
+  const float* const bias = work.decay_bias + head * work.decays.size + begin;
+  for_each_vector(end - begin, [=](int64_t i, auto load, auto store) {
+    const Vector x = Simd::add(load(first + i), load(bias + i));
+    const Vector exponent =
+        has_floor ? Simd::multiply(floor, sigmoid(Simd::multiply(rate, x))) : negative(Simd::multiply(rate, softplus(x)));
+    store(first + i, exponential(exponent));
+  });
+}
+
+// The factors of rows [first, first + count) of one value head. `decay` has none where the work has those of each channel.
 struct DeltaGates {
   float beta[kGateRows];
   float decay[kGateRows];
 
   DeltaGates(const DeltaWork& work, int64_t head, int64_t first, int64_t count) {
+    read(beta, work.beta, work, head, first, count);
+    for (int64_t r = 0; r < count; r += kWidth) Simd::store(beta + r, sigmoid(Simd::load(beta + r)));
+    if (work.decay_by_channel) return;
     const Vector stored = Simd::broadcast(work.decay_log[head]);
     const Vector rate = work.decay_is_rate ? stored : exponential(stored);
     const Vector bias = Simd::broadcast(work.decay_bias[head]);
+    read(decay, work.decay, work, head, first, count);
     for (int64_t r = 0; r < count; r += kWidth) {
-      for (int64_t lane = r; lane < r + kWidth; ++lane) {
-        const int64_t at = (first + (lane < count ? lane : 0)) * work.gate_stride + head;
-        beta[lane] = work.beta[at];
-        decay[lane] = work.decay[at];
-      }
-      Simd::store(beta + r, sigmoid(Simd::load(beta + r)));
       const Vector step = softplus(Simd::add(Simd::load(decay + r), bias));
       Simd::store(decay + r, exponential(negative(Simd::multiply(rate, step))));
+    }
+  }
+
+ private:
+  // Vectors that end behind the last row are filled up with the first.
+  static void read(float* to, const float* from, const DeltaWork& work, int64_t head, int64_t first, int64_t count) {
+    for (int64_t r = 0; r < count; r += kWidth) {
+      for (int64_t lane = r; lane < r + kWidth; ++lane) {
+        to[lane] = from[(first + (lane < count ? lane : 0)) * work.gate_stride + head];
+      }
     }
   }
 };
@@ -82,8 +106,9 @@ struct DeltaState {
   ODMOE_INLINE float* row(int64_t i) const { return first + i * step; }
 };
 
-// kWide vectors of value dimensions, or the first `rest` lanes of one.
-template <int kWide, bool kPartial>
+// kWide vectors of value dimensions, or the first `rest` lanes of one. kByChannel: a decay is an array with a factor for each row of the
+// state, else one factor for all.
+template <int kWide, bool kPartial, bool kByChannel>
 struct DeltaColumns {
   int key_dim;
   int64_t rest;
@@ -92,12 +117,13 @@ struct DeltaColumns {
   void store(float* p, Vector v) const { kPartial ? Simd::store_first(p, v, rest) : Simd::store(p, v); }
 
   // to = from * decay; remembered = to^T k.
-  ODMOE_INLINE void decay(const DeltaState& from, const DeltaState& to, const float* key, float decay,
+  ODMOE_INLINE void decay(const DeltaState& from, const DeltaState& to, const float* key, const float* decay,
                           Vector (&remembered)[kWide]) const {
-    const Vector factor = Simd::broadcast(decay);
+    const Vector of_all = Simd::broadcast(decay[0]);
     for (int v = 0; v < kWide; ++v) remembered[v] = Simd::zero();
     for (int64_t i = 0; i < key_dim; ++i) {
       const Vector k = Simd::broadcast(key[i]);
+      const Vector factor = kByChannel ? Simd::broadcast(decay[i]) : of_all;
       const float* const state = from.row(i);
       float* const decayed = to.row(i);
 #pragma GCC unroll 4
@@ -113,9 +139,9 @@ struct DeltaColumns {
   // to = from + k d^T; out = to^T q; if kMore, then also the step of decay() for the next row.
   template <bool kMore>
   ODMOE_INLINE void update(const DeltaState& from, const DeltaState& to, const float* key, const float* query,
-                           const Vector (&change)[kWide], float* out, const float* next_key, float next_decay,
+                           const Vector (&change)[kWide], float* out, const float* next_key, const float* next_decay,
                            Vector (&remembered)[kWide]) const {
-    const Vector factor = Simd::broadcast(next_decay);
+    const Vector of_all = kMore ? Simd::broadcast(next_decay[0]) : Simd::zero();
     Vector sums[kWide];
 #pragma GCC unroll 4
     for (int v = 0; v < kWide; ++v) sums[v] = remembered[v] = Simd::zero();
@@ -123,6 +149,7 @@ struct DeltaColumns {
       const Vector k = Simd::broadcast(key[i]);
       const Vector q = Simd::broadcast(query[i]);
       const Vector next = kMore ? Simd::broadcast(next_key[i]) : Simd::zero();
+      const Vector factor = kMore && kByChannel ? Simd::broadcast(next_decay[i]) : of_all;
       const float* const state = from.row(i);
       float* const updated = to.row(i);
 #pragma GCC unroll 4
@@ -146,17 +173,20 @@ struct DeltaColumns {
 
 // Rows [first, first + count), count <= kGateRows, of one head and the value dimensions from `dim` on. Between rows the state is in
 // scratch: its distant rows would share few sets of the first-level cache.
-template <int kWide, bool kPartial>
+template <int kWide, bool kPartial, bool kByChannel>
 void delta_block(const DeltaWork& work, int64_t head, const DeltaGates& gates, int64_t first, int64_t count, int64_t dim,
                  int64_t rest, float* scratch) {
   const int64_t key_head = work.tiled_value_heads ? head % work.key_heads : head / (work.value_heads / work.key_heads);
   const int64_t key_offset = key_head * work.key_dim;
   const int64_t value_offset = head * work.value_dim + dim;
-  const DeltaColumns<kWide, kPartial> columns{work.key_dim, rest};
+  const DeltaColumns<kWide, kPartial, kByChannel> columns{work.key_dim, rest};
   const DeltaState kept{work.state + head * work.key_dim * work.value_dim + dim, work.value_dim};
   const DeltaState between = work.key_dim <= kDeltaScratchRows ? DeltaState{scratch, kWide * kWidth} : kept;
+  const auto decay = [&](int64_t r) {
+    return kByChannel ? work.decay + (first + r) * work.gate_stride + head * work.key_dim : &gates.decay[r];
+  };
   Vector remembered[kWide];
-  columns.decay(kept, between, work.keys + first * work.stride + key_offset, gates.decay[0], remembered);
+  columns.decay(kept, between, work.keys + first * work.stride + key_offset, decay(0), remembered);
   for (int64_t r = 0; r < count; ++r) {
     const int64_t at = (first + r) * work.stride;
     const float* const key = work.keys + at + key_offset;
@@ -169,23 +199,32 @@ void delta_block(const DeltaWork& work, int64_t head, const DeltaGates& gates, i
       change[v] = Simd::multiply(Simd::subtract(columns.load(value + v * kWidth), remembered[v]), beta);
     }
     if (r + 1 < count) {
-      columns.template update<true>(between, between, key, query, change, out, key + work.stride, gates.decay[r + 1], remembered);
+      columns.template update<true>(between, between, key, query, change, out, key + work.stride, decay(r + 1), remembered);
     } else {
-      columns.template update<false>(between, kept, key, query, change, out, nullptr, 0.0f, remembered);
+      columns.template update<false>(between, kept, key, query, change, out, nullptr, nullptr, remembered);
     }
+  }
+}
+
+template <bool kByChannel>
+void delta_rows(const DeltaWork& work, int64_t head, int64_t begin, int64_t end, float* scratch) {
+  for (int64_t first = 0; first < work.rows; first += kGateRows) {
+    const int64_t count = work.rows - first < kGateRows ? work.rows - first : kGateRows;
+    const DeltaGates gates(work, head, first, count);
+    const auto block = [&]<int kWide, bool kPartial>(int64_t dim, int64_t rest) {
+      delta_block<kWide, kPartial, kByChannel>(work, head, gates, first, count, dim, rest, scratch);
+    };
+    int64_t dim = begin;
+    for (; dim + 4 * kWidth <= end; dim += 4 * kWidth) block.template operator()<4, false>(dim, 0);
+    for (; dim + kWidth <= end; dim += kWidth) block.template operator()<1, false>(dim, 0);
+    if (dim < end) block.template operator()<1, true>(dim, end - dim);
   }
 }
 
 // All rows of one value head's value dimensions [begin, end). scratch: kThreadScratch floats.
 void delta_rule(const DeltaWork& work, int64_t head, int64_t begin, int64_t end, float* scratch) {
-  for (int64_t first = 0; first < work.rows; first += kGateRows) {
-    const int64_t count = work.rows - first < kGateRows ? work.rows - first : kGateRows;
-    const DeltaGates gates(work, head, first, count);
-    int64_t dim = begin;
-    for (; dim + 4 * kWidth <= end; dim += 4 * kWidth) delta_block<4, false>(work, head, gates, first, count, dim, 0, scratch);
-    for (; dim + kWidth <= end; dim += kWidth) delta_block<1, false>(work, head, gates, first, count, dim, 0, scratch);
-    if (dim < end) delta_block<1, true>(work, head, gates, first, count, dim, end - dim, scratch);
-  }
+  if (work.decay_by_channel) return delta_rows<true>(work, head, begin, end, scratch);
+  delta_rows<false>(work, head, begin, end, scratch);
 }
 
 // The factors of rows [first, first + count) of one head.
@@ -211,7 +250,7 @@ struct SpaceGates {
 template <int kWide, bool kPartial>
 ODMOE_INLINE void space_row(const StateSpaceWork& work, const DeltaState& from, const DeltaState& to, const float* input,
                             const float* read, const float* value, float* out, float step, float decay, float skip, int64_t rest) {
-  const DeltaColumns<kWide, kPartial> columns{work.state_size, rest};
+  const DeltaColumns<kWide, kPartial, false> columns{work.state_size, rest};
   const Vector factor = Simd::broadcast(decay);
   Vector changes[kWide];
   Vector sums[kWide];

@@ -166,9 +166,11 @@ struct DeltaExtent {
   int works = 0;
   int value_heads = 0;
   int value_dim = 0;
-  int key_dim = 0;  // of every work; 0: they differ
+  int key_dim = 0;                // of every work; 0: they differ
+  bool decay_by_channel = false;  // of every work
 };
 cudaError_t launch_delta_rule(const DeltaWork* works, const DeltaExtent& extent, cudaStream_t stream);
+cudaError_t launch_channel_decay(const DecayWork& work, cudaStream_t stream);
 
 struct StateSpaceExtent {
   int works = 0;

@@ -314,10 +314,17 @@ void CudaBackend::delta_rule(const DeltaWork* works, int count) {
     extent.value_heads = std::max(extent.value_heads, work->value_heads);
     extent.value_dim = std::max(extent.value_dim, work->value_dim);
     extent.key_dim = work == works || work->key_dim == extent.key_dim ? work->key_dim : 0;
+    extent.decay_by_channel = work->decay_by_channel;
   }
   if (rows <= 0) return;
   context_.enter();
   check(launch_delta_rule(send(works, count), extent, stream_), "the delta rule");
+}
+
+void CudaBackend::channel_decay(const DecayWork& work) {
+  if (is_empty(work.decays)) return;
+  context_.enter();
+  check(launch_channel_decay(work, stream_), "the decay of a delta net's channels");
 }
 
 void CudaBackend::state_space(const StateSpaceWork* works, int count) {

@@ -48,31 +48,38 @@ __device__ __forceinline__ int key_head_of(const DeltaWork& work, int head) {
   return work.tiled_value_heads ? head % work.key_heads : head / (work.value_heads / work.key_heads);
 }
 
-// The gates of one row of a value head, the same for all its dimensions.
+// The gates of one row of a value head, the same for all its dimensions. `decay` is not used where each channel has its own.
 struct DeltaRow {
   float beta;
   float decay;
 };
 
+template <bool kByChannel>
 __device__ __forceinline__ DeltaRow delta_row(const DeltaWork& work, int row, int head) {
   const int64_t at = row * work.gate_stride + head;
+  if (kByChannel) return {sigmoid_of(work.beta[at]), 0.0f};
   const float rate = (work.decay_is_rate ? work.decay_log[head] : exponential(work.decay_log[head])) *
                      softplus_of(work.decay[at] + work.decay_bias[head]);
   return {sigmoid_of(work.beta[at]), exponential(-rate)};
 }
 
-// Applies one row to a column of the state; returns the row's output in this column. shared: the row's key and query.
-template <int kKeyDim>
-__device__ __forceinline__ float change_column(float (&state)[kKeyDim], const float (&shared)[2][kKeyDim], const DeltaRow& gates,
-                                               float value) {
+// Vectors of one row in shared memory: key, query, and the decay of each channel where there is one.
+template <bool kByChannel>
+constexpr int kSharedVectors = kByChannel ? 3 : 2;
+
+// Applies one row to a column of the state; returns the row's output in this column.
+template <int kKeyDim, bool kByChannel>
+__device__ __forceinline__ float change_column(float (&state)[kKeyDim], const float (&shared)[kSharedVectors<kByChannel>][kKeyDim],
+                                               const DeltaRow& gates, float value) {
   float recalled = 0.0f;
 #pragma unroll
   for (int i = 0; i < kKeyDim; i += 4) {
     if (i % kReadAhead == 0) __syncwarp();
     const Pack<4> keys = load_pack<4>(&shared[0][i]);
+    const Pack<4> decays = kByChannel ? load_pack<4>(&shared[kSharedVectors<kByChannel> - 1][i]) : Pack<4>{};
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      state[i + j] = state[i + j] * gates.decay;
+      state[i + j] = state[i + j] * (kByChannel ? decays.values[j] : gates.decay);
       recalled = fused(state[i + j], keys.values[j], recalled);
     }
   }
@@ -94,8 +101,8 @@ __device__ __forceinline__ float change_column(float (&state)[kKeyDim], const fl
 
 // A lane holds one value dimension, a column of the state, in registers. Keys and queries of a row come through shared memory;
 // those of the next row are loaded while this row is computed.
-template <int kKeyDim>
-__device__ void run_delta(const DeltaWork& work, int head, int dimension, float (&shared)[2][kKeyDim]) {
+template <int kKeyDim, bool kByChannel>
+__device__ void run_delta(const DeltaWork& work, int head, int dimension, float (&shared)[kSharedVectors<kByChannel>][kKeyDim]) {
   constexpr int kEach = kKeyDim / kWarp;
   const int lane = static_cast<int>(threadIdx.x);
   const int key_head = key_head_of(work, head);
@@ -107,13 +114,19 @@ __device__ void run_delta(const DeltaWork& work, int head, int dimension, float 
   for (int i = 0; i < kKeyDim; ++i) state[i] = column[int64_t{i} * work.value_dim];
   float next_keys[kEach];
   float next_queries[kEach];
+  float next_decays[kByChannel ? kEach : 1];
   float next_value = 0.0f;
   const auto load_next = [&](int row) {
     const int64_t at = row * work.stride + int64_t{key_head} * kKeyDim + lane;
+    const int64_t decay_at = row * work.gate_stride + int64_t{head} * kKeyDim + lane;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) next_keys[i] = work.keys[at + i * kWarp];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) next_queries[i] = work.queries[at + i * kWarp];
+    if (kByChannel) {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) next_decays[i] = work.decay[decay_at + i * kWarp];
+    }
     next_value = work.values[row * work.stride + value_offset];
   };
   load_next(0);
@@ -123,11 +136,12 @@ __device__ void run_delta(const DeltaWork& work, int head, int dimension, float 
     for (int i = 0; i < kEach; ++i) {
       shared[0][i * kWarp + lane] = next_keys[i];
       shared[1][i * kWarp + lane] = next_queries[i];
+      if (kByChannel) shared[kSharedVectors<kByChannel> - 1][i * kWarp + lane] = next_decays[i];
     }
     const float value = next_value;
     __syncwarp();
     if (row + 1 < work.rows) load_next(row + 1);
-    const float out = change_column(state, shared, delta_row(work, row, head), value);
+    const float out = change_column<kKeyDim, kByChannel>(state, shared, delta_row<kByChannel>(work, row, head), value);
     if (there) work.out[row * work.out_stride + value_offset] = out;
   }
   if (!there) return;
@@ -136,6 +150,7 @@ __device__ void run_delta(const DeltaWork& work, int head, int dimension, float 
 }
 
 // For any number of key dimensions; the state stays in memory.
+template <bool kByChannel>
 __device__ void run_delta_in_memory(const DeltaWork& work, int head, int dimension) {
   if (dimension >= work.value_dim) return;
   const int key_head = key_head_of(work, head);
@@ -143,11 +158,13 @@ __device__ void run_delta_in_memory(const DeltaWork& work, int head, int dimensi
   for (int row = 0; row < work.rows; ++row) {
     const float* const keys = work.keys + row * work.stride + int64_t{key_head} * work.key_dim;
     const float* const queries = work.queries + row * work.stride + int64_t{key_head} * work.key_dim;
-    const DeltaRow gates = delta_row(work, row, head);
+    const DeltaRow gates = delta_row<kByChannel>(work, row, head);
+    const float* const decays = work.decay + row * work.gate_stride + int64_t{head} * work.key_dim;
+    const auto decay = [&](int i) { return kByChannel ? decays[i] : gates.decay; };
     float recalled = 0.0f;
 #pragma unroll 4
     for (int i = 0; i < work.key_dim; ++i) {
-      recalled = fused(column[int64_t{i} * work.value_dim] * gates.decay, keys[i], recalled);
+      recalled = fused(column[int64_t{i} * work.value_dim] * decay(i), keys[i], recalled);
     }
     const int64_t at = int64_t{head} * work.value_dim + dimension;
     const float change = (work.values[row * work.stride + at] - recalled) * gates.beta;
@@ -155,7 +172,7 @@ __device__ void run_delta_in_memory(const DeltaWork& work, int head, int dimensi
 #pragma unroll 4
     for (int i = 0; i < work.key_dim; ++i) {
       float& state = column[int64_t{i} * work.value_dim];
-      state = fused(keys[i], change, state * gates.decay);
+      state = fused(keys[i], change, state * decay(i));
       out = fused(state, queries[i], out);
     }
     work.out[row * work.out_stride + at] = out;
@@ -163,18 +180,38 @@ __device__ void run_delta_in_memory(const DeltaWork& work, int head, int dimensi
 }
 
 // Block (x, y, z): 32 value dimensions, value head y, work z. A block is one warp: there are few warps, and each runs for long.
-template <int kKeyDim>
+template <int kKeyDim, bool kByChannel>
 __global__ void __launch_bounds__(kWarp) delta_kernel(const DeltaWork* works) {
   const DeltaWork work = works[blockIdx.z];
   const auto head = static_cast<int>(blockIdx.y);
   const int dimension = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
   if (head >= work.value_heads || work.rows <= 0) return;
   if constexpr (kKeyDim > 0) {
-    __shared__ __align__(16) float shared[2][kKeyDim];
-    run_delta<kKeyDim>(work, head, dimension, shared);
+    __shared__ __align__(16) float shared[kSharedVectors<kByChannel>][kKeyDim];
+    run_delta<kKeyDim, kByChannel>(work, head, dimension, shared);
   } else {
-    run_delta_in_memory(work, head, dimension);
+    run_delta_in_memory<kByChannel>(work, head, dimension);
   }
+}
+
+template <bool kByChannel>
+auto delta_kernel_for(int key_dim) -> void (*)(const DeltaWork*) {
+  if (key_dim == 128) return delta_kernel<128, kByChannel>;
+  return key_dim == 64 ? delta_kernel<64, kByChannel> : delta_kernel<0, kByChannel>;
+}
+
+__global__ void __launch_bounds__(kThreads) decay_kernel(DecayWork work) {
+  const Vectors& all = work.decays;
+  const int64_t row_values = int64_t{all.vectors} * all.size;
+  const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (index >= all.rows * row_values) return;
+  const int64_t value = index % row_values;
+  const int64_t head = value / all.size;
+  float& decay = vector_at(all, index / row_values, head)[value % all.size];
+  const float stored = work.decay_log[head];
+  const float rate = work.decay_is_rate ? stored : exponential(stored);
+  const float x = decay + work.decay_bias[value];
+  decay = exponential(work.floor < 0.0f ? work.floor * sigmoid_of(rate * x) : -(rate * softplus_of(x)));
 }
 
 // The factors of one row of a head, the same for all its dimensions.
@@ -298,10 +335,13 @@ cudaError_t launch_convolve(const ConvolutionWork* works, const ConvolutionExten
 cudaError_t launch_delta_rule(const DeltaWork* works, const DeltaExtent& extent, cudaStream_t stream) {
   const dim3 grid(blocks_for(extent.value_dim, kWarp), static_cast<unsigned>(extent.value_heads),
                   static_cast<unsigned>(extent.works));
-  void (*const kernel)(const DeltaWork*) = extent.key_dim == 128  ? delta_kernel<128>
-                                           : extent.key_dim == 64 ? delta_kernel<64>
-                                                                  : delta_kernel<0>;
+  const auto kernel = extent.decay_by_channel ? delta_kernel_for<true>(extent.key_dim) : delta_kernel_for<false>(extent.key_dim);
   return launch_grid(grid, kWarp, stream, kernel, works);
+}
+
+cudaError_t launch_channel_decay(const DecayWork& work, cudaStream_t stream) {
+  const Vectors& all = work.decays;
+  return launch_grid(blocks_for(int64_t{all.rows} * all.vectors * all.size, kThreads), kThreads, stream, decay_kernel, work);
 }
 
 cudaError_t launch_state_space(const StateSpaceWork* works, const StateSpaceExtent& extent, cudaStream_t stream) {
