@@ -19,6 +19,7 @@ import { gptOss } from '../families/gpt-oss.js';
 import { graniteMoe, graniteMoeHybrid, graniteMoeShared } from '../families/granite-moe.js';
 import { hunyuanMoe } from '../families/hunyuan-moe.js';
 import { hyV3 } from '../families/hy-v3.js';
+import { kimiLinear } from '../families/kimi-linear.js';
 import { laguna } from '../families/laguna.js';
 import { lfm2Moe } from '../families/lfm2-moe.js';
 import { mimoV2Flash } from '../families/mimo-v2-flash.js';
@@ -82,6 +83,7 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   glmMoeDsa,
   graniteMoeHybrid,
   nemotronH,
+  kimiLinear,
 ];
 
 const CONFIG_LIMIT_BYTES = 16 * 1024 * 1024;

@@ -8,20 +8,18 @@ const CAPACITY: Unread = {
     'its experts have a capacity and drop tokens by what else is in the batch, so that no answer could be the same in every batch',
 };
 const STREAMS = 'residual streams that each layer mixes';
-const KDA = 'Kimi delta attention';
 
 /** By a value of `architectures`, or by `model_type`. The operators are those of the classes in transformers 5.18. */
 const UNREAD: Readonly<Record<string, Unread>> = {
   SwitchTransformersForConditionalGeneration: CAPACITY,
   switch_transformers: CAPACITY,
-  KimiLinearForCausalLM: { missing: [KDA] },
   DeepseekV4ForCausalLM: {
     missing: [STREAMS, 'attention to compressed positions', 'routers that choose experts by the token id'],
   },
   Qwen4ExpForConditionalGeneration: {
     missing: [STREAMS, 'layers of n-grams', 'an indexer of blocks of positions'],
   },
-  Glm5NextForConditionalGeneration: { missing: [STREAMS, KDA, 'an indexer of pools of positions'] },
+  Glm5NextForConditionalGeneration: { missing: [STREAMS, 'an indexer of pools of positions'] },
   InklingForConditionalGeneration: {
     missing: ['attention by learned distances', 'convolutions behind keys, values and branches'],
   },

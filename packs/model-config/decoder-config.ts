@@ -158,7 +158,10 @@ export function readDecoder(config: ConfigReader, { ropes, ...parts }: DecoderPa
   const shape: ModelShape = {
     vocabSize: config.size('vocab_size'),
     hiddenSize: config.size('hidden_size'),
-    maxPositions: Math.min(config.size('max_position_embeddings'), ...ropes.map(({ maxPositions }) => maxPositions)),
+    maxPositions: Math.min(
+      parts.maxPositions ?? config.size('max_position_embeddings'),
+      ...ropes.map(({ maxPositions }) => maxPositions),
+    ),
     norm: 'rms',
     normEpsilon: parts.normEpsilon ?? readNormEpsilon(config),
     embeddingScale: 1,

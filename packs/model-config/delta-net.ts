@@ -95,6 +95,29 @@ export function groupedDeltaNames(delta: DeltaMixer, hiddenSize: number): Tensor
   };
 }
 
+/** Names of Kimi delta attention: a convolution for each of queries, keys and values, low-rank decays (f) and gates (g). */
+export function channelDeltaNames(delta: DeltaMixer): TensorNames['layer'] {
+  const { keyHeads, keyDim, valueHeads, valueDim, taps } = delta;
+  const convolution = (name: string, channels: number): NamedPart =>
+    convolutionNames(`self_attn.${name}_conv1d.weight`, channels, taps);
+  return {
+    deltaQuery: 'self_attn.q_proj.weight',
+    deltaKey: 'self_attn.k_proj.weight',
+    deltaValue: 'self_attn.v_proj.weight',
+    deltaGateLow: 'self_attn.g_a_proj.weight',
+    deltaGate: 'self_attn.g_b_proj.weight',
+    deltaBeta: 'self_attn.b_proj.weight',
+    deltaDecayLow: 'self_attn.f_a_proj.weight',
+    deltaDecay: 'self_attn.f_b_proj.weight',
+    queryConvolution: convolution('q', keyHeads * keyDim),
+    keyConvolution: convolution('k', keyHeads * keyDim),
+    valueConvolution: convolution('v', valueHeads * valueDim),
+    decayLog: { name: 'self_attn.A_log', dimensions: [1, 1, valueHeads, 1] },
+    decayBias: 'self_attn.dt_bias',
+    deltaNorm: 'self_attn.o_norm.weight',
+  };
+}
+
 /** Names of separate projections; queries, keys and values are in one tensor, one below another. */
 export function separateDeltaNames(delta: DeltaMixer, hiddenSize: number): TensorNames['layer'] {
   const keys = delta.keyHeads * delta.keyDim;

@@ -24,32 +24,40 @@ export function readLatentAttention(
   queryRank: number,
   { theta = 10_000, ofHeads = false, parameters = {} }: LatentRope = {},
 ): { mixer: LatentMixer; rope: ReadRope } {
-  config.only('attention_bias', [false], false);
-  const nopeSize = config.size('qk_nope_head_dim');
-  const ropeSize = config.size('qk_rope_head_dim');
-  const heads = config.size('num_attention_heads');
-  config.repeats('qk_head_dim', nopeSize + ropeSize);
-  // All heads share one latent, whose sizes are those above.
-  config.idle('head_dim', 'num_key_value_heads');
+  const plain = readPlainLatentAttention(config, queryRank);
+  const { nopeSize, ropeSize } = plain;
   const headDim = ofHeads ? nopeSize + ropeSize : ropeSize;
   const rotary = ofHeads ? { rotaryDim: ropeSize, rotaryKey: 'qk_rope_head_dim' } : {};
   const rope = readRope(config, { theta, headDim, parameters, ...rotary });
-  const rotated = 2 * rope.rope.frequencies.length;
-  if (rotated !== ropeSize) throw config.corrupt(`a rope of ${rotated} dimensions is not qk_rope_head_dim ${ropeSize}`);
-  const scoreScale = Math.fround(inverseRoot(nopeSize + ropeSize) * rope.mscaleAllDim * rope.mscaleAllDim);
-  const mixer: LatentMixer = {
+  const dimensions = 2 * rope.rope.frequencies.length;
+  if (dimensions !== ropeSize) {
+    throw config.corrupt(`a rope of ${dimensions} dimensions is not qk_rope_head_dim ${ropeSize}`);
+  }
+  const scoreScale = Math.fround(plain.scoreScale * rope.mscaleAllDim * rope.mscaleAllDim);
+  const rotated = config.flagOr(true, 'rope_interleave') ? rotateNeighbours(0) : rotateHalves(0);
+  return { mixer: { ...plain, scoreScale, rotary: rotated }, rope };
+}
+
+/** Reads latent attention without rotation. `queryRank`: as above. */
+export function readPlainLatentAttention(config: ConfigReader, queryRank: number): LatentMixer {
+  config.only('attention_bias', [false], false);
+  const nopeSize = config.size('qk_nope_head_dim');
+  const ropeSize = config.size('qk_rope_head_dim');
+  config.repeats('qk_head_dim', nopeSize + ropeSize);
+  // All heads share one latent, whose sizes are those above.
+  config.idle('head_dim', 'num_key_value_heads');
+  return {
     kind: 'latent',
-    heads,
+    heads: config.size('num_attention_heads'),
     queryRank: config.countOr(config.isNull('q_lora_rank') ? 0 : queryRank, 'q_lora_rank'),
     latentSize: config.size('kv_lora_rank'),
     nopeSize,
     ropeSize,
     valueSize: config.size('v_head_dim'),
     normEpsilon: LATENT_NORM_EPSILON,
-    scoreScale,
-    rotary: config.flagOr(true, 'rope_interleave') ? rotateNeighbours(0) : rotateHalves(0),
+    scoreScale: inverseRoot(nopeSize + ropeSize),
+    rotary: null,
   };
-  return { mixer, rope };
 }
 
 /** Names of the tensors of latent attention. kv_b_proj holds, head by head, W_UK and below it W_UV. */

@@ -105,7 +105,7 @@ export function zeroCentred(name: string): NamedTensor {
 }
 
 /** The weight [channels, 1, taps] of a depthwise convolution, as taps x channels. */
-export function convolutionNames(name: string, channels: number, taps: number): NamedTensor {
+export function convolutionNames(name: string, channels: number, taps: number): NamedPart {
   return { name, dimensions: [channels, 1, taps], slice: { transposed: true } };
 }
 

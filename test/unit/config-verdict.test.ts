@@ -28,10 +28,10 @@ describe('the verdict on a config.json', () => {
   });
 
   it('names the operators that odmoe lacks', () => {
-    const verdict = judge({ architectures: ['KimiLinearForCausalLM'], model_type: 'kimi_linear', num_experts: 8 });
+    const verdict = judge({ architectures: ['JambaForCausalLM'], model_type: 'jamba', num_experts: 8 });
     assert.deepEqual([verdict.verdict, verdict.family], ['not-yet', null]);
-    assert.deepEqual(verdict.missing, ['Kimi delta attention']);
-    assert.equal(verdictLine(verdict), 'does not run yet: odmoe lacks Kimi delta attention');
+    assert.deepEqual(verdict.missing, ['Mamba-1 layers']);
+    assert.equal(verdictLine(verdict), 'does not run yet: odmoe lacks Mamba-1 layers');
   });
 
   it('names the key, the format or the architecture that is not read', () => {

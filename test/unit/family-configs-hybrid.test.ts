@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { gateRows } from '../../shared/model/model-shape.js';
-import { attentionOf, refuses, shapeOf } from './fixture-config.js';
+import { attentionOf, type Config, configOf, refuses, shapeOf } from './fixture-config.js';
 
-describe('the config.json of a family with state spaces', () => {
+describe('the config.json of a family with state spaces or delta nets', () => {
   it('reads Granite-4: kinds of layers, rotation only where the file says so, sizes of state spaces', () => {
     const { layers, ropes } = shapeOf('granitemoehybrid', { layer_types: null, mamba_conv_bias: false });
     const [mixer] = layers.map((layer) => layer.mixer);
@@ -51,5 +51,43 @@ describe('the config.json of a family with state spaces', () => {
     refuses(key, { moe_intermediate_size: 27 }, 'MODEL_CORRUPT', /even number of rows, not 27/);
     refuses(key, { mlp_hidden_act: 'silu' }, 'MODEL_UNSUPPORTED', /mlp_hidden_act is "silu"/);
     refuses(key, { n_groups: 3 }, 'MODEL_CORRUPT', /mamba_num_heads 8 is not a multiple of n_groups 3/);
+  });
+
+  it('reads Kimi-Linear: which layers have which attention, by lists that count from 1 or by layer_types', () => {
+    const key = 'kimilinear';
+    const { layers, ropes, maxPositions } = shapeOf(key);
+    assert.deepEqual([ropes.length, maxPositions], [0, 512]);
+    const [delta, , , latent] = layers.map(({ mixer }) => mixer);
+    assert.ok(delta?.kind === 'delta' && latent?.kind === 'latent');
+    assert.deepEqual([delta.keyHeads, delta.valueHeads, delta.keyDim, delta.valueDim, delta.taps], [4, 4, 12, 12, 4]);
+    const { decayWidth, lowRank, gateFunction, separateConvolutions, decayFloor } = delta;
+    assert.deepEqual(
+      [decayWidth, lowRank, gateFunction, separateConvolutions, decayFloor],
+      ['channel', 12, 'sigmoid', true, undefined],
+    );
+    assert.deepEqual([latent.rotary, latent.queryRank, latent.latentSize], [null, 0, 24]);
+    const own = configOf(key).linear_attn_config as Config;
+    const linear = (changes: Config): Config => ({ linear_attn_config: { ...own, ...changes } });
+    const kinds = ['linear', 'linear', 'full', 'linear', 'linear', 'linear'].map((kind) => `${kind}_attention`);
+    const listed = shapeOf(key, {
+      ...linear({ full_attn_layers: null, kda_layers: null }),
+      layer_types: kinds,
+      num_experts_per_token: null,
+      num_experts_per_tok: 2,
+    });
+    assert.deepEqual(
+      listed.layers.map(({ mixer }) => `${mixer.kind === 'delta' ? 'linear' : 'full'}_attention`),
+      kinds,
+    );
+    refuses(key, { layer_types: kinds }, 'MODEL_CORRUPT', /layer_types says full_attention for layer 2/);
+    for (const full of [[4], [4, 5, 6], [0, 6], [4, 7], [4, 4.5]]) {
+      refuses(key, linear({ full_attn_layers: full }), 'MODEL_CORRUPT', /do not name each of the 6 layers once/);
+    }
+    refuses(key, linear({ kda_layers: null }), 'MODEL_CORRUPT', /do not name each of the 6 layers once/);
+    refuses(key, linear({ other: 1 }), 'MODEL_UNSUPPORTED', /linear_attn_config.other is 1/);
+    refuses(key, { linear_head_dim: 16 }, 'MODEL_UNSUPPORTED', /linear_head_dim is 16/);
+    refuses(key, { q_lora_rank: 8 }, 'MODEL_UNSUPPORTED', /q_lora_rank is 8/);
+    refuses(key, { mla_use_nope: false }, 'MODEL_UNSUPPORTED', /mla_use_nope is false/);
+    refuses(key, { use_grouped_topk: false, num_expert_group: 2 }, 'MODEL_UNSUPPORTED', /use_grouped_topk is false/);
   });
 });

@@ -57,6 +57,7 @@ const NAMES = [
   'glmmoedsa',
   'granitemoehybrid',
   'nemotronh',
+  'kimilinear',
   'qwen3next',
   'ernie45moe',
   'lfm2moe',

@@ -47,6 +47,7 @@ const FIXTURES: Readonly<Record<string, { layers: string; leftOut: number; forma
   glmmoedsa: { layers: 'lLLLL', leftOut: 49 },
   granitemoehybrid: { layers: 'SSASSA', leftOut: 0 },
   nemotronh: { layers: 'SsAS', leftOut: 0 },
+  kimilinear: { layers: 'dDDLDL', leftOut: 0 },
   hyv3: { layers: 'aAAAA', leftOut: 41 },
   cohere2moe: { layers: 'aAAAAA', leftOut: 0 },
   'cohere2moe-shared': { layers: 'AAAAA', leftOut: 0 },
