@@ -80,7 +80,7 @@ describe('the config.json of families without a fixture', () => {
     const { shape, layout } = parseModelConfig(config, 'config.json').config;
     assert.deepEqual(sparseLayers(shape), [1]);
     const { mixer } = shape.layers[0] ?? {};
-    assert.ok(mixer?.kind === 'latent' && mixer.rotary.pairing === 'neighbours');
+    assert.ok(mixer?.kind === 'latent' && mixer.rotary?.pairing === 'neighbours');
     assert.equal(mixer.normEpsilon, Math.fround(1e-6));
     const key = layout.dense({ role: 'keyExpansion', layer: 1 });
     assert.deepEqual(key.dimensions, [4 * 22, 16]);

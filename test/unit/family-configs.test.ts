@@ -181,7 +181,7 @@ describe('config.json of each family', () => {
   it('reads the indexers of DeepSeek-V3.2, which rotate halves, and of GLM-5, which rotate neighbours', () => {
     const indexers = (name: string, changes: Config): unknown[] =>
       shapeOf(name, changes).layers.map(({ mixer }) => {
-        assert.ok(mixer.kind === 'latent' && mixer.rotary.pairing === 'neighbours');
+        assert.ok(mixer.kind === 'latent' && mixer.rotary?.pairing === 'neighbours');
         const { heads, headDim, positions, rotary } = mixer.indexer ?? {};
         return mixer.sharesIndexer ?? [heads, headDim, positions, rotary?.pairing];
       });
@@ -219,7 +219,7 @@ describe('config.json of each family', () => {
 
   it('reads DeepSeek-V3: pairs, scales, and FP8 in the one form in which it is shipped', () => {
     const [layer] = shapeOf('deepseekv3', { rope_interleave: false }).layers;
-    assert.ok(layer?.mixer.kind === 'latent' && layer.mixer.rotary.pairing === 'halves');
+    assert.ok(layer?.mixer.kind === 'latent' && layer.mixer.rotary?.pairing === 'halves');
     const { routed } = shapeOf('deepseekv3', { norm_topk_prob: false, routed_scaling_factor: 1.5 }).layers[1] ?? {};
     assert.deepEqual([routed?.normalize, routed?.scale, routed?.groupScore], [false, 1.5, 'best-two']);
     const fp8 = { quant_method: 'fp8', fmt: 'e4m3', weight_block_size: [128, 128] };
