@@ -1,6 +1,7 @@
 // The router against the reference: the experts, their order and their weights.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "fenced_floats.h"
@@ -33,6 +34,8 @@ void compare_choices(Devices& devices, const std::string& what, const Router& ro
   // Data that comes to the host along with the choice: nothing, little, or more than fits the usual path.
   const std::vector<float> hidden = random_floats(devices.random, devices.random() % 50 == 0 ? 300000 : n * 7);
   const bool brings = devices.random() % 2 == 0;
+  std::vector<float> given_bits(router.given.size());
+  if (!given_bits.empty()) std::memcpy(given_bits.data(), router.given.data(), router.given.size() * sizeof(int32_t));
   for (const int which : {0, 1}) {
     const std::shared_ptr<Backend>& backend = which == 0 ? devices.cuda : devices.reference;
     const FencedFloats from(backend, logits, 1);
@@ -57,17 +60,13 @@ void compare_choices(Devices& devices, const std::string& what, const Router& ro
     work.expert_scale = router.expert_scale.empty() ? nullptr : scale.data();
     work.along = {brought.data(), beside.data(), brings ? hidden.size() * sizeof(float) : 0};
     work.host_logits = all_logits.data();
-    DeviceMemory given;
-    if (!router.given.empty()) {
-      given = DeviceMemory(backend, router.given.size() * sizeof(int32_t));
-      backend->copy_to_device(given.bytes(), router.given.data(), router.given.size() * sizeof(int32_t));
-      work.given = reinterpret_cast<const int32_t*>(given.bytes());
-    }
+    const Floats given(backend, given_bits);
+    if (!given_bits.empty()) work.given = reinterpret_cast<const int32_t*>(given.data());
     if (router.shape.score != RouterScore::sparsemixer) work.host_scores = scores[which].data();
     backend->router(work);
-    std::vector<float> given(logits);
-    given.push_back(-7.0f);
-    expect_equal(what + ": all logits", all_logits, given);
+    std::vector<float> all_expected(logits);
+    all_expected.push_back(-7.0f);
+    expect_equal(what + ": all logits", all_logits, all_expected);
     std::vector<float> expected(hidden.size() + 1, -7.0f);
     if (brings) std::copy(hidden.begin(), hidden.end(), expected.begin());
     expect_equal(what + ": what is brought along", brought, expected);
