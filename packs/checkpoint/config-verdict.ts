@@ -1,4 +1,5 @@
 /** Judges by config.json alone whether odmoe runs a model, what it leaves out, or what it lacks. */
+import { DenseModelError, MissingOperatorError } from '../model-config/refused-model.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { isObject } from '../model-config/config-reader.js';
 import type { ModelConfig } from '../model-config/model-family.js';
@@ -41,6 +42,8 @@ export function judgeConfig(value: unknown, path: string): ConfigVerdict {
     if (!(thrown instanceof OdmoeError) || thrown.code !== 'MODEL_UNSUPPORTED') throw thrown;
     const unread = unreadArchitecture(architectures);
     const none = { architectures, family: null, without: [], reason: thrown.message };
+    if (thrown instanceof DenseModelError) return { verdict: 'never', missing: [], ...none };
+    if (thrown instanceof MissingOperatorError) return { verdict: 'not-yet', missing: [thrown.operator], ...none };
     if (unread === null) return { verdict: namesExperts(value) ? 'not-yet' : 'never', missing: [], ...none };
     return 'never' in unread
       ? { verdict: 'never', missing: [], ...none }

@@ -1,3 +1,4 @@
+import { DenseModelError } from '../model-config/refused-model.js';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -150,10 +151,7 @@ function findFamily(head: z.infer<typeof headSchema>, path: string): ModelFamily
   }
   const found = architectures.length > 0 ? architectures.join(', ') : (modelType ?? 'none named');
   if (!namesExperts(head)) {
-    throw new OdmoeError(
-      'MODEL_UNSUPPORTED',
-      `${path}: ${found} names no experts: odmoe runs Mixture-of-Experts models; take a program for dense ones, such as llama.cpp`,
-    );
+    throw new DenseModelError(path, `${found} names no experts`);
   }
   const supported = MODEL_FAMILIES.flatMap((candidate) => candidate.architectures).join(', ');
   throw new OdmoeError('MODEL_UNSUPPORTED', `${path}: architecture ${found} is not supported; supported: ${supported}`);
@@ -188,14 +186,16 @@ async function readWholeConfig(path: string, directory: string): Promise<unknown
   return config;
 }
 
+/** The form in which transformers 5 writes numbers that JSON does not have. */
+const NAMED_NUMBERS = /\{\s*"__float__"\s*:\s*"(-?Infinity|NaN)"\s*\}/g;
 /** Matches strings, and number words that Python writes and JSON does not have. */
 const PYTHON_NUMBERS = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN/g;
 
-/** Reads a config.json in which Python may have written Infinity and NaN. Infinity becomes 1e999, which parses as infinite; NaN becomes a string. */
+/** Reads a config.json in which Python may have written Infinity and NaN, as words or as objects. Infinity becomes 1e999, which parses as infinite; NaN becomes a string. */
 export async function readConfigFile(path: string): Promise<unknown> {
   const bytes = await readBoundedFile(path, CONFIG_LIMIT_BYTES, CHECKPOINT_FILE_ERRORS);
   const text = new TextDecoder('latin1').decode(bytes);
-  const replaced = text.replaceAll(PYTHON_NUMBERS, (found) => {
+  const replaced = text.replaceAll(NAMED_NUMBERS, '$1').replaceAll(PYTHON_NUMBERS, (found) => {
     if (found.startsWith('"')) return found;
     return found === 'NaN' ? '"NaN"' : found.replace('Infinity', '1e999');
   });

@@ -14,7 +14,7 @@ const UNREAD: Readonly<Record<string, Unread>> = {
   SwitchTransformersForConditionalGeneration: CAPACITY,
   switch_transformers: CAPACITY,
   DeepseekV4ForCausalLM: {
-    missing: [STREAMS, 'attention to compressed positions', 'routers that choose experts by the token id'],
+    missing: [STREAMS, 'attention to compressed positions'],
   },
   Qwen4ExpForConditionalGeneration: {
     missing: [STREAMS, 'layers of n-grams', 'an indexer of blocks of positions'],

@@ -7,6 +7,7 @@ import {
   readNormEpsilon,
   readSwiglu,
   routerOf,
+  withoutExperts,
 } from '../model-config/decoder-config.js';
 import type { NamedLayer, NamedPart, TensorNames } from '../model-config/checkpoint-layout.js';
 import { forLayers, readLayerKinds } from '../model-config/layer-kinds.js';
@@ -38,8 +39,10 @@ export const graniteMoeHybrid: ModelFamily = {
     ...STATE_SPACE_KEYS,
     normalization_function: { why: 'it is what is computed', only: ['rmsnorm'] },
   },
-  readConfig: (config) =>
-    readGranite(config, { shared: config.countOr(1024, SHARED_SIZE), hybrid: readHybrid(config) }),
+  readConfig(config) {
+    if (config.countOr(8, 'num_local_experts') === 0) throw withoutExperts(config);
+    return readGranite(config, { shared: config.countOr(1024, SHARED_SIZE), hybrid: readHybrid(config) });
+  },
 };
 
 const SHARED_SIZE = 'shared_intermediate_size';

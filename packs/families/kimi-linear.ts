@@ -22,6 +22,7 @@ export const kimiLinear: ModelFamily = {
   explained: { use_grouped_topk: { why: 'it changes nothing without router groups', when: ['num_expert_group', 1] } },
   readConfig(config) {
     config.only('mla_use_nope', [true], true);
+    if (config.countOr(1, 'num_expert_group') > 1) config.only('use_grouped_topk', [true], true);
     // Nothing is rotated.
     config.idle('rope_theta', 'rope_scaling', 'rope_parameters');
     const latent = readPlainLatentAttention(config, 0);

@@ -72,6 +72,9 @@ function readFeedForward(config: ConfigReader): Partial<LayerShape>[] {
   const listed = listOfLayers(config, key, config.numbersOr(null, key)) ?? forLayers(config, () => 1);
   const sparse = readSparseLayers(config, (layer) => listed[layer] !== 0, [key]);
   config.only('n_shared_experts', [1], 1);
+  config.only('norm_topk_prob', [true], true);
+  config.only('n_group', [1], 1);
+  config.only('topk_group', [1], 1);
   const choiceBias = config.flagOr(true, 'use_routing_bias');
   const routed = readBiasedRouter(
     config,

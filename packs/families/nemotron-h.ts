@@ -1,7 +1,7 @@
 import { readBiasedRouter } from '../model-config/biased-router.js';
 import type { LayerTensor, NamedLayer, NamedPart, TensorNames } from '../model-config/checkpoint-layout.js';
 import type { ConfigReader } from '../model-config/config-reader.js';
-import { layerOf, modelConfig, readAttention, readDecoder } from '../model-config/decoder-config.js';
+import { layerOf, modelConfig, readAttention, readDecoder, withoutExperts } from '../model-config/decoder-config.js';
 import { MOST_LAYERS } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { STATE_SPACE_KEYS, stateSpaceNames } from '../model-config/state-space.js';
@@ -15,6 +15,7 @@ import {
   type StateSpaceMixer,
 } from '../../shared/model/model-shape.js';
 
+const UNLIMITED = 'steps are not limited';
 const UNUSED = 'it changes no answer of a trained model';
 const GUESSING = 'it is of layers that only guess tokens ahead, which are left out';
 
@@ -28,9 +29,9 @@ export const nemotronH: ModelFamily = {
     expand: { why: 'sizes of heads and their number say the inner size' },
     num_logits_to_keep: { why: UNUSED },
     residual_in_fp32: { why: UNUSED },
-    time_step_min: { why: UNUSED },
-    time_step_max: { why: UNUSED },
-    time_step_floor: { why: UNUSED },
+    time_step_min: { why: UNLIMITED },
+    time_step_max: { why: UNLIMITED },
+    time_step_floor: { why: UNLIMITED },
     use_mamba_kernels: { why: UNUSED },
     mamba_ssm_cache_dtype: { why: 'states are FP32' },
     moe_shared_expert_overlap: { why: UNUSED },
@@ -40,9 +41,11 @@ export const nemotronH: ModelFamily = {
   },
   readConfig(config) {
     if (config.has('moe_latent_size')) {
-      throw config.unsupported('moe_latent_size', config.size('moe_latent_size'), 'null: experts of the hidden size');
+      throw config.lacks('moe_latent_size', config.size('moe_latent_size'), 'experts of a latent size');
     }
-    const places = pairsOf(config, readKinds(config));
+    const kinds = readKinds(config);
+    if (!kinds.includes('moe')) throw withoutExperts(config);
+    const places = pairsOf(config, kinds);
     const parts = readParts(config);
     const shape = readDecoder(config, {
       normEpsilon: parts.attention.normEpsilon,
@@ -65,11 +68,11 @@ const WORDS: Readonly<Record<string, Kind>> = {
   mlp: 'mlp',
 };
 
-/** What each layer of the checkpoint is. */
+/** The kind of each layer of the checkpoint. */
 function readKinds(config: ConfigReader): Kind[] {
   const pattern = config.textOr(null, 'hybrid_override_pattern');
   const words = config.textsOr(null, 'layers_block_type');
-  const byPattern = pattern === null ? null : kindsOf(config, 'hybrid_override_pattern', [...pattern], LETTERS);
+  const byPattern = pattern === null ? null : kindsOf(config, 'hybrid_override_pattern', pattern, LETTERS);
   const byWords = words === null ? null : kindsOf(config, 'layers_block_type', words, WORDS);
   const kinds = byWords ?? byPattern ?? (['mamba', 'moe', 'attention', 'mlp'] as const);
   if (byPattern !== null && byPattern.join() !== kinds.join()) {
@@ -82,12 +85,12 @@ function readKinds(config: ConfigReader): Kind[] {
 function kindsOf(
   config: ConfigReader,
   key: string,
-  said: readonly string[],
+  said: string | readonly string[],
   known: Readonly<Record<string, Kind>>,
 ): Kind[] {
   if (said.length > MOST_LAYERS)
     throw config.corrupt(`${key} has ${said.length} layers, expected at most ${MOST_LAYERS}`);
-  return said.map((one) => {
+  return Array.from(said, (one) => {
     const kind = Object.hasOwn(known, one) ? known[one] : undefined;
     if (kind === undefined) throw config.unsupported(key, one, Object.keys(known).join(' or '));
     return kind;
@@ -138,14 +141,12 @@ function readParts(config: ConfigReader): Parts {
   config.idle('rope_theta', 'rope_scaling', 'rope_parameters', 'partial_rotary_factor');
   const bias = config.flagOr(false, 'attention_bias');
   const own = { bias, outputBias: bias, normEpsilon, rotary: null };
-  const network = (usual: number, key: string): GluShape => ({
-    intermediateSize: config.sizeOr(usual, key),
-    activation: 'relu-squared',
-    alpha: 1,
-    limit: 0,
-    upOffset: 0,
-    bias: false,
-  });
+  const network = (usual: number, key: string): GluShape => {
+    const intermediateSize = config.sizeOr(usual, key);
+    // The rows of up stand in two matrices.
+    if (intermediateSize % 2 !== 0) throw config.unsupported(key, intermediateSize, 'an even number');
+    return { intermediateSize, activation: 'relu-squared', alpha: 1, limit: 0, upOffset: 0, bias: false };
+  };
   return {
     stateSpace: readStateSpace(config, normEpsilon),
     attention: readAttention(config, own, { keyValueHeads: 8, headDim: 128 }),

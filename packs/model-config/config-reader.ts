@@ -1,3 +1,4 @@
+import { MissingOperatorError } from './refused-model.js';
 import { basename } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -274,6 +275,14 @@ export class ConfigReader {
     return new OdmoeError(
       'MODEL_UNSUPPORTED',
       `${this.context.path}: ${shortName(`${this.ownPrefix}${key}`)} is ${shortJson(value)}, supported is ${supported}; choose a checkpoint without it`,
+    );
+  }
+
+  /** The family is read, but not with this value. @param operator what odmoe lacks */
+  lacks(key: string, value: unknown, operator: string): MissingOperatorError {
+    return new MissingOperatorError(
+      `${this.context.path}: ${shortName(`${this.ownPrefix}${key}`)} is ${shortJson(value)}: odmoe lacks ${operator}; docs/models.md has the models that it reads`,
+      operator,
     );
   }
 

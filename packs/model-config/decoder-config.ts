@@ -1,3 +1,4 @@
+import { DenseModelError } from './refused-model.js';
 import { type DraftHeadNames, draftHeadShape } from './draft-heads.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { checkpointLayout, type TensorNames } from './checkpoint-layout.js';
@@ -155,6 +156,7 @@ export type DecoderParts = Pick<ModelShape, 'layers' | 'expert'> & { ropes: read
 
 /** Reads the shape of a decoder; an impossible one is refused. */
 export function readDecoder(config: ConfigReader, { ropes, ...parts }: DecoderParts): ModelShape {
+  if (parts.layers.every(({ routed }) => routed === null)) throw withoutExperts(config);
   const shape: ModelShape = {
     vocabSize: config.size('vocab_size'),
     hiddenSize: config.size('hidden_size'),
@@ -175,13 +177,17 @@ export function readDecoder(config: ConfigReader, { ropes, ...parts }: DecoderPa
     experts: parts.experts ?? readExperts(config),
     expertsPerToken: parts.expertsPerToken ?? readExpertsPerToken(config),
   };
-  if (shape.expertLayers === 0) throw config.corrupt('no layer of the model has experts');
   const parsed = modelShapeSchema.safeParse(shape);
   const [issue] = parsed.success ? [] : parsed.error.issues;
   if (issue !== undefined) throw config.corrupt(`${issue.path.join('.')} would be wrong: ${issue.message}`);
   const problem = shapeProblem(shape);
   if (problem !== null) throw config.corrupt(problem);
   return shape;
+}
+
+/** The model's family has experts, but it has none. */
+export function withoutExperts({ context }: ConfigReader): DenseModelError {
+  return new DenseModelError(context.path, 'no layer of the model has experts');
 }
 
 /** Number of experts of a layer, under any of the families' keys. */

@@ -12,7 +12,9 @@ const DRAWN = 250;
 const LIMIT_MS = 600_000;
 
 describe('clusters with random settings, requests and faults', () => {
-  it(`break no invariant (${SEEDS + OTHERS.length} seeds)`, () => assertSeedsHold(FROM, SEEDS, OTHERS)).timeout(LIMIT_MS);
+  it(`break no invariant (${SEEDS + OTHERS.length} seeds)`, () => assertSeedsHold(FROM, SEEDS, OTHERS)).timeout(
+    LIMIT_MS,
+  );
 
   it('cover every possible choice at least once', () => {
     const scenarios = Array.from({ length: DRAWN }, (_, seed) => drawScenario(seed));

@@ -252,6 +252,9 @@ describe('non-finite numbers that Python writes into config.json', () => {
       await refuses(openCheckpoint(directory), 'MODEL_UNSUPPORTED', /a_loss is "NaN"/);
       await writeFile(join(directory, 'config.json'), text.replace('{', '{"initializer_range": Infinity,'));
       await openCheckpoint(directory);
+      const named = '{"initializer_range": { "__float__": "-Infinity" },';
+      await writeFile(join(directory, 'config.json'), text.replace('{', named));
+      await openCheckpoint(directory);
       await writeFile(join(directory, 'config.json'), text.replace('{', '{"rms_norm_eps": Infinity,'));
       await refuses(openCheckpoint(directory), 'MODEL_CORRUPT', /rms_norm_eps/);
     });

@@ -32,6 +32,8 @@ describe('the verdict on a config.json', () => {
     assert.deepEqual([verdict.verdict, verdict.family], ['not-yet', null]);
     assert.deepEqual(verdict.missing, ['Mamba-1 layers']);
     assert.equal(verdictLine(verdict), 'does not run yet: odmoe lacks Mamba-1 layers');
+    const latent = judge({ ...configOf('nemotronh'), moe_latent_size: 16 });
+    assert.deepEqual([latent.verdict, latent.missing], ['not-yet', ['experts of a latent size']]);
   });
 
   it('names the key, the format or the architecture that is not read', () => {
@@ -47,6 +49,14 @@ describe('the verdict on a config.json', () => {
     const dense = judge({ architectures: ['LlamaForCausalLM'], hidden_size: 8, num_hidden_layers: 2 });
     assert.equal(dense.verdict, 'never');
     assert.match(verdictLine(dense), /^does not run: .*names no experts/);
+    for (const config of [
+      { ...configOf('nemotronh'), hybrid_override_pattern: 'M-M*-M-', n_routed_experts: null },
+      { ...configOf('granitemoehybrid'), num_local_experts: 0 },
+    ]) {
+      const of = judge(config);
+      assert.equal(of.verdict, 'never');
+      assert.match(verdictLine(of), /^does not run: .*no layer of the model has experts/);
+    }
     const capacity = judge({ architectures: ['SwitchTransformersForConditionalGeneration'], num_experts: 8 });
     assert.equal(capacity.verdict, 'never');
     assert.match(verdictLine(capacity), /have a capacity/);

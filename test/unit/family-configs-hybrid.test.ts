@@ -19,7 +19,7 @@ describe('the config.json of a family with state spaces or delta nets', () => {
     refuses(key, { mamba_d_head: 9 }, 'MODEL_CORRUPT', /mamba_d_head times mamba_n_heads 12/);
     refuses(key, { mamba_proj_bias: true }, 'MODEL_UNSUPPORTED', /mamba_proj_bias is true/);
     refuses(key, { time_step_limit: [0, 1] }, 'MODEL_UNSUPPORTED', /time_step_limit is \[0,1\]/);
-    refuses(key, { num_local_experts: 0 }, 'MODEL_CORRUPT', /num_local_experts is 0/);
+    refuses(key, { num_local_experts: 0 }, 'MODEL_UNSUPPORTED', /no layer of the model has experts.*dense ones/);
   });
 
   it('reads Nemotron-H: pairs of a mixer and a network, and what it cannot run', () => {
@@ -48,7 +48,12 @@ describe('the config.json of a family with state spaces or delta nets', () => {
     refuses(key, { hybrid_override_pattern: 'MEX*EME' }, 'MODEL_UNSUPPORTED', /hybrid_override_pattern is "X"/);
     refuses(key, { num_hidden_layers: 6 }, 'MODEL_UNSUPPORTED', /num_hidden_layers is 6/);
     refuses(key, { moe_latent_size: 16 }, 'MODEL_UNSUPPORTED', /moe_latent_size is 16/);
-    refuses(key, { moe_intermediate_size: 27 }, 'MODEL_CORRUPT', /even number of rows, not 27/);
+    refuses(
+      key,
+      { moe_intermediate_size: 27 },
+      'MODEL_UNSUPPORTED',
+      /moe_intermediate_size is 27, supported is an even number/,
+    );
     refuses(key, { mlp_hidden_act: 'silu' }, 'MODEL_UNSUPPORTED', /mlp_hidden_act is "silu"/);
     refuses(key, { n_groups: 3 }, 'MODEL_CORRUPT', /mamba_num_heads 8 is not a multiple of n_groups 3/);
   });
@@ -88,6 +93,7 @@ describe('the config.json of a family with state spaces or delta nets', () => {
     refuses(key, { linear_head_dim: 16 }, 'MODEL_UNSUPPORTED', /linear_head_dim is 16/);
     refuses(key, { q_lora_rank: 8 }, 'MODEL_UNSUPPORTED', /q_lora_rank is 8/);
     refuses(key, { mla_use_nope: false }, 'MODEL_UNSUPPORTED', /mla_use_nope is false/);
+    assert.equal(shapeOf(key, { use_grouped_topk: true, num_expert_group: 2 }).layers[1]?.routed?.groups, 2);
     refuses(key, { use_grouped_topk: false, num_expert_group: 2 }, 'MODEL_UNSUPPORTED', /use_grouped_topk is false/);
   });
 });

@@ -284,7 +284,7 @@ describe('config.json of each family', () => {
     assert.deepEqual(sparseLayers(shapeOf('ernie45moe', change)), [1, 3]);
     assert.equal(shapeOf('ernie45moe', { moe_num_shared_experts: 0 }).layers[1]?.always, null);
     refuses('ernie45moe', { use_bias: true }, 'MODEL_UNSUPPORTED', /use_bias is true/);
-    refuses('ernie45moe', { moe_layer_start_index: 9 }, 'MODEL_CORRUPT', /no layer of the model has experts/);
+    refuses('ernie45moe', { moe_layer_start_index: 9 }, 'MODEL_UNSUPPORTED', /no layer of the model has experts/);
   });
 
   it('reads LFM2-MoE: attention layers by list or by number, and no expert bias where it is off', () => {

@@ -1,0 +1,23 @@
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+
+/** The model has no experts: no release of odmoe will run it. */
+export class DenseModelError extends OdmoeError {
+  /** @param reason in words, such as "NAME names no experts" */
+  constructor(path: string, reason: string) {
+    super(
+      'MODEL_UNSUPPORTED',
+      `${path}: ${reason}: odmoe runs Mixture-of-Experts models; take a program for dense ones, such as llama.cpp`,
+    );
+  }
+}
+
+/** The family is read, but not this form of it. */
+export class MissingOperatorError extends OdmoeError {
+  /** @param operator what odmoe lacks */
+  constructor(
+    message: string,
+    readonly operator: string,
+  ) {
+    super('MODEL_UNSUPPORTED', message);
+  }
+}
