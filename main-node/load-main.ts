@@ -198,7 +198,8 @@ async function loadHead(
 ): Promise<LoadedHead> {
   const { drafting, main } = settings;
   const { name, draftHead } = source;
-  if (drafting.source !== 'mtp' || drafting.rows === 1) return NO_HEAD;
+  // Under a logical cache nobody drafts.
+  if (drafting.source !== 'mtp' || drafting.rows === 1 || main.quality.kind === 'cached') return NO_HEAD;
   if (!draftHead) {
     const causes = 'a pack of a release before 0.3, a model without a head, or one that could not be read';
     log.warn(`no drafts: the pack has no head that drafts tokens (${causes})`, { model: name });

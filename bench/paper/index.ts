@@ -13,6 +13,8 @@ import type { DeviceProfile } from '../../engine/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
+import type { Pack } from '../../packs/format/open-pack.js';
+import { readPredictor } from '../../packs/predictor/predictor-file.js';
 import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { deepenCheckpoint } from '../deepen/deepen-checkpoint.js';
 import { MOST_PROMPTS } from '../../engine/fitting/demo-prompts.js';
@@ -108,6 +110,7 @@ async function benchPaper(flags: PaperFlags, run: MeasuredRun, signal: AbortSign
     const packPath = flags.pack ?? (await makePack(directory, profile?.model.shape.layers.length ?? null, signal));
     const pack = await openServedPack(packPath);
     requireLikeProfile(pack.shape, profile);
+    if (flags.only.includes('sources')) await requirePredictor(pack, flags.pack);
     const runner = new SetUpRunner({
       packPath: pack.directory,
       tokenizer: await loadTokenizer(pack.directory),
@@ -161,6 +164,16 @@ function requireLikeProfile(shape: ModelShape, profile: DeviceProfile | null): v
     'USAGE',
     `the pack has ${shape.expertLayers} layers with ${shape.expertsPerToken} of ${shape.experts} experts, and the profile's model ` +
       `${layers} with ${expertsPerToken} of ${experts}; odmoe bench deepen adds layers`,
+  );
+}
+
+/** @throws USAGE if the table of sources is asked for a pack without trained maps */
+async function requirePredictor(pack: Pack, given: string | undefined): Promise<void> {
+  if (given !== undefined && (await readPredictor(pack)) !== null) return;
+  const what = given === undefined ? 'the demo model, deepened, has none' : `${given} has none`;
+  throw new OdmoeError(
+    'USAGE',
+    `--only sources needs trained maps, and ${what}: odmoe fit makes them; name the pack by --pack`,
   );
 }
 

@@ -15,9 +15,9 @@ export interface SourceRow {
   tokensEqual: boolean;
 }
 
-/** The shadow comes first, because the others are compared with it. */
+/** The shadow comes first, because the others are compared with it. The pack's trained maps speak beside it, where it is late. */
 const SOURCES: readonly [string, Partial<SetUp>][] = [
-  ['shadow', {}],
+  ['shadow, maps beside it', {}],
   ['trained maps', { prediction: 'trained' }],
   ['router-ahead, 1 layer', { prediction: 'router-ahead' }],
   ['router-ahead, 2 layers', { prediction: 'router-ahead', layersAhead: 2 }],

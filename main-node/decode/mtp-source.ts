@@ -149,16 +149,13 @@ export class MtpSource implements DraftSource {
 
   private failed({ code, message }: OdmoeError): void {
     const isOver = code === 'CANCELLED';
-    this.hasFailed = isOver || this.workers === null;
+    this.hasFailed = isOver || this.workers === null || code === 'DEVICE_LOST';
     if (!this.hasFailed) this.pauseLeft = PASSES_UNTIL_RETRY;
     if (isOver || this.hasTold) return;
     this.hasTold = true;
     if (this.hasFailed)
       this.log.warn("the model's own head has failed: it drafts no more for this answer", { error: message });
-    else
-      this.log.warn("workers could not run the experts of the model's own head: it drafts again later", {
-        error: message,
-      });
+    else this.log.warn("the model's own head could not run: it drafts again later", { error: message });
   }
 
   private chancesUpTo(limit: number): number[] {

@@ -81,7 +81,7 @@ export class Announcements {
   }
 
   /**
-   * Says to their workers that main doubts its own announcements of these experts, which then load only where nothing else does. They stay announced: main
+   * Says to their workers that main doubts its own announcements of these experts, which then begin no load and give their slots to others. They stay announced: main
    * asks for them there, releases them, or announces them again.
    */
   doubt(layer: number, experts: readonly number[]): void {

@@ -209,7 +209,8 @@ export class LayerWaits {
       const stages = arrival.wasLoaded ? hopStages(arrival.waitMs, arrival.hop) : null;
       if (stages !== null) {
         this.hops.add(arrival.workerId, stages);
-        this.hopMean.add(stages.roundTripMs - stages.executeMs);
+        // A worker's clock may run behind.
+        this.hopMean.add(Math.max(0, stages.roundTripMs - stages.executeMs));
       }
       if (race.workers === 1) continue;
       worker.lastShare.add(index === last ? 1 : 0);

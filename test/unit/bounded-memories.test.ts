@@ -232,7 +232,7 @@ function progressMemory(): Memory {
   return {
     use: (sequence) => {
       const pass = { sequence, position: 1 };
-      progress.executed({ pass, rows: [{ ...pass, rows: 1 }], layer: 0 });
+      progress.executed({ pass, rows: [{ ...pass, rows: 1 }], layer: 0 }, false);
       progress.forgetOldest(() => false);
     },
     remembers: (sequence) => progress.lastExecute(sequence) > 0,

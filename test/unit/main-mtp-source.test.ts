@@ -133,7 +133,7 @@ describe('main: the source of drafts that is the head', () => {
     }
     assert.equal(drafts.findIndex((count) => count > 0) < 40, true, 'it drafts again');
     assert.ok(drafts.slice(0, 28).every((count) => count === 0));
-    assert.deepEqual(warnings, ["workers could not run the experts of the model's own head: it drafts again later"]);
+    assert.deepEqual(warnings, ["the model's own head could not run: it drafts again later"]);
     await source.end();
   });
 

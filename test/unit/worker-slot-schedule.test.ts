@@ -295,6 +295,20 @@ describe('worker: predictions in the slot schedule', () => {
     assert.deepEqual(execute(schedule, 0, 1, { position: 1000 })[1], [evict(0), urgentLoad(0, 1, 0)]);
   });
 
+  it('keep their slots beside any number of executes of the head that drafts', () => {
+    const schedule = new SlotSchedule(2);
+    predict(schedule, 0, [3], 8, 7);
+    loaded(schedule);
+    for (let ticket = 0; ticket < 2 * IDLE_SEQUENCE_EXECUTES; ticket++) {
+      const here = { ...passOfSequence(1, ticket, 1), layer: 2 };
+      schedule.handle({ kind: 'execute', ticket, ...here, expert: 1, last: true, isOfHead: true });
+      loaded(schedule, 1);
+      ran(schedule, 1);
+    }
+    assert.equal(schedule.slotsInUse, 1);
+    assert.deepEqual(schedule.handle({ kind: 'end', sequence: 7 }), [evict(0)]);
+  });
+
   it('are remembered for a bounded number of sequences', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [3], 0, 1);

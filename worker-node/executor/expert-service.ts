@@ -209,7 +209,8 @@ export class ExpertService {
   execute(request: Execute, reply: (reply: WorkerReply) => void): void {
     if (this.deviceLost !== null) throw this.deviceLost;
     const { pass, rows, layer, experts } = request;
-    if (layer === this.headLayer) this.useHead();
+    const isOfHead = layer === this.headLayer;
+    if (isOfHead) this.useHead();
     // The head's layer is no part of a pass of the model.
     else if (this.timing.asked(request, experts.length, this.runtime.nowMs())) this.tryToReplan();
     const firstTicket = this.nextTicket;
@@ -221,7 +222,8 @@ export class ExpertService {
       experts.forEach((asked, index) => {
         const { expert, last } = asked;
         const readsLower = this.rule !== null && (asked.upper ?? []).length < rowsOfExpert(asked, rows);
-        this.handle({ kind: 'execute', ticket: firstTicket + index, pass, rows, layer, expert, last, readsLower });
+        const ticket = firstTicket + index;
+        this.handle({ kind: 'execute', ticket, pass, rows, layer, expert, last, readsLower, isOfHead });
       });
     } catch (thrown) {
       this.executor.forget(firstTicket, request);

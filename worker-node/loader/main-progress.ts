@@ -24,9 +24,9 @@ export class MainProgress {
   private readonly sequences = new Map<number, Progress>();
   private executes = 0;
 
-  /** Main executes at this position and layer now. */
-  executed({ pass, rows, layer }: PassLayer): void {
-    this.executes += 1;
+  /** Main executes at this position and layer now. `isOfHead`: of the model's own head, beside whose executes no answer is idle. */
+  executed({ pass, rows, layer }: PassLayer, isOfHead: boolean): void {
+    if (!isOfHead) this.executes += 1;
     const progress = this.live(pass.sequence);
     progress.passed = { pass, layer };
     progress.lastExecute = this.executes;

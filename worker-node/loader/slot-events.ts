@@ -25,9 +25,16 @@ export type SlotEvent =
   | { kind: 'restart'; sequence: number; position: number }
   /**
    * Tickets rise from event to event. `last`: no further mini-batch for this expert follows. `readsLower`: a row of it reads the lower slices,
-   * too; left out: none does, or the expert is not sliced.
+   * too; left out: none does, or the expert is not sliced. `isOfHead`: the expert is of the model's own head, whose passes run beside those of answers.
    */
-  | ({ kind: 'execute'; ticket: number; last: boolean; expert: number; readsLower?: boolean } & PassLayer)
+  | ({
+      kind: 'execute';
+      ticket: number;
+      last: boolean;
+      expert: number;
+      readsLower?: boolean;
+      isOfHead?: boolean;
+    } & PassLayer)
   /** The pass's router has chosen at this layer: these experts will not be requested. */
   | ({ kind: 'release' } & LayerExperts)
   /** The sequence has ended. */

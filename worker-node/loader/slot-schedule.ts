@@ -222,8 +222,8 @@ export class SlotSchedule implements SlotYielding {
   }
 
   private execute(event: Extract<SlotEvent, { kind: 'execute' }>): void {
-    const { ticket, expert, last, readsLower = false, ...here } = event;
-    this.progress.executed(here);
+    const { ticket, expert, last, readsLower = false, isOfHead = false, ...here } = event;
+    this.progress.executed(here, isOfHead);
     this.dropPassed(here);
     let expectation = this.expectations.find(here, expert);
     if (expectation === undefined) {

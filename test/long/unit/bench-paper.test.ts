@@ -228,7 +228,7 @@ describe("the paper's tables", () => {
     assert.deepEqual(
       sources.slice(0, 5).map(({ source, overShadow }) => [source, overShadow]),
       [
-        ['shadow', 1],
+        ['shadow, maps beside it', 1],
         ['trained maps', 0.95],
         ['router-ahead, 1 layer', 0.7],
         ['router-ahead, 2 layers', 0.7],
