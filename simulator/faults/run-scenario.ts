@@ -1,3 +1,4 @@
+import { REFUSED_DELAY_MS } from '../../shared/transport/discovery/join-loop.js';
 import { mostActiveSequences, MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
 import { UNRESPONSIVE_PAUSE_MS } from '../../main-node/cluster/membership.js';
 import { DISTRUST_EVENT } from '../../main-node/cluster/roster.js';
@@ -288,6 +289,8 @@ class ScenarioRun {
   private async recover(): Promise<void> {
     const { clock } = this.cluster;
     await this.until(() => false, Math.max(this.scenario.calmMs + RECOVERY_MS, clock.nowMs));
+    // A node that a main with an old roster has refused asks again after a pause, and may be refused once more before main has the newest one.
+    await this.until(() => this.nodesDown().length === 0, clock.nowMs + 2 * REFUSED_DELAY_MS);
     const leavesAlone = this.world.logged.some(({ fields }) => codeOf(fields['error']) === 'TIMEOUT');
     if (leavesAlone) await this.until(() => false, clock.nowMs + UNRESPONSIVE_PAUSE_MS);
     // Main counts an answer just after its client has it all, and checks of executions go on. If the accounts began meanwhile, they would compare
@@ -459,11 +462,20 @@ class ScenarioRun {
     return this.trust?.isRemoved(id) === true;
   }
 
+  /** Nodes of the cluster that do not run, but for those that have too little memory. */
+  private nodesDown(): SimulatedNode[] {
+    return [...this.cluster.nodes.values()].filter(
+      (node) =>
+        node.id !== SECOND_MAIN &&
+        !node.isReady &&
+        !this.isRemoved(node.id) &&
+        !(node.failure?.code === 'DEVICE_OUT_OF_MEMORY' && !holdsNode(this.scenario.model, node.settings)),
+    );
+  }
+
   /** Checks that all nodes of the cluster run. */
   private checkNodes(): void {
-    for (const node of this.cluster.nodes.values()) {
-      if (node.id === SECOND_MAIN || node.isReady || this.isRemoved(node.id)) continue;
-      if (node.failure?.code === 'DEVICE_OUT_OF_MEMORY' && !holdsNode(this.scenario.model, node.settings)) continue;
+    for (const node of this.nodesDown()) {
       const why = node.failure === null ? 'it does not come up' : `${node.failure.code}: ${node.failure.message}`;
       this.violate('every node runs again', `${node.id}: ${why}`);
     }
