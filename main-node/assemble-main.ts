@@ -4,7 +4,7 @@ import { MAX_DRAFT_ROWS, mostSeparatePasses } from '../shared/settings/setting-l
 import { machineAddress } from '../engine/daemon/advertised-address.js';
 import type { GiveUp } from '../engine/daemon/run-daemon.js';
 import type { Logger } from '../shared/base/log/logger.js';
-import { spreadForDrafts, type UsableDrafts, usableDrafts } from '../shared/decisions/placement/draft-rows.js';
+import { spreadForDrafts, type UsableDrafts } from '../shared/decisions/placement/draft-rows.js';
 import { isFirstLayerWorthAnnouncing } from '../shared/decisions/placement/first-layer-workers.js';
 import { type FormatShare, formatShares } from '../shared/model/format-shares.js';
 import { allExperts } from '../shared/model/part-sizes.js';
@@ -23,7 +23,7 @@ import type { ShadowListener } from './cluster/shadow-link.js';
 import { clusterCosts, type ClusterEngine } from './decode/cluster-engine.js';
 import { announcingCosts } from './pass/choose-announced.js';
 import { type ClusterCosts, DraftCostMeter } from './decode/draft-costs.js';
-import { type EngineDrafting, engineDrafting } from './decode/engine-drafting.js';
+import { draftsOf, type EngineDrafting, engineDrafting } from './decode/engine-drafting.js';
 import { HeadExperts, type HeadExpertsOptions } from './decode/head-experts.js';
 import { CachedNews } from './decode/cached-news.js';
 import { PredictionPost } from './decode/prediction-post.js';
@@ -158,7 +158,7 @@ function createEngine(
     layerWaits,
   };
   const loop = passLoopOptions(settings, { model, shape, runtime }, mostRows(usable));
-  const components = roomComponents(settings, loaded, passEngine.decisions);
+  const components = roomComponents(loaded, passEngine.decisions);
   const room = createContextRoom(settings, components, [...new Set([loop.passes, loop.promptChunkPasses])], experts);
   const passLoop = new PassLoop({ ...loop, runPass: retriedWithRoom(new PassRunner(passEngine).run, room), room });
   return {
@@ -178,7 +178,7 @@ function createEngine(
   };
 }
 
-/** Who drafts for answers. The head is the model's own, with its experts here or at the workers. */
+/** The makers of drafts for answers. The head is the model's own, with its experts here or at the workers. */
 function draftingOf(
   settings: NodeSettings,
   { draftHead, headAtWorkers }: ComponentSources,
@@ -188,15 +188,13 @@ function draftingOf(
   return engineDrafting(settings.drafting, draftsOf(settings), draftHead, headExperts);
 }
 
-/** What takes memory for rows. */
+/** The parts of main that take memory for rows. */
 function roomComponents(
-  settings: NodeSettings,
   { device, model, draftHead, environment, stored }: Omit<ComponentSources, 'experts' | 'recorder'>,
   decisions: PassEngine['decisions'],
 ): RoomComponents {
   const { runtime, devices } = environment;
-  const head = draftsOf(settings).ownRows === 1 ? null : draftHead;
-  return { device, model, devices, runtime, decisions, stored, head };
+  return { device, model, devices, runtime, decisions, stored, head: draftHead };
 }
 
 /** The predictions that main makes itself: their settings, the trained maps with the costs that decide on announcements, and the recorder for maps to come. */
@@ -272,14 +270,8 @@ export function bytesForAnswers(
   const { runtime } = environment;
   const loop = passLoopOptions(settings, { model, shape: source.shape, runtime }, mostRows(draftsOf(settings)));
   const { decisions } = sliceRules(sliced, source.shape);
-  const components = roomComponents(settings, { ...loaded, stored: null }, decisions);
+  const components = roomComponents({ ...loaded, stored: null }, decisions);
   return leastAnswerBytes(components, [...new Set([loop.passes, loop.promptChunkPasses])]);
-}
-
-function draftsOf({ drafting, prediction, align, main }: NodeSettings): UsableDrafts {
-  // A logical cache decides on a row once the row before has run: rows after it cannot run in the same pass.
-  if (main.quality.kind === 'cached') return { shadowRows: 1, ownRows: 1 };
-  return usableDrafts(drafting, prediction.source, align.tokenPeriod);
 }
 
 /** Rows of a decode pass, whoever drafts. */

@@ -15,6 +15,7 @@ import type { Predictor } from '../packs/predictor/predictor-file.js';
 import type { Pack } from '../packs/format/open-pack.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
 import type { WeightForm } from '../shared/settings/setting-choices.js';
+import { draftsOf } from './decode/engine-drafting.js';
 import { TokenExperts } from './pass/token-experts.js';
 import { TrainedMaps } from './pass/trained-maps.js';
 import { qualityText } from '../shared/settings/quality.js';
@@ -198,8 +199,7 @@ async function loadHead(
 ): Promise<LoadedHead> {
   const { drafting, main } = settings;
   const { name, draftHead } = source;
-  // Under a logical cache nobody drafts.
-  if (drafting.source !== 'mtp' || drafting.rows === 1 || main.quality.kind === 'cached') return NO_HEAD;
+  if (drafting.source !== 'mtp' || draftsOf(settings).ownRows === 1) return NO_HEAD;
   if (!draftHead) {
     const causes = 'a pack of a release before 0.3, a model without a head, or one that could not be read';
     log.warn(`no drafts: the pack has no head that drafts tokens (${causes})`, { model: name });

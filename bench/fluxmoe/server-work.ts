@@ -1,6 +1,5 @@
 /** The time that a decoding pass of a served model takes on the cards, and the memory of its weights and sequences. Pure. */
 import {
-  expertWeights,
   FLOAT_BYTES,
   attendedPositions,
   cacheRowBytes,
@@ -9,7 +8,7 @@ import {
   vocabularyWeights,
   type LayerArithmetic,
 } from '../../engine/emulation/layer-arithmetic.js';
-import { recurrentStateFloats } from '../../shared/model/model-shape.js';
+import { expertMatrixValues, recurrentStateFloats } from '../../shared/model/model-shape.js';
 import { WINDOW_LAYERS } from './streaming-window.js';
 import type { ServerModel, ServerGpu, ServingCosts } from './server-profile.js';
 
@@ -35,7 +34,7 @@ export class ServerWork {
   ) {
     this.layers = model.shape.layers.length;
     this.experts = model.shape.experts;
-    this.expertBytes = expertWeights(model.shape) * costs.weightBytes;
+    this.expertBytes = expertMatrixValues(model.shape) * costs.weightBytes;
     this.layerExpertBytes = this.expertBytes * this.experts;
     this.work = layersWork(model.shape);
   }
@@ -118,7 +117,7 @@ export class ServerWork {
     let untouched = 1;
     for (let row = 0; row < rows; row += 1) untouched *= 1 - expertsPerToken / this.experts;
     const readBytes = (1 - untouched) * this.layerExpertBytes;
-    const flop = rows * expertsPerToken * PRODUCT_FLOP * expertWeights(this.model.shape);
+    const flop = rows * expertsPerToken * PRODUCT_FLOP * expertMatrixValues(this.model.shape);
     return Math.max(readBytes / this.rate('weightBytesPerS'), flop / this.rate('flopPerS')) * MS_PER_S;
   }
 

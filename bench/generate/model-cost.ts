@@ -1,16 +1,15 @@
 import {
   attendedPositions,
   type ContextWork,
-  expertWeights,
   layersWork,
   vocabularyWeights,
 } from '../../engine/emulation/layer-arithmetic.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
+import { expertMatrixValues, type ModelShape } from '../../shared/model/model-shape.js';
 
 /** Number of weights in products: dense layers, LM head, and `experts` experts in each layer with experts. */
 function weightsWith(shape: ModelShape, experts: number): number {
   const dense = layersWork(shape).reduce((sum, { weights }) => sum + weights, 0);
-  return dense + shape.expertLayers * experts * expertWeights(shape) + vocabularyWeights(shape);
+  return dense + shape.expertLayers * experts * expertMatrixValues(shape) + vocabularyWeights(shape);
 }
 
 /** Number of all weights in products: projections, routers, every expert, and the LM head. */
@@ -29,7 +28,7 @@ export function decodeBytesPerToken(shape: ModelShape, weightBytes: number, posi
 
 /** Floating-point operations (a fused multiply-add counts as two) to prefill `tokens` and compute the last one's logits. */
 export function prefillFlop(shape: ModelShape, tokens: number): number {
-  const experts = shape.expertLayers * shape.expertsPerToken * 2 * expertWeights(shape);
+  const experts = shape.expertLayers * shape.expertsPerToken * 2 * expertMatrixValues(shape);
   const layers = layersWork(shape).reduce((sum, { rowFlop, context }) => {
     const attention = context.map((work) => attendedPairs(tokens, work) * work.rowPositionFlop);
     return attention.reduce((flop, more) => flop + more, sum + tokens * rowFlop);

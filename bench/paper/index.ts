@@ -82,7 +82,8 @@ export function registerBenchPaper(bench: Command, run: MeasuredRun): void {
     .addHelpText(
       'after',
       '\nRuns the daemons and their arithmetic in this process on a virtual clock: figures are the same on every machine, however\n' +
-        'busy it is. The table sources compares sources of predictions, on a pack with trained maps (odmoe fit). --wall starts processes instead, whose figures also hold what this machine takes; docs/testbed.md tells more.\n' +
+        'busy it is. The table sources compares sources of predictions, on a pack with trained maps (odmoe fit). --wall starts\n' +
+        'processes instead, whose figures also hold what this machine takes; docs/testbed.md tells more.\n' +
         '\nExamples:\n  odmoe bench paper --only table2\n  odmoe bench paper --only past --prompts 1 --tokens 64 --json\n',
     )
     .action(async (flags: PaperFlags) => {

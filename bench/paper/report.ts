@@ -1,5 +1,5 @@
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
-import { tableLines } from '../../cli/output/table.js';
+import { type TableColumn, tableLines } from '../../cli/output/table.js';
 import { formatBytes } from '../../shared/base/text/units.js';
 import {
   bestDecodeOverFullyCached,
@@ -79,6 +79,9 @@ export function paperReportText(result: TableResult, conditions: PaperConditions
   return `${[...sections, closing].map((lines) => lines.join('\n')).join('\n\n')}\n`;
 }
 
+const left = (title: string): TableColumn => ({ title, align: 'left' });
+const right = (title: string): TableColumn => ({ title, align: 'right' });
+
 function cellSection(cells: readonly Cell[]): string[] {
   if (cells.length === 0) return [];
   const rows = cells.map((cell) => [
@@ -95,16 +98,16 @@ function cellSection(cells: readonly Cell[]): string[] {
   ]);
   return tableLines(
     [
-      { title: 'table', align: 'left' },
-      { title: 'row', align: 'left' },
-      { title: 'column', align: 'left' },
-      { title: 'paper', align: 'right' },
-      { title: 'measured', align: 'right' },
-      { title: 'of prompts', align: 'right' },
-      { title: 'error', align: 'right' },
-      { title: 'simulated', align: 'right' },
-      { title: 'of measured', align: 'right' },
-      { title: '', align: 'left' },
+      left('table'),
+      left('row'),
+      left('column'),
+      right('paper'),
+      right('measured'),
+      right('of prompts'),
+      right('error'),
+      right('simulated'),
+      right('of measured'),
+      left(''),
     ],
     rows,
   );
@@ -129,15 +132,15 @@ function pastSection(past: readonly PastRow[]): string[] {
   ]);
   return tableLines(
     [
-      { title: 'past the paper', align: 'left' },
-      { title: 'tokens/s', align: 'right' },
-      { title: 'of prompts', align: 'right' },
-      { title: 'simulated', align: 'right' },
-      { title: 'over cached', align: 'right' },
-      { title: 'TTFT ms', align: 'right' },
-      { title: 'recall', align: 'right' },
-      { title: 'acceptance', align: 'right' },
-      { title: 'tokens', align: 'left' },
+      left('past the paper'),
+      right('tokens/s'),
+      right('of prompts'),
+      right('simulated'),
+      right('over cached'),
+      right('TTFT ms'),
+      right('recall'),
+      right('acceptance'),
+      left('tokens'),
     ],
     rows,
   );
@@ -156,13 +159,13 @@ function sourceSection(sources: readonly SourceRow[]): string[] {
   ]);
   return tableLines(
     [
-      { title: 'predictions from', align: 'left' },
-      { title: 'set-up', align: 'left' },
-      { title: 'tokens/s', align: 'right' },
-      { title: 'of prompts', align: 'right' },
-      { title: 'over shadow', align: 'right' },
-      { title: 'recall', align: 'right' },
-      { title: 'tokens', align: 'left' },
+      left('predictions from'),
+      left('set-up'),
+      right('tokens/s'),
+      right('of prompts'),
+      right('over shadow'),
+      right('recall'),
+      left('tokens'),
     ],
     rows,
   );
@@ -183,15 +186,15 @@ function shadowSection(shadows: readonly ShadowRow[]): string[] {
   ]);
   return tableLines(
     [
-      { title: 'shadow', align: 'left' },
-      { title: 'set-up', align: 'left' },
-      { title: 'tokens/s', align: 'right' },
-      { title: 'of prompts', align: 'right' },
-      { title: 'simulated', align: 'right' },
+      left('shadow'),
+      left('set-up'),
+      right('tokens/s'),
+      right('of prompts'),
+      right('simulated'),
       { title: "shadow's ms", align: 'right' },
-      { title: 'memory', align: 'right' },
-      { title: 'recall', align: 'right' },
-      { title: 'acceptance', align: 'right' },
+      right('memory'),
+      right('recall'),
+      right('acceptance'),
     ],
     rows,
   );

@@ -6,13 +6,12 @@
 import {
   attendedPositions,
   type ContextWork,
-  expertWeights,
   FLOAT_BYTES,
   layersWork,
   vocabularyWeights,
 } from '../../engine/emulation/layer-arithmetic.js';
 import type { ProfiledDevice, ProfiledEnergy } from '../../engine/emulation/device-profile.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
+import { expertMatrixValues, type ModelShape } from '../../shared/model/model-shape.js';
 import type { LayerTally } from '../../simulator/slices/replay-scores.js';
 import type { SliceSizes } from '../../shared/decisions/slices/displace-slices.js';
 import type { SlicePair } from './quantize-group.js';
@@ -41,7 +40,7 @@ export interface ModelledCost {
 }
 
 export function sliceSizesOf(shape: ModelShape, { high, low }: SlicePair): SliceSizes {
-  const weights = expertWeights(shape);
+  const weights = expertMatrixValues(shape);
   return { upperBytes: (weights * (low + GROUP_BITS)) / BITS, lowerBytes: (weights * (high - low)) / BITS };
 }
 
@@ -84,7 +83,7 @@ function expertsWork(shape: ModelShape, { upperBytes, lowerBytes }: SliceSizes, 
   return {
     linkBits: BITS * tally.fetchedBytes,
     memoryBits: BITS * (tally.fetchedBytes + read),
-    operations: PRODUCT_OPERATIONS * executions * expertWeights(shape),
+    operations: PRODUCT_OPERATIONS * executions * expertMatrixValues(shape),
   };
 }
 

@@ -1,3 +1,4 @@
+import { expertMatrixValues } from '../../shared/model/model-shape.js';
 import { InvalidArgumentError, type Command } from 'commander';
 import type { PredictionSource } from '../../shared/decisions/placement/draft-rows.js';
 import { createProgressBar } from '../../shared/base/text/progress-bar.js';
@@ -5,7 +6,6 @@ import { plannedSlots, spareBytes } from '../../simulator/plan/worker-memory.js'
 import { parseByteSize } from '../../shared/base/text/byte-size.js';
 import { giveYoungObjectsRoom } from '../../engine/daemon/collection-pauses.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
-import { expertWeights } from '../../engine/emulation/layer-arithmetic.js';
 import { slicedStorage } from '../../engine/emulation/sliced-storage.js';
 import { lossMeasuredOn, slicedOffers } from '../../engine/planning/sliced-offers.js';
 import type { PlannedOffer } from '../output/sliced-offers-report.js';
@@ -211,7 +211,7 @@ async function planOffers(
   { storage, best, trace }: { storage: PlannedStorage; best: Candidate; trace: PlanTraces['traceFor'] },
 ): Promise<PlannedOffer[]> {
   const measuredOn = model === undefined ? 'demo model' : await lossMeasuredOn(model);
-  const weights = expertWeights(profile.model.shape);
+  const weights = expertMatrixValues(profile.model.shape);
   const offers: PlannedOffer[] = [];
   for (const offer of slicedOffers(profile.model.shape.expertsPerToken, measuredOn)) {
     const bytesShare = offer.form.storedBytes / storageForm(storage).storedBytes;

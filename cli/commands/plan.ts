@@ -1,3 +1,4 @@
+import { expertMatrixValues } from '../../shared/model/model-shape.js';
 import { type Pool, POOLS } from '../../shared/settings/cache-policies.js';
 import { resolve } from 'node:path';
 import { InvalidArgumentError, type Command } from 'commander';
@@ -7,7 +8,6 @@ import { planCache, type CachePlans, type CacheRequest } from '../../engine/plan
 import { slicesRead } from '../../engine/loading/open-for-quality.js';
 import { planWorkerSlices } from '../../engine/planning/plan-sliced-cache.js';
 import { lossMeasuredOn, slicedOffers, type SlicedOffer } from '../../engine/planning/sliced-offers.js';
-import { expertWeights } from '../../engine/emulation/layer-arithmetic.js';
 import { storedBytes } from '../../shared/model/part-sizes.js';
 import type { PlannedOffer } from '../output/sliced-offers-report.js';
 import { measureMachineTimes } from '../../engine/planning/measure-machine-times.js';
@@ -111,7 +111,7 @@ function planOffer(
   lossless: { times: MachineTimes; plans: CachePlans },
 ): PlannedOffer {
   const { load, costs } = lossless.times;
-  const weights = expertWeights(pack.shape);
+  const weights = expertMatrixValues(pack.shape);
   const { exponentBytes: upper, storedBytes: read } = offer.form;
   const { gate, up, down } = pack.expert(0, 0);
   const losslessBytes = [gate, up, down].reduce((sum, tensor) => sum + storedBytes(tensor), 0);

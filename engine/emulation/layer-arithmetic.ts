@@ -2,7 +2,6 @@ import { denseDimensions, densePlaces, isVectorRole } from '../../shared/model/d
 import {
   cacheRowFloats,
   deltaChannels,
-  expertMatrixValues,
   type MixerShape,
   type ModelShape,
   recurrentStateFloats,
@@ -63,11 +62,6 @@ export function layersWork(shape: ModelShape): LayerArithmetic[] {
       context: contextWork(mixer, shape.hiddenSize, chosen),
     };
   });
-}
-
-/** Elements of the gate, up and down matrices of one routed expert. */
-export function expertWeights(shape: ModelShape): number {
-  return expertMatrixValues(shape);
 }
 
 /** Elements of the embedding, or of the LM head. */

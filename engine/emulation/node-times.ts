@@ -1,5 +1,10 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { expertLayerNumbers, type ModelShape, recurrentStateFloats } from '../../shared/model/model-shape.js';
+import {
+  expertMatrixValues,
+  expertLayerNumbers,
+  type ModelShape,
+  recurrentStateFloats,
+} from '../../shared/model/model-shape.js';
 import type { ModelFormat } from './model-format.js';
 import {
   STORAGE_FORMS,
@@ -16,14 +21,7 @@ import {
   type ProfiledRole,
   type StorageForm,
 } from './device-profile.js';
-import {
-  expertWeights,
-  FLOAT_BYTES,
-  layersWork,
-  cacheRowBytes,
-  vocabularyWeights,
-  type LayerArithmetic,
-} from './layer-arithmetic.js';
+import { FLOAT_BYTES, layersWork, cacheRowBytes, vocabularyWeights, type LayerArithmetic } from './layer-arithmetic.js';
 
 const MS_PER_S = 1000;
 
@@ -45,13 +43,13 @@ export function nodeTimes(profile: DeviceProfile, role: ProfiledRole, expertStor
   return {
     ...layerTimes(work, shape, device),
     router: operatorTime(shape.experts * shape.hiddenSize, device.weightBytes, 0, device),
-    expert: operatorTime(expertWeights(shape), expertWeightBytes, device.expertOverheadMs, device),
+    expert: operatorTime(expertMatrixValues(shape), expertWeightBytes, device.expertOverheadMs, device),
     lmHead: operatorTime(vocabularyWeights(shape), vocabulary.headBytes, device.lmHeadOverheadMs, device),
-    loadMs: loadMs(expertWeights(shape), form, device),
+    loadMs: loadMs(expertMatrixValues(shape), form, device),
     exponentShare: form.exponentBytes / form.storedBytes,
-    recoverMs: recoverMs(expertWeights(shape), form, device),
+    recoverMs: recoverMs(expertMatrixValues(shape), form, device),
     ...modelBytes(work, profile.model, { ...device, ...vocabulary }, role),
-    ...expertBytes(expertWeights(shape), expertWeightBytes, form, device, role),
+    ...expertBytes(expertMatrixValues(shape), expertWeightBytes, form, device, role),
   };
 }
 

@@ -1,5 +1,5 @@
 import type { DraftHead } from '../../engine/generation/draft-head.js';
-import type { UsableDrafts } from '../../shared/decisions/placement/draft-rows.js';
+import { type UsableDrafts, usableDrafts } from '../../shared/decisions/placement/draft-rows.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { DraftAcceptance } from '../drafting/draft-acceptance.js';
 import { DraftTrial } from '../drafting/draft-trial.js';
@@ -15,6 +15,12 @@ export interface EngineDrafting extends UsableDrafts, Pick<NodeSettings['draftin
   readonly trial: DraftTrial;
   /** Null: the model's own head is not loaded. */
   readonly mtp: EngineHead | null;
+}
+
+export function draftsOf({ drafting, prediction, align, main }: NodeSettings): UsableDrafts {
+  // A logical cache decides on a row once the row before has run: rows after it cannot run in the same pass.
+  if (main.quality.kind === 'cached') return { shadowRows: 1, ownRows: 1 };
+  return usableDrafts(drafting, prediction.source, align.tokenPeriod);
 }
 
 /** `head`: the model's own head; null: it is not loaded. `headExperts`: has workers run its experts; null: it has them itself. */

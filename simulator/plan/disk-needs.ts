@@ -1,10 +1,11 @@
+import { expertMatrixValues } from '../../shared/model/model-shape.js';
 import {
   STORAGE_FORMS,
   storageForm,
   type PlannedStorage,
   type ProfiledModel,
 } from '../../engine/emulation/device-profile.js';
-import { expertWeights, layersWork, vocabularyWeights } from '../../engine/emulation/layer-arithmetic.js';
+import { layersWork, vocabularyWeights } from '../../engine/emulation/layer-arithmetic.js';
 import type { ClusterSetUp } from '../simulate/cluster-set-up.js';
 
 /** Bytes of a pack, or of the part of it that a node needs on its disk. */
@@ -22,7 +23,7 @@ export function diskNeeds(
   { workers, placement: { homes, replicas } }: Pick<ClusterSetUp, 'workers' | 'placement'>,
 ): DiskNeeds {
   const { expertLayers, experts } = shape;
-  const allExpertsBytes = expertLayers * experts * expertWeights(shape) * storageForm(storage).storedBytes;
+  const allExpertsBytes = expertLayers * experts * expertMatrixValues(shape) * storageForm(storage).storedBytes;
   const dense = layersWork(shape).reduce((sum, { weights }) => sum + weights, 0);
   const plain = {
     denseBytes: quantization === 'fp8' ? STORAGE_FORMS.fp8.storedBytes : weightBytes,

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { shippedStorage, storageForm } from '../../engine/emulation/device-profile.js';
-import { expertWeights, FLOAT_BYTES, layersWork, vocabularyWeights } from '../../engine/emulation/layer-arithmetic.js';
+import { FLOAT_BYTES, layersWork, vocabularyWeights } from '../../engine/emulation/layer-arithmetic.js';
 import { loadModelProfile, modelProfileNames } from '../../engine/emulation/load-model-profile.js';
-import { cacheRowFloats } from '../../shared/model/model-shape.js';
+import { expertMatrixValues, cacheRowFloats } from '../../shared/model/model-shape.js';
 
 const MODELS = Object.fromEntries(modelProfileNames().map((name) => [name, loadModelProfile(name)]));
 
@@ -14,7 +14,7 @@ function model(name: string) {
 
 function parameters({ shape, tiedEmbeddings }: ReturnType<typeof model>): number {
   const dense = layersWork(shape).reduce((sum, { weights }) => sum + weights, 0);
-  const experts = shape.expertLayers * shape.experts * expertWeights(shape);
+  const experts = shape.expertLayers * shape.experts * expertMatrixValues(shape);
   return dense + experts + (tiedEmbeddings ? 1 : 2) * vocabularyWeights(shape);
 }
 
@@ -65,9 +65,9 @@ describe('model profiles', () => {
     };
     for (const [name, [expertMB, loadsGB, wireMB]] of Object.entries(known)) {
       const { shape } = model(name);
-      const plain = expertWeights(shape) * storageForm(shippedStorage(model(name))).storedBytes;
+      const plain = expertMatrixValues(shape) * storageForm(shippedStorage(model(name))).storedBytes;
       // FP8 beside its scales.
-      const expertBytes = name === 'deepseek-v3' ? expertWeights(shape) : plain;
+      const expertBytes = name === 'deepseek-v3' ? expertMatrixValues(shape) : plain;
       const used = shape.expertLayers * shape.expertsPerToken;
       near(expertBytes / 1e6, expertMB, 0.01, `${name}, MB of an expert`);
       near((used * expertBytes) / 1e9, loadsGB, 0.03, `${name}, GB loaded a token`);

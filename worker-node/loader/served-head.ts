@@ -29,7 +29,7 @@ export function servedHead(
   };
 }
 
-/** What a worker of this head loads from. The supply knows the model's experts alone: damaged ones of the head are not fetched again. */
+/** The places from which a worker of this head loads. The supply knows the model's experts alone: damaged ones of the head are not fetched again. */
 export function besideHead(
   head: ServedHead | null,
   source: ModelSource,
