@@ -103,7 +103,7 @@ struct DeltaMixer {
   int64_t value_size() const { return static_cast<int64_t>(value_heads) * value_dim; }
   int64_t channels() const { return 2 * key_size() + value_size(); }
   int64_t decays() const { return int64_t{value_heads} * (decay_by_channel ? key_dim : 1); }
-  // Of what enters the recurrence at a position: the channels, beta of each value head, and the decays.
+  // Enter the recurrence at a position: the channels, beta of each value head, and the decays.
   int64_t row_floats() const { return channels() + value_heads + decays(); }
 };
 
@@ -124,7 +124,7 @@ struct StateSpaceMixer {
   int64_t inner_size() const { return static_cast<int64_t>(heads) * head_dim; }
   int64_t group_size() const { return static_cast<int64_t>(groups) * state_size; }
   int64_t channels() const { return inner_size() + 2 * group_size(); }
-  // Of what enters the recurrence at a position: the channels, and a step of each head.
+  // Enter the recurrence at a position: the channels, and a step of each head.
   int64_t row_floats() const { return channels() + heads; }
 };
 

@@ -49,14 +49,23 @@ class Recurrence {
 
  protected:
   void convolve(float* out, const std::vector<RecurrentRows>& runs, int turns) {
-    std::vector<ConvolutionWork> works;
+    const auto add = [&](std::vector<ConvolutionWork>& works, const RecurrentRows& run) {
+      for (const ConvolutionPart& part : parts_) works.push_back(convolution_work(part, out, run));
+    };
+    in_turns<ConvolutionWork>(runs, turns, add,
+                              [this](const ConvolutionWork* works, int count) { pass_.backend().convolve(works, count); });
+  }
+
+  // Calls the operator once for each turn, with the works that `add` makes of the runs of that turn.
+  template <typename Work, typename Add, typename Operator>
+  static void in_turns(const std::vector<RecurrentRows>& runs, int turns, Add add, Operator call) {
+    std::vector<Work> works;
     for (int turn = 0; turn < turns; turn++) {
       works.clear();
       for (const RecurrentRows& run : runs) {
-        if (run.turn != turn) continue;
-        for (const ConvolutionPart& part : parts_) works.push_back(convolution_work(part, out, run));
+        if (run.turn == turn) add(works, run);
       }
-      pass_.backend().convolve(works.data(), static_cast<int>(works.size()));
+      call(works.data(), static_cast<int>(works.size()));
     }
   }
 
@@ -69,6 +78,7 @@ class Recurrence {
 
  private:
   ConvolutionWork convolution_work(const ConvolutionPart& part, float* out, const RecurrentRows& run) const {
+    const float* const bias = weights_.vector(DenseRole::convolution_bias);
     return {.out = out + run.first_row * channels_ + part.first,
             .out_stride = channels_,
             .in = run.in + part.first,
@@ -79,7 +89,7 @@ class Recurrence {
             .taps = taps_,
             .channels = part.channels,
             .silu = silu_,
-            .bias = weights_.vector(DenseRole::convolution_bias)};
+            .bias = bias == nullptr ? nullptr : bias + part.first};
   }
 
   const bool silu_;
@@ -103,14 +113,9 @@ class DeltaRecurrence final : public Recurrence {
     convolve(convolved_, runs, turns);
     normalize_heads(convolved_, count, 1.0f / std::sqrt(static_cast<float>(mixer_.key_dim)));
     normalize_heads(convolved_ + mixer_.key_size(), count, 1.0f);
-    std::vector<DeltaWork> works;
-    for (int turn = 0; turn < turns; turn++) {
-      works.clear();
-      for (const RecurrentRows& rows : runs) {
-        if (rows.turn == turn) works.push_back(rule_work(rows));
-      }
-      pass_.backend().delta_rule(works.data(), static_cast<int>(works.size()));
-    }
+    in_turns<DeltaWork>(
+        runs, turns, [this](std::vector<DeltaWork>& works, const RecurrentRows& rows) { works.push_back(rule_work(rows)); },
+        [this](const DeltaWork* works, int of_turn) { pass_.backend().delta_rule(works, of_turn); });
   }
 
  private:
@@ -159,14 +164,9 @@ class StateSpaceRecurrence final : public Recurrence {
 
   void run(const std::vector<RecurrentRows>& runs, int turns, int) override {
     convolve(convolved_, runs, turns);
-    std::vector<StateSpaceWork> works;
-    for (int turn = 0; turn < turns; turn++) {
-      works.clear();
-      for (const RecurrentRows& rows : runs) {
-        if (rows.turn == turn) works.push_back(rule_work(rows));
-      }
-      pass_.backend().state_space(works.data(), static_cast<int>(works.size()));
-    }
+    in_turns<StateSpaceWork>(
+        runs, turns, [this](std::vector<StateSpaceWork>& works, const RecurrentRows& rows) { works.push_back(rule_work(rows)); },
+        [this](const StateSpaceWork* works, int of_turn) { pass_.backend().state_space(works, of_turn); });
   }
 
  private:
