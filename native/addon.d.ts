@@ -262,14 +262,16 @@ export interface Pass {
   combineHere?: ((layer: number, outputs: Uint8Array, weights: Float32Array) => boolean) | undefined;
   /**
    * Copies the residual stream of all rows to `states`, rows x hiddenSize: after begin or a combine, as the next attend meets it (before the
-   * layers without experts that it runs first), and after the last combine. The pass itself does not change.
+   * layers without experts that it runs first), and after the last combine. Of residual streams it is the sum of them that the next mixer takes,
+   * or the final norm. The pass itself does not change.
    */
   residual(states: Float32Array): Promise<void>;
   /** Like attendHere. False: nothing was done. */
   residualHere?: ((states: Float32Array) => boolean) | undefined;
   /**
    * To be called between attend and combine: returns the experts that the router of a later expert layer would choose now. It reads the
-   * residual stream as it is, without the experts of the layers before that layer. The pass itself does not change.
+   * residual stream as it is, without the experts of the layers before that layer; of residual streams the sum of them that the later layer's
+   * experts would take now. The pass itself does not change.
    */
   chooseAhead(layer: number): Promise<RouterChoice>;
   /** Runs all layers with resident experts. onRouter is called for each expert layer, in order, once its router has chosen. */

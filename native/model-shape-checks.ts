@@ -39,6 +39,7 @@ export function checkModelShape(shape: ModelShape): void {
   requireAtMost(shape.experts, LARGEST_EXPERTS, 'experts a layer');
   requireAtMost(shape.experts * shape.expertLayers, LARGEST_EXPERT_PLACES, 'experts in all layers');
   requireAtMost(shape.hiddenSize, LARGEST_ROW, 'values in a hidden state');
+  requireAtMost((shape.streams?.count ?? 1) * shape.hiddenSize, LARGEST_ROW, 'values in the residual streams of a row');
   checkGlu(shape.expert);
   for (const [number, layer] of shape.layers.entries()) checkLayer(layer, number, shape);
 }

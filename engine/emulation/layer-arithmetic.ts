@@ -2,10 +2,13 @@ import { denseDimensions, densePlaces, isVectorRole } from '../../shared/model/d
 import {
   cacheRowFloats,
   deltaChannels,
+  hasFeedForward,
+  type LayerShape,
   type MixerShape,
   type ModelShape,
   recurrentStateFloats,
   stateSpaceChannels,
+  streamValues,
   valueHeadDim,
 } from '../../shared/model/model-shape.js';
 
@@ -50,7 +53,8 @@ export function layersWork(shape: ModelShape): LayerArithmetic[] {
   }
   // A layer with latent attention may attend to what an earlier layer's indexer has chosen.
   let chosen = 0;
-  return shape.layers.map(({ mixer }, layer) => {
+  return shape.layers.map((layerShape, layer) => {
+    const { mixer } = layerShape;
     if (mixer.kind === 'latent') chosen = mixer.indexer?.positions ?? (mixer.sharesIndexer === true ? chosen : 0);
     const ofLayer = weights[layer] ?? 0;
     const stateBytes = recurrentStateFloats(mixer, shape.hiddenSize) * FLOAT_BYTES;
@@ -58,7 +62,7 @@ export function layersWork(shape: ModelShape): LayerArithmetic[] {
       weights: ofLayer,
       // The state is read and written.
       stateBytes: 2 * stateBytes,
-      rowFlop: PRODUCT_FLOP * ofLayer + recurrenceFlop(mixer, shape.hiddenSize),
+      rowFlop: PRODUCT_FLOP * ofLayer + recurrenceFlop(mixer, shape.hiddenSize) + streamsFlop(layerShape, shape),
       context: contextWork(mixer, shape.hiddenSize, chosen),
     };
   });
@@ -78,6 +82,13 @@ function recurrenceFlop(mixer: MixerShape, hiddenSize: number): number {
   if (mixer.kind !== 'delta') return 0;
   const state = mixer.valueHeads * mixer.keyDim * mixer.valueDim;
   return PRODUCT_FLOP * mixer.taps * deltaChannels(mixer) + STATE_FLOP * state;
+}
+
+/** Of the sum that each part takes of the residual streams, and of the mix behind it. The balancing of the mix is too small to count. */
+function streamsFlop(layer: LayerShape, { streams, hiddenSize }: ModelShape): number {
+  if (streams === undefined) return 0;
+  const parts = hasFeedForward(layer) ? 2 : 1;
+  return PRODUCT_FLOP * parts * streamValues(streams) * hiddenSize;
 }
 
 /** Positions to which a row attends that sees so many. */

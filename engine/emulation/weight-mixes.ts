@@ -57,10 +57,14 @@ function fitting(block: GgufBlock, columns: number): Split {
   return columns % GGUF_BLOCKS[narrow].columns === 0 ? narrow : 'none-fp16';
 }
 
-/** llama.cpp leaves routers and the weight of the shared expert in FP32. */
+/** llama.cpp leaves routers and the weight of the shared expert in FP32; DeepSeek ships the maps of residual streams so. */
 function staysPlain({ matrix }: MatrixPlace): boolean {
-  return matrix === 'router' || matrix === 'alwaysWeight';
+  return PLAIN_MATRICES.has(matrix);
 }
+
+const PLAIN_MATRICES: ReadonlySet<string> = new Set<DenseRole>([
+  ...(['router', 'alwaysWeight', 'mixerStreamMap', 'feedForwardStreamMap', 'finalStreamMap'] as const),
+]);
 
 /** Every matrix in one format of GGUF. */
 function ggufMix(name: string, block: GgufBlock): WeightMix {

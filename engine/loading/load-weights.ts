@@ -19,9 +19,12 @@ const EXACT_MATRICES: ReadonlySet<DenseRole> = new Set([
   'deltaDecay',
 ]);
 
+/** Matrices that keep their shipped format always: the weights of residual streams are few, and a step of theirs moves all streams. */
+const ALWAYS_EXACT: ReadonlySet<DenseRole> = new Set(['mixerStreamMap', 'feedForwardStreamMap', 'finalStreamMap']);
+
 /**
- * Loads all weights except the experts: projections of mixers and the always parts in the requested format; embedding, LM head, routers and
- * gates as shipped; vectors as FP32. With `shipped` each projection keeps its format. fixed4 does not round either; it is also used for the LM head (for the embedding, if that is the LM head).
+ * Loads all weights except the experts: projections of mixers and the always parts in the requested format; embedding, LM head, routers,
+ * gates and maps of residual streams as shipped; vectors as FP32. With `shipped` each projection keeps its format. fixed4 does not round either; it is also used for the LM head (for the embedding, if that is the LM head).
  * @throws the errors of the device and the files: DEVICE_OUT_OF_MEMORY, PACK_CORRUPT, STORAGE_FAILED
  */
 export async function loadDenseWeights(
@@ -71,13 +74,13 @@ export async function loadResidentExperts(
 export function denseFormat(
   role: DenseRole,
   tensor: TensorSource,
-  source: ModelSource,
+  source: Pick<ModelSource, 'tiedEmbeddings'>,
   projections: WeightFormat,
   quantized: Quantized,
 ): WeightFormat {
   if (isVectorRole(role)) return 'fp32';
   const exact = exactFormatOf(tensor.split);
-  if (projections === 'shipped') return exact;
+  if (projections === 'shipped' || ALWAYS_EXACT.has(role)) return exact;
   if (projections === 'fixed4' && exact !== 'bf16') return exact;
   if (quantized === 'all') return projections;
   const isHead = role === (source.tiedEmbeddings ? 'embedding' : 'lmHead');

@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
   odmoe::test::add_norm_cases(cases);
   odmoe::test::add_router_cases(cases);
   odmoe::test::add_recurrence_cases(cases);
+  odmoe::test::add_residual_streams_cases(cases);
   odmoe::test::add_answer_math_cases(cases);
   odmoe::test::add_finite_values_cases(cases);
   odmoe::test::add_expert_maps_cases(cases);

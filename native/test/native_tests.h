@@ -28,6 +28,7 @@ void add_elementwise_cases(std::vector<Case>& cases);
 void add_norm_cases(std::vector<Case>& cases);
 void add_router_cases(std::vector<Case>& cases);
 void add_recurrence_cases(std::vector<Case>& cases);
+void add_residual_streams_cases(std::vector<Case>& cases);
 void add_answer_math_cases(std::vector<Case>& cases);
 void add_finite_values_cases(std::vector<Case>& cases);
 void add_expert_maps_cases(std::vector<Case>& cases);

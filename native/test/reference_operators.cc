@@ -259,4 +259,71 @@ void reference_state_space(const StateSpaceWork& work) {
   }
 }
 
+void reference_stream_weights(const StreamWeightsWork& work) {
+  const int n = work.streams;
+  for (int row = 0; row < work.rows; ++row) {
+    float* const values = work.values + int64_t{row} * work.columns();
+    for (int i = 0; i < work.columns(); ++i) {
+      const float scaled = std::fma(values[i], work.scales[i < n ? 0 : i < 2 * n ? 1 : 2], work.base[i]);
+      values[i] = i < n ? reference_sigmoid(scaled) + work.epsilon : i < 2 * n ? 2.0f * reference_sigmoid(scaled) : scaled;
+    }
+    if (work.ending) continue;
+    const auto mix = [&](int j, int k) -> float& { return values[(2 + j) * n + k]; };
+    const auto divide_rows = [&](bool by_exponentials) {
+      for (int j = 0; j < n; ++j) {
+        float sum = 0.0f;
+        for (int k = 0; k < n; ++k) sum += mix(j, k);
+        for (int k = 0; k < n; ++k) mix(j, k) = by_exponentials ? mix(j, k) / sum + work.epsilon : mix(j, k) / (sum + work.epsilon);
+      }
+    };
+    const auto divide_columns = [&] {
+      for (int k = 0; k < n; ++k) {
+        float sum = 0.0f;
+        for (int j = 0; j < n; ++j) sum += mix(j, k);
+        for (int j = 0; j < n; ++j) mix(j, k) = mix(j, k) / (sum + work.epsilon);
+      }
+    };
+    for (int j = 0; j < n; ++j) {
+      float highest = -std::numeric_limits<float>::infinity();
+      for (int k = 0; k < n; ++k) highest = mix(j, k) > highest ? mix(j, k) : highest;
+      for (int k = 0; k < n; ++k) mix(j, k) = reference_exp(mix(j, k) - highest);
+    }
+    divide_rows(true);
+    divide_columns();
+    for (int round = 1; round < work.rounds; ++round) {
+      divide_rows(false);
+      divide_columns();
+    }
+  }
+}
+
+void reference_sum_streams(const StreamSumWork& work) {
+  for (int row = 0; row < work.rows; ++row) {
+    const float* const weights = work.weights + row * work.weight_stride;
+    for (int c = 0; c < work.size; ++c) {
+      const auto stream = [&](int i) { return work.streams[(int64_t{row} * work.count + i) * work.size + c]; };
+      float sum = weights[0] * stream(0);
+      for (int i = 1; i < work.count; ++i) sum = std::fma(weights[i], stream(i), sum);
+      work.out[int64_t{row} * work.size + c] = sum;
+    }
+  }
+}
+
+void reference_mix_streams(const StreamMixWork& work) {
+  const int n = work.count;
+  for (int row = 0; row < work.rows; ++row) {
+    const float* const behind = work.weights + int64_t{row} * (2 + n) * n + n;
+    for (int c = 0; c < work.size; ++c) {
+      const auto stream = [&](int i) -> float& { return work.streams[(int64_t{row} * n + i) * work.size + c]; };
+      std::vector<float> mixed;
+      for (int k = 0; k < n; ++k) {
+        float sum = behind[k] * work.output[int64_t{row} * work.size + c];
+        for (int j = 0; j < n; ++j) sum = std::fma(behind[n + j * n + k], stream(j), sum);
+        mixed.push_back(sum);
+      }
+      for (int k = 0; k < n; ++k) stream(k) = mixed[static_cast<size_t>(k)];
+    }
+  }
+}
+
 }  // namespace odmoe::test

@@ -33,4 +33,9 @@ void reference_delta_rule(const DeltaWork& work);
 void reference_channel_decay(const DecayWork& work);
 void reference_state_space(const StateSpaceWork& work);
 
+// Like Backend's operators of the same names; host and device memory are the same.
+void reference_stream_weights(const StreamWeightsWork& work);
+void reference_sum_streams(const StreamSumWork& work);
+void reference_mix_streams(const StreamMixWork& work);
+
 }  // namespace odmoe::test

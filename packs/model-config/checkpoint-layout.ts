@@ -43,6 +43,9 @@ export interface TensorNames {
     tokenNorm?: NamedTensor;
     stateNorm?: NamedTensor;
     draftInput?: NamedTensor;
+    finalStreamMap?: NamedTensor;
+    finalStreamScale?: NamedTensor;
+    finalStreamBase?: NamedTensor;
   };
   /** Number of the first layer in names; left out: 0. */
   firstLayer?: number;
@@ -164,6 +167,7 @@ const FEED_FORWARD_ROLES: ReadonlySet<DenseRole> = new Set<DenseRole>([
   ...(['feedForwardNorm', 'feedForwardNormBias', 'routedNorm', 'routerNorm', 'alwaysOutputNorm'] as const),
   ...(['routedOutputNorm', 'feedForwardOutputNorm', 'layerScale', 'alwaysGate', 'alwaysUp', 'alwaysDown'] as const),
   ...(['alwaysWeight', 'router', 'routerBias', 'choiceBias', 'expertScale', 'tokenExperts'] as const),
+  ...(['feedForwardStreamMap', 'feedForwardStreamScale', 'feedForwardStreamBase'] as const),
 ]);
 
 function layerPrefix({ prefix, firstLayer = 0, numbers }: TensorNames, layer: number, feedForward: boolean): string {

@@ -13,6 +13,7 @@ import {
   gateRows,
   hasFeedForward,
   stateSpaceChannels,
+  streamValues,
   valueHeadDim,
 } from './model-shape.js';
 
@@ -94,6 +95,16 @@ export const DENSE_ROLES = {
   routedOutputNorm: 'layer vector',
   feedForwardOutputNorm: 'layer vector',
   layerScale: 'layer vector',
+  /** Residual streams (ModelShape.streams), before the mixer, before the feed-forward part, and behind the last layer. */
+  mixerStreamMap: 'layer matrix',
+  mixerStreamScale: 'layer vector',
+  mixerStreamBase: 'layer vector',
+  feedForwardStreamMap: 'layer matrix',
+  feedForwardStreamScale: 'layer vector',
+  feedForwardStreamBase: 'layer vector',
+  finalStreamMap: 'model matrix',
+  finalStreamScale: 'model vector',
+  finalStreamBase: 'model vector',
   alwaysGate: 'layer matrix',
   alwaysUp: 'layer matrix',
   alwaysDown: 'layer matrix',
@@ -134,20 +145,27 @@ export function* densePlaces(shape: ModelShape, tiedEmbeddings: boolean): Genera
   for (const [layer, layerShape] of shape.layers.entries()) {
     for (const role of layerRoles(layerShape, shape)) yield { role, layer };
   }
+  if (shape.streams !== undefined) for (const role of FINAL_STREAM_ROLES) yield { role, layer: 0 };
   yield { role: 'finalNorm', layer: 0 };
   if (shape.norm === 'layer') yield { role: 'finalNormBias', layer: 0 };
   if (!tiedEmbeddings) yield { role: 'lmHead', layer: 0 };
   if (shape.lmHeadBias) yield { role: 'lmHeadBias', layer: 0 };
 }
 
+const FINAL_STREAM_ROLES = ['finalStreamMap', 'finalStreamScale', 'finalStreamBase'] as const;
+const MIXER_STREAM_ROLES = ['mixerStreamMap', 'mixerStreamScale', 'mixerStreamBase'] as const;
+const FEED_FORWARD_STREAM_ROLES = ['feedForwardStreamMap', 'feedForwardStreamScale', 'feedForwardStreamBase'] as const;
+
 function* layerRoles(layer: LayerShape, shape: ModelShape): Generator<DenseRole> {
   const inputNorms = layer.inputNorms ?? true;
+  if (shape.streams !== undefined) yield* MIXER_STREAM_ROLES;
   if (inputNorms) yield 'mixerNorm';
   if (inputNorms && shape.norm === 'layer') yield 'mixerNormBias';
   yield* mixerRoles(layer.mixer);
   yield 'mixerOutput';
   if (layer.mixer.kind === 'attention' && layer.mixer.outputBias) yield 'mixerOutputBias';
   if (layer.mixerOutputNorm) yield 'mixerOutputNorm';
+  if (shape.streams !== undefined && hasFeedForward(layer)) yield* FEED_FORWARD_STREAM_ROLES;
   const feedForwardNorm = inputNorms && layer.parallel !== true && hasFeedForward(layer);
   if (feedForwardNorm) yield 'feedForwardNorm';
   if (feedForwardNorm && shape.norm === 'layer') yield 'feedForwardNormBias';
@@ -238,7 +256,11 @@ function requireLayer(shape: ModelShape, layer: number): LayerShape {
 type Dimensions = readonly [number, number];
 type Sizes = Partial<Record<DenseRole, Dimensions>>;
 
-function modelDimensions(role: DenseRole, { vocabSize, hiddenSize }: ModelShape): Dimensions {
+function modelDimensions(role: DenseRole, { vocabSize, hiddenSize, streams }: ModelShape): Dimensions {
+  const count = streams?.count ?? 0;
+  if (role === 'finalStreamMap') return [count, count * hiddenSize];
+  if (role === 'finalStreamScale') return [1, 1];
+  if (role === 'finalStreamBase') return [1, count];
   if (role === 'embedding' || role === 'lmHead') return [vocabSize, hiddenSize];
   if (role === 'draftInput') return [hiddenSize, 2 * hiddenSize];
   return [1, role === 'lmHeadBias' ? vocabSize : hiddenSize];
@@ -246,7 +268,11 @@ function modelDimensions(role: DenseRole, { vocabSize, hiddenSize }: ModelShape)
 
 function layerDimensions(role: DenseRole, layer: LayerShape, shape: ModelShape): Dimensions {
   const hidden = shape.hiddenSize;
-  const sizes = { ...feedForwardDimensions(layer, shape), ...mixerDimensions(layer.mixer, hidden) };
+  const sizes = {
+    ...feedForwardDimensions(layer, shape),
+    ...mixerDimensions(layer.mixer, hidden),
+    ...streamDimensions(shape),
+  };
   // Norms and biases of the residual stream have the size of a hidden state.
   return sizes[role] ?? [1, hidden];
 }
@@ -266,6 +292,21 @@ function feedForwardDimensions({ always }: LayerShape, shape: ModelShape): Sizes
     expertScale: [1, experts],
     tokenExperts: [vocabSize, expertsPerToken],
     layerScale: [1, 1],
+  };
+}
+
+/** One scale for each of the three kinds of values that a map gives. */
+function streamDimensions({ streams, hiddenSize }: ModelShape): Sizes {
+  if (streams === undefined) return {};
+  const values = streamValues(streams);
+  const map = [values, streams.count * hiddenSize] as const;
+  return {
+    mixerStreamMap: map,
+    mixerStreamScale: [1, 3],
+    mixerStreamBase: [1, values],
+    feedForwardStreamMap: map,
+    feedForwardStreamScale: [1, 3],
+    feedForwardStreamBase: [1, values],
   };
 }
 

@@ -9,6 +9,8 @@ import { z } from 'zod';
 export const SIZE_LIMIT = 2 ** 31 - 1;
 const size = z.int().min(1).max(SIZE_LIMIT);
 const count = z.int().min(0).max(SIZE_LIMIT);
+/** Most residual streams: the kernels hold one value of each in registers. */
+const MOST_STREAMS = 8;
 /** Operators compute with FP32 numbers on every device. */
 const float = z.number().refine((value) => Math.fround(value) === value, 'expected a number that FP32 holds');
 const notNegative = float.refine((value) => value >= 0, 'expected a number of at least 0');
@@ -275,6 +277,21 @@ const ropeSchema = z.strictObject({
   scale: positiveFloat,
 });
 
+/**
+ * Residual streams that each part mixes (manifold-constrained hyper-connections, DeepSeek-V4). The residual is `count` rows h_i, which begin as copies
+ * of the embedding; `base`, `map` and `scale` are tensors of the part. f = map x (all h_i one behind another, divided by the root mean square of all of
+ * them), of count + count + count^2 values: pre_i = sigmoid(f_i scale_0 + base_i) + epsilon, post_k = 2 sigmoid(f_(count + k) scale_1 + base), and mix =
+ * softmax of each row of the rest (times scale_2, plus base) + epsilon, divided by its sums of columns, then rounds - 1 times by those of rows and those
+ * of columns (each sum + epsilon). A mixer or a feed-forward part takes sum of pre_i h_i in the place of h, and of its output, h_k becomes post_k output +
+ * sum over j of mix_(j, k) h_j. Behind the last layer, h is the sum of pre_i h_i by tensors of the model, of `count` values.
+ */
+const streamsSchema = z.strictObject({
+  kind: z.literal('mixed'),
+  count: size.min(2).max(MOST_STREAMS),
+  epsilon: positiveFloat,
+  rounds: size.max(1000),
+});
+
 export const modelShapeSchema = z.strictObject({
   vocabSize: size,
   hiddenSize: size,
@@ -307,6 +324,8 @@ export const modelShapeSchema = z.strictObject({
    * they are not.
    */
   queryScale: z.strictObject({ beta: positiveFloat, length: size }).optional(),
+  /** Absent: the residual is one row. */
+  streams: streamsSchema.optional(),
 });
 
 export type ModelShape = z.infer<typeof modelShapeSchema>;
@@ -321,6 +340,7 @@ export type StateSpaceMixer = z.infer<typeof stateSpaceSchema>;
 export type RouterShape = z.infer<typeof routerSchema>;
 export type RotaryShape = z.infer<typeof rotarySchema>;
 export type RopeShape = z.infer<typeof ropeSchema>;
+export type StreamsShape = z.infer<typeof streamsSchema>;
 export type GluShape = z.infer<typeof gluSchema>;
 
 /** Rows of the gate matrix of a GLU, and of its up matrix. */
@@ -331,6 +351,11 @@ export function gateRows({ intermediateSize, activation }: GluShape): number {
 /** Values of the three matrices of an expert. */
 export function expertMatrixValues({ hiddenSize, expert }: Pick<ModelShape, 'hiddenSize' | 'expert'>): number {
   return (2 * gateRows(expert) + expert.intermediateSize) * hiddenSize;
+}
+
+/** Values of a part's stream map: one before and one behind the part for each stream, and a mix of all with all. */
+export function streamValues({ count }: StreamsShape): number {
+  return (2 + count) * count;
 }
 
 /** True if a layer has a feed-forward part behind its mixer. */
@@ -422,6 +447,7 @@ export function shapeProblem(shape: ModelShape): string | null {
     return `${routed} layers have experts, and ${shape.expertLayers} are said to have some`;
   }
   if (shape.draftHead !== undefined && shape.norm !== 'rms') return 'a head that drafts has RMS norms';
+  if (shape.streams !== undefined && shape.draftHead !== undefined) return 'a head that drafts has no residual streams';
   for (const [number, layer] of shape.layers.entries()) {
     const problem = layerProblem(layer, shape) ?? sharingProblem(layer, shape.layers.slice(0, number));
     if (problem !== null) return `layer ${number}: ${problem}`;
@@ -445,6 +471,9 @@ function layerProblem(layer: LayerShape, shape: ModelShape): string | null {
   if (problem !== undefined) return problem;
   if (layer.parallel === true && (layer.routedNorm || layer.routerNorm)) {
     return 'a parallel block has one norm, and none of experts or router alone';
+  }
+  if (shape.streams !== undefined && (layer.parallel === true || layer.layerScale)) {
+    return 'a parallel block and a scaled layer have no residual streams';
   }
   return mixerProblem(layer.mixer, shape) ?? (layer.routed === null ? null : routerProblem(layer.routed, shape));
 }

@@ -167,6 +167,22 @@ describe('the emulated work of a layer', () => {
   });
 });
 
+describe('the emulated work of residual streams', () => {
+  it('is their maps, the sum that a part takes, and the mix behind it, once a part', () => {
+    const streams = { kind: 'mixed', count: 4, epsilon: 2 ** -20, rounds: 20 } as const;
+    const shape = shapeOf(denseLayer, { ...plainLayer, routed: null }, plainLayer);
+    const plain = layersWork(shape);
+    const work = layersWork({ ...shape, streams });
+    const map = 24 * 4 * HIDDEN;
+    const ending = 4 * 4 * HIDDEN;
+    for (const [layer, parts] of [2, 1, 2].entries()) {
+      const more = (work[layer]?.weights ?? 0) - (plain[layer]?.weights ?? 0);
+      assert.equal(more, parts * map + (layer === 0 ? ending : 0));
+      assert.equal((work[layer]?.rowFlop ?? 0) - (plain[layer]?.rowFlop ?? 0), 2 * more + 2 * parts * 24 * HIDDEN);
+    }
+  });
+});
+
 describe("the emulated time of main's layers", () => {
   it('is counted for the expert layer that follows; layers behind the last one are separate', () => {
     const profile = loadDeviceProfile(paperProfileFile('rtx3090-testbed'));

@@ -16,6 +16,7 @@ import {
   type ModelShape,
   type RotaryShape,
   type RouterShape,
+  type StreamsShape,
 } from '../../shared/model/model-shape.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { TensorSource } from '../../shared/model/tensor-source.js';
@@ -220,6 +221,13 @@ const layer = (experts: number): fc.Arbitrary<LayerShape> =>
     layerScale: flag,
   });
 
+const streams: fc.Arbitrary<StreamsShape> = fc.record({
+  kind: fc.constant<'mixed'>('mixed'),
+  count: fc.integer({ min: 2, max: 8 }),
+  epsilon,
+  rounds: fc.integer({ min: 1, max: 5 }),
+});
+
 /** Whatever the schema and shapeProblem let through, in small. */
 const anyShape: fc.Arbitrary<ModelShape> = fc
   .integer({ min: 1, max: 6 })
@@ -239,6 +247,7 @@ const anyShape: fc.Arbitrary<ModelShape> = fc
       queryScale: fc.option(fc.record({ beta: fc.constantFrom(0.1, 2).map(Math.fround), length: small }), {
         nil: undefined,
       }),
+      streams: fc.option(streams, { nil: undefined }),
       layers: fc.array(layer(experts), { minLength: 1, maxLength: 4 }),
       experts: fc.constant(experts),
       expertsPerToken: fc.integer({ min: 1, max: experts }),

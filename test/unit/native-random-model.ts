@@ -13,6 +13,7 @@ const NORM_ROLES: readonly DenseRole[] = [
   ...(['indexKeyNorm', 'indexQueryNorm', 'stateSpaceNorm'] as const),
   ...(['deltaNorm', 'feedForwardNorm', 'routedNorm', 'routerNorm', 'alwaysOutputNorm', 'routedOutputNorm'] as const),
   ...(['feedForwardOutputNorm', 'layerScale', 'expertScale'] as const),
+  ...(['mixerStreamScale', 'feedForwardStreamScale', 'finalStreamScale'] as const),
 ];
 
 /** xorshift32; values about -1.7 to 1.7 with variance 1. */
@@ -88,6 +89,13 @@ export class RandomWeights {
     this.pieces.push(new Uint8Array(values.buffer));
     this.bytes += size;
     return { rows, columns, split: 'none-fp32', chunks: [{ ...chunk, codec: 'raw', crc32c: null }], view: null };
+  }
+
+  /** A tensor that the model has. */
+  tensor(role: DenseRole, layer: number): TensorSource {
+    const found = this.dense.get(`${role} ${layer}`);
+    if (found === undefined) throw new Error(`no ${role} of layer ${layer}`);
+    return found;
   }
 
   expert(layer: number, expert: number): ExpertSource {

@@ -19,6 +19,7 @@ import {
   type Vector,
   type Weights,
 } from './plain-mixers.js';
+import { beginRows, endRows, type Rows, type Taken, takeRows } from './plain-streams.js';
 import { type Matrix, plainValues } from './plain-values.js';
 
 /** The rows that a layer's mixer saw, and what it made of them. */
@@ -45,7 +46,7 @@ export class PlainForward {
   private readonly experts = new Map<string, PlainExpert>();
   private tokenIds: readonly number[] = [];
 
-  constructor(private readonly source: ModelSource) {
+  constructor(private readonly source: Pick<ModelSource, 'shape' | 'tiedEmbeddings' | 'dense' | 'expert'>) {
     this.shape = source.shape;
   }
 
@@ -59,17 +60,20 @@ export class PlainForward {
     const { hiddenSize, embeddingScale } = this.shape;
     const embedding = this.weights(0)('embedding').data;
     this.tokenIds = tokenIds;
-    let hidden: Vector[] = tokenIds.map((id) =>
+    let embedded: Vector[] = tokenIds.map((id) =>
       embedding.slice(id * hiddenSize, (id + 1) * hiddenSize).map((value) => value * embeddingScale),
     );
-    if (this.shape.draftHead !== undefined) hidden = hidden.map((row, index) => this.draftRow(row, states[index]));
+    if (this.shape.draftHead !== undefined) embedded = embedded.map((row, at) => this.draftRow(row, states[at]));
+    let hidden = embedded.map((row) => beginRows(row, this.shape));
     let expertLayer = 0;
     const last: LastChoice = { positions: [] };
     for (const [number, layer] of this.shape.layers.entries()) {
-      hidden = this.layer(layer, number, expertLayer, hidden, this.mix(layer, number, hidden, last));
+      const taken = hidden.map((rows) => takeRows(rows, 'mixer', this.shape, this.weights(number)));
+      const inputs = taken.map(({ input }) => input);
+      hidden = this.layer(layer, number, expertLayer, taken, this.mix(layer, number, inputs, last));
       if (layer.routed !== null) expertLayer += 1;
     }
-    return hidden;
+    return hidden.map((rows) => endRows(rows, this.shape, this.weights(0)));
   }
 
   /** A state as the model's own final norm makes it. */
@@ -97,18 +101,20 @@ export class PlainForward {
     layer: LayerShape,
     number: number,
     expertLayer: number,
-    hidden: readonly Vector[],
+    taken: readonly Taken[],
     { inputs, outputs }: Mixed,
-  ): Vector[] {
+  ): Rows[] {
     const inputNorms = layer.inputNorms ?? true;
     const { normEpsilon, residualScale } = this.shape;
     const weights = this.weights(number);
     const normed = (row: Vector, present: boolean, role: DenseRole): Vector =>
       present ? rmsNorm(row, normEpsilon, weights(role).data) : row;
-    return hidden.map((before, position) => {
+    return taken.map(({ input: before, give }, position) => {
       const branch = normed(outputs[position] ?? before, layer.mixerOutputNorm, 'mixerOutputNorm');
-      const row = before.map((value, index) => value + residualScale * at(branch, index));
-      if (layer.routed === null && layer.always === null) return row;
+      const rows = give(branch.map((value) => value * residualScale));
+      if (layer.routed === null && layer.always === null) return rows;
+      const next = takeRows(rows, 'feedForward', this.shape, weights);
+      const row = next.input;
       const own = layer.parallel === true ? (inputs[position] ?? row) : row;
       const isNormed = inputNorms && layer.parallel !== true;
       const input = isNormed ? this.norm(own, 'feedForwardNorm', 'feedForwardNormBias', weights) : own;
@@ -138,7 +144,8 @@ export class PlainForward {
       sum = normed(sum, layer.feedForwardOutputNorm, 'feedForwardOutputNorm');
       const scale = layer.layerScale ? at(weights('layerScale').data, 0) : 1;
       const branchScale = residualScale * (layer.feedForwardScale ?? 1);
-      return row.map((value, index) => (value + branchScale * at(sum, index)) * scale);
+      const behind = next.give(sum.map((value) => value * branchScale));
+      return behind.map((one) => one.map((value) => value * scale));
     });
   }
 

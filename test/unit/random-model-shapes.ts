@@ -269,6 +269,15 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
     ],
     { expert: { ...plainGlu(22), activation: 'relu-squared' } },
   ),
+  'residual streams that each part mixes': model(
+    [
+      { ...LAYER, mixer: attention({}), always: always({}, true) },
+      { ...dense(latent(0)), mixerOutputNorm: true },
+      { ...LAYER, mixer: DELTA, routed: null },
+      { ...LAYER, mixer: attention({ window: 4 }), routedOutputNorm: true, feedForwardOutputNorm: true },
+    ],
+    { streams: { kind: 'mixed', count: 3, epsilon: f(1e-6), rounds: 4 }, residualScale: f(0.8) },
+  ),
   'delta nets, short convolutions and attention': model([
     { ...LAYER, mixer: DELTA, always: always({}, true) },
     dense({ kind: 'convolution', taps: 3 }),

@@ -304,6 +304,9 @@ class Backend {
   virtual void state_space(const StateSpaceWork* works, int count) = 0;
   virtual void combine(const CombineWork& work) = 0;
   virtual void choose_blocks(const BlockChoiceWork& work) = 0;
+  virtual void stream_weights(const StreamWeightsWork& work) = 0;
+  virtual void sum_streams(const StreamSumWork& work) = 0;
+  virtual void mix_streams(const StreamMixWork& work) = 0;
 };
 
 struct CpuOptions {

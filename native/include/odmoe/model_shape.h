@@ -170,6 +170,14 @@ struct QueryScale {
   int length = 1;
 };
 
+struct StreamsShape {
+  int count = 0;
+  float epsilon = 0;
+  int rounds = 0;
+
+  int values() const { return (2 + count) * count; }
+};
+
 struct ModelShape {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -190,6 +198,7 @@ struct ModelShape {
   // Rows begin from tokens and hidden states of another model (shared/model/model-shape.ts, draftHead).
   bool draft_head = false;
   std::optional<QueryScale> query_scale;
+  std::optional<StreamsShape> streams;
 };
 
 // The GLU of the layer's experts.

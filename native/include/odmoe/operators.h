@@ -152,4 +152,43 @@ struct StateSpaceWork {
   int head_dim = 0;
 };
 
+// Most residual streams (shared/model/model-shape.ts, streams).
+inline constexpr int kMostStreams = 8;
+
+// The weights of a part for the residual streams of each row, in the place of the values of its map: `streams` weights before the part, then as
+// many behind it, then the mix, row by row. At the end of the model there are only those before it.
+struct StreamWeightsWork {
+  float* values = nullptr;        // rows x columns()
+  const float* scales = nullptr;  // one for each of the three kinds of weights
+  const float* base = nullptr;    // columns()
+  int rows = 0;
+  int streams = 0;
+  bool ending = false;
+  float epsilon = 0;
+  int rounds = 1;
+
+  int columns() const { return ending ? streams : (2 + streams) * streams; }
+};
+
+// out = the sum of a row's streams by the weights before a part.
+struct StreamSumWork {
+  float* out = nullptr;            // rows x size
+  const float* streams = nullptr;  // rows x count x size
+  const float* weights = nullptr;  // rows x weight_stride; only the first `count` of a row are read
+  int64_t weight_stride = 0;
+  int rows = 0;
+  int count = 0;
+  int size = 0;
+};
+
+// A row's streams behind a part: its output by the weights behind it, and the streams before it by the mix.
+struct StreamMixWork {
+  float* streams = nullptr;        // rows x count x size
+  const float* output = nullptr;   // rows x size
+  const float* weights = nullptr;  // rows x (2 + count) count
+  int rows = 0;
+  int count = 0;
+  int size = 0;
+};
+
 }  // namespace odmoe

@@ -60,7 +60,7 @@ class Pass : public LiveCount<Pass> {
   // outputs: rows x k x hidden_size floats; weights: rows x k. After the last expert layer this also runs the layers behind it.
   void combine(int layer, std::span<const uint8_t> outputs, std::span<const float> weights);
   // To be called between begin or a combine and the next attend, or after the last combine. Copies the residual stream: rows x
-  // hidden_size. The pass does not change.
+  // hidden_size; of a model with several streams the sum of them that the next mixer takes, or the final norm. The pass does not change.
   void residual(std::span<float> states) const;
   // on_router is called when the router of an expert layer has chosen. Throws CANCELLED; finished layers then have their cache
   // rows.
@@ -100,6 +100,8 @@ class Pass : public LiveCount<Pass> {
   void check_not_cancelled(int layer) const;
   // Throws INTERNAL unless all layers are done and the rows are of the pass.
   void check_last_rows(std::span<const int32_t> rows) const;
+  // The residual becomes what the layer's mixer takes, of models with residual streams.
+  void begin_layer(int layer);
   // Runs layers [layer_, end), none of which has experts.
   void run_dense_layers(int end);
   // Runs a layer except its experts and the sum of their outputs.

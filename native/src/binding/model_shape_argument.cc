@@ -240,6 +240,15 @@ RopeShape to_rope_shape(const Napi::Object& object) {
   return rope;
 }
 
+StreamsShape to_streams_shape(const Napi::Object& object) {
+  const Members members(object);
+  StreamsShape streams;
+  streams.count = members.count("count");
+  streams.epsilon = members.real("epsilon");
+  streams.rounds = members.count("rounds");
+  return streams;
+}
+
 }  // namespace
 
 GluShape to_glu_shape(const Napi::Object& object) {
@@ -287,6 +296,7 @@ ModelShape to_model_shape(const Napi::Object& object) {
     const Members scale(members.object("queryScale"));
     shape.query_scale = QueryScale{scale.real("beta"), scale.count("length")};
   }
+  if (members.has("streams")) shape.streams = to_streams_shape(members.object("streams"));
   return shape;
 }
 

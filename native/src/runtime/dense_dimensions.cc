@@ -172,6 +172,12 @@ DenseDimensions layer_dimensions(DenseRole role, const LayerShape& layer, const 
     case DenseRole::expert_scale: return {1, shape.experts};
     case DenseRole::token_experts: return {shape.vocab_size, shape.experts_per_token};
     case DenseRole::layer_scale: return {1, 1};
+    case DenseRole::mixer_stream_map:
+    case DenseRole::feed_forward_stream_map: return {shape.streams->values(), shape.streams->count * hidden};
+    case DenseRole::mixer_stream_scale:
+    case DenseRole::feed_forward_stream_scale: return {1, 3};
+    case DenseRole::mixer_stream_base:
+    case DenseRole::feed_forward_stream_base: return {1, shape.streams->values()};
     default: return std::visit(MixerDimensions{role, hidden}, layer.mixer);
   }
 }
@@ -184,18 +190,23 @@ std::vector<DenseRole> model_roles(const ModelShape& shape) {
   if (shape.norm == NormKind::layer) add(roles, {DenseRole::final_norm_bias});
   if (shape.lm_head_bias) add(roles, {DenseRole::lm_head_bias});
   if (shape.draft_head) add(roles, {DenseRole::token_norm, DenseRole::state_norm, DenseRole::draft_input});
+  if (shape.streams) add(roles, {DenseRole::final_stream_map, DenseRole::final_stream_scale, DenseRole::final_stream_base});
   return roles;
 }
 
-std::vector<DenseRole> layer_roles(const LayerShape& layer, NormKind norm) {
+std::vector<DenseRole> layer_roles(const LayerShape& layer, const ModelShape& shape) {
   Roles roles;
   add(roles, {DenseRole::mixer_output});
-  const bool biases = norm == NormKind::layer;
+  const bool biases = shape.norm == NormKind::layer;
   if (layer.input_norms) add(roles, {DenseRole::mixer_norm});
   if (layer.input_norms && biases) add(roles, {DenseRole::mixer_norm_bias});
   const bool own_norm = layer.input_norms && !layer.parallel && layer.has_feed_forward();
   if (own_norm) add(roles, {DenseRole::feed_forward_norm});
   if (own_norm && biases) add(roles, {DenseRole::feed_forward_norm_bias});
+  if (shape.streams) add(roles, {DenseRole::mixer_stream_map, DenseRole::mixer_stream_scale, DenseRole::mixer_stream_base});
+  if (shape.streams && layer.has_feed_forward()) {
+    add(roles, {DenseRole::feed_forward_stream_map, DenseRole::feed_forward_stream_scale, DenseRole::feed_forward_stream_base});
+  }
   std::visit(MixerRoles{roles}, layer.mixer);
   if (layer.mixer_output_norm) add(roles, {DenseRole::mixer_output_norm});
   add_routed_roles(roles, layer);
@@ -212,8 +223,13 @@ std::vector<DenseRole> layer_roles(const LayerShape& layer, NormKind norm) {
 DenseDimensions dense_dimensions(DenseRole role, int layer, const ModelShape& shape) {
   if (!dense_role_facts(role).of_model) return layer_dimensions(role, shape.layers[static_cast<size_t>(layer)], shape);
   if (role == DenseRole::embedding || role == DenseRole::lm_head) return {shape.vocab_size, shape.hidden_size};
-  if (role == DenseRole::draft_input) return {shape.hidden_size, 2 * shape.hidden_size};
-  return {1, role == DenseRole::lm_head_bias ? shape.vocab_size : shape.hidden_size};
+  switch (role) {
+    case DenseRole::draft_input: return {shape.hidden_size, 2 * shape.hidden_size};
+    case DenseRole::final_stream_map: return {shape.streams->count, shape.streams->count * shape.hidden_size};
+    case DenseRole::final_stream_scale: return {1, 1};
+    case DenseRole::final_stream_base: return {1, shape.streams->count};
+    default: return {1, role == DenseRole::lm_head_bias ? shape.vocab_size : shape.hidden_size};
+  }
 }
 
 }  // namespace odmoe

@@ -15,7 +15,7 @@ struct DenseDimensions {
 
 // Roles of the whole model, with an LM head even where it shares the embedding; roles of one of its layers.
 std::vector<DenseRole> model_roles(const ModelShape& shape);
-std::vector<DenseRole> layer_roles(const LayerShape& layer, NormKind norm);
+std::vector<DenseRole> layer_roles(const LayerShape& layer, const ModelShape& shape);
 
 // Dimensions of a role that the model or the layer has; `layer` is ignored for roles of the model. A vector has one row, except for
 // the taps of a convolution.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mixers.h"
+#include "residual_streams.h"
 
 namespace odmoe {
 namespace {
@@ -97,12 +98,16 @@ RouterChoice choose_experts(PassState& pass, const LayerShape& layer, const Dens
 RouterChoice choose_ahead(PassState& pass, const LayerShape& layer, const DenseWeights& weights) {
   // The branch memory is free until the layer's sum.
   float* const in = pass.branch.floats();
+  float* state = pass.residual.floats();
+  if (pass.shape().streams) {
+    take_streams_ahead(pass, weights, in);
+    state = in;
+  }
   if (layer.router_norm) {
-    rms_normalize(pass, in, pass.residual.floats(), weights.vector(DenseRole::router_norm));
+    rms_normalize(pass, in, state, weights.vector(DenseRole::router_norm));
   } else {
     const bool parallel = layer.parallel;
-    normalize_hidden(pass, in, pass.residual.floats(), pass.count(),
-                     weights.vector(parallel ? DenseRole::mixer_norm : DenseRole::feed_forward_norm),
+    normalize_hidden(pass, in, state, pass.count(), weights.vector(parallel ? DenseRole::mixer_norm : DenseRole::feed_forward_norm),
                      weights.vector(parallel ? DenseRole::mixer_norm_bias : DenseRole::feed_forward_norm_bias));
   }
   // A prediction needs no scores of the experts that were not chosen.
@@ -159,13 +164,13 @@ void add_feed_forward(PassState& pass, const LayerShape& layer, const DenseWeigh
     // A norm of the output of `always` comes after its gate.
     if (layer.always->gated && !layer.always_output_norm) sum.always_gates = pass.always_gates.floats();
   }
-  if (routed_apart || layer.feed_forward_output_norm) {
+  if (routed_apart || layer.feed_forward_output_norm || pass.shape().streams) {
     sum.hidden = branch;
     sum.scale = 1;
     sum.add = routed_apart;
     if (sum.k > 0 || sum.always != nullptr) backend.combine(sum);
     if (layer.feed_forward_output_norm) rms_normalize(pass, branch, branch, weights.vector(DenseRole::feed_forward_output_norm));
-    backend.add(pass.residual.floats(), branch, int64_t{pass.count()} * pass.hidden(), scale);
+    add_output(pass, branch, scale);
   } else {
     backend.combine(sum);
   }

@@ -4,6 +4,7 @@
 
 #include "chosen_blocks.h"
 #include "chosen_positions.h"
+#include "residual_streams.h"
 
 namespace odmoe {
 namespace {
@@ -87,7 +88,8 @@ void run_mixer(PassState& pass, int layer, const DenseWeights& weights) {
   backend.matmul(branch, output.rows, output, mixed, output.columns, n);
   if (const float* bias = weights.vector(DenseRole::mixer_output_bias)) backend.add_bias(pass.rows_of(branch), bias);
   if (shape.mixer_output_norm) rms_normalize(pass, branch, branch, weights.vector(DenseRole::mixer_output_norm));
-  backend.add(residual, branch, n * output.rows, pass.shape().residual_scale);
+  add_output(pass, branch, pass.shape().residual_scale);
+  if (shape.has_feed_forward()) take_streams(pass, layer, StreamPart::feed_forward);
   for (size_t i = 0; i < pass.row_sequences.size(); i++) pass.row_sequences[i]->written(layer, pass.positions[i] + 1);
 }
 

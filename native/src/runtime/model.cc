@@ -47,7 +47,7 @@ Model::Model(std::shared_ptr<Device> device, const ModelShape& shape)
       own_(model_roles(shape)) {
   check_rotations(shape_);
   for (size_t layer = 0; layer < shape_.layers.size(); layer++) {
-    layers_.emplace_back(layer_roles(shape_.layers[layer], shape_.norm));
+    layers_.emplace_back(layer_roles(shape_.layers[layer], shape_));
     if (!shape_.layers[layer].routed) continue;
     expert_layers_.push_back(static_cast<int>(layer));
     experts_.emplace_back(static_cast<size_t>(shape_.experts));

@@ -173,6 +173,55 @@ OperatorCaseMaker rotation_case(const char* operation, const Sizes& sizes, Rotar
   };
 }
 
+constexpr int kStreams = 4;
+constexpr int kStreamRounds = 20;
+
+// Weights of a part: a few exponentials, and divisions, each of which counts as ten multiply-adds.
+OperatorCaseMaker stream_weights_case() {
+  return [](const OperatorPools& pools) {
+    constexpr int kColumns = (2 + kStreams) * kStreams;
+    constexpr int kMixed = kStreams * kStreams;
+    const int64_t count = int64_t{kBatchRows} * kColumns;
+    const Cut floats = cut(pools, 0, count);
+    return OperatorCase{"stream_weights",
+                        "DeepSeek-V4, 4 streams, 20 rounds",
+                        kBatchRows,
+                        8.0 * static_cast<double>(count),
+                        kBatchRows * (kColumns * kSigmoid + 2.0 * kStreamRounds * kMixed * 11),
+                        turns_of(0, count),
+                        [=](int64_t turn) {
+                          floats.backend->stream_weights(
+                              {floats.out(turn), floats.inputs, floats.inputs, kBatchRows, kStreams, false, 1e-6f, kStreamRounds});
+                        }};
+  };
+}
+
+// The input of a part, or the streams behind it.
+OperatorCaseMaker streams_case(bool mixes) {
+  return [=](const OperatorPools& pools) {
+    constexpr int kSize = 4096;
+    constexpr int64_t kColumns = int64_t{2 + kStreams} * kStreams;
+    const int64_t count = int64_t{kBatchRows} * kSize;
+    const Cut floats = mixes ? cut(pools, count, kStreams * count) : cut(pools, kStreams * count, count);
+    const double moved = mixes ? 2 * kStreams + 1 : kStreams + 1;
+    return OperatorCase{
+        mixes ? "mix_streams" : "sum_streams",
+        "DeepSeek-V4, 4 x 4096",
+        kBatchRows,
+        4.0 * static_cast<double>(count) * moved,
+        static_cast<double>(count) * (mixes ? (kStreams + 1) * kStreams : kStreams),
+        turns_of(floats.input_floats, floats.output_floats),
+        [=](int64_t turn) {
+          float* const in = floats.in(turn);
+          if (mixes) {
+            floats.backend->mix_streams({floats.out(turn), in, floats.inputs, kBatchRows, kStreams, kSize});
+          } else {
+            floats.backend->sum_streams({floats.out(turn), in, floats.inputs, kColumns, kBatchRows, kStreams, kSize});
+          }
+        }};
+  };
+}
+
 }  // namespace
 
 OperatorPools::OperatorPools(const std::shared_ptr<Backend>& of)
@@ -216,6 +265,9 @@ std::vector<OperatorCaseMaker> element_cases() {
       vectors_case("cap_logits", {"Gemma-4-26B", 1, 1, 262144}, 0, true, kTanh + 3,
                    [](Backend& backend, const Sizes& of, float*, float* out) { backend.cap_logits(out, of.count(), 1.0f, 30.0f); }),
       combine_case(),
+      stream_weights_case(),
+      streams_case(false),
+      streams_case(true),
   };
 }
 

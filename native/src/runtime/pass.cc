@@ -12,6 +12,7 @@
 #include "pass_rows.h"
 #include "pass_state.h"
 #include "query_scale.h"
+#include "residual_streams.h"
 #include "rope.h"
 
 namespace odmoe {
@@ -106,7 +107,8 @@ void Pass::begin(PassRows rows) {
   const float scale = pass.shape().embedding_scale;
   if (scale != 1) pass.backend().scale(residual, static_cast<int64_t>(n) * pass.hidden(), scale);
   if (pass.shape().draft_head) make_draft_rows(pass, rows.states);
-  layer_ = 0;
+  begin_streams(pass);
+  begin_layer(0);
   expert_layer_ = 0;
   stage_ = Stage::attend;
 }
@@ -121,9 +123,14 @@ void Pass::expect(Stage stage, int layer) {
                   std::to_string(layer));
 }
 
+void Pass::begin_layer(int layer) {
+  layer_ = layer;
+  take_streams(*state_, layer, StreamPart::mixer);
+}
+
 void Pass::run_dense_layers(int end) {
   PassState& pass = *state_;
-  for (; layer_ < end; layer_++) {
+  for (; layer_ < end; begin_layer(layer_ + 1)) {
     check_not_cancelled(layer_);
     const LayerShape& shape = layer_shape(pass, layer_);
     const DenseWeights& weights = pass.model->layer(layer_);
@@ -151,7 +158,7 @@ RouterChoice Pass::begin_expert_layer(int layer, std::span<uint8_t> hidden) {
 void Pass::end_expert_layer(int layer, std::span<const float> weights) {
   PassState& pass = *state_;
   add_feed_forward(pass, layer_shape(pass, layer_), pass.model->layer(layer_), weights);
-  layer_++;
+  begin_layer(layer_ + 1);
   expert_layer_ = layer + 1;
   if (expert_layer_ == pass.shape().expert_layers) run_dense_layers(static_cast<int>(pass.shape().layers.size()));
 }

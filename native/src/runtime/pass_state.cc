@@ -44,6 +44,13 @@ PassState::PassState(std::shared_ptr<Model> of, int rows, RouterAnswer answer)
     return DeviceMemory(model->device()->backend(), float_bytes(count * columns));
   };
   residual = floats(rows, shape.hidden_size);
+  if (shape.streams) {
+    const int64_t row = shape.streams->count * shape.hidden_size;
+    streams = floats(rows, row);
+    normed_streams = floats(std::min(rows, kExpertTileRows), row);
+    stream_weights = floats(rows, shape.streams->values());
+    weights_ahead = floats(rows, shape.streams->values());
+  }
   normed = floats(rows, shape.hidden_size);
   branch = floats(rows, shape.hidden_size);
   mixer_scratch = floats(1, needs.mixer_floats);

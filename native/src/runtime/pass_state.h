@@ -60,7 +60,11 @@ struct PassState {
   std::shared_ptr<Model> model;
   int max_rows;
   RouterAnswer router_answer;
-  DeviceMemory residual;          // rows x hidden
+  DeviceMemory residual;          // rows x hidden; with residual streams what the next part takes of them
+  DeviceMemory streams;           // rows x streams x hidden, where the residual is streams
+  DeviceMemory normed_streams;    // for kExpertTileRows rows
+  DeviceMemory stream_weights;    // rows x StreamsShape::values(), of the part that runs
+  DeviceMemory weights_ahead;     // the same, of a router that is asked ahead
   DeviceMemory normed;            // rows x hidden: input of a mixer or a feed-forward part
   DeviceMemory branch;            // rows x hidden: its output
   DeviceMemory mixer_scratch;     // as large as the largest need of a mixer

@@ -29,6 +29,7 @@ constexpr Group kGroups[] = {
     {"normalize", &test_normalize},
     {"vectors", &test_vectors},
     {"recurrence", &test_recurrence},
+    {"residual_streams", &test_residual_streams},
     {"router", &test_router},
     {"attention", &test_attention},
     {"key_values", &test_key_values},

@@ -59,6 +59,7 @@ void test_elementwise(Devices& devices);
 void test_normalize(Devices& devices);
 void test_vectors(Devices& devices);
 void test_recurrence(Devices& devices);
+void test_residual_streams(Devices& devices);
 void test_router(Devices& devices);
 void test_attention(Devices& devices);
 void test_key_values(Devices& devices);

@@ -68,6 +68,9 @@ class CpuBackend final : public Backend {
   void channel_decay(const DecayWork& work) override;
   void state_space(const StateSpaceWork* works, int count) override;
   void combine(const CombineWork& work) override;
+  void stream_weights(const StreamWeightsWork& work) override;
+  void sum_streams(const StreamSumWork& work) override;
+  void mix_streams(const StreamMixWork& work) override;
 
  private:
   struct PlannedProduct {

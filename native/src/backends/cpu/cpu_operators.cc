@@ -182,4 +182,21 @@ void CpuBackend::combine(const CombineWork& work) {
   for_pieces(work.n, work.size, [=, &work, this](int64_t i, int64_t begin, int64_t end) { kernels_.combine(work, i, begin, end); });
 }
 
+void CpuBackend::stream_weights(const StreamWeightsWork& work) {
+  const int64_t divisions = int64_t{work.streams} * work.streams * work.rounds;
+  for_ranges(work.rows, work.columns() + divisions, [=, &work, this](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) kernels_.stream_weights(work, i);
+  });
+}
+
+void CpuBackend::sum_streams(const StreamSumWork& work) {
+  for_pieces(work.rows, work.size,
+             [=, &work, this](int64_t i, int64_t begin, int64_t end) { kernels_.sum_streams(work, i, begin, end); });
+}
+
+void CpuBackend::mix_streams(const StreamMixWork& work) {
+  for_pieces(work.rows, work.size,
+             [=, &work, this](int64_t i, int64_t begin, int64_t end) { kernels_.mix_streams(work, i, begin, end); });
+}
+
 }  // namespace odmoe::cpu

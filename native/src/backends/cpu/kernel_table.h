@@ -180,6 +180,11 @@ struct KernelTable {
   void (*channel_decay)(const DecayWork& work, float* values, int64_t head, int64_t begin, int64_t end);
   // All rows of dimensions [begin, end) of one head. scratch: kThreadScratch floats.
   void (*state_space)(const StateSpaceWork& work, int64_t head, int64_t begin, int64_t end, float* scratch);
+  // One row.
+  void (*stream_weights)(const StreamWeightsWork& work, int64_t row);
+  // Elements [begin, end) of one row.
+  void (*sum_streams)(const StreamSumWork& work, int64_t row, int64_t begin, int64_t end);
+  void (*mix_streams)(const StreamMixWork& work, int64_t row, int64_t begin, int64_t end);
 
   // out[i] = exp((x[i] - highest) / divisor).
   void (*exponentials)(float* out, const float* x, int64_t count, float highest, float divisor);

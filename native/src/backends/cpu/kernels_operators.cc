@@ -5,6 +5,7 @@
 #include "kernels_measure.h"
 #include "kernels_norms.h"
 #include "kernels_recurrence.h"
+#include "kernels_residual.h"
 #include "kernels_router.h"
 #include "kernels_training.h"
 #include "kernels_units.h"
@@ -39,6 +40,9 @@ constexpr KernelTable make_table() {
   table.delta_rule = &delta_rule;
   table.channel_decay = &channel_decay;
   table.state_space = &state_space;
+  table.stream_weights = &stream_weights;
+  table.sum_streams = &sum_streams;
+  table.mix_streams = &mix_streams;
   table.exponentials = &exponentials;
   table.sum_products = &sum_products;
   table.sum = &fold_values;

@@ -87,6 +87,9 @@ class CudaBackend final : public Backend {
   void channel_decay(const DecayWork& work) override;
   void state_space(const StateSpaceWork* works, int count) override;
   void combine(const CombineWork& work) override;
+  void stream_weights(const StreamWeightsWork& work) override;
+  void sum_streams(const StreamSumWork& work) override;
+  void mix_streams(const StreamMixWork& work) override;
 
  private:
   // Rows and their caches' lists of blocks in device memory, for the operator that sent them.

@@ -151,6 +151,12 @@ struct CombineJob {
 };
 cudaError_t launch_combine(const CombineJob& job, cudaStream_t stream);
 
+// ---- residual_streams.cu
+
+cudaError_t launch_stream_weights(const StreamWeightsWork& work, cudaStream_t stream);
+cudaError_t launch_sum_streams(const StreamSumWork& work, cudaStream_t stream);
+cudaError_t launch_mix_streams(const StreamMixWork& work, cudaStream_t stream);
+
 // ---- recurrence.cu
 
 // The works are in device memory; an extent has their number and the maximum of each of their sizes.

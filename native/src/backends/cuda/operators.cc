@@ -359,4 +359,22 @@ void CudaBackend::combine(const CombineWork& work) {
   check(launch_combine(job, stream_), "combining the experts' outputs");
 }
 
+void CudaBackend::stream_weights(const StreamWeightsWork& work) {
+  if (work.rows <= 0) return;
+  context_.enter();
+  check(launch_stream_weights(work, stream_), "the weights of residual streams");
+}
+
+void CudaBackend::sum_streams(const StreamSumWork& work) {
+  if (work.rows <= 0 || work.size <= 0) return;
+  context_.enter();
+  check(launch_sum_streams(work, stream_), "adding up residual streams");
+}
+
+void CudaBackend::mix_streams(const StreamMixWork& work) {
+  if (work.rows <= 0 || work.size <= 0) return;
+  context_.enter();
+  check(launch_mix_streams(work, stream_), "mixing residual streams");
+}
+
 }  // namespace odmoe::cuda
