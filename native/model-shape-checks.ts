@@ -2,6 +2,8 @@ import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import {
   cacheRowFloats,
   modelShapeSchema,
+  mostEntries,
+  pooledParts,
   recurrentStateFloats,
   shapeProblem,
   stateSpaceChannels,
@@ -12,6 +14,7 @@ import {
   type LayerShape,
   type MixerShape,
   type ModelShape,
+  type PooledMixer,
 } from '../shared/model/model-shape.js';
 
 /** A sequence has a list of blocks for each layer. */
@@ -82,6 +85,8 @@ function widestHead(mixer: MixerShape): number {
       return 1;
     case 'state-space':
       return Math.max(mixer.headDim, mixer.stateSize);
+    case 'pooled':
+      return Math.max(mixer.headDim, mixer.pools?.indexer?.headDim ?? 0);
   }
 }
 
@@ -102,6 +107,16 @@ function blockIndexRow(mixer: AttentionMixer, maxPositions: number): number {
   return queries + chosen * keyValueHeads * (headDim + valueHeadDim(mixer));
 }
 
+/** A row's projections, its output, and copies of what it sees. */
+function pooledRow(mixer: PooledMixer, maxPositions: number): number {
+  const { heads, headDim, queryRank, outputGroups, outputRank, window, pools } = mixer;
+  const { heads: indexHeads = 0, headDim: indexDim = 0 } = pools?.indexer ?? {};
+  const parts = 1 + 2 * pooledParts(mixer);
+  const seen = mostEntries(mixer, maxPositions) + Math.min(window, maxPositions);
+  const index = (indexHeads + parts) * (indexDim + 1);
+  return queryRank + (2 * heads + parts + 1 + seen) * headDim + outputGroups * outputRank + index;
+}
+
 function mixerRow(mixer: MixerShape, maxPositions: number): number {
   switch (mixer.kind) {
     case 'attention':
@@ -119,6 +134,8 @@ function mixerRow(mixer: MixerShape, maxPositions: number): number {
       return 2 * (cacheRowFloats(mixer, 1) + mixer.valueHeads * mixer.valueDim + (mixer.lowRank ?? 0));
     case 'convolution':
       return 1;
+    case 'pooled':
+      return pooledRow(mixer, maxPositions);
     case 'state-space':
       return 2 * (stateSpaceChannels(mixer) + mixer.heads * (mixer.headDim + 1));
   }

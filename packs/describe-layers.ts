@@ -5,6 +5,7 @@ import type {
   LayerShape,
   MixerShape,
   ModelShape,
+  PooledMixer,
   RouterShape,
 } from '../shared/model/model-shape.js';
 
@@ -56,6 +57,8 @@ function describeMixer(mixer: MixerShape): string {
       );
     case 'convolution':
       return `convolution of ${mixer.taps}`;
+    case 'pooled':
+      return `attention, ${mixer.heads} heads of ${mixer.headDim} (1 key-value), window ${mixer.window}${describePools(mixer)}`;
     case 'state-space':
       return `state space, ${mixer.heads} heads of ${mixer.headDim} (${mixer.groups} groups of ${mixer.stateSize})`;
   }
@@ -71,6 +74,13 @@ function describeIndexer({ indexer, sharesIndexer }: LatentMixer): string {
   if (sharesIndexer === true) return ', at the positions of the last indexer';
   if (indexer === undefined) return '';
   return `, at ${indexer.positions} positions by an indexer of ${indexer.heads} heads of ${indexer.headDim}`;
+}
+
+function describePools({ pools }: PooledMixer): string {
+  if (pools === undefined) return '';
+  const { positions, indexer } = pools;
+  if (indexer === undefined) return `, and pools of ${positions}`;
+  return `, and ${indexer.entries} pools of ${positions} by an indexer of ${indexer.heads} heads of ${indexer.headDim}`;
 }
 
 function describeGlu({ intermediateSize }: GluShape): string {

@@ -6,6 +6,7 @@ import {
   type LayerShape,
   type MixerShape,
   type ModelShape,
+  type PooledMixer,
   recurrentStateFloats,
   stateSpaceChannels,
   streamValues,
@@ -101,6 +102,22 @@ export function cacheRowBytes({ context }: LayerArithmetic): number {
   return context.reduce((sum, { positionBytes }) => sum + positionBytes, 0);
 }
 
+/** Of pools a row reads one entry for each, so that a position has a part of it. The values and gates of positions are read once, for their entry. */
+function pooledWork({ heads, headDim, window, pools }: PooledMixer, rowBytes: number): ContextWork[] {
+  const keyBytes = headDim * FLOAT_BYTES;
+  const vectorFlop = PRODUCT_FLOP * heads * 2 * headDim;
+  const ofWindow = { positionBytes: keyBytes, rowPositionFlop: vectorFlop, window };
+  if (pools === undefined) return [ofWindow];
+  const { positions, indexer } = pools;
+  const seen = indexer === undefined ? 0 : indexer.entries * positions;
+  const indexBytes = (indexer?.headDim ?? 0) * FLOAT_BYTES;
+  const others = rowBytes - keyBytes - indexBytes / positions;
+  const entries = { positionBytes: others, rowPositionFlop: vectorFlop / positions, window: seen };
+  if (indexer === undefined) return [ofWindow, entries];
+  const scoreFlop = (PRODUCT_FLOP * indexer.heads * indexer.headDim) / positions;
+  return [ofWindow, entries, { positionBytes: indexBytes / positions, rowPositionFlop: scoreFlop, window: 0 }];
+}
+
 /** `chosen`: positions that an indexer has chosen for the layer; 0: it attends to all. */
 function contextWork(mixer: MixerShape, hiddenSize: number, chosen: number): ContextWork[] {
   const rowBytes = cacheRowFloats(mixer, hiddenSize) * FLOAT_BYTES;
@@ -115,6 +132,7 @@ function contextWork(mixer: MixerShape, hiddenSize: number, chosen: number): Con
       { positionBytes: rowBytes - keyBytes, rowPositionFlop, window: blocks.blocks * blocks.blockSize },
     ];
   }
+  if (mixer.kind === 'pooled') return pooledWork(mixer, rowBytes);
   if (mixer.kind !== 'latent') return [];
   const { indexer } = mixer;
   const indexBytes = (indexer?.headDim ?? 0) * FLOAT_BYTES;

@@ -58,6 +58,7 @@ int main(int argc, char** argv) {
   odmoe::test::add_expert_maps_cases(cases);
   odmoe::test::add_service_notice_cases(cases);
   odmoe::test::add_attention_cases(cases);
+  odmoe::test::add_pools_cases(cases);
   odmoe::test::add_products_glu_cases(cases);
   odmoe::test::add_key_value_cases(cases);
   odmoe::test::add_load_schedule_cases(cases);

@@ -34,6 +34,7 @@ void add_finite_values_cases(std::vector<Case>& cases);
 void add_expert_maps_cases(std::vector<Case>& cases);
 void add_service_notice_cases(std::vector<Case>& cases);
 void add_attention_cases(std::vector<Case>& cases);
+void add_pools_cases(std::vector<Case>& cases);
 void add_products_glu_cases(std::vector<Case>& cases);
 void add_key_value_cases(std::vector<Case>& cases);
 void add_thread_pool_cases(std::vector<Case>& cases);

@@ -326,4 +326,32 @@ void reference_mix_streams(const StreamMixWork& work) {
   }
 }
 
+std::vector<float> reference_pool(const PoolWork& work, const float* rows, int position) {
+  const int parts = work.overlaps ? 2 : 1;
+  const bool has_before = work.overlaps && position >= 2 * work.positions - 1;
+  const int first = position + 1 - (has_before ? 2 : 1) * work.positions;
+  std::vector<float> entry;
+  for (int channel = 0; channel < work.size; ++channel) {
+    std::vector<float> logits;
+    std::vector<float> values;
+    for (int p = first; p <= position; ++p) {
+      const int part = parts == 2 && p > position - work.positions ? 1 : 0;
+      const float* const vectors = rows + int64_t{p} * 2 * parts * work.size + channel;
+      values.push_back(vectors[part * work.size]);
+      logits.push_back(vectors[(parts + part) * work.size] +
+                       work.gate_biases[(p % work.positions * parts + part) * work.size + channel]);
+    }
+    const float most = greatest(logits);
+    float sum = 0.0f;
+    float weights = 0.0f;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      const float weight = reference_exp(logits[i] - most);
+      weights = weights + weight;
+      sum = std::fma(weight, values[i], sum);
+    }
+    entry.push_back(sum / weights);
+  }
+  return entry;
+}
+
 }  // namespace odmoe::test

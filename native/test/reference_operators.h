@@ -37,5 +37,7 @@ void reference_state_space(const StateSpaceWork& work);
 void reference_stream_weights(const StreamWeightsWork& work);
 void reference_sum_streams(const StreamSumWork& work);
 void reference_mix_streams(const StreamMixWork& work);
+// The entry of the pool that ends at `position`, of PoolWork with host memory. rows: positions x vectors x size.
+std::vector<float> reference_pool(const PoolWork& work, const float* rows, int position);
 
 }  // namespace odmoe::test

@@ -5,6 +5,7 @@ import type {
   LayerShape,
   MixerShape,
   ModelShape,
+  PooledMixer,
   StateSpaceMixer,
 } from './model-shape.js';
 import {
@@ -12,6 +13,7 @@ import {
   deltaDecays,
   gateRows,
   hasFeedForward,
+  pooledParts,
   stateSpaceChannels,
   streamValues,
   valueHeadDim,
@@ -58,6 +60,17 @@ export const DENSE_ROLES = {
   indexKeyNorm: 'layer vector',
   indexKeyNormBias: 'layer vector',
   indexWeights: 'layer matrix',
+  /** Attention to pools: groups of heads to their low-rank outputs, one group's outputRank rows below another's. */
+  outputLow: 'layer matrix',
+  /** A pool's values, gates, what is added to the gates (positions of a pool x the gates), and the norm of its entries; the same for its indexer. */
+  poolValue: 'layer matrix',
+  poolGate: 'layer matrix',
+  poolGateBias: 'layer vector',
+  poolNorm: 'layer vector',
+  indexPoolValue: 'layer matrix',
+  indexPoolGate: 'layer matrix',
+  indexPoolGateBias: 'layer vector',
+  indexPoolNorm: 'layer vector',
   /** A block indexer has x to one query for each key-value head, and to the key; both have RMS norms. */
   indexQueryNorm: 'layer vector',
   deltaQuery: 'layer matrix',
@@ -203,6 +216,14 @@ function* mixerRoles(mixer: MixerShape): Generator<DenseRole> {
       yield* ['stateSpaceInput', 'stateSpaceGate', 'convolution'] as const;
       if (mixer.convolutionBias) yield 'convolutionBias';
       yield* ['decayLog', 'decayBias', 'stateSpaceSkip', 'stateSpaceNorm'] as const;
+      return;
+    case 'pooled':
+      yield* ['queryLow', 'queryLowNorm', 'query', 'key', 'keyNorm', 'sinks', 'outputLow'] as const;
+      if (mixer.pools === undefined) return;
+      yield* ['poolValue', 'poolGate', 'poolGateBias', 'poolNorm'] as const;
+      if (mixer.pools.indexer === undefined) return;
+      yield* ['indexQuery', 'indexWeights'] as const;
+      yield* ['indexPoolValue', 'indexPoolGate', 'indexPoolGateBias', 'indexPoolNorm'] as const;
   }
 }
 
@@ -326,6 +347,8 @@ function mixerDimensions(mixer: MixerShape, hidden: number): Sizes {
       };
     case 'state-space':
       return stateSpaceDimensions(mixer, hidden);
+    case 'pooled':
+      return pooledDimensions(mixer, hidden);
   }
 }
 
@@ -397,6 +420,34 @@ function deltaDimensions(mixer: DeltaMixer, hidden: number): Sizes {
     decayBias: [1, decays],
     deltaNorm: [1, mixer.valueDim],
     mixerOutput: [hidden, values],
+  };
+}
+
+function pooledDimensions(mixer: PooledMixer, hidden: number): Sizes {
+  const { heads, headDim, queryRank, outputGroups, outputRank, pools } = mixer;
+  const [queries, outputs] = [heads * headDim, outputGroups * outputRank];
+  const positions = pools?.positions ?? 0;
+  const index = { heads: pools?.indexer?.heads ?? 0, dim: pools?.indexer?.headDim ?? 0 };
+  const [gates, indexGates] = [pooledParts(mixer) * headDim, pooledParts(mixer) * index.dim];
+  return {
+    queryLow: [queryRank, hidden],
+    queryLowNorm: [1, queryRank],
+    query: [queries, queryRank],
+    key: [headDim, hidden],
+    keyNorm: [1, headDim],
+    sinks: [1, heads],
+    outputLow: [outputs, queries / outputGroups],
+    poolValue: [gates, hidden],
+    poolGate: [gates, hidden],
+    poolGateBias: [positions, gates],
+    poolNorm: [1, headDim],
+    indexQuery: [index.heads * index.dim, queryRank],
+    indexWeights: [index.heads, hidden],
+    indexPoolValue: [indexGates, hidden],
+    indexPoolGate: [indexGates, hidden],
+    indexPoolGateBias: [positions, indexGates],
+    indexPoolNorm: [1, index.dim],
+    mixerOutput: [hidden, outputs],
   };
 }
 

@@ -200,12 +200,55 @@ const stateSpaceSchema = z.strictObject({
   normEpsilon: positiveFloat,
 });
 
+/**
+ * Entries of complete pools of positions, which a row sees beside its window: per channel a softmax over the pool's positions by poolGate x + poolGateBias
+ * (a row of it for each place in a pool), of poolValue x; then poolNorm, and the rotation of the pool's first position.
+ */
+const poolsSchema = z.strictObject({
+  /** Positions of a pool. */
+  positions: size,
+  /**
+   * An entry is also made of the pool before its own, in the same softmax. poolValue and poolGate then have two parts: the first for the pool behind
+   * a position's own, the second for its own.
+   */
+  overlaps: z.boolean(),
+  /**
+   * Of more entries than `entries` a row sees only the best, by the sum over heads of weight * max(0, query . key). Keys are entries of pools of
+   * their own, queries are made of the normed low-rank ones; both are rotated. Absent: a row sees all entries.
+   */
+  indexer: z.strictObject({ heads: size, headDim: size, entries: size, rotary: rotarySchema }).optional(),
+});
+
+/**
+ * Attention to the last positions and to entries of pools of all earlier ones (DeepSeek-V4). It has one key-value head, whose values are its keys,
+ * low-rank queries, which are divided by their root mean squares, and a sink a head. The rotation of its output is undone, and groups of heads pass
+ * matrices of their own (outputLow) before the output projection.
+ */
+const pooledSchema = z.strictObject({
+  kind: z.literal('pooled'),
+  heads: size,
+  headDim: size,
+  queryRank: size,
+  outputGroups: size,
+  /** Dimensions of a group's output. */
+  outputRank: size,
+  /** Position p sees (p - window, p]. */
+  window: size,
+  /** Epsilon of all its norms. */
+  normEpsilon: positiveFloat,
+  scoreScale: positiveFloat,
+  rotary: rotarySchema,
+  /** Absent: a row sees its window alone. */
+  pools: poolsSchema.optional(),
+});
+
 const mixerSchema = z.discriminatedUnion('kind', [
   attentionSchema,
   latentSchema,
   deltaSchema,
   convolutionSchema,
   stateSpaceSchema,
+  pooledSchema,
 ]);
 
 /** The rule by which a row's experts are chosen and weighed. Numbers of experts and of experts per token are fields of the model. */
@@ -336,6 +379,7 @@ export type BlockIndexerShape = z.infer<typeof blockIndexerSchema>;
 export type IndexerShape = z.infer<typeof indexerSchema>;
 export type LatentMixer = z.infer<typeof latentSchema>;
 export type DeltaMixer = z.infer<typeof deltaSchema>;
+export type PooledMixer = z.infer<typeof pooledSchema>;
 export type StateSpaceMixer = z.infer<typeof stateSpaceSchema>;
 export type RouterShape = z.infer<typeof routerSchema>;
 export type RotaryShape = z.infer<typeof rotarySchema>;
@@ -396,7 +440,21 @@ export function cacheRowFloats(mixer: MixerShape, hiddenSize: number): number {
       return hiddenSize;
     case 'state-space':
       return stateSpaceChannels(mixer) + mixer.heads;
+    case 'pooled':
+      return mixer.headDim + pooledParts(mixer) * 2 * (mixer.headDim + (mixer.pools?.indexer?.headDim ?? 0));
   }
+}
+
+/** Parts of the values of a pool's position, and of its gates. */
+export function pooledParts({ pools }: PooledMixer): number {
+  if (pools === undefined) return 0;
+  return pools.overlaps ? 2 : 1;
+}
+
+/** Entries that a row sees at most, in a context of so many positions. */
+export function mostEntries({ pools }: PooledMixer, positions: number): number {
+  if (pools === undefined) return 0;
+  return Math.min(Math.floor(positions / pools.positions), pools.indexer?.entries ?? Infinity);
 }
 
 /** Channels of a delta net's convolution: those of all queries, then of all keys, then of all values. */
@@ -419,6 +477,7 @@ export function recurrentStateFloats(mixer: MixerShape, hiddenSize: number): num
   switch (mixer.kind) {
     case 'attention':
     case 'latent':
+    case 'pooled':
       return 0;
     case 'delta':
       return (mixer.taps - 1) * deltaChannels(mixer) + mixer.valueHeads * mixer.keyDim * mixer.valueDim;
@@ -431,7 +490,7 @@ export function recurrentStateFloats(mixer: MixerShape, hiddenSize: number): num
 
 /** True if a layer of this kind keeps a state that each position changes. Such a state can be cut back only by a few positions. */
 export function isRecurrent(mixer: MixerShape): boolean {
-  return mixer.kind !== 'attention' && mixer.kind !== 'latent';
+  return mixer.kind !== 'attention' && mixer.kind !== 'latent' && mixer.kind !== 'pooled';
 }
 
 /** Most positions before the last pass that can be taken back in a model with recurrent layers (native/addon.d.ts, Sequence.oldestPosition). */
@@ -511,6 +570,8 @@ function mixerProblem(mixer: MixerShape, shape: ModelShape): string | null {
       return null;
     case 'state-space':
       return stateSpaceProblem(mixer);
+    case 'pooled':
+      return pooledProblem(mixer, shape);
   }
 }
 
@@ -524,6 +585,13 @@ function stateSpaceProblem({ heads, groups, headDim, normGroups }: StateSpaceMix
   if (heads % groups !== 0) return `${heads} heads are not a multiple of ${groups} groups`;
   if ((heads * headDim) % normGroups === 0) return null;
   return `${heads} heads of ${headDim} do not make ${normGroups} equal parts of a norm`;
+}
+
+function pooledProblem({ heads, headDim, outputGroups, rotary, pools }: PooledMixer, shape: ModelShape): string | null {
+  if (heads % outputGroups !== 0) return `${heads} heads are not a multiple of ${outputGroups} groups`;
+  const indexer = pools?.indexer;
+  const ofIndexer = indexer === undefined ? null : rotaryProblem(indexer.rotary, indexer.headDim, shape);
+  return rotaryProblem(rotary, headDim, shape) ?? ofIndexer;
 }
 
 function indexerProblem({ indexer, queryRank }: LatentMixer, shape: ModelShape): string | null {

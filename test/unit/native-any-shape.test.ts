@@ -187,6 +187,39 @@ const stateSpace: fc.Arbitrary<MixerShape> = fc
     }),
   );
 
+const pooled: fc.Arbitrary<MixerShape> = fc
+  .record({ groups: fc.integer({ min: 1, max: 3 }), group: fc.integer({ min: 1, max: 3 }) })
+  .chain(({ groups, group }) =>
+    fc.record({
+      kind: fc.constant<'pooled'>('pooled'),
+      heads: fc.constant(groups * group),
+      headDim: small,
+      queryRank: small,
+      outputGroups: fc.constant(groups),
+      outputRank: small,
+      window: fc.constantFrom(1, 6, 40),
+      normEpsilon: epsilon,
+      scoreScale: fc.constant(0.25),
+      rotary,
+      pools: fc.option(
+        fc.record({
+          positions: fc.constantFrom(1, 2, 4, 7, 32),
+          overlaps: flag,
+          indexer: fc.option(
+            fc.record({
+              heads: small,
+              headDim: fc.constantFrom(4, 6, 13, 40),
+              entries: fc.constantFrom(1, 3, 8, 400),
+              rotary: rotary.map((one) => ({ ...one, offset: 0 })),
+            }),
+            { nil: undefined },
+          ),
+        }),
+        { nil: undefined },
+      ),
+    }),
+  );
+
 const router = (experts: number): fc.Arbitrary<RouterShape> =>
   fc.record({
     score: fc.constantFrom('softmax', 'sigmoid', 'sqrt-softplus'),
@@ -206,7 +239,7 @@ const router = (experts: number): fc.Arbitrary<RouterShape> =>
 
 const layer = (experts: number): fc.Arbitrary<LayerShape> =>
   fc.record({
-    mixer: fc.oneof(attention, latent, delta, convolution, stateSpace),
+    mixer: fc.oneof(attention, latent, delta, convolution, stateSpace, pooled),
     parallel: flag,
     feedForwardScale: fc.constantFrom(undefined, 0.5),
     mixerOutputNorm: flag,

@@ -10,7 +10,7 @@ import type { ExpertSource, TensorSource } from '../../shared/model/tensor-sourc
 
 const NORM_ROLES: readonly DenseRole[] = [
   ...(['finalNorm', 'mixerNorm', 'mixerOutputNorm', 'queryNorm', 'keyNorm', 'queryLowNorm', 'latentNorm'] as const),
-  ...(['indexKeyNorm', 'indexQueryNorm', 'stateSpaceNorm'] as const),
+  ...(['indexKeyNorm', 'indexQueryNorm', 'stateSpaceNorm', 'poolNorm', 'indexPoolNorm'] as const),
   ...(['deltaNorm', 'feedForwardNorm', 'routedNorm', 'routerNorm', 'alwaysOutputNorm', 'routedOutputNorm'] as const),
   ...(['feedForwardOutputNorm', 'layerScale', 'expertScale'] as const),
   ...(['mixerStreamScale', 'feedForwardStreamScale', 'finalStreamScale'] as const),

@@ -9,6 +9,7 @@ import type {
   RotaryShape,
   StateSpaceMixer,
 } from '../../shared/model/model-shape.js';
+import { pooled } from './plain-pools.js';
 import type { Matrix } from './plain-values.js';
 
 export type Vector = Float64Array;
@@ -36,16 +37,16 @@ export function rmsNorm(x: Vector, epsilon: number, weight: ArrayLike<number> | 
   return x.map((value, index) => (value / root) * (weight === null ? 1 : at(weight, index)));
 }
 
-function heads(x: Vector, count: number): Vector[] {
+export function heads(x: Vector, count: number): Vector[] {
   const size = x.length / count;
   return Array.from({ length: count }, (_, head) => x.slice(head * size, (head + 1) * size));
 }
 
-function joined(parts: readonly Vector[]): Vector {
+export function joined(parts: readonly Vector[]): Vector {
   return Float64Array.from(parts.flatMap((part) => [...part]));
 }
 
-function rotate(x: Vector, position: number, rotary: RotaryShape | null, { ropes }: ModelShape): Vector {
+export function rotate(x: Vector, position: number, rotary: RotaryShape | null, { ropes }: ModelShape): Vector {
   if (rotary === null) return x;
   const rope = ropes[rotary.rope];
   if (rope === undefined) throw new Error('no rope');
@@ -63,7 +64,7 @@ function rotate(x: Vector, position: number, rotary: RotaryShape | null, { ropes
 }
 
 /** Softmax over the positions that a query sees, and the mean of the values with these weights. */
-function look(query: Vector, keys: readonly Vector[], values: readonly Vector[], scale: number, sink: number): Vector {
+export function look(query: Vector, keys: readonly Vector[], values: readonly Vector[], scale: number, sink: number): Vector {
   const scores = keys.map((key) => key.reduce((sum, value, index) => sum + value * at(query, index), 0) * scale);
   const highest = Math.max(sink, ...scores);
   const weights = scores.map((score) => Math.exp(score - highest));
@@ -406,5 +407,7 @@ export function plainMixer(
       return shortConvolution(xs, weights);
     case 'state-space':
       return stateSpace(mixer, xs, weights);
+    case 'pooled':
+      return pooled(mixer, xs, weights, shape);
   }
 }

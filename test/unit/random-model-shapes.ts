@@ -9,6 +9,7 @@ import type {
   LatentMixer,
   LayerShape,
   ModelShape,
+  PooledMixer,
   RouterShape,
   StateSpaceMixer,
 } from '../../shared/model/model-shape.js';
@@ -128,6 +129,26 @@ const STATE_SPACE: StateSpaceMixer = {
   normEpsilon: f(1e-5),
 };
 
+const pooled = (pools: PooledMixer['pools']): PooledMixer => ({
+  kind: 'pooled',
+  heads: 6,
+  headDim: 13,
+  queryRank: 11,
+  outputGroups: 3,
+  outputRank: 5,
+  window: 6,
+  normEpsilon: f(1e-6),
+  scoreScale: f(0.3),
+  rotary: { rope: 1, pairing: 'neighbours', offset: 5 },
+  ...(pools === undefined ? {} : { pools }),
+});
+const POOL_INDEXER = {
+  heads: 5,
+  headDim: 10,
+  entries: 7,
+  rotary: { rope: 0, pairing: 'neighbours' as const, offset: 4 },
+};
+
 export const RANDOM_SHAPES: Record<string, ModelShape> = {
   'attention with biases, sinks, gates and windows': model(
     [
@@ -203,6 +224,13 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
     ],
     { expert: { ...plainGlu(24), limit: f(0.5), limitOn: 'activation' } },
   ),
+  'attention to pools of positions': model([
+    { ...LAYER, mixer: pooled(undefined) },
+    { ...LAYER, mixer: pooled({ positions: 4, overlaps: true, indexer: POOL_INDEXER }), always: always({}, false) },
+    { ...LAYER, mixer: pooled({ positions: 16, overlaps: false }) },
+    dense(pooled({ positions: 3, overlaps: true })),
+    { ...LAYER, mixer: pooled({ positions: 2, overlaps: false, indexer: { ...POOL_INDEXER, headDim: 13 } }) },
+  ]),
   'latent attention between dense layers': model([
     dense(latent(0)),
     { ...LAYER, mixer: latent(14), always: always({}, false) },

@@ -63,6 +63,11 @@
 //    sees for g the last `local_blocks` blocks, that of its own position counted, and of the others those of the greatest scores, ties
 //    to the lower block, `blocks` in all, and in them the positions up to its own. The heads of g attend as if these positions, in
 //    rising order, were those from 0 on. Other rows see all;
+//  - entry of a pool, for each channel by itself: l = gate + its bias, of each position of the pool in rising order; where pools overlap, first
+//    of the positions of the pool before, if there is one, by the gates and values that these have for the pool behind them. m = max of l,
+//    NaN is never the max; w = exp(l - m); the result is value sum / sum(w), both in rising order from +0, the value sum by fma(w, v, sum).
+//    Attention to pools: a row attends as if the entries that it sees, in rising order, and then its window's keys were the positions
+//    from 0 on; its values are its keys;
 //  - convolution: fma(weight[t], x[position - taps + 1 + t], sum) in rising t from +0; then sum + bias where there is one; then silu
 //    where the work asks for it;
 //  - gated delta rule, a row at a time: beta = sigmoid(b), decay = exp(-(exp(A_log) * softplus(a + dt_bias))); per key dimension i and

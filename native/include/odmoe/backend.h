@@ -149,6 +149,57 @@ struct BlockChoiceWork {
   int count() const { return blocks * block_size; }
 };
 
+// Entries of pools of positions (arithmetic.h), each of the pool that ends with a row's position. key_blocks are planes of kAttentionChunk
+// vectors of `size` floats: values and then gates; where pools overlap, values for the pool behind, own values, gates for the pool behind,
+// own gates.
+struct PoolWork {
+  float* out = nullptr;  // n x size
+  const AttentionRow* host_rows = nullptr;
+  const float* gate_biases = nullptr;  // positions x (1, or 2 where pools overlap) x size
+  int n = 0;
+  int size = 0;
+  int positions = 0;  // of a pool
+  bool overlaps = false;
+};
+
+// Positions of which the entry of the pool that ends at `last` is made.
+constexpr int64_t pooled_positions(const PoolWork& work, int64_t last) {
+  return (work.overlaps && last + 1 >= 2 * int64_t{work.positions} ? 2 : 1) * int64_t{work.positions};
+}
+
+// Copies what rows of attention to pools see: entries of complete pools in rising order, then the keys of the last `window` positions. A row
+// with more than `entries` complete pools sees the chosen ones. key_blocks have a key of `size` floats for each position, value_blocks
+// an entry at the last position of each pool.
+struct SeenWork {
+  float* out = nullptr;  // row i begins at i * out_stride
+  int64_t out_stride = 0;
+  const AttentionRow* host_rows = nullptr;
+  const int32_t* chosen = nullptr;  // device memory, n x entries; null: no row has more
+  int n = 0;
+  int size = 0;
+  int positions = 0;  // of a pool
+  int entries = 0;
+  int window = 0;
+
+  int64_t furthest() const {
+    int64_t position = -1;
+    for (int i = 0; i < n; i++) position = host_rows[i].position > position ? host_rows[i].position : position;
+    return position;
+  }
+};
+
+constexpr int64_t seen_entries(const SeenWork& work, int64_t position) {
+  const int64_t complete = (position + 1) / work.positions;
+  return complete < work.entries ? complete : work.entries;
+}
+constexpr int64_t seen_window(const SeenWork& work, int64_t position) {
+  return position + 1 < work.window ? position + 1 : work.window;
+}
+// Vectors that a row at this position sees.
+constexpr int64_t most_seen(const SeenWork& work, int64_t position) {
+  return seen_entries(work, position) + seen_window(work, position);
+}
+
 // Floats that the keys of `count` chosen positions take: they lie in whole blocks of kAttentionChunk positions.
 constexpr int64_t gathered_floats(int64_t count, int64_t size) {
   return (count + kAttentionChunk - 1) / kAttentionChunk * kAttentionChunk * size;
@@ -303,6 +354,8 @@ class Backend {
   virtual void channel_decay(const DecayWork& work) = 0;
   virtual void state_space(const StateSpaceWork* works, int count) = 0;
   virtual void combine(const CombineWork& work) = 0;
+  virtual void pool(const PoolWork& work) = 0;
+  virtual void gather_seen(const SeenWork& work) = 0;
   virtual void choose_blocks(const BlockChoiceWork& work) = 0;
   virtual void stream_weights(const StreamWeightsWork& work) = 0;
   virtual void sum_streams(const StreamSumWork& work) = 0;

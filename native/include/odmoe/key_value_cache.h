@@ -1,6 +1,7 @@
 // The cache of an attention layer for a sequence: vectors of every position, in blocks of kAttentionChunk positions. They are the
 // keys of all heads, then the values; for latent attention one vector, which is both; and behind them the key of an indexer where there
-// is one. Sequences may share a block until one of them writes there. The owner of the object must lock it.
+// is one. For attention to pools the vectors are the key, the values and gates of its pools, and those of its indexer; an entry of a
+// pool stands in the place of the own values of its last position, which nothing needs any more. Sequences may share a block until one of them writes there. The owner of the object must lock it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -23,6 +24,7 @@ class KeyValueCache {
  public:
   KeyValueCache(std::shared_ptr<SequenceMemory> memory, const AttentionMixer& mixer, int max_positions);
   KeyValueCache(std::shared_ptr<SequenceMemory> memory, const LatentMixer& mixer, int max_positions);
+  KeyValueCache(std::shared_ptr<SequenceMemory> memory, const PooledMixer& mixer, int max_positions);
 
   int64_t row_floats() const {
     int64_t floats = 0;

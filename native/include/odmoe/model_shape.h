@@ -128,10 +128,45 @@ struct StateSpaceMixer {
   int64_t row_floats() const { return channels() + heads; }
 };
 
-using MixerShape = std::variant<AttentionMixer, LatentMixer, DeltaMixer, ConvolutionMixer, StateSpaceMixer>;
+struct PoolIndexerShape {
+  int heads = 0;
+  int head_dim = 0;
+  int entries = 0;
+  RotaryShape rotary;
+};
+
+struct PoolsShape {
+  int positions = 0;
+  bool overlaps = false;
+  std::optional<PoolIndexerShape> indexer;
+
+  int parts() const { return overlaps ? 2 : 1; }
+};
+
+struct PooledMixer {
+  int heads = 0;
+  int head_dim = 0;
+  int query_rank = 0;
+  int output_groups = 0;
+  int output_rank = 0;
+  int window = 0;
+  float norm_epsilon = 0;
+  float score_scale = 0;
+  RotaryShape rotary;
+  std::optional<PoolsShape> pools;
+
+  int64_t query_size() const { return static_cast<int64_t>(heads) * head_dim; }
+  // Vectors of a pool's values and gates beside the key of a position, and those of the indexer.
+  int pool_vectors() const { return pools ? 2 * pools->parts() : 0; }
+  int index_vectors() const { return pools && pools->indexer ? 2 * pools->parts() : 0; }
+  int index_dim() const { return pools && pools->indexer ? pools->indexer->head_dim : 0; }
+};
+
+using MixerShape = std::variant<AttentionMixer, LatentMixer, DeltaMixer, ConvolutionMixer, StateSpaceMixer, PooledMixer>;
 
 inline bool is_recurrent(const MixerShape& mixer) {
-  return !std::holds_alternative<AttentionMixer>(mixer) && !std::holds_alternative<LatentMixer>(mixer);
+  return !std::holds_alternative<AttentionMixer>(mixer) && !std::holds_alternative<LatentMixer>(mixer) &&
+         !std::holds_alternative<PooledMixer>(mixer);
 }
 
 struct AlwaysShape {

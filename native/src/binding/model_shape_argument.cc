@@ -168,15 +168,44 @@ StateSpaceMixer to_state_space_mixer(const Members& members) {
   return mixer;
 }
 
+PoolsShape to_pools_shape(const Napi::Object& object) {
+  const Members members(object);
+  PoolsShape pools;
+  pools.positions = members.count("positions");
+  pools.overlaps = members.flag("overlaps");
+  if (!members.has("indexer")) return pools;
+  const Members indexer(members.object("indexer"));
+  pools.indexer = PoolIndexerShape{indexer.count("heads"), indexer.count("headDim"), indexer.count("entries"),
+                                   to_rotary_shape(indexer.object("rotary"))};
+  return pools;
+}
+
+PooledMixer to_pooled_mixer(const Members& members) {
+  PooledMixer mixer;
+  mixer.heads = members.count("heads");
+  mixer.head_dim = members.count("headDim");
+  mixer.query_rank = members.count("queryRank");
+  mixer.output_groups = members.count("outputGroups");
+  mixer.output_rank = members.count("outputRank");
+  mixer.window = members.count("window");
+  mixer.norm_epsilon = members.real("normEpsilon");
+  mixer.score_scale = members.real("scoreScale");
+  mixer.rotary = to_rotary_shape(members.object("rotary"));
+  if (members.has("pools")) mixer.pools = to_pools_shape(members.object("pools"));
+  return mixer;
+}
+
 MixerShape to_mixer_shape(const Napi::Object& object) {
-  enum class Kind : uint8_t { attention, latent, delta, convolution, state_space };
-  static constexpr std::array<std::string_view, 5> kKinds = {"attention", "latent", "delta", "convolution", "state-space"};
+  enum class Kind : uint8_t { attention, latent, delta, convolution, state_space, pooled };
+  static constexpr std::array<std::string_view, 6> kKinds = {"attention",   "latent",      "delta",
+                                                             "convolution", "state-space", "pooled"};
   const Members members(object);
   switch (members.one_of<Kind>("kind", kKinds)) {
     case Kind::attention: return to_attention_mixer(members);
     case Kind::latent: return to_latent_mixer(members);
     case Kind::delta: return to_delta_mixer(members);
     case Kind::state_space: return to_state_space_mixer(members);
+    case Kind::pooled: return to_pooled_mixer(members);
     case Kind::convolution: break;
   }
   return ConvolutionMixer{members.count("taps")};

@@ -9,13 +9,6 @@
 namespace odmoe {
 namespace {
 
-void set_attention_rows(PassState& pass, int layer) {
-  for (const SequenceRun& run : pass.runs) run.sequence->check_own_cache(layer, run.position, run.position + run.rows);
-  for (size_t i = 0; i < pass.attention_rows.size(); i++) {
-    pass.attention_rows[i] = {pass.row_sequences[i]->cache(layer), pass.positions[i]};
-  }
-}
-
 // The layout of a row's projections: all queries, then keys, values and the gates of the output.
 struct AttentionRows {
   AttentionRows(float* first, const AttentionMixer& of, int count)
@@ -148,17 +141,6 @@ void project_latent(PassState& pass, const LatentMixer& mixer, const DenseWeight
                      .epsilon = mixer.norm_epsilon});
 }
 
-// Multiplies each head's vectors of `in` by the head's own matrix.
-void multiply_heads(PassState& pass, const std::vector<StoredMatrix>& matrices, float* out, int64_t out_stride, int64_t out_step,
-                    const float* in, int64_t in_stride, int64_t in_step) {
-  std::vector<Product> products(matrices.size());
-  for (size_t head = 0; head < products.size(); head++) {
-    const auto h = static_cast<int64_t>(head);
-    products[head] = {out + h * out_step, out_stride, &matrices[head].matrix, in + h * in_step, in_stride, pass.count()};
-  }
-  pass.backend().multiply(products.data(), static_cast<int>(products.size()));
-}
-
 void rotate_latent(PassState& pass, const LatentMixer& mixer, float* queries, const LatentRows& rows) {
   const int64_t query_head = mixer.nope_size + mixer.rope_size;
   const int n = pass.count();
@@ -183,6 +165,23 @@ void rotate_latent(PassState& pass, const LatentMixer& mixer, float* queries, co
 }
 
 }  // namespace
+
+void set_attention_rows(PassState& pass, int layer) {
+  for (const SequenceRun& run : pass.runs) run.sequence->check_own_cache(layer, run.position, run.position + run.rows);
+  for (size_t i = 0; i < pass.attention_rows.size(); i++) {
+    pass.attention_rows[i] = {pass.row_sequences[i]->cache(layer), pass.positions[i]};
+  }
+}
+
+void multiply_heads(PassState& pass, const std::vector<StoredMatrix>& matrices, float* out, int64_t out_stride, int64_t out_step,
+                    const float* in, int64_t in_stride, int64_t in_step) {
+  std::vector<Product> products(matrices.size());
+  for (size_t head = 0; head < products.size(); head++) {
+    const auto h = static_cast<int64_t>(head);
+    products[head] = {out + h * out_step, out_stride, &matrices[head].matrix, in + h * in_step, in_stride, pass.count()};
+  }
+  pass.backend().multiply(products.data(), static_cast<int>(products.size()));
+}
 
 const float* mix_attention(PassState& pass, const AttentionMixer& mixer, const DenseWeights& weights, int layer) {
   const int n = pass.count();

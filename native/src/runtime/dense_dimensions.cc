@@ -49,6 +49,15 @@ struct MixerRoles {
                 DenseRole::decay_bias, DenseRole::state_space_skip, DenseRole::state_space_norm});
     if (mixer.convolution_bias) add(roles, {DenseRole::convolution_bias});
   }
+  void operator()(const PooledMixer& mixer) const {
+    add(roles, {DenseRole::query_low, DenseRole::query_low_norm, DenseRole::query, DenseRole::key, DenseRole::key_norm,
+                DenseRole::sinks, DenseRole::output_low});
+    if (!mixer.pools) return;
+    add(roles, {DenseRole::pool_value, DenseRole::pool_gate, DenseRole::pool_gate_bias, DenseRole::pool_norm});
+    if (!mixer.pools->indexer) return;
+    add(roles, {DenseRole::index_query, DenseRole::index_weights, DenseRole::index_pool_value, DenseRole::index_pool_gate,
+                DenseRole::index_pool_gate_bias, DenseRole::index_pool_norm});
+  }
   void operator()(const ConvolutionMixer&) const { add(roles, {DenseRole::convolution_input, DenseRole::convolution}); }
 };
 
@@ -145,6 +154,34 @@ struct MixerDimensions {
       case DenseRole::state_space_skip: return {1, mixer.heads};
       case DenseRole::state_space_norm: return {1, mixer.inner_size()};
       case DenseRole::mixer_output: return {hidden, mixer.inner_size()};
+      default: return {1, hidden};
+    }
+  }
+  DenseDimensions operator()(const PooledMixer& mixer) const {
+    const int64_t parts = mixer.pools ? mixer.pools->parts() : 0;
+    const int64_t positions = mixer.pools ? mixer.pools->positions : 0;
+    const int64_t index_dim = mixer.index_dim();
+    const int64_t index_heads = index_dim > 0 ? mixer.pools->indexer->heads : 0;
+    switch (role) {
+      case DenseRole::query_low: return {mixer.query_rank, hidden};
+      case DenseRole::query_low_norm: return {1, mixer.query_rank};
+      case DenseRole::query: return {mixer.query_size(), mixer.query_rank};
+      case DenseRole::key: return {mixer.head_dim, hidden};
+      case DenseRole::key_norm:
+      case DenseRole::pool_norm: return {1, mixer.head_dim};
+      case DenseRole::sinks: return {1, mixer.heads};
+      case DenseRole::output_low:
+        return {int64_t{mixer.output_groups} * mixer.output_rank, mixer.query_size() / mixer.output_groups};
+      case DenseRole::pool_value:
+      case DenseRole::pool_gate: return {parts * mixer.head_dim, hidden};
+      case DenseRole::pool_gate_bias: return {positions, parts * mixer.head_dim};
+      case DenseRole::index_query: return {index_heads * index_dim, mixer.query_rank};
+      case DenseRole::index_weights: return {index_heads, hidden};
+      case DenseRole::index_pool_value:
+      case DenseRole::index_pool_gate: return {parts * index_dim, hidden};
+      case DenseRole::index_pool_gate_bias: return {positions, parts * index_dim};
+      case DenseRole::index_pool_norm: return {1, index_dim};
+      case DenseRole::mixer_output: return {hidden, int64_t{mixer.output_groups} * mixer.output_rank};
       default: return {1, hidden};
     }
   }

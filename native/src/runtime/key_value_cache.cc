@@ -39,6 +39,10 @@ KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, const Atten
 KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, const LatentMixer& mixer, int max_positions)
     : KeyValueCache(std::move(memory), {1, mixer.key_size()}, index_keys(mixer), max_positions) {}
 
+KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, const PooledMixer& mixer, int max_positions)
+    : KeyValueCache(std::move(memory), {1 + mixer.pool_vectors(), mixer.head_dim}, {mixer.index_vectors(), mixer.index_dim()},
+                    max_positions) {}
+
 KeyValueCache::KeyValueCache(std::shared_ptr<SequenceMemory> memory, const CachedVectors& keys, const CachedVectors& values,
                              int max_positions)
     : memory_(std::move(memory)), key_floats_(keys.count * keys.floats), value_floats_(values.count * values.floats) {

@@ -4,6 +4,7 @@
 
 #include "chosen_blocks.h"
 #include "chosen_positions.h"
+#include "pools.h"
 #include "residual_streams.h"
 
 namespace odmoe {
@@ -25,6 +26,10 @@ struct ScratchFloats {
   int64_t operator()(const DeltaMixer& mixer) const {
     return mixer.row_floats() + mixer.channels() + 2 * mixer.value_size() + 2 * int64_t{mixer.low_rank};
   }
+  int64_t operator()(const PooledMixer& mixer) const {
+    return mixer.query_rank + 2 * mixer.query_size() + (1 + mixer.pool_vectors()) * int64_t{mixer.head_dim} +
+           int64_t{mixer.output_groups} * mixer.output_rank + pool_scratch_floats(mixer);
+  }
   int64_t operator()(const ConvolutionMixer&) const { return 5 * hidden; }
   int64_t operator()(const StateSpaceMixer& mixer) const { return mixer.row_floats() + mixer.channels() + 2 * mixer.inner_size(); }
 };
@@ -37,6 +42,7 @@ struct Mix {
   const float* operator()(const AttentionMixer& mixer) const { return mix_attention(pass, mixer, weights, layer); }
   const float* operator()(const LatentMixer& mixer) const { return mix_latent(pass, mixer, weights, layer); }
   const float* operator()(const DeltaMixer& mixer) const { return mix_delta(pass, mixer, weights, layer); }
+  const float* operator()(const PooledMixer& mixer) const { return mix_pooled(pass, mixer, weights, layer); }
   const float* operator()(const StateSpaceMixer& mixer) const { return mix_state_space(pass, mixer, weights, layer); }
   const float* operator()(const ConvolutionMixer& mixer) const { return mix_convolution(pass, mixer, weights, layer); }
 };

@@ -17,8 +17,9 @@ std::string describe(DenseRole role, int layer) {
   return dense_role_facts(role).of_model ? name : name + " of layer " + std::to_string(layer);
 }
 
-// The matrices of these two roles are stored as one matrix per head, because each head multiplies another part of a row.
+// The matrices of these roles are stored as one matrix per head or group, because each multiplies another part of a row.
 int64_t matrix_count(DenseRole role, int layer, const ModelShape& shape) {
+  if (role == DenseRole::output_low) return std::get<PooledMixer>(shape.layers[static_cast<size_t>(layer)].mixer).output_groups;
   if (role != DenseRole::key_expansion && role != DenseRole::value_expansion) return 1;
   return std::get<LatentMixer>(shape.layers[static_cast<size_t>(layer)].mixer).heads;
 }

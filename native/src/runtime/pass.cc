@@ -11,6 +11,7 @@
 #include "odmoe/error.h"
 #include "pass_rows.h"
 #include "pass_state.h"
+#include "pools.h"
 #include "query_scale.h"
 #include "residual_streams.h"
 #include "rope.h"
@@ -31,6 +32,9 @@ void copy_angles(PassState& pass) {
     const RopeAngles angles = pass.angles(static_cast<int>(i));
     pass.backend().copy_to_device(angles.cos, cos.data(), cos.size() * sizeof(float));
     pass.backend().copy_to_device(angles.sin, sin.data(), sin.size() * sizeof(float));
+    if (angles.undoing_sin == nullptr) continue;
+    for (float& value : sin) value = -value;
+    pass.backend().copy_to_device(angles.undoing_sin, sin.data(), sin.size() * sizeof(float));
   }
 }
 
@@ -102,6 +106,7 @@ void Pass::begin(PassRows rows) {
   pass.attention_rows.resize(n);
   copy_angles(pass);
   copy_query_factors(pass);
+  begin_pools(pass);
   float* const residual = pass.residual.floats();
   pass.backend().embed(residual, pass.model->embedding(), pass.token_ids.data(), static_cast<int>(n));
   const float scale = pass.shape().embedding_scale;

@@ -1,10 +1,13 @@
 #include "pass_state.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "chosen_positions.h"
 #include "mixers.h"
+#include "odmoe/error.h"
+#include "pools.h"
 
 namespace odmoe {
 namespace {
@@ -58,6 +61,15 @@ PassState::PassState(std::shared_ptr<Model> of, int rows, RouterAnswer answer)
   if (chosen.chosen_positions > 0) chosen_positions = floats(1, chosen.chosen_positions);
   if (chosen.block_positions > 0) chosen_blocks = floats(1, chosen.block_positions);
   if (chosen.gathered_floats > 0) gathered_keys = floats(1, chosen.gathered_floats);
+  const PoolNeeds pooled(shape, rows);
+  if (pooled.undoes_rotations) undoing_sines = floats(rows, needs.pairs);
+  pools = pool_kinds(shape);
+  if (pooled.angle_floats > 0) pool_angles = floats(1, pooled.angle_floats);
+  if (pooled.seen_floats > 0) seen_vectors = floats(1, pooled.seen_floats);
+  if (pooled.chosen_entries > 0) {
+    chosen_entries = floats(1, pooled.chosen_entries);
+    index_entries = floats(1, pooled.index_floats);
+  }
   if (needs.pairs > 0) rope_angles = floats(rows, 2 * needs.pairs);
   query_floats = needs.query_head;
   if (shape.query_scale) query_factors = floats(rows, query_floats);
@@ -82,7 +94,15 @@ RopeAngles PassState::angles(int rope) const {
   for (int i = 0; i < rope; i++) before += static_cast<int64_t>(ropes[static_cast<size_t>(i)].frequencies.size());
   const auto pairs = static_cast<int>(ropes[static_cast<size_t>(rope)].frequencies.size());
   float* const cos = rope_angles.floats() + 2 * before * max_rows;
-  return {cos, cos + int64_t{max_rows} * pairs, pairs};
+  float* const undoing = undoing_sines.empty() ? nullptr : undoing_sines.floats() + before * max_rows;
+  return {cos, cos + int64_t{max_rows} * pairs, pairs, undoing};
+}
+
+const PoolRows& PassState::pool_rows(int rope, int positions) const {
+  for (const PoolRows& kind : pools) {
+    if (kind.rope == rope && kind.positions == positions) return kind;
+  }
+  throw Error(ErrorCode::internal, "the pass knows no pools of " + std::to_string(positions) + " positions");
 }
 
 }  // namespace odmoe

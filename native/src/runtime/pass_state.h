@@ -17,6 +17,15 @@ struct RopeAngles {
   float* cos = nullptr;
   float* sin = nullptr;
   int pairs = 0;
+  float* undoing_sin = nullptr;  // negative sines, where rotations are undone; else null
+};
+
+// Rows of a pass that end pools of so many positions, with the cosines and sines of the pools' first positions.
+struct PoolRows {
+  int rope = 0;
+  int positions = 0;
+  std::vector<int32_t> rows;
+  RopeAngles angles;
 };
 
 // Rows of one sequence that follow one another, in the pass and in position. The runs of one turn belong to different sequences; a
@@ -39,7 +48,7 @@ class Scratch {
     return taken;
   }
   static constexpr int64_t kAlignment = 16;  // 64 bytes
-  static constexpr int64_t kParts = 8;       // most parts of a mixer
+  static constexpr int64_t kParts = 16;      // most parts of a mixer
 
  private:
   float* next_;
@@ -55,6 +64,7 @@ struct PassState {
   // Rows of hidden_size floats one behind another.
   Vectors rows_of(float* first) const { return {first, hidden(), 0, count(), 1, hidden()}; }
   RopeAngles angles(int rope) const;
+  const PoolRows& pool_rows(int rope, int positions) const;
   Scratch scratch() const { return Scratch(mixer_scratch.floats()); }
 
   std::shared_ptr<Model> model;
@@ -72,6 +82,11 @@ struct PassState {
   DeviceMemory chosen_blocks;     // integers: the positions of chosen blocks, for rows x key-value heads, of one layer
   DeviceMemory gathered_keys;     // the keys (and values) at chosen positions, of some rows
   DeviceMemory rope_angles;       // for each rope max_rows x pairs cosines, then equally many sines
+  DeviceMemory undoing_sines;     // for each rope as many negative sines, where rotations are undone
+  DeviceMemory pool_angles;       // likewise cosines and sines, for each of `pools`
+  DeviceMemory seen_vectors;      // what some rows of attention to pools see
+  DeviceMemory chosen_entries;    // rows x the indexer's entries, integers
+  DeviceMemory index_entries;     // the indexer's entries of a sequence
   DeviceMemory query_factors;     // rows x query_floats, each row one factor over and over, where queries are scaled
   int64_t query_floats = 0;       // of the largest query head of latent attention
   DeviceMemory routed_input;      // rows x hidden, where experts have their own norm
@@ -92,6 +107,7 @@ struct PassState {
   std::vector<int32_t> token_ids;
   std::vector<AttentionRow> attention_rows;
   std::vector<SequenceRun> runs;
+  std::vector<PoolRows> pools;  // one of each kind that the model has
   int turns = 0;
   bool queries_scaled = false;      // query_factors holds others than 1
   int chosen_count = 0;             // positions that a row sees, as the last indexer says; 0: no indexer has run

@@ -17,6 +17,8 @@ Sequence::Sequence(std::shared_ptr<Model> model) : model_(std::move(model)) {
       layers_.emplace_back(KeyValueCache(memory, *attention, shape.max_positions));
     } else if (const auto* latent = std::get_if<LatentMixer>(&layer.mixer)) {
       layers_.emplace_back(KeyValueCache(memory, *latent, shape.max_positions));
+    } else if (const auto* pooled = std::get_if<PooledMixer>(&layer.mixer)) {
+      layers_.emplace_back(KeyValueCache(memory, *pooled, shape.max_positions));
     } else if (const auto* delta = std::get_if<DeltaMixer>(&layer.mixer)) {
       layers_.emplace_back(RecurrenceLog(memory, *delta));
     } else if (const auto* space = std::get_if<StateSpaceMixer>(&layer.mixer)) {

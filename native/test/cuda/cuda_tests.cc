@@ -32,6 +32,7 @@ constexpr Group kGroups[] = {
     {"residual_streams", &test_residual_streams},
     {"router", &test_router},
     {"attention", &test_attention},
+    {"pools", &test_pools},
     {"key_values", &test_key_values},
     {"tensor_cores", &test_tensor_cores},
     {"loading", &test_loading},

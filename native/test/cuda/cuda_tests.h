@@ -62,6 +62,7 @@ void test_recurrence(Devices& devices);
 void test_residual_streams(Devices& devices);
 void test_router(Devices& devices);
 void test_attention(Devices& devices);
+void test_pools(Devices& devices);
 void test_key_values(Devices& devices);
 void test_loading(Devices& devices);
 void test_recovery(Devices& devices);

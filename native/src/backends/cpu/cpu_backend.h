@@ -46,6 +46,10 @@ class CpuBackend final : public Backend {
   void choose_blocks(const BlockChoiceWork& work) override;
   void gather_keys(float* out, const AttentionRow* host_rows, const int32_t* chosen, int n, int count, int size) override;
 
+  // Attention to pools (cpu_pools.cc).
+  void pool(const PoolWork& work) override;
+  void gather_seen(const SeenWork& work) override;
+
   // Products that are followed by a GLU (cpu_glu.cc).
   void multiply_glu(const Product* products, int count, float* gate_up, const GluShape& shape, const float* const* biases) override;
 

@@ -204,6 +204,8 @@ struct KernelTable {
   double (*multiply_add)(int64_t iterations, float* sink);
   // Every head's dots by themselves. scratch: kThreadScratch floats.
   void (*index_dots)(const IndexJob& job, float* scratch);
+  // Channels [begin, end) of one row's entry.
+  void (*pool)(const PoolWork& work, int64_t row, int64_t begin, int64_t end);
 };
 
 // The instruction sets that this build and this processor have, widest first; the last is always "scalar". Null-terminated.

@@ -4,6 +4,7 @@
 #include "kernels_indexer.h"
 #include "kernels_measure.h"
 #include "kernels_norms.h"
+#include "kernels_pools.h"
 #include "kernels_recurrence.h"
 #include "kernels_residual.h"
 #include "kernels_router.h"
@@ -43,6 +44,7 @@ constexpr KernelTable make_table() {
   table.stream_weights = &stream_weights;
   table.sum_streams = &sum_streams;
   table.mix_streams = &mix_streams;
+  table.pool = &pool;
   table.exponentials = &exponentials;
   table.sum_products = &sum_products;
   table.sum = &fold_values;

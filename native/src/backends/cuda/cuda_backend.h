@@ -90,6 +90,8 @@ class CudaBackend final : public Backend {
   void stream_weights(const StreamWeightsWork& work) override;
   void sum_streams(const StreamSumWork& work) override;
   void mix_streams(const StreamMixWork& work) override;
+  void pool(const PoolWork& work) override;
+  void gather_seen(const SeenWork& work) override;
 
  private:
   // Rows and their caches' lists of blocks in device memory, for the operator that sent them.
