@@ -5,7 +5,6 @@ import {
   mostEntries,
   pooledParts,
   recurrentStateFloats,
-  shapeProblem,
   stateSpaceChannels,
   valueHeadDim,
   type AttentionMixer,
@@ -16,6 +15,7 @@ import {
   type ModelShape,
   type PooledMixer,
 } from '../shared/model/model-shape.js';
+import { shapeProblem } from '../shared/model/shape-problem.js';
 
 /** A sequence has a list of blocks for each layer. */
 const LARGEST_LAYERS = 1024;

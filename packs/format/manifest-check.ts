@@ -1,7 +1,8 @@
 import { EXPERT_MATRICES } from '../../shared/model/tensor-source.js';
 import { denseDimensions, type DensePlace, densePlaces } from '../../shared/model/dense-roles.js';
 import { expertDimensions } from '../model-config/checkpoint-layout.js';
-import { type ModelShape, shapeProblem } from '../../shared/model/model-shape.js';
+import { type ModelShape } from '../../shared/model/model-shape.js';
+import { shapeProblem } from '../../shared/model/shape-problem.js';
 import {
   exactFormatOf,
   isQuantizedSplit,

@@ -14,8 +14,8 @@ import {
   modelShapeSchema,
   type RotaryShape,
   type RouterShape,
-  shapeProblem,
 } from '../../shared/model/model-shape.js';
+import { shapeProblem } from '../../shared/model/shape-problem.js';
 
 /** Sizes of attention that transformers uses if they are absent; null: the size follows from the others. */
 interface AttentionDefaults {

@@ -6,7 +6,6 @@ import { nativeDenseRoles, openDevice, type Device, type Model, type Sequence } 
 import { DENSE_ROLES, densePlaces } from '../../shared/model/dense-roles.js';
 import {
   modelShapeSchema,
-  shapeProblem,
   type AttentionMixer,
   type BlockIndexerShape,
   type GluShape,
@@ -18,6 +17,7 @@ import {
   type RouterShape,
   type StreamsShape,
 } from '../../shared/model/model-shape.js';
+import { shapeProblem } from '../../shared/model/shape-problem.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { TensorSource } from '../../shared/model/tensor-source.js';
 import { bits, openTestDevice } from './native-test-model.js';

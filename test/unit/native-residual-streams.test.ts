@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { denseFormat } from '../../engine/loading/load-weights.js';
 import type { Device, Model } from '../../native/index.js';
-import { type ModelShape, shapeProblem } from '../../shared/model/model-shape.js';
+import { type ModelShape } from '../../shared/model/model-shape.js';
+import { shapeProblem } from '../../shared/model/shape-problem.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import { RandomWeights } from './native-random-model.js';
 import { bits, openTestDevice } from './native-test-model.js';

@@ -3,7 +3,7 @@ import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load
 import { FROM_STORAGE, PLAIN_LOADER, type Device, type Model, type Pass, type Sequence } from '../../native/index.js';
 import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { shapeProblem } from '../../shared/model/model-shape.js';
+import { shapeProblem } from '../../shared/model/shape-problem.js';
 import { chooseToken } from '../../engine/sampling/choose-token.js';
 import { resolveSampling } from '../../shared/wire/sampling-options.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';

@@ -12,7 +12,7 @@ import { openCheckpoint } from '../../../packs/checkpoint/checkpoint.js';
 import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { OdmoeError } from '../../../shared/base/errors/odmoe-error.js';
 import { densePlaces } from '../../../shared/model/dense-roles.js';
-import { shapeProblem } from '../../../shared/model/model-shape.js';
+import { shapeProblem } from '../../../shared/model/shape-problem.js';
 import type { Split, TensorSource } from '../../../shared/model/tensor-source.js';
 import { planeRowBytes } from '../../../shared/model/weight-dtype.js';
 import { withTemporaryDirectory } from '../../unit/tiny-checkpoint.js';
