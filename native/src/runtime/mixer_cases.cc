@@ -360,6 +360,57 @@ OperatorCaseMaker block_choice_case(int positions, int rows) {
   };
 }
 
+// Entries of the pools that `rows` rows end, and what as many rows see of `positions` positions.
+OperatorCaseMaker pool_case(int pool, bool overlaps, int positions, int rows) {
+  return [=](const OperatorPools& pools) {
+    constexpr int kDim = 512;
+    constexpr int kWindow = 128;
+    constexpr int kEntries = 512;
+    const int parts = overlaps ? 2 : 1;
+    const int64_t blocks = (positions + kAttentionChunk - 1) / kAttentionChunk;
+    const int64_t block_floats = int64_t{kAttentionChunk} * kDim * (1 + 2 * parts);
+    const int64_t turns = turns_of(blocks * block_floats * 4);
+    auto caches = std::make_shared<Caches>();
+    for (int64_t i = 0; i < turns * blocks; i++) {
+      caches->keys.push_back(pools.inputs.floats() + i * block_floats);
+      caches->values.push_back(caches->keys.back() + int64_t{kAttentionChunk} * kDim);
+    }
+    const int entries = std::min(kEntries, positions / pool);
+    const int64_t stride = gathered_floats(entries + kWindow, kDim);
+    const auto seen = std::make_shared<DeviceMemory>(pools.backend, float_bytes(rows * stride));
+    const auto chosen = std::make_shared<DeviceMemory>(pools.backend, float_bytes(int64_t{rows} * entries));
+    const float* const in = pools.inputs.floats();
+    float* const out = pools.outputs.floats();
+    Backend* const backend = pools.backend.get();
+    const double terms = static_cast<double>(rows) * parts * pool * kDim;
+    return OperatorCase{"pools",
+                        "DeepSeek-V4, of " + std::to_string(pool) + " of " + std::to_string(positions) + " positions",
+                        rows,
+                        8.0 * terms + 8.0 * rows * (entries + kWindow) * kDim,
+                        terms * (kExp + 3),
+                        turns,
+                        [=](int64_t turn) {
+                          float* const* const keys = caches->keys.data() + turn * blocks;
+                          float* const* const values = caches->values.data() + turn * blocks;
+                          std::vector<AttentionRow> ending;
+                          std::vector<AttentionRow> seeing;
+                          for (int i = 0; i < rows; i++) {
+                            ending.push_back({{values, nullptr}, positions - i % (positions / pool) * pool - 1});
+                            seeing.push_back({{keys, values}, positions - rows + i});
+                          }
+                          backend->pool({out, ending.data(), in, rows, kDim, pool, overlaps});
+                          SeenWork work{seen->floats(), stride, seeing.data()};
+                          work.chosen = reinterpret_cast<const int32_t*>(chosen->bytes());
+                          work.n = rows;
+                          work.size = kDim;
+                          work.positions = pool;
+                          work.entries = entries;
+                          work.window = kWindow;
+                          backend->gather_seen(work);
+                        }};
+  };
+}
+
 AttentionShape attention_shape(int heads, int kv_heads, int head_dim, int window) {
   return {heads, kv_heads, head_dim, head_dim, false, window, 0.125f, nullptr};
 }
@@ -380,6 +431,8 @@ std::vector<OperatorCaseMaker> mixer_cases() {
       attention_case({"attention, latent", "DeepSeek-V3", large_latent, 1024, 1}),
       choice_case(8192, 1),
       choice_case(8192, 4),
+      pool_case(4, true, 8192, 1),
+      pool_case(128, false, 8192, 1),
       block_choice_case(8192, 1),
       block_choice_case(8192, 4),
       delta_case(1, false),
