@@ -8,6 +8,7 @@ import { cohere2Moe } from '../families/cohere2-moe.js';
 import { deepseekV2 } from '../families/deepseek-v2.js';
 import { deepseekV3 } from '../families/deepseek-v3.js';
 import { deepseekV32 } from '../families/deepseek-v32.js';
+import { deepseekV4 } from '../families/deepseek-v4.js';
 import { dots1 } from '../families/dots1.js';
 import { ernie45Moe } from '../families/ernie4-5-moe.js';
 import { exaoneMoe } from '../families/exaone-moe.js';
@@ -81,6 +82,7 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   mistral4,
   mimoV2Flash,
   deepseekV32,
+  deepseekV4,
   glmMoeDsa,
   graniteMoeHybrid,
   nemotronH,

@@ -13,9 +13,6 @@ const STREAMS = 'residual streams that each layer mixes';
 const UNREAD: Readonly<Record<string, Unread>> = {
   SwitchTransformersForConditionalGeneration: CAPACITY,
   switch_transformers: CAPACITY,
-  DeepseekV4ForCausalLM: {
-    missing: [STREAMS, 'attention to compressed positions'],
-  },
   Qwen4ExpForConditionalGeneration: {
     missing: [STREAMS, 'layers of n-grams', 'an indexer of blocks of positions'],
   },

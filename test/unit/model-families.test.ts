@@ -43,6 +43,7 @@ const FIXTURES: Readonly<Record<string, { layers: string; leftOut: number; forma
   laguna: { layers: 'aAAAA', leftOut: 0 },
   step3p5: { layers: 'aAAAA', leftOut: 17 },
   step3p7: { layers: 'aAAAA', leftOut: 40 },
+  deepseekv4: { layers: 'PPPPP', leftOut: 29 },
   deepseekv32: { layers: 'lLL', leftOut: 49 },
   glmmoedsa: { layers: 'lLLLL', leftOut: 49 },
   granitemoehybrid: { layers: 'SSASSA', leftOut: 0 },
@@ -110,7 +111,10 @@ describe('the fixtures of model families:', () => {
       for (const { name: tensor, source } of checkpoint.tensors) {
         values.set(tensor, (values.get(tensor) ?? 0) + source.rows * source.columns);
       }
-      const tied = checkpoint.tensors.filter(({ source }) => source.view !== null);
+      // Of whole numbers of 64 bits only the low halves are used.
+      const tied = checkpoint.tensors.filter(
+        ({ name: tensor, source }) => source.view !== null && !tensor.endsWith('tid2eid'),
+      );
       for (const { name: tensor, source } of tied) {
         const stored = (source.view?.storedRows ?? 0) * (source.view?.storedColumns ?? 0);
         assert.equal(values.get(tensor), stored, tensor);

@@ -64,7 +64,13 @@ export function rotate(x: Vector, position: number, rotary: RotaryShape | null, 
 }
 
 /** Softmax over the positions that a query sees, and the mean of the values with these weights. */
-export function look(query: Vector, keys: readonly Vector[], values: readonly Vector[], scale: number, sink: number): Vector {
+export function look(
+  query: Vector,
+  keys: readonly Vector[],
+  values: readonly Vector[],
+  scale: number,
+  sink: number,
+): Vector {
   const scores = keys.map((key) => key.reduce((sum, value, index) => sum + value * at(query, index), 0) * scale);
   const highest = Math.max(sink, ...scores);
   const weights = scores.map((score) => Math.exp(score - highest));
