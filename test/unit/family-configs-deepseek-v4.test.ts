@@ -46,7 +46,7 @@ describe('the config.json of DeepSeek-V4', () => {
     assert.equal(mixersOf({ compress_rate_hca: 64 })[2]?.pools?.positions, 64);
     refuses(KEY, { compress_ratios: [0, 4, 128, 4] }, 'MODEL_CORRUPT', /compress_ratios has 4 entries/);
     refuses(KEY, { compress_ratios: [0, 4, 128, 4, 8] }, 'MODEL_UNSUPPORTED', /compress_ratios is 8/);
-    refuses(KEY, { layer_types: [...NEWER_KINDS].reverse() }, 'MODEL_CORRUPT', /layer_types says/);
+    refuses(KEY, { layer_types: [...NEWER_KINDS.slice(1), 'sliding_attention'] }, 'MODEL_CORRUPT', /layer_types says/);
     refuses(KEY, { o_groups: 3 }, 'MODEL_CORRUPT', /4 heads are not a multiple of 3 groups/);
     refuses(KEY, { num_key_value_heads: 2 }, 'MODEL_UNSUPPORTED', /num_key_value_heads is 2/);
     refuses(KEY, { qk_rope_head_dim: 7 }, 'MODEL_CORRUPT', /7 dimensions/);
