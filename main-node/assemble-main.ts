@@ -7,6 +7,7 @@ import type { Logger } from '../shared/base/log/logger.js';
 import { spreadForDrafts, type UsableDrafts } from '../shared/decisions/placement/draft-rows.js';
 import { isFirstLayerWorthAnnouncing } from '../shared/decisions/placement/first-layer-workers.js';
 import { type FormatShare, formatShares } from '../shared/model/format-shares.js';
+import { expertRowSize } from '../shared/model/model-shape.js';
 import { allExperts } from '../shared/model/part-sizes.js';
 import { meanWeightBytes, nominalLayerCosts } from '../shared/decisions/placement/group-size.js';
 import { firstEpoch } from '../shared/wire/epochs.js';
@@ -132,7 +133,7 @@ function createEngine(
   const observer = observedBy(events.nodes, () => ({ checks, room, passLoop }));
   const ownExperts = ownExpertsOf(numbers.ownWorkerId, shape, grouping);
   const roster = new Roster(shape, grouping, epoch, runtime, log, observer, versions.arithmeticVersion, ownExperts);
-  const miniBatchRows = miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize);
+  const miniBatchRows = miniBatchRowsFor(settings.main.miniBatchRows, expertRowSize(shape));
   const runs = { roster, shape, spread, miniBatchRows, nextSequence: numbers.nextSequence, log };
   const drafting = draftingOf(settings, loaded, runs);
   const checks = createChecks(settings, loaded, { roster, isIdle: () => passLoop.isEmpty, ...numbers }, log);

@@ -246,7 +246,7 @@ export interface Pass {
   ): Promise<void>;
   /**
    * Runs up to expert layer `layer`: all layers without experts before it, then its own mixer, `always` part and router.
-   * `hidden` receives the input of the experts: rows x hiddenSize FP32 little-endian.
+   * `hidden` receives the input of the experts: rows x expertRowSize FP32 little-endian.
    */
   attend(layer: number, hidden: Uint8Array): Promise<RouterChoice>;
   /**
@@ -255,7 +255,7 @@ export interface Pass {
    */
   attendHere?: ((layer: number, hidden: Uint8Array) => RouterChoice | null) | undefined;
   /**
-   * Weighted sum of the experts' outputs in rank order, then the layer's `always` part. outputs: rows x k x hiddenSize FP32. After the last
+   * Weighted sum of the experts' outputs in rank order, then the layer's `always` part. outputs: rows x k x expertRowSize FP32. After the last
    * expert layer this also runs the layers behind it.
    */
   combine(layer: number, outputs: Uint8Array, weights: Float32Array): Promise<void>;

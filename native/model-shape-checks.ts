@@ -1,6 +1,7 @@
 import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import {
   cacheRowFloats,
+  expertRowSize,
   modelShapeSchema,
   mostEntries,
   pooledParts,
@@ -43,6 +44,7 @@ export function checkModelShape(shape: ModelShape): void {
   requireAtMost(shape.experts * shape.expertLayers, LARGEST_EXPERT_PLACES, 'experts in all layers');
   requireAtMost(shape.hiddenSize, LARGEST_ROW, 'values in a hidden state');
   requireAtMost((shape.streams?.count ?? 1) * shape.hiddenSize, LARGEST_ROW, 'values in the residual streams of a row');
+  requireAtMost(expertRowSize(shape), LARGEST_ROW, 'values in a row of the experts');
   checkGlu(shape.expert);
   for (const [number, layer] of shape.layers.entries()) checkLayer(layer, number, shape);
 }

@@ -2,7 +2,7 @@ import { relative } from 'node:path';
 import type { Checkpoint } from './checkpoint/checkpoint.js';
 import type { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import { densePlaces } from '../shared/model/dense-roles.js';
-import { expertMatrixValues, type ModelShape } from '../shared/model/model-shape.js';
+import { expertMatrixValues, expertRowSize, type ModelShape } from '../shared/model/model-shape.js';
 import { formatShares, type FormatShare } from '../shared/model/format-shares.js';
 import { allExperts, storedBytes } from '../shared/model/part-sizes.js';
 import {
@@ -263,11 +263,8 @@ function layerBytes(source: Pack | Checkpoint, layer: number): number {
 
 /** Values of one expert: its three matrices, and its biases if it has any. */
 function expertParameterCount(shape: ModelShape): number {
-  const {
-    hiddenSize,
-    expert: { intermediateSize, bias },
-  } = shape;
-  return expertMatrixValues(shape) + (bias ? 2 * intermediateSize + hiddenSize : 0);
+  const { intermediateSize, bias } = shape.expert;
+  return expertMatrixValues(shape) + (bias ? 2 * intermediateSize + expertRowSize(shape) : 0);
 }
 
 function add(a: number, b: number): number {

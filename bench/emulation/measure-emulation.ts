@@ -48,8 +48,8 @@ export async function measureEmulation(source: ModelSource, count: number): Prom
   const device = pacedDevice(processor, PACE, runtime);
   const slots = makeSlots(device, source);
   try {
-    const { hiddenSize } = source.shape;
-    const hidden = new Uint8Array(Float32Array.from({ length: hiddenSize }, (_, i) => Math.sin(i)).buffer);
+    const length = expertRowSize(source.shape);
+    const hidden = new Uint8Array(Float32Array.from({ length }, (_, i) => Math.sin(i)).buffer);
     const execute = async (): Promise<unknown> => slots.execute(0, 1, hidden, new Uint8Array(hidden.length));
     const load = async (index: number): Promise<unknown> =>
       slots.load(0, slots.register(expertOf(source, index)), FROM_STORAGE);

@@ -6,6 +6,7 @@ import { withInterrupt } from '../../cli/client/interrupt.js';
 import { FROM_STORAGE, PLAIN_LOADER, type Device, type ExpertSlots } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
+import { expertRowSize } from '../../shared/model/model-shape.js';
 import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
 import { SLICE_GROUP_COLUMNS } from '../../shared/model/weight-dtype.js';
 import type { ExpertSource, ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
@@ -62,7 +63,8 @@ async function loadFrom(
   signal: AbortSignal,
 ): Promise<VariantExperts> {
   const experts = expertsIn(path, source);
-  const { hiddenSize, expert: glu } = source.shape;
+  const { expert: glu } = source.shape;
+  const hiddenSize = expertRowSize(source.shape);
   const loader = { ...PLAIN_LOADER, ...partSizes(experts) };
   const slots = device.createExpertSlots({ hiddenSize, glu, format: 'fp32' }, experts.length, maxRows, loader);
   try {

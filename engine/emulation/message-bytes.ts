@@ -1,4 +1,4 @@
-import { cacheRowFloats, type ModelShape } from '../../shared/model/model-shape.js';
+import { cacheRowFloats, expertRowSize, type ModelShape } from '../../shared/model/model-shape.js';
 import { rowCount } from '../../shared/wire/pass-rows.js';
 import type { TensorType } from '../../shared/wire/messages.js';
 import type { PeerMessage } from '../../shared/transport/stream-pace.js';
@@ -26,15 +26,15 @@ export function messageBytes(message: PeerMessage, { model, network }: MessagePr
 }
 
 function tensorBytes(message: PeerMessage, shape: ModelShape): number {
-  const { hiddenSize } = shape;
+  const rowSize = expertRowSize(shape);
   if (message.kind === 'execute') {
     const { rows, dtype } = message.execute;
-    return rowCount(rows) * hiddenSize * ELEMENT_BYTES[dtype];
+    return rowCount(rows) * rowSize * ELEMENT_BYTES[dtype];
   }
   if (message.kind === 'result') {
     const { experts, dtype } = message.result;
     const rows = experts.reduce((sum, expert) => sum + (expert.failure === null ? expert.rows : 0), 0);
-    return rows * hiddenSize * ELEMENT_BYTES[dtype];
+    return rows * rowSize * ELEMENT_BYTES[dtype];
   }
   return message.kind === 'cacheRows' ? message.cacheRows.rows * cacheRowBytes(message.cacheRows.layer, shape) : 0;
 }

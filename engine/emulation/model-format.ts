@@ -1,6 +1,6 @@
 /** Bytes of a model's weights in a format, for plans and simulations. */
 import { denseDimensions, densePlaces, isVectorRole } from '../../shared/model/dense-roles.js';
-import { expertLayerNumbers, gateRows, type ModelShape } from '../../shared/model/model-shape.js';
+import { expertLayerNumbers, expertRowSize, gateRows, type ModelShape } from '../../shared/model/model-shape.js';
 import { EXPERT_MATRICES, type ModelSource, type TensorSource } from '../../shared/model/tensor-source.js';
 import { isQuantizedSplit, rowBytes } from '../../shared/model/weight-dtype.js';
 import type { MatrixFormat, MatrixPlace, WeightMix } from './weight-mixes.js';
@@ -67,7 +67,8 @@ function* matrices({
   shape: ModelShape;
   tiedEmbeddings: boolean;
 }): Generator<CountedMatrix> {
-  const { experts, hiddenSize, expert } = shape;
+  const { experts, expert } = shape;
+  const rowSize = expertRowSize(shape);
   const all = { layers: shape.layers.length, experts, tiedEmbeddings };
   for (const place of densePlaces(shape, tiedEmbeddings)) {
     if (isVectorRole(place.role)) continue;
@@ -75,8 +76,7 @@ function* matrices({
   }
   for (const layer of expertLayerNumbers(shape)) {
     for (const matrix of EXPERT_MATRICES) {
-      const [rows, columns] =
-        matrix === 'down' ? [hiddenSize, expert.intermediateSize] : [gateRows(expert), hiddenSize];
+      const [rows, columns] = matrix === 'down' ? [rowSize, expert.intermediateSize] : [gateRows(expert), rowSize];
       yield { ...all, matrix, layer, rows, columns, count: experts };
     }
   }

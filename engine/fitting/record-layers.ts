@@ -13,7 +13,7 @@ import {
   type Sequence,
 } from '../../native/index.js';
 import { type ActivatedRow, activatedExperts } from '../../shared/decisions/placement/activated-experts.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
+import { expertRowSize, type ModelShape } from '../../shared/model/model-shape.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import { expertsIn } from '../generation/passing-experts.js';
 import { RegisteredExperts } from '../loading/registered-experts.js';
@@ -89,7 +89,8 @@ export async function recordLayers(
 
 function createSlot({ device, model: { shape }, source }: Recorder): ExpertSlots {
   const { format, shipped, sizes } = expertsIn('shipped', source);
-  const { hiddenSize, expert: glu } = shape;
+  const { expert: glu } = shape;
+  const hiddenSize = expertRowSize(shape);
   return device.createExpertSlots(
     { hiddenSize, glu, format, ...(shipped === undefined ? {} : { shipped }) },
     1,
@@ -240,11 +241,11 @@ class Wave {
 
 /** Adds the opened pass to `passes`, which are closed together. */
 function openPass({ model }: Recorder, group: RowGroup, passes: OpenPass[]): OpenPass {
-  const { hiddenSize, expertsPerToken }: ModelShape = model.shape;
+  const { hiddenSize, expertsPerToken } = model.shape;
   const pass = model.createPass(group.rows);
   const sequences: Sequence[] = [];
   const states = new Float32Array(group.rows * hiddenSize);
-  const hidden = new Uint8Array(states.length * FLOAT_BYTES);
+  const hidden = new Uint8Array(group.rows * expertRowSize(model.shape) * FLOAT_BYTES);
   const outputs = new Uint8Array(hidden.length * expertsPerToken);
   const opened = { group, pass, sequences, states, buffers: { hidden, outputs } };
   passes.push(opened);

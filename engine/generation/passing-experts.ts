@@ -9,6 +9,7 @@ import {
 } from '../../native/index.js';
 import { activatedExperts } from '../../shared/decisions/placement/activated-experts.js';
 import { expertFormats, type ExpertFormats } from '../../shared/model/expert-formats.js';
+import { expertRowSize } from '../../shared/model/model-shape.js';
 import { allExperts, partSizes, type PartSizes } from '../../shared/model/part-sizes.js';
 import type { ExpertSource, ModelSource, SliceReading, WeightFormat } from '../../shared/model/tensor-source.js';
 import { openSlicedSource, type ShadowForm } from '../loading/shadow-form.js';
@@ -41,7 +42,7 @@ export function expertsIn(format: WeightFormat, source: ModelSource): PassingExp
 }
 
 export interface PassingVisitor {
-  /** A layer's router has chosen. `hidden`: the input of its experts, rows x hiddenSize FP32; it is overwritten by the next layer's. */
+  /** A layer's router has chosen. `hidden`: the input of its experts, rows x expertRowSize FP32; it is overwritten by the next layer's. */
   routed(layer: number, choice: RouterChoice, hidden: Uint8Array): void;
   /** Called before each load. It may throw. */
   beforeLoad?(): void;
@@ -59,7 +60,8 @@ export async function runPassingExperts(
   visitor: PassingVisitor,
 ): Promise<void> {
   const { shape } = model;
-  const { hiddenSize, expert: glu, expertsPerToken } = shape;
+  const { expert: glu, expertsPerToken } = shape;
+  const hiddenSize = expertRowSize(shape);
   const ids = Int32Array.from(inputs.flat());
   const loader = { ...PLAIN_LOADER, ...sizes };
   const slots = device.createExpertSlots(

@@ -1,11 +1,11 @@
 /** Runs the layers of a pass whose experts are in slots, as main runs them with workers: attend, execute, combine. */
 import type { ExpertSlots, Pass, RouterChoice } from '../../native/index.js';
 import type { ActivatedRow } from '../../shared/decisions/placement/activated-experts.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
+import { type ExpertRowShape, expertRowSize, type ModelShape } from '../../shared/model/model-shape.js';
 
 const FLOAT_BYTES = 4;
 
-/** One layer of a pass: the input of its experts, rows x hiddenSize FP32, and their outputs, rows x expertsPerToken x hiddenSize by rank. */
+/** One layer of a pass: the input of its experts, rows x expertRowSize FP32, and their outputs, rows x expertsPerToken x expertRowSize by rank. */
 export interface LayerBuffers {
   readonly hidden: Uint8Array;
   readonly outputs: Uint8Array;
@@ -16,8 +16,8 @@ export type RunExperts = (layer: number, choice: RouterChoice, buffers: LayerBuf
 
 /** Runs all layers of a pass that has begun with so many rows. */
 export async function runLayers(pass: Pass, shape: ModelShape, rows: number, runExperts: RunExperts): Promise<void> {
-  const { hiddenSize, expertsPerToken, expertLayers } = shape;
-  const hidden = new Uint8Array(rows * hiddenSize * FLOAT_BYTES);
+  const { expertsPerToken, expertLayers } = shape;
+  const hidden = new Uint8Array(rows * expertRowSize(shape) * FLOAT_BYTES);
   const outputs = new Uint8Array(hidden.length * expertsPerToken);
   for (let layer = 0; layer < expertLayers; layer += 1) {
     const choice = await pass.attend(layer, hidden);
@@ -32,10 +32,10 @@ export async function executeRows(
   slot: number,
   rows: readonly ActivatedRow[],
   { hidden, outputs }: LayerBuffers,
-  { hiddenSize, expertsPerToken }: Pick<ModelShape, 'hiddenSize' | 'expertsPerToken'>,
+  { expertsPerToken, ...shape }: ExpertRowShape & Pick<ModelShape, 'expertsPerToken'>,
 ): Promise<void> {
   if (rows.length === 0) return;
-  const rowBytes = hiddenSize * FLOAT_BYTES;
+  const rowBytes = expertRowSize(shape) * FLOAT_BYTES;
   const input = new Uint8Array(rows.length * rowBytes);
   const output = new Uint8Array(input.length);
   rows.forEach(({ row }, at) => {

@@ -19,7 +19,7 @@ import {
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import type { BudgetReport } from '../../shared/decisions/slices/miss-budget.js';
 import { perPart, sumOfParts } from '../../shared/model/expert-parts.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
+import { expertRowSize, type ModelShape } from '../../shared/model/model-shape.js';
 import { partSizes, storedPartBytes } from '../../shared/model/part-sizes.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import type { LoadProgress } from '../loading/load-weights.js';
@@ -63,9 +63,9 @@ export class SlicedExperts {
     const sources = Array.from({ length: shape.expertLayers }, (_layer, layer) =>
       Array.from({ length: shape.experts }, (_expert, expert) => slices.expert(layer, expert)),
     ).flat();
-    const { hiddenSize, expert: glu } = shape;
+    const form = { hiddenSize: expertRowSize(shape), glu: shape.expert, format: slices.split };
     const loader = { ...PLAIN_LOADER, ...partSizes(sources) };
-    const slots = device.createExpertSlots({ hiddenSize, glu, format: slices.split }, sources.length, maxRows, loader);
+    const slots = device.createExpertSlots(form, sources.length, maxRows, loader);
     try {
       const request = readsLowerSlices(rule) ? FROM_STORAGE : UPPER_ALONE;
       const totalBytes = sources.reduce((sum, source) => sum + bytesWanted(source, request), 0);

@@ -14,7 +14,7 @@ import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source
 import { isSlicedSplit, planeRowBytes } from '../../shared/model/weight-dtype.js';
 import { denseFormat, type Quantized } from './load-weights.js';
 import { shadowForm, type ShadowForm } from './shadow-form.js';
-import { gateRows } from '../../shared/model/model-shape.js';
+import { expertRowSize, gateRows } from '../../shared/model/model-shape.js';
 
 /** Bytes of a row on a device, for formats that are no split of a file. */
 const ROW_BYTES: Readonly<Record<'bf16' | 'fp16' | 'fp32' | 'int8' | 'nf4' | 'fixed4', (columns: number) => number>> = {
@@ -36,7 +36,8 @@ export function shadowBytes(source: ModelSource, { format, sliced }: ShadowForm,
   }
   const ofExperts = sliced?.split ?? format;
   const withLower = sliced?.reading === 'both';
-  const { hiddenSize, experts, expertLayers, expert } = source.shape;
+  const { experts, expertLayers, expert } = source.shape;
+  const hiddenSize = expertRowSize(source.shape);
   const gateAndUpBytes = 2 * gateRows(expert) * rowBytes(ofExperts, hiddenSize, withLower);
   const downBytes = hiddenSize * rowBytes(ofExperts, expert.intermediateSize, withLower);
   return bytes + expertLayers * experts * (gateAndUpBytes + downBytes);

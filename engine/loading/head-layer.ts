@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { expertFormats } from '../../shared/model/expert-formats.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
+import { expertRowSize, type ModelShape } from '../../shared/model/model-shape.js';
 import { allExperts } from '../../shared/model/part-sizes.js';
 import type { DraftHeadSource, ModelSource } from '../../shared/model/tensor-source.js';
 
@@ -16,8 +16,8 @@ export function headLayerOf({ expertLayers }: Pick<ModelShape, 'expertLayers'>):
 export function servableHead(source: ModelSource): DraftHeadSource | null {
   const head = source.draftHead ?? null;
   if (head === null) return null;
-  const { experts, hiddenSize, expert } = source.shape;
-  if (head.shape.experts !== experts || head.shape.hiddenSize !== hiddenSize) return null;
+  const { experts, expert } = source.shape;
+  if (head.shape.experts !== experts || expertRowSize(head.shape) !== expertRowSize(source.shape)) return null;
   if (!isDeepStrictEqual(head.shape.expert, expert)) return null;
   const formats = expertFormats(allExperts(source));
   const isKnown = (form: object): boolean => formats.some((known) => isDeepStrictEqual(known, form));

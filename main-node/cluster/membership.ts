@@ -3,7 +3,7 @@ import type { RoleSetting } from '../../shared/settings/setting-choices.js';
 import type { FoundPeer } from '../../shared/transport/discovery/txt-record.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
+import { expertRowSize, type ModelShape } from '../../shared/model/model-shape.js';
 import type { InterfaceWatch } from '../../shared/transport/discovery/host-interfaces.js';
 import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
 import { dialAddress, hostOf, isAddress } from '../../shared/wire/addresses.js';
@@ -410,7 +410,7 @@ export class Membership {
     const arrivals = new ArrivalBound(ARRIVALS_OF_TENSOR_PEER, runtime);
     stream.boundArrivals(arrivals);
     const limits = {
-      hiddenSize: shape.hiddenSize,
+      hiddenSize: expertRowSize(shape),
       experts: shape.experts,
       executeTimeoutMs: network.executeTimeoutMs,
       runtime,

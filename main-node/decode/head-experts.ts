@@ -5,7 +5,7 @@ import { allFinite } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { activatedExperts } from '../../shared/decisions/placement/activated-experts.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
+import { expertRowSize, type ModelShape } from '../../shared/model/model-shape.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { NodeStatus, Placement } from '../../shared/wire/messages.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
@@ -96,7 +96,7 @@ export class HeadExperts {
     let position = 0;
     return {
       run: async (_layer, choice, { hidden, outputs }) => {
-        const rows = hidden.byteLength / (shape.hiddenSize * Float32Array.BYTES_PER_ELEMENT);
+        const rows = hidden.byteLength / (expertRowSize(shape) * Float32Array.BYTES_PER_ELEMENT);
         const layer = headLayerOf(shape);
         if (!allFinite(hidden)) throw layerGivesNoNumbers(layer);
         const step = { ...passOfSequence(sequence, position, rows), layer, hidden, outputs };

@@ -2,6 +2,7 @@ import { assertInvariant, requirePresent } from '../../shared/base/errors/assert
 import { rowCount, selectRows } from '../../shared/wire/pass-rows.js';
 import type { ActivatedRow } from '../../shared/decisions/placement/activated-experts.js';
 import type { ExpertId } from '../../shared/model/expert-id.js';
+import { type ExpertRowShape, expertRowSize, type ModelShape } from '../../shared/model/model-shape.js';
 import type { ExpertRows, PassLayer } from '../../shared/wire/messages.js';
 import type { ExecuteWork } from '../cluster/placed-workers.js';
 import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/wire/limits.js';
@@ -10,9 +11,9 @@ const FLOAT_BYTES = 4;
 
 /** A layer of a pass whose router has chosen. The buffers belong to the pass. */
 export interface LayerStep extends PassLayer {
-  /** rows x hiddenSize FP32. */
+  /** rows x expertRowSize FP32. */
   hidden: Uint8Array;
-  /** rows x k x hiddenSize FP32, by rank. */
+  /** rows x k x expertRowSize FP32, by rank. */
   outputs: Uint8Array;
 }
 
@@ -55,9 +56,9 @@ export function takeOutput(
   step: LayerStep,
   { rows }: ExpertWork,
   output: Uint8Array,
-  { hiddenSize, expertsPerToken }: { hiddenSize: number; expertsPerToken: number },
+  { expertsPerToken, ...shape }: ExpertRowShape & Pick<ModelShape, 'expertsPerToken'>,
 ): void {
-  const rowBytes = hiddenSize * FLOAT_BYTES;
+  const rowBytes = expertRowSize(shape) * FLOAT_BYTES;
   assertInvariant(
     output.byteLength === rows.length * rowBytes,
     () => `an output of ${rows.length} rows has their bytes.`,
@@ -74,9 +75,9 @@ const OTHER_FIELDS_BYTES = 1024;
 const OTHER_ROW_BYTES = 48;
 
 /** Rows of a mini-batch: as many as wanted, but not more than one message holds. */
-export function miniBatchRowsFor(wantedRows: number, hiddenSize: number): number {
+export function miniBatchRowsFor(wantedRows: number, rowSize: number): number {
   const fittingRows = Math.floor(
-    (MESSAGE_SIZE_LIMIT_BYTES - OTHER_FIELDS_BYTES) / (hiddenSize * FLOAT_BYTES + OTHER_ROW_BYTES),
+    (MESSAGE_SIZE_LIMIT_BYTES - OTHER_FIELDS_BYTES) / (rowSize * FLOAT_BYTES + OTHER_ROW_BYTES),
   );
   return Math.max(1, Math.min(wantedRows, fittingRows));
 }

@@ -1,14 +1,14 @@
 import type { Pass, Model, RouterChoice } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
+import { type ExpertRowShape, expertRowSize, type ModelShape } from '../../shared/model/model-shape.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** A native pass with the buffers that go in and out of it. */
 export interface ReusablePass {
   readonly pass: Pass;
-  /** rows x hiddenSize FP32: the input of the experts. */
+  /** rows x expertRowSize FP32: the input of the experts. */
   readonly hidden: Uint8Array;
-  /** rows x k x hiddenSize FP32: the output of the experts, by rank. */
+  /** rows x k x expertRowSize FP32: the output of the experts, by rank. */
   readonly outputs: Uint8Array;
   /** The states that layers meet, for what reads them. */
   readonly states: ResidualStates;
@@ -41,7 +41,7 @@ export class ReusablePasses {
 
   constructor(
     private readonly model: Pick<Model, 'createPass'>,
-    private readonly shape: Pick<ModelShape, 'hiddenSize' | 'expertsPerToken'>,
+    private readonly shape: ExpertRowShape & Pick<ModelShape, 'expertsPerToken'>,
     readonly rows: number,
     readonly count: number,
     /** Routers answer all scores. */
@@ -105,7 +105,7 @@ export class ReusablePasses {
   }
 
   private create(): ReusablePass {
-    const rowBytes = this.shape.hiddenSize * FLOAT_BYTES;
+    const rowBytes = expertRowSize(this.shape) * FLOAT_BYTES;
     return {
       pass: this.model.createPass(this.rows, this.allScores),
       hidden: new Uint8Array(this.rows * rowBytes),

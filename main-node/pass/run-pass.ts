@@ -16,6 +16,7 @@ import { RecordedAnswers } from './recorded-answers.js';
 import { TrainedAhead } from './trained-ahead.js';
 import { type Pass, allFinite, type RouterChoice } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { expertRowSize } from '../../shared/model/model-shape.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 import { type PassContext, isPredicted, type PassEngine, settleAll, LayerRunner } from './run-layer.js';
 import { usesNearlyAllExperts } from '../../shared/decisions/placement/prefill-workers.js';
@@ -111,13 +112,14 @@ export class PassRunner {
     following: () => readonly MemberRows[] | null,
   ): Promise<Float32Array[][]> {
     const { engine } = this;
-    const { expertLayers, hiddenSize, expertsPerToken, vocabSize } = engine.shape;
+    const { expertLayers, expertsPerToken, vocabSize } = engine.shape;
+    const rowBytes = expertRowSize(engine.shape) * FLOAT_BYTES;
     const { members, observed } = context;
     const rows = context.owners.length;
     await this.beginAnnouncing(context);
     await beginPass(slot, members);
-    const hidden = slot.hidden.subarray(0, rows * hiddenSize * FLOAT_BYTES);
-    const outputs = slot.outputs.subarray(0, rows * expertsPerToken * hiddenSize * FLOAT_BYTES);
+    const hidden = slot.hidden.subarray(0, rows * rowBytes);
+    const outputs = slot.outputs.subarray(0, rows * expertsPerToken * rowBytes);
     const layers = new LayerRunner(engine, context);
     const { prefetch, router, trained } = this.ownPredictions(context);
     prefetch?.begin();

@@ -13,9 +13,9 @@ export interface DrawnCheck {
   readonly work: ExpertWork;
   /** The rows of the answers that used the output. */
   readonly rows: readonly RowRange[];
-  /** Rows x hiddenSize FP32. */
+  /** Rows x expertRowSize FP32. */
   readonly hidden: Uint8Array;
-  /** The output that was used: rows x hiddenSize FP32. */
+  /** The output that was used: rows x expertRowSize FP32. */
   readonly output: Uint8Array;
   readonly bytes: number;
 }

@@ -24,7 +24,6 @@ export async function runOnMain(
   { device, source, sliced }: ExpertsOfMain,
   { work, hidden }: Pick<DrawnCheck, 'work' | 'hidden'>,
 ): Promise<Uint8Array> {
-  const { hiddenSize } = source.shape;
   const { layer, expert, rows } = work;
   const stored = sliced === null ? source.expert(layer, expert) : sliced.slices.expert(layer, expert);
   const loader = { ...PLAIN_LOADER, ...partSizes([stored]) };
@@ -43,7 +42,7 @@ export async function runOnMain(
     await slots.load(SLOT, slots.register(stored), request);
     const outputs = new Uint8Array(hidden.byteLength);
     const only = rows.map((row) => ({ ...row, rank: 0 }));
-    await executeRows(slots, SLOT, only, { hidden, outputs }, { hiddenSize, expertsPerToken: 1 });
+    await executeRows(slots, SLOT, only, { hidden, outputs }, { ...source.shape, expertsPerToken: 1 });
     return outputs;
   } finally {
     slots.dispose();

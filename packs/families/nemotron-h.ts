@@ -8,6 +8,7 @@ import { STATE_SPACE_KEYS, stateSpaceNames } from '../model-config/state-space.j
 import type { ExpertMatrix } from '../../shared/model/tensor-source.js';
 import {
   type AttentionMixer,
+  expertRowSize,
   type GluShape,
   gateRows,
   type LayerShape,
@@ -40,9 +41,7 @@ export const nemotronH: ModelFamily = {
     mtp_hybrid_override_pattern: { why: GUESSING },
   },
   readConfig(config) {
-    if (config.has('moe_latent_size')) {
-      throw config.lacks('moe_latent_size', config.size('moe_latent_size'), 'experts of a latent size');
-    }
+    const expertHiddenSize = config.sizeOr(null, 'moe_latent_size');
     const kinds = readKinds(config);
     if (!kinds.includes('moe')) throw withoutExperts(config);
     const places = pairsOf(config, kinds);
@@ -52,6 +51,7 @@ export const nemotronH: ModelFamily = {
       ropes: [],
       layers: places.map((place) => layerShape(place, parts)),
       expert: parts.expert,
+      ...(expertHiddenSize === null ? {} : { expertHiddenSize }),
     });
     return modelConfig(config, shape, namesOf(parts, shape.hiddenSize, places), { eos: 2 });
   },
@@ -203,6 +203,8 @@ function namesOf({ stateSpace }: Parts, hiddenSize: number, places: readonly Pla
       valueBias: 'mixer.v_proj.bias',
       mixerOutput: ({ layer }) => `mixer.${layer.mixer.kind === 'attention' ? 'o_proj' : 'out_proj'}.weight`,
       mixerOutputBias: 'mixer.o_proj.bias',
+      expertInput: 'mixer.fc1_latent_proj.weight',
+      expertOutput: 'mixer.fc2_latent_proj.weight',
       router: 'mixer.gate.weight',
       choiceBias: 'mixer.gate.e_score_correction_bias',
       alwaysGate: ofAlways(0),
@@ -212,7 +214,7 @@ function namesOf({ stateSpace }: Parts, hiddenSize: number, places: readonly Pla
     expert: (part: ExpertMatrix, expert, { shape }) => {
       const folder = `mixer.experts.${expert}`;
       if (part === 'down') return `${folder}.down_proj.weight`;
-      return upRows(`${folder}.up_proj.weight`, part === 'gate' ? 0 : 1, gateRows(shape.expert), hiddenSize);
+      return upRows(`${folder}.up_proj.weight`, part === 'gate' ? 0 : 1, gateRows(shape.expert), expertRowSize(shape));
     },
     leftOut: [/^mtp\./],
   };

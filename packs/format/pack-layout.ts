@@ -1,5 +1,5 @@
 /** Names, alignment and the cutting of tensors into chunks, as docs/pack-format.md describes them. Pure. */
-import type { ModelShape } from '../../shared/model/model-shape.js';
+import { type ExpertRowShape, expertRowSize, type ModelShape } from '../../shared/model/model-shape.js';
 import type { ChunkCodec, Split } from '../../shared/model/tensor-source.js';
 import { hasE4m3Codes, isQuantizedSplit, planeRowBytes } from '../../shared/model/weight-dtype.js';
 
@@ -218,6 +218,6 @@ export function placeRawPlanes(
 }
 
 /** Bytes of an expert's biases; 0: the model's experts have no biases. */
-export function expertBiasBytes({ expert, hiddenSize }: Pick<ModelShape, 'expert' | 'hiddenSize'>): number {
-  return expert.bias ? 4 * (2 * expert.intermediateSize + hiddenSize) : 0;
+export function expertBiasBytes({ expert, ...shape }: ExpertRowShape & Pick<ModelShape, 'expert'>): number {
+  return expert.bias ? 4 * (2 * expert.intermediateSize + expertRowSize(shape)) : 0;
 }

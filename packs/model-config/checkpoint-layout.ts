@@ -9,7 +9,7 @@ import {
   type DenseRole,
 } from '../../shared/model/dense-roles.js';
 import type { CheckpointLayout, GuessingLayers, StoredTensor, TensorSlice } from './model-family.js';
-import { gateRows, type LayerShape, type ModelShape } from '../../shared/model/model-shape.js';
+import { expertRowSize, gateRows, type LayerShape, type ModelShape } from '../../shared/model/model-shape.js';
 
 /** A tensor by its name, or a part of one. Fields that are left out are those of the whole tensor. Names in a layer begin behind "layers.N.". */
 export type NamedTensor = string | NamedPart;
@@ -144,8 +144,9 @@ function nameOf(named: NamedTensor): string {
 
 /** Rows and columns of an expert's matrix. */
 export function expertDimensions(part: ExpertMatrix, shape: ModelShape): readonly [number, number] {
-  const { hiddenSize, expert } = shape;
-  return part === 'down' ? [hiddenSize, expert.intermediateSize] : [gateRows(expert), hiddenSize];
+  const rowSize = expertRowSize(shape);
+  const { expert } = shape;
+  return part === 'down' ? [rowSize, expert.intermediateSize] : [gateRows(expert), rowSize];
 }
 
 function denseTensor(place: DensePlace, shape: ModelShape, names: TensorNames): StoredTensor {

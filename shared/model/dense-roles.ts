@@ -11,6 +11,7 @@ import type {
 import {
   deltaChannels,
   deltaDecays,
+  expertRowSize,
   gateRows,
   hasFeedForward,
   pooledParts,
@@ -123,6 +124,9 @@ export const DENSE_ROLES = {
   alwaysDown: 'layer matrix',
   /** 1 x hiddenSize. */
   alwaysWeight: 'layer matrix',
+  /** Of layers whose experts take rows of a size of their own: expertHiddenSize x hiddenSize, and hiddenSize x expertHiddenSize. */
+  expertInput: 'layer matrix',
+  expertOutput: 'layer matrix',
   router: 'layer matrix',
   routerBias: 'layer vector',
   choiceBias: 'layer vector',
@@ -182,7 +186,7 @@ function* layerRoles(layer: LayerShape, shape: ModelShape): Generator<DenseRole>
   const feedForwardNorm = inputNorms && layer.parallel !== true && hasFeedForward(layer);
   if (feedForwardNorm) yield 'feedForwardNorm';
   if (feedForwardNorm && shape.norm === 'layer') yield 'feedForwardNormBias';
-  yield* routedRoles(layer);
+  yield* routedRoles(layer, shape);
   yield* alwaysRoles(layer);
   if (layer.feedForwardOutputNorm) yield 'feedForwardOutputNorm';
   if (layer.layerScale) yield 'layerScale';
@@ -241,8 +245,10 @@ const SEPARATE_CONVOLUTIONS = ['queryConvolution', 'keyConvolution', 'valueConvo
 
 const ATTENTION_BIASES = ['queryBias', 'keyBias', 'valueBias'] as const;
 
-function* routedRoles({ routed, routedNorm, routerNorm, routedOutputNorm }: LayerShape): Generator<DenseRole> {
+function* routedRoles(layer: LayerShape, { expertHiddenSize }: ModelShape): Generator<DenseRole> {
+  const { routed, routedNorm, routerNorm, routedOutputNorm } = layer;
   if (routed === null) return;
+  if (expertHiddenSize !== undefined) yield* ['expertInput', 'expertOutput'] as const;
   if (routedNorm) yield 'routedNorm';
   if (routerNorm) yield 'routerNorm';
   yield 'router';
@@ -307,6 +313,8 @@ function feedForwardDimensions({ always }: LayerShape, shape: ModelShape): Sizes
     alwaysUp: [rows, hiddenSize],
     alwaysDown: [hiddenSize, intermediate],
     alwaysWeight: [1, hiddenSize],
+    expertInput: [expertRowSize(shape), hiddenSize],
+    expertOutput: [hiddenSize, expertRowSize(shape)],
     router: [experts, hiddenSize],
     routerBias: [1, experts],
     choiceBias: [1, experts],

@@ -357,6 +357,11 @@ export const modelShapeSchema = z.strictObject({
   expertsPerToken: size,
   expert: gluSchema,
   /**
+   * Values of the rows that experts take and give. expertInput makes such a row of the one that the experts' layer would give them, and expertOutput
+   * makes a hidden state of their weighted sum (the latent experts of Nemotron 3). Absent: hiddenSize, and a layer has neither.
+   */
+  expertHiddenSize: size.optional(),
+  /**
    * The model is a head that drafts (DeepSeek-V3, section 2.2): a row begins as draftInput x [tokenNorm(embedding) ; stateNorm(state)]. The state
    * is the last one of the token before, of the model for which it drafts, behind that model's final norm, or in a chain of drafts of the head itself:
    * before (`plain`) or behind (`normed`) the head's final norm. Absent: an ordinary model.
@@ -392,9 +397,17 @@ export function gateRows({ intermediateSize, activation }: GluShape): number {
   return activation === 'relu-squared' ? intermediateSize / 2 : intermediateSize;
 }
 
+/** The fields that give the size of the rows of experts. */
+export type ExpertRowShape = Pick<ModelShape, 'hiddenSize' | 'expertHiddenSize'>;
+
+/** Values of the rows that experts take and give. */
+export function expertRowSize({ hiddenSize, expertHiddenSize }: ExpertRowShape): number {
+  return expertHiddenSize ?? hiddenSize;
+}
+
 /** Values of the three matrices of an expert. */
-export function expertMatrixValues({ hiddenSize, expert }: Pick<ModelShape, 'hiddenSize' | 'expert'>): number {
-  return (2 * gateRows(expert) + expert.intermediateSize) * hiddenSize;
+export function expertMatrixValues({ expert, ...shape }: ExpertRowShape & Pick<ModelShape, 'expert'>): number {
+  return (2 * gateRows(expert) + expert.intermediateSize) * expertRowSize(shape);
 }
 
 /** Values of a part's stream map: one before and one behind the part for each stream, and a mix of all with all. */

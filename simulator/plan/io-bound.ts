@@ -1,4 +1,5 @@
 import { operatorMs } from '../../engine/emulation/device-profile.js';
+import { expertRowSize } from '../../shared/model/model-shape.js';
 import { denseMs, type ClusterTimes } from '../simulate/cluster-set-up.js';
 
 /** OD-MoE equation 1 for a cluster: the longest load time for which main does not wait, and the real load time. */
@@ -18,7 +19,7 @@ export interface LoadTiming {
 /** Assumes one position per pass, one expert per worker and layer, and right predictions in time. */
 export function loadTiming(times: ClusterTimes, groups: number, expertsPerToken: number): LoadTiming {
   const { network, model } = times;
-  const messageBytes = model.shape.hiddenSize * Float32Array.BYTES_PER_ELEMENT + network.messageOverheadBytes;
+  const messageBytes = expertRowSize(model.shape) * Float32Array.BYTES_PER_ELEMENT + network.messageOverheadBytes;
   const wayMs = network.roundTripMs / 2 + (expertsPerToken * messageBytes * 1000) / network.bytesPerS;
   const devices = times.workers ?? [times.worker];
   const { expertLayers } = model.shape;

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { gateRows } from '../../shared/model/model-shape.js';
+import { denseDimensions, type DenseRole } from '../../shared/model/dense-roles.js';
+import { expertMatrixValues, gateRows } from '../../shared/model/model-shape.js';
 import { attentionOf, type Config, configOf, refuses, shapeOf } from './fixture-config.js';
 
 describe('the config.json of a family with state spaces or delta nets', () => {
@@ -47,7 +48,14 @@ describe('the config.json of a family with state spaces or delta nets', () => {
     refuses(key, { hybrid_override_pattern: 'MEE*EME' }, 'MODEL_UNSUPPORTED', /moe in layer 2/);
     refuses(key, { hybrid_override_pattern: 'MEX*EME' }, 'MODEL_UNSUPPORTED', /hybrid_override_pattern is "X"/);
     refuses(key, { num_hidden_layers: 6 }, 'MODEL_UNSUPPORTED', /num_hidden_layers is 6/);
-    refuses(key, { moe_latent_size: 16 }, 'MODEL_UNSUPPORTED', /moe_latent_size is 16/);
+    const latent = shapeOf(key, { moe_latent_size: 16 });
+    assert.deepEqual([latent.expertHiddenSize, shape.expertHiddenSize], [16, undefined]);
+    const expert = latent.layers.findIndex(({ routed }) => routed !== null);
+    const sizeOf = (role: DenseRole): unknown => denseDimensions({ role, layer: expert }, latent);
+    assert.deepEqual(sizeOf('expertInput'), { rows: 16, columns: latent.hiddenSize });
+    assert.deepEqual(sizeOf('expertOutput'), { rows: latent.hiddenSize, columns: 16 });
+    assert.deepEqual(sizeOf('router'), { rows: latent.experts, columns: latent.hiddenSize });
+    assert.equal(expertMatrixValues(latent) * latent.hiddenSize, expertMatrixValues(shape) * 16);
     refuses(
       key,
       { moe_intermediate_size: 27 },

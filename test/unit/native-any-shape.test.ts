@@ -284,6 +284,7 @@ const anyShape: fc.Arbitrary<ModelShape> = fc
       layers: fc.array(layer(experts), { minLength: 1, maxLength: 4 }),
       experts: fc.constant(experts),
       expertsPerToken: fc.integer({ min: 1, max: experts }),
+      expertHiddenSize: fc.option(small, { nil: undefined }),
       expert: fc.tuple(glu, flag).map(([one, bias]) => ({ ...one, bias })),
     }),
   )

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { instructionSets, type Device, type DeviceOptions, type Model, type Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { TAKEN_BACK_POSITIONS, isRecurrent } from '../../shared/model/model-shape.js';
+import { TAKEN_BACK_POSITIONS, expertRowSize, isRecurrent } from '../../shared/model/model-shape.js';
 import { bits, openTestDevice } from './native-test-model.js';
 import { RandomWeights, executeInSlot, slotsFor } from './native-random-model.js';
 import { RANDOM_SHAPES } from './random-model-shapes.js';
@@ -195,7 +195,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       const tokens = 9;
       const main = await weights.load(device, false);
       const slots = slotsFor(device, shape);
-      const rowBytes = shape.hiddenSize * 4;
+      const rowBytes = expertRowSize(shape) * 4;
       const logits = await withSequence(async (sequence) => {
         const pass = main.createPass(tokens);
         const positions = Int32Array.from(range(0, tokens));

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import type { Device, ExpertSlots, Model } from '../../native/index.js';
 import { FROM_STORAGE, PLAIN_LOADER } from '../../native/index.js';
 import { denseDimensions, densePlaces, isVectorRole, type DenseRole } from '../../shared/model/dense-roles.js';
-import { expertLimits, gateRows, type ModelShape } from '../../shared/model/model-shape.js';
+import { expertLimits, expertRowSize, gateRows, type ModelShape } from '../../shared/model/model-shape.js';
 import type { ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
 
 const NORM_ROLES: readonly DenseRole[] = [
@@ -51,7 +51,8 @@ export class RandomWeights {
         : [1 / Math.sqrt(columns), 0];
       this.dense.set(`${place.role} ${place.layer}`, this.add(rows, columns, scale, offset));
     }
-    const { hiddenSize, expert } = shape;
+    const { expert } = shape;
+    const hiddenSize = expertRowSize(shape);
     const inner = expert.intermediateSize;
     const gates = gateRows(expert);
     const limits = expertLimits(shape);
@@ -137,7 +138,7 @@ export async function executeInSlot(
 
 export function slotsFor(device: Device, shape: ModelShape): ExpertSlots {
   return device.createExpertSlots(
-    { hiddenSize: shape.hiddenSize, glu: shape.expert, format: 'fp32' },
+    { hiddenSize: expertRowSize(shape), glu: shape.expert, format: 'fp32' },
     1,
     1,
     PLAIN_LOADER,

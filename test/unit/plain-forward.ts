@@ -122,11 +122,15 @@ export class PlainForward {
       if (layer.routed !== null) {
         const routerInput = layer.routerNorm ? normed(row, true, 'routerNorm') : input;
         const choices = this.route(layer.routed, routerInput, weights, this.tokenIds[position] ?? -1);
-        const expertInput = layer.routedNorm ? normed(row, true, 'routedNorm') : input;
+        const routed = layer.routedNorm ? normed(row, true, 'routedNorm') : input;
+        const isLatent = this.shape.expertHiddenSize !== undefined;
+        const expertInput = isLatent ? multiply(weights('expertInput'), routed) : routed;
+        let together: Vector = new Float64Array(expertInput.length);
         for (const { expert, weight } of choices) {
           const output = this.expert(expertGlu(this.shape, layer), expertLayer, expert, expertInput);
-          sum = sum.map((value, index) => value + weight * at(output, index));
+          together = together.map((value, index) => value + weight * at(output, index));
         }
+        sum = isLatent ? multiply(weights('expertOutput'), together) : together;
         sum = normed(sum, layer.routedOutputNorm, 'routedOutputNorm');
       }
       if (layer.always !== null) {

@@ -286,6 +286,16 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
     { ...LAYER, mixer: attention({ rotary: null }) },
     { ...LAYER, mixer: { ...STATE_SPACE, convolutionBias: false, normGroups: 4 } },
   ]),
+  'experts of smaller rows': model(
+    [
+      { ...LAYER, mixer: attention({ rotary: null }), always: always({}, false) },
+      { ...LAYER, mixer: STATE_SPACE, routedNorm: true, routerNorm: true, routedOutputNorm: true },
+      dense(attention({})),
+      { ...LAYER, mixer: attention({}), feedForwardOutputNorm: true, layerScale: true },
+      { ...LAYER, mixer: attention({}), parallel: true, feedForwardScale: 0.5, always: always({}, true) },
+    ],
+    { expertHiddenSize: 18, expert: { ...plainGlu(24), bias: true }, residualScale: f(0.8) },
+  ),
   'networks without a gate, and layers without networks': model(
     [
       { ...LAYER, mixer: STATE_SPACE, always: always({ activation: 'relu-squared' }, false) },

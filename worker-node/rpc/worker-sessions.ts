@@ -1,7 +1,7 @@
 import { allFinite } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
+import { expertRowSize, type ModelShape } from '../../shared/model/model-shape.js';
 import { headLayerOf } from '../../engine/loading/head-layer.js';
 import { layersOfWorker } from '../../shared/decisions/placement/plan-placement.js';
 import { dialAddress } from '../../shared/wire/addresses.js';
@@ -242,7 +242,8 @@ export class WorkerSessions {
   /** The model, with the layer of its own head where this worker serves it. */
   private get servedShape(): ServedShape {
     const { shape, draftHead = null } = this.options;
-    const { experts, hiddenSize, expertLayers } = shape;
+    const { experts, expertLayers } = shape;
+    const hiddenSize = expertRowSize(shape);
     return { experts, hiddenSize, expertLayers: draftHead?.isHere === true ? headLayerOf(shape) + 1 : expertLayers };
   }
 
@@ -322,6 +323,7 @@ function requestOf(message: WorkerRequest): { requestId: number; epoch: number }
   }
 }
 
+/** `hiddenSize`: that of the rows of experts. */
 type ServedShape = Pick<ModelShape, 'expertLayers' | 'experts' | 'hiddenSize'>;
 
 function violation(message: string): OdmoeError {

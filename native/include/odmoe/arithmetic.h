@@ -44,7 +44,9 @@
 //    where (m - s) / (|s| > m ? |s| : m) > 2 * jitter, s being e's logit, else exp(s - m). Two ranks.
 //    Both kinds: normalized: t = sum of the k weights, added by rank; t = t + sum_epsilon; t = sum_floor > t ? sum_floor : t;
 //    weight / t. Then weight * scale (1 is left out), then * the expert's scale, where there is one;
-//  - sum of experts: arithmetic of CombineWork (odmoe/backend.h), each operation rounded;
+//  - sum of experts: arithmetic of CombineWork (odmoe/backend.h), each operation rounded. Experts with rows of a size of their own take
+//    expert_input times the row that they would take; their sum, added by rank without the always part, has their size, and
+//    expert_output times it is then the branch to which the always part is added;
 //  - logits: x / divisor; with a cap, cap * tanh((x / divisor) / cap);
 //  - latent attention's query at position p, after its rotation, times 1 + beta * log(1 + p / length), the division rounded down and
 //    every other operation rounded, where the model scales its queries;

@@ -230,10 +230,14 @@ struct ModelShape {
   int experts = 0;
   int experts_per_token = 0;
   GluShape expert;
+  int64_t expert_hidden_size = 0;  // of the rows that experts take and give; 0: hidden_size
   // Rows begin from tokens and hidden states of another model (shared/model/model-shape.ts, draftHead).
   bool draft_head = false;
   std::optional<QueryScale> query_scale;
   std::optional<StreamsShape> streams;
+
+  bool has_latent_experts() const { return expert_hidden_size > 0; }
+  int64_t expert_row_size() const { return has_latent_experts() ? expert_hidden_size : hidden_size; }
 };
 
 // The GLU of the layer's experts.

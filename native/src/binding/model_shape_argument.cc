@@ -320,6 +320,7 @@ ModelShape to_model_shape(const Napi::Object& object) {
   shape.experts = members.count("experts");
   shape.experts_per_token = members.count("expertsPerToken");
   shape.expert = to_glu_shape(members.object("expert"));
+  if (members.has("expertHiddenSize")) shape.expert_hidden_size = members.size("expertHiddenSize");
   shape.draft_head = members.has("draftHead");
   if (members.has("queryScale")) {
     const Members scale(members.object("queryScale"));

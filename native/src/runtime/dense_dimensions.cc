@@ -203,6 +203,8 @@ DenseDimensions layer_dimensions(DenseRole role, const LayerShape& layer, const 
     case DenseRole::always_up: return {layer.always ? layer.always->glu.gate_rows() : 0, hidden};
     case DenseRole::always_down: return {hidden, always};
     case DenseRole::always_weight: return {1, hidden};
+    case DenseRole::expert_input: return {shape.expert_row_size(), hidden};
+    case DenseRole::expert_output: return {hidden, shape.expert_row_size()};
     case DenseRole::router: return {shape.experts, hidden};
     case DenseRole::router_bias:
     case DenseRole::choice_bias:
@@ -247,6 +249,7 @@ std::vector<DenseRole> layer_roles(const LayerShape& layer, const ModelShape& sh
   std::visit(MixerRoles{roles}, layer.mixer);
   if (layer.mixer_output_norm) add(roles, {DenseRole::mixer_output_norm});
   add_routed_roles(roles, layer);
+  if (layer.routed && shape.has_latent_experts()) add(roles, {DenseRole::expert_input, DenseRole::expert_output});
   if (layer.always) {
     add(roles, {DenseRole::always_gate, DenseRole::always_up, DenseRole::always_down});
     if (layer.always->gated) add(roles, {DenseRole::always_weight});

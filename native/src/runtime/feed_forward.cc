@@ -8,6 +8,11 @@
 namespace odmoe {
 namespace {
 
+// The rows that experts take, or of which their smaller rows are made.
+const float* routed_rows(const PassState& pass, const LayerShape& layer) {
+  return layer.routed_norm ? pass.routed_input.floats() : pass.normed.floats();
+}
+
 float* router_input(PassState& pass, const LayerShape& layer) {
   return layer.router_norm ? pass.router_input.floats() : pass.normed.floats();
 }
@@ -75,7 +80,7 @@ RouterChoice route(PassState& pass, const LayerShape& layer, const DenseWeights&
 }  // namespace
 
 const float* expert_input(const PassState& pass, const LayerShape& layer) {
-  return layer.routed_norm ? pass.routed_input.floats() : pass.normed.floats();
+  return pass.shape().has_latent_experts() ? pass.latent_rows.floats() : routed_rows(pass, layer);
 }
 
 void prepare_feed_forward(PassState& pass, const LayerShape& layer, const DenseWeights& weights) {
@@ -88,6 +93,9 @@ void prepare_feed_forward(PassState& pass, const LayerShape& layer, const DenseW
   if (!layer.routed) return;
   if (layer.routed_norm) rms_normalize(pass, pass.routed_input.floats(), residual, weights.vector(DenseRole::routed_norm));
   if (layer.router_norm) rms_normalize(pass, pass.router_input.floats(), residual, weights.vector(DenseRole::router_norm));
+  if (!pass.shape().has_latent_experts()) return;
+  pass.backend().matmul(pass.latent_rows.floats(), pass.expert_row(), weights.matrix(DenseRole::expert_input),
+                        routed_rows(pass, layer), pass.hidden(), pass.count());
 }
 
 RouterChoice choose_experts(PassState& pass, const LayerShape& layer, const DenseWeights& weights, std::span<uint8_t> hidden) {
@@ -147,14 +155,20 @@ void add_feed_forward(PassState& pass, const LayerShape& layer, const DenseWeigh
     sum.host_weights = expert_weights.data();
     sum.k = pass.shape().experts_per_token;
   }
-  const bool routed_apart = routed && layer.routed_output_norm;
+  const bool latent = routed && pass.shape().has_latent_experts();
+  const bool routed_apart = routed && (layer.routed_output_norm || latent);
   if (routed_apart) {
     CombineWork experts = sum;
-    experts.hidden = branch;
+    experts.hidden = latent ? pass.latent_rows.floats() : branch;
+    experts.size = pass.expert_row();
     experts.scale = 1;
     experts.add = false;
     backend.combine(experts);
-    rms_normalize(pass, branch, branch, weights.vector(DenseRole::routed_output_norm));
+    if (latent) {
+      backend.matmul(branch, pass.hidden(), weights.matrix(DenseRole::expert_output), pass.latent_rows.floats(), pass.expert_row(),
+                     pass.count());
+    }
+    if (layer.routed_output_norm) rms_normalize(pass, branch, branch, weights.vector(DenseRole::routed_output_norm));
     sum.outputs = nullptr;
     sum.host_weights = nullptr;
     sum.k = 0;

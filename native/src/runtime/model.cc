@@ -133,7 +133,7 @@ void Model::load_resident_expert(int layer, int expert, const ExpertSource& sour
                                          std::to_string(shape_.experts) + " each");
   }
   const std::string what = "expert " + std::to_string(expert) + " of expert layer " + std::to_string(layer);
-  const ExpertShape shape{shape_.hidden_size, shape_.expert, format};
+  const ExpertShape shape{shape_.expert_row_size(), shape_.expert, format};
   check_expert_source(source, shape, what);
   check_slices(source, format, reading);
   ResidentExpert& resident = experts_[static_cast<size_t>(layer)][static_cast<size_t>(expert)];

@@ -170,7 +170,7 @@ void Pass::end_expert_layer(int layer, std::span<const float> weights) {
 
 RouterChoice Pass::attend(int layer, std::span<uint8_t> hidden) {
   expect(Stage::attend, layer);
-  if (hidden.size() != float_bytes(int64_t{state_->count()} * state_->hidden())) {
+  if (hidden.size() != float_bytes(int64_t{state_->count()} * state_->expert_row())) {
     throw Error(ErrorCode::internal,
                 "the buffer for hidden states does not fit the pass's " + std::to_string(state_->count()) + " rows");
   }
@@ -211,7 +211,7 @@ void Pass::combine(int layer, std::span<const uint8_t> outputs, std::span<const 
   PassState& pass = *state_;
   if (pass.always_error != nullptr) std::rethrow_exception(pass.always_error);
   const size_t places = static_cast<size_t>(pass.count()) * static_cast<size_t>(pass.shape().experts_per_token);
-  if (weights.size() != places || outputs.size() != float_bytes(static_cast<int64_t>(places) * pass.hidden())) {
+  if (weights.size() != places || outputs.size() != float_bytes(static_cast<int64_t>(places) * pass.expert_row())) {
     throw Error(ErrorCode::internal, "expert outputs or weights do not fit the pass's " + std::to_string(pass.count()) + " rows");
   }
   pass.backend().copy_to_device(pass.expert_outputs.floats(), outputs.data(), outputs.size());
@@ -235,7 +235,7 @@ void Pass::forward(const std::function<void(int, const RouterChoice&)>& on_route
   expect(Stage::attend, 0);
   PassState& pass = *state_;
   if (pass.activations.rows == 0) {
-    const ExpertShape expert{pass.hidden(), pass.shape().expert, WeightFormat::fp32};
+    const ExpertShape expert{pass.expert_row(), pass.shape().expert, WeightFormat::fp32};
     pass.activations = ExpertActivations(pass.model->device()->backend(), expert, pass.max_rows * pass.shape().experts_per_token);
   }
   for (int layer = 0; layer < pass.shape().expert_layers; layer++) {
@@ -285,15 +285,15 @@ void Pass::run_experts(int layer, const RouterChoice& choice) {
 
 void Pass::run_places(std::span<const int32_t> places, std::span<const ExpertRows> experts, const float* in) {
   PassState& pass = *state_;
-  const int hidden = pass.hidden();
+  const int size = pass.expert_row();
   const auto n = static_cast<int>(places.size());
   std::vector<int32_t> rows(places.size());
   for (size_t i = 0; i < places.size(); i++) rows[i] = places[i] / pass.shape().experts_per_token;
   const ExpertActivations& activations = pass.activations;
-  pass.backend().copy_rows(activations.input.floats(), nullptr, in, rows.data(), n, hidden);
+  pass.backend().copy_rows(activations.input.floats(), nullptr, in, rows.data(), n, size);
   odmoe::run_experts(pass.backend(), expert_glu(pass.shape(), layer_shape(pass, layer_)), experts, activations,
                      activations.output.floats(), activations.input.floats());
-  pass.backend().copy_rows(pass.expert_outputs.floats(), places.data(), activations.output.floats(), nullptr, n, hidden);
+  pass.backend().copy_rows(pass.expert_outputs.floats(), places.data(), activations.output.floats(), nullptr, n, size);
 }
 
 void Pass::check_last_rows(std::span<const int32_t> rows) const {

@@ -77,7 +77,8 @@ PassState::PassState(std::shared_ptr<Model> of, int rows, RouterAnswer answer)
   if (needs.router_norm) router_input = floats(rows, shape.hidden_size);
   router_logits = floats(rows, shape.experts);
   if (needs.by_token) given_experts = floats(rows, shape.experts_per_token);
-  expert_outputs = floats(int64_t{rows} * shape.experts_per_token, shape.hidden_size);
+  expert_outputs = floats(int64_t{rows} * shape.experts_per_token, shape.expert_row_size());
+  if (shape.has_latent_experts()) latent_rows = floats(rows, shape.expert_row_size());
   logits = floats(std::min(rows, kLogitRows), shape.vocab_size);
   if (shape.draft_head) draft_rows = floats(rows, 2 * shape.hidden_size);
   if (needs.always_size == 0) return;

@@ -61,6 +61,7 @@ struct PassState {
   Backend& backend() const { return model->backend(); }
   const ModelShape& shape() const { return model->shape(); }
   int hidden() const { return static_cast<int>(model->shape().hidden_size); }
+  int expert_row() const { return static_cast<int>(model->shape().expert_row_size()); }
   // Rows of hidden_size floats one behind another.
   Vectors rows_of(float* first) const { return {first, hidden(), 0, count(), 1, hidden()}; }
   RopeAngles angles(int rope) const;
@@ -91,6 +92,7 @@ struct PassState {
   int64_t query_floats = 0;       // of the largest query head of latent attention
   DeviceMemory routed_input;      // rows x hidden, where experts have their own norm
   DeviceMemory router_input;      // rows x hidden, where the router has its own norm
+  DeviceMemory latent_rows;       // rows x expert rows, where experts have a size of their own: their input, then their sum
   DeviceMemory router_logits;     // rows x experts
   DeviceMemory given_experts;     // rows x k integers, where layers choose experts by token
   DeviceMemory expert_outputs;    // rows x k x hidden

@@ -1,4 +1,4 @@
-import { expertMatrixValues, type ModelShape } from '../../model/model-shape.js';
+import { expertMatrixValues, type ExpertRowShape, expertRowSize, type ModelShape } from '../../model/model-shape.js';
 import type { FormatShare } from '../../model/format-shares.js';
 import type { ExactFormat } from '../../model/tensor-source.js';
 import { isBlockFormat } from '../../model/block-formats.js';
@@ -62,11 +62,11 @@ export function meanWeightBytes(shares: readonly FormatShare[]): ExpertWeightByt
 
 /** Costs of a layer of this model on workers that are not known yet. */
 export function nominalLayerCosts(
-  { hiddenSize, expert }: Pick<ModelShape, 'hiddenSize' | 'expert'>,
+  shape: ExpertRowShape & Pick<ModelShape, 'expert'>,
   { storedBytes, heldBytes }: ExpertWeightBytes,
 ): LayerCosts {
-  const weights = expertMatrixValues({ hiddenSize, expert });
-  const hiddenBytes = hiddenSize * FLOAT_BYTES;
+  const weights = expertMatrixValues(shape);
+  const hiddenBytes = expertRowSize(shape) * FLOAT_BYTES;
   return {
     executeMs: NOMINAL.executeOverheadMs + ((weights * heldBytes) / NOMINAL.executeBytesPerS) * MS_PER_S,
     reachMs: NOMINAL.messageMs + ((2 * hiddenBytes) / NOMINAL.networkBytesPerS) * MS_PER_S,

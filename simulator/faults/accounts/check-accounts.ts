@@ -1,6 +1,6 @@
 import { miniBatchRowsFor } from '../../../main-node/pass/expert-work.js';
 import type { NodeSettings } from '../../../shared/settings/node-settings.js';
-import type { ModelShape } from '../../../shared/model/model-shape.js';
+import { expertRowSize, type ModelShape } from '../../../shared/model/model-shape.js';
 import { assignmentOf } from '../../../shared/decisions/placement/assignment-of.js';
 import type { ExecuteResult, GenerateRequest, Placement, Execute } from '../../../shared/wire/messages.js';
 import type { SimulatedAnswer } from '../../cluster/simulated-cluster.js';
@@ -227,7 +227,7 @@ function isInOneMessage(pass: JointPass, members: readonly PredictedAnswer[]): b
   );
   // Without overlap a worker gets the first row of a prompt before the others.
   if (!isAnswers && !settings.main.prefillOverlap) return false;
-  return rows <= miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize);
+  return rows <= miniBatchRowsFor(settings.main.miniBatchRows, expertRowSize(shape));
 }
 
 /** Checks that main sent exactly the releases that were due: for passes, and for shadow's late predictions. */

@@ -2,6 +2,7 @@ import { miniBatchRowsFor } from '../../../main-node/pass/expert-work.js';
 import { assignmentOf } from '../../../shared/decisions/placement/assignment-of.js';
 import { expertsByWorker } from '../../../shared/decisions/placement/experts-by-worker.js';
 import { prefillAssignment, usesNearlyAllExperts } from '../../../shared/decisions/placement/prefill-workers.js';
+import { expertRowSize } from '../../../shared/model/model-shape.js';
 import type { Announce, Placement } from '../../../shared/wire/messages.js';
 import { isAlone, type AnswerAccount } from './answer-account.js';
 import { predictsItself, type PredictionBook } from './prediction-book.js';
@@ -157,7 +158,7 @@ function checkAnnounced(
   const { settings, shape, decodes } = first.answer;
   const alone = members.length === 1 && isAlone(pass, decodes);
   const rows = pass.members.reduce((sum, { tokenIds }) => sum + tokenIds.length, 0);
-  const batches = Math.ceil(rows / miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize));
+  const batches = Math.ceil(rows / miniBatchRowsFor(settings.main.miniBatchRows, expertRowSize(shape)));
   const isPrompts = members.some(({ answer }) => !isAnswerOnly(pass, answer));
   const overlaps = settings.main.prefillOverlap;
   const problems: string[] = [];

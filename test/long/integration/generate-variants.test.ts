@@ -304,6 +304,7 @@ const VARIANTS: readonly { name: string; from?: string; config: Config; text?: C
     },
     promptTokens: 40,
   },
+  { name: 'Nemotron-H with latent experts', from: 'nemotronh', config: { moe_latent_size: 22 } },
   { name: 'MiniMax-M2 wholly rotated', from: 'minimaxm2', config: { rotary_dim: 24 } },
   {
     name: "Mixtral with a window, one key-value head and Llama's rope",
