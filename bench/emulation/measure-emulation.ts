@@ -4,6 +4,7 @@ import { realDevices } from '../../engine/environment/node-environment.js';
 import { slotSizes } from '../../engine/planning/slot-sizes.js';
 import { FROM_STORAGE, PLAIN_LOADER, waitUntil, type Device, type ExpertSlots } from '../../native/index.js';
 import { operatorMs } from '../../engine/emulation/device-profile.js';
+import { expertRowSize } from '../../shared/model/model-shape.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
 
 export type EmulatedOperation = 'wait' | 'execute' | 'queued executes' | 'load';

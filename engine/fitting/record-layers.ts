@@ -13,7 +13,7 @@ import {
   type Sequence,
 } from '../../native/index.js';
 import { type ActivatedRow, activatedExperts } from '../../shared/decisions/placement/activated-experts.js';
-import { expertRowSize, type ModelShape } from '../../shared/model/model-shape.js';
+import { expertRowSize } from '../../shared/model/model-shape.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import { expertsIn } from '../generation/passing-experts.js';
 import { RegisteredExperts } from '../loading/registered-experts.js';

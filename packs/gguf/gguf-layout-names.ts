@@ -50,7 +50,7 @@ export function layerTensor(role: DenseRole, stored: StoredLayer): NamedPart {
   const { layer, has } = stored;
   const usual = USUAL[role];
   if (usual !== undefined && !fused(role, stored)) return { name: usual };
-  if (role === 'mixerOutput') return { name: OUTPUTS[layer.mixer.kind] };
+  if (role === 'mixerOutput' && layer.mixer.kind !== 'pooled') return { name: OUTPUTS[layer.mixer.kind] };
   if (role === 'feedForwardNorm') {
     return { name: has('ffn_norm.weight') ? 'ffn_norm.weight' : 'post_attention_norm.weight' };
   }
@@ -98,7 +98,8 @@ function mixerTensor(role: DenseRole, stored: StoredLayer): NamedPart {
         slice: { transposed: true },
       };
     case 'state-space':
-      assertInvariant(false, 'no architecture of GGUF files that is read has state spaces');
+    case 'pooled':
+      assertInvariant(false, `no architecture of GGUF files that is read has layers of kind ${mixer.kind}`);
   }
 }
 
