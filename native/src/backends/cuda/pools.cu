@@ -1,6 +1,5 @@
 // Entries of pools of positions, and copies of the keys that rows see.
 #include "grid_launch.h"
-#include "odmoe/backend.h"
 #include "pool_work.h"
 #include "warp_folds.h"
 
