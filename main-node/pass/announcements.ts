@@ -19,13 +19,21 @@ export type ExpectedExperts = Pick<Predict, 'experts' | 'rows' | 'critical'>;
 interface OwnLayer {
   placement: Placement;
   holders: Map<number, string[]>;
+  /** expert -> the layer at which main was when it announced the expert, the last time. */
+  since: Map<number, number>;
   /** Those of the announced experts that a surer prediction does not name any more. */
   doubted: Set<number>;
   isWholeLayer: boolean;
 }
 
 function newLayer(placement: Placement): OwnLayer {
-  return { placement, holders: new Map<number, string[]>(), doubted: new Set<number>(), isWholeLayer: false };
+  return {
+    placement,
+    holders: new Map<number, string[]>(),
+    since: new Map<number, number>(),
+    doubted: new Set<number>(),
+    isWholeLayer: false,
+  };
 }
 
 export interface AnnouncedPass {
@@ -73,11 +81,17 @@ export class Announcements {
     return [...this.heldWithOthers(layer, own).keys()].filter((expert) => !own.doubted.has(expert));
   }
 
-  /** Those of them that main has announced for this pass. */
-  ownAt(layer: number): number[] {
+  /** Those of them that main has announced for this pass, each with the number of layers that main has done since. */
+  ownAt(layer: number): Map<number, number> {
     const { placement } = this.workers;
     const own = placement === null ? undefined : this.knownOf(layer, placement);
-    return own === undefined ? [] : [...own.holders.keys()].filter((expert) => !own.doubted.has(expert));
+    const announced = [...(own?.since ?? [])].filter(([expert]) => own?.doubted.has(expert) === false);
+    return new Map(announced.map(([expert, at]) => [expert, this.atLayer - at]));
+  }
+
+  /** The layer whose router chooses next. */
+  get atLayer(): number {
+    return this.decided + 1;
   }
 
   /**
@@ -229,7 +243,10 @@ export class Announcements {
   ): void {
     const { holders } = own;
     const given = [...assignment];
-    for (const [expert, worker] of given) holders.set(expert, [...(holders.get(expert) ?? []), worker]);
+    for (const [expert, worker] of given) {
+      holders.set(expert, [...(holders.get(expert) ?? []), worker]);
+      own.since.set(expert, this.atLayer);
+    }
     this.send(layer, own, given, expected);
   }
 
@@ -238,7 +255,10 @@ export class Announcements {
     const isExpected = (expert: number): boolean =>
       expected === null || expected.some(({ experts }) => experts.includes(expert));
     const again = [...own.doubted].filter(isExpected);
-    for (const expert of again) own.doubted.delete(expert);
+    for (const expert of again) {
+      own.doubted.delete(expert);
+      own.since.set(expert, this.atLayer);
+    }
     this.send(layer, own, holdersOf(own, again), expected);
   }
 

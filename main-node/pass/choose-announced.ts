@@ -82,21 +82,42 @@ const DOUBTED_SHARE = 0.5;
 
 /**
  * Those of main's own announcements that a newer word does not support any more: the wait that they still save, by probability, is less than the time that
- * they take from other loads. `own`: some of the experts that are held. Pure.
+ * they take from other loads. `own`: some of the experts that are held, with the number of layers that main has done since it announced them. In that time
+ * their loads went on, so only what is left of them can make main wait. A load that has ended still keeps its slot from others. Pure.
  */
-export function chooseDoubted(layer: ForetoldLayer, own: readonly number[], costs: AnnouncingCosts): number[] {
-  const { workers, loadLayers } = costs;
-  if (loadLayers <= 0) return [];
+export function chooseDoubted(
+  layer: ForetoldLayer,
+  own: ReadonlyMap<number, number>,
+  costs: AnnouncingCosts,
+): number[] {
+  if (costs.loadLayers <= 0) return [];
   const uses = expectedUses(layer);
-  const likeliest = [...layer.held].sort(
-    (left, right) => probabilityOf(layer, right) - probabilityOf(layer, left) || left - right,
+  const since = (expert: number): number => own.get(expert) ?? 0;
+  const inTurn = [...layer.held].sort(
+    (left, right) =>
+      since(right) - since(left) || probabilityOf(layer, right) - probabilityOf(layer, left) || left - right,
   );
-  const asked = new Set(own);
-  return likeliest.filter((expert, place) => {
-    if (!asked.has(expert)) return false;
+  const untilRouter = layer.distance + ATTENTION_SHARE;
+  const ends = loadEnds(inTurn.map(since), layer.distance, costs, uses);
+  return inTurn.filter((expert, place) => {
+    if (!own.has(expert)) return false;
     const probability = probabilityOf(layer, expert);
-    const { stallNow, stallNever, wrong } = layerTimes(layer, costs, uses, Math.floor(place / workers));
+    const { stallNever, wrong } = layerTimes(layer, costs, uses, Math.floor(place / costs.workers));
+    const stallNow = Math.max(0, (ends[place] ?? 0) - untilRouter);
     return probability * (stallNever - stallNow) < DOUBTED_SHARE * (1 - probability) * wrong;
+  });
+}
+
+/**
+ * The times, from now on, at which announced loads end; below 0: so long ago. Workers take them in turn, each one after the other. `since`: layers that
+ * main has done since it announced each of them, falling.
+ */
+function loadEnds(since: readonly number[], distance: number, costs: AnnouncingCosts, uses: number): number[] {
+  const free = new Array<number>(costs.workers).fill(-Infinity);
+  return since.map((layers, place) => {
+    const worker = place % costs.workers;
+    const begin = Math.max(free[worker] ?? 0, firstFreeSlot(distance + layers, costs, uses) - layers);
+    return (free[worker] = begin + costs.loadLayers);
   });
 }
 

@@ -226,7 +226,7 @@ describe('main: the announcer of a pass of several sequences', () => {
     const [doubt, ...others] = workers.predictions.slice(announced.length);
     assert.deepEqual([doubt?.[1].experts, doubt?.[1].doubted, others.length], [[1], true, 0]);
     assert.ok(workers.predictions.some(([id, { experts }]) => id === doubt?.[0] && experts.includes(1)));
-    assert.deepEqual([[...pass.heldAt(0)], pass.ownAt(0)], [[5], [5]]);
+    assert.deepEqual([[...pass.heldAt(0)], [...pass.ownAt(0)]], [[5], [[5, 0]]]);
     pass.announce(0, [expected(7, [1, 5])]);
     const again = workers.predictions.at(-1);
     assert.deepEqual([again?.[0], again?.[1].experts, again?.[1].doubted], [doubt?.[0], [1], undefined]);
@@ -235,6 +235,28 @@ describe('main: the announcer of a pass of several sequences', () => {
     const before = workers.predictions.length;
     pass.doubt(0, [1]);
     assert.equal(workers.predictions.length, before, 'the router has chosen');
+  });
+
+  it('knows how many layers ago it announced each expert, the last time', () => {
+    const workers = new RecordingWorkers(placementOf(4));
+    const pass = announcementsOf(workers);
+    const { placement } = workers;
+    assert.ok(placement);
+    pass.announce(3, [expected(7, [1, 5])]);
+    pass.settle(placement, 0, []);
+    pass.announce(3, [expected(7, [6])]);
+    pass.doubt(3, [5]);
+    pass.settle(placement, 1, []);
+    assert.deepEqual(
+      [...pass.ownAt(3)],
+      [
+        [1, 2],
+        [6, 1],
+      ],
+    );
+    pass.announce(3, [expected(7, [5])]);
+    assert.equal(pass.ownAt(3).get(5), 0);
+    assert.deepEqual([...pass.ownAt(2)], []);
   });
 
   it('releases doubted experts, and announces them again with the whole layer', () => {

@@ -132,18 +132,43 @@ describe('the experts to announce', () => {
 
 describe('the announced experts that main doubts', () => {
   const HELD = new Set([0, 1, 2]);
+  const justNow = (experts: readonly number[]) => new Map(experts.map((expert) => [expert, 0]));
 
   it('are those that a surer word does not name any more', () => {
     const layer = foretold([0.9, 0.02, 0, 0.9], { distance: 1, nextDistance: 0, held: HELD });
-    assert.deepEqual(chooseDoubted(layer, [0, 1, 2], COSTS), [1, 2]);
-    assert.deepEqual(chooseDoubted(layer, [0, 2], COSTS), [2], 'others have announced expert 1');
+    assert.deepEqual(chooseDoubted(layer, justNow([0, 1, 2]), COSTS), [1, 2]);
+    assert.deepEqual(chooseDoubted(layer, justNow([0, 2]), COSTS), [2], 'others have announced expert 1');
+  });
+
+  it('are none whose load has nearly ended, if they are as likely as one whose load has just begun', () => {
+    const layer = foretold([0.3, 0.9], { distance: 0, nextDistance: null, held: new Set([0]) });
+    const costs = { ...COSTS, loadLayers: 4.5, groups: 1 };
+    const after = (layers: number): number[] => chooseDoubted(layer, new Map([[0, layers]]), costs);
+    assert.deepEqual([0, 4].map(after), [[0], []]);
+    const unlikely = foretold([0.001, 0.9], { distance: 0, nextDistance: null, held: new Set([0]) });
+    assert.deepEqual(chooseDoubted(unlikely, new Map([[0, 9]]), costs), [0], 'it keeps a slot');
+  });
+
+  it('are no more if their loads began earlier', () => {
+    const layers = fc.array(fc.nat(8), { minLength: 1, maxLength: 1 });
+    fc.assert(
+      fc.property(layerOf, costsOf, layers, ({ held, ...layer }, costs, [since = 0]) => {
+        const [first] = held;
+        if (first === undefined) return;
+        const alone = { ...layer, held: new Set([first]) };
+        // No earlier layer holds the slots back, at either time.
+        const many = { ...costs, groups: 32 };
+        if (chooseDoubted(alone, justNow([first]), many).length > 0) return;
+        assert.deepEqual(chooseDoubted(alone, new Map([[first, since]]), many), []);
+      }),
+    );
   });
 
   it('are some of its own, each once, and none that is sure to be used', () => {
     fc.assert(
       fc.property(layerOf, costsOf, ({ held, ...layer }, costs) => {
         const own = [...held].filter((expert) => expert % 2 === 0);
-        const doubted = chooseDoubted({ ...layer, held }, own, costs);
+        const doubted = chooseDoubted({ ...layer, held }, justNow(own), costs);
         for (const expert of doubted) {
           assert.ok(own.includes(expert));
           assert.ok((layer.probabilities[expert] ?? 0) < 1);
@@ -157,7 +182,7 @@ describe('the announced experts that main doubts', () => {
     fc.assert(
       fc.property(layerOf, costsOf, (layer, costs) => {
         const chosen = chooseAnnounced({ ...layer, held: new Set() }, costs);
-        assert.deepEqual(chooseDoubted({ ...layer, held: new Set(chosen) }, chosen, costs), []);
+        assert.deepEqual(chooseDoubted({ ...layer, held: new Set(chosen) }, justNow(chosen), costs), []);
       }),
     );
   });
