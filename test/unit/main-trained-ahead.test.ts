@@ -153,7 +153,7 @@ describe('main: trained maps', () => {
     // Each look at the clock is 1 ms later than the one before.
     const time = new MapsTime(
       () => (nowMs += 1),
-      () => 2,
+      () => 1,
     );
     const predictor = trained(right, COSTS, time);
     const cluster = clusterOf(predictor);
