@@ -85,7 +85,7 @@ export async function loadMain(
     const formats = environment.openFormats(queueLimit);
     opened.push(() => formats?.close());
     const { prediction, maps } = await openMaps(settings.prediction, environment, source, log);
-    opened.push(() => maps?.dispose());
+    opened.push(() => maps?.close());
     const parts = { source, leavePack, sliced, tokenizer, prompts, formats, prediction, maps };
     return await loadDevice(settings, environment, parts, log, abandoned);
   } catch (thrown) {
@@ -111,7 +111,7 @@ async function openMaps(
   if (!isWanted && prediction.source !== 'sep') return { prediction, maps: null };
   try {
     const predictor: Predictor | null = await environment.runtime.outside(() => environment.readPredictor(pack));
-    if (predictor !== null) return { prediction, maps: TrainedMaps.create(predictor, environment.runtime) };
+    if (predictor !== null) return { prediction, maps: TrainedMaps.create(predictor, environment.runtime, log) };
   } catch (thrown) {
     const used = isWanted ? { ...prediction, source: 'router-ahead' as const } : prediction;
     const error = toOdmoeError(thrown);
@@ -249,7 +249,7 @@ function servedContext({ main }: NodeSettings, { shape, name }: Pack, log: Logge
 export async function disposeLoaded(loaded: LoadedMain): Promise<void> {
   const { prompts, formats, maps, model, draftHead, device, leavePack } = loaded;
   await closeAll([
-    [() => prompts.close(), () => formats?.close(), () => maps?.dispose()],
+    [() => prompts.close(), () => formats?.close(), () => maps?.close()],
     [() => draftHead?.dispose(), () => model.dispose()],
     [() => device.dispose()],
     [leavePack],

@@ -89,7 +89,7 @@ export class Announcements {
     return new Map(announced.map(([expert, at]) => [expert, this.atLayer - at]));
   }
 
-  /** The layer whose router chooses next. */
+  /** The layer whose router chooses next; Infinity: the pass has ended. */
   get atLayer(): number {
     return this.decided + 1;
   }
@@ -188,6 +188,11 @@ export class Announcements {
         this.workers.worker(worker)?.sendRelease({ epoch: placement.epoch, pass, rows, layer, experts });
     }
     this.layers.clear();
+  }
+
+  /** The pass has ended: nothing is announced for it any more. */
+  close(): void {
+    this.decided = Infinity;
   }
 
   /** The announcements of a layer under this placement. Workers have dropped those of another placement, so the record begins empty again. */

@@ -14,7 +14,7 @@ import { Announcements, announcedByPrediction } from './announcements.js';
 import { OwnPredictions, FirstLayerAhead, RandomPrefetch, RouterAhead, takeBackOwnName } from './own-predictions.js';
 import { RecordedAnswers } from './recorded-answers.js';
 import { TrainedAhead } from './trained-ahead.js';
-import { type Pass, allFinite, type RouterChoice } from '../../native/index.js';
+import { type Pass, allFinite } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { expertRowSize } from '../../shared/model/model-shape.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
@@ -56,6 +56,7 @@ export class PassRunner {
       this.engine.announcedPasses.end(rows);
       // If nobody waits any more, the ends of the sequences free all announced experts.
       if (failed && !joint.signal.aborted) context.announcements.release();
+      context.announcements.close();
       joint.dispose();
       observed?.ended(failed);
     }
@@ -135,10 +136,8 @@ export class PassRunner {
         trained?.takeStates(states);
         recorded?.takeStates(states, layer);
       }
-      // For few rows this announces before main attends, else meanwhile.
-      const foretelling = trained?.foretell(layer) ?? NOTHING_TO_DO;
-      const attending = this.operators.attend(slot.pass, layer, hidden, { rows, awaitsMessages });
-      const choice = await choiceAfter(attending, foretelling);
+      trained?.foretell(layer);
+      const choice = await this.operators.attend(slot.pass, layer, hidden, { rows, awaitsMessages });
       if (!allFinite(hidden)) throw layerGivesNoNumbers(layer);
       recorded?.chosen(layer, choice);
       const step = layers.decide({ pass: context.pass, rows: context.rows, layer, hidden, outputs }, choice);
@@ -244,13 +243,6 @@ export class PassRunner {
       draftCosts.passed(owners.length, shape.expertLayers, Math.max(0, durationMs - stallUs / 1000), durationMs);
     for (const { member } of members) member.counters.ioStallUs += stallUs;
   }
-}
-
-/** Waits for both, so that nothing is left running if one of them fails. */
-async function choiceAfter(attending: Promise<RouterChoice>, foretelling: Promise<void>): Promise<RouterChoice> {
-  const both = await Promise.allSettled([attending, foretelling]);
-  for (const outcome of both) if (outcome.status === 'rejected') throw outcome.reason;
-  return attending;
 }
 
 /** True for rows of one sequence's answer and nothing else, as is the case while there is no other request. */

@@ -11,7 +11,7 @@ import type { MappedLayer, TrainedMaps } from './trained-maps.js';
 
 /** Main's trained predictor, with what its announcements cost in this cluster. */
 export interface TrainedPredictor {
-  readonly maps: Pick<TrainedMaps, 'mappedAt' | 'predict' | 'predictHere'>;
+  readonly maps: Pick<TrainedMaps, 'mappedAt' | 'predict' | 'predictHere' | 'failed'>;
   /** As measured so far. */
   costs(): AnnouncingCosts;
   readonly time: Pick<MapsTime, 'mayRunHere' | 'runHere'>;
@@ -21,7 +21,7 @@ export interface TrainedPredictor {
 export interface TrainedSurroundings {
   readonly shape: Pick<ModelShape, 'expertLayers' | 'experts' | 'hiddenSize'>;
   readonly workers: Pick<PlacedWorkers, 'placement'>;
-  readonly announcements: Pick<Announcements, 'announce' | 'doubt' | 'heldAt' | 'ownAt' | 'isWholeLayer'>;
+  readonly announcements: Pick<Announcements, 'announce' | 'doubt' | 'heldAt' | 'ownAt' | 'isWholeLayer' | 'atLayer'>;
   /** The rule by which executions read sliced experts; null: experts are computed exactly. */
   readonly precision: PrecisionRule | null;
 }
@@ -57,6 +57,10 @@ export class TrainedAhead {
   /** Rows of the pass, and those of answers. */
   private readonly rows: number;
   private readonly answerRows: number;
+  /** The states of which maps beside main's attention speak: rows x hiddenSize. */
+  private statesAside = new Float32Array();
+  /** Maps run beside main's attention. 'failed': they do so no more in this pass. */
+  private aside: 'idle' | 'running' | 'failed' = 'idle';
 
   constructor(
     private readonly predictor: TrainedPredictor,
@@ -80,7 +84,7 @@ export class TrainedAhead {
     this.answers = new Float32Array(answers === row ? 0 : answers * hiddenSize);
   }
 
-  /** Takes the states of all rows, rows of the pass x hiddenSize, that main is about to attend from. They must not change before foretell has ended. */
+  /** Takes the states of all rows, rows of the pass x hiddenSize, that main is about to attend from. They must not change before foretell returns. */
   takeStates(states: Float32Array): void {
     const { answers, answering } = this;
     if (this.answerRows === this.rows) {
@@ -94,20 +98,49 @@ export class TrainedAhead {
   }
 
   /**
-   * Announces what the maps say of the states that were taken last. For few rows that is done when this returns its promise; the maps of many rows, or
-   * maps that take longer than a hop leaves time for, run on another thread while main attends.
+   * Announces what the maps say of the states that were taken last. For few rows that is done when this returns. The maps of many rows, or maps that take
+   * longer than a hop leaves time for, run on another thread, and no layer waits for them: when their word comes, it counts for the layers whose routers
+   * have not chosen. As long as they run, the maps of further layers are left out.
    */
-  async foretell(layer: number): Promise<void> {
+  foretell(layer: number): void {
     const { maps, time } = this.predictor;
     const mapped = maps.mappedAt(layer).filter(({ distance }) => this.isWanted(layer, distance));
-    if (mapped.length === 0) return;
+    if (mapped.length === 0 || this.aside === 'running') return;
     const { answers, answerRows } = this;
-    const probabilities = time.mayRunHere(answerRows)
-      ? time.runHere(answerRows, () => maps.predictHere(layer, answers, answerRows))
-      : await maps.predict(layer, answers, answerRows);
-    const distances = maps.mappedAt(layer).length;
+    if (time.mayRunHere(answerRows))
+      this.speak(
+        layer,
+        time.runHere(answerRows, () => maps.predictHere(layer, answers, answerRows)),
+      );
+    else if (this.aside === 'idle') void this.foretellAside(layer);
+  }
+
+  private async foretellAside(layer: number): Promise<void> {
+    this.aside = 'running';
+    const { answers, answerRows } = this;
+    if (this.statesAside.length === 0) this.statesAside = new Float32Array(answers.length);
+    this.statesAside.set(answers);
+    try {
+      this.speak(layer, await this.predictor.maps.predict(layer, this.statesAside, answerRows));
+      this.aside = 'idle';
+    } catch (thrown) {
+      this.aside = 'failed';
+      this.predictor.maps.failed(thrown);
+    }
+  }
+
+  /** Announces by the word of the maps at a layer, of which main may have left some layers behind. */
+  private speak(layer: number, probabilities: Float32Array): void {
+    const { announcements } = this.around;
+    const { atLayer } = announcements;
+    const all = this.predictor.maps.mappedAt(layer);
     // The nearest layers load first.
-    for (const one of mapped) this.announce(layer, one, distances, probabilities);
+    for (const one of all) {
+      const distance = layer + one.distance - atLayer;
+      if (distance < 0 || announcements.isWholeLayer(layer + one.distance)) continue;
+      const next = one.nextDistance === null || distance === 0 ? null : Math.min(one.nextDistance, distance - 1);
+      this.announce(atLayer, { ...one, distance, nextDistance: next }, all.length, probabilities);
+    }
   }
 
   /**
@@ -130,12 +163,14 @@ export class TrainedAhead {
     return !rows.member.feed.fed || shadowIsLate || distance <= REACH_BESIDE_SHADOW;
   }
 
+  /** `layer`: the one at which main is. */
   private announce(layer: number, mapped: MappedLayer, distances: number, probabilities: Float32Array): void {
     const { workers, announcements, shape } = this.around;
     const { placement } = workers;
     if (placement === null) return;
     const target = layer + mapped.distance;
     const asking = this.answering.filter((one) => !this.isSpoken(one, target) && this.speaksFor(one, mapped.distance));
+    if (asking.length === 0) return;
     const ofMembers = asking.map(({ first, inPass }) =>
       unionOfRows(
         inPass.map((_, index) => {

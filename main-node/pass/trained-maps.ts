@@ -1,6 +1,8 @@
 import { createExpertMaps, type ExpertMaps } from '../../native/index.js';
 import { correctedShare } from './choose-announced.js';
 import { existingDistances, type ExpertMapsShape } from '../../shared/model/expert-maps.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import type { Predictor } from '../../packs/predictor/predictor-file.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
@@ -18,16 +20,18 @@ export interface MappedLayer {
 /** Main's trained predictor (predictor.safetensors), ready to run. */
 export class TrainedMaps {
   private readonly recalls = new Map<number, number>();
+  private readonly underWay = new Set<Promise<unknown>>();
 
-  /** Throws INTERNAL for weights that do not fit their shape. The caller disposes of it. */
-  static create(predictor: Predictor, runtime: Pick<Runtime, 'outside'>): TrainedMaps {
-    return new TrainedMaps(predictor, createExpertMaps(predictor.shape, predictor.layers), runtime);
+  /** Throws INTERNAL for weights that do not fit their shape. The caller closes it. */
+  static create(predictor: Predictor, runtime: Pick<Runtime, 'outside'>, log: Pick<Logger, 'warn'>): TrainedMaps {
+    return new TrainedMaps(predictor, createExpertMaps(predictor.shape, predictor.layers), runtime, log);
   }
 
   private constructor(
     private readonly predictor: Pick<Predictor, 'shape' | 'recall'>,
     private readonly maps: ExpertMaps,
     private readonly runtime: Pick<Runtime, 'outside'>,
+    private readonly log: Pick<Logger, 'warn'>,
   ) {
     for (const distance of predictor.shape.distances) {
       const measured = predictor.recall.filter((one) => one.distance === distance);
@@ -52,7 +56,10 @@ export class TrainedMaps {
 
   /** Probabilities of every expert: rows x the layer's existing distances x experts. `states`: rows x hiddenSize. Runs on a thread of the addon. */
   predict(layer: number, states: Float32Array, rows: number): Promise<Float32Array> {
-    return this.runtime.outside(() => this.maps.predict(layer, states, rows));
+    const predicting = this.runtime.outside(() => this.maps.predict(layer, states, rows));
+    const ended: Promise<unknown> = Promise.allSettled([predicting]).then(() => this.underWay.delete(ended));
+    this.underWay.add(ended);
+    return predicting;
   }
 
   /** The same on the calling thread. */
@@ -60,7 +67,15 @@ export class TrainedMaps {
     return this.maps.predictHere(layer, states, rows);
   }
 
-  dispose(): void {
+  /** They could not run beside a pass, which then does without their announcements. */
+  failed(thrown: unknown): void {
+    const error = toOdmoeError(thrown);
+    this.log.warn('trained maps could not run: for the rest of a pass they announce no experts', { error });
+  }
+
+  /** Waits for what runs on other threads: no pass waits for it. */
+  async close(): Promise<void> {
+    await Promise.all(this.underWay);
     this.maps.dispose();
   }
 }

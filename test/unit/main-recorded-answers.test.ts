@@ -80,7 +80,12 @@ describe('main: recorded answers', () => {
       engine: {
         recorder,
         trained: {
-          maps: { mappedAt: () => [], predict: () => assert.fail(), predictHere: () => assert.fail() },
+          maps: {
+            mappedAt: () => [],
+            predict: () => assert.fail(),
+            predictHere: () => assert.fail(),
+            failed: () => assert.fail(),
+          },
           costs: () => ({ loadLayers: 1, workers: 1, slots: 1, groups: 1 }),
           time: new MapsTime(
             () => 0,

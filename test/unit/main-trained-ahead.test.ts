@@ -1,10 +1,17 @@
 import assert from 'node:assert/strict';
-import type { Pass } from '../../native/index.js';
 import type { AnnouncingCosts } from '../../main-node/pass/choose-announced.js';
 import { existingDistances } from '../../shared/model/expert-maps.js';
 import { MapsTime } from '../../main-node/pass/maps-time.js';
 import type { TrainedPredictor } from '../../main-node/pass/trained-ahead.js';
-import { answerRows, memberOf, PassCluster, promptRows, type Router, type TestMember } from './pass-cluster.js';
+import {
+  answerRows,
+  memberOf,
+  PassCluster,
+  type PassClusterOptions,
+  promptRows,
+  type Router,
+  type TestMember,
+} from './pass-cluster.js';
 import { plainPrediction } from './wire-messages.js';
 
 const LAYERS = 4;
@@ -25,9 +32,10 @@ function trained(
     () => 0,
     () => 0,
   ),
-): TrainedPredictor & { asked: string[] } {
+): TrainedPredictor & { asked: string[]; failures: unknown[] } {
   const shape = { hiddenSize: 1, experts: EXPERTS, units: 1, layers: LAYERS, distances: DISTANCES };
   const asked: string[] = [];
+  const failures: unknown[] = [];
   const probabilities = (layer: number, states: Float32Array, rows: number): Float32Array => {
     const distances = existingDistances(shape, layer);
     const values = new Float32Array(rows * distances.length * EXPERTS);
@@ -39,6 +47,7 @@ function trained(
   };
   return {
     asked,
+    failures,
     maps: {
       mappedAt: (layer) =>
         existingDistances(shape, layer).map((distance, index, all) => {
@@ -53,6 +62,7 @@ function trained(
         asked.push(`aside ${layer}: ${states.join()}`);
         return probabilities(layer, states, rows);
       },
+      failed: (thrown) => void failures.push(thrown),
     },
     costs: () => costs,
     time,
@@ -63,8 +73,13 @@ const router: Router = (token, layer) => [layer, 4 + token];
 const right: Foretell = (state, layer, distance) => [...router(state, layer + distance)];
 
 /** The state of a row is its token. */
-function clusterOf(predictor: TrainedPredictor, source: 'trained' | 'sep' = 'trained'): PassCluster {
+function clusterOf(
+  predictor: TrainedPredictor,
+  source: 'trained' | 'sep' = 'trained',
+  attending?: PassClusterOptions['attending'],
+): PassCluster {
   return new PassCluster({
+    ...(attending === undefined ? {} : { attending }),
     experts: EXPERTS,
     layers: LAYERS,
     router,
@@ -72,6 +87,9 @@ function clusterOf(predictor: TrainedPredictor, source: 'trained' | 'sep' = 'tra
     engine: { prediction: { source, layersAhead: 1 }, trained: predictor },
   });
 }
+
+/** The event loop comes to other work. */
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 const member = (id: number, fed = false): TestMember => memberOf(id, { fed, layers: LAYERS });
 const withoutWorkers = (said: readonly string[]): string[] => said.map((text) => text.replace(/^w\d+ /, '')).sort();
@@ -131,7 +149,7 @@ describe('main: trained maps', () => {
 
   it('run on another thread for many rows, and speak for each sequence by its own rows', async () => {
     const predictor = trained(right);
-    const cluster = clusterOf(predictor);
+    const cluster = clusterOf(predictor, 'trained', turn);
     const [seven, eight] = [member(7), member(8)];
     await cluster.run([
       promptRows(member(6), 0, 2),
@@ -156,7 +174,7 @@ describe('main: trained maps', () => {
       () => 1,
     );
     const predictor = trained(right, COSTS, time);
-    const cluster = clusterOf(predictor);
+    const cluster = clusterOf(predictor, 'trained', turn);
     const one = member(7);
     await cluster.run([answerRows(one, POSITION, [1])]);
     assert.deepEqual(predictor.asked, ['here 0: 1', 'aside 1: 1', 'aside 2: 1', 'aside 3: 1']);
@@ -208,21 +226,73 @@ describe('main: trained maps', () => {
     assert.deepEqual(one.predictions.metrics().predictedCorrectly, 0);
   });
 
-  it('end the pass with their error, after attention has ended', async () => {
+  it('make no layer wait: a late word counts for the layers that are still ahead, and none is asked for meanwhile', async () => {
     const predictor = trained(right);
-    let ended = false;
-    predictor.maps.predict = () => Promise.reject(new Error('no thread'));
-    const cluster = clusterOf(predictor);
-    const attend: Pass['attend'] = async () => {
-      await new Promise((resolve) => setImmediate(resolve));
-      ended = true;
-      return {
-        experts: Int32Array.from(Array.from({ length: 5 }, () => [0, 1]).flat()),
-        weights: new Float32Array(10),
-      };
+    const { predict } = predictor.maps;
+    let speak = (): void => undefined;
+    predictor.maps.predict = async (layer, states, rows) => {
+      const word = await predict(layer, states, rows);
+      await new Promise<void>((resolve) => (speak = resolve));
+      return word;
     };
-    cluster.pass.attend = attend;
-    await assert.rejects(cluster.run([answerRows(member(7), POSITION, [0, 1, 2, 3, 0])]), /no thread/);
-    assert.ok(ended);
+    const states: number[] = [];
+    const cluster = clusterOf(predictor, 'trained', async (layer) => {
+      if (layer === 1) speak();
+      await turn();
+      states.push(layer);
+    });
+    const one = member(7);
+    await cluster.run([answerRows(one, POSITION, [0, 1, 2, 3, 0])]);
+    assert.deepEqual(states, [0, 1, 2, 3]);
+    assert.deepEqual(predictor.asked, ['aside 0: 0,1,2,3,0', 'aside 2: 0,1,2,3,0'], 'the last one is still on its way');
+    const announced = withoutWorkers(cluster.workers.announcedExperts).map((said) => said.split(' ')[0]);
+    assert.deepEqual([...new Set(announced)].sort(), [`${POSITION}/1`, `${POSITION}/2`]);
+    assert.deepEqual(cluster.workers.releases, []);
+    const { length } = cluster.workers.predictions;
+    speak();
+    await turn();
+    assert.equal(cluster.workers.predictions.length, length, 'the pass has ended');
+    assert.deepEqual(predictor.failures, []);
+  });
+
+  it('speak beside attention of the states that they were asked about, though the next layer has others', async () => {
+    const predictor = trained(right);
+    const seen: string[] = [];
+    predictor.maps.predict = async (_, states) => {
+      await turn();
+      await turn();
+      seen.push([...states].join());
+      return new Float32Array(5 * DISTANCES.length * EXPERTS);
+    };
+    let layer = 0;
+    const cluster = new PassCluster({
+      experts: EXPERTS,
+      layers: LAYERS,
+      router,
+      residual: (tokens) => Float32Array.from(tokens, (token) => token + 10 * layer),
+      engine: { prediction: { source: 'trained', layersAhead: 1 }, trained: predictor },
+      attending: async () => {
+        layer += 1;
+        await turn();
+      },
+    });
+    await cluster.run([answerRows(member(7), POSITION, [0, 1, 2, 3, 0])]);
+    assert.equal(seen[0], '0,1,2,3,0');
+  });
+
+  it('that fail beside attention cost the announcements of the rest of the pass alone, and are told of', async () => {
+    const predictor = trained(right);
+    let asked = 0;
+    predictor.maps.predict = () => {
+      asked += 1;
+      return Promise.reject(new Error('no thread'));
+    };
+    const cluster = clusterOf(predictor, 'trained', turn);
+    for (const passes of [1, 2]) {
+      await cluster.run([answerRows(member(7), POSITION, [0, 1, 2, 3, 0])]);
+      assert.deepEqual([asked, predictor.failures.length], [passes, passes]);
+    }
+    assert.match(String(predictor.failures[0]), /no thread/);
+    assert.deepEqual(cluster.workers.announcedExperts, []);
   });
 });

@@ -105,6 +105,8 @@ export interface PassClusterOptions {
   residual?: (tokenIds: Int32Array) => Float32Array;
   /** Is called while the pass attends at a layer. */
   onAttend?: (layer: number) => void;
+  /** Attention takes until its promise resolves. */
+  attending?: (layer: number) => Promise<void>;
 }
 
 const VOCABULARY = 4;
@@ -180,8 +182,9 @@ export class PassCluster {
     };
     const pass: Partial<Pass> = {
       begin: async (_sequences, _owners, _positions, tokenIds) => void (this.tokens = Int32Array.from(tokenIds)),
-      attend: (layer) => {
+      attend: async (layer) => {
         this.options.onAttend?.(layer);
+        await this.options.attending?.(layer);
         return choose(layer);
       },
       chooseAhead: choose,
