@@ -1,5 +1,5 @@
 // `npm test [-- MOCHA_OPTIONS]` runs the set-up, then every test that needs no GPU and is not long. `npm run test:long` (`--long`) runs the
-// tests in test/long. Tests of units, simulations and commands that start no daemon run first, on all cores. Tests of daemons run after them,
+// tests in test/long. Tests of units, simulations and others that measure no wait run first, on all cores. Tests of daemons run after them,
 // because they measure waits, which other work on the machine would lengthen. The counts go to build/test-counts.json, or with --long to
 // build/long-test-counts.json. The end of the output shows where the time went.
 import { rmSync, writeFileSync } from 'node:fs';
@@ -29,17 +29,25 @@ const LONGEST = LONG
       'integration/fault-main-processes',
     ]
   : [
-      'simulation/seeds',
-      'unit/cuda-operators',
+      // Its threads wait for one another, so it begins beside tests of one thread.
       'unit/native-operators',
+      'unit/output-format-schemas',
+      'integration/http-sdks',
+      'integration/http-recorded-clients',
+      'integration/http-response-clients',
+      'simulation/sliced-cache',
       'simulation/family-clusters',
+      'simulation/seeds',
+      'simulation/format-clusters',
+      'unit/cuda-operators',
       'integration/demo-run',
       'integration/fault-worker-processes',
       'integration/worker-daemon',
       'integration/cuda-cluster',
     ];
-/** Tests of commands that start no daemon. */
-const WITHOUT_DAEMONS = /\/integration\/(generate-|plan-command|simulate-command|missing-addon)/;
+/** Tests of commands that start no daemon, of what is installed, and of answers over HTTP: they compute, and measure no wait. */
+const COMPUTING =
+  /\/integration\/(generate-|plan-command|simulate-command|missing-addon|release-install|http-(sdks|recorded-clients|response-clients|reply-forms|openai|anthropic|ollama))/;
 const SLOWEST_SHOWN = 15;
 
 function testFiles(...folders) {
@@ -67,11 +75,11 @@ afterSetUp('tests', () => {
   const options = given.length > 0 ? ['--no-fail-zero', ...given] : [];
   const parallel = [...options, '--parallel', '--jobs', String(availableParallelism())];
   const integration = testFiles('integration');
-  const commands = integration.filter((file) => WITHOUT_DAEMONS.test(file));
-  const daemons = integration.filter((file) => !WITHOUT_DAEMONS.test(file));
+  const commands = integration.filter((file) => COMPUTING.test(file));
+  const daemons = integration.filter((file) => !COMPUTING.test(file));
   const computing = [...testFiles('unit', 'simulation'), ...commands];
   report([
-    timed('tests of units, simulations and commands', () => runMocha(computing, parallel)),
+    timed('tests of units, simulations, commands and answers', () => runMocha(computing, parallel)),
     timed('tests of daemons', () => runMocha(daemons, parallel)),
   ]);
 });

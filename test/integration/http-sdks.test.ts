@@ -36,7 +36,7 @@ const CLIENTS: Readonly<Record<string, OpenSdkClient>> = {
 };
 
 describe('a client library', function () {
-  this.timeout(60_000);
+  this.timeout(120_000);
   let api: HttpCluster;
   let expected: Answer;
   const printed: unknown[] = [];

@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { CommanderError, type Command } from 'commander';
+import { asksForJson, createProgram } from '../../cli/client/run-command-line.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 
 interface Ended {
@@ -19,25 +23,69 @@ function odmoe(...args: string[]): Ended {
   return { status, stdout, stderr };
 }
 
-/** All commands of the command line, from the sources: the table of what needs the native library names each. */
-function commandNames(): string[][] {
-  const source = readFileSync(join(packageRoot(), 'cli', 'client', 'run-command-line.ts'), 'utf8');
-  const names = [...source.matchAll(/^ {2}'odmoe ([a-z ]+)':/gm)].map(([, name]) => name ?? '');
-  return names.filter((name) => !name.startsWith('bench')).map((name) => name.split(' '));
+/** The modules of commands that bin/odmoe starts as programs of their own. */
+const APART: ReadonlySet<string> = new Set(['plan-cluster.js', 'bench-report.js']);
+
+type Register = (program: Command) => void;
+
+/** A program with all commands of the command line's own program. bin/odmoe starts the others apart. */
+async function wholeProgram(): Promise<Command> {
+  const program = createProgram('odmoe').configureOutput({ writeErr: () => undefined });
+  const folder = join(packageRoot(), 'dist', 'cli', 'commands');
+  const names = readdirSync(folder).filter((name) => name.endsWith('.js') && !APART.has(name));
+  for (const name of names) {
+    const module = (await import(pathToFileURL(join(folder, name)).href)) as Record<string, unknown>;
+    const register = Object.entries(module).find(([key]) => key.startsWith('register'))?.[1];
+    assert.ok(typeof register === 'function', `${name} registers its commands`);
+    (register as Register)(program);
+  }
+  return program;
+}
+
+/** The words of each command that has --json and does something itself. */
+function commandsWithJson(command: Command, words: readonly string[] = []): string[][] {
+  const own = command.options.some(({ long }) => long === '--json') ? [[...words]] : [];
+  return [...own, ...command.commands.flatMap((child) => commandsWithJson(child, [...words, child.name()]))];
+}
+
+function childOf(parent: Command, name: string): Command {
+  const child = parent.commands.find((command) => command.name() === name);
+  assert.ok(child !== undefined, name);
+  return child;
 }
 
 describe('a command with --json that ends with an error', () => {
   it('prints an error object on stdout and words on stderr, also where the usage is wrong', function () {
-    this.timeout(300_000);
-    const withJson = commandNames().filter((name) => odmoe(...name, '--help').stdout.includes('--json'));
-    const files = readdirSync(join(packageRoot(), 'cli', 'commands')).length;
-    assert.ok(withJson.length >= files - 4, `only ${withJson.map((name) => name.join(' ')).join(', ')}`);
-    for (const name of withJson) {
-      const { status, stdout, stderr } = odmoe(...name, '--json', '--no-such-flag');
-      assert.equal(status, 2, name.join(' '));
+    this.timeout(120_000);
+    for (const words of [['inspect'], ['node', 'list'], ['plan', 'cluster'], ['bench', 'report']]) {
+      const { status, stdout, stderr } = odmoe(...words, '--json', '--no-such-flag');
+      const name = words.join(' ');
+      assert.equal(status, 2, name);
       const { error } = JSON.parse(stdout) as { error: { code: string; message: string; field: string | null } };
-      assert.equal(error.code, 'USAGE', name.join(' '));
+      assert.equal(error.code, 'USAGE', name);
       assert.ok(error.message !== '' && stderr.includes(error.message), stderr);
+    }
+  });
+
+  it('is found to have --json, and throws what is wrong with its usage, whichever command it is', async () => {
+    const program = await wholeProgram();
+    const commands = commandsWithJson(program);
+    const files = readdirSync(join(packageRoot(), 'cli', 'commands')).length;
+    assert.ok(commands.length >= files - 4, `only ${commands.map((words) => words.join(' ')).join(', ')}`);
+    for (const words of commands) {
+      const args = [...words, '--json', '--no-such-flag'];
+      assert.ok(asksForJson(program, args), words.join(' '));
+      let said = '';
+      const command = words.reduce(childOf, program);
+      command.configureOutput({ writeErr: (text) => (said += text) });
+      await assert.rejects(program.parseAsync(args, { from: 'user' }), (thrown) => {
+        const name = words.join(' ');
+        // A command that hands unknown flags on to main refuses by itself; what runs the command prints its words.
+        if (thrown instanceof OdmoeError) return thrown.code === 'USAGE';
+        assert.ok(thrown instanceof CommanderError && thrown.exitCode !== 0, `${name}: ${String(thrown)}`);
+        assert.ok(said.includes(thrown.message.replace(/^error: /, '')), `${name} says: ${said}`);
+        return true;
+      });
     }
   });
 
