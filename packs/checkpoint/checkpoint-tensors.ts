@@ -125,7 +125,8 @@ export class TensorFinder {
     if (!schemes.every((scheme) => scheme.kind === 'fp8' && scheme.scales === 'block')) return;
     const matrix = matrixOf(dimensions);
     const blocks = [matrix.rows, matrix.columns].map((length) => Math.ceil(length / FP8_BLOCK_COLUMNS));
-    const scales = [`${name}_scale_inv`, `${name}_scale`].find((scaleName) => this.found.has(scaleName));
+    const names = [`${name}_scale_inv`, `${name}_scale`, `${moduleOf(name) ?? `${name}.`}scale`];
+    const scales = names.find((scaleName) => this.found.has(scaleName));
     this.take(scales ?? `${name}_scale_inv`, blocks);
   }
 

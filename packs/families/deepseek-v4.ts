@@ -13,6 +13,8 @@ export const deepseekV4: ModelFamily = {
   architectures: ['DeepseekV4ForCausalLM'],
   readConfig(config) {
     config.only('mlp_bias', [false], false);
+    // The form of the experts is seen by their tensors.
+    config.idle('expert_dtype');
     config.only('topk_method', ['noaux_tc'], 'noaux_tc');
     config.only('norm_topk_prob', [true], true);
     const guessing = config.countOr(1, 'num_nextn_predict_layers');

@@ -1,4 +1,5 @@
 /** Random matrices as quantized Hugging Face checkpoints have them: their tensors, and the exact values (docs/formats.md). */
+import assert from 'node:assert/strict';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { fp32Bytes } from './odd-model.js';
 import type { TinyTensor } from './tiny-checkpoint.js';
@@ -11,16 +12,20 @@ interface Shipped {
 /** Makes the tensors of a module, whose name has no dot at its end. */
 export type Quantizer = (module: string, rows: number, columns: number, random: SeededRandom) => Shipped;
 
-type ScaleType = 'F32' | 'BF16' | 'F16';
+type ScaleType = 'F32' | 'BF16' | 'F16' | 'F8_E8M0';
 
 interface Numbers {
-  dtype: ScaleType | 'F8_E8M0' | 'U8';
+  dtype: ScaleType | 'U8';
   data: Uint8Array;
   values: Float32Array;
 }
 
 /** Positive scales near 1/100. */
 function scalesOf(count: number, dtype: ScaleType, random: SeededRandom): Numbers {
+  if (dtype === 'F8_E8M0') {
+    const data = Uint8Array.from({ length: count }, () => 120 + random.int(3));
+    return { dtype, data, values: Float32Array.from(data, (byte) => (1 << (byte - 120)) / 128) };
+  }
   const mantissas = Array.from({ length: count }, () => random.int(128));
   const values = Float32Array.from(mantissas, (mantissa) => (128 + mantissa) / 128 / 128);
   const words = new DataView(fp32Bytes(values).slice().buffer);
@@ -172,6 +177,18 @@ export const mxfp4: Quantizer = (module, rows, columns, random) => {
       (row, column) => ((E2M1[at(codes, row, column)] ?? 0) * (1 << at(exponents, row, column >> 5))) / 64,
     ),
   };
+};
+
+/** MXFP4 as DeepSeek-V4's experts have it. */
+export const mxfp4Pairs: Quantizer = (module, rows, columns, random) => {
+  const { tensors, values } = mxfp4(module, rows, columns, random);
+  const [codes, scales] = tensors;
+  assert.ok(codes !== undefined && scales !== undefined);
+  const renamed = [
+    { ...codes, name: `${module}.weight`, dtype: 'I8' },
+    { ...scales, name: `${module}.scale`, dtype: 'F8_E8M0' },
+  ];
+  return { tensors: renamed, values };
 };
 
 export const mxfp8: Quantizer = (module, rows, columns, random) => {

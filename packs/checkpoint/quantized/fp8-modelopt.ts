@@ -10,7 +10,7 @@ export const NEUTRAL_KEYS = ['modules_to_not_convert', 'ignored_layers', 'ignore
  * @throws MODEL_UNSUPPORTED, MODEL_CORRUPT
  */
 export function readFp8(config: ConfigReader): WeightScheme[] {
-  config.idle(...NEUTRAL_KEYS);
+  config.idle(...NEUTRAL_KEYS, 'expert_dtype');
   config.only('fmt', ['e4m3', 'float8_e4m3fn'], 'e4m3');
   config.only('activation_scheme', ['dynamic', 'static'], 'dynamic');
   if (config.isNull('weight_block_size')) return [{ kind: 'fp8', scales: 'tensor' }];

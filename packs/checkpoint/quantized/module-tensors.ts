@@ -6,6 +6,7 @@ export const MODULE_PARTS = [
   'weight_packed',
   'weight_scale',
   'weight_scale_inv',
+  'scale',
   'weight_scale_2',
   'weight_global_scale',
   'weight_zero_point',

@@ -21,6 +21,8 @@ const GROUP_SCALES: Readonly<Record<string, GroupScale>> = { BF16: 'bf16', F16: 
 const SCALE_DTYPES = Object.keys(GROUP_SCALES);
 const FP8_FORMS = { F32: null, BF16: 'fp8-bf16', F16: 'fp8-fp16', F8_E8M0: 'fp8-e8m0' } as const;
 const FP8_SCALE_DTYPES = Object.keys(FP8_FORMS);
+/** DeepSeek-V4 has the last one. */
+const FP8_SCALE_PARTS = ['weight_scale', 'weight_scale_inv', 'scale'] as const;
 const FP8_BLOCK = 128;
 
 /** Most columns whose order rows can hold (16 bits each). */
@@ -28,7 +30,7 @@ const ORDER_LIMIT = 65_536;
 
 /**
  * The matrix of a module by the tensors that it has; null: it is not quantized. The forms are those of compressed-tensors, ModelOpt,
- * AutoAWQ and GPTQModel.
+ * AutoAWQ, GPTQModel and DeepSeek-V4.
  * @throws MODEL_CORRUPT, MODEL_UNSUPPORTED
  */
 export function readStoredMatrix(module: QuantizedModule, weight: CheckpointTensor | null): StoredMatrix | null {
@@ -36,6 +38,7 @@ export function readStoredMatrix(module: QuantizedModule, weight: CheckpointTens
   if (module.has('qweight')) return wordsMatrix(module);
   const dtype = weight?.dtype;
   if (dtype === 'F8_E4M3') return fp8Matrix(module);
+  if (dtype === 'I8' && module.has('scale')) return pairsMatrix(module);
   if (!module.has('weight_scale')) return null;
   if (dtype === 'U8') return nvfp4Matrix(module, 'weight', 'weight_scale_2');
   return dtype === 'I8' ? int8Matrix(module) : null;
@@ -176,7 +179,7 @@ function nvfp4Matrix(
 function fp8Matrix(module: QuantizedModule): StoredMatrix {
   const { rows, columns } = module.size;
   const codes = module.tensor('weight', ['F8_E4M3'], [rows, columns]);
-  const part = module.has('weight_scale') ? 'weight_scale' : 'weight_scale_inv';
+  const part = FP8_SCALE_PARTS.find((name) => module.has(name)) ?? 'weight_scale_inv';
   if (module.hasScheme('mxfp8') && module.has(part)) {
     if (columns % 32 !== 0) throw module.unsupported(`have ${columns} columns as MXFP8, no multiple of 32`);
     return canonical('mxfp8', codes, module.tensor(part, ['U8', 'F8_E8M0'], [rows, columns / 32]));
@@ -198,6 +201,15 @@ function fp8Matrix(module: QuantizedModule): StoredMatrix {
   const scaleBlockRows = { block: FP8_BLOCK, channel: 1, tensor: rows }[chosen.scales];
   const split = chosen.scales === 'block' ? 'fp8-tile' : 'fp8-row';
   return { split, form, scaleBlockRows, planes: planesOf(codes, scales) };
+}
+
+/** DeepSeek-V4's experts: MXFP4 in a checkpoint that otherwise has FP8 in blocks. Only the tensors show which module is which. */
+function pairsMatrix(module: QuantizedModule): StoredMatrix {
+  const { rows, columns } = module.size;
+  module.schemesOf('fp8');
+  if (columns % 32 !== 0) throw module.unsupported(`have ${columns} columns as MXFP4, no multiple of 32`);
+  const codes = module.tensor('weight', ['I8'], [rows, columns / 2]);
+  return canonical('mxfp4', codes, module.tensor('scale', ['F8_E8M0'], [rows, columns / 32]));
 }
 
 function int8Matrix(module: QuantizedModule): StoredMatrix {
