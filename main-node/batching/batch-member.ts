@@ -1,5 +1,15 @@
 import type { MemberRows, PassMember } from '../pass/pass-member.js';
 
+/** What the drafter of a sequence holds: the model's own head makes drafts with it. */
+export interface DrafterRows {
+  /** Position of the first row that it has, or that it is going to have; Infinity: the first one that a pass writes from now on. */
+  readonly first: number;
+  /** Number of its rows; null: it has no memory, for passes neither. */
+  readonly held: number | null;
+  /** It gives this memory back soon, by itself: its sequence was preempted. */
+  readonly isLeaving: boolean;
+}
+
 /** A sequence as the scheduler sees it. The scheduler alone changes `written`, by running passes. */
 export interface BatchMember extends PassMember {
   /** The client that sent the request: API keys share main fairly. Empty: no particular client. */
@@ -12,6 +22,8 @@ export interface BatchMember extends PassMember {
   readonly wantedFrom: number;
   /** Rows from this position on belong to the answer, and never ran before (drafts apart). */
   readonly decodeFrom: number;
+  /** Null, or left out: it has no drafter and gets none. */
+  readonly drafterRows?: DrafterRows | null;
   /** A worker that took part in its rows gave wrong values: the rows are neither retained nor continued. */
   readonly isTainted: boolean;
   /** The worker gave wrong values. The member finds out whether it took part in any of its rows (isTainted). */

@@ -223,6 +223,11 @@ export class PassLoop {
     this.consider();
   }
 
+  /** A member that goes on has given memory back by itself, which passes can have now. */
+  memoryReturned(): void {
+    this.consider();
+  }
+
   /** True if a pass works on the member. */
   isBusy({ id }: Pick<BatchMember, 'id'>): boolean {
     return (this.members.get(id) ?? this.leaving.get(id))?.isBusy === true;

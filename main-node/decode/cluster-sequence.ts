@@ -8,7 +8,7 @@ import { expectedRule } from '../../shared/decisions/slices/plan-readings.js';
 import { SequenceDecisions } from '../../shared/decisions/slices/sequence-decisions.js';
 import type { DraftMetrics, SepMetrics } from '../../shared/wire/messages.js';
 import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
-import type { BatchMember } from '../batching/batch-member.js';
+import type { BatchMember, DrafterRows } from '../batching/batch-member.js';
 import { predictsItself } from '../pass/run-layer.js';
 import { RequestCounters, RowProvenance } from '../pass/pass-member.js';
 import { alignedLayers } from './aligned-layers.js';
@@ -183,6 +183,10 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
 
   get written(): number {
     return this.memory.length;
+  }
+
+  get drafterRows(): DrafterRows | null {
+    return this.ownDrafts.drafterRows;
   }
 
   get provenance(): RowProvenance {
@@ -443,14 +447,18 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
 }
 
 /** Without drafts of main's own there are no sources, so that an answer costs nothing for them. */
-function ownSources({ drafting, runtime, shape, log }: ClusterEngine, request: SequenceRequest): DraftSource[] {
+function ownSources(
+  { drafting, runtime, shape, log, passLoop }: ClusterEngine,
+  request: SequenceRequest,
+): DraftSource[] {
   const { ownRows, lookup, mtp } = drafting;
   if (ownRows === 1) return [];
   const { forced = null, expectedIds = [] } = request;
   const sources: DraftSource[] = forced === null ? [] : [new ForcedSource(forced, runtime)];
   sources.push(new LookupSource(lookup, expectedIds));
   const { hiddenSize } = shape;
-  if (mtp !== null) sources.push(new MtpSource(mtp, { hiddenSize, mostRows: HEAD_PASS_ROWS }, log));
+  const onFreed = (): void => passLoop.memoryReturned();
+  if (mtp !== null) sources.push(new MtpSource(mtp, { hiddenSize, mostRows: HEAD_PASS_ROWS }, { log, onFreed }));
   return sources;
 }
 

@@ -1,3 +1,4 @@
+import type { DrafterRows } from '../batching/batch-member.js';
 import type { DraftMaker } from '../drafting/choose-drafts.js';
 
 /** Tokens that may follow, and as many probabilities, 0 to 1: that a token equals main's if all tokens before it do. */
@@ -13,6 +14,8 @@ export interface DraftSource {
   readonly maker: DraftMaker;
   /** Its drafts take time that delays the pass: it is asked only for a pass that may run drafts. Left out: they cost nearly nothing. */
   readonly isCostly?: boolean;
+  /** Its memory for rows; null: it has none any more. Left out: it never has any. */
+  readonly drafterRows?: DrafterRows | null;
   /** The prompt; called once, before all else. */
   begin(promptIds: readonly number[]): void;
   /** Main has chosen the token at this position. Each position of the answer comes once, in order; the answer's last token does not come. */
@@ -23,7 +26,7 @@ export interface DraftSource {
   propose(position: number, limit: number, signal: AbortSignal): DraftProposal | Promise<DraftProposal>;
   /** A pass has run the rows from `position` on. `states`: their last ones behind the final norm. Left out: passes need not read them. */
   takeStates?(position: number, states: Float32Array): void;
-  /** The rows of the answer have given up their memory, and are going to run again. Left out: the source has no memory for rows. */
+  /** The rows of the answer have given up their memory, and are going to run again: the source gives up its own, perhaps later. Left out: it has none. */
   preempted?(): void;
   /** The answer has ended. */
   end?(): void | Promise<void>;

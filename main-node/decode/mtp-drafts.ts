@@ -1,4 +1,5 @@
 import type { HeadDrafter } from '../../engine/generation/draft-head.js';
+import type { DrafterRows } from '../batching/batch-member.js';
 
 /** The methods of the head by which a sequence drafts. */
 export type Drafter = Pick<HeadDrafter, 'feed' | 'draft' | 'dispose'>;
@@ -21,6 +22,8 @@ export class MtpDrafts {
   private fed = 0;
   private work: Promise<void> = Promise.resolve();
   private failure: { thrown: unknown } | null = null;
+  /** The sequence was preempted while the head had rows: the drafter goes once the head does not run, and is fed no more until then. */
+  private isLeaving = false;
 
   constructor(
     /** Called at the first row that is fed. */
@@ -29,7 +32,16 @@ export class MtpDrafts {
     private readonly sizes: { hiddenSize: number; passRows: number },
     /** The tokens of the prompt, and those that main has sampled. */
     private readonly knownTokens: () => readonly number[],
+    /** Called when the memory of the head has been given back before the end. */
+    private readonly onFreed: () => void = () => undefined,
   ) {}
+
+  get rows(): DrafterRows {
+    const { drafter, isLeaving, fed } = this;
+    const goesOn = drafter !== null && !isLeaving;
+    const first = goesOn ? this.first : Math.min(Infinity, ...this.held.keys());
+    return { first, held: drafter === null ? null : fed, isLeaving };
+  }
 
   /** A pass has run the rows from `position` on. `states`: the last ones behind the final norm, rows x hiddenSize. */
   takeStates(position: number, states: Float32Array): void {
@@ -59,8 +71,12 @@ export class MtpDrafts {
 
   /** Gives the memory of the head back once it does not run; its rows begin anew with those that come from now on. */
   forget(): void {
+    this.held.clear();
+    if (this.drafter === null || this.isLeaving) return;
+    this.isLeaving = true;
     this.work = this.work.then(() => {
-      if (this.failure === null) this.release();
+      this.isLeaving = false;
+      this.giveBack();
     });
   }
 
@@ -79,7 +95,8 @@ export class MtpDrafts {
   /** Call it when nothing else runs. */
   async end(): Promise<void> {
     await this.work;
-    this.release();
+    this.held.clear();
+    this.dispose();
   }
 
   /** An error is thrown where drafts are asked for. */
@@ -105,6 +122,16 @@ export class MtpDrafts {
 
   private release(): void {
     this.held.clear();
+    this.giveBack();
+  }
+
+  private giveBack(): void {
+    const { drafter } = this;
+    this.dispose();
+    if (drafter !== null) this.onFreed();
+  }
+
+  private dispose(): void {
     this.drafter?.dispose();
     this.drafter = null;
     this.first += this.fed;
@@ -112,6 +139,7 @@ export class MtpDrafts {
   }
 
   private async feedKnown(): Promise<void> {
+    if (this.isLeaving) return;
     const known = this.knownTokens();
     const end = known.length - 1;
     const [begin] = this.waitingPositions();

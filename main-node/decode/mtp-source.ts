@@ -2,6 +2,7 @@ import type { DraftHead } from '../../engine/generation/draft-head.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 import { type OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
+import type { DrafterRows } from '../batching/batch-member.js';
 import { DraftAcceptance } from '../drafting/draft-acceptance.js';
 import { type DraftProposal, type DraftSource, NO_DRAFTS } from './draft-source.js';
 import type { HeadExperts } from './head-experts.js';
@@ -50,6 +51,12 @@ function drafterOfWorkers(head: DraftHead, mostRows: number, experts: HeadExpert
   }
 }
 
+export interface MtpSurroundings {
+  readonly log: Pick<Logger, 'warn'>;
+  /** The source has given the memory of its rows back, and the answer goes on. */
+  readonly onFreed: () => void;
+}
+
 interface OpenProposal {
   position: number;
   tokenIds: readonly number[];
@@ -78,7 +85,7 @@ export class MtpSource implements DraftSource {
   constructor(
     { head, workers, acceptance }: EngineHead,
     { hiddenSize, mostRows }: { hiddenSize: number; mostRows: number },
-    private readonly log: Pick<Logger, 'warn'>,
+    private readonly around: MtpSurroundings,
   ) {
     this.workers = workers;
     this.acceptance = new DraftAcceptance(ASSUMED, acceptance);
@@ -87,7 +94,12 @@ export class MtpSource implements DraftSource {
       () => head.createDrafter(mostRows, this.ended.signal),
       sizes,
       () => this.known,
+      around.onFreed,
     );
+  }
+
+  get drafterRows(): DrafterRows | null {
+    return this.hasFailed ? null : this.drafts.rows;
   }
 
   begin(promptIds: readonly number[]): void {
@@ -153,9 +165,10 @@ export class MtpSource implements DraftSource {
     if (!this.hasFailed) this.pauseLeft = PASSES_UNTIL_RETRY;
     if (isOver || this.hasTold) return;
     this.hasTold = true;
+    const { log } = this.around;
     if (this.hasFailed)
-      this.log.warn("the model's own head has failed: it drafts no more for this answer", { error: message });
-    else this.log.warn("the model's own head could not run: it drafts again later", { error: message });
+      log.warn("the model's own head has failed: it drafts no more for this answer", { error: message });
+    else log.warn("the model's own head could not run: it drafts again later", { error: message });
   }
 
   private chancesUpTo(limit: number): number[] {

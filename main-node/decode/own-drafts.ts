@@ -5,6 +5,7 @@ import {
   type PassLine,
   type ProposedDraft,
 } from '../drafting/choose-drafts.js';
+import type { DrafterRows } from '../batching/batch-member.js';
 import type { DraftTrial } from '../drafting/draft-trial.js';
 import type { DraftSource } from './draft-source.js';
 
@@ -43,6 +44,12 @@ export class OwnDrafts {
         : (position, states) => {
             for (const source of takers) source.takeStates?.(position, states);
           };
+  }
+
+  /** BatchMember.drafterRows. */
+  get drafterRows(): DrafterRows | null {
+    for (const { drafterRows } of this.sources) if (drafterRows !== undefined) return drafterRows;
+    return null;
   }
 
   begin(promptIds: readonly number[]): void {

@@ -6,6 +6,7 @@ import { ROW_BLOCK_POSITIONS } from './sequence-memory.js';
 import type { BatchMember, SequenceRoom } from '../batching/batch-member.js';
 import type { MemberRows, PassMember } from '../pass/pass-member.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import { drafterBytes, drafterBytesDue, type HeadMemory, pendingBytes, returningBytes } from './drafter-memory.js';
 import { planRoom, type RoomMember, type RoomState } from './plan-room.js';
 import { PrefixStore, type SharedRows } from './prefix-store.js';
 import { PositionTime } from '../stored-rows/plan-read.js';
@@ -24,14 +25,6 @@ export const TO_RAISE: Readonly<Record<LimitSetBy, string>> = {
   memory_budget: "raise main's memory budget (--memory-budget)",
   free_memory: 'free memory where main runs, or say by main.context_memory how much it may take',
 };
-
-/** Memory of the head's drafters: their rows, and the passes that write them. */
-export interface HeadMemory {
-  /** Bytes that all drafters hold now. */
-  readonly heldBytes: number;
-  /** Most bytes of a drafter with rows of so many positions. */
-  bytesOf(positions: number): number;
-}
 
 export interface ContextRoomOptions {
   readonly runtime: Pick<Runtime, 'nowMs' | 'nextTurn'>;
@@ -76,8 +69,11 @@ export interface RoomCounts extends RowStoreCounts {
 const NOTHING_STORED: RowStoreCounts = { storedBytes: 0, storedBlocks: 0, storedHits: 0, storedTokens: 0 };
 
 interface HeldBytes extends Pick<RoomCounts, 'keyValueBytes' | 'prefixBytes' | 'decisionBytes'> {
+  /** With the bytes that drafters take for rows that are written already. */
   readonly heldBytes: number;
   readonly freeableBytes: number;
+  /** Bytes of drafters whose sequences were preempted, which come back by themselves. */
+  readonly returningBytes: number;
 }
 
 interface Tenant {
@@ -156,10 +152,10 @@ export class ContextRoom implements SequenceRoom {
 
   /** True if a request could begin now: its prompt's rows and one more row block fit beside the memory that others hold and are going to need. */
   admits(promptTokens: number): boolean {
-    const { heldBytes, freeableBytes } = this.held();
-    const dueBytes = [...this.tenants.values()].reduce((sum, { member }) => sum + this.dueBytes(member), 0);
+    const { heldBytes, freeableBytes, returningBytes: ofLeavers } = this.held();
+    const dueBytes = this.members.reduce((sum, member) => sum + this.dueBytes(member), 0);
     const neededBytes = this.bytesOfAll(promptTokens) + this.rowBlockBytes;
-    return heldBytes - freeableBytes + dueBytes + neededBytes <= this.options.limitBytes;
+    return heldBytes - freeableBytes - ofLeavers + dueBytes + neededBytes <= this.options.limitBytes;
   }
 
   /** The member runs from now on. Members come in the order of their admission. */
@@ -243,8 +239,7 @@ export class ContextRoom implements SequenceRoom {
     for (;;) {
       const step = planRoom(this.state(wanted, isRunning));
       if (step.kind === 'run') {
-        const neededBytes = step.ids.reduce((sum, id) => sum + bytesToWrite(wanted.get(id)), 0);
-        if (!this.expertsYield(neededBytes)) return [];
+        if (!this.expertsYield(this.deviceBytesOf(wanted, step.ids))) return [];
         this.noteRunning(step.ids.length > 0);
         return rows.filter(({ member }) => wanted.has(member.id) && step.ids.includes(member.id));
       }
@@ -282,6 +277,15 @@ export class ContextRoom implements SequenceRoom {
     return experts.yieldBytes(lackedBytes) >= lackedBytes || experts.yieldableBytes <= 0;
   }
 
+  /** Bytes that the rows of these members newly take on the device, with those that drafters are about to take. */
+  private deviceBytesOf(wanted: ReadonlyMap<number, MemberRows>, ids: readonly number[]): number {
+    return ids.reduce((sum, id) => {
+      const [rows, member] = [wanted.get(id), this.tenants.get(id)?.member];
+      if (rows === undefined || member === undefined) return sum;
+      return sum + bytesToWrite(rows) + this.drafterBytesDue(member, endOf(rows));
+    }, this.pendingBytes);
+  }
+
   /** Bytes of one more row block for a sequence that goes on. */
   private get rowBlockBytes(): number {
     return this.bytesOfAll(2 * ROW_BLOCK_POSITIONS) - this.bytesOfAll(ROW_BLOCK_POSITIONS);
@@ -298,11 +302,11 @@ export class ContextRoom implements SequenceRoom {
   private makesRoomUpTo({ sequence, written }: BatchMember, end: number): boolean {
     const { limitBytes } = this.options;
     const neededBytes = sequence.bytesToWrite(written, end);
-    const dueBytes = [...this.tenants.values()].reduce((sum, { member }) => sum + this.dueBytes(member), 0);
+    const dueBytes = this.members.reduce((sum, member) => sum + this.dueBytes(member), 0);
     const { heldBytes, freeableBytes } = this.held();
     if (heldBytes - freeableBytes + dueBytes + this.rowBlockBytes > limitBytes) return false;
     while (this.held().heldBytes + neededBytes > limitBytes) if (!this.dropFirst()) return false;
-    return this.expertsYield(neededBytes);
+    return this.expertsYield(neededBytes + this.pendingBytes);
   }
 
   private noteRunning(somebodyRuns: boolean): void {
@@ -325,8 +329,8 @@ export class ContextRoom implements SequenceRoom {
 
   private state(wanted: ReadonlyMap<number, MemberRows>, isRunning: (member: PassMember) => boolean): RoomState {
     const { limitBytes } = this.options;
-    const { heldBytes, freeableBytes: prefixBytes } = this.held();
-    const members = [...this.tenants.values()].map(({ member }): RoomMember => {
+    const { heldBytes, freeableBytes: prefixBytes, returningBytes: ofLeavers } = this.held();
+    const members = this.members.map((member): RoomMember => {
       const rows = wanted.get(member.id);
       return {
         id: member.id,
@@ -340,6 +344,7 @@ export class ContextRoom implements SequenceRoom {
       limitBytes,
       heldBytes,
       prefixBytes,
+      returningBytes: ofLeavers,
       prefixes: this.heldSequences,
       rowBlockBytes: this.rowBlockBytes,
       mayTakeFromIdle: this.isStuckForLong,
@@ -348,28 +353,37 @@ export class ContextRoom implements SequenceRoom {
   }
 
   private needBytes(member: BatchMember, rows: MemberRows): number {
-    const end = endOf(rows);
-    return bytesToWrite(rows) + this.decisionBytesDue(member, end) + this.headBytesDue(rows.position, end);
+    return bytesToWrite(rows) + this.decisionBytesDue(member, endOf(rows)) + this.drafterBytesDue(member, endOf(rows));
   }
 
   private dueBytes(member: BatchMember): number {
     const { tokenIds, written } = member;
     const { bytesOf } = this.options;
     const begin = Math.min(written, tokenIds.length);
-    const rowBytes = bytesOf(tokenIds.length) - bytesOf(begin) + this.headBytesDue(begin, tokenIds.length);
+    const rowBytes = bytesOf(tokenIds.length) - bytesOf(begin) + this.drafterBytesDue(member, tokenIds.length);
     return rowBytes + this.decisionBytesDue(member, tokenIds.length);
   }
 
-  /** Most bytes of a sequence of so many positions: its rows, what they decide, and the rows of its drafter. */
+  /** Most bytes of a sequence of so many positions that shares nothing: its rows, what they decide, and the rows of its drafter. */
   private bytesOfAll(positions: number): number {
-    const { bytesOf, decisionBytesOf } = this.options;
-    return bytesOf(positions) + (decisionBytesOf?.(positions) ?? 0) + this.headBytesDue(0, positions);
+    const { bytesOf, decisionBytesOf, head = null } = this.options;
+    const ofDrafter = head === null ? 0 : drafterBytes(head, positions);
+    return bytesOf(positions) + (decisionBytesOf?.(positions) ?? 0) + ofDrafter;
   }
 
-  /** Bytes that the drafter of a sequence newly takes for these positions. It follows the sequence, some rows behind it. */
-  private headBytesDue(position: number, end: number): number {
+  private drafterBytesDue(member: BatchMember, end: number): number {
     const { head = null } = this.options;
-    return head === null ? 0 : Math.max(0, head.bytesOf(end) - head.bytesOf(position));
+    return head === null ? 0 : drafterBytesDue(head, member, end);
+  }
+
+  /** Bytes that drafters are about to take for rows that are written. */
+  private get pendingBytes(): number {
+    const { head = null } = this.options;
+    return head === null ? 0 : this.members.reduce((sum, member) => sum + pendingBytes(head, member), 0);
+  }
+
+  private get members(): BatchMember[] {
+    return [...this.tenants.values()].map(({ member }) => member);
   }
 
   /** Bytes that the decisions of so many rows take beyond those that the member has. It keeps these while it is preempted. */
@@ -380,20 +394,21 @@ export class ContextRoom implements SequenceRoom {
 
   /** Bytes that are held, and those of them that go when all prefixes are dropped. */
   private held(): HeldBytes {
-    const { model, decisionBytesOf } = this.options;
+    const { model, decisionBytesOf, head = null } = this.options;
     const counts = decisionBytesOf !== undefined && decisionBytesOf !== null;
-    const members = [...this.tenants.values()].map(({ member }) => member);
+    const { members } = this;
     const ofMembers = members.reduce((sum, { decisions }) => sum + (decisions?.bytes ?? 0), 0);
     const [ofRunning, ofPrefixes] = counts ? [ofMembers, this.prefixes.decisionBytes] : [0, 0];
-    const keyValueBytes = model.sequenceBytes + (this.options.head?.heldBytes ?? 0);
+    const keyValueBytes = model.sequenceBytes + (head?.heldBytes ?? 0);
     const prefixBytes = this.prefixBytes(members);
     const decisionBytes = ofRunning + ofPrefixes;
     return {
       keyValueBytes,
       prefixBytes,
       decisionBytes,
-      heldBytes: keyValueBytes + decisionBytes,
+      heldBytes: keyValueBytes + decisionBytes + this.pendingBytes,
       freeableBytes: prefixBytes + ofPrefixes,
+      returningBytes: head === null ? 0 : members.reduce((sum, member) => sum + returningBytes(head, member), 0),
     };
   }
 
@@ -412,7 +427,6 @@ function endOf({ position, tokenIds }: MemberRows): number {
 }
 
 /** Bytes that writing these rows newly takes. */
-function bytesToWrite(rows: MemberRows | undefined): number {
-  if (rows === undefined) return 0;
+function bytesToWrite(rows: MemberRows): number {
   return rows.member.sequence.bytesToWrite(rows.position, endOf(rows));
 }

@@ -10,7 +10,8 @@ import { decisionBytes, type DecisionRules } from '../../shared/decisions/slices
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { RowStore } from '../stored-rows/row-store.js';
-import { ContextRoom, type ContextRoomOptions, type HeadMemory, TO_RAISE } from './context-room.js';
+import { ContextRoom, type ContextRoomOptions, TO_RAISE } from './context-room.js';
+import { drafterBytes, type HeadMemory } from './drafter-memory.js';
 
 /** Passes of one size, and how many of them there may be at a time. */
 export interface PlannedPasses {
@@ -70,9 +71,9 @@ export function leastAnswerBytes(components: RoomComponents, passes: readonly Pl
   const { maxPositions } = components.model.shape;
   const positions = Math.min(LEAST_ROW_BLOCKS * ROW_BLOCK_POSITIONS, maxPositions);
   const answerBytes = bytesOfPositions(components, passes)(positions);
-  const otherBytes =
-    (bytesOfDecisions(components)?.(positions) ?? 0) + (headMemory(components)?.bytesOf(positions) ?? 0);
-  return bytesOfPasses(components, passes) + answerBytes + otherBytes;
+  const head = headMemory(components);
+  const ofDrafter = head === null ? 0 : drafterBytes(head, positions);
+  return bytesOfPasses(components, passes) + answerBytes + (bytesOfDecisions(components)?.(positions) ?? 0) + ofDrafter;
 }
 
 /** A drafter has a pass for rows that it is fed, and one for its drafts. */
@@ -88,12 +89,12 @@ function headMemory(components: RoomComponents): HeadMemory | null {
   const { model } = head;
   const ofHead = { ...components, model };
   const passBytes = bytesOfPasses(ofHead, DRAFTER_PASSES);
-  const rowBytes = bytesOfPositions(ofHead, DRAFTER_PASSES);
   return {
     get heldBytes() {
       return model.sequenceBytes + head.drafters * passBytes;
     },
-    bytesOf: (positions) => (positions === 0 ? 0 : rowBytes(positions) + passBytes),
+    passBytes,
+    rowBytesOf: bytesOfPositions(ofHead, DRAFTER_PASSES),
   };
 }
 

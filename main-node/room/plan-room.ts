@@ -7,15 +7,17 @@ export interface RoomMember {
   readonly isBusy: boolean;
   /** Bytes that its rows of the next pass newly take; null: it has no rows in that pass. */
   readonly needBytes: number | null;
-  /** Bytes that all its tokens so far take beyond those that it holds. */
+  /** Bytes that all its tokens so far take beyond those that count as held. */
   readonly dueBytes: number;
 }
 
 export interface RoomState {
   /** Most bytes for the rows of all sequences. */
   readonly limitBytes: number;
-  /** Bytes that sequences and prefixes hold; shared row blocks count once. */
+  /** Bytes that sequences, prefixes and drafters hold, or drafters are about to hold; shared row blocks count once. */
   readonly heldBytes: number;
+  /** The part of these bytes that comes back soon by itself: drafters of preempted sequences. It is waited for rather than taken from others. */
+  readonly returningBytes: number;
   /** The part of these bytes that no running sequence uses, or less. */
   readonly prefixBytes: number;
   readonly prefixes: number;
@@ -43,7 +45,8 @@ export type RoomStep =
  * to be written, and for one row block more: otherwise it would be preempted again at once.
  */
 export function planRoom(state: RoomState): RoomStep {
-  const { limitBytes, heldBytes, prefixBytes, prefixes, rowBlockBytes, mayTakeFromIdle, members } = state;
+  const { limitBytes, heldBytes, prefixBytes, returningBytes, prefixes, rowBlockBytes, mayTakeFromIdle, members } =
+    state;
   const holders = members.filter(({ holds }) => holds);
   const dueBytes = holders.reduce((sum, holder) => sum + holder.dueBytes, 0);
   const ids: number[] = [];
@@ -54,13 +57,17 @@ export function planRoom(state: RoomState): RoomStep {
     const enters = !holds && !isOldest && holders.length + entered > 0;
     const laterBytes = dueBytes + rowBlockBytes;
     const wantedBytes = takenBytes + (enters ? ownDueBytes + laterBytes : needBytes);
-    if (heldBytes + wantedBytes > limitBytes && !somebodyWaits) {
-      const wouldFit = heldBytes - prefixBytes + wantedBytes <= limitBytes;
-      if (prefixes > 0 && (holds || isOldest || wouldFit)) return { kind: 'drop' };
-      const youngest = members.slice(place + 1).findLast((other) => other.holds && !other.isBusy);
-      if (youngest !== undefined) return { kind: 'preempt', id: youngest.id };
-      // There will be room as soon as another member's pass has ended.
-      somebodyWaits = !isOldest || holders.some((other) => other.id !== id && other.isBusy);
+    const lackedBytes = heldBytes + wantedBytes - limitBytes;
+    if (lackedBytes > 0 && !somebodyWaits) {
+      if (lackedBytes > returningBytes) {
+        const wouldFit = lackedBytes <= prefixBytes + returningBytes;
+        if (prefixes > 0 && (holds || isOldest || wouldFit)) return { kind: 'drop' };
+        const youngest = members.slice(place + 1).findLast((other) => other.holds && !other.isBusy);
+        if (youngest !== undefined) return { kind: 'preempt', id: youngest.id };
+      }
+      // There will be room as soon as another member's pass has ended, or memory has come back.
+      const comes = returningBytes > 0 || holders.some((other) => other.id !== id && other.isBusy);
+      somebodyWaits = !isOldest || comes;
     }
     const runs = somebodyWaits ? needBytes === 0 && holds : true;
     if (!runs) continue;

@@ -163,6 +163,29 @@ function roomForOne(): SequenceRoom {
 
 describe('batching: the loop of passes', () => {
   for (const joint of [true, false]) {
+    let isOpen = false;
+    const room: SequenceRoom = { prepare: (rows) => (isOpen ? [...rows] : []) };
+    it(`runs rows as soon as memory has returned that they waited for (${joint ? 'joint' : 'single'} passes)`, () =>
+      withLoop(
+        async (test, runtime) => {
+          isOpen = false;
+          const member = new CountedMember(1, 4);
+          const answered = test.answer(member, 1);
+          await runtime.sleep(20);
+          assert.deepEqual(test.passes, []);
+          isOpen = true;
+          test.loop.memoryReturned();
+          await runtime.sleep(PASS_MS + 1);
+          assert.deepEqual(test.passes, ['1:4']);
+          await answered;
+          test.loop.memoryFreed(member.member);
+          test.loop.dispose();
+        },
+        { room, joint },
+      ));
+  }
+
+  for (const joint of [true, false]) {
     it(`runs who has memory, though others whose turn it is have none (${joint ? 'joint' : 'single'} passes)`, () =>
       withLoop(
         async (test) => {

@@ -256,9 +256,11 @@ describe('main: the rows of a head', () => {
     let goOn = (): void => undefined;
     drafter.open = new Promise<void>((resolve) => (goOn = resolve));
     const drafted = drafts.draft(1);
+    await Promise.resolve();
     drafts.forget();
     await Promise.resolve();
     assert.notEqual(drafter.rows, -1, 'the head runs');
+    assert.deepEqual(drafts.rows, { first: Infinity, held: 3, isLeaving: true });
     goOn();
     assert.deepEqual(await drafted, [7]);
     assert.deepEqual(await drafts.draft(1), [], 'its rows are gone');

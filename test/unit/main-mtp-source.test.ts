@@ -41,10 +41,12 @@ function begun(assumed = 0.7, workers: EngineHead['workers'] = null) {
   const engineHead: EngineHead = { head: { createDrafter }, workers, acceptance: new DraftAcceptance([assumed]) };
   const warnings: string[] = [];
   const log = { warn: (text: string) => void warnings.push(text) };
-  const source = new MtpSource(engineHead, { hiddenSize: 1, mostRows: 4 }, log);
+  const freed: number[] = [];
+  const onFreed = (): void => void freed.push(head.disposed);
+  const source = new MtpSource(engineHead, { hiddenSize: 1, mostRows: 4 }, { log, onFreed });
   source.begin([1, 2]);
   source.takeStates(0, Float32Array.of(0.5, 1.5));
-  return { head, source, warnings, acceptance: engineHead.acceptance };
+  return { head, source, warnings, freed, acceptance: engineHead.acceptance };
 }
 
 /** One pass: main's token at `position`, drafts, and the state of its row. */
@@ -103,6 +105,32 @@ describe('main: the source of drafts that is the head', () => {
       [1, 1],
     );
     assert.ok(wrong.acceptance.chance(0, 0) < 0.25, 'other answers know of it');
+  });
+
+  it('says what its drafter holds, and when that has come back behind a preemption', async () => {
+    const { source, freed } = begun();
+    assert.deepEqual(source.drafterRows, { first: 0, held: null, isLeaving: false });
+    await pass(source, 2, 3);
+    assert.deepEqual(source.drafterRows, { first: 0, held: 2, isLeaving: false });
+    source.preempted();
+    assert.deepEqual(source.drafterRows, { first: Infinity, held: 2, isLeaving: true });
+    source.takeStates(1, Float32Array.of(1.5));
+    assert.deepEqual(freed, []);
+    await new Promise(setImmediate);
+    assert.deepEqual(freed, [1]);
+    assert.deepEqual(source.drafterRows, { first: 1, held: null, isLeaving: false });
+    source.preempted();
+    await source.end();
+    assert.deepEqual(freed, [1], 'it had nothing to give back');
+  });
+
+  it('needs no memory once its head has failed', async () => {
+    const { head, source, freed } = begun();
+    await pass(source, 2, 3);
+    head.failure = new Error('no memory');
+    await pass(source, 3, 3);
+    assert.equal(source.drafterRows, null);
+    assert.deepEqual(freed, [1]);
   });
 
   it('drafts no more once its head has failed, and says so once', async () => {

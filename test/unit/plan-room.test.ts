@@ -93,6 +93,7 @@ class World {
       limitBytes,
       heldBytes,
       prefixBytes,
+      returningBytes: 0,
       prefixes: this.prefixes.length,
       rowBlockBytes: 1,
       mayTakeFromIdle: false,
@@ -126,6 +127,7 @@ describe('memory for the rows of passes', () => {
     limitBytes: 10,
     heldBytes: 10,
     prefixBytes: 0,
+    returningBytes: 0,
     prefixes: 0,
     rowBlockBytes: 1,
     mayTakeFromIdle: false,
@@ -178,6 +180,16 @@ describe('memory for the rows of passes', () => {
   it('stays with the youngest that waits while no other sequence needs it', () => {
     const members = [member(1, { needBytes: 0 }), member(2, {}), member(3, { holds: false })];
     assert.deepEqual(planRoom(state({ members })), { kind: 'run', ids: [1] });
+  });
+
+  it('is waited for where it comes back by itself, and taken from others only as far as that does not do', () => {
+    const members = [member(1, { needBytes: 2 }), member(2, {})];
+    assert.deepEqual(planRoom(state({ members, prefixes: 1, returningBytes: 2 })), { kind: 'run', ids: [] });
+    assert.deepEqual(planRoom(state({ members, prefixes: 1, returningBytes: 1 })), { kind: 'drop' });
+    assert.deepEqual(planRoom(state({ members, returningBytes: 1 })), { kind: 'preempt', id: 2 });
+    const oldest = [member(1, { needBytes: 2 })];
+    assert.deepEqual(planRoom(state({ members: oldest, returningBytes: 1 })), { kind: 'run', ids: [] });
+    assert.deepEqual(planRoom(state({ members: oldest })), { kind: 'run', ids: [1] });
   });
 
   it('is taken from sequences idle for long, the younger first, where none could run otherwise', () => {
