@@ -181,6 +181,10 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     return this.ownDrafts.takeStates;
   }
 
+  get statesWanted(): number {
+    return this.ownDrafts.statesWanted;
+  }
+
   get written(): number {
     return this.memory.length;
   }

@@ -24,6 +24,8 @@ export interface DraftSource {
   passed?(position: number, tokenIds: readonly number[]): void;
   /** Drafts for the positions after `position`, whose token was the last that came; at most `limit`. It may end early when the signal aborts. */
   propose(position: number, limit: number, signal: AbortSignal): DraftProposal | Promise<DraftProposal>;
+  /** Most rows of a pass, its last ones, whose states the source can use at present. Left out: all. */
+  readonly statesWanted?: number;
   /** A pass has run the rows from `position` on. `states`: their last ones behind the final norm. Left out: passes need not read them. */
   takeStates?(position: number, states: Float32Array): void;
   /** The rows of the answer have given up their memory, and are going to run again: the source gives up its own, perhaps later. Left out: it has none. */

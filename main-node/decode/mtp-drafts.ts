@@ -7,6 +7,17 @@ export type Drafter = Pick<HeadDrafter, 'feed' | 'draft' | 'dispose'>;
 /** Most rows that are held in passes of the head; a prompt that comes faster than the head runs loses its oldest ones. */
 const MOST_HELD_PASSES = 32;
 
+export interface HeadSizes {
+  readonly hiddenSize: number;
+  /** Rows of one pass of the head. */
+  readonly passRows: number;
+  /**
+   * Where a row costs the work of others: the head runs only when drafts are asked for, and begins with so many rows at most, the last ones. Its attention
+   * then misses the rows before, so that the first drafts behind a long prompt may be worse. Null: it is fed all rows as they come.
+   */
+  readonly firstRows: number | null;
+}
+
 /**
  * Drafts for one sequence from the model's own head (multi-token prediction). Passes give the states of the rows that they ran, rows of drafts included;
  * the head is fed with a row once the token behind it is known, so with no row of a draft that proved wrong. It runs when drafts are asked for, and
@@ -28,8 +39,7 @@ export class MtpDrafts {
   constructor(
     /** Called at the first row that is fed. */
     private readonly createDrafter: () => Drafter,
-    /** `passRows`: rows of one pass of the head. */
-    private readonly sizes: { hiddenSize: number; passRows: number },
+    private readonly sizes: HeadSizes,
     /** The tokens of the prompt, and those that main has sampled. */
     private readonly knownTokens: () => readonly number[],
     /** Called when the memory of the head has been given back before the end. */
@@ -43,20 +53,25 @@ export class MtpDrafts {
     return { first, held: drafter === null ? null : fed, isLeaving };
   }
 
+  /** Most rows of a pass, its last ones, that the head can still be fed. */
+  get wantedRows(): number {
+    return this.failure === null ? (this.sizes.firstRows ?? Infinity) : 0;
+  }
+
   /** A pass has run the rows from `position` on. `states`: the last ones behind the final norm, rows x hiddenSize. */
   takeStates(position: number, states: Float32Array): void {
     if (this.failure !== null) return;
-    const { hiddenSize, passRows } = this.sizes;
+    const { hiddenSize, passRows, firstRows } = this.sizes;
     for (let row = 0; row * hiddenSize < states.length; row += 1) {
       // A row that is computed again becomes the youngest one.
       this.held.delete(position + row);
       this.held.set(position + row, states.slice(row * hiddenSize, (row + 1) * hiddenSize));
     }
     for (const oldest of this.held.keys()) {
-      if (this.held.size <= MOST_HELD_PASSES * passRows) break;
+      if (this.held.size <= mostHeldRows(this.sizes)) break;
       this.held.delete(oldest);
     }
-    if (this.held.size >= passRows) this.work = this.work.then(() => this.feedEarly());
+    if (firstRows === null && this.held.size >= passRows) this.work = this.work.then(() => this.feedEarly());
   }
 
   /** Tokens that probably follow the last known one, `most` at most. Throws the errors of the head's device; it drafts no more after one. */
@@ -142,8 +157,8 @@ export class MtpDrafts {
     if (this.isLeaving) return;
     const known = this.knownTokens();
     const end = known.length - 1;
-    const [begin] = this.waitingPositions();
-    if (begin === undefined || begin >= end) return;
+    const begin = this.beginOfRows(end);
+    if (begin >= end) return;
     if (begin !== this.first + this.fed) {
       this.first = begin;
       this.fed = 0;
@@ -166,11 +181,25 @@ export class MtpDrafts {
     await this.feedKnown();
   }
 
-  /** Positions of held states in rising order. Rows that are computed again, and that the head has, are dropped. */
-  private waitingPositions(): number[] {
+  /**
+   * The position of the first row of those before `end` that the head is fed next; `end`: none. Drops rows that are computed again, and that the head has;
+   * and rows behind which others are missing, since a head that begins anew behind a gap forgets them.
+   */
+  private beginOfRows(end: number): number {
+    const headEnd = this.first + this.fed;
     for (const position of [...this.held.keys()]) {
-      if (position >= this.first && position < this.first + this.fed) this.held.delete(position);
+      if (position >= this.first && position < headEnd) this.held.delete(position);
     }
-    return [...this.held.keys()].sort((a, b) => a - b);
+    const waiting = [...this.held.keys()].filter((position) => position < end).sort((a, b) => b - a);
+    const last = waiting[0] ?? end;
+    let begin = waiting.find((position, place) => waiting[place + 1] !== position - 1) ?? end;
+    if (begin !== headEnd) begin = Math.max(begin, last + 1 - (this.sizes.firstRows ?? Infinity));
+    for (const position of waiting) if (position < begin) this.held.delete(position);
+    return begin;
   }
+}
+
+/** Behind its first rows a head is fed those of the passes until drafts are asked for again. */
+function mostHeldRows({ passRows, firstRows }: HeadSizes): number {
+  return firstRows === null ? MOST_HELD_PASSES * passRows : firstRows + passRows;
 }

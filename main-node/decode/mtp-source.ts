@@ -16,6 +16,9 @@ const LEAST_CHANCE = 0.25;
 /** A head whose first draft is right less often is asked once in so many passes, to notice when its drafts become better. */
 const PASSES_UNTIL_RETRY = 16;
 
+/** Rows with which a head begins whose experts workers run: each row has them load experts that answers and prompts do not need. */
+const FIRST_ROWS_AT_WORKERS = 16;
+
 /** The model's own head, and what its drafts have shown in all answers. */
 export interface EngineHead {
   /** `signal`: ends what workers run for the drafter. */
@@ -89,7 +92,8 @@ export class MtpSource implements DraftSource {
   ) {
     this.workers = workers;
     this.acceptance = new DraftAcceptance(ASSUMED, acceptance);
-    const sizes = { hiddenSize, passRows: mostRows };
+    const firstRows = workers === null ? null : FIRST_ROWS_AT_WORKERS;
+    const sizes = { hiddenSize, passRows: mostRows, firstRows };
     this.drafts = new MtpDrafts(
       () => head.createDrafter(mostRows, this.ended.signal),
       sizes,
@@ -114,6 +118,10 @@ export class MtpSource implements DraftSource {
     const right = open.tokenIds[place] === tokenId;
     this.acceptance.verified(KIND, place, right);
     if (!right || place + 1 === open.tokenIds.length) this.open = null;
+  }
+
+  get statesWanted(): number {
+    return this.hasFailed || !this.isServed ? 0 : this.drafts.wantedRows;
   }
 
   takeStates(position: number, states: Float32Array): void {

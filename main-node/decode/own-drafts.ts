@@ -27,6 +27,7 @@ interface TimedPass {
 export class OwnDrafts {
   /** PassMember.takeStates; undefined: no source takes them. */
   readonly takeStates: ((position: number, states: Float32Array) => void) | undefined;
+  private readonly takers: readonly DraftSource[];
   private timed: TimedPass | null = null;
 
   constructor(
@@ -38,6 +39,7 @@ export class OwnDrafts {
     private readonly line: () => PassLine | null,
   ) {
     const takers = sources.filter((source) => 'takeStates' in source);
+    this.takers = takers;
     this.takeStates =
       takers.length === 0
         ? undefined
@@ -50,6 +52,11 @@ export class OwnDrafts {
   get drafterRows(): DrafterRows | null {
     for (const { drafterRows } of this.sources) if (drafterRows !== undefined) return drafterRows;
     return null;
+  }
+
+  /** PassMember.statesWanted. */
+  get statesWanted(): number {
+    return this.takers.reduce((most, { statesWanted = Infinity }) => Math.max(most, statesWanted), 0);
   }
 
   begin(promptIds: readonly number[]): void {

@@ -62,6 +62,8 @@ export interface PassMember {
    * them.
    */
   readonly takeStates?: ((position: number, states: Float32Array) => void) | undefined;
+  /** Most rows of a pass, its last ones, whose states are read for it. Left out: all. */
+  readonly statesWanted?: number;
   /** The last position that the answer can run. */
   readonly lastPosition: number;
   /** Aborts when nobody waits for the answer any more. In a joint pass the member's rows still run to the end; a pass without members ends. */

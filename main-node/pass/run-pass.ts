@@ -297,9 +297,11 @@ class JointSignal {
 async function giveStates(pass: Pick<Pass, 'states'>, members: readonly MemberRows[]): Promise<void> {
   let firstRow = 0;
   for (const { member, position, tokenIds } of members) {
-    const rows = Int32Array.from(tokenIds, (_, index) => firstRow + index);
+    const wanted = member.takeStates === undefined ? 0 : Math.min(tokenIds.length, member.statesWanted ?? Infinity);
+    const skipped = tokenIds.length - wanted;
+    const rows = Int32Array.from({ length: wanted }, (_, index) => firstRow + skipped + index);
     firstRow += tokenIds.length;
-    if (member.takeStates !== undefined) member.takeStates(position, await pass.states(rows, true));
+    if (wanted > 0) member.takeStates?.(position + skipped, await pass.states(rows, true));
   }
 }
 

@@ -82,7 +82,7 @@ class Answering {
   async answer(head: DraftHead | null): Promise<Answer> {
     const known = [...PROMPT];
     const { hiddenSize } = this.sizes;
-    const sizes = { hiddenSize, passRows: 2 };
+    const sizes = { hiddenSize, passRows: 2, firstRows: null };
     const drafts =
       head &&
       new MtpDrafts(
@@ -203,9 +203,13 @@ class WritingDrafter implements Drafter {
 }
 
 describe('main: the rows of a head', () => {
-  const begin = (known: number[], passRows = 64): { drafter: WritingDrafter; drafts: MtpDrafts } => {
+  const begin = (
+    known: number[],
+    passRows = 64,
+    firstRows: number | null = null,
+  ): { drafter: WritingDrafter; drafts: MtpDrafts } => {
     const drafter = new WritingDrafter();
-    const sizes = { hiddenSize: 1, passRows };
+    const sizes = { hiddenSize: 1, passRows, firstRows };
     return {
       drafter,
       drafts: new MtpDrafts(
@@ -344,6 +348,44 @@ describe('main: the rows of a head', () => {
     assert.equal(drafter.fed.length, 10 + 64);
     assert.deepEqual([drafter.fed[9], drafter.fed[10], drafter.fed.at(-1)], ['9: 9 10', '0: 136 137', '63: 199 200']);
     await drafts.end();
+  });
+
+  it('are the last ones alone where the head begins with few, and none before a gap', async () => {
+    const known = Array.from({ length: 30 }, (_, token) => token);
+    const { drafter, drafts } = begin(known, 4, 3);
+    assert.equal(drafts.wantedRows, 3);
+    drafts.takeStates(7, Float32Array.of(7, 8, 9));
+    drafts.takeStates(26, Float32Array.of(26));
+    drafts.takeStates(27, Float32Array.of(27, 28, 29, 30));
+    assert.deepEqual(await drafts.draft(1), [7]);
+    assert.deepEqual(drafter.fed, ['0: 26 27', '1: 27 28', '2: 28 29']);
+    known.push(30, 31, 32);
+    drafts.takeStates(29, Float32Array.of(29.5, 30.5, 31.5));
+    await drafts.draft(1);
+    assert.deepEqual(drafter.fed.slice(3), ['3: 29.5 30', '4: 30.5 31', '5: 31.5 32'], 'it has the rows before');
+    // Rows are missing: those before them are of no use.
+    known.push(33, 34, 35, 36, 37);
+    drafts.takeStates(32, Float32Array.of(32));
+    drafts.takeStates(34, Float32Array.of(34, 35, 36));
+    await drafts.draft(1);
+    assert.deepEqual(drafter.fed.slice(6), ['0: 34 35', '1: 35 36', '2: 36 37']);
+    await drafts.end();
+  });
+
+  it('are read from a pass only as far as the member wants them', async () => {
+    const cluster = new PassCluster();
+    const taken: string[] = [];
+    const member = (id: number, statesWanted: number) => ({
+      ...memberOf(id),
+      statesWanted,
+      takeStates: (at: number, states: Float32Array) => void taken.push(`${id} at ${at}: ${states.join()}`),
+    });
+    await cluster.run([
+      promptRows(member(7, 2), 5, 4),
+      promptRows(member(8, 0), 0, 3),
+      answerRows(member(9, 2), 4, [1]),
+    ]);
+    assert.deepEqual(taken, ['7 at 7: 2,3', '9 at 4: 7']);
   });
 
   it('come from the passes of main, and only for the members that take them', async () => {

@@ -16,8 +16,11 @@ class ScriptedHead implements Drafter {
   created = 0;
   disposed = 0;
 
-  async feed(): Promise<void> {
+  readonly fed: string[] = [];
+
+  async feed(position: number, states: Float32Array): Promise<void> {
     if (this.failure !== null) throw this.failure;
+    this.fed.push(`${position}: ${states.join()}`);
   }
 
   async draft(most: number): Promise<number[]> {
@@ -31,7 +34,7 @@ class ScriptedHead implements Drafter {
 }
 
 /** A source whose prompt has been run up to its last token. */
-function begun(assumed = 0.7, workers: EngineHead['workers'] = null) {
+function begun(assumed = 0.7, workers: EngineHead['workers'] = null, prompt: readonly number[] = [1, 2]) {
   const head = new ScriptedHead();
   const createDrafter = (): ScriptedHead => {
     if (head.creationFailure !== null) throw head.creationFailure;
@@ -44,8 +47,8 @@ function begun(assumed = 0.7, workers: EngineHead['workers'] = null) {
   const freed: number[] = [];
   const onFreed = (): void => void freed.push(head.disposed);
   const source = new MtpSource(engineHead, { hiddenSize: 1, mostRows: 4 }, { log, onFreed });
-  source.begin([1, 2]);
-  source.takeStates(0, Float32Array.of(0.5, 1.5));
+  source.begin(prompt);
+  if (prompt.length === 2) source.takeStates(0, Float32Array.of(0.5, 1.5));
   return { head, source, warnings, freed, acceptance: engineHead.acceptance };
 }
 
@@ -176,6 +179,58 @@ describe('main: the source of drafts that is the head', () => {
     head.failure = new OdmoeError('CANCELLED', 'cancelled');
     for (let position = 7; position < 9; position += 1) assert.deepEqual(await pass(source, position, 3), []);
     assert.deepEqual(warnings, []);
+    await source.end();
+  });
+
+  it('is fed the last rows of a prompt alone where workers run its experts, and only when drafts are asked for', async () => {
+    const prompt = Array.from({ length: 40 }, (_, token) => token);
+    const states = (from: number, to: number): Float32Array =>
+      Float32Array.from({ length: to - from }, (_, row) => from + row);
+    for (const workers of [{ isServed: true }, null]) {
+      const { head, source } = begun(0.7, workers, prompt);
+      assert.equal(source.statesWanted, workers === null ? Infinity : 16);
+      for (const from of [0, 20]) source.takeStates(from, states(from, from + 20));
+      await new Promise((resolve) => setImmediate(resolve));
+      assert.deepEqual(head.fed.length > 0, workers === null, 'no pass of the head in the way of a prompt');
+      source.settled(40, 3);
+      assert.notDeepEqual((await source.propose(40, 8, SIGNAL)).tokenIds, []);
+      if (workers !== null) assert.deepEqual(head.fed, [`0: ${states(24, 40).join()}`]);
+      await pass(source, 41, 3);
+      await source.end();
+    }
+  });
+
+  it('goes on where it was fed, though it was not asked for some passes', async () => {
+    const { head, source } = begun(0.7, { isServed: true });
+    for (let position = 2; position < 22; position += 1) {
+      source.settled(position, 3);
+      source.takeStates(position, Float32Array.of(position));
+      if (position === 3) await source.propose(position, 1, SIGNAL);
+    }
+    source.settled(22, 3);
+    await source.propose(22, 1, SIGNAL);
+    assert.equal(head.fed[0], '0: 0.5,1.5,2');
+    assert.equal(head.fed[1]?.split(' ')[0], '3:');
+    assert.equal(head.fed[1]?.split(',').length, 19);
+    await source.end();
+  });
+
+  it('wants no states while nobody runs it', async () => {
+    const workers = { isServed: false };
+    const { head, source } = begun(0.7, workers);
+    const drafts = new OwnDrafts([source], { rows: 3, lastPosition: 100 }, new DraftTrial(), () => null);
+    assert.deepEqual([source.statesWanted, drafts.statesWanted], [0, 0]);
+    workers.isServed = true;
+    assert.deepEqual([source.statesWanted, drafts.statesWanted], [16, 16]);
+    source.takeStates(0, Float32Array.of(0.5, 1.5));
+    head.failure = new OdmoeError('WORKER_LOST', 'gone');
+    assert.deepEqual(await pass(source, 2, 3), []);
+    assert.equal(source.statesWanted, 0, 'it pauses');
+    head.failure = new OdmoeError('DEVICE_LOST', 'gone');
+    for (let position = 3; position < 40; position += 1) await pass(source, position, 3);
+    assert.equal(source.statesWanted, 0);
+    const lookup = new OwnDrafts([], { rows: 3, lastPosition: 100 }, new DraftTrial(), () => null);
+    assert.equal(lookup.statesWanted, 0);
     await source.end();
   });
 
